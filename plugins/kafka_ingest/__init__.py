@@ -1,0 +1,17 @@
+"""Bounded Kafka batches over explicit offset ranges, committed once.
+
+The life of a batch, in reading order:
+
+1. **plan** (:mod:`kafka_ingest.planning.plan_batch`): read the stored offsets, ask Kafka for the bounds of its logs, decide
+   the ranges (:mod:`kafka_ingest.planning.decide`, pure) and record them. The batch is ``PLANNED``.
+2. **write** (:mod:`kafka_ingest.submitting.open_attempt`): open an attempt and hand its document to Spark, where
+   :mod:`kafka_ingest.writing.write_batch` reads exactly those ranges, stages Parquet files and writes a receipt.
+   :mod:`kafka_ingest.submitting.pin_receipt` takes the first valid receipt: the batch is ``WRITTEN``.
+3. **commit** (:mod:`kafka_ingest.committing.commit_batch`): verify, ``COMMITTING``, publish, move the stored offsets in one
+   compare-and-set, ``COMMITTED``; then bring the consumer group to them (:mod:`kafka_ingest.committing.mirror_group`).
+
+The nouns are :mod:`~kafka_ingest.offsets`, :mod:`~kafka_ingest.batch` and :mod:`~kafka_ingest.receipt`; the calls through
+which the protocol touches the world are :mod:`~kafka_ingest.boundaries`, implemented by :mod:`~kafka_ingest.control`,
+:mod:`~kafka_ingest.kafka_cluster` and :mod:`~kafka_ingest.sinks`. :mod:`~kafka_ingest.airflow_tasks` and
+:mod:`~kafka_ingest.cli` drive them.
+"""

@@ -1,0 +1,250 @@
+"""A batch: its plan, the states it goes through, and the attempts at writing it."""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+from kafka_ingest.errors import BatchStateError
+from kafka_ingest.offsets import Isolation, OffsetRange, OffsetsPolicy, TopicPartition
+
+PLAN_VERSION = 1
+ATTEMPT_DOCUMENT_VERSION = 1
+
+
+class BatchKind(StrEnum):
+    """A live batch moves the feed's stored offsets; a backfill never does."""
+
+    LIVE = "live"
+    BACKFILL = "backfill"
+
+
+class BatchState(StrEnum):
+    """Where a batch stands between its plan and the stored offsets."""
+
+    PLANNED = "PLANNED"
+    WRITTEN = "WRITTEN"
+    COMMITTING = "COMMITTING"
+    COMMITTED = "COMMITTED"
+    ABANDONED = "ABANDONED"
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the batch still holds its feed: at most one live batch is open (invariant 2)."""
+        return self in OPEN_STATES
+
+
+OPEN_STATES = frozenset({BatchState.PLANNED, BatchState.WRITTEN, BatchState.COMMITTING})
+
+TRANSITIONS: Mapping[BatchState, frozenset[BatchState]] = {
+    BatchState.PLANNED: frozenset({BatchState.WRITTEN, BatchState.ABANDONED}),
+    BatchState.WRITTEN: frozenset({BatchState.PLANNED, BatchState.COMMITTING, BatchState.ABANDONED}),
+    BatchState.COMMITTING: frozenset({BatchState.COMMITTED, BatchState.ABANDONED}),
+    BatchState.COMMITTED: frozenset(),
+    BatchState.ABANDONED: frozenset(),
+}
+
+
+def check_transition(batch_id: UUID, found: BatchState, to: BatchState) -> None:
+    """Raise :class:`BatchStateError` unless a batch may go from ``found`` to ``to``."""
+    if to not in TRANSITIONS[found]:
+        origins = sorted(state for state, targets in TRANSITIONS.items() if to in targets)
+        raise BatchStateError(
+            f"batch {batch_id} cannot become {to}: expected it to be {' or '.join(origins)}, found {found}. "
+            "Nothing was changed; `kafka-ingest batches` shows who was first."
+        )
+
+
+class AttemptState(StrEnum):
+    """Whether an attempt's receipt may still be taken."""
+
+    OPEN = "OPEN"
+    PINNED = "PINNED"
+    DISCARDED = "DISCARDED"
+
+
+@dataclass(frozen=True, slots=True)
+class BatchPlan:
+    """What a batch reads and where it goes: durable before the first record is read, and never changed (invariant 1)."""
+
+    batch_id: UUID
+    kind: BatchKind
+    feed_id: UUID
+    feed_name: str
+    cluster_id: str
+    topic_ids: Mapping[str, str | None]
+    ranges: tuple[OffsetRange, ...]
+    isolation: Isolation
+    offsets_policy: OffsetsPolicy
+    sink_format: str
+    output_path: Path
+    planned_at: datetime
+    capped: bool = False
+    leader_epochs: Mapping[TopicPartition, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if not self.ranges:
+            raise ValueError("a batch has at least one range, found none")
+        if any(not offset_range.span for offset_range in self.ranges):
+            raise ValueError("a batch has no empty ranges; leave them out")
+        partitions = [offset_range.topic_partition for offset_range in self.ranges]
+        if partitions != sorted(set(partitions)):
+            raise ValueError("a batch's ranges are sorted, one per partition")
+        if missing := {offset_range.topic for offset_range in self.ranges} - set(self.topic_ids):
+            raise ValueError(f"a plan names the topic id of each topic, missing: {sorted(missing)}")
+        if not self.output_path.is_absolute():
+            raise ValueError(f"a plan's output path is absolute, found {self.output_path}")
+
+    @property
+    def max_rows(self) -> int:
+        """How many records the ranges can hold at most; compaction and transactions make it fewer."""
+        return sum(offset_range.span for offset_range in self.ranges)
+
+    def as_document(self) -> dict[str, Any]:
+        """Return the plan as JSON-able data, with its format version."""
+        return {
+            "version": PLAN_VERSION,
+            "batch_id": str(self.batch_id),
+            "kind": self.kind.value,
+            "feed": {"feed_id": str(self.feed_id), "name": self.feed_name},
+            "cluster_id": self.cluster_id,
+            "topic_ids": dict(sorted(self.topic_ids.items())),
+            "ranges": [
+                {
+                    "topic": offset_range.topic,
+                    "partition": offset_range.partition,
+                    "start_offset": offset_range.start_offset,
+                    "end_offset": offset_range.end_offset,
+                    "leader_epoch": self.leader_epochs.get(offset_range.topic_partition),
+                }
+                for offset_range in self.ranges
+            ],
+            "isolation": self.isolation.value,
+            "offsets": self.offsets_policy.value,
+            "sink": {"format": self.sink_format, "path": str(self.output_path)},
+            "capped": self.capped,
+            "planned_at": self.planned_at.isoformat(),
+        }
+
+    @classmethod
+    def from_document(cls, document: Mapping[str, Any]) -> "BatchPlan":
+        """Read a plan back; raises ValueError where the document is of another version."""
+        require_version(document, PLAN_VERSION, "plan")
+        ranges: list[OffsetRange] = []
+        leader_epochs: dict[TopicPartition, int] = {}
+        for entry in document["ranges"]:
+            topic_partition = TopicPartition(entry["topic"], entry["partition"])
+            ranges.append(OffsetRange(topic_partition, entry["start_offset"], entry["end_offset"]))
+            if entry["leader_epoch"] is not None:
+                leader_epochs[topic_partition] = entry["leader_epoch"]
+        return cls(
+            batch_id=UUID(document["batch_id"]),
+            kind=BatchKind(document["kind"]),
+            feed_id=UUID(document["feed"]["feed_id"]),
+            feed_name=document["feed"]["name"],
+            cluster_id=document["cluster_id"],
+            topic_ids=document["topic_ids"],
+            ranges=tuple(ranges),
+            isolation=Isolation(document["isolation"]),
+            offsets_policy=OffsetsPolicy(document["offsets"]),
+            sink_format=document["sink"]["format"],
+            output_path=Path(document["sink"]["path"]),
+            planned_at=datetime.fromisoformat(document["planned_at"]),
+            capped=document["capped"],
+            leader_epochs=leader_epochs,
+        )
+
+    @property
+    def fingerprint(self) -> str:
+        """The SHA-256 of the plan's canonical JSON: whatever carries it belongs to this plan."""
+        return sha256(canonical_json(self.as_document()))
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptDocument:
+    """What Spark is handed: the plan, which attempt this is, and how to decode; frozen when the attempt is opened."""
+
+    plan: BatchPlan
+    attempt: int
+    decode: Mapping[str, Any]
+
+    def as_bytes(self) -> bytes:
+        """Return the document as it lies in the attempt's directory."""
+        document = {
+            "version": ATTEMPT_DOCUMENT_VERSION,
+            "attempt": self.attempt,
+            "plan_fingerprint": self.plan.fingerprint,
+            "plan": self.plan.as_document(),
+            "decode": dict(self.decode),
+        }
+        return canonical_json(document)
+
+    @classmethod
+    def from_bytes(cls, content: bytes, expected_sha256: str) -> "AttemptDocument":
+        """Read a document back; raises ValueError where it is not the one that was handed over."""
+        if (found := sha256(content)) != expected_sha256:
+            raise ValueError(f"expected an attempt document with SHA-256 {expected_sha256}, found {found}")
+        document = json.loads(content)
+        require_version(document, ATTEMPT_DOCUMENT_VERSION, "attempt document")
+        return cls(BatchPlan.from_document(document["plan"]), document["attempt"], document["decode"])
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One try at writing a batch, and the directory that is its own."""
+
+    batch_id: UUID
+    attempt: int
+    state: AttemptState
+    directory: Path
+    document_sha256: str
+    opened_at: datetime
+    opened_by: str
+    receipt_sha256: str | None = None
+    reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """A batch as the control tables hold it now."""
+
+    plan: BatchPlan
+    state: BatchState
+    planned_by: str
+    updated_at: datetime
+    pinned_attempt: int | None = None
+    committed_at: datetime | None = None
+    committed_by: str | None = None
+    reason: str | None = None
+    rows: int | None = None
+    size_bytes: int | None = None
+
+    @property
+    def batch_id(self) -> UUID:
+        """The batch's time-ordered id."""
+        return self.plan.batch_id
+
+
+def canonical_json(document: Mapping[str, Any]) -> bytes:
+    """Return the one JSON text of a document: sorted keys, no spaces, UTF-8."""
+    return json.dumps(document, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
+
+
+def sha256(content: bytes) -> str:
+    """Return the SHA-256 of some bytes, in hexadecimal."""
+    return hashlib.sha256(content).hexdigest()
+
+
+def require_version(document: Mapping[str, Any], supported: int, what: str) -> None:
+    """Raise ValueError unless the document's format version is the supported one."""
+    found = document.get("version")
+    if found != supported:
+        raise ValueError(
+            f"expected a {what} of format version {supported}, found {found!r}; "
+            "it was written by another version of kafka_ingest"
+        )

@@ -1,0 +1,192 @@
+"""The calls through which the protocol touches the world: control tables, Kafka, and the sink.
+
+Each call is one step that happens whole or not at all, so a crash can only lie between two of them. Real parts and the
+fakes of the tests implement these protocols and pass the same contract tests.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Protocol
+from uuid import UUID
+
+from kafka_ingest.batch import Attempt, Batch, BatchPlan
+from kafka_ingest.offsets import LogBounds, StoredOffset, TopicDescription, TopicPartition, Unavailable
+from kafka_ingest.receipt import RangeCount, Receipt
+
+
+class KafkaCluster(Protocol):
+    """The questions asked of Kafka. All raise KafkaUnavailableError where no answer comes within the time limit."""
+
+    def cluster_id(self) -> str:
+        """Return the cluster's id."""
+
+    def describe_topics(self, topics: Collection[str]) -> dict[str, TopicDescription]:
+        """Return the topics that exist; the others are left out. Never creates one."""
+
+    def log_bounds(self, topic_partitions: Collection[TopicPartition]) -> dict[TopicPartition, LogBounds | Unavailable]:
+        """Return each partition's bounds, or why Kafka cannot say them now."""
+
+    def group_offsets(
+        self, group: str, topic_partitions: Collection[TopicPartition]
+    ) -> dict[TopicPartition, int | None]:
+        """Return the consumer group's committed offsets, None where it has none."""
+
+    def set_group_offsets(self, group: str, offsets: Mapping[TopicPartition, int], metadata: str) -> None:
+        """Set the consumer group's committed offsets, all of them; raises MirrorRefusedError naming what was refused."""
+
+
+class MirrorRefusedError(Exception):
+    """Kafka refused to set the group's offsets (live members, not authorised, …); the data is not affected."""
+
+
+@dataclass(frozen=True, slots=True)
+class FeedSnapshot:
+    """A feed's control rows at one instant. ``revision`` changes with every write to any of them."""
+
+    feed_id: UUID
+    name: str
+    cluster_id: str
+    revision: int
+    stored: Mapping[TopicPartition, StoredOffset]
+    open_batch: Batch | None
+
+
+@dataclass(frozen=True, slots=True)
+class NewFeed:
+    """A feed that the control tables do not know yet."""
+
+    feed_id: UUID
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One line of the audit journal."""
+
+    event_id: int
+    kind: str
+    at: datetime
+    who: str
+    batch_id: UUID | None
+    detail: Mapping[str, Any]
+
+
+class ControlReader(Protocol):
+    """What is stored. Reading changes nothing and takes no lock."""
+
+    def feed(self, name: str) -> FeedSnapshot | None:
+        """Return the feed's control rows as of one instant, None where it was never planned."""
+
+    def batch(self, batch_id: UUID) -> Batch:
+        """Return a batch; raises UnknownBatchError."""
+
+    def attempts(self, batch_id: UUID) -> list[Attempt]:
+        """Return a batch's attempts, in order."""
+
+    def range_counts(self, batch_id: UUID) -> list[RangeCount]:
+        """Return what a written batch's receipt says of each range, in the plan's order."""
+
+    def ledger(self, batch_id: UUID) -> list[Event]:
+        """Return the seeds, gaps and resets between the feed's previous published batch and this COMMITTING one."""
+
+
+class ControlTables(ControlReader, Protocol):
+    """What is stored, and the steps that change it: each one transaction under the feed's lock."""
+
+    def record_plan(
+        self,
+        feed: FeedSnapshot | NewFeed,
+        *,
+        cluster_id: str,
+        topics: Collection[str],
+        seeds: Sequence[StoredOffset],
+        plan: BatchPlan | None,
+        who: str,
+    ) -> None:
+        """Write seeds and plan; raises FeedChangedError where the feed is not as in the snapshot any more."""
+
+    def open_attempt(self, attempt: Attempt) -> None:
+        """Add an attempt to a PLANNED batch; raises FeedChangedError where its number is taken, BatchStateError otherwise."""
+
+    def pin(
+        self, batch_id: UUID, attempt: int, receipt: Receipt, receipt_sha256: str, counts: Sequence[RangeCount]
+    ) -> None:
+        """PLANNED → WRITTEN by compare-and-set on batch and OPEN attempt; raises BatchStateError where it lost."""
+
+    def discard_written(self, batch_id: UUID, attempt: int, *, reason: str, who: str) -> None:
+        """WRITTEN by this attempt → PLANNED, and every attempt so far DISCARDED, so that none can be pinned later."""
+
+    def begin_commit(self, batch_id: UUID, attempt: int) -> None:
+        """WRITTEN by this attempt → COMMITTING; does nothing where it is COMMITTING or COMMITTED already."""
+
+    def complete_commit(self, batch_id: UUID, *, who: str) -> Batch:
+        """Move all the batch's stored offsets and COMMITTING → COMMITTED, or neither; raises OffsetsMovedError.
+
+        Does nothing where the batch is COMMITTED already. Returns the batch as it is then.
+        """
+
+    def abandon(self, batch_id: UUID, *, reason: str, who: str) -> None:
+        """PLANNED or WRITTEN → ABANDONED; no stored offset moves."""
+
+    def record_event(
+        self, feed_id: UUID, kind: str, *, who: str, batch_id: UUID | None, detail: Mapping[str, Any]
+    ) -> None:
+        """Append a line to the audit journal."""
+
+
+@dataclass(frozen=True, slots=True)
+class PublishedReceipt:
+    """What is kept beside the output for ever: enough to rebuild lost control tables from."""
+
+    plan: BatchPlan
+    receipt: Receipt
+    ledger: Sequence[Event]
+
+
+class SinkTarget(Protocol):
+    """What says where output goes: a batch's frozen plan, or a feed's settings when there is no plan yet."""
+
+    @property
+    def sink_format(self) -> str:
+        """Which sink."""
+
+    @property
+    def output_path(self) -> Path:
+        """Its absolute location."""
+
+
+class Sink(Protocol):
+    """Where output goes: Spark stages into an attempt's directory, the commit task publishes it."""
+
+    def attempt_directory(self, batch_id: UUID, attempt: int) -> Path:
+        """Return the absolute directory that belongs to one attempt alone."""
+
+    def prepare(self) -> None:
+        """Make the places for staging; raises OutputNotUsableError where the output's path cannot be written."""
+
+    def known_batches(self) -> list[str]:
+        """Return the ids of the batches that were ever published here, newest last."""
+
+    def open_attempt(self, directory: Path, document: bytes) -> None:
+        """Make the attempt's directory with its document in it, durably."""
+
+    def read_receipt(self, directory: Path) -> bytes | None:
+        """Return the attempt's receipt as it lies there, None where there is none."""
+
+    def can_take(self, batch_id: UUID) -> None:
+        """Ask before COMMITTING whether the batch can be published; raises OutputNotUsable- or OutputConflictError."""
+
+    def verify_staged(self, directory: Path, receipt: Receipt) -> None:
+        """Check the staged files against their receipt, durably on disk; raises StagedOutputUnusableError."""
+
+    def publish(self, directory: Path, published: PublishedReceipt) -> None:
+        """Make the batch visible, once; does nothing where it is published already. Durable when it returns."""
+
+
+class Sinks(Protocol):
+    """Finds the sink of a plan or a feed; an open batch keeps its own, whatever the feed file says now."""
+
+    def __call__(self, target: SinkTarget) -> Sink:
+        """Return the sink; raises OutputNotUsableError where the format is not known."""

@@ -1,0 +1,122 @@
+"""The commit task: the order of the commit, in one function."""
+
+import logging
+from dataclasses import dataclass
+from uuid import UUID
+
+from kafka_ingest.batch import Attempt, Batch, BatchState, sha256
+from kafka_ingest.boundaries import ControlTables, KafkaCluster, PublishedReceipt, Sink, Sinks
+from kafka_ingest.committing.mirror_group import Mirrored, mirror_group
+from kafka_ingest.errors import BatchStateError, InvalidReceiptError, OffsetsMissingError, StagedOutputUnusableError
+from kafka_ingest.offsets import OffsetsPolicy, listing
+from kafka_ingest.receipt import RangeCount, Receipt
+from kafka_ingest.submitting.pin_receipt import valid_receipt
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """What a commit came to. ``by_us`` says whether this caller committed the batch, now or in an earlier try."""
+
+    batch: Batch
+    counts: tuple[RangeCount, ...]
+    by_us: bool
+    mirrored: Mirrored
+
+
+def commit_batch(
+    batch_id: UUID, control: ControlTables, kafka: KafkaCluster, sinks: Sinks, *, group: str | None, who: str
+) -> Committed:
+    """Publish a written batch and move its stored offsets; safe to call again after a crash at any line.
+
+    WRITTEN and COMMITTING batches are committed without asking Kafka; of a COMMITTED one only the group is looked after.
+    """
+    batch = control.batch(batch_id)
+    refuse_what_cannot_be_committed(batch)
+
+    if batch.state is not BatchState.COMMITTED:
+        attempt = pinned_attempt(batch, control)
+        sink = sinks(batch.plan)
+        # 1. Verify: the receipt is the one that was pinned, the files are what it says and on the disk, the sink takes them.
+        receipt = verified_receipt(batch, attempt, control, sink, who=who)
+        # 2. COMMITTING: from here it only rolls forward, and nothing else moves the feed's offsets.
+        control.begin_commit(batch_id, attempt.attempt)
+        # 3. Publish: visible once, under the batch's id.
+        sink.publish(attempt.directory, PublishedReceipt(batch.plan, receipt, control.ledger(batch_id)))
+        # 4. The stored offsets, all or none; the batch is COMMITTED.
+        batch = control.complete_commit(batch_id, who=who)
+        log.info("batch %s is committed: %s rows", batch_id, f"{receipt.rows:,}")
+
+    # 5. The consumer group follows; whatever happens there, the data stays committed.
+    mirrored = mirror_group(batch.plan.feed_name, group, control, kafka, batch_id=batch_id, who=who)
+    return Committed(batch, tuple(control.range_counts(batch_id)), batch.committed_by == who, mirrored)
+
+
+def refuse_what_cannot_be_committed(batch: Batch) -> None:
+    """Raise BatchStateError on a batch that was never written, or that was given up."""
+    if batch.state is BatchState.PLANNED:
+        raise BatchStateError(
+            f"batch {batch.batch_id} is PLANNED: expected a pinned receipt, found none. Run the write task first."
+        )
+    if batch.state is BatchState.ABANDONED:
+        raise BatchStateError(
+            f"batch {batch.batch_id} was abandoned ({batch.reason}) and will not be committed; its offsets were not moved."
+        )
+
+
+def pinned_attempt(batch: Batch, control: ControlTables) -> Attempt:
+    """Return the attempt whose receipt counts."""
+    return next(attempt for attempt in control.attempts(batch.batch_id) if attempt.attempt == batch.pinned_attempt)
+
+
+def verified_receipt(batch: Batch, attempt: Attempt, control: ControlTables, sink: Sink, *, who: str) -> Receipt:
+    """Return the pinned receipt after holding it against plan, pin and staged files.
+
+    A WRITTEN batch whose staged output is proven unusable goes back to PLANNED, to be written again. An I/O error proves
+    nothing: it is raised, and the batch stays as it is.
+    """
+    try:
+        receipt = pinned_receipt(batch, attempt, sink)
+        if batch.state is BatchState.WRITTEN:
+            check_density(batch, receipt)
+            sink.can_take(batch.batch_id)
+            sink.verify_staged(attempt.directory, receipt)
+    except (InvalidReceiptError, StagedOutputUnusableError) as error:
+        if batch.state is not BatchState.WRITTEN:
+            raise
+        # Refused where a second committer took the batch on meanwhile: then the files are not damaged but published.
+        control.discard_written(batch.batch_id, attempt.attempt, reason=str(error), who=who)
+        raise StagedOutputUnusableError(
+            f"batch {batch.batch_id}: the staged output cannot be committed: {error} "
+            "The batch is PLANNED again and its attempts are discarded: the next run writes it anew. No offset was moved."
+        ) from error
+    return receipt
+
+
+def pinned_receipt(batch: Batch, attempt: Attempt, sink: Sink) -> Receipt:
+    """Return the pinned receipt; raises InvalidReceiptError where it is not byte for byte the one that was pinned."""
+    content = sink.read_receipt(attempt.directory)
+    receipt = valid_receipt(batch.plan, attempt, content)
+    if content is not None and (found := sha256(content)) != attempt.receipt_sha256:
+        raise InvalidReceiptError(
+            f"attempt {attempt.attempt} of batch {batch.batch_id}: its receipt was changed after it was pinned "
+            f"(expected SHA-256 {attempt.receipt_sha256}, found {found})."
+        )
+    return receipt
+
+
+def check_density(batch: Batch, receipt: Receipt) -> None:
+    """Raise OffsetsMissingError on a feed with ``offsets: dense`` whose ranges hold offsets without a record."""
+    if batch.plan.offsets_policy is not OffsetsPolicy.DENSE:
+        return
+    sparse = [
+        f"{count.offset_range}: {count.rows:,} records, {count.invisible:,} offsets without one"
+        for count in receipt.range_counts(batch.plan)
+        if count.invisible
+    ]
+    if sparse:
+        raise OffsetsMissingError(
+            f"batch {batch.batch_id}: every offset must be a record (kafka.offsets: dense), found {listing(sparse)}. Nothing "
+            "was published. If compaction or transactions explain it, set kafka.offsets: auto and abandon the batch."
+        )

@@ -1,0 +1,127 @@
+"""The control database: opening it, checking its schema's version, and upgrading it. A task never creates or migrates."""
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from sqlite3 import Connection as SqliteConnection
+from typing import Any, Literal
+
+from sqlalchemy import URL, Connection, Engine, create_engine, event, inspect, text
+from sqlalchemy.exc import DBAPIError, InterfaceError, NoSuchTableError, OperationalError
+
+from kafka_ingest.control.schema import SCHEMA_VERSION, VERSION_TABLE
+from kafka_ingest.errors import ControlSchemaError, ControlTablesUnavailableError
+
+BUSY_TIMEOUT_S = 30
+UPGRADE_COMMAND = "kafka-ingest db upgrade"
+
+
+@dataclass(frozen=True, slots=True)
+class ControlDatabaseSettings:
+    """Where the control tables are. The password is not in the repr: SQLAlchemy masks it in a URL's."""
+
+    url: URL
+
+    @property
+    def sqlite_file(self) -> Path | None:
+        """The database file, None on PostgreSQL."""
+        return Path(self.url.database or "") if self.url.get_backend_name() == "sqlite" else None
+
+    def __str__(self) -> str:
+        return self.url.render_as_string(hide_password=True)
+
+
+def open_database(settings: ControlDatabaseSettings, *, create: bool = False) -> Engine:
+    """Return an engine on an existing database; with ``create``, a missing SQLite file is made.
+
+    Raises ControlSchemaError where the file is not there: silently starting from an empty one would read everything again.
+    """
+    if settings.sqlite_file is None:
+        return create_engine(settings.url, connect_args={"connect_timeout": BUSY_TIMEOUT_S})
+    file = settings.sqlite_file
+    if create:
+        file.parent.mkdir(parents=True, exist_ok=True)
+    elif not file.is_file():
+        raise ControlSchemaError(
+            f"expected the control tables in {file}, found no such file. For a first installation run "
+            f"`{UPGRADE_COMMAND} --create`; if it should be there, check the connection: starting without it would read "
+            "every topic again."
+        )
+    # https://sqlite.org/uri.html: mode=rw never creates, whatever happens to the file after the look above.
+    mode = "rwc" if create else "rw"
+    engine = create_engine(
+        URL.create("sqlite", database=f"file:{file}", query={"mode": mode, "uri": "true"}),
+        connect_args={"timeout": BUSY_TIMEOUT_S},
+    )
+    event.listen(engine, "connect", _prepare_sqlite_connection)
+    event.listen(engine, "begin", _begin_sqlite_transaction)
+    return engine
+
+
+def _prepare_sqlite_connection(connection: SqliteConnection, _record: object) -> None:
+    # The driver's own BEGIN comes too late and is never IMMEDIATE; ours is sent by _begin_sqlite_transaction.
+    connection.isolation_level = None
+    for pragma in ("foreign_keys=ON", "journal_mode=WAL", "synchronous=FULL"):
+        connection.execute(f"PRAGMA {pragma}")
+
+
+def _begin_sqlite_transaction(connection: Connection) -> None:
+    # A reader that becomes a writer gets SQLITE_BUSY at once, whatever the time-out, so writers say so from the start.
+    writing = connection.get_execution_options().get("kafka_ingest_writes", False)
+    connection.exec_driver_sql("BEGIN IMMEDIATE" if writing else "BEGIN")
+
+
+@contextlib.contextmanager
+def transaction(engine: Engine, kind: Literal["read", "write"]) -> Iterator[Connection]:
+    """Run one transaction; a database that cannot be reached or is locked raises ControlTablesUnavailableError."""
+    options: dict[str, Any] = {"kafka_ingest_writes": kind == "write"}
+    if kind == "read" and engine.dialect.name == "postgresql":
+        # One instant for all the queries of a reading; under READ COMMITTED each would see its own.
+        options |= {"isolation_level": "REPEATABLE READ", "postgresql_readonly": True}
+    try:
+        with engine.connect().execution_options(**options) as connection, connection.begin():
+            yield connection
+    except (OperationalError, InterfaceError) as error:
+        raise unavailable(engine, error) from error
+
+
+def unavailable(engine: Engine, error: DBAPIError) -> ControlTablesUnavailableError:
+    """Return the error that names the database and the cause, without the statement and its parameters."""
+    return ControlTablesUnavailableError(
+        f"the control database {engine.url.render_as_string(hide_password=True)} could not be used: {error.orig}. "
+        "Nothing was changed by this step; it can be run again once the database answers."
+    )
+
+
+def found_version(engine: Engine) -> str | None:
+    """Return the schema version of the database, None where there are no control tables."""
+    with transaction(engine, "read") as connection:
+        if not inspect(connection).has_table(VERSION_TABLE):
+            return None
+        version = connection.execute(text(f"SELECT version_num FROM {VERSION_TABLE}")).scalar_one_or_none()  # noqa: S608 - a constant
+        return str(version) if version is not None else None
+
+
+def check_version(engine: Engine) -> None:
+    """Raise ControlSchemaError unless the schema is exactly the one this version of the code needs."""
+    try:
+        found = found_version(engine)
+    except NoSuchTableError:
+        found = None
+    where = engine.url.render_as_string(hide_password=True)
+    if found is None:
+        raise ControlSchemaError(
+            f"{where} holds no control tables. For a first installation run `{UPGRADE_COMMAND} --create`; otherwise check the "
+            "connection: starting without the stored offsets would read every topic again."
+        )
+    if found > SCHEMA_VERSION:
+        raise ControlSchemaError(
+            f"{where} has control tables of version {found}, made by a newer kafka_ingest; this one knows {SCHEMA_VERSION}. "
+            "Install the newer version here."
+        )
+    if found < SCHEMA_VERSION:
+        raise ControlSchemaError(
+            f"{where} has control tables of version {found}, this kafka_ingest needs {SCHEMA_VERSION}. "
+            f"Run `{UPGRADE_COMMAND}`."
+        )

@@ -1,0 +1,331 @@
+"""What is stored: every method one read transaction, so that its answer is of one instant."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+from sqlalchemy import Connection, Engine, RowMapping, Select, func, select
+
+from kafka_ingest.batch import Attempt, AttemptState, Batch, BatchPlan, BatchState
+from kafka_ingest.boundaries import Event, FeedSnapshot
+from kafka_ingest.control.database import check_version, transaction
+from kafka_ingest.control.schema import LEDGER_KINDS, attempt, batch, batch_range, event, feed, stored_offset
+from kafka_ingest.errors import BatchStateError, UnknownBatchError
+from kafka_ingest.offsets import OffsetRange, StoredOffset, TopicPartition
+from kafka_ingest.receipt import RangeCount
+
+
+@dataclass(frozen=True, slots=True)
+class FeedSummary:
+    """One line of ``kafka-ingest status``."""
+
+    name: str
+    cluster_id: str
+    partitions: int
+    open_batch: UUID | None
+    open_batch_state: BatchState | None
+    last_committed_at: datetime | None
+    rows_committed: int
+
+
+@dataclass(frozen=True, slots=True)
+class BatchRange:
+    """One range of a batch as the control tables hold it; the counts are None before WRITTEN."""
+
+    topic: str
+    partition: int
+    start_offset: int
+    end_offset: int
+    rows: int | None
+    filtered: int | None
+    dead_letters: int | None
+    invisible: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class BatchSummary:
+    """One line of ``kafka-ingest batches``."""
+
+    batch_id: UUID
+    feed: str
+    kind: str
+    state: BatchState
+    planned_at: datetime
+    written_at: datetime | None
+    committed_at: datetime | None
+    committed_by: str | None
+    rows: int | None
+    size_bytes: int | None
+    reason: str | None
+    ranges: tuple[BatchRange, ...]
+
+
+class SqlControlReader:
+    """The control tables, read only. The schema's version is checked once, at the first use."""
+
+    def __init__(self, engine: Engine) -> None:
+        check_version(engine)
+        self._engine = engine
+
+    def feed(self, name: str) -> FeedSnapshot | None:
+        """Return the feed's control rows as of one instant, None where it was never planned."""
+        with transaction(self._engine, "read") as connection:
+            row = connection.execute(select(feed).where(feed.c.name == name)).mappings().one_or_none()
+            if row is None:
+                return None
+            open_batch = connection.execute(
+                select(batch).where(
+                    batch.c.feed_id == row["feed_id"],
+                    batch.c.kind == "live",
+                    batch.c.state.in_([state.value for state in BatchState if state.is_open]),
+                )
+            )
+            open_row = open_batch.mappings().one_or_none()
+            return FeedSnapshot(
+                feed_id=row["feed_id"],
+                name=row["name"],
+                cluster_id=row["cluster_id"],
+                revision=row["revision"],
+                stored=stored_offsets(connection, row["feed_id"]),
+                open_batch=batch_of(open_row) if open_row is not None else None,
+            )
+
+    def batch(self, batch_id: UUID) -> Batch:
+        """Return a batch; raises UnknownBatchError."""
+        with transaction(self._engine, "read") as connection:
+            return batch_of(batch_row(connection, batch_id))
+
+    def attempts(self, batch_id: UUID) -> list[Attempt]:
+        """Return a batch's attempts, in order."""
+        with transaction(self._engine, "read") as connection:
+            query = select(attempt).where(attempt.c.batch_id == batch_id).order_by(attempt.c.attempt)
+            return [attempt_of(row) for row in connection.execute(query).mappings()]
+
+    def range_counts(self, batch_id: UUID) -> list[RangeCount]:
+        """Return what a written batch's receipt says of each range, in the plan's order."""
+        with transaction(self._engine, "read") as connection:
+            query = (
+                select(batch_range)
+                .where(batch_range.c.batch_id == batch_id, batch_range.c["rows"].is_not(None))
+                .order_by(batch_range.c.topic, batch_range.c.partition)
+            )
+            counts = [
+                RangeCount(
+                    offset_range=OffsetRange(
+                        TopicPartition(row["topic"], row["partition"]), row["start_offset"], row["end_offset"]
+                    ),
+                    rows=row["rows"],
+                    smallest_offset=row["smallest_offset"],
+                    largest_offset=row["largest_offset"],
+                )
+                for row in connection.execute(query).mappings()
+            ]
+        return sorted(counts, key=lambda count: count.offset_range)
+
+    def ledger(self, batch_id: UUID) -> list[Event]:
+        """Return the seeds, gaps and resets between the feed's previous published batch and this COMMITTING one."""
+        with transaction(self._engine, "read") as connection:
+            row = batch_row(connection, batch_id)
+            if row["ledger_upto"] is None:
+                raise BatchStateError(
+                    f"batch {batch_id} is {row['state']}: only a COMMITTING one has a place in the ledger"
+                )
+            query = (
+                select(event)
+                .where(
+                    event.c.feed_id == row["feed_id"],
+                    event.c.kind.in_(LEDGER_KINDS),
+                    event.c.event_id > row["ledger_after"],
+                    event.c.event_id <= row["ledger_upto"],
+                )
+                .order_by(event.c.event_id)
+            )
+            return [event_of(entry) for entry in connection.execute(query).mappings()]
+
+    def events(self, feed_id: UUID, kind: str, limit: int = 1) -> list[Event]:
+        """Return the feed's newest events of a kind, newest first."""
+        with transaction(self._engine, "read") as connection:
+            query = (
+                select(event)
+                .where(event.c.feed_id == feed_id, event.c.kind == kind)
+                .order_by(event.c.event_id.desc())
+                .limit(limit)
+            )
+            return [event_of(row) for row in connection.execute(query).mappings()]
+
+    def feed_summaries(self) -> list[FeedSummary]:
+        """Return a line for each feed that was ever planned, by name."""
+        with transaction(self._engine, "read") as connection:
+            partitions = dict(
+                connection.execute(
+                    select(stored_offset.c.feed_id, func.count()).group_by(stored_offset.c.feed_id)
+                ).tuples()
+            )
+            committed = {
+                row.feed_id: row
+                for row in connection.execute(
+                    select(
+                        batch.c.feed_id,
+                        func.max(batch.c.committed_at).label("last"),
+                        func.sum(batch.c["rows"]).label("total"),
+                    )
+                    .where(batch.c.state == BatchState.COMMITTED.value, batch.c.kind == "live")
+                    .group_by(batch.c.feed_id)
+                )
+            }
+            open_batches = {
+                row.feed_id: row
+                for row in connection.execute(
+                    select(batch.c.feed_id, batch.c.batch_id, batch.c.state).where(
+                        batch.c.kind == "live",
+                        batch.c.state.in_([state.value for state in BatchState if state.is_open]),
+                    )
+                )
+            }
+            return [
+                FeedSummary(
+                    name=row["name"],
+                    cluster_id=row["cluster_id"],
+                    partitions=partitions.get(row["feed_id"], 0),
+                    open_batch=open_row.batch_id if open_row is not None else None,
+                    open_batch_state=BatchState(open_row.state) if open_row is not None else None,
+                    last_committed_at=done.last if done is not None else None,
+                    rows_committed=int(done.total) if done is not None else 0,
+                )
+                for row in connection.execute(select(feed).order_by(feed.c.name)).mappings()
+                for open_row in [open_batches.get(row["feed_id"])]
+                for done in [committed.get(row["feed_id"])]
+            ]
+
+    def rows_by_partition(self, feed_id: UUID) -> dict[TopicPartition, int]:
+        """Return how many rows live batches have committed, by partition."""
+        with transaction(self._engine, "read") as connection:
+            query = (
+                select(batch_range.c.topic, batch_range.c.partition, func.sum(batch_range.c["rows"]))
+                .join(batch, batch.c.batch_id == batch_range.c.batch_id)
+                .where(batch.c.feed_id == feed_id, batch.c.state == BatchState.COMMITTED.value, batch.c.kind == "live")
+                .group_by(batch_range.c.topic, batch_range.c.partition)
+            )
+            return {
+                TopicPartition(topic, number): int(rows) for topic, number, rows in connection.execute(query).tuples()
+            }
+
+    def batch_summaries(
+        self, feed_name: str | None = None, *, since: datetime | None = None, limit: int | None = None
+    ) -> list[BatchSummary]:
+        """Return batches with their ranges, newest first."""
+        query: Select[Any] = select(batch, feed.c.name.label("feed")).join(feed, feed.c.feed_id == batch.c.feed_id)
+        if feed_name is not None:
+            query = query.where(feed.c.name == feed_name)
+        if since is not None:
+            query = query.where(batch.c.planned_at >= since)
+        query = query.order_by(batch.c.planned_at.desc(), batch.c.batch_id.desc()).limit(limit)
+        with transaction(self._engine, "read") as connection:
+            rows = connection.execute(query).mappings().all()
+            ranges = ranges_of(connection, [row["batch_id"] for row in rows])
+            return [
+                BatchSummary(
+                    batch_id=row["batch_id"],
+                    feed=row["feed"],
+                    kind=row["kind"],
+                    state=BatchState(row["state"]),
+                    planned_at=row["planned_at"],
+                    written_at=row["written_at"],
+                    committed_at=row["committed_at"],
+                    committed_by=row["committed_by"],
+                    rows=row["rows"],
+                    size_bytes=row["size_bytes"],
+                    reason=row["reason"],
+                    ranges=tuple(ranges.get(row["batch_id"], [])),
+                )
+                for row in rows
+            ]
+
+
+def stored_offsets(connection: Connection, feed_id: UUID) -> dict[TopicPartition, StoredOffset]:
+    """Return a feed's stored offsets, by partition."""
+    query = select(stored_offset).where(stored_offset.c.feed_id == feed_id)
+    rows = [
+        StoredOffset(
+            topic_partition=TopicPartition(row["topic"], row["partition"]),
+            topic_id=row["topic_id"],
+            first_offset=row["first_offset"],
+            next_offset=row["next_offset"],
+            seeded_by=row["seeded_by"],
+            leader_epoch=row["leader_epoch"],
+            batch_id=row["batch_id"],
+            updated_at=row["updated_at"],
+        )
+        for row in connection.execute(query).mappings()
+    ]
+    return {row.topic_partition: row for row in sorted(rows, key=lambda row: row.topic_partition)}
+
+
+def ranges_of(connection: Connection, batch_ids: Sequence[UUID]) -> dict[UUID, list[BatchRange]]:
+    """Return the ranges of some batches."""
+    ranges: dict[UUID, list[BatchRange]] = {}
+    query = (
+        select(batch_range)
+        .where(batch_range.c.batch_id.in_(batch_ids))
+        .order_by(batch_range.c.topic, batch_range.c.partition)
+    )
+    for row in connection.execute(query).mappings():
+        ranges.setdefault(row["batch_id"], []).append(
+            BatchRange(**{name: row[name] for name in BatchRange.__dataclass_fields__})
+        )
+    return ranges
+
+
+def batch_row(connection: Connection, batch_id: UUID, *, for_update: bool = False) -> RowMapping:
+    """Return a batch's row; raises UnknownBatchError."""
+    query = select(batch).where(batch.c.batch_id == batch_id)
+    row = connection.execute(query.with_for_update() if for_update else query).mappings().one_or_none()
+    if row is None:
+        raise UnknownBatchError(f"no batch {batch_id} in the control tables; `kafka-ingest batches` lists them")
+    return row
+
+
+def batch_of(row: Mapping[Any, Any]) -> Batch:
+    """Return the batch that a row describes."""
+    return Batch(
+        plan=BatchPlan.from_document(row["plan"]),
+        state=BatchState(row["state"]),
+        planned_by=row["planned_by"],
+        updated_at=row["updated_at"],
+        pinned_attempt=row["pinned_attempt"],
+        committed_at=row["committed_at"],
+        committed_by=row["committed_by"],
+        reason=row["reason"],
+        rows=row["rows"],
+        size_bytes=row["size_bytes"],
+    )
+
+
+def attempt_of(row: Mapping[Any, Any]) -> Attempt:
+    """Return the attempt that a row describes."""
+    return Attempt(
+        batch_id=row["batch_id"],
+        attempt=row["attempt"],
+        state=AttemptState(row["state"]),
+        directory=Path(row["directory"]),
+        document_sha256=row["document_sha256"],
+        opened_at=row["opened_at"],
+        opened_by=row["opened_by"],
+        receipt_sha256=row["receipt_sha256"],
+        reason=row["reason"],
+    )
+
+
+def event_of(row: Mapping[Any, Any]) -> Event:
+    """Return the event that a row describes."""
+    return Event(
+        event_id=row["event_id"],
+        kind=row["kind"],
+        at=row["at"],
+        who=row["who"],
+        batch_id=row["batch_id"],
+        detail=row["detail"],
+    )

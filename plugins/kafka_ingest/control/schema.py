@@ -1,0 +1,240 @@
+"""The control tables as they are now. Constraints carry the invariants; :mod:`.migrations` leads here from any version.
+
+``tests/contract/test_control_schema.py`` compares these tables with what the migrations make.
+"""
+
+from datetime import UTC, datetime
+
+from sqlalchemy import (
+    JSON,
+    BigInteger,
+    CheckConstraint,
+    Column,
+    DateTime,
+    Dialect,
+    ForeignKey,
+    ForeignKeyConstraint,
+    Index,
+    Integer,
+    MetaData,
+    Table,
+    Text,
+    TypeDecorator,
+    Uuid,
+    text,
+)
+
+from kafka_ingest.batch import AttemptState, BatchKind, BatchState
+
+SCHEMA_VERSION = "0001"
+"""The migration that makes these tables; a test compares it with the newest one."""
+
+VERSION_TABLE = "kafka_ingest_schema"
+
+
+class UtcDateTime(TypeDecorator[datetime]):
+    """An instant. Always written and read in UTC with its zone; SQLite would drop the zone."""
+
+    impl = DateTime(timezone=True)
+    cache_ok = True
+
+    def process_bind_param(self, value: datetime | None, dialect: Dialect) -> datetime | None:
+        """Refuse an instant without a zone, and write UTC."""
+        if value is None:
+            return None
+        if value.tzinfo is None:
+            raise ValueError(f"expected a time with a zone, found {value.isoformat()}")
+        in_utc = value.astimezone(UTC)
+        return in_utc.replace(tzinfo=None) if dialect.name == "sqlite" else in_utc
+
+    def process_result_value(self, value: datetime | None, dialect: Dialect) -> datetime | None:  # noqa: ARG002
+        """Give the zone back."""
+        if value is None:
+            return None
+        return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
+
+
+def one_of(column: str, values: type[BatchState | BatchKind | AttemptState]) -> str:
+    """Return the check that a column holds one of an enum's values."""
+    return f"{column} IN ({', '.join(repr(member.value) for member in values)})"
+
+
+metadata = MetaData(
+    naming_convention={
+        "ix": "ix_%(table_name)s_%(column_0_N_name)s",
+        "uq": "uq_%(table_name)s_%(column_0_N_name)s",
+        "ck": "ck_%(table_name)s_%(constraint_name)s",
+        "fk": "fk_%(table_name)s_%(referred_table_name)s",
+        "pk": "pk_%(table_name)s",
+    }
+)
+
+# The identity column of SQLite must be INTEGER; PostgreSQL counts events in 64 bits.
+EventId = BigInteger().with_variant(Integer, "sqlite")
+
+feed = Table(
+    "feed",
+    metadata,
+    Column("feed_id", Uuid, primary_key=True),
+    Column("name", Text, nullable=False, unique=True),
+    Column("cluster_id", Text, nullable=False),
+    Column("topics", JSON, nullable=False, comment="the topics of the last plan"),
+    Column("revision", BigInteger, nullable=False, comment="grows with every write to the feed's control rows"),
+    Column("created_at", UtcDateTime, nullable=False),
+    Column("updated_at", UtcDateTime, nullable=False),
+    comment="one row a feed; its lock is the lock of everything below it",
+)
+
+batch = Table(
+    "batch",
+    metadata,
+    Column("batch_id", Uuid, primary_key=True),
+    Column("feed_id", ForeignKey("feed.feed_id"), nullable=False),
+    Column("kind", Text, nullable=False),
+    Column("state", Text, nullable=False),
+    Column("plan", JSON, nullable=False, comment="frozen: what is read, from where, and where it goes"),
+    Column("plan_fingerprint", Text, nullable=False),
+    Column("planned_at", UtcDateTime, nullable=False),
+    Column("planned_by", Text, nullable=False),
+    Column("pinned_attempt", Integer, comment="the attempt whose receipt counts; none other can be committed"),
+    Column("rows", BigInteger, comment="from the pinned receipt"),
+    Column("size_bytes", BigInteger, comment="from the pinned receipt"),
+    Column("written_at", UtcDateTime),
+    Column(
+        "ledger_after", BigInteger, comment="its published receipt carries the seeds, gaps and resets after this event"
+    ),
+    Column("ledger_upto", BigInteger, comment="… up to and with this one"),
+    Column("committed_at", UtcDateTime),
+    Column("committed_by", Text),
+    Column("reason", Text, comment="why it was abandoned"),
+    Column("updated_at", UtcDateTime, nullable=False),
+    ForeignKeyConstraint(
+        ["batch_id", "pinned_attempt"],
+        ["attempt.batch_id", "attempt.attempt"],
+        use_alter=True,
+        name="fk_batch_pinned_attempt",
+    ),
+    CheckConstraint(one_of("kind", BatchKind), name="kind"),
+    CheckConstraint(one_of("state", BatchState), name="state"),
+    CheckConstraint(
+        "(state = 'PLANNED' AND pinned_attempt IS NULL) OR state = 'ABANDONED' OR "
+        "(state IN ('WRITTEN', 'COMMITTING', 'COMMITTED') AND pinned_attempt IS NOT NULL AND rows IS NOT NULL)",
+        name="pinned",
+    ),
+    CheckConstraint("(state = 'COMMITTED') = (committed_at IS NOT NULL)", name="committed"),
+    CheckConstraint("(state = 'ABANDONED') = (reason IS NOT NULL)", name="abandoned"),
+    Index("ix_batch_feed", "feed_id", "planned_at"),
+    # Invariant 2: at most one open live batch a feed.
+    Index(
+        "uq_batch_open_live",
+        "feed_id",
+        unique=True,
+        sqlite_where=text("kind = 'live' AND state IN ('PLANNED', 'WRITTEN', 'COMMITTING')"),
+        postgresql_where=text("kind = 'live' AND state IN ('PLANNED', 'WRITTEN', 'COMMITTING')"),
+    ),
+)
+
+attempt = Table(
+    "attempt",
+    metadata,
+    Column("batch_id", ForeignKey("batch.batch_id"), primary_key=True),
+    Column("attempt", Integer, primary_key=True),
+    Column("state", Text, nullable=False),
+    Column("directory", Text, nullable=False, comment="absolute; receipts are found here, never by listing"),
+    Column("document_sha256", Text, nullable=False),
+    Column("opened_at", UtcDateTime, nullable=False),
+    Column("opened_by", Text, nullable=False),
+    Column("receipt_sha256", Text),
+    Column("reason", Text, comment="why it was discarded"),
+    CheckConstraint(one_of("state", AttemptState), name="state"),
+    CheckConstraint("attempt >= 1", name="number"),
+    CheckConstraint("state <> 'PINNED' OR receipt_sha256 IS NOT NULL", name="pinned"),
+    CheckConstraint("(state = 'DISCARDED') = (reason IS NOT NULL)", name="discarded"),
+    Index(
+        "uq_attempt_pinned",
+        "batch_id",
+        unique=True,
+        sqlite_where=text("state = 'PINNED'"),
+        postgresql_where=text("state = 'PINNED'"),
+    ),
+)
+
+stored_offset = Table(
+    "stored_offset",
+    metadata,
+    Column("feed_id", ForeignKey("feed.feed_id"), primary_key=True),
+    Column("topic", Text, primary_key=True),
+    Column("partition", Integer, primary_key=True),
+    Column("topic_id", Text, comment="Kafka's UUID of the topic (KIP-516); null where brokers do not know it"),
+    Column("first_offset", BigInteger),
+    Column("next_offset", BigInteger, comment="the next offset to read: the truth"),
+    Column("seeded_by", Text, nullable=False, comment="the start rule that decided"),
+    Column("leader_epoch", Integer),
+    Column("batch_id", ForeignKey("batch.batch_id"), comment="the batch that moved it last"),
+    Column("updated_at", UtcDateTime, nullable=False),
+    CheckConstraint("partition >= 0", name="partition"),
+    CheckConstraint("(first_offset IS NULL) = (next_offset IS NULL)", name="pending"),
+    CheckConstraint("next_offset >= 0 AND first_offset >= 0", name="offsets"),
+    comment="one row a partition of a feed; null offsets: the seed is pending",
+)
+
+batch_range = Table(
+    "batch_range",
+    metadata,
+    Column("batch_id", ForeignKey("batch.batch_id"), primary_key=True),
+    Column("topic", Text, primary_key=True),
+    Column("partition", Integer, primary_key=True),
+    Column("topic_id", Text),
+    Column("start_offset", BigInteger, nullable=False),
+    Column("end_offset", BigInteger, nullable=False),
+    Column("leader_epoch", Integer),
+    Column("rows", BigInteger, comment="null before WRITTEN"),
+    Column("filtered", BigInteger),
+    Column("dead_letters", BigInteger),
+    Column("invisible", BigInteger, comment="offsets without a record: compacted, aborted, transaction markers"),
+    Column("smallest_offset", BigInteger),
+    Column("largest_offset", BigInteger),
+    CheckConstraint("start_offset >= 0 AND end_offset > start_offset", name="offsets"),
+    CheckConstraint(
+        "rows IS NULL OR rows + filtered + dead_letters + invisible = end_offset - start_offset", name="accounted"
+    ),
+    CheckConstraint("smallest_offset >= start_offset AND largest_offset < end_offset", name="inside"),
+    comment="the non-empty ranges of a batch",
+)
+
+gap = Table(
+    "gap",
+    metadata,
+    Column("gap_id", Uuid, primary_key=True),
+    Column("feed_id", ForeignKey("feed.feed_id"), nullable=False),
+    Column("topic", Text, nullable=False),
+    Column("partition", Integer, nullable=False),
+    Column("topic_id", Text),
+    Column("start_offset", BigInteger, nullable=False),
+    Column("end_offset", BigInteger, nullable=False),
+    Column("cause", Text, nullable=False),
+    Column("reason", Text),
+    Column("decided_by", Text, nullable=False),
+    Column("decided_at", UtcDateTime, nullable=False),
+    Column("closed_by_batch", ForeignKey("batch.batch_id")),
+    CheckConstraint("start_offset >= 0 AND end_offset > start_offset", name="offsets"),
+    Index("ix_gap_feed", "feed_id", "topic", "partition"),
+    comment="intervals that will not be ingested, or not yet: who or what decided it, when and why",
+)
+
+event = Table(
+    "event",
+    metadata,
+    Column("event_id", EventId, primary_key=True, autoincrement=True),
+    Column("feed_id", ForeignKey("feed.feed_id"), nullable=False),
+    Column("batch_id", ForeignKey("batch.batch_id")),
+    Column("kind", Text, nullable=False),
+    Column("at", UtcDateTime, nullable=False),
+    Column("who", Text, nullable=False),
+    Column("detail", JSON, nullable=False),
+    Index("ix_event_feed", "feed_id", "event_id"),
+    comment="append-only audit journal",
+)
+
+LEDGER_KINDS = ("seeded", "gap", "reset")
+"""Kinds of events that say where offsets came from; published receipts carry them."""

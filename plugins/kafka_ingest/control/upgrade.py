@@ -1,0 +1,42 @@
+"""Create or upgrade the control tables, with Alembic. Only ``kafka-ingest db upgrade`` comes here."""
+
+from pathlib import Path
+
+from alembic import command
+from alembic.config import Config
+from sqlalchemy import Engine
+
+from kafka_ingest.control.database import UPGRADE_COMMAND, found_version, transaction
+from kafka_ingest.control.schema import SCHEMA_VERSION
+from kafka_ingest.errors import ControlSchemaError
+
+
+def alembic_config() -> Config:
+    """Return Alembic's settings, without an ini file."""
+    config = Config()
+    config.set_main_option("script_location", str(Path(__file__).parent / "migrations"))
+    return config
+
+
+def upgrade(engine: Engine, *, create: bool) -> tuple[str | None, str]:
+    """Bring the schema to the newest version and return (version before, version now).
+
+    Raises ControlSchemaError where there are no control tables and ``create`` was not asked for, or where they are newer
+    than this code.
+    """
+    before = found_version(engine)
+    where = engine.url.render_as_string(hide_password=True)
+    if before is None and not create:
+        raise ControlSchemaError(
+            f"{where} holds no control tables. Is this the right database? To make them: `{UPGRADE_COMMAND} --create`."
+        )
+    if before is not None and before > SCHEMA_VERSION:
+        raise ControlSchemaError(
+            f"{where} has control tables of version {before}, newer than the {SCHEMA_VERSION} this kafka_ingest knows. "
+            "They were left alone; install the newer version here."
+        )
+    config = alembic_config()
+    with transaction(engine, "write") as connection:
+        config.attributes["connection"] = connection
+        command.upgrade(config, "head")
+    return before, SCHEMA_VERSION

@@ -1,0 +1,162 @@
+"""Errors, named by cause and grouped by what the caller has to do.
+
+Every message says what was expected, what was found, and what to do next. ``exit_code`` is the command line's;
+:mod:`kafka_ingest.airflow_tasks` retries :class:`RetryableError` and fails at once on everything else.
+"""
+
+import re
+from typing import ClassVar
+
+
+class KafkaIngestError(Exception):
+    """Any failure this project names."""
+
+    exit_code: ClassVar[int] = 1
+
+    @property
+    def code(self) -> str:
+        """The error's stable name, for ``--json`` and log searches: ``TOPIC_RECREATED``."""
+        words = re.findall(r"[A-Z][a-z0-9]*", type(self).__name__.removesuffix("Error"))
+        return "_".join(words).upper()
+
+
+# ── Try again: the same call may succeed later, and nothing was half done. ────────────────────────────────────────────
+
+
+class RetryableError(KafkaIngestError):
+    """Running it again may help."""
+
+
+class KafkaUnavailableError(RetryableError):
+    """Kafka did not answer within the time limit, or refused for a passing reason."""
+
+
+class ControlTablesUnavailableError(RetryableError):
+    """The control database could not be reached, or was locked for longer than the time limit."""
+
+
+class FeedChangedError(RetryableError):
+    """Somebody else wrote to this feed's control rows between the reading and the writing; nothing was written."""
+
+
+class SparkFailedError(RetryableError):
+    """The Spark application ended without success; its attempt stays invisible."""
+
+
+class StagedOutputUnusableError(RetryableError):
+    """The staged files do not hold what their receipt says; the batch went back to PLANNED and will be written again."""
+
+
+class OutputUnavailableError(RetryableError):
+    """The output's storage could not be read or written."""
+
+
+# ── Wrong use: settings or arguments have to change first. ────────────────────────────────────────────────────────────
+
+
+class WrongUseError(KafkaIngestError):
+    """A setting or an argument is wrong; running it again without a change fails again."""
+
+    exit_code = 2
+
+
+class InvalidFeedError(WrongUseError):
+    """A feed file cannot be used."""
+
+
+class UnknownFeedError(WrongUseError):
+    """No feed file of that name."""
+
+
+class UnknownTopicError(WrongUseError):
+    """A topic of the feed file does not exist and was never read."""
+
+
+class StartOutsideLogError(WrongUseError):
+    """The feed's start names an offset that its log does not hold."""
+
+
+class UnknownBatchError(WrongUseError):
+    """No batch of that id."""
+
+
+class MissingConnectionError(WrongUseError):
+    """An Airflow connection is not defined."""
+
+
+class InvalidConnectionError(WrongUseError):
+    """An Airflow connection lacks a field, or holds one that has no meaning here."""
+
+
+class UnsafeSparkMasterError(WrongUseError):
+    """This Spark master would put the Kafka secret on a command line."""
+
+
+class ControlSchemaError(WrongUseError):
+    """The control tables do not exist, or their schema is not the one this version needs."""
+
+
+class OutputNotUsableError(WrongUseError):
+    """The output's path cannot be used as it is."""
+
+
+class InstallationError(WrongUseError):
+    """Something this project needs on the machine is missing or of another version."""
+
+
+# ── Stop: an operator has to decide; deciding for him could lose or repeat records. ───────────────────────────────────
+
+
+class OperatorDecisionError(KafkaIngestError):
+    """Going on could lose or duplicate records; somebody has to say what is right."""
+
+    exit_code = 3
+
+
+class WrongClusterError(OperatorDecisionError):
+    """The brokers belong to another cluster than the feed's stored offsets."""
+
+
+class TopicGoneError(OperatorDecisionError):
+    """A topic or partition with stored offsets is not there any more."""
+
+
+class TopicRecreatedError(OperatorDecisionError):
+    """A topic has another topic id than the stored offsets (KIP-516): it was deleted and created again."""
+
+
+class OffsetsLostError(OperatorDecisionError):
+    """Stored offsets lie below the log start: retention deleted records that were not read."""
+
+
+class StoredOffsetBeyondLogError(OperatorDecisionError):
+    """Stored offsets lie above the log end: truncation, an unclean election, or another cluster."""
+
+
+class OutputUnknownError(OperatorDecisionError):
+    """The output holds batches that the control tables do not know."""
+
+
+class OutputConflictError(OperatorDecisionError):
+    """Where the batch is to be published lies something that is not this batch."""
+
+
+class OffsetsMovedError(OperatorDecisionError):
+    """Stored offsets are no longer where the batch starts; none was moved."""
+
+
+class OffsetsMissingError(OperatorDecisionError):
+    """The feed says ``offsets: dense`` and records are missing inside the batch's ranges."""
+
+
+# ── Refused: this call has no effect, and that is right. ──────────────────────────────────────────────────────────────
+
+
+class BatchStateError(KafkaIngestError):
+    """The batch is in a state in which this step has nothing to do; somebody else was first, or an operator ended it."""
+
+    exit_code = 2
+
+
+class InvalidReceiptError(KafkaIngestError):
+    """A receipt is missing, damaged, of another plan, attempt or format version; it is not used."""

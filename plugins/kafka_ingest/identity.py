@@ -1,0 +1,39 @@
+"""Whether offsets still mean the records they were counted in: the cluster's id and the topics' ids."""
+
+from collections.abc import Mapping
+
+from kafka_ingest.errors import TopicGoneError, TopicRecreatedError, WrongClusterError
+from kafka_ingest.offsets import TopicDescription
+
+
+def check_cluster(known: str | None, found: str, feed_name: str) -> None:
+    """Raise WrongClusterError where the brokers are not those the feed's offsets belong to."""
+    if known is not None and known != found:
+        raise WrongClusterError(
+            f"feed {feed_name}: its stored offsets belong to Kafka cluster {known}, but the connection leads to cluster "
+            f"{found}. Offsets of one cluster mean nothing in another: point the connection back, or give the feed a new "
+            "name."
+        )
+
+
+def check_topic_id(topic: str, expected: str | None, found: str | None) -> None:
+    """Raise TopicRecreatedError where a topic is not the one that is expected.
+
+    An id that is not known, on either side, says nothing either way (brokers before KIP-516).
+    """
+    if expected is not None and found is not None and expected != found:
+        raise TopicRecreatedError(
+            f"topic {topic!r} was deleted and created again: expected topic id {expected}, found {found}. Its offsets start "
+            "over, so the stored ones point into other records. Nothing was moved; an operator has to decide."
+        )
+
+
+def check_topic_ids(expected: Mapping[str, str | None], found: Mapping[str, TopicDescription]) -> None:
+    """Raise TopicGoneError or TopicRecreatedError unless all the expected topics are there and are the same."""
+    for topic, topic_id in sorted(expected.items()):
+        if topic not in found:
+            raise TopicGoneError(
+                f"topic {topic!r} (topic id {topic_id}) is not there any more, so nobody can say which records a read of it "
+                "saw. Nothing was moved and nothing was deleted; an operator has to decide."
+            )
+        check_topic_id(topic, topic_id, found[topic].topic_id)

@@ -1,0 +1,207 @@
+"""One Kafka connection, for two clients: librdkafka's keys, as Airflow's connection holds them, and the Java client's.
+
+Sources of the two vocabularies: librdkafka's CONFIGURATION.md and Kafka's documentation of consumer configurations. PEM
+contents go inline (KIP-651), so that Spark executors on other machines need no files.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from kafka_ingest.errors import InvalidConnectionError
+
+# librdkafka settings that have the same name and meaning in the Java client.
+SAME_IN_JAVA = frozenset(
+    {
+        "bootstrap.servers",
+        "client.id",
+        "client.rack",
+        "client.dns.lookup",
+        "connections.max.idle.ms",
+        "fetch.max.bytes",
+        "fetch.min.bytes",
+        "max.partition.fetch.bytes",
+        "metadata.max.age.ms",
+        "reconnect.backoff.ms",
+        "reconnect.backoff.max.ms",
+        "request.timeout.ms",
+        "retry.backoff.ms",
+        "retry.backoff.max.ms",
+        "sasl.kerberos.service.name",
+        "socket.connection.setup.timeout.ms",
+    }
+)
+
+# Settings of consumers in a group, of producers, or of librdkafka's own workings: they say nothing about a bounded read.
+NOT_FOR_A_BOUNDED_READ = frozenset(
+    {
+        "acks",
+        "api.version.request",
+        "auto.commit.interval.ms",
+        "auto.offset.reset",
+        "broker.address.family",
+        "compression.type",
+        "debug",
+        "enable.auto.commit",
+        "enable.auto.offset.store",
+        "enable.idempotence",
+        "enable.partition.eof",
+        "error_cb",
+        "group.id",
+        "group.instance.id",
+        "group.protocol",
+        "heartbeat.interval.ms",
+        "isolation.level",
+        "linger.ms",
+        "log.connection.close",
+        "log_level",
+        "max.poll.interval.ms",
+        "message.timeout.ms",
+        "partition.assignment.strategy",
+        "queued.max.messages.kbytes",
+        "queued.min.messages",
+        "session.timeout.ms",
+        "socket.keepalive.enable",
+        "socket.timeout.ms",
+        "statistics.interval.ms",
+    }
+)
+
+SASL_KEYS = frozenset({"sasl.mechanism", "sasl.mechanisms", "sasl.username", "sasl.password"})
+JAAS_MODULE = {
+    "PLAIN": "org.apache.kafka.common.security.plain.PlainLoginModule",
+    "SCRAM-SHA-256": "org.apache.kafka.common.security.scram.ScramLoginModule",
+    "SCRAM-SHA-512": "org.apache.kafka.common.security.scram.ScramLoginModule",
+}
+SECRET_KEYS = frozenset(
+    {"sasl.password", "ssl.key.password", "ssl.key.pem", "ssl.key.location", "ssl.keystore.password"}
+)
+
+
+@dataclass(frozen=True, slots=True)
+class KafkaClientSettings:
+    """How to reach one Kafka cluster. The settings may hold secrets, so they are not in the repr."""
+
+    conn_id: str
+    librdkafka: Mapping[str, str] = field(repr=False)
+
+    def __post_init__(self) -> None:
+        if not self.librdkafka.get("bootstrap.servers"):
+            raise InvalidConnectionError(
+                f"connection {self.conn_id!r}: expected 'bootstrap.servers' in its extra, e.g. "
+                '{"bootstrap.servers": "kafka:9092"}; found none'
+            )
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """The brokers to ask first; no secret."""
+        return self.librdkafka["bootstrap.servers"]
+
+    @property
+    def holds_secret(self) -> bool:
+        """Whether the settings must not be seen."""
+        return any(self.librdkafka.get(key) for key in SECRET_KEYS)
+
+    def admin_settings(self) -> dict[str, str]:
+        """Return the settings of an AdminClient: those of consumers and producers would only make it warn."""
+        admin_too = {"broker.address.family", "debug", "log_level", "socket.timeout.ms", "socket.keepalive.enable"}
+        java_only = {"client.dns.lookup", "request.timeout.ms"}
+        left_out = (NOT_FOR_A_BOUNDED_READ - admin_too) | java_only | {"fetch.max.bytes", "fetch.min.bytes"}
+        return {key: value for key, value in self.librdkafka.items() if key not in left_out}
+
+    def java_settings(self) -> dict[str, str]:
+        """Return the Java client's settings; raises InvalidConnectionError on a key without a known translation."""
+        java: dict[str, str] = {}
+        for key, value in self.librdkafka.items():
+            if key in SAME_IN_JAVA:
+                java[key] = value
+            elif key == "security.protocol":
+                java[key] = value.upper()
+            elif key in SSL_TRANSLATIONS:
+                java.update(SSL_TRANSLATIONS[key](self.conn_id, value))
+            elif key not in NOT_FOR_A_BOUNDED_READ and key not in SASL_KEYS:
+                raise InvalidConnectionError(
+                    f"connection {self.conn_id!r}: {key!r} has no known translation to the Java client that Spark reads "
+                    "with. Remove it, or use one of: "
+                    + ", ".join(sorted(SAME_IN_JAVA | SSL_TRANSLATIONS.keys() | SASL_KEYS | {"security.protocol"}))
+                )
+        java.update(self._java_sasl())
+        return java
+
+    def _java_sasl(self) -> dict[str, str]:
+        mechanism = self.librdkafka.get("sasl.mechanism") or self.librdkafka.get("sasl.mechanisms")
+        if mechanism is None:
+            return {}
+        if mechanism not in JAAS_MODULE:
+            raise InvalidConnectionError(
+                f"connection {self.conn_id!r}: expected sasl.mechanism to be one of {', '.join(JAAS_MODULE)}, "
+                f"found {mechanism!r}, which has no known translation to the Java client"
+            )
+        missing = [key for key in ("sasl.username", "sasl.password") if not self.librdkafka.get(key)]
+        if missing:
+            raise InvalidConnectionError(
+                f"connection {self.conn_id!r}: sasl.mechanism {mechanism} needs {' and '.join(missing)}"
+            )
+        username, password = (jaas_quoted(self.librdkafka[key]) for key in ("sasl.username", "sasl.password"))
+        return {
+            "sasl.mechanism": mechanism,
+            "sasl.jaas.config": f"{JAAS_MODULE[mechanism]} required username={username} password={password};",
+        }
+
+
+def jaas_quoted(value: str) -> str:
+    """Return a value as a quoted string of a JAAS configuration."""
+    escaped = value.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'
+
+
+def read_pem(conn_id: str, key: str, location: str) -> str:
+    """Return a PEM file's text; raises InvalidConnectionError naming the key."""
+    try:
+        return Path(location).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidConnectionError(
+            f"connection {conn_id!r}: {key} should name a readable PEM file, found {location!r}: {error}"
+        ) from error
+
+
+def private_key(conn_id: str, pem: str) -> dict[str, str]:
+    """Return the Java settings of a private key, which Java reads only as PKCS#8 (KIP-651)."""
+    if "-----BEGIN PRIVATE KEY-----" not in pem and "-----BEGIN ENCRYPTED PRIVATE KEY-----" not in pem:
+        raise InvalidConnectionError(
+            f"connection {conn_id!r}: the Java client reads private keys only as PKCS#8 (BEGIN PRIVATE KEY); convert it: "
+            "openssl pkcs8 -topk8 -nocrypt -in client.key -out client.pk8.key"
+        )
+    return {"ssl.keystore.type": "PEM", "ssl.keystore.key": pem}
+
+
+def flag(conn_id: str, key: str, value: str, needed: str) -> dict[str, str]:
+    """Accept a switch only in the position that the Java client has."""
+    if value.lower() != needed:
+        raise InvalidConnectionError(
+            f"connection {conn_id!r}: {key}={value} cannot be done by the Java client that Spark reads with"
+        )
+    return {}
+
+
+SSL_TRANSLATIONS: Mapping[str, Callable[[str, str], dict[str, str]]] = {
+    "ssl.ca.location": lambda conn_id, value: {
+        "ssl.truststore.type": "PEM",
+        "ssl.truststore.certificates": read_pem(conn_id, "ssl.ca.location", value),
+    },
+    "ssl.ca.pem": lambda _, value: {"ssl.truststore.type": "PEM", "ssl.truststore.certificates": value},
+    "ssl.certificate.location": lambda conn_id, value: {
+        "ssl.keystore.type": "PEM",
+        "ssl.keystore.certificate.chain": read_pem(conn_id, "ssl.certificate.location", value),
+    },
+    "ssl.certificate.pem": lambda _, value: {"ssl.keystore.type": "PEM", "ssl.keystore.certificate.chain": value},
+    "ssl.key.location": lambda conn_id, value: private_key(conn_id, read_pem(conn_id, "ssl.key.location", value)),
+    "ssl.key.pem": private_key,
+    "ssl.key.password": lambda _, value: {"ssl.key.password": value},
+    "ssl.endpoint.identification.algorithm": lambda _, value: {
+        "ssl.endpoint.identification.algorithm": "" if value.lower() == "none" else value
+    },
+    "enable.ssl.certificate.verification": lambda conn_id, value: flag(
+        conn_id, "enable.ssl.certificate.verification", value, "true"
+    ),
+}

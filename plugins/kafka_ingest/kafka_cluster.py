@@ -1,0 +1,185 @@
+"""The questions asked of Kafka, through confluent-kafka's AdminClient: in bulk, with isolation always explicit."""
+
+import contextlib
+from collections.abc import Collection, Iterator, Mapping
+from concurrent.futures import Future
+from typing import Any
+
+from confluent_kafka import ConsumerGroupTopicPartitions, IsolationLevel, KafkaError, KafkaException, TopicCollection
+from confluent_kafka import TopicPartition as ClientTopicPartition
+from confluent_kafka.admin import AdminClient, OffsetSpec
+
+from kafka_ingest.boundaries import MirrorRefusedError
+from kafka_ingest.errors import KafkaUnavailableError
+from kafka_ingest.kafka_client_settings import KafkaClientSettings
+from kafka_ingest.offsets import LogBounds, TopicDescription, TopicPartition, Unavailable, listing
+
+REQUEST_TIMEOUT_S = 15.0
+ZERO_TOPIC_ID = "AAAAAAAAAAAAAAAAAAAAAA"
+"""Kafka's zero UUID in its base64 form: a broker that does not know topic ids (KIP-516)."""
+
+# Codes that say something about one partition rather than about reaching the cluster.
+PARTITION_ERRORS = frozenset(
+    {
+        KafkaError.LEADER_NOT_AVAILABLE,
+        KafkaError.NOT_LEADER_FOR_PARTITION,
+        KafkaError.UNKNOWN_TOPIC_OR_PART,
+        KafkaError.REPLICA_NOT_AVAILABLE,
+        KafkaError.OFFSET_NOT_AVAILABLE,
+        KafkaError.KAFKA_STORAGE_ERROR,
+        KafkaError.TOPIC_AUTHORIZATION_FAILED,
+        KafkaError._UNKNOWN_PARTITION,
+        KafkaError._UNKNOWN_TOPIC,
+    }
+)
+
+
+class ConfluentKafkaCluster:
+    """One Kafka cluster, seen through an AdminClient that is made at the first question."""
+
+    def __init__(self, settings: KafkaClientSettings, *, request_timeout_s: float = REQUEST_TIMEOUT_S) -> None:
+        self._settings = settings
+        self._request_timeout_s = request_timeout_s
+        self._admin: AdminClient | None = None
+
+    @property
+    def admin(self) -> AdminClient:
+        """The client; librdkafka's own lines on stderr are silenced, each failure is raised here by name instead."""
+        if self._admin is None:
+            self._admin = AdminClient({"log_level": "0", **self._settings.admin_settings()})
+        return self._admin
+
+    def cluster_id(self) -> str:
+        """Return the cluster's id."""
+        with self._time_limited("the cluster's id"):
+            cluster_id = self._result(self.admin.describe_cluster(request_timeout=self._request_timeout_s)).cluster_id
+        if not cluster_id:
+            raise KafkaUnavailableError(f"the brokers at {self._settings.bootstrap_servers} gave no cluster id")
+        return str(cluster_id)
+
+    def describe_topics(self, topics: Collection[str]) -> dict[str, TopicDescription]:
+        """Return the topics that exist. Asked by describe_topics: a metadata request by name creates a missing one."""
+        found: dict[str, TopicDescription] = {}
+        with self._time_limited(f"topics {listing(sorted(topics))}"):
+            futures = self.admin.describe_topics(
+                TopicCollection(sorted(topics)), request_timeout=self._request_timeout_s
+            )
+            for topic, future in futures.items():
+                try:
+                    described = self._result(future)
+                except KafkaException as error:
+                    if error.args[0].code() in {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC}:
+                        continue
+                    raise
+                topic_id = str(described.topic_id)
+                found[topic] = TopicDescription(
+                    topic=topic,
+                    topic_id=None if topic_id == ZERO_TOPIC_ID else topic_id,
+                    partitions=tuple(sorted(partition.id for partition in described.partitions)),
+                )
+        return found
+
+    def log_bounds(self, topic_partitions: Collection[TopicPartition]) -> dict[TopicPartition, LogBounds | Unavailable]:
+        """Return each partition's bounds from three bulk ListOffsets requests, or why Kafka cannot say them now."""
+        if not topic_partitions:
+            return {}
+        questions = {
+            "log start offset": (OffsetSpec.earliest(), IsolationLevel.READ_UNCOMMITTED),
+            "last stable offset": (OffsetSpec.latest(), IsolationLevel.READ_COMMITTED),
+            "high watermark": (OffsetSpec.latest(), IsolationLevel.READ_UNCOMMITTED),
+        }
+        with self._time_limited(f"the log bounds of {len(topic_partitions):,} partitions"):
+            asked = [
+                self.admin.list_offsets(
+                    {ClientTopicPartition(tp.topic, tp.partition): spec for tp in topic_partitions},
+                    isolation_level=isolation,
+                    request_timeout=self._request_timeout_s,
+                )
+                for spec, isolation in questions.values()
+            ]
+            answers = [
+                {TopicPartition(tp.topic, tp.partition): future for tp, future in futures.items()} for futures in asked
+            ]
+            return {
+                topic_partition: self._bounds([answer[topic_partition] for answer in answers])
+                for topic_partition in sorted(topic_partitions)
+            }
+
+    def _bounds(self, futures: list[Future[Any]]) -> LogBounds | Unavailable:
+        try:
+            log_start, last_stable, high_watermark = (self._result(future) for future in futures)
+        except KafkaException as error:
+            if error.args[0].code() in PARTITION_ERRORS:
+                return Unavailable(f"{error.args[0].name()}: {error.args[0].str()}")
+            raise
+        # The three answers are moments apart; a log that grows between them must not look inconsistent.
+        return LogBounds(
+            log_start_offset=log_start.offset,
+            last_stable_offset=max(log_start.offset, last_stable.offset),
+            high_watermark=max(log_start.offset, last_stable.offset, high_watermark.offset),
+            leader_epoch=high_watermark.leader_epoch,
+        )
+
+    def group_offsets(
+        self, group: str, topic_partitions: Collection[TopicPartition]
+    ) -> dict[TopicPartition, int | None]:
+        """Return the consumer group's committed offsets, None where it has none."""
+        if not topic_partitions:
+            return {}
+        request = ConsumerGroupTopicPartitions(
+            group, [ClientTopicPartition(tp.topic, tp.partition) for tp in sorted(topic_partitions)]
+        )
+        with self._time_limited(f"the offsets of consumer group {group!r}"):
+            futures = self.admin.list_consumer_group_offsets([request], request_timeout=self._request_timeout_s)
+            answer = self._result(futures[group])
+        return {
+            TopicPartition(tp.topic, tp.partition): tp.offset if tp.offset >= 0 else None
+            for tp in answer.topic_partitions
+        }
+
+    def set_group_offsets(self, group: str, offsets: Mapping[TopicPartition, int], metadata: str) -> None:
+        """Set the consumer group's committed offsets; raises MirrorRefusedError naming what was refused."""
+        request = ConsumerGroupTopicPartitions(
+            group,
+            [ClientTopicPartition(tp.topic, tp.partition, offset, metadata) for tp, offset in sorted(offsets.items())],
+        )
+        with self._time_limited(f"setting the offsets of consumer group {group!r}"):
+            futures = self.admin.alter_consumer_group_offsets([request], request_timeout=self._request_timeout_s)
+            try:
+                answer = self._result(futures[group])
+            except KafkaException as error:
+                if is_unreachable(error.args[0]):
+                    raise
+                raise MirrorRefusedError(f"{error.args[0].name()}: {error.args[0].str()}") from error
+        refused = [f"{tp.topic}-{tp.partition}: {tp.error.name()}" for tp in answer.topic_partitions if tp.error]
+        if refused:
+            raise MirrorRefusedError(listing(refused))
+
+    def _result(self, future: Future[Any]) -> Any:  # noqa: ANN401 - confluent-kafka's futures are untyped
+        # librdkafka keeps the request's own limit; a little more here, so that its better message wins.
+        return future.result(timeout=self._request_timeout_s + 5)
+
+    @contextlib.contextmanager
+    def _time_limited(self, question: str) -> Iterator[None]:
+        try:
+            yield
+        except (KafkaException, TimeoutError) as error:
+            cause = error.args[0].str() if isinstance(error, KafkaException) else "no answer"
+            raise KafkaUnavailableError(
+                f"Kafka at {self._settings.bootstrap_servers} (connection {self._settings.conn_id!r}) did not answer "
+                f"within {self._request_timeout_s:g} s when asked for {question}: {cause}. Is the broker up and reachable "
+                "from this machine, and are the credentials right?"
+            ) from error
+
+
+def is_unreachable(error: KafkaError) -> bool:
+    """Whether an error is about reaching Kafka at all, rather than an answer of Kafka's."""
+    return error.code() in {
+        KafkaError._TIMED_OUT,
+        KafkaError._TRANSPORT,
+        KafkaError._ALL_BROKERS_DOWN,
+        KafkaError._RESOLVE,
+        KafkaError._AUTHENTICATION,
+        KafkaError._SSL,
+        KafkaError.REQUEST_TIMED_OUT,
+    }

@@ -1,0 +1,137 @@
+"""Positions in Kafka's logs. ``start_offset`` is read, ``end_offset`` is the next to read, everywhere."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from uuid import UUID
+
+
+class Isolation(StrEnum):
+    """Which records a batch may see, named as Kafka's consumer setting ``isolation.level`` (KIP-98)."""
+
+    READ_COMMITTED = "read_committed"
+    READ_UNCOMMITTED = "read_uncommitted"
+
+
+class OffsetsPolicy(StrEnum):
+    """What offsets without a record mean: normal (compaction, transactions), or an error."""
+
+    AUTO = "auto"
+    DENSE = "dense"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class TopicPartition:
+    """One partition of one topic."""
+
+    topic: str
+    partition: int
+
+    def __post_init__(self) -> None:
+        if not self.topic:
+            raise ValueError("a topic-partition needs a topic name, found an empty one")
+        if self.partition < 0:
+            raise ValueError(f"{self.topic}: partition numbers start at 0, found {self.partition}")
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class OffsetRange:
+    """``[start_offset, end_offset)`` of one partition. Never -1 or -2: earliest and latest are resolved while planning."""
+
+    topic_partition: TopicPartition
+    start_offset: int
+    end_offset: int
+
+    def __post_init__(self) -> None:
+        if self.start_offset < 0:
+            raise ValueError(f"{self.topic_partition}: a start offset is 0 or more, found {self.start_offset}")
+        if self.end_offset < self.start_offset:
+            raise ValueError(
+                f"{self.topic_partition}: a range ends at or after its start, found [{self.start_offset}, {self.end_offset})"
+            )
+
+    @property
+    def topic(self) -> str:
+        """The topic's name."""
+        return self.topic_partition.topic
+
+    @property
+    def partition(self) -> int:
+        """The partition's number."""
+        return self.topic_partition.partition
+
+    @property
+    def span(self) -> int:
+        """How many offsets the range covers: the upper bound of its records."""
+        return self.end_offset - self.start_offset
+
+    def __str__(self) -> str:
+        return f"{self.topic_partition}[{self.start_offset}, {self.end_offset})"
+
+
+@dataclass(frozen=True, slots=True)
+class LogBounds:
+    """What Kafka says of one partition's log: ``log_start_offset ≤ last_stable_offset ≤ high_watermark``."""
+
+    log_start_offset: int
+    last_stable_offset: int
+    high_watermark: int
+    leader_epoch: int | None = None
+
+    def readable_end(self, isolation: Isolation) -> int:
+        """Return the end of what a reader of that isolation can see: the LSO under read_committed (KIP-98)."""
+        return self.last_stable_offset if isolation is Isolation.READ_COMMITTED else self.high_watermark
+
+
+@dataclass(frozen=True, slots=True)
+class Unavailable:
+    """Kafka could not answer for a partition now, and why."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class TopicDescription:
+    """A topic as Kafka describes it. ``topic_id`` is None where the brokers do not know topic ids (before KIP-516)."""
+
+    topic: str
+    topic_id: str | None
+    partitions: tuple[int, ...]
+
+    def topic_partitions(self) -> list[TopicPartition]:
+        """Return the topic's partitions, in order."""
+        return [TopicPartition(self.topic, partition) for partition in self.partitions]
+
+
+@dataclass(frozen=True, slots=True)
+class StoredOffset:
+    """One row of the truth: the next offset to read of one partition.
+
+    ``first_offset`` and ``next_offset`` are None together: the seed is pending, because Kafka could not yet say where
+    ``seeded_by`` (the start rule that decides) begins.
+    """
+
+    topic_partition: TopicPartition
+    topic_id: str | None
+    first_offset: int | None
+    next_offset: int | None
+    seeded_by: str
+    leader_epoch: int | None = None
+    batch_id: UUID | None = None
+    updated_at: datetime | None = None
+
+    @property
+    def is_pending(self) -> bool:
+        """Whether the start is still to be resolved."""
+        return self.next_offset is None
+
+
+def listing(items: Iterable[object], limit: int = 5) -> str:
+    """Return the items for a message: the first few, and how many more there are."""
+    texts = [str(item) for item in items]
+    more = f" and {len(texts) - limit:,} more" if len(texts) > limit else ""
+    return ", ".join(texts[:limit]) + more

@@ -1,0 +1,221 @@
+"""A directory of Parquet files: one sub-directory per batch, made visible by one rename.
+
+Beside an output ``P`` lies ``P.kafka-ingest/``, on the same file system and never under ``P``, because DuckDB and Polars read
+hidden directories too::
+
+    P/kafka_batch=<batch>/*.parquet               published, all that readers see
+    P.kafka-ingest/staging/<batch>/<attempt>/     plan.json, kafka_ingest.zip, data/, receipt.json
+    P.kafka-ingest/receipts/<batch>.json          what was published, for ever
+"""
+
+import contextlib
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from uuid import UUID
+
+import pyarrow
+import pyarrow.parquet
+
+from kafka_ingest.attempt_directory import DATA, DOCUMENT, RECEIPT
+from kafka_ingest.batch import canonical_json
+from kafka_ingest.boundaries import PublishedReceipt
+from kafka_ingest.errors import (
+    OutputConflictError,
+    OutputNotUsableError,
+    OutputUnavailableError,
+    StagedOutputUnusableError,
+)
+from kafka_ingest.offsets import listing
+from kafka_ingest.receipt import Receipt, WrittenFile
+from kafka_ingest.sinks.durable_files import make_directory_durably, sync, write_durably
+
+PUBLISHED_RECEIPT_VERSION = 1
+
+
+class ParquetDirectory:
+    """The sink of ``format: parquet``, for local and mounted paths."""
+
+    def __init__(self, output: Path) -> None:
+        self._output = output
+        self._beside = output.with_name(f"{output.name}.kafka-ingest")
+        self._receipts = self._beside / "receipts"
+
+    def attempt_directory(self, batch_id: UUID, attempt: int) -> Path:
+        """Return the absolute directory that belongs to one attempt alone."""
+        return self._beside / "staging" / str(batch_id) / str(attempt)
+
+    def published_directory(self, batch_id: UUID) -> Path:
+        """Return where a batch's files are once it is published; readers get ``kafka_batch`` from this name."""
+        return self._output / f"kafka_batch={batch_id}"
+
+    def prepare(self) -> None:
+        """Make output, staging and receipts; raises OutputNotUsableError where that cannot be."""
+        try:
+            for directory in (self._output, self._beside / "staging", self._receipts):
+                make_directory_durably(directory)
+        except OSError as error:
+            raise OutputNotUsableError(
+                f"expected to be able to make and write the output directory {self._output}, found: {error}. "
+                "Correct sink.path, or give this user the right to write there."
+            ) from error
+        for directory in (self._output, self._beside):
+            if not os.access(directory, os.W_OK | os.X_OK):
+                raise OutputNotUsableError(
+                    f"expected a directory this user can write, found {directory} without that right. "
+                    "Correct sink.path, or the directory's owner and mode."
+                )
+        if self._output.stat().st_dev != self._beside.stat().st_dev:
+            raise OutputNotUsableError(
+                f"expected {self._output} and {self._beside} on one file system, found two: a batch is published by one "
+                "rename. Mount their parent directory instead of the output itself."
+            )
+
+    def known_batches(self) -> list[str]:
+        """Return the ids of the batches that were ever published here, oldest first."""
+        with storage_errors(self._receipts):
+            return sorted(path.stem for path in self._receipts.glob("*.json"))
+
+    def open_attempt(self, directory: Path, document: bytes) -> None:
+        """Make the attempt's directory with its document in it, durably."""
+        with storage_errors(directory):
+            make_directory_durably(directory)
+            write_durably(directory / DOCUMENT, document)
+
+    def read_receipt(self, directory: Path) -> bytes | None:
+        """Return the attempt's receipt as it lies there, None where there is none."""
+        with storage_errors(directory):
+            try:
+                return (directory / RECEIPT).read_bytes()
+            except FileNotFoundError:
+                return None
+
+    def can_take(self, batch_id: UUID) -> None:
+        """Ask before COMMITTING whether the batch can be published; raises OutputNotUsable- or OutputConflictError."""
+        self.prepare()
+        target = self.published_directory(batch_id)
+        if target.exists():
+            raise OutputConflictError(
+                f"batch {batch_id} was never published, but {target} exists. Nothing was moved into it; move it away and "
+                "run the commit again."
+            )
+
+    def verify_staged(self, directory: Path, receipt: Receipt) -> None:
+        """Check the staged files against their receipt; they are on the disk when this returns."""
+        data = directory / DATA
+        with storage_errors(data):
+            found = file_sizes(data)
+            expected = {file.name: file.size_bytes for file in receipt.files}
+            if found != expected:
+                raise StagedOutputUnusableError(
+                    f"attempt {receipt.attempt} of batch {receipt.batch_id}: {difference(expected, found)} in {data}"
+                )
+            for file in receipt.files:
+                verify_footer(data / file.name, file)
+                sync(data / file.name)
+            if found:
+                sync(data)
+
+    def publish(self, directory: Path, published: PublishedReceipt) -> None:
+        """Copy the receipt to where it is kept, then make the files visible by one rename.
+
+        A rename gives one winner whoever tries; the loser finds the source gone and the target in place.
+        """
+        receipt = published.receipt
+        target = self.published_directory(receipt.batch_id)
+        with storage_errors(self._output):
+            self._keep_receipt(published)
+            if not receipt.files:
+                return
+            if not self._is_published(target, receipt):
+                try:
+                    (directory / DATA).rename(target)
+                except FileNotFoundError as error:
+                    if not self._is_published(target, receipt):
+                        raise OutputConflictError(
+                            f"batch {receipt.batch_id}: neither its staged files ({directory / DATA}) nor its published "
+                            f"ones ({target}) are there. Somebody removed them; no offset was moved."
+                        ) from error
+            sync(target)
+            sync(self._output)
+
+    def _keep_receipt(self, published: PublishedReceipt) -> None:
+        kept = self._receipts / f"{published.receipt.batch_id}.json"
+        content = published_document(published)
+        if not kept.exists():
+            write_durably(kept, content)
+        elif kept.read_bytes() != content:
+            raise OutputConflictError(
+                f"batch {published.receipt.batch_id}: {kept} is the receipt of something else that was published under the "
+                "same batch id. Nothing was published and no offset was moved; find out who writes to this output."
+            )
+
+    def _is_published(self, target: Path, receipt: Receipt) -> bool:
+        # Look first: a rename onto an empty directory would succeed.
+        if not target.exists():
+            return False
+        expected = {file.name: file.size_bytes for file in receipt.files}
+        if (found := file_sizes(target)) != expected:
+            raise OutputConflictError(
+                f"batch {receipt.batch_id} is to be published as {target}, which exists with other content: "
+                f"{difference(expected, found)}. Nothing was moved into it; move it away and run the commit again."
+            )
+        return True
+
+
+@contextlib.contextmanager
+def storage_errors(path: Path) -> Iterator[None]:
+    """Give an I/O error its name: it proves nothing about the data, so the step can be tried again."""
+    try:
+        yield
+    except OSError as error:
+        raise OutputUnavailableError(
+            f"{path} could not be read or written: {error}. No offset was moved; run this again once the storage is well."
+        ) from error
+
+
+def file_sizes(directory: Path) -> dict[str, int]:
+    """Return name → size in bytes of all that lies in a directory; empty where there is none."""
+    try:
+        return {entry.name: entry.stat().st_size for entry in os.scandir(directory)}
+    except FileNotFoundError:
+        return {}
+
+
+def difference(expected: dict[str, int], found: dict[str, int]) -> str:
+    """Say how a directory differs from a receipt."""
+    problems = [f"{name} is missing" for name in sorted(expected.keys() - found.keys())]
+    problems += [f"{name} is not in the receipt" for name in sorted(found.keys() - expected.keys())]
+    problems += [
+        f"{name} has {found[name]:,} bytes instead of {expected[name]:,}"
+        for name in sorted(expected.keys() & found.keys())
+        if found[name] != expected[name]
+    ]
+    return listing(problems)
+
+
+def verify_footer(path: Path, expected: WrittenFile) -> None:
+    """Raise StagedOutputUnusableError where a file's footer cannot be read or counts other rows."""
+    try:
+        rows = pyarrow.parquet.read_metadata(path).num_rows
+    except (pyarrow.ArrowInvalid, pyarrow.ArrowException) as error:
+        raise StagedOutputUnusableError(f"{path} is not a readable Parquet file: {error}") from error
+    if rows != expected.rows:
+        raise StagedOutputUnusableError(f"{path}: expected {expected.rows:,} rows, its footer says {rows:,}")
+
+
+def published_document(published: PublishedReceipt) -> bytes:
+    """Return what is kept of a published batch: plan, receipt, and where its offsets came from."""
+    return canonical_json(
+        {
+            "version": PUBLISHED_RECEIPT_VERSION,
+            "plan_fingerprint": published.plan.fingerprint,
+            "plan": published.plan.as_document(),
+            "receipt": published.receipt.as_document(),
+            "ledger": [
+                {"event_id": event.event_id, "kind": event.kind, "at": event.at.isoformat(), "who": event.who}
+                | {"detail": dict(event.detail)}
+                for event in published.ledger
+            ],
+        }
+    )

@@ -1,0 +1,1 @@
+"""Hand a batch to Spark, and take its receipt back."""
