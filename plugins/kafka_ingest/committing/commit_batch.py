@@ -7,7 +7,13 @@ from uuid import UUID
 from kafka_ingest.batch import Attempt, Batch, BatchState, sha256
 from kafka_ingest.boundaries import ControlTables, KafkaCluster, PublishedReceipt, Sink, Sinks
 from kafka_ingest.committing.mirror_group import Mirrored, mirror_group
-from kafka_ingest.errors import BatchStateError, InvalidReceiptError, OffsetsMissingError, StagedOutputUnusableError
+from kafka_ingest.errors import (
+    BatchStateError,
+    InvalidReceiptError,
+    KafkaIngestError,
+    OffsetsMissingError,
+    StagedOutputUnusableError,
+)
 from kafka_ingest.offsets import OffsetsPolicy, listing
 from kafka_ingest.receipt import RangeCount, Receipt
 from kafka_ingest.submitting.pin_receipt import valid_receipt
@@ -39,7 +45,13 @@ def commit_batch(
         attempt = pinned_attempt(batch, control)
         sink = sinks(batch.plan)
         # 1. Verify: the receipt is the one that was pinned, the files are what it says and on the disk, the sink takes them.
-        receipt = verified_receipt(batch, attempt, control, sink, who=who)
+        try:
+            receipt = verified_receipt(batch, attempt, control, sink, who=who)
+        except KafkaIngestError:
+            if control.batch(batch_id).state in {BatchState.COMMITTING, BatchState.COMMITTED} - {batch.state}:
+                # A second committer took the batch on meanwhile: the files are not damaged but published. Go on from there.
+                return commit_batch(batch_id, control, kafka, sinks, group=group, who=who)
+            raise
         # 2. COMMITTING: from here it only rolls forward, and nothing else moves the feed's offsets.
         control.begin_commit(batch_id, attempt.attempt)
         # 3. Publish: visible once, under the batch's id.

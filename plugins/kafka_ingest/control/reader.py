@@ -159,7 +159,7 @@ class SqlControlReader:
     def feed_summaries(self) -> list[FeedSummary]:
         """Return a line for each feed that was ever planned, by name."""
         with transaction(self._engine, "read") as connection:
-            partitions = dict(
+            partitions: dict[UUID, int] = dict(
                 connection.execute(
                     select(stored_offset.c.feed_id, func.count()).group_by(stored_offset.c.feed_id)
                 ).tuples()

@@ -14,12 +14,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from uuid import UUID
 
-import pyarrow
+import pyarrow as pa
 import pyarrow.parquet
 
 from kafka_ingest.attempt_directory import DATA, DOCUMENT, RECEIPT
 from kafka_ingest.batch import canonical_json
 from kafka_ingest.boundaries import PublishedReceipt
+from kafka_ingest.durable_files import make_directory_durably, sync, write_durably
 from kafka_ingest.errors import (
     OutputConflictError,
     OutputNotUsableError,
@@ -28,7 +29,6 @@ from kafka_ingest.errors import (
 )
 from kafka_ingest.offsets import listing
 from kafka_ingest.receipt import Receipt, WrittenFile
-from kafka_ingest.sinks.durable_files import make_directory_durably, sync, write_durably
 
 PUBLISHED_RECEIPT_VERSION = 1
 
@@ -198,7 +198,7 @@ def verify_footer(path: Path, expected: WrittenFile) -> None:
     """Raise StagedOutputUnusableError where a file's footer cannot be read or counts other rows."""
     try:
         rows = pyarrow.parquet.read_metadata(path).num_rows
-    except (pyarrow.ArrowInvalid, pyarrow.ArrowException) as error:
+    except (pa.ArrowException, ValueError) as error:
         raise StagedOutputUnusableError(f"{path} is not a readable Parquet file: {error}") from error
     if rows != expected.rows:
         raise StagedOutputUnusableError(f"{path}: expected {expected.rows:,} rows, its footer says {rows:,}")

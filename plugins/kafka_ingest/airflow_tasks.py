@@ -1,0 +1,179 @@
+"""The tasks of a feed's DAG, and what an error means to Airflow. ``dags/`` wires them."""
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+from uuid import UUID
+
+from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
+from airflow.providers.standard.operators.trigger_dagrun import TriggerDagRunOperator
+from airflow.sdk import Asset, AssetAlias, BaseOperator, Context
+from airflow.sdk.bases.skipmixin import SkipMixin
+from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
+
+from kafka_ingest.assembly import FeedParts, assemble
+from kafka_ingest.batch import BatchState
+from kafka_ingest.committing.commit_batch import Committed
+from kafka_ingest.connections import find_connection_in_task
+from kafka_ingest.errors import KafkaIngestError, RetryableError
+from kafka_ingest.feed import Feed
+from kafka_ingest.offsets import listing
+from kafka_ingest.planning.plan_batch import PlanResult
+
+
+class PlanOperator(SkipMixin, BaseOperator):
+    """Plans the feed's next batch, or takes an open one on; its XCom is the batch id. Nothing new skips the rest."""
+
+    def __init__(self, *, feed: Feed, **kwargs: Any) -> None:  # noqa: ANN401 - Airflow's own arguments
+        super().__init__(**kwargs)
+        self.feed = feed
+
+    def execute(self, context: Context) -> str | None:
+        """Return the id of the batch to write and commit."""
+        with errors_for_airflow():
+            outcome = feed_parts(self.feed).plan(who=run_of(context))
+        if outcome.decision is not None and outcome.decision.left_out:
+            left_out = outcome.decision.left_out
+            self.log.warning("left out: %s", listing(f"{tp}: {reason}" for tp, reason in sorted(left_out.items())))
+        if outcome.batch is None:
+            self.log.info("nothing new in %s", ", ".join(topic.name for topic in self.feed.kafka.topics))
+            # A short circuit: the run is green, and what comes after is skipped.
+            self.skip(ti=context["ti"], tasks=list(self.get_flat_relatives(upstream=False)))
+            return None
+        verb = "continuing with open batch" if outcome.result is PlanResult.RESUMED else "planned batch"
+        self.log.info("%s %s: %s", verb, outcome.batch.batch_id, listing(outcome.batch.ranges, limit=20))
+        return str(outcome.batch.batch_id)
+
+
+class WriteOperator(SparkSubmitOperator):
+    """Opens an attempt, runs Spark on it, and pins its receipt. A receipt that is there already needs no Spark."""
+
+    # Only the batch id is rendered, and so stored and shown: what is handed to Spark is set inside execute.
+    template_fields = ("batch_id",)
+
+    def __init__(self, *, feed: Feed, batch_id: str, **kwargs: Any) -> None:  # noqa: ANN401 - Airflow's own arguments
+        # durable would pick an earlier application up again on some clusters; attempts are ours.
+        super().__init__(conn_id=feed.spark.conn_id, durable=False, **kwargs)
+        self.feed = feed
+        self.batch_id = batch_id
+
+    def execute(self, context: Context) -> None:
+        """Write the batch, unless it is written."""
+        with errors_for_airflow():
+            parts = feed_parts(self.feed)
+            attempt = parts.open_attempt(UUID(self.batch_id), who=run_of(context))
+            if attempt is None:
+                self.log.info("batch %s is written already: no need for Spark", self.batch_id)
+                return
+            submission = parts.submission(attempt)
+        self.log.info("attempt %d of batch %s writes into %s", attempt.attempt, self.batch_id, attempt.directory)
+        self.application = submission.application
+        self.application_args = list(submission.arguments)
+        self.conf = dict(submission.conf)
+        self.py_files = submission.py_files
+        self.jars = submission.jars
+        self.driver_class_path = submission.driver_class_path
+        self.name = submission.name
+        self.env_vars = dict(submission.environment)
+        super().execute(context)
+        with errors_for_airflow():
+            parts.pin(attempt)
+
+
+class CommitOperator(BaseOperator):
+    """Publishes the batch, moves the stored offsets, then the consumer group, and announces what it committed."""
+
+    template_fields = ("batch_id",)
+
+    def __init__(self, *, feed: Feed, batch_id: str, **kwargs: Any) -> None:  # noqa: ANN401 - Airflow's own arguments
+        self.asset_alias = AssetAlias(name=f"kafka_ingest/{feed.name}")
+        super().__init__(outlets=[self.asset_alias], **kwargs)
+        self.feed = feed
+        self.batch_id = batch_id
+
+    def execute(self, context: Context) -> None:
+        """Commit the batch."""
+        with errors_for_airflow():
+            committed = feed_parts(self.feed).commit(UUID(self.batch_id), who=run_of(context))
+        if committed.mirrored.failure is not None:
+            self.log.warning("the consumer group was not moved: %s", committed.mirrored.failure)
+        if not committed.by_us:
+            self.log.info("batch %s was committed by %s: nothing to do", self.batch_id, committed.batch.committed_by)
+            return
+        # A plain outlet would announce every success of this task; the alias only what this run committed. Delivery is
+        # at least once: whoever listens tells batches apart by their id.
+        asset = Asset(name=f"kafka_ingest/{self.feed.name}", uri=committed.batch.plan.output_path.as_uri())
+        context["outlet_events"][self.asset_alias].add(asset, extra=announcement(committed))
+
+
+class NextBatchOperator(TriggerDagRunOperator):
+    """Runs the DAG again at once where a limit left records behind: a backlog is worked off without the schedule."""
+
+    template_fields = ("batch_id",)
+
+    def __init__(self, *, feed: Feed, batch_id: str, **kwargs: Any) -> None:  # noqa: ANN401 - Airflow's own arguments
+        super().__init__(trigger_dag_id=feed.name, logical_date=None, skip_when_already_exists=True, **kwargs)
+        self.feed = feed
+        self.batch_id = batch_id
+
+    def execute(self, context: Context) -> None:
+        """Trigger the next run, once for each committed batch that was capped."""
+        with errors_for_airflow():
+            batch = feed_parts(self.feed).control.batch(UUID(self.batch_id))
+        if batch.state is not BatchState.COMMITTED or not batch.plan.capped:
+            raise AirflowSkipException(f"batch {self.batch_id} reached the end of what there was to read")
+        self.trigger_run_id = f"next_batch__{self.batch_id}"
+        super().execute(context)
+
+
+class FeedErrorOperator(BaseOperator):
+    """The only task of a broken feed's DAG: it fails with what is wrong with the file."""
+
+    def __init__(self, *, message: str, **kwargs: Any) -> None:  # noqa: ANN401 - Airflow's own arguments
+        super().__init__(**kwargs)
+        self.message = message
+
+    def execute(self, context: Context) -> None:  # noqa: ARG002 - Airflow's signature
+        """Fail, without retries."""
+        raise AirflowFailException(self.message)
+
+
+def feed_parts(feed: Feed) -> FeedParts:
+    """Return the feed's parts, with connections as a task finds them."""
+    return assemble(feed, find_connection_in_task)
+
+
+def run_of(context: Context) -> str:
+    """Return who acts, for the audit journal: one name for all tries of all tasks of a DAG run."""
+    dag_run = context["dag_run"]
+    return f"airflow:{dag_run.dag_id}/{dag_run.run_id}"
+
+
+def announcement(committed: Committed) -> dict[str, Any]:
+    """Return what the Asset event carries."""
+    return {
+        "batch_id": str(committed.batch.batch_id),
+        "feed": committed.batch.plan.feed_name,
+        "rows": sum(count.rows for count in committed.counts),
+        "ranges": [
+            {
+                "topic": count.offset_range.topic,
+                "partition": count.offset_range.partition,
+                "start_offset": count.offset_range.start_offset,
+                "end_offset": count.offset_range.end_offset,
+                "rows": count.rows,
+            }
+            for count in committed.counts
+        ],
+    }
+
+
+@contextlib.contextmanager
+def errors_for_airflow() -> Iterator[None]:
+    """Let Airflow retry what may succeed later; everything else fails at once, since a retry would only hide it."""
+    try:
+        yield
+    except RetryableError:
+        raise
+    except KafkaIngestError as error:
+        raise AirflowFailException(f"{error.code}: {error}") from error

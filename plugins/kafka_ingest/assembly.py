@@ -1,0 +1,92 @@
+"""Put the real parts of one feed together: what the Airflow tasks and the command line share."""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from uuid import UUID
+
+from kafka_ingest.attempt_directory import PACKAGE
+from kafka_ingest.batch import Attempt, Batch
+from kafka_ingest.committing.commit_batch import Committed, commit_batch
+from kafka_ingest.connections import (
+    CONTROL_CONN_ID,
+    FindConnection,
+    control_database,
+    kafka_settings,
+    spark_master,
+)
+from kafka_ingest.control.database import open_database
+from kafka_ingest.control.writer import SqlControlTables
+from kafka_ingest.feed import Feed
+from kafka_ingest.kafka_client_settings import KafkaClientSettings
+from kafka_ingest.kafka_cluster import ConfluentKafkaCluster
+from kafka_ingest.planning.plan_batch import PlanOutcome, plan_batch
+from kafka_ingest.planning.settings import FeedPlanSettings
+from kafka_ingest.sinks.choose import sink_of
+from kafka_ingest.submitting.installation import installation
+from kafka_ingest.submitting.open_attempt import open_attempt
+from kafka_ingest.submitting.package_zip import write_package_zip
+from kafka_ingest.submitting.pin_receipt import pin_attempt
+from kafka_ingest.submitting.spark_submission import SparkMaster, SparkSubmission, check_master, spark_submission
+
+
+@dataclass(frozen=True, slots=True)
+class FeedParts:
+    """One feed with its control tables, its Kafka and its Spark. Connections were looked up, nothing was asked yet."""
+
+    feed: Feed
+    plan_settings: FeedPlanSettings
+    control: SqlControlTables
+    kafka_client: KafkaClientSettings
+    kafka: ConfluentKafkaCluster
+    master: SparkMaster
+
+    def plan(self, *, who: str) -> PlanOutcome:
+        """Run the plan task. A Spark that cannot be used is refused before anything is planned."""
+        check_master(self.master, self.kafka_client, sink_is_shared=self.feed.sink.shared)
+        self.kafka_client.java_settings()
+        return plan_batch(self.plan_settings, self.control, self.kafka, sink_of, who=who)
+
+    def open_attempt(self, batch_id: UUID, *, who: str) -> Attempt | None:
+        """Run the first half of the write task; None where the records are written already."""
+        return open_attempt(batch_id, self.control, self.kafka, sink_of, who=who)
+
+    def submission(self, attempt: Attempt) -> SparkSubmission:
+        """Return what to hand to spark-submit for an attempt, and put the package beside its document."""
+        submission = spark_submission(
+            self.control.batch(attempt.batch_id).plan,
+            attempt,
+            master=self.master,
+            kafka=self.kafka_client,
+            conf=self.feed.spark.conf,
+            sink_is_shared=self.feed.sink.shared,
+            installed=installation(),
+        )
+        write_package_zip(attempt.directory / PACKAGE)
+        return submission
+
+    def pin(self, attempt: Attempt) -> Batch:
+        """Run the second half of the write task: take the receipt."""
+        return pin_attempt(attempt.batch_id, attempt.attempt, self.control, self.kafka, sink_of)
+
+    def commit(self, batch_id: UUID, *, who: str) -> Committed:
+        """Run the commit task."""
+        return commit_batch(batch_id, self.control, self.kafka, sink_of, group=self.feed.kafka.group, who=who)
+
+
+def assemble(feed: Feed, find_connection: FindConnection, environment: Mapping[str, str] = os.environ) -> FeedParts:
+    """Return a feed's parts; raises MissingConnectionError, InvalidConnectionError or ControlSchemaError."""
+    kafka_client = kafka_settings(find_connection(feed.kafka.conn_id))
+    return FeedParts(
+        feed=feed,
+        plan_settings=feed.plan_settings(environment),
+        control=control_tables(find_connection),
+        kafka_client=kafka_client,
+        kafka=ConfluentKafkaCluster(kafka_client),
+        master=spark_master(find_connection(feed.spark.conn_id)),
+    )
+
+
+def control_tables(find_connection: FindConnection) -> SqlControlTables:
+    """Return the control tables of the connection ``kafka_ingest``."""
+    return SqlControlTables(open_database(control_database(find_connection(CONTROL_CONN_ID))))

@@ -1,0 +1,49 @@
+"""Run spark-submit as a child process, for the command line; in Airflow the provider's hook does it."""
+
+import os
+import shutil
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+
+from kafka_ingest.errors import InstallationError, SparkFailedError
+from kafka_ingest.submitting.spark_submission import SparkSubmission
+
+TAIL_LINES = 15
+
+
+def run_spark_submit(submission: SparkSubmission, log_file: Path, environment: Mapping[str, str] = os.environ) -> None:
+    """Run Spark to its end with its output in a log file; raises SparkFailedError with the end of that log.
+
+    Its standard output never reaches ours, which may be a ``--json`` document.
+    """
+    if shutil.which(submission.spark_binary, path=submission.environment["PATH"]) is None:
+        raise InstallationError(
+            f"expected {submission.spark_binary} on the PATH, found none. It comes with pyspark: run `make setup`."
+        )
+    with log_file.open("wb") as log:
+        child = subprocess.Popen(
+            submission.command(),
+            env={**environment, **submission.environment},
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+        )
+        try:
+            exit_code = child.wait()
+        finally:
+            if child.poll() is None:
+                child.terminate()
+                child.wait()
+    if exit_code:
+        raise SparkFailedError(
+            f"Spark ended with exit code {exit_code}; nothing it wrote is visible. The end of {log_file}:\n{tail(log_file)}"
+        )
+
+
+def tail(log_file: Path) -> str:
+    """Return the last lines of a log that say something, and the lines that name an error before them."""
+    lines = log_file.read_text(encoding="utf-8", errors="replace").splitlines()
+    telling = [line for line in lines if line.strip() and not line.lstrip().startswith(("at ", "... "))]
+    causes = [line for line in telling[:-TAIL_LINES] if "Error" in line or "Exception" in line or "Caused by" in line]
+    return "\n".join(causes[-5:] + telling[-TAIL_LINES:])

@@ -1,0 +1,137 @@
+"""What is handed to spark-submit: one pure function, for the Airflow operator and the command line alike."""
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from kafka_ingest.attempt_directory import PACKAGE
+from kafka_ingest.batch import Attempt, BatchPlan
+from kafka_ingest.errors import OutputNotUsableError, UnsafeSparkMasterError
+from kafka_ingest.kafka_client_settings import KafkaClientSettings
+from kafka_ingest.submitting.installation import Installation
+
+# The variable that kafka_ingest.writing.write_batch reads; that module is not imported here because it needs Spark.
+KAFKA_SETTINGS_VARIABLE = "KAFKA_INGEST_KAFKA_SETTINGS"
+
+PROJECT_CONF: Mapping[str, str] = {
+    # The batch Kafka source takes the slow V1 path unless "kafka" is taken out of this list.
+    "spark.sql.sources.useV1SourceList": "avro,csv,json,orc,parquet,text",
+    "spark.sql.parquet.compression.codec": "zstd",
+    "spark.hadoop.parquet.compression.codec.zstd.level": "1",
+    # INT96, the default, is refused by the table formats.
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+    "spark.sql.session.timeZone": "UTC",
+    # Readers must find nothing but data: no _SUCCESS, no .crc.
+    "spark.hadoop.mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
+    "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
+    # A receipt counts what was read once: a task that is run twice at a time would be counted twice.
+    "spark.speculation": "false",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    # The connection's settings are options of the read; plans and logs must not show them.
+    "spark.sql.redaction.options.regex": "(?i)url|sasl|ssl|password|secret|token",
+    "spark.redaction.regex": "(?i)secret|password|token|access[.]?key|sasl|keystore|KAFKA_INGEST",
+}
+LOCAL_CONF: Mapping[str, str] = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+
+
+@dataclass(frozen=True, slots=True)
+class SparkMaster:
+    """Where Spark runs, as Airflow's Spark connection says it."""
+
+    conn_id: str
+    master: str
+    deploy_mode: str | None = None
+    spark_binary: str = "spark-submit"
+
+    @property
+    def is_local(self) -> bool:
+        """Whether Spark runs inside one process on this machine."""
+        return self.master.startswith("local")
+
+
+@dataclass(frozen=True, slots=True)
+class SparkSubmission:
+    """The parts of a spark-submit call, as the provider's operator takes them. ``environment`` may hold a secret."""
+
+    master: str
+    deploy_mode: str | None
+    spark_binary: str
+    name: str
+    application: str
+    arguments: tuple[str, ...]
+    conf: Mapping[str, str]
+    py_files: str
+    jars: str | None
+    driver_class_path: str
+    environment: Mapping[str, str] = field(repr=False)
+
+    def command(self) -> list[str]:
+        """Return the argument list, in the order in which the provider's hook makes it; a test compares the two."""
+        command = [self.spark_binary, "--master", self.master]
+        for key, value in self.conf.items():
+            command += ["--conf", f"{key}={value}"]
+        command += ["--py-files", self.py_files, "--driver-class-path", self.driver_class_path]
+        if self.jars:
+            command += ["--jars", self.jars]
+        command += ["--name", self.name]
+        if self.deploy_mode:
+            command += ["--deploy-mode", self.deploy_mode]
+        return [*command, self.application, *self.arguments]
+
+
+def spark_submission(
+    plan: BatchPlan,
+    attempt: Attempt,
+    *,
+    master: SparkMaster,
+    kafka: KafkaClientSettings,
+    conf: Mapping[str, str],
+    sink_is_shared: bool,
+    installed: Installation,
+) -> SparkSubmission:
+    """Return what to hand to spark-submit for one attempt; ``conf`` is the feed's own, on top of the project's.
+
+    Raises UnsafeSparkMasterError where a secret would be seen, OutputNotUsableError where the output is not shared.
+    """
+    check_master(master, kafka, sink_is_shared=sink_is_shared)
+    jars = ",".join(str(jar) for jar in installed.jars)
+    return SparkSubmission(
+        master=master.master,
+        deploy_mode=master.deploy_mode,
+        spark_binary=master.spark_binary,
+        name=f"kafka_ingest {plan.feed_name} {plan.batch_id} {attempt.attempt}",
+        application=str(installed.application),
+        arguments=("--attempt", str(attempt.directory), "--document-sha256", attempt.document_sha256),
+        conf={**PROJECT_CONF, **(LOCAL_CONF if master.is_local else {}), **conf},
+        py_files=str(attempt.directory / PACKAGE),
+        # By --jars alone another class loader than the driver's own loads them; executors elsewhere need them shipped.
+        jars=None if master.is_local else jars,
+        driver_class_path=jars.replace(",", os.pathsep),
+        environment={
+            KAFKA_SETTINGS_VARIABLE: json.dumps(kafka.java_settings()),
+            "PYSPARK_PYTHON": str(installed.python),
+            "PYSPARK_DRIVER_PYTHON": str(installed.python),
+            "PATH": installed.search_path,
+        },
+    )
+
+
+def check_master(master: SparkMaster, kafka: KafkaClientSettings, *, sink_is_shared: bool) -> None:
+    """Raise where this master cannot be used safely with these settings."""
+    if master.deploy_mode not in {None, "", "client"}:
+        raise UnsafeSparkMasterError(
+            f"connection {master.conn_id!r}: expected deploy-mode client, found {master.deploy_mode!r}. The driver has to run "
+            "where its environment can carry the Kafka settings and where the output is mounted."
+        )
+    if not master.is_local and not master.master.startswith("spark://") and kafka.holds_secret:
+        raise UnsafeSparkMasterError(
+            f"connection {master.conn_id!r} leads to {master.master}, and Kafka connection {kafka.conn_id!r} holds a secret: on "
+            "YARN and Kubernetes it would appear on spark-submit's command line. Use a master local[*] or spark://…"
+        )
+    if not master.is_local and not sink_is_shared:
+        raise OutputNotUsableError(
+            f"connection {master.conn_id!r} leads to {master.master}, but the feed's output is not marked as shared: files "
+            "would stay on the workers' own disks. Mount it at the same place on every Spark machine and set sink.shared: true."
+        )

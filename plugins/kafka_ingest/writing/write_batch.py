@@ -1,0 +1,63 @@
+"""The Spark job: attempt document → read → staged files → receipt."""
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from kafka_ingest.attempt_directory import DATA, DOCUMENT, RECEIPT
+from kafka_ingest.batch import AttemptDocument
+from kafka_ingest.durable_files import write_durably
+from kafka_ingest.receipt import Receipt
+from kafka_ingest.writing.read_ranges import read_ranges
+from kafka_ingest.writing.stage_files import stage_files, staged_files
+
+KAFKA_SETTINGS_VARIABLE = "KAFKA_INGEST_KAFKA_SETTINGS"
+"""The Java client's settings as JSON. An environment variable, because arguments and conf are seen by everybody."""
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the job that ``jobs/write_batch.py`` was submitted with."""
+    parser = argparse.ArgumentParser(description="Read a plan's offset ranges from Kafka and stage them as Parquet.")
+    parser.add_argument("--attempt", type=Path, required=True, help=f"the attempt's directory, with {DOCUMENT} in it")
+    parser.add_argument(
+        "--document-sha256", required=True, help=f"the SHA-256 of {DOCUMENT}, so that it is the one meant"
+    )
+    options = parser.parse_args(arguments)
+    directory: Path = options.attempt
+    document = AttemptDocument.from_bytes((directory / DOCUMENT).read_bytes(), options.document_sha256)
+
+    spark = SparkSession.builder.getOrCreate()
+    try:
+        records = read_ranges(spark, document.plan, kafka_settings())
+        rows_read = stage_files(records, directory / DATA)
+        application_id = spark.sparkContext.applicationId
+    finally:
+        spark.stop()
+    receipt = Receipt(
+        batch_id=document.plan.batch_id,
+        attempt=document.attempt,
+        plan_fingerprint=document.plan.fingerprint,
+        document_sha256=options.document_sha256,
+        rows_read=rows_read,
+        files=tuple(staged_files(directory / DATA)),
+        written_at=datetime.now(UTC),
+        written_by=f"spark {application_id}",
+    )
+    if problems := receipt.contradictions(document.plan):
+        sys.exit(f"batch {document.plan.batch_id}: what was written is not what was planned: {'; '.join(problems)}")
+    write_durably(directory / RECEIPT, receipt.as_bytes())
+
+
+def kafka_settings() -> dict[str, str]:
+    """Return the Java client's settings, and forget them: they may hold a secret."""
+    text = os.environ.pop(KAFKA_SETTINGS_VARIABLE, None)
+    if text is None:
+        sys.exit(f"expected the Kafka client's settings as JSON in {KAFKA_SETTINGS_VARIABLE}, found nothing")
+    settings: dict[str, str] = json.loads(text)
+    return settings
