@@ -21,7 +21,7 @@ from kafka_ingest.offsets import listing
 from kafka_ingest.planning.plan_batch import PlanResult
 
 
-class PlanOperator(SkipMixin, BaseOperator):
+class PlanOperator(BaseOperator, SkipMixin):
     """Plans the feed's next batch, or takes an open one on; its XCom is the batch id. Nothing new skips the rest."""
 
     def __init__(self, *, feed: Feed, **kwargs: Any) -> None:  # noqa: ANN401 - Airflow's own arguments

@@ -1,0 +1,367 @@
+"""The commands. Each looks things up, calls one function, and prints its answer."""
+
+import dataclasses
+import getpass
+import os
+import socket
+import time
+from datetime import UTC, datetime
+from typing import Annotated, Any
+from uuid import UUID
+
+import typer
+
+from kafka_ingest.assembly import FeedParts, assemble, control_tables
+from kafka_ingest.batch import BatchState
+from kafka_ingest.cli.output import answers, out, print_json, progress, step
+from kafka_ingest.cli.tables import (
+    batches_table,
+    checks_line,
+    decision_table,
+    feed_files_table,
+    feeds_status_table,
+    status_table,
+)
+from kafka_ingest.connections import CONTROL_CONN_ID, control_database, find_connection_from_shell, kafka_settings
+from kafka_ingest.control.database import open_database
+from kafka_ingest.control.reader import BatchSummary
+from kafka_ingest.errors import KafkaIngestError, UnknownBatchError, UnknownFeedError, WrongUseError
+from kafka_ingest.feed import feed_named, feeds_directory, read_feed_files
+from kafka_ingest.kafka_cluster import ConfluentKafkaCluster
+from kafka_ingest.observing.doctor import examine
+from kafka_ingest.observing.feed_status import feed_status
+from kafka_ingest.offsets import listing
+from kafka_ingest.planning.plan_batch import PlanResult, dry_run
+from kafka_ingest.submitting.run_spark_submit import run_spark_submit
+
+STATUS_TIMEOUT_S = 5.0
+
+app = typer.Typer(
+    help="Bounded Kafka batches over explicit offset ranges, committed once.",
+    no_args_is_help=True,
+    add_completion=False,
+    # Rich tracebacks show local variables, and those may hold a password.
+    pretty_exceptions_enable=False,
+)
+db = typer.Typer(help="The control tables' schema.", no_args_is_help=True)
+app.add_typer(db, name="db")
+
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")]
+FeedName = Annotated[str, typer.Argument(metavar="FEED", help="A feed's name, as in its file.")]
+
+
+def main() -> None:
+    """Run the command line."""
+    app()
+
+
+@app.command()
+def feeds(*, as_json: Json = False) -> None:
+    """Validate all feed files and list them. Exit code 2 where one cannot be used."""
+    with answers(as_json=as_json):
+        files = read_feed_files(feeds_directory())
+        broken = [file for file in files if file.error is not None]
+        if as_json:
+            print_json(
+                {
+                    "feeds": [
+                        file.feed.model_dump(mode="json") | {"file": str(file.path)} for file in files if file.feed
+                    ],
+                    "errors": [{"file": str(file.path), "message": str(file.error)} for file in broken],
+                }
+            )
+        else:
+            out.print(feed_files_table(files))
+            for file in broken:
+                progress.print(f"✗ {file.error}", style="red", markup=False, soft_wrap=True)
+        if broken:
+            raise typer.Exit(WrongUseError.exit_code)
+
+
+@app.command()
+def status(feed_name: Annotated[str | None, typer.Argument(metavar="[FEED]")] = None, *, as_json: Json = False) -> None:
+    """Show where a feed stands, partition by partition; without FEED, a line for each feed."""
+    with answers(as_json=as_json):
+        control = control_tables(find_connection_from_shell)
+        if feed_name is None:
+            summaries = control.feed_summaries()
+            known = {summary.name for summary in summaries}
+            names = [file.feed.name for file in read_feed_files(feeds_directory()) if file.feed is not None]
+            never_planned = [name for name in names if name not in known]
+            if as_json:
+                planned = [dataclasses.asdict(summary) | {"feed": summary.name} for summary in summaries]
+                print_json({"feeds": planned + [{"feed": name, "partitions": 0} for name in never_planned]})
+            else:
+                out.print(feeds_status_table(summaries, never_planned))
+            return
+        feed = feed_named(feed_name, feeds_directory())
+        kafka = ConfluentKafkaCluster(
+            kafka_settings(find_connection_from_shell(feed.kafka.conn_id)), request_timeout_s=STATUS_TIMEOUT_S
+        )
+        found = feed_status(feed.name, control, kafka, group=feed.kafka.group, isolation=feed.kafka.isolation)
+        if as_json:
+            print_json(found.as_document())
+        else:
+            out.print(status_table(found))
+            if found.open_batch is not None:
+                out.print("open batch {batch_id}: {state} since {since}".format(**found.open_batch))
+            if found.cluster_id is None:
+                out.print("never planned: the first run, or `kafka-ingest plan`, seeds its offsets")
+        if found.kafka_error is not None:
+            if not as_json:
+                progress.print(found.kafka_error, style="red", markup=False, soft_wrap=True)
+            raise typer.Exit(1)
+
+
+@app.command()
+def plan(
+    feed_name: FeedName,
+    *,
+    only_show: Annotated[bool, typer.Option("--dry-run", help="Show the plan and write nothing.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Plan the feed's next batch, as the DAG's plan task does; with --dry-run only show it."""
+    with answers(as_json=as_json):
+        parts = feed_parts(feed_name)
+        stored = parts.control.feed(feed_name)
+        batch_id: str | None = None
+        decision = None
+        if stored is not None and stored.open_batch is not None:
+            batch_id, result = str(stored.open_batch.batch_id), "open_batch"
+        elif only_show:
+            decision = dry_run(parts.plan_settings, stored, parts.kafka)
+            result = "would_plan" if decision.ranges else PlanResult.NOTHING_NEW.value
+        else:
+            outcome = parts.plan(who=who())
+            decision, result = outcome.decision, outcome.result.value
+            batch_id = str(outcome.batch.batch_id) if outcome.batch is not None else None
+        if as_json:
+            print_json({"feed": feed_name, "result": result, "batch_id": batch_id} | decision_document(decision))
+            return
+        if result == "open_batch":
+            out.print(
+                f"batch {batch_id} is open: the next run continues it, and plans nothing new before it is committed"
+            )
+        elif decision is not None:
+            out.print(decision_table(feed_name, decision))
+            for tp, reason in sorted(decision.left_out.items()):
+                out.print(f"left out {tp}: {reason}", markup=False)
+            if decision.capped:
+                out.print("a limit leaves records for the batch after it")
+            if batch_id is not None:
+                out.print(f"planned batch {batch_id}")
+
+
+@app.command()
+def run(
+    feed_name: FeedName,
+    *,
+    until_caught_up: Annotated[
+        bool, typer.Option("--until-caught-up", help="Go on, batch after batch, until no limit leaves records behind.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Plan, write and commit without a scheduler."""
+    done: list[dict[str, Any]] = []
+    with answers(as_json=as_json):
+        parts = feed_parts(feed_name)
+        while (batch := run_one_batch(parts)) is not None:
+            done.append(batch)
+            if not until_caught_up or not batch["capped"]:
+                break
+        if as_json:
+            print_json({"feed": feed_name, "batches": done})
+        elif not done:
+            out.print(f"nothing new in feed {feed_name}")
+
+
+@app.command()
+def batches(
+    feed_name: Annotated[str | None, typer.Argument(metavar="[FEED]")] = None,
+    *,
+    limit: Annotated[int, typer.Option(min=1, help="How many at most.")] = 20,
+    since: Annotated[str | None, typer.Option(help="Planned at or after this time, e.g. 2026-01-31T00:00:00Z.")] = None,
+    as_json: Json = False,
+) -> None:
+    """List batches, newest first."""
+    with answers(as_json=as_json):
+        control = control_tables(find_connection_from_shell)
+        if feed_name is not None and control.feed(feed_name) is None:
+            feed_named(
+                feed_name, feeds_directory()
+            )  # a feed that was never planned has none; an unknown one is an error
+        found = control.batch_summaries(feed_name, since=time_with_zone(since), limit=limit)
+        if as_json:
+            print_json({"batches": [batch_document(batch) for batch in found]})
+        else:
+            out.print(batches_table(found))
+
+
+@app.command()
+def abandon(
+    batch: Annotated[str, typer.Argument(metavar="BATCH", help="The batch's id.")],
+    *,
+    reason: Annotated[str, typer.Option(help="Why; kept in the audit journal.")],
+    as_json: Json = False,
+) -> None:
+    """Give up a PLANNED or WRITTEN batch. No offset moves: the next plan reads its ranges again."""
+    with answers(as_json=as_json):
+        if not reason.strip():
+            raise WrongUseError("expected a reason, found an empty one: the audit journal keeps it")
+        try:
+            batch_id = UUID(batch)
+        except ValueError as error:
+            raise UnknownBatchError(
+                f"expected a batch's id, found {batch!r}; `kafka-ingest batches` lists them"
+            ) from error
+        control_tables(find_connection_from_shell).abandon(batch_id, reason=reason, who=who())
+        if as_json:
+            print_json({"batch_id": str(batch_id), "state": BatchState.ABANDONED.value})
+        else:
+            out.print(f"batch {batch_id} is abandoned; its files stay where they are, and no offset moved")
+
+
+@app.command()
+def doctor(feed_name: Annotated[str | None, typer.Argument(metavar="[FEED]")] = None, *, as_json: Json = False) -> None:
+    """Check before the first run that everything is there and fits."""
+    with answers(as_json=as_json):
+        files = read_feed_files(feeds_directory())
+        if feed_name is not None:
+            named = [file for file in files if feed_name in {file.path.stem, file.feed.name if file.feed else None}]
+            if not named:
+                raise UnknownFeedError(
+                    f"expected a feed of {feeds_directory()}, found {feed_name!r}; see `kafka-ingest feeds`"
+                )
+            files = named
+        errors: list[KafkaIngestError] = []
+        checks: list[dict[str, Any]] = []
+        for check in examine(files, find_connection_from_shell, os.environ):
+            error = check.error
+            if error is not None:
+                errors.append(error)
+            checks.append(
+                {
+                    "check": check.about,
+                    "ok": error is None,
+                    "found": check.found or None,
+                    "error": {"code": error.code, "message": str(error)} if error is not None else None,
+                }
+            )
+            if not as_json:
+                out.print(checks_line(check), soft_wrap=True)
+        if as_json:
+            print_json({"checks": checks})
+        if errors:
+            raise typer.Exit(max(error.exit_code for error in errors))
+
+
+@db.command()
+def upgrade(
+    *,
+    create: Annotated[bool, typer.Option("--create", help="Make the control tables where there are none yet.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Bring the control tables to this version's schema. Nothing else ever creates or changes them."""
+    from kafka_ingest.control.upgrade import upgrade as upgrade_schema  # noqa: PLC0415 - Alembic, for this command only
+
+    with answers(as_json=as_json):
+        settings = control_database(find_connection_from_shell(CONTROL_CONN_ID))
+        before, now = upgrade_schema(open_database(settings, create=create), create=create)
+        if as_json:
+            print_json({"database": str(settings), "version_before": before, "version_now": now})
+        elif before == now:
+            out.print(f"{settings}: schema {now} already")
+        else:
+            out.print(f"{settings}: schema {before or 'none'} → {now}")
+
+
+def feed_parts(feed_name: str) -> FeedParts:
+    """Return a feed's parts, with connections as a shell finds them."""
+    return assemble(feed_named(feed_name, feeds_directory()), find_connection_from_shell)
+
+
+def run_one_batch(parts: FeedParts) -> dict[str, Any] | None:
+    """Plan, write and commit one batch and return what became of it; None where nothing is new."""
+    started = time.monotonic()
+    with step("plan"):
+        outcome = parts.plan(who=who())
+    if outcome.batch is None:
+        return None
+    batch_id = outcome.batch.batch_id
+    progress.print(
+        f"  {outcome.result.value} batch {batch_id}: {listing(outcome.batch.ranges)}", markup=False, soft_wrap=True
+    )
+    with step("write (Spark)"):
+        attempt = parts.open_attempt(batch_id, who=who())
+        if attempt is not None:
+            run_spark_submit(parts.submission(attempt), attempt.directory / "spark.log")
+            parts.pin(attempt)
+    with step("commit"):
+        committed = parts.commit(batch_id, who=who())
+    rows = sum(count.rows for count in committed.counts)
+    progress.print(f"  committed {rows:,} rows into {outcome.batch.output_path}", markup=False, soft_wrap=True)
+    if committed.mirrored.failure is not None:
+        progress.print(
+            f"  the consumer group was not moved: {committed.mirrored.failure}", style="yellow", markup=False
+        )
+    return {
+        "batch_id": str(batch_id),
+        "result": outcome.result.value,
+        "state": committed.batch.state.value,
+        "rows": rows,
+        "capped": outcome.batch.capped,
+        "output": str(outcome.batch.output_path),
+        "mirror_failure": committed.mirrored.failure,
+        "seconds": round(time.monotonic() - started, 3),
+    }
+
+
+def decision_document(decision: Any) -> dict[str, Any]:  # noqa: ANN401 - PlanDecision or None
+    """Return a decision as ``--json`` shows it."""
+    if decision is None:
+        return {"ranges": None, "seeds": None, "left_out": None, "capped": None}
+    return {
+        "ranges": [
+            {"topic": r.topic, "partition": r.partition, "start_offset": r.start_offset, "end_offset": r.end_offset}
+            for r in decision.ranges
+        ],
+        "seeds": [
+            {
+                "topic": seed.topic_partition.topic,
+                "partition": seed.topic_partition.partition,
+                "offset": seed.next_offset,
+                "rule": seed.seeded_by,
+            }
+            for seed in decision.seeds
+        ],
+        "left_out": [
+            {"topic": tp.topic, "partition": tp.partition, "reason": reason}
+            for tp, reason in sorted(decision.left_out.items())
+        ],
+        "capped": decision.capped,
+    }
+
+
+def batch_document(batch: BatchSummary) -> dict[str, Any]:
+    """Return a batch as ``--json`` shows it."""
+    document = dataclasses.asdict(batch)
+    times = {key: value.isoformat() for key, value in document.items() if isinstance(value, datetime)}
+    return document | times | {"batch_id": str(batch.batch_id), "state": batch.state.value}
+
+
+def time_with_zone(text: str | None) -> datetime | None:
+    """Return a time; raises WrongUseError where it cannot be read or has no zone."""
+    if text is None:
+        return None
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError as error:
+        raise WrongUseError(f"--since: expected a time such as 2026-01-31T00:00:00Z, found {text!r}") from error
+    if found.tzinfo is None:
+        raise WrongUseError(f"--since: expected a time with a zone, such as {text}Z or {text}+01:00, found {text!r}")
+    return found.astimezone(UTC)
+
+
+def who() -> str:
+    """Return who acts, for the audit journal."""
+    return f"cli:{getpass.getuser()}@{socket.gethostname()}/{os.getpid()}"

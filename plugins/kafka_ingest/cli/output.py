@@ -1,0 +1,52 @@
+"""How commands answer: a table for people, one JSON object for scripts, an exit code for both."""
+
+import contextlib
+import json
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+
+from kafka_ingest.errors import KafkaIngestError
+
+JSON_VERSION = 1
+
+out = Console(highlight=False)
+progress = Console(stderr=True, highlight=False)
+
+
+def print_json(document: Mapping[str, Any]) -> None:
+    """Print one JSON object, with the version of its form."""
+    sys.stdout.write(json.dumps({"version": JSON_VERSION, **document}, indent=2, default=str) + "\n")
+
+
+@contextlib.contextmanager
+def answers(*, as_json: bool) -> Iterator[None]:
+    """Turn a named error into its message and its exit code."""
+    try:
+        yield
+    except KafkaIngestError as error:
+        if as_json:
+            print_json({"error": {"code": error.code, "message": str(error), "exit_code": error.exit_code}})
+        else:
+            progress.print(f"[red]{error.code}[/red] {escape(str(error))}", soft_wrap=True)
+        raise typer.Exit(error.exit_code) from error
+
+
+@contextlib.contextmanager
+def step(title: str) -> Iterator[None]:
+    """Show that a step is under way, and how long it took; on stderr, so that it is never part of an answer."""
+    started = time.monotonic()
+    live = progress.status(f"{title} …") if progress.is_terminal else contextlib.nullcontext()
+    with live:
+        yield
+    progress.print(f"{title:<40} {time.monotonic() - started:6.1f} s")
+
+
+def number(value: int | None) -> str:
+    """Return an offset or count for a table; a dash where it is not known."""
+    return "-" if value is None else f"{value:,}"

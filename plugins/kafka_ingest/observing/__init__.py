@@ -1,0 +1,1 @@
+"""Answers about feeds, for people and scripts. Reads only."""

@@ -1,0 +1,127 @@
+"""Checks before the first run: each says what was found, and a failing one what to do."""
+
+import importlib.metadata
+import re
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+
+from kafka_ingest.connections import CONTROL_CONN_ID, FindConnection, control_database, kafka_settings, spark_master
+from kafka_ingest.control.database import check_version, open_database
+from kafka_ingest.control.schema import SCHEMA_VERSION
+from kafka_ingest.errors import InstallationError, KafkaIngestError
+from kafka_ingest.feed import Feed, FeedFile
+from kafka_ingest.kafka_cluster import ConfluentKafkaCluster
+from kafka_ingest.planning.decide import KafkaAnswers, check_topics
+from kafka_ingest.sinks.choose import sink_of
+from kafka_ingest.submitting.installation import CONNECTOR, installation
+from kafka_ingest.submitting.spark_submission import check_master
+
+ASK_TIMEOUT_S = 5.0
+OLDEST_JAVA = 17
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One thing that was looked at: ``error`` is None where it is well."""
+
+    about: str
+    found: str
+    error: KafkaIngestError | None = None
+
+
+def examine(files: list[FeedFile], find_connection: FindConnection, environment: Mapping[str, str]) -> Iterator[Check]:
+    """Yield the checks of the installation, of the control tables and of each feed, as they are made."""
+    yield attempt("Java", java_version)
+    yield attempt("Spark", spark_versions)
+    yield attempt("control tables", lambda: control_tables(find_connection))
+    for file in files:
+        if file.feed is None:
+            yield Check(f"feed file {file.path.name}", "", file.error)
+            continue
+        feed = file.feed
+        yield Check(f"feed {feed.name}", f"{file.path} is valid")
+        yield attempt(f"feed {feed.name}: Kafka", lambda feed=feed: kafka(feed, find_connection))  # type: ignore[misc]
+        yield attempt(f"feed {feed.name}: Spark master", lambda feed=feed: master(feed, find_connection))  # type: ignore[misc]
+        yield attempt(f"feed {feed.name}: output", lambda feed=feed: output(feed, environment))  # type: ignore[misc]
+
+
+def attempt(about: str, look: Callable[[], str]) -> Check:
+    """Make one check."""
+    try:
+        return Check(about, look())
+    except KafkaIngestError as error:
+        return Check(about, "", error)
+
+
+def java_version() -> str:
+    """Return the version of the Java that Spark would start."""
+    java = shutil.which("java")
+    if java is None:
+        raise InstallationError(f"expected Java {OLDEST_JAVA} or newer on the PATH, found none. Install one.")
+    answer = subprocess.run([java, "-version"], capture_output=True, text=True, check=False)
+    found = re.search(r'version "(\d+)', answer.stderr)
+    if found is None or int(found[1]) < OLDEST_JAVA:
+        first_line = answer.stderr.partition("\n")[0]
+        raise InstallationError(
+            f"expected Java {OLDEST_JAVA} or newer, found {first_line!r} at {java}. Install a newer one."
+        )
+    return f"{found[1]} at {java}"
+
+
+def spark_versions() -> str:
+    """Return Spark's version, after comparing all the parts that must carry it."""
+    found = {name: importlib.metadata.version(name) for name in ("pyspark", "pyspark-client")}
+    if len(set(found.values())) != 1:
+        raise InstallationError(
+            f"expected pyspark and pyspark-client of one version, found {found}: they install into one folder and corrupt "
+            "each other. Install both as requirements.txt pins them."
+        )
+    version = found["pyspark"]
+    installed = installation()
+    expected_jar = f"{CONNECTOR}-{version}.jar"
+    if expected_jar not in {jar.name for jar in installed.jars}:
+        raise InstallationError(
+            f"expected the Kafka connector of Spark {version} ({expected_jar}), found "
+            f"{', '.join(jar.name for jar in installed.jars)} in {installed.jars[0].parent}. Run `make setup`."
+        )
+    binary = shutil.which("spark-submit", path=installed.search_path)
+    if binary is None:
+        raise InstallationError(
+            "expected spark-submit on the PATH, found none. It comes with pyspark: run `make setup`."
+        )
+    return f"{version}, connector in {installed.jars[0].parent}, {binary}"
+
+
+def control_tables(find_connection: FindConnection) -> str:
+    """Return where the control tables are, after checking their version."""
+    settings = control_database(find_connection(CONTROL_CONN_ID))
+    check_version(open_database(settings))
+    return f"{settings}, schema {SCHEMA_VERSION}"
+
+
+def kafka(feed: Feed, find_connection: FindConnection) -> str:
+    """Return the cluster, after checking that it answers and has the feed's topics."""
+    settings = kafka_settings(find_connection(feed.kafka.conn_id))
+    settings.java_settings()
+    cluster = ConfluentKafkaCluster(settings, request_timeout_s=ASK_TIMEOUT_S)
+    cluster_id = cluster.cluster_id()
+    topics = cluster.describe_topics([topic.name for topic in feed.kafka.topics])
+    check_topics({}, KafkaAnswers(cluster_id, topics, {}), feed.plan_settings({"KAFKA_INGEST_DATA": "/"}))
+    partitions = ", ".join(f"{topic} ({len(found.partitions)} partitions)" for topic, found in sorted(topics.items()))
+    return f"cluster {cluster_id} at {settings.bootstrap_servers}, {partitions}"
+
+
+def master(feed: Feed, find_connection: FindConnection) -> str:
+    """Return the Spark master, after checking that it can be used safely."""
+    found = spark_master(find_connection(feed.spark.conn_id))
+    check_master(found, kafka_settings(find_connection(feed.kafka.conn_id)), sink_is_shared=feed.sink.shared)
+    return found.master
+
+
+def output(feed: Feed, environment: Mapping[str, str]) -> str:
+    """Return the output's path, after making sure that it can be written."""
+    settings = feed.plan_settings(environment)
+    sink_of(settings).prepare()
+    return f"{settings.output_path} can be written"
