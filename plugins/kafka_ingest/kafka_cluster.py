@@ -5,6 +5,7 @@ from collections.abc import Collection, Iterator, Mapping
 from concurrent.futures import Future
 from typing import Any
 
+import tenacity
 from confluent_kafka import ConsumerGroupTopicPartitions, IsolationLevel, KafkaError, KafkaException, TopicCollection
 from confluent_kafka import TopicPartition as ClientTopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
@@ -138,22 +139,34 @@ class ConfluentKafkaCluster:
         }
 
     def set_group_offsets(self, group: str, offsets: Mapping[TopicPartition, int], metadata: str) -> None:
-        """Set the consumer group's committed offsets; raises MirrorRefusedError naming what was refused."""
+        """Set the consumer group's committed offsets; raises MirrorRefusedError naming what was refused.
+
+        A coordinator that is being found or is loading (the first commit to a new group) is waited for, within the limit.
+        """
         request = ConsumerGroupTopicPartitions(
             group,
             [ClientTopicPartition(tp.topic, tp.partition, offset, metadata) for tp, offset in sorted(offsets.items())],
         )
         with self._time_limited(f"setting the offsets of consumer group {group!r}"):
-            futures = self.admin.alter_consumer_group_offsets([request], request_timeout=self._request_timeout_s)
-            try:
-                answer = self._result(futures[group])
-            except KafkaException as error:
-                if is_unreachable(error.args[0]):
-                    raise
-                raise MirrorRefusedError(f"{error.args[0].name()}: {error.args[0].str()}") from error
-        refused = [f"{tp.topic}-{tp.partition}: {tp.error.name()}" for tp in answer.topic_partitions if tp.error]
+            tenacity.Retrying(
+                retry=tenacity.retry_if_exception_type(CoordinatorMovingError),
+                wait=tenacity.wait_exponential(multiplier=0.05, max=1),
+                stop=tenacity.stop_after_delay(self._request_timeout_s),
+                reraise=True,
+            )(self._set_group_offsets_once, group, request)
+
+    def _set_group_offsets_once(self, group: str, request: ConsumerGroupTopicPartitions) -> None:
+        futures = self.admin.alter_consumer_group_offsets([request], request_timeout=self._request_timeout_s)
+        try:
+            answer = self._result(futures[group])
+        except KafkaException as error:
+            if is_unreachable(error.args[0]):
+                raise
+            raise refusal([error.args[0]], f"{error.args[0].name()}: {error.args[0].str()}") from error
+        refused = [tp for tp in answer.topic_partitions if tp.error]
         if refused:
-            raise MirrorRefusedError(listing(refused))
+            texts = [f"{tp.topic}-{tp.partition}: {tp.error.name()}" for tp in refused]
+            raise refusal([tp.error for tp in refused], listing(texts))
 
     def _result(self, future: Future[Any]) -> Any:  # noqa: ANN401 - confluent-kafka's futures are untyped
         # librdkafka keeps the request's own limit; a little more here, so that its better message wins.
@@ -170,6 +183,21 @@ class ConfluentKafkaCluster:
                 f"within {self._request_timeout_s:g} s when asked for {question}: {cause}. Is the broker up and reachable "
                 "from this machine, and are the credentials right?"
             ) from error
+
+
+class CoordinatorMovingError(MirrorRefusedError):
+    """The group's coordinator is being found, or is loading: it will answer in a moment."""
+
+
+def refusal(errors: list[KafkaError], text: str) -> MirrorRefusedError:
+    """Return the error of a group commit that was refused, for good or for a moment."""
+    passing = {
+        KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+        KafkaError.COORDINATOR_NOT_AVAILABLE,
+        KafkaError.NOT_COORDINATOR,
+    }
+    kind = CoordinatorMovingError if all(error.code() in passing for error in errors) else MirrorRefusedError
+    return kind(text)
 
 
 def is_unreachable(error: KafkaError) -> bool:

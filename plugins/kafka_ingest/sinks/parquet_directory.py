@@ -14,9 +14,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from uuid import UUID
 
-import pyarrow as pa
-import pyarrow.parquet
-
 from kafka_ingest.attempt_directory import DATA, DOCUMENT, RECEIPT
 from kafka_ingest.batch import canonical_json
 from kafka_ingest.boundaries import PublishedReceipt
@@ -196,6 +193,10 @@ def difference(expected: dict[str, int], found: dict[str, int]) -> str:
 
 def verify_footer(path: Path, expected: WrittenFile) -> None:
     """Raise StagedOutputUnusableError where a file's footer cannot be read or counts other rows."""
+    # A third of a second, which only a commit should pay.
+    import pyarrow as pa  # noqa: PLC0415
+    import pyarrow.parquet  # noqa: PLC0415
+
     try:
         rows = pyarrow.parquet.read_metadata(path).num_rows
     except (pa.ArrowException, ValueError) as error:

@@ -28,6 +28,7 @@ PROJECT_CONF: Mapping[str, str] = {
     # A receipt counts what was read once: a task that is run twice at a time would be counted twice.
     "spark.speculation": "false",
     "spark.ui.enabled": "false",
+    "spark.log.level": "WARN",
     "spark.ui.showConsoleProgress": "false",
     # The connection's settings are options of the read; plans and logs must not show them.
     "spark.sql.redaction.options.regex": "(?i)url|sasl|ssl|password|secret|token",

@@ -1,0 +1,275 @@
+"""A real Kafka broker as a child process: KRaft, one node, on the loopback interface only."""
+
+import base64
+import os
+import socket
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
+
+from free_ports import LOOPBACK, is_free, random_free_ports
+from java_command import java_command
+
+JARS = Path(__file__).resolve().parent.parent / ".jvm" / "broker"
+
+START_TIMEOUT_S = 60.0
+STOP_TIMEOUT_S = 10.0
+LOG_LINES_SHOWN = 25
+_POLL_S = 0.02
+_ANSWER_TIMEOUT_S = 2.0
+
+# Starting counts for more than peak throughput: one compiler tier, the collector with the fewest threads.
+_JVM_FLAGS = ("-Xmx512m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-XX:-UsePerfData", "-Xshare:auto")
+_LOG_FLAGS = ("-Dorg.slf4j.simpleLogger.defaultLogLevel=warn", "-Dorg.slf4j.simpleLogger.showDateTime=true")
+
+_SETTINGS: Mapping[str, str] = {
+    "process.roles": "broker,controller",
+    "node.id": "1",
+    "controller.listener.names": "CONTROLLER",
+    "auto.create.topics.enable": "false",
+    # One node can hold one replica; the internal topics' defaults are three.
+    "offsets.topic.replication.factor": "1",
+    "transaction.state.log.replication.factor": "1",
+    "transaction.state.log.min.isr": "1",
+    "share.coordinator.state.topic.replication.factor": "1",
+    "share.coordinator.state.topic.min.isr": "1",
+    # 50 partitions each by default: the first commit and the first transaction would wait for them.
+    "offsets.topic.num.partitions": "1",
+    "transaction.state.log.num.partitions": "1",
+    "share.coordinator.state.topic.num.partitions": "1",
+    "group.initial.rebalance.delay.ms": "0",
+    # A broker that comes back after a kill is refused until its former self's session is over: 9 s by default.
+    "broker.session.timeout.ms": "3000",
+    "broker.heartbeat.interval.ms": "500",
+    # 128 MiB by default, a quarter of this heap.
+    "log.cleaner.dedupe.buffer.size": "2097152",
+    # Retention goes by the records' own timestamps, and made-up events carry old ones.
+    "log.retention.ms": "-1",
+}
+
+
+class BrokerError(RuntimeError):
+    """The broker cannot be started, or is not running where it has to be."""
+
+
+class EmbeddedBroker:
+    """A broker that keeps its settings, its data and its log under `directory`.
+
+    Starting again on the same directory continues with the same data and cluster id, also after `kill()`. Without
+    `port` the first start picks a free one, and this object keeps it. `extra` are broker settings that override the
+    ones here.
+
+    The broker is in a session of its own, so a Ctrl-C in the terminal reaches its starter only, and it ends when its
+    starter does, even by SIGKILL. `detached=True` is without that last tie: it runs until somebody stops `pid`.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        port: int | None = None,
+        extra: Mapping[str, str] | None = None,
+        detached: bool = False,
+        jars: Path = JARS,
+    ) -> None:
+        self.directory = directory.absolute()
+        self._fixed_port = port
+        self._ports: tuple[int, int] | None = None
+        self._extra = dict(extra or {})
+        self._detached = detached
+        self._jars = jars
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """`host:port`, known from the first start on."""
+        if self._ports is None:
+            raise BrokerError("expected a broker that was started once, this one has no port yet: call start()")
+        return f"{LOOPBACK}:{self._ports[0]}"
+
+    @property
+    def pid(self) -> int:
+        """The process id of the running broker."""
+        if self._process is None:
+            raise BrokerError("expected a running broker, this one is stopped: call start()")
+        return self._process.pid
+
+    @property
+    def cluster_id(self) -> str:
+        """The id this directory was formatted with, by the first start."""
+        for line in self._meta_properties.read_text().splitlines():
+            name, _, value = line.partition("=")
+            if name == "cluster.id":
+                return value
+        raise BrokerError(f"expected a cluster.id in {self._meta_properties}, found none: remove the directory")
+
+    @property
+    def log(self) -> Path:
+        """What the broker and the formatting said, all starts of this directory one after the other."""
+        return self.directory / "broker.log"
+
+    def start(self) -> None:
+        """Start the broker; on return it answers. Raises BrokerError with the end of its log; nothing runs then."""
+        self.launch()
+        self.wait_until_it_answers()
+
+    def launch(self) -> None:
+        """Start the process without waiting for it: from here on there is a `pid` to write down."""
+        if self._process is not None:
+            raise BrokerError(f"expected a stopped broker, this one runs as process {self._process.pid}: stop it first")
+        self._check_jars()
+        settings = self._write_settings()
+        if not self._meta_properties.exists():
+            self._format(settings)
+        command = [java_command(), *_JVM_FLAGS, *_LOG_FLAGS, "-cp", f"{self._jars}/*", "kafka.Kafka", str(settings)]
+        with self.log.open("ab") as log:
+            self._process = subprocess.Popen(
+                command if self._detached else _dying_with_this_process(command),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+
+    def wait_until_it_answers(self, timeout_s: float = START_TIMEOUT_S) -> None:
+        """Return as soon as the broker serves clients. On anything else it is killed, and BrokerError says why."""
+        try:
+            self._wait(time.monotonic() + timeout_s, timeout_s)
+        except BaseException:
+            self.kill()
+            raise
+
+    def stop(self) -> None:
+        """Ask the broker to shut down; after some seconds, make it. Does nothing where it is stopped already."""
+        if self._process is None:
+            return
+        self._process.terminate()
+        try:
+            self._process.wait(STOP_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._process = None
+
+    def kill(self) -> None:
+        """End the broker at once, as a crash would. Does nothing where it is stopped already."""
+        if self._process is None:
+            return
+        self._process.kill()
+        self._process.wait()
+        self._process = None
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    @property
+    def _meta_properties(self) -> Path:
+        # Formatting writes this one last, so where it exists the directory is formatted completely.
+        return self.directory / "data" / "meta.properties"
+
+    def _check_jars(self) -> None:
+        if not any(self._jars.glob("kafka_*.jar")):
+            raise BrokerError(f"expected Kafka's jars in {self._jars}, found none: run make setup")
+
+    def _write_settings(self) -> Path:
+        client, controller = self._choose_ports()
+        settings = {
+            **_SETTINGS,
+            "listeners": f"PLAINTEXT://{LOOPBACK}:{client},CONTROLLER://{LOOPBACK}:{controller}",
+            "advertised.listeners": f"PLAINTEXT://{LOOPBACK}:{client}",
+            "controller.quorum.voters": f"1@{LOOPBACK}:{controller}",
+            "log.dirs": str(self.directory / "data"),
+            **self._extra,
+        }
+        self.directory.mkdir(parents=True, exist_ok=True)
+        path = self.directory / "server.properties"
+        path.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
+        return path
+
+    def _choose_ports(self) -> tuple[int, int]:
+        if self._ports is None:
+            client, controller = random_free_ports(2)
+            self._ports = (self._fixed_port or client, controller)
+        for port in self._ports:
+            if not is_free(port):
+                raise BrokerError(
+                    f"expected port {port} of {LOOPBACK} to be free, found somebody listening on it: "
+                    "stop that one, or choose another port"
+                )
+        return self._ports
+
+    def _format(self, settings: Path) -> None:
+        """Give the directory its cluster id.
+
+        A JVM of its own for 0.7 s. Writing `meta.properties` from here would save them, but the feature levels of a new
+        cluster are in a binary file beside it, and without that the broker runs with the oldest transaction protocol.
+        """
+        # A random id that starts with '-' would be read as an option.
+        cluster_id = "A" + base64.urlsafe_b64encode(uuid.uuid4().bytes).decode()[1:].rstrip("=")
+        command = [java_command(), *_JVM_FLAGS, *_LOG_FLAGS, "-cp", f"{self._jars}/*", "kafka.tools.StorageTool"]
+        with self.log.open("ab") as log:
+            answer = subprocess.run(
+                [*command, "format", "--cluster-id", cluster_id, "--config", str(settings)],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                check=False,
+            )
+        if answer.returncode != 0:
+            raise BrokerError(f"expected {settings} to be usable, formatting failed.\n{self._log_tail()}")
+
+    def _wait(self, deadline: float, timeout_s: float) -> None:
+        while not self._accepts_connections():
+            self._check_time_and_process(deadline, timeout_s)
+            time.sleep(_POLL_S)
+        # The client comes after the first connection, or it would back off and print what it could not reach.
+        with AdminClient({"bootstrap.servers": self.bootstrap_servers, "log_level": 0}) as client:
+            while not self._answers(client):
+                self._check_time_and_process(deadline, timeout_s)
+                time.sleep(_POLL_S)
+
+    def _accepts_connections(self) -> bool:
+        host, port = self.bootstrap_servers.split(":")
+        try:
+            socket.create_connection((host, int(port)), timeout=1).close()
+        except OSError:
+            return False
+        return True
+
+    def _answers(self, client: AdminClient) -> bool:
+        try:
+            cluster = client.describe_cluster(request_timeout=_ANSWER_TIMEOUT_S).result()
+        except KafkaException:
+            return False
+        # A broker is in its own list once it may lead partitions; before, creating a topic fails.
+        return cluster.cluster_id == self.cluster_id and len(cluster.nodes) == 1
+
+    def _check_time_and_process(self, deadline: float, timeout_s: float) -> None:
+        exit_code = self._process.poll() if self._process else None
+        if exit_code is not None:
+            raise BrokerError(f"expected the broker to start, it ended with exit code {exit_code}.\n{self._log_tail()}")
+        if time.monotonic() > deadline:
+            raise BrokerError(f"expected an answer of the broker within {timeout_s:.0f} s.\n{self._log_tail()}")
+
+    def _log_tail(self) -> str:
+        lines = self.log.read_text(errors="replace").splitlines()[-LOG_LINES_SHOWN:]
+        return "\n".join([f"The end of {self.log}:", *lines])
+
+
+def _dying_with_this_process(command: list[str]) -> list[str]:
+    launcher = Path(__file__).with_name("dies_with_parent.py")
+    return [sys.executable, "-I", "-S", str(launcher), str(os.getpid()), *command]
