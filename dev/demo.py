@@ -10,7 +10,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import textwrap
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -34,6 +33,7 @@ FIRST_EVENTS = 20_000
 MORE_EVENTS = 5_000
 LINES_OF_A_FAILURE = 40
 POLL_S = 0.2
+VALUE_CHARACTERS = 48
 TASK_STARTS = re.compile(r"\[DAG TEST\] starting task_id=(\w+)")
 
 
@@ -216,7 +216,7 @@ def show_output() -> None:
             str(row["kafka_offset"]),
             f"{row['kafka_timestamp']:%H:%M:%S.%f}"[:-3],
             (row["key"] or b"none").decode(),
-            escape(textwrap.shorten((row["value"] or b"a tombstone").decode(), 40, placeholder=" ...")),
+            escape((row["value"] or b"a tombstone").decode()[:VALUE_CHARACTERS] + " ..."),
             headers,
         )
     console.print(table)

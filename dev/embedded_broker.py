@@ -1,10 +1,8 @@
 """A real Kafka broker as a child process: KRaft, one node, on the loopback interface only."""
 
 import base64
-import os
 import socket
 import subprocess
-import sys
 import time
 import uuid
 from collections.abc import Mapping
@@ -15,6 +13,7 @@ from typing import Self
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
+from dies_with_parent import dying_with_this_process
 from free_ports import LOOPBACK, is_free, random_free_ports
 from java_command import java_command
 
@@ -132,7 +131,7 @@ class EmbeddedBroker:
         command = [java_command(), *_JVM_FLAGS, *_LOG_FLAGS, "-cp", f"{self._jars}/*", "kafka.Kafka", str(settings)]
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
-                command if self._detached else _dying_with_this_process(command),
+                command if self._detached else dying_with_this_process(command),
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
@@ -268,8 +267,3 @@ class EmbeddedBroker:
     def _log_tail(self) -> str:
         lines = self.log.read_text(errors="replace").splitlines()[-LOG_LINES_SHOWN:]
         return "\n".join([f"The end of {self.log}:", *lines])
-
-
-def _dying_with_this_process(command: list[str]) -> list[str]:
-    launcher = Path(__file__).with_name("dies_with_parent.py")
-    return [sys.executable, "-I", "-S", str(launcher), str(os.getpid()), *command]

@@ -11,6 +11,7 @@ from collections import deque
 from importlib.util import find_spec
 from pathlib import Path
 
+from dies_with_parent import dying_with_this_process
 from java_command import java_command
 from progress import step
 
@@ -31,7 +32,7 @@ def resolve() -> None:
     partial = JVM / "partial"
     shutil.rmtree(partial, ignore_errors=True)
     with step("Resolving the JVM dependencies from Maven Central") as shown:
-        command = _ivy_command(partial)
+        command = dying_with_this_process(_ivy_command(partial))  # two of them would spoil each other's cache
         tail: deque[str] = deque(maxlen=LOG_LINES_SHOWN)
         found = downloaded = 0
         with (

@@ -1,0 +1,35 @@
+# What the Makefile's verbs need: `run` and `dev` in .venv, `jvm` in .jvm. A stamp, written last, says that it is there.
+
+PYTHON ?= python3
+UV_VERSION := 0.13.8
+# The machine's own certificates, as pip and Java use them: a company's proxy may sign with its own.
+INSTALL := .venv/bin/uv pip install --python .venv/bin/python --system-certs
+
+.PHONY: run dev jvm
+run: .venv/.stamp-run
+dev: .venv/.stamp-dev
+jvm: .jvm/.stamp
+
+.venv/.stamp-run: requirements.txt pyproject.toml
+	command -v $(PYTHON) >/dev/null || { \
+		echo 'Python: expected 3.11 or later, found no $(PYTHON) on the PATH.' >&2; \
+		echo '  Install it, or name another one: PYTHON=python3.12 make setup' >&2; exit 1; }
+	$(PYTHON) dev/check_machine.py
+	echo 'Installing requirements.txt into .venv'
+	.venv/bin/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear .venv
+	.venv/bin/python -m pip install --quiet --disable-pip-version-check uv==$(UV_VERSION)
+	$(INSTALL) --requirement requirements.txt
+	$(INSTALL) --no-deps --editable .
+	touch $@
+
+.venv/.stamp-dev: requirements-dev.txt .venv/.stamp-run
+	echo 'Installing requirements-dev.txt into .venv'
+	$(INSTALL) --requirement requirements.txt --requirement requirements-dev.txt
+	touch $@
+
+# The environment is needed for the Ivy inside pyspark; a newer one is no reason to resolve again.
+.jvm/.stamp: dev/jvm/ivy.xml dev/jvm/ivysettings.xml | .venv/.stamp-run
+	$(PYTHON) dev/check_machine.py
+	rm -f $@
+	.venv/bin/python dev/resolve_jvm.py
+	touch $@

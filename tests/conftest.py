@@ -1,0 +1,31 @@
+"""Real parts for the tests: one broker a session, and a project folder of its own for each test."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+from tests.project import Project
+
+from embedded_broker import EmbeddedBroker
+from order_events import PARTITIONS, create_topic
+
+
+@pytest.fixture(scope="session")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedBroker]:
+    with EmbeddedBroker(tmp_path_factory.mktemp("kafka")) as running:
+        yield running
+
+
+@pytest.fixture
+def topic(broker: EmbeddedBroker) -> str:
+    name = f"orders-{uuid4().hex[:8]}"
+    create_topic(broker.bootstrap_servers, name, PARTITIONS)
+    return name
+
+
+@pytest.fixture
+def project(tmp_path: Path, broker: EmbeddedBroker) -> Project:
+    made = Project(tmp_path / "project", broker.bootstrap_servers)
+    made.upgrade()
+    return made

@@ -1,0 +1,687 @@
+"""In-memory fakes of the protocols in :mod:`kafka_ingest.boundaries`, and a feed put together from them.
+
+The fakes pass the same contract tests as the real parts. A rival is played by ``meanwhile``: what is put there happens once,
+at the next question that Kafka is asked, which is when no transaction is open and anybody may write.
+"""
+
+import copy
+import threading
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, fields, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+from kafka_ingest.attempt_directory import DATA
+from kafka_ingest.batch import (
+    Attempt,
+    AttemptDocument,
+    AttemptState,
+    Batch,
+    BatchKind,
+    BatchPlan,
+    BatchState,
+    check_transition,
+)
+from kafka_ingest.boundaries import (
+    Event,
+    FeedSnapshot,
+    MirrorRefusedError,
+    NewFeed,
+    PublishedReceipt,
+    Sink,
+    Sinks,
+    SinkTarget,
+)
+from kafka_ingest.committing.commit_batch import Committed, commit_batch
+from kafka_ingest.control.schema import LEDGER_KINDS
+from kafka_ingest.errors import (
+    BatchStateError,
+    FeedChangedError,
+    KafkaUnavailableError,
+    OffsetsMovedError,
+    OutputConflictError,
+    OutputNotUsableError,
+    OutputUnavailableError,
+    StagedOutputUnusableError,
+    UnknownBatchError,
+)
+from kafka_ingest.offsets import (
+    Isolation,
+    LogBounds,
+    OffsetRange,
+    OffsetsPolicy,
+    StoredOffset,
+    TopicDescription,
+    TopicPartition,
+    Unavailable,
+)
+from kafka_ingest.planning.plan_batch import PlanOutcome, plan_batch
+from kafka_ingest.planning.settings import FeedPlanSettings
+from kafka_ingest.planning.start_rules import Earliest
+from kafka_ingest.receipt import RangeCount, Receipt, WrittenFile
+from kafka_ingest.submitting.open_attempt import open_attempt
+from kafka_ingest.submitting.pin_receipt import pin_attempt
+
+SOME_DAY = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+CLUSTER = "cluster-A"
+TOPIC_ID = "topic-id-1"
+OUTPUT = Path("/data/orders")
+GROUP = "orders-ingest"
+BATCH_ID = UUID("01990000-0000-7000-8000-000000000001")
+FEED_ID = UUID("01990000-0000-7000-8000-0000000000fe")
+
+
+# ── Kafka ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def log(start: int, end: int, *, lso: int | None = None, leader_epoch: int | None = None) -> LogBounds:
+    """Return the bounds of a log that holds [start, end); without ``lso`` no transaction is open in it."""
+    return LogBounds(start, end if lso is None else lso, end, leader_epoch)
+
+
+@dataclass(frozen=True)
+class FakeTopic:
+    """A topic and its logs, by partition number."""
+
+    logs: Mapping[int, LogBounds | Unavailable]
+    topic_id: str | None = TOPIC_ID
+
+
+def topic(*logs: LogBounds | Unavailable, topic_id: str | None = TOPIC_ID) -> FakeTopic:
+    """Return a topic with these logs as its partitions 0, 1, …"""
+    return FakeTopic(dict(enumerate(logs)), topic_id)
+
+
+class FakeKafkaCluster:
+    """A cluster that says what it was told to say, and remembers what it was asked."""
+
+    def __init__(self, topics: Mapping[str, FakeTopic] | None = None, *, cluster_id: str = CLUSTER) -> None:
+        self.topics = dict(topics or {})
+        self.id = cluster_id
+        self.groups: dict[str, dict[TopicPartition, int]] = {}
+        self.questions: list[str] = []
+        self.is_down = False
+        self.refusal: str | None = None
+        self.meanwhile: Callable[[], object] | None = None
+
+    def cluster_id(self) -> str:
+        self._asked("cluster_id")
+        return self.id
+
+    def describe_topics(self, topics: Collection[str]) -> dict[str, TopicDescription]:
+        self._asked("describe_topics")
+        return {
+            name: TopicDescription(name, self.topics[name].topic_id, tuple(sorted(self.topics[name].logs)))
+            for name in topics
+            if name in self.topics
+        }
+
+    def log_bounds(self, topic_partitions: Collection[TopicPartition]) -> dict[TopicPartition, LogBounds | Unavailable]:
+        self._asked("log_bounds")
+        gone = Unavailable("UNKNOWN_TOPIC_OR_PART")
+        return {
+            tp: self.topics[tp.topic].logs.get(tp.partition, gone) if tp.topic in self.topics else gone
+            for tp in topic_partitions
+        }
+
+    def group_offsets(
+        self, group: str, topic_partitions: Collection[TopicPartition]
+    ) -> dict[TopicPartition, int | None]:
+        self._asked("group_offsets")
+        return {tp: self.groups.get(group, {}).get(tp) for tp in topic_partitions}
+
+    def set_group_offsets(self, group: str, offsets: Mapping[TopicPartition, int], metadata: str) -> None:  # noqa: ARG002
+        self._asked("set_group_offsets")
+        if self.refusal is not None:
+            raise MirrorRefusedError(self.refusal)
+        self.groups.setdefault(group, {}).update(offsets)
+
+    def _asked(self, question: str) -> None:
+        self.questions.append(question)
+        if self.is_down:
+            raise KafkaUnavailableError("the brokers did not answer")
+        if self.meanwhile is not None:
+            rival, self.meanwhile = self.meanwhile, None
+            rival()
+
+
+# ── The control tables ────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True)
+class FeedRow:
+    """A feed's row in the control tables; its revision changes with every write below it."""
+
+    feed_id: UUID
+    name: str
+    cluster_id: str
+    topics: tuple[str, ...]
+    revision: int
+
+
+@dataclass
+class ControlState:
+    """All control rows. A transaction works on a copy, which replaces the state when it ends well."""
+
+    feeds: dict[UUID, FeedRow] = field(default_factory=dict)
+    stored: dict[tuple[UUID, TopicPartition], StoredOffset] = field(default_factory=dict)
+    batches: dict[UUID, Batch] = field(default_factory=dict)
+    attempts: dict[tuple[UUID, int], Attempt] = field(default_factory=dict)
+    counts: dict[UUID, list[RangeCount]] = field(default_factory=dict)
+    ledgers: dict[UUID, tuple[int, int]] = field(default_factory=dict)
+    events: list[tuple[UUID, Event]] = field(default_factory=list)
+
+    def copied(self) -> "ControlState":
+        return ControlState(**{each.name: copy.copy(getattr(self, each.name)) for each in fields(self)})
+
+    def batch(self, batch_id: UUID) -> Batch:
+        if batch_id not in self.batches:
+            raise UnknownBatchError(f"no batch {batch_id} in the control tables")
+        return self.batches[batch_id]
+
+    def feed_batches(self, feed_id: UUID) -> list[Batch]:
+        return [batch for batch in self.batches.values() if batch.plan.feed_id == feed_id]
+
+    def open_live_batch(self, feed_id: UUID) -> Batch | None:
+        live = [batch for batch in self.feed_batches(feed_id) if batch.plan.kind is BatchKind.LIVE]
+        return next((batch for batch in live if batch.state.is_open), None)
+
+    def ledger_events(self, feed_id: UUID) -> list[Event]:
+        return [event for owner, event in self.events if owner == feed_id and event.kind in LEDGER_KINDS]
+
+    def touch(self, feed_id: UUID, **changes: Any) -> None:
+        row = self.feeds[feed_id]
+        self.feeds[feed_id] = replace(row, revision=row.revision + 1, **changes)
+
+    def change(self, batch_id: UUID, **changes: Any) -> None:
+        self.batches[batch_id] = replace(self.batches[batch_id], updated_at=datetime.now(UTC), **changes)
+
+    def append_event(
+        self, feed_id: UUID, kind: str, who: str, batch_id: UUID | None, detail: Mapping[str, Any]
+    ) -> None:
+        self.events.append((feed_id, Event(len(self.events) + 1, kind, datetime.now(UTC), who, batch_id, dict(detail))))
+
+    def check_offsets_in_place(self, plan: BatchPlan, *, with_topic_id: bool = False) -> None:
+        if plan.kind is not BatchKind.LIVE:
+            return
+        for planned in plan.ranges:
+            row = self.stored.get((plan.feed_id, planned.topic_partition))
+            same_topic = row is not None and row.topic_id == plan.topic_ids[planned.topic]
+            if row is None or row.next_offset != planned.start_offset or (with_topic_id and not same_topic):
+                raise OffsetsMovedError(
+                    f"batch {plan.batch_id}: {planned.topic_partition}: expected {planned.start_offset:,} in topic "
+                    f"{plan.topic_ids[planned.topic]}, found {row}. None was moved."
+                )
+
+
+class InMemoryControlTables:
+    """The control tables: every step is whole or not at all, and touches the feed's revision as the SQL one does."""
+
+    def __init__(self) -> None:
+        self.state = ControlState()
+        self._lock = threading.RLock()
+
+    @contextmanager
+    def transaction(self) -> Iterator[ControlState]:
+        with self._lock:
+            state = self.state.copied()
+            yield state
+            self.state = state
+
+    @contextmanager
+    def _locked_batch(self, batch_id: UUID) -> Iterator[tuple[ControlState, Batch]]:
+        with self.transaction() as state:
+            batch = state.batch(batch_id)
+            yield state, batch
+            state.touch(batch.plan.feed_id)
+
+    def feed(self, name: str) -> FeedSnapshot | None:
+        state = self.state
+        row = next((row for row in state.feeds.values() if row.name == name), None)
+        if row is None:
+            return None
+        stored = {tp: offset for (owner, tp), offset in sorted(state.stored.items()) if owner == row.feed_id}
+        open_batch = state.open_live_batch(row.feed_id)
+        return FeedSnapshot(row.feed_id, row.name, row.cluster_id, row.revision, stored, open_batch)
+
+    def batch(self, batch_id: UUID) -> Batch:
+        return self.state.batch(batch_id)
+
+    def attempts(self, batch_id: UUID) -> list[Attempt]:
+        return [attempt for (owner, _), attempt in sorted(self.state.attempts.items()) if owner == batch_id]
+
+    def range_counts(self, batch_id: UUID) -> list[RangeCount]:
+        return sorted(self.state.counts.get(batch_id, []), key=lambda count: count.offset_range)
+
+    def ledger(self, batch_id: UUID) -> list[Event]:
+        state = self.state
+        batch = state.batch(batch_id)
+        if batch_id not in state.ledgers:
+            raise BatchStateError(f"batch {batch_id} is {batch.state}: only a COMMITTING one has a place in the ledger")
+        after, upto = state.ledgers[batch_id]
+        return [event for event in state.ledger_events(batch.plan.feed_id) if after < event.event_id <= upto]
+
+    def events(self, feed_id: UUID, kind: str, limit: int = 1) -> list[Event]:
+        found = [event for owner, event in self.state.events if owner == feed_id and event.kind == kind]
+        return found[::-1][:limit]
+
+    def record_plan(
+        self,
+        feed: FeedSnapshot | NewFeed,
+        *,
+        cluster_id: str,
+        topics: Collection[str],
+        seeds: Sequence[StoredOffset],
+        plan: BatchPlan | None,
+        who: str,
+    ) -> None:
+        with self.transaction() as state:
+            if isinstance(feed, NewFeed):
+                if feed.feed_id in state.feeds or feed.name in {row.name for row in state.feeds.values()}:
+                    raise FeedChangedError(f"feed {feed.name}: another first plan was faster. Nothing was written.")
+                state.feeds[feed.feed_id] = FeedRow(feed.feed_id, feed.name, cluster_id, tuple(sorted(topics)), 1)
+            else:
+                found = state.feeds[feed.feed_id].revision
+                if found != feed.revision:
+                    raise FeedChangedError(
+                        f"feed {feed.name}: somebody else wrote (expected revision {feed.revision}, found {found})"
+                    )
+                state.touch(feed.feed_id, topics=tuple(sorted(topics)))
+            for seed in seeds:
+                record_seed(state, feed.feed_id, seed)
+            if seeds:
+                detail = {"partitions": [seed_detail(seed) for seed in seeds]}
+                state.append_event(feed.feed_id, "seeded", who, None, detail)
+            if plan is not None:
+                insert_plan(state, plan, who)
+
+    def open_attempt(self, attempt: Attempt) -> None:
+        with self._locked_batch(attempt.batch_id) as (state, batch):
+            if batch.state is not BatchState.PLANNED:
+                raise BatchStateError(
+                    f"batch {batch.batch_id}: expected PLANNED to open an attempt, found {batch.state}"
+                )
+            if (attempt.batch_id, attempt.attempt) in state.attempts:
+                raise FeedChangedError(f"batch {batch.batch_id}: attempt {attempt.attempt} was opened by somebody else")
+            state.attempts[attempt.batch_id, attempt.attempt] = attempt
+
+    def pin(
+        self, batch_id: UUID, attempt: int, receipt: Receipt, receipt_sha256: str, counts: Sequence[RangeCount]
+    ) -> None:
+        with self._locked_batch(batch_id) as (state, batch):
+            check_transition(batch_id, batch.state, BatchState.WRITTEN)
+            row = state.attempts.get((batch_id, attempt))
+            if row is None or row.state is not AttemptState.OPEN:
+                raise BatchStateError(
+                    f"batch {batch_id}: attempt {attempt} is not open any more, its receipt is refused"
+                )
+            state.attempts[batch_id, attempt] = replace(row, state=AttemptState.PINNED, receipt_sha256=receipt_sha256)
+            state.counts[batch_id] = list(counts)
+            state.change(
+                batch_id,
+                state=BatchState.WRITTEN,
+                pinned_attempt=attempt,
+                rows=receipt.rows,
+                size_bytes=receipt.size_bytes,
+            )
+
+    def discard_written(self, batch_id: UUID, attempt: int, *, reason: str, who: str) -> None:
+        with self._locked_batch(batch_id) as (state, batch):
+            check_transition(batch_id, batch.state, BatchState.PLANNED)
+            require_pinned(batch, attempt)
+            for key, row in state.attempts.items():
+                if row.batch_id == batch_id and row.state is not AttemptState.DISCARDED:
+                    state.attempts[key] = replace(row, state=AttemptState.DISCARDED, reason=reason)
+            state.counts.pop(batch_id, None)
+            state.change(batch_id, state=BatchState.PLANNED, pinned_attempt=None, rows=None, size_bytes=None)
+            detail = {"attempt": attempt, "reason": reason}
+            state.append_event(batch.plan.feed_id, "attempts_discarded", who, batch_id, detail)
+
+    def begin_commit(self, batch_id: UUID, attempt: int) -> None:
+        with self._locked_batch(batch_id) as (state, batch):
+            require_pinned(batch, attempt)
+            if batch.state in {BatchState.COMMITTING, BatchState.COMMITTED}:
+                return
+            check_transition(batch_id, batch.state, BatchState.COMMITTING)
+            state.check_offsets_in_place(batch.plan)
+            others = {other.batch_id for other in state.feed_batches(batch.plan.feed_id)}
+            after = max((upto for owner, (_, upto) in state.ledgers.items() if owner in others), default=0)
+            upto = max((event.event_id for event in state.ledger_events(batch.plan.feed_id)), default=0)
+            state.ledgers[batch_id] = (after, upto)
+            state.change(batch_id, state=BatchState.COMMITTING)
+
+    def complete_commit(self, batch_id: UUID, *, who: str) -> Batch:
+        with self._locked_batch(batch_id) as (state, batch):
+            if batch.state is not BatchState.COMMITTED:
+                check_transition(batch_id, batch.state, BatchState.COMMITTED)
+                state.check_offsets_in_place(batch.plan, with_topic_id=True)
+                if batch.plan.kind is BatchKind.LIVE:
+                    advance_stored_offsets(state, batch.plan)
+                state.change(batch_id, state=BatchState.COMMITTED, committed_at=datetime.now(UTC), committed_by=who)
+            return state.batches[batch_id]
+
+    def abandon(self, batch_id: UUID, *, reason: str, who: str) -> None:
+        with self._locked_batch(batch_id) as (state, batch):
+            check_transition(batch_id, batch.state, BatchState.ABANDONED)
+            if batch.state is BatchState.COMMITTING:
+                raise BatchStateError(f"batch {batch_id} is COMMITTING: it can only be finished. Run the commit again.")
+            state.change(batch_id, state=BatchState.ABANDONED, reason=reason)
+            detail = {"reason": reason, "was": batch.state.value}
+            state.append_event(batch.plan.feed_id, "abandoned", who, batch_id, detail)
+
+    def record_event(
+        self, feed_id: UUID, kind: str, *, who: str, batch_id: UUID | None, detail: Mapping[str, Any]
+    ) -> None:
+        with self.transaction() as state:
+            state.append_event(feed_id, kind, who, batch_id, detail)
+
+
+def record_seed(state: ControlState, feed_id: UUID, seed: StoredOffset) -> None:
+    """Write the row of a partition that had none, or resolve a pending one; a row with an offset is never moved."""
+    known = state.stored.get((feed_id, seed.topic_partition))
+    if known is not None and known.next_offset is not None:
+        raise FeedChangedError(f"{seed.topic_partition} has a stored offset already; a start rule never moves one")
+    state.stored[feed_id, seed.topic_partition] = replace(
+        known or seed,
+        first_offset=seed.first_offset,
+        next_offset=seed.next_offset,
+        leader_epoch=seed.leader_epoch,
+        updated_at=datetime.now(UTC),
+    )
+
+
+def seed_detail(seed: StoredOffset) -> dict[str, Any]:
+    """Return what the journal keeps of a seed."""
+    return {
+        "topic": seed.topic_partition.topic,
+        "partition": seed.topic_partition.partition,
+        "topic_id": seed.topic_id,
+        "offset": seed.next_offset,
+        "rule": seed.seeded_by,
+    }
+
+
+def insert_plan(state: ControlState, plan: BatchPlan, who: str) -> None:
+    """Write a batch; a second open live one is refused."""
+    open_batch = state.open_live_batch(plan.feed_id)
+    if plan.batch_id in state.batches or (plan.kind is BatchKind.LIVE and open_batch is not None):
+        raise FeedChangedError(f"feed {plan.feed_name}: another batch is open already. Nothing was written.")
+    state.check_offsets_in_place(plan)
+    state.batches[plan.batch_id] = Batch(plan, BatchState.PLANNED, planned_by=who, updated_at=plan.planned_at)
+
+
+def require_pinned(batch: Batch, attempt: int) -> None:
+    """Raise unless this is the attempt whose receipt counts."""
+    if batch.pinned_attempt != attempt:
+        raise BatchStateError(
+            f"batch {batch.batch_id}: expected attempt {attempt} to be the pinned one, found {batch.pinned_attempt}"
+        )
+
+
+def advance_stored_offsets(state: ControlState, plan: BatchPlan) -> None:
+    """Move start → end of all partitions of a batch, whose place was checked before."""
+    for planned in plan.ranges:
+        key = (plan.feed_id, planned.topic_partition)
+        epoch = plan.leader_epochs.get(planned.topic_partition)
+        state.stored[key] = replace(
+            state.stored[key],
+            next_offset=planned.end_offset,
+            leader_epoch=epoch if epoch is not None else state.stored[key].leader_epoch,
+            batch_id=plan.batch_id,
+            updated_at=datetime.now(UTC),
+        )
+
+
+# ── The sink ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class InMemorySink:
+    """An output in memory. ``published`` is all that readers see."""
+
+    def __init__(self, output_path: Path = OUTPUT) -> None:
+        self.output_path = output_path
+        self.documents: dict[Path, bytes] = {}
+        self.receipts: dict[Path, bytes] = {}
+        self.staged: set[Path] = set()
+        self.damaged: set[Path] = set()
+        self.published: dict[UUID, PublishedReceipt] = {}
+        self.foreign_batches: list[str] = []
+        self.is_prepared = False
+        self.is_down = False
+        self.refusal: str | None = None
+        self.meanwhile: Callable[[], object] | None = None
+
+    def attempt_directory(self, batch_id: UUID, attempt: int) -> Path:
+        return self.output_path.with_name(f"{self.output_path.name}.kafka-ingest") / str(batch_id) / str(attempt)
+
+    def prepare(self) -> None:
+        self._reachable()
+        if self.refusal is not None:
+            raise OutputNotUsableError(self.refusal)
+        self.is_prepared = True
+
+    def known_batches(self) -> list[str]:
+        self._reachable()
+        return sorted([*self.foreign_batches, *(str(batch_id) for batch_id in self.published)])
+
+    def open_attempt(self, directory: Path, document: bytes) -> None:
+        self._reachable()
+        self.documents[directory] = document
+
+    def read_receipt(self, directory: Path) -> bytes | None:
+        self._reachable()
+        return self.receipts.get(directory)
+
+    def can_take(self, batch_id: UUID) -> None:
+        self.prepare()
+        if batch_id in self.published:
+            raise OutputConflictError(f"batch {batch_id} is in {self.output_path} already")
+
+    def verify_staged(self, directory: Path, receipt: Receipt) -> None:
+        self._reachable()
+        if receipt.files and (directory not in self.staged or directory in self.damaged):
+            raise StagedOutputUnusableError(f"part-00000.parquet is damaged in {directory / DATA}")
+
+    def publish(self, directory: Path, published: PublishedReceipt) -> None:
+        self._reachable()
+        batch_id = published.receipt.batch_id
+        if (known := self.published.get(batch_id)) is not None:
+            if known != published:
+                raise OutputConflictError(f"batch {batch_id} is in {self.output_path} with another receipt")
+            return
+        if published.receipt.files and directory not in self.staged:
+            raise OutputConflictError(f"batch {batch_id}: its staged files are gone from {directory / DATA}")
+        self.staged.discard(directory)
+        self.published[batch_id] = published
+
+    def published_ranges(self) -> list[OffsetRange]:
+        """Return every range that readers see, sorted; one that was published twice comes twice."""
+        return sorted(planned for kept in self.published.values() for planned in kept.plan.ranges)
+
+    def _reachable(self) -> None:
+        if self.meanwhile is not None:
+            rival, self.meanwhile = self.meanwhile, None
+            rival()
+        if self.is_down:
+            raise OutputUnavailableError(f"{self.output_path} could not be read or written: input/output error")
+
+
+def sinks(*known: Sink) -> Sinks:
+    """Return what finds the sink of a target among these in-memory ones, by its path."""
+    by_path = {sink.output_path: sink for sink in known}
+
+    def find(target: SinkTarget) -> Sink:
+        return by_path[target.output_path]
+
+    return find
+
+
+# ── Builders of plans, settings and receipts ──────────────────────────────────────────────────────────────────────────
+
+
+def partition(number: int, of: str = "orders") -> TopicPartition:
+    """Return a partition of a topic."""
+    return TopicPartition(of, number)
+
+
+def span(number: int, start_offset: int, end_offset: int, of: str = "orders") -> OffsetRange:
+    """Return an offset range of a partition of a topic."""
+    return OffsetRange(TopicPartition(of, number), start_offset, end_offset)
+
+
+def a_plan(*ranges: OffsetRange, **changes: Any) -> BatchPlan:
+    """Return a plan of these ranges, or of ``orders-0[100, 200)`` and ``orders-1[0, 50)``."""
+    plan = BatchPlan(
+        batch_id=BATCH_ID,
+        kind=BatchKind.LIVE,
+        feed_id=FEED_ID,
+        feed_name="orders",
+        cluster_id=CLUSTER,
+        topic_ids={planned.topic: TOPIC_ID for planned in ranges} or {"orders": TOPIC_ID},
+        ranges=ranges or (span(0, 100, 200), span(1, 0, 50)),
+        isolation=Isolation.READ_COMMITTED,
+        offsets_policy=OffsetsPolicy.AUTO,
+        sink_format="parquet",
+        output_path=OUTPUT,
+        planned_at=SOME_DAY,
+    )
+    return replace(plan, **changes)
+
+
+def a_file(planned: OffsetRange, rows: int | None = None, **changes: Any) -> WrittenFile:
+    """Return a file that holds a range's first records, all of them unless ``rows`` says fewer."""
+    rows = planned.span if rows is None else rows
+    written = WrittenFile(
+        name=f"part-{planned.topic}-{planned.partition}.parquet",
+        size_bytes=1_000,
+        rows=rows,
+        topic_partition=planned.topic_partition,
+        smallest_offset=planned.start_offset,
+        largest_offset=planned.start_offset + rows - 1,
+    )
+    return replace(written, **changes)
+
+
+def a_receipt(plan: BatchPlan, *files: WrittenFile, document_sha256: str = "0" * 64, **changes: Any) -> Receipt:
+    """Return the receipt of an attempt that wrote these files, or every record of the plan."""
+    files = files or tuple(a_file(planned) for planned in plan.ranges)
+    receipt = Receipt(
+        batch_id=plan.batch_id,
+        attempt=1,
+        plan_fingerprint=plan.fingerprint,
+        document_sha256=document_sha256,
+        rows_read=sum(file.rows for file in files),
+        files=files,
+        written_at=SOME_DAY,
+        written_by="spark local-1",
+    )
+    return replace(receipt, **changes)
+
+
+def feed_settings(**changes: Any) -> FeedPlanSettings:
+    """Return the planner's settings of a feed that reads topic ``orders`` from its earliest offset."""
+    settings = FeedPlanSettings(
+        name="orders",
+        start_rules={"orders": Earliest()},
+        isolation=Isolation.READ_COMMITTED,
+        offsets_policy=OffsetsPolicy.AUTO,
+        sink_format="parquet",
+        output_path=OUTPUT,
+    )
+    return replace(settings, **changes)
+
+
+# ── A feed put together ───────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass
+class FeedInMemory:
+    """One feed with all its parts in memory: the tasks of its DAG as methods. The parts may be replaced by wrapped ones."""
+
+    kafka: Any = field(default_factory=lambda: FakeKafkaCluster({"orders": topic(log(0, 100), log(0, 50))}))
+    control: Any = field(default_factory=InMemoryControlTables)
+    sink: Any = field(default_factory=InMemorySink)
+    settings: FeedPlanSettings = field(default_factory=feed_settings)
+
+    def plan(self, who: str = "run 1") -> PlanOutcome:
+        """Run the plan task."""
+        return plan_batch(self.settings, self.control, self.kafka, sinks(self.sink), who=who)
+
+    def planned(self, who: str = "run 1") -> BatchPlan:
+        """Run the plan task, which has to come to a batch."""
+        batch = self.plan(who).batch
+        assert batch is not None
+        return batch
+
+    def open_attempt(self, batch_id: UUID, who: str = "run 1") -> Attempt:
+        """Run the first half of the write task, which has to need Spark."""
+        attempt = self.ask_for_attempt(batch_id, who)
+        assert attempt is not None
+        return attempt
+
+    def ask_for_attempt(self, batch_id: UUID, who: str = "run 1") -> Attempt | None:
+        """Run the first half of the write task."""
+        return open_attempt(batch_id, self.control, self.kafka, sinks(self.sink), who=who)
+
+    def spark_writes(self, attempt: Attempt, *, without: int = 0) -> Receipt:
+        """Do what the Spark job does with the attempt; ``without`` records of each range are not in the log."""
+        document = AttemptDocument.from_bytes(self.sink.documents[attempt.directory], attempt.document_sha256)
+        files = [a_file(planned, planned.span - without) for planned in document.plan.ranges if planned.span > without]
+        receipt = a_receipt(document.plan, *files, document_sha256=attempt.document_sha256, attempt=document.attempt)
+        self.sink.staged.add(attempt.directory)
+        self.sink.receipts[attempt.directory] = receipt.as_bytes()
+        return receipt
+
+    def pin(self, attempt: Attempt) -> Batch:
+        """Run the second half of the write task."""
+        return pin_attempt(attempt.batch_id, attempt.attempt, self.control, self.kafka, sinks(self.sink))
+
+    def write(self, batch_id: UUID, *, without: int = 0) -> None:
+        """Run the whole write task, with Spark only where it is needed."""
+        attempt = self.ask_for_attempt(batch_id)
+        if attempt is not None:
+            self.spark_writes(attempt, without=without)
+            self.pin(attempt)
+
+    def written(self, *, without: int = 0) -> BatchPlan:
+        """Plan and write a batch."""
+        plan = self.planned()
+        self.write(plan.batch_id, without=without)
+        return plan
+
+    def commit(self, batch_id: UUID, *, group: str | None = GROUP, who: str = "run 1") -> Committed:
+        """Run the commit task."""
+        return commit_batch(batch_id, self.control, self.kafka, sinks(self.sink), group=group, who=who)
+
+    def committed(self) -> BatchPlan:
+        """Plan, write and commit a batch."""
+        plan = self.written()
+        self.commit(plan.batch_id)
+        return plan
+
+    def stored_offsets(self) -> dict[TopicPartition, int | None]:
+        """Return the next offset of each partition that the control tables know."""
+        feed = self.control.feed(self.settings.name)
+        return {tp: row.next_offset for tp, row in feed.stored.items()} if feed is not None else {}
+
+
+class Watched:
+    """A part whose calls are noted, by name, in the order in which they are made."""
+
+    def __init__(self, part: object, called: Callable[[str], None]) -> None:
+        self._part = part
+        self._called = called
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._part, name)
+        if not callable(found):
+            return found
+
+        def call(*arguments: Any, **named: Any) -> Any:
+            self._called(name)
+            return found(*arguments, **named)
+
+        return call

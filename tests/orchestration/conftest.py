@@ -1,0 +1,53 @@
+import json
+import os
+import shutil
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.project import Project
+
+from environment import airflow_home
+
+RUNNER = Path(__file__).with_name("run_dag_once.py")
+ROOT = Path(__file__).resolve().parents[2]
+
+
+class Airflow:
+    """Airflow on a database of its own, running the repository's DAG files on a project's feeds."""
+
+    def __init__(self, project: Project, migrated: Path) -> None:
+        self.project = project
+        shutil.copytree(migrated, airflow_home(project.home))
+
+    def run(self, dag_id: str, *crash_at: str, **environment: str) -> dict[str, Any]:
+        """Run a DAG once and return its state and its tasks' [state, try]; empty where the process died."""
+        result = self.project.home / "result.json"
+        result.unlink(missing_ok=True)
+        path = os.pathsep.join(str(ROOT / folder) for folder in ("dev", "plugins"))
+        answer = self.project.command(sys.executable, RUNNER, dag_id, result, *crash_at, PYTHONPATH=path, **environment)
+        (self.project.home / "airflow.log").write_text(answer.stdout + answer.stderr)
+        if not result.exists():
+            assert answer.exit_code == 137, answer.stdout[-5000:] + answer.stderr[-5000:]
+            return {}
+        return json.loads(result.read_text())
+
+    @property
+    def log(self) -> str:
+        return (self.project.home / "airflow.log").read_text()
+
+
+@pytest.fixture(scope="session")
+def migrated(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Airflow's own database, migrated once."""
+    made = Project(tmp_path_factory.mktemp("airflow") / "project", "127.0.0.1:1")
+    answer = made.command(Path(sys.executable).with_name("airflow"), "db", "migrate")
+    assert answer.exit_code == 0, answer.stderr
+    return airflow_home(made.home)
+
+
+@pytest.fixture
+def airflow(project: Project, migrated: Path) -> Iterator[Airflow]:
+    return Airflow(project, migrated)

@@ -1,0 +1,35 @@
+"""Run one DAG as `dev/run_dag.py` does, without the waits between retries, and die where a test says so.
+
+`run_dag_once.py DAG_ID RESULT_FILE [OBJECT.METHOD]`: the process ends, as by SIGKILL, when that method is called.
+"""
+
+import importlib
+import json
+import os
+import sys
+from datetime import timedelta
+from pathlib import Path
+
+from run_dag import find_dag
+
+
+def die_when_called(path: str) -> None:
+    module_name, class_name, method = path.rsplit(".", 2)
+    setattr(getattr(importlib.import_module(module_name), class_name), method, lambda *_, **__: os._exit(137))
+
+
+def main() -> None:
+    dag_id, result_file, *crash_at = sys.argv[1:]
+    dag = find_dag(dag_id)
+    for task in dag.tasks:
+        task.retry_delay = timedelta(seconds=0)
+        task.retry_exponential_backoff = 0
+    for path in crash_at:
+        die_when_called(path)
+    dag_run = dag.test()
+    tasks = {task.task_id: [str(task.state), task.try_number] for task in dag_run.get_task_instances()}
+    Path(result_file).write_text(json.dumps({"run_id": dag_run.run_id, "state": str(dag_run.state), "tasks": tasks}))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,131 @@
+"""What Airflow makes of the DAG files, without running a task."""
+
+import ast
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.project import Project
+
+ROOT = Path(__file__).resolve().parents[2]
+
+DESCRIBE = """
+import json, sys, time
+started = time.perf_counter()
+from airflow.dag_processing.dagbag import BundleDagBag
+bag = BundleDagBag(sys.argv[1], bundle_path=sys.argv[1], bundle_name="dags-folder")
+print("RESULT" + json.dumps({
+    "import_errors": bag.import_errors,
+    "opened": sorted({name for name in sys.modules if name in {"pyspark", "pyarrow"}}),
+    "dags": {dag_id: {
+        "tasks": {task.task_id: sorted(task.downstream_task_ids) for task in dag.tasks},
+        "retries": {task.task_id: task.retries for task in dag.tasks},
+        "owner": dag.owner, "tags": sorted(dag.tags), "catchup": dag.catchup, "max_active_runs": dag.max_active_runs,
+        "schedule": str(dag.schedule), "run_types": sorted(str(t.value) for t in dag.allowed_run_types or []),
+        "doc": dag.doc_md, "pools": sorted({task.pool for task in dag.tasks}),
+        "rendered": {task.task_id: list(task.template_fields) for task in dag.tasks},
+    } for dag_id, dag in bag.dags.items()},
+}))
+"""
+
+
+def describe(project: Project, dags: Path = ROOT / "dags", **environment: str) -> dict[str, Any]:
+    answer = project.command(sys.executable, "-c", DESCRIBE, dags, **environment)
+    assert answer.exit_code == 0, answer.stderr[-3000:]
+    return json.loads(answer.stdout.partition("RESULT")[2])
+
+
+@pytest.fixture
+def offline(tmp_path: Path) -> Project:
+    """A project whose broker and databases are nowhere: reading DAG files must not need them."""
+    return Project(tmp_path / "project", "127.0.0.1:1")
+
+
+def test_every_dag_file_imports_without_a_broker_a_database_or_a_connection(offline: Project) -> None:
+    offline.write_feed("orders")
+    for name in ("AIRFLOW_CONN_KAFKA_DEFAULT", "AIRFLOW_CONN_SPARK_DEFAULT", "AIRFLOW_CONN_KAFKA_INGEST"):
+        del offline.environment[name]
+
+    found = describe(offline)
+
+    assert found["import_errors"] == {}
+    assert sorted(found["dags"]) == ["orders"]
+    assert found["opened"] == [], "reading a DAG file does not pay for Spark or Arrow"
+
+
+def test_a_feeds_dag_is_plan_write_commit_next_batch(offline: Project) -> None:
+    offline.write_feed("orders", airflow={"retries": 2, "owner": "data", "tags": ["sales"], "pool": "kafka"})
+
+    dag = describe(offline)["dags"]["orders"]
+
+    assert dag["tasks"] == {"plan": ["write"], "write": ["commit"], "commit": ["next_batch"], "next_batch": []}
+    assert dag["retries"] == {"plan": 2, "write": 2, "commit": 2, "next_batch": 2}
+    assert dag["tags"] == ["kafka_ingest", "sales"]
+    assert dag["owner"] == "data"
+    assert dag["pools"] == ["kafka"]
+
+
+def test_a_feeds_dag_never_catches_up_by_dates_nor_runs_twice_at_once(offline: Project) -> None:
+    offline.write_feed("orders", schedule="*/5 * * * *")
+
+    dag = describe(offline)["dags"]["orders"]
+
+    assert dag["catchup"] is False
+    assert dag["max_active_runs"] == 1
+    assert dag["run_types"] == ["manual", "operator_triggered", "scheduled"]
+    assert dag["schedule"] == "*/5 * * * *"
+
+
+def test_only_the_batch_id_is_rendered_so_nothing_that_reaches_spark_is_stored_by_airflow(offline: Project) -> None:
+    offline.write_feed("orders")
+
+    rendered = describe(offline)["dags"]["orders"]["rendered"]
+
+    assert rendered["write"] == rendered["commit"] == rendered["next_batch"] == ["batch_id"]
+
+
+def test_one_broken_feed_file_never_takes_the_other_feeds_dags_down(offline: Project) -> None:
+    offline.write_feed("orders")
+    offline.write_feed("refunds", name="refunds")
+    (offline.feeds / "broken.yaml").write_text("name: broken\nkafka: [")
+    (offline.feeds / "typo.yaml").write_text(
+        "name: typo\nkafka: {topics: [t], gruop: g}\nsink: {format: parquet, path: t}"
+    )
+
+    found = describe(offline)
+
+    assert found["import_errors"] == {}
+    assert sorted(found["dags"]) == ["feed_error__broken.yaml", "feed_error__typo.yaml", "orders", "refunds"]
+    typo = found["dags"]["feed_error__typo.yaml"]
+    assert "kafka.gruop: unknown key" in typo["doc"]
+    assert "feed-error" in typo["tags"]
+
+
+def test_two_feeds_of_one_name_are_both_errors_because_nobody_can_know_which_was_meant(offline: Project) -> None:
+    offline.write_feed("orders")
+    (offline.feeds / "copy.yaml").write_text((offline.feeds / "orders.yaml").read_text())
+    offline.write_feed("refunds", name="refunds")
+
+    found = describe(offline)
+
+    assert sorted(found["dags"]) == ["feed_error__copy.yaml", "feed_error__orders.yaml", "refunds"]
+    assert "orders.yaml" in found["dags"]["feed_error__copy.yaml"]["doc"]
+
+
+def test_a_folder_of_feed_files_that_is_not_there_is_a_dag_that_says_so(offline: Project) -> None:
+    found = describe(offline, KAFKA_INGEST_FEEDS=str(offline.home / "nowhere"))
+
+    assert found["import_errors"] == {}
+    [dag] = found["dags"].values()
+    assert "nowhere" in dag["doc"]
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "dags").glob("*.py")), ids=lambda path: path.name)
+def test_a_dag_file_is_wiring_without_input_or_output_at_the_top_level(path: Path) -> None:
+    tree = ast.parse(path.read_text())
+    imported = {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
+    imported |= {node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
+
+    assert not imported & {"confluent_kafka", "sqlalchemy", "pyspark", "requests", "kafka_ingest.assembly"}

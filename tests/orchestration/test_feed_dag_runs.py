@@ -1,0 +1,148 @@
+"""`dag.test()` of the real DAG on real parts: every task in Airflow's own runner, Spark through the provider's hook."""
+
+import stat
+import textwrap
+from pathlib import Path
+
+from tests.orchestration.conftest import Airflow
+from tests.project import Project, positions_of
+
+from embedded_broker import EmbeddedBroker
+from order_events import order_events, produce
+
+
+def java_that_fails_once(home: Path) -> Path:
+    """Return a JAVA_HOME whose java fails at its first start and is the real one afterwards."""
+    java = home / "java" / "bin" / "java"
+    java.parent.mkdir(parents=True)
+    java.write_text(
+        textwrap.dedent(f"""\
+        #!/bin/sh
+        case "$*" in *SparkSubmit*)
+          if mkdir {home}/java-failed 2>/dev/null; then echo 'made to fail' >&2; exit 3; fi;;
+        esac
+        PATH="${{PATH#*:}}" exec java "$@"
+        """)
+    )
+    java.chmod(java.stat().st_mode | stat.S_IXUSR)
+    return java.parents[1]
+
+
+def test_a_run_commits_what_is_there_and_a_run_with_nothing_new_is_green_with_skipped_tasks(
+    airflow: Airflow, project: Project, broker: EmbeddedBroker, topic: str
+) -> None:
+    project.write_feed(topic)
+    events = list(order_events(500, seed=1))
+    produce(broker.bootstrap_servers, topic, events)
+
+    first = airflow.run("orders")
+    first_log = airflow.log
+    second = airflow.run("orders")
+
+    states = {task: state for task, (state, _) in first["tasks"].items()}
+    assert first["state"] == "success"
+    assert states == {"plan": "success", "write": "success", "commit": "success", "next_batch": "skipped"}
+    assert project.positions() == positions_of(events)
+    assert project.group_offsets() == project.stored_offsets()
+    [batch] = project.kafka_ingest("batches", "orders", "--json").document["batches"]
+    assert batch["committed_by"] == f"airflow:orders/{first['run_id']}"
+    assert "kafka_ingest/orders" in first_log
+    states = {task: state for task, (state, _) in second["tasks"].items()}
+    assert second["state"] == "success"
+    assert states == {"plan": "success", "write": "skipped", "commit": "skipped", "next_batch": "skipped"}
+
+
+def test_a_spark_failure_is_retried_with_a_new_attempt_of_the_same_plan(
+    airflow: Airflow, project: Project, broker: EmbeddedBroker, topic: str
+) -> None:
+    project.write_feed(topic)
+    events = list(order_events(300, seed=2))
+    produce(broker.bootstrap_servers, topic, events)
+
+    run = airflow.run("orders", JAVA_HOME=str(java_that_fails_once(project.home)))
+
+    assert run["state"] == "success", airflow.log[-3000:]
+    assert run["tasks"]["write"] == ["success", 2]
+    assert project.positions() == positions_of(events)
+    [batch_directory] = (project.output / "orders.kafka-ingest" / "staging").iterdir()
+    assert sorted(path.name for path in batch_directory.iterdir()) == ["1", "2"]
+
+
+def test_a_crash_between_publish_and_commit_is_finished_by_the_next_run_without_spark_and_nothing_is_doubled(
+    airflow: Airflow, project: Project, broker: EmbeddedBroker, topic: str
+) -> None:
+    project.write_feed(topic)
+    events = list(order_events(300, seed=3))
+    produce(broker.bootstrap_servers, topic, events)
+
+    assert airflow.run("orders", "kafka_ingest.control.writer.SqlControlTables.complete_commit") == {}
+    assert project.positions() == positions_of(events), "the output was published before the crash"
+    assert set(project.stored_offsets().values()) == {0}
+    assert project.status()["open_batch"]["state"] == "COMMITTING"
+    run = airflow.run("orders")
+
+    assert run["state"] == "success", airflow.log[-3000:]
+    assert "is written already: no need for Spark" in airflow.log
+    assert project.positions() == positions_of(events)
+    assert sum(project.stored_offsets().values()) == 300
+    assert project.group_offsets() == project.stored_offsets()
+
+
+def test_a_batch_that_a_limit_cut_triggers_the_next_run_once_it_is_committed(
+    airflow: Airflow, project: Project, broker: EmbeddedBroker, topic: str
+) -> None:
+    project.write_feed(topic, limits={"max_records": 100})
+    produce(broker.bootstrap_servers, topic, order_events(250, seed=4))
+
+    run = airflow.run("orders")
+
+    assert run["tasks"]["next_batch"] == ["success", 1]
+    [batch] = project.kafka_ingest("batches", "orders", "--json").document["batches"]
+    assert batch["rows"] == 100
+    assert f"next_batch__{batch['batch_id']}" in airflow.log
+
+
+def test_an_error_that_an_operator_has_to_decide_fails_at_once_without_retries(
+    airflow: Airflow, project: Project
+) -> None:
+    project.write_feed("no-such-topic")
+
+    run = airflow.run("orders")
+
+    assert run["state"] == "failed"
+    assert run["tasks"]["plan"] == ["failed", 1]
+    assert "UNKNOWN_TOPIC" in airflow.log
+
+
+def test_a_broker_that_is_down_is_retried(airflow: Airflow, project: Project) -> None:
+    project.write_feed("orders")
+    nowhere = '{"conn_type": "kafka", "extra": {"bootstrap.servers": "127.0.0.1:1", "socket.timeout.ms": 1000}}'
+
+    run = airflow.run("orders", AIRFLOW_CONN_KAFKA_DEFAULT=nowhere)
+
+    assert run["tasks"]["plan"] == ["failed", 2]
+    assert "KafkaUnavailableError" in airflow.log
+
+
+def test_a_missing_spark_connection_fails_the_plan_and_nothing_is_submitted_to_yarn(
+    airflow: Airflow, project: Project, topic: str
+) -> None:
+    project.write_feed(topic, spark={"conn_id": "spark_elsewhere"})
+
+    run = airflow.run("orders")
+
+    assert run["tasks"]["plan"] == ["failed", 1]
+    assert "MISSING_CONNECTION" in airflow.log
+    assert "yarn" not in airflow.log.lower()
+
+
+def test_a_broken_feed_file_has_a_dag_of_its_own_that_fails_with_the_message(
+    airflow: Airflow, project: Project
+) -> None:
+    path = project.write_feed("orders", name="broken")
+    path.write_text(path.read_text().replace("topics:", "topicz:"))
+
+    run = airflow.run("feed_error__broken.yaml")
+
+    assert run["tasks"] == {"feed_error": ["failed", 1]}
+    assert "kafka.topicz: unknown key" in airflow.log

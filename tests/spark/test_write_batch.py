@@ -1,0 +1,220 @@
+"""The Spark job alone: an attempt's directory with its document and the zip, an empty working directory, a real broker."""
+
+import json
+import os
+import subprocess
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+from uuid import UUID, uuid4
+
+import duckdb
+import polars as pl
+import pyarrow.dataset
+import pyarrow.parquet
+import pytest
+from confluent_kafka import Producer
+from pyspark.sql import SparkSession
+
+from embedded_broker import EmbeddedBroker
+from kafka_ingest.attempt_directory import DATA, DOCUMENT, PACKAGE, RECEIPT
+from kafka_ingest.batch import Attempt, AttemptDocument, AttemptState, BatchKind, BatchPlan, sha256
+from kafka_ingest.kafka_client_settings import KafkaClientSettings
+from kafka_ingest.offsets import Isolation, OffsetRange, OffsetsPolicy, TopicPartition
+from kafka_ingest.receipt import Receipt
+from kafka_ingest.submitting.installation import installation
+from kafka_ingest.submitting.open_attempt import RAW_DECODE
+from kafka_ingest.submitting.package_zip import write_package_zip
+from kafka_ingest.submitting.spark_submission import SparkMaster, spark_submission
+from order_events import create_topic, order_events, produce
+
+
+def plan_of(topic: str, output: Path, *ranges: tuple[int, int, int], **changes: object) -> BatchPlan:
+    values = {
+        "batch_id": uuid4(),
+        "kind": BatchKind.LIVE,
+        "feed_id": UUID(int=7),
+        "feed_name": "orders",
+        "cluster_id": "cluster",
+        "topic_ids": {topic: None},
+        "ranges": tuple(OffsetRange(TopicPartition(topic, p), start, end) for p, start, end in ranges),
+        "isolation": Isolation.READ_COMMITTED,
+        "offsets_policy": OffsetsPolicy.AUTO,
+        "sink_format": "parquet",
+        "output_path": output,
+        "planned_at": datetime.now(UTC),
+    }
+    return BatchPlan(**values | changes)
+
+
+class Job:
+    """One attempt, handed to spark-submit in a process that knows nothing of the repository."""
+
+    def __init__(self, plan: BatchPlan, directory: Path, bootstrap_servers: str) -> None:
+        self.plan = plan
+        self.directory = directory
+        directory.mkdir(parents=True)
+        content = AttemptDocument(plan, 1, RAW_DECODE).as_bytes()
+        (directory / DOCUMENT).write_bytes(content)
+        write_package_zip(directory / PACKAGE)
+        self.attempt = Attempt(
+            plan.batch_id, 1, AttemptState.OPEN, directory, sha256(content), datetime.now(UTC), "test"
+        )
+        self.submission = spark_submission(
+            plan,
+            self.attempt,
+            master=SparkMaster("spark_default", "local[2]"),
+            kafka=KafkaClientSettings("kafka_default", {"bootstrap.servers": bootstrap_servers}),
+            conf={},
+            sink_is_shared=False,
+            installed=installation(),
+        )
+
+    def run(self) -> subprocess.CompletedProcess[str]:
+        empty = self.directory.parent / "empty"
+        empty.mkdir(exist_ok=True)
+        inherited = {
+            key: value for key, value in os.environ.items() if not key.startswith(("PYTHON", "SPARK", "PYSPARK"))
+        }
+        done = subprocess.run(
+            self.submission.command(),
+            cwd=empty,
+            env=inherited | self.submission.environment,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert list(empty.iterdir()) == [], "the job leaves nothing in its working directory"
+        return done
+
+    @property
+    def receipt(self) -> Receipt:
+        return Receipt.from_bytes((self.directory / RECEIPT).read_bytes())
+
+
+@pytest.fixture(scope="module")
+def written(broker: EmbeddedBroker, tmp_path_factory: pytest.TempPathFactory) -> Job:
+    """One job that wrote three ranges of six partitions; most tests look at what it left."""
+    topic = f"spark-{uuid4().hex[:8]}"
+    create_topic(broker.bootstrap_servers, topic, 6)
+    produce(broker.bootstrap_servers, topic, order_events(2_000, seed=4))
+    home = tmp_path_factory.mktemp("spark")
+    plan = plan_of(topic, home / "orders", (0, 100, 350), (1, 0, 50), (3, 10, 11))
+    job = Job(plan, home / "attempt", broker.bootstrap_servers)
+    done = job.run()
+    assert done.returncode == 0, done.stderr[-3000:]
+    return job
+
+
+def test_it_reads_exactly_the_plans_ranges(written: Job) -> None:
+    rows = pyarrow.dataset.dataset(written.directory / DATA).to_table(["kafka_partition", "kafka_offset"]).to_pylist()
+
+    assert sorted((row["kafka_partition"], row["kafka_offset"]) for row in rows) == sorted(
+        [(0, offset) for offset in range(100, 350)] + [(1, offset) for offset in range(50)] + [(3, 10)]
+    )
+
+
+def test_its_receipt_counts_what_the_footers_say_and_fits_the_plan(written: Job) -> None:
+    receipt = written.receipt
+
+    assert receipt.contradictions(written.plan) == []
+    assert receipt.rows_read == 301
+    counts = [(count.rows, count.smallest_offset, count.largest_offset) for count in receipt.range_counts(written.plan)]
+    assert counts == [(250, 100, 349), (50, 0, 49), (1, 10, 10)]
+    assert {file.name for file in receipt.files} == {path.name for path in (written.directory / DATA).iterdir()}
+
+
+def test_it_writes_zstd_and_no_litter_beside_the_data(written: Job) -> None:
+    files = list((written.directory / DATA).iterdir())
+
+    assert {path.suffix for path in files} == {".parquet"}
+    assert not [path for path in files if path.name.startswith((".", "_"))]
+    codecs = {pyarrow.parquet.read_metadata(path).row_group(0).column(4).compression for path in files}
+    assert codecs == {"ZSTD"}
+
+
+def test_spark_pyarrow_duckdb_and_polars_read_the_same_rows_from_the_output(written: Job, tmp_path: Path) -> None:
+    output = tmp_path / "orders"
+    output.mkdir()
+    target = output / f"kafka_batch={written.plan.batch_id}"
+    target.symlink_to(written.directory / DATA)
+    spark = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()
+    try:
+        by_spark = spark.read.parquet(str(output)).groupBy("kafka_batch").count().collect()
+    finally:
+        spark.stop()
+
+    assert [(row["kafka_batch"], row["count"]) for row in by_spark] == [(str(written.plan.batch_id), 301)]
+    assert pyarrow.dataset.dataset(output, partitioning="hive").count_rows() == 301
+    relation = duckdb.read_parquet(f"{output}/*/*.parquet", hive_partitioning=True)
+    assert relation.aggregate("count(*), min(kafka_batch::text)").fetchall() == [(301, str(written.plan.batch_id))]
+    frame = pl.scan_parquet(output, hive_partitioning=True).select("kafka_offset", "kafka_batch").collect()
+    assert frame.height == 301
+    assert set(frame["kafka_batch"].to_list()) == {str(written.plan.batch_id)}
+
+
+def test_the_columns_are_those_of_the_raw_format(written: Job) -> None:
+    schema = pyarrow.dataset.dataset(written.directory / DATA).schema
+
+    assert [(field.name, str(field.type)) for field in schema] == [
+        ("kafka_topic", "string"),
+        ("kafka_partition", "int32"),
+        ("kafka_offset", "int64"),
+        ("kafka_timestamp", "timestamp[us, tz=UTC]"),
+        ("key", "binary"),
+        ("value", "binary"),
+        ("kafka_headers", "list<element: struct<key: string, value: binary>>"),
+    ]
+
+
+def test_it_refuses_a_document_that_is_not_the_one_that_was_handed_over(written: Job, broker: EmbeddedBroker) -> None:
+    job = Job(written.plan, written.directory.with_name("changed"), broker.bootstrap_servers)
+    document = json.loads((job.directory / DOCUMENT).read_bytes())
+    document["plan"]["ranges"][0]["end_offset"] += 1
+    (job.directory / DOCUMENT).write_text(json.dumps(document))
+
+    done = job.run()
+
+    assert done.returncode != 0
+    assert "expected an attempt document with SHA-256" in done.stderr + done.stdout
+    assert not (job.directory / DATA).exists()
+    assert not (job.directory / RECEIPT).exists()
+
+
+def test_a_range_that_retention_has_deleted_fails_the_job_and_leaves_no_receipt(
+    broker: EmbeddedBroker, tmp_path: Path, topic: str
+) -> None:
+    produce(broker.bootstrap_servers, topic, order_events(100, seed=4))
+    job = Job(plan_of(topic, tmp_path / "orders", (0, 0, 100_000)), tmp_path / "attempt", broker.bootstrap_servers)
+
+    done = job.run()
+
+    assert done.returncode != 0
+    assert not (job.directory / RECEIPT).exists()
+
+
+def test_aborted_transactions_and_markers_are_invisible_and_an_empty_range_writes_a_receipt_alone(
+    broker: EmbeddedBroker, tmp_path: Path, topic: str
+) -> None:
+    producer = Producer({"bootstrap.servers": broker.bootstrap_servers, "transactional.id": f"t-{topic}"})
+    producer.init_transactions()
+    producer.begin_transaction()
+    for number in range(5):
+        producer.produce(topic, value=f"aborted {number}".encode(), partition=0)
+    producer.flush()
+    producer.abort_transaction()
+    plan = plan_of(topic, tmp_path / "orders", (0, 0, 6))
+    job = Job(plan, tmp_path / "attempt", broker.bootstrap_servers)
+
+    done = job.run()
+
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert job.receipt.files == ()
+    assert job.receipt.range_counts(plan)[0].invisible == 6
+    assert list((job.directory / DATA).iterdir()) == []
+
+
+def test_the_package_came_from_the_zip_and_the_secret_variable_reached_no_child(written: Job) -> None:
+    assert written.submission.py_files == str(written.directory / PACKAGE)
+    assert written.submission.environment["PYSPARK_PYTHON"] == sys.executable
+    assert "KAFKA_INGEST_KAFKA_SETTINGS" not in " ".join(written.submission.command())

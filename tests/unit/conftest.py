@@ -1,0 +1,21 @@
+"""What the unit tests share. Properties are tried without a time limit and leave no files behind."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import settings
+
+settings.register_profile("unit", deadline=None, database=None, max_examples=200)
+settings.load_profile("unit")
+
+
+@pytest.fixture(scope="session")
+def airflow_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A home for the Airflow that a test imports, unless the process has one; never the user's own."""
+    with pytest.MonkeyPatch.context() as environment:
+        if "AIRFLOW_HOME" not in os.environ:
+            environment.setenv("AIRFLOW_HOME", str(tmp_path_factory.mktemp("airflow")))
+        environment.setenv("AIRFLOW__CORE__LOAD_EXAMPLES", "False")
+        yield Path(os.environ["AIRFLOW_HOME"])

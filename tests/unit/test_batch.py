@@ -1,0 +1,208 @@
+"""Plans, attempt documents and the states of a batch."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import fields, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import pytest
+from tests.fakes import BATCH_ID, a_plan, partition, span
+
+from kafka_ingest.batch import (
+    AttemptDocument,
+    BatchKind,
+    BatchPlan,
+    BatchState,
+    canonical_json,
+    check_transition,
+    sha256,
+)
+from kafka_ingest.errors import BatchStateError
+from kafka_ingest.offsets import Isolation, OffsetsPolicy
+
+ANOTHER_VALUE: Mapping[str, Any] = {
+    "batch_id": UUID(int=7),
+    "kind": BatchKind.BACKFILL,
+    "feed_id": UUID(int=8),
+    "feed_name": "refunds",
+    "cluster_id": "cluster-B",
+    "topic_ids": {"orders": "topic-id-2"},
+    "ranges": (span(0, 100, 201), span(1, 0, 50)),
+    "isolation": Isolation.READ_UNCOMMITTED,
+    "offsets_policy": OffsetsPolicy.DENSE,
+    "sink_format": "delta",
+    "output_path": Path("/data/elsewhere"),
+    "planned_at": datetime(2026, 1, 2, 3, 4, 6, tzinfo=UTC),
+    "capped": True,
+    "leader_epochs": {partition(0): 5},
+}
+
+WAYS = {
+    ("PLANNED", "WRITTEN"),
+    ("PLANNED", "ABANDONED"),
+    ("WRITTEN", "PLANNED"),
+    ("WRITTEN", "COMMITTING"),
+    ("WRITTEN", "ABANDONED"),
+    ("COMMITTING", "COMMITTED"),
+    ("COMMITTING", "ABANDONED"),
+}
+NO_WAYS = {(found.value, to.value) for found in BatchState for to in BatchState} - WAYS
+
+
+def document_of(plan: BatchPlan) -> dict[str, Any]:
+    """Return a plan's document as it comes back from a file or a JSON column."""
+    return json.loads(json.dumps(plan.as_document()))
+
+
+# ── What a plan refuses to be ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_plan_without_ranges_is_refused() -> None:
+    with pytest.raises(ValueError, match="at least one range, found none"):
+        a_plan(ranges=())
+
+
+def test_a_plan_with_an_empty_range_is_refused() -> None:
+    with pytest.raises(ValueError, match="no empty ranges"):
+        a_plan(span(0, 10, 10))
+
+
+def test_a_plan_with_unsorted_ranges_is_refused() -> None:
+    with pytest.raises(ValueError, match="sorted, one per partition"):
+        a_plan(span(1, 0, 10), span(0, 0, 10))
+
+
+def test_a_plan_with_two_ranges_of_one_partition_is_refused() -> None:
+    with pytest.raises(ValueError, match="sorted, one per partition"):
+        a_plan(span(0, 0, 10), span(0, 10, 20))
+
+
+def test_a_plan_that_does_not_name_a_topics_id_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"names the topic id of each topic, missing: \['orders'\]"):
+        a_plan(topic_ids={"refunds": "id"})
+
+
+def test_a_plan_with_a_relative_output_is_refused() -> None:
+    with pytest.raises(ValueError, match="output path is absolute, found orders"):
+        a_plan(output_path=Path("orders"))
+
+
+# ── Documents ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_plan_comes_back_from_its_document_as_it_was() -> None:
+    plan = a_plan(capped=True, leader_epochs={partition(0): 5})
+    assert BatchPlan.from_document(document_of(plan)) == plan
+
+
+def test_a_plan_of_brokers_without_topic_ids_comes_back_as_it_was() -> None:
+    plan = a_plan(topic_ids={"orders": None})
+    assert BatchPlan.from_document(document_of(plan)) == plan
+
+
+@pytest.mark.parametrize("version", [0, 2, "1", None])
+def test_a_plan_of_an_unknown_version_is_refused(version: object) -> None:
+    document = document_of(a_plan()) | {"version": version}
+    with pytest.raises(ValueError, match=f"expected a plan of format version 1, found {version!r}"):
+        BatchPlan.from_document(document)
+
+
+def test_a_plan_without_a_version_is_refused() -> None:
+    document = document_of(a_plan())
+    del document["version"]
+    with pytest.raises(ValueError, match="found None"):
+        BatchPlan.from_document(document)
+
+
+def test_a_plan_document_with_a_sentinel_in_it_is_refused() -> None:
+    document = document_of(a_plan())
+    document["ranges"][0]["start_offset"] = -2
+    with pytest.raises(ValueError, match="0 or more, found -2"):
+        BatchPlan.from_document(document)
+
+
+@pytest.mark.parametrize("name", [each.name for each in fields(BatchPlan)])
+def test_a_plans_fingerprint_changes_with_every_field(name: str) -> None:
+    plan = a_plan()
+    assert replace(plan, **{name: ANOTHER_VALUE[name]}).fingerprint != plan.fingerprint
+
+
+def test_a_plans_fingerprint_does_not_depend_on_the_order_of_its_topics() -> None:
+    ranges = (span(0, 0, 1, "a"), span(0, 0, 1, "b"))
+    assert a_plan(*ranges, topic_ids={"a": "1", "b": "2"}).fingerprint == (
+        a_plan(*ranges, topic_ids={"b": "2", "a": "1"}).fingerprint
+    )
+
+
+def test_a_plans_fingerprint_survives_its_document() -> None:
+    plan = a_plan()
+    assert BatchPlan.from_document(document_of(plan)).fingerprint == plan.fingerprint
+
+
+def test_the_fingerprint_of_a_plan_that_is_stored_somewhere_never_changes() -> None:
+    # Another value here means that no receipt written before fits its plan any more: that wants a new plan version.
+    assert a_plan().fingerprint == "13ffdae45a4b5b530af64361d6dbeab4f31ee46b8a0cd78762ba5a8a9703037e"
+
+
+def test_a_plan_holds_at_most_as_many_rows_as_its_ranges_span() -> None:
+    assert a_plan(span(0, 100, 200), span(1, 0, 50)).max_rows == 150
+
+
+def test_canonical_json_is_sorted_compact_and_utf_8() -> None:
+    assert canonical_json({"b": [1, 2], "a": "ü"}) == '{"a":"ü","b":[1,2]}'.encode()
+
+
+# ── Attempt documents ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_an_attempt_document_comes_back_as_it_was() -> None:
+    document = AttemptDocument(a_plan(), 2, {"format": "raw"})
+    content = document.as_bytes()
+    assert AttemptDocument.from_bytes(content, sha256(content)) == document
+
+
+def test_an_attempt_document_that_is_not_the_one_handed_over_is_refused() -> None:
+    content = AttemptDocument(a_plan(), 1, {"format": "raw"}).as_bytes()
+    changed = content.replace(b'"end_offset":200', b'"end_offset":201')
+    with pytest.raises(ValueError, match=f"with SHA-256 {sha256(content)}, found {sha256(changed)}"):
+        AttemptDocument.from_bytes(changed, sha256(content))
+
+
+def test_an_attempt_document_of_an_unknown_version_is_refused() -> None:
+    content = AttemptDocument(a_plan(), 1, {}).as_bytes().replace(b'"version":1}', b'"version":2}')
+    with pytest.raises(ValueError, match="attempt document of format version 1, found 2"):
+        AttemptDocument.from_bytes(content, sha256(content))
+
+
+def test_two_attempts_of_one_batch_have_different_documents() -> None:
+    assert AttemptDocument(a_plan(), 1, {}).as_bytes() != AttemptDocument(a_plan(), 2, {}).as_bytes()
+
+
+# ── States ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(("found", "to"), sorted(WAYS))
+def test_a_batch_may_go_the_ways_of_the_design(found: str, to: str) -> None:
+    check_transition(BATCH_ID, BatchState(found), BatchState(to))
+
+
+@pytest.mark.parametrize(("found", "to"), sorted(NO_WAYS))
+def test_a_batch_may_go_no_other_way(found: str, to: str) -> None:
+    with pytest.raises(BatchStateError, match=f"cannot become {to}: expected it to be .*, found {found}"):
+        check_transition(BATCH_ID, BatchState(found), BatchState(to))
+
+
+def test_a_refused_transition_names_every_state_it_would_be_allowed_from() -> None:
+    with pytest.raises(BatchStateError, match="expected it to be COMMITTING or PLANNED or WRITTEN, found COMMITTED"):
+        check_transition(BATCH_ID, BatchState.COMMITTED, BatchState.ABANDONED)
+
+
+@pytest.mark.parametrize(
+    ("state", "is_open"),
+    [("PLANNED", True), ("WRITTEN", True), ("COMMITTING", True), ("COMMITTED", False), ("ABANDONED", False)],
+)
+def test_a_batch_holds_its_feed_until_it_is_committed_or_abandoned(state: str, *, is_open: bool) -> None:
+    assert BatchState(state).is_open is is_open

@@ -1,0 +1,400 @@
+"""The plan task on fakes: hand an open batch on, or ask, decide and record."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+from tests.fakes import (
+    CLUSTER,
+    FEED_ID,
+    OUTPUT,
+    TOPIC_ID,
+    FakeKafkaCluster,
+    FeedInMemory,
+    feed_settings,
+    log,
+    partition,
+    span,
+    topic,
+)
+
+from kafka_ingest.batch import AttemptState, BatchKind, BatchState
+from kafka_ingest.boundaries import NewFeed
+from kafka_ingest.errors import (
+    FeedChangedError,
+    KafkaUnavailableError,
+    OffsetsLostError,
+    OutputNotUsableError,
+    OutputUnknownError,
+    TopicRecreatedError,
+    UnknownTopicError,
+    WrongClusterError,
+)
+from kafka_ingest.offsets import Isolation, OffsetsPolicy, Unavailable
+from kafka_ingest.planning.plan_batch import PlanResult, dry_run
+from kafka_ingest.planning.start_rules import Earliest, Latest
+
+NO_LEADER = Unavailable("LEADER_NOT_AVAILABLE")
+
+
+@pytest.fixture
+def feed() -> FeedInMemory:
+    """A feed that was never planned; its topic holds orders-0[0, 100) and orders-1[0, 50)."""
+    return FeedInMemory()
+
+
+# ── New batches ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_new_plan_is_durable_when_it_is_returned(feed: FeedInMemory) -> None:
+    outcome = feed.plan()
+    assert outcome.result is PlanResult.PLANNED
+    assert outcome.batch is not None
+    assert feed.control.batch(outcome.batch.batch_id).plan == outcome.batch
+    assert feed.control.batch(outcome.batch.batch_id).state is BatchState.PLANNED
+
+
+def test_a_plan_says_everything_that_a_retry_needs() -> None:
+    feed = FeedInMemory(
+        kafka=FakeKafkaCluster({"orders": topic(log(0, 100, lso=90, leader_epoch=3))}),
+        settings=feed_settings(offsets_policy=OffsetsPolicy.DENSE, max_records=40),
+    )
+    plan = feed.planned()
+    assert (plan.kind, plan.feed_name, plan.cluster_id) == (BatchKind.LIVE, "orders", CLUSTER)
+    assert (plan.topic_ids, plan.ranges) == ({"orders": TOPIC_ID}, (span(0, 0, 40),))
+    assert (plan.isolation, plan.offsets_policy) == (Isolation.READ_COMMITTED, OffsetsPolicy.DENSE)
+    assert (plan.sink_format, plan.output_path) == ("parquet", OUTPUT)
+    assert (plan.capped, plan.leader_epochs) == (True, {partition(0): 3})
+
+
+def test_a_plan_names_the_id_of_its_own_topics_only() -> None:
+    feed = FeedInMemory(
+        kafka=FakeKafkaCluster({"orders": topic(log(0, 5)), "refunds": topic(log(0, 0))}),
+        settings=feed_settings(start_rules={"orders": Earliest(), "refunds": Earliest()}),
+    )
+    assert feed.planned().topic_ids == {"orders": TOPIC_ID}
+
+
+def test_batch_ids_are_ordered_by_time(feed: FeedInMemory) -> None:
+    first = feed.committed()
+    feed.kafka.topics["orders"] = topic(log(0, 101), log(0, 50))
+    assert feed.planned().batch_id > first.batch_id
+
+
+def test_a_plan_is_recorded_under_the_name_of_who_made_it(feed: FeedInMemory) -> None:
+    assert feed.control.batch(feed.planned(who="run 7").batch_id).planned_by == "run 7"
+
+
+def test_the_next_batch_begins_where_the_last_one_ended(feed: FeedInMemory) -> None:
+    feed.committed()
+    feed.kafka.topics["orders"] = topic(log(0, 120), log(0, 50))
+    assert feed.planned().ranges == (span(0, 100, 120),)
+
+
+# ── Nothing new ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_nothing_new_is_no_batch(feed: FeedInMemory) -> None:
+    feed.committed()
+    outcome = feed.plan()
+    assert (outcome.result, outcome.batch) == (PlanResult.NOTHING_NEW, None)
+
+
+def test_a_first_plan_with_nothing_to_read_still_writes_the_seeds() -> None:
+    feed = FeedInMemory(settings=feed_settings(start_rules={"orders": Latest()}))
+    assert feed.plan().result is PlanResult.NOTHING_NEW
+    assert feed.stored_offsets() == {partition(0): 100, partition(1): 50}
+
+
+def test_latest_does_not_slide_while_a_topic_is_quiet() -> None:
+    feed = FeedInMemory(settings=feed_settings(start_rules={"orders": Latest()}))
+    feed.plan()
+    feed.kafka.topics["orders"] = topic(log(0, 103), log(0, 50))
+    assert feed.planned().ranges == (span(0, 100, 103),)
+
+
+def test_a_partition_without_a_leader_is_pending_and_read_once_it_has_one() -> None:
+    feed = FeedInMemory(kafka=FakeKafkaCluster({"orders": topic(NO_LEADER, log(0, 50))}))
+    outcome = feed.plan()
+    assert outcome.decision is not None
+    assert outcome.decision.left_out == {partition(0): "LEADER_NOT_AVAILABLE"}
+    assert feed.stored_offsets() == {partition(0): None, partition(1): 0}
+    assert outcome.batch is not None
+    feed.write(outcome.batch.batch_id)
+    feed.commit(outcome.batch.batch_id)
+    feed.kafka.topics["orders"] = topic(log(7, 100), log(0, 50))
+    assert feed.planned().ranges == (span(0, 7, 100),)
+
+
+# ── A refused plan leaves no trace ────────────────────────────────────────────────────────────────────────────────────
+
+
+def assert_no_trace(feed: FeedInMemory) -> None:
+    assert feed.control.feed("orders") is None
+    assert feed.sink.is_prepared is False
+
+
+def test_a_topic_that_does_not_exist_leaves_no_trace() -> None:
+    feed = FeedInMemory(kafka=FakeKafkaCluster({}))
+    with pytest.raises(UnknownTopicError):
+        feed.plan()
+    assert_no_trace(feed)
+
+
+def test_brokers_that_are_down_leave_no_trace(feed: FeedInMemory) -> None:
+    feed.kafka.is_down = True
+    with pytest.raises(KafkaUnavailableError):
+        feed.plan()
+    assert_no_trace(feed)
+
+
+def test_an_output_that_cannot_be_written_is_refused_before_anything_is_planned(feed: FeedInMemory) -> None:
+    feed.sink.refusal = "permission denied"
+    with pytest.raises(OutputNotUsableError, match="permission denied"):
+        feed.plan()
+    assert_no_trace(feed)
+
+
+def test_a_new_feed_whose_output_holds_batches_stops_with_exit_code_3(feed: FeedInMemory) -> None:
+    feed.sink.foreign_batches = ["0189-first", "0190-second"]
+    with pytest.raises(
+        OutputUnknownError, match=r"feed orders is new .*/data/orders already holds 2 .*0190-second"
+    ) as error:
+        feed.plan()
+    assert error.value.exit_code == 3
+    assert feed.control.feed("orders") is None
+
+
+def test_a_known_feed_plans_on_over_its_own_output(feed: FeedInMemory) -> None:
+    feed.committed()
+    feed.kafka.topics["orders"] = topic(log(0, 101), log(0, 50))
+    assert feed.plan().result is PlanResult.PLANNED
+
+
+def test_another_cluster_stops_a_known_feed_and_moves_nothing(feed: FeedInMemory) -> None:
+    feed.committed()
+    feed.kafka.id = "cluster-B"
+    with pytest.raises(WrongClusterError, match="cluster-B"):
+        feed.plan()
+    assert feed.stored_offsets() == {partition(0): 100, partition(1): 50}
+
+
+def test_a_dry_run_decides_the_same_and_writes_nothing(feed: FeedInMemory) -> None:
+    decision = dry_run(feed.settings, feed.control.feed("orders"), feed.kafka)
+    assert decision.ranges == (span(0, 0, 100), span(1, 0, 50))
+    assert_no_trace(feed)
+
+
+# ── Open batches are handed on ────────────────────────────────────────────────────────────────────────────────────────
+
+
+def until_planned(feed: FeedInMemory) -> None:
+    feed.planned()
+
+
+def until_written(feed: FeedInMemory) -> None:
+    feed.written()
+
+
+def until_committing(feed: FeedInMemory) -> None:
+    feed.control.begin_commit(feed.written().batch_id, 1)
+
+
+@pytest.mark.parametrize("until", [until_planned, until_written, until_committing])
+def test_an_open_batch_is_resumed_and_not_planned_again(
+    feed: FeedInMemory, until: Callable[[FeedInMemory], None]
+) -> None:
+    until(feed)
+    known = feed.control.feed("orders").open_batch
+    feed.kafka.topics["orders"] = topic(log(0, 500), log(0, 500))
+    outcome = feed.plan(who="run 2")
+    assert (outcome.result, outcome.batch, outcome.decision) == (PlanResult.RESUMED, known.plan, None)
+    assert feed.control.batch(known.batch_id) == known
+
+
+@pytest.mark.parametrize("until", [until_written, until_committing])
+def test_a_batch_whose_records_are_written_is_resumed_without_asking_kafka(
+    feed: FeedInMemory, until: Callable[[FeedInMemory], None]
+) -> None:
+    until(feed)
+    feed.kafka.questions.clear()
+    feed.kafka.is_down = True
+    assert feed.plan().result is PlanResult.RESUMED
+    assert feed.kafka.questions == []
+
+
+def test_a_valid_receipt_that_is_found_after_a_crash_is_pinned(feed: FeedInMemory) -> None:
+    plan = feed.planned()
+    feed.spark_writes(feed.open_attempt(plan.batch_id))
+    assert feed.plan(who="run 2").result is PlanResult.RESUMED
+    batch = feed.control.batch(plan.batch_id)
+    assert (batch.state, batch.pinned_attempt, batch.rows) == (BatchState.WRITTEN, 1, 150)
+
+
+def test_a_written_batch_is_pinned_although_its_records_are_deleted_by_now(feed: FeedInMemory) -> None:
+    plan = feed.planned()
+    feed.spark_writes(feed.open_attempt(plan.batch_id))
+    feed.kafka.topics["orders"] = topic(log(100, 100), log(50, 50))
+    feed.plan()
+    assert feed.control.batch(plan.batch_id).state is BatchState.WRITTEN
+
+
+def test_an_invalid_receipt_is_refused_and_noted_and_the_batch_is_read_again(feed: FeedInMemory) -> None:
+    plan = feed.planned()
+    attempt = feed.open_attempt(plan.batch_id)
+    feed.sink.receipts[attempt.directory] = b'{"version": 1, "batch_id": "'
+    assert feed.plan(who="run 2").result is PlanResult.RESUMED
+    assert feed.control.batch(plan.batch_id).state is BatchState.PLANNED
+    (event,) = feed.control.events(plan.feed_id, "receipt_refused")
+    assert (event.who, event.batch_id, event.detail["attempt"]) == ("run 2", plan.batch_id, 1)
+    assert "cannot be read" in event.detail["reason"]
+
+
+def test_the_receipt_of_a_topic_that_was_made_again_stops_with_exit_code_3(feed: FeedInMemory) -> None:
+    plan = feed.planned()
+    feed.spark_writes(feed.open_attempt(plan.batch_id))
+    feed.kafka.topics["orders"] = topic(log(0, 100), log(0, 50), topic_id="topic-id-2")
+    with pytest.raises(TopicRecreatedError) as error:
+        feed.plan()
+    assert error.value.exit_code == 3
+    assert feed.control.batch(plan.batch_id).state is BatchState.PLANNED
+
+
+def test_a_planned_batch_of_a_topic_that_was_made_again_is_not_abandoned(feed: FeedInMemory) -> None:
+    plan = feed.planned()
+    feed.kafka.topics["orders"] = topic(log(0, 0), log(0, 0), topic_id="topic-id-2")
+    with pytest.raises(TopicRecreatedError):
+        feed.plan()
+    assert feed.control.batch(plan.batch_id).state is BatchState.PLANNED
+
+
+def test_a_planned_batch_is_not_read_from_another_cluster(feed: FeedInMemory) -> None:
+    plan = feed.planned()
+    feed.kafka.id = "cluster-B"
+    with pytest.raises(WrongClusterError, match=r"cluster-A.*cluster-B"):
+        feed.plan()
+    assert feed.control.batch(plan.batch_id).state is BatchState.PLANNED
+
+
+def test_a_receipt_is_not_pinned_against_another_cluster(feed: FeedInMemory) -> None:
+    feed.kafka.topics["orders"] = topic(log(0, 100), log(0, 50), topic_id=None)
+    plan = feed.planned()
+    feed.spark_writes(feed.open_attempt(plan.batch_id))
+    feed.kafka.id = "cluster-B"
+    with pytest.raises(WrongClusterError, match=r"cluster-A.*cluster-B"):
+        feed.plan()
+    assert feed.control.batch(plan.batch_id).state is BatchState.PLANNED
+
+
+def test_a_planned_batch_waits_for_a_partition_without_a_leader(feed: FeedInMemory) -> None:
+    plan = feed.planned()
+    feed.kafka.topics["orders"] = topic(NO_LEADER, log(0, 50))
+    assert feed.plan().batch == plan
+
+
+# ── Open batches that no longer fit ───────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_planned_batch_above_the_end_of_a_log_is_abandoned_and_planning_starts_over(feed: FeedInMemory) -> None:
+    stale = feed.planned()
+    feed.kafka.topics["orders"] = topic(log(0, 90), log(0, 50))
+    outcome = feed.plan(who="run 2")
+    assert outcome.result is PlanResult.PLANNED
+    assert outcome.batch is not None
+    assert outcome.batch.ranges == (span(0, 0, 90), span(1, 0, 50))
+    batch = feed.control.batch(stale.batch_id)
+    assert batch.state is BatchState.ABANDONED
+    assert batch.reason == "its ranges no longer fit the log: orders-0[0, 100) ends above the log end 90"
+
+
+def test_a_planned_batch_whose_records_were_deleted_is_abandoned_and_the_loss_is_said(feed: FeedInMemory) -> None:
+    stale = feed.planned()
+    feed.kafka.topics["orders"] = topic(log(30, 100), log(0, 50))
+    with pytest.raises(OffsetsLostError, match="orders-0: stored offset 0, log start 30"):
+        feed.plan()
+    assert feed.control.batch(stale.batch_id).state is BatchState.ABANDONED
+    assert feed.stored_offsets() == {partition(0): 0, partition(1): 0}
+
+
+def test_a_batch_that_a_rival_writes_while_it_is_held_against_the_log_is_never_abandoned(feed: FeedInMemory) -> None:
+    # Its staged files may be the last copy of what retention deleted: only an operator abandons a WRITTEN batch.
+    plan = feed.planned()
+    attempt = feed.open_attempt(plan.batch_id)
+    feed.kafka.topics["orders"] = topic(log(30, 100), log(0, 50))
+
+    def spark_ends_and_its_task_pins() -> None:
+        feed.spark_writes(attempt)
+        feed.pin(attempt)
+
+    feed.kafka.meanwhile = spark_ends_and_its_task_pins
+    assert feed.plan(who="run 2").result is PlanResult.RESUMED
+    assert feed.control.batch(plan.batch_id).state is BatchState.WRITTEN
+
+
+def test_a_batch_that_an_operator_abandons_while_it_is_pinned_is_not_handed_on(feed: FeedInMemory) -> None:
+    plan = feed.planned()
+    feed.spark_writes(feed.open_attempt(plan.batch_id))
+    feed.kafka.meanwhile = lambda: feed.control.abandon(plan.batch_id, reason="not wanted", who="operator")
+    outcome = feed.plan(who="run 2")
+    assert outcome.result is PlanResult.PLANNED
+    assert outcome.batch is not None
+    assert outcome.batch.batch_id != plan.batch_id
+
+
+# ── Rivals ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def record_empty_plan(feed: FeedInMemory) -> None:
+    """Write to the feed's control rows as another plan that found nothing new."""
+    snapshot = feed.control.feed("orders") or NewFeed(FEED_ID, "orders")
+    feed.control.record_plan(snapshot, cluster_id=CLUSTER, topics=["orders"], seeds=(), plan=None, who="rival")
+
+
+def test_a_rival_that_writes_between_reading_and_recording_makes_the_plan_start_over(feed: FeedInMemory) -> None:
+    feed.committed()
+    feed.kafka.topics["orders"] = topic(log(0, 120), log(0, 50))
+    feed.kafka.questions.clear()
+    feed.kafka.meanwhile = lambda: record_empty_plan(feed)
+    assert feed.planned().ranges == (span(0, 100, 120),)
+    assert feed.kafka.questions.count("log_bounds") == 2
+
+
+def test_a_rivals_batch_is_taken_on_instead_of_a_second_one(feed: FeedInMemory) -> None:
+    feed.committed()
+    feed.kafka.topics["orders"] = topic(log(0, 120), log(0, 50))
+    rival = replace(feed)
+    feed.kafka.meanwhile = lambda: rival.plan(who="rival")
+    outcome = feed.plan(who="run 2")
+    assert outcome.result is PlanResult.RESUMED
+    assert outcome.batch is not None
+    assert feed.control.batch(outcome.batch.batch_id).planned_by == "rival"
+
+
+def test_of_two_first_plans_at_once_one_wins_and_the_other_takes_its_batch_on(feed: FeedInMemory) -> None:
+    rival = replace(feed)
+    feed.kafka.meanwhile = lambda: rival.plan(who="rival")
+    outcome = feed.plan(who="run 1")
+    assert outcome.result is PlanResult.RESUMED
+    assert outcome.batch == feed.control.feed("orders").open_batch.plan
+
+
+def test_a_plan_gives_up_after_a_few_tries_and_may_be_tried_again(feed: FeedInMemory) -> None:
+    feed.committed()
+    feed.kafka.topics["orders"] = topic(log(0, 120), log(0, 50))
+
+    def write_again_and_again() -> None:
+        record_empty_plan(feed)
+        feed.kafka.meanwhile = write_again_and_again
+
+    feed.kafka.meanwhile = write_again_and_again
+    with pytest.raises(FeedChangedError, match="feed orders: somebody else wrote to it 5 times"):
+        feed.plan()
+    assert feed.control.feed("orders").open_batch is None
+
+
+def test_a_new_attempt_after_an_abandoned_batch_is_attempt_1_of_the_new_one(feed: FeedInMemory) -> None:
+    stale = feed.planned()
+    feed.open_attempt(stale.batch_id)
+    feed.control.abandon(stale.batch_id, reason="not wanted", who="operator")
+    attempt = feed.open_attempt(feed.planned().batch_id)
+    assert (attempt.attempt, attempt.state) == (1, AttemptState.OPEN)

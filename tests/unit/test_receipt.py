@@ -1,0 +1,145 @@
+"""Receipts: what they say, what they refuse to be, and every way in which one contradicts its plan."""
+
+import json
+from typing import Any
+from uuid import UUID
+
+import pytest
+from tests.fakes import BATCH_ID, a_file, a_plan, a_receipt, partition, span
+
+from kafka_ingest.receipt import RangeCount, Receipt
+
+PLANNED = span(0, 100, 200)
+PLAN = a_plan(PLANNED)
+
+
+def changed_document(receipt: Receipt, **changes: Any) -> bytes:
+    """Return a receipt's bytes with some top-level keys replaced."""
+    return json.dumps(receipt.as_document() | changes).encode()
+
+
+def test_a_receipt_comes_back_from_its_bytes_as_it_was() -> None:
+    receipt = a_receipt(a_plan())
+    assert Receipt.from_bytes(receipt.as_bytes()) == receipt
+
+
+@pytest.mark.parametrize("version", [0, 2, "1", None])
+def test_a_receipt_of_an_unknown_version_is_refused(version: object) -> None:
+    with pytest.raises(ValueError, match=f"expected a receipt of format version 1, found {version!r}"):
+        Receipt.from_bytes(changed_document(a_receipt(PLAN), version=version))
+
+
+def test_a_receipt_that_was_cut_off_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"Unterminated string|Expecting"):
+        Receipt.from_bytes(a_receipt(PLAN).as_bytes()[:100])
+
+
+def test_a_receipt_that_is_not_an_object_is_refused() -> None:
+    with pytest.raises(TypeError, match="expected a receipt, a JSON object; found list"):
+        Receipt.from_bytes(b"[]")
+
+
+def test_a_receipt_that_lacks_a_field_is_refused() -> None:
+    document = a_receipt(PLAN).as_document()
+    del document["rows_read"]
+    with pytest.raises(KeyError, match="rows_read"):
+        Receipt.from_document(document)
+
+
+@pytest.mark.parametrize("name", ["", "../part-0.parquet", "/etc/passwd", "a/b.parquet", ".part-0.parquet.crc", ".."])
+def test_a_data_files_name_is_plain(name: str) -> None:
+    with pytest.raises(ValueError, match=r"plain, without a path, found"):
+        a_file(PLANNED, name=name)
+
+
+def test_rows_and_bytes_are_those_of_the_files() -> None:
+    receipt = a_receipt(a_plan(), a_file(PLANNED, size_bytes=700), a_file(span(1, 0, 50), size_bytes=300))
+    assert (receipt.rows, receipt.size_bytes) == (150, 1_000)
+
+
+def test_the_files_of_one_partition_are_counted_together() -> None:
+    receipt = a_receipt(PLAN, a_file(span(0, 150, 200), name="b.parquet"), a_file(span(0, 100, 150), name="a.parquet"))
+    assert receipt.range_counts(PLAN) == [RangeCount(PLANNED, 100, 100, 199)]
+
+
+def test_a_range_of_which_nothing_was_written_has_no_offsets() -> None:
+    receipt = a_receipt(a_plan(), a_file(span(1, 0, 50)))
+    assert receipt.range_counts(a_plan())[0] == RangeCount(PLANNED, 0, None, None)
+
+
+def test_the_counts_come_in_the_plans_order() -> None:
+    plan = a_plan(span(0, 0, 5), span(1, 0, 6), span(2, 0, 7))
+    receipt = a_receipt(plan, *(a_file(planned) for planned in reversed(plan.ranges)))
+    assert [count.rows for count in receipt.range_counts(plan)] == [5, 6, 7]
+
+
+def test_offsets_without_a_record_are_invisible() -> None:
+    assert RangeCount(PLANNED, 98, 100, 199).invisible == 2
+
+
+def test_a_receipt_of_every_record_contradicts_nothing() -> None:
+    assert a_receipt(a_plan()).contradictions(a_plan()) == []
+
+
+def test_a_receipt_without_files_may_be_true_of_a_range_that_holds_only_transaction_markers() -> None:
+    assert a_receipt(PLAN, rows_read=0, files=()).contradictions(PLAN) == []
+
+
+def test_a_receipt_of_another_batch_says_only_that() -> None:
+    receipt = a_receipt(PLAN, batch_id=UUID(int=7), rows_read=3)
+    assert receipt.contradictions(PLAN) == [f"expected batch {BATCH_ID}, found {UUID(int=7)}"]
+
+
+def test_a_receipt_of_another_plan_of_the_batch_says_only_that() -> None:
+    other = a_plan(span(0, 100, 300))
+    assert a_receipt(other, rows_read=3).contradictions(PLAN) == [
+        f"expected the plan with fingerprint {PLAN.fingerprint}, found {other.fingerprint}"
+    ]
+
+
+def test_files_that_hold_other_than_what_spark_read_are_a_contradiction() -> None:
+    assert a_receipt(PLAN, rows_read=101).contradictions(PLAN) == [
+        "Spark read 101 records, the files hold 100: a file did not reach the storage where the receipt was written"
+    ]
+
+
+def test_a_file_of_a_partition_that_is_not_in_the_plan_is_a_contradiction() -> None:
+    stray = a_file(span(9, 0, 5), name="stray.parquet")
+    assert a_receipt(PLAN, a_file(PLANNED), stray).contradictions(PLAN) == [
+        "stray.parquet holds orders-9, which the plan does not read"
+    ]
+
+
+def test_more_rows_than_offsets_are_a_contradiction() -> None:
+    twice = a_file(PLANNED, rows=100, name="again.parquet")
+    assert a_receipt(PLAN, a_file(PLANNED), twice).contradictions(PLAN) == [
+        "orders-0[100, 200) can hold 100 records, the files hold 200"
+    ]
+
+
+def test_an_offset_below_the_range_is_a_contradiction() -> None:
+    assert a_receipt(PLAN, a_file(PLANNED, smallest_offset=99)).contradictions(PLAN) == [
+        "orders-0[100, 200) was planned, the files begin at offset 99"
+    ]
+
+
+def test_the_end_offset_itself_is_a_contradiction() -> None:
+    assert a_receipt(PLAN, a_file(PLANNED, largest_offset=200)).contradictions(PLAN) == [
+        "orders-0[100, 200) was planned, the files go up to offset 200"
+    ]
+
+
+def test_the_last_offset_of_the_range_is_none() -> None:
+    assert a_receipt(PLAN, a_file(PLANNED, largest_offset=199)).contradictions(PLAN) == []
+
+
+def test_all_contradictions_are_named() -> None:
+    receipt = a_receipt(
+        PLAN, a_file(PLANNED, smallest_offset=99, largest_offset=200), a_file(span(9, 0, 5)), rows_read=1
+    )
+    assert len(receipt.contradictions(PLAN)) == 4
+
+
+def test_a_receipt_of_a_partition_is_of_that_topic_too() -> None:
+    receipt = a_receipt(PLAN, a_file(PLANNED, topic_partition=partition(0, "refunds")))
+    assert receipt.contradictions(PLAN) == ["part-orders-0.parquet holds refunds-0, which the plan does not read"]
