@@ -67,6 +67,8 @@ NOT_FOR_A_BOUNDED_READ = frozenset(
     }
 )
 
+DEFAULT_REQUEST_TIMEOUT_S = 15.0
+
 SASL_KEYS = frozenset({"sasl.mechanism", "sasl.mechanisms", "sasl.username", "sasl.password"})
 JAAS_MODULE = {
     "PLAIN": "org.apache.kafka.common.security.plain.PlainLoginModule",
@@ -101,6 +103,17 @@ class KafkaClientSettings:
     def holds_secret(self) -> bool:
         """Whether the settings must not be seen."""
         return any(self.librdkafka.get(key) for key in SECRET_KEYS)
+
+    @property
+    def request_timeout_s(self) -> float:
+        """How long a question may take: the connection's ``socket.timeout.ms``, or 15 s."""
+        milliseconds = self.librdkafka.get("socket.timeout.ms")
+        try:
+            return float(milliseconds) / 1000 if milliseconds is not None else DEFAULT_REQUEST_TIMEOUT_S
+        except ValueError as error:
+            raise InvalidConnectionError(
+                f"connection {self.conn_id!r}: expected socket.timeout.ms in milliseconds, found {milliseconds!r}"
+            ) from error
 
     def admin_settings(self) -> dict[str, str]:
         """Return the settings of an AdminClient: those of consumers and producers would only make it warn."""

@@ -15,7 +15,6 @@ from kafka_ingest.errors import KafkaUnavailableError
 from kafka_ingest.kafka_client_settings import KafkaClientSettings
 from kafka_ingest.offsets import LogBounds, TopicDescription, TopicPartition, Unavailable, listing
 
-REQUEST_TIMEOUT_S = 15.0
 ZERO_TOPIC_ID = "AAAAAAAAAAAAAAAAAAAAAA"
 """Kafka's zero UUID in its base64 form: a broker that does not know topic ids (KIP-516)."""
 
@@ -38,9 +37,10 @@ PARTITION_ERRORS = frozenset(
 class ConfluentKafkaCluster:
     """One Kafka cluster, seen through an AdminClient that is made at the first question."""
 
-    def __init__(self, settings: KafkaClientSettings, *, request_timeout_s: float = REQUEST_TIMEOUT_S) -> None:
+    def __init__(self, settings: KafkaClientSettings, *, at_most_s: float | None = None) -> None:
+        """``at_most_s`` shortens the connection's own time limit, for answers that somebody waits for."""
         self._settings = settings
-        self._request_timeout_s = request_timeout_s
+        self._request_timeout_s = min(settings.request_timeout_s, at_most_s or settings.request_timeout_s)
         self._admin: AdminClient | None = None
 
     @property

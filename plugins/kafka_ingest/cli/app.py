@@ -96,7 +96,7 @@ def status(feed_name: Annotated[str | None, typer.Argument(metavar="[FEED]")] = 
             return
         feed = feed_named(feed_name, feeds_directory())
         kafka = ConfluentKafkaCluster(
-            kafka_settings(find_connection_from_shell(feed.kafka.conn_id)), request_timeout_s=STATUS_TIMEOUT_S
+            kafka_settings(find_connection_from_shell(feed.kafka.conn_id)), at_most_s=STATUS_TIMEOUT_S
         )
         found = feed_status(feed.name, control, kafka, group=feed.kafka.group, isolation=feed.kafka.isolation)
         if as_json:

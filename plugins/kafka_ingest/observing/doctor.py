@@ -105,7 +105,7 @@ def kafka(feed: Feed, find_connection: FindConnection) -> str:
     """Return the cluster, after checking that it answers and has the feed's topics."""
     settings = kafka_settings(find_connection(feed.kafka.conn_id))
     settings.java_settings()
-    cluster = ConfluentKafkaCluster(settings, request_timeout_s=ASK_TIMEOUT_S)
+    cluster = ConfluentKafkaCluster(settings, at_most_s=ASK_TIMEOUT_S)
     cluster_id = cluster.cluster_id()
     topics = cluster.describe_topics([topic.name for topic in feed.kafka.topics])
     check_topics({}, KafkaAnswers(cluster_id, topics, {}), feed.plan_settings({"KAFKA_INGEST_DATA": "/"}))
