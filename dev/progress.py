@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from typing import Protocol
 
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 SIGN_OF_LIFE_S = 10.0
@@ -31,7 +32,7 @@ def step(title: str) -> Iterator[Step]:
 
     Exceptions pass through: the step is shown as failed, telling why is the caller's.
     """
-    started = time.monotonic()
+    started, title = time.monotonic(), escape(title)  # a range such as [0, 10) is no markup
     outcome = "[red]failed[/]"
     try:
         with _live(title) if console.is_terminal else _plain(title, started) as shown:

@@ -630,7 +630,13 @@ class FeedInMemory:
         """Do what the Spark job does with the attempt; ``without`` records of each range are not in the log."""
         document = AttemptDocument.from_bytes(self.sink.documents[attempt.directory], attempt.document_sha256)
         files = [a_file(planned, planned.span - without) for planned in document.plan.ranges if planned.span > without]
-        receipt = a_receipt(document.plan, *files, document_sha256=attempt.document_sha256, attempt=document.attempt)
+        receipt = a_receipt(
+            document.plan,
+            document_sha256=attempt.document_sha256,
+            attempt=document.attempt,
+            files=tuple(files),
+            rows_read=sum(file.rows for file in files),
+        )
         self.sink.staged.add(attempt.directory)
         self.sink.receipts[attempt.directory] = receipt.as_bytes()
         return receipt
@@ -669,11 +675,14 @@ class FeedInMemory:
 
 
 class Watched:
-    """A part whose calls are noted, by name, in the order in which they are made."""
+    """A part whose calls are noted, by name, before they are made and after they returned."""
 
-    def __init__(self, part: object, called: Callable[[str], None]) -> None:
+    def __init__(
+        self, part: object, called: Callable[[str], object], returned: Callable[[str], object] | None = None
+    ) -> None:
         self._part = part
         self._called = called
+        self._returned = returned
 
     def __getattr__(self, name: str) -> Any:
         found = getattr(self._part, name)
@@ -682,6 +691,21 @@ class Watched:
 
         def call(*arguments: Any, **named: Any) -> Any:
             self._called(name)
-            return found(*arguments, **named)
+            answer = found(*arguments, **named)
+            if self._returned is not None:
+                self._returned(name)
+            return answer
 
         return call
+
+
+def watched(
+    feed: FeedInMemory, called: Callable[[str], object], returned: Callable[[str], object] | None = None
+) -> FeedInMemory:
+    """Return the same feed with every call to its parts watched."""
+    return replace(
+        feed,
+        kafka=Watched(feed.kafka, called, returned),
+        control=Watched(feed.control, called, returned),
+        sink=Watched(feed.sink, called, returned),
+    )

@@ -6,7 +6,7 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from tests.fakes import FeedInMemory, a_receipt, log, sinks, topic
+from tests.fakes import FakeKafkaCluster, FeedInMemory, a_receipt, log, sinks, topic
 
 from kafka_ingest.batch import Attempt, AttemptDocument, AttemptState, BatchPlan, BatchState, sha256
 from kafka_ingest.errors import (
@@ -16,6 +16,7 @@ from kafka_ingest.errors import (
     TopicGoneError,
     TopicRecreatedError,
     UnknownBatchError,
+    WrongClusterError,
 )
 from kafka_ingest.submitting.pin_receipt import pin_first_valid_receipt, valid_receipt
 
@@ -47,7 +48,7 @@ def pin_first(feed: FeedInMemory, plan: BatchPlan, who: str = "run 2") -> bool:
     return pin_first_valid_receipt(batch, feed.control, feed.kafka, sinks(feed.sink), who=who)
 
 
-def change_receipt(feed: FeedInMemory, attempt: Attempt, **changes: Any) -> None:
+def change_receipt(feed: FeedInMemory, attempt: Attempt, changes: dict[str, Any]) -> None:
     """Let Spark write a receipt, and replace some of its keys."""
     document = feed.spark_writes(attempt).as_document() | changes
     feed.sink.receipts[attempt.directory] = json.dumps(document).encode()
@@ -135,9 +136,16 @@ def test_a_topic_that_is_gone_since_the_plan_is_not_read(feed: FeedInMemory, pla
         feed.open_attempt(plan.batch_id)
 
 
+def test_a_topic_is_not_read_from_another_cluster_whose_brokers_know_no_topic_ids() -> None:
+    feed = FeedInMemory(kafka=FakeKafkaCluster({"orders": topic(log(0, 100), topic_id=None)}))
+    plan = feed.planned()
+    feed.kafka.id = "cluster-B"
+    with pytest.raises(WrongClusterError, match=r"cluster-A.*cluster-B"):
+        feed.open_attempt(plan.batch_id)
+
+
 def test_two_tasks_that_open_an_attempt_at_once_get_one_each(feed: FeedInMemory, plan: BatchPlan) -> None:
     rivals: list[Attempt] = []
-    feed.sink.meanwhile = None
     opened = feed.control.open_attempt
 
     def rival_first(mine: Attempt) -> None:
@@ -235,7 +243,7 @@ def test_every_truncation_of_a_receipt_is_refused(feed: FeedInMemory, plan: Batc
 def test_a_receipt_that_does_not_belong_to_its_attempt_is_refused_and_says_why(
     feed: FeedInMemory, plan: BatchPlan, attempt: Attempt, changes: dict[str, Any], message: str
 ) -> None:
-    change_receipt(feed, attempt, **changes)
+    change_receipt(feed, attempt, changes)
     with pytest.raises(InvalidReceiptError, match=message):
         feed.pin(attempt)
     assert state_of(feed, plan) is BatchState.PLANNED
@@ -258,8 +266,9 @@ def test_the_first_valid_receipt_in_attempt_order_wins(feed: FeedInMemory, plan:
 def test_an_invalid_receipt_does_not_hide_a_later_valid_one(
     feed: FeedInMemory, plan: BatchPlan, attempt: Attempt
 ) -> None:
+    second = feed.open_attempt(plan.batch_id)
     feed.sink.receipts[attempt.directory] = b"{"
-    feed.spark_writes(feed.open_attempt(plan.batch_id))
+    feed.spark_writes(second)
     assert pin_first(feed, plan) is True
     assert feed.control.batch(plan.batch_id).pinned_attempt == 2
     assert len(feed.control.events(plan.feed_id, "receipt_refused", limit=10)) == 1

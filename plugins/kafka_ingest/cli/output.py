@@ -15,7 +15,10 @@ from kafka_ingest.errors import KafkaIngestError
 
 JSON_VERSION = 1
 
-out = Console(highlight=False)
+# A pipe or a file has no width of its own: whole lines there, so that grep finds them.
+WIDTH_OF_A_FILE = 200
+
+out = Console(highlight=False, width=None if sys.stdout.isatty() else WIDTH_OF_A_FILE)
 progress = Console(stderr=True, highlight=False)
 
 

@@ -2,6 +2,7 @@
 
 from datetime import datetime
 
+from rich import box
 from rich.markup import escape
 from rich.table import Table
 
@@ -15,9 +16,17 @@ from kafka_ingest.planning.decide import PlanDecision
 
 def table(title: str, *columns: str, numbers: tuple[str, ...] = ()) -> Table:
     """Return an empty table; the named columns hold numbers."""
-    made = Table(title=title, title_justify="left", header_style="bold")
+    made = Table(title=title, title_justify="left", header_style="bold", box=box.SIMPLE_HEAD, padding=(0, 1))
     for column in columns:
-        made.add_column(column, justify="right" if column in numbers else "left", overflow="fold")
+        # On a narrow terminal text folds before a heading's words, or an id that somebody wants to copy, are torn.
+        longest_word = max(len(word) for word in column.split())
+        made.add_column(
+            column,
+            justify="right" if column in numbers else "left",
+            overflow="fold",
+            min_width=longest_word,
+            no_wrap=column == "batch",
+        )
     return made
 
 
@@ -97,7 +106,7 @@ def batches_table(batches: list[BatchSummary]) -> Table:
     """Return batches, newest first."""
     made = table(
         "batches",
-        *("batch", "feed", "state", "planned (UTC)", "committed (UTC)", "ranges", "rows", "MB", "by"),
+        *("batch", "feed", "state", "committed (UTC)", "ranges", "rows", "MB"),
         numbers=("ranges", "rows", "MB"),
     )
     for batch in batches:
@@ -105,12 +114,10 @@ def batches_table(batches: list[BatchSummary]) -> Table:
             str(batch.batch_id),
             batch.feed,
             batch.state.value,
-            moment(batch.planned_at),
             moment(batch.committed_at),
             number(len(batch.ranges)),
             number(batch.rows),
             "-" if batch.size_bytes is None else f"{batch.size_bytes / 1e6:,.1f}",
-            escape(batch.committed_by or batch.reason or ""),
         )
     return made
 

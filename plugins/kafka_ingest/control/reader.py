@@ -160,7 +160,7 @@ class SqlControlReader:
         """Return a line for each feed that was ever planned, by name."""
         with transaction(self._engine, "read") as connection:
             counts = select(stored_offset.c.feed_id, func.count()).group_by(stored_offset.c.feed_id)
-            partitions = dict(connection.execute(counts).tuples().all())
+            partitions: dict[UUID, int] = dict(connection.execute(counts).tuples().all())
             committed = {
                 row.feed_id: row
                 for row in connection.execute(

@@ -1,0 +1,551 @@
+"""The commit task on fakes: verify, COMMITTING, publish, move the stored offsets, then bring the consumer group to them."""
+
+import itertools
+from collections.abc import Callable
+from dataclasses import replace
+from uuid import UUID
+
+import pytest
+from tests.fakes import (
+    GROUP,
+    FakeKafkaCluster,
+    FeedInMemory,
+    feed_settings,
+    log,
+    partition,
+    span,
+    topic,
+    watched,
+)
+
+from kafka_ingest.batch import AttemptState, BatchPlan, BatchState
+from kafka_ingest.committing.mirror_group import Mirrored
+from kafka_ingest.errors import (
+    BatchStateError,
+    InvalidReceiptError,
+    OffsetsMissingError,
+    OffsetsMovedError,
+    OutputConflictError,
+    OutputNotUsableError,
+    OutputUnavailableError,
+    StagedOutputUnusableError,
+    UnknownBatchError,
+)
+from kafka_ingest.offsets import OffsetsPolicy, TopicPartition, Unavailable
+from kafka_ingest.planning.plan_batch import PlanResult
+from kafka_ingest.planning.start_rules import Latest
+
+P0, P1 = partition(0), partition(1)
+BEFORE = {P0: 0, P1: 0}
+AFTER = {P0: 100, P1: 50}
+
+
+@pytest.fixture
+def feed() -> FeedInMemory:
+    """A feed whose topic holds orders-0[0, 100) and orders-1[0, 50)."""
+    return FeedInMemory()
+
+
+@pytest.fixture
+def plan(feed: FeedInMemory) -> BatchPlan:
+    """The feed's batch of all there is, WRITTEN by attempt 1."""
+    return feed.written()
+
+
+def assert_nothing_happened(feed: FeedInMemory, plan: BatchPlan, state: BatchState = BatchState.WRITTEN) -> None:
+    assert feed.control.batch(plan.batch_id).state is state
+    assert feed.sink.published == {}
+    assert feed.stored_offsets() == BEFORE
+    assert feed.kafka.groups == {}
+
+
+def assert_committed(feed: FeedInMemory, plan: BatchPlan) -> None:
+    assert feed.control.batch(plan.batch_id).state is BatchState.COMMITTED
+    assert feed.sink.published_ranges() == [span(0, 0, 100), span(1, 0, 50)]
+    assert feed.stored_offsets() == AFTER
+
+
+def directory_of(feed: FeedInMemory, plan: BatchPlan) -> object:
+    return feed.sink.attempt_directory(plan.batch_id, 1)
+
+
+def move_by_hand(feed: FeedInMemory, plan: BatchPlan, number: int, next_offset: int) -> None:
+    """Move a stored offset past the protocol."""
+    with feed.control.transaction() as state:
+        key = (plan.feed_id, partition(number))
+        state.stored[key] = replace(state.stored[key], next_offset=next_offset)
+
+
+def more_arrives(feed: FeedInMemory, *ends: int) -> None:
+    """Let both logs grow to these ends."""
+    feed.kafka.topics["orders"] = topic(*(log(0, end) for end in ends))
+
+
+# ── The order ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_the_order_of_the_commit(feed: FeedInMemory, plan: BatchPlan) -> None:
+    calls: list[str] = []
+    watched(feed, calls.append).commit(plan.batch_id)
+    steps = ("can_take", "verify_staged", "begin_commit", "publish", "complete_commit", "set_group_offsets")
+    assert [call for call in calls if call in steps] == list(steps)
+
+
+def test_a_commit_publishes_the_batch_moves_the_offsets_and_brings_the_group_after_them(
+    feed: FeedInMemory, plan: BatchPlan
+) -> None:
+    committed = feed.commit(plan.batch_id, who="run 1")
+    assert_committed(feed, plan)
+    assert feed.kafka.groups == {GROUP: AFTER}
+    assert committed.batch.state is BatchState.COMMITTED
+    assert (committed.by_us, committed.mirrored) == (True, Mirrored(GROUP, 2))
+    assert [(str(count.offset_range), count.rows) for count in committed.counts] == [
+        ("orders-0[0, 100)", 100),
+        ("orders-1[0, 50)", 50),
+    ]
+
+
+def test_nothing_is_asked_of_kafka_before_the_stored_offsets_have_moved(feed: FeedInMemory, plan: BatchPlan) -> None:
+    offsets_then: list[object] = []
+    feed.kafka.questions.clear()
+    feed.kafka.meanwhile = lambda: offsets_then.append(feed.stored_offsets())
+    feed.commit(plan.batch_id)
+    assert offsets_then == [AFTER]
+    assert feed.kafka.questions == ["set_group_offsets"]
+
+
+def test_the_published_receipt_carries_the_plan_the_receipt_and_where_the_offsets_began(
+    feed: FeedInMemory, plan: BatchPlan
+) -> None:
+    feed.commit(plan.batch_id)
+    kept = feed.sink.published[plan.batch_id]
+    assert (kept.plan, kept.receipt.rows) == (plan, 150)
+    (seeded,) = kept.ledger
+    assert (seeded.kind, [entry["offset"] for entry in seeded.detail["partitions"]]) == ("seeded", [0, 0])
+
+
+def test_a_published_receipt_does_not_repeat_the_ledger_of_the_one_before(feed: FeedInMemory) -> None:
+    feed.committed()
+    more_arrives(feed, 120, 50)
+    second = feed.committed()
+    assert feed.sink.published[second.batch_id].ledger == []
+
+
+def test_a_batch_without_a_single_record_is_committed_like_any_other(feed: FeedInMemory) -> None:
+    plan = feed.written(without=100)
+    committed = feed.commit(plan.batch_id)
+    assert_committed(feed, plan)
+    assert feed.sink.published[plan.batch_id].receipt.files == ()
+    assert [count.invisible for count in committed.counts] == [100, 50]
+
+
+# ── Again ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_commit_that_is_run_again_does_nothing(feed: FeedInMemory, plan: BatchPlan) -> None:
+    first = feed.commit(plan.batch_id)
+    calls: list[str] = []
+    again = watched(feed, calls.append).commit(plan.batch_id)
+    assert again == first
+    assert not {"publish", "begin_commit", "complete_commit", "verify_staged"} & set(calls)
+    assert_committed(feed, plan)
+
+
+def test_a_commit_by_somebody_else_is_not_ours(feed: FeedInMemory, plan: BatchPlan) -> None:
+    feed.commit(plan.batch_id, who="run 1")
+    assert feed.commit(plan.batch_id, who="run 2").by_us is False
+
+
+def test_a_retry_of_the_run_that_committed_still_calls_the_batch_its_own(feed: FeedInMemory, plan: BatchPlan) -> None:
+    feed.commit(plan.batch_id, who="run 1")
+    assert feed.commit(plan.batch_id, who="run 1").by_us is True
+
+
+def test_a_cleared_commit_of_an_older_batch_moves_nothing_back(feed: FeedInMemory) -> None:
+    older = feed.committed()
+    more_arrives(feed, 120, 50)
+    feed.committed()
+    feed.commit(older.batch_id)
+    assert feed.stored_offsets() == {P0: 120, P1: 50}
+    assert feed.kafka.groups == {GROUP: {P0: 120, P1: 50}}
+
+
+def test_a_committing_batch_is_finished_without_a_look_at_its_staged_files(feed: FeedInMemory, plan: BatchPlan) -> None:
+    feed.control.begin_commit(plan.batch_id, 1)
+    feed.sink.damaged.add(directory_of(feed, plan))
+    calls: list[str] = []
+    watched(feed, calls.append).commit(plan.batch_id)
+    assert "verify_staged" not in calls
+    assert_committed(feed, plan)
+
+
+def test_a_batch_that_was_published_before_a_crash_is_not_published_twice(feed: FeedInMemory, plan: BatchPlan) -> None:
+    class Crash(BaseException):
+        """The machine is gone."""
+
+    def crash_after_publishing(name: str) -> None:
+        if name == "publish":
+            raise Crash
+
+    with pytest.raises(Crash):
+        watched(feed, lambda _: None, crash_after_publishing).commit(plan.batch_id)
+    assert feed.control.batch(plan.batch_id).state is BatchState.COMMITTING
+    assert feed.stored_offsets() == BEFORE
+    assert feed.plan().result is PlanResult.RESUMED
+    feed.commit(plan.batch_id)
+    assert_committed(feed, plan)
+
+
+def test_a_committing_batch_whose_receipt_is_gone_stays_committing(feed: FeedInMemory, plan: BatchPlan) -> None:
+    feed.control.begin_commit(plan.batch_id, 1)
+    feed.sink.receipts.clear()
+    with pytest.raises(InvalidReceiptError, match="expected a receipt, found none"):
+        feed.commit(plan.batch_id)
+    assert_nothing_happened(feed, plan, BatchState.COMMITTING)
+
+
+# ── Refused ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_planned_batch_is_refused(feed: FeedInMemory) -> None:
+    plan = feed.planned()
+    with pytest.raises(BatchStateError, match=rf"batch {plan.batch_id} is PLANNED: expected a pinned receipt"):
+        feed.commit(plan.batch_id)
+    assert_nothing_happened(feed, plan, BatchState.PLANNED)
+
+
+def test_an_abandoned_batch_is_refused_with_the_reason(feed: FeedInMemory, plan: BatchPlan) -> None:
+    feed.control.abandon(plan.batch_id, reason="not wanted", who="operator")
+    with pytest.raises(BatchStateError, match=rf"batch {plan.batch_id} was abandoned \(not wanted\)"):
+        feed.commit(plan.batch_id)
+    assert_nothing_happened(feed, plan, BatchState.ABANDONED)
+
+
+def test_an_unknown_batch_is_refused(feed: FeedInMemory) -> None:
+    with pytest.raises(UnknownBatchError):
+        feed.commit(UUID(int=7))
+
+
+def test_an_output_that_cannot_take_the_batch_is_refused_before_committing(feed: FeedInMemory, plan: BatchPlan) -> None:
+    feed.sink.refusal = "permission denied"
+    with pytest.raises(OutputNotUsableError, match="permission denied"):
+        feed.commit(plan.batch_id)
+    assert_nothing_happened(feed, plan)
+
+
+def test_something_else_where_the_batch_is_to_be_published_is_refused_before_committing(
+    feed: FeedInMemory, plan: BatchPlan
+) -> None:
+    def conflict(batch_id: UUID) -> None:
+        raise OutputConflictError(f"kafka_batch={batch_id} exists")
+
+    feed.sink.can_take = conflict
+    with pytest.raises(OutputConflictError):
+        feed.commit(plan.batch_id)
+    assert_nothing_happened(feed, plan)
+
+
+def test_offsets_that_somebody_moved_are_refused_before_anything_is_visible(
+    feed: FeedInMemory, plan: BatchPlan
+) -> None:
+    move_by_hand(feed, plan, 1, 7)
+    with pytest.raises(OffsetsMovedError, match="orders-1"):
+        feed.commit(plan.batch_id)
+    assert feed.sink.published == {}
+    assert feed.stored_offsets() == {P0: 0, P1: 7}
+
+
+def test_of_offsets_that_moved_after_the_check_none_moves(feed: FeedInMemory, plan: BatchPlan) -> None:
+    feed.control.begin_commit(plan.batch_id, 1)
+    move_by_hand(feed, plan, 1, 7)
+    with pytest.raises(OffsetsMovedError, match="orders-1"):
+        feed.commit(plan.batch_id)
+    assert feed.stored_offsets() == {P0: 0, P1: 7}
+    assert feed.control.batch(plan.batch_id).state is BatchState.COMMITTING
+
+
+# ── Dense feeds ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_dense_feed_with_missing_records_is_refused_with_partition_and_counts() -> None:
+    feed = FeedInMemory(settings=feed_settings(offsets_policy=OffsetsPolicy.DENSE))
+    plan = feed.written(without=2)
+    message = r"orders-0\[0, 100\): 98 records, 2 offsets without one, orders-1\[0, 50\): 48 records, 2 offsets"
+    with pytest.raises(OffsetsMissingError, match=message) as error:
+        feed.commit(plan.batch_id)
+    assert error.value.exit_code == 3
+    assert_nothing_happened(feed, plan)
+
+
+def test_a_dense_feed_with_every_record_is_committed() -> None:
+    feed = FeedInMemory(settings=feed_settings(offsets_policy=OffsetsPolicy.DENSE))
+    plan = feed.written()
+    feed.commit(plan.batch_id)
+    assert_committed(feed, plan)
+
+
+def test_a_feed_that_is_not_dense_counts_what_is_missing_and_goes_on(feed: FeedInMemory) -> None:
+    committed = feed.commit(feed.written(without=2).batch_id)
+    assert [(count.rows, count.invisible) for count in committed.counts] == [(98, 2), (48, 2)]
+
+
+# ── Staged output that cannot be used ─────────────────────────────────────────────────────────────────────────────────
+
+
+def damage_files(feed: FeedInMemory, plan: BatchPlan) -> None:
+    feed.sink.damaged.add(directory_of(feed, plan))
+
+
+def remove_files(feed: FeedInMemory, plan: BatchPlan) -> None:
+    feed.sink.staged.remove(directory_of(feed, plan))
+
+
+def remove_receipt(feed: FeedInMemory, plan: BatchPlan) -> None:
+    del feed.sink.receipts[directory_of(feed, plan)]
+
+
+def cut_receipt(feed: FeedInMemory, plan: BatchPlan) -> None:
+    directory = directory_of(feed, plan)
+    feed.sink.receipts[directory] = feed.sink.receipts[directory][:50]
+
+
+def change_receipt(feed: FeedInMemory, plan: BatchPlan) -> None:
+    directory = directory_of(feed, plan)
+    feed.sink.receipts[directory] = feed.sink.receipts[directory].replace(b"spark local-1", b"spark local-2")
+
+
+@pytest.mark.parametrize(
+    ("harm", "why"),
+    [
+        (damage_files, "is damaged"),
+        (remove_files, "is damaged"),
+        (remove_receipt, "expected a receipt, found none"),
+        (cut_receipt, "cannot be read"),
+        (change_receipt, "was changed after it was pinned"),
+    ],
+)
+def test_a_written_batch_that_is_proven_unusable_is_planned_again(
+    feed: FeedInMemory, plan: BatchPlan, harm: Callable[[FeedInMemory, BatchPlan], None], why: str
+) -> None:
+    harm(feed, plan)
+    with pytest.raises(StagedOutputUnusableError, match=rf"{why}.*is PLANNED again and its attempts are discarded"):
+        feed.commit(plan.batch_id)
+    assert_nothing_happened(feed, plan, BatchState.PLANNED)
+    (attempt,) = feed.control.attempts(plan.batch_id)
+    assert attempt.state is AttemptState.DISCARDED
+    assert why in str(attempt.reason)
+
+
+def test_after_the_discard_the_next_run_writes_the_same_ranges_anew(feed: FeedInMemory, plan: BatchPlan) -> None:
+    damage_files(feed, plan)
+    with pytest.raises(StagedOutputUnusableError):
+        feed.commit(plan.batch_id)
+    assert feed.planned(who="run 2") == plan
+    feed.write(plan.batch_id)
+    feed.commit(plan.batch_id)
+    assert feed.control.batch(plan.batch_id).pinned_attempt == 2
+    assert_committed(feed, plan)
+
+
+def test_an_input_output_error_proves_nothing_and_leaves_the_batch_written(feed: FeedInMemory, plan: BatchPlan) -> None:
+    feed.sink.is_down = True
+    with pytest.raises(OutputUnavailableError):
+        feed.commit(plan.batch_id)
+    assert_nothing_happened(feed, plan)
+    feed.sink.is_down = False
+    feed.commit(plan.batch_id)
+    assert_committed(feed, plan)
+
+
+# ── A second committer ────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def rival_commits(feed: FeedInMemory, plan: BatchPlan) -> None:
+    feed.commit(plan.batch_id, who="rival")
+
+
+def rival_publishes_and_crashes(feed: FeedInMemory, plan: BatchPlan) -> None:
+    def crash(name: str) -> None:
+        if name == "complete_commit":
+            raise ConnectionAbortedError
+
+    with pytest.raises(ConnectionAbortedError):
+        watched(feed, crash).commit(plan.batch_id, who="rival")
+
+
+@pytest.mark.parametrize(
+    "step",
+    ["attempts", "read_receipt", "can_take", "verify_staged", "begin_commit", "ledger", "publish", "complete_commit"],
+)
+@pytest.mark.parametrize(("rival", "ours"), [(rival_commits, False), (rival_publishes_and_crashes, True)])
+def test_a_second_committer_that_is_faster_at_any_step_is_harmless(
+    feed: FeedInMemory,
+    plan: BatchPlan,
+    step: str,
+    rival: Callable[[FeedInMemory, BatchPlan], None],
+    *,
+    ours: bool,
+) -> None:
+    steps_left = [step]
+
+    def let_the_rival_go_first(name: str) -> None:
+        if name in steps_left:
+            steps_left.clear()
+            rival(feed, plan)
+
+    committed = watched(feed, let_the_rival_go_first).commit(plan.batch_id, who="run 1")
+    assert steps_left == []
+    assert committed.by_us is ours
+    assert_committed(feed, plan)
+
+
+# ── The mirror ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_without_a_group_kafka_is_only_read(feed: FeedInMemory, plan: BatchPlan) -> None:
+    feed.kafka.questions.clear()
+    committed = feed.commit(plan.batch_id, group=None)
+    assert committed.mirrored == Mirrored(None, 0)
+    assert feed.kafka.questions == []
+
+
+def kafka_goes_down(kafka: FakeKafkaCluster) -> None:
+    kafka.is_down = True
+
+
+def kafka_refuses(kafka: FakeKafkaCluster) -> None:
+    kafka.refusal = "the group has live members"
+
+
+@pytest.mark.parametrize(
+    ("fail", "reason"), [(kafka_goes_down, "the brokers did not answer"), (kafka_refuses, "the group has live members")]
+)
+def test_a_mirror_that_fails_is_recorded_and_never_fails_the_commit(
+    feed: FeedInMemory, plan: BatchPlan, fail: Callable[[FakeKafkaCluster], None], reason: str
+) -> None:
+    fail(feed.kafka)
+    committed = feed.commit(plan.batch_id, who="run 1")
+    assert committed.mirrored == Mirrored(GROUP, 2, reason)
+    assert_committed(feed, plan)
+    (event,) = feed.control.events(plan.feed_id, "mirror_failed")
+    assert (event.who, event.batch_id, event.detail) == ("run 1", plan.batch_id, {"group": GROUP, "reason": reason})
+
+
+def test_a_mirror_that_failed_is_repaired_by_the_next_commit(feed: FeedInMemory, plan: BatchPlan) -> None:
+    feed.kafka.refusal = "the group has live members"
+    feed.commit(plan.batch_id)
+    feed.kafka.refusal = None
+    more_arrives(feed, 120, 50)
+    feed.committed()
+    assert feed.kafka.groups == {GROUP: {P0: 120, P1: 50}}
+
+
+@pytest.mark.parametrize("drift", [3, 100_000])
+def test_a_group_that_drifted_in_either_direction_is_brought_back(
+    feed: FeedInMemory, plan: BatchPlan, drift: int
+) -> None:
+    feed.kafka.groups[GROUP] = {P0: drift, P1: drift}
+    feed.commit(plan.batch_id)
+    assert feed.kafka.groups == {GROUP: AFTER}
+
+
+def test_the_group_follows_every_partition_and_not_only_those_of_the_batch(feed: FeedInMemory) -> None:
+    feed.committed()
+    more_arrives(feed, 120, 50)
+    feed.kafka.groups.clear()
+    assert feed.committed().ranges == (span(0, 100, 120),)
+    assert feed.kafka.groups == {GROUP: {P0: 120, P1: 50}}
+
+
+def test_a_pending_partition_has_no_offset_for_the_group(feed: FeedInMemory) -> None:
+    feed.kafka.topics["orders"] = topic(log(0, 100), Unavailable("LEADER_NOT_AVAILABLE"))
+    feed.committed()
+    assert feed.kafka.groups == {GROUP: {P0: 100}}
+
+
+def test_a_rival_that_commits_the_next_batch_meanwhile_is_not_set_back(feed: FeedInMemory, plan: BatchPlan) -> None:
+    more_arrives(feed, 120, 50)
+    feed.kafka.meanwhile = feed.committed
+    feed.commit(plan.batch_id)
+    assert feed.kafka.groups == {GROUP: {P0: 120, P1: 50}}
+
+
+# ── Topic ids ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(("at_first", "later"), [(None, "topic-id-1"), ("topic-id-1", None)])
+def test_brokers_that_learn_or_forget_topic_ids_between_two_batches_do_not_wedge_the_feed(
+    at_first: str | None, later: str | None
+) -> None:
+    # An upgrade over KIP-516: an id that is not known, on either side, says nothing either way.
+    feed = FeedInMemory(kafka=FakeKafkaCluster({"orders": topic(log(0, 100), topic_id=at_first)}))
+    feed.committed()
+    feed.kafka.topics["orders"] = topic(log(0, 120), topic_id=later)
+    feed.committed()
+    assert feed.stored_offsets() == {P0: 120}
+
+
+def test_brokers_without_topic_ids_are_served_like_any_other() -> None:
+    feed = FeedInMemory(kafka=FakeKafkaCluster({"orders": topic(log(0, 100), topic_id=None)}))
+    feed.committed()
+    assert feed.stored_offsets() == {P0: 100}
+
+
+# ── A crash at any instant (invariant 5) ──────────────────────────────────────────────────────────────────────────────
+
+
+class CrashError(BaseException):
+    """The machine is gone. Nothing may catch it."""
+
+
+def run_until_nothing_is_new(feed: FeedInMemory) -> None:
+    """Run the DAG as the scheduler does, again and again."""
+    while (outcome := feed.plan()).batch is not None:
+        feed.write(outcome.batch.batch_id)
+        feed.commit(outcome.batch.batch_id)
+
+
+def crash_at(number: int) -> Callable[[str], None]:
+    """Return what crashes at the call of that number."""
+    calls = itertools.count()
+
+    def count(_name: str) -> None:
+        if next(calls) == number:
+            raise CrashError
+
+    return count
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize("start", ["earliest", "latest"])
+def test_a_crash_before_or_after_any_call_loses_nothing_and_duplicates_nothing(when: str, start: str) -> None:
+    for number in itertools.count():
+        settings = feed_settings(max_records=90)
+        if start == "latest":
+            settings = replace(settings, start_rules={"orders": Latest()})
+        feed = FeedInMemory(settings=settings)
+        crash = crash_at(number)
+        doomed = watched(feed, crash) if when == "before" else watched(feed, lambda _: None, crash)
+        try:
+            run_until_nothing_is_new(doomed)
+        except CrashError:
+            crashed = True
+        else:
+            crashed = False
+        run_until_nothing_is_new(feed)
+        begin = {P0: 0, P1: 0} if start == "earliest" else AFTER
+        assert feed.stored_offsets() == AFTER, f"crash {when} call {number}"
+        assert covered(feed) == {tp: (begin[tp], end) for tp, end in AFTER.items() if begin[tp] < end}
+        if not crashed:
+            assert number > (40 if start == "earliest" else 5)
+            return
+
+
+def covered(feed: FeedInMemory) -> dict[TopicPartition, tuple[int, int]]:
+    """Return what is published of each partition, after making sure that it is without a gap and without an overlap."""
+    whole: dict[TopicPartition, tuple[int, int]] = {}
+    for published in feed.sink.published_ranges():
+        start, end = whole.get(published.topic_partition, (published.start_offset, published.start_offset))
+        assert published.start_offset == end
+        whole[published.topic_partition] = (start, published.end_offset)
+    return whole
