@@ -16,7 +16,7 @@ from kafka_ingest.planning.decide import PlanDecision
 
 def table(title: str, *columns: str, numbers: tuple[str, ...] = ()) -> Table:
     """Return an empty table; the named columns hold numbers."""
-    made = Table(title=title, title_justify="left", header_style="bold", box=box.SIMPLE_HEAD, padding=(0, 1))
+    made = Table(title=title, title_justify="left", header_style="bold", box=box.SIMPLE_HEAD, padding=(0, 0))
     for column in columns:
         # On a narrow terminal text folds before a heading's words, or an id that somebody wants to copy, are torn.
         longest_word = max(len(word) for word in column.split())
