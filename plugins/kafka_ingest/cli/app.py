@@ -13,6 +13,7 @@ import typer
 
 from kafka_ingest.assembly import FeedParts, assemble, control_tables
 from kafka_ingest.batch import BatchState
+from kafka_ingest.cli.documents import batch_document, decision_document
 from kafka_ingest.cli.output import answers, out, print_json, progress, step
 from kafka_ingest.cli.tables import (
     batches_table,
@@ -24,7 +25,6 @@ from kafka_ingest.cli.tables import (
 )
 from kafka_ingest.connections import CONTROL_CONN_ID, control_database, find_connection_from_shell, kafka_settings
 from kafka_ingest.control.database import open_database
-from kafka_ingest.control.reader import BatchSummary
 from kafka_ingest.errors import KafkaIngestError, UnknownBatchError, UnknownFeedError, WrongUseError
 from kafka_ingest.feed import feed_named, feeds_directory, read_feed_files
 from kafka_ingest.kafka_cluster import ConfluentKafkaCluster
@@ -314,39 +314,6 @@ def run_one_batch(parts: FeedParts) -> dict[str, Any] | None:
         "mirror_failure": committed.mirrored.failure,
         "seconds": round(time.monotonic() - started, 3),
     }
-
-
-def decision_document(decision: Any) -> dict[str, Any]:  # noqa: ANN401 - PlanDecision or None
-    """Return a decision as ``--json`` shows it."""
-    if decision is None:
-        return {"ranges": None, "seeds": None, "left_out": None, "capped": None}
-    return {
-        "ranges": [
-            {"topic": r.topic, "partition": r.partition, "start_offset": r.start_offset, "end_offset": r.end_offset}
-            for r in decision.ranges
-        ],
-        "seeds": [
-            {
-                "topic": seed.topic_partition.topic,
-                "partition": seed.topic_partition.partition,
-                "offset": seed.next_offset,
-                "rule": seed.seeded_by,
-            }
-            for seed in decision.seeds
-        ],
-        "left_out": [
-            {"topic": tp.topic, "partition": tp.partition, "reason": reason}
-            for tp, reason in sorted(decision.left_out.items())
-        ],
-        "capped": decision.capped,
-    }
-
-
-def batch_document(batch: BatchSummary) -> dict[str, Any]:
-    """Return a batch as ``--json`` shows it."""
-    document = dataclasses.asdict(batch)
-    times = {key: value.isoformat() for key, value in document.items() if isinstance(value, datetime)}
-    return document | times | {"batch_id": str(batch.batch_id), "state": batch.state.value}
 
 
 def time_with_zone(text: str | None) -> datetime | None:

@@ -8,7 +8,7 @@ from sqlite3 import Connection as SqliteConnection
 from typing import Any, Literal
 
 from sqlalchemy import URL, Connection, Engine, create_engine, event, inspect, text
-from sqlalchemy.exc import DBAPIError, InterfaceError, NoSuchTableError, OperationalError
+from sqlalchemy.exc import DataError, DBAPIError, IntegrityError, ProgrammingError
 
 from kafka_ingest.control.schema import SCHEMA_VERSION, VERSION_TABLE
 from kafka_ingest.errors import ControlSchemaError, ControlTablesUnavailableError
@@ -82,7 +82,9 @@ def transaction(engine: Engine, kind: Literal["read", "write"]) -> Iterator[Conn
     try:
         with engine.connect().execution_options(**options) as connection, connection.begin():
             yield connection
-    except (OperationalError, InterfaceError) as error:
+    except (IntegrityError, ProgrammingError, DataError):
+        raise  # a constraint did its work, or a mistake of ours: neither is about the database being there
+    except DBAPIError as error:
         raise unavailable(engine, error) from error
 
 
@@ -105,10 +107,7 @@ def found_version(engine: Engine) -> str | None:
 
 def check_version(engine: Engine) -> None:
     """Raise ControlSchemaError unless the schema is exactly the one this version of the code needs."""
-    try:
-        found = found_version(engine)
-    except NoSuchTableError:
-        found = None
+    found = found_version(engine)
     where = engine.url.render_as_string(hide_password=True)
     if found is None:
         raise ControlSchemaError(

@@ -222,7 +222,7 @@ class SqlControlReader:
         query = query.order_by(batch.c.planned_at.desc(), batch.c.batch_id.desc()).limit(limit)
         with transaction(self._engine, "read") as connection:
             rows = connection.execute(query).mappings().all()
-            ranges = ranges_of(connection, [row["batch_id"] for row in rows])
+            ranges = ranges_of(connection, select(query.subquery().c.batch_id))
             return [
                 BatchSummary(
                     batch_id=row["batch_id"],
@@ -261,8 +261,8 @@ def stored_offsets(connection: Connection, feed_id: UUID) -> dict[TopicPartition
     return {row.topic_partition: row for row in sorted(rows, key=lambda row: row.topic_partition)}
 
 
-def ranges_of(connection: Connection, batch_ids: Sequence[UUID]) -> dict[UUID, list[BatchRange]]:
-    """Return the ranges of some batches."""
+def ranges_of(connection: Connection, batch_ids: Select[Any] | Sequence[UUID]) -> dict[UUID, list[BatchRange]]:
+    """Return the ranges of some batches; many are better named by a query than one by one."""
     ranges: dict[UUID, list[BatchRange]] = {}
     query = (
         select(batch_range)

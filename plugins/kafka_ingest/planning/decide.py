@@ -68,23 +68,25 @@ def decide(
     left_out: dict[TopicPartition, str] = {}
     seeds: list[StoredOffset] = []
     positions: dict[TopicPartition, tuple[int, LogBounds]] = {}
-    known_topics = {topic_partition.topic for topic_partition in stored}
+    # A topic keeps the identity its first row was stored with, also where that is "not known": the commit compares it.
+    known_ids = {topic_partition.topic: row.topic_id for topic_partition, row in stored.items()}
+    topic_ids = {topic: known_ids.get(topic, answers.topics[topic].topic_id) for topic in settings.topics}
     for topic in settings.topics:
         description = answers.topics[topic]
-        first_rule = settings.start_rules[topic] if topic not in known_topics else NewPartition()
+        first_rule = NewPartition() if topic in known_ids else settings.start_rules[topic]
         for topic_partition in description.topic_partitions():
             row = stored.get(topic_partition)
             bounds = answers.bounds[topic_partition]
             if isinstance(bounds, Unavailable):
                 left_out[topic_partition] = bounds.reason
                 if row is None:
-                    seeds.append(pending_seed(topic_partition, description.topic_id, first_rule))
+                    seeds.append(pending_seed(topic_partition, topic_ids[topic], first_rule))
                 continue
             if row is None or row.next_offset is None:
                 rule = first_rule if row is None else rule_of_pending(row, settings.start_rules[topic])
                 offset = rule.resolve(topic_partition, bounds, settings.isolation)
                 seeds.append(
-                    StoredOffset(topic_partition, description.topic_id, offset, offset, str(rule), bounds.leader_epoch)
+                    StoredOffset(topic_partition, topic_ids[topic], offset, offset, str(rule), bounds.leader_epoch)
                 )
             else:
                 offset = row.next_offset
@@ -94,7 +96,7 @@ def decide(
     ranges, capped = cut_ranges(positions, settings)
     return PlanDecision(
         cluster_id=answers.cluster_id,
-        topic_ids={topic: answers.topics[topic].topic_id for topic in settings.topics},
+        topic_ids=topic_ids,
         seeds=tuple(seeds),
         ranges=ranges,
         leader_epochs={

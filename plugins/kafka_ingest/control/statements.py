@@ -1,0 +1,273 @@
+"""The statements that change the control tables. Each runs inside a transaction that holds the feed's lock."""
+
+from collections.abc import Collection, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+from uuid import UUID
+
+from sqlalchemy import Connection, RowMapping, and_, func, insert, select, update
+from sqlalchemy.exc import IntegrityError
+
+from kafka_ingest.batch import Attempt, BatchPlan, BatchState
+from kafka_ingest.boundaries import NewFeed
+from kafka_ingest.control.reader import batch_row, ranges_of, stored_offsets
+from kafka_ingest.control.schema import attempt, batch, batch_range, event, feed, stored_offset
+from kafka_ingest.errors import BatchStateError, FeedChangedError, OffsetsMovedError
+from kafka_ingest.offsets import StoredOffset, TopicPartition, listing
+from kafka_ingest.receipt import RangeCount
+
+
+def lock_feed(connection: Connection, feed_id: UUID) -> RowMapping:
+    """Take the feed's lock. On SQLite the transaction itself is the lock (BEGIN IMMEDIATE)."""
+    return connection.execute(select(feed).where(feed.c.feed_id == feed_id).with_for_update()).mappings().one()
+
+
+def touch_feed(connection: Connection, feed_id: UUID, **values: object) -> None:
+    """Note that the feed's control rows changed: whoever decided on older ones has to decide again."""
+    connection.execute(
+        update(feed)
+        .where(feed.c.feed_id == feed_id)
+        .values(revision=feed.c.revision + 1, updated_at=datetime.now(UTC), **values)
+    )
+
+
+def insert_feed(connection: Connection, new: NewFeed, cluster_id: str, topics: Collection[str]) -> None:
+    """Make the feed's row; of two first plans at once one wins."""
+    now = datetime.now(UTC)
+    try:
+        connection.execute(
+            insert(feed).values(
+                feed_id=new.feed_id,
+                name=new.name,
+                cluster_id=cluster_id,
+                topics=sorted(topics),
+                revision=1,
+                created_at=now,
+                updated_at=now,
+            )
+        )
+    except IntegrityError as error:
+        raise FeedChangedError(
+            f"feed {new.name}: another first plan was faster. Nothing was written; plan again."
+        ) from error
+
+
+def upsert_seeds(connection: Connection, feed_id: UUID, seeds: Sequence[StoredOffset]) -> None:
+    """Write the stored offsets of partitions that had none, and resolve those that were pending."""
+    known = stored_offsets(connection, feed_id)
+    now = datetime.now(UTC)
+    rows = [
+        {
+            "feed_id": feed_id,
+            "topic": seed.topic_partition.topic,
+            "partition": seed.topic_partition.partition,
+            "topic_id": seed.topic_id,
+            "first_offset": seed.first_offset,
+            "next_offset": seed.next_offset,
+            "seeded_by": seed.seeded_by,
+            "leader_epoch": seed.leader_epoch,
+            "updated_at": now,
+        }
+        for seed in seeds
+        if seed.topic_partition not in known
+    ]
+    if rows:
+        connection.execute(insert(stored_offset), rows)
+    for seed in seeds:
+        if seed.topic_partition in known:
+            resolved = connection.execute(
+                update(stored_offset)
+                .where(
+                    stored_offset.c.feed_id == feed_id,
+                    stored_offset.c.topic == seed.topic_partition.topic,
+                    stored_offset.c.partition == seed.topic_partition.partition,
+                    stored_offset.c.next_offset.is_(None),
+                )
+                .values(
+                    first_offset=seed.first_offset,
+                    next_offset=seed.next_offset,
+                    leader_epoch=seed.leader_epoch,
+                    updated_at=now,
+                )
+            ).rowcount
+            if resolved != 1:
+                raise FeedChangedError(
+                    f"{seed.topic_partition} has a stored offset already; a start rule never moves one"
+                )
+
+
+def insert_plan(connection: Connection, plan: BatchPlan, who: str) -> None:
+    """Write the batch and its ranges; the unique index refuses a second open live batch."""
+    try:
+        connection.execute(
+            insert(batch).values(
+                batch_id=plan.batch_id,
+                feed_id=plan.feed_id,
+                kind=plan.kind.value,
+                state=BatchState.PLANNED.value,
+                plan=plan.as_document(),
+                plan_fingerprint=plan.fingerprint,
+                planned_at=plan.planned_at,
+                planned_by=who,
+                updated_at=plan.planned_at,
+            )
+        )
+    except IntegrityError as error:
+        raise FeedChangedError(
+            f"feed {plan.feed_name}: another batch is open already. Nothing was written; plan again to take it on."
+        ) from error
+    connection.execute(
+        insert(batch_range),
+        [
+            {
+                "batch_id": plan.batch_id,
+                "topic": offset_range.topic,
+                "partition": offset_range.partition,
+                "topic_id": plan.topic_ids[offset_range.topic],
+                "start_offset": offset_range.start_offset,
+                "end_offset": offset_range.end_offset,
+                "leader_epoch": plan.leader_epochs.get(offset_range.topic_partition),
+            }
+            for offset_range in plan.ranges
+        ],
+    )
+    check_offsets_in_place(connection, plan.feed_id, plan.batch_id)
+
+
+def insert_attempt(connection: Connection, new: Attempt) -> None:
+    """Write the attempt's row; of two drivers that open the same number one wins."""
+    try:
+        connection.execute(
+            insert(attempt).values(
+                batch_id=new.batch_id,
+                attempt=new.attempt,
+                state=new.state.value,
+                directory=str(new.directory),
+                document_sha256=new.document_sha256,
+                opened_at=new.opened_at,
+                opened_by=new.opened_by,
+            )
+        )
+    except IntegrityError as error:
+        raise FeedChangedError(f"batch {new.batch_id}: attempt {new.attempt} was opened by somebody else") from error
+
+
+def set_batch(connection: Connection, batch_id: UUID, **values: object) -> None:
+    """Change a batch whose row is locked."""
+    connection.execute(update(batch).where(batch.c.batch_id == batch_id).values(updated_at=datetime.now(UTC), **values))
+
+
+def require_pinned(batch_id: UUID, row: RowMapping, attempt_number: int) -> None:
+    """Raise BatchStateError unless this is the attempt whose receipt counts."""
+    if row["pinned_attempt"] != attempt_number:
+        raise BatchStateError(
+            f"batch {batch_id}: expected attempt {attempt_number} to be the pinned one, found {row['pinned_attempt']} "
+            f"in a {row['state']} batch. Nothing was changed."
+        )
+
+
+def set_range_counts(connection: Connection, batch_id: UUID, counts: Sequence[RangeCount]) -> None:
+    """Write what the pinned receipt says of each range."""
+    by_partition = {
+        (row["topic"], row["partition"]): row
+        for row in connection.execute(select(batch_range).where(batch_range.c.batch_id == batch_id)).mappings()
+    }
+    rows = [
+        {
+            **by_partition[(count.offset_range.topic, count.offset_range.partition)],
+            "rows": count.rows,
+            "filtered": 0,
+            "dead_letters": 0,
+            "invisible": count.invisible,
+            "smallest_offset": count.smallest_offset,
+            "largest_offset": count.largest_offset,
+        }
+        for count in counts
+    ]
+    # One bulk insert instead of an update a row: 10,000 partitions stay well under a second.
+    connection.execute(batch_range.delete().where(batch_range.c.batch_id == batch_id))
+    connection.execute(insert(batch_range), rows)
+
+
+def clear_range_counts(connection: Connection, batch_id: UUID) -> None:
+    """Forget what a receipt said that counts no more."""
+    names = ("rows", "filtered", "dead_letters", "invisible", "smallest_offset", "largest_offset")
+    connection.execute(update(batch_range).where(batch_range.c.batch_id == batch_id).values(dict.fromkeys(names)))
+
+
+def advance_stored_offsets(connection: Connection, feed_id: UUID, batch_id: UUID) -> None:
+    """Move start → end of all partitions of a batch in one statement; raises OffsetsMovedError and moves none otherwise."""
+    expected = connection.execute(
+        select(func.count()).select_from(batch_range).where(batch_range.c.batch_id == batch_id)
+    ).scalar_one()
+    moved = connection.execute(
+        update(stored_offset)
+        .where(
+            stored_offset.c.feed_id == feed_id,
+            batch_range.c.batch_id == batch_id,
+            in_place(),
+        )
+        .values(
+            next_offset=batch_range.c.end_offset,
+            leader_epoch=func.coalesce(batch_range.c.leader_epoch, stored_offset.c.leader_epoch),
+            batch_id=batch_id,
+            updated_at=datetime.now(UTC),
+        )
+    ).rowcount
+    if moved != expected:
+        check_offsets_in_place(connection, feed_id, batch_id)
+        raise OffsetsMovedError(
+            f"batch {batch_id}: {expected:,} stored offsets were to move, {moved:,} could; none was moved"
+        )
+
+
+def in_place() -> Any:  # noqa: ANN401 - a SQL expression of SQLAlchemy's internal type
+    """Return the condition that a stored offset is where a range starts, in the same topic."""
+    return and_(
+        stored_offset.c.topic == batch_range.c.topic,
+        stored_offset.c.partition == batch_range.c.partition,
+        stored_offset.c.next_offset == batch_range.c.start_offset,
+        stored_offset.c.topic_id.is_not_distinct_from(batch_range.c.topic_id),
+    )
+
+
+def check_offsets_in_place(connection: Connection, feed_id: UUID, batch_id: UUID) -> None:
+    """Raise OffsetsMovedError unless every range of a live batch starts at the stored offset, in the same topic."""
+    if batch_row(connection, batch_id)["kind"] != "live":
+        return
+    stored = stored_offsets(connection, feed_id)
+    moved: list[str] = []
+    for batch_ranges in ranges_of(connection, [batch_id]).values():
+        for planned in batch_ranges:
+            topic_partition = TopicPartition(planned.topic, planned.partition)
+            row = stored.get(topic_partition)
+            found = row.next_offset if row is not None else None
+            if found != planned.start_offset:
+                moved.append(f"{topic_partition}: expected {planned.start_offset:,}, found {found}")
+    if moved:
+        raise OffsetsMovedError(
+            f"batch {batch_id}: stored offsets are not where the batch starts: {listing(moved)}. None was moved. "
+            "Somebody reset them while the batch was open; abandon the batch, or reset them back."
+        )
+
+
+def append_event(
+    connection: Connection, feed_id: UUID, kind: str, who: str, batch_id: UUID | None, detail: Mapping[str, Any]
+) -> None:
+    """Append a line to the audit journal."""
+    connection.execute(
+        insert(event).values(
+            feed_id=feed_id, batch_id=batch_id, kind=kind, at=datetime.now(UTC), who=who, detail=dict(detail)
+        )
+    )
+
+
+def seed_detail(seed: StoredOffset) -> dict[str, Any]:
+    """Return what the journal keeps of a seed."""
+    return {
+        "topic": seed.topic_partition.topic,
+        "partition": seed.topic_partition.partition,
+        "topic_id": seed.topic_id,
+        "offset": seed.next_offset,
+        "rule": seed.seeded_by,
+    }
