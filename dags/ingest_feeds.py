@@ -15,7 +15,8 @@ from kafka_ingest.airflow_tasks import (
     WriteOperator,
 )
 from kafka_ingest.errors import InvalidFeedError
-from kafka_ingest.feed import Feed, FeedFile, feeds_directory, read_feed_files
+from kafka_ingest.feed import Feed
+from kafka_ingest.feed_files import FeedFile, feeds_directory, read_feed_files
 
 # Airflow's own converter takes names; its annotation names an enum that the SDK does not export.
 RUN_TYPES: Any = ("scheduled", "manual", "operator_triggered")

@@ -41,6 +41,9 @@ class BatchState(StrEnum):
 
 OPEN_STATES = frozenset({BatchState.PLANNED, BatchState.WRITTEN, BatchState.COMMITTING})
 
+ABANDONABLE = frozenset({BatchState.PLANNED, BatchState.WRITTEN})
+"""Where a batch can be given up plainly: nothing of it was visible yet."""
+
 TRANSITIONS: Mapping[BatchState, frozenset[BatchState]] = {
     BatchState.PLANNED: frozenset({BatchState.WRITTEN, BatchState.ABANDONED}),
     BatchState.WRITTEN: frozenset({BatchState.PLANNED, BatchState.COMMITTING, BatchState.ABANDONED}),

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Protocol
 from uuid import UUID
 
-from kafka_ingest.batch import Attempt, Batch, BatchPlan
+from kafka_ingest.batch import ABANDONABLE, Attempt, Batch, BatchPlan, BatchState
 from kafka_ingest.offsets import LogBounds, StoredOffset, TopicDescription, TopicPartition, Unavailable
 from kafka_ingest.receipt import RangeCount, Receipt
 
@@ -127,8 +127,10 @@ class ControlTables(ControlReader, Protocol):
         Does nothing where the batch is COMMITTED already. Returns the batch as it is then.
         """
 
-    def abandon(self, batch_id: UUID, *, reason: str, who: str) -> None:
-        """PLANNED or WRITTEN → ABANDONED; no stored offset moves."""
+    def abandon(
+        self, batch_id: UUID, *, reason: str, who: str, only_from: Collection[BatchState] = ABANDONABLE
+    ) -> None:
+        """→ ABANDONED, from one of these states; no stored offset moves. Raises BatchStateError from any other."""
 
     def record_event(
         self, feed_id: UUID, kind: str, *, who: str, batch_id: UUID | None, detail: Mapping[str, Any]

@@ -16,6 +16,7 @@ from kafka_ingest.kafka_client_settings import KafkaClientSettings
 from kafka_ingest.submitting.spark_submission import SparkMaster
 
 CONTROL_CONN_ID = "kafka_ingest"
+SPARK_BINARIES = ("spark-submit", "spark2-submit", "spark3-submit")
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,11 +127,23 @@ def spark_master(fields: ConnectionFields) -> SparkMaster:
             f"connection {fields.conn_id!r}: expected a Spark master as its host, such as local[*] or spark://host:7077; "
             "found none"
         )
+    if fields.extra.get("spark-home"):
+        raise InvalidConnectionError(
+            f"connection {fields.conn_id!r}: spark-home in its extra is refused by Airflow's Spark provider; put spark-submit "
+            "on the PATH instead"
+        )
+    binary = fields.extra.get("spark-binary", SPARK_BINARIES[0])
+    if binary not in SPARK_BINARIES:
+        raise InvalidConnectionError(
+            f"connection {fields.conn_id!r}: expected spark-binary in its extra to be one of {', '.join(SPARK_BINARIES)}, as "
+            f"Airflow's Spark provider allows, found {binary!r}"
+        )
     return SparkMaster(
         conn_id=fields.conn_id,
         master=master,
         deploy_mode=fields.extra.get("deploy-mode"),
-        spark_binary=fields.extra.get("spark-binary", "spark-submit"),
+        spark_binary=binary,
+        queue=fields.extra.get("queue"),
     )
 
 
@@ -139,6 +152,7 @@ def fields_from_json(conn_id: str, text: str) -> ConnectionFields:
     try:
         document = json.loads(text)
         extra = document.get("extra") or {}
+        extra = json.loads(extra) if isinstance(extra, str) else extra
         return ConnectionFields(
             conn_id=conn_id,
             conn_type=normalized_type(document["conn_type"]),
@@ -147,13 +161,13 @@ def fields_from_json(conn_id: str, text: str) -> ConnectionFields:
             schema=document.get("schema"),
             login=document.get("login"),
             password=document.get("password"),
-            extra=json.loads(extra) if isinstance(extra, str) else extra,
+            extra=dict(extra.items()),
         )
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         # The text is not repeated: it may hold a password.
         raise InvalidConnectionError(
-            f"AIRFLOW_CONN_{conn_id.upper()}: expected a JSON object with conn_type and the connection's fields, "
-            f"found one that cannot be read ({type(error).__name__})"
+            f"AIRFLOW_CONN_{conn_id.upper()}: expected a JSON object with conn_type and the connection's fields, and an "
+            f"object as its extra; found one that cannot be read ({type(error).__name__})"
         ) from None
 
 

@@ -47,6 +47,10 @@ class StagedOutputUnusableError(RetryableError):
     """The staged files do not hold what their receipt says; the batch went back to PLANNED and will be written again."""
 
 
+class InvalidReceiptError(RetryableError):
+    """A receipt is missing, damaged, of another plan, attempt or format version; it is not used."""
+
+
 class OutputUnavailableError(RetryableError):
     """The output's storage could not be read or written."""
 
@@ -156,7 +160,3 @@ class BatchStateError(KafkaIngestError):
     """The batch is in a state in which this step has nothing to do; somebody else was first, or an operator ended it."""
 
     exit_code = 2
-
-
-class InvalidReceiptError(KafkaIngestError):
-    """A receipt is missing, damaged, of another plan, attempt or format version; it is not used."""

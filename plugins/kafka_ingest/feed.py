@@ -1,22 +1,19 @@
-"""The feed file: one YAML file, one scheduled DAG. Stays on the Airflow side; Spark sees only the plan."""
+"""A feed's settings: what one pipeline ingests. Stays on the Airflow side; Spark sees only the plan."""
 
-import os
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from croniter import croniter
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator, model_validator
 
-from kafka_ingest.errors import InvalidFeedError, UnknownFeedError
+from kafka_ingest.errors import InvalidFeedError
 from kafka_ingest.offsets import Isolation, OffsetsPolicy
 from kafka_ingest.planning.settings import FeedPlanSettings
 from kafka_ingest.planning.start_rules import AtOffsets, Earliest, Latest, StartRule
 
-FEEDS_VARIABLE = "KAFKA_INGEST_FEEDS"
 DATA_VARIABLE = "KAFKA_INGEST_DATA"
 
 # Airflow allows these in a DAG id, and a file system in a path: https://airflow.apache.org/docs (DAG ids).
@@ -24,8 +21,20 @@ NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,199}")
 # Kafka's own rule: org.apache.kafka.common.internals.Topic.
 TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
 
+SECRET_NAMES = re.compile(r"password|secret|token|jaas|credential", re.IGNORECASE)
+NOT_A_FEEDS = frozenset({"spark.master", "spark.submit.deployMode", "spark.submit.pyFiles", "spark.app.name"})
+# What Airflow's DAG takes as a schedule, apart from a cron expression.
+PRESETS = frozenset({"@once", "@continuous", "@hourly", "@daily", "@weekly", "@monthly", "@quarterly", "@yearly"})
+
 Offset = Annotated[int, Field(ge=0, strict=True)]
 Records = Annotated[int, Field(ge=1, strict=True)]
+
+
+def not_blank(text: str) -> str:
+    """Refuse a text without anything in it."""
+    if not text.strip():
+        raise ValueError(f"expected a name, found {text!r}")
+    return text
 
 
 class Settings(BaseModel):
@@ -63,7 +72,7 @@ class Kafka(Settings):
 
     conn_id: str = "kafka_default"
     topics: Annotated[tuple[Topic, ...], Field(min_length=1)]
-    group: str | None = None
+    group: Annotated[str, AfterValidator(not_blank)] | None = None
     isolation: Isolation = Isolation.READ_COMMITTED
     offsets: OffsetsPolicy = OffsetsPolicy.AUTO
 
@@ -106,6 +115,12 @@ class ParquetSink(Settings):
             )
         if not path.strip() or ".." in Path(path).parts:
             raise ValueError(f"expected a path without '..', found {path!r}")
+        if not Path(path).name:
+            raise ValueError(f"expected a directory of the feed's own, found {path!r}")
+        if path.startswith("~"):
+            raise ValueError(
+                f"expected an absolute path, or one under {DATA_VARIABLE}, found {path!r}: '~' is not expanded"
+            )
         return path
 
 
@@ -135,8 +150,14 @@ class Spark(Settings):
         for key in conf:
             if not key.startswith("spark."):
                 raise ValueError(f"expected Spark settings, which start with 'spark.', found {key!r}")
-            if re.search(r"password|secret|token|jaas", key, re.IGNORECASE):
-                raise ValueError(f"{key!r} looks like a secret; it would be seen on the command line. Use a connection")
+            if key in NOT_A_FEEDS:
+                raise ValueError(
+                    f"{key!r} is decided by the Spark connection and by this project, found it in a feed file"
+                )
+            if SECRET_NAMES.search(key):
+                raise ValueError(
+                    f"{key!r} looks like a secret, and a command line would show what was found; use a connection"
+                )
         return conf
 
 
@@ -146,7 +167,7 @@ class AirflowSettings(Settings):
     retries: Annotated[int, Field(ge=0, strict=True)] = 3
     pool: str = "default_pool"
     owner: str = "kafka_ingest"
-    tags: tuple[str, ...] = ()
+    tags: tuple[Annotated[str, Field(min_length=1, max_length=100)], ...] = ()
 
 
 class Feed(Settings):
@@ -171,6 +192,16 @@ class Feed(Settings):
                 f"expected letters, digits, '_', '.' and '-', beginning with a letter or digit, found {name!r}"
             )
         return name
+
+    @field_validator("schedule")
+    @classmethod
+    def _airflow_takes_it(cls, schedule: str | None) -> str | None:
+        # Airflow's own error would name neither the file nor the field, and leave the feed without a DAG.
+        if schedule is not None and schedule not in PRESETS and not croniter.is_valid(schedule):
+            raise ValueError(
+                f"expected a cron expression, one of {', '.join(sorted(PRESETS))}, or null, found {schedule!r}"
+            )
+        return schedule
 
     @model_validator(mode="after")
     def _explicit_offsets_are_of_its_topics(self) -> "Feed":
@@ -215,15 +246,6 @@ class Feed(Settings):
         )
 
 
-@dataclass(frozen=True, slots=True)
-class FeedFile:
-    """A feed file and what is in it: a feed, or the error that says why it cannot be used."""
-
-    path: Path
-    feed: Feed | None
-    error: InvalidFeedError | None = None
-
-
 def start_rule(start: Start, topic: str) -> StartRule:
     """Return the planner's rule for what a feed file says."""
     if isinstance(start, ExplicitStart):
@@ -232,117 +254,6 @@ def start_rule(start: Start, topic: str) -> StartRule:
     return Earliest() if start == "earliest" else Latest()
 
 
-def feeds_directory(environment: Mapping[str, str] = os.environ) -> Path:
-    """Return the folder of feed files: KAFKA_INGEST_FEEDS, or ``dags/feeds`` beside ``plugins/``."""
-    named = environment.get(FEEDS_VARIABLE)
-    return Path(named) if named else Path(__file__).resolve().parents[2] / "dags" / "feeds"
-
-
-def read_feed_files(directory: Path) -> list[FeedFile]:
-    """Return all feed files of a folder, by file name. A broken one carries its error and harms no other.
-
-    Two feeds may not share a name, an output or a consumer group: nobody can know which was meant, so all of them are
-    refused until it is settled.
-    """
-    if not directory.is_dir():
-        raise InvalidFeedError(f"expected a folder of feed files, found none at {directory}. Set {FEEDS_VARIABLE}.")
-    files = [read_feed_file(path) for path in sorted([*directory.glob("*.yaml"), *directory.glob("*.yml")])]
-    return refuse_shared("name", refuse_shared("sink.path", refuse_shared("kafka.group", files)))
-
-
-def read_feed_file(path: Path) -> FeedFile:
-    """Return a feed file, with its error where it cannot be used."""
-    try:
-        document = yaml.load(path.read_text(encoding="utf-8"), Loader=StrictLoader)  # noqa: S506 - derived from SafeLoader
-    except (OSError, UnicodeDecodeError, yaml.YAMLError, ValueError) as error:
-        return FeedFile(path, None, InvalidFeedError(f"{path}: cannot be read as YAML: {error}"))
-    if not isinstance(document, dict):
-        found = "an empty file" if document is None else type(document).__name__
-        return FeedFile(
-            path, None, InvalidFeedError(f"{path}: expected a mapping with name, kafka and sink, found {found}")
-        )
-    try:
-        return FeedFile(path, Feed.model_validate(document))
-    except ValidationError as error:
-        return FeedFile(path, None, InvalidFeedError(f"{path}: {'; '.join(describe(error))}"))
-
-
-def feed_named(name: str, directory: Path) -> Feed:
-    """Return one feed; raises UnknownFeedError, or the error of the file that should hold it."""
-    files = read_feed_files(directory)
-    for file in files:
-        if file.feed is not None and file.feed.name == name:
-            return file.feed
-    for file in files:
-        if file.error is not None and (file.path.stem == name or re.search(rf"\b{re.escape(name)}\b", str(file.error))):
-            raise file.error
-    names = [file.feed.name for file in files if file.feed is not None]
-    broken = [str(file.path) for file in files if file.error is not None]
-    raise UnknownFeedError(
-        f"expected one of the feeds in {directory}: {', '.join(names) or 'there are none'}; found {name!r}."
-        + (f" These files cannot be used: {', '.join(broken)} (`kafka-ingest feeds` says why)." if broken else "")
-    )
-
-
-def refuse_shared(what: Literal["name", "sink.path", "kafka.group"], files: list[FeedFile]) -> list[FeedFile]:
-    """Give an error to every feed that shares its name, output or group with another."""
-
-    def key(feed: Feed) -> str | None:
-        return {"name": feed.name, "sink.path": os.path.normpath(feed.sink.path), "kafka.group": feed.kafka.group}[what]
-
-    owners: dict[str, list[Path]] = {}
-    for file in files:
-        if file.feed is not None and (value := key(file.feed)) is not None:
-            owners.setdefault(value, []).append(file.path)
-    return [
-        file
-        if file.feed is None or (value := key(file.feed)) is None or len(owners[value]) == 1
-        else FeedFile(
-            file.path,
-            None,
-            InvalidFeedError(
-                f"{file.path}: {what} {value!r} is also that of "
-                f"{', '.join(str(path) for path in owners[value] if path != file.path)}. Two feeds may not share it; all of "
-                "them are off until one is changed."
-            ),
-        )
-        for file in files
-    ]
-
-
-def describe(error: ValidationError) -> list[str]:
-    """Return what is wrong, one text a field: where, what was expected, what was found."""
-    texts: list[str] = []
-    for problem in error.errors():
-        # Positions inside a union carry the name of the alternative; the user wrote none of them.
-        where = ".".join(
-            str(part) for part in problem["loc"] if not str(part).startswith(("literal[", "ExplicitStart"))
-        )
-        if problem["type"] == "extra_forbidden":
-            texts.append(f"{where}: unknown key")
-        elif problem["type"] == "missing":
-            texts.append(f"{where}: missing")
-        else:
-            message = problem["msg"].removeprefix("Value error, ")
-            found = "" if "found" in message else f", found {problem['input']!r}"
-            texts.append(f"{where + ': ' if where else ''}{message[:1].lower()}{message[1:]}{found}")
-    return list(dict.fromkeys(texts))
-
-
 def duplicates(values: Iterable[str]) -> list[str]:
     """Return the values that come more than once, sorted."""
     return sorted(value for value, count in Counter(values).items() if count > 1)
-
-
-class StrictLoader(yaml.SafeLoader):
-    """YAML in which a key that comes twice is an error; plain YAML lets the last one win in silence."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:  # noqa: FBT001, FBT002 - PyYAML's signature
-        """Return a mapping; raises a YAML error at the second occurrence of a key."""
-        seen: set[Any] = set()
-        for key_node, _ in node.value:
-            key = self.construct_object(key_node, deep=True)
-            if key in seen:
-                raise yaml.constructor.ConstructorError(None, None, f"key {key!r} comes twice", key_node.start_mark)
-            seen.add(key)
-        return super().construct_mapping(node, deep)

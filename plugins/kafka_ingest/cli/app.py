@@ -26,7 +26,7 @@ from kafka_ingest.cli.tables import (
 from kafka_ingest.connections import CONTROL_CONN_ID, control_database, find_connection_from_shell, kafka_settings
 from kafka_ingest.control.database import open_database
 from kafka_ingest.errors import KafkaIngestError, UnknownBatchError, UnknownFeedError, WrongUseError
-from kafka_ingest.feed import feed_named, feeds_directory, read_feed_files
+from kafka_ingest.feed_files import feed_named, feeds_directory, read_feed_files
 from kafka_ingest.kafka_cluster import ConfluentKafkaCluster
 from kafka_ingest.observing.doctor import examine
 from kafka_ingest.observing.feed_status import feed_status

@@ -8,7 +8,7 @@ from rich.table import Table
 
 from kafka_ingest.cli.output import number
 from kafka_ingest.control.reader import BatchSummary, FeedSummary
-from kafka_ingest.feed import FeedFile
+from kafka_ingest.feed_files import FeedFile
 from kafka_ingest.observing.doctor import Check
 from kafka_ingest.observing.feed_status import FeedStatus
 from kafka_ingest.planning.decide import PlanDecision

@@ -2,7 +2,7 @@
 
 import contextlib
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from sqlite3 import Connection as SqliteConnection
 from typing import Any, Literal
@@ -19,9 +19,9 @@ UPGRADE_COMMAND = "kafka-ingest db upgrade"
 
 @dataclass(frozen=True, slots=True)
 class ControlDatabaseSettings:
-    """Where the control tables are. The password is not in the repr: SQLAlchemy masks it in a URL's."""
+    """Where the control tables are. The URL may hold passwords, also among its options, so it is not in the repr."""
 
-    url: URL
+    url: URL = field(repr=False)
 
     @property
     def sqlite_file(self) -> Path | None:
@@ -29,7 +29,7 @@ class ControlDatabaseSettings:
         return Path(self.url.database or "") if self.url.get_backend_name() == "sqlite" else None
 
     def __str__(self) -> str:
-        return self.url.render_as_string(hide_password=True)
+        return self.url.set(query={}).render_as_string(hide_password=True)
 
 
 def open_database(settings: ControlDatabaseSettings, *, create: bool = False) -> Engine:

@@ -8,7 +8,7 @@ from uuid import UUID
 
 from sqlalchemy import Connection, RowMapping, func, select, update
 
-from kafka_ingest.batch import Attempt, AttemptState, Batch, BatchPlan, BatchState, check_transition
+from kafka_ingest.batch import ABANDONABLE, Attempt, AttemptState, Batch, BatchPlan, BatchState, check_transition
 from kafka_ingest.boundaries import FeedSnapshot, NewFeed
 from kafka_ingest.control.database import transaction
 from kafka_ingest.control.reader import SqlControlReader, batch_of, batch_row
@@ -166,15 +166,17 @@ class SqlControlTables(SqlControlReader):
                 )
             return batch_of(batch_row(connection, batch_id))
 
-    def abandon(self, batch_id: UUID, *, reason: str, who: str) -> None:
-        """PLANNED or WRITTEN → ABANDONED; no stored offset moves."""
+    def abandon(
+        self, batch_id: UUID, *, reason: str, who: str, only_from: Collection[BatchState] = ABANDONABLE
+    ) -> None:
+        """→ ABANDONED, from one of these states; no stored offset moves. Raises BatchStateError from any other."""
         with self._locked_batch(batch_id) as (connection, row):
             found = BatchState(row["state"])
             check_transition(batch_id, found, BatchState.ABANDONED)
-            if found is BatchState.COMMITTING:
+            if found not in only_from:
                 raise BatchStateError(
-                    f"batch {batch_id} is COMMITTING: its output may be visible already, so it can only be finished. "
-                    "Run the commit again."
+                    f"batch {batch_id} is {found}: expected {' or '.join(sorted(only_from))} to abandon it. Nothing was "
+                    "changed; a COMMITTING batch may be visible already and can only be finished: run the commit again."
                 )
             set_batch(connection, batch_id, state=BatchState.ABANDONED.value, reason=reason)
             append_event(connection, row["feed_id"], "abandoned", who, batch_id, {"reason": reason, "was": found.value})

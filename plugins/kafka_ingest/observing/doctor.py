@@ -11,7 +11,8 @@ from kafka_ingest.connections import CONTROL_CONN_ID, FindConnection, control_da
 from kafka_ingest.control.database import check_version, open_database
 from kafka_ingest.control.schema import SCHEMA_VERSION
 from kafka_ingest.errors import InstallationError, KafkaIngestError
-from kafka_ingest.feed import Feed, FeedFile
+from kafka_ingest.feed import Feed
+from kafka_ingest.feed_files import FeedFile
 from kafka_ingest.kafka_cluster import ConfluentKafkaCluster
 from kafka_ingest.planning.decide import KafkaAnswers, check_topics
 from kafka_ingest.sinks.choose import sink_of

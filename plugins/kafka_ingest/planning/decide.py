@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 from kafka_ingest.errors import (
     OffsetsLostError,
+    StartOutsideLogError,
     StoredOffsetBeyondLogError,
     TopicGoneError,
     UnknownTopicError,
@@ -22,7 +23,7 @@ from kafka_ingest.offsets import (
 )
 from kafka_ingest.planning.limits import share_fairly
 from kafka_ingest.planning.settings import FeedPlanSettings
-from kafka_ingest.planning.start_rules import NewPartition, StartRule
+from kafka_ingest.planning.start_rules import AtOffsets, NewPartition, StartRule, rule_of_note
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,10 +84,17 @@ def decide(
                     seeds.append(pending_seed(topic_partition, topic_ids[topic], first_rule))
                 continue
             if row is None or row.next_offset is None:
-                rule = first_rule if row is None else rule_of_pending(row, settings.start_rules[topic])
+                rule = first_rule if row is None else rule_of_note(row.seeded_by, topic_partition)
                 offset = rule.resolve(topic_partition, bounds, settings.isolation)
                 seeds.append(
-                    StoredOffset(topic_partition, topic_ids[topic], offset, offset, str(rule), bounds.leader_epoch)
+                    StoredOffset(
+                        topic_partition,
+                        topic_ids[topic],
+                        offset,
+                        offset,
+                        rule.note(topic_partition),
+                        bounds.leader_epoch,
+                    )
                 )
             else:
                 offset = row.next_offset
@@ -127,6 +135,7 @@ def check_topics(
                 f"{answers.cluster_id} has no such topic any more. Create it again only if its records may start over; "
                 "otherwise take it out of kafka.topics."
             )
+        check_named_partitions(settings.start_rules[topic], description)
         for row in rows:
             check_topic_id(topic, row.topic_id, description.topic_id)
         partitions = set(description.partitions)
@@ -136,6 +145,15 @@ def check_topics(
                 f"feed {settings.name}: {listing(gone)} have stored offsets, but topic {topic!r} has only "
                 f"{len(partitions):,} partitions now. Partitions never go away while a topic lives: it was made again."
             )
+
+
+def check_named_partitions(rule: StartRule, description: TopicDescription) -> None:
+    """Raise where a start rule names a partition that its topic does not have."""
+    if isinstance(rule, AtOffsets) and (unknown := sorted(rule.offsets.keys() - set(description.partitions))):
+        raise StartOutsideLogError(
+            f"the feed's start names {listing(TopicPartition(description.topic, number) for number in unknown)}, but topic "
+            f"{description.topic!r} has partitions 0 to {len(description.partitions) - 1}. Correct the feed's start.offsets."
+        )
 
 
 def check_positions(positions: Mapping[TopicPartition, tuple[int, LogBounds]], cluster_id: str) -> None:
@@ -199,9 +217,4 @@ def ranges_outside_log(ranges: tuple[OffsetRange, ...], answers: KafkaAnswers, i
 
 def pending_seed(topic_partition: TopicPartition, topic_id: str | None, rule: StartRule | NewPartition) -> StoredOffset:
     """Return the row of a partition whose start Kafka cannot say yet; it counts as known from now on."""
-    return StoredOffset(topic_partition, topic_id, None, None, str(rule))
-
-
-def rule_of_pending(row: StoredOffset, feed_rule: StartRule) -> StartRule | NewPartition:
-    """Return the rule that a pending seed was noted with."""
-    return NewPartition() if row.seeded_by == str(NewPartition()) else feed_rule
+    return StoredOffset(topic_partition, topic_id, None, None, rule.note(topic_partition))

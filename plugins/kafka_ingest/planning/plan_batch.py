@@ -11,12 +11,11 @@ import uuid6
 
 from kafka_ingest.batch import Batch, BatchKind, BatchPlan, BatchState
 from kafka_ingest.boundaries import ControlTables, FeedSnapshot, KafkaCluster, NewFeed, Sink, Sinks
-from kafka_ingest.errors import FeedChangedError, OutputUnknownError
-from kafka_ingest.identity import check_cluster, check_topic_ids
+from kafka_ingest.errors import BatchStateError, FeedChangedError, OutputUnknownError
 from kafka_ingest.offsets import listing
 from kafka_ingest.planning.decide import KafkaAnswers, PlanDecision, decide, ranges_outside_log
 from kafka_ingest.planning.settings import FeedPlanSettings
-from kafka_ingest.submitting.pin_receipt import pin_first_valid_receipt
+from kafka_ingest.submitting.pin_receipt import check_identity, pin_first_valid_receipt
 
 log = logging.getLogger(__name__)
 
@@ -102,16 +101,23 @@ def hand_on(batch: Batch, control: ControlTables, kafka: KafkaCluster, sinks: Si
         return True
     if pin_first_valid_receipt(batch, control, kafka, sinks, who=who):
         return True
-    check_cluster(batch.plan.cluster_id, kafka.cluster_id(), batch.plan.feed_name)
-    check_topic_ids(batch.plan.topic_ids, kafka.describe_topics(batch.plan.topic_ids.keys()))
+    check_identity(batch.plan, kafka)
     partitions = [offset_range.topic_partition for offset_range in batch.plan.ranges]
     answers = KafkaAnswers(batch.plan.cluster_id, {}, kafka.log_bounds(partitions))
     if problems := ranges_outside_log(batch.plan.ranges, answers, batch.plan.isolation):
         reason = f"its ranges no longer fit the log: {listing(problems)}"
-        log.warning("batch %s is abandoned: %s", batch.batch_id, reason)
-        control.abandon(batch.batch_id, reason=reason, who=who)
+        # A Spark that ended while Kafka was asked may have written what the log has lost: look once more.
+        if pin_first_valid_receipt(batch, control, kafka, sinks, who=who):
+            return True
+        try:
+            control.abandon(batch.batch_id, only_from={BatchState.PLANNED}, reason=reason, who=who)
+        except BatchStateError as error:
+            log.info("%s", error)
+        else:
+            log.warning("batch %s is abandoned: %s", batch.batch_id, reason)
         return False
-    return True
+    # Kafka took its time: an operator may have abandoned the batch meanwhile.
+    return control.batch(batch.batch_id).state.is_open
 
 
 def new_feed(settings: FeedPlanSettings, sink: Sink) -> NewFeed:

@@ -15,7 +15,8 @@ class Earliest:
         """Return the partition's first offset."""
         return bounds.log_start_offset
 
-    def __str__(self) -> str:
+    def note(self, _topic_partition: TopicPartition) -> str:
+        """Return what the stored offset's row says decided it."""
         return "earliest"
 
 
@@ -27,7 +28,8 @@ class Latest:
         """Return the partition's first offset."""
         return bounds.readable_end(isolation)
 
-    def __str__(self) -> str:
+    def note(self, _topic_partition: TopicPartition) -> str:
+        """Return what the stored offset's row says decided it."""
         return "latest"
 
 
@@ -56,8 +58,10 @@ class AtOffsets:
             )
         return offset
 
-    def __str__(self) -> str:
-        return "offsets"
+    def note(self, topic_partition: TopicPartition) -> str:
+        """Return what the stored offset's row says decided it."""
+        offset = self.offsets.get(topic_partition.partition)
+        return self.otherwise.note(topic_partition) if offset is None else f"offset {offset}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,9 +72,22 @@ class NewPartition:
         """Return 0; a log start above it is then loss, like any other."""
         return 0
 
-    def __str__(self) -> str:
+    def note(self, _topic_partition: TopicPartition) -> str:
+        """Return what the stored offset's row says decided it."""
         return "new partition"
 
 
 StartRule = Earliest | Latest | AtOffsets
 """What a feed file can ask for."""
+
+
+def rule_of_note(note: str, topic_partition: TopicPartition) -> StartRule | NewPartition:
+    """Return the rule that a pending seed was noted with: it was decided then, whatever the feed file says now."""
+    if note.startswith("offset "):
+        return AtOffsets({topic_partition.partition: int(note.removeprefix("offset "))}, Earliest())
+    rules: Mapping[str, StartRule | NewPartition] = {
+        "earliest": Earliest(),
+        "latest": Latest(),
+        "new partition": NewPartition(),
+    }
+    return rules[note]

@@ -1,13 +1,15 @@
 """The first half of the write task: find out whether Spark is needed at all, and open an attempt if it is."""
 
+import logging
 from datetime import UTC, datetime
 from uuid import UUID
 
 from kafka_ingest.batch import Attempt, AttemptDocument, AttemptState, Batch, BatchState, sha256
 from kafka_ingest.boundaries import ControlTables, KafkaCluster, Sinks
 from kafka_ingest.errors import BatchStateError, FeedChangedError
-from kafka_ingest.identity import check_topic_ids
-from kafka_ingest.submitting.pin_receipt import pin_first_valid_receipt
+from kafka_ingest.submitting.pin_receipt import check_identity, pin_first_valid_receipt
+
+log = logging.getLogger(__name__)
 
 TRIES = 5
 RAW_DECODE = {"format": "raw"}
@@ -29,11 +31,12 @@ def open_attempt(
             )
         if batch.state is not BatchState.PLANNED or pin_first_valid_receipt(batch, control, kafka, sinks, who=who):
             return None
-        check_topic_ids(batch.plan.topic_ids, kafka.describe_topics(batch.plan.topic_ids.keys()))
+        check_identity(batch.plan, kafka)
         attempt, document = next_attempt(batch, control, sinks, who)
         try:
             control.open_attempt(attempt)
-        except FeedChangedError:
+        except (FeedChangedError, BatchStateError) as error:
+            log.info("%s", error)  # a rival opened, wrote or abandoned it meanwhile: look again
             continue
         sinks(batch.plan).open_attempt(attempt.directory, document)
         return attempt

@@ -6,7 +6,7 @@ from uuid import UUID
 from kafka_ingest.batch import Attempt, AttemptState, Batch, BatchPlan, BatchState, sha256
 from kafka_ingest.boundaries import ControlTables, KafkaCluster, Sinks
 from kafka_ingest.errors import BatchStateError, InvalidReceiptError
-from kafka_ingest.identity import check_topic_ids
+from kafka_ingest.identity import check_cluster, check_topic_ids
 from kafka_ingest.receipt import Receipt
 
 log = logging.getLogger(__name__)
@@ -61,7 +61,8 @@ def pin_first_valid_receipt(
         if try_to_pin(batch, attempt, receipt, sha256(content), control, kafka):
             log.info("batch %s: attempt %d had written it already", batch.batch_id, attempt.attempt)
             return True
-        return control.batch(batch.batch_id).state is not BatchState.PLANNED
+        # Somebody else was first: with a receipt of his own, or by abandoning the batch.
+        return control.batch(batch.batch_id).state in {BatchState.WRITTEN, BatchState.COMMITTING, BatchState.COMMITTED}
     return False
 
 
@@ -72,13 +73,19 @@ def try_to_pin(
 
     Where a topic was made again, nobody can know which records were read: the batch stays PLANNED, and its files are kept.
     """
-    check_topic_ids(batch.plan.topic_ids, kafka.describe_topics(batch.plan.topic_ids.keys()))
+    check_identity(batch.plan, kafka)
     try:
         control.pin(batch.batch_id, attempt.attempt, receipt, receipt_sha256, receipt.range_counts(batch.plan))
     except BatchStateError as error:
         log.info("%s", error)
         return False
     return True
+
+
+def check_identity(plan: BatchPlan, kafka: KafkaCluster) -> None:
+    """Raise WrongClusterError, TopicGoneError or TopicRecreatedError unless these are the topics that were planned."""
+    check_cluster(plan.cluster_id, kafka.cluster_id(), plan.feed_name)
+    check_topic_ids(plan.topic_ids, kafka.describe_topics(plan.topic_ids.keys()))
 
 
 def valid_receipt(plan: BatchPlan, attempt: Attempt, content: bytes | None) -> Receipt:

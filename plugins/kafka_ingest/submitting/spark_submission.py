@@ -45,6 +45,7 @@ class SparkMaster:
     master: str
     deploy_mode: str | None = None
     spark_binary: str = "spark-submit"
+    queue: str | None = None
 
     @property
     def is_local(self) -> bool:
@@ -59,6 +60,7 @@ class SparkSubmission:
     master: str
     deploy_mode: str | None
     spark_binary: str
+    queue: str | None
     name: str
     application: str
     arguments: tuple[str, ...]
@@ -77,6 +79,8 @@ class SparkSubmission:
         if self.jars:
             command += ["--jars", self.jars]
         command += ["--name", self.name]
+        if self.queue:
+            command += ["--queue", self.queue]
         if self.deploy_mode:
             command += ["--deploy-mode", self.deploy_mode]
         return [*command, self.application, *self.arguments]
@@ -102,6 +106,7 @@ def spark_submission(
         master=master.master,
         deploy_mode=master.deploy_mode,
         spark_binary=master.spark_binary,
+        queue=master.queue,
         name=f"kafka_ingest {plan.feed_name} {plan.batch_id} {attempt.attempt}",
         application=str(installed.application),
         arguments=("--attempt", str(attempt.directory), "--document-sha256", attempt.document_sha256),
