@@ -16,6 +16,7 @@ from uuid import UUID
 
 from kafka_ingest.attempt_directory import DATA
 from kafka_ingest.batch import (
+    ABANDONABLE,
     Attempt,
     AttemptDocument,
     AttemptState,
@@ -57,6 +58,7 @@ from kafka_ingest.offsets import (
     TopicDescription,
     TopicPartition,
     Unavailable,
+    listing,
 )
 from kafka_ingest.planning.plan_batch import PlanOutcome, plan_batch
 from kafka_ingest.planning.settings import FeedPlanSettings
@@ -198,27 +200,33 @@ class ControlState:
 
     def change(self, batch_id: UUID, **changes: Any) -> None:
         self.batches[batch_id] = replace(self.batches[batch_id], updated_at=datetime.now(UTC), **changes)
+        self.touch(self.batches[batch_id].plan.feed_id)
 
     def append_event(
         self, feed_id: UUID, kind: str, who: str, batch_id: UUID | None, detail: Mapping[str, Any]
     ) -> None:
         self.events.append((feed_id, Event(len(self.events) + 1, kind, datetime.now(UTC), who, batch_id, dict(detail))))
 
-    def check_offsets_in_place(self, plan: BatchPlan, *, with_topic_id: bool = False) -> None:
+    def check_offsets_in_place(self, plan: BatchPlan) -> None:
         if plan.kind is not BatchKind.LIVE:
             return
+        moved: list[str] = []
         for planned in plan.ranges:
             row = self.stored.get((plan.feed_id, planned.topic_partition))
-            same_topic = row is not None and row.topic_id == plan.topic_ids[planned.topic]
-            if row is None or row.next_offset != planned.start_offset or (with_topic_id and not same_topic):
-                raise OffsetsMovedError(
-                    f"batch {plan.batch_id}: {planned.topic_partition}: expected {planned.start_offset:,} in topic "
-                    f"{plan.topic_ids[planned.topic]}, found {row}. None was moved."
-                )
+            expected, found = plan.topic_ids[planned.topic], row.topic_id if row is not None else None
+            if row is None or row.next_offset != planned.start_offset:
+                offset = row.next_offset if row is not None else None
+                moved.append(f"{planned.topic_partition}: expected {planned.start_offset:,}, found {offset}")
+            elif expected != found:
+                moved.append(f"{planned.topic_partition}: expected topic id {expected}, found {found}")
+        if moved:
+            raise OffsetsMovedError(
+                f"batch {plan.batch_id}: stored offsets are not where the batch starts: {listing(moved)}. None was moved."
+            )
 
 
 class InMemoryControlTables:
-    """The control tables: every step is whole or not at all, and touches the feed's revision as the SQL one does."""
+    """The control tables: every step is whole or not at all, and one that changes a row changes the feed's revision."""
 
     def __init__(self) -> None:
         self.state = ControlState()
@@ -234,9 +242,7 @@ class InMemoryControlTables:
     @contextmanager
     def _locked_batch(self, batch_id: UUID) -> Iterator[tuple[ControlState, Batch]]:
         with self.transaction() as state:
-            batch = state.batch(batch_id)
-            yield state, batch
-            state.touch(batch.plan.feed_id)
+            yield state, state.batch(batch_id)
 
     def feed(self, name: str) -> FeedSnapshot | None:
         state = self.state
@@ -307,12 +313,17 @@ class InMemoryControlTables:
             if (attempt.batch_id, attempt.attempt) in state.attempts:
                 raise FeedChangedError(f"batch {batch.batch_id}: attempt {attempt.attempt} was opened by somebody else")
             state.attempts[attempt.batch_id, attempt.attempt] = attempt
+            state.touch(batch.plan.feed_id)
 
     def pin(
         self, batch_id: UUID, attempt: int, receipt: Receipt, receipt_sha256: str, counts: Sequence[RangeCount]
     ) -> None:
         with self._locked_batch(batch_id) as (state, batch):
-            check_transition(batch_id, batch.state, BatchState.WRITTEN)
+            if batch.state is not BatchState.PLANNED:
+                raise BatchStateError(
+                    f"batch {batch_id} cannot become WRITTEN: expected it to be PLANNED, found {batch.state} "
+                    f"(attempt {batch.pinned_attempt} is the pinned one)"
+                )
             row = state.attempts.get((batch_id, attempt))
             if row is None or row.state is not AttemptState.OPEN:
                 raise BatchStateError(
@@ -357,17 +368,19 @@ class InMemoryControlTables:
         with self._locked_batch(batch_id) as (state, batch):
             if batch.state is not BatchState.COMMITTED:
                 check_transition(batch_id, batch.state, BatchState.COMMITTED)
-                state.check_offsets_in_place(batch.plan, with_topic_id=True)
+                state.check_offsets_in_place(batch.plan)
                 if batch.plan.kind is BatchKind.LIVE:
                     advance_stored_offsets(state, batch.plan)
                 state.change(batch_id, state=BatchState.COMMITTED, committed_at=datetime.now(UTC), committed_by=who)
             return state.batches[batch_id]
 
-    def abandon(self, batch_id: UUID, *, reason: str, who: str) -> None:
+    def abandon(
+        self, batch_id: UUID, *, reason: str, who: str, only_from: Collection[BatchState] = ABANDONABLE
+    ) -> None:
         with self._locked_batch(batch_id) as (state, batch):
             check_transition(batch_id, batch.state, BatchState.ABANDONED)
-            if batch.state is BatchState.COMMITTING:
-                raise BatchStateError(f"batch {batch_id} is COMMITTING: it can only be finished. Run the commit again.")
+            if batch.state not in only_from:
+                raise BatchStateError(f"batch {batch_id} is {batch.state}: expected {sorted(only_from)} to abandon it.")
             state.change(batch_id, state=BatchState.ABANDONED, reason=reason)
             detail = {"reason": reason, "was": batch.state.value}
             state.append_event(batch.plan.feed_id, "abandoned", who, batch_id, detail)
@@ -417,7 +430,8 @@ def require_pinned(batch: Batch, attempt: int) -> None:
     """Raise unless this is the attempt whose receipt counts."""
     if batch.pinned_attempt != attempt:
         raise BatchStateError(
-            f"batch {batch.batch_id}: expected attempt {attempt} to be the pinned one, found {batch.pinned_attempt}"
+            f"batch {batch.batch_id}: expected attempt {attempt} to be the pinned one, found {batch.pinned_attempt} "
+            f"in a {batch.state} batch"
         )
 
 

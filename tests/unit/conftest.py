@@ -1,4 +1,4 @@
-"""What the unit tests share. Properties are tried without a time limit and leave no files behind."""
+"""What the unit tests share. Properties are tried without a time limit, and no example is kept from run to run."""
 
 import os
 from collections.abc import Iterator

@@ -95,7 +95,7 @@ def test_explicit_offsets_begin_where_they_say_and_the_others_by_the_other_rule(
     kafka = answers(orders=topic(log(10, 100), log(0, 50)))
     decision = decided(kafka, **starting(AtOffsets({0: 60}, Latest())))
     assert decision.ranges == (span(0, 60, 100),)
-    assert seeds_of(decision) == {partition(0): (60, "offsets"), partition(1): (50, "offsets")}
+    assert seeds_of(decision) == {partition(0): (60, "offset 60"), partition(1): (50, "latest")}
 
 
 def test_an_explicit_offset_outside_the_log_is_refused() -> None:

@@ -4,7 +4,7 @@ import pytest
 from tests.fakes import partition
 
 from kafka_ingest.errors import StartOutsideLogError
-from kafka_ingest.offsets import Isolation, LogBounds
+from kafka_ingest.offsets import Isolation, LogBounds, TopicPartition
 from kafka_ingest.planning.start_rules import AtOffsets, Earliest, Latest, NewPartition, StartRule
 
 BOUNDS = LogBounds(log_start_offset=1_200, last_stable_offset=4_000, high_watermark=5_000)
@@ -64,9 +64,10 @@ def test_a_partition_that_a_known_topic_gained_begins_at_0_even_where_the_log_do
     [
         (Earliest(), "earliest"),
         (Latest(), "latest"),
-        (AtOffsets({0: 1}, Earliest()), "offsets"),
+        (AtOffsets({0: 1}, Latest()), "offset 1"),
+        (AtOffsets({5: 1}, Latest()), "latest"),
         (NewPartition(), "new partition"),
     ],
 )
 def test_the_names_of_the_rules_are_stored_and_so_never_change(rule: StartRule | NewPartition, name: str) -> None:
-    assert str(rule) == name
+    assert rule.note(TopicPartition("orders", 0)) == name

@@ -1,0 +1,513 @@
+"""Feed files: what they may say, what is made of it, and every refusal with the file, the field, expected and found."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from pydantic import ValidationError
+
+from kafka_ingest.errors import InvalidFeedError, UnknownFeedError
+from kafka_ingest.feed import Feed
+from kafka_ingest.feed_files import FeedFile, feed_named, feeds_directory, read_feed_file, read_feed_files
+from kafka_ingest.offsets import Isolation, OffsetsPolicy
+from kafka_ingest.planning.settings import FeedPlanSettings
+from kafka_ingest.planning.start_rules import AtOffsets, Earliest, Latest
+
+ROOT = Path(__file__).resolve().parents[2]
+NO_ENVIRONMENT: dict[str, str] = {}
+
+SMALLEST = """\
+name: orders
+kafka: {topics: [orders]}
+sink: {format: parquet, path: /data/orders}
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """An empty folder of feed files."""
+    return tmp_path
+
+
+def document(name: str = "orders", **changes: Any) -> dict[str, Any]:
+    """Return the smallest feed of that name with some top-level keys added or replaced."""
+    return {"name": name, "kafka": {"topics": [name]}, "sink": {"format": "parquet", "path": f"/data/{name}"}} | changes
+
+
+def write(folder: Path, name: str = "orders", **changes: Any) -> Path:
+    """Write a feed file that is named after its feed."""
+    path = folder / f"{name}.yaml"
+    path.write_text(yaml.safe_dump(document(name, **changes)))
+    return path
+
+
+def a_feed(**changes: Any) -> Feed:
+    """Return a feed as it is read."""
+    return Feed.model_validate(document(**changes))
+
+
+def text_error(folder: Path, text: str) -> str:
+    """Return why a file with this text cannot be used."""
+    path = folder / "orders.yaml"
+    path.write_text(text)
+    return error_of(read_feed_file(path))
+
+
+def field_error(folder: Path, **changes: Any) -> str:
+    """Return why a feed with these top-level keys cannot be used."""
+    return error_of(read_feed_file(write(folder, **changes)))
+
+
+def error_of(file: FeedFile) -> str:
+    """Return a file's error, which names the file."""
+    assert file.feed is None
+    assert isinstance(file.error, InvalidFeedError)
+    assert str(file.error).startswith(f"{file.path}: ")
+    return str(file.error).removeprefix(f"{file.path}: ")
+
+
+def names(files: list[FeedFile]) -> list[str]:
+    """Return the names of the feeds that can be used."""
+    return [file.feed.name for file in files if file.feed is not None]
+
+
+# ── What a feed file may say ──────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_only_name_topics_and_sink_have_no_default(folder: Path) -> None:
+    path = folder / "orders.yaml"
+    path.write_text(SMALLEST)
+    feed = read_feed_file(path).feed
+    assert feed is not None
+    assert feed.model_dump() == {
+        "name": "orders",
+        "schedule": "@hourly",
+        "kafka": {
+            "conn_id": "kafka_default",
+            "topics": ({"name": "orders", "start": None},),
+            "group": None,
+            "isolation": Isolation.READ_COMMITTED,
+            "offsets": OffsetsPolicy.AUTO,
+        },
+        "start": "earliest",
+        "on_data_loss": "fail",
+        "on_missing_topic": "stop",
+        "limits": {"max_records": None, "max_records_per_partition": None},
+        "sink": {"format": "parquet", "path": "/data/orders", "shared": False},
+        "spark": {"conn_id": "spark_default", "conf": {}},
+        "airflow": {"retries": 3, "pool": "default_pool", "owner": "kafka_ingest", "tags": ()},
+    }
+
+
+def test_every_feed_file_that_is_shipped_is_valid() -> None:
+    files = read_feed_files(ROOT / "dags" / "feeds")
+    assert [file.error for file in files if file.error is not None] == []
+    assert "orders" in names(files)
+
+
+def test_the_shipped_feed_orders_is_the_one_that_the_demo_reads() -> None:
+    feed = feed_named("orders", ROOT / "dags" / "feeds")
+    assert (feed.kafka.group, feed.limits.max_records, feed.sink.path) == ("orders-ingest", 5_000_000, "orders")
+
+
+def test_numbers_may_be_grouped_by_underscores(folder: Path) -> None:
+    path = folder / "orders.yaml"
+    path.write_text(SMALLEST + "limits: {max_records: 5_000_000}\n")
+    feed = read_feed_file(path).feed
+    assert feed is not None
+    assert feed.limits.max_records == 5_000_000
+
+
+def test_a_feed_cannot_be_changed() -> None:
+    with pytest.raises(ValidationError, match="frozen"):
+        a_feed().name = "refunds"
+
+
+@pytest.mark.parametrize(
+    ("start", "rule"),
+    [
+        ("earliest", Earliest()),
+        ("latest", Latest()),
+        ({"offsets": {"orders": {0: 1200}}, "otherwise": "latest"}, AtOffsets({0: 1200}, Latest())),
+        ({"offsets": {}, "otherwise": "latest"}, Latest()),
+    ],
+)
+def test_the_feeds_start_is_the_rule_of_its_topics(start: object, rule: object) -> None:
+    assert a_feed(start=start).start_rules() == {"orders": rule}
+
+
+def test_a_topics_own_start_comes_before_the_feeds() -> None:
+    feed = a_feed(kafka={"topics": ["orders", {"name": "refunds", "start": "latest"}]})
+    assert feed.start_rules() == {"orders": Earliest(), "refunds": Latest()}
+
+
+def test_topics_that_explicit_offsets_do_not_name_begin_by_the_other_rule() -> None:
+    feed = a_feed(kafka={"topics": ["orders", "refunds"]}, start={"offsets": {"orders": {3: 7}}, "otherwise": "latest"})
+    assert feed.start_rules() == {"orders": AtOffsets({3: 7}, Latest()), "refunds": Latest()}
+
+
+def test_the_planner_sees_the_feeds_settings() -> None:
+    feed = a_feed(
+        kafka={"topics": ["orders"], "isolation": "read_uncommitted", "offsets": "dense"},
+        limits={"max_records": 10, "max_records_per_partition": 5},
+    )
+    assert feed.plan_settings(NO_ENVIRONMENT) == FeedPlanSettings(
+        name="orders",
+        start_rules={"orders": Earliest()},
+        isolation=Isolation.READ_UNCOMMITTED,
+        offsets_policy=OffsetsPolicy.DENSE,
+        sink_format="parquet",
+        output_path=Path("/data/orders"),
+        max_records=10,
+        max_records_per_partition=5,
+    )
+
+
+def test_spark_settings_become_texts_as_spark_writes_them() -> None:
+    conf = {"spark.executor.instances": 2, "spark.dynamicAllocation.enabled": True, "spark.memory.fraction": 0.5}
+    assert a_feed(spark={"conf": conf}).spark.conf == {
+        "spark.executor.instances": "2",
+        "spark.dynamicAllocation.enabled": "true",
+        "spark.memory.fraction": "0.5",
+    }
+
+
+# ── Where the output goes ─────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_an_absolute_output_needs_no_environment() -> None:
+    assert a_feed().output_path(NO_ENVIRONMENT) == Path("/data/orders")
+
+
+def test_a_relative_output_lies_under_the_data_folder() -> None:
+    feed = a_feed(sink={"format": "parquet", "path": "lake/orders"})
+    assert feed.output_path({"KAFKA_INGEST_DATA": "/mnt/data"}) == Path("/mnt/data/lake/orders")
+
+
+@pytest.mark.parametrize("environment", [{}, {"KAFKA_INGEST_DATA": ""}, {"KAFKA_INGEST_DATA": "data"}])
+def test_a_relative_output_without_an_absolute_data_folder_is_refused(environment: dict[str, str]) -> None:
+    feed = a_feed(sink={"format": "parquet", "path": "lake"})
+    message = (
+        rf"feed orders: sink.path 'lake' is relative.*found KAFKA_INGEST_DATA={environment.get('KAFKA_INGEST_DATA')!r}"
+    )
+    with pytest.raises(InvalidFeedError, match=message):
+        feed.output_path(environment)
+
+
+# ── One field is wrong ────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        # unknown keys, typos
+        ({"nmae": "orders"}, "nmae: unknown key"),
+        ({"kafka": {"topics": ["orders"], "topic": "orders"}}, "kafka.topic: unknown key"),
+        ({"limits": {"max_record": 5}}, "limits.max_record: unknown key"),
+        ({"kafka": {"topics": [{"name": "orders", "strat": "latest"}]}}, "kafka.topics.0.strat: unknown key"),
+        # missing
+        ({"kafka": {}}, "kafka.topics: missing"),
+        ({"sink": {"format": "parquet"}}, "sink.path: missing"),
+        ({"kafka": {"topics": [{"start": "latest"}]}}, "kafka.topics.0.name: missing"),
+        # wrong type
+        ({"kafka": "orders"}, "kafka: input should be a valid dictionary or instance of Kafka, found 'orders'"),
+        ({"kafka": {"topics": "orders"}}, "kafka.topics: expected a list of topics, found 'orders'"),
+        ({"limits": {"max_records": "many"}}, "limits.max_records: input should be a valid integer, found 'many'"),
+        ({"limits": {"max_records": 1.5}}, "limits.max_records: input should be a valid integer, found 1.5"),
+        ({"limits": {"max_records": True}}, "limits.max_records: input should be a valid integer, found True"),
+        ({"airflow": {"retries": "3"}}, "airflow.retries: input should be a valid integer, found '3'"),
+        ({"airflow": {"tags": "orders"}}, "airflow.tags: input should be a valid tuple, found 'orders'"),
+        ({"schedule": 5}, "schedule: input should be a valid string, found 5"),
+        # wrong value
+        ({"limits": {"max_records": 0}}, "limits.max_records: input should be greater than or equal to 1, found 0"),
+        (
+            {"limits": {"max_records_per_partition": 0}},
+            "limits.max_records_per_partition: input should be greater than or equal to 1, found 0",
+        ),
+        ({"airflow": {"retries": -1}}, "airflow.retries: input should be greater than or equal to 0, found -1"),
+        (
+            {"kafka": {"topics": []}},
+            "kafka.topics: tuple should have at least 1 item after validation, not 0, found []",
+        ),
+        (
+            {"kafka": {"topics": ["orders"], "isolation": "serializable"}},
+            "kafka.isolation: input should be 'read_committed' or 'read_uncommitted', found 'serializable'",
+        ),
+        ({"on_data_loss": "ignore"}, "on_data_loss: input should be 'fail', found 'ignore'"),
+        ({"sink": {"format": "csv", "path": "/data/x"}}, "sink.format: input should be 'parquet', found 'csv'"),
+        (
+            {"kafka": {"topics": ["orders", "orders"]}},
+            "kafka.topics: expected each topic once, found orders more than once",
+        ),
+        # starts
+        ({"start": "newest"}, "start: input should be 'earliest' or 'latest', found 'newest'"),
+        (
+            {"start": {"offsets": {"refunds": {0: 5}}, "otherwise": "latest"}},
+            "start.offsets names refunds, expected only topics of this feed: orders",
+        ),
+        (
+            {"kafka": {"topics": [{"name": "a", "start": {"offsets": {"b": {0: 5}}, "otherwise": "latest"}}, "b"]}},
+            "start.offsets names b, expected only topics of this feed: a",
+        ),
+        ({"start": {"offsets": {"orders": {0: -1}}, "otherwise": "latest"}}, "greater than or equal to 0, found -1"),
+        ({"start": {"offsets": {"orders": {-1: 5}}, "otherwise": "latest"}}, "greater than or equal to 0, found -1"),
+        ({"start": {"offsets": {"orders": {0: "5"}}, "otherwise": "latest"}}, "valid integer, found '5'"),
+        ({"start": {"offsets": {"orders": {0: 5}}}}, "start.otherwise: missing"),
+        # outputs
+        (
+            {"sink": {"format": "parquet", "path": "s3://lake/orders"}},
+            "sink.path: expected a local or mounted path, found 's3",
+        ),
+        (
+            {"sink": {"format": "parquet", "path": "../orders"}},
+            "sink.path: expected a path without '..', found '../orders'",
+        ),
+        ({"sink": {"format": "parquet", "path": ""}}, "sink.path: expected a path without '..', found ''"),
+        # Spark
+        (
+            {"spark": {"conf": {"driver.memory": "2g"}}},
+            "spark.conf: expected Spark settings, which start with 'spark.', found",
+        ),
+        (
+            {"spark": {"conf": {"spark.driver.memory": None}}},
+            "spark.conf.spark.driver.memory: input should be a valid string",
+        ),
+        ({"spark": {"conf": ["spark.driver.memory"]}}, "spark.conf: input should be a valid dictionary, found ["),
+    ],
+)
+def test_a_wrong_field_is_named_with_what_was_expected_and_found(
+    folder: Path, changes: dict[str, Any], message: str
+) -> None:
+    assert message in field_error(folder, **changes)
+
+
+def test_everything_that_is_wrong_is_named_at_once(folder: Path) -> None:
+    message = field_error(folder, nmae="x", limits={"max_records": 0}, sink={"format": "parquet"})
+    assert all(part in message for part in ("nmae: unknown key", "limits.max_records: ", "sink.path: missing"))
+
+
+@pytest.mark.parametrize("name", ["", "-orders", "or ders", "orders/eu", "ördrs", "a" * 201, "../orders"])
+def test_a_name_that_cannot_be_a_dag_id_and_a_folder_is_refused(folder: Path, name: str) -> None:
+    path = write(folder, kafka={"topics": ["orders"]})
+    path.write_text(yaml.safe_dump(document() | {"name": name}))
+    assert f"name: expected letters, digits, '_', '.' and '-', beginning with a letter or digit, found {name!r}" in (
+        error_of(read_feed_file(path))
+    )
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", "or ders", "orders*", "ördrs", "a" * 250])
+def test_a_topic_name_that_kafka_would_not_have_is_refused(folder: Path, name: str) -> None:
+    message = field_error(folder, kafka={"topics": [name]})
+    assert (
+        f"kafka.topics.0.name: expected a topic name (letters, digits, '.', '_', '-', at most 249), found {name!r}"
+        in message
+    )
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "spark.kafka.sasl.jaas.config",
+        "spark.hadoop.fs.s3a.secret.key",
+        "spark.ssl.keyPassword",
+        "spark.hadoop.AUTH_TOKEN",
+    ],
+)
+def test_a_secret_among_the_spark_settings_is_refused_and_not_repeated(folder: Path, key: str) -> None:
+    message = field_error(folder, spark={"conf": {key: "hunter2"}})
+    assert f"spark.conf: {key!r} looks like a secret" in message
+    assert "hunter2" not in message
+
+
+def test_a_secret_that_is_not_even_a_text_is_not_repeated_either(folder: Path) -> None:
+    assert "hunter2" not in field_error(folder, spark={"conf": {"spark.ssl.keyPassword": ["hunter2"]}})
+
+
+@pytest.mark.parametrize("schedule", ["every hour", "61 * * * *", "", "@often"])
+def test_a_schedule_that_airflow_would_not_take_is_refused(folder: Path, schedule: str) -> None:
+    # Airflow's own error names neither the file nor the field, and leaves the feed without any DAG.
+    assert "schedule: expected" in field_error(folder, schedule=schedule)
+
+
+@pytest.mark.parametrize(
+    "schedule", ["@hourly", "@daily", "@continuous", "@once", "*/5 * * * *", "0 6 * * MON-FRI", None]
+)
+def test_a_schedule_that_airflow_takes_is_taken(folder: Path, schedule: str | None) -> None:
+    assert read_feed_file(write(folder, schedule=schedule)).error is None
+
+
+def test_a_tag_that_airflow_would_not_take_is_refused(folder: Path) -> None:
+    # Airflow raises while the DAG is made, and takes the DAGs of all feeds down.
+    assert "airflow.tags" in field_error(folder, airflow={"tags": ["x" * 101]})
+
+
+def test_an_empty_consumer_group_is_refused(folder: Path) -> None:
+    assert "kafka.group: expected" in field_error(folder, kafka={"topics": ["orders"], "group": ""})
+
+
+def test_the_root_of_the_file_system_is_no_output(folder: Path) -> None:
+    assert "sink.path: expected" in field_error(folder, sink={"format": "parquet", "path": "/"})
+
+
+# ── The file is wrong ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "expected a mapping with name, kafka and sink, found an empty file"),
+        ("# nothing yet\n", "found an empty file"),
+        ("- name: orders\n", "found list"),
+        ("orders\n", "found str"),
+        ("name: [orders\n", "cannot be read as YAML"),
+        ("name: orders\n\tkafka: x\n", "cannot be read as YAML"),
+        ("name: orders\x00\n", "cannot be read as YAML"),
+        ("name: !!python/object/apply:os.getcwd []\n", "cannot be read as YAML"),
+        ("start: 2026-13-45\n", "cannot be read as YAML"),
+        (SMALLEST + "name: refunds\n", "key 'name' comes twice"),
+        (SMALLEST + "limits: {max_records: 5, max_records: 6}\n", "key 'max_records' comes twice"),
+        ("{[a]: b}\n", "cannot be read as YAML"),
+        (SMALLEST.replace("/data/orders", "{{ var.value.root }}"), "cannot be read as YAML"),
+    ],
+)
+def test_a_file_that_is_not_a_feed_is_refused_with_the_reason(folder: Path, text: str, message: str) -> None:
+    assert message in text_error(folder, text)
+
+
+def test_a_repeated_key_is_found_with_its_line(folder: Path) -> None:
+    assert "line 4" in text_error(folder, SMALLEST + "name: refunds\n")
+
+
+def test_a_file_that_is_not_utf_8_is_refused(folder: Path) -> None:
+    path = folder / "orders.yaml"
+    path.write_bytes(b"name: \xff\xfe\n")
+    assert "cannot be read as YAML" in error_of(read_feed_file(path))
+
+
+def test_a_folder_with_the_name_of_a_feed_file_is_refused(folder: Path) -> None:
+    (folder / "orders.yaml").mkdir()
+    assert "cannot be read" in error_of(read_feed_file(folder / "orders.yaml"))
+
+
+# ── Many files ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_feed_files_are_read_in_the_order_of_their_names(folder: Path) -> None:
+    write(folder, "b")
+    write(folder, "a")
+    write(folder, "c").rename(folder / "c.yml")
+    (folder / "README.md").write_text("no feed")
+    assert names(read_feed_files(folder)) == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize(
+    "text", ["", "name: [", "{{ jinja }}: x", "name: {{ jinja }}", "name: orders", "a: &a [*a]", "? {a: b}\n: c\n"]
+)
+def test_one_broken_file_never_affects_the_others(folder: Path, text: str) -> None:
+    write(folder, "orders")
+    write(folder, "refunds")
+    (folder / "broken.yaml").write_text(text)
+    files = read_feed_files(folder)
+    assert names(files) == ["orders", "refunds"]
+    assert [file.path.name for file in files if file.error is not None] == ["broken.yaml"]
+
+
+def test_a_folder_that_is_not_there_is_refused_with_the_variable_to_set(folder: Path) -> None:
+    with pytest.raises(InvalidFeedError, match=r"found none at .*/nowhere. Set KAFKA_INGEST_FEEDS"):
+        read_feed_files(folder / "nowhere")
+
+
+def test_an_empty_folder_has_no_feeds(folder: Path) -> None:
+    assert read_feed_files(folder) == []
+
+
+def test_the_folder_of_feed_files_is_beside_the_plugins_unless_it_is_named() -> None:
+    assert feeds_directory({}) == ROOT / "dags" / "feeds"
+    assert feeds_directory({"KAFKA_INGEST_FEEDS": "/etc/feeds"}) == Path("/etc/feeds")
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "what"),
+    [
+        ({}, {"name": "orders"}, "name 'orders'"),
+        ({}, {"sink": {"format": "parquet", "path": "/data/orders"}}, "sink.path '/data/orders'"),
+        ({}, {"sink": {"format": "parquet", "path": "/data/./orders/"}}, "sink.path '/data/orders'"),
+        (
+            {"kafka": {"topics": ["orders"], "group": "g"}},
+            {"kafka": {"topics": ["refunds"], "group": "g"}},
+            "kafka.group 'g'",
+        ),
+    ],
+)
+def test_two_feeds_that_share_a_name_an_output_or_a_group_are_both_off_and_no_other(
+    folder: Path, first: dict[str, Any], second: dict[str, Any], what: str
+) -> None:
+    write(folder, "orders", **first)
+    (folder / "second.yaml").write_text(yaml.safe_dump(document("refunds") | second))
+    write(folder, "unharmed")
+    files = read_feed_files(folder)
+    assert names(files) == ["unharmed"]
+    assert [error_of(file) for file in files if file.error is not None] == [
+        f"{what} is also that of {other}. Two feeds may not share it; all of them are off until one is changed."
+        for other in (folder / "second.yaml", folder / "orders.yaml")
+    ]
+
+
+def test_feeds_without_a_group_share_nothing(folder: Path) -> None:
+    write(folder, "orders")
+    write(folder, "refunds")
+    assert names(read_feed_files(folder)) == ["orders", "refunds"]
+
+
+def test_feeds_that_share_in_a_chain_are_all_off(folder: Path) -> None:
+    # a and b share a group, b and c a name: nobody can know whose stored offsets are meant by c's name.
+    write(folder, "a", kafka={"topics": ["a"], "group": "g"})
+    write(folder, "b", kafka={"topics": ["b"], "group": "g"})
+    write(folder, "c").write_text(yaml.safe_dump(document("c") | {"name": "b"}))
+    assert names(read_feed_files(folder)) == []
+
+
+def test_a_relative_and_an_absolute_path_of_one_output_are_shared(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KAFKA_INGEST_DATA", "/data")
+    write(folder, "orders")
+    write(folder, "refunds", sink={"format": "parquet", "path": "orders"})
+    assert names(read_feed_files(folder)) == []
+
+
+@pytest.mark.parametrize("inner", ["/data/orders/eu", "/data/orders.kafka-ingest"])
+def test_an_output_inside_another_feeds_output_is_shared(folder: Path, inner: str) -> None:
+    # Nothing but published files may lie under an output's path.
+    write(folder, "orders")
+    write(folder, "refunds", sink={"format": "parquet", "path": inner})
+    assert names(read_feed_files(folder)) == []
+
+
+# ── One feed by name ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_feed_is_found_by_its_name_and_not_by_its_files(folder: Path) -> None:
+    write(folder, "orders").rename(folder / "something-else.yaml")
+    assert feed_named("orders", folder).name == "orders"
+
+
+def test_an_unknown_feed_is_refused_with_those_there_are(folder: Path) -> None:
+    write(folder, "orders")
+    write(folder, "refunds")
+    with pytest.raises(UnknownFeedError, match=rf"one of the feeds in {folder}: orders, refunds; found 'order'\.$"):
+        feed_named("order", folder)
+
+
+def test_a_feed_whose_file_is_broken_is_refused_with_what_is_wrong_in_it(folder: Path) -> None:
+    write(folder, "orders", nmae="x")
+    write(folder, "refunds")
+    with pytest.raises(InvalidFeedError, match="nmae: unknown key"):
+        feed_named("orders", folder)
+
+
+def test_an_unknown_feed_is_not_mistaken_for_a_broken_file_that_mentions_the_word(folder: Path) -> None:
+    write(folder, "orders", kafka={"topics": []})
+    with pytest.raises(UnknownFeedError, match=r"found 'kafka'. These files cannot be used: .*/orders.yaml"):
+        feed_named("kafka", folder)

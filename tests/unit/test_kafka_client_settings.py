@@ -1,0 +1,274 @@
+"""One Kafka connection in two vocabularies: librdkafka's, and the Java client's that Spark reads with."""
+
+from pathlib import Path
+
+import pytest
+
+from kafka_ingest.errors import InvalidConnectionError
+from kafka_ingest.kafka_client_settings import KafkaClientSettings, jaas_quoted
+
+PASSWORD = "hunter2"
+BROKERS = {"bootstrap.servers": "kafka:9092"}
+CERTIFICATE = "-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n"
+PKCS8_KEY = "-----BEGIN PRIVATE KEY-----\nMIIE-hunter2\n-----END PRIVATE KEY-----\n"
+ENCRYPTED_KEY = "-----BEGIN ENCRYPTED PRIVATE KEY-----\nMIIE-hunter2\n-----END ENCRYPTED PRIVATE KEY-----\n"
+PKCS1_KEY = "-----BEGIN RSA PRIVATE KEY-----\nMIIE-hunter2\n-----END RSA PRIVATE KEY-----\n"
+
+
+def client(**settings: str) -> KafkaClientSettings:
+    """Return a connection's settings; ``sasl__mechanism`` stands for ``sasl.mechanism``."""
+    return KafkaClientSettings("its_id", BROKERS | {key.replace("__", "."): value for key, value in settings.items()})
+
+
+def java(**settings: str) -> dict[str, str]:
+    """Return what these settings are for the Java client, without the brokers."""
+    translated = client(**settings).java_settings()
+    assert translated.pop("bootstrap.servers") == "kafka:9092"
+    return translated
+
+
+def sasl(mechanism: str, username: str = "me", password: str = PASSWORD) -> dict[str, str]:
+    """Return the settings of a SASL login."""
+    return {"sasl__mechanism": mechanism, "sasl__username": username, "sasl__password": password}
+
+
+# ── Translations ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_the_brokers_are_the_same_for_both_clients() -> None:
+    assert client().java_settings() == BROKERS
+    assert client().admin_settings() == BROKERS
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "module"),
+    [
+        ("PLAIN", "org.apache.kafka.common.security.plain.PlainLoginModule"),
+        ("SCRAM-SHA-256", "org.apache.kafka.common.security.scram.ScramLoginModule"),
+        ("SCRAM-SHA-512", "org.apache.kafka.common.security.scram.ScramLoginModule"),
+    ],
+)
+def test_a_sasl_login_becomes_a_jaas_configuration(mechanism: str, module: str) -> None:
+    assert java(security__protocol="sasl_ssl", **sasl(mechanism)) == {
+        "security.protocol": "SASL_SSL",
+        "sasl.mechanism": mechanism,
+        "sasl.jaas.config": f'{module} required username="me" password="hunter2";',
+    }
+
+
+def test_librdkafkas_other_name_of_the_mechanism_is_understood() -> None:
+    settings = sasl("PLAIN")
+    settings["sasl__mechanisms"] = settings.pop("sasl__mechanism")
+    assert java(**settings)["sasl.mechanism"] == "PLAIN"
+
+
+@pytest.mark.parametrize(
+    ("value", "quoted"),
+    [
+        ("simple", '"simple"'),
+        ('say "hi"', r'"say \"hi\""'),
+        ("back\\slash", r'"back\\slash"'),
+        ('\\"', r'"\\\""'),
+        ("it's; fine=", '"it\'s; fine="'),
+    ],
+)
+def test_quotes_and_backslashes_in_a_password_do_not_end_it(value: str, quoted: str) -> None:
+    assert jaas_quoted(value) == quoted
+    assert java(**sasl("PLAIN", password=value))["sasl.jaas.config"].endswith(f" password={quoted};")
+    assert f"username={quoted} " in java(**sasl("PLAIN", username=value))["sasl.jaas.config"]
+
+
+def test_pem_files_go_inline_so_that_executors_need_no_files(tmp_path: Path) -> None:
+    for name, content in {"ca.pem": CERTIFICATE, "client.pem": CERTIFICATE, "client.key": PKCS8_KEY}.items():
+        (tmp_path / name).write_text(content)
+    assert java(
+        security__protocol="ssl",
+        ssl__ca__location=str(tmp_path / "ca.pem"),
+        ssl__certificate__location=str(tmp_path / "client.pem"),
+        ssl__key__location=str(tmp_path / "client.key"),
+        ssl__key__password="hunter2",
+    ) == {
+        "security.protocol": "SSL",
+        "ssl.truststore.type": "PEM",
+        "ssl.truststore.certificates": CERTIFICATE,
+        "ssl.keystore.type": "PEM",
+        "ssl.keystore.certificate.chain": CERTIFICATE,
+        "ssl.keystore.key": PKCS8_KEY,
+        "ssl.key.password": "hunter2",
+    }
+
+
+def test_pem_texts_in_the_connection_go_inline_as_they_are() -> None:
+    assert java(ssl__ca__pem=CERTIFICATE, ssl__certificate__pem=CERTIFICATE, ssl__key__pem=ENCRYPTED_KEY) == {
+        "ssl.truststore.type": "PEM",
+        "ssl.truststore.certificates": CERTIFICATE,
+        "ssl.keystore.type": "PEM",
+        "ssl.keystore.certificate.chain": CERTIFICATE,
+        "ssl.keystore.key": ENCRYPTED_KEY,
+    }
+
+
+@pytest.mark.parametrize(("value", "translated"), [("none", ""), ("NONE", ""), ("https", "https")])
+def test_host_names_are_checked_as_the_connection_says(value: str, translated: str) -> None:
+    assert java(ssl__endpoint__identification__algorithm=value) == {"ssl.endpoint.identification.algorithm": translated}
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "client.id",
+        "client.rack",
+        "fetch.max.bytes",
+        "max.partition.fetch.bytes",
+        "reconnect.backoff.ms",
+        "metadata.max.age.ms",
+    ],
+)
+def test_settings_of_one_name_in_both_clients_go_over_as_they_are(key: str) -> None:
+    assert java(**{key: "17"}) == {key: "17"}
+
+
+@pytest.mark.parametrize(
+    "key", ["group.id", "auto.offset.reset", "enable.auto.commit", "isolation.level", "session.timeout.ms", "debug"]
+)
+def test_what_says_nothing_about_a_bounded_read_is_left_out(key: str) -> None:
+    assert java(**{key: "x"}) == {}
+
+
+def test_the_feeds_own_group_id_never_reaches_the_read_nor_the_admin_client() -> None:
+    settings = client(group__id="orders-ingest")
+    assert "group.id" not in settings.java_settings()
+    assert "group.id" not in settings.admin_settings()
+
+
+def test_the_admin_client_gets_the_login_and_what_it_logs() -> None:
+    settings = client(**sasl("PLAIN"), debug="broker", socket__timeout__ms="5000", auto__offset__reset="earliest")
+    assert settings.admin_settings() == BROKERS | {
+        "sasl.mechanism": "PLAIN",
+        "sasl.username": "me",
+        "sasl.password": "hunter2",
+        "debug": "broker",
+        "socket.timeout.ms": "5000",
+    }
+
+
+def test_the_admin_client_takes_every_setting_that_it_is_handed() -> None:
+    from confluent_kafka.admin import AdminClient
+
+    known = {
+        "log_level": "0",
+        "client.id": "x",
+        "client.rack": "a",
+        "connections.max.idle.ms": "1000",
+        "max.partition.fetch.bytes": "1000",
+        "metadata.max.age.ms": "1000",
+        "reconnect.backoff.ms": "100",
+        "reconnect.backoff.max.ms": "1000",
+        "retry.backoff.ms": "100",
+        "retry.backoff.max.ms": "1000",
+        "socket.connection.setup.timeout.ms": "5000",
+        "request.timeout.ms": "1000",
+        "fetch.max.bytes": "1000000",
+        "fetch.min.bytes": "1",
+        "client.dns.lookup": "use_all_dns_ips",
+        "socket.keepalive.enable": "true",
+        "broker.address.family": "v4",
+        "enable.auto.commit": "false",
+        "auto.offset.reset": "earliest",
+        "group.id": "x",
+    }
+    AdminClient(KafkaClientSettings("its_id", BROKERS | known).admin_settings())
+
+
+# ── Refusals ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("settings", [{}, {"bootstrap.servers": ""}, {"metadata.broker.list": "kafka:9092"}])
+def test_a_connection_without_brokers_is_refused(settings: dict[str, str]) -> None:
+    with pytest.raises(InvalidConnectionError, match=r"connection 'its_id': expected 'bootstrap.servers'.*found none"):
+        KafkaClientSettings("its_id", settings)
+
+
+@pytest.mark.parametrize(
+    "key", ["sasl.oauthbearer.config", "ssl.keystore.location", "ssl.cipher.suites", "bootstrap.server"]
+)
+def test_a_key_without_a_known_translation_is_named_with_those_that_have_one(key: str) -> None:
+    with pytest.raises(
+        InvalidConnectionError, match=rf"connection 'its_id': '{key}' has no known.*ssl.ca.location"
+    ) as error:
+        java(**{key: "hunter2"})
+    assert "hunter2" not in str(error.value)
+
+
+def test_a_mechanism_without_a_known_translation_is_refused() -> None:
+    message = "expected sasl.mechanism to be one of PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, found 'GSSAPI'"
+    with pytest.raises(InvalidConnectionError, match=message):
+        java(sasl__mechanism="GSSAPI")
+
+
+@pytest.mark.parametrize(
+    ("lacking", "message"),
+    [
+        (["sasl__username"], "PLAIN needs sasl.username$"),
+        (["sasl__password"], "PLAIN needs sasl.password$"),
+        (["sasl__username", "sasl__password"], "PLAIN needs sasl.username and sasl.password$"),
+    ],
+)
+def test_a_login_that_lacks_something_is_refused_with_its_name(lacking: list[str], message: str) -> None:
+    settings = {key: value for key, value in sasl("PLAIN").items() if key not in lacking}
+    with pytest.raises(InvalidConnectionError, match=rf"{message}"):
+        java(**settings)
+
+
+@pytest.mark.parametrize("key", ["ssl__key__pem", "ssl__key__location"])
+def test_a_pkcs1_key_is_refused_with_how_to_convert_it_and_never_repeated(key: str, tmp_path: Path) -> None:
+    (tmp_path / "client.key").write_text(PKCS1_KEY)
+    value = PKCS1_KEY if key == "ssl__key__pem" else str(tmp_path / "client.key")
+    with pytest.raises(InvalidConnectionError, match=r"only as PKCS#8.*openssl pkcs8 -topk8") as error:
+        java(**{key: value})
+    assert "hunter2" not in str(error.value)
+
+
+@pytest.mark.parametrize("key", ["ssl__ca__location", "ssl__certificate__location", "ssl__key__location"])
+def test_a_pem_file_that_cannot_be_read_is_named_with_its_key(key: str, tmp_path: Path) -> None:
+    missing = tmp_path / "nowhere.pem"
+    name = key.replace("__", ".")
+    with pytest.raises(InvalidConnectionError, match=rf"{name} should name a readable PEM file, found '{missing}'"):
+        java(**{key: str(missing)})
+
+
+def test_a_pem_file_that_is_binary_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "ca.der").write_bytes(b"\x30\x82\xff\xfe")
+    with pytest.raises(InvalidConnectionError, match=r"ssl.ca.location should name a readable PEM file"):
+        java(ssl__ca__location=str(tmp_path / "ca.der"))
+
+
+def test_certificates_are_always_verified_by_the_java_client() -> None:
+    assert java(enable__ssl__certificate__verification="true") == {}
+    with pytest.raises(InvalidConnectionError, match=r"verification=false cannot be done by the Java client"):
+        java(enable__ssl__certificate__verification="false")
+
+
+# ── Secrets ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_nothing_of_the_settings_is_shown() -> None:
+    settings = client(**sasl("PLAIN"), ssl__key__pem=PKCS8_KEY)
+    assert repr(settings) == str(settings) == "KafkaClientSettings(conn_id='its_id')"
+
+
+@pytest.mark.parametrize(
+    ("settings", "holds_secret"),
+    [
+        ({}, False),
+        ({"ssl__ca__location": "/ca.pem", "security__protocol": "ssl"}, False),
+        ({"sasl__username": "me"}, False),
+        ({"sasl__password": ""}, False),
+        ({"sasl__password": "hunter2"}, True),
+        ({"ssl__key__password": "hunter2"}, True),
+        ({"ssl__key__pem": PKCS8_KEY}, True),
+        ({"ssl__key__location": "/client.key"}, True),
+    ],
+)
+def test_a_password_or_a_private_key_makes_the_settings_secret(settings: dict[str, str], *, holds_secret: bool) -> None:
+    assert client(**settings).holds_secret is holds_secret

@@ -1,0 +1,89 @@
+"""The zip for ``--py-files``: complete, and free of everything that Spark's machines do not have."""
+
+import ast
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from kafka_ingest.submitting.package_zip import INSIDE_SPARK, PACKAGE_ROOT, write_package_zip
+
+NOT_INSIDE_SPARK = {"airflow", "sqlalchemy", "alembic", "confluent_kafka", "pydantic", "yaml", "typer", "rich"}
+
+IMPORT_FROM_ZIP = """
+import sys
+sys.path.insert(0, sys.argv[1])
+import kafka_ingest.writing.write_batch
+for name, module in sorted(sys.modules.items()):
+    if name.partition(".")[0] == "kafka_ingest":
+        print(module.__file__)
+print("foreign:", *sorted({name.partition(".")[0] for name in sys.modules} & set(sys.argv[2:])))
+"""
+
+
+@pytest.fixture(scope="module")
+def package_zip(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("zip") / "kafka_ingest.zip"
+    write_package_zip(path)
+    return path
+
+
+def imported_modules(source: bytes) -> set[str]:
+    """Return the absolute names of all that a module imports, anywhere in it."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, "relative imports hide what is needed"
+            found |= {node.module or ""}
+    return found
+
+
+def test_the_job_can_be_imported_from_the_zip_alone(package_zip: Path, tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-I", "-c", IMPORT_FROM_ZIP, str(package_zip), *sorted(NOT_INSIDE_SPARK)],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    *files, foreign = done.stdout.splitlines()
+    assert f"{package_zip}/kafka_ingest/writing/write_batch.py" in files
+    assert all(file.startswith(f"{package_zip}/") for file in files)
+    assert foreign == "foreign:"
+
+
+def test_nothing_in_the_zip_imports_what_is_not_inside_spark(package_zip: Path) -> None:
+    with zipfile.ZipFile(package_zip) as archive:
+        found = {
+            (name, module)
+            for name in archive.namelist()
+            for module in imported_modules(archive.read(name))
+            if module.partition(".")[0] in NOT_INSIDE_SPARK
+        }
+    assert found == set()
+
+
+def test_everything_of_the_package_that_the_zip_imports_is_in_it(package_zip: Path) -> None:
+    with zipfile.ZipFile(package_zip) as archive:
+        names = set(archive.namelist())
+        wanted = {module for name in names for module in imported_modules(archive.read(name))}
+    modules = {name.removesuffix("/__init__.py").removesuffix(".py").replace("/", ".") for name in names}
+    assert {module for module in wanted if module.partition(".")[0] == "kafka_ingest"} <= modules
+
+
+def test_the_package_is_at_the_root_of_the_zip_as_source_only(package_zip: Path) -> None:
+    with zipfile.ZipFile(package_zip) as archive:
+        names = archive.namelist()
+        sources = {name: archive.read(name) for name in names}
+    assert len(names) == len(set(names))
+    assert all(name.startswith("kafka_ingest/") and name.endswith(".py") for name in names)
+    assert sources == {name: (PACKAGE_ROOT.parent / name).read_bytes() for name in names}
+
+
+def test_every_part_that_the_zip_is_made_of_exists() -> None:
+    assert [name for name in INSIDE_SPARK if not (PACKAGE_ROOT / name).exists()] == []

@@ -1,0 +1,233 @@
+"""What is handed to spark-submit: the same as Airflow's own hook would hand over, and never a secret in sight."""
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.fakes import BATCH_ID, SOME_DAY, a_plan
+
+from kafka_ingest.batch import Attempt, AttemptState
+from kafka_ingest.connections import find_connection_from_shell, spark_master
+from kafka_ingest.errors import OutputNotUsableError, UnsafeSparkMasterError, WrongUseError
+from kafka_ingest.feed import Feed
+from kafka_ingest.kafka_client_settings import KafkaClientSettings
+from kafka_ingest.submitting.installation import Installation
+from kafka_ingest.submitting.spark_submission import (
+    KAFKA_SETTINGS_VARIABLE,
+    SparkMaster,
+    SparkSubmission,
+    check_master,
+    spark_submission,
+)
+
+DIRECTORY = Path("/data/orders.kafka-ingest/staging") / str(BATCH_ID) / "2"
+ATTEMPT = Attempt(BATCH_ID, 2, AttemptState.OPEN, DIRECTORY, "ab" * 32, SOME_DAY, "run 1")
+INSTALLED = Installation(
+    application=Path("/opt/jobs/write_batch.py"),
+    jars=(Path("/jars/connector.jar"), Path("/jars/kafka-clients.jar")),
+    python=Path("/venv/bin/python"),
+    search_path="/venv/bin:/usr/bin",
+)
+OPEN_KAFKA = KafkaClientSettings("kafka_default", {"bootstrap.servers": "kafka:9092"})
+SECRET_KAFKA = KafkaClientSettings(
+    "kafka_default",
+    {
+        "bootstrap.servers": "kafka:9092",
+        "security.protocol": "SASL_SSL",
+        "sasl.mechanism": "PLAIN",
+        "sasl.username": "me",
+        "sasl.password": "hunter2",
+    },
+)
+LOCAL = SparkMaster("spark_default", "local[*]")
+STANDALONE = SparkMaster("spark_default", "spark://host:7077")
+YARN = SparkMaster("spark_default", "yarn")
+KUBERNETES = SparkMaster("spark_default", "k8s://https://10.0.0.1:6443")
+
+
+def submission(
+    master: SparkMaster = LOCAL,
+    kafka: KafkaClientSettings = OPEN_KAFKA,
+    conf: dict[str, str] | None = None,
+    *,
+    shared: bool = False,
+) -> SparkSubmission:
+    """Return what is handed over for attempt 2 of a batch."""
+    return spark_submission(
+        a_plan(), ATTEMPT, master=master, kafka=kafka, conf=conf or {}, sink_is_shared=shared, installed=INSTALLED
+    )
+
+
+def hooks_command(found: SparkSubmission) -> list[str]:
+    """Return the command that Airflow's own hook makes of the same parts, as the operator hands them to it."""
+    from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
+
+    hook = SparkSubmitHook(
+        conn_id="spark_default",
+        conf=dict(found.conf),
+        py_files=found.py_files,
+        jars=found.jars,
+        driver_class_path=found.driver_class_path,
+        name=found.name,
+        application_args=list(found.arguments),
+        env_vars=dict(found.environment),
+    )
+    return hook._build_spark_submit_command(found.application)
+
+
+# ── The same as Airflow's own hook ────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.usefixtures("airflow_home")
+@pytest.mark.parametrize(
+    "connection",
+    [
+        {"host": "local[*]"},
+        {"host": "local[2]", "extra": {"deploy-mode": "client"}},
+        {"host": "spark://host:7077"},
+        {"host": "spark://host", "port": 7077},
+        {"host": "host", "port": 7077},
+        {"host": "spark://host:7077", "extra": {"spark-binary": "spark3-submit"}},
+        {"host": "spark://host:7077", "extra": {"deploy-mode": "client"}},
+        {"host": "spark://host:7077", "extra": {"queue": "etl"}},
+    ],
+)
+@pytest.mark.parametrize("kafka", [OPEN_KAFKA, SECRET_KAFKA])
+def test_the_argument_list_is_the_one_that_airflows_own_hook_builds(
+    connection: dict[str, Any], kafka: KafkaClientSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", json.dumps({"conn_type": "spark", **connection}))
+    master = spark_master(find_connection_from_shell("spark_default"))
+    found = submission(master, kafka, {"spark.driver.memory": "2g"}, shared=True)
+    assert found.command() == hooks_command(found)
+
+
+def test_a_local_master_gets_the_connector_on_the_drivers_class_path_alone() -> None:
+    found = submission(LOCAL)
+    assert found.driver_class_path == f"/jars/connector.jar{os.pathsep}/jars/kafka-clients.jar"
+    assert found.jars is None
+    assert "--jars" not in found.command()
+
+
+def test_a_remote_masters_executors_get_the_connector_shipped_too() -> None:
+    found = submission(STANDALONE, shared=True)
+    assert found.driver_class_path == f"/jars/connector.jar{os.pathsep}/jars/kafka-clients.jar"
+    assert found.jars == "/jars/connector.jar,/jars/kafka-clients.jar"
+
+
+def test_the_job_is_told_its_attempt_and_the_hash_of_its_document() -> None:
+    assert submission().command()[-5:] == [
+        "/opt/jobs/write_batch.py",
+        "--attempt",
+        str(DIRECTORY),
+        "--document-sha256",
+        "ab" * 32,
+    ]
+
+
+def test_the_package_is_the_one_beside_the_attempts_document() -> None:
+    assert submission().py_files == str(DIRECTORY / "kafka_ingest.zip")
+
+
+def test_driver_and_executors_run_the_environments_own_python() -> None:
+    environment = submission().environment
+    assert environment["PYSPARK_PYTHON"] == environment["PYSPARK_DRIVER_PYTHON"] == "/venv/bin/python"
+    assert environment["PATH"] == "/venv/bin:/usr/bin"
+
+
+def test_the_job_reads_the_kafka_settings_from_the_variable_that_it_is_given() -> None:
+    from kafka_ingest.writing import write_batch
+
+    assert write_batch.KAFKA_SETTINGS_VARIABLE == KAFKA_SETTINGS_VARIABLE
+    settings = json.loads(submission(kafka=SECRET_KAFKA).environment[KAFKA_SETTINGS_VARIABLE])
+    assert settings == SECRET_KAFKA.java_settings()
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        # What the receipt's evidence and the readers of the output rest on.
+        ("spark.sql.sources.useV1SourceList", "avro,csv,json,orc,parquet,text"),
+        ("spark.sql.parquet.compression.codec", "zstd"),
+        ("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS"),
+        ("spark.sql.session.timeZone", "UTC"),
+        ("spark.hadoop.mapreduce.fileoutputcommitter.marksuccessfuljobs", "false"),
+        ("spark.hadoop.fs.file.impl", "org.apache.hadoop.fs.RawLocalFileSystem"),
+        ("spark.speculation", "false"),
+    ],
+)
+def test_the_project_sets_what_its_receipts_and_readers_rely_on(key: str, value: str) -> None:
+    assert submission().conf[key] == value
+
+
+def test_the_feeds_own_settings_come_on_top() -> None:
+    found = submission(conf={"spark.driver.memory": "2g", "spark.ui.enabled": "true"})
+    assert (found.conf["spark.driver.memory"], found.conf["spark.ui.enabled"]) == ("2g", "true")
+
+
+def test_only_a_local_driver_listens_on_the_loopback_interface_alone() -> None:
+    assert submission(LOCAL).conf["spark.driver.host"] == "127.0.0.1"
+    assert "spark.driver.host" not in submission(STANDALONE, shared=True).conf
+
+
+# ── No secret in sight ────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("master", [LOCAL, STANDALONE])
+def test_a_secret_is_nowhere_but_in_the_childs_environment(master: SparkMaster) -> None:
+    found = submission(master, SECRET_KAFKA, shared=True)
+    assert "hunter2" in found.environment[KAFKA_SETTINGS_VARIABLE]
+    assert "hunter2" not in " ".join(found.command())
+    assert "hunter2" not in repr(found)
+    assert "hunter2" not in json.dumps(dict(found.conf))
+
+
+@pytest.mark.parametrize("master", [YARN, KUBERNETES])
+def test_a_secret_is_refused_where_it_would_be_on_a_command_line(master: SparkMaster) -> None:
+    message = rf"'spark_default' leads to {master.master}, and Kafka connection 'kafka_default' holds a secret"
+    with pytest.raises(UnsafeSparkMasterError, match=message) as error:
+        submission(master, SECRET_KAFKA, shared=True)
+    assert "hunter2" not in str(error.value)
+    assert error.value.exit_code == 2
+
+
+@pytest.mark.parametrize("master", [YARN, KUBERNETES])
+def test_without_a_secret_every_master_will_do(master: SparkMaster) -> None:
+    assert submission(master, OPEN_KAFKA, shared=True).master == master.master
+
+
+# ── Refused ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("master", [STANDALONE, YARN, KUBERNETES])
+def test_an_output_that_is_not_shared_is_refused_with_a_remote_master(master: SparkMaster) -> None:
+    with pytest.raises(OutputNotUsableError, match=rf"leads to {master.master}.*set sink.shared: true"):
+        submission(master)
+
+
+def test_an_output_that_is_not_shared_will_do_for_a_local_master() -> None:
+    assert submission(LOCAL, shared=False).master == "local[*]"
+
+
+@pytest.mark.parametrize("master", ["local[*]", "spark://host:7077", "yarn"])
+def test_cluster_deploy_mode_is_refused(master: str) -> None:
+    with pytest.raises(UnsafeSparkMasterError, match="'spark_default': expected deploy-mode client, found 'cluster'"):
+        check_master(SparkMaster("spark_default", master, "cluster"), OPEN_KAFKA, sink_is_shared=True)
+
+
+@pytest.mark.parametrize("deploy_mode", [None, "", "client"])
+def test_client_deploy_mode_is_the_default(deploy_mode: str | None) -> None:
+    check_master(SparkMaster("spark_default", "spark://host:7077", deploy_mode), OPEN_KAFKA, sink_is_shared=True)
+
+
+def test_a_feeds_settings_cannot_bring_cluster_deploy_mode_back() -> None:
+    document = {
+        "name": "orders",
+        "kafka": {"topics": ["orders"]},
+        "sink": {"format": "parquet", "path": "/data/orders"},
+        "spark": {"conf": {"spark.submit.deployMode": "cluster"}},
+    }
+    with pytest.raises((WrongUseError, ValueError), match=r"spark\.submit\.deployMode"):
+        submission(STANDALONE, OPEN_KAFKA, dict(Feed.model_validate(document).spark.conf), shared=True)

@@ -1,0 +1,149 @@
+"""What no single module can promise: how Airflow loads the project, and versions that have to agree."""
+
+import importlib.metadata
+import re
+import sys
+import tomllib
+import xml.etree.ElementTree as ET
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from alembic.script import ScriptDirectory
+from packaging.requirements import Requirement
+
+from kafka_ingest.control.schema import SCHEMA_VERSION
+from kafka_ingest.control.upgrade import alembic_config
+from kafka_ingest.submitting.installation import CONNECTOR
+
+ROOT = Path(__file__).resolve().parents[2]
+PLUGINS = ROOT / "plugins"
+PACKAGE = PLUGINS / "kafka_ingest"
+
+
+def pins(name: str) -> dict[str, str]:
+    """Return the exact versions that a requirements file asks for."""
+    lines = [line.partition("#")[0].strip() for line in (ROOT / name).read_text().splitlines()]
+    found = [Requirement(line) for line in lines if line]
+    assert all(re.fullmatch(r"==[^*]+", str(each.specifier)) for each in found), "every version is pinned exactly"
+    return {each.name: str(each.specifier).removeprefix("==") for each in found}
+
+
+def jvm_versions() -> dict[str, str]:
+    """Return the versions of the JVM modules, by name."""
+    dependencies = ET.parse(ROOT / "dev" / "jvm" / "ivy.xml").iter("dependency")  # noqa: S314
+    return {each.attrib["name"]: each.attrib["rev"] for each in dependencies}
+
+
+# ── How Airflow loads the project ─────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.fixture
+def _modules_as_before() -> Iterator[None]:
+    """Airflow's plugin loader puts what it imports into sys.modules by its bare file name."""
+    before = dict(sys.modules)
+    yield
+    for name in sys.modules.keys() - before.keys():
+        del sys.modules[name]
+    sys.modules.update(before)
+
+
+def test_airflows_ignore_file_is_exactly_the_packages_name() -> None:
+    # With a trailing slash the pattern would match nothing in Airflow's syntax "regexp"; see the two tests below.
+    assert (PLUGINS / ".airflowignore").read_text() == "kafka_ingest\n"
+
+
+@pytest.mark.usefixtures("airflow_home")
+@pytest.mark.parametrize("syntax", ["glob", "regexp"])
+def test_airflows_walk_through_the_plugins_folder_finds_no_module(syntax: str) -> None:
+    from airflow._shared.module_loading.file_discovery import find_path_from_directory
+
+    found = [Path(path) for path in find_path_from_directory(PLUGINS, ".airflowignore", syntax)]
+    assert [path for path in found if path.suffix == ".py" or PACKAGE in path.parents] == []
+
+
+@pytest.mark.usefixtures("airflow_home", "_modules_as_before")
+@pytest.mark.parametrize("syntax", ["glob", "regexp"])
+def test_airflows_plugin_loader_imports_nothing_of_the_package_by_its_bare_name(syntax: str) -> None:
+    from airflow._shared.plugins_manager.plugins_manager import _load_plugins_from_plugin_directory
+
+    before = set(sys.modules)
+    plugins, import_errors = _load_plugins_from_plugin_directory(str(PLUGINS), ignore_file_syntax=syntax)
+    bare_names = {path.stem for path in PACKAGE.rglob("*.py")}
+    assert (plugins, import_errors) == ([], {})
+    assert (set(sys.modules) - before) & bare_names == set()
+
+
+@pytest.mark.usefixtures("airflow_home")
+def test_without_the_ignore_file_airflow_would_find_the_package(tmp_path: Path) -> None:
+    # The guard guards something: this is what the tests above would fail on.
+    from airflow._shared.module_loading.file_discovery import find_path_from_directory
+
+    (tmp_path / "kafka_ingest").symlink_to(PACKAGE)
+    found = {Path(path).name for path in find_path_from_directory(tmp_path, ".airflowignore", "glob")}
+    assert {"offsets.py", "batch.py"} <= found
+
+
+@pytest.mark.parametrize("folder", ["dags", "jobs"])
+def test_nothing_in_a_folder_on_airflows_path_hides_the_package(folder: str) -> None:
+    assert list((ROOT / folder).rglob("kafka_ingest")) == []
+    assert list((ROOT / folder).rglob("kafka_ingest.*")) == []
+
+
+def test_no_module_of_the_package_carries_the_name_of_a_well_known_one() -> None:
+    well_known = sys.stdlib_module_names | {"kafka", "airflow", "pyspark", "confluent_kafka", "sqlalchemy", "pydantic"}
+    assert {path.stem for path in PACKAGE.rglob("*.py")} & well_known == set()
+
+
+# ── Versions that have to agree ───────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_pyspark_and_pyspark_client_have_one_version_because_they_share_a_folder() -> None:
+    installed = {name: importlib.metadata.version(name) for name in ("pyspark", "pyspark-client")}
+    pinned = {name: pins("requirements.txt")[name] for name in ("pyspark", "pyspark-client")}
+    assert len(set(installed.values())) == 1
+    assert installed == pinned
+
+
+def test_the_code_in_pysparks_folder_is_of_that_version_too() -> None:
+    import pyspark
+
+    assert pyspark.__version__ == pins("requirements.txt")["pyspark"]
+
+
+@pytest.mark.parametrize("file", ["requirements.txt", "requirements-dev.txt"])
+def test_what_is_installed_is_what_is_pinned(file: str) -> None:
+    pinned = pins(file)
+    assert {name: importlib.metadata.version(name) for name in pinned} == pinned
+
+
+def test_the_two_requirements_files_pin_nothing_twice() -> None:
+    assert pins("requirements.txt").keys() & pins("requirements-dev.txt").keys() == set()
+
+
+def test_the_kafka_connector_is_of_sparks_own_version() -> None:
+    assert jvm_versions()[CONNECTOR] == pins("requirements.txt")["pyspark"]
+
+
+def test_the_jars_that_are_installed_are_the_ones_that_are_named() -> None:
+    jars = {jar.name for jar in (ROOT / ".jvm" / "spark").glob("*.jar")}
+    spark_side = [CONNECTOR, "spark-token-provider-kafka-0-10_2.13", "kafka-clients", "commons-pool2"]
+    assert jars == {f"{name}-{jvm_versions()[name]}.jar" for name in spark_side}
+
+
+def test_the_schema_that_the_code_needs_is_the_newest_migration() -> None:
+    assert ScriptDirectory.from_config(alembic_config()).get_heads() == [SCHEMA_VERSION]
+
+
+def test_migrations_follow_one_another_in_the_order_of_their_numbers() -> None:
+    # The schema's version is compared as a text: "0010" is newer than "0009".
+    revisions = [script.revision for script in ScriptDirectory.from_config(alembic_config()).walk_revisions()]
+    assert revisions == sorted(revisions, reverse=True)
+    assert all(re.fullmatch(r"\d{4}", revision) for revision in revisions)
+
+
+def test_the_oldest_python_is_the_same_wherever_it_is_named() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    assert project["project"]["requires-python"] == ">=3.11"
+    assert project["tool"]["ruff"]["target-version"] == "py311"
+    assert project["tool"]["mypy"]["python_version"] == "3.11"
