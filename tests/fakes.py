@@ -380,7 +380,11 @@ class InMemoryControlTables:
         with self._locked_batch(batch_id) as (state, batch):
             check_transition(batch_id, batch.state, BatchState.ABANDONED)
             if batch.state not in only_from:
-                raise BatchStateError(f"batch {batch_id} is {batch.state}: expected {sorted(only_from)} to abandon it.")
+                expected = " or ".join(sorted(only_from))
+                raise BatchStateError(
+                    f"batch {batch_id} is {batch.state}: expected {expected} to abandon it; a COMMITTING one can only be "
+                    "finished: run the commit again."
+                )
             state.change(batch_id, state=BatchState.ABANDONED, reason=reason)
             detail = {"reason": reason, "was": batch.state.value}
             state.append_event(batch.plan.feed_id, "abandoned", who, batch_id, detail)

@@ -100,6 +100,10 @@ class ControlSchemaError(WrongUseError):
     """The control tables do not exist, or their schema is not the one this version needs."""
 
 
+class ControlAccessDeniedError(WrongUseError):
+    """The control database's role may not do what is needed."""
+
+
 class OutputNotUsableError(WrongUseError):
     """The output's path cannot be used as it is."""
 

@@ -1,8 +1,14 @@
-"""What the contract tests are told with: a feed, its plans and receipts, and a batch brought to each of its states."""
+"""What the contract tests are told with: a feed, its plans and receipts, a batch in each of its states, and rivals."""
 
+import os
+import subprocess
+import sys
+import threading
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 from uuid import UUID
 
 from kafka_ingest.batch import (
@@ -48,7 +54,7 @@ def seed(
     return StoredOffset(topic_partition, topic_id, offset, offset, rule, leader_epoch=leader_epoch)
 
 
-def plan_of(  # noqa: PLR0913 - a plan has that many sides, and each test names the one it is about
+def plan_of(
     *ranges: tuple[TopicPartition, int, int],
     number: int = 1,
     feed_id: UUID = ORDERS_FEED,
@@ -99,7 +105,9 @@ def plan_first(control: ControlTables, plan: BatchPlan | None = FIRST_PLAN, *see
 def seed_of(plan: BatchPlan, offset_range: OffsetRange) -> StoredOffset:
     """Return the seed at which a range begins."""
     return seed(
-        offset_range.topic_partition, offset_range.start_offset, topic_id=plan.topic_ids[offset_range.topic_partition.topic]
+        offset_range.topic_partition,
+        offset_range.start_offset,
+        topic_id=plan.topic_ids[offset_range.topic_partition.topic],
     )
 
 
@@ -126,9 +134,7 @@ def snapshot_of(control: ControlTables, feed_name: str = "orders") -> FeedSnapsh
 
 def stored(control: ControlTables, feed_name: str = "orders") -> dict[TopicPartition, int | None]:
     """Return the next offset of each partition."""
-    return {
-        topic_partition: row.next_offset for topic_partition, row in snapshot_of(control, feed_name).stored.items()
-    }
+    return {topic_partition: row.next_offset for topic_partition, row in snapshot_of(control, feed_name).stored.items()}
 
 
 def attempt_of(plan: BatchPlan, number: int) -> Attempt:
@@ -240,3 +246,55 @@ STEPS: Mapping[str, Step] = {
     "abandon": lambda control, plan: control.abandon(plan.batch_id, reason="not wanted", who="ops"),
 }
 """Each step that changes a batch, on a batch with attempts 1 (pinned, from WRITTEN on) and 2 (open)."""
+
+
+# ── Rivals ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def at_once(*calls: Callable[[], object]) -> list[Any]:
+    """Make all calls at the same moment, each in a thread; return what each returned or raised, in their order."""
+    barrier = threading.Barrier(len(calls))
+
+    def run(call: Callable[[], object]) -> object:
+        barrier.wait()
+        return call()
+
+    with ThreadPoolExecutor(max_workers=len(calls)) as pool:
+        futures = [pool.submit(run, call) for call in calls]
+        return [future.exception(timeout=60) or future.result() for future in futures]
+
+
+class RivalProcess:
+    """A Python program in a process of its own, which prints a line where it waits to be told to go on."""
+
+    def __init__(self, program: str, *arguments: str) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", program, *arguments],
+            env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def wait_for_line(self) -> str:
+        """Return the next line that it prints; fail with what it says instead."""
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        assert line, self._process.communicate()[1]
+        return line.strip()
+
+    def go_on(self) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.write("go\n")
+        self._process.stdin.flush()
+
+    def answer(self) -> tuple[str, str]:
+        """Return what it prints until its end, on stdout and stderr."""
+        stdout, stderr = self._process.communicate(timeout=60)
+        return stdout.strip(), stderr.strip()
+
+    def kill(self) -> None:
+        """End it as a SIGKILL does: it cannot do anything any more."""
+        self._process.kill()
+        self._process.communicate(timeout=60)

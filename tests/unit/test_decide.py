@@ -231,6 +231,11 @@ def test_a_stored_offset_below_the_log_start_is_loss_with_both_numbers_and_the_c
         decided(answers(orders=topic(log(1_234, 5_000))), stored({0: 1_000}))
 
 
+def test_a_single_lost_record_is_loss() -> None:
+    with pytest.raises(OffsetsLostError, match=r"orders-0: stored offset 9, log start 10 \(1 records gone\)"):
+        decided(answers(orders=topic(log(10, 20))), stored({0: 9}))
+
+
 def test_a_stored_offset_at_the_log_start_is_not_loss() -> None:
     assert decided(answers(orders=topic(log(10, 20))), stored({0: 10})).ranges == (span(0, 10, 20),)
 

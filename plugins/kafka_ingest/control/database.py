@@ -6,14 +6,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from sqlite3 import Connection as SqliteConnection
 from typing import Any, Literal
+from urllib.parse import quote, unquote
 
 from sqlalchemy import URL, Connection, Engine, create_engine, event, inspect, text
 from sqlalchemy.exc import DataError, DBAPIError, IntegrityError, ProgrammingError
 
 from kafka_ingest.control.schema import SCHEMA_VERSION, VERSION_TABLE
-from kafka_ingest.errors import ControlSchemaError, ControlTablesUnavailableError
+from kafka_ingest.errors import ControlAccessDeniedError, ControlSchemaError, ControlTablesUnavailableError
 
 BUSY_TIMEOUT_S = 30
+INSUFFICIENT_PRIVILEGE = "42501"  # https://www.postgresql.org/docs/18/errcodes-appendix.html
 UPGRADE_COMMAND = "kafka-ingest db upgrade"
 
 
@@ -29,7 +31,14 @@ class ControlDatabaseSettings:
         return Path(self.url.database or "") if self.url.get_backend_name() == "sqlite" else None
 
     def __str__(self) -> str:
-        return self.url.set(query={}).render_as_string(hide_password=True)
+        return described(self.url)
+
+
+def described(url: URL) -> str:
+    """Return a database's URL for people: without its password and options, which may hold another one."""
+    if url.get_backend_name() == "sqlite":
+        return f"sqlite:///{unquote((url.database or '').removeprefix('file:'))}"
+    return url.set(query={}).render_as_string(hide_password=True)
 
 
 def open_database(settings: ControlDatabaseSettings, *, create: bool = False) -> Engine:
@@ -51,7 +60,7 @@ def open_database(settings: ControlDatabaseSettings, *, create: bool = False) ->
     # https://sqlite.org/uri.html: mode=rw never creates, whatever happens to the file after the look above.
     mode = "rwc" if create else "rw"
     engine = create_engine(
-        URL.create("sqlite", database=f"file:{file}", query={"mode": mode, "uri": "true"}),
+        URL.create("sqlite", database=f"file:{quote(str(file))}", query={"mode": mode, "uri": "true"}),
         connect_args={"timeout": BUSY_TIMEOUT_S},
     )
     event.listen(engine, "connect", _prepare_sqlite_connection)
@@ -82,7 +91,12 @@ def transaction(engine: Engine, kind: Literal["read", "write"]) -> Iterator[Conn
     try:
         with engine.connect().execution_options(**options) as connection, connection.begin():
             yield connection
-    except (IntegrityError, ProgrammingError, DataError):
+    except (IntegrityError, ProgrammingError, DataError) as error:
+        if getattr(error.orig, "sqlstate", None) == INSUFFICIENT_PRIVILEGE:
+            raise ControlAccessDeniedError(
+                f"the control database {described(engine.url)} refused: {error.orig}. Expected a role that may read and write "
+                "all control tables; nothing was changed. Grant it the rights, or correct the connection's login."
+            ) from error
         raise  # a constraint did its work, or a mistake of ours: neither is about the database being there
     except DBAPIError as error:
         raise unavailable(engine, error) from error
@@ -91,8 +105,8 @@ def transaction(engine: Engine, kind: Literal["read", "write"]) -> Iterator[Conn
 def unavailable(engine: Engine, error: DBAPIError) -> ControlTablesUnavailableError:
     """Return the error that names the database and the cause, without the statement and its parameters."""
     return ControlTablesUnavailableError(
-        f"the control database {engine.url.render_as_string(hide_password=True)} could not be used: {error.orig}. "
-        "Nothing was changed by this step; it can be run again once the database answers."
+        f"the control database {described(engine.url)} could not be used: {error.orig}. "
+        "Whether this step was done shows when it is run again, once the database answers; it is never done twice."
     )
 
 
@@ -108,7 +122,7 @@ def found_version(engine: Engine) -> str | None:
 def check_version(engine: Engine) -> None:
     """Raise ControlSchemaError unless the schema is exactly the one this version of the code needs."""
     found = found_version(engine)
-    where = engine.url.render_as_string(hide_password=True)
+    where = described(engine.url)
     if found is None:
         raise ControlSchemaError(
             f"{where} holds no control tables. For a first installation run `{UPGRADE_COMMAND} --create`; otherwise check the "

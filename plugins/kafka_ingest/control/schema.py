@@ -195,8 +195,13 @@ batch_range = Table(
     Column("smallest_offset", BigInteger),
     Column("largest_offset", BigInteger),
     CheckConstraint("start_offset >= 0 AND end_offset > start_offset", name="offsets"),
+    # Every NULL is named: a check that comes to NULL would pass.
     CheckConstraint(
-        "rows IS NULL OR rows + filtered + dead_letters + invisible = end_offset - start_offset", name="accounted"
+        "(rows IS NULL AND filtered IS NULL AND dead_letters IS NULL AND invisible IS NULL) OR "
+        "(rows IS NOT NULL AND filtered IS NOT NULL AND dead_letters IS NOT NULL AND invisible IS NOT NULL "
+        "AND rows >= 0 AND filtered >= 0 AND dead_letters >= 0 AND invisible >= 0 "
+        "AND rows + filtered + dead_letters + invisible = end_offset - start_offset)",
+        name="accounted",
     ),
     CheckConstraint("smallest_offset >= start_offset AND largest_offset < end_offset", name="inside"),
     comment="the non-empty ranges of a batch",

@@ -5,21 +5,26 @@ from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import Connection, RowMapping, and_, func, insert, select, update
+from sqlalchemy import ColumnElement, Connection, RowMapping, and_, func, insert, not_, or_, select, update
 from sqlalchemy.exc import IntegrityError
 
-from kafka_ingest.batch import Attempt, BatchPlan, BatchState
+from kafka_ingest.batch import Attempt, BatchKind, BatchPlan, BatchState
 from kafka_ingest.boundaries import NewFeed
-from kafka_ingest.control.reader import batch_row, ranges_of, stored_offsets
+from kafka_ingest.control.reader import batch_row, stored_offsets
 from kafka_ingest.control.schema import attempt, batch, batch_range, event, feed, stored_offset
-from kafka_ingest.errors import BatchStateError, FeedChangedError, OffsetsMovedError
+from kafka_ingest.errors import BatchStateError, FeedChangedError, OffsetsMovedError, UnknownFeedError
 from kafka_ingest.offsets import StoredOffset, TopicPartition, listing
 from kafka_ingest.receipt import RangeCount
 
 
 def lock_feed(connection: Connection, feed_id: UUID) -> RowMapping:
     """Take the feed's lock. On SQLite the transaction itself is the lock (BEGIN IMMEDIATE)."""
-    return connection.execute(select(feed).where(feed.c.feed_id == feed_id).with_for_update()).mappings().one()
+    row = connection.execute(select(feed).where(feed.c.feed_id == feed_id).with_for_update()).mappings().one_or_none()
+    if row is None:
+        raise UnknownFeedError(
+            f"expected a feed with id {feed_id} in the control tables, found none; nothing was written"
+        )
+    return row
 
 
 def touch_feed(connection: Connection, feed_id: UUID, **values: object) -> None:
@@ -152,9 +157,12 @@ def insert_attempt(connection: Connection, new: Attempt) -> None:
         raise FeedChangedError(f"batch {new.batch_id}: attempt {new.attempt} was opened by somebody else") from error
 
 
-def set_batch(connection: Connection, batch_id: UUID, **values: object) -> None:
+def set_batch(connection: Connection, row: RowMapping, **values: object) -> None:
     """Change a batch whose row is locked."""
-    connection.execute(update(batch).where(batch.c.batch_id == batch_id).values(updated_at=datetime.now(UTC), **values))
+    touch_feed(connection, row["feed_id"])
+    connection.execute(
+        update(batch).where(batch.c.batch_id == row["batch_id"]).values(updated_at=datetime.now(UTC), **values)
+    )
 
 
 def require_pinned(batch_id: UUID, row: RowMapping, attempt_number: int) -> None:
@@ -172,6 +180,10 @@ def set_range_counts(connection: Connection, batch_id: UUID, counts: Sequence[Ra
         (row["topic"], row["partition"]): row
         for row in connection.execute(select(batch_range).where(batch_range.c.batch_id == batch_id)).mappings()
     }
+    if by_partition.keys() != {(count.offset_range.topic, count.offset_range.partition) for count in counts}:
+        raise ValueError(
+            f"batch {batch_id}: expected a count of each of its {len(by_partition):,} ranges, found {len(counts):,}"
+        )
     rows = [
         {
             **by_partition[(count.offset_range.topic, count.offset_range.partition)],
@@ -197,16 +209,13 @@ def clear_range_counts(connection: Connection, batch_id: UUID) -> None:
 
 def advance_stored_offsets(connection: Connection, feed_id: UUID, batch_id: UUID) -> None:
     """Move start → end of all partitions of a batch in one statement; raises OffsetsMovedError and moves none otherwise."""
+    check_offsets_in_place(connection, feed_id, batch_id)
     expected = connection.execute(
         select(func.count()).select_from(batch_range).where(batch_range.c.batch_id == batch_id)
     ).scalar_one()
     moved = connection.execute(
         update(stored_offset)
-        .where(
-            stored_offset.c.feed_id == feed_id,
-            batch_range.c.batch_id == batch_id,
-            in_place(),
-        )
+        .where(stored_offset.c.feed_id == feed_id, batch_range.c.batch_id == batch_id, same_partition(), in_place())
         .values(
             next_offset=batch_range.c.end_offset,
             leader_epoch=func.coalesce(batch_range.c.leader_epoch, stored_offset.c.leader_epoch),
@@ -215,17 +224,20 @@ def advance_stored_offsets(connection: Connection, feed_id: UUID, batch_id: UUID
         )
     ).rowcount
     if moved != expected:
-        check_offsets_in_place(connection, feed_id, batch_id)
         raise OffsetsMovedError(
-            f"batch {batch_id}: {expected:,} stored offsets were to move, {moved:,} could; none was moved"
+            f"batch {batch_id}: {expected:,} stored offsets were to move, only {moved:,} were where the batch starts. None was "
+            "moved. Somebody writes to the control tables without the feed's lock; find out who before going on."
         )
 
 
-def in_place() -> Any:  # noqa: ANN401 - a SQL expression of SQLAlchemy's internal type
+def same_partition() -> ColumnElement[bool]:
+    """Return the condition that a stored offset and a range are of one partition."""
+    return and_(stored_offset.c.topic == batch_range.c.topic, stored_offset.c.partition == batch_range.c.partition)
+
+
+def in_place() -> ColumnElement[bool]:
     """Return the condition that a stored offset is where a range starts, in the same topic."""
     return and_(
-        stored_offset.c.topic == batch_range.c.topic,
-        stored_offset.c.partition == batch_range.c.partition,
         stored_offset.c.next_offset == batch_range.c.start_offset,
         stored_offset.c.topic_id.is_not_distinct_from(batch_range.c.topic_id),
     )
@@ -233,22 +245,37 @@ def in_place() -> Any:  # noqa: ANN401 - a SQL expression of SQLAlchemy's intern
 
 def check_offsets_in_place(connection: Connection, feed_id: UUID, batch_id: UUID) -> None:
     """Raise OffsetsMovedError unless every range of a live batch starts at the stored offset, in the same topic."""
-    if batch_row(connection, batch_id)["kind"] != "live":
+    if batch_row(connection, batch_id)["kind"] != BatchKind.LIVE.value:
         return
-    stored = stored_offsets(connection, feed_id)
-    moved: list[str] = []
-    for batch_ranges in ranges_of(connection, [batch_id]).values():
-        for planned in batch_ranges:
-            topic_partition = TopicPartition(planned.topic, planned.partition)
-            row = stored.get(topic_partition)
-            found = row.next_offset if row is not None else None
-            if found != planned.start_offset:
-                moved.append(f"{topic_partition}: expected {planned.start_offset:,}, found {found}")
-    if moved:
+    here = and_(stored_offset.c.feed_id == feed_id, same_partition())
+    elsewhere = connection.execute(
+        select(
+            batch_range.c.topic,
+            batch_range.c.partition,
+            batch_range.c.start_offset,
+            batch_range.c.topic_id.label("planned_id"),
+            stored_offset.c.next_offset,
+            stored_offset.c.topic_id.label("found_id"),
+        )
+        .select_from(batch_range.outerjoin(stored_offset, here))
+        .where(batch_range.c.batch_id == batch_id, or_(stored_offset.c.next_offset.is_(None), not_(in_place())))
+        .order_by(batch_range.c.topic, batch_range.c.partition)
+    ).all()
+    if elsewhere:
+        moved = listing(
+            f"{TopicPartition(row.topic, row.partition)}: expected {row.start_offset:,}, found {with_commas(row.next_offset)}"
+            + ("" if row.planned_id == row.found_id else f" (expected topic id {row.planned_id}, found {row.found_id})")
+            for row in elsewhere
+        )
         raise OffsetsMovedError(
-            f"batch {batch_id}: stored offsets are not where the batch starts: {listing(moved)}. None was moved. "
+            f"batch {batch_id}: stored offsets are not where the batch starts: {moved}. None was moved. "
             "Somebody reset them while the batch was open; abandon the batch, or reset them back."
         )
+
+
+def with_commas(number: int | None) -> str:
+    """Return a number for a message."""
+    return "None" if number is None else f"{number:,}"
 
 
 def append_event(

@@ -4,11 +4,13 @@ from pathlib import Path
 
 from alembic import command
 from alembic.config import Config
-from sqlalchemy import Engine
+from sqlalchemy import Engine, func, select
 
-from kafka_ingest.control.database import UPGRADE_COMMAND, found_version, transaction
+from kafka_ingest.control.database import UPGRADE_COMMAND, described, found_version, transaction
 from kafka_ingest.control.schema import SCHEMA_VERSION
 from kafka_ingest.errors import ControlSchemaError
+
+UPGRADE_LOCK = 0x6B61666B61  # any number that nobody else locks in this database
 
 
 def alembic_config() -> Config:
@@ -25,7 +27,7 @@ def upgrade(engine: Engine, *, create: bool) -> tuple[str | None, str]:
     than this code.
     """
     before = found_version(engine)
-    where = engine.url.render_as_string(hide_password=True)
+    where = described(engine.url)
     if before is None and not create:
         raise ControlSchemaError(
             f"{where} holds no control tables. Is this the right database? To make them: `{UPGRADE_COMMAND} --create`."
@@ -37,6 +39,9 @@ def upgrade(engine: Engine, *, create: bool) -> tuple[str | None, str]:
         )
     config = alembic_config()
     with transaction(engine, "write") as connection:
+        if engine.dialect.name == "postgresql":
+            # Two upgrades at once: the second waits and finds nothing to do. SQLite's BEGIN IMMEDIATE does the same.
+            connection.execute(select(func.pg_advisory_xact_lock(UPGRADE_LOCK)))
         config.attributes["connection"] = connection
         command.upgrade(config, "head")
     return before, SCHEMA_VERSION

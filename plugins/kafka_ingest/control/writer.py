@@ -75,12 +75,18 @@ class SqlControlTables(SqlControlReader):
                     f"batch {attempt.batch_id}: expected PLANNED to open an attempt, found {found}. Nothing was changed."
                 )
             insert_attempt(connection, attempt)
+            touch_feed(connection, row["feed_id"])
 
     def pin(
         self, batch_id: UUID, attempt_number: int, receipt: Receipt, receipt_sha256: str, counts: Sequence[RangeCount]
     ) -> None:
         """PLANNED → WRITTEN by compare-and-set on batch and OPEN attempt; raises BatchStateError where it lost."""
         with self._locked_batch(batch_id) as (connection, row):
+            if row["pinned_attempt"] is not None:
+                raise BatchStateError(
+                    f"batch {batch_id}: the receipt of attempt {attempt_number} is refused: expected a PLANNED batch, found "
+                    f"{row['state']} by attempt {row['pinned_attempt']}, whose receipt was first. Nothing was changed."
+                )
             check_transition(batch_id, BatchState(row["state"]), BatchState.WRITTEN)
             pinned = connection.execute(
                 update(attempt)
@@ -98,7 +104,7 @@ class SqlControlTables(SqlControlReader):
                 )
             set_batch(
                 connection,
-                batch_id,
+                row,
                 state=BatchState.WRITTEN.value,
                 pinned_attempt=attempt_number,
                 rows=receipt.rows,
@@ -114,7 +120,7 @@ class SqlControlTables(SqlControlReader):
             require_pinned(batch_id, row, attempt_number)
             set_batch(
                 connection,
-                batch_id,
+                row,
                 state=BatchState.PLANNED.value,
                 pinned_attempt=None,
                 rows=None,
@@ -144,7 +150,7 @@ class SqlControlTables(SqlControlReader):
             )
             set_batch(
                 connection,
-                batch_id,
+                row,
                 state=BatchState.COMMITTING.value,
                 ledger_after=connection.execute(published_upto).scalar_one() or 0,
                 ledger_upto=connection.execute(newest).scalar_one() or 0,
@@ -159,7 +165,7 @@ class SqlControlTables(SqlControlReader):
                     advance_stored_offsets(connection, row["feed_id"], batch_id)
                 set_batch(
                     connection,
-                    batch_id,
+                    row,
                     state=BatchState.COMMITTED.value,
                     committed_at=datetime.now(UTC),
                     committed_by=who,
@@ -178,7 +184,7 @@ class SqlControlTables(SqlControlReader):
                     f"batch {batch_id} is {found}: expected {' or '.join(sorted(only_from))} to abandon it. Nothing was "
                     "changed; a COMMITTING batch may be visible already and can only be finished: run the commit again."
                 )
-            set_batch(connection, batch_id, state=BatchState.ABANDONED.value, reason=reason)
+            set_batch(connection, row, state=BatchState.ABANDONED.value, reason=reason)
             append_event(connection, row["feed_id"], "abandoned", who, batch_id, {"reason": reason, "was": found.value})
 
     def record_event(
@@ -196,4 +202,3 @@ class SqlControlTables(SqlControlReader):
             feed_id = batch_row(connection, batch_id)["feed_id"]
             lock_feed(connection, feed_id)
             yield connection, batch_row(connection, batch_id, for_update=True)
-            touch_feed(connection, feed_id)

@@ -56,7 +56,7 @@ class ParquetDirectory:
                 f"expected to be able to make and write the output directory {self._output}, found: {error}. "
                 "Correct sink.path, or give this user the right to write there."
             ) from error
-        for directory in (self._output, self._beside):
+        for directory in (self._output, self._beside, self._beside / "staging", self._receipts):
             if not os.access(directory, os.W_OK | os.X_OK):
                 raise OutputNotUsableError(
                     f"expected a directory this user can write, found {directory} without that right. "
@@ -71,7 +71,9 @@ class ParquetDirectory:
     def known_batches(self) -> list[str]:
         """Return the ids of the batches that were ever published here, oldest first."""
         with storage_errors(self._receipts):
-            return sorted(path.stem for path in self._receipts.glob("*.json"))
+            # Not glob: it takes a folder that cannot be read for an empty one.
+            kept = list(self._receipts.iterdir()) if self._receipts.exists() else []
+        return sorted(path.stem for path in kept if path.suffix == ".json")
 
     def open_attempt(self, directory: Path, document: bytes) -> None:
         """Make the attempt's directory with its document in it, durably."""
@@ -91,7 +93,7 @@ class ParquetDirectory:
         """Ask before COMMITTING whether the batch can be published; raises OutputNotUsable- or OutputConflictError."""
         self.prepare()
         target = self.published_directory(batch_id)
-        if target.exists():
+        if os.path.lexists(target):
             raise OutputConflictError(
                 f"batch {batch_id} was never published, but {target} exists. Nothing was moved into it; move it away and "
                 "run the commit again."
@@ -141,7 +143,9 @@ class ParquetDirectory:
         content = published_document(published)
         if not kept.exists():
             write_durably(kept, content)
-        elif kept.read_bytes() != content:
+            return
+        sync(kept.parent)  # a publisher that died may have left the name to the system
+        if kept.read_bytes() != content:
             raise OutputConflictError(
                 f"batch {published.receipt.batch_id}: {kept} is the receipt of something else that was published under the "
                 "same batch id. Nothing was published and no offset was moved; find out who writes to this output."
@@ -149,8 +153,13 @@ class ParquetDirectory:
 
     def _is_published(self, target: Path, receipt: Receipt) -> bool:
         # Look first: a rename onto an empty directory would succeed.
-        if not target.exists():
+        if not os.path.lexists(target):
             return False
+        if target.is_symlink() or not target.is_dir():
+            raise OutputConflictError(
+                f"batch {receipt.batch_id} is to be published as {target}, where something lies that is not a directory. "
+                "Nothing was moved; move it away and run the commit again."
+            )
         expected = {file.name: file.size_bytes for file in receipt.files}
         if (found := file_sizes(target)) != expected:
             raise OutputConflictError(
@@ -199,7 +208,10 @@ def verify_footer(path: Path, expected: WrittenFile) -> None:
 
     try:
         rows = pyarrow.parquet.read_metadata(path).num_rows
-    except (pa.ArrowException, ValueError) as error:
+    except (pa.ArrowException, ValueError, OSError) as error:
+        # Arrow says OSError of a damaged footer, too, but only the system's own has a number.
+        if isinstance(error, OSError) and error.errno is not None:
+            raise
         raise StagedOutputUnusableError(f"{path} is not a readable Parquet file: {error}") from error
     if rows != expected.rows:
         raise StagedOutputUnusableError(f"{path}: expected {expected.rows:,} rows, its footer says {rows:,}")

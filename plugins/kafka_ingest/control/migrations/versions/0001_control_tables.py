@@ -138,7 +138,10 @@ def upgrade() -> None:
         sa.Column("smallest_offset", sa.BigInteger(), nullable=True),
         sa.Column("largest_offset", sa.BigInteger(), nullable=True),
         sa.CheckConstraint(
-            "rows IS NULL OR rows + filtered + dead_letters + invisible = end_offset - start_offset",
+            "(rows IS NULL AND filtered IS NULL AND dead_letters IS NULL AND invisible IS NULL) OR "
+            "(rows IS NOT NULL AND filtered IS NOT NULL AND dead_letters IS NOT NULL AND invisible IS NOT NULL "
+            "AND rows >= 0 AND filtered >= 0 AND dead_letters >= 0 AND invisible >= 0 "
+            "AND rows + filtered + dead_letters + invisible = end_offset - start_offset)",
             name=op.f("ck_batch_range_accounted"),
         ),
         sa.CheckConstraint(

@@ -1,0 +1,928 @@
+"""The Parquet sink on real files: what it makes, refuses, verifies, publishes once, and has on the disk when it returns."""
+
+import errno
+import itertools
+import json
+import os
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import polars as pl
+import pyarrow as pa
+import pyarrow.dataset
+import pyarrow.parquet
+import pytest
+from tests.contract.builders import NOON, at_once, attempt_of, batch_id_of, orders, plan_of
+
+from kafka_ingest.batch import BatchPlan
+from kafka_ingest.boundaries import Event, PublishedReceipt
+from kafka_ingest.errors import (
+    OutputConflictError,
+    OutputNotUsableError,
+    OutputUnavailableError,
+    StagedOutputUnusableError,
+)
+from kafka_ingest.offsets import TopicPartition
+from kafka_ingest.receipt import Receipt, WrittenFile
+from kafka_ingest.sinks.choose import sink_of
+from kafka_ingest.sinks.parquet_directory import ParquetDirectory
+
+ROUNDS = 25
+SEEDED = Event(event_id=7, kind="seeded", at=NOON, who="planner", batch_id=None, detail={"partitions": [{"offset": 0}]})
+BATCH = batch_id_of(1)
+FIRST_FILE, SECOND_FILE = "part-00000.zstd.parquet", "part-00001.zstd.parquet"
+
+
+class Staged:
+    """A sink on real directories with one attempt's files staged, as Spark leaves them."""
+
+    def __init__(self, output: Path, *, number: int = 1, attempt: int = 1, partitions: int = 2) -> None:
+        self.output = output
+        self.sink = ParquetDirectory(output)
+        self.plan = plan_of(*((orders(each), 0, 10) for each in range(2)), number=number, output=output)
+        self.sink.prepare()
+        self.directory = self.sink.attempt_directory(self.plan.batch_id, attempt)
+        self.sink.open_attempt(self.directory, b"{}")
+        self.data = self.directory / "data"
+        self.data.mkdir()
+        self.receipt = receipt_of_files(self.plan, attempt, self.data, [orders(each) for each in range(partitions)])
+        (self.directory / "receipt.json").write_bytes(self.receipt.as_bytes())
+        self.target = output / f"kafka_batch={self.plan.batch_id}"
+        self.kept = output.with_name("orders.kafka-ingest") / "receipts" / f"{self.plan.batch_id}.json"
+
+    @property
+    def published(self) -> PublishedReceipt:
+        return PublishedReceipt(self.plan, self.receipt, [SEEDED])
+
+    def verify(self) -> None:
+        self.sink.verify_staged(self.directory, self.receipt)
+
+    def publish(self) -> None:
+        self.sink.publish(self.directory, self.published)
+
+    def retouch(self, name: str, **changes: Any) -> None:
+        """Let the receipt say something else of a file."""
+        files = tuple(replace(file, **changes) if file.name == name else file for file in self.receipt.files)
+        self.receipt = replace(self.receipt, files=files)
+
+
+def write_rows(path: Path, topic_partition: TopicPartition, offsets: range) -> None:
+    rows = {
+        "kafka_topic": [topic_partition.topic] * len(offsets),
+        "kafka_partition": pa.array([topic_partition.partition] * len(offsets), pa.int32()),
+        "kafka_offset": list(offsets),
+        "value": [f"{topic_partition}@{offset}".encode() for offset in offsets],
+    }
+    pyarrow.parquet.write_table(pa.table(rows), path, compression="zstd")
+
+
+def receipt_of_files(plan: BatchPlan, attempt: int, data: Path, partitions: list[TopicPartition]) -> Receipt:
+    """Write ten rows a partition and return the receipt of it."""
+    files = []
+    for index, topic_partition in enumerate(partitions):
+        path = data / f"part-{index:05d}.zstd.parquet"
+        write_rows(path, topic_partition, range(10))
+        files.append(WrittenFile(path.name, path.stat().st_size, 10, topic_partition, 0, 9))
+    return Receipt(
+        batch_id=plan.batch_id,
+        attempt=attempt,
+        plan_fingerprint=plan.fingerprint,
+        document_sha256=attempt_of(plan, attempt).document_sha256,
+        rows_read=10 * len(files),
+        files=tuple(files),
+        written_at=NOON,
+        written_by="spark local-1",
+    )
+
+
+@pytest.fixture
+def output(tmp_path: Path) -> Path:
+    return tmp_path / "lake" / "orders"
+
+
+@pytest.fixture
+def staged(output: Path) -> Staged:
+    return Staged(output)
+
+
+def below(directory: Path) -> dict[str, bytes]:
+    """Return the files below a directory with their contents."""
+    return {str(path.relative_to(directory)): path.read_bytes() for path in directory.rglob("*") if path.is_file()}
+
+
+# ── Places ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_prepare_makes_the_output_and_what_lies_beside_it(output: Path):
+    ParquetDirectory(output).prepare()
+
+    assert sorted(str(path.relative_to(output.parent)) for path in output.parent.rglob("*")) == [
+        "orders",
+        "orders.kafka-ingest",
+        "orders.kafka-ingest/receipts",
+        "orders.kafka-ingest/staging",
+    ]
+
+
+def test_prepare_leaves_alone_what_is_there(staged: Staged):
+    staged.publish()
+    before = below(staged.output.parent)
+
+    staged.sink.prepare()
+
+    assert below(staged.output.parent) == before
+
+
+@pytest.mark.parametrize(
+    "in_the_way", ["lake", "lake/orders", "lake/orders.kafka-ingest", "lake/orders.kafka-ingest/receipts"]
+)
+def test_prepare_refuses_a_path_where_a_file_is_in_the_way(tmp_path: Path, in_the_way: str):
+    file = tmp_path / in_the_way
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text("not a directory")
+
+    with pytest.raises(OutputNotUsableError, match=r"lake/orders, found: .*Correct sink\.path"):
+        ParquetDirectory(tmp_path / "lake" / "orders").prepare()
+
+    assert file.read_text() == "not a directory"
+
+
+def test_prepare_refuses_a_path_where_nobody_can_make_a_directory():
+    with pytest.raises(OutputNotUsableError, match=r"/proc/lake/orders, found: .*Correct sink\.path"):
+        ParquetDirectory(Path("/proc/lake/orders")).prepare()
+
+
+@contextmanager
+def ordinary_user() -> Iterator[None]:
+    """Be a user whose rights are looked at; root's are not."""
+    if os.getuid() != 0:
+        yield
+        return
+    os.setresuid(65534, 65534, 0)
+    try:
+        yield
+    finally:
+        os.setresuid(0, 0, 0)
+
+
+@pytest.fixture
+def open_to_all() -> Iterator[Path]:
+    """A directory that every user can reach; pytest's own is its owner's alone."""
+    with tempfile.TemporaryDirectory(prefix="kafka-ingest-") as directory:
+        Path(directory).chmod(0o777)
+        yield Path(directory)
+
+
+def test_prepare_refuses_a_parent_this_user_may_not_write(open_to_all: Path):
+    parent = open_to_all / "lake"
+    with ordinary_user():
+        parent.mkdir(mode=0o555)
+
+        with pytest.raises(OutputNotUsableError, match="Permission denied"):
+            ParquetDirectory(parent / "orders").prepare()
+
+    assert list(parent.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "name", ["orders", "orders.kafka-ingest", "orders.kafka-ingest/staging", "orders.kafka-ingest/receipts"]
+)
+def test_prepare_refuses_a_directory_this_user_may_not_write(open_to_all: Path, name: str):
+    output = open_to_all / "orders"
+    with ordinary_user():
+        ParquetDirectory(output).prepare()
+        (open_to_all / name).chmod(0o555)
+
+        with pytest.raises(OutputNotUsableError, match=f"{name} without that right"):
+            ParquetDirectory(output).prepare()
+
+
+def test_prepare_refuses_an_output_on_another_file_system_than_its_staging(output: Path):
+    output.parent.mkdir(parents=True)
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as elsewhere:
+        output.symlink_to(elsewhere)
+
+        with pytest.raises(OutputNotUsableError, match="on one file system, found two"):
+            ParquetDirectory(output).prepare()
+
+
+def test_attempts_have_absolute_directories_of_their_own_that_lie_beside_the_output(output: Path):
+    sink = ParquetDirectory(output)
+    directories = {sink.attempt_directory(batch_id_of(batch), attempt) for batch in (1, 2) for attempt in (1, 2, 12)}
+
+    assert len(directories) == 6
+    assert all(directory.is_absolute() for directory in directories)
+    assert all(directory.is_relative_to(output.with_name("orders.kafka-ingest")) for directory in directories)
+    assert not any(one in other.parents for one in directories for other in directories)
+
+
+def test_two_outputs_share_no_places(tmp_path: Path):
+    orders_directory = ParquetDirectory(tmp_path / "orders").attempt_directory(BATCH, 1)
+    refunds_directory = ParquetDirectory(tmp_path / "refunds").attempt_directory(BATCH, 1)
+
+    assert os.path.commonpath([orders_directory, refunds_directory]) == str(tmp_path)
+
+
+def test_an_opened_attempt_has_its_document(output: Path):
+    sink = ParquetDirectory(output)
+    sink.prepare()
+    directory = sink.attempt_directory(BATCH, 1)
+    sink.open_attempt(directory, b'{"plan": 1}')
+
+    assert below(directory) == {"plan.json": b'{"plan": 1}'}
+
+
+def test_an_attempt_that_cannot_be_opened_is_the_storages_failure(output: Path):
+    sink = ParquetDirectory(output)
+    sink.prepare()
+    directory = sink.attempt_directory(BATCH, 1)
+    directory.parent.parent.rmdir()
+    directory.parent.parent.write_text("a file in the way")
+
+    with pytest.raises(OutputUnavailableError, match=r"could not be read or written: .*No offset was moved"):
+        sink.open_attempt(directory, b"{}")
+
+
+def test_a_receipt_is_read_byte_for_byte(staged: Staged):
+    assert staged.sink.read_receipt(staged.directory) == staged.receipt.as_bytes()
+    assert Receipt.from_bytes(staged.receipt.as_bytes()) == staged.receipt
+
+
+def test_an_attempt_that_did_not_finish_has_no_receipt(staged: Staged):
+    (staged.directory / "receipt.json").unlink()
+
+    assert staged.sink.read_receipt(staged.directory) is None
+
+
+def test_an_attempt_whose_directory_was_never_made_has_no_receipt(staged: Staged):
+    assert staged.sink.read_receipt(staged.sink.attempt_directory(BATCH, 9)) is None
+
+
+def test_a_receipt_that_cannot_be_read_is_the_storages_failure_and_not_a_missing_one(staged: Staged):
+    (staged.directory / "receipt.json").unlink()
+    (staged.directory / "receipt.json").mkdir()
+
+    with pytest.raises(OutputUnavailableError, match="Is a directory"):
+        staged.sink.read_receipt(staged.directory)
+
+
+def test_a_sink_is_found_by_the_format_of_a_plan(output: Path):
+    plan = plan_of((orders(0), 0, 10), output=output)
+
+    assert sink_of(plan).attempt_directory(BATCH, 1) == ParquetDirectory(output).attempt_directory(BATCH, 1)
+    with pytest.raises(OutputNotUsableError, match=r"expected a sink format out of parquet, found 'delta'"):
+        sink_of(replace(plan, sink_format="delta"))
+
+
+# ── What is known of the output ───────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_an_output_that_is_not_there_knows_no_batches(output: Path):
+    assert ParquetDirectory(output).known_batches() == []
+
+
+def test_published_batches_are_known_oldest_first_and_staged_ones_are_not(output: Path):
+    for number in (2, 1, 3):
+        Staged(output, number=number).publish()
+    unpublished = Staged(output, number=4)
+
+    assert unpublished.sink.known_batches() == [str(batch_id_of(1)), str(batch_id_of(2)), str(batch_id_of(3))]
+
+
+def test_a_receipt_that_a_crash_left_half_written_makes_no_known_batch(staged: Staged):
+    staged.kept.with_name(f"{staged.kept.name}.4711.tmp").write_bytes(b'{"vers')
+
+    assert staged.sink.known_batches() == []
+
+
+def test_receipts_that_cannot_be_listed_are_not_an_output_without_batches(open_to_all: Path):
+    with ordinary_user():
+        staged = Staged(open_to_all / "orders")
+        staged.publish()
+        staged.kept.parent.chmod(0o300)
+
+        with pytest.raises(OutputUnavailableError, match="Permission denied"):
+            staged.sink.known_batches()
+
+
+# ── Asked before the commit ───────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_prepared_output_can_take_a_batch(staged: Staged):
+    staged.sink.can_take(BATCH)
+
+
+def test_an_output_that_was_removed_is_made_again_before_it_takes_a_batch(staged: Staged):
+    staged.output.rmdir()
+
+    staged.sink.can_take(BATCH)
+
+    assert staged.output.is_dir()
+
+
+def make_empty_directory(path: Path) -> None:
+    path.mkdir()
+
+
+def make_directory_with_a_file(path: Path) -> None:
+    path.mkdir()
+    (path / "theirs.parquet").write_bytes(b"theirs")
+
+
+def make_file(path: Path) -> None:
+    path.write_bytes(b"theirs")
+
+
+def make_dangling_link(path: Path) -> None:
+    path.symlink_to(path.with_name("nowhere"))
+
+
+@pytest.mark.parametrize("make", [make_empty_directory, make_directory_with_a_file, make_file, make_dangling_link])
+def test_an_output_where_something_lies_in_the_batchs_place_cannot_take_it(
+    staged: Staged, make: Callable[[Path], None]
+):
+    make(staged.target)
+
+    with pytest.raises(OutputConflictError, match=rf"{staged.target.name} exists.*move it away"):
+        staged.sink.can_take(BATCH)
+
+
+def test_an_output_that_cannot_be_written_cannot_take_a_batch(staged: Staged):
+    staged.output.rmdir()
+    staged.output.write_text("a file in the way")
+
+    with pytest.raises(OutputNotUsableError, match=r"Correct sink\.path"):
+        staged.sink.can_take(BATCH)
+
+
+# ── Verifying what is staged ──────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_staged_files_that_are_what_their_receipt_says_are_verified(staged: Staged):
+    before = below(staged.directory)
+
+    staged.verify()
+
+    assert below(staged.directory) == before
+
+
+def test_an_attempt_without_files_is_verified_with_and_without_a_data_directory(output: Path):
+    staged = Staged(output, partitions=0)
+    staged.verify()
+    staged.data.rmdir()
+    staged.verify()
+
+
+def test_a_missing_file_is_named(staged: Staged):
+    (staged.data / SECOND_FILE).unlink()
+
+    with pytest.raises(StagedOutputUnusableError, match=f"attempt 1 of batch {BATCH}: {SECOND_FILE} is missing"):
+        staged.verify()
+
+
+def test_all_files_missing_with_their_directory_are_named(staged: Staged):
+    (staged.data / FIRST_FILE).unlink()
+    (staged.data / SECOND_FILE).unlink()
+    staged.data.rmdir()
+
+    with pytest.raises(StagedOutputUnusableError, match=f"{FIRST_FILE} is missing, {SECOND_FILE} is missing"):
+        staged.verify()
+
+
+@pytest.mark.parametrize("name", ["part-00002.zstd.parquet", "_SUCCESS", ".part-00000.zstd.parquet.crc"])
+def test_a_file_that_the_receipt_does_not_know_is_named(staged: Staged, name: str):
+    (staged.data / name).write_bytes(b"whose is this")
+
+    with pytest.raises(StagedOutputUnusableError, match=f"{name} is not in the receipt"):
+        staged.verify()
+
+
+def test_a_directory_among_the_staged_files_is_named(staged: Staged):
+    (staged.data / "_temporary").mkdir()
+
+    with pytest.raises(StagedOutputUnusableError, match="_temporary is not in the receipt"):
+        staged.verify()
+
+
+def test_a_short_file_is_named_with_both_sizes(staged: Staged):
+    size = staged.receipt.files[1].size_bytes
+    os.truncate(staged.data / SECOND_FILE, size - 100)
+
+    with pytest.raises(StagedOutputUnusableError, match=rf"{SECOND_FILE} has [\d,]+ bytes instead of [\d,]+"):
+        staged.verify()
+
+
+def test_an_empty_file_is_named(staged: Staged):
+    os.truncate(staged.data / FIRST_FILE, 0)
+
+    with pytest.raises(StagedOutputUnusableError, match=f"{FIRST_FILE} has 0 bytes instead of"):
+        staged.verify()
+
+
+def overwrite(path: Path, at: int, content: bytes) -> None:
+    """Write some bytes into a file, from its start or (below 0) from its end; its size stays."""
+    with path.open("r+b") as file:
+        file.seek(at, os.SEEK_SET if at >= 0 else os.SEEK_END)
+        file.write(content)
+
+
+def test_a_file_that_lost_its_end_mark_is_named(staged: Staged):
+    overwrite(staged.data / FIRST_FILE, -4, b"\0\0\0\0")
+
+    with pytest.raises(StagedOutputUnusableError, match=f"{FIRST_FILE} is not a readable Parquet file"):
+        staged.verify()
+
+
+def test_a_file_of_zeros_is_named(staged: Staged):
+    overwrite(staged.data / FIRST_FILE, 0, bytes(staged.receipt.files[0].size_bytes))
+
+    with pytest.raises(StagedOutputUnusableError, match=f"{FIRST_FILE} is not a readable Parquet file"):
+        staged.verify()
+
+
+def test_a_file_with_a_damaged_footer_is_named(staged: Staged):
+    path = staged.data / FIRST_FILE
+    footer_length = int.from_bytes(path.read_bytes()[-8:-4], "little")
+    overwrite(path, -8 - footer_length, b"\xff" * footer_length)
+
+    with pytest.raises(StagedOutputUnusableError, match=f"{FIRST_FILE} is not a readable Parquet file"):
+        staged.verify()
+
+
+def test_a_file_with_other_rows_than_its_receipt_says_is_named_with_both_counts(staged: Staged):
+    write_rows(staged.data / SECOND_FILE, orders(1), range(9))
+    staged.retouch(SECOND_FILE, size_bytes=(staged.data / SECOND_FILE).stat().st_size)
+
+    with pytest.raises(StagedOutputUnusableError, match=f"{SECOND_FILE}: expected 10 rows, its footer says 9"):
+        staged.verify()
+
+
+def test_storage_that_does_not_answer_proves_nothing_about_the_files(staged: Staged, monkeypatch: pytest.MonkeyPatch):
+    def fail(_descriptor: int) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(os, "fsync", fail)
+
+    with pytest.raises(OutputUnavailableError, match=r"Input/output error.*No offset was moved"):
+        staged.verify()
+
+
+# ── Publishing ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_published_batch_lies_under_its_id_with_the_staged_content(staged: Staged):
+    content = below(staged.data)
+    staged.publish()
+
+    assert below(staged.output) == {f"kafka_batch={BATCH}/{name}": content[name] for name in (FIRST_FILE, SECOND_FILE)}
+
+
+def test_publishing_is_one_rename_of_the_data_and_leaves_the_rest_of_the_attempt(staged: Staged):
+    inode = staged.data.stat().st_ino
+    staged.publish()
+
+    assert staged.target.stat().st_ino == inode
+    assert sorted(below(staged.directory)) == ["plan.json", "receipt.json"]
+
+
+def test_nothing_but_published_files_lies_under_the_output(output: Path):
+    for number in (1, 2):
+        Staged(output, number=number).publish()
+    Staged(output, number=3, partitions=0).publish()
+    Staged(output, number=4).verify()
+
+    assert sorted(str(path.relative_to(output)) for path in output.rglob("*")) == [
+        f"kafka_batch={batch_id_of(1)}",
+        f"kafka_batch={batch_id_of(1)}/{FIRST_FILE}",
+        f"kafka_batch={batch_id_of(1)}/{SECOND_FILE}",
+        f"kafka_batch={batch_id_of(2)}",
+        f"kafka_batch={batch_id_of(2)}/{FIRST_FILE}",
+        f"kafka_batch={batch_id_of(2)}/{SECOND_FILE}",
+    ]
+
+
+def test_nothing_is_under_the_output_before_a_batch_is_published(staged: Staged):
+    staged.verify()
+    staged.sink.can_take(BATCH)
+
+    assert list(staged.output.iterdir()) == []
+
+
+def test_the_kept_receipt_says_all_that_lost_control_tables_are_rebuilt_from(staged: Staged):
+    staged.publish()
+
+    document = json.loads(staged.kept.read_bytes())
+    assert document.keys() == {"version", "plan_fingerprint", "plan", "receipt", "ledger"}
+    assert (document["version"], document["plan_fingerprint"]) == (1, staged.plan.fingerprint)
+    assert BatchPlan.from_document(document["plan"]) == staged.plan
+    assert Receipt.from_document(document["receipt"]) == staged.receipt
+    assert document["ledger"] == [
+        {
+            "event_id": 7,
+            "kind": "seeded",
+            "at": "2026-03-01T12:00:00+00:00",
+            "who": "planner",
+            "detail": {"partitions": [{"offset": 0}]},
+        }
+    ]
+
+
+def test_publishing_twice_is_publishing_once(staged: Staged):
+    staged.publish()
+    before = below(staged.output.parent)
+    inode = staged.target.stat().st_ino
+
+    staged.publish()
+
+    assert below(staged.output.parent) == before
+    assert staged.target.stat().st_ino == inode
+
+
+def test_a_batch_without_files_publishes_its_receipt_only(output: Path):
+    staged = Staged(output, partitions=0)
+    staged.publish()
+    staged.publish()
+
+    assert list(output.iterdir()) == []
+    assert staged.sink.known_batches() == [str(BATCH)]
+
+
+@pytest.mark.parametrize("make", [make_empty_directory, make_directory_with_a_file, make_file, make_dangling_link])
+def test_what_lies_in_the_batchs_place_and_is_not_the_batch_is_a_conflict_and_nothing_is_moved(
+    staged: Staged, make: Callable[[Path], None]
+):
+    make(staged.target)
+    before = (below(staged.output), below(staged.directory))
+
+    with pytest.raises(OutputConflictError, match=staged.target.name):
+        staged.publish()
+
+    assert (below(staged.output), below(staged.directory)) == before
+
+
+def test_a_published_batch_that_somebody_changed_is_a_conflict_that_names_the_file(staged: Staged):
+    staged.publish()
+    (staged.target / FIRST_FILE).unlink()
+    (staged.target / "compacted.parquet").write_bytes(b"theirs")
+
+    with pytest.raises(OutputConflictError) as conflict:
+        staged.publish()
+
+    assert f"{FIRST_FILE} is missing" in str(conflict.value)
+    assert "compacted.parquet is not in the receipt" in str(conflict.value)
+    assert (staged.target / "compacted.parquet").read_bytes() == b"theirs"
+
+
+def test_a_batch_whose_files_are_neither_staged_nor_published_is_an_error(staged: Staged):
+    staged.data.rename(staged.data.with_name("data.revoked"))
+
+    with pytest.raises(OutputConflictError, match=r"neither its staged files .* nor its published ones .* are there"):
+        staged.publish()
+
+    assert list(staged.output.iterdir()) == []
+
+
+def test_a_receipt_of_something_else_under_the_same_id_is_a_conflict_and_nothing_is_published(staged: Staged):
+    staged.kept.write_bytes(b'{"version":1}')
+    before = (below(staged.output), below(staged.directory))
+
+    with pytest.raises(OutputConflictError, match="is the receipt of something else"):
+        staged.publish()
+
+    assert (below(staged.output), below(staged.directory)) == before
+    assert staged.kept.read_bytes() == b'{"version":1}'
+
+
+def test_another_attempt_of_a_published_batch_is_a_conflict_and_the_first_stays(output: Path):
+    first, zombie = Staged(output, attempt=1), Staged(output, attempt=2)
+    first.publish()
+    before = below(output)
+
+    with pytest.raises(OutputConflictError):
+        zombie.publish()
+
+    assert below(output) == before
+    assert zombie.data.is_dir()
+
+
+def test_another_ledger_than_the_published_one_is_a_conflict(staged: Staged):
+    staged.publish()
+
+    with pytest.raises(OutputConflictError, match="is the receipt of something else"):
+        staged.sink.publish(staged.directory, PublishedReceipt(staged.plan, staged.receipt, []))
+
+
+def test_an_output_that_is_gone_is_the_storages_failure_and_the_files_stay_staged(staged: Staged):
+    staged.output.rmdir()
+    staged.output.write_text("a file in the way")
+
+    with pytest.raises(OutputUnavailableError, match="No offset was moved"):
+        staged.publish()
+
+    assert sorted(path.name for path in staged.data.iterdir()) == [FIRST_FILE, SECOND_FILE]
+
+
+def test_an_output_that_is_not_mounted_is_the_storages_failure_and_not_a_batch_that_somebody_removed(staged: Staged):
+    staged.output.rmdir()
+
+    with pytest.raises(OutputUnavailableError, match="No offset was moved"):
+        staged.publish()
+
+    assert sorted(path.name for path in staged.data.iterdir()) == [FIRST_FILE, SECOND_FILE]
+    assert not staged.output.exists()
+    staged.output.mkdir()
+    staged.publish()
+    assert sorted(path.name for path in staged.target.iterdir()) == [FIRST_FILE, SECOND_FILE]
+
+
+# ── Crashes ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class PowerCut(BaseException):
+    """The process ends here: nothing catches this."""
+
+
+@contextmanager
+def power_cut(after: int) -> Iterator[None]:
+    """End the process before its file system call number ``after`` (fsync or rename), counted from 0."""
+    real = {"fsync": os.fsync, "rename": os.rename}
+    calls = 0
+
+    def cut(name: str) -> Callable[..., object]:
+        def call(*arguments: Any, **named: Any) -> object:
+            nonlocal calls
+            calls += 1
+            if calls > after:
+                raise PowerCut
+            return real[name](*arguments, **named)
+
+        return call
+
+    with pytest.MonkeyPatch.context() as patch:
+        for name in real:
+            patch.setattr(os, name, cut(name))
+        yield
+
+
+def publishes_that_died(output: Path) -> Iterator[Staged]:
+    """Yield a batch for each file system call before which its first publish can die."""
+    for crash in itertools.count():
+        staged = Staged(output, number=crash + 1)
+        try:
+            with power_cut(after=crash):
+                staged.publish()
+        except PowerCut:
+            yield staged
+        else:
+            assert crash >= 6, "a publish writes a receipt and moves a directory, both durably"
+            return
+
+
+def test_a_publish_that_died_anywhere_is_finished_by_the_next_one(output: Path):
+    for staged in publishes_that_died(output):
+        staged.publish()
+
+        assert sorted(path.name for path in staged.target.iterdir()) == [FIRST_FILE, SECOND_FILE]
+        assert json.loads(staged.kept.read_bytes())["receipt"] == staged.receipt.as_document()
+        assert not staged.data.exists()
+
+
+def test_after_a_crash_between_receipt_and_rename_the_batch_is_not_visible_until_the_next_publish(
+    staged: Staged, monkeypatch: pytest.MonkeyPatch
+):
+    rename = os.rename
+
+    def die_at_the_data(source: Path, target: Path) -> None:
+        if Path(source) == staged.data:
+            raise PowerCut
+        rename(source, target)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "rename", die_at_the_data)
+        with pytest.raises(PowerCut):
+            staged.publish()
+    assert staged.kept.exists()
+    assert list(staged.output.iterdir()) == []
+
+    staged.publish()
+
+    assert sorted(path.name for path in staged.target.iterdir()) == [FIRST_FILE, SECOND_FILE]
+
+
+def test_a_document_whose_writing_died_is_written_by_the_next_try(output: Path):
+    sink = ParquetDirectory(output)
+    sink.prepare()
+    directory = sink.attempt_directory(BATCH, 1)
+    for crash in range(5):
+        with suppress(PowerCut), power_cut(after=crash):
+            sink.open_attempt(directory, b"{}")
+
+    sink.open_attempt(directory, b"{}")
+
+    assert (directory / "plan.json").read_bytes() == b"{}"
+
+
+# ── Durable when it returns ───────────────────────────────────────────────────────────────────────────────────────────
+
+
+@contextmanager
+def recorded_calls() -> Iterator[list[tuple[str, Path]]]:
+    """Note each fsync and rename with its path, in order, and let it through."""
+    calls: list[tuple[str, Path]] = []
+    fsync, rename = os.fsync, os.rename
+
+    def recorded_fsync(descriptor: int) -> None:
+        calls.append(("fsync", Path(f"/proc/self/fd/{descriptor}").readlink()))
+        fsync(descriptor)
+
+    def recorded_rename(source: Path, target: Path) -> None:
+        calls.append(("rename to", Path(target)))
+        rename(source, target)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", recorded_fsync)
+        patch.setattr(os, "rename", recorded_rename)
+        yield calls
+
+
+def synced(calls: list[tuple[str, Path]]) -> set[Path]:
+    return {path for call, path in calls if call == "fsync"}
+
+
+def in_order(calls: list[tuple[str, Path]], *expected: tuple[str, Path]) -> bool:
+    """Say whether the expected calls are among these, each after the one before it."""
+    rest = iter(calls)
+    return all(call in rest for call in expected)
+
+
+def test_the_names_of_all_directories_that_prepare_makes_are_on_the_disk(output: Path):
+    with recorded_calls() as calls:
+        ParquetDirectory(output).prepare()
+
+    beside = output.with_name("orders.kafka-ingest")
+    assert synced(calls) == {output.parent.parent, output.parent, beside}
+
+
+def test_an_attempts_document_and_its_directories_are_on_the_disk(output: Path):
+    sink = ParquetDirectory(output)
+    sink.prepare()
+    directory = sink.attempt_directory(BATCH, 1)
+    with recorded_calls() as calls:
+        sink.open_attempt(directory, b"{}")
+
+    (temporary,) = [path for path in synced(calls) if path.parent == directory]
+    assert synced(calls) == {directory.parent.parent, directory.parent, directory, temporary}
+    assert in_order(calls, ("fsync", temporary), ("rename to", directory / "plan.json"), ("fsync", directory))
+
+
+def test_staged_files_and_their_names_are_on_the_disk_once_they_are_verified(staged: Staged):
+    with recorded_calls() as calls:
+        staged.verify()
+
+    assert synced(calls) == {staged.data / FIRST_FILE, staged.data / SECOND_FILE, staged.data}
+
+
+def test_a_receipt_is_on_the_disk_before_its_batch_is_visible_and_that_before_publish_returns(staged: Staged):
+    with recorded_calls() as calls:
+        staged.publish()
+
+    (temporary,) = [path for path in synced(calls) if path.parent == staged.kept.parent]
+    receipt_kept = [("fsync", temporary), ("rename to", staged.kept), ("fsync", staged.kept.parent)]
+    assert in_order(calls, *receipt_kept, ("rename to", staged.target), ("fsync", staged.target))
+    assert in_order(calls, ("rename to", staged.target), ("fsync", staged.output))
+
+
+def test_verified_and_published_every_file_and_directory_of_the_batch_is_on_the_disk(staged: Staged):
+    with recorded_calls() as calls:
+        staged.verify()
+        staged.publish()
+
+    assert synced(calls) >= {
+        staged.data / FIRST_FILE,
+        staged.data / SECOND_FILE,
+        staged.data,
+        staged.target,
+        staged.output,
+        staged.kept.parent,
+    }
+
+
+def test_what_a_publisher_that_died_left_to_the_system_is_on_the_disk_when_the_next_one_returns(output: Path):
+    for staged in publishes_that_died(output):
+        with recorded_calls() as calls:
+            staged.publish()
+
+        assert synced(calls) >= {staged.kept.parent, staged.target, staged.output}
+
+
+def test_a_batch_that_is_published_already_is_on_the_disk_when_publish_returns(staged: Staged):
+    staged.publish()
+
+    with recorded_calls() as calls:
+        staged.publish()
+
+    assert synced(calls) >= {staged.target, staged.output}
+
+
+# ── Two publishers at once ────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("partitions", [2, 0])
+def test_of_publishers_at_once_all_succeed_and_the_batch_is_there_once(output: Path, partitions: int):
+    for number in range(1, ROUNDS + 1):
+        staged = Staged(output, number=number, partitions=partitions)
+        rivals = [ParquetDirectory(output) for _ in range(4)]
+
+        def publisher(rival: ParquetDirectory, staged: Staged = staged) -> Callable[[], None]:
+            return lambda: rival.publish(staged.directory, staged.published)
+
+        assert at_once(*(publisher(rival) for rival in rivals)) == [None] * 4
+        assert len(list(staged.target.iterdir()) if staged.target.exists() else []) == partitions
+
+    assert len(staged.sink.known_batches()) == ROUNDS
+    assert len(list(output.iterdir())) == (ROUNDS if partitions else 0)
+    assert [path.name for path in staged.kept.parent.iterdir() if path.suffix != ".json"] == []
+
+
+def test_of_attempts_that_open_their_directories_at_once_all_succeed(output: Path):
+    sink = ParquetDirectory(output)
+    sink.prepare()
+
+    def opener(number: int) -> Callable[[], None]:
+        return lambda: sink.open_attempt(sink.attempt_directory(BATCH, number), f"{number}".encode())
+
+    assert at_once(*(opener(number) for number in range(1, 9))) == [None] * 8
+    assert [(sink.attempt_directory(BATCH, number) / "plan.json").read_text() for number in range(1, 9)] == [
+        "1",
+        "2",
+        "3",
+        "4",
+        "5",
+        "6",
+        "7",
+        "8",
+    ]
+
+
+def test_of_feeds_that_prepare_the_same_parents_at_once_all_succeed(tmp_path: Path):
+    def preparer(number: int) -> Callable[[], None]:
+        return ParquetDirectory(tmp_path / "a" / "b" / "c" / f"feed-{number % 2}").prepare
+
+    assert at_once(*(preparer(number) for number in range(8))) == [None] * 8
+
+
+# ── Readers ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.fixture
+def two_batches(output: Path) -> Path:
+    """An output with two published batches of ten rows in each of two partitions, and a third that is only staged."""
+    Staged(output, number=1).publish()
+    Staged(output, number=2).publish()
+    Staged(output, number=3).verify()
+    return output
+
+
+COUNTS = [
+    (str(batch_id_of(1)), 0, 10),
+    (str(batch_id_of(1)), 1, 10),
+    (str(batch_id_of(2)), 0, 10),
+    (str(batch_id_of(2)), 1, 10),
+]
+
+
+def test_pyarrow_reads_the_output_with_the_batch_from_the_path(two_batches: Path):
+    table = pyarrow.dataset.dataset(two_batches, partitioning="hive").to_table()
+
+    counts = table.group_by(["kafka_batch", "kafka_partition"]).aggregate([("kafka_offset", "count")]).to_pylist()
+    assert sorted((row["kafka_batch"], row["kafka_partition"], row["kafka_offset_count"]) for row in counts) == COUNTS
+
+
+def test_duckdb_reads_the_output_with_the_batch_from_the_path(two_batches: Path):
+    rows = duckdb.execute(
+        "SELECT kafka_batch::VARCHAR, kafka_partition, count(*) "
+        "FROM read_parquet(?, hive_partitioning = true) GROUP BY ALL ORDER BY ALL",
+        [f"{two_batches}/**"],
+    ).fetchall()
+
+    assert rows == COUNTS
+
+
+def test_polars_reads_the_output_with_the_batch_from_the_path(two_batches: Path):
+    frame = pl.scan_parquet(two_batches, hive_partitioning=True)
+
+    counts = frame.group_by("kafka_batch", "kafka_partition").len().sort("kafka_batch", "kafka_partition").collect()
+    assert counts.rows() == COUNTS
+
+
+def test_a_kept_receipt_says_when_in_utc(staged: Staged):
+    staged.publish()
+
+    written_at = json.loads(staged.kept.read_bytes())["receipt"]["written_at"]
+    assert datetime.fromisoformat(written_at) == datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
