@@ -4,6 +4,7 @@ import re
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 from airflow.sdk import DAG
 
@@ -56,8 +57,12 @@ def feed_dag(feed: Feed) -> DAG:
 
 def feed_error_dag(path: Path, error: InvalidFeedError) -> DAG:
     """Return a DAG that says what is wrong with a feed file; raising here would take the other feeds down."""
+    # Two file names may come to one readable id; the sum keeps them apart.
+    readable = re.sub(r"[^A-Za-z0-9_.-]", "_", path.name)[:150]
     with DAG(
-        dag_id="feed_error__" + re.sub(r"[^A-Za-z0-9_.-]", "_", path.name),
+        dag_id=f"feed_error__{readable}"
+        if readable == path.name
+        else f"feed_error__{readable}_{crc32(path.name.encode()):08x}",
         description=f"{path.name} cannot be used",
         schedule=None,
         tags=["kafka_ingest", "feed-error"],
@@ -76,8 +81,17 @@ def feed_files() -> list[FeedFile]:
         return [FeedFile(directory, None, InvalidFeedError(str(error)))]
 
 
-for file in feed_files():
-    if file.feed is not None:
-        globals()[f"feed_{file.feed.name}"] = feed_dag(file.feed)
-    elif file.error is not None:
-        globals()[f"feed_error_{file.path.name}"] = feed_error_dag(file.path, file.error)
+def dag_of(file: FeedFile) -> DAG:
+    """Return the DAG of one file; whatever is wrong with it concerns this file alone."""
+    if file.feed is None:
+        return feed_error_dag(file.path, file.error or InvalidFeedError(f"{file.path} holds no feed"))
+    try:
+        dag = feed_dag(file.feed)
+        dag.validate()
+    except Exception as error:  # noqa: BLE001 - Airflow has rules of its own, and an error here would take all feeds down
+        return feed_error_dag(file.path, InvalidFeedError(f"{file.path}: Airflow refuses its DAG: {error}"))
+    return dag
+
+
+# Names that are no identifiers: a feed called like something in this file must not replace it.
+globals().update({f"dag of {dag.dag_id}": dag for dag in map(dag_of, feed_files())})

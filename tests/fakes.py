@@ -251,7 +251,7 @@ class InMemoryControlTables:
             return None
         stored = {tp: offset for (owner, tp), offset in sorted(state.stored.items()) if owner == row.feed_id}
         open_batch = state.open_live_batch(row.feed_id)
-        return FeedSnapshot(row.feed_id, row.name, row.cluster_id, row.revision, stored, open_batch)
+        return FeedSnapshot(row.feed_id, row.name, row.cluster_id, row.revision, row.topics, stored, open_batch)
 
     def batch(self, batch_id: UUID) -> Batch:
         return self.state.batch(batch_id)
@@ -358,8 +358,9 @@ class InMemoryControlTables:
                 return
             check_transition(batch_id, batch.state, BatchState.COMMITTING)
             state.check_offsets_in_place(batch.plan)
-            others = {other.batch_id for other in state.feed_batches(batch.plan.feed_id)}
-            after = max((upto for owner, (_, upto) in state.ledgers.items() if owner in others), default=0)
+            feed_batches = state.feed_batches(batch.plan.feed_id)
+            published = {other.batch_id for other in feed_batches if other.state is BatchState.COMMITTED}
+            after = max((upto for owner, (_, upto) in state.ledgers.items() if owner in published), default=0)
             upto = max((event.event_id for event in state.ledger_events(batch.plan.feed_id)), default=0)
             state.ledgers[batch_id] = (after, upto)
             state.change(batch_id, state=BatchState.COMMITTING)
@@ -492,6 +493,11 @@ class InMemorySink:
     def read_receipt(self, directory: Path) -> bytes | None:
         self._reachable()
         return self.receipts.get(directory)
+
+    def kept_receipt(self, batch_id: UUID) -> bytes | None:
+        self._reachable()
+        kept = self.published.get(batch_id)
+        return kept.receipt.as_bytes() if kept is not None else None
 
     def can_take(self, batch_id: UUID) -> None:
         self.prepare()

@@ -1,6 +1,7 @@
 """The tasks of a feed's DAG, and what an error means to Airflow. ``dags/`` wires them."""
 
 import contextlib
+import os
 from collections.abc import Iterator
 from typing import Any
 from uuid import UUID
@@ -9,16 +10,17 @@ from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOpe
 from airflow.providers.standard.operators.trigger_dagrun import TriggerDagRunOperator
 from airflow.sdk import Asset, AssetAlias, BaseOperator, Context
 from airflow.sdk.bases.skipmixin import SkipMixin
-from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
+from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
 
 from kafka_ingest.assembly import FeedParts, assemble
 from kafka_ingest.batch import BatchState
 from kafka_ingest.committing.commit_batch import Committed
 from kafka_ingest.connections import find_connection_in_task
-from kafka_ingest.errors import KafkaIngestError, RetryableError
+from kafka_ingest.errors import KafkaIngestError, RetryableError, UnknownBatchError
 from kafka_ingest.feed import Feed
 from kafka_ingest.offsets import listing
 from kafka_ingest.planning.plan_batch import PlanResult
+from kafka_ingest.submitting.run_spark_submit import AIRFLOW_VARIABLES
 
 
 class PlanOperator(BaseOperator, SkipMixin):
@@ -56,12 +58,13 @@ class WriteOperator(SparkSubmitOperator):
         super().__init__(conn_id=feed.spark.conn_id, durable=False, **kwargs)
         self.feed = feed
         self.batch_id = batch_id
+        self.killed = False
 
     def execute(self, context: Context) -> None:
         """Write the batch, unless it is written."""
         with errors_for_airflow():
             parts = feed_parts(self.feed)
-            attempt = parts.open_attempt(UUID(self.batch_id), who=run_of(context))
+            attempt = parts.open_attempt(id_of_batch(self.batch_id), who=run_of(context))
             if attempt is None:
                 self.log.info("batch %s is written already: no need for Spark", self.batch_id)
                 return
@@ -74,10 +77,22 @@ class WriteOperator(SparkSubmitOperator):
         self.jars = submission.jars
         self.driver_class_path = submission.driver_class_path
         self.name = submission.name
-        self.env_vars = dict(submission.environment)
+        # The hook adds to this process's environment; Spark has no use for Airflow's settings, nor for its passwords.
+        unused = {key: "" for key in os.environ if key.startswith(AIRFLOW_VARIABLES) and parts.master.is_local}
+        self.env_vars = {**unused, **submission.environment}
+        if self.killed:
+            raise AirflowException(
+                f"attempt {attempt.attempt} of batch {self.batch_id} was ended before Spark was started"
+            )
         super().execute(context)
         with errors_for_airflow():
             parts.pin(attempt)
+
+    def on_kill(self) -> None:
+        """Stop Spark, if it runs; the provider would make a hook without any settings here, and Airflow goes on after it."""
+        self.killed = True
+        if self._hook is not None:
+            super().on_kill()
 
 
 class CommitOperator(BaseOperator):
@@ -94,7 +109,7 @@ class CommitOperator(BaseOperator):
     def execute(self, context: Context) -> None:
         """Commit the batch."""
         with errors_for_airflow():
-            committed = feed_parts(self.feed).commit(UUID(self.batch_id), who=run_of(context))
+            committed = feed_parts(self.feed).commit(id_of_batch(self.batch_id), who=run_of(context))
         if committed.mirrored.failure is not None:
             self.log.warning("the consumer group was not moved: %s", committed.mirrored.failure)
         if not committed.by_us:
@@ -119,7 +134,7 @@ class NextBatchOperator(TriggerDagRunOperator):
     def execute(self, context: Context) -> None:
         """Trigger the next run, once for each committed batch that was capped."""
         with errors_for_airflow():
-            batch = feed_parts(self.feed).control.batch(UUID(self.batch_id))
+            batch = feed_parts(self.feed).control.batch(id_of_batch(self.batch_id))
         if batch.state is not BatchState.COMMITTED or not batch.plan.capped:
             raise AirflowSkipException(f"batch {self.batch_id} reached the end of what there was to read")
         self.trigger_run_id = f"next_batch__{self.batch_id}"
@@ -141,6 +156,16 @@ class FeedErrorOperator(BaseOperator):
 def feed_parts(feed: Feed) -> FeedParts:
     """Return the feed's parts, with connections as a task finds them."""
     return assemble(feed, find_connection_in_task)
+
+
+def id_of_batch(text: str) -> UUID:
+    """Return the batch id that the plan task handed on; raises UnknownBatchError where it handed none on."""
+    try:
+        return UUID(text)
+    except ValueError as error:
+        raise UnknownBatchError(
+            f"expected a batch's id from task plan, found {text!r}. Was plan marked as success by hand? Clear it."
+        ) from error
 
 
 def run_of(context: Context) -> str:

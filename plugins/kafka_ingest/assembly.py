@@ -3,6 +3,7 @@
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from uuid import UUID
 
 from kafka_ingest.attempt_directory import PACKAGE
@@ -30,21 +31,46 @@ from kafka_ingest.submitting.pin_receipt import pin_attempt
 from kafka_ingest.submitting.spark_submission import SparkMaster, SparkSubmission, check_master, spark_submission
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class FeedParts:
-    """One feed with its control tables, its Kafka and its Spark. Connections were looked up, nothing was asked yet."""
+    """One feed with its control tables, its Kafka and its Spark.
+
+    Each connection is looked up when it is first needed: a commit must not fail for a Spark that it has no use for.
+    """
 
     feed: Feed
-    plan_settings: FeedPlanSettings
     control: SqlControlTables
-    kafka_client: KafkaClientSettings
-    kafka: ConfluentKafkaCluster
-    master: SparkMaster
+    find_connection: FindConnection
+    environment: Mapping[str, str]
 
-    def plan(self, *, who: str) -> PlanOutcome:
-        """Run the plan task. A Spark that cannot be used is refused before anything is planned."""
+    @cached_property
+    def plan_settings(self) -> FeedPlanSettings:
+        """The feed as the planner sees it."""
+        return self.feed.plan_settings(self.environment)
+
+    @cached_property
+    def kafka_client(self) -> KafkaClientSettings:
+        """How to reach Kafka."""
+        return kafka_settings(self.find_connection(self.feed.kafka.conn_id))
+
+    @cached_property
+    def kafka(self) -> ConfluentKafkaCluster:
+        """The questions asked of Kafka."""
+        return ConfluentKafkaCluster(lambda: self.kafka_client)
+
+    @cached_property
+    def master(self) -> SparkMaster:
+        """Where Spark runs."""
+        return spark_master(self.find_connection(self.feed.spark.conn_id))
+
+    def check_spark(self) -> None:
+        """Refuse a Spark that cannot be used, before anything is planned."""
         check_master(self.master, self.kafka_client, sink_is_shared=self.feed.sink.shared)
         self.kafka_client.java_settings()
+
+    def plan(self, *, who: str) -> PlanOutcome:
+        """Run the plan task."""
+        self.check_spark()
         return plan_batch(self.plan_settings, self.control, self.kafka, sink_of, who=who)
 
     def open_attempt(self, batch_id: UUID, *, who: str) -> Attempt | None:
@@ -76,15 +102,7 @@ class FeedParts:
 
 def assemble(feed: Feed, find_connection: FindConnection, environment: Mapping[str, str] = os.environ) -> FeedParts:
     """Return a feed's parts; raises MissingConnectionError, InvalidConnectionError or ControlSchemaError."""
-    kafka_client = kafka_settings(find_connection(feed.kafka.conn_id))
-    return FeedParts(
-        feed=feed,
-        plan_settings=feed.plan_settings(environment),
-        control=control_tables(find_connection),
-        kafka_client=kafka_client,
-        kafka=ConfluentKafkaCluster(kafka_client),
-        master=spark_master(find_connection(feed.spark.conn_id)),
-    )
+    return FeedParts(feed, control_tables(find_connection), find_connection, environment)
 
 
 def control_tables(find_connection: FindConnection) -> SqlControlTables:

@@ -43,12 +43,13 @@ class MirrorRefusedError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class FeedSnapshot:
-    """A feed's control rows at one instant. ``revision`` changes with every write to any of them."""
+    """A feed's control rows at one instant. ``revision`` changes with every write to them; ``topics`` are the last plan's."""
 
     feed_id: UUID
     name: str
     cluster_id: str
     revision: int
+    topics: Collection[str]
     stored: Mapping[TopicPartition, StoredOffset]
     open_batch: Batch | None
 
@@ -176,6 +177,9 @@ class Sink(Protocol):
 
     def read_receipt(self, directory: Path) -> bytes | None:
         """Return the attempt's receipt as it lies there, None where there is none."""
+
+    def kept_receipt(self, batch_id: UUID) -> bytes | None:
+        """Return the receipt of a batch as it was published, None where none was."""
 
     def can_take(self, batch_id: UUID) -> None:
         """Ask before COMMITTING whether the batch can be published; raises OutputNotUsable- or OutputConflictError."""

@@ -92,6 +92,10 @@ class InvalidConnectionError(WrongUseError):
     """An Airflow connection lacks a field, or holds one that has no meaning here."""
 
 
+class KafkaAccessDeniedError(WrongUseError):
+    """Kafka refused the connection's credentials, or they may not do what is needed."""
+
+
 class UnsafeSparkMasterError(WrongUseError):
     """This Spark master would put the Kafka secret on a command line."""
 

@@ -13,6 +13,7 @@ from kafka_ingest.errors import InvalidFeedError
 from kafka_ingest.offsets import Isolation, OffsetsPolicy
 from kafka_ingest.planning.settings import FeedPlanSettings
 from kafka_ingest.planning.start_rules import AtOffsets, Earliest, Latest, StartRule
+from kafka_ingest.submitting.spark_submission import A_FEED_MAY_CHANGE, PROJECT_CONF
 
 DATA_VARIABLE = "KAFKA_INGEST_DATA"
 
@@ -21,8 +22,15 @@ NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,199}")
 # Kafka's own rule: org.apache.kafka.common.internals.Topic.
 TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
 
-SECRET_NAMES = re.compile(r"password|secret|token|jaas|credential", re.IGNORECASE)
-NOT_A_FEEDS = frozenset({"spark.master", "spark.submit.deployMode", "spark.submit.pyFiles", "spark.app.name"})
+SECRET_NAMES = re.compile(r"password|secret|token|jaas|credential|access.?key", re.IGNORECASE)
+NOT_A_FEEDS = (PROJECT_CONF.keys() - A_FEED_MAY_CHANGE) | {
+    "spark.app.name",
+    "spark.driver.extraClassPath",
+    "spark.jars",
+    "spark.master",
+    "spark.submit.deployMode",
+    "spark.submit.pyFiles",
+}
 # What Airflow's DAG takes as a schedule, apart from a cron expression.
 PRESETS = frozenset({"@once", "@continuous", "@hourly", "@daily", "@weekly", "@monthly", "@quarterly", "@yearly"})
 
@@ -190,6 +198,10 @@ class Feed(Settings):
         if not NAME.fullmatch(name):
             raise ValueError(
                 f"expected letters, digits, '_', '.' and '-', beginning with a letter or digit, found {name!r}"
+            )
+        if name.startswith("feed_error__"):
+            raise ValueError(
+                f"expected a name that does not begin with 'feed_error__', as broken files' DAGs do, found {name!r}"
             )
         return name
 

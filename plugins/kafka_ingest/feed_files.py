@@ -124,7 +124,15 @@ def located(feed: Feed, environment: Mapping[str, str]) -> Path:
 def describe(error: ValidationError) -> list[str]:
     """Return what is wrong, one text a field: where, what was expected, what was found."""
     texts: list[str] = []
-    for problem in error.errors():
+    problems = error.errors()
+    places = [problem["loc"] for problem in problems]
+    for problem in problems:
+        # A list whose entries are wrong counts as too short besides.
+        inside = [
+            place for place in places if place != problem["loc"] and place[: len(problem["loc"])] == problem["loc"]
+        ]
+        if problem["type"] == "too_short" and inside:
+            continue
         # Positions inside a union carry the name of the alternative; the user wrote none of them.
         where = ".".join(
             str(part) for part in problem["loc"] if not str(part).startswith(("literal[", "ExplicitStart"))

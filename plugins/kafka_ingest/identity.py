@@ -2,6 +2,8 @@
 
 from collections.abc import Mapping
 
+from kafka_ingest.batch import BatchPlan
+from kafka_ingest.boundaries import KafkaCluster
 from kafka_ingest.errors import TopicGoneError, TopicRecreatedError, WrongClusterError
 from kafka_ingest.offsets import TopicDescription
 
@@ -37,3 +39,9 @@ def check_topic_ids(expected: Mapping[str, str | None], found: Mapping[str, Topi
                 "saw. Nothing was moved and nothing was deleted; an operator has to decide."
             )
         check_topic_id(topic, topic_id, found[topic].topic_id)
+
+
+def check_identity(plan: BatchPlan, kafka: KafkaCluster) -> None:
+    """Ask Kafka; raise WrongClusterError, TopicGoneError or TopicRecreatedError unless all is as it was planned."""
+    check_cluster(plan.cluster_id, kafka.cluster_id(), plan.feed_name)
+    check_topic_ids(plan.topic_ids, kafka.describe_topics(plan.topic_ids.keys()))

@@ -1,8 +1,9 @@
 """The questions asked of Kafka, through confluent-kafka's AdminClient: in bulk, with isolation always explicit."""
 
 import contextlib
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from concurrent.futures import Future
+from functools import cached_property
 from typing import Any
 
 import tenacity
@@ -11,12 +12,25 @@ from confluent_kafka import TopicPartition as ClientTopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from kafka_ingest.boundaries import MirrorRefusedError
-from kafka_ingest.errors import KafkaUnavailableError
+from kafka_ingest.errors import InvalidConnectionError, KafkaAccessDeniedError, KafkaUnavailableError
 from kafka_ingest.kafka_client_settings import KafkaClientSettings
 from kafka_ingest.offsets import LogBounds, TopicDescription, TopicPartition, Unavailable, listing
 
 ZERO_TOPIC_ID = "AAAAAAAAAAAAAAAAAAAAAA"
 """Kafka's zero UUID in its base64 form: a broker that does not know topic ids (KIP-516)."""
+
+GROUP_COMMIT_PARTITIONS = 1_000
+"""One request's offsets become one record batch of about 100 bytes each, which must stay below ``max.message.bytes``."""
+
+ACCESS_ERRORS = frozenset(
+    {
+        KafkaError.TOPIC_AUTHORIZATION_FAILED,
+        KafkaError.GROUP_AUTHORIZATION_FAILED,
+        KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+        KafkaError.SASL_AUTHENTICATION_FAILED,
+        KafkaError._AUTHENTICATION,
+    }
+)
 
 # Codes that say something about one partition rather than about reaching the cluster.
 PARTITION_ERRORS = frozenset(
@@ -27,7 +41,6 @@ PARTITION_ERRORS = frozenset(
         KafkaError.REPLICA_NOT_AVAILABLE,
         KafkaError.OFFSET_NOT_AVAILABLE,
         KafkaError.KAFKA_STORAGE_ERROR,
-        KafkaError.TOPIC_AUTHORIZATION_FAILED,
         KafkaError._UNKNOWN_PARTITION,
         KafkaError._UNKNOWN_TOPIC,
     }
@@ -37,18 +50,33 @@ PARTITION_ERRORS = frozenset(
 class ConfluentKafkaCluster:
     """One Kafka cluster, seen through an AdminClient that is made at the first question."""
 
-    def __init__(self, settings: KafkaClientSettings, *, at_most_s: float | None = None) -> None:
-        """``at_most_s`` shortens the connection's own time limit, for answers that somebody waits for."""
-        self._settings = settings
-        self._request_timeout_s = min(settings.request_timeout_s, at_most_s or settings.request_timeout_s)
-        self._admin: AdminClient | None = None
+    def __init__(self, find_settings: Callable[[], KafkaClientSettings], *, at_most_s: float | None = None) -> None:
+        """Ask for the settings only when they are needed: a commit can do without Kafka, and so without its connection.
+
+        ``at_most_s`` shortens the connection's own time limit, for answers that somebody waits for.
+        """
+        self._find_settings = find_settings
+        self._at_most_s = at_most_s
+
+    @cached_property
+    def _settings(self) -> KafkaClientSettings:
+        return self._find_settings()
 
     @property
+    def _request_timeout_s(self) -> float:
+        return min(self._settings.request_timeout_s, self._at_most_s or self._settings.request_timeout_s)
+
+    @cached_property
     def admin(self) -> AdminClient:
         """The client; librdkafka's own lines on stderr are silenced, each failure is raised here by name instead."""
-        if self._admin is None:
-            self._admin = AdminClient({"log_level": "0", **self._settings.admin_settings()})
-        return self._admin
+        try:
+            return AdminClient({"log_level": "0", **self._settings.admin_settings()})
+        except (KafkaException, TypeError, ValueError) as error:
+            cause = error.args[0].str() if isinstance(error, KafkaException) else str(error)
+            raise InvalidConnectionError(
+                f"connection {self._settings.conn_id!r}: librdkafka refuses its extra: {cause}. See librdkafka's "
+                "CONFIGURATION.md for its keys and values."
+            ) from error
 
     def cluster_id(self) -> str:
         """Return the cluster's id."""
@@ -139,21 +167,22 @@ class ConfluentKafkaCluster:
         }
 
     def set_group_offsets(self, group: str, offsets: Mapping[TopicPartition, int], metadata: str) -> None:
-        """Set the consumer group's committed offsets; raises MirrorRefusedError naming what was refused.
+        """Set the consumer group's committed offsets, some at a time; raises MirrorRefusedError naming what was refused.
 
         A coordinator that is being found or is loading (the first commit to a new group) is waited for, within the limit.
         """
-        request = ConsumerGroupTopicPartitions(
-            group,
-            [ClientTopicPartition(tp.topic, tp.partition, offset, metadata) for tp, offset in sorted(offsets.items())],
-        )
-        with self._time_limited(f"setting the offsets of consumer group {group!r}"):
-            tenacity.Retrying(
-                retry=tenacity.retry_if_exception_type(CoordinatorMovingError),
-                wait=tenacity.wait_exponential(multiplier=0.05, max=1),
-                stop=tenacity.stop_after_delay(self._request_timeout_s),
-                reraise=True,
-            )(self._set_group_offsets_once, group, request)
+        wanted = [
+            ClientTopicPartition(tp.topic, tp.partition, offset, metadata) for tp, offset in sorted(offsets.items())
+        ]
+        for start in range(0, len(wanted), GROUP_COMMIT_PARTITIONS):
+            request = ConsumerGroupTopicPartitions(group, wanted[start : start + GROUP_COMMIT_PARTITIONS])
+            with self._time_limited(f"setting the offsets of consumer group {group!r}"):
+                tenacity.Retrying(
+                    retry=tenacity.retry_if_exception_type(CoordinatorMovingError),
+                    wait=tenacity.wait_exponential(multiplier=0.05, max=1),
+                    stop=tenacity.stop_after_delay(self._request_timeout_s),
+                    reraise=True,
+                )(self._set_group_offsets_once, group, request)
 
     def _set_group_offsets_once(self, group: str, request: ConsumerGroupTopicPartitions) -> None:
         futures = self.admin.alter_consumer_group_offsets([request], request_timeout=self._request_timeout_s)
@@ -176,13 +205,26 @@ class ConfluentKafkaCluster:
     def _time_limited(self, question: str) -> Iterator[None]:
         try:
             yield
-        except (KafkaException, TimeoutError) as error:
-            cause = error.args[0].str() if isinstance(error, KafkaException) else "no answer"
-            raise KafkaUnavailableError(
-                f"Kafka at {self._settings.bootstrap_servers} (connection {self._settings.conn_id!r}) did not answer "
-                f"within {self._request_timeout_s:g} s when asked for {question}: {cause}. Is the broker up and reachable "
-                "from this machine, and are the credentials right?"
-            ) from error
+        except TimeoutError as error:
+            raise self._no_answer(question, "no answer") from error
+        except KafkaException as error:
+            code, cause = error.args[0].code(), f"{error.args[0].name()}: {error.args[0].str()}"
+            where = f"Kafka at {self._settings.bootstrap_servers} (connection {self._settings.conn_id!r})"
+            if code in ACCESS_ERRORS:
+                raise KafkaAccessDeniedError(
+                    f"{where} refused to tell {question}: {cause}. Expected credentials that may describe the cluster and the "
+                    "topics, read the topics, and read and write the group's offsets; correct them, or the ACLs."
+                ) from error
+            if is_unreachable(error.args[0]):
+                raise self._no_answer(question, cause) from error
+            raise KafkaUnavailableError(f"{where} answered with an error when asked for {question}: {cause}") from error
+
+    def _no_answer(self, question: str, cause: str) -> KafkaUnavailableError:
+        return KafkaUnavailableError(
+            f"Kafka at {self._settings.bootstrap_servers} (connection {self._settings.conn_id!r}) did not answer within "
+            f"{self._request_timeout_s:g} s when asked for {question}: {cause}. Is the broker up and reachable from this "
+            "machine, and are security.protocol and the credentials right?"
+        )
 
 
 class CoordinatorMovingError(MirrorRefusedError):

@@ -4,6 +4,7 @@ import errno
 import itertools
 import json
 import os
+import shutil
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -611,11 +612,30 @@ def test_another_attempt_of_a_published_batch_is_a_conflict_and_the_first_stays(
     assert zombie.data.is_dir()
 
 
-def test_another_ledger_than_the_published_one_is_a_conflict(staged: Staged):
+def test_a_receipt_that_is_kept_already_stays_as_it_is_however_the_rest_of_it_would_be_written_today(staged: Staged):
     staged.publish()
+    kept = staged.kept.read_bytes()
 
-    with pytest.raises(OutputConflictError, match="is the receipt of something else"):
-        staged.sink.publish(staged.directory, PublishedReceipt(staged.plan, staged.receipt, []))
+    staged.sink.publish(staged.directory, PublishedReceipt(staged.plan, staged.receipt, []))
+
+    assert staged.kept.read_bytes() == kept
+
+
+def test_files_that_are_gone_or_changed_since_they_were_verified_are_not_published(staged: Staged):
+    staged.verify()
+    (staged.data / FIRST_FILE).unlink()
+
+    with pytest.raises(StagedOutputUnusableError, match=f"{FIRST_FILE} is missing"):
+        staged.publish()
+
+    assert not staged.target.exists()
+
+
+def test_the_receipt_of_a_published_batch_is_found_without_its_attempts_directory(staged: Staged):
+    staged.publish()
+    shutil.rmtree(staged.directory)
+
+    assert staged.sink.kept_receipt(staged.plan.batch_id) == staged.receipt.as_bytes()
 
 
 def test_an_output_that_is_gone_is_the_storages_failure_and_the_files_stay_staged(staged: Staged):

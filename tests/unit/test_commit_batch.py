@@ -33,7 +33,7 @@ from kafka_ingest.errors import (
 )
 from kafka_ingest.offsets import OffsetsPolicy, TopicPartition, Unavailable
 from kafka_ingest.planning.plan_batch import PlanResult
-from kafka_ingest.planning.start_rules import Latest
+from kafka_ingest.planning.start_rules import Earliest, Latest
 
 P0, P1 = partition(0), partition(1)
 BEFORE = {P0: 0, P1: 0}
@@ -98,7 +98,7 @@ def test_a_commit_publishes_the_batch_moves_the_offsets_and_brings_the_group_aft
     assert_committed(feed, plan)
     assert feed.kafka.groups == {GROUP: AFTER}
     assert committed.batch.state is BatchState.COMMITTED
-    assert (committed.by_us, committed.mirrored) == (True, Mirrored(GROUP, 2))
+    assert (committed.by_us, committed.mirrored) == (True, Mirrored(GROUP))
     assert [(str(count.offset_range), count.rows) for count in committed.counts] == [
         ("orders-0[0, 100)", 100),
         ("orders-1[0, 50)", 50),
@@ -111,7 +111,7 @@ def test_nothing_is_asked_of_kafka_before_the_stored_offsets_have_moved(feed: Fe
     feed.kafka.meanwhile = lambda: offsets_then.append(feed.stored_offsets())
     feed.commit(plan.batch_id)
     assert offsets_then == [AFTER]
-    assert feed.kafka.questions == ["set_group_offsets"]
+    assert feed.kafka.questions == ["cluster_id", "describe_topics", "set_group_offsets"]
 
 
 def test_the_published_receipt_carries_the_plan_the_receipt_and_where_the_offsets_began(
@@ -192,6 +192,15 @@ def test_a_batch_that_was_published_before_a_crash_is_not_published_twice(feed: 
     assert feed.control.batch(plan.batch_id).state is BatchState.COMMITTING
     assert feed.stored_offsets() == BEFORE
     assert feed.plan().result is PlanResult.RESUMED
+    feed.commit(plan.batch_id)
+    assert_committed(feed, plan)
+
+
+def test_a_published_batch_is_finished_although_its_attempts_directory_was_cleaned_up(
+    feed: FeedInMemory, plan: BatchPlan
+) -> None:
+    rival_publishes_and_crashes(feed, plan)
+    feed.sink.receipts.clear()
     feed.commit(plan.batch_id)
     assert_committed(feed, plan)
 
@@ -405,12 +414,29 @@ def test_a_second_committer_that_is_faster_at_any_step_is_harmless(
 def test_without_a_group_kafka_is_only_read(feed: FeedInMemory, plan: BatchPlan) -> None:
     feed.kafka.questions.clear()
     committed = feed.commit(plan.batch_id, group=None)
-    assert committed.mirrored == Mirrored(None, 0)
+    assert committed.mirrored == Mirrored(None)
     assert feed.kafka.questions == []
 
 
 def kafka_goes_down(kafka: FakeKafkaCluster) -> None:
     kafka.is_down = True
+
+
+def test_a_mirror_never_writes_into_another_cluster_than_the_offsets_were_read_in(
+    feed: FeedInMemory, plan: BatchPlan
+) -> None:
+    feed.kafka.id = "cluster-B"
+    committed = feed.commit(plan.batch_id)
+    assert "cluster-B" in str(committed.mirrored.failure)
+    assert feed.kafka.groups == {}
+    assert_committed(feed, plan)
+
+
+def test_a_mirror_never_sets_offsets_of_a_topic_that_was_made_again(feed: FeedInMemory, plan: BatchPlan) -> None:
+    feed.kafka.topics["orders"] = topic(log(0, 10), log(0, 5), topic_id="made-again")
+    committed = feed.commit(plan.batch_id)
+    assert "made-again" in str(committed.mirrored.failure)
+    assert feed.kafka.groups == {}
 
 
 def kafka_refuses(kafka: FakeKafkaCluster) -> None:
@@ -425,10 +451,54 @@ def test_a_mirror_that_fails_is_recorded_and_never_fails_the_commit(
 ) -> None:
     fail(feed.kafka)
     committed = feed.commit(plan.batch_id, who="run 1")
-    assert committed.mirrored == Mirrored(GROUP, 2, reason)
+    assert committed.mirrored == Mirrored(GROUP, reason)
     assert_committed(feed, plan)
     (event,) = feed.control.events(plan.feed_id, "mirror_failed")
     assert (event.who, event.batch_id, event.detail) == ("run 1", plan.batch_id, {"group": GROUP, "reason": reason})
+
+
+def another_cluster(kafka: FakeKafkaCluster) -> None:
+    kafka.id = "cluster-B"
+
+
+def topic_made_again(kafka: FakeKafkaCluster) -> None:
+    kafka.topics["orders"] = topic(log(0, 3), log(0, 3), topic_id="topic-id-2")
+
+
+def topic_deleted(kafka: FakeKafkaCluster) -> None:
+    kafka.topics.clear()
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (another_cluster, "leads to cluster cluster-B"),
+        (topic_made_again, "was deleted and created again"),
+        (topic_deleted, "is not there any more"),
+    ],
+)
+def test_the_group_is_not_given_offsets_that_mean_something_else_there(
+    feed: FeedInMemory, plan: BatchPlan, change: Callable[[FakeKafkaCluster], None], reason: str
+) -> None:
+    change(feed.kafka)
+    committed = feed.commit(plan.batch_id)
+    assert reason in str(committed.mirrored.failure)
+    assert feed.kafka.groups == {}
+    assert_committed(feed, plan)
+
+
+def test_a_topic_that_the_feed_no_longer_names_is_left_to_whoever_reads_it_now() -> None:
+    feed = FeedInMemory(
+        kafka=FakeKafkaCluster({"orders": topic(log(0, 100)), "refunds": topic(log(0, 20))}),
+        settings=feed_settings(start_rules={"orders": Earliest(), "refunds": Earliest()}),
+    )
+    feed.committed()
+    feed.kafka.groups.clear()
+    del feed.kafka.topics["refunds"]
+    feed.kafka.topics["orders"] = topic(log(0, 120))
+    feed.settings = feed_settings()
+    assert feed.commit(feed.written().batch_id).mirrored == Mirrored(GROUP)
+    assert feed.kafka.groups == {GROUP: {P0: 120}}
 
 
 def test_a_mirror_that_failed_is_repaired_by_the_next_commit(feed: FeedInMemory, plan: BatchPlan) -> None:

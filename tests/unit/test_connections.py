@@ -16,7 +16,8 @@ from kafka_ingest.connections import (
     secrets_backend_is_configured,
     spark_master,
 )
-from kafka_ingest.errors import InvalidConnectionError, MissingConnectionError
+from kafka_ingest.control.database import check_version, open_database
+from kafka_ingest.errors import ControlTablesUnavailableError, InvalidConnectionError, MissingConnectionError
 from kafka_ingest.submitting.spark_submission import SparkMaster
 
 SECRET = "p@ss:w/o?rd#%"
@@ -251,6 +252,16 @@ def test_the_password_of_a_tls_key_is_never_shown() -> None:
     assert_no_secret(found, repr(found))
 
 
+def test_a_control_database_that_cannot_be_reached_is_named_without_its_secrets() -> None:
+    extra = {"sslpassword": "hunter2"}
+    found = control_database(
+        fields("postgres", host="127.0.0.1", port=1, schema="control", login="me", password=SECRET, extra=extra)
+    )
+    with pytest.raises(ControlTablesUnavailableError, match="postgresql") as error:
+        check_version(open_database(found))
+    assert_no_secret(error.value)
+
+
 @pytest.mark.parametrize(
     ("values", "missing"),
     [
@@ -341,5 +352,6 @@ def test_what_airflows_own_hook_would_refuse_is_refused_before_anything_is_plann
 
 
 def test_only_local_masters_run_on_this_machine() -> None:
-    masters = ["local", "local[*]", "local[2]", "spark://local:7077", "yarn", "k8s://https://local"]
-    assert [SparkMaster("its_id", master).is_local for master in masters] == [True, True, True, False, False, False]
+    here = ["local", "local[*]", "local[2]", "local[2,3]"]
+    elsewhere = ["spark://local:7077", "yarn", "k8s://https://local", "localhost", "local-cluster[2,1,1024]"]
+    assert [master for master in here + elsewhere if SparkMaster("its_id", master).is_local] == here

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from tests.fakes import CLUSTER, TOPIC_ID, FakeTopic, feed_settings, log, partition, span, topic
 
 from kafka_ingest.errors import (
+    KafkaIngestError,
     OffsetsLostError,
     StartOutsideLogError,
     StoredOffsetBeyondLogError,
@@ -192,6 +193,12 @@ def test_a_topic_of_another_id_was_made_again_and_both_ids_are_named() -> None:
         decided(answers(orders=topic(log(0, 100), topic_id="topic-id-2")), stored({0: 5}))
 
 
+def test_a_topic_that_was_made_again_with_fewer_partitions_is_not_called_a_wrong_start() -> None:
+    kafka = answers(orders=topic(log(0, 100), topic_id="topic-id-2"))
+    with pytest.raises(TopicRecreatedError, match="expected topic id topic-id-1, found topic-id-2"):
+        decided(kafka, stored({0: 5, 1: 60}), **starting(AtOffsets({1: 60}, Earliest())))
+
+
 def test_a_topic_id_that_brokers_do_not_know_says_nothing_either_way() -> None:
     decision = decided(answers(orders=topic(log(0, 100), topic_id=None)), stored({0: 5}))
     assert decision.ranges == (span(0, 5, 100),)
@@ -322,6 +329,22 @@ def test_a_pending_seed_is_resolved_by_the_rule_it_was_noted_with_though_the_fil
 ) -> None:
     decision = decided(answers(orders=topic(log(3, 40))), stored({0: None}, seeded_by=noted), **starting(edited))
     assert seeds_of(decision) == {partition(0): (offset, noted)}
+
+
+@pytest.mark.parametrize(
+    ("bounds", "error", "numbers"),
+    [
+        (log(9, 40), OffsetsLostError, "orders-0: stored offset 7, log start 9"),
+        (log(0, 6), StoredOffsetBeyondLogError, "orders-0: stored offset 7, log end 6"),
+    ],
+)
+def test_a_pending_explicit_offset_that_the_log_does_not_hold_any_more_wants_an_operator(
+    bounds: LogBounds, error: type[KafkaIngestError], numbers: str
+) -> None:
+    # The rule was noted at the first plan: an edit of the feed file would change nothing, so it must not be asked for.
+    noted = decided(answers(orders=topic(NO_LEADER)), **starting(AtOffsets({0: 7}, Earliest())))
+    with pytest.raises(error, match=numbers):
+        decided(answers(orders=topic(bounds)), {seed.topic_partition: seed for seed in noted.seeds})
 
 
 # ── Limits ────────────────────────────────────────────────────────────────────────────────────────────────────────────

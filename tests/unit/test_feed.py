@@ -282,6 +282,12 @@ def test_a_wrong_field_is_named_with_what_was_expected_and_found(
     assert message in field_error(folder, **changes)
 
 
+def test_a_wrong_entry_of_a_list_is_named_once(folder: Path) -> None:
+    assert field_error(folder, kafka={"topics": ["or ders"]}) == (
+        "kafka.topics.0.name: expected a topic name (letters, digits, '.', '_', '-', at most 249), found 'or ders'"
+    )
+
+
 def test_everything_that_is_wrong_is_named_at_once(folder: Path) -> None:
     message = field_error(folder, nmae="x", limits={"max_records": 0}, sink={"format": "parquet"})
     assert all(part in message for part in ("nmae: unknown key", "limits.max_records: ", "sink.path: missing"))
@@ -293,6 +299,12 @@ def test_a_name_that_cannot_be_a_dag_id_and_a_folder_is_refused(folder: Path, na
     path.write_text(yaml.safe_dump(document() | {"name": name}))
     assert f"name: expected letters, digits, '_', '.' and '-', beginning with a letter or digit, found {name!r}" in (
         error_of(read_feed_file(path))
+    )
+
+
+def test_a_name_that_would_be_taken_for_a_broken_files_dag_is_refused(folder: Path) -> None:
+    assert "name: expected a name that does not begin with 'feed_error__'" in (
+        error_of(read_feed_file(write(folder, "feed_error__orders.yaml")))
     )
 
 
@@ -312,6 +324,8 @@ def test_a_topic_name_that_kafka_would_not_have_is_refused(folder: Path, name: s
         "spark.hadoop.fs.s3a.secret.key",
         "spark.ssl.keyPassword",
         "spark.hadoop.AUTH_TOKEN",
+        "spark.hadoop.fs.s3a.access.key",
+        "spark.hadoop.fs.azure.credentials",
     ],
 )
 def test_a_secret_among_the_spark_settings_is_refused_and_not_repeated(folder: Path, key: str) -> None:

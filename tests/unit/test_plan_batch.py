@@ -148,6 +148,15 @@ def test_brokers_that_are_down_leave_no_trace(feed: FeedInMemory) -> None:
     assert_no_trace(feed)
 
 
+def test_a_topic_of_which_no_partition_answers_is_not_nothing_new_and_leaves_no_trace() -> None:
+    feed = FeedInMemory(kafka=FakeKafkaCluster({"orders": topic(NO_LEADER, NO_LEADER)}))
+    with pytest.raises(
+        KafkaUnavailableError, match="none of the feed's 2 partitions: orders-0: LEADER_NOT_AVAILABLE, "
+    ):
+        feed.plan()
+    assert_no_trace(feed)
+
+
 def test_an_output_that_cannot_be_written_is_refused_before_anything_is_planned(feed: FeedInMemory) -> None:
     feed.sink.refusal = "permission denied"
     with pytest.raises(OutputNotUsableError, match="permission denied"):

@@ -10,12 +10,14 @@ from tests.fakes import BATCH_ID, SOME_DAY, a_plan
 
 from kafka_ingest.batch import Attempt, AttemptState
 from kafka_ingest.connections import find_connection_from_shell, spark_master
-from kafka_ingest.errors import OutputNotUsableError, UnsafeSparkMasterError, WrongUseError
-from kafka_ingest.feed import Feed
+from kafka_ingest.errors import OutputNotUsableError, UnsafeSparkMasterError
+from kafka_ingest.feed import Spark
 from kafka_ingest.kafka_client_settings import KafkaClientSettings
 from kafka_ingest.submitting.installation import Installation
 from kafka_ingest.submitting.spark_submission import (
+    A_FEED_MAY_CHANGE,
     KAFKA_SETTINGS_VARIABLE,
+    PROJECT_CONF,
     SparkMaster,
     SparkSubmission,
     check_master,
@@ -193,6 +195,22 @@ def test_a_secret_is_refused_where_it_would_be_on_a_command_line(master: SparkMa
     assert error.value.exit_code == 2
 
 
+@pytest.mark.usefixtures("airflow_home")
+@pytest.mark.parametrize("master", ["spark://yarn-gateway:7077", "spark://k8s-node-1:7077"])
+def test_a_secret_is_refused_where_airflows_own_hook_mistakes_the_masters_name(
+    master: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from airflow.providers.apache.spark.hooks import spark_submit
+
+    # The hook only makes sure that the Kubernetes provider, which is not installed here, is there.
+    monkeypatch.setattr(spark_submit, "kube_client", object(), raising=False)
+    monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", json.dumps({"conn_type": "spark", "host": master}))
+    hook = spark_submit.SparkSubmitHook(conn_id="spark_default", env_vars={"SECRET": "hunter2"})
+    assert "hunter2" in " ".join(hook._build_spark_submit_command("job.py"))
+    with pytest.raises(UnsafeSparkMasterError, match="holds a secret"):
+        submission(SparkMaster("spark_default", master), SECRET_KAFKA, shared=True)
+
+
 @pytest.mark.parametrize("master", [YARN, KUBERNETES])
 def test_without_a_secret_every_master_will_do(master: SparkMaster) -> None:
     assert submission(master, OPEN_KAFKA, shared=True).master == master.master
@@ -222,12 +240,22 @@ def test_client_deploy_mode_is_the_default(deploy_mode: str | None) -> None:
     check_master(SparkMaster("spark_default", "spark://host:7077", deploy_mode), OPEN_KAFKA, sink_is_shared=True)
 
 
-def test_a_feeds_settings_cannot_bring_cluster_deploy_mode_back() -> None:
-    document = {
-        "name": "orders",
-        "kafka": {"topics": ["orders"]},
-        "sink": {"format": "parquet", "path": "/data/orders"},
-        "spark": {"conf": {"spark.submit.deployMode": "cluster"}},
-    }
-    with pytest.raises((WrongUseError, ValueError), match=r"spark\.submit\.deployMode"):
-        submission(STANDALONE, OPEN_KAFKA, dict(Feed.model_validate(document).spark.conf), shared=True)
+@pytest.mark.parametrize(
+    "key",
+    [
+        "spark.master",
+        "spark.submit.deployMode",
+        "spark.submit.pyFiles",
+        "spark.driver.extraClassPath",
+        "spark.jars",
+        *(PROJECT_CONF.keys() - A_FEED_MAY_CHANGE),
+    ],
+)
+def test_a_feed_file_cannot_change_where_spark_runs_nor_what_receipts_and_readers_rely_on(key: str) -> None:
+    with pytest.raises(ValueError, match=rf"'{key}' is decided by the Spark connection and by this project"):
+        Spark(conf={key: "x"})
+
+
+@pytest.mark.parametrize("key", sorted(A_FEED_MAY_CHANGE))
+def test_a_feed_file_can_change_what_is_a_matter_of_taste(key: str) -> None:
+    assert Spark(conf={key: "x"}).conf == {key: "x"}

@@ -1,5 +1,6 @@
 """What no single module can promise: how Airflow loads the project, and versions that have to agree."""
 
+import ast
 import importlib.metadata
 import re
 import sys
@@ -27,6 +28,17 @@ def pins(name: str) -> dict[str, str]:
     found = [Requirement(line) for line in lines if line]
     assert all(re.fullmatch(r"==[^*]+", str(each.specifier)) for each in found), "every version is pinned exactly"
     return {each.name: str(each.specifier).removeprefix("==") for each in found}
+
+
+def imported_packages(path: Path) -> set[str]:
+    """Return the top-level names of all that a module imports, anywhere in it."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_bytes())):
+        if isinstance(node, ast.Import):
+            found |= {alias.name.partition(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            found |= {(node.module or "").partition(".")[0]}
+    return found
 
 
 def jvm_versions() -> dict[str, str]:
@@ -115,6 +127,15 @@ def test_the_code_in_pysparks_folder_is_of_that_version_too() -> None:
 def test_what_is_installed_is_what_is_pinned(file: str) -> None:
     pinned = pins(file)
     assert {name: importlib.metadata.version(name) for name in pinned} == pinned
+
+
+def test_everything_that_the_package_imports_is_pinned() -> None:
+    # What comes along with Airflow today may not come along tomorrow.
+    owners = importlib.metadata.packages_distributions()
+    imported = {module for path in PACKAGE.rglob("*.py") for module in imported_packages(path)}
+    foreign = imported - sys.stdlib_module_names - {"kafka_ingest"}
+    pinned = {name.lower() for name in pins("requirements.txt")} | {"apache-airflow-task-sdk", "apache-airflow-core"}
+    assert {name for name in foreign if not pinned & {owner.lower() for owner in owners[name]}} == set()
 
 
 def test_the_two_requirements_files_pin_nothing_twice() -> None:

@@ -3,7 +3,9 @@
 import dataclasses
 import getpass
 import os
+import signal
 import socket
+import sys
 import time
 from datetime import UTC, datetime
 from typing import Annotated, Any
@@ -31,6 +33,7 @@ from kafka_ingest.kafka_cluster import ConfluentKafkaCluster
 from kafka_ingest.observing.doctor import examine
 from kafka_ingest.observing.feed_status import feed_status
 from kafka_ingest.offsets import listing
+from kafka_ingest.planning.decide import PlanDecision
 from kafka_ingest.planning.plan_batch import PlanResult, dry_run
 from kafka_ingest.submitting.run_spark_submit import run_spark_submit
 
@@ -52,6 +55,8 @@ FeedName = Annotated[str, typer.Argument(metavar="FEED", help="A feed's name, as
 
 def main() -> None:
     """Run the command line."""
+    # Whoever ends this process, `timeout` or a service manager, means Spark, too: unwind instead of vanishing.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     app()
 
 
@@ -96,7 +101,7 @@ def status(feed_name: Annotated[str | None, typer.Argument(metavar="[FEED]")] = 
             return
         feed = feed_named(feed_name, feeds_directory())
         kafka = ConfluentKafkaCluster(
-            kafka_settings(find_connection_from_shell(feed.kafka.conn_id)), at_most_s=STATUS_TIMEOUT_S
+            lambda: kafka_settings(find_connection_from_shell(feed.kafka.conn_id)), at_most_s=STATUS_TIMEOUT_S
         )
         found = feed_status(feed.name, control, kafka, group=feed.kafka.group, isolation=feed.kafka.isolation)
         if as_json:
@@ -124,32 +129,31 @@ def plan(
     with answers(as_json=as_json):
         parts = feed_parts(feed_name)
         stored = parts.control.feed(feed_name)
-        batch_id: str | None = None
-        decision = None
-        if stored is not None and stored.open_batch is not None:
-            batch_id, result = str(stored.open_batch.batch_id), "open_batch"
-        elif only_show:
-            decision = dry_run(parts.plan_settings, stored, parts.kafka)
-            result = "would_plan" if decision.ranges else PlanResult.NOTHING_NEW.value
-        else:
+        open_batch = stored.open_batch if stored is not None else None
+        if not only_show:
             outcome = parts.plan(who=who())
-            decision, result = outcome.decision, outcome.result.value
-            batch_id = str(outcome.batch.batch_id) if outcome.batch is not None else None
+            decision, result, planned = outcome.decision, outcome.result.value, outcome.batch
+        elif open_batch is not None:
+            decision, result, planned = None, "open_batch", open_batch.plan
+        else:
+            parts.check_spark()
+            decision, planned = dry_run(parts.plan_settings, stored, parts.kafka), None
+            result = "would_plan" if decision.ranges else PlanResult.NOTHING_NEW.value
+        batch_id = str(planned.batch_id) if planned is not None else None
         if as_json:
             print_json({"feed": feed_name, "result": result, "batch_id": batch_id} | decision_document(decision))
             return
-        if result == "open_batch":
+        if decision is None:
             out.print(
                 f"batch {batch_id} is open: the next run continues it, and plans nothing new before it is committed"
             )
-        elif decision is not None:
-            out.print(decision_table(feed_name, decision))
-            for tp, reason in sorted(decision.left_out.items()):
-                out.print(f"left out {tp}: {reason}", markup=False)
-            if decision.capped:
-                out.print("a limit leaves records for the batch after it")
-            if batch_id is not None:
-                out.print(f"planned batch {batch_id}")
+            return
+        out.print(decision_table(feed_name, decision))
+        print_left_out(decision)
+        if decision.capped:
+            out.print("a limit leaves records for the batch after it")
+        if batch_id is not None:
+            out.print(f"planned batch {batch_id}")
 
 
 @app.command()
@@ -167,7 +171,8 @@ def run(
         parts = feed_parts(feed_name)
         while (batch := run_one_batch(parts)) is not None:
             done.append(batch)
-            if not until_caught_up or not batch["capped"]:
+            # A batch that was open says nothing of what came after it was planned.
+            if not until_caught_up or not (batch["capped"] or batch["result"] == PlanResult.RESUMED.value):
                 break
         if as_json:
             print_json({"feed": feed_name, "batches": done})
@@ -285,6 +290,7 @@ def run_one_batch(parts: FeedParts) -> dict[str, Any] | None:
     started = time.monotonic()
     with step("plan"):
         outcome = parts.plan(who=who())
+    print_left_out(outcome.decision)
     if outcome.batch is None:
         return None
     batch_id = outcome.batch.batch_id
@@ -311,9 +317,16 @@ def run_one_batch(parts: FeedParts) -> dict[str, Any] | None:
         "rows": rows,
         "capped": outcome.batch.capped,
         "output": str(outcome.batch.output_path),
+        "left_out": decision_document(outcome.decision)["left_out"],
         "mirror_failure": committed.mirrored.failure,
         "seconds": round(time.monotonic() - started, 3),
     }
+
+
+def print_left_out(decision: PlanDecision | None) -> None:
+    """Say which partitions take no part, and why."""
+    for tp, reason in sorted(decision.left_out.items()) if decision is not None else []:
+        progress.print(f"  left out {tp}: {reason}", style="yellow", markup=False, soft_wrap=True)
 
 
 def time_with_zone(text: str | None) -> datetime | None:
@@ -331,4 +344,8 @@ def time_with_zone(text: str | None) -> datetime | None:
 
 def who() -> str:
     """Return who acts, for the audit journal."""
-    return f"cli:{getpass.getuser()}@{socket.gethostname()}/{os.getpid()}"
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):  # a container may run as a number without a name
+        user = str(os.getuid())
+    return f"cli:{user}@{socket.gethostname()}/{os.getpid()}"

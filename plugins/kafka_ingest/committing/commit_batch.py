@@ -109,6 +109,8 @@ def verified_receipt(batch: Batch, attempt: Attempt, control: ControlTables, sin
 def pinned_receipt(batch: Batch, attempt: Attempt, sink: Sink) -> Receipt:
     """Return the pinned receipt; raises InvalidReceiptError where it is not byte for byte the one that was pinned."""
     content = sink.read_receipt(attempt.directory)
+    if content is None and batch.state is BatchState.COMMITTING:
+        content = sink.kept_receipt(batch.batch_id)  # published, and the attempt's directory is cleaned up since
     receipt = valid_receipt(batch.plan, attempt, content)
     if content is not None and (found := sha256(content)) != attempt.receipt_sha256:
         raise InvalidReceiptError(

@@ -8,7 +8,7 @@ from sqlite3 import Connection as SqliteConnection
 from typing import Any, Literal
 from urllib.parse import quote, unquote
 
-from sqlalchemy import URL, Connection, Engine, create_engine, event, inspect, text
+from sqlalchemy import URL, Connection, Engine, NullPool, create_engine, event, inspect, text
 from sqlalchemy.exc import DataError, DBAPIError, IntegrityError, ProgrammingError
 
 from kafka_ingest.control.schema import SCHEMA_VERSION, VERSION_TABLE
@@ -37,7 +37,8 @@ class ControlDatabaseSettings:
 def described(url: URL) -> str:
     """Return a database's URL for people: without its password and options, which may hold another one."""
     if url.get_backend_name() == "sqlite":
-        return f"sqlite:///{unquote((url.database or '').removeprefix('file:'))}"
+        file = url.database or ""
+        return f"sqlite:///{unquote(file.removeprefix('file:')) if file.startswith('file:') else file}"
     return url.set(query={}).render_as_string(hide_password=True)
 
 
@@ -47,10 +48,16 @@ def open_database(settings: ControlDatabaseSettings, *, create: bool = False) ->
     Raises ControlSchemaError where the file is not there: silently starting from an empty one would read everything again.
     """
     if settings.sqlite_file is None:
-        return create_engine(settings.url, connect_args={"connect_timeout": BUSY_TIMEOUT_S})
+        # A connection for each step: one that is kept over hours of Spark is often cut by a firewall in between.
+        return create_engine(settings.url, poolclass=NullPool, connect_args={"connect_timeout": BUSY_TIMEOUT_S})
     file = settings.sqlite_file
     if create:
-        file.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            file.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise ControlSchemaError(
+                f"expected to be able to make the control tables in {file}, found: {error}. Correct the connection's host."
+            ) from error
     elif not file.is_file():
         raise ControlSchemaError(
             f"expected the control tables in {file}, found no such file. For a first installation run "
@@ -99,6 +106,11 @@ def transaction(engine: Engine, kind: Literal["read", "write"]) -> Iterator[Conn
             ) from error
         raise  # a constraint did its work, or a mistake of ours: neither is about the database being there
     except DBAPIError as error:
+        if getattr(error.orig, "sqlite_errorname", "") in {"SQLITE_NOTADB", "SQLITE_CORRUPT"}:
+            raise ControlSchemaError(
+                f"{described(engine.url)}: expected a SQLite database, found: {error.orig}. Nothing was changed; correct the "
+                "connection, or restore the file from a backup."
+            ) from error
         raise unavailable(engine, error) from error
 
 

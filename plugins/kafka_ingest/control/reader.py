@@ -13,7 +13,7 @@ from kafka_ingest.batch import Attempt, AttemptState, Batch, BatchPlan, BatchSta
 from kafka_ingest.boundaries import Event, FeedSnapshot
 from kafka_ingest.control.database import check_version, transaction
 from kafka_ingest.control.schema import LEDGER_KINDS, attempt, batch, batch_range, event, feed, stored_offset
-from kafka_ingest.errors import BatchStateError, UnknownBatchError
+from kafka_ingest.errors import BatchStateError, ControlSchemaError, UnknownBatchError
 from kafka_ingest.offsets import OffsetRange, StoredOffset, TopicPartition
 from kafka_ingest.receipt import RangeCount
 
@@ -89,6 +89,7 @@ class SqlControlReader:
                 name=row["name"],
                 cluster_id=row["cluster_id"],
                 revision=row["revision"],
+                topics=tuple(row["topics"]),
                 stored=stored_offsets(connection, row["feed_id"]),
                 open_batch=batch_of(open_row) if open_row is not None else None,
             )
@@ -287,8 +288,19 @@ def batch_row(connection: Connection, batch_id: UUID, *, for_update: bool = Fals
 
 def batch_of(row: Mapping[Any, Any]) -> Batch:
     """Return the batch that a row describes."""
+    try:
+        plan = BatchPlan.from_document(row["plan"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise ControlSchemaError(
+            f"batch {row['batch_id']}: its plan cannot be read ({error}). Finish or abandon it with the version that made it."
+        ) from error
+    if plan.fingerprint != row["plan_fingerprint"]:
+        raise ControlSchemaError(
+            f"batch {row['batch_id']}: expected the plan with fingerprint {row['plan_fingerprint']}, found {plan.fingerprint}. "
+            "Plans never change, so somebody wrote to the control tables by hand. Nothing was done."
+        )
     return Batch(
-        plan=BatchPlan.from_document(row["plan"]),
+        plan=plan,
         state=BatchState(row["state"]),
         planned_by=row["planned_by"],
         updated_at=row["updated_at"],

@@ -269,7 +269,7 @@ def check_offsets_in_place(connection: Connection, feed_id: UUID, batch_id: UUID
         )
         raise OffsetsMovedError(
             f"batch {batch_id}: stored offsets are not where the batch starts: {moved}. None was moved. "
-            "Somebody reset them while the batch was open; abandon the batch, or reset them back."
+            "Somebody reset them while the batch was open: reset them back, or abandon the batch unless it is COMMITTING."
         )
 
 

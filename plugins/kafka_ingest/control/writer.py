@@ -144,7 +144,9 @@ class SqlControlTables(SqlControlReader):
                 return
             check_transition(batch_id, BatchState(row["state"]), BatchState.COMMITTING)
             check_offsets_in_place(connection, row["feed_id"], batch_id)
-            published_upto = select(func.max(batch.c.ledger_upto)).where(batch.c.feed_id == row["feed_id"])
+            published_upto = select(func.max(batch.c.ledger_upto)).where(
+                batch.c.feed_id == row["feed_id"], batch.c.state == BatchState.COMMITTED.value
+            )
             newest = select(func.max(event.c.event_id)).where(
                 event.c.feed_id == row["feed_id"], event.c.kind.in_(LEDGER_KINDS)
             )

@@ -1,26 +1,28 @@
 """Checks before the first run: each says what was found, and a failing one what to do."""
 
 import importlib.metadata
+import os
 import re
 import shutil
 import subprocess
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 from kafka_ingest.connections import CONTROL_CONN_ID, FindConnection, control_database, kafka_settings, spark_master
 from kafka_ingest.control.database import check_version, open_database
 from kafka_ingest.control.schema import SCHEMA_VERSION
-from kafka_ingest.errors import InstallationError, KafkaIngestError
+from kafka_ingest.errors import InstallationError, KafkaIngestError, OutputNotUsableError
 from kafka_ingest.feed import Feed
 from kafka_ingest.feed_files import FeedFile
 from kafka_ingest.kafka_cluster import ConfluentKafkaCluster
 from kafka_ingest.planning.decide import KafkaAnswers, check_topics
-from kafka_ingest.sinks.choose import sink_of
 from kafka_ingest.submitting.installation import CONNECTOR, installation
 from kafka_ingest.submitting.spark_submission import check_master
 
 ASK_TIMEOUT_S = 5.0
 OLDEST_JAVA = 17
+JARS = ("kafka-clients-", "spark-token-provider-kafka-0-10_2.13-", "commons-pool2-")
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,9 +60,13 @@ def attempt(about: str, look: Callable[[], str]) -> Check:
 
 def java_version() -> str:
     """Return the version of the Java that Spark would start."""
-    java = shutil.which("java")
+    home = os.environ.get("JAVA_HOME")
+    java = shutil.which(str(Path(home, "bin", "java")) if home else "java")
     if java is None:
-        raise InstallationError(f"expected Java {OLDEST_JAVA} or newer on the PATH, found none. Install one.")
+        where = f"in JAVA_HOME={home}" if home else "on the PATH"
+        raise InstallationError(
+            f"expected Java {OLDEST_JAVA} or newer {where}, found none. Install one, or set JAVA_HOME."
+        )
     answer = subprocess.run([java, "-version"], capture_output=True, text=True, check=False)
     found = re.search(r'version "(\d+)', answer.stderr)
     if found is None or int(found[1]) < OLDEST_JAVA:
@@ -73,7 +79,12 @@ def java_version() -> str:
 
 def spark_versions() -> str:
     """Return Spark's version, after comparing all the parts that must carry it."""
-    found = {name: importlib.metadata.version(name) for name in ("pyspark", "pyspark-client")}
+    try:
+        found = {name: importlib.metadata.version(name) for name in ("pyspark", "pyspark-client")}
+    except importlib.metadata.PackageNotFoundError as error:
+        raise InstallationError(
+            f"expected pyspark and pyspark-client, found no {error.name}. Install requirements.txt."
+        ) from error
     if len(set(found.values())) != 1:
         raise InstallationError(
             f"expected pyspark and pyspark-client of one version, found {found}: they install into one folder and corrupt "
@@ -81,11 +92,14 @@ def spark_versions() -> str:
         )
     version = found["pyspark"]
     installed = installation()
-    expected_jar = f"{CONNECTOR}-{version}.jar"
-    if expected_jar not in {jar.name for jar in installed.jars}:
+    names = [jar.name for jar in installed.jars]
+    missing = [module for module in JARS if not any(name.startswith(module) for name in names)]
+    if f"{CONNECTOR}-{version}.jar" not in names:
+        missing.insert(0, f"{CONNECTOR}-{version}.jar")
+    if missing:
         raise InstallationError(
-            f"expected the Kafka connector of Spark {version} ({expected_jar}), found "
-            f"{', '.join(jar.name for jar in installed.jars)} in {installed.jars[0].parent}. Run `make setup`."
+            f"expected {', '.join(missing)} for Spark {version} in {installed.jars[0].parent}, found {', '.join(names)}. "
+            "Run `make setup`."
         )
     binary = shutil.which("spark-submit", path=installed.search_path)
     if binary is None:
@@ -106,7 +120,7 @@ def kafka(feed: Feed, find_connection: FindConnection) -> str:
     """Return the cluster, after checking that it answers and has the feed's topics."""
     settings = kafka_settings(find_connection(feed.kafka.conn_id))
     settings.java_settings()
-    cluster = ConfluentKafkaCluster(settings, at_most_s=ASK_TIMEOUT_S)
+    cluster = ConfluentKafkaCluster(lambda: settings, at_most_s=ASK_TIMEOUT_S)
     cluster_id = cluster.cluster_id()
     topics = cluster.describe_topics([topic.name for topic in feed.kafka.topics])
     check_topics({}, KafkaAnswers(cluster_id, topics, {}), feed.plan_settings({"KAFKA_INGEST_DATA": "/"}))
@@ -122,7 +136,12 @@ def master(feed: Feed, find_connection: FindConnection) -> str:
 
 
 def output(feed: Feed, environment: Mapping[str, str]) -> str:
-    """Return the output's path, after making sure that it can be written."""
-    settings = feed.plan_settings(environment)
-    sink_of(settings).prepare()
-    return f"{settings.output_path} can be written"
+    """Return the output's path, after looking, without making anything, whether it can be made and written."""
+    path = feed.plan_settings(environment).output_path
+    existing = next(folder for folder in [path, *path.parents] if os.path.lexists(folder))
+    if not existing.is_dir() or not os.access(existing, os.W_OK | os.X_OK):
+        raise OutputNotUsableError(
+            f"expected {path} to be a directory this user can make and write, found {existing}, which is not one. Correct "
+            "sink.path, or the directory's owner and mode."
+        )
+    return f"{path} can be written" + ("" if existing == path else f"; it will be made below {existing}")

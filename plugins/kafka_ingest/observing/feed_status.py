@@ -6,7 +6,8 @@ from typing import Any
 
 from kafka_ingest.boundaries import FeedSnapshot, KafkaCluster
 from kafka_ingest.control.reader import SqlControlReader
-from kafka_ingest.errors import KafkaUnavailableError
+from kafka_ingest.errors import RetryableError, WrongClusterError, WrongUseError
+from kafka_ingest.identity import check_cluster
 from kafka_ingest.offsets import Isolation, LogBounds, StoredOffset, TopicPartition, Unavailable
 
 
@@ -91,16 +92,17 @@ def feed_status(
     group_offsets: dict[TopicPartition, int | None] = {}
     kafka_error: str | None = None
     try:
+        check_cluster(snapshot.cluster_id, kafka.cluster_id(), name)
         bounds = kafka.log_bounds(snapshot.stored.keys())
         if group is not None:
             group_offsets = kafka.group_offsets(group, snapshot.stored.keys())
-    except KafkaUnavailableError as error:
+    except (RetryableError, WrongUseError, WrongClusterError) as error:
         kafka_error = str(error)
     return FeedStatus(
         feed=name,
         cluster_id=snapshot.cluster_id,
         group=group,
-        open_batch=open_batch(snapshot),
+        open_batch=open_batch(snapshot, control),
         partitions=tuple(
             PartitionStatus(
                 stored=stored,
@@ -117,14 +119,15 @@ def feed_status(
     )
 
 
-def open_batch(snapshot: FeedSnapshot) -> dict[str, Any] | None:
-    """Return what is told of the feed's open batch."""
+def open_batch(snapshot: FeedSnapshot, control: SqlControlReader) -> dict[str, Any] | None:
+    """Return what is told of the feed's open batch; its attempt is the pinned one, or the newest."""
     batch = snapshot.open_batch
     if batch is None:
         return None
+    attempts = control.attempts(batch.batch_id)
     return {
         "batch_id": str(batch.batch_id),
         "state": batch.state.value,
-        "attempt": batch.pinned_attempt,
+        "attempt": batch.pinned_attempt or (attempts[-1].attempt if attempts else None),
         "since": batch.updated_at.isoformat(),
     }

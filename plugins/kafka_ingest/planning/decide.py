@@ -40,7 +40,8 @@ class PlanDecision:
     """What to write down: seeds of partitions without a stored offset, and the ranges of the batch, none if nothing is new.
 
     ``left_out`` says why a partition takes no part although it should: Kafka cannot answer for it now.
-    ``capped`` says whether a limit left records behind that could be read at once.
+    ``answered`` counts the partitions it did answer for. ``capped`` says whether a limit left records behind that could be
+    read at once.
     """
 
     cluster_id: str
@@ -49,6 +50,7 @@ class PlanDecision:
     ranges: tuple[OffsetRange, ...]
     leader_epochs: Mapping[TopicPartition, int]
     capped: bool
+    answered: int
     left_out: Mapping[TopicPartition, str] = field(default_factory=dict)
 
 
@@ -84,7 +86,7 @@ def decide(
                     seeds.append(pending_seed(topic_partition, topic_ids[topic], first_rule))
                 continue
             if row is None or row.next_offset is None:
-                rule = first_rule if row is None else rule_of_note(row.seeded_by, topic_partition)
+                rule = first_rule if row is None else rule_of_note(row.seeded_by)
                 offset = rule.resolve(topic_partition, bounds, settings.isolation)
                 seeds.append(
                     StoredOffset(
@@ -113,6 +115,7 @@ def decide(
             if bounds.leader_epoch is not None
         },
         capped=capped,
+        answered=len(positions),
         left_out=left_out,
     )
 
@@ -135,7 +138,8 @@ def check_topics(
                 f"{answers.cluster_id} has no such topic any more. Create it again only if its records may start over; "
                 "otherwise take it out of kafka.topics."
             )
-        check_named_partitions(settings.start_rules[topic], description)
+        if not rows:
+            check_named_partitions(settings.start_rules[topic], description)
         for row in rows:
             check_topic_id(topic, row.topic_id, description.topic_id)
         partitions = set(description.partitions)

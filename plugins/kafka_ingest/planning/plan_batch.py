@@ -11,11 +11,12 @@ import uuid6
 
 from kafka_ingest.batch import Batch, BatchKind, BatchPlan, BatchState
 from kafka_ingest.boundaries import ControlTables, FeedSnapshot, KafkaCluster, NewFeed, Sink, Sinks
-from kafka_ingest.errors import BatchStateError, FeedChangedError, OutputUnknownError
+from kafka_ingest.errors import BatchStateError, FeedChangedError, KafkaUnavailableError, OutputUnknownError
+from kafka_ingest.identity import check_identity
 from kafka_ingest.offsets import listing
 from kafka_ingest.planning.decide import KafkaAnswers, PlanDecision, decide, ranges_outside_log
 from kafka_ingest.planning.settings import FeedPlanSettings
-from kafka_ingest.submitting.pin_receipt import check_identity, pin_first_valid_receipt
+from kafka_ingest.submitting.pin_receipt import pin_first_valid_receipt
 
 log = logging.getLogger(__name__)
 
@@ -55,6 +56,7 @@ def plan_batch(
             continue
         answers = ask(kafka, settings.topics)
         decision = decide(feed.cluster_id if feed else None, feed.stored if feed else {}, answers, settings)
+        check_something_answered(decision)
         # Only now is anything made: a plan that is refused above leaves no trace.
         sink = sinks(settings)
         sink.prepare()
@@ -76,6 +78,16 @@ def plan_batch(
     raise FeedChangedError(
         f"feed {settings.name}: somebody else wrote to it {TRIES} times while it was planned; try again"
     )
+
+
+def check_something_answered(decision: PlanDecision) -> None:
+    """Raise KafkaUnavailableError where Kafka could answer for no partition at all: that is not "nothing new"."""
+    if decision.left_out and not decision.answered:
+        reasons = listing(f"{tp}: {reason}" for tp, reason in sorted(decision.left_out.items()))
+        raise KafkaUnavailableError(
+            f"Kafka could answer for none of the feed's {len(decision.left_out):,} partitions: {reasons}. Nothing was planned; "
+            "look at the brokers."
+        )
 
 
 def dry_run(settings: FeedPlanSettings, stored: FeedSnapshot | None, kafka: KafkaCluster) -> PlanDecision:

@@ -77,14 +77,29 @@ class NewPartition:
         return "new partition"
 
 
+@dataclass(frozen=True, slots=True)
+class NotedOffset:
+    """An explicit offset that was accepted when the seed was noted; where the log lost it since, that is loss."""
+
+    offset: int
+
+    def resolve(self, _topic_partition: TopicPartition, _bounds: LogBounds, _isolation: Isolation) -> int:
+        """Return the partition's first offset."""
+        return self.offset
+
+    def note(self, _topic_partition: TopicPartition) -> str:
+        """Return what the stored offset's row says decided it."""
+        return f"offset {self.offset}"
+
+
 StartRule = Earliest | Latest | AtOffsets
 """What a feed file can ask for."""
 
 
-def rule_of_note(note: str, topic_partition: TopicPartition) -> StartRule | NewPartition:
+def rule_of_note(note: str) -> StartRule | NewPartition | NotedOffset:
     """Return the rule that a pending seed was noted with: it was decided then, whatever the feed file says now."""
     if note.startswith("offset "):
-        return AtOffsets({topic_partition.partition: int(note.removeprefix("offset "))}, Earliest())
+        return NotedOffset(int(note.removeprefix("offset ")))
     rules: Mapping[str, StartRule | NewPartition] = {
         "earliest": Earliest(),
         "latest": Latest(),

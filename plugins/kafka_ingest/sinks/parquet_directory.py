@@ -9,9 +9,11 @@ hidden directories too::
 """
 
 import contextlib
+import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 from uuid import UUID
 
 from kafka_ingest.attempt_directory import DATA, DOCUMENT, RECEIPT
@@ -73,7 +75,11 @@ class ParquetDirectory:
         with storage_errors(self._receipts):
             # Not glob: it takes a folder that cannot be read for an empty one.
             kept = list(self._receipts.iterdir()) if self._receipts.exists() else []
-        return sorted(path.stem for path in kept if path.suffix == ".json")
+            visible = list(self._output.iterdir()) if self._output.exists() else []
+        # Either may have been lost, or left behind by a backup, without the other.
+        batches = {path.stem for path in kept if path.suffix == ".json"}
+        prefix = "kafka_batch="
+        return sorted(batches | {path.name.removeprefix(prefix) for path in visible if path.name.startswith(prefix)})
 
     def open_attempt(self, directory: Path, document: bytes) -> None:
         """Make the attempt's directory with its document in it, durably."""
@@ -103,16 +109,11 @@ class ParquetDirectory:
         """Check the staged files against their receipt; they are on the disk when this returns."""
         data = directory / DATA
         with storage_errors(data):
-            found = file_sizes(data)
-            expected = {file.name: file.size_bytes for file in receipt.files}
-            if found != expected:
-                raise StagedOutputUnusableError(
-                    f"attempt {receipt.attempt} of batch {receipt.batch_id}: {difference(expected, found)} in {data}"
-                )
+            check_listing(data, receipt)
             for file in receipt.files:
                 verify_footer(data / file.name, file)
                 sync(data / file.name)
-            if found:
+            if receipt.files:
                 sync(data)
 
     def publish(self, directory: Path, published: PublishedReceipt) -> None:
@@ -121,6 +122,7 @@ class ParquetDirectory:
         A rename gives one winner whoever tries; the loser finds the source gone and the target in place.
         """
         receipt = published.receipt
+        data = directory / DATA
         target = self.published_directory(receipt.batch_id)
         with storage_errors(self._output):
             self._keep_receipt(published)
@@ -128,28 +130,57 @@ class ParquetDirectory:
                 return
             if not self._is_published(target, receipt):
                 try:
-                    (directory / DATA).rename(target)
-                except FileNotFoundError as error:
+                    # Also after a crash: what was verified then may be gone now.
+                    check_listing(data, receipt)
+                    data.rename(target)
+                except (FileNotFoundError, StagedOutputUnusableError) as error:
+                    if not self._is_published(target, receipt) and data.exists():
+                        raise
                     if not self._is_published(target, receipt):
                         raise OutputConflictError(
-                            f"batch {receipt.batch_id}: neither its staged files ({directory / DATA}) nor its published "
-                            f"ones ({target}) are there. Somebody removed them; no offset was moved."
+                            f"batch {receipt.batch_id}: neither its staged files ({data}) nor its published ones ({target}) "
+                            "are there. Somebody removed them; no offset was moved."
                         ) from error
+                # Once more where readers see it: a task of Spark's that was late may have added a file meanwhile.
+                self._is_published(target, receipt)
             sync(target)
             sync(self._output)
 
+    def kept_receipt(self, batch_id: UUID) -> bytes | None:
+        """Return the receipt of a batch as it was published, None where none was."""
+        with storage_errors(self._receipts):
+            kept = self._kept(batch_id)
+        return canonical_json(kept["receipt"]) if kept is not None else None
+
     def _keep_receipt(self, published: PublishedReceipt) -> None:
-        kept = self._receipts / f"{published.receipt.batch_id}.json"
-        content = published_document(published)
-        if not kept.exists():
-            write_durably(kept, content)
+        path = self._receipts / f"{published.receipt.batch_id}.json"
+        kept = self._kept(published.receipt.batch_id)
+        if kept is None:
+            write_durably(path, published_document(published))
             return
-        sync(kept.parent)  # a publisher that died may have left the name to the system
-        if kept.read_bytes() != content:
+        sync(path.parent)  # a publisher that died may have left the name to the system
+        # The fingerprint and the receipt say what was published; the rest may be another version's way to write it down.
+        if (
+            kept.get("plan_fingerprint") != published.plan.fingerprint
+            or kept.get("receipt") != published.receipt.as_document()
+        ):
             raise OutputConflictError(
-                f"batch {published.receipt.batch_id}: {kept} is the receipt of something else that was published under the "
-                "same batch id. Nothing was published and no offset was moved; find out who writes to this output."
+                f"batch {published.receipt.batch_id}: {path} is the receipt of something else under the same batch id. "
+                "No offset was moved; find out who else writes to this output, move that file away and run the commit again."
             )
+
+    def _kept(self, batch_id: UUID) -> dict[str, Any] | None:
+        path = self._receipts / f"{batch_id}.json"
+        try:
+            kept = json.loads(path.read_bytes())
+        except FileNotFoundError:
+            return None
+        except ValueError as error:
+            raise OutputConflictError(
+                f"{path}: expected the receipt of a published batch, found no JSON ({error}). Receipts are written whole, so "
+                "somebody changed it; restore it, or move it away to have it written again."
+            ) from error
+        return dict(kept)
 
     def _is_published(self, target: Path, receipt: Receipt) -> bool:
         # Look first: a rename onto an empty directory would succeed.
@@ -186,6 +217,15 @@ def file_sizes(directory: Path) -> dict[str, int]:
         return {entry.name: entry.stat().st_size for entry in os.scandir(directory)}
     except FileNotFoundError:
         return {}
+
+
+def check_listing(data: Path, receipt: Receipt) -> None:
+    """Raise StagedOutputUnusableError unless exactly the receipt's files lie there, in their sizes."""
+    expected = {file.name: file.size_bytes for file in receipt.files}
+    if (found := file_sizes(data)) != expected:
+        raise StagedOutputUnusableError(
+            f"attempt {receipt.attempt} of batch {receipt.batch_id}: {difference(expected, found)} in {data}"
+        )
 
 
 def difference(expected: dict[str, int], found: dict[str, int]) -> str:

@@ -7,7 +7,8 @@ from uuid import UUID
 from kafka_ingest.batch import Attempt, AttemptDocument, AttemptState, Batch, BatchState, sha256
 from kafka_ingest.boundaries import ControlTables, KafkaCluster, Sinks
 from kafka_ingest.errors import BatchStateError, FeedChangedError
-from kafka_ingest.submitting.pin_receipt import check_identity, pin_first_valid_receipt
+from kafka_ingest.identity import check_identity
+from kafka_ingest.submitting.pin_receipt import pin_first_valid_receipt
 
 log = logging.getLogger(__name__)
 

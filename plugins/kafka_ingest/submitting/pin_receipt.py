@@ -6,7 +6,7 @@ from uuid import UUID
 from kafka_ingest.batch import Attempt, AttemptState, Batch, BatchPlan, BatchState, sha256
 from kafka_ingest.boundaries import ControlTables, KafkaCluster, Sinks
 from kafka_ingest.errors import BatchStateError, InvalidReceiptError
-from kafka_ingest.identity import check_cluster, check_topic_ids
+from kafka_ingest.identity import check_identity
 from kafka_ingest.receipt import Receipt
 
 log = logging.getLogger(__name__)
@@ -80,12 +80,6 @@ def try_to_pin(
         log.info("%s", error)
         return False
     return True
-
-
-def check_identity(plan: BatchPlan, kafka: KafkaCluster) -> None:
-    """Raise WrongClusterError, TopicGoneError or TopicRecreatedError unless these are the topics that were planned."""
-    check_cluster(plan.cluster_id, kafka.cluster_id(), plan.feed_name)
-    check_topic_ids(plan.topic_ids, kafka.describe_topics(plan.topic_ids.keys()))
 
 
 def valid_receipt(plan: BatchPlan, attempt: Attempt, content: bytes | None) -> Receipt:

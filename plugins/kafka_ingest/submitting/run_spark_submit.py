@@ -10,6 +10,7 @@ from kafka_ingest.errors import InstallationError, SparkFailedError
 from kafka_ingest.submitting.spark_submission import SparkSubmission
 
 TAIL_LINES = 15
+AIRFLOW_VARIABLES = ("AIRFLOW_CONN_", "AIRFLOW__")
 
 
 def run_spark_submit(submission: SparkSubmission, log_file: Path, environment: Mapping[str, str] = os.environ) -> None:
@@ -24,7 +25,7 @@ def run_spark_submit(submission: SparkSubmission, log_file: Path, environment: M
     with log_file.open("wb") as log:
         child = subprocess.Popen(
             submission.command(),
-            env={**environment, **submission.environment},
+            env={**without_airflow(environment), **submission.environment},
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=subprocess.STDOUT,
@@ -39,6 +40,11 @@ def run_spark_submit(submission: SparkSubmission, log_file: Path, environment: M
         raise SparkFailedError(
             f"Spark ended with exit code {exit_code}; nothing it wrote is visible. The end of {log_file}:\n{tail(log_file)}"
         )
+
+
+def without_airflow(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return an environment without Airflow's settings and connections: the job knows no database, nor its password."""
+    return {key: value for key, value in environment.items() if not key.startswith(AIRFLOW_VARIABLES)}
 
 
 def tail(log_file: Path) -> str:

@@ -34,6 +34,17 @@ PROJECT_CONF: Mapping[str, str] = {
     "spark.sql.redaction.options.regex": "(?i)url|sasl|ssl|password|secret|token",
     "spark.redaction.regex": "(?i)secret|password|token|access[.]?key|sasl|keystore|KAFKA_INGEST",
 }
+A_FEED_MAY_CHANGE = frozenset(
+    {
+        "spark.sql.parquet.compression.codec",
+        "spark.hadoop.parquet.compression.codec.zstd.level",
+        "spark.ui.enabled",
+        "spark.ui.showConsoleProgress",
+        "spark.log.level",
+    }
+)
+"""What of PROJECT_CONF is taste; the rest is what receipts, readers and secrets rely on."""
+
 LOCAL_CONF: Mapping[str, str] = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
 
 
@@ -50,7 +61,7 @@ class SparkMaster:
     @property
     def is_local(self) -> bool:
         """Whether Spark runs inside one process on this machine."""
-        return self.master.startswith("local")
+        return self.master == "local" or self.master.startswith("local[")
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +142,11 @@ def check_master(master: SparkMaster, kafka: KafkaClientSettings, *, sink_is_sha
             f"connection {master.conn_id!r}: expected deploy-mode client, found {master.deploy_mode!r}. The driver has to run "
             "where its environment can carry the Kafka settings and where the output is mounted."
         )
-    if not master.is_local and not master.master.startswith("spark://") and kafka.holds_secret:
+    # The provider's hook looks for these words anywhere in the master, a host's name included.
+    on_command_line = (
+        "yarn" in master.master or "k8s" in master.master or not master.master.startswith(("local", "spark://"))
+    )
+    if on_command_line and kafka.holds_secret:
         raise UnsafeSparkMasterError(
             f"connection {master.conn_id!r} leads to {master.master}, and Kafka connection {kafka.conn_id!r} holds a secret: on "
             "YARN and Kubernetes it would appear on spark-submit's command line. Use a master local[*] or spark://…"
