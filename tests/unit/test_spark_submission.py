@@ -248,7 +248,7 @@ def test_client_deploy_mode_is_the_default(deploy_mode: str | None) -> None:
         "spark.submit.pyFiles",
         "spark.driver.extraClassPath",
         "spark.jars",
-        *(PROJECT_CONF.keys() - A_FEED_MAY_CHANGE),
+        *sorted(PROJECT_CONF.keys() - A_FEED_MAY_CHANGE),
     ],
 )
 def test_a_feed_file_cannot_change_where_spark_runs_nor_what_receipts_and_readers_rely_on(key: str) -> None:
