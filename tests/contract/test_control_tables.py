@@ -833,6 +833,19 @@ def test_every_other_step_is_refused_and_changes_nothing(store: Store, state: Ba
 
 
 @pytest.mark.parametrize("step", STEPS)
+def test_every_step_of_a_batch_that_was_abandoned_before_it_was_written_is_refused(store: Store, step: str):
+    control = store.connect()
+    bring_to(control, BatchState.PLANNED)
+    control.abandon(FIRST_PLAN.batch_id, reason="wrong topic", who="ops")
+    before = store.dump()
+
+    with pytest.raises(BatchStateError, match="ABANDONED"):
+        STEPS[step](control, FIRST_PLAN)
+
+    assert store.dump() == before
+
+
+@pytest.mark.parametrize("step", STEPS)
 def test_a_step_on_a_batch_nobody_knows_is_refused_by_its_id(store: Store, step: str):
     control = store.connect()
     plan_first(control)
@@ -947,9 +960,10 @@ def test_the_ledger_carries_no_other_events_and_none_of_other_feeds(control: Con
     )
     control.record_event(ORDERS_FEED, "mirror_failed", who="committer", batch_id=None, detail={})
     control.record_event(OTHER_FEED, "gap", who="ops", batch_id=None, detail={})
+    control.record_event(ORDERS_FEED, "reset", who="ops", batch_id=None, detail={})
     publish(control, FIRST_PLAN)
 
-    assert [event.kind for event in control.ledger(FIRST_PLAN.batch_id)] == ["seeded"]
+    assert [event.kind for event in control.ledger(FIRST_PLAN.batch_id)] == ["seeded", "reset"]
 
 
 @pytest.mark.parametrize("state", [BatchState.PLANNED, BatchState.WRITTEN, BatchState.ABANDONED])

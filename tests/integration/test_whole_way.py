@@ -95,13 +95,13 @@ def test_a_failed_spark_application_leaves_nothing_visible_and_the_next_run_cont
 ) -> None:
     events = list(order_events(200, seed=5))
     produce(broker.bootstrap_servers, topic, events)
-    project.write_feed(topic, spark={"conf": {"spark.driver.extraJavaOptions": "-XX:+NoSuchFlag"}})
+    project.write_feed(topic, spark={"conf": {"spark.driver.memory": "1k"}})
 
     failed = project.kafka_ingest("run", "orders", "--json")
 
     assert failed.exit_code == 1
     assert failed.document["error"]["code"] == "SPARK_FAILED"
-    assert "NoSuchFlag" in failed.document["error"]["message"]
+    assert "heap" in failed.document["error"]["message"]
     assert project.rows() == []
     open_batch = project.status()["open_batch"]
     assert open_batch["state"] == "PLANNED"

@@ -64,7 +64,7 @@ def python_without_the_repository(home: Path) -> Path:
 class Job:
     """One attempt, handed to spark-submit with a Python to which only the zip brings the package."""
 
-    def __init__(self, plan: BatchPlan, directory: Path, bootstrap_servers: str) -> None:
+    def __init__(self, plan: BatchPlan, directory: Path, bootstrap_servers: str, **conf: str) -> None:
         self.plan = plan
         self.directory = directory
         directory.mkdir(parents=True)
@@ -79,7 +79,7 @@ class Job:
             self.attempt,
             master=SparkMaster("spark_default", "local[2]"),
             kafka=KafkaClientSettings("kafka_default", {"bootstrap.servers": bootstrap_servers}),
-            conf={},
+            conf=conf,
             sink_is_shared=False,
             installed=installation(),
         )
@@ -204,7 +204,9 @@ def test_a_range_that_retention_has_deleted_fails_the_job_and_leaves_no_receipt(
     admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
     for deleted in admin.delete_records([ClientTopicPartition(topic, 0, 10)]).values():
         deleted.result()
-    job = Job(plan_of(topic, tmp_path / "orders", (0, 0, 20)), tmp_path / "attempt", broker.bootstrap_servers)
+    # How long the reader waits for a record that will not come: two minutes by default.
+    waits = {"spark.network.timeout": "11s"}
+    job = Job(plan_of(topic, tmp_path / "orders", (0, 0, 20)), tmp_path / "attempt", broker.bootstrap_servers, **waits)
 
     done = job.run()
 
