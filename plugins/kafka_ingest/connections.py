@@ -115,6 +115,8 @@ def control_database(fields: ConnectionFields) -> ControlDatabaseSettings:
 
 def spark_master(fields: ConnectionFields) -> SparkMaster:
     """Return the master that the provider's hook would submit to (SparkSubmitHook._resolve_connection)."""
+    if fields.conn_type not in {"spark", "local", "yarn", "k8s"}:
+        raise wrong_type(fields, "spark")
     host = fields.host or ""
     if fields.conn_type == "spark" and host and ("://" in host or not fields.port):
         master = host

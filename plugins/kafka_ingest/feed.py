@@ -116,11 +116,13 @@ class ParquetSink(Settings):
     @field_validator("path")
     @classmethod
     def _is_a_local_path(cls, path: str) -> str:
-        if "://" in path:
+        if re.match(r"[A-Za-z][A-Za-z0-9+.-]*:/", path):
             raise ValueError(
                 f"expected a local or mounted path, found {path!r}: on an object store a directory of Parquet files would "
                 "show readers half a batch"
             )
+        if not path.isprintable():
+            raise ValueError(f"expected a path of printable characters, found {path!r}")
         if not path.strip() or ".." in Path(path).parts:
             raise ValueError(f"expected a path without '..', found {path!r}")
         if not Path(path).name:
@@ -172,7 +174,7 @@ class Spark(Settings):
 class AirflowSettings(Settings):
     """Passed on to the DAG."""
 
-    retries: Annotated[int, Field(ge=0, strict=True)] = 3
+    retries: Annotated[int, Field(ge=0, le=1000, strict=True)] = 3
     pool: str = "default_pool"
     owner: str = "kafka_ingest"
     tags: tuple[Annotated[str, Field(min_length=1, max_length=100)], ...] = ()

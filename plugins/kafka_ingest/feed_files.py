@@ -46,6 +46,13 @@ def read_feed_files(directory: Path, environment: Mapping[str, str] = os.environ
 
 def read_feed_file(path: Path) -> FeedFile:
     """Return a feed file, with its error where it cannot be used."""
+    if path.exists() and not path.is_file():
+        # A named pipe would be waited for, for ever.
+        return FeedFile(
+            path,
+            None,
+            InvalidFeedError(f"{path}: cannot be read: expected a file, found something else under this name"),
+        )
     try:
         document = yaml.load(path.read_text(encoding="utf-8"), Loader=StrictLoader)  # noqa: S506 - derived from SafeLoader
     except (OSError, UnicodeDecodeError, yaml.YAMLError, ValueError, RecursionError) as error:

@@ -1,5 +1,6 @@
 """Feed files: what they may say, what is made of it, and every refusal with the file, the field, expected and found."""
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -397,6 +398,16 @@ def test_a_file_that_is_not_utf_8_is_refused(folder: Path) -> None:
     path = folder / "orders.yaml"
     path.write_bytes(b"name: \xff\xfe\n")
     assert "cannot be read as YAML" in error_of(read_feed_file(path))
+
+
+def test_a_named_pipe_is_refused_instead_of_waited_for(folder: Path) -> None:
+    os.mkfifo(folder / "orders.yaml")
+    assert "expected a file, found something else" in error_of(read_feed_file(folder / "orders.yaml"))
+
+
+@pytest.mark.parametrize("path", ["s3://bucket/orders", "s3a:/bucket/orders", "/data/or\0ders"])
+def test_a_path_that_no_file_system_here_has_is_refused(folder: Path, path: str) -> None:
+    assert "sink.path: expected" in field_error(folder, sink={"format": "parquet", "path": path})
 
 
 def test_a_folder_with_the_name_of_a_feed_file_is_refused(folder: Path) -> None:

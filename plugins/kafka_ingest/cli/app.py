@@ -2,6 +2,7 @@
 
 import dataclasses
 import getpass
+import io
 import os
 import signal
 import socket
@@ -57,6 +58,10 @@ def main() -> None:
     """Run the command line."""
     # Whoever ends this process, `timeout` or a service manager, means Spark, too: unwind instead of vanishing.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    # A terminal without ✓ gets another sign instead of a traceback.
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
     app()
 
 
@@ -184,7 +189,7 @@ def run(
 def batches(
     feed_name: Annotated[str | None, typer.Argument(metavar="[FEED]")] = None,
     *,
-    limit: Annotated[int, typer.Option(min=1, help="How many at most.")] = 20,
+    limit: Annotated[int, typer.Option(min=1, max=1_000_000, help="How many at most.")] = 20,
     since: Annotated[str | None, typer.Option(help="Planned at or after this time, e.g. 2026-01-31T00:00:00Z.")] = None,
     as_json: Json = False,
 ) -> None:
@@ -335,11 +340,11 @@ def time_with_zone(text: str | None) -> datetime | None:
         return None
     try:
         found = datetime.fromisoformat(text)
-    except ValueError as error:
+        if found.tzinfo is not None:
+            return found.astimezone(UTC)
+    except (ValueError, OverflowError) as error:
         raise WrongUseError(f"--since: expected a time such as 2026-01-31T00:00:00Z, found {text!r}") from error
-    if found.tzinfo is None:
-        raise WrongUseError(f"--since: expected a time with a zone, such as {text}Z or {text}+01:00, found {text!r}")
-    return found.astimezone(UTC)
+    raise WrongUseError(f"--since: expected a time with a zone, such as {found.isoformat()}Z, found {text!r}")
 
 
 def who() -> str:

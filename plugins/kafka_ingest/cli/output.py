@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import signal
 import sys
 import time
 from collections.abc import Iterator, Mapping
@@ -18,7 +19,7 @@ JSON_VERSION = 1
 # A pipe or a file has no width of its own: whole lines there, so that grep finds them.
 WIDTH_OF_A_FILE = 200
 
-out = Console(highlight=False, width=None if sys.stdout.isatty() else WIDTH_OF_A_FILE)
+out = Console(highlight=False, width=None if sys.stdout and sys.stdout.isatty() else WIDTH_OF_A_FILE)
 progress = Console(stderr=True, highlight=False)
 
 
@@ -38,6 +39,9 @@ def answers(*, as_json: bool) -> Iterator[None]:
         else:
             progress.print(f"[red]{error.code}[/red] {escape(str(error))}", soft_wrap=True)
         raise typer.Exit(error.exit_code) from error
+    except KeyboardInterrupt:
+        progress.print("Stopped. An open batch stays as it is: the next run continues it.")
+        raise typer.Exit(128 + signal.SIGINT) from None
 
 
 @contextlib.contextmanager
