@@ -40,8 +40,6 @@ class Project:
         self.environment = child_environment(home, bootstrap_servers) | {
             "KAFKA_INGEST_FEEDS": str(self.feeds),
             "SPARK_LOCAL_DIRS": str(home / "spark"),
-            # Small jobs: one compiler tier and the smallest collector start fastest.
-            "JDK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
         }
 
     @property
