@@ -1,6 +1,7 @@
 """The Spark job alone: an attempt's directory with its document and the zip, an empty working directory, a real broker."""
 
 import json
+import logging
 import os
 import subprocess
 import sys
@@ -30,6 +31,9 @@ from kafka_ingest.submitting.open_attempt import RAW_DECODE
 from kafka_ingest.submitting.package_zip import write_package_zip
 from kafka_ingest.submitting.spark_submission import SparkMaster, spark_submission
 from order_events import create_topic, order_events, produce
+
+# It says goodbye when the interpreter ends, and pytest has closed its streams by then.
+logging.getLogger("py4j").setLevel(logging.WARNING)
 
 
 def plan_of(topic: str, output: Path, *ranges: tuple[int, int, int], **changes: object) -> BatchPlan:
