@@ -2,14 +2,16 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
 from uuid import UUID
 
 import pytest
-from sqlalchemy import event, select
+from sqlalchemy import Connection, Executable, event, insert, select, text, update
 from tests.contract.builders import (
     FIRST_PLAN,
+    NOON,
     ORDERS_FEED,
     STEPS,
     RivalProcess,
@@ -414,6 +416,83 @@ def test_an_event_waits_for_the_feeds_lock(database: SqlStore, monkeypatch: pyte
         database.connect().record_event(ORDERS_FEED, "reset", who="ops", batch_id=None, detail={})
 
     assert database.dump() == before
+
+
+def outcome_after_waiting_for(database: SqlStore, change: Executable, step: Callable[[], object]) -> object:
+    """Let somebody change a row under the feed's lock while a step waits for it; return how the step ends then."""
+    with ThreadPoolExecutor(max_workers=1) as pool:
+        with database.by_hand() as connection:
+            connection.execute(select(schema.feed).with_for_update())
+            connection.execute(change)
+            outcome = pool.submit(step)
+            while database.settings.sqlite_file is None and not outcome.done() and not is_anybody_waiting(connection):
+                pass
+        return outcome.exception(timeout=60) or outcome.result()
+
+
+def is_anybody_waiting(connection: Connection) -> bool:
+    query = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
+    connection.execute(text("SELECT pg_stat_clear_snapshot()"))
+    return connection.execute(text(query)).scalar_one() > 0
+
+
+def test_a_plan_that_waited_for_the_lock_is_held_against_what_was_written_meanwhile(database: SqlStore):
+    control = database.connect()
+    plan_first(control, None, seed(orders(0), 0))
+    snapshot = snapshot_of(control)
+
+    outcome = outcome_after_waiting_for(
+        database,
+        update(schema.feed).values(revision=schema.feed.c.revision + 1),
+        lambda: plan_next(control, None, seed(orders(1), 0), snapshot=snapshot),
+    )
+
+    assert isinstance(outcome, FeedChangedError)
+    assert stored(control) == {orders(0): 0}
+
+
+def test_a_commit_that_waited_for_the_lock_does_not_begin_where_an_offset_was_moved_meanwhile(database: SqlStore):
+    control = database.connect()
+    plan_first(control)
+    write(control, FIRST_PLAN)
+
+    outcome = outcome_after_waiting_for(
+        database,
+        update(schema.stored_offset).values(next_offset=7),
+        lambda: control.begin_commit(FIRST_PLAN.batch_id, 1),
+    )
+
+    assert isinstance(outcome, OffsetsMovedError)
+    assert control.batch(FIRST_PLAN.batch_id).state is BatchState.WRITTEN
+
+
+def test_a_commit_that_waited_for_the_lock_has_in_its_ledger_what_was_told_meanwhile(database: SqlStore):
+    control = database.connect()
+    plan_first(control)
+    write(control, FIRST_PLAN)
+
+    outcome = outcome_after_waiting_for(
+        database,
+        insert(schema.event).values(feed_id=ORDERS_FEED, kind="reset", at=NOON, who="ops", detail={}),
+        lambda: control.begin_commit(FIRST_PLAN.batch_id, 1),
+    )
+
+    assert outcome is None
+    assert [event.kind for event in control.ledger(FIRST_PLAN.batch_id)] == ["seeded", "reset"]
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_a_step_that_waited_for_the_lock_is_refused_on_a_batch_that_was_abandoned_meanwhile(
+    database: SqlStore, step: str
+):
+    control = database.connect()
+    bring_to(control, READY_FOR[step])
+    abandon = update(schema.batch).values(state="ABANDONED", reason="wrong topic")
+
+    outcome = outcome_after_waiting_for(database, abandon, lambda: STEPS[step](control, FIRST_PLAN))
+
+    assert isinstance(outcome, BatchStateError)
+    assert control.batch(FIRST_PLAN.batch_id).state is BatchState.ABANDONED
 
 
 def test_readers_do_not_wait_for_the_feeds_lock(database: SqlStore, monkeypatch: pytest.MonkeyPatch):

@@ -558,15 +558,15 @@ def test_settings_and_refusals_name_the_file_as_it_is(tmp_path: Path):
     assert str(file) in str(refusal.value)
 
 
-def test_every_connection_writes_ahead_syncs_fully_and_holds_foreign_keys(sqlite: SqlStore):
+def test_every_connection_writes_ahead_syncs_fully_holds_foreign_keys_and_waits_half_a_minute(sqlite: SqlStore):
     engine = sqlite.open()
     with engine.connect() as first, engine.connect() as second:
         for connection in (first, second):
             answers = [
                 connection.exec_driver_sql(f"PRAGMA {pragma}").scalar_one()
-                for pragma in ("journal_mode", "synchronous", "foreign_keys")
+                for pragma in ("journal_mode", "synchronous", "foreign_keys", "busy_timeout")
             ]
-            assert answers == ["wal", 2, 1]
+            assert answers == ["wal", 2, 1, 30_000]
 
 
 def test_a_file_locked_by_another_writer_is_unavailable_after_the_time_limit(

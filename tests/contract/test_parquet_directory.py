@@ -580,6 +580,30 @@ def test_a_published_batch_that_somebody_changed_is_a_conflict_that_names_the_fi
     assert (staged.target / "compacted.parquet").read_bytes() == b"theirs"
 
 
+def test_a_published_file_that_was_cut_short_is_a_conflict_with_both_sizes(staged: Staged):
+    staged.publish()
+    os.truncate(staged.target / SECOND_FILE, 5)
+
+    with pytest.raises(OutputConflictError, match=rf"{SECOND_FILE} has 5 bytes instead of [\d,]+"):
+        staged.publish()
+
+
+def test_a_file_that_a_late_writer_adds_at_the_last_moment_is_a_conflict_before_publish_returns(
+    staged: Staged, monkeypatch: pytest.MonkeyPatch
+):
+    rename = os.rename
+
+    def add_a_file_just_before(source: Path, target: Path) -> None:
+        if Path(source) == staged.data:
+            (staged.data / "late.parquet").write_bytes(b"late")
+        rename(source, target)
+
+    monkeypatch.setattr(os, "rename", add_a_file_just_before)
+
+    with pytest.raises(OutputConflictError, match=r"late\.parquet is not in the receipt"):
+        staged.publish()
+
+
 def test_a_batch_whose_files_are_neither_staged_nor_published_is_an_error(staged: Staged):
     staged.data.rename(staged.data.with_name("data.revoked"))
 
@@ -598,6 +622,18 @@ def test_a_receipt_of_something_else_under_the_same_id_is_a_conflict_and_nothing
 
     assert (below(staged.output), below(staged.directory)) == before
     assert staged.kept.read_bytes() == b'{"version":1}'
+
+
+def test_a_kept_receipt_of_another_plan_is_a_conflict_and_nothing_is_published(staged: Staged):
+    staged.publish()
+    kept = json.loads(staged.kept.read_bytes()) | {"plan_fingerprint": "of another plan"}
+    staged.kept.write_text(json.dumps(kept))
+    before = below(staged.output)
+
+    with pytest.raises(OutputConflictError, match="is the receipt of something else"):
+        staged.publish()
+
+    assert below(staged.output) == before
 
 
 def test_another_attempt_of_a_published_batch_is_a_conflict_and_the_first_stays(output: Path):
