@@ -1,6 +1,8 @@
 # Every verb sets up what it needs first, and only what is missing (dev/setup.mk); one make at a time does so.
 
 PYTHON ?= python3
+# One file of tests at a time in each of two processes: most of the time is spent waiting for a JVM to start.
+WORKERS ?= 2
 ARGS ?=
 SET_UP = +@flock --nonblock Makefile true || echo 'Another make is setting up: waiting for it.'; \
 	flock Makefile $(MAKE) --silent --no-print-directory --file dev/setup.mk PYTHON=$(PYTHON)
@@ -26,7 +28,7 @@ demo: ## run one feed end to end, with a Kafka of its own, and explain what happ
 
 test: ## run the tests
 	$(SET_UP) dev jvm
-	.venv/bin/python -m pytest $(ARGS)
+	.venv/bin/python -m pytest --numprocesses $(WORKERS) --dist loadfile $(ARGS)
 
 lint: ## check style, formatting, types and the direction of imports
 	$(SET_UP) dev

@@ -131,15 +131,15 @@ def test_a_dag_file_is_wiring_without_input_or_output_at_the_top_level(path: Pat
     assert not imported & {"confluent_kafka", "sqlalchemy", "pyspark", "requests", "kafka_ingest.assembly"}
 
 
-@pytest.mark.parametrize("name", ["dag", "error_dag", "files", "dag_of"])
-def test_a_feed_named_like_something_in_the_dag_file_takes_no_other_feed_down(offline: Project, name: str) -> None:
-    offline.write_feed("one", name=name)
-    offline.write_feed("two", name="orders")
+def test_a_feed_named_like_something_in_the_dag_file_takes_no_other_feed_down(offline: Project) -> None:
+    names = ["dag", "dag_of", "error_dag", "files", "orders"]
+    for name in names:
+        offline.write_feed("topic", name=name)
 
     found = describe(offline)
 
     assert found["import_errors"] == {}
-    assert sorted(found["dags"]) == sorted([name, "orders"])
+    assert sorted(found["dags"]) == names
 
 
 def test_broken_files_with_similar_names_each_have_a_dag(offline: Project) -> None:
