@@ -493,10 +493,11 @@ def test_feeds_that_share_in_a_chain_are_all_off(folder: Path) -> None:
     assert names(read_feed_files(folder)) == []
 
 
+@pytest.mark.parametrize("root", ["/data", "/data/", "/data/lake/.."])
 def test_a_relative_and_an_absolute_path_of_one_output_are_shared(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
+    folder: Path, root: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("KAFKA_INGEST_DATA", "/data")
+    monkeypatch.setenv("KAFKA_INGEST_DATA", root)
     write(folder, "orders")
     write(folder, "refunds", sink={"format": "parquet", "path": "orders"})
     assert names(read_feed_files(folder)) == []
@@ -529,6 +530,12 @@ def test_a_feed_whose_file_is_broken_is_refused_with_what_is_wrong_in_it(folder:
     write(folder, "orders", nmae="x")
     write(folder, "refunds")
     with pytest.raises(InvalidFeedError, match="nmae: unknown key"):
+        feed_named("orders", folder)
+
+
+def test_a_broken_file_is_found_by_the_name_in_it_too(folder: Path) -> None:
+    write(folder, "orders", nmae="x").rename(folder / "something-else.yaml")
+    with pytest.raises(InvalidFeedError, match=r"something-else\.yaml: nmae: unknown key"):
         feed_named("orders", folder)
 
 
