@@ -5,14 +5,11 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from kafka_ingest.attempt_directory import PACKAGE
+from kafka_ingest.attempt_directory import KAFKA_SETTINGS_VARIABLE, PACKAGE
 from kafka_ingest.batch import Attempt, BatchPlan
 from kafka_ingest.errors import OutputNotUsableError, UnsafeSparkMasterError
 from kafka_ingest.kafka_client_settings import KafkaClientSettings
 from kafka_ingest.submitting.installation import Installation
-
-# The variable that kafka_ingest.writing.write_batch reads; that module is not imported here because it needs Spark.
-KAFKA_SETTINGS_VARIABLE = "KAFKA_INGEST_KAFKA_SETTINGS"
 
 PROJECT_CONF: Mapping[str, str] = {
     # The batch Kafka source takes the slow V1 path unless "kafka" is taken out of this list.

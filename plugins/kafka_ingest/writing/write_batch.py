@@ -10,15 +10,12 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from kafka_ingest.attempt_directory import DATA, DOCUMENT, RECEIPT
+from kafka_ingest.attempt_directory import DATA, DOCUMENT, KAFKA_SETTINGS_VARIABLE, RECEIPT
 from kafka_ingest.batch import AttemptDocument
 from kafka_ingest.durable_files import write_durably
 from kafka_ingest.receipt import Receipt
 from kafka_ingest.writing.read_ranges import read_ranges
 from kafka_ingest.writing.stage_files import stage_files, staged_files
-
-KAFKA_SETTINGS_VARIABLE = "KAFKA_INGEST_KAFKA_SETTINGS"
-"""The Java client's settings as JSON. An environment variable, because arguments and conf are seen by everybody."""
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
