@@ -134,9 +134,9 @@ class ParquetDirectory:
                     check_listing(data, receipt)
                     data.rename(target)
                 except (FileNotFoundError, StagedOutputUnusableError) as error:
-                    if not self._is_published(target, receipt) and data.exists():
-                        raise
                     if not self._is_published(target, receipt):
+                        if data.exists():
+                            raise
                         raise OutputConflictError(
                             f"batch {receipt.batch_id}: neither its staged files ({data}) nor its published ones ({target}) "
                             "are there. Somebody removed them; no offset was moved."
