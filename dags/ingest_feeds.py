@@ -26,10 +26,9 @@ START_DATE = datetime(2024, 1, 1, tzinfo=UTC)
 
 def feed_dag(feed: Feed) -> DAG:
     """Return the feed's DAG. Its runs read on from the stored offsets; dates decide only when they start."""
-    topics = ", ".join(topic.name for topic in feed.kafka.topics)
     with DAG(
         dag_id=feed.name,
-        description=f"Kafka {topics} → {feed.sink.path}",
+        description=f"Kafka {feed.kafka.described()} → {feed.sink.path}",
         schedule=feed.schedule,
         start_date=START_DATE,
         catchup=False,

@@ -54,6 +54,9 @@ _SETTINGS: Mapping[str, str] = {
     "log.retention.ms": "-1",
 }
 
+# What differs where a node joins the cluster of another one.
+_JOINING: Mapping[str, str] = {"process.roles": "broker", "node.id": "2"}
+
 
 class BrokerError(RuntimeError):
     """The broker cannot be started, or is not running where it has to be."""
@@ -65,6 +68,9 @@ class EmbeddedBroker:
     Starting again on the same directory continues with the same data and cluster id, also after `kill()`. Without
     `port` the first start picks a free one, and this object keeps it. `extra` are broker settings that override the
     ones here.
+
+    With `joins` it is one more node of that broker's cluster, which must have been started once: a broker only, with
+    the node id 2 unless `extra` names another. The first node is the one controller, so it has to run as long.
 
     The broker is in a session of its own, so a Ctrl-C in the terminal reaches its starter only, and it ends when its
     starter does, even by SIGKILL. `detached=True` is without that last tie: it runs until somebody stops `pid`.
@@ -78,6 +84,7 @@ class EmbeddedBroker:
         extra: Mapping[str, str] | None = None,
         detached: bool = False,
         jars: Path = JARS,
+        joins: "EmbeddedBroker | None" = None,
     ) -> None:
         self.directory = directory.absolute()
         self._fixed_port = port
@@ -85,6 +92,7 @@ class EmbeddedBroker:
         self._extra = dict(extra or {})
         self._detached = detached
         self._jars = jars
+        self._joins = joins
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -93,6 +101,11 @@ class EmbeddedBroker:
         if self._ports is None:
             raise BrokerError("expected a broker that was started once, this one has no port yet: call start()")
         return f"{LOOPBACK}:{self._ports[0]}"
+
+    @property
+    def node_id(self) -> int:
+        """The broker's number in its cluster, as replica assignments and leaders name it."""
+        return int(self._extra.get("node.id", _SETTINGS["node.id"] if self._joins is None else _JOINING["node.id"]))
 
     @property
     def pid(self) -> int:
@@ -192,12 +205,25 @@ class EmbeddedBroker:
             "advertised.listeners": f"PLAINTEXT://{LOOPBACK}:{client}",
             "controller.quorum.voters": f"1@{LOOPBACK}:{controller}",
             "log.dirs": str(self.directory / "data"),
+            **(self._settings_to_join(client) if self._joins else {}),
             **self._extra,
         }
         self.directory.mkdir(parents=True, exist_ok=True)
         path = self.directory / "server.properties"
         path.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
         return path
+
+    def _settings_to_join(self, client: int) -> dict[str, str]:
+        first = self._joins._ports if self._joins else None  # noqa: SLF001  (its own class's)
+        if first is None:
+            raise BrokerError(
+                "expected to join a broker that was started once, that one has no port yet: start it first"
+            )
+        return {
+            **_JOINING,
+            "listeners": f"PLAINTEXT://{LOOPBACK}:{client}",
+            "controller.quorum.voters": f"1@{LOOPBACK}:{first[1]}",
+        }
 
     def _choose_ports(self) -> tuple[int, int]:
         if self._ports is None:
@@ -218,7 +244,8 @@ class EmbeddedBroker:
         cluster are in a binary file beside it, and without that the broker runs with the oldest transaction protocol.
         """
         # A random id that starts with '-' would be read as an option.
-        cluster_id = "A" + base64.urlsafe_b64encode(uuid.uuid4().bytes).decode()[1:].rstrip("=")
+        new_id = "A" + base64.urlsafe_b64encode(uuid.uuid4().bytes).decode()[1:].rstrip("=")
+        cluster_id = new_id if self._joins is None else self._joins.cluster_id
         command = [java_command(), *_JVM_FLAGS, *_LOG_FLAGS, "-cp", f"{self._jars}/*", "kafka.tools.StorageTool"]
         with self.log.open("ab") as log:
             answer = subprocess.run(
@@ -255,7 +282,7 @@ class EmbeddedBroker:
         except KafkaException:
             return False
         # A broker is in its own list once it may lead partitions; before, creating a topic fails.
-        return cluster.cluster_id == self.cluster_id and len(cluster.nodes) == 1
+        return cluster.cluster_id == self.cluster_id and self.node_id in {node.id for node in cluster.nodes}
 
     def _check_time_and_process(self, deadline: float, timeout_s: float) -> None:
         exit_code = self._process.poll() if self._process else None

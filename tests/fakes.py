@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
+import uuid6
+
 from kafka_ingest.attempt_directory import DATA
 from kafka_ingest.batch import (
     ABANDONABLE,
@@ -27,14 +29,18 @@ from kafka_ingest.batch import (
     check_transition,
 )
 from kafka_ingest.boundaries import (
+    AdoptedBatch,
+    Adoption,
     Event,
     FeedSnapshot,
     MirrorRefusedError,
     NewFeed,
+    PlanRecord,
     PublishedReceipt,
     Sink,
     Sinks,
     SinkTarget,
+    StartOver,
 )
 from kafka_ingest.committing.commit_batch import Committed, commit_batch
 from kafka_ingest.control.schema import LEDGER_KINDS
@@ -49,6 +55,8 @@ from kafka_ingest.errors import (
     StagedOutputUnusableError,
     UnknownBatchError,
 )
+from kafka_ingest.gap import Gap, Jump, NewGap
+from kafka_ingest.hold import Hold
 from kafka_ingest.offsets import (
     Isolation,
     LogBounds,
@@ -60,6 +68,7 @@ from kafka_ingest.offsets import (
     Unavailable,
     listing,
 )
+from kafka_ingest.planning.end_positions import EndPositions
 from kafka_ingest.planning.plan_batch import PlanOutcome, plan_batch
 from kafka_ingest.planning.settings import FeedPlanSettings
 from kafka_ingest.planning.start_rules import Earliest
@@ -104,6 +113,8 @@ class FakeKafkaCluster:
         self.topics = dict(topics or {})
         self.id = cluster_id
         self.groups: dict[str, dict[TopicPartition, int]] = {}
+        self.times: dict[TopicPartition, dict[int, datetime]] = {}
+        self.damaged: dict[TopicPartition, int] = {}
         self.questions: list[str] = []
         self.is_down = False
         self.refusal: str | None = None
@@ -112,6 +123,10 @@ class FakeKafkaCluster:
     def cluster_id(self) -> str:
         self._asked("cluster_id")
         return self.id
+
+    def topic_names(self) -> list[str]:
+        self._asked("topic_names")
+        return sorted(self.topics)
 
     def describe_topics(self, topics: Collection[str]) -> dict[str, TopicDescription]:
         self._asked("describe_topics")
@@ -128,6 +143,24 @@ class FakeKafkaCluster:
             tp: self.topics[tp.topic].logs.get(tp.partition, gone) if tp.topic in self.topics else gone
             for tp in topic_partitions
         }
+
+    def offsets_at(
+        self, timestamps: Mapping[TopicPartition, datetime]
+    ) -> dict[TopicPartition, int | Unavailable | None]:
+        self._asked("offsets_at")
+        return {tp: self._offset_at(tp, timestamp) for tp, timestamp in timestamps.items()}
+
+    def _offset_at(self, topic_partition: TopicPartition, timestamp: datetime) -> int | Unavailable | None:
+        bounds = self.topics[topic_partition.topic].logs[topic_partition.partition]
+        if isinstance(bounds, Unavailable):
+            return bounds
+        times = self.times.get(topic_partition, {})
+        later = [offset for offset, at in times.items() if at >= timestamp and offset >= bounds.log_start_offset]
+        return min(later, default=None)
+
+    def unreadable_at(self, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, str]:
+        self._asked("unreadable_at")
+        return {tp: "BAD_MSG: damaged" for tp, offset in offsets.items() if self.damaged.get(tp) == offset}
 
     def group_offsets(
         self, group: str, topic_partitions: Collection[TopicPartition]
@@ -162,6 +195,8 @@ class FeedRow:
     cluster_id: str
     topics: tuple[str, ...]
     revision: int
+    topic_pattern: str | None = None
+    waiting_since: datetime | None = None
 
 
 @dataclass
@@ -175,6 +210,8 @@ class ControlState:
     counts: dict[UUID, list[RangeCount]] = field(default_factory=dict)
     ledgers: dict[UUID, tuple[int, int]] = field(default_factory=dict)
     events: list[tuple[UUID, Event]] = field(default_factory=list)
+    gaps: dict[UUID, tuple[UUID, Gap]] = field(default_factory=dict)
+    holds: dict[UUID, tuple[Hold, ...]] = field(default_factory=dict)
 
     def copied(self) -> "ControlState":
         return ControlState(**{each.name: copy.copy(getattr(self, each.name)) for each in fields(self)})
@@ -245,13 +282,35 @@ class InMemoryControlTables:
             yield state, state.batch(batch_id)
 
     def feed(self, name: str) -> FeedSnapshot | None:
+        return self._snapshot(next((row for row in self.state.feeds.values() if row.name == name), None))
+
+    def feed_of_id(self, feed_id: UUID) -> FeedSnapshot | None:
+        return self._snapshot(self.state.feeds.get(feed_id))
+
+    def _snapshot(self, row: FeedRow | None) -> FeedSnapshot | None:
         state = self.state
-        row = next((row for row in state.feeds.values() if row.name == name), None)
         if row is None:
             return None
-        stored = {tp: offset for (owner, tp), offset in sorted(state.stored.items()) if owner == row.feed_id}
-        open_batch = state.open_live_batch(row.feed_id)
-        return FeedSnapshot(row.feed_id, row.name, row.cluster_id, row.revision, row.topics, stored, open_batch)
+        return FeedSnapshot(
+            feed_id=row.feed_id,
+            name=row.name,
+            cluster_id=row.cluster_id,
+            revision=row.revision,
+            topics=row.topics,
+            stored={tp: offset for (owner, tp), offset in sorted(state.stored.items()) if owner == row.feed_id},
+            open_batch=state.open_live_batch(row.feed_id),
+            topic_pattern=row.topic_pattern,
+            gaps_ahead=[gap for gap in self.gaps(row.feed_id) if gap.applied_at is None],
+            holds=sorted_holds(state.holds.get(row.feed_id, ())),
+            waiting_since=row.waiting_since,
+        )
+
+    def gaps(self, feed_id: UUID) -> list[Gap]:
+        found = [gap for owner, gap in self.state.gaps.values() if owner == feed_id]
+        return sorted(found, key=lambda gap: gap.offset_range)
+
+    def batch_states(self, feed_id: UUID) -> dict[UUID, BatchState]:
+        return {batch.batch_id: batch.state for batch in self.state.feed_batches(feed_id)}
 
     def batch(self, batch_id: UUID) -> Batch:
         return self.state.batch(batch_id)
@@ -274,35 +333,27 @@ class InMemoryControlTables:
         found = [event for owner, event in self.state.events if owner == feed_id and event.kind == kind]
         return found[::-1][:limit]
 
-    def record_plan(
-        self,
-        feed: FeedSnapshot | NewFeed,
-        *,
-        cluster_id: str,
-        topics: Collection[str],
-        seeds: Sequence[StoredOffset],
-        plan: BatchPlan | None,
-        who: str,
-    ) -> None:
+    def record_plan(self, feed: FeedSnapshot | NewFeed, record: PlanRecord, *, who: str) -> None:
+        values = {
+            "topics": tuple(sorted(record.topics)),
+            "topic_pattern": record.topic_pattern,
+            "waiting_since": record.waiting_since,
+        }
         with self.transaction() as state:
             if isinstance(feed, NewFeed):
-                if feed.feed_id in state.feeds or feed.name in {row.name for row in state.feeds.values()}:
-                    raise FeedChangedError(f"feed {feed.name}: another first plan was faster. Nothing was written.")
-                state.feeds[feed.feed_id] = FeedRow(feed.feed_id, feed.name, cluster_id, tuple(sorted(topics)), 1)
+                insert_feed(state, feed, record.cluster_id, **values)
             else:
-                found = state.feeds[feed.feed_id].revision
-                if found != feed.revision:
-                    raise FeedChangedError(
-                        f"feed {feed.name}: somebody else wrote (expected revision {feed.revision}, found {found})"
-                    )
-                state.touch(feed.feed_id, topics=tuple(sorted(topics)))
-            for seed in seeds:
+                require_revision(state, feed)
+                state.touch(feed.feed_id, **values)
+            for seed in record.seeds:
                 record_seed(state, feed.feed_id, seed)
-            if seeds:
-                detail = {"partitions": [seed_detail(seed) for seed in seeds]}
+            if record.seeds:
+                detail = {"partitions": [seed_detail(seed) for seed in record.seeds]}
                 state.append_event(feed.feed_id, "seeded", who, None, detail)
-            if plan is not None:
-                insert_plan(state, plan, who)
+            apply_jumps(state, feed.feed_id, record.jumps, who)
+            state.holds[feed.feed_id] = tuple(record.holds)
+            if record.plan is not None:
+                insert_plan(state, record.plan, who)
 
     def open_attempt(self, attempt: Attempt) -> None:
         with self._locked_batch(attempt.batch_id) as (state, batch):
@@ -376,7 +427,13 @@ class InMemoryControlTables:
             return state.batches[batch_id]
 
     def abandon(
-        self, batch_id: UUID, *, reason: str, who: str, only_from: Collection[BatchState] = ABANDONABLE
+        self,
+        batch_id: UUID,
+        *,
+        reason: str,
+        who: str,
+        only_from: Collection[BatchState] = ABANDONABLE,
+        jumps: Sequence[Jump] = (),
     ) -> None:
         with self._locked_batch(batch_id) as (state, batch):
             check_transition(batch_id, batch.state, BatchState.ABANDONED)
@@ -389,12 +446,202 @@ class InMemoryControlTables:
             state.change(batch_id, state=BatchState.ABANDONED, reason=reason)
             detail = {"reason": reason, "was": batch.state.value}
             state.append_event(batch.plan.feed_id, "abandoned", who, batch_id, detail)
+            apply_jumps(state, batch.plan.feed_id, jumps, who, batch_id)
+
+    def hold(self, feed_id: UUID, hold: Hold) -> None:
+        with self.transaction() as state:
+            state.holds[feed_id] = (*state.holds.get(feed_id, ()), hold)
+            state.touch(feed_id)
+
+    def file_gap(self, feed: FeedSnapshot, new_gap: NewGap, *, seed: StoredOffset | None, who: str) -> Gap:
+        with self.transaction() as state:
+            require_revision(state, feed)
+            state.touch(feed.feed_id)
+            if seed is not None:
+                record_seed(state, feed.feed_id, seed)
+                state.append_event(feed.feed_id, "seeded", who, None, {"partitions": [seed_detail(seed)]})
+            span = new_gap.offset_range
+            stored = state.stored[feed.feed_id, span.topic_partition]
+            if stored.next_offset == span.start_offset:
+                jump = Jump(span.topic_partition, span.start_offset, span.end_offset, (new_gap,))
+                return apply_jumps(state, feed.feed_id, [jump], who)[0]
+            ahead = a_gap(new_gap, stored.topic_id, who, None)
+            state.gaps[ahead.gap_id] = (feed.feed_id, ahead)
+            state.append_event(feed.feed_id, "gap", who, None, {"gaps": [ahead.as_document()]})
+            return ahead
+
+    def start_over(
+        self, feed: FeedSnapshot, cluster_id: str, topics: Sequence[StartOver], *, reason: str, who: str
+    ) -> None:
+        names = {topic.topic for topic in topics}
+        with self.transaction() as state:
+            require_revision(state, feed)
+            state.touch(feed.feed_id, cluster_id=cluster_id)
+            old = [row for row in feed.stored.values() if row.topic_partition.topic in names]
+            for row in old:
+                del state.stored[feed.feed_id, row.topic_partition]
+            for topic in topics:
+                for row in topic.rows:
+                    state.stored[feed.feed_id, row.topic_partition] = replace(row, updated_at=datetime.now(UTC))
+                keep_gaps_ahead(state, feed, topic)
+            detail = {
+                "reason": reason,
+                "cluster_id": {"was": feed.cluster_id, "is": cluster_id},
+                "removed": [row_detail(row) for row in old],
+                "partitions": [row_detail(row) for topic in topics for row in topic.rows],
+            }
+            state.append_event(feed.feed_id, "reset", who, None, detail)
+
+    def rename_feed(self, feed: FeedSnapshot, new_name: str, *, reason: str, who: str) -> None:
+        with self.transaction() as state:
+            require_revision(state, feed)
+            if new_name in {row.name for row in state.feeds.values()}:
+                raise FeedChangedError(f"the control tables know another feed as {new_name!r}")
+            state.touch(feed.feed_id, name=new_name)
+            detail = {"reason": reason, "was": feed.name, "is": new_name}
+            state.append_event(feed.feed_id, "renamed", who, None, detail)
+
+    def adopt(self, feed: FeedSnapshot | NewFeed, adoption: Adoption, *, reason: str, who: str) -> None:
+        with self.transaction() as state:
+            if isinstance(feed, NewFeed):
+                insert_feed(state, feed, adoption.cluster_id, topics=tuple(sorted(adoption.topics)))
+            else:
+                require_revision(state, feed)
+                state.touch(feed.feed_id, cluster_id=adoption.cluster_id)
+            known = {(event.kind, event.at, event.who) for event in state.ledger_events(feed.feed_id)}
+            for told in adoption.ledger:
+                if (told.kind, told.at, told.who) not in known:
+                    event = replace(told, event_id=len(state.events) + 1, batch_id=None)
+                    state.events.append((feed.feed_id, event))
+            for gap in adoption.gaps:
+                state.gaps[gap.gap_id] = (feed.feed_id, gap)
+            if adoption.abandoned is not None:
+                state.change(adoption.abandoned, state=BatchState.ABANDONED, reason=reason)
+            upto = max((event.event_id for event in state.ledger_events(feed.feed_id)), default=0)
+            for adopted in adoption.batches:
+                adopt_batch(state, adopted, who)
+                state.ledgers[adopted.plan.batch_id] = (0, upto)
+            for row in adoption.stored:
+                state.stored[feed.feed_id, row.topic_partition] = replace(row, updated_at=datetime.now(UTC))
+            detail = {
+                "reason": reason,
+                "batches": [str(adopted.plan.batch_id) for adopted in adoption.batches],
+                "abandoned": str(adoption.abandoned) if adoption.abandoned else None,
+                "partitions": [row_detail(row) for row in adoption.stored],
+            }
+            state.append_event(feed.feed_id, "adopted", who, None, detail)
 
     def record_event(
         self, feed_id: UUID, kind: str, *, who: str, batch_id: UUID | None, detail: Mapping[str, Any]
     ) -> None:
         with self.transaction() as state:
             state.append_event(feed_id, kind, who, batch_id, detail)
+
+
+def sorted_holds(holds: Collection[Hold]) -> list[Hold]:
+    """Return holds in the order of the control tables."""
+    return sorted(holds, key=lambda hold: (hold.topic, -1 if hold.partition is None else hold.partition, hold.cause))
+
+
+def insert_feed(state: ControlState, new: NewFeed, cluster_id: str, **values: Any) -> None:
+    """Make the feed's row; of two first plans at once one wins."""
+    if new.feed_id in state.feeds or new.name in {row.name for row in state.feeds.values()}:
+        raise FeedChangedError(f"feed {new.name}: another first plan was faster. Nothing was written.")
+    state.feeds[new.feed_id] = FeedRow(new.feed_id, new.name, cluster_id, revision=1, **values)
+
+
+def require_revision(state: ControlState, known: FeedSnapshot) -> None:
+    """Raise where somebody wrote to the feed's control rows since they were read."""
+    found = state.feeds[known.feed_id].revision
+    if found != known.revision:
+        raise FeedChangedError(
+            f"feed {known.name}: somebody else wrote (expected revision {known.revision}, found {found})"
+        )
+
+
+def a_gap(new: NewGap, topic_id: str | None, who: str, applied_at: datetime | None) -> Gap:
+    """Return a new gap as it is stored."""
+    now = datetime.now(UTC)
+    return Gap(uuid6.uuid7(), new.offset_range, topic_id, new.cause, new.reason, who, now, applied_at)
+
+
+def apply_jumps(
+    state: ControlState, feed_id: UUID, jumps: Sequence[Jump], who: str, batch_id: UUID | None = None
+) -> list[Gap]:
+    """Move stored offsets over gaps and file the new ones."""
+    if not jumps:
+        return []
+    now = datetime.now(UTC)
+    filed: list[Gap] = []
+    passed: list[Gap] = []
+    for jump in jumps:
+        row = state.stored[feed_id, jump.topic_partition]
+        if row.next_offset != jump.from_offset:
+            raise OffsetsMovedError(
+                f"stored offsets are not where a gap begins: {jump.topic_partition}: expected {jump.from_offset:,}, found "
+                f"{row.next_offset}. None was moved; plan again."
+            )
+        state.stored[feed_id, jump.topic_partition] = replace(row, next_offset=jump.to_offset, updated_at=now)
+        filed += [a_gap(new, row.topic_id, who, now) for new in jump.gaps]
+        passed += [replace(gap, applied_at=now) for gap in jump.passed]
+    for gap in [*filed, *passed]:
+        state.gaps[gap.gap_id] = (feed_id, gap)
+    state.append_event(feed_id, "gap", who, batch_id, {"gaps": [gap.as_document() for gap in [*filed, *passed]]})
+    return filed
+
+
+def keep_gaps_ahead(state: ControlState, feed: FeedSnapshot, topic: StartOver) -> None:
+    """Take gaps that lie ahead along where the offsets stay what they were."""
+    known = {tp: row.next_offset for tp, row in feed.stored.items()}
+    same = bool(topic.rows) and all(row.next_offset == known.get(row.topic_partition) for row in topic.rows)
+    for gap_id, (owner, gap) in list(state.gaps.items()):
+        if owner == feed.feed_id and gap.offset_range.topic == topic.topic and gap.applied_at is None:
+            if same:
+                state.gaps[gap_id] = (owner, replace(gap, topic_id=topic.topic_id))
+            else:
+                del state.gaps[gap_id]
+
+
+def adopt_batch(state: ControlState, adopted: AdoptedBatch, who: str) -> None:
+    """Write a batch as COMMITTED, whether it was known or not."""
+    plan, receipt = adopted.plan, adopted.receipt
+    for key, row in state.attempts.items():
+        if row.batch_id == plan.batch_id and row.state is not AttemptState.DISCARDED:
+            state.attempts[key] = replace(row, state=AttemptState.DISCARDED, reason="another attempt was published")
+    state.attempts[plan.batch_id, receipt.attempt] = Attempt(
+        batch_id=plan.batch_id,
+        attempt=receipt.attempt,
+        state=AttemptState.PINNED,
+        directory=adopted.attempt_directory,
+        document_sha256=receipt.document_sha256,
+        opened_at=plan.planned_at,
+        opened_by=receipt.written_by,
+        receipt_sha256=adopted.receipt_sha256,
+    )
+    state.batches[plan.batch_id] = Batch(
+        plan,
+        BatchState.COMMITTED,
+        planned_by=state.batches[plan.batch_id].planned_by if plan.batch_id in state.batches else who,
+        updated_at=datetime.now(UTC),
+        pinned_attempt=receipt.attempt,
+        committed_at=receipt.written_at,
+        committed_by=who,
+        rows=receipt.rows,
+        size_bytes=receipt.size_bytes,
+    )
+    state.counts[plan.batch_id] = receipt.range_counts(plan)
+
+
+def row_detail(row: StoredOffset) -> dict[str, Any]:
+    """Return what the journal keeps of a stored offset."""
+    return {
+        "topic": row.topic_partition.topic,
+        "partition": row.topic_partition.partition,
+        "topic_id": row.topic_id,
+        "first_offset": row.first_offset,
+        "next_offset": row.next_offset,
+        "rule": row.seeded_by,
+    }
 
 
 def record_seed(state: ControlState, feed_id: UUID, seed: StoredOffset) -> None:
@@ -406,6 +653,7 @@ def record_seed(state: ControlState, feed_id: UUID, seed: StoredOffset) -> None:
         known or seed,
         first_offset=seed.first_offset,
         next_offset=seed.next_offset,
+        seeded_by=seed.seeded_by,
         leader_epoch=seed.leader_epoch,
         updated_at=datetime.now(UTC),
     )
@@ -464,6 +712,7 @@ class InMemorySink:
         self.output_path = output_path
         self.documents: dict[Path, bytes] = {}
         self.receipts: dict[Path, bytes] = {}
+        self.failures: dict[Path, str] = {}
         self.staged: set[Path] = set()
         self.damaged: set[Path] = set()
         self.published: dict[UUID, PublishedReceipt] = {}
@@ -493,6 +742,14 @@ class InMemorySink:
     def read_receipt(self, directory: Path) -> bytes | None:
         self._reachable()
         return self.receipts.get(directory)
+
+    def read_failure(self, directory: Path) -> str | None:
+        self._reachable()
+        return self.failures.get(directory)
+
+    def published_receipts(self) -> Iterator[PublishedReceipt]:
+        self._reachable()
+        yield from [self.published[batch_id] for batch_id in sorted(self.published)]
 
     def kept_receipt(self, batch_id: UUID) -> bytes | None:
         self._reachable()
@@ -630,9 +887,9 @@ class FeedInMemory:
     sink: Any = field(default_factory=InMemorySink)
     settings: FeedPlanSettings = field(default_factory=feed_settings)
 
-    def plan(self, who: str = "run 1") -> PlanOutcome:
+    def plan(self, who: str = "run 1", end: EndPositions = None) -> PlanOutcome:
         """Run the plan task."""
-        return plan_batch(self.settings, self.control, self.kafka, sinks(self.sink), who=who)
+        return plan_batch(self.settings, self.control, self.kafka, sinks(self.sink), who=who, end=end)
 
     def planned(self, who: str = "run 1") -> BatchPlan:
         """Run the plan task, which has to come to a batch."""

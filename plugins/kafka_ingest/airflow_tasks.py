@@ -19,7 +19,8 @@ from kafka_ingest.connections import find_connection_in_task
 from kafka_ingest.errors import KafkaIngestError, RetryableError, UnknownBatchError
 from kafka_ingest.feed import Feed
 from kafka_ingest.offsets import listing
-from kafka_ingest.planning.plan_batch import PlanResult
+from kafka_ingest.planning.plan_batch import PlanResult, why_nothing
+from kafka_ingest.run_request import RunRequest
 from kafka_ingest.submitting.run_spark_submit import AIRFLOW_VARIABLES
 
 
@@ -33,12 +34,14 @@ class PlanOperator(BaseOperator, SkipMixin):
     def execute(self, context: Context) -> str | None:
         """Return the id of the batch to write and commit."""
         with errors_for_airflow():
-            outcome = feed_parts(self.feed).plan(who=run_of(context))
+            request = RunRequest.of(context["dag_run"].conf or {})
+            parts = feed_parts(self.feed)
+            outcome = parts.plan(who=run_of(context), end=request.end(), max_records=request.max_records)
         if outcome.decision is not None and outcome.decision.left_out:
             left_out = outcome.decision.left_out
             self.log.warning("left out: %s", listing(f"{tp}: {reason}" for tp, reason in sorted(left_out.items())))
         if outcome.batch is None:
-            self.log.info("nothing new in %s", ", ".join(topic.name for topic in self.feed.kafka.topics))
+            self.log.info("%s in %s", why_nothing(outcome), self.feed.kafka.described())
             # A short circuit: the run is green, and what comes after is skipped.
             self.skip(ti=context["ti"], tasks=list(self.get_flat_relatives(upstream=False)))
             return None
@@ -84,7 +87,12 @@ class WriteOperator(SparkSubmitOperator):
             raise AirflowException(
                 f"attempt {attempt.attempt} of batch {self.batch_id} was ended before Spark was started"
             )
-        super().execute(context)
+        try:
+            super().execute(context)
+        except AirflowException:
+            with errors_for_airflow():
+                parts.explain_failure(attempt)
+            raise
         with errors_for_airflow():
             parts.pin(attempt)
 
@@ -138,6 +146,7 @@ class NextBatchOperator(TriggerDagRunOperator):
         if batch.state is not BatchState.COMMITTED or not batch.plan.capped:
             raise AirflowSkipException(f"batch {self.batch_id} reached the end of what there was to read")
         self.trigger_run_id = f"next_batch__{self.batch_id}"
+        self.conf = context["dag_run"].conf or None  # a run that ends at a time goes on to that time, batch by batch
         super().execute(context)
 
 

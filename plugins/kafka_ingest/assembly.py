@@ -2,13 +2,14 @@
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from uuid import UUID
 
 from kafka_ingest.attempt_directory import PACKAGE
 from kafka_ingest.batch import Attempt, Batch
 from kafka_ingest.committing.commit_batch import Committed, commit_batch
+from kafka_ingest.committing.mirror_group import Mirrored, mirror_group
 from kafka_ingest.connections import (
     CONTROL_CONN_ID,
     FindConnection,
@@ -17,13 +18,16 @@ from kafka_ingest.connections import (
     spark_master,
 )
 from kafka_ingest.control.database import open_database
-from kafka_ingest.control.writer import SqlControlTables
+from kafka_ingest.control.operator_writer import SqlOperatorTables
 from kafka_ingest.feed import Feed
 from kafka_ingest.kafka_client_settings import KafkaClientSettings
 from kafka_ingest.kafka_cluster import ConfluentKafkaCluster
+from kafka_ingest.operating.known_feed import known_feed
+from kafka_ingest.planning.end_positions import EndPositions
 from kafka_ingest.planning.plan_batch import PlanOutcome, plan_batch
 from kafka_ingest.planning.settings import FeedPlanSettings
 from kafka_ingest.sinks.choose import sink_of
+from kafka_ingest.submitting.explain_failure import explain_failure
 from kafka_ingest.submitting.installation import installation
 from kafka_ingest.submitting.open_attempt import open_attempt
 from kafka_ingest.submitting.package_zip import write_package_zip
@@ -39,7 +43,7 @@ class FeedParts:
     """
 
     feed: Feed
-    control: SqlControlTables
+    control: SqlOperatorTables
     find_connection: FindConnection
     environment: Mapping[str, str]
 
@@ -68,10 +72,15 @@ class FeedParts:
         check_master(self.master, self.kafka_client, sink_is_shared=self.feed.sink.shared)
         self.kafka_client.java_settings()
 
-    def plan(self, *, who: str) -> PlanOutcome:
-        """Run the plan task."""
+    def plan(self, *, who: str, end: EndPositions = None, max_records: int | None = None) -> PlanOutcome:
+        """Run the plan task; a manual run may end earlier, or take less."""
         self.check_spark()
-        return plan_batch(self.plan_settings, self.control, self.kafka, sink_of, who=who)
+        return plan_batch(self.settings_of_run(max_records), self.control, self.kafka, sink_of, who=who, end=end)
+
+    def settings_of_run(self, max_records: int | None) -> FeedPlanSettings:
+        """Return the feed as the planner sees it, with a smaller limit where one run asks for it."""
+        limits = [limit for limit in (self.plan_settings.max_records, max_records) if limit is not None]
+        return replace(self.plan_settings, max_records=min(limits, default=None))
 
     def open_attempt(self, batch_id: UUID, *, who: str) -> Attempt | None:
         """Run the first half of the write task; None where the records are written already."""
@@ -91,6 +100,15 @@ class FeedParts:
         write_package_zip(attempt.directory / PACKAGE)
         return submission
 
+    def explain_failure(self, attempt: Attempt) -> None:
+        """Raise the named error behind a failed Spark run, where there is one to be found."""
+        explain_failure(attempt, self.control, self.kafka, sink_of)
+
+    def mirror(self, *, who: str) -> Mirrored:
+        """Bring the consumer group to the stored offsets outside a commit."""
+        feed = known_feed(self.control, self.feed.name)
+        return mirror_group(feed.feed_id, self.feed.kafka.group, self.control, self.kafka, batch_id=None, who=who)
+
     def pin(self, attempt: Attempt) -> Batch:
         """Run the second half of the write task: take the receipt."""
         return pin_attempt(attempt.batch_id, attempt.attempt, self.control, self.kafka, sink_of)
@@ -105,6 +123,6 @@ def assemble(feed: Feed, find_connection: FindConnection, environment: Mapping[s
     return FeedParts(feed, control_tables(find_connection), find_connection, environment)
 
 
-def control_tables(find_connection: FindConnection) -> SqlControlTables:
+def control_tables(find_connection: FindConnection) -> SqlOperatorTables:
     """Return the control tables of the connection ``kafka_ingest``."""
-    return SqlControlTables(open_database(control_database(find_connection(CONTROL_CONN_ID))))
+    return SqlOperatorTables(open_database(control_database(find_connection(CONTROL_CONN_ID))))

@@ -4,6 +4,7 @@ DOCUMENT = "plan.json"
 PACKAGE = "kafka_ingest.zip"
 DATA = "data"
 RECEIPT = "receipt.json"
+FAILURE = "failure.txt"
 
 KAFKA_SETTINGS_VARIABLE = "KAFKA_INGEST_KAFKA_SETTINGS"
 """The Java client's settings as JSON. An environment variable, because arguments and conf are seen by everybody."""

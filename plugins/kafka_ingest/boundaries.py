@@ -4,7 +4,7 @@ Each call is one step that happens whole or not at all, so a crash can only lie 
 fakes of the tests implement these protocols and pass the same contract tests.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -12,6 +12,8 @@ from typing import Any, Protocol
 from uuid import UUID
 
 from kafka_ingest.batch import ABANDONABLE, Attempt, Batch, BatchPlan, BatchState
+from kafka_ingest.gap import Gap, Jump, NewGap
+from kafka_ingest.hold import Hold
 from kafka_ingest.offsets import LogBounds, StoredOffset, TopicDescription, TopicPartition, Unavailable
 from kafka_ingest.receipt import RangeCount, Receipt
 
@@ -22,11 +24,25 @@ class KafkaCluster(Protocol):
     def cluster_id(self) -> str:
         """Return the cluster's id."""
 
+    def topic_names(self) -> list[str]:
+        """Return the names of all topics that this client may see."""
+
     def describe_topics(self, topics: Collection[str]) -> dict[str, TopicDescription]:
         """Return the topics that exist; the others are left out. Never creates one."""
 
     def log_bounds(self, topic_partitions: Collection[TopicPartition]) -> dict[TopicPartition, LogBounds | Unavailable]:
         """Return each partition's bounds, or why Kafka cannot say them now."""
+
+    def offsets_at(
+        self, timestamps: Mapping[TopicPartition, datetime]
+    ) -> dict[TopicPartition, int | Unavailable | None]:
+        """Return each partition's first offset whose record is of that time or later; None where there is none.
+
+        Kafka's ListOffsets by timestamp (KIP-79): times are of whole milliseconds, and the record need not be the oldest.
+        """
+
+    def unreadable_at(self, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, str]:
+        """Try to read at each offset; return those where that fails, and why."""
 
     def group_offsets(
         self, group: str, topic_partitions: Collection[TopicPartition]
@@ -43,7 +59,11 @@ class MirrorRefusedError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class FeedSnapshot:
-    """A feed's control rows at one instant. ``revision`` changes with every write to them; ``topics`` are the last plan's."""
+    """A feed's control rows at one instant. ``revision`` changes with every write to them.
+
+    ``topics`` and ``topic_pattern`` are the last plan's. ``gaps_ahead`` were filed ahead of the stored offsets.
+    ``waiting_since``: there are records to read, but fewer than the feed's ``min_records``.
+    """
 
     feed_id: UUID
     name: str
@@ -52,6 +72,10 @@ class FeedSnapshot:
     topics: Collection[str]
     stored: Mapping[TopicPartition, StoredOffset]
     open_batch: Batch | None
+    topic_pattern: str | None = None
+    gaps_ahead: Collection[Gap] = ()
+    holds: Collection[Hold] = ()
+    waiting_since: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,14 +98,66 @@ class Event:
     detail: Mapping[str, Any]
 
 
+@dataclass(frozen=True, slots=True)
+class PlanRecord:
+    """What one plan writes down, in one transaction: the batch, if there is one, and all that was decided beside it."""
+
+    cluster_id: str
+    topics: Collection[str]
+    topic_pattern: str | None = None
+    seeds: Sequence[StoredOffset] = ()
+    jumps: Sequence[Jump] = ()
+    holds: Sequence[Hold] = ()
+    waiting_since: datetime | None = None
+    plan: BatchPlan | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StartOver:
+    """What becomes of a topic that was made again: its old rows end, and new ones begin; none where it is gone."""
+
+    topic: str
+    topic_id: str | None
+    rows: Sequence[StoredOffset]
+
+
+@dataclass(frozen=True, slots=True)
+class AdoptedBatch:
+    """A batch that the output holds and the control tables do not know, from its published receipt."""
+
+    plan: BatchPlan
+    receipt: Receipt
+    receipt_sha256: str
+    attempt_directory: Path
+
+
+@dataclass(frozen=True, slots=True)
+class Adoption:
+    """A feed's control rows as its output tells them. ``abandoned`` is an open batch that was overtaken."""
+
+    cluster_id: str
+    topics: Collection[str]
+    stored: Sequence[StoredOffset]
+    batches: Sequence[AdoptedBatch]
+    gaps: Sequence[Gap]
+    ledger: Sequence[Event]
+    abandoned: UUID | None = None
+
+
 class ControlReader(Protocol):
     """What is stored. Reading changes nothing and takes no lock."""
 
     def feed(self, name: str) -> FeedSnapshot | None:
         """Return the feed's control rows as of one instant, None where it was never planned."""
 
+    def feed_of_id(self, feed_id: UUID) -> FeedSnapshot | None:
+        """Return the same by the feed's own id, whatever it is called now."""
+
     def batch(self, batch_id: UUID) -> Batch:
         """Return a batch; raises UnknownBatchError."""
+
+    def batch_states(self, feed_id: UUID) -> dict[UUID, BatchState]:
+        """Return every batch of a feed with its state."""
 
     def attempts(self, batch_id: UUID) -> list[Attempt]:
         """Return a batch's attempts, in order."""
@@ -96,17 +172,8 @@ class ControlReader(Protocol):
 class ControlTables(ControlReader, Protocol):
     """What is stored, and the steps that change it: each one transaction under the feed's lock."""
 
-    def record_plan(
-        self,
-        feed: FeedSnapshot | NewFeed,
-        *,
-        cluster_id: str,
-        topics: Collection[str],
-        seeds: Sequence[StoredOffset],
-        plan: BatchPlan | None,
-        who: str,
-    ) -> None:
-        """Write seeds and plan; raises FeedChangedError where the feed is not as in the snapshot any more."""
+    def record_plan(self, feed: FeedSnapshot | NewFeed, record: PlanRecord, *, who: str) -> None:
+        """Write what a plan decided; raises FeedChangedError where the feed is not as in the snapshot any more."""
 
     def open_attempt(self, attempt: Attempt) -> None:
         """Add an attempt to a PLANNED batch; raises FeedChangedError where its number is taken, BatchStateError otherwise."""
@@ -129,14 +196,44 @@ class ControlTables(ControlReader, Protocol):
         """
 
     def abandon(
-        self, batch_id: UUID, *, reason: str, who: str, only_from: Collection[BatchState] = ABANDONABLE
+        self,
+        batch_id: UUID,
+        *,
+        reason: str,
+        who: str,
+        only_from: Collection[BatchState] = ABANDONABLE,
+        jumps: Sequence[Jump] = (),
     ) -> None:
-        """→ ABANDONED, from one of these states; no stored offset moves. Raises BatchStateError from any other."""
+        """→ ABANDONED, from one of these states; raises BatchStateError from any other.
+
+        Stored offsets move only over gaps, where some of the batch's offsets are lost: both happen or neither.
+        """
+
+    def hold(self, feed_id: UUID, hold: Hold) -> None:
+        """Add a hold that was found between two plans."""
 
     def record_event(
         self, feed_id: UUID, kind: str, *, who: str, batch_id: UUID | None, detail: Mapping[str, Any]
     ) -> None:
         """Append a line to the audit journal."""
+
+
+class OperatorTables(ControlTables, Protocol):
+    """The steps that only an operator takes. Each names who and why, and is refused where the feed changed meanwhile."""
+
+    def file_gap(self, feed: FeedSnapshot, new_gap: NewGap, *, seed: StoredOffset | None, who: str) -> Gap:
+        """File a gap, and move the stored offset over it where it begins there; ``seed`` is the row of a new partition."""
+
+    def start_over(
+        self, feed: FeedSnapshot, cluster_id: str, topics: Sequence[StartOver], *, reason: str, who: str
+    ) -> None:
+        """Replace the stored offsets of topics that are not the ones they were counted in any more."""
+
+    def rename_feed(self, feed: FeedSnapshot, new_name: str, *, reason: str, who: str) -> None:
+        """Give the feed another name; raises FeedChangedError where it is taken."""
+
+    def adopt(self, feed: FeedSnapshot | NewFeed, adoption: Adoption, *, reason: str, who: str) -> None:
+        """Write what the output tells of a feed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,6 +274,12 @@ class Sink(Protocol):
 
     def read_receipt(self, directory: Path) -> bytes | None:
         """Return the attempt's receipt as it lies there, None where there is none."""
+
+    def read_failure(self, directory: Path) -> str | None:
+        """Return what Spark said when the attempt failed, None where it said nothing."""
+
+    def published_receipts(self) -> Iterator[PublishedReceipt]:
+        """Return all that was ever published here, oldest first; raises OutputConflictError on one that cannot be read."""
 
     def kept_receipt(self, batch_id: UUID) -> bytes | None:
         """Return the receipt of a batch as it was published, None where none was."""

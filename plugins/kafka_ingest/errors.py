@@ -55,6 +55,21 @@ class OutputUnavailableError(RetryableError):
     """The output's storage could not be read or written."""
 
 
+# ── Plan again: this batch cannot be written as planned; the next run's plan decides what becomes of it. ──────────────
+
+
+class PlanAgainError(KafkaIngestError):
+    """Trying the same step again fails again; a new run starts with a plan, which can decide otherwise."""
+
+
+class RangeNotInLogError(PlanAgainError):
+    """Kafka deleted some of the batch's offsets between the plan and the read."""
+
+
+class PartitionUnreadableError(PlanAgainError):
+    """Kafka holds a record that no consumer can read, such as one in a damaged segment."""
+
+
 # ── Wrong use: settings or arguments have to change first. ────────────────────────────────────────────────────────────
 
 
@@ -78,6 +93,18 @@ class UnknownTopicError(WrongUseError):
 
 class StartOutsideLogError(WrongUseError):
     """The feed's start names an offset that its log does not hold."""
+
+
+class EndOutsideLogError(WrongUseError):
+    """A manual run was asked to end where its partitions cannot be read to."""
+
+
+class InvalidRangeError(WrongUseError):
+    """An interval of offsets that was named cannot be used."""
+
+
+class InvalidRunRequestError(WrongUseError):
+    """What a manual run asks for cannot be used."""
 
 
 class UnknownBatchError(WrongUseError):
@@ -110,6 +137,10 @@ class ControlAccessDeniedError(WrongUseError):
 
 class OutputNotUsableError(WrongUseError):
     """The output's path cannot be used as it is."""
+
+
+class NothingToAdoptError(WrongUseError):
+    """The output tells nothing that the control tables do not know."""
 
 
 class InstallationError(WrongUseError):
@@ -147,6 +178,10 @@ class StoredOffsetBeyondLogError(OperatorDecisionError):
 
 class OutputUnknownError(OperatorDecisionError):
     """The output holds batches that the control tables do not know."""
+
+
+class ReceiptsDoNotFollowError(OperatorDecisionError):
+    """The receipts beside an output do not tell one history without holes."""
 
 
 class OutputConflictError(OperatorDecisionError):

@@ -3,16 +3,27 @@
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Annotated, Literal
 
 from croniter import croniter
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import (
+    AfterValidator,
+    AwareDatetime,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 
 from kafka_ingest.errors import InvalidFeedError
 from kafka_ingest.offsets import Isolation, OffsetsPolicy
-from kafka_ingest.planning.settings import FeedPlanSettings
-from kafka_ingest.planning.start_rules import AtOffsets, Earliest, Latest, StartRule
+from kafka_ingest.planning.settings import FeedPlanSettings, OnDataLoss, OnMissingTopic
+from kafka_ingest.planning.start_rules import AtOffsets, AtTimestamp, Earliest, FromGroup, Latest, StartRule
 from kafka_ingest.submitting.spark_submission import A_FEED_MAY_CHANGE, PROJECT_CONF
 
 DATA_VARIABLE = "KAFKA_INGEST_DATA"
@@ -34,6 +45,9 @@ NOT_A_FEEDS = (PROJECT_CONF.keys() - A_FEED_MAY_CHANGE) | {
 # What Airflow's DAG takes as a schedule, apart from a cron expression.
 PRESETS = frozenset({"@once", "@continuous", "@hourly", "@daily", "@weekly", "@monthly", "@quarterly", "@yearly"})
 
+DURATION = re.compile(r"([1-9][0-9]{0,6})([smhd])")
+DURATION_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
+
 Offset = Annotated[int, Field(ge=0, strict=True)]
 Records = Annotated[int, Field(ge=1, strict=True)]
 
@@ -43,6 +57,32 @@ def not_blank(text: str) -> str:
     if not text.strip():
         raise ValueError(f"expected a name, found {text!r}")
     return text
+
+
+def is_an_instant(value: object) -> object:
+    """Refuse what pydantic would take for seconds or milliseconds, whichever it guesses."""
+    if isinstance(value, int | float):
+        raise ValueError(f"expected a time with a zone, such as 2026-01-31T00:00:00Z, found {value!r}")  # noqa: TRY004 - pydantic collects ValueErrors
+    return value
+
+
+def after_1970(value: datetime) -> datetime:
+    """Refuse a time that Kafka cannot express: it counts milliseconds since 1970."""
+    if value.timestamp() < 0:
+        raise ValueError(f"expected a time after 1970, found {value.isoformat()}")
+    return value
+
+
+def a_duration(value: object) -> object:
+    """Read ``90s``, ``30m``, ``2h`` or ``7d``."""
+    found = DURATION.fullmatch(value) if isinstance(value, str) else None
+    if found is None:
+        raise ValueError(f"expected a duration such as 90s, 30m, 2h or 7d, found {value!r}")
+    return timedelta(**{DURATION_UNITS[found[2]]: int(found[1])})
+
+
+Instant = Annotated[AwareDatetime, BeforeValidator(is_an_instant), AfterValidator(after_1970)]
+Duration = Annotated[timedelta, BeforeValidator(a_duration)]
 
 
 class Settings(BaseModel):
@@ -58,7 +98,20 @@ class ExplicitStart(Settings):
     otherwise: Literal["earliest", "latest"]
 
 
-Start = Literal["earliest", "latest"] | ExplicitStart
+class GroupStart(Settings):
+    """``start: {group: old-consumer, otherwise: earliest}``."""
+
+    group: Annotated[str, AfterValidator(not_blank)]
+    otherwise: Literal["earliest", "latest"]
+
+
+class TimestampStart(Settings):
+    """``start: {timestamp: 2026-01-01T00:00:00Z}``."""
+
+    timestamp: Instant
+
+
+Start = Literal["earliest", "latest"] | ExplicitStart | GroupStart | TimestampStart
 
 
 class Topic(Settings):
@@ -79,7 +132,8 @@ class Kafka(Settings):
     """What is read, and over which Airflow connection."""
 
     conn_id: str = "kafka_default"
-    topics: Annotated[tuple[Topic, ...], Field(min_length=1)]
+    topics: Annotated[tuple[Topic, ...], Field(min_length=1)] | None = None
+    topic_pattern: str | None = None
     group: Annotated[str, AfterValidator(not_blank)] | None = None
     isolation: Isolation = Isolation.READ_COMMITTED
     offsets: OffsetsPolicy = OffsetsPolicy.AUTO
@@ -87,16 +141,45 @@ class Kafka(Settings):
     @field_validator("topics", mode="before")
     @classmethod
     def _names_are_topics(cls, entries: object) -> object:
+        if entries is None:
+            return None
         if not isinstance(entries, list):
             raise ValueError(f"expected a list of topics, found {entries!r}")  # noqa: TRY004 - pydantic collects ValueErrors
         return [{"name": entry} if isinstance(entry, str) else entry for entry in entries]
 
     @field_validator("topics")
     @classmethod
-    def _each_topic_once(cls, topics: tuple[Topic, ...]) -> tuple[Topic, ...]:
-        if twice := duplicates(topic.name for topic in topics):
+    def _each_topic_once(cls, topics: tuple[Topic, ...] | None) -> tuple[Topic, ...] | None:
+        if twice := duplicates(topic.name for topic in topics or ()):
             raise ValueError(f"expected each topic once, found {', '.join(twice)} more than once")
         return topics
+
+    @field_validator("topic_pattern")
+    @classmethod
+    def _is_a_pattern(cls, pattern: str | None) -> str | None:
+        try:
+            re.compile(pattern or "")
+        except re.error as error:
+            raise ValueError(f"expected a regular expression, found {pattern!r}: {error}") from error
+        if pattern is not None and not pattern.strip():
+            raise ValueError(f"expected a regular expression, found {pattern!r}")
+        return pattern
+
+    @model_validator(mode="after")
+    def _topics_or_a_pattern(self) -> "Kafka":
+        if (self.topics is None) == (self.topic_pattern is None):
+            found = "neither" if self.topics is None else "both"
+            raise ValueError(f"expected either topics or topic_pattern, found {found}")
+        return self
+
+    @property
+    def listed(self) -> tuple[Topic, ...]:
+        """The topics that the file names, none where it has a pattern."""
+        return self.topics or ()
+
+    def described(self) -> str:
+        """Return the topics in a few words."""
+        return ", ".join(topic.name for topic in self.listed) or f"topics like {self.topic_pattern}"
 
 
 class Limits(Settings):
@@ -104,6 +187,22 @@ class Limits(Settings):
 
     max_records: Records | None = None
     max_records_per_partition: Records | None = None
+    min_records: Records | None = None
+    max_wait: Duration | None = None
+    skip_to_latest_when_behind: Records | None = None
+
+    @model_validator(mode="after")
+    def _small_batches_do_not_wait_for_ever(self) -> "Limits":
+        if (self.min_records is None) != (self.max_wait is None):
+            raise ValueError(
+                "expected min_records and max_wait together: a small batch waits for more records, but not for ever, found "
+                + ("only min_records" if self.max_wait is None else "only max_wait")
+            )
+        if self.min_records is not None and self.max_records is not None and self.min_records > self.max_records:
+            raise ValueError(
+                f"expected min_records up to max_records, found {self.min_records:,} and {self.max_records:,}"
+            )
+        return self
 
 
 class ParquetSink(Settings):
@@ -187,8 +286,8 @@ class Feed(Settings):
     schedule: str | None = "@hourly"
     kafka: Kafka
     start: Start = "earliest"
-    on_data_loss: Literal["fail"] = "fail"
-    on_missing_topic: Literal["stop"] = "stop"
+    on_data_loss: OnDataLoss = OnDataLoss.FAIL
+    on_missing_topic: OnMissingTopic = OnMissingTopic.STOP
     limits: Limits = Limits()
     sink: ParquetSink
     spark: Spark = Spark()
@@ -219,19 +318,24 @@ class Feed(Settings):
 
     @model_validator(mode="after")
     def _explicit_offsets_are_of_its_topics(self) -> "Feed":
-        topics = {topic.name for topic in self.kafka.topics}
-        for topic in [None, *self.kafka.topics]:
+        topics = {topic.name for topic in self.kafka.listed}
+        for topic in [None, *self.kafka.listed]:
             start = self.start if topic is None else topic.start
+            if not isinstance(start, ExplicitStart) or (topic is None and self.kafka.topic_pattern is not None):
+                continue
             allowed = topics if topic is None else {topic.name}
-            if isinstance(start, ExplicitStart) and (unknown := sorted(start.offsets.keys() - allowed)):
+            if unknown := sorted(start.offsets.keys() - allowed):
                 raise ValueError(
                     f"start.offsets names {', '.join(unknown)}, expected only topics of this feed: {', '.join(sorted(allowed))}"
                 )
         return self
 
     def start_rules(self) -> dict[str, StartRule]:
-        """Return the start rule of each topic."""
-        return {topic.name: start_rule(topic.start or self.start, topic.name) for topic in self.kafka.topics}
+        """Return the start rule of each topic that the file names."""
+        named = {topic.name: topic.start or self.start for topic in self.kafka.listed}
+        if self.kafka.topic_pattern is not None and isinstance(self.start, ExplicitStart):
+            named = dict.fromkeys(self.start.offsets, self.start)
+        return {topic: start_rule(start, topic) for topic, start in named.items()}
 
     def output_path(self, environment: Mapping[str, str]) -> Path:
         """Return the absolute path of the output; raises InvalidFeedError where there is nothing to make it absolute with."""
@@ -255,19 +359,65 @@ class Feed(Settings):
             offsets_policy=self.kafka.offsets,
             sink_format=self.sink.format,
             output_path=self.output_path(environment),
-            max_records=self.limits.max_records,
-            max_records_per_partition=self.limits.max_records_per_partition,
+            topic_pattern=self.kafka.topic_pattern,
+            pattern_start=start_rule(self.start, None),
+            on_data_loss=self.on_data_loss,
+            on_missing_topic=self.on_missing_topic,
+            **self.limits.model_dump(),
         )
 
 
-def start_rule(start: Start, topic: str) -> StartRule:
-    """Return the planner's rule for what a feed file says."""
-    if isinstance(start, ExplicitStart):
-        otherwise = Earliest() if start.otherwise == "earliest" else Latest()
-        return AtOffsets(dict(start.offsets[topic]), otherwise) if topic in start.offsets else otherwise
-    return Earliest() if start == "earliest" else Latest()
+def start_rule(start: Start, topic: str | None) -> StartRule:
+    """Return the planner's rule for what a feed file says, for one topic or for those that a pattern matches."""
+    match start:
+        case "earliest" | "latest":
+            return simple_rule(start)
+        case TimestampStart():
+            return AtTimestamp(start.timestamp)
+        case GroupStart():
+            return FromGroup(start.group, simple_rule(start.otherwise))
+        case ExplicitStart():
+            otherwise = simple_rule(start.otherwise)
+            named = start.offsets.get(topic) if topic is not None else None
+            return otherwise if named is None else AtOffsets(dict(named), otherwise)
+
+
+def simple_rule(name: Literal["earliest", "latest"]) -> Earliest | Latest:
+    """Return the rule of that name."""
+    return Earliest() if name == "earliest" else Latest()
 
 
 def duplicates(values: Iterable[str]) -> list[str]:
     """Return the values that come more than once, sorted."""
     return sorted(value for value, count in Counter(values).items() if count > 1)
+
+
+def describe(error: ValidationError) -> list[str]:
+    """Return what is wrong, one text a field: where, what was expected, what was found."""
+    texts: list[str] = []
+    problems = error.errors()
+    places = [problem["loc"] for problem in problems]
+    for problem in problems:
+        # A list whose entries are wrong counts as too short besides.
+        inside = [
+            place for place in places if place != problem["loc"] and place[: len(problem["loc"])] == problem["loc"]
+        ]
+        if problem["type"] == "too_short" and inside:
+            continue
+        # Positions inside a union carry the name of the alternative; the user wrote none of them.
+        where = ".".join(
+            str(part)
+            for part in problem["loc"]
+            if not str(part).startswith(("literal[", "ExplicitStart", "GroupStart", "TimestampStart"))
+        )
+        if problem["type"] == "extra_forbidden":
+            texts.append(f"{where}: unknown key")
+        elif problem["type"] == "missing":
+            texts.append(f"{where}: missing")
+        else:
+            message = problem["msg"].removeprefix("Value error, ")
+            # What lies in spark.conf may be a secret that was put in the wrong place.
+            hidden = where.startswith("spark.conf.") or (where == "spark.conf" and isinstance(problem["input"], dict))
+            found = "" if "found" in message or hidden else f", found {problem['input']!r}"
+            texts.append(f"{where + ': ' if where else ''}{message[:1].lower()}{message[1:]}{found}")
+    return list(dict.fromkeys(texts))

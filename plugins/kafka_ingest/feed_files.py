@@ -10,7 +10,7 @@ import yaml
 from pydantic import ValidationError
 
 from kafka_ingest.errors import InvalidFeedError, UnknownFeedError
-from kafka_ingest.feed import DATA_VARIABLE, Feed
+from kafka_ingest.feed import DATA_VARIABLE, Feed, describe
 
 FEEDS_VARIABLE = "KAFKA_INGEST_FEEDS"
 
@@ -126,35 +126,6 @@ def located(feed: Feed, environment: Mapping[str, str]) -> Path:
     """Return where a feed's output is, as far as it can be told: a relative path without a root stays relative."""
     root = environment.get(DATA_VARIABLE) or ""
     return Path(os.path.normpath(Path(root) / feed.sink.path))
-
-
-def describe(error: ValidationError) -> list[str]:
-    """Return what is wrong, one text a field: where, what was expected, what was found."""
-    texts: list[str] = []
-    problems = error.errors()
-    places = [problem["loc"] for problem in problems]
-    for problem in problems:
-        # A list whose entries are wrong counts as too short besides.
-        inside = [
-            place for place in places if place != problem["loc"] and place[: len(problem["loc"])] == problem["loc"]
-        ]
-        if problem["type"] == "too_short" and inside:
-            continue
-        # Positions inside a union carry the name of the alternative; the user wrote none of them.
-        where = ".".join(
-            str(part) for part in problem["loc"] if not str(part).startswith(("literal[", "ExplicitStart"))
-        )
-        if problem["type"] == "extra_forbidden":
-            texts.append(f"{where}: unknown key")
-        elif problem["type"] == "missing":
-            texts.append(f"{where}: missing")
-        else:
-            message = problem["msg"].removeprefix("Value error, ")
-            # What lies in spark.conf may be a secret that was put in the wrong place.
-            hidden = where.startswith("spark.conf.") or (where == "spark.conf" and isinstance(problem["input"], dict))
-            found = "" if "found" in message or hidden else f", found {problem['input']!r}"
-            texts.append(f"{where + ': ' if where else ''}{message[:1].lower()}{message[1:]}{found}")
-    return list(dict.fromkeys(texts))
 
 
 class StrictLoader(yaml.SafeLoader):

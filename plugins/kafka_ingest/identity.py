@@ -13,12 +13,12 @@ def check_cluster(known: str | None, found: str, feed_name: str) -> None:
     if known is not None and known != found:
         raise WrongClusterError(
             f"feed {feed_name}: its stored offsets belong to Kafka cluster {known}, but the connection leads to cluster "
-            f"{found}. Offsets of one cluster mean nothing in another: point the connection back, or give the feed a new "
-            "name."
+            f"{found}. Offsets of one cluster mean nothing in another. Nothing was moved: point the connection back, or, if the "
+            f"feed is to read the other cluster from now on: `kafka-ingest topic-changed {feed_name} --choice start-over`."
         )
 
 
-def check_topic_id(topic: str, expected: str | None, found: str | None) -> None:
+def check_topic_id(topic: str, expected: str | None, found: str | None, feed_name: str) -> None:
     """Raise TopicRecreatedError where a topic is not the one that is expected.
 
     An id that is not known, on either side, says nothing either way (brokers before KIP-516).
@@ -26,22 +26,23 @@ def check_topic_id(topic: str, expected: str | None, found: str | None) -> None:
     if expected is not None and found is not None and expected != found:
         raise TopicRecreatedError(
             f"topic {topic!r} was deleted and created again: expected topic id {expected}, found {found}. Its offsets start "
-            "over, so the stored ones point into other records. Nothing was moved; an operator has to decide."
+            f"over, so the stored ones point into other records. The feed stays stopped until somebody decides: "
+            f"`kafka-ingest topic-changed {feed_name}` shows what can be done."
         )
 
 
-def check_topic_ids(expected: Mapping[str, str | None], found: Mapping[str, TopicDescription]) -> None:
+def check_topic_ids(expected: Mapping[str, str | None], found: Mapping[str, TopicDescription], feed_name: str) -> None:
     """Raise TopicGoneError or TopicRecreatedError unless all the expected topics are there and are the same."""
     for topic, topic_id in sorted(expected.items()):
         if topic not in found:
             raise TopicGoneError(
                 f"topic {topic!r} (topic id {topic_id}) is not there any more, so nobody can say which records a read of it "
-                "saw. Nothing was moved and nothing was deleted; an operator has to decide."
+                f"saw. Nothing was moved or deleted; `kafka-ingest topic-changed {feed_name}` shows what can be done."
             )
-        check_topic_id(topic, topic_id, found[topic].topic_id)
+        check_topic_id(topic, topic_id, found[topic].topic_id, feed_name)
 
 
 def check_identity(plan: BatchPlan, kafka: KafkaCluster) -> None:
     """Ask Kafka; raise WrongClusterError, TopicGoneError or TopicRecreatedError unless all is as it was planned."""
     check_cluster(plan.cluster_id, kafka.cluster_id(), plan.feed_name)
-    check_topic_ids(plan.topic_ids, kafka.describe_topics(plan.topic_ids.keys()))
+    check_topic_ids(plan.topic_ids, kafka.describe_topics(plan.topic_ids.keys()), plan.feed_name)

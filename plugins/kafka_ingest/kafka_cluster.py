@@ -3,11 +3,19 @@
 import contextlib
 from collections.abc import Callable, Collection, Iterator, Mapping
 from concurrent.futures import Future
+from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from typing import Any
 
 import tenacity
-from confluent_kafka import ConsumerGroupTopicPartitions, IsolationLevel, KafkaError, KafkaException, TopicCollection
+from confluent_kafka import (
+    Consumer,
+    ConsumerGroupTopicPartitions,
+    IsolationLevel,
+    KafkaError,
+    KafkaException,
+    TopicCollection,
+)
 from confluent_kafka import TopicPartition as ClientTopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
@@ -19,8 +27,16 @@ from kafka_ingest.offsets import LogBounds, TopicDescription, TopicPartition, Un
 ZERO_TOPIC_ID = "AAAAAAAAAAAAAAAAAAAAAA"
 """Kafka's zero UUID in its base64 form: a broker that does not know topic ids (KIP-516)."""
 
+NO_SUCH_OFFSET = -1
+"""ListOffsets' answer where no record is of that time or later (KIP-79)."""
+
+NO_LEADER_KNOWN = Unavailable("LEADER_NOT_AVAILABLE: its leader did not answer")
+"""A leader that died a moment ago is still the one to ask: the client then gives no error, only an offset below zero."""
+
 GROUP_COMMIT_PARTITIONS = 1_000
 """One request's offsets become one record batch of about 100 bytes each, which must stay below ``max.message.bytes``."""
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 ACCESS_ERRORS = frozenset(
     {
@@ -43,6 +59,7 @@ PARTITION_ERRORS = frozenset(
         KafkaError.KAFKA_STORAGE_ERROR,
         KafkaError._UNKNOWN_PARTITION,
         KafkaError._UNKNOWN_TOPIC,
+        KafkaError._NOENT,  # every partition that was asked for is without a leader
     }
 )
 
@@ -86,6 +103,11 @@ class ConfluentKafkaCluster:
             raise KafkaUnavailableError(f"the brokers at {self._settings.bootstrap_servers} gave no cluster id")
         return str(cluster_id)
 
+    def topic_names(self) -> list[str]:
+        """Return the names of all topics that this client may see."""
+        with self._time_limited("its topics"):
+            return sorted(self.admin.list_topics(timeout=self._request_timeout_s).topics)
+
     def describe_topics(self, topics: Collection[str]) -> dict[str, TopicDescription]:
         """Return the topics that exist. Asked by describe_topics: a metadata request by name creates a missing one."""
         found: dict[str, TopicDescription] = {}
@@ -110,37 +132,77 @@ class ConfluentKafkaCluster:
 
     def log_bounds(self, topic_partitions: Collection[TopicPartition]) -> dict[TopicPartition, LogBounds | Unavailable]:
         """Return each partition's bounds from three bulk ListOffsets requests, or why Kafka cannot say them now."""
-        if not topic_partitions:
-            return {}
         questions = {
             "log start offset": (OffsetSpec.earliest(), IsolationLevel.READ_UNCOMMITTED),
             "last stable offset": (OffsetSpec.latest(), IsolationLevel.READ_COMMITTED),
             "high watermark": (OffsetSpec.latest(), IsolationLevel.READ_UNCOMMITTED),
         }
         with self._time_limited(f"the log bounds of {len(topic_partitions):,} partitions"):
-            asked = [
-                self.admin.list_offsets(
-                    {ClientTopicPartition(tp.topic, tp.partition): spec for tp in topic_partitions},
-                    isolation_level=isolation,
-                    request_timeout=self._request_timeout_s,
-                )
-                for spec, isolation in questions.values()
-            ]
             answers = [
-                {TopicPartition(tp.topic, tp.partition): future for tp, future in futures.items()} for futures in asked
+                self._list_offsets(dict.fromkeys(topic_partitions, spec), isolation)
+                for spec, isolation in questions.values()
             ]
             return {
                 topic_partition: self._bounds([answer[topic_partition] for answer in answers])
                 for topic_partition in sorted(topic_partitions)
             }
 
+    def _list_offsets(
+        self, specs: Mapping[TopicPartition, OffsetSpec], isolation: IsolationLevel
+    ) -> dict[TopicPartition, Future[Any]]:
+        if not specs:
+            return {}
+        futures = self.admin.list_offsets(
+            {ClientTopicPartition(tp.topic, tp.partition): spec for tp, spec in specs.items()},
+            isolation_level=isolation,
+            request_timeout=self._request_timeout_s,
+        )
+        return {TopicPartition(tp.topic, tp.partition): future for tp, future in futures.items()}
+
+    def offsets_at(
+        self, timestamps: Mapping[TopicPartition, datetime]
+    ) -> dict[TopicPartition, int | Unavailable | None]:
+        """Return each partition's first offset whose record is of that time or later; None where there is none.
+
+        Also records of an open transaction count: the answer is a place in the log, not a promise that it can be read.
+        """
+        with self._time_limited(f"the offsets at a time of {len(timestamps):,} partitions"):
+            specs = {tp: OffsetSpec.for_timestamp(milliseconds(timestamp)) for tp, timestamp in timestamps.items()}
+            futures = self._list_offsets(specs, IsolationLevel.READ_UNCOMMITTED)
+            return {topic_partition: self._offset_at(future) for topic_partition, future in sorted(futures.items())}
+
+    def _offset_at(self, future: Future[Any]) -> int | Unavailable | None:
+        try:
+            offset = int(self._result(future).offset)
+        except KafkaException as error:
+            return unavailable(error)
+        if offset < NO_SUCH_OFFSET:
+            return NO_LEADER_KNOWN
+        return None if offset == NO_SUCH_OFFSET else offset
+
+    def unreadable_at(self, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, str]:
+        """Try to read at each offset, and check what comes as consumers do; return those where that fails, and why."""
+        failed: dict[TopicPartition, str] = {}
+        for topic_partition, offset in sorted(offsets.items()):
+            # The group is never joined, and nothing is committed to it.
+            settings = {"auto.offset.reset": "error", "check.crcs": True, "enable.partition.eof": True}
+            with self._consumer("kafka_ingest looks whether it can read", **settings) as consumer:
+                consumer.assign([ClientTopicPartition(topic_partition.topic, topic_partition.partition, offset)])
+                answer = consumer.poll(self._request_timeout_s)
+            error = answer.error() if answer is not None else None
+            if answer is None:
+                failed[topic_partition] = f"no record within {self._request_timeout_s:g} s"
+            elif error is not None and error.code() != KafkaError._PARTITION_EOF:
+                failed[topic_partition] = f"{error.name()}: {error.str()}"
+        return failed
+
     def _bounds(self, futures: list[Future[Any]]) -> LogBounds | Unavailable:
         try:
             log_start, last_stable, high_watermark = (self._result(future) for future in futures)
         except KafkaException as error:
-            if error.args[0].code() in PARTITION_ERRORS:
-                return Unavailable(f"{error.args[0].name()}: {error.args[0].str()}")
-            raise
+            return unavailable(error)
+        if min(log_start.offset, last_stable.offset, high_watermark.offset) < 0:
+            return NO_LEADER_KNOWN
         # The three answers are moments apart; a log that grows between them must not look inconsistent.
         return LogBounds(
             log_start_offset=log_start.offset,
@@ -152,19 +214,35 @@ class ConfluentKafkaCluster:
     def group_offsets(
         self, group: str, topic_partitions: Collection[TopicPartition]
     ) -> dict[TopicPartition, int | None]:
-        """Return the consumer group's committed offsets, None where it has none."""
+        """Return the consumer group's committed offsets, None where it has none.
+
+        Asked by a consumer that never joins: librdkafka's admin request for it crashes the process where the group's
+        coordinator moves (https://github.com/confluentinc/librdkafka/issues/5040).
+        """
         if not topic_partitions:
             return {}
-        request = ConsumerGroupTopicPartitions(
-            group, [ClientTopicPartition(tp.topic, tp.partition) for tp in sorted(topic_partitions)]
+        wanted = [ClientTopicPartition(tp.topic, tp.partition) for tp in sorted(topic_partitions)]
+        with self._time_limited(f"the offsets of consumer group {group!r}"), self._consumer(group) as consumer:
+            answer = consumer.committed(wanted, timeout=self._request_timeout_s)
+            if failed := next((tp.error for tp in answer if tp.error), None):
+                raise KafkaException(failed)
+        return {TopicPartition(tp.topic, tp.partition): tp.offset if tp.offset >= 0 else None for tp in answer}
+
+    @contextlib.contextmanager
+    def _consumer(self, group: str, **settings: object) -> Iterator[Consumer]:
+        consumer = Consumer(
+            {
+                "log_level": "0",
+                **self._settings.admin_settings(),
+                "group.id": group,
+                "enable.auto.commit": False,
+                **settings,
+            }
         )
-        with self._time_limited(f"the offsets of consumer group {group!r}"):
-            futures = self.admin.list_consumer_group_offsets([request], request_timeout=self._request_timeout_s)
-            answer = self._result(futures[group])
-        return {
-            TopicPartition(tp.topic, tp.partition): tp.offset if tp.offset >= 0 else None
-            for tp in answer.topic_partitions
-        }
+        try:
+            yield consumer
+        finally:
+            consumer.close()
 
     def set_group_offsets(self, group: str, offsets: Mapping[TopicPartition, int], metadata: str) -> None:
         """Set the consumer group's committed offsets, some at a time; raises MirrorRefusedError naming what was refused.
@@ -225,6 +303,18 @@ class ConfluentKafkaCluster:
             f"{self._request_timeout_s:g} s when asked for {question}: {cause}. Is the broker up and reachable from this "
             "machine, and are security.protocol and the credentials right?"
         )
+
+
+def unavailable(error: KafkaException) -> Unavailable:
+    """Return why one partition has no answer; raises again what says something about reaching the cluster."""
+    if error.args[0].code() in PARTITION_ERRORS:
+        return Unavailable(f"{error.args[0].name()}: {error.args[0].str()}")
+    raise error
+
+
+def milliseconds(timestamp: datetime) -> int:
+    """Return a time as Kafka counts it; a fraction of a millisecond is rounded up, so that nothing earlier is of that time."""
+    return -((EPOCH - timestamp) // timedelta(milliseconds=1))
 
 
 class CoordinatorMovingError(MirrorRefusedError):

@@ -1,6 +1,6 @@
 """Positions in Kafka's logs. ``start_offset`` is read, ``end_offset`` is the next to read, everywhere."""
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
@@ -124,10 +124,32 @@ class StoredOffset:
     batch_id: UUID | None = None
     updated_at: datetime | None = None
 
+    def __post_init__(self) -> None:
+        if (self.first_offset is None) != (self.next_offset is None):
+            raise ValueError(f"{self.topic_partition}: first and next offset are known together, or both pending")
+        if self.next_offset is not None and min(self.next_offset, self.first_offset or 0) < 0:
+            raise ValueError(f"{self.topic_partition}: a stored offset is 0 or more, found {self.next_offset}")
+
     @property
     def is_pending(self) -> bool:
         """Whether the start is still to be resolved."""
         return self.next_offset is None
+
+
+def ranges_outside_log(
+    ranges: Collection[OffsetRange], bounds: Mapping[TopicPartition, LogBounds | Unavailable], isolation: Isolation
+) -> list[str]:
+    """Return which of a plan's ranges can no longer be read, and why; partitions Kafka cannot answer for are not judged."""
+    problems: list[str] = []
+    for offset_range in ranges:
+        found = bounds[offset_range.topic_partition]
+        if isinstance(found, Unavailable):
+            continue
+        if offset_range.start_offset < found.log_start_offset:
+            problems.append(f"{offset_range} begins below the log start {found.log_start_offset:,}")
+        elif offset_range.end_offset > found.readable_end(isolation):
+            problems.append(f"{offset_range} ends above the log end {found.readable_end(isolation):,}")
+    return problems
 
 
 def listing(items: Iterable[object], limit: int = 5) -> str:

@@ -1,5 +1,6 @@
 """What an attempt wrote: the last thing it writes, and the only evidence a commit accepts."""
 
+import itertools
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -109,7 +110,23 @@ class Receipt:
                 found.append(f"{offset_range} was planned, the files begin at offset {count.smallest_offset}")
             if count.largest_offset is not None and count.largest_offset >= offset_range.end_offset:
                 found.append(f"{offset_range} was planned, the files go up to offset {count.largest_offset}")
-        return found
+        return found + self._records_that_come_twice()
+
+    def _records_that_come_twice(self) -> list[str]:
+        # Each Spark task reads an interval of one partition's offsets, so files of a partition never overlap.
+        found = [
+            f"{file.name} holds {file.rows:,} records of {file.topic_partition} between offsets {file.smallest_offset:,} and "
+            f"{file.largest_offset:,}: some come twice"
+            for file in self.files
+            if file.rows > file.largest_offset - file.smallest_offset + 1
+        ]
+        in_order = sorted(self.files, key=lambda file: (file.topic_partition, file.smallest_offset))
+        return found + [
+            f"{earlier.name} and {later.name} both hold offsets of {later.topic_partition} from {later.smallest_offset:,} to "
+            f"{min(earlier.largest_offset, later.largest_offset):,}: records come twice"
+            for earlier, later in itertools.pairwise(in_order)
+            if earlier.topic_partition == later.topic_partition and later.smallest_offset <= earlier.largest_offset
+        ]
 
     def as_document(self) -> dict[str, Any]:
         """Return the receipt as JSON-able data, with its format version."""

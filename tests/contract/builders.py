@@ -20,7 +20,7 @@ from kafka_ingest.batch import (
     BatchState,
     sha256,
 )
-from kafka_ingest.boundaries import ControlTables, FeedSnapshot, NewFeed
+from kafka_ingest.boundaries import ControlTables, FeedSnapshot, NewFeed, PlanRecord
 from kafka_ingest.offsets import Isolation, OffsetRange, OffsetsPolicy, StoredOffset, TopicPartition
 from kafka_ingest.receipt import RangeCount, Receipt, WrittenFile
 
@@ -93,10 +93,7 @@ def plan_first(control: ControlTables, plan: BatchPlan | None = FIRST_PLAN, *see
         seeds = tuple(seed_of(plan, offset_range) for offset_range in plan.ranges)
     control.record_plan(
         NewFeed(plan.feed_id, plan.feed_name) if plan is not None else NewFeed(ORDERS_FEED, "orders"),
-        cluster_id=CLUSTER,
-        topics=sorted({row.topic_partition.topic for row in seeds}),
-        seeds=seeds,
-        plan=plan,
+        PlanRecord(CLUSTER, sorted({row.topic_partition.topic for row in seeds}), seeds=seeds, plan=plan),
         who="planner",
     )
     return plan
@@ -117,10 +114,7 @@ def plan_next(
     """Record a plan of a known feed, decided on its rows as they are now or on an older snapshot."""
     control.record_plan(
         snapshot or snapshot_of(control, plan.feed_name if plan is not None else "orders"),
-        cluster_id=CLUSTER,
-        topics=["orders"],
-        seeds=seeds,
-        plan=plan,
+        PlanRecord(CLUSTER, ["orders"], seeds=seeds, plan=plan),
         who="planner",
     )
 

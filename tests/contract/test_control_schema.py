@@ -40,7 +40,7 @@ from tests.contract.builders import (
 from tests.contract.conftest import PostgresqlServer, SqlStore
 
 from kafka_ingest.batch import BatchKind, BatchState
-from kafka_ingest.boundaries import NewFeed
+from kafka_ingest.boundaries import NewFeed, PlanRecord
 from kafka_ingest.control import database as control_database
 from kafka_ingest.control import schema
 from kafka_ingest.control.database import ControlDatabaseSettings, check_version, open_database, transaction
@@ -49,7 +49,7 @@ from kafka_ingest.control.upgrade import alembic_config, upgrade
 from kafka_ingest.control.writer import SqlControlTables
 from kafka_ingest.errors import ControlSchemaError, ControlTablesUnavailableError, KafkaIngestError
 
-TABLES = {"feed", "batch", "attempt", "stored_offset", "batch_range", "gap", "event"}
+TABLES = {"feed", "batch", "attempt", "stored_offset", "batch_range", "gap", "hold", "event"}
 NOBODY = UUID("01890000-0000-7000-8000-000000000404")
 
 
@@ -73,7 +73,7 @@ def version_rows(store: SqlStore) -> list[str]:
 def test_create_makes_the_control_tables(empty_database: SqlStore):
     engine = open_database(empty_database.settings, create=True)
 
-    assert upgrade(engine, create=True) == (None, "0001")
+    assert upgrade(engine, create=True) == (None, schema.SCHEMA_VERSION)
     assert tables_of(engine) == TABLES | {"kafka_ingest_schema"}
     engine.dispose()
     plan_first(empty_database.connect())
@@ -84,8 +84,8 @@ def test_an_upgrade_of_the_newest_schema_changes_nothing(database: SqlStore):
     bring_to(database.connect(), BatchState.WRITTEN)
     before = (database.dump(), catalog(database.open()))
 
-    assert upgrade(database.open(), create=False) == ("0001", "0001")
-    assert upgrade(database.open(), create=True) == ("0001", "0001")
+    assert upgrade(database.open(), create=False) == (schema.SCHEMA_VERSION, schema.SCHEMA_VERSION)
+    assert upgrade(database.open(), create=True) == (schema.SCHEMA_VERSION, schema.SCHEMA_VERSION)
 
     assert (database.dump(), catalog(database.open())) == before
 
@@ -138,7 +138,7 @@ def test_an_upgrade_that_fails_half_way_leaves_nothing_behind(empty_database: Sq
 
     again = open_database(empty_database.settings)
     assert tables_of(again) == set()
-    assert upgrade(again, create=True) == (None, "0001")
+    assert upgrade(again, create=True) == (None, schema.SCHEMA_VERSION)
     again.dispose()
 
 
@@ -163,8 +163,8 @@ def test_of_upgrades_at_once_one_makes_the_tables_and_none_fails(empty_database:
     for rival in rivals:
         rival.go_on()
 
-    assert [rival.answer() for rival in rivals] == [("0001", "")] * 3
-    assert version_rows(empty_database) == ["0001"]
+    assert [rival.answer() for rival in rivals] == [(schema.SCHEMA_VERSION, "")] * 3
+    assert version_rows(empty_database) == [schema.SCHEMA_VERSION]
 
 
 def test_the_version_that_the_code_needs_is_the_newest_migration():
@@ -857,10 +857,7 @@ def test_a_first_plan_that_is_refused_half_way_leaves_no_feed(database: SqlStore
     with pytest.raises(KafkaIngestError, match="orders-0: expected 5, found 3"):
         control.record_plan(
             NewFeed(ORDERS_FEED, "orders"),
-            cluster_id=CLUSTER,
-            topics=["orders"],
-            seeds=[seed(orders(0), 3)],
-            plan=plan,
+            PlanRecord(CLUSTER, ["orders"], seeds=[seed(orders(0), 3)], plan=plan),
             who="planner",
         )
 

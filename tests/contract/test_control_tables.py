@@ -32,7 +32,7 @@ from tests.contract.builders import (
 from tests.contract.conftest import SqlStore, Store
 
 from kafka_ingest.batch import AttemptState, BatchKind, BatchState, sha256
-from kafka_ingest.boundaries import ControlTables, NewFeed
+from kafka_ingest.boundaries import ControlTables, NewFeed, PlanRecord
 from kafka_ingest.control.reader import BatchRange
 from kafka_ingest.control.writer import SqlControlTables
 from kafka_ingest.errors import (
@@ -1177,8 +1177,6 @@ def test_two_first_plans_under_one_feed_id_are_refused(store: Store):
     before = store.dump()
 
     with pytest.raises(FeedChangedError):
-        store.connect().record_plan(
-            NewFeed(ORDERS_FEED, "refunds"), cluster_id=CLUSTER, topics=["refunds"], seeds=[], plan=None, who="planner"
-        )
+        store.connect().record_plan(NewFeed(ORDERS_FEED, "refunds"), PlanRecord(CLUSTER, ["refunds"]), who="planner")
 
     assert store.dump() == before

@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.fakes import CLUSTER, TOPIC_ID, FakeTopic, feed_settings, log, partition, span, topic
+from tests.fakes import CLUSTER, FEED_ID, SOME_DAY, TOPIC_ID, FakeTopic, feed_settings, log, partition, span, topic
 
+from kafka_ingest.boundaries import FeedSnapshot
 from kafka_ingest.errors import (
     KafkaIngestError,
     OffsetsLostError,
@@ -19,8 +20,16 @@ from kafka_ingest.errors import (
     UnknownTopicError,
     WrongClusterError,
 )
-from kafka_ingest.offsets import Isolation, LogBounds, StoredOffset, TopicDescription, TopicPartition, Unavailable
-from kafka_ingest.planning.decide import KafkaAnswers, PlanDecision, decide, ranges_outside_log
+from kafka_ingest.offsets import (
+    Isolation,
+    LogBounds,
+    StoredOffset,
+    TopicDescription,
+    TopicPartition,
+    Unavailable,
+    ranges_outside_log,
+)
+from kafka_ingest.planning.decide import KafkaAnswers, PlanDecision, decide
 from kafka_ingest.planning.start_rules import AtOffsets, Earliest, Latest
 
 NO_LEADER = Unavailable("LEADER_NOT_AVAILABLE: no leader")
@@ -55,7 +64,11 @@ def decided(
     kafka: KafkaAnswers, rows: Stored | None = None, *, known_cluster_id: str | None = None, **settings: Any
 ) -> PlanDecision:
     """Decide for a feed of topic ``orders``, unless the settings say otherwise."""
-    return decide(known_cluster_id or (CLUSTER if rows else None), rows or {}, kafka, feed_settings(**settings))
+    found = feed_settings(**settings)
+    cluster_id = known_cluster_id or (CLUSTER if rows else None)
+    topics = {topic_partition.topic for topic_partition in rows or {}}
+    known = FeedSnapshot(FEED_ID, found.name, cluster_id, 1, topics, rows or {}, None) if cluster_id else None
+    return decide(known, kafka, found, now=SOME_DAY)
 
 
 def starting(rule: Any) -> dict[str, Any]:
@@ -394,7 +407,7 @@ def test_ranges_are_sorted_by_topic_and_partition_number() -> None:
     ],
 )
 def test_a_range_fits_the_log_while_all_of_it_can_be_read(bounds: LogBounds | Unavailable, problems: list[str]) -> None:
-    found = ranges_outside_log((span(0, 100, 200),), answers(orders=topic(bounds)), Isolation.READ_COMMITTED)
+    found = ranges_outside_log((span(0, 100, 200),), {partition(0): bounds}, Isolation.READ_COMMITTED)
     assert found == problems
 
 

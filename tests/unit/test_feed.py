@@ -87,6 +87,7 @@ def test_only_name_topics_and_sink_have_no_default(folder: Path) -> None:
         "kafka": {
             "conn_id": "kafka_default",
             "topics": ({"name": "orders", "start": None},),
+            "topic_pattern": None,
             "group": None,
             "isolation": Isolation.READ_COMMITTED,
             "offsets": OffsetsPolicy.AUTO,
@@ -94,7 +95,9 @@ def test_only_name_topics_and_sink_have_no_default(folder: Path) -> None:
         "start": "earliest",
         "on_data_loss": "fail",
         "on_missing_topic": "stop",
-        "limits": {"max_records": None, "max_records_per_partition": None},
+        "limits": dict.fromkeys(
+            ("max_records", "max_records_per_partition", "min_records", "max_wait", "skip_to_latest_when_behind")
+        ),
         "sink": {"format": "parquet", "path": "/data/orders", "shared": False},
         "spark": {"conn_id": "spark_default", "conf": {}},
         "airflow": {"retries": 3, "pool": "default_pool", "owner": "kafka_ingest", "tags": ()},
@@ -208,7 +211,7 @@ def test_a_relative_output_without_an_absolute_data_folder_is_refused(environmen
         ({"limits": {"max_record": 5}}, "limits.max_record: unknown key"),
         ({"kafka": {"topics": [{"name": "orders", "strat": "latest"}]}}, "kafka.topics.0.strat: unknown key"),
         # missing
-        ({"kafka": {}}, "kafka.topics: missing"),
+        ({"kafka": {}}, "kafka: expected either topics or topic_pattern, found neither"),
         ({"sink": {"format": "parquet"}}, "sink.path: missing"),
         ({"kafka": {"topics": [{"start": "latest"}]}}, "kafka.topics.0.name: missing"),
         # wrong type
@@ -235,7 +238,7 @@ def test_a_relative_output_without_an_absolute_data_folder_is_refused(environmen
             {"kafka": {"topics": ["orders"], "isolation": "serializable"}},
             "kafka.isolation: input should be 'read_committed' or 'read_uncommitted', found 'serializable'",
         ),
-        ({"on_data_loss": "ignore"}, "on_data_loss: input should be 'fail', found 'ignore'"),
+        ({"on_data_loss": "ignore"}, "on_data_loss: input should be 'fail' or 'record_gap', found 'ignore'"),
         ({"sink": {"format": "csv", "path": "/data/x"}}, "sink.format: input should be 'parquet', found 'csv'"),
         (
             {"kafka": {"topics": ["orders", "orders"]}},

@@ -19,7 +19,7 @@ from tests.fakes import (
 )
 
 from kafka_ingest.batch import AttemptState, BatchKind, BatchState
-from kafka_ingest.boundaries import NewFeed
+from kafka_ingest.boundaries import NewFeed, PlanRecord
 from kafka_ingest.errors import (
     FeedChangedError,
     KafkaUnavailableError,
@@ -295,9 +295,18 @@ def test_a_receipt_is_not_pinned_against_another_cluster(feed: FeedInMemory) -> 
     assert feed.control.batch(plan.batch_id).state is BatchState.PLANNED
 
 
-def test_a_planned_batch_waits_for_a_partition_without_a_leader(feed: FeedInMemory) -> None:
+def test_a_planned_batch_is_given_up_for_one_of_the_partitions_that_have_a_leader(feed: FeedInMemory) -> None:
     plan = feed.planned()
     feed.kafka.topics["orders"] = topic(NO_LEADER, log(0, 50))
+    outcome = feed.plan()
+    assert outcome.batch is not None
+    assert outcome.batch.ranges == (span(1, 0, 50),)
+    assert feed.control.batch(plan.batch_id).state is BatchState.ABANDONED
+
+
+def test_a_planned_batch_waits_where_no_partition_has_a_leader(feed: FeedInMemory) -> None:
+    plan = feed.planned()
+    feed.kafka.topics["orders"] = topic(NO_LEADER, NO_LEADER)
     assert feed.plan().batch == plan
 
 
@@ -313,7 +322,7 @@ def test_a_planned_batch_above_the_end_of_a_log_is_abandoned_and_planning_starts
     assert outcome.batch.ranges == (span(0, 0, 90), span(1, 0, 50))
     batch = feed.control.batch(stale.batch_id)
     assert batch.state is BatchState.ABANDONED
-    assert batch.reason == "its ranges no longer fit the log: orders-0[0, 100) ends above the log end 90"
+    assert batch.reason == "its ranges can no longer be read: orders-0[0, 100) ends above the log end 90"
 
 
 def test_a_planned_batch_whose_records_were_deleted_is_abandoned_and_the_loss_is_said(feed: FeedInMemory) -> None:
@@ -356,7 +365,7 @@ def test_a_batch_that_an_operator_abandons_while_it_is_pinned_is_not_handed_on(f
 def record_empty_plan(feed: FeedInMemory) -> None:
     """Write to the feed's control rows as another plan that found nothing new."""
     snapshot = feed.control.feed("orders") or NewFeed(FEED_ID, "orders")
-    feed.control.record_plan(snapshot, cluster_id=CLUSTER, topics=["orders"], seeds=(), plan=None, who="rival")
+    feed.control.record_plan(snapshot, PlanRecord(CLUSTER, ["orders"]), who="rival")
 
 
 def test_a_rival_that_writes_between_reading_and_recording_makes_the_plan_start_over(feed: FeedInMemory) -> None:

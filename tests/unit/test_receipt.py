@@ -113,7 +113,8 @@ def test_a_file_of_a_partition_that_is_not_in_the_plan_is_a_contradiction() -> N
 def test_more_rows_than_offsets_are_a_contradiction() -> None:
     twice = a_file(PLANNED, rows=100, name="again.parquet")
     assert a_receipt(PLAN, a_file(PLANNED), twice).contradictions(PLAN) == [
-        "orders-0[100, 200) can hold 100 records, the files hold 200"
+        "orders-0[100, 200) can hold 100 records, the files hold 200",
+        "part-orders-0.parquet and again.parquet both hold offsets of orders-0 from 100 to 199: records come twice",
     ]
 
 

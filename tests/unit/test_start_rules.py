@@ -5,14 +5,24 @@ from tests.fakes import partition
 
 from kafka_ingest.errors import StartOutsideLogError
 from kafka_ingest.offsets import Isolation, LogBounds, TopicPartition
-from kafka_ingest.planning.start_rules import AtOffsets, Earliest, Latest, NewPartition, StartRule
+from kafka_ingest.planning.start_rules import (
+    AtOffsets,
+    Earliest,
+    Latest,
+    NewPartition,
+    PartitionAnswers,
+    Start,
+    StartRule,
+    rule_of_partition,
+)
 
 BOUNDS = LogBounds(log_start_offset=1_200, last_stable_offset=4_000, high_watermark=5_000)
 
 
 def start(rule: StartRule | NewPartition, number: int = 0, isolation: Isolation = Isolation.READ_COMMITTED) -> int:
     """Return where a rule begins in a log of [1,200, 5,000) whose last stable offset is 4,000."""
-    return rule.resolve(partition(number), BOUNDS, isolation)
+    answers = PartitionAnswers(BOUNDS, isolation)
+    return rule_of_partition(rule, partition(number)).resolve(partition(number), answers).offset
 
 
 def test_earliest_begins_at_the_log_start() -> None:
@@ -34,7 +44,9 @@ def test_an_explicit_offset_inside_the_log_is_taken_as_it_is(offset: int) -> Non
 
 def test_an_explicit_offset_of_0_is_an_offset_and_not_a_missing_one() -> None:
     bounds = LogBounds(0, 10, 10)
-    assert AtOffsets({0: 0}, Latest()).resolve(partition(0), bounds, Isolation.READ_COMMITTED) == 0
+    assert AtOffsets({0: 0}, Latest()).of(partition(0)).resolve(
+        partition(0), PartitionAnswers(bounds, Isolation.READ_COMMITTED)
+    ) == Start(0, "offset 0")
 
 
 def test_an_explicit_offset_below_the_log_start_is_refused_with_both_numbers() -> None:
@@ -70,4 +82,6 @@ def test_a_partition_that_a_known_topic_gained_begins_at_0_even_where_the_log_do
     ],
 )
 def test_the_names_of_the_rules_are_stored_and_so_never_change(rule: StartRule | NewPartition, name: str) -> None:
-    assert rule.note(TopicPartition("orders", 0)) == name
+    answers = PartitionAnswers(LogBounds(0, 9, 9), Isolation.READ_COMMITTED)
+    tp = TopicPartition("orders", 0)
+    assert rule_of_partition(rule, tp).resolve(tp, answers).note == name

@@ -1,21 +1,33 @@
 """The commands. Each looks things up, calls one function, and prints its answer."""
 
 import dataclasses
-import getpass
 import io
 import os
 import signal
-import socket
 import sys
 import time
-from datetime import UTC, datetime
 from typing import Annotated, Any
 from uuid import UUID
 
 import typer
 
-from kafka_ingest.assembly import FeedParts, assemble, control_tables
+from kafka_ingest.assembly import FeedParts, control_tables
 from kafka_ingest.batch import BatchState
+from kafka_ingest.cli import operator_commands
+from kafka_ingest.cli.arguments import (
+    DryRun,
+    EndOffsets,
+    EndTimestamp,
+    FeedName,
+    Json,
+    MaxRecords,
+    Reason,
+    feed_parts,
+    reason_given,
+    run_request,
+    time_with_zone,
+    who,
+)
 from kafka_ingest.cli.documents import batch_document, decision_document
 from kafka_ingest.cli.output import answers, out, print_json, progress, step
 from kafka_ingest.cli.tables import (
@@ -24,18 +36,20 @@ from kafka_ingest.cli.tables import (
     decision_table,
     feed_files_table,
     feeds_status_table,
+    moment,
     status_table,
 )
 from kafka_ingest.connections import CONTROL_CONN_ID, control_database, find_connection_from_shell, kafka_settings
 from kafka_ingest.control.database import open_database
-from kafka_ingest.errors import KafkaIngestError, UnknownBatchError, UnknownFeedError, WrongUseError
+from kafka_ingest.errors import KafkaIngestError, SparkFailedError, UnknownBatchError, UnknownFeedError, WrongUseError
 from kafka_ingest.feed_files import feed_named, feeds_directory, read_feed_files
 from kafka_ingest.kafka_cluster import ConfluentKafkaCluster
 from kafka_ingest.observing.doctor import examine
 from kafka_ingest.observing.feed_status import feed_status
 from kafka_ingest.offsets import listing
 from kafka_ingest.planning.decide import PlanDecision
-from kafka_ingest.planning.plan_batch import PlanResult, dry_run
+from kafka_ingest.planning.plan_batch import PlanResult, dry_run, result_of, why_nothing
+from kafka_ingest.run_request import RunRequest
 from kafka_ingest.submitting.run_spark_submit import run_spark_submit
 
 STATUS_TIMEOUT_S = 5.0
@@ -49,9 +63,7 @@ app = typer.Typer(
 )
 db = typer.Typer(help="The control tables' schema.", no_args_is_help=True)
 app.add_typer(db, name="db")
-
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")]
-FeedName = Annotated[str, typer.Argument(metavar="FEED", help="A feed's name, as in its file.")]
+operator_commands.add_to(app)
 
 
 def main() -> None:
@@ -113,6 +125,10 @@ def status(feed_name: Annotated[str | None, typer.Argument(metavar="[FEED]")] = 
             print_json(found.as_document())
         else:
             out.print(status_table(found))
+            for problem in found.topic_problems:
+                out.print(f"topic {problem.topic}: {problem.reason}", style="yellow", markup=False, soft_wrap=True)
+            if found.waiting_since is not None:
+                out.print(f"few records wait for min_records since {moment(found.waiting_since)} UTC")
             if found.open_batch is not None:
                 out.print("open batch {batch_id}: {state} since {since}".format(**found.open_batch))
             if found.cluster_id is None:
@@ -127,23 +143,28 @@ def status(feed_name: Annotated[str | None, typer.Argument(metavar="[FEED]")] = 
 def plan(
     feed_name: FeedName,
     *,
-    only_show: Annotated[bool, typer.Option("--dry-run", help="Show the plan and write nothing.")] = False,
+    only_show: DryRun = False,
+    max_records: MaxRecords = None,
+    end_timestamp: EndTimestamp = None,
+    end_offset: EndOffsets = None,
     as_json: Json = False,
 ) -> None:
     """Plan the feed's next batch, as the DAG's plan task does; with --dry-run only show it."""
     with answers(as_json=as_json):
+        request = run_request(max_records, end_timestamp, end_offset)
         parts = feed_parts(feed_name)
         stored = parts.control.feed(feed_name)
         open_batch = stored.open_batch if stored is not None else None
         if not only_show:
-            outcome = parts.plan(who=who())
+            outcome = parts.plan(who=who(), end=request.end(), max_records=request.max_records)
             decision, result, planned = outcome.decision, outcome.result.value, outcome.batch
         elif open_batch is not None:
             decision, result, planned = None, "open_batch", open_batch.plan
         else:
             parts.check_spark()
-            decision, planned = dry_run(parts.plan_settings, stored, parts.kafka), None
-            result = "would_plan" if decision.ranges else PlanResult.NOTHING_NEW.value
+            settings = parts.settings_of_run(request.max_records)
+            decision, planned = dry_run(settings, stored, parts.kafka, request.end()), None
+            result = "would_plan" if decision.ranges else result_of(decision).value
         batch_id = str(planned.batch_id) if planned is not None else None
         if as_json:
             print_json({"feed": feed_name, "result": result, "batch_id": batch_id} | decision_document(decision))
@@ -154,7 +175,7 @@ def plan(
             )
             return
         out.print(decision_table(feed_name, decision))
-        print_left_out(decision)
+        print_beside(decision)
         if decision.capped:
             out.print("a limit leaves records for the batch after it")
         if batch_id is not None:
@@ -168,21 +189,28 @@ def run(
     until_caught_up: Annotated[
         bool, typer.Option("--until-caught-up", help="Go on, batch after batch, until no limit leaves records behind.")
     ] = False,
+    max_records: MaxRecords = None,
+    end_timestamp: EndTimestamp = None,
+    end_offset: EndOffsets = None,
     as_json: Json = False,
 ) -> None:
     """Plan, write and commit without a scheduler."""
     done: list[dict[str, Any]] = []
     with answers(as_json=as_json):
+        request = run_request(max_records, end_timestamp, end_offset)
         parts = feed_parts(feed_name)
-        while (batch := run_one_batch(parts)) is not None:
+        nothing = ""
+        while not isinstance(batch := run_one_batch(parts, request), str):
             done.append(batch)
             # A batch that was open says nothing of what came after it was planned.
             if not until_caught_up or not (batch["capped"] or batch["result"] == PlanResult.RESUMED.value):
                 break
+        else:
+            nothing = batch
         if as_json:
-            print_json({"feed": feed_name, "batches": done})
+            print_json({"feed": feed_name, "batches": done, "ended_with": nothing or None})
         elif not done:
-            out.print(f"nothing new in feed {feed_name}")
+            out.print(f"feed {feed_name}: {nothing}")
 
 
 @app.command()
@@ -211,13 +239,12 @@ def batches(
 def abandon(
     batch: Annotated[str, typer.Argument(metavar="BATCH", help="The batch's id.")],
     *,
-    reason: Annotated[str, typer.Option(help="Why; kept in the audit journal.")],
+    reason: Reason,
     as_json: Json = False,
 ) -> None:
     """Give up a PLANNED or WRITTEN batch. No offset moves: the next plan reads its ranges again."""
     with answers(as_json=as_json):
-        if not reason.strip():
-            raise WrongUseError("expected a reason, found an empty one: the audit journal keeps it")
+        reason_given(reason)
         try:
             batch_id = UUID(batch)
         except ValueError as error:
@@ -285,19 +312,14 @@ def upgrade(
             out.print(f"{settings}: schema {before or 'none'} → {now}")
 
 
-def feed_parts(feed_name: str) -> FeedParts:
-    """Return a feed's parts, with connections as a shell finds them."""
-    return assemble(feed_named(feed_name, feeds_directory()), find_connection_from_shell)
-
-
-def run_one_batch(parts: FeedParts) -> dict[str, Any] | None:
-    """Plan, write and commit one batch and return what became of it; None where nothing is new."""
+def run_one_batch(parts: FeedParts, request: RunRequest) -> dict[str, Any] | str:
+    """Plan, write and commit one batch and return what became of it; where there is none, why, in a few words."""
     started = time.monotonic()
     with step("plan"):
-        outcome = parts.plan(who=who())
-    print_left_out(outcome.decision)
+        outcome = parts.plan(who=who(), end=request.end(), max_records=request.max_records)
+    print_beside(outcome.decision)
     if outcome.batch is None:
-        return None
+        return why_nothing(outcome)
     batch_id = outcome.batch.batch_id
     progress.print(
         f"  {outcome.result.value} batch {batch_id}: {listing(outcome.batch.ranges)}", markup=False, soft_wrap=True
@@ -305,7 +327,11 @@ def run_one_batch(parts: FeedParts) -> dict[str, Any] | None:
     with step("write (Spark)"):
         attempt = parts.open_attempt(batch_id, who=who())
         if attempt is not None:
-            run_spark_submit(parts.submission(attempt), attempt.directory / "spark.log")
+            try:
+                run_spark_submit(parts.submission(attempt), attempt.directory / "spark.log")
+            except SparkFailedError:
+                parts.explain_failure(attempt)
+                raise
             parts.pin(attempt)
     with step("commit"):
         committed = parts.commit(batch_id, who=who())
@@ -328,29 +354,13 @@ def run_one_batch(parts: FeedParts) -> dict[str, Any] | None:
     }
 
 
-def print_left_out(decision: PlanDecision | None) -> None:
-    """Say which partitions take no part, and why."""
-    for tp, reason in sorted(decision.left_out.items()) if decision is not None else []:
-        progress.print(f"  left out {tp}: {reason}", style="yellow", markup=False, soft_wrap=True)
-
-
-def time_with_zone(text: str | None) -> datetime | None:
-    """Return a time; raises WrongUseError where it cannot be read or has no zone."""
-    if text is None:
-        return None
-    try:
-        found = datetime.fromisoformat(text)
-        if found.tzinfo is not None:
-            return found.astimezone(UTC)
-    except (ValueError, OverflowError) as error:
-        raise WrongUseError(f"--since: expected a time such as 2026-01-31T00:00:00Z, found {text!r}") from error
-    raise WrongUseError(f"--since: expected a time with a zone, such as {found.isoformat()}Z, found {text!r}")
-
-
-def who() -> str:
-    """Return who acts, for the audit journal."""
-    try:
-        user = getpass.getuser()
-    except (KeyError, OSError):  # a container may run as a number without a name
-        user = str(os.getuid())
-    return f"cli:{user}@{socket.gethostname()}/{os.getpid()}"
+def print_beside(decision: PlanDecision | None) -> None:
+    """Say what a plan found beside its ranges: gaps that were passed over, and what takes no part for now."""
+    if decision is None:
+        return
+    for gap in decision.gaps:
+        text = f"  gap {gap.offset_range}: {gap.reason}"
+        progress.print(text, style="yellow", markup=False, soft_wrap=True)
+    for hold in decision.holds:
+        text = f"  held since {moment(hold.since)} UTC, {hold}"
+        progress.print(text, style="yellow", markup=False, soft_wrap=True)

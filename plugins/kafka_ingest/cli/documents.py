@@ -4,19 +4,20 @@ import dataclasses
 from datetime import datetime
 from typing import Any
 
+from kafka_ingest.boundaries import StartOver
 from kafka_ingest.control.reader import BatchSummary
+from kafka_ingest.offsets import OffsetRange, StoredOffset
+from kafka_ingest.operating.adopt import AdoptDecision
+from kafka_ingest.operating.topic_changed import Changes
 from kafka_ingest.planning.decide import PlanDecision
 
 
 def decision_document(decision: PlanDecision | None) -> dict[str, Any]:
     """Return a decision as ``--json`` shows it."""
     if decision is None:
-        return {"ranges": None, "seeds": None, "left_out": None, "capped": None}
+        return dict.fromkeys(("ranges", "seeds", "gaps", "holds", "left_out", "capped", "waiting_since"))
     return {
-        "ranges": [
-            {"topic": r.topic, "partition": r.partition, "start_offset": r.start_offset, "end_offset": r.end_offset}
-            for r in decision.ranges
-        ],
+        "ranges": [range_document(found) for found in decision.ranges],
         "seeds": [
             {
                 "topic": seed.topic_partition.topic,
@@ -30,7 +31,82 @@ def decision_document(decision: PlanDecision | None) -> dict[str, Any]:
             {"topic": tp.topic, "partition": tp.partition, "reason": reason}
             for tp, reason in sorted(decision.left_out.items())
         ],
+        "gaps": [
+            range_document(gap.offset_range) | {"cause": gap.cause.value, "reason": gap.reason} for gap in decision.gaps
+        ],
+        "holds": [
+            {
+                "topic": hold.topic,
+                "partition": hold.partition,
+                "cause": hold.cause.value,
+                "reason": hold.reason,
+                "since": hold.since.isoformat(),
+                "at_offset": hold.at_offset,
+            }
+            for hold in decision.holds
+        ],
         "capped": decision.capped,
+        "waiting_since": decision.waiting_since.isoformat() if decision.waiting_since else None,
+    }
+
+
+def range_document(found: OffsetRange) -> dict[str, Any]:
+    """Return a range as ``--json`` shows it."""
+    return {
+        "topic": found.topic,
+        "partition": found.partition,
+        "start_offset": found.start_offset,
+        "end_offset": found.end_offset,
+    }
+
+
+def row_document(row: StoredOffset) -> dict[str, Any]:
+    """Return a stored offset as ``--json`` shows it."""
+    return {
+        "topic": row.topic_partition.topic,
+        "topic_id": row.topic_id,
+        "partition": row.topic_partition.partition,
+        "stored_offset": row.next_offset,
+        "seeded_by": row.seeded_by,
+    }
+
+
+def change_document(changes: Changes, after: list[StartOver] | None, *, executed: bool) -> dict[str, Any]:
+    """Return what changed under a feed, and the stored offsets after a choice, as ``--json`` shows it."""
+    return {
+        "feed": changes.feed.name,
+        "cluster_id": {"was": changes.feed.cluster_id, "is": changes.cluster_id},
+        "open_batch": str(changes.affected.batch_id) if changes.affected else None,
+        "topics": [
+            {
+                "topic": change.topic,
+                "topic_id": {"was": change.known_id, "is": change.found_id},
+                "exists": change.found is not None,
+                "stored": [row_document(row) for row in change.stored],
+            }
+            for change in changes.topics
+        ],
+        "after": None if after is None else [row_document(row) for topic in after for row in topic.rows],
+        "executed": executed,
+    }
+
+
+def adoption_document(feed_name: str, decision: AdoptDecision, *, executed: bool) -> dict[str, Any]:
+    """Return what adopting comes to as ``--json`` shows it."""
+    adoption = decision.adoption
+    return {
+        "feed": feed_name,
+        "feed_id": str(decision.target.feed_id),
+        "cluster_id": adoption.cluster_id,
+        "batches": [str(batch.plan.batch_id) for batch in adoption.batches],
+        "gaps": [gap.as_document() for gap in adoption.gaps],
+        "abandoned": str(adoption.abandoned) if adoption.abandoned else None,
+        "partitions": [
+            row_document(row) | {"stored_offset_now": now.next_offset if now is not None else None}
+            for row in adoption.stored
+            for now in [decision.stored_now.get(row.topic_partition)]
+        ],
+        "executed": executed,
     }
 
 

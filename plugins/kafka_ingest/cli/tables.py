@@ -1,16 +1,23 @@
 """Tables for people."""
 
+from collections.abc import Iterable, Mapping
 from datetime import datetime
+from typing import Any
 
 from rich import box
 from rich.markup import escape
 from rich.table import Table
+from rich.text import Text
 
+from kafka_ingest.boundaries import StartOver
 from kafka_ingest.cli.output import number
 from kafka_ingest.control.reader import BatchSummary, FeedSummary
 from kafka_ingest.feed_files import FeedFile
+from kafka_ingest.gap import Gap
 from kafka_ingest.observing.doctor import Check
-from kafka_ingest.observing.feed_status import FeedStatus
+from kafka_ingest.observing.feed_status import FeedStatus, PartitionStatus
+from kafka_ingest.operating.adopt import AdoptDecision
+from kafka_ingest.operating.topic_changed import Changes
 from kafka_ingest.planning.decide import PlanDecision
 
 
@@ -37,8 +44,19 @@ def moment(value: datetime | None) -> str:
 
 def status_table(status: FeedStatus) -> Table:
     """Return a feed's partitions, with a total."""
-    numbers = ("stored offset", "log start", "log end", "lag", "headroom", "group offset", "rows")
-    made = table(f"feed {status.feed}", "topic", "partition", *numbers, numbers=("partition", *numbers))
+    numbers = (
+        "stored offset",
+        "log start",
+        "LSO",
+        "high watermark",
+        "lag",
+        "headroom",
+        "group offset",
+        "drift",
+        "in gaps",
+        "rows",
+    )
+    made = table(f"feed {status.feed}", "topic", "partition", *numbers, "remarks", numbers=("partition", *numbers))
     for partition in status.partitions:
         bounds = partition.bounds
         tp = partition.stored.topic_partition
@@ -47,23 +65,60 @@ def status_table(status: FeedStatus) -> Table:
             str(tp.partition),
             number(partition.stored.next_offset),
             number(bounds.log_start_offset if bounds else None),
+            number(bounds.last_stable_offset if bounds else None),
             number(bounds.high_watermark if bounds else None),
             number(partition.lag),
             number(partition.headroom),
             number(partition.group_offset),
+            colored(number(partition.drift), "yellow" if partition.drift else None),
+            colored(number(partition.gap_offsets), "yellow" if partition.gap_offsets else None),
             number(partition.rows),
+            colored(remarks(partition), "yellow"),
         )
-    lags = [partition.lag for partition in status.partitions]
     made.add_section()
     made.add_row(
         "total",
         str(len(status.partitions)),
+        *["", "", "", ""],
+        number(total(partition.lag for partition in status.partitions)),
         *["", "", ""],
-        number(sum(lag for lag in lags if lag is not None) if any(lag is not None for lag in lags) else None),
-        *["", ""],
+        number(sum(partition.gap_offsets for partition in status.partitions)),
         number(sum(partition.rows for partition in status.partitions)),
+        "",
     )
     return made
+
+
+def total(values: Iterable[int | None]) -> int | None:
+    """Return the sum of what is known, None where nothing is."""
+    known = [value for value in values if value is not None]
+    return sum(known) if known else None
+
+
+def colored(text: str, style: str | None) -> Text:
+    """Return a text for a cell; colours show on a terminal only."""
+    return Text(text, style=style or "")
+
+
+def remarks(partition: PartitionStatus) -> str:
+    """Return what else there is to say of a partition."""
+    document = partition.as_document()
+    found: list[str] = []
+    if partition.stored.is_pending:
+        found.append(f"start pending: {partition.stored.seeded_by}")
+    if document["unavailable"]:
+        found.append("{reason}{since}".format(**document["unavailable"] | {"since": since(document["unavailable"])}))
+    if document["open_transaction"]:
+        behind = document["open_transaction"]["offsets_behind_it"]
+        found.append(f"open transaction, {behind:,} offsets behind it{since(document['open_transaction'])}")
+    if document["unreadable"]:
+        found.append(f"{document['unreadable']['reason']}{since(document['unreadable'])}")
+    return "; ".join(found)
+
+
+def since(document: Mapping[str, Any]) -> str:
+    """Return since when something is known, for the end of a remark."""
+    return f", since {moment(datetime.fromisoformat(document['since']))}" if document["since"] else ""
 
 
 def feeds_status_table(summaries: list[FeedSummary], never_planned: list[str]) -> Table:
@@ -94,7 +149,7 @@ def feed_files_table(files: list[FeedFile]) -> Table:
         if file.feed is not None:
             made.add_row(
                 file.feed.name,
-                ", ".join(topic.name for topic in file.feed.kafka.topics),
+                file.feed.kafka.described(),
                 file.feed.schedule or "none",
                 f"{file.feed.sink.format} {file.feed.sink.path}",
                 file.path.name,
@@ -147,3 +202,66 @@ def checks_line(check: Check) -> str:
     if check.error is None:
         return f"[green]✓[/green] {escape(check.about)}: {escape(check.found)}"
     return f"[red]✗[/red] {escape(check.about)}: {escape(str(check.error))}"
+
+
+def gaps_table(gaps: list[tuple[str, Gap]]) -> Table:
+    """Return the gap ledger."""
+    numbers = ("partition", "start offset", "end offset", "offsets")
+    made = table(
+        "gaps",
+        *("feed", "topic", *numbers, "cause", "state", "decided (UTC)", "by", "reason"),
+        numbers=numbers,
+    )
+    for feed, gap in gaps:
+        span = gap.offset_range
+        made.add_row(
+            feed,
+            span.topic,
+            str(span.partition),
+            number(span.start_offset),
+            number(span.end_offset),
+            number(span.span),
+            gap.cause.value,
+            gap.state,
+            moment(gap.decided_at),
+            Text(gap.decided_by),
+            Text(gap.reason),
+        )
+    return made
+
+
+def changes_table(changes: Changes, after: list[StartOver] | None) -> Table:
+    """Return the topics that changed, partition by partition, with the stored offsets after a choice."""
+    numbers = ("partition", "stored offset", "after")
+    made = table(
+        f"what changed under feed {changes.feed.name}",
+        *("topic", "topic id then", "topic id now", *numbers),
+        numbers=numbers,
+    )
+    rows_after = {row.topic_partition: row for topic in after or [] for row in topic.rows}
+    for change in changes.topics:
+        rows_now = {row.topic_partition: row for row in change.stored}
+        for tp in sorted(rows_now.keys() | {tp for tp in rows_after if tp.topic == change.topic}):
+            row, new = rows_now.get(tp), rows_after.get(tp)
+            shown = "" if after is None else "ends" if new is None else number(new.next_offset)
+            made.add_row(
+                change.topic,
+                change.known_id or "not known",
+                change.found_id or ("not known" if change.found else "gone"),
+                str(tp.partition),
+                number(row.next_offset if row else None),
+                f"by {new.seeded_by}" if new is not None and new.is_pending else shown,
+            )
+    return made
+
+
+def adoption_table(feed: str, decision: AdoptDecision) -> Table:
+    """Return the stored offsets as they are and as they would be."""
+    numbers = ("partition", "stored now", "from the output")
+    made = table(f"feed {feed}, as its output tells it", "topic", *numbers, numbers=numbers)
+    now = decision.stored_now
+    for row in decision.adoption.stored:
+        tp = row.topic_partition
+        stored = now[tp].next_offset if tp in now else None
+        made.add_row(tp.topic, str(tp.partition), number(stored), number(row.next_offset))
+    return made

@@ -61,7 +61,7 @@ def commit_batch(
         log.info("batch %s is committed: %s rows", batch_id, f"{receipt.rows:,}")
 
     # 5. The consumer group follows; whatever happens there, the data stays committed.
-    mirrored = mirror_group(batch.plan.feed_name, group, control, kafka, batch_id=batch_id, who=who)
+    mirrored = mirror_group(batch.plan.feed_id, group, control, kafka, batch_id=batch_id, who=who)
     return Committed(batch, tuple(control.range_counts(batch_id)), batch.committed_by == who, mirrored)
 
 

@@ -4,9 +4,10 @@ import logging
 from dataclasses import dataclass
 from uuid import UUID
 
-from kafka_ingest.boundaries import ControlTables, KafkaCluster, MirrorRefusedError
-from kafka_ingest.errors import KafkaIngestError
+from kafka_ingest.boundaries import ControlTables, FeedSnapshot, KafkaCluster, MirrorRefusedError
+from kafka_ingest.errors import KafkaIngestError, OperatorDecisionError
 from kafka_ingest.identity import check_cluster, check_topic_ids
+from kafka_ingest.offsets import TopicPartition
 
 log = logging.getLogger(__name__)
 
@@ -22,34 +23,56 @@ class Mirrored:
 
 
 def mirror_group(
-    feed_name: str, group: str | None, control: ControlTables, kafka: KafkaCluster, *, batch_id: UUID | None, who: str
+    feed_id: UUID, group: str | None, control: ControlTables, kafka: KafkaCluster, *, batch_id: UUID | None, who: str
 ) -> Mirrored:
     """Set the group to the stored offsets, and again if they moved meanwhile; a failure is recorded, never raised.
 
     Invariant 8: the commit does not need Kafka to be up. A stale task reads the stored offsets now, not those of its
-    batch, so it can do no lasting harm. Topics that the feed no longer names are left to whoever reads them now.
+    batch, so it can do no lasting harm.
     """
     if group is None:
         return Mirrored(None)
+    failure: str | None = None
     for _ in range(TRIES):
-        feed = control.feed(feed_name)
+        feed = control.feed_of_id(feed_id)
         if feed is None:
             return Mirrored(group)
-        rows = [row for row in feed.stored.values() if row.topic_partition.topic in feed.topics]
-        offsets = {row.topic_partition: row.next_offset for row in rows if row.next_offset is not None}
         try:
-            # Numbers of one cluster, or of a topic that was made again, would mislead everybody who looks at the group.
-            check_cluster(feed.cluster_id, kafka.cluster_id(), feed_name)
-            check_topic_ids(
-                {row.topic_partition.topic: row.topic_id for row in rows}, kafka.describe_topics(feed.topics)
-            )
-            kafka.set_group_offsets(group, offsets, metadata=f"kafka_ingest {batch_id}" if batch_id else "kafka_ingest")
+            offsets, failure = offsets_to_mirror(feed, kafka)
+            if offsets:
+                metadata = f"kafka_ingest {batch_id}" if batch_id else "kafka_ingest"
+                kafka.set_group_offsets(group, offsets, metadata=metadata)
         except (KafkaIngestError, MirrorRefusedError) as error:
-            log.warning("consumer group %s was not brought to the stored offsets: %s", group, error)
-            detail = {"group": group, "reason": str(error)}
-            control.record_event(feed.feed_id, "mirror_failed", who=who, batch_id=batch_id, detail=detail)
-            return Mirrored(group, str(error))
-        after = control.feed(feed_name)
+            failure = str(error)
+            break
+        after = control.feed_of_id(feed_id)
         if after is not None and after.revision == feed.revision:
             break
-    return Mirrored(group)
+    if failure is not None:
+        log.warning("consumer group %s was not brought to the stored offsets: %s", group, failure)
+        detail = {"group": group, "reason": failure}
+        control.record_event(feed_id, "mirror_failed", who=who, batch_id=batch_id, detail=detail)
+    return Mirrored(group, failure)
+
+
+def offsets_to_mirror(feed: FeedSnapshot, kafka: KafkaCluster) -> tuple[dict[TopicPartition, int], str | None]:
+    """Return what the group is to be set to, and why some of it is left out.
+
+    Numbers of another cluster, or of a topic that was made again, would mislead everybody who looks at the group. Topics that
+    the feed no longer names are left to whoever reads them now.
+    """
+    check_cluster(feed.cluster_id, kafka.cluster_id(), feed.name)
+    described = kafka.describe_topics(feed.topics)
+    problems: dict[str, str] = {}
+    offsets: dict[TopicPartition, int] = {}
+    for topic_partition, row in feed.stored.items():
+        topic = topic_partition.topic
+        if topic not in feed.topics or topic in problems or row.next_offset is None:
+            continue
+        try:
+            check_topic_ids({topic: row.topic_id}, described, feed.name)
+        except OperatorDecisionError as error:
+            problems[topic] = str(error)
+        else:
+            offsets[topic_partition] = row.next_offset
+    return offsets, "; ".join(problems.values()) or None

@@ -7,13 +7,15 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import Connection, Engine, RowMapping, Select, func, select
+from sqlalchemy import ColumnElement, Connection, Engine, RowMapping, Select, func, select
 
 from kafka_ingest.batch import Attempt, AttemptState, Batch, BatchPlan, BatchState
 from kafka_ingest.boundaries import Event, FeedSnapshot
 from kafka_ingest.control.database import check_version, transaction
-from kafka_ingest.control.schema import LEDGER_KINDS, attempt, batch, batch_range, event, feed, stored_offset
+from kafka_ingest.control.schema import LEDGER_KINDS, attempt, batch, batch_range, event, feed, gap, hold, stored_offset
 from kafka_ingest.errors import BatchStateError, ControlSchemaError, UnknownBatchError
+from kafka_ingest.gap import Gap, GapCause
+from kafka_ingest.hold import Hold, HoldCause
 from kafka_ingest.offsets import OffsetRange, StoredOffset, TopicPartition
 from kafka_ingest.receipt import RangeCount
 
@@ -72,8 +74,15 @@ class SqlControlReader:
 
     def feed(self, name: str) -> FeedSnapshot | None:
         """Return the feed's control rows as of one instant, None where it was never planned."""
+        return self._snapshot(select(feed).where(feed.c.name == name))
+
+    def feed_of_id(self, feed_id: UUID) -> FeedSnapshot | None:
+        """Return the same by the feed's own id, whatever it is called now."""
+        return self._snapshot(select(feed).where(feed.c.feed_id == feed_id))
+
+    def _snapshot(self, query: Select[Any]) -> FeedSnapshot | None:
         with transaction(self._engine, "read") as connection:
-            row = connection.execute(select(feed).where(feed.c.name == name)).mappings().one_or_none()
+            row = connection.execute(query).mappings().one_or_none()
             if row is None:
                 return None
             open_batch = connection.execute(
@@ -92,12 +101,27 @@ class SqlControlReader:
                 topics=tuple(row["topics"]),
                 stored=stored_offsets(connection, row["feed_id"]),
                 open_batch=batch_of(open_row) if open_row is not None else None,
+                topic_pattern=row["topic_pattern"],
+                gaps_ahead=gaps_of(connection, row["feed_id"], gap.c.applied_at.is_(None)),
+                holds=holds_of(connection, row["feed_id"]),
+                waiting_since=row["waiting_since"],
             )
 
     def batch(self, batch_id: UUID) -> Batch:
         """Return a batch; raises UnknownBatchError."""
         with transaction(self._engine, "read") as connection:
             return batch_of(batch_row(connection, batch_id))
+
+    def batch_states(self, feed_id: UUID) -> dict[UUID, BatchState]:
+        """Return every batch of a feed with its state."""
+        with transaction(self._engine, "read") as connection:
+            query = select(batch.c.batch_id, batch.c.state).where(batch.c.feed_id == feed_id)
+            return {row.batch_id: BatchState(row.state) for row in connection.execute(query)}
+
+    def gaps(self, feed_id: UUID) -> list[Gap]:
+        """Return a feed's gaps, by partition and offset."""
+        with transaction(self._engine, "read") as connection:
+            return gaps_of(connection, feed_id)
 
     def attempts(self, batch_id: UUID) -> list[Attempt]:
         """Return a batch's attempts, in order."""
@@ -260,6 +284,47 @@ def stored_offsets(connection: Connection, feed_id: UUID) -> dict[TopicPartition
         for row in connection.execute(query).mappings()
     ]
     return {row.topic_partition: row for row in sorted(rows, key=lambda row: row.topic_partition)}
+
+
+def gaps_of(connection: Connection, feed_id: UUID, *conditions: ColumnElement[bool]) -> list[Gap]:
+    """Return a feed's gaps, by partition and offset."""
+    query = (
+        select(gap)
+        .where(gap.c.feed_id == feed_id, *conditions)
+        .order_by(gap.c.topic, gap.c.partition, gap.c.start_offset)
+    )
+    return [
+        Gap(
+            gap_id=row["gap_id"],
+            offset_range=OffsetRange(
+                TopicPartition(row["topic"], row["partition"]), row["start_offset"], row["end_offset"]
+            ),
+            topic_id=row["topic_id"],
+            cause=GapCause(row["cause"]),
+            reason=row["reason"],
+            decided_by=row["decided_by"],
+            decided_at=row["decided_at"],
+            applied_at=row["applied_at"],
+            closed_by_batch=row["closed_by_batch"],
+        )
+        for row in connection.execute(query).mappings()
+    ]
+
+
+def holds_of(connection: Connection, feed_id: UUID) -> list[Hold]:
+    """Return what takes no part in a feed's batches for now."""
+    query = select(hold).where(hold.c.feed_id == feed_id).order_by(hold.c.topic, hold.c.partition, hold.c.cause)
+    return [
+        Hold(
+            topic=row["topic"],
+            partition=row["partition"],
+            cause=HoldCause(row["cause"]),
+            reason=row["reason"],
+            since=row["since"],
+            at_offset=row["at_offset"],
+        )
+        for row in connection.execute(query).mappings()
+    ]
 
 
 def ranges_of(connection: Connection, batch_ids: Select[Any] | Sequence[UUID]) -> dict[UUID, list[BatchRange]]:

@@ -25,8 +25,10 @@ from sqlalchemy import (
 )
 
 from kafka_ingest.batch import AttemptState, BatchKind, BatchState
+from kafka_ingest.gap import GapCause
+from kafka_ingest.hold import HoldCause
 
-SCHEMA_VERSION = "0001"
+SCHEMA_VERSION = "0002"
 """The migration that makes these tables; a test compares it with the newest one."""
 
 VERSION_TABLE = "kafka_ingest_schema"
@@ -54,7 +56,7 @@ class UtcDateTime(TypeDecorator[datetime]):
         return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
 
 
-def one_of(column: str, values: type[BatchState | BatchKind | AttemptState]) -> str:
+def one_of(column: str, values: type[BatchState | BatchKind | AttemptState | GapCause | HoldCause]) -> str:
     """Return the check that a column holds one of an enum's values."""
     return f"{column} IN ({', '.join(repr(member.value) for member in values)})"
 
@@ -82,6 +84,8 @@ feed = Table(
     Column("revision", BigInteger, nullable=False, comment="grows with every write to the feed's control rows"),
     Column("created_at", UtcDateTime, nullable=False),
     Column("updated_at", UtcDateTime, nullable=False),
+    Column("topic_pattern", Text, comment="the pattern of the last plan; null where its topics were listed"),
+    Column("waiting_since", UtcDateTime, comment="since when there are records, but fewer than min_records"),
     comment="one row a feed; its lock is the lock of everything below it",
 )
 
@@ -218,13 +222,33 @@ gap = Table(
     Column("start_offset", BigInteger, nullable=False),
     Column("end_offset", BigInteger, nullable=False),
     Column("cause", Text, nullable=False),
-    Column("reason", Text),
+    Column("reason", Text, nullable=False),
     Column("decided_by", Text, nullable=False),
     Column("decided_at", UtcDateTime, nullable=False),
-    Column("closed_by_batch", ForeignKey("batch.batch_id")),
+    Column("applied_at", UtcDateTime, comment="null while it lies ahead of the stored offset"),
+    Column("closed_by_batch", ForeignKey("batch.batch_id"), comment="the batch that read it after all"),
     CheckConstraint("start_offset >= 0 AND end_offset > start_offset", name="offsets"),
+    CheckConstraint(one_of("cause", GapCause), name="cause"),
     Index("ix_gap_feed", "feed_id", "topic", "partition"),
     comment="intervals that will not be ingested, or not yet: who or what decided it, when and why",
+)
+
+hold = Table(
+    "hold",
+    metadata,
+    Column("hold_id", Uuid, primary_key=True),
+    Column("feed_id", ForeignKey("feed.feed_id"), nullable=False),
+    Column("topic", Text, nullable=False),
+    Column("partition", Integer, comment="null where the whole topic is held"),
+    Column("cause", Text, nullable=False),
+    Column("reason", Text, nullable=False),
+    Column("at_offset", BigInteger),
+    Column("since", UtcDateTime, nullable=False, comment="when a plan first saw it"),
+    CheckConstraint(one_of("cause", HoldCause), name="cause"),
+    CheckConstraint("(cause = 'topic_missing') = (partition IS NULL)", name="partition"),
+    CheckConstraint("(cause IN ('open_transaction', 'unreadable')) = (at_offset IS NOT NULL)", name="at_offset"),
+    Index("ix_hold_feed", "feed_id"),
+    comment="what takes no part in the feed's batches for now; every plan writes them anew",
 )
 
 event = Table(

@@ -1,18 +1,22 @@
 """The statements that change the control tables. Each runs inside a transaction that holds the feed's lock."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import ColumnElement, Connection, RowMapping, and_, func, insert, not_, or_, select, update
+import uuid6
+from sqlalchemy import ColumnElement, Connection, RowMapping, and_, bindparam, func, insert, not_, or_, select, update
 from sqlalchemy.exc import IntegrityError
 
 from kafka_ingest.batch import Attempt, BatchKind, BatchPlan, BatchState
-from kafka_ingest.boundaries import NewFeed
+from kafka_ingest.boundaries import FeedSnapshot, NewFeed
 from kafka_ingest.control.reader import batch_row, stored_offsets
-from kafka_ingest.control.schema import attempt, batch, batch_range, event, feed, stored_offset
+from kafka_ingest.control.schema import attempt, batch, batch_range, event, feed, gap, hold, stored_offset
 from kafka_ingest.errors import BatchStateError, FeedChangedError, OffsetsMovedError, UnknownFeedError
+from kafka_ingest.gap import Gap, Jump, NewGap
+from kafka_ingest.hold import Hold
 from kafka_ingest.offsets import StoredOffset, TopicPartition, listing
 from kafka_ingest.receipt import RangeCount
 
@@ -36,7 +40,7 @@ def touch_feed(connection: Connection, feed_id: UUID, **values: object) -> None:
     )
 
 
-def insert_feed(connection: Connection, new: NewFeed, cluster_id: str, topics: Collection[str]) -> None:
+def insert_feed(connection: Connection, new: NewFeed, **values: object) -> None:
     """Make the feed's row; of two first plans at once one wins."""
     now = datetime.now(UTC)
     try:
@@ -44,11 +48,10 @@ def insert_feed(connection: Connection, new: NewFeed, cluster_id: str, topics: C
             insert(feed).values(
                 feed_id=new.feed_id,
                 name=new.name,
-                cluster_id=cluster_id,
-                topics=sorted(topics),
                 revision=1,
                 created_at=now,
                 updated_at=now,
+                **values,
             )
         )
     except IntegrityError as error:
@@ -61,23 +64,7 @@ def upsert_seeds(connection: Connection, feed_id: UUID, seeds: Sequence[StoredOf
     """Write the stored offsets of partitions that had none, and resolve those that were pending."""
     known = stored_offsets(connection, feed_id)
     now = datetime.now(UTC)
-    rows = [
-        {
-            "feed_id": feed_id,
-            "topic": seed.topic_partition.topic,
-            "partition": seed.topic_partition.partition,
-            "topic_id": seed.topic_id,
-            "first_offset": seed.first_offset,
-            "next_offset": seed.next_offset,
-            "seeded_by": seed.seeded_by,
-            "leader_epoch": seed.leader_epoch,
-            "updated_at": now,
-        }
-        for seed in seeds
-        if seed.topic_partition not in known
-    ]
-    if rows:
-        connection.execute(insert(stored_offset), rows)
+    insert_seeds(connection, feed_id, [seed for seed in seeds if seed.topic_partition not in known])
     for seed in seeds:
         if seed.topic_partition in known:
             resolved = connection.execute(
@@ -91,6 +78,7 @@ def upsert_seeds(connection: Connection, feed_id: UUID, seeds: Sequence[StoredOf
                 .values(
                     first_offset=seed.first_offset,
                     next_offset=seed.next_offset,
+                    seeded_by=seed.seeded_by,
                     leader_epoch=seed.leader_epoch,
                     updated_at=now,
                 )
@@ -101,26 +89,182 @@ def upsert_seeds(connection: Connection, feed_id: UUID, seeds: Sequence[StoredOf
                 )
 
 
+def insert_seeds(connection: Connection, feed_id: UUID, seeds: Sequence[StoredOffset]) -> None:
+    """Write the stored offsets of partitions that have none."""
+    now = datetime.now(UTC)
+    rows = [
+        {
+            "feed_id": feed_id,
+            "topic": seed.topic_partition.topic,
+            "partition": seed.topic_partition.partition,
+            "topic_id": seed.topic_id,
+            "first_offset": seed.first_offset,
+            "next_offset": seed.next_offset,
+            "seeded_by": seed.seeded_by,
+            "leader_epoch": seed.leader_epoch,
+            "batch_id": seed.batch_id,
+            "updated_at": now,
+        }
+        for seed in seeds
+    ]
+    if rows:
+        connection.execute(insert(stored_offset), rows)
+
+
+def require_revision(connection: Connection, known: FeedSnapshot) -> None:
+    """Take the feed's lock; raise FeedChangedError where somebody wrote to its control rows since they were read."""
+    row = lock_feed(connection, known.feed_id)
+    if row["revision"] != known.revision:
+        raise FeedChangedError(
+            f"feed {known.name}: somebody else wrote to its control rows while this was being decided (expected revision "
+            f"{known.revision}, found {row['revision']}). Nothing was written; try again."
+        )
+
+
+def apply_jumps(
+    connection: Connection, feed_id: UUID, jumps: Sequence[Jump], *, who: str, batch_id: UUID | None = None
+) -> list[Gap]:
+    """Move stored offsets over gaps, file the new ones and return them.
+
+    Raises OffsetsMovedError, and moves none, where a stored offset is not where its jump begins.
+    """
+    if not jumps:
+        return []
+    now = datetime.now(UTC)
+    known = stored_offsets(connection, feed_id)
+    elsewhere = [jump for jump in jumps if known[jump.topic_partition].next_offset != jump.from_offset]
+    if elsewhere:
+        texts = listing(
+            f"{jump.topic_partition}: expected {jump.from_offset:,}, found {with_commas(known[jump.topic_partition].next_offset)}"
+            for jump in elsewhere
+        )
+        raise OffsetsMovedError(f"stored offsets are not where a gap begins: {texts}. None was moved; plan again.")
+    key = ("topic", "partition")
+    connection.execute(
+        update(stored_offset)
+        .where(stored_offset.c.feed_id == feed_id, *(stored_offset.c[name] == bindparam(f"at_{name}") for name in key))
+        .values(next_offset=bindparam("to_offset"), updated_at=now),
+        [
+            {
+                "at_topic": jump.topic_partition.topic,
+                "at_partition": jump.topic_partition.partition,
+                "to_offset": jump.to_offset,
+            }
+            for jump in jumps
+        ],
+    )
+    gaps = [
+        gap_of(new, known[jump.topic_partition].topic_id, who, now, applied_at=now)
+        for jump in jumps
+        for new in jump.gaps
+    ]
+    insert_gaps(connection, feed_id, gaps)
+    passed = [replace(found, applied_at=now) for jump in jumps for found in jump.passed]
+    if passed:
+        connection.execute(
+            update(gap).where(gap.c.gap_id.in_([found.gap_id for found in passed])).values(applied_at=now)
+        )
+    note_gaps(connection, feed_id, [*gaps, *passed], who, batch_id)
+    return gaps
+
+
+def gap_of(new: NewGap, topic_id: str | None, who: str, now: datetime, *, applied_at: datetime | None) -> Gap:
+    """Return a new gap as it is stored."""
+    return Gap(
+        gap_id=uuid6.uuid7(),
+        offset_range=new.offset_range,
+        topic_id=topic_id,
+        cause=new.cause,
+        reason=new.reason,
+        decided_by=who,
+        decided_at=now,
+        applied_at=applied_at,
+    )
+
+
+def insert_gaps(connection: Connection, feed_id: UUID, gaps: Sequence[Gap]) -> None:
+    """Write gaps."""
+    rows = [
+        {
+            "gap_id": new.gap_id,
+            "feed_id": feed_id,
+            "topic": new.offset_range.topic,
+            "partition": new.offset_range.partition,
+            "topic_id": new.topic_id,
+            "start_offset": new.offset_range.start_offset,
+            "end_offset": new.offset_range.end_offset,
+            "cause": new.cause.value,
+            "reason": new.reason,
+            "decided_by": new.decided_by,
+            "decided_at": new.decided_at,
+            "applied_at": new.applied_at,
+            "closed_by_batch": new.closed_by_batch,
+        }
+        for new in gaps
+    ]
+    if rows:
+        connection.execute(insert(gap), rows)
+
+
+def note_gaps(connection: Connection, feed_id: UUID, gaps: Sequence[Gap], who: str, batch_id: UUID | None) -> None:
+    """Write gaps to the audit journal, whose ledger published receipts carry."""
+    append_event(connection, feed_id, "gap", who, batch_id, {"gaps": [found.as_document() for found in gaps]})
+
+
+def replace_holds(connection: Connection, feed_id: UUID, holds: Sequence[Hold]) -> None:
+    """Write what a plan found instead of what the one before found."""
+    connection.execute(hold.delete().where(hold.c.feed_id == feed_id))
+    insert_holds(connection, feed_id, holds)
+
+
+def insert_holds(connection: Connection, feed_id: UUID, holds: Sequence[Hold]) -> None:
+    """Write holds."""
+    rows = [
+        {
+            "hold_id": uuid6.uuid7(),
+            "feed_id": feed_id,
+            "topic": new.topic,
+            "partition": new.partition,
+            "cause": new.cause.value,
+            "reason": new.reason,
+            "at_offset": new.at_offset,
+            "since": new.since,
+        }
+        for new in holds
+    ]
+    if rows:
+        connection.execute(insert(hold), rows)
+
+
 def insert_plan(connection: Connection, plan: BatchPlan, who: str) -> None:
     """Write the batch and its ranges; the unique index refuses a second open live batch."""
     try:
-        connection.execute(
-            insert(batch).values(
-                batch_id=plan.batch_id,
-                feed_id=plan.feed_id,
-                kind=plan.kind.value,
-                state=BatchState.PLANNED.value,
-                plan=plan.as_document(),
-                plan_fingerprint=plan.fingerprint,
-                planned_at=plan.planned_at,
-                planned_by=who,
-                updated_at=plan.planned_at,
-            )
-        )
+        connection.execute(insert(batch).values(**batch_values(plan, who)))
     except IntegrityError as error:
         raise FeedChangedError(
             f"feed {plan.feed_name}: another batch is open already. Nothing was written; plan again to take it on."
         ) from error
+    insert_ranges(connection, plan)
+    check_offsets_in_place(connection, plan.feed_id, plan.batch_id)
+
+
+def batch_values(plan: BatchPlan, who: str) -> dict[str, object]:
+    """Return a batch's row as it begins."""
+    return {
+        "batch_id": plan.batch_id,
+        "feed_id": plan.feed_id,
+        "kind": plan.kind.value,
+        "state": BatchState.PLANNED.value,
+        "plan": plan.as_document(),
+        "plan_fingerprint": plan.fingerprint,
+        "planned_at": plan.planned_at,
+        "planned_by": who,
+        "updated_at": plan.planned_at,
+    }
+
+
+def insert_ranges(connection: Connection, plan: BatchPlan) -> None:
+    """Write a plan's ranges."""
     connection.execute(
         insert(batch_range),
         [
@@ -136,7 +280,6 @@ def insert_plan(connection: Connection, plan: BatchPlan, who: str) -> None:
             for offset_range in plan.ranges
         ],
     )
-    check_offsets_in_place(connection, plan.feed_id, plan.batch_id)
 
 
 def insert_attempt(connection: Connection, new: Attempt) -> None:

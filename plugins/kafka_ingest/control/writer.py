@@ -8,64 +8,61 @@ from uuid import UUID
 
 from sqlalchemy import Connection, RowMapping, func, select, update
 
-from kafka_ingest.batch import ABANDONABLE, Attempt, AttemptState, Batch, BatchPlan, BatchState, check_transition
-from kafka_ingest.boundaries import FeedSnapshot, NewFeed
+from kafka_ingest.batch import ABANDONABLE, Attempt, AttemptState, Batch, BatchState, check_transition
+from kafka_ingest.boundaries import FeedSnapshot, NewFeed, PlanRecord
 from kafka_ingest.control.database import transaction
 from kafka_ingest.control.reader import SqlControlReader, batch_of, batch_row
 from kafka_ingest.control.schema import LEDGER_KINDS, attempt, batch, event
 from kafka_ingest.control.statements import (
     advance_stored_offsets,
     append_event,
+    apply_jumps,
     check_offsets_in_place,
     clear_range_counts,
     insert_attempt,
     insert_feed,
+    insert_holds,
     insert_plan,
     lock_feed,
+    replace_holds,
     require_pinned,
+    require_revision,
     seed_detail,
     set_batch,
     set_range_counts,
     touch_feed,
     upsert_seeds,
 )
-from kafka_ingest.errors import BatchStateError, FeedChangedError
-from kafka_ingest.offsets import StoredOffset
+from kafka_ingest.errors import BatchStateError
+from kafka_ingest.gap import Jump
+from kafka_ingest.hold import Hold
 from kafka_ingest.receipt import RangeCount, Receipt
 
 
 class SqlControlTables(SqlControlReader):
     """The control tables, read and written."""
 
-    def record_plan(
-        self,
-        feed: FeedSnapshot | NewFeed,
-        *,
-        cluster_id: str,
-        topics: Collection[str],
-        seeds: Sequence[StoredOffset],
-        plan: BatchPlan | None,
-        who: str,
-    ) -> None:
-        """Write seeds and plan; raises FeedChangedError where the feed is not as in the snapshot any more."""
+    def record_plan(self, feed: FeedSnapshot | NewFeed, record: PlanRecord, *, who: str) -> None:
+        """Write what a plan decided; raises FeedChangedError where the feed is not as in the snapshot any more."""
+        values = {
+            "topics": sorted(record.topics),
+            "topic_pattern": record.topic_pattern,
+            "waiting_since": record.waiting_since,
+        }
         with transaction(self._engine, "write") as connection:
             if isinstance(feed, NewFeed):
-                insert_feed(connection, feed, cluster_id, topics)
+                insert_feed(connection, feed, cluster_id=record.cluster_id, **values)
             else:
-                row = lock_feed(connection, feed.feed_id)
-                if row["revision"] != feed.revision:
-                    raise FeedChangedError(
-                        f"feed {feed.name}: somebody else wrote to its control rows while this plan was being decided "
-                        f"(expected revision {feed.revision}, found {row['revision']}). Nothing was written; plan again."
-                    )
-                touch_feed(connection, feed.feed_id, topics=sorted(topics))
-            if seeds:
-                upsert_seeds(connection, feed.feed_id, seeds)
-                append_event(
-                    connection, feed.feed_id, "seeded", who, None, {"partitions": [seed_detail(s) for s in seeds]}
-                )
-            if plan is not None:
-                insert_plan(connection, plan, who)
+                require_revision(connection, feed)
+                touch_feed(connection, feed.feed_id, **values)
+            if record.seeds:
+                upsert_seeds(connection, feed.feed_id, record.seeds)
+                detail = {"partitions": [seed_detail(seed) for seed in record.seeds]}
+                append_event(connection, feed.feed_id, "seeded", who, None, detail)
+            apply_jumps(connection, feed.feed_id, record.jumps, who=who)
+            replace_holds(connection, feed.feed_id, record.holds)
+            if record.plan is not None:
+                insert_plan(connection, record.plan, who)
 
     def open_attempt(self, attempt: Attempt) -> None:
         """Add an attempt to a PLANNED batch; raises FeedChangedError where its number is taken."""
@@ -175,9 +172,15 @@ class SqlControlTables(SqlControlReader):
             return batch_of(batch_row(connection, batch_id))
 
     def abandon(
-        self, batch_id: UUID, *, reason: str, who: str, only_from: Collection[BatchState] = ABANDONABLE
+        self,
+        batch_id: UUID,
+        *,
+        reason: str,
+        who: str,
+        only_from: Collection[BatchState] = ABANDONABLE,
+        jumps: Sequence[Jump] = (),
     ) -> None:
-        """→ ABANDONED, from one of these states; no stored offset moves. Raises BatchStateError from any other."""
+        """→ ABANDONED, from one of these states; stored offsets move only over gaps that come with it."""
         with self._locked_batch(batch_id) as (connection, row):
             found = BatchState(row["state"])
             check_transition(batch_id, found, BatchState.ABANDONED)
@@ -188,6 +191,14 @@ class SqlControlTables(SqlControlReader):
                 )
             set_batch(connection, row, state=BatchState.ABANDONED.value, reason=reason)
             append_event(connection, row["feed_id"], "abandoned", who, batch_id, {"reason": reason, "was": found.value})
+            apply_jumps(connection, row["feed_id"], jumps, who=who, batch_id=batch_id)
+
+    def hold(self, feed_id: UUID, hold: Hold) -> None:
+        """Add a hold that was found between two plans."""
+        with transaction(self._engine, "write") as connection:
+            lock_feed(connection, feed_id)
+            touch_feed(connection, feed_id)
+            insert_holds(connection, feed_id, [hold])
 
     def record_event(
         self, feed_id: UUID, kind: str, *, who: str, batch_id: UUID | None, detail: Mapping[str, Any]

@@ -7,6 +7,7 @@ import shutil
 import subprocess
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 
 from kafka_ingest.connections import CONTROL_CONN_ID, FindConnection, control_database, kafka_settings, spark_master
@@ -16,7 +17,7 @@ from kafka_ingest.errors import InstallationError, KafkaIngestError, OutputNotUs
 from kafka_ingest.feed import Feed
 from kafka_ingest.feed_files import FeedFile
 from kafka_ingest.kafka_cluster import ConfluentKafkaCluster
-from kafka_ingest.planning.decide import KafkaAnswers, check_topics
+from kafka_ingest.planning.topics import topics_of_feed, topics_wanted
 from kafka_ingest.submitting.installation import CONNECTOR, installation
 from kafka_ingest.submitting.spark_submission import check_master
 
@@ -122,8 +123,10 @@ def kafka(feed: Feed, find_connection: FindConnection) -> str:
     settings.java_settings()
     cluster = ConfluentKafkaCluster(lambda: settings, at_most_s=ASK_TIMEOUT_S)
     cluster_id = cluster.cluster_id()
-    topics = cluster.describe_topics([topic.name for topic in feed.kafka.topics])
-    check_topics({}, KafkaAnswers(cluster_id, topics, {}), feed.plan_settings({"KAFKA_INGEST_DATA": "/"}))
+    plan_settings = feed.plan_settings({"KAFKA_INGEST_DATA": "/"})
+    there = cluster.topic_names() if feed.kafka.topic_pattern else []
+    described = cluster.describe_topics(topics_wanted(None, plan_settings, there))
+    topics = topics_of_feed(None, plan_settings, described, cluster_id, datetime.now(UTC)).present
     partitions = ", ".join(f"{topic} ({len(found.partitions)} partitions)" for topic, found in sorted(topics.items()))
     return f"cluster {cluster_id} at {settings.bootstrap_servers}, {partitions}"
 

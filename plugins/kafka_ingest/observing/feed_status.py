@@ -1,19 +1,25 @@
 """Where a feed stands: stored offsets beside Kafka's answers. With the broker down the stored offsets are still told."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any
 
 from kafka_ingest.boundaries import FeedSnapshot, KafkaCluster
 from kafka_ingest.control.reader import SqlControlReader
-from kafka_ingest.errors import RetryableError, WrongClusterError, WrongUseError
-from kafka_ingest.identity import check_cluster
+from kafka_ingest.errors import OperatorDecisionError, RetryableError, WrongClusterError, WrongUseError
+from kafka_ingest.gap import Gap
+from kafka_ingest.hold import Hold, HoldCause
+from kafka_ingest.identity import check_cluster, check_topic_ids
 from kafka_ingest.offsets import Isolation, LogBounds, StoredOffset, TopicPartition, Unavailable
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionStatus:
-    """One partition: offsets are None where Kafka did not answer, ``unavailable`` then says why."""
+    """One partition: offsets are None where Kafka did not answer, ``unavailable`` then says why.
+
+    ``holds`` are what the last plan found, with since when; ``gaps`` are those that are not closed.
+    """
 
     stored: StoredOffset
     rows: int
@@ -21,6 +27,34 @@ class PartitionStatus:
     unavailable: str | None
     group_offset: int | None
     isolation: Isolation
+    holds: tuple[Hold, ...] = ()
+    gaps: tuple[Gap, ...] = ()
+
+    @property
+    def open_transaction(self) -> int | None:
+        """How many offsets an open transaction keeps from being read; None where there is none."""
+        if self.bounds is None or self.isolation is not Isolation.READ_COMMITTED:
+            return None
+        return self.bounds.high_watermark - self.bounds.last_stable_offset or None
+
+    @property
+    def drift(self) -> int | None:
+        """How far the consumer group stands ahead of the stored offset; negative behind it."""
+        if self.group_offset is None or self.stored.next_offset is None:
+            return None
+        return self.group_offset - self.stored.next_offset
+
+    @property
+    def gap_offsets(self) -> int:
+        """How many offsets lie in gaps that are not closed."""
+        return sum(gap.offset_range.span for gap in self.gaps)
+
+    def held_since(self, cause: HoldCause, at_offset: int | None = None) -> str | None:
+        """Return since when a plan knows of a hold; None where no plan has come across it yet."""
+        for hold in self.holds:
+            if hold.cause is cause and at_offset in {None, hold.at_offset}:
+                return hold.since.isoformat()
+        return None
 
     @property
     def lag(self) -> int | None:
@@ -52,9 +86,45 @@ class PartitionStatus:
             "lag": self.lag,
             "headroom": self.headroom,
             "group_offset": self.group_offset,
+            "group_drift": self.drift,
             "rows": self.rows,
-            "unavailable": {"reason": self.unavailable, "since": None} if self.unavailable else None,
+            "gaps": [gap.as_document() for gap in self.gaps],
+            "unavailable": self._unavailable(),
+            "open_transaction": self._open_transaction(),
+            "unreadable": next(
+                (
+                    {"at_offset": hold.at_offset, "reason": hold.reason, "since": hold.since.isoformat()}
+                    for hold in self.holds
+                    if hold.cause is HoldCause.UNREADABLE
+                ),
+                None,
+            ),
         }
+
+    def _unavailable(self) -> dict[str, Any] | None:
+        if self.unavailable is None:
+            return None
+        return {"reason": self.unavailable, "since": self.held_since(HoldCause.NO_ANSWER)}
+
+    def _open_transaction(self) -> dict[str, Any] | None:
+        if self.bounds is None or self.open_transaction is None:
+            return None
+        at_offset = self.bounds.last_stable_offset
+        since = self.held_since(HoldCause.OPEN_TRANSACTION, at_offset)
+        return {"at_offset": at_offset, "offsets_behind_it": self.open_transaction, "since": since}
+
+
+@dataclass(frozen=True, slots=True)
+class TopicProblem:
+    """A topic that is missing, or not the one the stored offsets were counted in: its numbers would mislead."""
+
+    topic: str
+    reason: str
+    since: datetime | None
+
+    def as_document(self) -> dict[str, Any]:
+        """Return the problem as ``--json`` shows it."""
+        return {"topic": self.topic, "reason": self.reason, "since": self.since.isoformat() if self.since else None}
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +137,8 @@ class FeedStatus:
     open_batch: Mapping[str, Any] | None
     partitions: tuple[PartitionStatus, ...]
     kafka_error: str | None
+    topic_problems: tuple[TopicProblem, ...] = ()
+    waiting_since: datetime | None = None
 
     def as_document(self) -> dict[str, Any]:
         """Return the status as ``--json`` shows it, without the version."""
@@ -76,6 +148,8 @@ class FeedStatus:
             "group": self.group,
             "open_batch": dict(self.open_batch) if self.open_batch else None,
             "kafka": {"error": self.kafka_error} if self.kafka_error else None,
+            "waiting_since": self.waiting_since.isoformat() if self.waiting_since else None,
+            "topics": [problem.as_document() for problem in self.topic_problems],
             "partitions": [partition.as_document() for partition in self.partitions],
         }
 
@@ -87,17 +161,16 @@ def feed_status(
     snapshot = control.feed(name)
     if snapshot is None:
         return FeedStatus(name, None, group, None, (), None)
+    answers = ask(snapshot, kafka, group)
     rows = control.rows_by_partition(snapshot.feed_id)
-    bounds: dict[TopicPartition, LogBounds | Unavailable] = {}
-    group_offsets: dict[TopicPartition, int | None] = {}
-    kafka_error: str | None = None
-    try:
-        check_cluster(snapshot.cluster_id, kafka.cluster_id(), name)
-        bounds = kafka.log_bounds(snapshot.stored.keys())
-        if group is not None:
-            group_offsets = kafka.group_offsets(group, snapshot.stored.keys())
-    except (RetryableError, WrongUseError, WrongClusterError) as error:
-        kafka_error = str(error)
+    gaps: dict[TopicPartition, list[Gap]] = {}
+    for gap in control.gaps(snapshot.feed_id):
+        if gap.closed_by_batch is None:
+            gaps.setdefault(gap.offset_range.topic_partition, []).append(gap)
+    holds: dict[TopicPartition, list[Hold]] = {}
+    for hold in snapshot.holds:
+        if hold.topic_partition is not None:
+            holds.setdefault(hold.topic_partition, []).append(hold)
     return FeedStatus(
         feed=name,
         cluster_id=snapshot.cluster_id,
@@ -109,14 +182,57 @@ def feed_status(
                 rows=rows.get(topic_partition, 0),
                 bounds=found if isinstance(found, LogBounds) else None,
                 unavailable=found.reason if isinstance(found, Unavailable) else None,
-                group_offset=group_offsets.get(topic_partition),
+                group_offset=answers.group_offsets.get(topic_partition),
                 isolation=isolation,
+                holds=tuple(holds.get(topic_partition, ())),
+                gaps=tuple(gap for gap in gaps.get(topic_partition, ()) if gap.topic_id in {None, stored.topic_id}),
             )
             for topic_partition, stored in snapshot.stored.items()
-            for found in [bounds.get(topic_partition)]
+            for found in [answers.bounds.get(topic_partition)]
         ),
-        kafka_error=kafka_error,
+        kafka_error=answers.error,
+        topic_problems=tuple(answers.topic_problems),
+        waiting_since=snapshot.waiting_since,
     )
+
+
+@dataclass(slots=True)
+class Answers:
+    """What Kafka said, or the error that says why it said nothing."""
+
+    bounds: dict[TopicPartition, LogBounds | Unavailable] = field(default_factory=dict)
+    group_offsets: dict[TopicPartition, int | None] = field(default_factory=dict)
+    topic_problems: list[TopicProblem] = field(default_factory=list)
+    error: str | None = None
+
+
+def ask(snapshot: FeedSnapshot, kafka: KafkaCluster, group: str | None) -> Answers:
+    """Return Kafka's answers; those about a topic that is another one now are left out, since they would mislead."""
+    answers = Answers()
+    ids = {topic_partition.topic: row.topic_id for topic_partition, row in snapshot.stored.items()}
+    since = {hold.topic: hold.since for hold in snapshot.holds if hold.cause is HoldCause.TOPIC_MISSING}
+    try:
+        check_cluster(snapshot.cluster_id, kafka.cluster_id(), snapshot.name)
+        described = kafka.describe_topics(ids.keys())
+        for topic, topic_id in sorted(ids.items()):
+            try:
+                check_topic_ids({topic: topic_id}, described, snapshot.name)
+            except OperatorDecisionError as error:
+                answers.topic_problems.append(TopicProblem(topic, str(error), since.get(topic)))
+                partitions = [tp for tp in snapshot.stored if tp.topic == topic]
+                answers.bounds |= dict.fromkeys(partitions, Unavailable(f"{error.code}: see its topic"))
+        answers.topic_problems += [
+            TopicProblem(hold.topic, hold.reason, hold.since)
+            for hold in snapshot.holds
+            if hold.cause is HoldCause.TOPIC_MISSING and hold.topic not in ids
+        ]
+        asked = [topic_partition for topic_partition in snapshot.stored if topic_partition not in answers.bounds]
+        answers.bounds |= kafka.log_bounds(asked)
+        if group is not None:
+            answers.group_offsets = kafka.group_offsets(group, snapshot.stored.keys())
+    except (RetryableError, WrongUseError, WrongClusterError) as error:
+        answers.error = str(error)
+    return answers
 
 
 def open_batch(snapshot: FeedSnapshot, control: SqlControlReader) -> dict[str, Any] | None:

@@ -13,32 +13,52 @@ def share_fairly(
 ) -> dict[TopicPartition, int]:
     """Return how many offsets to take of each partition, 0 left out.
 
-    Proportional to lag, so that all partitions reach their ends together, but never less than one where the limit allows
-    it, so that a small partition beside a huge one is not starved. Where not even that fits, partitions with the least
-    headroom (records between log start and stored offset) come first, since retention reaches them first. The shares add
-    up to exactly ``max_records`` whenever there is that much to read, and do not depend on the order of the input.
+    Where the limit is too small for all: one each, so that a small partition beside a huge one is not starved; of the rest
+    one half in order of headroom (records between log start and stored offset), least first, since retention reaches those
+    partitions first; the other half, and all of it where the headroom is the same everywhere, proportional to lag, so that
+    all reach their ends together. The shares add up to exactly ``max_records`` whenever there is that much to read, and do
+    not depend on the order of the input.
     """
-    capped = {
+    wanted = {
         topic_partition: min(lag, max_records_per_partition or lag)
         for topic_partition, lag in sorted(lags.items())
         if lag > 0
     }
-    total = sum(capped.values())
-    if max_records is None or total <= max_records:
-        return capped
-    if max_records <= len(capped):
-        most_urgent = sorted(capped, key=lambda topic_partition: (headroom[topic_partition], topic_partition))
+    if max_records is None or sum(wanted.values()) <= max_records:
+        return wanted
+    if max_records <= len(wanted):
+        most_urgent = sorted(wanted, key=lambda topic_partition: (headroom[topic_partition], topic_partition))
         return dict.fromkeys(sorted(most_urgent[:max_records]), 1)
 
-    # One each, then the rest in proportion to what is left of each lag, by largest remainder.
-    spare = max_records - len(capped)
-    spare_total = total - len(capped)
+    shares = dict.fromkeys(wanted, 1)
+    spare = max_records - len(wanted)
+    by_headroom: dict[int, list[TopicPartition]] = {}
+    for topic_partition in wanted:
+        by_headroom.setdefault(headroom[topic_partition], []).append(topic_partition)
+    for_the_urgent = spare // 2 if len(by_headroom) > 1 else 0
+    for level in sorted(by_headroom):
+        of_level = {topic_partition: wanted[topic_partition] - 1 for topic_partition in by_headroom[level]}
+        for topic_partition, share in in_proportion(of_level, for_the_urgent).items():
+            shares[topic_partition] += share
+        for_the_urgent -= min(for_the_urgent, sum(of_level.values()))
+        if not for_the_urgent:
+            break
+    left = {topic_partition: wanted[topic_partition] - share for topic_partition, share in shares.items()}
+    for topic_partition, share in in_proportion(left, max_records - sum(shares.values())).items():
+        shares[topic_partition] += share
+    return shares
+
+
+def in_proportion(amounts: Mapping[TopicPartition, int], budget: int) -> dict[TopicPartition, int]:
+    """Return a share of each amount, together exactly the budget or all there is; rounded by largest remainder."""
+    total = sum(amounts.values())
+    if total <= budget:
+        return dict(amounts)
     shares: dict[TopicPartition, int] = {}
     remainders: list[tuple[int, TopicPartition]] = []
-    for topic_partition, lag in capped.items():
-        whole, remainder = divmod(spare * (lag - 1), spare_total)
-        shares[topic_partition] = 1 + whole
+    for topic_partition, amount in amounts.items():
+        shares[topic_partition], remainder = divmod(budget * amount, total)
         remainders.append((-remainder, topic_partition))
-    for _, topic_partition in sorted(remainders)[: max_records - sum(shares.values())]:
+    for _, topic_partition in sorted(remainders)[: budget - sum(shares.values())]:
         shares[topic_partition] += 1
     return shares

@@ -1,16 +1,37 @@
 """What planning needs to know of a feed."""
 
+import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from datetime import timedelta
+from enum import StrEnum
 from pathlib import Path
 
 from kafka_ingest.offsets import Isolation, OffsetsPolicy
-from kafka_ingest.planning.start_rules import StartRule
+from kafka_ingest.planning.start_rules import Earliest, StartRule
+
+
+class OnDataLoss(StrEnum):
+    """What to do where Kafka deleted records before they were read."""
+
+    FAIL = "fail"
+    RECORD_GAP = "record_gap"
+
+
+class OnMissingTopic(StrEnum):
+    """What to do where a topic of the feed, or a partition of it, is not there."""
+
+    STOP = "stop"
+    HOLD = "hold"
 
 
 @dataclass(frozen=True, slots=True)
 class FeedPlanSettings:
-    """A feed as the planner sees it; limits are in records, None means no limit."""
+    """A feed as the planner sees it; limits are in records, None means no limit.
+
+    A feed reads the topics that ``start_rules`` names, or all that ``topic_pattern`` matches as a whole; then
+    ``start_rules`` names exceptions from ``pattern_start``.
+    """
 
     name: str
     start_rules: Mapping[str, StartRule]
@@ -18,10 +39,22 @@ class FeedPlanSettings:
     offsets_policy: OffsetsPolicy
     sink_format: str
     output_path: Path
+    topic_pattern: str | None = None
+    pattern_start: StartRule = field(default_factory=Earliest)
+    on_data_loss: OnDataLoss = OnDataLoss.FAIL
+    on_missing_topic: OnMissingTopic = OnMissingTopic.STOP
     max_records: int | None = None
     max_records_per_partition: int | None = None
+    min_records: int | None = None
+    max_wait: timedelta | None = None
+    skip_to_latest_when_behind: int | None = None
 
-    @property
-    def topics(self) -> list[str]:
-        """The feed's topics, in order."""
-        return sorted(self.start_rules)
+    def selects(self, topic: str) -> bool:
+        """Whether a topic is one of the feed's. A pattern never matches Kafka's own topics, which begin with two underscores."""
+        if self.topic_pattern is None:
+            return topic in self.start_rules
+        return not topic.startswith("__") and re.fullmatch(self.topic_pattern, topic) is not None
+
+    def start_rule(self, topic: str) -> StartRule:
+        """Return what the feed file says of a topic that it brings in."""
+        return self.start_rules.get(topic, self.pattern_start)

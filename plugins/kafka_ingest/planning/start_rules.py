@@ -2,79 +2,137 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import datetime
 
 from kafka_ingest.errors import StartOutsideLogError
 from kafka_ingest.offsets import Isolation, LogBounds, TopicPartition
 
 
 @dataclass(frozen=True, slots=True)
+class PartitionAnswers:
+    """What Kafka said of one partition. The last two only where its start rule asks for them; None is "there is none"."""
+
+    bounds: LogBounds
+    isolation: Isolation
+    offset_at_timestamp: int | None = None
+    group_offset: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """A resolved start: the offset, and what the stored offset's row says decided it."""
+
+    offset: int
+    note: str
+
+
+@dataclass(frozen=True, slots=True)
 class Earliest:
     """Begin at the log start offset."""
 
-    def resolve(self, _topic_partition: TopicPartition, bounds: LogBounds, _isolation: Isolation) -> int:
-        """Return the partition's first offset."""
-        return bounds.log_start_offset
-
-    def note(self, _topic_partition: TopicPartition) -> str:
-        """Return what the stored offset's row says decided it."""
+    def __str__(self) -> str:
         return "earliest"
+
+    def resolve(self, _topic_partition: TopicPartition, answers: PartitionAnswers) -> Start:
+        """Return the partition's first offset."""
+        return Start(answers.bounds.log_start_offset, str(self))
 
 
 @dataclass(frozen=True, slots=True)
 class Latest:
     """Begin at the end a reader can see: only records that arrive from now on."""
 
-    def resolve(self, _topic_partition: TopicPartition, bounds: LogBounds, isolation: Isolation) -> int:
-        """Return the partition's first offset."""
-        return bounds.readable_end(isolation)
-
-    def note(self, _topic_partition: TopicPartition) -> str:
-        """Return what the stored offset's row says decided it."""
+    def __str__(self) -> str:
         return "latest"
+
+    def resolve(self, _topic_partition: TopicPartition, answers: PartitionAnswers) -> Start:
+        """Return the partition's first offset."""
+        return Start(answers.bounds.readable_end(answers.isolation), str(self))
 
 
 @dataclass(frozen=True, slots=True)
-class AtOffsets:
-    """Begin at an explicit offset per partition of one topic; ``otherwise`` decides for partitions that are not named."""
+class AtOffset:
+    """Begin at an explicit offset."""
 
-    offsets: Mapping[int, int]
-    otherwise: Earliest | Latest
+    offset: int
 
-    def resolve(self, topic_partition: TopicPartition, bounds: LogBounds, isolation: Isolation) -> int:
+    def __str__(self) -> str:
+        return f"offset {self.offset}"
+
+    def resolve(self, topic_partition: TopicPartition, answers: PartitionAnswers) -> Start:
         """Return the partition's first offset; raises where the log does not hold it."""
-        offset = self.offsets.get(topic_partition.partition)
-        if offset is None:
-            return self.otherwise.resolve(topic_partition, bounds, isolation)
-        if offset < bounds.log_start_offset:
+        bounds = answers.bounds
+        if self.offset < bounds.log_start_offset:
             raise StartOutsideLogError(
-                f"{topic_partition}: the feed's start names offset {offset:,}, but the log starts at "
+                f"{topic_partition}: the feed's start names offset {self.offset:,}, but the log starts at "
                 f"{bounds.log_start_offset:,}: the records before are deleted. Name an offset from "
                 f"{bounds.log_start_offset:,} on, or 'earliest'."
             )
-        if offset > bounds.high_watermark:
+        if self.offset > bounds.high_watermark:
             raise StartOutsideLogError(
-                f"{topic_partition}: the feed's start names offset {offset:,}, but the log ends at "
+                f"{topic_partition}: the feed's start names offset {self.offset:,}, but the log ends at "
                 f"{bounds.high_watermark:,}. Name an offset up to {bounds.high_watermark:,}, or 'latest'."
             )
-        return offset
+        return Start(self.offset, str(self))
 
-    def note(self, topic_partition: TopicPartition) -> str:
-        """Return what the stored offset's row says decided it."""
-        offset = self.offsets.get(topic_partition.partition)
-        return self.otherwise.note(topic_partition) if offset is None else f"offset {offset}"
+
+@dataclass(frozen=True, slots=True)
+class AtTimestamp:
+    """Begin at the first offset whose record is of that time or later.
+
+    As Kafka's ListOffsets defines it (KIP-79): before the log it is the log start, after the log, or in a partition without
+    records, the log's end, and between two records the later one. Timestamps need not grow with offsets: records of an
+    earlier time may follow.
+    """
+
+    timestamp: datetime
+
+    def __str__(self) -> str:
+        return f"timestamp {self.timestamp.isoformat()}"
+
+    def resolve(self, _topic_partition: TopicPartition, answers: PartitionAnswers) -> Start:
+        """Return the partition's first offset."""
+        bounds, found = answers.bounds, answers.offset_at_timestamp
+        if found is None:
+            return Start(bounds.high_watermark, f"{self}: no record is of that time or later, so the log's end")
+        # The bounds are asked first: a record that arrived since is read, rather than passed over.
+        return Start(max(bounds.log_start_offset, min(found, bounds.high_watermark)), str(self))
+
+
+@dataclass(frozen=True, slots=True)
+class FromGroup:
+    """Begin where a consumer group stands; ``otherwise`` decides for partitions for which it has no offset."""
+
+    group: str
+    otherwise: Earliest | Latest
+
+    def __str__(self) -> str:
+        return f"group {self.group} otherwise {self.otherwise}"
+
+    def resolve(self, topic_partition: TopicPartition, answers: PartitionAnswers) -> Start:
+        """Return the partition's first offset; below the log start it is loss like any other, above the end it is refused."""
+        if answers.group_offset is None:
+            start = self.otherwise.resolve(topic_partition, answers)
+            return Start(start.offset, f"{start.note}: group {self.group} has no offset")
+        if answers.group_offset > answers.bounds.high_watermark:
+            raise StartOutsideLogError(
+                f"{topic_partition}: consumer group {self.group!r}, where the feed is to start, stands at offset "
+                f"{answers.group_offset:,}, but the log ends at {answers.bounds.high_watermark:,}: the group read another log "
+                "under this name. Name offsets, or another start."
+            )
+        return Start(answers.group_offset, f"group {self.group}")
 
 
 @dataclass(frozen=True, slots=True)
 class NewPartition:
-    """A partition that a known topic gained: all of it is new, so it begins at offset 0, whatever the feed's start rule."""
+    """Made since the last plan, alone or with its topic: all of it is new, so it begins at offset 0 whatever the feed says."""
 
-    def resolve(self, _topic_partition: TopicPartition, _bounds: LogBounds, _isolation: Isolation) -> int:
-        """Return 0; a log start above it is then loss, like any other."""
-        return 0
-
-    def note(self, _topic_partition: TopicPartition) -> str:
-        """Return what the stored offset's row says decided it."""
+    def __str__(self) -> str:
         return "new partition"
+
+    def resolve(self, _topic_partition: TopicPartition, _answers: PartitionAnswers) -> Start:
+        """Return 0; a log start above it is then loss, like any other."""
+        return Start(0, str(self))
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,26 +141,53 @@ class NotedOffset:
 
     offset: int
 
-    def resolve(self, _topic_partition: TopicPartition, _bounds: LogBounds, _isolation: Isolation) -> int:
-        """Return the partition's first offset."""
-        return self.offset
-
-    def note(self, _topic_partition: TopicPartition) -> str:
-        """Return what the stored offset's row says decided it."""
+    def __str__(self) -> str:
         return f"offset {self.offset}"
 
+    def resolve(self, _topic_partition: TopicPartition, _answers: PartitionAnswers) -> Start:
+        """Return the partition's first offset."""
+        return Start(self.offset, str(self))
 
-StartRule = Earliest | Latest | AtOffsets
+
+PartitionRule = Earliest | Latest | AtOffset | AtTimestamp | FromGroup | NewPartition | NotedOffset
+"""What decides the start of one partition. Its text is what a pending seed is noted with."""
+
+
+@dataclass(frozen=True, slots=True)
+class AtOffsets:
+    """An explicit offset per partition of one topic; ``otherwise`` decides for partitions that are not named."""
+
+    offsets: Mapping[int, int]
+    otherwise: Earliest | Latest
+
+    def of(self, topic_partition: TopicPartition) -> PartitionRule:
+        """Return what decides for one partition."""
+        offset = self.offsets.get(topic_partition.partition)
+        return self.otherwise if offset is None else AtOffset(offset)
+
+
+StartRule = Earliest | Latest | AtOffsets | AtTimestamp | FromGroup
 """What a feed file can ask for."""
 
 
-def rule_of_note(note: str) -> StartRule | NewPartition | NotedOffset:
+def rule_of_partition(rule: StartRule, topic_partition: TopicPartition) -> PartitionRule:
+    """Return what a feed's start rule means for one partition."""
+    return rule.of(topic_partition) if isinstance(rule, AtOffsets) else rule
+
+
+def rule_of_note(note: str) -> PartitionRule:
     """Return the rule that a pending seed was noted with: it was decided then, whatever the feed file says now."""
-    if note.startswith("offset "):
-        return NotedOffset(int(note.removeprefix("offset ")))
-    rules: Mapping[str, StartRule | NewPartition] = {
-        "earliest": Earliest(),
-        "latest": Latest(),
-        "new partition": NewPartition(),
+    simple: Mapping[str, Earliest | Latest | NewPartition] = {
+        str(rule): rule for rule in (Earliest(), Latest(), NewPartition())
     }
-    return rules[note]
+    kind, _, rest = note.partition(" ")
+    if note in simple:
+        return simple[note]
+    if kind == "offset":
+        return NotedOffset(int(rest))
+    if kind == "timestamp":
+        return AtTimestamp(datetime.fromisoformat(rest))
+    if kind == "group":
+        group, _, otherwise = rest.rpartition(" otherwise ")
+        return FromGroup(group, Earliest() if otherwise == str(Earliest()) else Latest())
+    raise ValueError(f"expected the note of a pending seed, found {note!r}")

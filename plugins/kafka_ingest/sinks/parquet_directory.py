@@ -11,14 +11,15 @@ hidden directories too::
 import contextlib
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 from uuid import UUID
 
-from kafka_ingest.attempt_directory import DATA, DOCUMENT, RECEIPT
-from kafka_ingest.batch import canonical_json
-from kafka_ingest.boundaries import PublishedReceipt
+from kafka_ingest.attempt_directory import DATA, DOCUMENT, FAILURE, RECEIPT
+from kafka_ingest.batch import BatchPlan, canonical_json, require_version
+from kafka_ingest.boundaries import Event, PublishedReceipt
 from kafka_ingest.durable_files import make_directory_durably, sync, write_durably
 from kafka_ingest.errors import (
     OutputConflictError,
@@ -94,6 +95,35 @@ class ParquetDirectory:
                 return (directory / RECEIPT).read_bytes()
             except FileNotFoundError:
                 return None
+
+    def read_failure(self, directory: Path) -> str | None:
+        """Return what Spark said when the attempt failed, None where it said nothing."""
+        with storage_errors(directory):
+            try:
+                return (directory / FAILURE).read_text(encoding="utf-8", errors="replace")
+            except FileNotFoundError:
+                return None
+
+    def published_receipts(self) -> Iterator[PublishedReceipt]:
+        """Return all that was ever published here, oldest first; raises OutputConflictError on one that cannot be read."""
+        for name in self.known_batches():
+            path = self._receipts / f"{name}.json"
+            try:
+                with storage_errors(path):
+                    kept = self._kept(UUID(name))
+                published = published_of(kept or {})
+            except (ValueError, KeyError, TypeError) as error:
+                raise OutputConflictError(
+                    f"{self._output} holds batch {name}, expected its receipt in {path}, found that it cannot be used: {error}. "
+                    "Restore that file from a backup; without it nobody can say which offsets the batch holds."
+                ) from error
+            target = self.published_directory(published.plan.batch_id)
+            if published.receipt.files and not self._is_published(target, published.receipt):
+                raise OutputConflictError(
+                    f"{path} says that batch {name} was published, but its files are not in {target}. Restore them from a "
+                    "backup, or move that receipt away if the batch was never published or was removed on purpose."
+                )
+            yield published
 
     def can_take(self, batch_id: UUID) -> None:
         """Ask before COMMITTING whether the batch can be published; raises OutputNotUsable- or OutputConflictError."""
@@ -272,3 +302,21 @@ def published_document(published: PublishedReceipt) -> bytes:
             ],
         }
     )
+
+
+def published_of(document: Mapping[str, Any]) -> PublishedReceipt:
+    """Read back what is kept of a published batch; raises ValueError, KeyError or TypeError where it is damaged."""
+    require_version(document, PUBLISHED_RECEIPT_VERSION, "published receipt")
+    plan = BatchPlan.from_document(document["plan"])
+    if plan.fingerprint != document["plan_fingerprint"]:
+        raise ValueError(f"expected plan fingerprint {document['plan_fingerprint']}, found {plan.fingerprint}")
+    receipt = Receipt.from_document(document["receipt"])
+    if problems := receipt.contradictions(plan):
+        raise ValueError("; ".join(problems))
+    ledger = [
+        Event(
+            entry["event_id"], entry["kind"], datetime.fromisoformat(entry["at"]), entry["who"], None, entry["detail"]
+        )
+        for entry in document["ledger"]
+    ]
+    return PublishedReceipt(plan, receipt, ledger)

@@ -7,7 +7,7 @@ from uuid import UUID
 from kafka_ingest.batch import Attempt, AttemptDocument, AttemptState, Batch, BatchState, sha256
 from kafka_ingest.boundaries import ControlTables, KafkaCluster, Sinks
 from kafka_ingest.errors import BatchStateError, FeedChangedError
-from kafka_ingest.identity import check_identity
+from kafka_ingest.submitting.explain_failure import check_readable
 from kafka_ingest.submitting.pin_receipt import pin_first_valid_receipt
 
 log = logging.getLogger(__name__)
@@ -22,7 +22,8 @@ def open_attempt(
     """Open the batch's next attempt, or return None where its records are written already.
 
     The attempt's row is durable before its directory is made, so that a receipt is always found through its row.
-    Asks Kafka for the topic ids just before the read. Raises BatchStateError on an abandoned batch.
+    Asks Kafka just before the read whether the plan can be read as it is: the same topics, and all offsets still there.
+    Raises BatchStateError on an abandoned batch.
     """
     for _ in range(TRIES):
         batch = control.batch(batch_id)
@@ -32,7 +33,7 @@ def open_attempt(
             )
         if batch.state is not BatchState.PLANNED or pin_first_valid_receipt(batch, control, kafka, sinks, who=who):
             return None
-        check_identity(batch.plan, kafka)
+        check_readable(batch.plan, kafka)
         attempt, document = next_attempt(batch, control, sinks, who)
         try:
             control.open_attempt(attempt)

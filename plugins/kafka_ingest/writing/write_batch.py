@@ -10,7 +10,7 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from kafka_ingest.attempt_directory import DATA, DOCUMENT, KAFKA_SETTINGS_VARIABLE, RECEIPT
+from kafka_ingest.attempt_directory import DATA, DOCUMENT, FAILURE, KAFKA_SETTINGS_VARIABLE, RECEIPT
 from kafka_ingest.batch import AttemptDocument
 from kafka_ingest.durable_files import write_durably
 from kafka_ingest.receipt import Receipt
@@ -34,6 +34,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
         records = read_ranges(spark, document.plan, kafka_settings())
         rows_read = stage_files(records, directory / DATA)
         application_id = spark.sparkContext.applicationId
+    except Exception as error:
+        # Whoever submitted this asks Kafka why; some answers only Spark has.
+        (directory / FAILURE).write_text(str(error), encoding="utf-8")
+        raise
     finally:
         spark.stop()
     receipt = Receipt(

@@ -1,0 +1,259 @@
+"""The commands by which an operator decides what the pipeline must not decide by itself."""
+
+from typing import Annotated, Literal
+
+import typer
+
+from kafka_ingest.assembly import control_tables
+from kafka_ingest.cli.arguments import (
+    DryRun,
+    Execute,
+    FeedName,
+    Json,
+    Reason,
+    ReasonToExecute,
+    feed_parts,
+    reason_given,
+    who,
+)
+from kafka_ingest.cli.documents import adoption_document, change_document
+from kafka_ingest.cli.output import answers, out, print_json, progress
+from kafka_ingest.cli.tables import adoption_table, changes_table, gaps_table
+from kafka_ingest.connections import find_connection_from_shell
+from kafka_ingest.errors import InvalidRangeError, WrongUseError
+from kafka_ingest.feed_files import feed_named, feeds_directory
+from kafka_ingest.offsets import OffsetRange, TopicPartition
+from kafka_ingest.operating.adopt import decide_adoption
+from kafka_ingest.operating.known_feed import known_feed
+from kafka_ingest.operating.skip import decide_skip, skip
+from kafka_ingest.operating.topic_changed import Choice, accept_batch, apply_choice, changes_of, rows_after
+from kafka_ingest.sinks.choose import sink_of
+
+
+def gaps(feed_name: Annotated[str | None, typer.Argument(metavar="[FEED]")] = None, *, as_json: Json = False) -> None:
+    """List the gap ledger: which offsets are not ingested, who or what decided it, when and why."""
+    with answers(as_json=as_json):
+        control = control_tables(find_connection_from_shell)
+        if feed_name is not None and control.feed(feed_name) is None:
+            feed_named(feed_name, feeds_directory())  # never planned, so it has none; an unknown one is an error
+        names = [summary.name for summary in control.feed_summaries() if feed_name in {None, summary.name}]
+        found = [(name, gap) for name in names for gap in control.gaps(known_feed(control, name).feed_id)]
+        if as_json:
+            print_json({"gaps": [{"feed": name, "state": gap.state, **gap.as_document()} for name, gap in found]})
+        else:
+            out.print(gaps_table(found))
+
+
+def skip_interval(
+    feed_name: FeedName,
+    topic: Annotated[str, typer.Argument()],
+    partition: Annotated[int, typer.Argument(min=0)],
+    interval: Annotated[str, typer.Argument(metavar="FROM-TO", help="FROM is skipped, TO is the next to read.")],
+    *,
+    reason: Reason,
+    only_show: DryRun = False,
+    as_json: Json = False,
+) -> None:
+    """Jump over an interval of offsets and keep it as a gap. FROM above the stored offset: reading ends there, then jumps."""
+    with answers(as_json=as_json):
+        parts = feed_parts(feed_name)
+        offset_range = interval_of(TopicPartition(topic, partition), interval)
+        decision = decide_skip(feed_name, offset_range, reason_given(reason), parts.control, parts.kafka)
+        gap_id, mirror_failure = None, None
+        if not only_show:
+            gap_id = str(skip(decision, parts.control, who=who()).gap_id)
+            mirror_failure = parts.mirror(who=who()).failure if decision.moves_stored_offset else None
+        if as_json:
+            print_json(
+                {
+                    "feed": feed_name,
+                    "gap_id": gap_id,
+                    "topic": topic,
+                    "partition": partition,
+                    "start_offset": offset_range.start_offset,
+                    "end_offset": offset_range.end_offset,
+                    "moves_stored_offset_now": decision.moves_stored_offset,
+                    "executed": not only_show,
+                    "mirror_failure": mirror_failure,
+                }
+            )
+            return
+        moved = (
+            f"the stored offset {'would move' if only_show else 'is now'} {'to ' if only_show else ''}{offset_range.end_offset:,}"
+            if decision.moves_stored_offset
+            else f"reading goes on up to {offset_range.start_offset:,}, then jumps"
+        )
+        out.print(
+            f"{'would file' if only_show else 'filed'} gap {offset_range}, {offset_range.span:,} offsets; {moved}"
+        )
+        print_mirror_failure(mirror_failure)
+
+
+def topic_changed(
+    feed_name: FeedName,
+    *,
+    topic: Annotated[list[str] | None, typer.Option(help="Only this topic; may come again.")] = None,
+    choice: Annotated[
+        Choice | None,
+        typer.Option(
+            help="Other records: read from the beginning. The same under another id: keep the offsets. Gone for good: end."
+        ),
+    ] = None,
+    batch: Annotated[
+        Literal["accept", "discard"] | None,
+        typer.Option(help="What becomes of an open batch that was read while its topic changed."),
+    ] = None,
+    execute: Execute = False,
+    reason: ReasonToExecute = None,
+    as_json: Json = False,
+) -> None:
+    """Show which topics are not what the offsets were counted in, and decide: the way out of a topic id or cluster id stop."""
+    with answers(as_json=as_json):
+        if execute and choice is None and batch != "accept":
+            raise WrongUseError("expected --choice or --batch accept with --execute, found neither")
+        parts = feed_parts(feed_name)
+        changes = changes_of(feed_name, topic or [], parts.plan_settings, parts.control, parts.kafka)
+        after = rows_after(changes, choice, parts.plan_settings) if choice and batch != "accept" else None
+        mirror_failure = None
+        if execute and batch == "accept":
+            accept_batch(changes, parts.control, sink_of, reason=reason_given(reason), who=who())
+        elif execute and after is not None:
+            apply_choice(
+                changes, after, parts.control, discard_batch=batch == "discard", reason=reason_given(reason), who=who()
+            )
+            mirror_failure = parts.mirror(who=who()).failure
+        if as_json:
+            print_json(change_document(changes, after, executed=execute) | {"mirror_failure": mirror_failure})
+            return
+        if not changes.topics:
+            out.print(f"feed {feed_name}: its cluster and all its topics are what they were")
+            return
+        out.print(changes_table(changes, after))
+        if changes.is_other_cluster:
+            out.print(f"cluster {changes.feed.cluster_id} → {changes.cluster_id}")
+        if changes.affected is not None:
+            out.print(f"open batch {changes.affected.batch_id} is {changes.affected.state} and reads one of them")
+        if execute:
+            done = "its receipt counts now: `kafka-ingest run` commits it" if batch == "accept" else "done"
+            out.print(done)
+        else:
+            out.print("nothing was changed: --choice shows what it would come to, with --execute --reason … it is done")
+        print_mirror_failure(mirror_failure)
+
+
+def mirror(
+    feed_name: FeedName,
+    *,
+    repair: Annotated[bool, typer.Option("--repair", help="Set the group to the stored offsets now.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Show how far the consumer group is from the stored offsets; --repair brings it to them. Exit code 1: it is not there."""
+    with answers(as_json=as_json):
+        parts = feed_parts(feed_name)
+        feed, group = known_feed(parts.control, feed_name), parts.feed.kafka.group
+        if group is None:
+            raise WrongUseError(f"feed {feed_name} names no kafka.group: it leaves Kafka untouched")
+        failure = parts.mirror(who=who()).failure if repair else None
+        stored = {
+            tp: row.next_offset for tp, row in feed.stored.items() if tp.topic in feed.topics and not row.is_pending
+        }
+        found = parts.kafka.group_offsets(group, stored.keys())
+        drift = {tp: offset for tp, offset in sorted(found.items()) if offset != stored[tp]}
+        if as_json:
+            print_json(
+                {
+                    "feed": feed_name,
+                    "group": group,
+                    "failure": failure,
+                    "drift": [
+                        {
+                            "topic": tp.topic,
+                            "partition": tp.partition,
+                            "group_offset": offset,
+                            "stored_offset": stored[tp],
+                        }
+                        for tp, offset in drift.items()
+                    ],
+                }
+            )
+        else:
+            print_mirror_failure(failure)
+            for tp, offset in drift.items():
+                out.print(f"{tp}: group {'has none' if offset is None else f'{offset:,}'}, stored {stored[tp]:,}")
+            if not drift:
+                out.print(f"consumer group {group} is at the stored offsets of all {len(stored):,} partitions")
+        if drift or failure:
+            raise typer.Exit(1)
+
+
+def adopt(
+    feed_name: FeedName, *, execute: Execute = False, reason: ReasonToExecute = None, as_json: Json = False
+) -> None:
+    """Rebuild a feed's control rows from the receipts beside its output: after they were lost, or restored from a backup."""
+    with answers(as_json=as_json):
+        parts = feed_parts(feed_name)
+        decision = decide_adoption(parts.plan_settings, parts.control, sink_of(parts.plan_settings))
+        if execute:
+            parts.control.adopt(decision.target, decision.adoption, reason=reason_given(reason), who=who())
+        if as_json:
+            print_json(adoption_document(feed_name, decision, executed=execute))
+            return
+        out.print(adoption_table(feed_name, decision))
+        adoption = decision.adoption
+        verb = "adopted" if execute else "would adopt"
+        out.print(
+            f"{verb} {len(adoption.batches):,} batches and {len(adoption.gaps):,} gaps of feed {decision.target.feed_id}"
+        )
+        if adoption.abandoned is not None:
+            out.print(
+                f"{'abandoned' if execute else 'would abandon'} open batch {adoption.abandoned}: later batches read its ranges"
+            )
+        if not execute:
+            out.print("nothing was changed: --execute --reason … does it")
+
+
+def rename_feed(
+    old: Annotated[str, typer.Argument(metavar="OLD", help="The feed's name in the control tables.")],
+    new: Annotated[str, typer.Argument(metavar="NEW", help="Its name in its file from now on.")],
+    *,
+    reason: Reason,
+    as_json: Json = False,
+) -> None:
+    """Give a feed another name and keep its offsets and history. Change `name` in its file, too."""
+    with answers(as_json=as_json):
+        control = control_tables(find_connection_from_shell)
+        feed = known_feed(control, old)
+        if control.feed(new) is not None:
+            raise WrongUseError(
+                f"the control tables know a feed {new!r} already; a name is one feed's. Nothing was changed."
+            )
+        feed_named(new, feeds_directory())
+        control.rename_feed(feed, new, reason=reason_given(reason), who=who())
+        if as_json:
+            print_json({"feed_id": str(feed.feed_id), "was": old, "is": new})
+        else:
+            out.print(f"feed {old} is now {new}; its offsets and batches are kept")
+
+
+def interval_of(topic_partition: TopicPartition, text: str) -> OffsetRange:
+    """Return the interval that FROM-TO names."""
+    start, dash, end = text.replace(",", "").replace("_", "").partition("-")
+    if not (dash and start.isdecimal() and end.isdecimal() and int(start) < int(end)):
+        raise InvalidRangeError(f"expected FROM-TO with FROM below TO, such as 1200-1210, found {text!r}")
+    return OffsetRange(topic_partition, int(start), int(end))
+
+
+def print_mirror_failure(failure: str | None) -> None:
+    """Say why the consumer group is not at the stored offsets."""
+    if failure is not None:
+        progress.print(f"the consumer group was not moved: {failure}", style="yellow", markup=False, soft_wrap=True)
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add these commands to the command line."""
+    app.command()(gaps)
+    app.command("skip")(skip_interval)
+    app.command("topic-changed")(topic_changed)
+    app.command()(mirror)
+    app.command()(adopt)
+    app.command("rename-feed")(rename_feed)

@@ -1,0 +1,232 @@
+"""The steps that only an operator takes. Each is one transaction, and refused where the feed changed since it was shown."""
+
+from collections.abc import Collection, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from sqlalchemy import Connection, delete, func, insert, select, update
+from sqlalchemy.exc import IntegrityError
+
+from kafka_ingest.batch import AttemptState, BatchState
+from kafka_ingest.boundaries import AdoptedBatch, Adoption, FeedSnapshot, NewFeed, StartOver
+from kafka_ingest.control.database import transaction
+from kafka_ingest.control.schema import LEDGER_KINDS, attempt, batch, event, gap, stored_offset
+from kafka_ingest.control.statements import (
+    append_event,
+    apply_jumps,
+    batch_values,
+    gap_of,
+    insert_feed,
+    insert_gaps,
+    insert_ranges,
+    insert_seeds,
+    note_gaps,
+    require_revision,
+    seed_detail,
+    set_range_counts,
+    touch_feed,
+)
+from kafka_ingest.control.writer import SqlControlTables
+from kafka_ingest.errors import FeedChangedError
+from kafka_ingest.gap import Gap, Jump, NewGap
+from kafka_ingest.offsets import StoredOffset
+
+
+class SqlOperatorTables(SqlControlTables):
+    """The control tables, with what only an operator writes to them."""
+
+    def file_gap(self, feed: FeedSnapshot, new_gap: NewGap, *, seed: StoredOffset | None, who: str) -> Gap:
+        """File a gap, and move the stored offset over it where it begins there; ``seed`` is the row of a new partition."""
+        topic_partition, span = new_gap.offset_range.topic_partition, new_gap.offset_range
+        with transaction(self._engine, "write") as connection:
+            require_revision(connection, feed)
+            touch_feed(connection, feed.feed_id)
+            if seed is not None:
+                insert_seeds(connection, feed.feed_id, [seed])
+                append_event(connection, feed.feed_id, "seeded", who, None, {"partitions": [seed_detail(seed)]})
+            stored = seed or feed.stored[topic_partition]
+            now = datetime.now(UTC)
+            if stored.next_offset == span.start_offset:
+                jump = Jump(topic_partition, span.start_offset, span.end_offset, (new_gap,))
+                return apply_jumps(connection, feed.feed_id, [jump], who=who)[0]
+            ahead = gap_of(new_gap, stored.topic_id, who, now, applied_at=None)
+            insert_gaps(connection, feed.feed_id, [ahead])
+            note_gaps(connection, feed.feed_id, [ahead], who, None)
+            return ahead
+
+    def start_over(
+        self, feed: FeedSnapshot, cluster_id: str, topics: Sequence[StartOver], *, reason: str, who: str
+    ) -> None:
+        """Replace the stored offsets of topics that are not the ones they were counted in any more."""
+        names = [topic.topic for topic in topics]
+        rows = [row for topic in topics for row in topic.rows]
+        with transaction(self._engine, "write") as connection:
+            require_revision(connection, feed)
+            touch_feed(connection, feed.feed_id, cluster_id=cluster_id)
+            old = [row for row in feed.stored.values() if row.topic_partition.topic in names]
+            connection.execute(
+                delete(stored_offset).where(stored_offset.c.feed_id == feed.feed_id, stored_offset.c.topic.in_(names))
+            )
+            insert_seeds(connection, feed.feed_id, rows)
+            keep_gaps_ahead(connection, feed, topics)
+            detail = {
+                "reason": reason,
+                "cluster_id": {"was": feed.cluster_id, "is": cluster_id},
+                "removed": [row_detail(row) for row in old],
+                "partitions": [row_detail(row) for row in rows],
+            }
+            append_event(connection, feed.feed_id, "reset", who, None, detail)
+
+    def rename_feed(self, feed: FeedSnapshot, new_name: str, *, reason: str, who: str) -> None:
+        """Give the feed another name; raises FeedChangedError where it is taken."""
+        with transaction(self._engine, "write") as connection:
+            require_revision(connection, feed)
+            try:
+                touch_feed(connection, feed.feed_id, name=new_name)
+            except IntegrityError as error:
+                raise FeedChangedError(
+                    f"the control tables know another feed as {new_name!r}; a name is one feed's. Nothing was changed."
+                ) from error
+            detail = {"reason": reason, "was": feed.name, "is": new_name}
+            append_event(connection, feed.feed_id, "renamed", who, None, detail)
+
+    def adopt(self, feed: FeedSnapshot | NewFeed, adoption: Adoption, *, reason: str, who: str) -> None:
+        """Write what the output tells of a feed."""
+        with transaction(self._engine, "write") as connection:
+            if isinstance(feed, NewFeed):
+                insert_feed(connection, feed, cluster_id=adoption.cluster_id, topics=sorted(adoption.topics))
+            else:
+                require_revision(connection, feed)
+                touch_feed(connection, feed.feed_id, cluster_id=adoption.cluster_id)
+            adopt_ledger(connection, feed, adoption)
+            if adoption.abandoned is not None:
+                connection.execute(
+                    update(batch)
+                    .where(batch.c.batch_id == adoption.abandoned)
+                    .values(state=BatchState.ABANDONED.value, reason=reason, updated_at=datetime.now(UTC))
+                )
+            adopt_batches(connection, feed, adoption.batches, who)
+            replace_stored(connection, feed, adoption.stored)
+            detail: dict[str, Any] = {
+                "reason": reason,
+                "batches": [str(adopted.plan.batch_id) for adopted in adoption.batches],
+                "abandoned": str(adoption.abandoned) if adoption.abandoned else None,
+                "partitions": [row_detail(row) for row in adoption.stored],
+            }
+            append_event(connection, feed.feed_id, "adopted", who, None, detail)
+
+
+def keep_gaps_ahead(connection: Connection, feed: FeedSnapshot, topics: Sequence[StartOver]) -> None:
+    """Take gaps that lie ahead along where the offsets stay what they were; elsewhere they mean nothing any more."""
+    for topic in topics:
+        known = {row.topic_partition: row.next_offset for row in feed.stored.values()}
+        same = bool(topic.rows) and all(
+            row.next_offset is not None and row.next_offset == known.get(row.topic_partition) for row in topic.rows
+        )
+        ahead = [gap.c.feed_id == feed.feed_id, gap.c.topic == topic.topic, gap.c.applied_at.is_(None)]
+        if same:
+            connection.execute(update(gap).where(*ahead).values(topic_id=topic.topic_id))
+        else:
+            connection.execute(delete(gap).where(*ahead))
+
+
+def adopt_ledger(connection: Connection, feed: FeedSnapshot | NewFeed, adoption: Adoption) -> None:
+    """Write the seeds, gaps and resets that the receipts carry, apart from those that are known."""
+    known = {
+        (row.kind, row.at, row.who)
+        for row in connection.execute(
+            select(event.c.kind, event.c.at, event.c.who).where(
+                event.c.feed_id == feed.feed_id, event.c.kind.in_(LEDGER_KINDS)
+            )
+        )
+    }
+    for told in adoption.ledger:
+        if (told.kind, told.at, told.who) not in known:
+            connection.execute(
+                insert(event).values(
+                    feed_id=feed.feed_id, kind=told.kind, at=told.at, who=told.who, detail=dict(told.detail)
+                )
+            )
+    gap_ids = {found.gap_id for found in adoption.gaps}
+    connection.execute(delete(gap).where(gap.c.feed_id == feed.feed_id, gap.c.gap_id.in_(gap_ids)))
+    insert_gaps(connection, feed.feed_id, adoption.gaps)
+
+
+def adopt_batches(
+    connection: Connection, feed: FeedSnapshot | NewFeed, batches: Collection[AdoptedBatch], who: str
+) -> None:
+    """Write batches as COMMITTED, whether the control tables knew them in another state or not at all."""
+    ledger = select(func.max(event.c.event_id)).where(event.c.feed_id == feed.feed_id, event.c.kind.in_(LEDGER_KINDS))
+    upto = connection.execute(ledger).scalar_one() or 0
+    known = set(connection.execute(select(batch.c.batch_id).where(batch.c.feed_id == feed.feed_id)).scalars())
+    for adopted in batches:
+        plan, receipt = adopted.plan, adopted.receipt
+        if plan.batch_id not in known:
+            connection.execute(insert(batch).values(**batch_values(plan, who)))
+            insert_ranges(connection, plan)
+        of_batch = attempt.c.batch_id == plan.batch_id
+        connection.execute(
+            update(attempt)
+            .where(of_batch, attempt.c.attempt != receipt.attempt, attempt.c.state != AttemptState.DISCARDED.value)
+            .values(state=AttemptState.DISCARDED.value, reason="another attempt was published")
+        )
+        values = {
+            "state": AttemptState.PINNED.value,
+            "directory": str(adopted.attempt_directory),
+            "document_sha256": receipt.document_sha256,
+            "opened_at": plan.planned_at,
+            "opened_by": receipt.written_by,
+            "receipt_sha256": adopted.receipt_sha256,
+            "reason": None,
+        }
+        pinned = connection.execute(
+            update(attempt).where(of_batch, attempt.c.attempt == receipt.attempt).values(**values)
+        )
+        if not pinned.rowcount:
+            connection.execute(insert(attempt).values(batch_id=plan.batch_id, attempt=receipt.attempt, **values))
+        connection.execute(
+            update(batch)
+            .where(batch.c.batch_id == plan.batch_id)
+            .values(
+                state=BatchState.COMMITTED.value,
+                pinned_attempt=receipt.attempt,
+                rows=receipt.rows,
+                size_bytes=receipt.size_bytes,
+                written_at=receipt.written_at,
+                ledger_after=0,
+                ledger_upto=upto,
+                # The receipt was written before the commit; when exactly that was, only the lost tables knew.
+                committed_at=receipt.written_at,
+                committed_by=who,
+                reason=None,
+                updated_at=datetime.now(UTC),
+            )
+        )
+        set_range_counts(connection, plan.batch_id, receipt.range_counts(plan))
+
+
+def replace_stored(connection: Connection, feed: FeedSnapshot | NewFeed, rows: Sequence[StoredOffset]) -> None:
+    """Write stored offsets in place of those of the same partitions."""
+    known = feed.stored if isinstance(feed, FeedSnapshot) else {}
+    for row in rows:
+        if row.topic_partition in known:
+            connection.execute(
+                delete(stored_offset).where(
+                    stored_offset.c.feed_id == feed.feed_id,
+                    stored_offset.c.topic == row.topic_partition.topic,
+                    stored_offset.c.partition == row.topic_partition.partition,
+                )
+            )
+    insert_seeds(connection, feed.feed_id, rows)
+
+
+def row_detail(row: StoredOffset) -> dict[str, Any]:
+    """Return what the journal keeps of a stored offset."""
+    return {
+        "topic": row.topic_partition.topic,
+        "partition": row.topic_partition.partition,
+        "topic_id": row.topic_id,
+        "first_offset": row.first_offset,
+        "next_offset": row.next_offset,
+        "rule": row.seeded_by,
+    }

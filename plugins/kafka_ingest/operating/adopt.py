@@ -1,0 +1,207 @@
+"""Rebuild a feed's control rows from what its output holds: after they were lost, or restored from an older backup."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from typing import Any
+from uuid import UUID
+
+from kafka_ingest.batch import BatchKind, BatchPlan, BatchState, sha256
+from kafka_ingest.boundaries import (
+    AdoptedBatch,
+    Adoption,
+    Event,
+    FeedSnapshot,
+    NewFeed,
+    OperatorTables,
+    PublishedReceipt,
+    Sink,
+)
+from kafka_ingest.errors import NothingToAdoptError, OutputConflictError, ReceiptsDoNotFollowError
+from kafka_ingest.gap import Gap
+from kafka_ingest.offsets import StoredOffset, TopicPartition, listing
+from kafka_ingest.planning.settings import FeedPlanSettings
+
+
+@dataclass(frozen=True, slots=True)
+class AdoptDecision:
+    """What adopting would write, beside what is stored now."""
+
+    target: FeedSnapshot | NewFeed
+    adoption: Adoption
+
+    @property
+    def stored_now(self) -> dict[TopicPartition, StoredOffset]:
+        """The stored offsets as they are."""
+        return dict(self.target.stored) if isinstance(self.target, FeedSnapshot) else {}
+
+
+@dataclass(slots=True)
+class Rebuilt:
+    """The history of a feed, told again by its receipts from the oldest to the newest."""
+
+    rows: dict[TopicPartition, StoredOffset] = field(default_factory=dict)
+    gaps: dict[UUID, Gap] = field(default_factory=dict)
+    ledger: dict[int, Event] = field(default_factory=dict)
+    problems: list[str] = field(default_factory=list)
+
+    def tell(self, published: PublishedReceipt) -> None:
+        """Take one receipt in: first what was decided since the one before, then what was read."""
+        for event in published.ledger:
+            self.ledger[event.event_id] = event
+            if event.kind == "seeded":
+                self._seed(event)
+            elif event.kind == "gap":
+                self._file_gaps(event)
+            elif event.kind == "reset":
+                self._reset(event)
+        if published.plan.kind is BatchKind.LIVE:
+            self._advance(published.plan)
+
+    def _seed(self, event: Event) -> None:
+        for entry in event.detail["partitions"]:
+            self._set(entry, entry["offset"], entry["offset"], entry["rule"])
+
+    def _file_gaps(self, event: Event) -> None:
+        for gap in map(Gap.from_document, event.detail["gaps"]):
+            self.gaps[gap.gap_id] = gap
+            row = self.rows.get(gap.offset_range.topic_partition)
+            if gap.applied_at is not None and row is not None and row.next_offset is not None:
+                end_offset = max(row.next_offset, gap.offset_range.end_offset)
+                self.rows[row.topic_partition] = replace(row, next_offset=end_offset)
+
+    def _reset(self, event: Event) -> None:
+        for entry in event.detail["removed"]:
+            self.rows.pop(TopicPartition(entry["topic"], entry["partition"]), None)
+        for entry in event.detail["partitions"]:
+            self._set(entry, entry["first_offset"], entry["next_offset"], entry["rule"])
+
+    def _set(self, entry: dict[str, Any], first_offset: int | None, next_offset: int | None, rule: str) -> None:
+        topic_partition = TopicPartition(entry["topic"], entry["partition"])
+        self.rows[topic_partition] = StoredOffset(topic_partition, entry["topic_id"], first_offset, next_offset, rule)
+
+    def _advance(self, plan: BatchPlan) -> None:
+        for planned in plan.ranges:
+            topic_id = plan.topic_ids[planned.topic]
+            # The first receipt of an output whose path was changed begins in the middle of a history.
+            row = self.rows.get(planned.topic_partition) or StoredOffset(
+                planned.topic_partition, topic_id, planned.start_offset, planned.start_offset, "adopted"
+            )
+            if (row.next_offset, row.topic_id) != (planned.start_offset, topic_id):
+                self.problems.append(
+                    f"batch {plan.batch_id} reads {planned} of topic id {topic_id}, the receipts before it end at "
+                    f"{row.next_offset} of topic id {row.topic_id}"
+                )
+            self.rows[planned.topic_partition] = replace(
+                row,
+                next_offset=planned.end_offset,
+                first_offset=row.first_offset if row.first_offset is not None else planned.start_offset,
+                topic_id=topic_id,
+                leader_epoch=plan.leader_epochs.get(planned.topic_partition, row.leader_epoch),
+                batch_id=plan.batch_id,
+            )
+
+
+def decide_adoption(settings: FeedPlanSettings, control: OperatorTables, sink: Sink) -> AdoptDecision:
+    """Return what the output tells of a feed; nothing is written.
+
+    Raises NothingToAdoptError where it tells nothing new, OutputConflictError where it is not this feed's or a receipt is
+    damaged, ReceiptsDoNotFollowError where one is missing.
+    """
+    receipts = list(sink.published_receipts())
+    if not receipts:
+        raise NothingToAdoptError(
+            f"feed {settings.name}: its output {settings.output_path} holds no published batch, so there is nothing to adopt"
+        )
+    feed_id = the_only_feed(receipts, settings)
+    feed = control.feed(settings.name)
+    renamed = control.feed_of_id(feed_id)
+    if feed is not None and feed.feed_id != feed_id:
+        raise OutputConflictError(
+            f"feed {settings.name} is {feed.feed_id} in the control tables, but {settings.output_path} was written by feed "
+            f"{feed_id}: two feeds share this output, or it was moved here. Nothing was changed; correct sink.path."
+        )
+    if feed is None and renamed is not None:
+        raise OutputConflictError(
+            f"{settings.output_path} was written by the feed that the control tables know as {renamed.name!r}. To keep "
+            f"its history under the new name: `kafka-ingest rename-feed {renamed.name} {settings.name} --reason …`."
+        )
+    rebuilt = Rebuilt()
+    for published in receipts:
+        rebuilt.tell(published)
+    if rebuilt.problems:
+        raise ReceiptsDoNotFollowError(
+            f"the receipts beside {settings.output_path} do not follow each other: {listing(rebuilt.problems)}. One is missing "
+            "or was put there by hand. Nothing was changed; restore it from a backup."
+        )
+    states = control.batch_states(feed_id)
+    new = [published for published in receipts if states.get(published.plan.batch_id) is not BatchState.COMMITTED]
+    if not new:
+        raise NothingToAdoptError(
+            f"feed {settings.name}: the control tables know all {len(receipts):,} batches of {settings.output_path} as committed"
+        )
+    newest = receipts[-1].plan
+    return AdoptDecision(
+        target=feed or NewFeed(feed_id, settings.name),
+        adoption=Adoption(
+            cluster_id=newest.cluster_id,
+            topics=sorted({topic_partition.topic for topic_partition in rebuilt.rows}),
+            stored=stored_after(rebuilt, feed, new),
+            batches=[adopted(published, sink) for published in new],
+            gaps=list(rebuilt.gaps.values()),
+            ledger=[event for _, event in sorted(rebuilt.ledger.items())],
+            abandoned=overtaken(feed, rebuilt, {published.plan.batch_id for published in new}),
+        ),
+    )
+
+
+def the_only_feed(receipts: Iterable[PublishedReceipt], settings: FeedPlanSettings) -> UUID:
+    """Return the id of the feed that wrote an output."""
+    feeds = {published.plan.feed_id for published in receipts}
+    if len(feeds) != 1:
+        raise OutputConflictError(
+            f"expected the batches of one feed in {settings.output_path}, found those of {len(feeds)}: {listing(sorted(feeds))}. "
+            "Nothing was changed."
+        )
+    return feeds.pop()
+
+
+def stored_after(rebuilt: Rebuilt, feed: FeedSnapshot | None, new: Iterable[PublishedReceipt]) -> list[StoredOffset]:
+    """Return the stored offsets that change.
+
+    What the control tables know and no receipt tells (a seed, a gap since the newest batch) stays: a row that is further than
+    the receipts is kept, unless batches that are new to the tables read another topic under its name.
+    """
+    known = feed.stored if feed is not None else {}
+    topics_read = {planned.topic for published in new for planned in published.plan.ranges}
+    changed: list[StoredOffset] = []
+    for topic_partition, row in sorted(rebuilt.rows.items()):
+        stored = known.get(topic_partition)
+        if stored is None:
+            changed.append(row)
+        elif stored.topic_id != row.topic_id:
+            changed += [row] if topic_partition.topic in topics_read else []
+        elif stored.next_offset is None or (row.next_offset is not None and row.next_offset > stored.next_offset):
+            changed.append(row)
+    return changed
+
+
+def overtaken(feed: FeedSnapshot | None, rebuilt: Rebuilt, published: set[UUID]) -> UUID | None:
+    """Return the open batch of older control tables whose ranges were read by a batch they do not know."""
+    batch = feed.open_batch if feed is not None else None
+    if batch is None or batch.batch_id in published:
+        return None
+    for planned in batch.plan.ranges:
+        row = rebuilt.rows.get(planned.topic_partition)
+        if row is not None and row.next_offset is not None and row.next_offset > planned.start_offset:
+            return batch.batch_id
+    return None
+
+
+def adopted(published: PublishedReceipt, sink: Sink) -> AdoptedBatch:
+    """Return a batch as the control tables will know it."""
+    return AdoptedBatch(
+        plan=published.plan,
+        receipt=published.receipt,
+        receipt_sha256=sha256(published.receipt.as_bytes()),
+        attempt_directory=sink.attempt_directory(published.plan.batch_id, published.receipt.attempt),
+    )

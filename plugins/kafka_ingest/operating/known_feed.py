@@ -1,0 +1,15 @@
+"""Find the feed that an operator names."""
+
+from kafka_ingest.boundaries import ControlReader, FeedSnapshot
+from kafka_ingest.errors import UnknownFeedError
+
+
+def known_feed(control: ControlReader, name: str) -> FeedSnapshot:
+    """Return a feed's control rows; raises UnknownFeedError where it was never planned."""
+    feed = control.feed(name)
+    if feed is None:
+        raise UnknownFeedError(
+            f"expected a feed that was planned before, found {name!r}, of which the control tables know nothing. Is this the "
+            "right control database? `kafka-ingest status` lists what it knows."
+        )
+    return feed

@@ -1,0 +1,106 @@
+"""Jump over an interval of offsets because somebody said so: a gap, now or when the stored offset gets there."""
+
+from dataclasses import dataclass
+
+from kafka_ingest.boundaries import FeedSnapshot, KafkaCluster, OperatorTables
+from kafka_ingest.errors import BatchStateError, InvalidRangeError, KafkaUnavailableError
+from kafka_ingest.gap import Gap, GapCause, NewGap
+from kafka_ingest.identity import check_cluster, check_topic_ids
+from kafka_ingest.offsets import OffsetRange, StoredOffset, Unavailable
+from kafka_ingest.operating.known_feed import known_feed
+
+
+@dataclass(frozen=True, slots=True)
+class SkipDecision:
+    """The gap to file, and the row of a partition that no plan could seed because its first records are gone."""
+
+    feed: FeedSnapshot
+    gap: NewGap
+    seed: StoredOffset | None
+
+    @property
+    def moves_stored_offset(self) -> bool:
+        """Whether the stored offset is moved now; otherwise the plan that gets there moves it."""
+        return self.seed is not None or self.stored.next_offset == self.gap.offset_range.start_offset
+
+    @property
+    def stored(self) -> StoredOffset:
+        """The partition's stored offset."""
+        return self.seed or self.feed.stored[self.gap.offset_range.topic_partition]
+
+
+def decide_skip(
+    feed_name: str, offset_range: OffsetRange, reason: str, control: OperatorTables, kafka: KafkaCluster
+) -> SkipDecision:
+    """Return what skipping an interval comes to; nothing is written.
+
+    Raises InvalidRangeError where the interval is not one that can still be skipped, BatchStateError where an open batch reads
+    it, and what planning raises where the cluster or the topic is not the one the offsets were counted in.
+    """
+    feed = known_feed(control, feed_name)
+    topic_partition, start, end = offset_range.topic_partition, offset_range.start_offset, offset_range.end_offset
+    if not offset_range.span:
+        raise InvalidRangeError(f"expected FROM-TO with FROM below TO, found {start}-{end}")
+    rows = {row.topic_partition: row for row in feed.stored.values() if row.topic_partition.topic == offset_range.topic}
+    if not rows:
+        raise InvalidRangeError(f"feed {feed_name} has no stored offsets of topic {offset_range.topic!r}")
+    topic_id = next(iter(rows.values())).topic_id
+
+    check_cluster(feed.cluster_id, kafka.cluster_id(), feed_name)
+    check_topic_ids({offset_range.topic: topic_id}, kafka.describe_topics([offset_range.topic]), feed_name)
+    bounds = kafka.log_bounds([topic_partition])[topic_partition]
+    if isinstance(bounds, Unavailable):
+        raise KafkaUnavailableError(
+            f"{topic_partition}: Kafka cannot say now where its log ends ({bounds.reason}), so nobody can say whether "
+            f"{start}-{end} lies inside. Nothing was changed."
+        )
+    if end > bounds.high_watermark:
+        raise InvalidRangeError(
+            f"{topic_partition}: expected TO up to the log's end {bounds.high_watermark:,}, found {end:,}: records that were "
+            "never written cannot be skipped. Nothing was changed."
+        )
+
+    seed = None if topic_partition in rows else StoredOffset(topic_partition, topic_id, 0, 0, "new partition")
+    stored = seed or rows[topic_partition]
+    if stored.next_offset is None:
+        raise InvalidRangeError(
+            f"{topic_partition}: its start is not decided yet ({stored.seeded_by}); plan the feed first"
+        )
+    if start < stored.next_offset or (seed is not None and start):
+        raise InvalidRangeError(
+            f"{topic_partition}: expected FROM at or above the stored offset {stored.next_offset:,}"
+            f"{', where a new partition begins' if seed else ': what lies before was read or passed over already'}, "
+            f"found {start:,}. Nothing was changed."
+        )
+    check_free(feed, offset_range)
+    return SkipDecision(feed, NewGap(offset_range, GapCause.SKIPPED, reason), seed)
+
+
+def check_free(feed: FeedSnapshot, wanted: OffsetRange) -> None:
+    """Raise where an open batch reads some of the interval, or a gap is filed there already."""
+    batch = feed.open_batch
+    for planned in batch.plan.ranges if batch is not None else ():
+        if overlap(planned, wanted):
+            raise BatchStateError(
+                f"{wanted} overlaps {planned} of open batch {batch.batch_id if batch else ''}. Finish that batch (run the feed), "
+                "or abandon it, and skip then. Nothing was changed."
+            )
+    for gap in feed.gaps_ahead:
+        if overlap(gap.offset_range, wanted):
+            raise InvalidRangeError(
+                f"{wanted} overlaps {gap.offset_range}, which is filed as a gap already ({gap.reason}). Nothing was changed."
+            )
+
+
+def overlap(one: OffsetRange, other: OffsetRange) -> bool:
+    """Whether two ranges share an offset."""
+    return (
+        one.topic_partition == other.topic_partition
+        and one.start_offset < other.end_offset
+        and other.start_offset < one.end_offset
+    )
+
+
+def skip(decision: SkipDecision, control: OperatorTables, *, who: str) -> Gap:
+    """File the gap; raises FeedChangedError where the feed changed since it was decided."""
+    return control.file_gap(decision.feed, decision.gap, seed=decision.seed, who=who)

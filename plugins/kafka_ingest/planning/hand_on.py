@@ -1,0 +1,88 @@
+"""What becomes of a feed's open batch when the next run comes by: it goes on, or is given up where the log lost it."""
+
+import logging
+from collections.abc import Mapping
+
+from kafka_ingest.batch import Batch, BatchPlan, BatchState
+from kafka_ingest.boundaries import ControlTables, FeedSnapshot, KafkaCluster, Sinks
+from kafka_ingest.errors import BatchStateError
+from kafka_ingest.gap import Jump
+from kafka_ingest.identity import check_identity
+from kafka_ingest.offsets import LogBounds, TopicPartition, Unavailable, listing, ranges_outside_log
+from kafka_ingest.planning.ask_kafka import unreadable_offsets
+from kafka_ingest.planning.positions import position_of
+from kafka_ingest.planning.settings import FeedPlanSettings, OnDataLoss
+from kafka_ingest.submitting.pin_receipt import pin_first_valid_receipt
+
+log = logging.getLogger(__name__)
+
+
+def hand_on(
+    feed: FeedSnapshot,
+    batch: Batch,
+    settings: FeedPlanSettings,
+    control: ControlTables,
+    kafka: KafkaCluster,
+    sinks: Sinks,
+    *,
+    who: str,
+) -> bool:
+    """Return whether an open batch can go on as it is; where it cannot be read any more, abandon it and return False.
+
+    WRITTEN and COMMITTING go on without asking anybody. A PLANNED batch whose records are written already is pinned; only
+    one that is not is held against the log, since its ranges will be read (again).
+    """
+    if batch.state is not BatchState.PLANNED:
+        return True
+    if pin_first_valid_receipt(batch, control, kafka, sinks, who=who):
+        return True
+    check_identity(batch.plan, kafka)
+    bounds = kafka.log_bounds([offset_range.topic_partition for offset_range in batch.plan.ranges])
+    problems = ranges_outside_log(batch.plan.ranges, bounds, batch.plan.isolation)
+    problems += unreadable_ranges(batch.plan, feed, kafka)
+    unanswered = [f"{tp}: {found.reason}" for tp, found in sorted(bounds.items()) if isinstance(found, Unavailable)]
+    if len(unanswered) < len(bounds):
+        # The others need not wait for a partition without a leader. Where Kafka answers for none, waiting is all there is.
+        problems += unanswered
+    if problems:
+        reason = f"its ranges can no longer be read: {listing(problems)}"
+        # A Spark that ended while Kafka was asked may have written what the log has lost: look once more.
+        if pin_first_valid_receipt(batch, control, kafka, sinks, who=who):
+            return True
+        jumps = jumps_over_lost(batch.plan, bounds, settings)
+        try:
+            control.abandon(batch.batch_id, only_from={BatchState.PLANNED}, reason=reason, who=who, jumps=jumps)
+        except BatchStateError as error:
+            log.info("%s", error)
+        else:
+            log.warning("batch %s is abandoned: %s", batch.batch_id, reason)
+        return False
+    # Kafka took its time: an operator may have abandoned the batch meanwhile.
+    return control.batch(batch.batch_id).state.is_open
+
+
+def unreadable_ranges(plan: BatchPlan, feed: FeedSnapshot, kafka: KafkaCluster) -> list[str]:
+    """Return which of a plan's ranges hold an offset that an attempt found unreadable, and that still is."""
+    held = unreadable_offsets(feed)
+    inside = {
+        offset_range.topic_partition: held[offset_range.topic_partition]
+        for offset_range in plan.ranges
+        if offset_range.start_offset <= held.get(offset_range.topic_partition, -1) < offset_range.end_offset
+    }
+    return [f"{tp}: {reason}" for tp, reason in kafka.unreadable_at(inside).items()] if inside else []
+
+
+def jumps_over_lost(
+    plan: BatchPlan, bounds: Mapping[TopicPartition, LogBounds | Unavailable], settings: FeedPlanSettings
+) -> list[Jump]:
+    """Return the gaps over what retention took from a batch, where the feed goes on with a gap on record."""
+    if settings.on_data_loss is not OnDataLoss.RECORD_GAP:
+        return []
+    positions = [
+        position_of(
+            offset_range.topic_partition, offset_range.start_offset, found, offset_range.end_offset, (), None, None
+        )
+        for offset_range in plan.ranges
+        if isinstance(found := bounds[offset_range.topic_partition], LogBounds)
+    ]
+    return [position.jump for position in positions if position.jump is not None]

@@ -1,0 +1,43 @@
+"""Whether the control tables know what the feed's output holds; if not, they are not the ones it was written with."""
+
+import uuid6
+
+from kafka_ingest.batch import BatchState
+from kafka_ingest.boundaries import ControlTables, FeedSnapshot, NewFeed, Sink, Sinks
+from kafka_ingest.errors import OutputUnknownError
+from kafka_ingest.planning.settings import FeedPlanSettings
+
+
+def check_output_known(feed: FeedSnapshot, settings: FeedPlanSettings, control: ControlTables, sinks: Sinks) -> None:
+    """Raise OutputUnknownError where the output holds batches that the control tables do not know, or know as unpublished.
+
+    That is what control tables restored from an older backup look like: going on would write records a second time.
+    """
+    # An open batch keeps its own output, whatever the feed file says now.
+    target = feed.open_batch.plan if feed.open_batch is not None else settings
+    states = {str(batch_id): state for batch_id, state in control.batch_states(feed.feed_id).items()}
+    unpublished = {BatchState.PLANNED, BatchState.WRITTEN}
+    unknown = [
+        batch_id
+        for batch_id in sinks(target).known_batches()
+        if states.get(batch_id, BatchState.PLANNED) in unpublished
+    ]
+    if unknown:
+        raise OutputUnknownError(
+            f"feed {settings.name}: its output {target.output_path} holds {len(unknown):,} published batches that the control "
+            f"tables do not know as published (the newest is {unknown[-1]}). Were the tables restored from an older backup, or "
+            "is this another database? Nothing was planned: reading on would write records twice. If the output is this feed's, "
+            f"rebuild the tables from it: `kafka-ingest adopt {settings.name}` shows how they would change."
+        )
+
+
+def new_feed(settings: FeedPlanSettings, sink: Sink) -> NewFeed:
+    """Return the feed's new identity; raises OutputUnknownError where its output holds batches that nobody knows."""
+    if known := sink.known_batches():
+        raise OutputUnknownError(
+            f"feed {settings.name} is new to the control tables, but its output {settings.output_path} already holds "
+            f"{len(known):,} published batches (the newest is {known[-1]}). Reading again would write their records twice. "
+            "Is this the right control database? If the feed was renamed: `kafka-ingest rename-feed OLD NEW`. If the tables are "
+            f"lost: `kafka-ingest adopt {settings.name}` rebuilds them from the output. Or give the feed another sink.path."
+        )
+    return NewFeed(uuid6.uuid7(), settings.name)

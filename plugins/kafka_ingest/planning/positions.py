@@ -1,0 +1,138 @@
+"""Where each partition stands and how far it can be read: seeds, gaps and holds. Pure."""
+
+from collections.abc import Collection
+from dataclasses import dataclass, field
+
+from kafka_ingest.errors import OffsetsLostError, StoredOffsetBeyondLogError
+from kafka_ingest.gap import Gap, GapCause, Jump, NewGap
+from kafka_ingest.offsets import LogBounds, OffsetRange, TopicPartition, listing
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """One partition that takes part: the next offset to read, where reading has to end, and what was passed over.
+
+    ``cut_short``: there is more to read behind a gap that lies ahead.
+    """
+
+    topic_partition: TopicPartition
+    offset: int
+    end_offset: int
+    bounds: LogBounds
+    jump: Jump | None = None
+    cut_short: bool = False
+
+    @property
+    def lag(self) -> int:
+        """How many offsets can be read now; none where an open transaction begins before the stored offset."""
+        return max(0, self.end_offset - self.offset)
+
+    @property
+    def headroom(self) -> int:
+        """How many offsets retention can delete before it reaches one that was not read."""
+        return self.offset - self.bounds.log_start_offset
+
+
+@dataclass(slots=True)
+class Way:
+    """The way of a stored offset over gaps; it only goes forward."""
+
+    topic_partition: TopicPartition
+    offset: int
+    ahead: list[Gap]
+    gaps: list[NewGap] = field(default_factory=list)
+    passed: list[Gap] = field(default_factory=list)
+
+    def pass_to(self, target: int, cause: GapCause, reason: str) -> None:
+        """Go to an offset, filing what lies in between, apart from gaps that are filed there already."""
+        while self.ahead and self.ahead[0].offset_range.start_offset <= max(self.offset, target):
+            gap = self.ahead.pop(0)
+            self._file(gap.offset_range.start_offset, cause, reason)
+            self.passed.append(gap)
+            self.offset = max(self.offset, gap.offset_range.end_offset)
+        self._file(target, cause, reason)
+
+    def _file(self, upto: int, cause: GapCause, reason: str) -> None:
+        if self.offset < upto:
+            self.gaps.append(NewGap(OffsetRange(self.topic_partition, self.offset, upto), cause, reason))
+            self.offset = upto
+
+    def jump_from(self, start: int) -> Jump | None:
+        """Return what moved the stored offset, None where nothing did."""
+        if self.offset == start:
+            return None
+        return Jump(self.topic_partition, start, self.offset, tuple(self.gaps), tuple(self.passed))
+
+
+def position_of(
+    topic_partition: TopicPartition,
+    offset: int,
+    bounds: LogBounds,
+    end_offset: int,
+    gaps_ahead: Collection[Gap],
+    skip_to_latest_when_behind: int | None,
+    unreadable_at: int | None,
+) -> Position:
+    """Return where a partition stands after passing over what is gone, what was filed ahead, and what is too far behind.
+
+    ``end_offset`` is how far it may be read; ranges also end where a gap lies ahead, and at an offset that nobody can read.
+    """
+    way = Way(topic_partition, offset, sorted(gaps_ahead, key=lambda gap: gap.offset_range.start_offset))
+    log_start = bounds.log_start_offset
+    way.pass_to(log_start, GapCause.RETENTION, f"the log starts at {log_start:,}: Kafka deleted what lies before")
+    lag = end_offset - way.offset
+    if skip_to_latest_when_behind is not None and lag > skip_to_latest_when_behind:
+        reason = f"{lag:,} behind, more than skip_to_latest_when_behind: {skip_to_latest_when_behind:,}"
+        way.pass_to(end_offset, GapCause.BEHIND, reason)
+    end, cut_short = end_offset, False
+    if way.ahead and way.ahead[0].offset_range.start_offset < end:
+        end, cut_short = way.ahead[0].offset_range.start_offset, way.ahead[0].offset_range.end_offset < end
+    if unreadable_at is not None and way.offset <= unreadable_at < end:
+        end, cut_short = unreadable_at, False
+    return Position(topic_partition, way.offset, end, bounds, way.jump_from(offset), cut_short)
+
+
+def check_nothing_lost(
+    positions: Collection[Position], seeded: Collection[TopicPartition], feed_name: str, cluster_id: str
+) -> None:
+    """Raise OffsetsLostError where records are gone that were not read, naming every such partition with both numbers."""
+    lost = [
+        (gap, position)
+        for position in positions
+        for gap in (position.jump.gaps if position.jump else ())
+        if gap.cause is GapCause.RETENTION
+    ]
+    if not lost:
+        return
+    texts = [
+        f"{gap.offset_range.topic_partition}: stored offset {gap.offset_range.start_offset:,}, log start "
+        f"{position.bounds.log_start_offset:,} ({gap.offset_range.span:,} records gone)"
+        for gap, position in lost
+    ]
+    first = next((gap.offset_range for gap, _ in lost if gap.offset_range.topic_partition not in seeded), None)
+    one_by_one = (
+        f", or partition by partition: `kafka-ingest skip {feed_name} {first.topic} {first.partition} "
+        f"{first.start_offset}-{first.end_offset} --reason …`"
+        if first is not None
+        else ""
+    )
+    raise OffsetsLostError(
+        f"feed {feed_name}: records were deleted by retention before they were read (cluster {cluster_id}): {listing(texts)}. "
+        "Nothing was planned and no offset moved (on_data_loss: fail). To go on from the log start with a gap on record: "
+        f"on_data_loss: record_gap in the feed file{one_by_one}."
+    )
+
+
+def check_not_beyond(positions: Collection[Position], cluster_id: str) -> None:
+    """Raise StoredOffsetBeyondLogError where a position lies above the log's end; offsets are never rewound silently."""
+    beyond = [
+        f"{position.topic_partition}: stored offset {position.offset:,}, log end {position.bounds.high_watermark:,}"
+        for position in positions
+        if position.offset > position.bounds.high_watermark
+    ]
+    if beyond:
+        raise StoredOffsetBeyondLogError(
+            f"stored offsets lie beyond the end of the log (cluster {cluster_id}): {listing(beyond)}. The log was truncated "
+            "(an unclean leader election), or this is not the cluster they were read from. Nothing was planned; offsets are "
+            "never rewound silently."
+        )
