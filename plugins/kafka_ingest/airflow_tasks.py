@@ -37,9 +37,11 @@ class PlanOperator(BaseOperator, SkipMixin):
             request = RunRequest.of(context["dag_run"].conf or {})
             parts = feed_parts(self.feed)
             outcome = parts.plan(who=run_of(context), end=request.end(), max_records=request.max_records)
-        if outcome.decision is not None and outcome.decision.left_out:
-            left_out = outcome.decision.left_out
-            self.log.warning("left out: %s", listing(f"{tp}: {reason}" for tp, reason in sorted(left_out.items())))
+        if outcome.decision is not None:
+            for gap in outcome.decision.gaps:
+                self.log.warning("gap %s (%s): %s", gap.offset_range, gap.cause, gap.reason)
+            for hold in outcome.decision.holds:
+                self.log.warning("held since %s: %s", hold.since.isoformat(timespec="seconds"), hold)
         if outcome.batch is None:
             self.log.info("%s in %s", why_nothing(outcome), self.feed.kafka.described())
             # A short circuit: the run is green, and what comes after is skipped.

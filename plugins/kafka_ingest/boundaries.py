@@ -141,6 +141,7 @@ class Adoption:
     batches: Sequence[AdoptedBatch]
     gaps: Sequence[Gap]
     ledger: Sequence[Event]
+    topic_pattern: str | None = None
     abandoned: UUID | None = None
 
 

@@ -51,5 +51,7 @@ class Hold:
 
 def dated(holds: Collection[Hold], known: Collection[Hold]) -> tuple[Hold, ...]:
     """Return the holds with the moment at which each was first seen."""
-    since = {hold.identity: hold.since for hold in known}
+    since: dict[object, datetime] = {}
+    for hold in known:
+        since[hold.identity] = min(hold.since, since.get(hold.identity, hold.since))
     return tuple(replace(hold, since=since.get(hold.identity, hold.since)) for hold in holds)

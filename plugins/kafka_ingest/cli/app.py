@@ -177,7 +177,7 @@ def plan(
         out.print(decision_table(feed_name, decision))
         print_beside(decision)
         if decision.capped:
-            out.print("a limit leaves records for the batch after it")
+            out.print("there are records left for the batch after it")
         if batch_id is not None:
             out.print(f"planned batch {batch_id}")
 

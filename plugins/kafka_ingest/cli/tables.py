@@ -43,61 +43,62 @@ def moment(value: datetime | None) -> str:
 
 
 def status_table(status: FeedStatus) -> Table:
-    """Return a feed's partitions, with a total."""
-    numbers = (
-        "stored offset",
-        "log start",
-        "LSO",
-        "high watermark",
-        "lag",
-        "headroom",
-        "group offset",
-        "drift",
-        "in gaps",
-        "rows",
-    )
-    made = table(f"feed {status.feed}", "topic", "partition", *numbers, "remarks", numbers=("partition", *numbers))
-    for partition in status.partitions:
-        bounds = partition.bounds
+    """Return a feed's partitions, with a total; columns about what is nowhere the case are left out."""
+    rows = [status_cells(partition) for partition in status.partitions]
+    always = ("stored offset", "log start", "LSO", "high watermark", "lag", "headroom", "rows")
+    used = {name for row in rows for name, cell in row.items() if cell.plain not in {"", "-", "0"}}
+    numbers = [name for name in STATUS_NUMBERS if name in always or name in used]
+    columns = [*numbers, *(["remarks"] if "remarks" in used else [])]
+    made = table(f"feed {status.feed}", "topic", "partition", *columns, numbers=("partition", *numbers))
+    for partition, row in zip(status.partitions, rows, strict=True):
         tp = partition.stored.topic_partition
-        made.add_row(
-            tp.topic,
-            str(tp.partition),
-            number(partition.stored.next_offset),
-            number(bounds.log_start_offset if bounds else None),
-            number(bounds.last_stable_offset if bounds else None),
-            number(bounds.high_watermark if bounds else None),
-            number(partition.lag),
-            number(partition.headroom),
-            number(partition.group_offset),
-            colored(number(partition.drift), "yellow" if partition.drift else None),
-            colored(number(partition.gap_offsets), "yellow" if partition.gap_offsets else None),
-            number(partition.rows),
-            colored(remarks(partition), "yellow"),
-        )
+        made.add_row(tp.topic, str(tp.partition), *(row[name] for name in columns))
+    totals = {
+        "lag": total(partition.lag for partition in status.partitions),
+        "in gaps": sum(partition.gap_offsets for partition in status.partitions),
+        "rows": sum(partition.rows for partition in status.partitions),
+    }
     made.add_section()
-    made.add_row(
-        "total",
-        str(len(status.partitions)),
-        *["", "", "", ""],
-        number(total(partition.lag for partition in status.partitions)),
-        *["", "", ""],
-        number(sum(partition.gap_offsets for partition in status.partitions)),
-        number(sum(partition.rows for partition in status.partitions)),
-        "",
-    )
+    made.add_row("total", number(len(rows)), *(number(totals[name]) if name in totals else "" for name in columns))
     return made
+
+
+STATUS_NUMBERS = (
+    "stored offset",
+    "log start",
+    "LSO",
+    "high watermark",
+    "lag",
+    "headroom",
+    "group offset",
+    "drift",
+    "in gaps",
+    "rows",
+)
+
+
+def status_cells(partition: PartitionStatus) -> dict[str, Text]:
+    """Return what the columns say of one partition."""
+    bounds = partition.bounds
+    return {
+        "stored offset": Text(number(partition.stored.next_offset)),
+        "log start": Text(number(bounds.log_start_offset if bounds else None)),
+        "LSO": Text(number(bounds.last_stable_offset if bounds else None)),
+        "high watermark": Text(number(bounds.high_watermark if bounds else None)),
+        "lag": Text(number(partition.lag)),
+        "headroom": Text(number(partition.headroom), style="red" if (partition.headroom or 0) < 0 else ""),
+        "group offset": Text(number(partition.group_offset)),
+        "drift": Text(number(partition.drift), style="yellow" if partition.drift else ""),
+        "in gaps": Text(number(partition.gap_offsets), style="yellow" if partition.gap_offsets else ""),
+        "rows": Text(number(partition.rows)),
+        "remarks": Text(remarks(partition), style="yellow"),
+    }
 
 
 def total(values: Iterable[int | None]) -> int | None:
     """Return the sum of what is known, None where nothing is."""
     known = [value for value in values if value is not None]
     return sum(known) if known else None
-
-
-def colored(text: str, style: str | None) -> Text:
-    """Return a text for a cell; colours show on a terminal only."""
-    return Text(text, style=style or "")
 
 
 def remarks(partition: PartitionStatus) -> str:

@@ -94,7 +94,8 @@ class SqlOperatorTables(SqlControlTables):
         """Write what the output tells of a feed."""
         with transaction(self._engine, "write") as connection:
             if isinstance(feed, NewFeed):
-                insert_feed(connection, feed, cluster_id=adoption.cluster_id, topics=sorted(adoption.topics))
+                values = {"topics": sorted(adoption.topics), "topic_pattern": adoption.topic_pattern}
+                insert_feed(connection, feed, cluster_id=adoption.cluster_id, **values)
             else:
                 require_revision(connection, feed)
                 touch_feed(connection, feed.feed_id, cluster_id=adoption.cluster_id)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import ColumnElement, Connection, Engine, RowMapping, Select, func, select
+from sqlalchemy import ColumnElement, Connection, Engine, RowMapping, Select, and_, func, select
 
 from kafka_ingest.batch import Attempt, AttemptState, Batch, BatchPlan, BatchState
 from kafka_ingest.boundaries import Event, FeedSnapshot
@@ -185,7 +185,7 @@ class SqlControlReader:
         """Return a line for each feed that was ever planned, by name."""
         with transaction(self._engine, "read") as connection:
             counts = select(stored_offset.c.feed_id, func.count()).group_by(stored_offset.c.feed_id)
-            partitions: dict[UUID, int] = dict(connection.execute(counts).tuples().all())
+            partitions: dict[UUID, int] = dict(connection.execute(counts).all())
             committed = {
                 row.feed_id: row
                 for row in connection.execute(
@@ -223,17 +223,22 @@ class SqlControlReader:
             ]
 
     def rows_by_partition(self, feed_id: UUID) -> dict[TopicPartition, int]:
-        """Return how many rows live batches have committed, by partition."""
+        """Return how many rows live batches have committed of the topics as they are now, by partition."""
+        same_topic = and_(
+            stored_offset.c.feed_id == feed_id,
+            stored_offset.c.topic == batch_range.c.topic,
+            stored_offset.c.partition == batch_range.c.partition,
+            stored_offset.c.topic_id.is_not_distinct_from(batch_range.c.topic_id),
+        )
         with transaction(self._engine, "read") as connection:
             query = (
                 select(batch_range.c.topic, batch_range.c.partition, func.sum(batch_range.c["rows"]))
                 .join(batch, batch.c.batch_id == batch_range.c.batch_id)
+                .join(stored_offset, same_topic)
                 .where(batch.c.feed_id == feed_id, batch.c.state == BatchState.COMMITTED.value, batch.c.kind == "live")
                 .group_by(batch_range.c.topic, batch_range.c.partition)
             )
-            return {
-                TopicPartition(topic, number): int(rows) for topic, number, rows in connection.execute(query).tuples()
-            }
+            return {TopicPartition(topic, number): int(rows) for topic, number, rows in connection.execute(query)}
 
     def batch_summaries(
         self, feed_name: str | None = None, *, since: datetime | None = None, limit: int | None = None

@@ -145,6 +145,8 @@ def decide_adoption(settings: FeedPlanSettings, control: OperatorTables, sink: S
         adoption=Adoption(
             cluster_id=newest.cluster_id,
             topics=sorted({topic_partition.topic for topic_partition in rebuilt.rows}),
+            # As if unchanged: a topic that it matches and no receipt knows is taken for new, and read from its beginning.
+            topic_pattern=settings.topic_pattern,
             stored=stored_after(rebuilt, feed, new),
             batches=[adopted(published, sink) for published in new],
             gaps=list(rebuilt.gaps.values()),

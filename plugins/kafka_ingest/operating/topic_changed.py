@@ -84,6 +84,11 @@ def changes_of(
             f"expected topics with stored offsets in feed {feed_name}: {', '.join(sorted(rows_of))}; found {', '.join(unknown)}"
         )
     cluster_id = kafka.cluster_id()
+    if named and cluster_id != feed.cluster_id:
+        raise WrongUseError(
+            f"feed {feed_name}: the connection leads to cluster {cluster_id}, not {feed.cluster_id}, so every topic changed. "
+            "Leave --topic out: they change together."
+        )
     asked = sorted(named or (topic for topic in rows_of if settings.selects(topic)))
     described = kafka.describe_topics(asked)
     changed = tuple(
@@ -122,11 +127,16 @@ def rows_of_topic(
 ) -> list[StoredOffset]:
     """Return one topic's stored offsets as they would be."""
     same_topic = change.found is not None and change.known_id is not None and change.found_id == change.known_id
+    if change.found is None and changes.is_other_cluster and choice is Choice.START_OVER:
+        return []
     if (choice is Choice.FORGET) != (change.found is None):
         expected = (
-            "--forget, because it is gone" if change.found is None else "--start-over or --same-records: it exists"
+            "forget, because it is gone" if change.found is None else "start-over or same-records, because it exists"
         )
-        raise WrongUseError(f"topic {change.topic!r}: expected --choice {expected}. Nothing was changed.")
+        raise WrongUseError(
+            f"topic {change.topic!r}: expected --choice {expected}. Where several topics changed, --topic names those meant. "
+            "Nothing was changed."
+        )
     if change.found is None:
         return []
     if choice is Choice.SAME_RECORDS:

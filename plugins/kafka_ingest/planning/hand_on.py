@@ -5,13 +5,13 @@ from collections.abc import Mapping
 
 from kafka_ingest.batch import Batch, BatchPlan, BatchState
 from kafka_ingest.boundaries import ControlTables, FeedSnapshot, KafkaCluster, Sinks
-from kafka_ingest.errors import BatchStateError
+from kafka_ingest.errors import BatchStateError, TopicGoneError
 from kafka_ingest.gap import Jump
 from kafka_ingest.identity import check_identity
 from kafka_ingest.offsets import LogBounds, TopicPartition, Unavailable, listing, ranges_outside_log
 from kafka_ingest.planning.ask_kafka import unreadable_offsets
 from kafka_ingest.planning.positions import position_of
-from kafka_ingest.planning.settings import FeedPlanSettings, OnDataLoss
+from kafka_ingest.planning.settings import FeedPlanSettings, OnDataLoss, OnMissingTopic
 from kafka_ingest.submitting.pin_receipt import pin_first_valid_receipt
 
 log = logging.getLogger(__name__)
@@ -36,9 +36,9 @@ def hand_on(
         return True
     if pin_first_valid_receipt(batch, control, kafka, sinks, who=who):
         return True
-    check_identity(batch.plan, kafka)
     bounds = kafka.log_bounds([offset_range.topic_partition for offset_range in batch.plan.ranges])
-    problems = ranges_outside_log(batch.plan.ranges, bounds, batch.plan.isolation)
+    problems = missing_topics(batch.plan, settings, kafka)
+    problems += ranges_outside_log(batch.plan.ranges, bounds, batch.plan.isolation)
     problems += unreadable_ranges(batch.plan, feed, kafka)
     unanswered = [f"{tp}: {found.reason}" for tp, found in sorted(bounds.items()) if isinstance(found, Unavailable)]
     if len(unanswered) < len(bounds):
@@ -59,6 +59,17 @@ def hand_on(
         return False
     # Kafka took its time: an operator may have abandoned the batch meanwhile.
     return control.batch(batch.batch_id).state.is_open
+
+
+def missing_topics(plan: BatchPlan, settings: FeedPlanSettings, kafka: KafkaCluster) -> list[str]:
+    """Return which topic of a plan is gone, where the feed's others are to go on; raises what identity checks raise otherwise."""
+    try:
+        check_identity(plan, kafka)
+    except TopicGoneError as error:
+        if settings.on_missing_topic is OnMissingTopic.STOP:
+            raise
+        return [str(error)]
+    return []
 
 
 def unreadable_ranges(plan: BatchPlan, feed: FeedSnapshot, kafka: KafkaCluster) -> list[str]:
