@@ -54,6 +54,7 @@ from kafka_ingest.errors import (
     OutputUnavailableError,
     StagedOutputUnusableError,
     UnknownBatchError,
+    UnknownFeedError,
 )
 from kafka_ingest.gap import Gap, Jump, NewGap
 from kafka_ingest.hold import Hold
@@ -232,6 +233,8 @@ class ControlState:
         return [event for owner, event in self.events if owner == feed_id and event.kind in LEDGER_KINDS]
 
     def touch(self, feed_id: UUID, **changes: Any) -> None:
+        if feed_id not in self.feeds:
+            raise UnknownFeedError(f"no feed with id {feed_id} in the control tables")
         row = self.feeds[feed_id]
         self.feeds[feed_id] = replace(row, revision=row.revision + 1, **changes)
 
@@ -504,7 +507,8 @@ class InMemoryControlTables:
     def adopt(self, feed: FeedSnapshot | NewFeed, adoption: Adoption, *, reason: str, who: str) -> None:
         with self.transaction() as state:
             if isinstance(feed, NewFeed):
-                insert_feed(state, feed, adoption.cluster_id, topics=tuple(sorted(adoption.topics)))
+                values = {"topics": tuple(sorted(adoption.topics)), "topic_pattern": adoption.topic_pattern}
+                insert_feed(state, feed, adoption.cluster_id, **values)
             else:
                 require_revision(state, feed)
                 state.touch(feed.feed_id, cluster_id=adoption.cluster_id)
@@ -561,8 +565,8 @@ def require_revision(state: ControlState, known: FeedSnapshot) -> None:
 
 def a_gap(new: NewGap, topic_id: str | None, who: str, applied_at: datetime | None) -> Gap:
     """Return a new gap as it is stored."""
-    now = datetime.now(UTC)
-    return Gap(uuid6.uuid7(), new.offset_range, topic_id, new.cause, new.reason, who, now, applied_at)
+    decided_at = applied_at or datetime.now(UTC)
+    return Gap(uuid6.uuid7(), new.offset_range, topic_id, new.cause, new.reason, who, decided_at, applied_at)
 
 
 def apply_jumps(

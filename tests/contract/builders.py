@@ -6,6 +6,7 @@ import sys
 import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,8 @@ from kafka_ingest.batch import (
     sha256,
 )
 from kafka_ingest.boundaries import ControlTables, FeedSnapshot, NewFeed, PlanRecord
+from kafka_ingest.gap import GapCause, Jump, NewGap
+from kafka_ingest.hold import Hold, HoldCause
 from kafka_ingest.offsets import Isolation, OffsetRange, OffsetsPolicy, StoredOffset, TopicPartition
 from kafka_ingest.receipt import RangeCount, Receipt, WrittenFile
 
@@ -117,6 +120,32 @@ def plan_next(
         PlanRecord(CLUSTER, ["orders"], seeds=seeds, plan=plan),
         who="planner",
     )
+
+
+def record(
+    control: ControlTables, *, snapshot: FeedSnapshot | None = None, who: str = "planner", **decided: Any
+) -> None:
+    """Record what a plan of the known feed ``orders`` decided, with the arguments of a PlanRecord."""
+    record = PlanRecord(**({"cluster_id": CLUSTER, "topics": ["orders"]} | decided))
+    control.record_plan(snapshot or snapshot_of(control), record, who=who)
+
+
+def gap(
+    topic_partition: TopicPartition, start: int, end: int, cause: GapCause = GapCause.SKIPPED, reason: str = "poisoned"
+) -> NewGap:
+    """Return a gap as it is decided."""
+    return NewGap(OffsetRange(topic_partition, start, end), cause, reason)
+
+
+def jump(topic_partition: TopicPartition, start: int, end: int, *, reason: str = "the log starts later") -> Jump:
+    """Return a jump over one new gap, which is retention's."""
+    new = gap(topic_partition, start, end, GapCause.RETENTION, reason)
+    return Jump(topic_partition, start, end, gaps=(new,))
+
+
+def hold(number: int, cause: HoldCause = HoldCause.NO_ANSWER, at_offset: int | None = None, **changes: Any) -> Hold:
+    """Return a hold on a partition of ``orders``."""
+    return replace(Hold("orders", number, cause, "no leader", NOON, at_offset), **changes)
 
 
 def snapshot_of(control: ControlTables, feed_name: str = "orders") -> FeedSnapshot:

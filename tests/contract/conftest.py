@@ -20,11 +20,12 @@ from sqlalchemy import Connection, Engine, create_engine, insert, make_url, sele
 from sqlalchemy.engine import URL
 from tests.contract.builders import ORDERS_FEED
 
-from kafka_ingest.boundaries import ControlTables, Event
+from kafka_ingest.boundaries import Event, OperatorTables
 from kafka_ingest.control import schema
 from kafka_ingest.control.database import ControlDatabaseSettings, open_database, transaction
+from kafka_ingest.control.operator_writer import SqlOperatorTables
 from kafka_ingest.control.upgrade import upgrade
-from kafka_ingest.control.writer import SqlControlTables
+from kafka_ingest.gap import Gap
 from kafka_ingest.offsets import TopicPartition
 
 Dump = dict[str, Any]
@@ -33,8 +34,8 @@ Dump = dict[str, Any]
 class Store(Protocol):
     """Where control tables are kept, and what somebody can do to them past the protocol's steps."""
 
-    def connect(self) -> ControlTables:
-        """Return another client of the same control tables, as another task would have."""
+    def connect(self) -> OperatorTables:
+        """Return another client of the same control tables, as another task or an operator would have."""
 
     def dump(self) -> Dump:
         """Return everything that is stored."""
@@ -46,7 +47,10 @@ class Store(Protocol):
         """Give a stored offset of the feed ``orders`` another topic id."""
 
     def events(self, kind: str) -> list[Event]:
-        """Return the feed's events of a kind, newest first."""
+        """Return the events of a kind of the feed ``orders``, newest first."""
+
+    def gaps(self) -> list[Gap]:
+        """Return the gaps of the feed ``orders``, by partition and offset."""
 
 
 class SqlStore:
@@ -63,10 +67,10 @@ class SqlStore:
         self._engines.append(engine)
         return engine
 
-    def connect(self) -> SqlControlTables:
+    def connect(self) -> SqlOperatorTables:
         engine = self.open()
         self._by_hand = self._by_hand or engine
-        return SqlControlTables(engine)
+        return SqlOperatorTables(engine)
 
     def by_hand(self) -> AbstractContextManager[Connection]:
         """Open a write transaction past the protocol."""
@@ -105,6 +109,9 @@ class SqlStore:
     def events(self, kind: str) -> list[Event]:
         return self.connect().events(ORDERS_FEED, kind, limit=100)
 
+    def gaps(self) -> list[Gap]:
+        return self.connect().gaps(ORDERS_FEED)
+
     def _change_stored_offset(self, topic_partition: TopicPartition, **values: object) -> None:
         table = schema.stored_offset
         with self.by_hand() as connection:
@@ -128,7 +135,7 @@ class MemoryStore:
 
         self._tables = InMemoryControlTables()
 
-    def connect(self) -> ControlTables:
+    def connect(self) -> OperatorTables:
         return self._tables
 
     def dump(self) -> Dump:
@@ -142,6 +149,9 @@ class MemoryStore:
 
     def events(self, kind: str) -> list[Event]:
         return self._tables.events(ORDERS_FEED, kind, limit=100)
+
+    def gaps(self) -> list[Gap]:
+        return self._tables.gaps(ORDERS_FEED)
 
     def _change_stored_offset(self, topic_partition: TopicPartition, **values: Any) -> None:
         with self._tables.transaction() as state:
@@ -316,12 +326,12 @@ def store(request: pytest.FixtureRequest) -> Store:
 
 
 @pytest.fixture
-def control(store: Store) -> ControlTables:
+def control(store: Store) -> OperatorTables:
     """A client of control tables of every kind."""
     return store.connect()
 
 
 @pytest.fixture
-def sql_control(database: SqlStore) -> SqlControlTables:
+def sql_control(database: SqlStore) -> SqlOperatorTables:
     """A client of control tables in a database, with the questions only the command line asks."""
     return database.connect()

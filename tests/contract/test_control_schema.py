@@ -177,7 +177,7 @@ def test_the_version_that_the_code_needs_is_the_newest_migration():
 def test_a_newer_schema_is_refused_by_tasks(database: SqlStore):
     database.execute("UPDATE kafka_ingest_schema SET version_num = '9999'")
 
-    with pytest.raises(ControlSchemaError, match=r"version 9999, made by a newer kafka_ingest; this one knows 0001"):
+    with pytest.raises(ControlSchemaError, match="version 9999, made by a newer kafka_ingest; this one knows 0002"):
         SqlControlTables(database.open())
     with pytest.raises(ControlSchemaError, match="9999"):
         SqlControlReader(database.open())
@@ -189,7 +189,7 @@ def test_a_newer_schema_is_refused_by_the_upgrade_and_left_alone(database: SqlSt
     before = (database.dump(), catalog(database.open()))
 
     for create in (False, True):
-        with pytest.raises(ControlSchemaError, match="version 9999, newer than the 0001"):
+        with pytest.raises(ControlSchemaError, match="version 9999, newer than the 0002"):
             upgrade(database.open(), create=create)
 
     assert version_rows(database) == ["9999"]
@@ -200,7 +200,7 @@ def test_an_older_schema_is_refused_by_tasks_with_the_command_to_run(database: S
     database.execute("UPDATE kafka_ingest_schema SET version_num = '0000'")
 
     with pytest.raises(
-        ControlSchemaError, match=r"version 0000, this kafka_ingest needs 0001. Run `kafka-ingest db upgrade`"
+        ControlSchemaError, match=r"version 0000, this kafka_ingest needs 0002. Run `kafka-ingest db upgrade`"
     ):
         SqlControlTables(database.open())
 
@@ -321,6 +321,7 @@ def history(shared_database: SqlStore) -> SqlStore:
     control.open_attempt(attempt_of(planned, 1))
     control.open_attempt(attempt_of(planned, 2))
     shared_database.insert("gap", **GAP)
+    shared_database.insert("hold", **HOLD)
     return shared_database
 
 
@@ -343,8 +344,19 @@ GAP: Mapping[str, Any] = {
     "start_offset": 3,
     "end_offset": 5,
     "cause": "retention",
+    "reason": "the log starts at 5",
     "decided_by": "ops",
     "decided_at": NOON,
+}
+
+HOLD: Mapping[str, Any] = {
+    "hold_id": UUID("01890000-0000-7000-8000-0000000000d1"),
+    "feed_id": ORDERS_FEED,
+    "topic": "orders",
+    "partition": 0,
+    "cause": "no_answer",
+    "reason": "no leader",
+    "since": NOON,
 }
 
 
@@ -395,6 +407,10 @@ def add_event(**values: Any) -> Executable:
 
 def add_gap(**values: Any) -> Executable:
     return add("gap", **(dict(GAP) | {"gap_id": NOBODY} | values))
+
+
+def add_hold(**values: Any) -> Executable:
+    return add("hold", **(dict(HOLD) | {"hold_id": NOBODY} | values))
 
 
 COUNTS = {"rows": 5, "filtered": 0, "dead_letters": 0, "invisible": 0}
@@ -471,6 +487,15 @@ OFFENCES: Mapping[str, tuple[str, Executable]] = {
     "a gap closed by no batch": ("fk_gap_batch", add_gap(closed_by_batch=NOBODY)),
     "an empty gap": ("ck_gap_offsets", add_gap(end_offset=3)),
     "a gap that starts at -1": ("ck_gap_offsets", add_gap(start_offset=-1)),
+    "a gap of an unknown cause": ("ck_gap_cause", add_gap(cause="lost")),
+    "two holds of one id": ("pk_hold", add_hold(hold_id=HOLD["hold_id"])),
+    "a hold of no feed": ("fk_hold_feed", add_hold(feed_id=NOBODY)),
+    "a hold of an unknown cause": ("ck_hold_cause", add_hold(cause="tired")),
+    "a missing topic with a partition": ("ck_hold_partition", add_hold(cause="topic_missing")),
+    "a partition without an answer that is none": ("ck_hold_partition", add_hold(partition=None)),
+    "an open transaction without its offset": ("ck_hold_at_offset", add_hold(cause="open_transaction")),
+    "an unreadable record without its offset": ("ck_hold_at_offset", add_hold(cause="unreadable")),
+    "a partition without an answer at an offset": ("ck_hold_at_offset", add_hold(at_offset=7)),
     "two events of one number": ("pk_event", add_event(event_id=1)),
     "an event of no feed": ("fk_event_feed", add_event(feed_id=NOBODY)),
     "an event of no batch": ("fk_event_batch", add_event(batch_id=NOBODY)),
@@ -496,6 +521,29 @@ def is_refused_by(name: str, error: BaseException | None) -> bool:
         return error.diag.constraint_name == name
     kinds = {"pk": "UNIQUE constraint failed", "uq": "UNIQUE constraint failed", "fk": "FOREIGN KEY constraint failed"}
     return kinds.get(name[:2], f"CHECK constraint failed: {name}") in str(error)
+
+
+MISSING: Mapping[str, tuple[str, Executable]] = {
+    "a gap without a reason": ("gap.reason", add_gap(reason=None)),
+    "a gap that nothing decided": ("gap.cause", add_gap(cause=None)),
+    "a gap that nobody decided": ("gap.decided_by", add_gap(decided_by=None)),
+    "a hold without a reason": ("hold.reason", add_hold(reason=None)),
+    "a hold without its since-when": ("hold.since", add_hold(since=None)),
+}
+
+
+@pytest.mark.parametrize("missing", MISSING)
+def test_the_database_refuses_a_row_that_does_not_say_enough(history: SqlStore, missing: str):
+    column, statement = MISSING[missing]
+
+    with pytest.raises(IntegrityError) as refusal, tried(history) as connection:
+        connection.execute(statement)
+
+    error = refusal.value.orig
+    if isinstance(error, psycopg.errors.NotNullViolation):
+        assert f"{error.diag.table_name}.{error.diag.column_name}" == column
+    else:
+        assert str(error) == f"NOT NULL constraint failed: {column}"
 
 
 @pytest.mark.parametrize("table", ["attempt", "batch", "feed"])

@@ -1,15 +1,9 @@
 """The planner's decision: stored offsets, Kafka's answers and settings in, seeds and ranges or a named error out."""
 
-from collections.abc import Mapping
-from dataclasses import replace
-from typing import Any
-
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-from tests.fakes import CLUSTER, FEED_ID, SOME_DAY, TOPIC_ID, FakeTopic, feed_settings, log, partition, span, topic
+from tests.fakes import log, partition, span, topic
+from tests.unit.planning_inputs import NO_LEADER, answers, answers_of, decided, seeds_of, starting, stored
 
-from kafka_ingest.boundaries import FeedSnapshot
 from kafka_ingest.errors import (
     KafkaIngestError,
     OffsetsLostError,
@@ -20,66 +14,8 @@ from kafka_ingest.errors import (
     UnknownTopicError,
     WrongClusterError,
 )
-from kafka_ingest.offsets import (
-    Isolation,
-    LogBounds,
-    StoredOffset,
-    TopicDescription,
-    TopicPartition,
-    Unavailable,
-    ranges_outside_log,
-)
-from kafka_ingest.planning.decide import KafkaAnswers, PlanDecision, decide
+from kafka_ingest.offsets import Isolation, LogBounds, StoredOffset, Unavailable, ranges_outside_log
 from kafka_ingest.planning.start_rules import AtOffsets, Earliest, Latest
-
-NO_LEADER = Unavailable("LEADER_NOT_AVAILABLE: no leader")
-Stored = Mapping[TopicPartition, StoredOffset]
-
-
-def answers(cluster_id: str = CLUSTER, **topics: FakeTopic) -> KafkaAnswers:
-    """Return what a cluster with these topics answers."""
-    return KafkaAnswers(
-        cluster_id=cluster_id,
-        topics={name: TopicDescription(name, found.topic_id, tuple(found.logs)) for name, found in topics.items()},
-        bounds={
-            TopicPartition(name, number): bounds
-            for name, found in topics.items()
-            for number, bounds in found.logs.items()
-        },
-    )
-
-
-def stored(
-    offsets: Mapping[int, int | None], *, of: str = "orders", **changes: Any
-) -> dict[TopicPartition, StoredOffset]:
-    """Return the stored offsets of a topic's partitions; None is a pending seed."""
-    rows = [
-        StoredOffset(partition(number, of), TOPIC_ID, None if offset is None else 0, offset, "earliest")
-        for number, offset in offsets.items()
-    ]
-    return {row.topic_partition: replace(row, **changes) for row in rows}
-
-
-def decided(
-    kafka: KafkaAnswers, rows: Stored | None = None, *, known_cluster_id: str | None = None, **settings: Any
-) -> PlanDecision:
-    """Decide for a feed of topic ``orders``, unless the settings say otherwise."""
-    found = feed_settings(**settings)
-    cluster_id = known_cluster_id or (CLUSTER if rows else None)
-    topics = {topic_partition.topic for topic_partition in rows or {}}
-    known = FeedSnapshot(FEED_ID, found.name, cluster_id, 1, topics, rows or {}, None) if cluster_id else None
-    return decide(known, kafka, found, now=SOME_DAY)
-
-
-def starting(rule: Any) -> dict[str, Any]:
-    """Return the setting of a start rule for topic ``orders``."""
-    return {"start_rules": {"orders": rule}}
-
-
-def seeds_of(decision: PlanDecision) -> dict[TopicPartition, tuple[int | None, str]]:
-    """Return where each new row begins, and by which rule."""
-    return {seed.topic_partition: (seed.next_offset, seed.seeded_by) for seed in decision.seeds}
-
 
 # ── The first plan: the start rule is applied once ────────────────────────────────────────────────────────────────────
 
@@ -228,18 +164,18 @@ def test_a_pending_partition_that_is_gone_counts_as_known() -> None:
 
 
 def test_another_cluster_is_refused_and_both_ids_are_named() -> None:
-    kafka = answers(cluster_id="cluster-B", orders=topic(log(0, 100)))
+    kafka = answers_of({"orders": topic(log(0, 100))}, cluster_id="cluster-B")
     with pytest.raises(WrongClusterError, match=r"feed orders: .*cluster cluster-A, .*leads to cluster cluster-B"):
         decided(kafka, stored({0: 5}))
 
 
 def test_another_cluster_is_refused_before_its_topics_are_looked_at() -> None:
     with pytest.raises(WrongClusterError):
-        decided(answers(cluster_id="cluster-B"), stored({0: 5}))
+        decided(answers_of({}, cluster_id="cluster-B"), stored({0: 5}))
 
 
 def test_a_feed_that_was_never_planned_may_be_of_any_cluster() -> None:
-    assert decided(answers(cluster_id="cluster-B", orders=topic(log(0, 1)))).cluster_id == "cluster-B"
+    assert decided(answers_of({"orders": topic(log(0, 1))}, cluster_id="cluster-B")).cluster_id == "cluster-B"
 
 
 # ── Stored offsets outside the log ────────────────────────────────────────────────────────────────────────────────────
@@ -409,98 +345,3 @@ def test_ranges_are_sorted_by_topic_and_partition_number() -> None:
 def test_a_range_fits_the_log_while_all_of_it_can_be_read(bounds: LogBounds | Unavailable, problems: list[str]) -> None:
     found = ranges_outside_log((span(0, 100, 200),), {partition(0): bounds}, Isolation.READ_COMMITTED)
     assert found == problems
-
-
-# ── Whatever the numbers ──────────────────────────────────────────────────────────────────────────────────────────────
-
-
-@st.composite
-def logs_and_stored_offsets(draw: st.DrawFn) -> tuple[KafkaAnswers, Stored]:
-    """Draw a topic whose stored offsets lie inside their logs, where there are any."""
-    logs: dict[int, LogBounds | Unavailable] = {}
-    offsets: dict[int, int | None] = {}
-    for number in range(draw(st.integers(1, 8))):
-        start, below_offset, below_lso, open_transaction = (draw(st.integers(0, 1_000)) for _ in range(4))
-        lso = start + below_lso
-        logs[number] = draw(st.sampled_from([log(start, lso + open_transaction, lso=lso), NO_LEADER]))
-        kind = draw(st.sampled_from(["stored", "pending", "unknown"]))
-        if kind == "stored":
-            offsets[number] = min(start + below_offset, lso + open_transaction)
-        elif kind == "pending":
-            offsets[number] = None
-    known = st.sampled_from([stored(offsets), {}])
-    return answers(orders=FakeTopic(logs)), draw(known) if not_lost(logs, offsets) else {}
-
-
-def not_lost(logs: Mapping[int, object], offsets: Mapping[int, int | None]) -> bool:
-    """Whether no partition is one that a known topic gained and whose log starts above 0."""
-    return not offsets or all(
-        number in offsets or isinstance(bounds, Unavailable) or bounds.log_start_offset == 0
-        for number, bounds in logs.items()
-    )
-
-
-@given(
-    logs_and_stored_offsets(),
-    st.sampled_from(Isolation),
-    st.none() | st.integers(1, 2_000),
-    st.none() | st.integers(1, 500),
-)
-def test_a_batch_lies_inside_the_logs_begins_at_the_stored_offsets_and_respects_the_limits(
-    known: tuple[KafkaAnswers, Stored], isolation: Isolation, max_records: int | None, per_partition: int | None
-) -> None:
-    kafka, rows = known
-    decision = decided(
-        kafka, rows, isolation=isolation, max_records=max_records, max_records_per_partition=per_partition
-    )
-    starts = {row.topic_partition: row.next_offset for row in [*rows.values(), *decision.seeds]}
-    partitions = [planned.topic_partition for planned in decision.ranges]
-    assert partitions == sorted(set(partitions))
-    for planned in decision.ranges:
-        bounds = kafka.bounds[planned.topic_partition]
-        assert isinstance(bounds, LogBounds)
-        assert planned.start_offset == starts[planned.topic_partition]
-        assert bounds.log_start_offset <= planned.start_offset < planned.end_offset <= bounds.readable_end(isolation)
-        assert planned.span <= (per_partition or planned.span)
-    assert sum(planned.span for planned in decision.ranges) <= (max_records or 10**9)
-
-
-@given(logs_and_stored_offsets(), st.none() | st.integers(1, 50))
-def test_a_feed_makes_progress_whenever_there_is_something_to_read(
-    known: tuple[KafkaAnswers, Stored], max_records: int | None
-) -> None:
-    kafka, rows = known
-    decision = decided(kafka, rows, max_records=max_records)
-    starts = {row.topic_partition: row.next_offset for row in [*rows.values(), *decision.seeds]}
-    behind = [
-        found
-        for found, bounds in kafka.bounds.items()
-        if isinstance(bounds, LogBounds) and (starts[found] or 0) < bounds.last_stable_offset
-    ]
-    assert bool(decision.ranges) == bool(behind)
-
-
-@given(logs_and_stored_offsets())
-def test_after_a_plan_every_partition_is_known(known: tuple[KafkaAnswers, Stored]) -> None:
-    kafka, rows = known
-    decision = decided(kafka, rows)
-    assert {*rows, *(seed.topic_partition for seed in decision.seeds)} == set(kafka.bounds)
-
-
-@given(logs_and_stored_offsets(), st.integers(1, 300))
-def test_a_backlog_is_worked_off_batch_by_batch_without_a_gap_or_an_overlap(
-    known: tuple[KafkaAnswers, Stored], max_records: int
-) -> None:
-    kafka, rows = known
-    read: dict[TopicPartition, int] = {}
-    capped = True
-    while capped:
-        decision = decided(kafka, rows, max_records=max_records)
-        rows = {**rows, **{seed.topic_partition: seed for seed in decision.seeds}}
-        for planned in decision.ranges:
-            assert planned.start_offset == rows[planned.topic_partition].next_offset
-            assert planned.start_offset == read.get(planned.topic_partition, planned.start_offset)
-            read[planned.topic_partition] = planned.end_offset
-            rows[planned.topic_partition] = replace(rows[planned.topic_partition], next_offset=planned.end_offset)
-        capped = decision.capped
-    assert decided(kafka, rows).ranges == ()

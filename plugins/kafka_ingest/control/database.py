@@ -8,6 +8,7 @@ from sqlite3 import Connection as SqliteConnection
 from typing import Any, Literal
 from urllib.parse import quote, unquote
 
+import tenacity
 from sqlalchemy import URL, Connection, Engine, NullPool, create_engine, event, inspect, text
 from sqlalchemy.exc import DataError, DBAPIError, IntegrityError, ProgrammingError
 
@@ -78,8 +79,13 @@ def open_database(settings: ControlDatabaseSettings, *, create: bool = False) ->
 def _prepare_sqlite_connection(connection: SqliteConnection, _record: object) -> None:
     # The driver's own BEGIN comes too late and is never IMMEDIATE; ours is sent by _begin_sqlite_transaction.
     connection.isolation_level = None
+    # Of two who open a new file at once, the change to WAL tells one "locked" immediately, whatever the time-out.
+    stop = tenacity.stop_after_delay(BUSY_TIMEOUT_S)
+    locked = tenacity.retry_if_exception_message(match="database is locked")
     for pragma in ("foreign_keys=ON", "journal_mode=WAL", "synchronous=FULL"):
-        connection.execute(f"PRAGMA {pragma}")
+        tenacity.Retrying(retry=locked, stop=stop, wait=tenacity.wait_fixed(0.01), reraise=True)(
+            connection.execute, f"PRAGMA {pragma}"
+        )
 
 
 def _begin_sqlite_transaction(connection: Connection) -> None:

@@ -293,12 +293,8 @@ def stored_offsets(connection: Connection, feed_id: UUID) -> dict[TopicPartition
 
 def gaps_of(connection: Connection, feed_id: UUID, *conditions: ColumnElement[bool]) -> list[Gap]:
     """Return a feed's gaps, by partition and offset."""
-    query = (
-        select(gap)
-        .where(gap.c.feed_id == feed_id, *conditions)
-        .order_by(gap.c.topic, gap.c.partition, gap.c.start_offset)
-    )
-    return [
+    query = select(gap).where(gap.c.feed_id == feed_id, *conditions)
+    gaps = [
         Gap(
             gap_id=row["gap_id"],
             offset_range=OffsetRange(
@@ -314,12 +310,13 @@ def gaps_of(connection: Connection, feed_id: UUID, *conditions: ColumnElement[bo
         )
         for row in connection.execute(query).mappings()
     ]
+    return sorted(gaps, key=lambda gap: gap.offset_range)
 
 
 def holds_of(connection: Connection, feed_id: UUID) -> list[Hold]:
     """Return what takes no part in a feed's batches for now."""
-    query = select(hold).where(hold.c.feed_id == feed_id).order_by(hold.c.topic, hold.c.partition, hold.c.cause)
-    return [
+    query = select(hold).where(hold.c.feed_id == feed_id)
+    holds = [
         Hold(
             topic=row["topic"],
             partition=row["partition"],
@@ -330,6 +327,8 @@ def holds_of(connection: Connection, feed_id: UUID) -> list[Hold]:
         )
         for row in connection.execute(query).mappings()
     ]
+    # Not by the database: each has its own order of names, and of what is null.
+    return sorted(holds, key=lambda hold: (hold.topic, -1 if hold.partition is None else hold.partition, hold.cause))
 
 
 def ranges_of(connection: Connection, batch_ids: Select[Any] | Sequence[UUID]) -> dict[UUID, list[BatchRange]]:

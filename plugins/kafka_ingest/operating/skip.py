@@ -47,7 +47,13 @@ def decide_skip(
     topic_id = next(iter(rows.values())).topic_id
 
     check_cluster(feed.cluster_id, kafka.cluster_id(), feed_name)
-    check_topic_ids({offset_range.topic: topic_id}, kafka.describe_topics([offset_range.topic]), feed_name)
+    described = kafka.describe_topics([offset_range.topic])
+    check_topic_ids({offset_range.topic: topic_id}, described, feed_name)
+    if topic_partition.partition not in described[offset_range.topic].partitions:
+        raise InvalidRangeError(
+            f"topic {offset_range.topic!r} has {len(described[offset_range.topic].partitions):,} partitions, found number "
+            f"{topic_partition.partition}. Nothing was changed."
+        )
     bounds = kafka.log_bounds([topic_partition])[topic_partition]
     if isinstance(bounds, Unavailable):
         raise KafkaUnavailableError(

@@ -99,7 +99,8 @@ def decide(
 
     ranges, capped = cut_ranges(positions, settings)
     waiting_since, waiting_records = None, 0
-    if end is None and is_too_little(ranges, feed, settings, now):
+    # What a limit cut off, or a gap ahead, would not grow by waiting.
+    if end is None and not capped and is_too_little(ranges, feed, settings, now):
         waiting_since = (feed.waiting_since if feed is not None else None) or now
         waiting_records, ranges, capped = sum(offset_range.span for offset_range in ranges), (), False
     holds = [*topics.holds, *starts.holds, *holds_of(positions, unreadable, settings.isolation, now)]

@@ -1,0 +1,356 @@
+"""Control tables of an older version, in use, on real databases: upgraded whole or not at all, and nothing is lost."""
+
+import errno
+from collections.abc import Iterator, Mapping
+from datetime import timedelta
+from typing import Any
+from uuid import UUID
+
+import pytest
+from alembic import command
+from sqlalchemy import Engine, MetaData, Table, delete, event, insert, inspect, select, text
+from sqlalchemy.exc import IntegrityError
+from tests.contract.builders import (
+    CLUSTER,
+    NOON,
+    ORDERS_FEED,
+    SHA,
+    TOPIC_ID,
+    attempt_of,
+    batch_id_of,
+    commit,
+    orders,
+    plan_next,
+    plan_of,
+    receipt_of,
+    snapshot_of,
+    stored,
+)
+from tests.contract.conftest import SqlStore
+
+from kafka_ingest.batch import Attempt, AttemptState, BatchKind, BatchPlan, BatchState
+from kafka_ingest.boundaries import PlanRecord
+from kafka_ingest.control import schema
+from kafka_ingest.control.database import open_database, transaction
+from kafka_ingest.control.upgrade import alembic_config, upgrade
+from kafka_ingest.errors import ControlSchemaError
+from kafka_ingest.gap import GapCause, NewGap
+from kafka_ingest.hold import Hold, HoldCause
+from kafka_ingest.offsets import OffsetRange, StoredOffset
+
+COMMITTED = plan_of((orders(0), 0, 100), (orders(1), 40, 50), number=1, leader_epochs={orders(0): 3})
+ABANDONED = plan_of((orders(0), 100, 130), number=2)
+COMMITTING = plan_of((orders(0), 20, 30), number=3, kind=BatchKind.BACKFILL)
+PLANNED = plan_of((orders(0), 30, 40), number=4, kind=BatchKind.BACKFILL)
+WRITTEN = plan_of((orders(0), 100, 120), number=5)
+ONE_O_CLOCK = NOON + timedelta(hours=1)
+SEEDED = {
+    "partitions": [
+        {"topic": "orders", "partition": 0, "topic_id": TOPIC_ID, "offset": 0, "rule": "earliest"},
+        {"topic": "orders", "partition": 1, "topic_id": TOPIC_ID, "offset": 40, "rule": "earliest"},
+        {"topic": "orders", "partition": 2, "topic_id": TOPIC_ID, "offset": None, "rule": "latest"},
+    ]
+}
+
+
+# ── A database of version 0001 ────────────────────────────────────────────────────────────────────────────────────────
+
+
+def upgrade_to(engine: Engine, version: str) -> None:
+    """Bring a database's schema to an older version than the newest."""
+    config = alembic_config()
+    with transaction(engine, "write") as connection:
+        config.attributes["connection"] = connection
+        command.upgrade(config, version)
+
+
+def batch_row(plan: BatchPlan, state: BatchState, **values: Any) -> dict[str, Any]:
+    row: dict[str, Any] = {
+        "batch_id": plan.batch_id,
+        "feed_id": ORDERS_FEED,
+        "kind": plan.kind.value,
+        "state": state.value,
+    }
+    row |= {"plan": plan.as_document(), "plan_fingerprint": plan.fingerprint, "planned_by": "planner"}
+    return row | {"planned_at": plan.planned_at, "updated_at": ONE_O_CLOCK} | values
+
+
+def written(plan: BatchPlan) -> dict[str, Any]:
+    receipt = receipt_of(plan, 1)
+    return {"rows": receipt.rows, "size_bytes": receipt.size_bytes, "written_at": receipt.written_at}
+
+
+def attempt_row(plan: BatchPlan, number: int, **values: Any) -> dict[str, Any]:
+    new: Attempt = attempt_of(plan, number)
+    row = {"batch_id": plan.batch_id, "attempt": number, "state": "OPEN", "directory": str(new.directory)}
+    row |= {"document_sha256": new.document_sha256, "opened_at": new.opened_at, "opened_by": new.opened_by}
+    return row | values
+
+
+def range_rows(plan: BatchPlan, *, counted: bool) -> list[dict[str, Any]]:
+    rows = []
+    for count in receipt_of(plan, 1).range_counts(plan):
+        planned = count.offset_range
+        row = {"batch_id": plan.batch_id, "topic": planned.topic, "partition": planned.partition, "topic_id": TOPIC_ID}
+        row |= {"start_offset": planned.start_offset, "end_offset": planned.end_offset}
+        if counted:
+            row |= {"rows": count.rows, "filtered": 0, "dead_letters": 0, "invisible": count.invisible}
+            row |= {"smallest_offset": count.smallest_offset, "largest_offset": count.largest_offset}
+        rows.append(row)
+    return rows
+
+
+def stored_row(partition: int, first: int | None, following: int | None, **values: Any) -> dict[str, Any]:
+    row = {"feed_id": ORDERS_FEED, "topic": "orders", "partition": partition, "topic_id": TOPIC_ID}
+    row |= {"first_offset": first, "next_offset": following, "seeded_by": "earliest", "updated_at": ONE_O_CLOCK}
+    return row | values
+
+
+PINNED = {"state": "PINNED", "receipt_sha256": SHA}
+ROWS: Mapping[str, list[dict[str, Any]]] = {
+    "feed": [
+        {"feed_id": ORDERS_FEED, "name": "orders", "cluster_id": CLUSTER, "topics": ["orders"], "revision": 41}
+        | {"created_at": NOON, "updated_at": ONE_O_CLOCK}
+    ],
+    "batch": [
+        batch_row(COMMITTED, BatchState.ABANDONED, reason="not yet pinned"),
+        batch_row(ABANDONED, BatchState.ABANDONED, reason="wrong topic"),
+        batch_row(COMMITTING, BatchState.PLANNED),
+        batch_row(PLANNED, BatchState.PLANNED),
+        batch_row(WRITTEN, BatchState.PLANNED),
+    ],
+    "attempt": [
+        attempt_row(COMMITTED, 1, state="DISCARDED", reason="damaged"),
+        attempt_row(COMMITTED, 2, **PINNED),
+        attempt_row(COMMITTING, 1, **PINNED),
+        attempt_row(PLANNED, 1),
+        attempt_row(WRITTEN, 1, **PINNED),
+        attempt_row(WRITTEN, 2),
+    ],
+    "batch_range": [
+        *range_rows(COMMITTED, counted=True),
+        *range_rows(ABANDONED, counted=False),
+        *range_rows(COMMITTING, counted=True),
+        *range_rows(PLANNED, counted=False),
+        *range_rows(WRITTEN, counted=True),
+    ],
+    "stored_offset": [
+        stored_row(0, 0, 100, batch_id=COMMITTED.batch_id, leader_epoch=3),
+        stored_row(1, 40, 50, batch_id=COMMITTED.batch_id),
+        stored_row(2, None, None, seeded_by="latest"),
+    ],
+    "event": [
+        {"feed_id": ORDERS_FEED, "kind": "seeded", "at": NOON, "who": "planner", "detail": SEEDED},
+        {"feed_id": ORDERS_FEED, "kind": "abandoned", "at": ONE_O_CLOCK, "who": "ops", "detail": {"was": "PLANNED"}}
+        | {"batch_id": ABANDONED.batch_id},
+    ],
+}
+
+PINS: Mapping[UUID, dict[str, Any]] = {
+    COMMITTED.batch_id: written(COMMITTED)
+    | {"state": "COMMITTED", "pinned_attempt": 2, "committed_at": ONE_O_CLOCK, "committed_by": "committer"}
+    | {"reason": None, "ledger_after": 0, "ledger_upto": 1},
+    COMMITTING.batch_id: written(COMMITTING)
+    | {"state": "COMMITTING", "pinned_attempt": 1, "ledger_after": 1, "ledger_upto": 1},
+    WRITTEN.batch_id: written(WRITTEN) | {"state": "WRITTEN", "pinned_attempt": 1},
+}
+"""What the batches say once the attempts are there that they point at."""
+
+
+@pytest.fixture
+def older(empty_database: SqlStore) -> Iterator[SqlStore]:
+    """Control tables of version 0001 with a feed that has a batch in each state."""
+    engine = open_database(empty_database.settings, create=True)
+    upgrade_to(engine, "0001")
+    with transaction(engine, "write") as connection:
+        for name, rows in ROWS.items():
+            for row in rows:
+                connection.execute(insert(schema.metadata.tables[name]).values(**row))
+        for batch_id, values in PINS.items():
+            connection.execute(
+                schema.batch.update().where(schema.batch.c.batch_id == batch_id).values(updated_at=NOON, **values)
+            )
+    engine.dispose()
+    yield empty_database
+    empty_database.close()
+
+
+Known = dict[str, tuple[str, ...]]
+
+
+def columns_of(store: SqlStore) -> Known:
+    """Return the tables with their columns as they are in the database now."""
+    with store.by_hand() as connection:
+        inspector = inspect(connection)
+        return {
+            table: tuple(str(column["name"]) for column in inspector.get_columns(table))
+            for table in inspector.get_table_names()
+        }
+
+
+def content(store: SqlStore, known: Known) -> dict[str, list[str]]:
+    """Return what is in these columns, with the names they have in the database and not in the code."""
+    with store.by_hand() as connection:
+        return {
+            name: sorted(repr(tuple(row)) for row in connection.execute(select(*(table.c[each] for each in columns))))
+            for name, columns in known.items()
+            if name != schema.VERSION_TABLE
+            for table in [Table(name, MetaData(), autoload_with=connection)]
+        }
+
+
+def version_of(store: SqlStore) -> str:
+    with store.by_hand() as connection:
+        return str(connection.execute(text("SELECT version_num FROM kafka_ingest_schema")).scalar_one())
+
+
+# ── From 0001 ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_tasks_refuse_the_older_version_with_the_command_to_run(older: SqlStore) -> None:
+    with pytest.raises(ControlSchemaError, match=r"needs 0002\. Run `kafka-ingest db upgrade`"):
+        older.connect()
+
+
+def test_an_upgrade_says_from_where_to_where_and_needs_no_create(older: SqlStore) -> None:
+    assert upgrade(older.open(), create=False) == ("0001", "0002")
+    assert upgrade(older.open(), create=False) == ("0002", "0002")
+
+
+def test_every_row_is_in_the_upgraded_tables_as_it_was(older: SqlStore) -> None:
+    known = columns_of(older)
+    before = content(older, known)
+    assert {name: len(rows) for name, rows in before.items()} == {
+        "feed": 1,
+        "batch": 5,
+        "attempt": 6,
+        "batch_range": 6,
+        "stored_offset": 3,
+        "event": 2,
+        "gap": 0,
+    }
+
+    upgrade(older.open(), create=False)
+
+    assert content(older, known) == before
+
+
+def test_an_upgraded_feed_is_read_as_it_was_without_what_0001_did_not_know(older: SqlStore) -> None:
+    upgrade(older.open(), create=False)
+
+    feed = snapshot_of(older.connect())
+    assert (feed.feed_id, feed.name, feed.cluster_id, feed.revision) == (ORDERS_FEED, "orders", CLUSTER, 41)
+    assert feed.topics == ("orders",)
+    assert (feed.topic_pattern, feed.waiting_since, feed.gaps_ahead, feed.holds) == (None, None, [], [])
+    assert feed.stored == {
+        orders(0): StoredOffset(
+            orders(0), TOPIC_ID, 0, 100, "earliest", 3, batch_id=COMMITTED.batch_id, updated_at=ONE_O_CLOCK
+        ),
+        orders(1): StoredOffset(
+            orders(1), TOPIC_ID, 40, 50, "earliest", batch_id=COMMITTED.batch_id, updated_at=ONE_O_CLOCK
+        ),
+        orders(2): StoredOffset(orders(2), TOPIC_ID, None, None, "latest", updated_at=ONE_O_CLOCK),
+    }
+    assert feed.open_batch is not None
+    assert (feed.open_batch.plan, feed.open_batch.state) == (WRITTEN, BatchState.WRITTEN)
+
+
+def test_upgraded_batches_are_read_in_the_states_they_were_in(older: SqlStore) -> None:
+    upgrade(older.open(), create=False)
+
+    control = older.connect()
+    assert control.batch_states(ORDERS_FEED) == {
+        COMMITTED.batch_id: BatchState.COMMITTED,
+        ABANDONED.batch_id: BatchState.ABANDONED,
+        COMMITTING.batch_id: BatchState.COMMITTING,
+        PLANNED.batch_id: BatchState.PLANNED,
+        WRITTEN.batch_id: BatchState.WRITTEN,
+    }
+    assert [control.batch(plan.batch_id).plan for plan in (COMMITTED, ABANDONED, PLANNED)] == [
+        COMMITTED,
+        ABANDONED,
+        PLANNED,
+    ]
+    assert [(attempt.attempt, attempt.state, attempt.reason) for attempt in control.attempts(COMMITTED.batch_id)] == [
+        (1, AttemptState.DISCARDED, "damaged"),
+        (2, AttemptState.PINNED, None),
+    ]
+    assert control.range_counts(COMMITTED.batch_id) == receipt_of(COMMITTED, 2).range_counts(COMMITTED)
+    assert [event.detail for event in control.ledger(COMMITTED.batch_id)] == [SEEDED]
+    assert control.gaps(ORDERS_FEED) == []
+
+
+def test_open_batches_are_finished_after_the_upgrade_and_the_next_one_is_planned(older: SqlStore) -> None:
+    upgrade(older.open(), create=False)
+    control = older.connect()
+    control.complete_commit(COMMITTING.batch_id, who="committer")
+    control.begin_commit(WRITTEN.batch_id, 1)
+    control.complete_commit(WRITTEN.batch_id, who="committer")
+    later = plan_of((orders(0), 120, 125), number=6)
+    plan_next(control, later)
+    commit(control, later)
+
+    assert stored(control) == {orders(0): 125, orders(1): 50, orders(2): None}
+
+
+def test_what_is_new_in_0002_is_written_to_upgraded_tables(older: SqlStore) -> None:
+    upgrade(older.open(), create=False)
+    control = older.connect()
+    hold = Hold("orders", 1, HoldCause.OPEN_TRANSACTION, "open since noon", NOON, at_offset=55)
+    record = PlanRecord(CLUSTER, ["orders"], topic_pattern="ord.*", holds=[hold], waiting_since=NOON)
+    control.record_plan(snapshot_of(control), record, who="planner")
+    gap = NewGap(OffsetRange(orders(1), 60, 70), GapCause.SKIPPED, "poisoned")
+    filed = control.file_gap(snapshot_of(control), gap, seed=None, who="ops")
+
+    feed = snapshot_of(control)
+    assert (feed.topic_pattern, feed.holds, feed.waiting_since) == ("ord.*", [hold], NOON)
+    assert feed.gaps_ahead == [filed]
+
+
+def test_foreign_keys_still_hold_after_the_upgrade(older: SqlStore) -> None:
+    upgrade(older.open(), create=False)
+
+    for table in (schema.feed, schema.batch, schema.attempt):
+        with pytest.raises(IntegrityError), older.by_hand() as connection:
+            connection.execute(delete(table))
+    with pytest.raises(IntegrityError):
+        older.insert("gap", **gap_row(feed_id=batch_id_of(404)))
+
+
+def gap_row(**values: Any) -> dict[str, Any]:
+    row = {"gap_id": batch_id_of(90), "feed_id": ORDERS_FEED, "topic": "orders", "partition": 0, "start_offset": 3}
+    row |= {"end_offset": 5, "cause": "skipped", "reason": "poisoned", "decided_by": "ops", "decided_at": NOON}
+    return row | values
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "ADD COLUMN waiting_since",
+        "DROP TABLE gap",
+        "CREATE TABLE gap",
+        "CREATE TABLE hold",
+        "UPDATE kafka_ingest_schema",
+    ],
+)
+def test_an_upgrade_that_fails_half_way_leaves_version_0001_as_it_was(older: SqlStore, statement: str) -> None:
+    known = columns_of(older)
+    before = content(older, known)
+    engine = older.open()
+    seen: list[str] = []
+
+    @event.listens_for(engine, "before_cursor_execute")
+    def fail_half_way(*arguments: Any) -> None:
+        if statement in arguments[2]:
+            seen.append(statement)
+            raise OSError(errno.EIO, "power cut")
+
+    with pytest.raises(OSError, match="power cut"):
+        upgrade(engine, create=False)
+
+    assert seen == [statement]
+    assert version_of(older) == "0001"
+    assert columns_of(older) == known
+    assert content(older, known) == before
+    assert upgrade(older.open(), create=False) == ("0001", "0002")
+    assert content(older, known) == before
