@@ -490,6 +490,7 @@ class InMemoryControlTables:
             detail = {
                 "reason": reason,
                 "cluster_id": {"was": feed.cluster_id, "is": cluster_id},
+                "same_records": [topic.topic for topic in topics if topic.same_records],
                 "removed": [row_detail(row) for row in old],
                 "partitions": [row_detail(row) for topic in topics for row in topic.rows],
             }
@@ -519,6 +520,7 @@ class InMemoryControlTables:
                     state.events.append((feed.feed_id, event))
             for gap in adoption.gaps:
                 state.gaps[gap.gap_id] = (feed.feed_id, gap)
+            drop_gaps_ahead_of_older_topics(state, feed.feed_id, adoption)
             if adoption.abandoned is not None:
                 state.change(adoption.abandoned, state=BatchState.ABANDONED, reason=reason)
             upto = max((event.event_id for event in state.ledger_events(feed.feed_id)), default=0)
@@ -594,13 +596,20 @@ def apply_jumps(
     return filed
 
 
+def drop_gaps_ahead_of_older_topics(state: ControlState, feed_id: UUID, adoption: Adoption) -> None:
+    """Drop what an older backup has planned ahead in a topic that was made again since."""
+    ids = {row.topic_partition.topic: row.topic_id for row in adoption.stored}
+    for gap_id, (owner, gap) in list(state.gaps.items()):
+        of_older = ids.get(gap.offset_range.topic, gap.topic_id) != gap.topic_id
+        if owner == feed_id and gap.applied_at is None and of_older:
+            del state.gaps[gap_id]
+
+
 def keep_gaps_ahead(state: ControlState, feed: FeedSnapshot, topic: StartOver) -> None:
-    """Take gaps that lie ahead along where the offsets stay what they were."""
-    known = {tp: row.next_offset for tp, row in feed.stored.items()}
-    same = bool(topic.rows) and all(row.next_offset == known.get(row.topic_partition) for row in topic.rows)
+    """Take gaps that lie ahead along where the records are the same."""
     for gap_id, (owner, gap) in list(state.gaps.items()):
         if owner == feed.feed_id and gap.offset_range.topic == topic.topic and gap.applied_at is None:
-            if same:
+            if topic.same_records:
                 state.gaps[gap_id] = (owner, replace(gap, topic_id=topic.topic_id))
             else:
                 del state.gaps[gap_id]

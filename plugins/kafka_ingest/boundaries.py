@@ -114,11 +114,15 @@ class PlanRecord:
 
 @dataclass(frozen=True, slots=True)
 class StartOver:
-    """What becomes of a topic that was made again: its old rows end, and new ones begin; none where it is gone."""
+    """What becomes of a topic that was made again: its old rows end, and new ones begin; none where it is gone.
+
+    ``same_records``: they are counted as before, so gaps that lie ahead stay; otherwise those are dropped.
+    """
 
     topic: str
     topic_id: str | None
     rows: Sequence[StoredOffset]
+    same_records: bool = False
 
 
 @dataclass(frozen=True, slots=True)

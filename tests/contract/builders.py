@@ -21,7 +21,7 @@ from kafka_ingest.batch import (
     BatchState,
     sha256,
 )
-from kafka_ingest.boundaries import ControlTables, FeedSnapshot, NewFeed, PlanRecord
+from kafka_ingest.boundaries import AdoptedBatch, ControlTables, FeedSnapshot, NewFeed, PlanRecord
 from kafka_ingest.gap import GapCause, Jump, NewGap
 from kafka_ingest.hold import Hold, HoldCause
 from kafka_ingest.offsets import Isolation, OffsetRange, OffsetsPolicy, StoredOffset, TopicPartition
@@ -223,6 +223,12 @@ def commit(control: ControlTables, plan: BatchPlan, who: str = "committer") -> N
     """PLANNED → COMMITTED."""
     publish(control, plan)
     control.complete_commit(plan.batch_id, who=who)
+
+
+def as_adopted(plan: BatchPlan, number: int = 1, rows: Mapping[TopicPartition, int] | None = None) -> AdoptedBatch:
+    """Return a batch as its output tells it: published by this attempt."""
+    receipt = receipt_of(plan, number, rows)
+    return AdoptedBatch(plan, receipt, sha256(receipt.as_bytes()), attempt_of(plan, number).directory)
 
 
 def counts_of(plan: BatchPlan) -> list[RangeCount]:

@@ -72,6 +72,7 @@ class SqlOperatorTables(SqlControlTables):
             detail = {
                 "reason": reason,
                 "cluster_id": {"was": feed.cluster_id, "is": cluster_id},
+                "same_records": [topic.topic for topic in topics if topic.same_records],
                 "removed": [row_detail(row) for row in old],
                 "partitions": [row_detail(row) for row in rows],
             }
@@ -118,14 +119,10 @@ class SqlOperatorTables(SqlControlTables):
 
 
 def keep_gaps_ahead(connection: Connection, feed: FeedSnapshot, topics: Sequence[StartOver]) -> None:
-    """Take gaps that lie ahead along where the offsets stay what they were; elsewhere they mean nothing any more."""
+    """Take gaps that lie ahead along where the records are the same; elsewhere they mean nothing any more."""
     for topic in topics:
-        known = {row.topic_partition: row.next_offset for row in feed.stored.values()}
-        same = bool(topic.rows) and all(
-            row.next_offset is not None and row.next_offset == known.get(row.topic_partition) for row in topic.rows
-        )
         ahead = [gap.c.feed_id == feed.feed_id, gap.c.topic == topic.topic, gap.c.applied_at.is_(None)]
-        if same:
+        if topic.same_records:
             connection.execute(update(gap).where(*ahead).values(topic_id=topic.topic_id))
         else:
             connection.execute(delete(gap).where(*ahead))
@@ -151,6 +148,10 @@ def adopt_ledger(connection: Connection, feed: FeedSnapshot | NewFeed, adoption:
     gap_ids = {found.gap_id for found in adoption.gaps}
     connection.execute(delete(gap).where(gap.c.feed_id == feed.feed_id, gap.c.gap_id.in_(gap_ids)))
     insert_gaps(connection, feed.feed_id, adoption.gaps)
+    for topic, topic_id in {row.topic_partition.topic: row.topic_id for row in adoption.stored}.items():
+        # What an older backup has planned ahead in a topic that was made again since.
+        of_older = [gap.c.topic == topic, gap.c.topic_id.is_distinct_from(topic_id), gap.c.applied_at.is_(None)]
+        connection.execute(delete(gap).where(gap.c.feed_id == feed.feed_id, *of_older))
 
 
 def adopt_batches(
@@ -163,7 +164,9 @@ def adopt_batches(
     for adopted in batches:
         plan, receipt = adopted.plan, adopted.receipt
         if plan.batch_id not in known:
-            connection.execute(insert(batch).values(**batch_values(plan, who)))
+            # Committed below; PLANNED it could not be beside an open batch, not even until then.
+            values = batch_values(plan, who) | {"state": BatchState.ABANDONED.value, "reason": "being adopted"}
+            connection.execute(insert(batch).values(**values))
             insert_ranges(connection, plan)
         of_batch = attempt.c.batch_id == plan.batch_id
         connection.execute(

@@ -116,8 +116,9 @@ def rows_after(changes: Changes, choice: Choice, settings: FeedPlanSettings) -> 
         raise WrongUseError(
             f"feed {changes.feed.name}: expected a topic or cluster that changed, found none. Nothing was changed."
         )
+    same = choice is Choice.SAME_RECORDS
     return [
-        StartOver(change.topic, change.found_id, rows_of_topic(change, choice, changes, settings))
+        StartOver(change.topic, change.found_id, rows_of_topic(change, choice, changes, settings), same_records=same)
         for change in changes.topics
     ]
 

@@ -1,0 +1,243 @@
+"""One step of a batch's life, measured in a process of its own: so its peak of memory is nobody else's.
+
+`python one_step.py TASK` does the step; the task and what is printed are JSON.
+"""
+
+import hashlib
+import json
+import sys
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from uuid import UUID
+
+from sqlalchemy import make_url
+
+from kafka_ingest.attempt_directory import RECEIPT
+from kafka_ingest.batch import Attempt, BatchPlan
+from kafka_ingest.committing.mirror_group import mirror_group
+from kafka_ingest.control.database import ControlDatabaseSettings, open_database
+from kafka_ingest.control.writer import SqlControlTables
+from kafka_ingest.durable_files import write_durably
+from kafka_ingest.kafka_client_settings import KafkaClientSettings
+from kafka_ingest.kafka_cluster import ConfluentKafkaCluster
+from kafka_ingest.observing.feed_status import feed_status
+from kafka_ingest.offsets import Isolation, OffsetsPolicy
+from kafka_ingest.planning.plan_batch import PlanResult, plan_batch
+from kafka_ingest.planning.settings import FeedPlanSettings
+from kafka_ingest.planning.start_rules import Earliest
+from kafka_ingest.receipt import Receipt, WrittenFile
+from kafka_ingest.sinks.choose import sink_of
+from kafka_ingest.submitting.open_attempt import open_attempt
+from kafka_ingest.submitting.pin_receipt import pin_attempt
+
+FEED = "bench"
+WHO = "bench"
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """Which step, on what. ``feed_id`` and ``batch_id`` are empty until a plan has made them."""
+
+    step: str
+    database: str
+    bootstrap_servers: str
+    topic: str
+    group: str
+    output: str
+    max_records: int
+    feed_id: str = ""
+    batch_id: str = ""
+
+    @property
+    def settings(self) -> FeedPlanSettings:
+        """The feed: one topic, from its beginning, a part of it at a time."""
+        return FeedPlanSettings(
+            name=FEED,
+            start_rules={self.topic: Earliest()},
+            isolation=Isolation.READ_COMMITTED,
+            offsets_policy=OffsetsPolicy.AUTO,
+            sink_format="parquet",
+            output_path=Path(self.output),
+            max_records=self.max_records,
+        )
+
+    def control(self) -> SqlControlTables:
+        """Open the control tables."""
+        return SqlControlTables(open_database(ControlDatabaseSettings(make_url(self.database))))
+
+    def kafka(self) -> ConfluentKafkaCluster:
+        """Return what asks Kafka."""
+        settings = KafkaClientSettings("bench", {"bootstrap.servers": self.bootstrap_servers})
+        return ConfluentKafkaCluster(lambda: settings)
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What was done, to see that it was the same every time: rows, and a checksum over what is in them."""
+
+    rows: int
+    checksum: str
+    feed_id: str = ""
+    batch_id: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """Time on the clock and on the processors, and memory: before (Python and imports) and at its peak."""
+
+    seconds: float
+    cpu_s: float
+    before_mb: float
+    peak_mb: float
+    work: Work
+
+
+Describe = Callable[[], Work]
+"""Tells what a step did; asked when the step is measured, since looking takes time and memory too."""
+
+
+def plan(task: Task) -> Describe:
+    """Plan a batch: stored offsets, Kafka's bounds, ranges, durable plan."""
+    return _plan(task, PlanResult.PLANNED)
+
+
+def plan_again(task: Task) -> Describe:
+    """Plan while a batch is open: it is held against Kafka's logs, and handed on."""
+    return _plan(task, PlanResult.RESUMED)
+
+
+def _plan(task: Task, expected: PlanResult) -> Describe:
+    outcome = plan_batch(task.settings, task.control(), task.kafka(), sink_of, who=WHO)
+    planned = outcome.batch
+    if outcome.result is not expected or planned is None:
+        raise ValueError(f"expected the plan to come to {expected}, found {outcome.result}")
+    return lambda: work_of(
+        (f"{each.topic_partition} {each.start_offset} {each.end_offset}" for each in planned.ranges),
+        feed_id=str(planned.feed_id),
+        batch_id=str(planned.batch_id),
+    )
+
+
+def write(task: Task) -> Describe:
+    """Bring a planned batch to COMMITTING, as if Spark had written a file a range. No file is made."""
+    control, kafka, batch_id = task.control(), task.kafka(), UUID(task.batch_id)
+    attempt = open_attempt(batch_id, control, kafka, sink_of, who=WHO)
+    if attempt is None:
+        raise ValueError(f"expected batch {batch_id} to be PLANNED, found it written already")
+    receipt = full_receipt(control.batch(batch_id).plan, attempt)
+    write_durably(attempt.directory / RECEIPT, receipt.as_bytes())
+    pin_attempt(batch_id, attempt.attempt, control, kafka, sink_of)
+    control.begin_commit(batch_id, attempt.attempt)
+    return lambda: work_of(f"{each.topic_partition} {each.rows}" for each in receipt.files)
+
+
+def move_offsets(task: Task) -> Describe:
+    """Move the stored offsets: the commit's compare-and-set over all partitions of the batch."""
+    control = task.control()
+    control.complete_commit(UUID(task.batch_id), who=WHO)
+
+    def describe() -> Work:
+        feed = control.feed(FEED)
+        rows = feed.stored.values() if feed is not None else ()
+        return work_of(f"{row.topic_partition} {row.next_offset}" for row in rows if str(row.batch_id) == task.batch_id)
+
+    return describe
+
+
+def move_group(task: Task) -> Describe:
+    """Bring the consumer group to the stored offsets."""
+    control, kafka = task.control(), task.kafka()
+    mirrored = mirror_group(UUID(task.feed_id), task.group, control, kafka, batch_id=None, who=WHO)
+    if mirrored.failure is not None:
+        raise ValueError(f"expected the group at the stored offsets, found {mirrored.failure}")
+
+    def describe() -> Work:
+        feed = control.feed(FEED)
+        found = kafka.group_offsets(task.group, feed.stored.keys()) if feed is not None else {}
+        return work_of(f"{tp} {offset}" for tp, offset in sorted(found.items()))
+
+    return describe
+
+
+def status(task: Task) -> Describe:
+    """Tell where the feed stands, partition by partition, with the consumer group."""
+    told = feed_status(FEED, task.control(), task.kafka(), group=task.group, isolation=Isolation.READ_COMMITTED)
+    if told.kafka_error is not None:
+        raise ValueError(f"expected Kafka's answers, found {told.kafka_error}")
+    return lambda: work_of(
+        f"{row.stored.topic_partition} {row.stored.next_offset} {row.lag} {row.headroom} {row.drift} {row.rows}"
+        for row in told.partitions
+    )
+
+
+STEPS: Mapping[str, Callable[[Task], Describe]] = {
+    "first plan": plan,
+    "write": write,
+    "commit: stored offsets": move_offsets,
+    "commit: consumer group": move_group,
+    "status": status,
+    "second plan": plan,
+    "plan, batch open": plan_again,
+}
+"""A feed's life, in this order; each step finds what the ones before it left."""
+
+
+def full_receipt(planned: BatchPlan, attempt: Attempt) -> Receipt:
+    """Return the receipt of an attempt that wrote every record that was planned."""
+    files = tuple(
+        WrittenFile(
+            name=f"part-{number:05d}.zstd.parquet",
+            size_bytes=1_000,
+            rows=each.span,
+            topic_partition=each.topic_partition,
+            smallest_offset=each.start_offset,
+            largest_offset=each.end_offset - 1,
+        )
+        for number, each in enumerate(planned.ranges)
+    )
+    return Receipt(
+        batch_id=planned.batch_id,
+        attempt=attempt.attempt,
+        plan_fingerprint=planned.fingerprint,
+        document_sha256=attempt.document_sha256,
+        rows_read=planned.max_rows,
+        files=files,
+        written_at=datetime.now(UTC),
+        written_by=WHO,
+    )
+
+
+def work_of(rows: Iterable[str], *, feed_id: str = "", batch_id: str = "") -> Work:
+    """Return how many rows there are, and a checksum over them in their order."""
+    lines = list(rows)
+    checksum = hashlib.sha256("\n".join(lines).encode()).hexdigest()[:8]
+    return Work(len(lines), checksum, feed_id, batch_id)
+
+
+def memory_mb(kind: str) -> float:
+    """Return this process's resident memory in megabytes, VmRSS now or VmHWM at its peak.
+
+    Not getrusage's ru_maxrss: that of a child begins at what its parent used when it started it.
+    """
+    for line in Path("/proc/self/status").read_text().splitlines():
+        name, _, value = line.partition(":")
+        if name == kind:
+            return int(value.split()[0]) * 1024 / 1e6
+    raise ValueError(f"expected {kind} in /proc/self/status")
+
+
+def measure(task: Task) -> Measured:
+    """Do a step."""
+    step = STEPS[task.step]
+    before_mb = memory_mb("VmRSS")
+    started, cpu_started = time.perf_counter(), time.process_time()
+    describe = step(task)
+    seconds, cpu_s, peak_mb = time.perf_counter() - started, time.process_time() - cpu_started, memory_mb("VmHWM")
+    return Measured(seconds, cpu_s, before_mb, peak_mb, describe())
+
+
+if __name__ == "__main__":
+    print(json.dumps(asdict(measure(Task(**json.loads(sys.argv[1]))))))

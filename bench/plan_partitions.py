@@ -1,0 +1,262 @@
+"""`make bench-plan`: how long planning takes, and how much memory, for feeds of many partitions. See README.md."""
+
+import argparse
+import importlib.metadata
+import json
+import os
+import platform
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import NoReturn
+from uuid import uuid4
+
+from confluent_kafka import libversion
+from control_databases import DATABASES, NewDatabase, control_databases
+from many_partitions import BenchError, broker_with_topics, records_in, topic_of
+from one_step import STEPS, Measured, Task, Work
+from sqlalchemy import create_engine, text
+
+from embedded_broker import JARS, BrokerError
+
+SIZES = (100, 1_000, 10_000)
+REPETITIONS = 3
+PLANNING_S, PLANNING_MB, PLANNING_PARTITIONS = 5.0, 500.0, 10_000
+"""What planning may take at most, for feeds of up to so many partitions."""
+
+SHARE_OF_A_BATCH = 0.4
+"""Of all records there are: so the first two plans both have to share out a limit, and both read every partition."""
+
+TOLD = tuple(step for step in STEPS if step != "write")
+"""Writing is Spark's; here it only leads from a plan to a commit."""
+
+STEP_TIMEOUT_S = 120.0
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One measurement; ``load`` is the machine's, over the minute before."""
+
+    step: str
+    database: str
+    partitions: int
+    repetition: int
+    load: float
+    measured: Measured
+
+
+def main() -> int:
+    """Measure, and print what was found; exit code 1 where it was not measured or is over a limit."""
+    options = parse_options()
+    signal.signal(signal.SIGTERM, interrupt)
+    try:
+        with tempfile.TemporaryDirectory(prefix="kafka-ingest-bench-", dir=options.directory) as directory:
+            Path(directory).chmod(0o755)  # PostgreSQL may run as another user
+            machine, rows = measure_all(options, Path(directory))
+        check_same_work(rows)
+    except (BenchError, BrokerError) as error:
+        say(str(error))
+        return 1
+    found, within = verdict(rows)
+    if options.json:
+        print(json.dumps({"version": 1, "machine": machine, "within": within, "rows": [asdict(row) for row in rows]}))
+    else:
+        print("\n".join([*table(rows), "", *(f"- {name}: {value}" for name, value in machine.items()), "", found]))
+    return 0 if within else 1
+
+
+def parse_options() -> argparse.Namespace:
+    """Return the command line's options."""
+    parser = argparse.ArgumentParser(prog="make bench-plan ARGS=…", description=__doc__)
+    parser.add_argument("--sizes", type=int, nargs="+", default=SIZES, metavar="PARTITIONS", help=f"default: {SIZES}")
+    parser.add_argument("--repetitions", type=int, default=REPETITIONS, help=f"default: {REPETITIONS}")
+    parser.add_argument("--databases", nargs="+", choices=DATABASES, default=DATABASES, help="default: both")
+    parser.add_argument("--directory", type=Path, help="where broker and databases keep their data; default: /tmp")
+    parser.add_argument("--json", action="store_true", help="print every single measurement")
+    options = parser.parse_args()
+    if min(*options.sizes, options.repetitions, PLANNING_PARTITIONS) < 1:
+        parser.error("expected sizes and repetitions of 1 or more")
+    return options
+
+
+def measure_all(options: argparse.Namespace, directory: Path) -> tuple[dict[str, str], list[Row]]:
+    """Return the machine and the measurements: all sizes in turn, then all of them again."""
+    sizes, started = sorted(set(options.sizes)), time.monotonic()
+    say(f"a Kafka broker with {len(sizes)} topics and two kinds of control tables, in {directory}")
+    with (
+        control_databases(options.databases, directory) as databases,
+        broker_with_topics(sizes, directory / "kafka", say) as bootstrap_servers,
+    ):
+        loads = [os.getloadavg()[0]]
+        machine = about_this_machine(databases, directory)
+        rows: list[Row] = []
+        for repetition in range(1, options.repetitions + 1):
+            for partitions in sizes:
+                for kind, new_database in databases.items():
+                    life = life_of_a_feed(new_database, bootstrap_servers, partitions, directory)
+                    of_life = [Row(step, kind, partitions, repetition, load, found) for step, load, found in life]
+                    rows += of_life
+                    loads += [row.load for row in of_life]
+                    told = ", ".join(f"{row.step} {row.measured.seconds:.2f} s" for row in of_life if row.step in TOLD)
+                    say(f"{repetition} of {options.repetitions}, {partitions:,} partitions, {kind}: {told}")
+    say(f"measured in {time.monotonic() - started:.0f} s")
+    busy = (
+        f"{min(loads):.1f} to {max(loads):.1f} on {os.cpu_count()} processors, this benchmark and its servers included"
+    )
+    return {**machine, "load": busy}, [row for row in rows if row.step in TOLD]
+
+
+def life_of_a_feed(
+    new_database: NewDatabase, bootstrap_servers: str, partitions: int, directory: Path
+) -> Iterator[tuple[str, float, Measured]]:
+    """Take a new feed through all steps; yield each with the load before it."""
+    name = f"bench-{uuid4().hex[:8]}"
+    task = Task(
+        step="",
+        database=new_database().render_as_string(hide_password=False),
+        bootstrap_servers=bootstrap_servers,
+        topic=topic_of(partitions),
+        group=name,
+        output=str(directory / "output" / name),
+        max_records=round(sum(map(records_in, range(partitions))) * SHARE_OF_A_BATCH),
+    )
+    for step in STEPS:
+        load = os.getloadavg()[0]
+        found = in_a_process_of_its_own(replace(task, step=step))
+        if found.work.rows != partitions:
+            raise BenchError(f"{step}: expected {partitions:,} partitions to take part, found {found.work.rows:,}")
+        if found.work.batch_id:
+            task = replace(task, feed_id=found.work.feed_id, batch_id=found.work.batch_id)
+        yield step, load, found
+
+
+def in_a_process_of_its_own(task: Task) -> Measured:
+    """Do a step in a new process; raises BenchError with what it said where it failed."""
+    program = Path(__file__).with_name("one_step.py")
+    try:
+        done = subprocess.run(
+            [sys.executable, program, json.dumps(asdict(task))],
+            capture_output=True,
+            text=True,
+            timeout=STEP_TIMEOUT_S,
+            check=True,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise BenchError(f"{task.step}: no end within {STEP_TIMEOUT_S:.0f} s") from error
+    except subprocess.CalledProcessError as error:
+        raise BenchError(f"{task.step} failed with exit code {error.returncode}:\n{error.stderr}") from error
+    document = json.loads(done.stdout)
+    return Measured(**{**document, "work": Work(**document["work"])})
+
+
+def check_same_work(rows: Collection[Row]) -> None:
+    """Raise BenchError where a step's work differs between repetitions or databases: then its times say nothing."""
+    found: dict[tuple[str, int], set[str]] = {}
+    for row in rows:
+        found.setdefault((row.step, row.partitions), set()).add(row.measured.work.checksum)
+    for (step, partitions), checksums in found.items():
+        if len(checksums) > 1:
+            raise BenchError(f"{step}, {partitions:,} partitions: expected the same work each time, found {checksums}")
+
+
+def table(rows: Sequence[Row]) -> list[str]:
+    """Return the measurements as lines of a Markdown table."""
+    lines = [
+        "| step | control tables | partitions | median s | min s | max s | CPU s | peak MB | before MB | rows | checksum |",
+        "|---|---|--:|--:|--:|--:|--:|--:|--:|--:|---|",
+    ]
+    groups: dict[tuple[str, str, int], list[Measured]] = {}
+    for row in sorted(rows, key=lambda row: (TOLD.index(row.step), DATABASES.index(row.database), row.partitions)):
+        groups.setdefault((row.step, row.database, row.partitions), []).append(row.measured)
+    for (step, database, partitions), found in groups.items():
+        seconds = [each.seconds for each in found]
+        cells = [
+            step,
+            database,
+            f"{partitions:,}",
+            *(f"{value:.2f}" for value in (statistics.median(seconds), min(seconds), max(seconds))),
+            f"{statistics.median(each.cpu_s for each in found):.2f}",
+            f"{max(each.peak_mb for each in found):.0f}",
+            f"{max(each.before_mb for each in found):.0f}",
+            f"{found[0].work.rows:,}",
+            f"`{found[0].work.checksum}`",
+        ]
+        lines.append(f"| {' | '.join(cells)} |")
+    return lines
+
+
+def verdict(rows: Collection[Row]) -> tuple[str, bool]:
+    """Return whether every single plan was within the limits, in words and as a truth value."""
+    plans = [row for row in rows if "plan" in row.step and row.partitions <= PLANNING_PARTITIONS]
+    if not plans:
+        return "No plan to judge.", True
+    slowest, largest = (
+        max(plans, key=lambda row: row.measured.seconds),
+        max(plans, key=lambda row: row.measured.peak_mb),
+    )
+    within = slowest.measured.seconds < PLANNING_S and largest.measured.peak_mb < PLANNING_MB
+    return (
+        f"Up to {max(row.partitions for row in plans):,} partitions planning is {'within' if within else 'NOT within'} "
+        f"{PLANNING_S:.0f} s and {PLANNING_MB:.0f} MB: the slowest of {len(plans)} plans took "
+        f"{slowest.measured.seconds:.2f} s, the largest {largest.measured.peak_mb:.0f} MB."
+    ), within
+
+
+def about_this_machine(databases: Mapping[str, NewDatabase], directory: Path) -> dict[str, str]:
+    """Return what the numbers depend on."""
+    found = {
+        "machine": f"{processor()}, {os.cpu_count()} processors, {physical_memory_gb():.0f} GB, {platform.platform()}",
+        "data on": file_system(directory),
+        "Kafka": f"{next(JARS.glob('kafka_2*.jar')).stem.rpartition('-')[2]}, one real broker on this machine",
+        "Python": f"{platform.python_version()}, confluent-kafka {importlib.metadata.version('confluent-kafka')}, "
+        f"librdkafka {libversion()[0]}, SQLAlchemy {importlib.metadata.version('sqlalchemy')}",
+    }
+    queries = {"sqlite": "SELECT 'SQLite ' || sqlite_version()", "postgresql": "SELECT version()"}
+    versions: list[str] = []
+    for kind, new_database in databases.items():
+        engine = create_engine(new_database())
+        with engine.connect() as connection:
+            versions.append(str(connection.execute(text(queries[kind])).scalar_one()).partition(" on ")[0])
+        engine.dispose()
+    return {**found, "control tables": ", ".join(versions)}
+
+
+def processor() -> str:
+    """Return the processor's name."""
+    for line in Path("/proc/cpuinfo").read_text().splitlines():
+        name, _, value = line.partition(":")
+        if name.strip() == "model name":
+            return value.strip()
+    return platform.machine()
+
+
+def physical_memory_gb() -> float:
+    """Return how much memory the machine has."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9
+
+
+def file_system(directory: Path) -> str:
+    """Return what kind of file system a directory is on: databases wait for its disk."""
+    mounts = [line.split()[1:3] for line in Path("/proc/mounts").read_text().splitlines()]
+    at = [(point, kind) for point, kind in mounts if directory.resolve().is_relative_to(point)]
+    return max(at, key=lambda mount: len(mount[0]))[1]
+
+
+def say(line: str) -> None:
+    """Say what is going on; stdout is for the result."""
+    print(line, file=sys.stderr, flush=True)
+
+
+def interrupt(_number: int, _frame: object) -> NoReturn:
+    """End as on Ctrl-C, so that broker and databases are stopped."""
+    raise KeyboardInterrupt
+
+
+if __name__ == "__main__":
+    sys.exit(main())

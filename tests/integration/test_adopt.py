@@ -1,0 +1,339 @@
+"""Control tables that are lost, old or another database: nothing is read twice, and the output tells the history again."""
+
+import json
+import shutil
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.integration.conftest import MoveGroup
+from tests.kafka_faults import create_topic, plain_records, produce, recreate_topic
+from tests.quick_project import Killed, QuickProject, spans
+
+DO_IT = ("--execute", "--reason", "the disk died")
+
+
+def lose_control_tables(quick: QuickProject) -> None:
+    """Delete the control database and make an empty one, as somebody would who installs it anew."""
+    for file in control_files(quick):
+        file.unlink()
+    quick.upgrade()
+
+
+def control_files(quick: QuickProject) -> Iterator[Path]:
+    """Return the database's file and what SQLite keeps beside it."""
+    yield from quick.control_file.parent.glob(f"{quick.control_file.name}*")
+
+
+def back_up(quick: QuickProject) -> Path:
+    """Copy the control tables as they are now."""
+    copy = quick.home / "backup.db"
+    with closing(sqlite3.connect(quick.control_file)) as source, closing(sqlite3.connect(copy)) as target:
+        source.backup(target)
+    return copy
+
+
+def restore(quick: QuickProject, copy: Path) -> None:
+    """Put an older copy in the control tables' place."""
+    for file in control_files(quick):
+        file.unlink()
+    shutil.copy(copy, quick.control_file)
+
+
+def receipts(quick: QuickProject) -> list[Path]:
+    """Return the published receipts, oldest first."""
+    return sorted((quick.home / "output" / "orders.kafka-ingest" / "receipts").glob("*.json"))
+
+
+def what_is_known(quick: QuickProject) -> tuple[list[Any], list[Any], list[Any]]:
+    """Return what adopting has to bring back: stored offsets with their history, batches, gaps."""
+    partitions = [
+        (entry["topic_id"], entry["partition"], entry["first_offset"], entry["stored_offset"], entry["rows"])
+        for entry in quick.status()["partitions"]
+    ]
+    batches = [(batch["batch_id"], batch["state"], batch["rows"], batch["ranges"]) for batch in quick.batches()]
+    return partitions, batches, quick.gaps()
+
+
+def every_record_once(quick: QuickProject, counts: dict[int, int]) -> bool:
+    """Whether the output holds each record of partitions that are so long, each once."""
+    return quick.positions() == [(partition, n) for partition, count in counts.items() for n in range(count)]
+
+
+# ── Lost ──────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_feed_whose_output_is_not_empty_stops_on_empty_control_tables_and_makes_nothing(
+    quick: QuickProject, orders: str
+) -> None:
+    quick.write_feed(orders)
+    [batch] = quick.run()
+    lose_control_tables(quick)
+    exit_code, code, message = quick.refusal("run", "orders")
+    assert (exit_code, code) == (3, "OUTPUT_UNKNOWN")
+    assert f"already holds 1 published batches (the newest is {batch['batch_id']})" in message
+    assert "`kafka-ingest adopt orders`" in message
+    assert quick.status()["partitions"] == []
+
+
+def test_adopting_is_shown_first_and_then_every_record_is_read_once(
+    quick: QuickProject, servers: str, orders: str
+) -> None:
+    quick.write_feed(orders)
+    quick.run("orders", "--end-offset", f"{orders}:0=4")
+    quick.run()
+    known = what_is_known(quick)
+    lose_control_tables(quick)
+
+    shown = quick.answer("adopt", "orders")
+    assert (shown["executed"], len(shown["batches"])) == (False, 2)
+    assert [(row["partition"], row["stored_offset_now"], row["stored_offset"]) for row in shown["partitions"]] == [
+        (0, None, 10),
+        (1, None, 5),
+        (2, None, 0),
+    ]
+    assert quick.status()["partitions"] == [], "showing writes nothing"
+
+    quick.answer("adopt", "orders", *DO_IT)
+    assert what_is_known(quick) == known
+    produce(servers, orders, 0, plain_records(2))
+    produce(servers, orders, 2, plain_records(3))
+    [batch] = quick.run()
+    assert batch["rows"] == 5
+    assert every_record_once(quick, {0: 12, 1: 5, 2: 3})
+
+
+@pytest.mark.usefixtures("servers")
+def test_the_adopted_feed_is_the_same_feed_and_its_group_follows_again(
+    quick: QuickProject, orders: str, move_group: MoveGroup
+) -> None:
+    group = f"{orders}-group"
+    quick.write_feed(orders, kafka={"topics": [orders], "group": group})
+    quick.run()
+    feed_id = json.loads(receipts(quick)[0].read_text())["plan"]["feed"]["feed_id"]
+    lose_control_tables(quick)
+    move_group(group, orders, {0: 3})
+    assert quick.answer("adopt", "orders", *DO_IT)["feed_id"] == feed_id
+    assert quick.partition(0)["group_drift"] == -7
+    quick.answer("mirror", "orders", "--repair")
+    assert quick.group_offsets() == {0: 10, 1: 5, 2: 0}
+
+
+def test_gaps_are_told_again_those_passed_and_those_ahead(quick: QuickProject, orders: str) -> None:
+    quick.write_feed(orders)
+    quick.run("orders", "--end-offset", f"{orders}:0=1")
+    quick.answer("skip", "orders", orders, "0", "1-3", "--reason", "poisoned")
+    quick.answer("skip", "orders", orders, "0", "5-7", "--reason", "poisoned, too")
+    quick.run("orders", "--end-offset", f"{orders}:0=4")
+    known = what_is_known(quick)
+    assert known[2] == [(0, 1, 3, "skipped", "open"), (0, 5, 7, "skipped", "ahead")]
+
+    lose_control_tables(quick)
+    quick.answer("adopt", "orders", *DO_IT)
+    assert what_is_known(quick) == known
+    quick.run("orders", "--until-caught-up")
+    assert quick.positions() == [(0, n) for n in (0, 3, 4, 7, 8, 9)] + [(1, n) for n in range(5)]
+
+
+def test_a_topic_that_was_started_over_is_told_again(quick: QuickProject, servers: str, orders: str) -> None:
+    quick.write_feed(orders)
+    quick.run()
+    recreate_topic(servers, orders, 3)
+    produce(servers, orders, 0, plain_records(3))
+    quick.answer("topic-changed", "orders", "--choice", "start-over", "--execute", "--reason", "made again")
+    quick.run()
+    known = what_is_known(quick)
+    lose_control_tables(quick)
+    quick.answer("adopt", "orders", *DO_IT)
+    assert what_is_known(quick) == known
+    assert quick.plan()["result"] == "nothing_new"
+
+
+def test_several_topics_under_a_pattern_are_told_again_and_a_new_one_is_read_from_its_beginning(
+    quick: QuickProject, servers: str, orders: str
+) -> None:
+    quick.write_feed(orders, start="latest", kafka={"topic_pattern": f"{orders}.*"})
+    quick.plan()
+    produce(servers, orders, 0, plain_records(2))
+    quick.run()
+    lose_control_tables(quick)
+    quick.answer("adopt", "orders", *DO_IT)
+    refunds = f"{orders}-refunds"
+    create_topic(servers, refunds)
+    produce(servers, refunds, 0, plain_records(4))
+    found = quick.plan()
+    assert [(entry["topic"], entry["start_offset"], entry["end_offset"]) for entry in found["ranges"]] == [
+        (refunds, 0, 4)
+    ]
+
+
+# ── Restored from an older backup ─────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_an_older_copy_stops_the_feed_and_adopting_goes_on_where_the_output_ends(
+    quick: QuickProject, servers: str, orders: str
+) -> None:
+    quick.write_feed(orders, limits={"max_records": 5})
+    quick.run()
+    older = back_up(quick)
+    quick.run("orders", "--until-caught-up")
+    known = what_is_known(quick)
+
+    restore(quick, older)
+    exit_code, code, message = quick.refusal("run", "orders")
+    assert (exit_code, code) == (3, "OUTPUT_UNKNOWN")
+    assert "holds 2 published batches that the control tables do not know as published" in message
+    assert "`kafka-ingest adopt orders` shows how they would change" in message
+
+    quick.answer("adopt", "orders", *DO_IT)
+    assert what_is_known(quick) == known
+    produce(servers, orders, 1, plain_records(1))
+    quick.run()
+    assert every_record_once(quick, {0: 10, 1: 6})
+
+
+def test_a_copy_from_before_the_commit_of_its_open_batch_takes_it_as_committed(
+    quick: QuickProject, orders: str
+) -> None:
+    quick.write_feed(orders)
+    planned = quick.plan()
+    older = back_up(quick)
+    quick.run()
+    restore(quick, older)
+    assert quick.status()["open_batch"]["batch_id"] == planned["batch_id"]
+    assert quick.refusal("run", "orders")[:2] == (3, "OUTPUT_UNKNOWN")
+    quick.answer("adopt", "orders", *DO_IT)
+    assert quick.status()["open_batch"] is None
+    assert quick.run() == []
+    assert every_record_once(quick, {0: 10, 1: 5})
+
+
+def test_an_open_batch_of_an_older_copy_whose_ranges_were_read_since_is_abandoned(
+    quick: QuickProject, orders: str
+) -> None:
+    quick.write_feed(orders)
+    first = quick.plan("--end-offset", f"{orders}:0=6")
+    older = back_up(quick)
+    quick.answer("abandon", first["batch_id"], "--reason", "planned too small")
+    quick.run()
+    restore(quick, older)
+    assert quick.answer("adopt", "orders")["abandoned"] == first["batch_id"]
+    quick.answer("adopt", "orders", *DO_IT)
+    assert [batch["state"] for batch in quick.batches()] == ["COMMITTED", "ABANDONED"]
+    assert quick.run() == []
+    assert every_record_once(quick, {0: 10, 1: 5})
+
+
+def test_a_written_batch_of_an_older_copy_that_was_published_since_is_not_published_twice(
+    quick: QuickProject, orders: str
+) -> None:
+    quick.write_feed(orders)
+    with quick.stopping_before_the_commit(), suppress(Killed):
+        quick.kafka_ingest("run", "orders")
+    older = back_up(quick)
+    quick.run()
+    restore(quick, older)
+    quick.refusal("run", "orders")
+    quick.answer("adopt", "orders", *DO_IT)
+    assert quick.run() == []
+    assert every_record_once(quick, {0: 10, 1: 5})
+
+
+# ── What cannot be adopted ────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_there_is_nothing_to_adopt_where_the_tables_know_all(quick: QuickProject, orders: str) -> None:
+    quick.write_feed(orders)
+    assert quick.refusal("adopt", "orders")[:2] == (2, "NOTHING_TO_ADOPT")
+    quick.run()
+    assert quick.refusal("adopt", "orders")[:2] == (2, "NOTHING_TO_ADOPT")
+
+
+def test_adopting_needs_a_reason(quick: QuickProject, orders: str) -> None:
+    quick.write_feed(orders)
+    quick.run()
+    lose_control_tables(quick)
+    assert quick.refusal("adopt", "orders", "--execute")[:2] == (2, "WRONG_USE")
+    assert quick.status()["partitions"] == []
+
+
+@pytest.fixture
+def three_batches(quick: QuickProject, orders: str) -> str:
+    """Three published batches, and control tables that are lost."""
+    quick.write_feed(orders, limits={"max_records": 5})
+    quick.run("orders", "--until-caught-up")
+    lose_control_tables(quick)
+    assert len(receipts(quick)) == 3
+    return orders
+
+
+@pytest.mark.usefixtures("three_batches")
+def test_a_missing_receipt_is_refused_and_put_back_it_is_adopted(quick: QuickProject) -> None:
+    receipt = receipts(quick)[1]
+    content = receipt.read_bytes()
+    receipt.unlink()
+    exit_code, code, message = quick.refusal("adopt", "orders", *DO_IT)
+    assert (exit_code, code) == (3, "OUTPUT_CONFLICT")
+    assert receipt.stem in message
+    assert quick.status()["partitions"] == []
+
+    receipt.write_bytes(content)
+    quick.answer("adopt", "orders", *DO_IT)
+    assert quick.stored_offsets() == {0: 10, 1: 5, 2: 0}
+
+
+@pytest.mark.usefixtures("three_batches")
+def test_a_batch_that_is_missing_with_its_receipt_leaves_a_hole_and_is_refused(quick: QuickProject) -> None:
+    receipt = receipts(quick)[1]
+    shutil.rmtree(quick.output / "orders" / f"kafka_batch={receipt.stem}")
+    receipt.unlink()
+    exit_code, code, message = quick.refusal("adopt", "orders", *DO_IT)
+    assert (exit_code, code) == (3, "RECEIPTS_DO_NOT_FOLLOW")
+    assert "restore it from a backup" in message
+    assert quick.status()["partitions"] == []
+
+
+@pytest.mark.usefixtures("three_batches")
+def test_a_damaged_receipt_is_refused(quick: QuickProject) -> None:
+    receipts(quick)[1].write_text("{")
+    exit_code, code, message = quick.refusal("adopt", "orders", *DO_IT)
+    assert (exit_code, code) == (3, "OUTPUT_CONFLICT")
+    assert receipts(quick)[1].name in message
+    assert quick.status()["partitions"] == []
+
+
+@pytest.mark.usefixtures("three_batches")
+def test_published_files_that_are_gone_are_named_before_their_records_are_taken_for_read(quick: QuickProject) -> None:
+    batch_id = receipts(quick)[1].stem
+    shutil.rmtree(quick.output / "orders" / f"kafka_batch={batch_id}")
+    exit_code, code, message = quick.refusal("adopt", "orders", *DO_IT)
+    assert (exit_code, code) == (3, "OUTPUT_CONFLICT")
+    assert batch_id in message
+
+
+def test_the_output_of_another_feed_is_not_adopted(quick: QuickProject, orders: str) -> None:
+    quick.write_feed(orders)
+    quick.run()
+    (quick.feeds / "orders.yaml").unlink()
+    quick.write_feed(orders, name="sales", sink={"format": "parquet", "path": "orders"})
+    exit_code, code, message = quick.refusal("adopt", "sales")
+    assert (exit_code, code) == (3, "OUTPUT_CONFLICT")
+    assert "`kafka-ingest rename-feed orders sales --reason …`" in message
+    quick.answer("rename-feed", "orders", "sales", "--reason", "a better name")
+    assert quick.run("sales") == []
+
+
+def test_a_feed_that_is_known_does_not_take_over_what_another_one_wrote(quick: QuickProject, orders: str) -> None:
+    quick.write_feed(orders)
+    quick.run()
+    quick.write_feed(orders, name="sales")
+    quick.plan(name="sales")
+    shutil.move(quick.output / "orders", quick.output / "elsewhere")
+    shutil.move(quick.output / "orders.kafka-ingest", quick.output / "elsewhere.kafka-ingest")
+    quick.edit_feed("sales", sink={"format": "parquet", "path": "elsewhere"})
+    exit_code, code, _ = quick.refusal("adopt", "sales")
+    assert (exit_code, code) == (3, "OUTPUT_CONFLICT")
+    assert spans(quick.dry_run(name="orders")) == {}

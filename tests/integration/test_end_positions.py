@@ -1,0 +1,175 @@
+"""Where a batch ends: at the last stable offset or the high watermark, or where a manual run says."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from tests.kafka_faults import create_topic, open_transaction, plain_records, produce
+from tests.quick_project import QuickProject, spans
+
+FIRST = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def after(seconds: float) -> str:
+    """Return the time so many seconds after the first record."""
+    return (FIRST + timedelta(seconds=seconds)).isoformat()
+
+
+# ── The end of what can be read ───────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(("isolation", "end_offset"), [("read_committed", 10), ("read_uncommitted", 14)])
+def test_an_open_transaction_ends_what_read_committed_sees_and_nothing_else(
+    quick: QuickProject, servers: str, orders: str, isolation: str, end_offset: int
+) -> None:
+    quick.write_feed(orders, kafka={"topics": [orders], "isolation": isolation})
+    with open_transaction(servers, orders, 0, plain_records(3)):
+        produce(servers, orders, 0, plain_records(1))  # committed at once, and still behind the transaction
+        produce(servers, orders, 1, plain_records(1))
+        assert spans(quick.dry_run()) == {0: (0, end_offset), 1: (0, 6)}
+
+
+# ── --end-timestamp ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("seconds", "expected"),
+    [
+        pytest.param(-1, {}, id="before the log"),
+        pytest.param(0, {}, id="at the first record"),
+        pytest.param(3, {0: (0, 3), 1: (0, 3)}, id="at a record, which is not read"),
+        pytest.param(6.5, {0: (0, 7), 1: (0, 5)}, id="between two records, and after the shorter log"),
+        pytest.param(3600, {0: (0, 10), 1: (0, 5)}, id="after the log"),
+    ],
+)
+def test_a_run_up_to_a_time_ends_before_the_first_record_of_that_time(
+    quick: QuickProject, orders: str, seconds: float, expected: dict[int, tuple[int, int]]
+) -> None:
+    quick.write_feed(orders)
+    assert spans(quick.dry_run("--end-timestamp", after(seconds))) == expected
+
+
+def test_a_run_up_to_a_time_and_one_to_the_end_together_read_everything_once(quick: QuickProject, orders: str) -> None:
+    quick.write_feed(orders)
+    [first] = quick.run("orders", "--end-timestamp", after(4))
+    assert (first["rows"], quick.stored_offsets()) == (8, {0: 4, 1: 4, 2: 0})
+    [second] = quick.run()
+    assert second["rows"] == 7
+    assert quick.positions() == [(0, n) for n in range(10)] + [(1, n) for n in range(5)]
+
+
+def test_a_run_up_to_a_time_that_lies_before_the_stored_offsets_reads_nothing_and_rewinds_nothing(
+    quick: QuickProject, orders: str
+) -> None:
+    quick.write_feed(orders)
+    quick.run()
+    found = quick.plan("--end-timestamp", after(2))
+    assert found["result"] == "nothing_new"
+    assert quick.stored_offsets() == {0: 10, 1: 5, 2: 0}
+
+
+def test_a_time_in_an_open_transaction_ends_at_the_last_stable_offset(
+    quick: QuickProject, servers: str, orders: str
+) -> None:
+    quick.write_feed(orders)
+    with open_transaction(servers, orders, 0, plain_records(5, int(FIRST.timestamp() * 1000) + 60_000)):
+        assert spans(quick.dry_run("--end-timestamp", after(62)))[0] == (0, 10)
+
+
+# ── --end-offset ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_explicit_ends_read_only_the_partitions_they_name(quick: QuickProject, orders: str) -> None:
+    quick.write_feed(orders)
+    [batch] = quick.run("orders", "--end-offset", f"{orders}:0=6")
+    assert batch["rows"] == 6
+    assert quick.stored_offsets() == {0: 6, 1: 0, 2: 0}
+    assert spans(quick.dry_run()) == {0: (6, 10), 1: (0, 5)}
+
+
+def test_the_stored_offset_and_the_log_s_end_are_both_explicit_ends(quick: QuickProject, orders: str) -> None:
+    quick.write_feed(orders)
+    found = quick.dry_run("--end-offset", f"{orders}:0=0", "--end-offset", f"{orders}:1=5")
+    assert spans(found) == {1: (0, 5)}
+
+
+def test_an_explicit_end_above_the_log_is_refused_with_the_numbers_that_count(quick: QuickProject, orders: str) -> None:
+    quick.write_feed(orders)
+    exit_code, code, message = quick.refusal("run", "orders", "--end-offset", f"{orders}:0=11")
+    assert (exit_code, code) == (2, "END_OUTSIDE_LOG")
+    assert f"{orders}-0: asked to end at 11, stored offset 0, readable up to 10" in message
+    assert quick.batches() == []
+
+
+def test_an_explicit_end_inside_an_open_transaction_is_refused(quick: QuickProject, servers: str, orders: str) -> None:
+    quick.write_feed(orders)
+    with open_transaction(servers, orders, 0, plain_records(3)):
+        exit_code, code, message = quick.refusal("plan", "orders", "--end-offset", f"{orders}:0=12")
+    assert (exit_code, code) == (2, "END_OUTSIDE_LOG")
+    assert "readable up to 10" in message
+
+
+def test_an_explicit_end_below_the_stored_offset_is_refused_and_nothing_is_rewound(
+    quick: QuickProject, orders: str
+) -> None:
+    quick.write_feed(orders)
+    quick.run()
+    exit_code, code, message = quick.refusal("plan", "orders", "--end-offset", f"{orders}:0=4")
+    assert (exit_code, code) == (2, "END_OUTSIDE_LOG")
+    assert "asked to end at 4, stored offset 10" in message
+    assert quick.stored_offsets()[0] == 10
+
+
+@pytest.mark.parametrize("place", ["{topic}:9", "elsewhere:0"])
+def test_an_explicit_end_of_a_partition_that_takes_no_part_is_refused(
+    quick: QuickProject, orders: str, place: str
+) -> None:
+    quick.write_feed(orders)
+    exit_code, code, message = quick.refusal("plan", "orders", "--end-offset", f"{place.format(topic=orders)}=3")
+    assert (exit_code, code) == (2, "END_OUTSIDE_LOG")
+    assert "no such partition takes part" in message
+
+
+# ── What cannot be asked for ──────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("--end-timestamp", "2026-01-01T00:00:00Z", "--end-offset", "orders:0=1"), "found both"),
+        (("--end-timestamp", "2026-01-01T00:00:00"), "end_timestamp"),
+        (("--end-timestamp", "yesterday"), "end_timestamp"),
+        (("--end-offset", "orders=1"), "expected --end-offset TOPIC:PARTITION=OFFSET, such as orders:0=1200"),
+        (("--end-offset", "orders:0=-1"), "expected --end-offset TOPIC:PARTITION=OFFSET"),
+        (("--end-offset", "orders:0=1", "--end-offset", "orders:0=2"), "found orders:0 twice"),
+    ],
+)
+def test_ends_that_make_no_sense_are_refused_before_kafka_is_asked(
+    quick: QuickProject, options: tuple[str, ...], said: str
+) -> None:
+    quick.write_feed("orders")
+    exit_code, _, message = quick.refusal("plan", "orders", *options)
+    assert exit_code == 2
+    assert said in message
+
+
+def test_a_manual_run_s_limit_caps_its_batch_and_leaves_the_rest_for_the_next(quick: QuickProject, orders: str) -> None:
+    quick.write_feed(orders, limits={"max_records": 9})
+    smaller = quick.dry_run("--max-records", "6")
+    larger = quick.dry_run("--max-records", "12")
+    assert (sum(end - start for start, end in spans(smaller).values()), smaller["capped"]) == (6, True)
+    assert (sum(end - start for start, end in spans(larger).values()), larger["capped"]) == (9, True)
+
+
+def test_a_feed_over_several_topics_ends_at_a_time_in_each_of_them(
+    quick: QuickProject, servers: str, orders: str
+) -> None:
+    refunds = f"{orders}-refunds"
+    create_topic(servers, refunds)
+    produce(servers, refunds, 0, plain_records(4))
+    quick.write_feed(orders, kafka={"topics": [orders, refunds]})
+    found = quick.dry_run("--end-timestamp", after(2))
+    assert [(entry["topic"], entry["partition"], entry["end_offset"]) for entry in found["ranges"]] == [
+        (orders, 0, 2),
+        (orders, 1, 2),
+        (refunds, 0, 2),
+    ]

@@ -1,0 +1,212 @@
+"""The questions that planning asks, answered by a real broker: in bulk, with -1 and its like never past the edge."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from tests.integration.conftest import MoveGroup
+from tests.kafka_faults import (
+    Record,
+    aborted_transaction,
+    corrupt_batch,
+    create_topic,
+    delete_records,
+    live_member,
+    open_transaction,
+    plain_records,
+    produce,
+    range_without_records,
+    topic_id,
+)
+
+from embedded_broker import EmbeddedBroker
+from kafka_ingest.boundaries import MirrorRefusedError
+from kafka_ingest.errors import InvalidConnectionError, KafkaUnavailableError
+from kafka_ingest.kafka_client_settings import KafkaClientSettings
+from kafka_ingest.kafka_cluster import ConfluentKafkaCluster
+from kafka_ingest.offsets import LogBounds, TopicPartition, Unavailable
+
+FIRST = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def cluster(servers: str, **settings: str) -> ConfluentKafkaCluster:
+    """Return the cluster behind a connection."""
+    found = KafkaClientSettings("kafka_default", {"bootstrap.servers": servers} | settings)
+    return ConfluentKafkaCluster(lambda: found)
+
+
+@pytest.fixture
+def kafka(servers: str) -> ConfluentKafkaCluster:
+    return cluster(servers)
+
+
+def bounds_of(kafka: ConfluentKafkaCluster, topic: str, partition: int = 0) -> tuple[int, int, int]:
+    """Return log start, last stable offset and high watermark."""
+    [found] = kafka.log_bounds([TopicPartition(topic, partition)]).values()
+    assert isinstance(found, LogBounds)
+    return found.log_start_offset, found.last_stable_offset, found.high_watermark
+
+
+# ── Topics ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_topic_is_described_with_its_id_and_partitions_and_a_missing_one_is_left_out_and_not_made(
+    kafka: ConfluentKafkaCluster, servers: str, orders: str
+) -> None:
+    found = kafka.describe_topics([orders, f"{orders}-missing"])
+    assert found.keys() == {orders}
+    assert (found[orders].topic_id, found[orders].partitions) == (topic_id(servers, orders), (0, 1, 2))
+    assert f"{orders}-missing" not in kafka.topic_names()
+    assert kafka.describe_topics([]) == {}
+
+
+def test_the_cluster_says_its_id(kafka: ConfluentKafkaCluster, broker: EmbeddedBroker) -> None:
+    assert kafka.cluster_id() == broker.cluster_id
+
+
+# ── Bounds ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_bounds_of_a_plain_an_empty_and_a_shortened_log(
+    kafka: ConfluentKafkaCluster, servers: str, orders: str
+) -> None:
+    delete_records(servers, orders, 1, 3)
+    assert [bounds_of(kafka, orders, partition) for partition in (0, 1, 2)] == [(0, 10, 10), (3, 5, 5), (0, 0, 0)]
+
+
+def test_an_open_transaction_parts_the_last_stable_offset_from_the_high_watermark(
+    kafka: ConfluentKafkaCluster, servers: str, orders: str
+) -> None:
+    with open_transaction(servers, orders, 0, plain_records(3)):
+        assert bounds_of(kafka, orders) == (0, 10, 13)
+    assert bounds_of(kafka, orders) == (0, 14, 14)
+
+
+def test_a_log_of_aborted_transactions_only_has_bounds_like_any_other(
+    kafka: ConfluentKafkaCluster, servers: str, name: str
+) -> None:
+    create_topic(servers, name)
+    start, end = range_without_records(servers, name, 0)
+    assert bounds_of(kafka, name) == (start, end, end)
+
+
+def test_a_log_of_which_everything_is_deleted_is_empty_at_its_end(
+    kafka: ConfluentKafkaCluster, servers: str, orders: str
+) -> None:
+    delete_records(servers, orders, 0, 10)
+    assert bounds_of(kafka, orders) == (10, 10, 10)
+
+
+def test_a_partition_that_does_not_exist_has_no_bounds_and_the_others_are_answered(
+    kafka: ConfluentKafkaCluster, orders: str
+) -> None:
+    found = kafka.log_bounds([TopicPartition(orders, 0), TopicPartition(orders, 9), TopicPartition("elsewhere", 0)])
+    assert isinstance(found[TopicPartition(orders, 0)], LogBounds)
+    assert isinstance(found[TopicPartition(orders, 9)], Unavailable)
+    assert isinstance(found[TopicPartition("elsewhere", 0)], Unavailable)
+    assert kafka.log_bounds([]) == {}
+
+
+# ── Offsets at a time ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("seconds", "offset"), [(-10, 0), (0, 0), (2.5, 3), (2.9999995, 3), (9, 9), (9.0000005, None), (60, None)]
+)
+def test_the_offset_at_a_time_is_of_the_first_record_that_is_not_earlier_and_none_where_there_is_none(
+    kafka: ConfluentKafkaCluster, orders: str, seconds: float, offset: int | None
+) -> None:
+    partition = TopicPartition(orders, 0)
+    assert kafka.offsets_at({partition: FIRST + timedelta(seconds=seconds)}) == {partition: offset}
+
+
+def test_an_empty_partition_has_no_offset_at_any_time_and_each_partition_has_its_own_time(
+    kafka: ConfluentKafkaCluster, orders: str
+) -> None:
+    first, second, empty = (TopicPartition(orders, number) for number in range(3))
+    times = {first: FIRST + timedelta(seconds=7), second: FIRST + timedelta(seconds=2), empty: FIRST}
+    assert kafka.offsets_at(times) == {first: 7, second: 2, empty: None}
+
+
+def test_an_offset_at_a_time_may_lie_in_a_transaction_that_is_open_or_was_aborted(
+    kafka: ConfluentKafkaCluster, servers: str, orders: str
+) -> None:
+    late = int(FIRST.timestamp() * 1000) + 60_000
+    aborted_transaction(servers, orders, 0, [Record(timestamp_ms=late)])
+    with open_transaction(servers, orders, 1, [Record(timestamp_ms=late)]):
+        found = kafka.offsets_at({TopicPartition(orders, number): FIRST + timedelta(seconds=30) for number in range(2)})
+    assert list(found.values()) == [10, 5]
+
+
+# ── Records that nobody can read ──────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_damaged_batch_is_unreadable_at_each_of_its_offsets_and_at_no_other(
+    kafka: ConfluentKafkaCluster, broker: EmbeddedBroker, servers: str, name: str
+) -> None:
+    create_topic(servers, name)
+    for _ in range(3):
+        produce(servers, name, 0, plain_records(4))
+    corrupt_batch(broker, name, 0, 5)
+    partition = TopicPartition(name, 0)
+    assert {offset for offset in range(12) if kafka.unreadable_at({partition: offset})} == {4, 5, 6, 7}
+    assert "CRC" in kafka.unreadable_at({partition: 4})[partition]
+    corrupt_batch(broker, name, 0, 5)
+    assert kafka.unreadable_at({partition: 5}) == {}
+
+
+def test_a_healthy_record_the_log_s_end_and_an_open_transaction_are_all_readable(
+    kafka: ConfluentKafkaCluster, servers: str, orders: str
+) -> None:
+    partitions = {TopicPartition(orders, 0): 3, TopicPartition(orders, 1): 5, TopicPartition(orders, 2): 0}
+    with open_transaction(servers, orders, 2, plain_records(1)):
+        assert kafka.unreadable_at(partitions) == {}
+
+
+# ── Groups ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_group_s_offsets_are_told_and_none_where_it_has_none(
+    kafka: ConfluentKafkaCluster, orders: str, move_group: MoveGroup
+) -> None:
+    move_group(f"{orders}-group", orders, {0: 7, 2: 0})
+    partitions = [TopicPartition(orders, number) for number in range(3)]
+    assert list(kafka.group_offsets(f"{orders}-group", partitions).values()) == [7, None, 0]
+    assert kafka.group_offsets(f"{orders}-group", []) == {}
+
+
+def test_setting_a_group_s_offsets_is_refused_by_name_while_a_member_lives(
+    kafka: ConfluentKafkaCluster, servers: str, orders: str
+) -> None:
+    offsets = {TopicPartition(orders, 0): 3}
+    with (
+        live_member(servers, f"{orders}-group", orders),
+        pytest.raises(MirrorRefusedError, match="UNKNOWN_MEMBER_ID"),
+    ):
+        kafka.set_group_offsets(f"{orders}-group", offsets, "who")
+    kafka.set_group_offsets(f"{orders}-group", offsets, "who")
+    assert kafka.group_offsets(f"{orders}-group", offsets) == offsets
+
+
+# ── No broker there ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_every_question_to_nobody_names_the_address_and_the_connection() -> None:
+    nobody = cluster("127.0.0.1:1", **{"socket.timeout.ms": "300"})
+    partition = TopicPartition("orders", 0)
+    questions = (
+        nobody.cluster_id,
+        nobody.topic_names,
+        lambda: nobody.describe_topics(["orders"]),
+        lambda: nobody.log_bounds([partition]),
+        lambda: nobody.offsets_at({partition: FIRST}),
+        lambda: nobody.group_offsets("group", [partition]),
+        lambda: nobody.set_group_offsets("group", {partition: 1}, "who"),
+    )
+    for question in questions:
+        with pytest.raises(KafkaUnavailableError, match=r"127\.0\.0\.1:1 \(connection 'kafka_default'\)"):
+            question()
+
+
+def test_a_connection_that_librdkafka_refuses_is_named_with_its_reason(servers: str) -> None:
+    with pytest.raises(InvalidConnectionError, match=r"socket\.timeout\.ms"):
+        cluster(servers, **{"socket.timeout.ms": "1"}).cluster_id()

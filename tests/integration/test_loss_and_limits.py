@@ -1,0 +1,284 @@
+"""What retention took, what is too much or too little for one batch, and what was jumped over to be fresh."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from unittest.mock import patch
+
+import pytest
+from tests.kafka_faults import (
+    compacted_topic,
+    create_topic,
+    delete_records,
+    plain_records,
+    produce,
+    recreate_topic,
+)
+from tests.quick_project import QuickProject, seeds, spans
+
+from embedded_broker import EmbeddedBroker
+from kafka_ingest.planning import plan_batch
+
+
+def read_a_little(quick: QuickProject, orders: str, **changes: Any) -> None:
+    """Read the first two records of partition 0 and the first of partition 1."""
+    quick.write_feed(orders, **changes)
+    quick.run("orders", "--end-offset", f"{orders}:0=2", "--end-offset", f"{orders}:1=1")
+
+
+# ── Retention was quicker ─────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_records_that_retention_took_stop_the_feed_with_both_numbers_and_nothing_moves(
+    quick: QuickProject, servers: str, orders: str
+) -> None:
+    read_a_little(quick, orders)
+    delete_records(servers, orders, 0, 6)
+    exit_code, code, message = quick.refusal("run", "orders")
+    assert (exit_code, code) == (3, "OFFSETS_LOST")
+    assert f"{orders}-0: stored offset 2, log start 6 (4 records gone)" in message
+    assert "Nothing was planned and no offset moved" in message
+    assert quick.stored_offsets() == {0: 2, 1: 1, 2: 0}
+    assert quick.gaps() == []
+    assert quick.partition(0)["headroom"] == -4
+
+
+def test_skipping_as_the_message_says_lets_the_feed_go_on_from_the_log_start(
+    quick: QuickProject, servers: str, orders: str
+) -> None:
+    read_a_little(quick, orders)
+    delete_records(servers, orders, 0, 6)
+    _, _, message = quick.refusal("run", "orders")
+    assert f"`kafka-ingest skip orders {orders} 0 2-6 --reason …`" in message
+    quick.answer("skip", "orders", orders, "0", "2-6", "--reason", "nobody needs them")
+    [batch] = quick.run()
+    assert batch["rows"] == 8
+    assert quick.gaps() == [(0, 2, 6, "skipped", "open")]
+    assert quick.positions() == [(0, n) for n in (0, 1, 6, 7, 8, 9)] + [(1, n) for n in range(5)]
+
+
+def test_record_gap_goes_on_from_the_log_start_and_keeps_when_and_why(
+    quick: QuickProject, servers: str, orders: str
+) -> None:
+    read_a_little(quick, orders)
+    delete_records(servers, orders, 0, 6)
+    quick.edit_feed(on_data_loss="record_gap")
+
+    shown = quick.dry_run()
+    assert shown["gaps"] == [
+        {
+            "topic": orders,
+            "partition": 0,
+            "start_offset": 2,
+            "end_offset": 6,
+            "cause": "retention",
+            "reason": "the log starts at 6: Kafka deleted what lies before",
+        }
+    ]
+    assert quick.gaps() == [], "a dry run files nothing"
+
+    assert spans(quick.plan()) == {0: (6, 10), 1: (1, 5)}
+    [gap] = quick.answer("gaps", "orders")["gaps"]
+    assert (gap["start_offset"], gap["end_offset"], gap["cause"], gap["state"]) == (2, 6, "retention", "open")
+    assert gap["decided_by"].startswith("cli:")
+    assert gap["decided_at"] == gap["applied_at"]
+    assert [shown["gap_id"] for shown in quick.partition(0)["gaps"]] == [gap["gap_id"]]
+
+
+def test_a_partition_of_which_everything_is_gone_goes_on_at_its_end(
+    quick: QuickProject, servers: str, orders: str
+) -> None:
+    read_a_little(quick, orders, on_data_loss="record_gap")
+    delete_records(servers, orders, 0, 10)
+    assert spans(quick.plan()) == {1: (1, 5)}
+    assert quick.gaps() == [(0, 2, 10, "retention", "open")]
+    assert quick.partition(0)["stored_offset"] == 10
+
+
+def test_every_partition_that_lost_records_is_named(quick: QuickProject, servers: str, orders: str) -> None:
+    read_a_little(quick, orders)
+    delete_records(servers, orders, 0, 6)
+    delete_records(servers, orders, 1, 3)
+    _, _, message = quick.refusal("plan", "orders")
+    assert f"{orders}-0: stored offset 2, log start 6" in message
+    assert f"{orders}-1: stored offset 1, log start 3" in message
+
+
+# ── Headroom ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_status_says_how_many_records_lie_between_retention_and_the_stored_offset(
+    quick: QuickProject, servers: str, orders: str
+) -> None:
+    quick.write_feed(orders)
+    quick.run("orders", "--end-offset", f"{orders}:0=8", "--end-offset", f"{orders}:1=4")
+    delete_records(servers, orders, 0, 7)
+    assert [entry["headroom"] for entry in quick.status()["partitions"]] == [1, 4, 0]
+
+
+def test_a_capped_batch_takes_the_partition_that_retention_reaches_first(
+    quick: QuickProject, servers: str, orders: str
+) -> None:
+    quick.write_feed(orders, limits={"max_records": 1})
+    quick.run("orders", "--end-offset", f"{orders}:1=1")
+    delete_records(servers, orders, 1, 1)
+    produce(servers, orders, 2, plain_records(2))
+    quick.run("orders", "--end-offset", f"{orders}:0=1")
+    quick.run("orders", "--end-offset", f"{orders}:2=1")
+    # Partition 1 has no headroom, the others have one record each.
+    assert [entry["headroom"] for entry in quick.status()["partitions"]] == [1, 0, 1]
+    assert spans(quick.dry_run()) == {1: (1, 2)}
+
+
+# ── Limits ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_max_records_is_shared_by_lag_and_no_partition_is_left_out(
+    quick: QuickProject, servers: str, name: str
+) -> None:
+    create_topic(servers, name, 3)
+    for partition, count in enumerate((700, 290, 1)):
+        produce(servers, name, partition, plain_records(count))
+    quick.write_feed(name, limits={"max_records": 100})
+    found = quick.dry_run()
+    taken = {partition: end - start for partition, (start, end) in spans(found).items()}
+    assert sum(taken.values()) == 100
+    assert taken == {0: 70, 1: 29, 2: 1}
+    assert found["capped"] is True
+
+
+def test_max_records_per_partition_cuts_the_large_ones_only(quick: QuickProject, orders: str) -> None:
+    quick.write_feed(orders, limits={"max_records_per_partition": 6})
+    found = quick.dry_run()
+    assert (spans(found), found["capped"]) == ({0: (0, 6), 1: (0, 5)}, True)
+
+
+def test_a_backlog_is_worked_off_batch_by_batch_and_every_record_is_read_once(quick: QuickProject, orders: str) -> None:
+    quick.write_feed(orders, limits={"max_records": 4})
+    batches = quick.run("orders", "--until-caught-up")
+    assert [batch["rows"] for batch in batches] == [4, 4, 4, 3]
+    assert [batch["capped"] for batch in batches] == [True, True, True, False]
+    assert quick.positions() == [(0, n) for n in range(10)] + [(1, n) for n in range(5)]
+
+
+def test_a_limit_on_a_compacted_log_counts_offsets_so_batches_are_smaller_and_still_end(
+    quick: QuickProject, broker: EmbeddedBroker, name: str
+) -> None:
+    # 22 offsets, of which 1 to 16 are holes.
+    remaining = compacted_topic(broker, name)
+    quick.write_feed(name, limits={"max_records": 6})
+    batches = quick.run("orders", "--until-caught-up")
+    assert [batch["rows"] for batch in batches] == [1, 0, 1, 4]
+    assert [offset for _, offset in quick.positions()] == remaining
+
+
+# ── Small batches wait ────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_small_batch_waits_and_status_says_since_when(quick: QuickProject, servers: str, orders: str) -> None:
+    quick.write_feed(orders, limits={"min_records": 20, "max_wait": "2h"})
+    answer = quick.kafka_ingest("run", "orders", "--json")
+    assert (answer.exit_code, answer.document["batches"]) == (0, [])
+    assert answer.document["ended_with"].startswith("15 records wait for min_records, since ")
+    since = quick.status()["waiting_since"]
+    assert since is not None
+
+    produce(servers, orders, 2, plain_records(4))
+    assert quick.plan()["result"] == "waiting"
+    assert quick.status()["waiting_since"] == since, "more records do not make it wait anew"
+
+    produce(servers, orders, 2, plain_records(1))
+    [batch] = quick.run()
+    assert batch["rows"] == 20
+    assert quick.status()["waiting_since"] is None
+
+
+def test_a_small_batch_does_not_wait_for_ever(quick: QuickProject, orders: str) -> None:
+    quick.write_feed(orders, limits={"min_records": 20, "max_wait": "2h"})
+    assert quick.plan()["result"] == "waiting"
+    with patch.object(plan_batch, "datetime") as clock:
+        clock.now.return_value = datetime.now(UTC) + timedelta(hours=2)
+        found = quick.plan()
+    assert (found["result"], spans(found)) == ("planned", {0: (0, 10), 1: (0, 5)})
+
+
+def test_waiting_seeds_the_partitions_all_the_same(quick: QuickProject, orders: str) -> None:
+    quick.write_feed(orders, start="earliest", limits={"min_records": 20, "max_wait": "2h"})
+    assert seeds(quick.plan()).keys() == {0, 1, 2}
+    assert quick.stored_offsets() == {0: 0, 1: 0, 2: 0}
+
+
+def test_a_run_that_names_its_end_does_not_wait(quick: QuickProject, orders: str) -> None:
+    quick.write_feed(orders, limits={"min_records": 20, "max_wait": "2h"})
+    [batch] = quick.run("orders", "--end-offset", f"{orders}:0=3")
+    assert batch["rows"] == 3
+
+
+# ── Freshness wanted ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_partition_too_far_behind_jumps_to_its_end_and_the_others_are_read(
+    quick: QuickProject, servers: str, orders: str
+) -> None:
+    quick.write_feed(orders, limits={"skip_to_latest_when_behind": 8})
+    found = quick.plan()
+    assert spans(found) == {1: (0, 5)}
+    assert quick.gaps() == [(0, 0, 10, "behind", "open")]
+    assert quick.partition(0)["stored_offset"] == 10
+    quick.run()
+    produce(servers, orders, 0, plain_records(8))
+    assert spans(quick.plan()) == {0: (10, 18)}
+
+
+def test_what_retention_took_and_what_was_skipped_to_be_fresh_are_two_gaps(
+    quick: QuickProject, servers: str, orders: str
+) -> None:
+    quick.write_feed(orders, on_data_loss="record_gap", limits={"skip_to_latest_when_behind": 3})
+    quick.run("orders", "--end-offset", f"{orders}:0=1")
+    delete_records(servers, orders, 0, 4)
+    quick.plan()
+    assert quick.gaps() == [
+        (0, 1, 4, "retention", "open"),
+        (0, 4, 10, "behind", "open"),
+        (1, 0, 5, "behind", "open"),
+    ]
+
+
+# ── Above the log's end ───────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.fixture
+def beyond(quick: QuickProject, servers: str, orders: str) -> str:
+    """The feed stands at 10 and 5, and an operator said that the shorter log, of 4 and 5, holds the same records."""
+    quick.write_feed(orders)
+    quick.run()
+    recreate_topic(servers, orders, 3)
+    produce(servers, orders, 0, plain_records(4))
+    produce(servers, orders, 1, plain_records(5))
+    quick.answer(
+        *("topic-changed", "orders", "--choice", "same-records", "--execute", "--reason", "restored from a replica")
+    )
+    return orders
+
+
+def test_a_stored_offset_above_the_log_s_end_stops_with_both_numbers_and_the_cluster(
+    quick: QuickProject, broker: EmbeddedBroker, beyond: str
+) -> None:
+    exit_code, code, message = quick.refusal("run", "orders")
+    assert (exit_code, code) == (3, "STORED_OFFSET_BEYOND_LOG")
+    assert f"{beyond}-0: stored offset 10, log end 4" in message
+    assert broker.cluster_id in message
+    assert quick.stored_offsets() == {0: 10, 1: 5, 2: 0}
+
+
+def test_status_of_a_stored_offset_above_the_log_s_end_is_no_lag(quick: QuickProject, beyond: str) -> None:
+    entry = quick.partition(0, topic=beyond)
+    assert (entry["stored_offset"], entry["high_watermark"], entry["lag"]) == (10, 4, 0)
+
+
+def test_a_stored_offset_above_the_log_s_end_is_not_mistaken_for_nothing_new_where_others_are_fine(
+    quick: QuickProject, servers: str, beyond: str
+) -> None:
+    produce(servers, beyond, 1, plain_records(3))
+    _, code, _ = quick.refusal("plan", "orders")
+    assert code == "STORED_OFFSET_BEYOND_LOG"
+    assert [batch["state"] for batch in quick.batches()] == ["COMMITTED"]

@@ -1,0 +1,193 @@
+"""What becomes of a batch that cannot be read as it was planned: the named error, the next run, and every record once."""
+
+from contextlib import suppress
+
+import pytest
+from tests.kafka_faults import (
+    corrupt_batch,
+    create_topic,
+    delete_records,
+    plain_records,
+    produce,
+    recreate_topic,
+)
+from tests.quick_project import Killed, QuickProject, spans
+
+from embedded_broker import EmbeddedBroker
+
+# ── Retention between plan and read ───────────────────────────────────────────────────────────────────────────────────
+
+
+def test_retention_while_spark_starts_becomes_the_named_error_and_the_next_run_decides(
+    quick: QuickProject, servers: str, orders: str
+) -> None:
+    quick.write_feed(orders)
+    with quick.submitting(spark_is_real=True, meanwhile=lambda: delete_records(servers, orders, 0, 4)):
+        exit_code, code, message = quick.refusal("run", "orders")
+    assert (exit_code, code) == (1, "RANGE_NOT_IN_LOG")
+    assert f"{orders}-0[0, 10) begins below the log start 4" in message
+    assert "Run the feed again" in message
+    assert quick.status()["open_batch"]["state"] == "PLANNED"
+    assert quick.rows() == []
+
+    exit_code, code, message = quick.refusal("run", "orders")
+    assert (exit_code, code) == (3, "OFFSETS_LOST")
+    assert f"`kafka-ingest skip orders {orders} 0 0-4 --reason …`" in message
+    [given_up] = quick.batches()
+    assert given_up["state"] == "ABANDONED"
+    assert f"{orders}-0[0, 10) begins below the log start 4" in given_up["reason"]
+
+    quick.edit_feed(on_data_loss="record_gap")
+    [batch] = quick.run()
+    assert batch["rows"] == 11
+    assert quick.gaps() == [(0, 0, 4, "retention", "open")]
+    assert quick.positions() == [(0, n) for n in range(4, 10)] + [(1, n) for n in range(5)]
+
+
+def test_retention_between_two_runs_gives_the_batch_up_and_goes_on_with_a_gap_in_the_same_run(
+    quick: QuickProject, servers: str, orders: str
+) -> None:
+    quick.write_feed(orders, on_data_loss="record_gap")
+    planned = quick.plan()
+    delete_records(servers, orders, 0, 4)
+    [batch] = quick.run()
+    assert (batch["result"], batch["rows"]) == ("planned", 11)
+    assert quick.gaps() == [(0, 0, 4, "retention", "open")]
+    assert [(found["batch_id"], found["state"]) for found in quick.batches()] == [
+        (batch["batch_id"], "COMMITTED"),
+        (planned["batch_id"], "ABANDONED"),
+    ]
+
+
+def test_retention_after_the_records_were_written_takes_nothing_from_the_batch(
+    quick: QuickProject, servers: str, orders: str
+) -> None:
+    quick.write_feed(orders)
+    with quick.stopping_before_the_pin(), suppress(Killed):
+        quick.kafka_ingest("run", "orders")
+    delete_records(servers, orders, 0, 10)
+    [batch] = quick.run()
+    assert (batch["result"], batch["rows"]) == ("resumed", 15)
+    assert quick.gaps() == []
+    assert quick.stored_offsets() == {0: 10, 1: 5, 2: 0}
+
+
+def test_retention_that_took_more_than_the_batch_is_one_gap(quick: QuickProject, servers: str, orders: str) -> None:
+    quick.write_feed(orders, on_data_loss="record_gap", limits={"max_records_per_partition": 3})
+    quick.plan()
+    delete_records(servers, orders, 0, 7)
+    quick.run("orders", "--until-caught-up")
+    assert quick.gaps() == [(0, 0, 7, "retention", "open")]
+    assert quick.positions() == [(0, n) for n in range(7, 10)] + [(1, n) for n in range(5)]
+
+
+# ── The topic is another one ──────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_topic_made_again_while_spark_starts_becomes_the_named_error(
+    quick: QuickProject, servers: str, orders: str
+) -> None:
+    # Spark waits so long for records that never come, two minutes by default.
+    patience = {"spark.network.timeout": "4s", "spark.executor.heartbeatInterval": "1s"}
+    quick.write_feed(orders, spark={"conf": patience})
+    with quick.submitting(spark_is_real=True, meanwhile=lambda: recreate_topic(servers, orders, 3)):
+        exit_code, code, _ = quick.refusal("run", "orders")
+    assert (exit_code, code) == (3, "TOPIC_RECREATED")
+    assert quick.status()["open_batch"]["state"] == "PLANNED"
+    assert quick.rows() == []
+
+
+def test_a_topic_made_again_whose_numbers_fit_is_found_although_the_read_went_well(
+    quick: QuickProject, servers: str, orders: str
+) -> None:
+    def made_again() -> None:
+        recreate_topic(servers, orders, 3)
+        for partition in range(3):
+            produce(servers, orders, partition, plain_records(12))
+
+    quick.write_feed(orders)
+    with quick.submitting(meanwhile=made_again):
+        exit_code, code, _ = quick.refusal("run", "orders")
+    assert (exit_code, code) == (3, "TOPIC_RECREATED")
+    assert quick.status()["open_batch"]["state"] == "PLANNED"
+    assert quick.rows() == []
+
+
+# ── A record that nobody can read ─────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.fixture
+def three_batches(servers: str, name: str) -> str:
+    """A topic of two partitions: 0 holds three record batches of four, 1 holds five records."""
+    create_topic(servers, name, 2)
+    for _ in range(3):
+        produce(servers, name, 0, plain_records(4))
+    produce(servers, name, 1, plain_records(5))
+    return name
+
+
+def test_a_damaged_batch_fails_the_run_once_is_read_up_to_shown_and_jumped_over(
+    quick: QuickProject, broker: EmbeddedBroker, three_batches: str
+) -> None:
+    corrupt_batch(broker, three_batches, 0, 5)
+    quick.write_feed(three_batches)
+
+    with quick.submitting(spark_is_real=True):
+        exit_code, code, message = quick.refusal("run", "orders")
+        assert (exit_code, code) == (1, "PARTITION_UNREADABLE")
+        assert f"{three_batches}-0: the record at offset 4 cannot be read" in message
+        assert "Run the feed again: the plan ends before that offset, and the other partitions go on" in message
+        assert f"`kafka-ingest skip orders {three_batches} 0 4-TO --reason …`" in message
+        assert quick.rows() == []
+
+        [batch] = quick.run()
+        assert batch["rows"] == 9
+        assert quick.stored_offsets() == {0: 4, 1: 5}
+
+    unreadable = quick.partition(0)["unreadable"]
+    assert unreadable["at_offset"] == 4
+    assert unreadable["since"] is not None
+    assert quick.partition(1)["unreadable"] is None
+    assert quick.plan()["result"] == "nothing_new"
+    assert quick.partition(0)["unreadable"] == unreadable, "also after a plan that tried it again"
+    assert [left_out["partition"] for left_out in quick.dry_run()["left_out"]] == [0]
+
+    quick.answer("skip", "orders", three_batches, "0", "4-8", "--reason", "the segment is damaged")
+    [batch] = quick.run()
+    assert batch["rows"] == 4
+    assert quick.gaps() == [(0, 4, 8, "skipped", "open")]
+    assert quick.partition(0)["unreadable"] is None
+    assert quick.positions() == [(0, n) for n in (0, 1, 2, 3, 8, 9, 10, 11)] + [(1, n) for n in range(5)]
+
+
+def test_a_damaged_batch_that_is_mended_is_read_without_anybody_s_help(
+    quick: QuickProject, broker: EmbeddedBroker, three_batches: str
+) -> None:
+    quick.write_feed(three_batches)
+    quick.run("orders", "--end-offset", f"{three_batches}:0=6")
+    corrupt_batch(broker, three_batches, 0, 5)
+    with quick.submitting(spark_is_real=True):
+        exit_code, code, message = quick.refusal("run", "orders")
+    assert (exit_code, code) == (1, "PARTITION_UNREADABLE")
+    assert f"{three_batches}-0: the record at offset 6 cannot be read" in message
+    [batch] = quick.run()
+    assert batch["rows"] == 5
+    assert quick.partition(0)["unreadable"]["at_offset"] == 6
+
+    corrupt_batch(broker, three_batches, 0, 5)
+    [batch] = quick.run()
+    assert batch["rows"] == 6
+    assert quick.gaps() == []
+    assert quick.partition(0)["unreadable"] is None
+    assert quick.positions() == [(0, n) for n in range(12)] + [(1, n) for n in range(5)]
+
+
+def test_a_limit_lets_a_batch_end_before_the_damage_and_nothing_is_noticed_until_then(
+    quick: QuickProject, broker: EmbeddedBroker, three_batches: str
+) -> None:
+    corrupt_batch(broker, three_batches, 0, 5)
+    quick.write_feed(three_batches)
+    with quick.submitting(spark_is_real=True):
+        [batch] = quick.run("orders", "--end-offset", f"{three_batches}:0=4")
+    assert batch["rows"] == 4
+    assert spans(quick.dry_run()) == {0: (4, 12), 1: (0, 5)}

@@ -1,0 +1,344 @@
+"""A topic that is deleted and created again, under a feed in each of its states, and another cluster in its place."""
+
+import json
+from collections.abc import Iterator
+from contextlib import suppress
+
+import pytest
+from tests.kafka_faults import (
+    create_topic,
+    delete_topic,
+    plain_records,
+    produce,
+    recreate_topic,
+    topic_id,
+)
+from tests.quick_project import Killed, QuickProject, spans
+
+from embedded_broker import EmbeddedBroker
+
+WHY = ("--execute", "--reason", "the producer's team made it again")
+
+
+def made_again(servers: str, topic: str, count: int = 20) -> str:
+    """Make the topic again so that every number of the old one looks valid in the new one; return the new id."""
+    found = recreate_topic(servers, topic, 3)
+    for partition in range(3):
+        produce(servers, topic, partition, plain_records(count))
+    return found
+
+
+# ── Found by the plan ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_topic_made_again_stops_the_plan_also_where_the_numbers_look_valid(
+    quick: QuickProject, servers: str, orders: str
+) -> None:
+    quick.write_feed(orders)
+    quick.run()
+    before = topic_id(servers, orders)
+    after = made_again(servers, orders)
+
+    exit_code, code, message = quick.refusal("run", "orders")
+    assert (exit_code, code) == (3, "TOPIC_RECREATED")
+    assert f"expected topic id {before}, found {after}" in message
+    assert "`kafka-ingest topic-changed orders`" in message
+    assert quick.stored_offsets() == {0: 10, 1: 5, 2: 0}
+
+
+def test_a_dry_run_stops_there_too(quick: QuickProject, servers: str, orders: str) -> None:
+    quick.write_feed(orders)
+    quick.run()
+    made_again(servers, orders)
+    assert quick.refusal("plan", "orders", "--dry-run")[:2] == (3, "TOPIC_RECREATED")
+
+
+def test_status_shows_no_numbers_of_a_topic_that_is_another_one(quick: QuickProject, servers: str, orders: str) -> None:
+    quick.write_feed(orders)
+    quick.run()
+    made_again(servers, orders)
+    [problem] = quick.status()["topics"]
+    assert problem["topic"] == orders
+    assert "was deleted and created again" in problem["reason"]
+    entry = quick.partition(0)
+    assert (entry["stored_offset"], entry["high_watermark"], entry["lag"]) == (10, None, None)
+    assert entry["unavailable"]["reason"] == "TOPIC_RECREATED: see its topic"
+
+
+# ── The way out ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_starting_over_is_shown_first_and_reads_the_new_topic_from_its_first_offset(
+    quick: QuickProject, servers: str, orders: str
+) -> None:
+    quick.write_feed(orders, start="latest")
+    quick.run()
+    before = topic_id(servers, orders)
+    after = made_again(servers, orders)
+
+    shown = quick.answer("topic-changed", "orders")
+    assert shown["topics"][0]["topic_id"] == {"was": before, "is": after}
+    shown = quick.answer("topic-changed", "orders", "--choice", "start-over")
+    assert [row["stored_offset"] for row in shown["after"]] == [0, 0, 0]
+    assert shown["executed"] is False
+    assert quick.stored_offsets() == {0: 10, 1: 5, 2: 0}
+
+    quick.answer("topic-changed", "orders", "--choice", "start-over", *WHY)
+    [batch] = quick.run()
+    assert batch["rows"] == 60
+    assert quick.stored_offsets() == quick.group_offsets() == {0: 20, 1: 20, 2: 20}
+    assert quick.answer("topic-changed", "orders")["topics"] == []
+
+
+def test_keeping_the_offsets_goes_on_where_the_feed_was(quick: QuickProject, servers: str, orders: str) -> None:
+    quick.write_feed(orders)
+    quick.run()
+    made_again(servers, orders)
+    quick.answer("topic-changed", "orders", "--choice", "same-records", *WHY)
+    assert spans(quick.plan()) == {0: (10, 20), 1: (5, 20), 2: (0, 20)}
+
+
+def test_the_other_topics_of_the_feed_keep_their_offsets(quick: QuickProject, servers: str, orders: str) -> None:
+    refunds = f"{orders}-refunds"
+    create_topic(servers, refunds)
+    produce(servers, refunds, 0, plain_records(4))
+    quick.write_feed(orders, kafka={"topics": [orders, refunds]})
+    quick.run()
+    made_again(servers, orders)
+    quick.answer("topic-changed", "orders", "--choice", "start-over", *WHY)
+    assert quick.partition(0, topic=refunds)["stored_offset"] == 4
+    assert quick.partition(0, topic=orders)["stored_offset"] == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        (("--choice", "forget"), "WRONG_USE"),
+        (("--topic", "elsewhere", "--choice", "start-over"), "WRONG_USE"),
+        (("--execute", "--reason", "because"), "WRONG_USE"),
+        (("--choice", "start-over", "--execute"), "WRONG_USE"),
+    ],
+)
+def test_a_choice_that_does_not_fit_is_refused(
+    quick: QuickProject, servers: str, orders: str, arguments: tuple[str, ...], code: str
+) -> None:
+    quick.write_feed(orders)
+    quick.run()
+    made_again(servers, orders)
+    exit_code, found, _ = quick.refusal("topic-changed", "orders", *arguments)
+    assert (exit_code, found) == (2, code)
+    assert quick.stored_offsets() == {0: 10, 1: 5, 2: 0}
+
+
+def test_starting_over_where_nothing_changed_is_refused(quick: QuickProject, orders: str) -> None:
+    quick.write_feed(orders)
+    quick.run()
+    assert quick.refusal("topic-changed", "orders", "--choice", "start-over", *WHY)[:2] == (2, "WRONG_USE")
+    named = ("topic-changed", "orders", "--topic", orders, "--choice", "start-over")
+    assert quick.refusal(*named, *WHY)[:2] == (2, "WRONG_USE")
+    assert quick.stored_offsets() == {0: 10, 1: 5, 2: 0}
+
+
+def test_gaps_filed_ahead_in_the_old_topic_do_not_reach_into_the_new_one(
+    quick: QuickProject, servers: str, orders: str
+) -> None:
+    quick.write_feed(orders)
+    quick.run("orders", "--end-offset", f"{orders}:0=2")
+    quick.answer("skip", "orders", orders, "0", "4-6", "--reason", "poisoned")
+    made_again(servers, orders)
+    quick.answer("topic-changed", "orders", "--choice", "start-over", *WHY)
+    assert spans(quick.plan()) == {0: (0, 20), 1: (0, 20), 2: (0, 20)}
+
+
+# ── With a batch open ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_topic_made_again_after_the_plan_is_found_before_the_read(
+    quick: QuickProject, servers: str, orders: str
+) -> None:
+    quick.write_feed(orders)
+    quick.plan()
+    made_again(servers, orders)
+    assert quick.refusal("run", "orders")[:2] == (3, "TOPIC_RECREATED")
+    assert quick.status()["open_batch"]["state"] == "PLANNED"
+    assert quick.rows() == []
+
+
+def test_a_planned_batch_stands_in_the_way_until_it_is_discarded(
+    quick: QuickProject, servers: str, orders: str
+) -> None:
+    quick.write_feed(orders)
+    planned = quick.plan()
+    made_again(servers, orders)
+    choice = ("topic-changed", "orders", "--choice", "start-over")
+    exit_code, code, message = quick.refusal(*choice, *WHY)
+    assert (exit_code, code) == (2, "BATCH_STATE")
+    assert "`--batch discard`" in message
+    quick.answer(*choice, "--batch", "discard", *WHY)
+    assert [(batch["batch_id"], batch["state"]) for batch in quick.batches()] == [(planned["batch_id"], "ABANDONED")]
+    [batch] = quick.run()
+    assert batch["rows"] == 60
+
+
+@pytest.fixture
+def read_and_not_pinned(quick: QuickProject, servers: str, orders: str) -> str:
+    """Spark finished, nobody took its receipt, and then the topic was made again. The batch's id."""
+    quick.write_feed(orders)
+    with quick.stopping_before_the_pin(), suppress(Killed):
+        quick.kafka_ingest("run", "orders")
+    made_again(servers, orders)
+    open_batch = quick.status()["open_batch"]
+    assert open_batch["state"] == "PLANNED"
+    return str(open_batch["batch_id"])
+
+
+def test_a_topic_made_again_before_the_receipt_is_taken_stops_and_keeps_the_files(
+    quick: QuickProject, read_and_not_pinned: str
+) -> None:
+    assert quick.refusal("run", "orders")[:2] == (3, "TOPIC_RECREATED")
+    assert quick.status()["open_batch"]["batch_id"] == read_and_not_pinned
+    assert quick.rows() == []
+
+
+@pytest.mark.usefixtures("orders")
+def test_accepting_what_was_read_commits_it_and_the_new_topic_is_started_over_after_that(
+    quick: QuickProject, read_and_not_pinned: str
+) -> None:
+    quick.answer("topic-changed", "orders", "--batch", "accept", *WHY)
+    [batch] = quick.run()
+    assert (batch["batch_id"], batch["rows"]) == (read_and_not_pinned, 15)
+    assert quick.refusal("run", "orders")[:2] == (3, "TOPIC_RECREATED")
+    quick.answer("topic-changed", "orders", "--choice", "start-over", *WHY)
+    [batch] = quick.run()
+    assert batch["rows"] == 60
+
+
+@pytest.mark.usefixtures("read_and_not_pinned")
+def test_discarding_what_was_read_leaves_it_invisible(quick: QuickProject) -> None:
+    quick.answer("topic-changed", "orders", "--choice", "start-over", "--batch", "discard", *WHY)
+    [batch] = quick.run()
+    assert batch["rows"] == 60
+    assert {row["kafka_batch"] for row in quick.rows()} == {batch["batch_id"]}
+
+
+def test_a_batch_that_is_written_commits_although_its_topic_was_made_again(
+    quick: QuickProject, servers: str, orders: str
+) -> None:
+    quick.write_feed(orders)
+    with quick.stopping_before_the_commit(), suppress(Killed):
+        quick.kafka_ingest("run", "orders")
+    made_again(servers, orders)
+    assert quick.status()["open_batch"]["state"] == "WRITTEN"
+
+    exit_code, code, message = quick.refusal("topic-changed", "orders", "--choice", "start-over", *WHY)
+    assert (exit_code, code) == (2, "BATCH_STATE")
+    assert "Commit it first: `kafka-ingest run orders`" in message
+
+    [batch] = quick.run()
+    assert (batch["rows"], batch["state"]) == (15, "COMMITTED")
+    assert "was deleted and created again" in batch["mirror_failure"]
+    assert quick.refusal("run", "orders")[:2] == (3, "TOPIC_RECREATED")
+
+
+def test_a_batch_that_is_written_commits_although_its_topic_is_gone(
+    quick: QuickProject, servers: str, orders: str
+) -> None:
+    quick.write_feed(orders)
+    with quick.stopping_before_the_commit(), suppress(Killed):
+        quick.kafka_ingest("run", "orders")
+    delete_topic(servers, orders)
+    [batch] = quick.run()
+    assert (batch["rows"], batch["state"]) == (15, "COMMITTED")
+
+
+def test_a_topic_that_is_gone_after_the_plan_stops_the_run(quick: QuickProject, servers: str, orders: str) -> None:
+    quick.write_feed(orders)
+    quick.plan()
+    delete_topic(servers, orders)
+    exit_code, code, message = quick.refusal("run", "orders")
+    assert (exit_code, code) == (3, "TOPIC_GONE")
+    assert "`kafka-ingest topic-changed orders`" in message
+
+
+# ── Another cluster ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.fixture(scope="module")
+def other_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedBroker]:
+    with EmbeddedBroker(tmp_path_factory.mktemp("other")) as running:
+        yield running
+
+
+@pytest.fixture
+def there(other_broker: EmbeddedBroker, orders: str) -> dict[str, str]:
+    """The connection leads to another cluster, which has a topic of the same name with more records."""
+    servers = other_broker.bootstrap_servers
+    create_topic(servers, orders, 3)
+    for partition in range(3):
+        produce(servers, orders, partition, plain_records(20))
+    connection = {"conn_type": "kafka", "extra": {"bootstrap.servers": servers}}
+    return {"AIRFLOW_CONN_KAFKA_DEFAULT": json.dumps(connection)}
+
+
+def test_another_cluster_stops_the_feed_with_both_ids(
+    quick: QuickProject, broker: EmbeddedBroker, other_broker: EmbeddedBroker, orders: str, there: dict[str, str]
+) -> None:
+    quick.write_feed(orders)
+    quick.run()
+    exit_code, code, message = quick.refusal("run", "orders", **there)
+    assert (exit_code, code) == (3, "WRONG_CLUSTER")
+    assert f"belong to Kafka cluster {broker.cluster_id}" in message
+    assert f"leads to cluster {other_broker.cluster_id}" in message
+    assert "point the connection back" in message
+    assert quick.run() == [], "pointed back, all is as it was"
+
+
+def test_status_on_another_cluster_shows_no_numbers_of_it(
+    quick: QuickProject, orders: str, there: dict[str, str]
+) -> None:
+    quick.write_feed(orders)
+    quick.run()
+    found = quick.kafka_ingest("status", "orders", "--json", **there)
+    assert found.exit_code == 1
+    assert "leads to cluster" in found.document["kafka"]["error"]
+    assert {(entry["high_watermark"], entry["group_offset"]) for entry in found.document["partitions"]} == {
+        (None, None)
+    }
+
+
+@pytest.mark.usefixtures("other_broker")
+def test_a_written_batch_commits_on_another_cluster_and_leaves_its_group_alone(
+    quick: QuickProject, orders: str, there: dict[str, str]
+) -> None:
+    quick.write_feed(orders, kafka={"topics": [orders], "group": f"{orders}-group"})
+    with quick.stopping_before_the_commit(), suppress(Killed):
+        quick.kafka_ingest("run", "orders")
+    [batch] = quick.answer("run", "orders", **there)["batches"]
+    assert (batch["state"], batch["rows"]) == ("COMMITTED", 15)
+    assert "Offsets of one cluster mean nothing in another" in batch["mirror_failure"]
+    quick.write_feed(orders, name="look", start={"group": f"{orders}-group", "otherwise": "latest"})
+    assert "has no offset" in quick.answer("plan", "look", "--dry-run", **there)["seeds"][0]["rule"]
+
+
+def test_going_over_to_another_cluster_begins_there_by_the_start_rule(
+    quick: QuickProject, other_broker: EmbeddedBroker, orders: str, there: dict[str, str]
+) -> None:
+    quick.write_feed(orders)
+    quick.run()
+    quick.edit_feed(start={"offsets": {orders: {0: 15}}, "otherwise": "latest"})
+    quick.answer("topic-changed", "orders", "--choice", "start-over", *WHY, **there)
+    [batch] = quick.answer("run", "orders", **there)["batches"]
+    assert batch["rows"] == 5
+    found = quick.answer("status", "orders", **there)
+    assert found["cluster_id"] == other_broker.cluster_id
+    assert [entry["stored_offset"] for entry in found["partitions"]] == [20, 20, 20]
+    assert quick.refusal("run", "orders")[:2] == (3, "WRONG_CLUSTER"), "the old one is the other one now"
+
+
+def test_a_cluster_that_took_the_logs_over_goes_on_at_the_stored_offsets(
+    quick: QuickProject, orders: str, there: dict[str, str]
+) -> None:
+    quick.write_feed(orders)
+    quick.run()
+    quick.answer("topic-changed", "orders", "--choice", "same-records", *WHY, **there)
+    assert spans(quick.answer("plan", "orders", "--dry-run", **there)) == {0: (10, 20), 1: (5, 20), 2: (0, 20)}
