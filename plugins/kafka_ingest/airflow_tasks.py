@@ -145,8 +145,11 @@ class NextBatchOperator(TriggerDagRunOperator):
         """Trigger the next run, once for each committed batch that was capped."""
         with errors_for_airflow():
             batch = feed_parts(self.feed).control.batch(id_of_batch(self.batch_id))
+            request = RunRequest.of(context["dag_run"].conf or {})
         if batch.state is not BatchState.COMMITTED or not batch.plan.capped:
             raise AirflowSkipException(f"batch {self.batch_id} reached the end of what there was to read")
+        if request.max_records is not None:
+            raise AirflowSkipException(f"this run was asked for {request.max_records:,} records at most")
         self.trigger_run_id = f"next_batch__{self.batch_id}"
         self.conf = context["dag_run"].conf or None  # a run that ends at a time goes on to that time, batch by batch
         super().execute(context)

@@ -214,8 +214,9 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """A batch as the control tables hold it now."""
+    """A batch as the control tables hold it now. ``feed_name`` is the feed's present name; the plan's is of its time."""
 
+    feed_name: str
     plan: BatchPlan
     state: BatchState
     planned_by: str

@@ -62,7 +62,8 @@ class FeedSnapshot:
     """A feed's control rows at one instant. ``revision`` changes with every write to them.
 
     ``topics`` and ``topic_pattern`` are the last plan's. ``gaps_ahead`` were filed ahead of the stored offsets.
-    ``waiting_since``: there are records to read, but fewer than the feed's ``min_records``.
+    ``waiting_since``: there are records to read, but fewer than the feed's ``min_records``. ``newest_batch`` has the largest
+    id of all that were ever planned.
     """
 
     feed_id: UUID
@@ -76,6 +77,7 @@ class FeedSnapshot:
     gaps_ahead: Collection[Gap] = ()
     holds: Collection[Hold] = ()
     waiting_since: datetime | None = None
+    newest_batch: UUID | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +139,10 @@ class AdoptedBatch:
 
 @dataclass(frozen=True, slots=True)
 class Adoption:
-    """A feed's control rows as its output tells them. ``abandoned`` is an open batch that was overtaken."""
+    """A feed's control rows as its output tells them. ``abandoned`` is an open batch that was overtaken.
+
+    ``removed`` are rows of partitions that a topic does not have any more.
+    """
 
     cluster_id: str
     topics: Collection[str]
@@ -147,6 +152,7 @@ class Adoption:
     ledger: Sequence[Event]
     topic_pattern: str | None = None
     abandoned: UUID | None = None
+    removed: Sequence[TopicPartition] = ()
 
 
 class ControlReader(Protocol):
@@ -171,7 +177,10 @@ class ControlReader(Protocol):
         """Return what a written batch's receipt says of each range, in the plan's order."""
 
     def ledger(self, batch_id: UUID) -> list[Event]:
-        """Return the seeds, gaps and resets between the feed's previous published batch and this COMMITTING one."""
+        """Return the seeds, gaps and resets between the feed's previous published batch and this COMMITTING one.
+
+        For the first batch in another output all there ever were, ending with the stored offsets as the old output left them.
+        """
 
 
 class ControlTables(ControlReader, Protocol):
@@ -230,9 +239,19 @@ class OperatorTables(ControlTables, Protocol):
         """File a gap, and move the stored offset over it where it begins there; ``seed`` is the row of a new partition."""
 
     def start_over(
-        self, feed: FeedSnapshot, cluster_id: str, topics: Sequence[StartOver], *, reason: str, who: str
+        self,
+        feed: FeedSnapshot,
+        cluster_id: str,
+        topics: Sequence[StartOver],
+        *,
+        reason: str,
+        who: str,
+        abandoned: UUID | None = None,
     ) -> None:
-        """Replace the stored offsets of topics that are not the ones they were counted in any more."""
+        """Replace the stored offsets of topics that are not the ones they were counted in any more, and end their holds.
+
+        ``abandoned`` is a PLANNED batch that read one of them: it is given up with them, or nothing happens.
+        """
 
     def rename_feed(self, feed: FeedSnapshot, new_name: str, *, reason: str, who: str) -> None:
         """Give the feed another name; raises FeedChangedError where it is taken."""

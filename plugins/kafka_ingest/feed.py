@@ -14,7 +14,9 @@ from pydantic import (
     BaseModel,
     BeforeValidator,
     ConfigDict,
+    Discriminator,
     Field,
+    Tag,
     ValidationError,
     field_validator,
     model_validator,
@@ -45,6 +47,7 @@ NOT_A_FEEDS = (PROJECT_CONF.keys() - A_FEED_MAY_CHANGE) | {
 # What Airflow's DAG takes as a schedule, apart from a cron expression.
 PRESETS = frozenset({"@once", "@continuous", "@hourly", "@daily", "@weekly", "@monthly", "@quarterly", "@yearly"})
 
+BARE_NUMBER = re.compile(r"[+-]?[0-9][0-9_.]*")
 DURATION = re.compile(r"([1-9][0-9]{0,6})([smhd])")
 DURATION_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 
@@ -61,8 +64,8 @@ def not_blank(text: str) -> str:
 
 def is_an_instant(value: object) -> object:
     """Refuse what pydantic would take for seconds or milliseconds, whichever it guesses."""
-    if isinstance(value, int | float):
-        raise ValueError(f"expected a time with a zone, such as 2026-01-31T00:00:00Z, found {value!r}")  # noqa: TRY004 - pydantic collects ValueErrors
+    if isinstance(value, int | float) or (isinstance(value, str) and BARE_NUMBER.fullmatch(value.strip())):
+        raise ValueError(f"expected a time with a zone, such as 2026-01-31T00:00:00Z, found {value!r}")
     return value
 
 
@@ -111,7 +114,28 @@ class TimestampStart(Settings):
     timestamp: Instant
 
 
-Start = Literal["earliest", "latest"] | ExplicitStart | GroupStart | TimestampStart
+START_TAG = "start by "
+
+
+def kind_of_start(start: object) -> str | None:
+    """Return which kind of start is meant, so that what is wrong with it is said of that kind only."""
+    if isinstance(start, str):
+        return f"{START_TAG}name"
+    keys = start.keys() if isinstance(start, dict) else getattr(type(start), "model_fields", {}).keys()
+    return next((START_TAG + key for key in ("offsets", "group", "timestamp") if key in keys), None)
+
+
+Start = Annotated[
+    Annotated[Literal["earliest", "latest"], Tag(f"{START_TAG}name")]
+    | Annotated[ExplicitStart, Tag(f"{START_TAG}offsets")]
+    | Annotated[GroupStart, Tag(f"{START_TAG}group")]
+    | Annotated[TimestampStart, Tag(f"{START_TAG}timestamp")],
+    Discriminator(
+        kind_of_start,
+        custom_error_type="start",
+        custom_error_message="Expected earliest, latest, {timestamp: …}, {group: …, otherwise: …} or {offsets: …, otherwise: …}",
+    ),
+]
 
 
 class Topic(Settings):
@@ -318,15 +342,25 @@ class Feed(Settings):
 
     @model_validator(mode="after")
     def _explicit_offsets_are_of_its_topics(self) -> "Feed":
-        topics = {topic.name for topic in self.kafka.listed}
         for topic in [None, *self.kafka.listed]:
             start = self.start if topic is None else topic.start
-            if not isinstance(start, ExplicitStart) or (topic is None and self.kafka.topic_pattern is not None):
+            if not isinstance(start, ExplicitStart):
                 continue
-            allowed = topics if topic is None else {topic.name}
+            if topic is None and self.kafka.topic_pattern is not None:
+                if unmatched := sorted(
+                    name for name in start.offsets if not re.fullmatch(self.kafka.topic_pattern, name)
+                ):
+                    raise ValueError(
+                        f"start.offsets names {', '.join(unmatched)}, expected only topics that kafka.topic_pattern "
+                        f"{self.kafka.topic_pattern!r} matches as a whole"
+                    )
+                continue
+            # A topic with a start of its own does not look here.
+            allowed = {each.name for each in self.kafka.listed if each.start is None} if topic is None else {topic.name}
             if unknown := sorted(start.offsets.keys() - allowed):
                 raise ValueError(
-                    f"start.offsets names {', '.join(unknown)}, expected only topics of this feed: {', '.join(sorted(allowed))}"
+                    f"start.offsets names {', '.join(unknown)}, expected only topics of this feed, without a start of "
+                    f"their own: {', '.join(sorted(allowed)) or 'none'}"
                 )
         return self
 
@@ -405,11 +439,7 @@ def describe(error: ValidationError) -> list[str]:
         if problem["type"] == "too_short" and inside:
             continue
         # Positions inside a union carry the name of the alternative; the user wrote none of them.
-        where = ".".join(
-            str(part)
-            for part in problem["loc"]
-            if not str(part).startswith(("literal[", "ExplicitStart", "GroupStart", "TimestampStart"))
-        )
+        where = ".".join(str(part) for part in problem["loc"] if not str(part).startswith(START_TAG))
         if problem["type"] == "extra_forbidden":
             texts.append(f"{where}: unknown key")
         elif problem["type"] == "missing":

@@ -23,6 +23,12 @@ class HoldCause(StrEnum):
     UNREADABLE = "unreadable"
     """Kafka has the record at ``at_offset``, but no consumer can read it: ranges end there."""
 
+    BEYOND_LOG = "beyond_log"
+    """The log ended at ``at_offset``, below the stored offset: other records took the place of those that were read.
+
+    It stays until an operator decides, also once the log has grown past the stored offset and the numbers fit again.
+    """
+
 
 @dataclass(frozen=True, slots=True)
 class Hold:

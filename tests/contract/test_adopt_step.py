@@ -158,6 +158,7 @@ def test_adopting_is_told_in_the_journal(store: Store) -> None:
             {"topic": "orders", "partition": 0, "topic_id": TOPIC_ID}
             | {"first_offset": 0, "next_offset": 130, "rule": "earliest"}
         ],
+        "removed": [],
     }
 
 

@@ -39,6 +39,7 @@ from tests.contract.builders import (
 )
 from tests.contract.conftest import PostgresqlServer, SqlStore
 
+from embedded_postgresql import EMPTY
 from kafka_ingest.batch import BatchKind, BatchState
 from kafka_ingest.boundaries import NewFeed, PlanRecord
 from kafka_ingest.control import database as control_database
@@ -91,7 +92,7 @@ def test_an_upgrade_of_the_newest_schema_changes_nothing(database: SqlStore):
 
 
 def test_an_upgrade_of_an_empty_database_is_refused_unless_it_is_asked_to_create(postgresql_server: PostgresqlServer):
-    settings = postgresql_server.create_database("template1")
+    settings = postgresql_server.control_database(EMPTY)
     engine = open_database(settings)
 
     with pytest.raises(ControlSchemaError, match=r"holds no control tables.*`kafka-ingest db upgrade --create`"):
@@ -113,7 +114,7 @@ def test_an_upgrade_of_an_empty_file_is_refused_unless_it_is_asked_to_create(tmp
 
 
 def test_tasks_refuse_a_database_without_control_tables(postgresql_server: PostgresqlServer):
-    settings = postgresql_server.create_database("template1")
+    settings = postgresql_server.control_database(EMPTY)
     engine = open_database(settings)
 
     with pytest.raises(ControlSchemaError, match=r"holds no control tables.*`kafka-ingest db upgrade --create`"):
@@ -177,7 +178,7 @@ def test_the_version_that_the_code_needs_is_the_newest_migration():
 def test_a_newer_schema_is_refused_by_tasks(database: SqlStore):
     database.execute("UPDATE kafka_ingest_schema SET version_num = '9999'")
 
-    with pytest.raises(ControlSchemaError, match="version 9999, made by a newer kafka_ingest; this one knows 0002"):
+    with pytest.raises(ControlSchemaError, match="version 9999, made by a newer kafka_ingest; this one knows 0003"):
         SqlControlTables(database.open())
     with pytest.raises(ControlSchemaError, match="9999"):
         SqlControlReader(database.open())
@@ -189,7 +190,7 @@ def test_a_newer_schema_is_refused_by_the_upgrade_and_left_alone(database: SqlSt
     before = (database.dump(), catalog(database.open()))
 
     for create in (False, True):
-        with pytest.raises(ControlSchemaError, match="version 9999, newer than the 0002"):
+        with pytest.raises(ControlSchemaError, match="version 9999, newer than the 0003"):
             upgrade(database.open(), create=create)
 
     assert version_rows(database) == ["9999"]
@@ -200,7 +201,7 @@ def test_an_older_schema_is_refused_by_tasks_with_the_command_to_run(database: S
     database.execute("UPDATE kafka_ingest_schema SET version_num = '0000'")
 
     with pytest.raises(
-        ControlSchemaError, match=r"version 0000, this kafka_ingest needs 0002. Run `kafka-ingest db upgrade`"
+        ControlSchemaError, match=r"version 0000, this kafka_ingest needs 0003. Run `kafka-ingest db upgrade`"
     ):
         SqlControlTables(database.open())
 
@@ -260,7 +261,7 @@ def test_names_and_texts_of_all_constraints_and_indexes_are_those_of_the_codes_t
     database: SqlStore, tmp_path: Path, postgresql_server: PostgresqlServer
 ):
     if database.settings.sqlite_file is None:
-        settings = postgresql_server.create_database("template1")
+        settings = postgresql_server.control_database(EMPTY)
     else:
         settings = sqlite_settings(tmp_path / "from_metadata.db")
     made = open_database(settings, create=True)

@@ -208,13 +208,13 @@ def version_of(store: SqlStore) -> str:
 
 
 def test_tasks_refuse_the_older_version_with_the_command_to_run(older: SqlStore) -> None:
-    with pytest.raises(ControlSchemaError, match=r"needs 0002\. Run `kafka-ingest db upgrade`"):
+    with pytest.raises(ControlSchemaError, match=r"needs 0003\. Run `kafka-ingest db upgrade`"):
         older.connect()
 
 
 def test_an_upgrade_says_from_where_to_where_and_needs_no_create(older: SqlStore) -> None:
-    assert upgrade(older.open(), create=False) == ("0001", "0002")
-    assert upgrade(older.open(), create=False) == ("0002", "0002")
+    assert upgrade(older.open(), create=False) == ("0001", schema.SCHEMA_VERSION)
+    assert upgrade(older.open(), create=False) == (schema.SCHEMA_VERSION, schema.SCHEMA_VERSION)
 
 
 def test_every_row_is_in_the_upgraded_tables_as_it_was(older: SqlStore) -> None:
@@ -352,5 +352,5 @@ def test_an_upgrade_that_fails_half_way_leaves_version_0001_as_it_was(older: Sql
     assert version_of(older) == "0001"
     assert columns_of(older) == known
     assert content(older, known) == before
-    assert upgrade(older.open(), create=False) == ("0001", "0002")
+    assert upgrade(older.open(), create=False) == ("0001", schema.SCHEMA_VERSION)
     assert content(older, known) == before

@@ -422,7 +422,9 @@ def test_a_renamed_feed_keeps_its_rows_batches_and_journal_under_the_new_name(st
 
     after = snapshot_of(control, "sales")
     assert control.feed("orders") is None
-    assert after == replace(before, name="sales", revision=after.revision)
+    assert before.open_batch is not None
+    open_batch = replace(before.open_batch, feed_name="sales")
+    assert after == replace(before, name="sales", revision=after.revision, open_batch=open_batch)
     assert after.revision > before.revision
     assert control.feed_of_id(ORDERS_FEED) == after
     assert control.batch_states(ORDERS_FEED) == {FIRST_PLAN.batch_id: BatchState.WRITTEN}

@@ -35,7 +35,7 @@ def test_records_that_retention_took_stop_the_feed_with_both_numbers_and_nothing
     delete_records(servers, orders, 0, 6)
     exit_code, code, message = quick.refusal("run", "orders")
     assert (exit_code, code) == (3, "OFFSETS_LOST")
-    assert f"{orders}-0: stored offset 2, log start 6 (4 records gone)" in message
+    assert f"{orders}-0: stored offset 2, log start 6 (4 offsets gone)" in message
     assert "Nothing was planned and no offset moved" in message
     assert quick.stored_offsets() == {0: 2, 1: 1, 2: 0}
     assert quick.gaps() == []

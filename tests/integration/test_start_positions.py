@@ -126,7 +126,7 @@ def test_a_group_below_the_log_start_is_loss_and_is_recorded_as_such(
 
     exit_code, code, message = quick.refusal("plan", "orders")
     assert (exit_code, code) == (3, "OFFSETS_LOST")
-    assert f"{orders}-0: stored offset 2, log start 6 (4 records gone)" in message
+    assert f"{orders}-0: begins at 2 (group {group}), log start 6 (4 offsets gone)" in message
     assert "on_data_loss: record_gap" in message
 
     quick.write_feed(orders, start=start, on_data_loss="record_gap")

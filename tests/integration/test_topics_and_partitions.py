@@ -93,7 +93,7 @@ def test_a_new_partition_whose_first_records_are_gone_stops_the_feed(
 
     exit_code, code, message = quick.refusal("plan", "orders")
     assert (exit_code, code) == (3, "OFFSETS_LOST")
-    assert f"{orders}-3: stored offset 0, log start 2 (2 records gone)" in message
+    assert f"{orders}-3: begins at 0 (new partition), log start 2 (2 offsets gone)" in message
     assert 3 not in quick.stored_offsets()
 
     quick.edit_feed(on_data_loss="record_gap")

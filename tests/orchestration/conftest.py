@@ -1,8 +1,10 @@
 import json
 import os
 import shutil
+import sqlite3
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -22,17 +24,26 @@ class Airflow:
         self.project = project
         shutil.copytree(migrated, airflow_home(project.home))
 
-    def run(self, dag_id: str, *crash_at: str, **environment: str) -> dict[str, Any]:
+    def run(
+        self, dag_id: str, *crash_at: str, conf: Mapping[str, Any] | None = None, **environment: str
+    ) -> dict[str, Any]:
         """Run a DAG once and return its state and its tasks' [state, try]; empty where the process died."""
         result = self.project.home / "result.json"
         result.unlink(missing_ok=True)
         path = os.pathsep.join(str(ROOT / folder) for folder in ("dev", "plugins"))
-        answer = self.project.command(sys.executable, RUNNER, dag_id, result, *crash_at, PYTHONPATH=path, **environment)
+        arguments = (sys.executable, RUNNER, dag_id, result, json.dumps(conf), *crash_at)
+        answer = self.project.command(*arguments, PYTHONPATH=path, **environment)
         (self.project.home / "airflow.log").write_text(answer.stdout + answer.stderr)
         if not result.exists():
             assert answer.exit_code == 137, answer.stdout[-5000:] + answer.stderr[-5000:]
             return {}
         return json.loads(result.read_text())
+
+    def conf_of(self, run_id: str) -> Any:
+        """Return what a run was triggered with."""
+        with closing(sqlite3.connect(airflow_home(self.project.home) / "airflow.db")) as database:
+            [(conf,)] = database.execute("SELECT conf FROM dag_run WHERE run_id = ?", [run_id])
+        return json.loads(conf)
 
     @property
     def log(self) -> str:

@@ -1,6 +1,7 @@
 """Run one DAG as `dev/run_dag.py` does, without the waits between retries, and die where a test says so.
 
-`run_dag_once.py DAG_ID RESULT_FILE [OBJECT.METHOD]`: the process ends, as by SIGKILL, when that method is called.
+`run_dag_once.py DAG_ID RESULT_FILE CONF [OBJECT.METHOD]`: CONF is what the run is triggered with, as JSON; the process ends,
+as by SIGKILL, when that method is called.
 """
 
 import importlib
@@ -19,14 +20,14 @@ def die_when_called(path: str) -> None:
 
 
 def main() -> None:
-    dag_id, result_file, *crash_at = sys.argv[1:]
+    dag_id, result_file, conf, *crash_at = sys.argv[1:]
     dag = find_dag(dag_id)
     for task in dag.tasks:
         task.retry_delay = timedelta(seconds=0)
         task.retry_exponential_backoff = 0
     for path in crash_at:
         die_when_called(path)
-    dag_run = dag.test()
+    dag_run = dag.test(run_conf=json.loads(conf))
     tasks = {task.task_id: [str(task.state), task.try_number] for task in dag_run.get_task_instances()}
     Path(result_file).write_text(json.dumps({"run_id": dag_run.run_id, "state": str(dag_run.state), "tasks": tasks}))
 

@@ -4,6 +4,7 @@ import stat
 import textwrap
 from pathlib import Path
 
+from tests.kafka_faults import delete_records
 from tests.orchestration.conftest import Airflow
 from tests.project import Project, positions_of
 
@@ -100,6 +101,57 @@ def test_a_batch_that_a_limit_cut_triggers_the_next_run_once_it_is_committed(
     [batch] = project.kafka_ingest("batches", "orders", "--json").document["batches"]
     assert batch["rows"] == 100
     assert f"next_batch__{batch['batch_id']}" in airflow.log
+
+
+def test_a_manual_run_may_say_how_much_it_reads_and_where_it_ends_and_the_next_batch_goes_on_to_there(
+    airflow: Airflow, project: Project, broker: EmbeddedBroker, topic: str
+) -> None:
+    project.write_feed(topic)
+    produce(broker.bootstrap_servers, topic, order_events(250, seed=5))
+    conf = {"max_records": 40, "end_offsets": {topic: {"0": 60, "1": 0}}}
+
+    run = airflow.run("orders", conf=conf)
+
+    assert run["tasks"]["next_batch"] == ["success", 1]
+    [batch] = project.kafka_ingest("batches", "orders", "--json").document["batches"]
+    assert batch["rows"] == 40
+    assert airflow.conf_of(f"next_batch__{batch['batch_id']}") == conf
+    [stored, other, *_] = [project.stored_offsets()[partition] for partition in sorted(project.stored_offsets())]
+    assert 0 < stored < 60
+    assert other == 0
+
+
+def test_a_run_that_asks_for_what_it_cannot_have_fails_at_once_and_plans_nothing(
+    airflow: Airflow, project: Project, topic: str
+) -> None:
+    project.write_feed(topic)
+
+    run = airflow.run("orders", conf={"max_record": 40})
+
+    assert run["tasks"]["plan"] == ["failed", 1]
+    assert "INVALID_RUN_REQUEST" in airflow.log
+    assert "max_record: unknown key" in airflow.log
+    assert project.kafka_ingest("batches", "orders", "--json").document["batches"] == []
+
+
+def test_the_plan_task_s_log_names_what_was_lost_and_what_is_left_out(
+    airflow: Airflow, project: Project, broker: EmbeddedBroker, topic: str
+) -> None:
+    project.write_feed(
+        topic,
+        kafka={"topics": [topic, "no-such-topic"]},
+        on_data_loss="record_gap",
+        on_missing_topic="hold",
+    )
+    produce(broker.bootstrap_servers, topic, order_events(100, seed=6))
+    assert project.kafka_ingest("plan", "orders", "--end-offset", f"{topic}:0=1").exit_code == 0
+    delete_records(broker.bootstrap_servers, topic, 0, 3)
+
+    run = airflow.run("orders")
+
+    assert run["state"] == "success", airflow.log[-3000:]
+    assert f"gap {topic}-0[0, 3) (retention)" in airflow.log
+    assert "no-such-topic" in airflow.log
 
 
 def test_an_error_that_an_operator_has_to_decide_fails_at_once_without_retries(

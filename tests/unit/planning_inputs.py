@@ -12,8 +12,9 @@ from kafka_ingest.boundaries import FeedSnapshot
 from kafka_ingest.gap import Gap, GapCause
 from kafka_ingest.hold import Hold
 from kafka_ingest.offsets import OffsetRange, StoredOffset, TopicDescription, TopicPartition, Unavailable
-from kafka_ingest.planning.decide import KafkaAnswers, PlanDecision, decide
+from kafka_ingest.planning.decide import PlanDecision, decide
 from kafka_ingest.planning.end_positions import EndPositions
+from kafka_ingest.planning.kafka_answers import KafkaAnswers
 
 NO_LEADER = Unavailable("LEADER_NOT_AVAILABLE: no leader")
 Stored = Mapping[TopicPartition, StoredOffset]

@@ -5,7 +5,6 @@ from tests.fakes import log, partition, span, topic
 from tests.unit.planning_inputs import NO_LEADER, answers, answers_of, decided, seeds_of, starting, stored
 
 from kafka_ingest.errors import (
-    KafkaIngestError,
     OffsetsLostError,
     StartOutsideLogError,
     StoredOffsetBeyondLogError,
@@ -104,7 +103,9 @@ def test_a_partition_that_a_known_topic_gained_begins_at_0_whatever_the_rule(rul
 
 
 def test_a_new_partition_whose_log_starts_above_0_has_lost_records() -> None:
-    with pytest.raises(OffsetsLostError, match=r"orders-1: stored offset 0, log start 12 \(12 records gone\)"):
+    with pytest.raises(
+        OffsetsLostError, match=r"orders-1: begins at 0 \(new partition\), log start 12 \(12 offsets gone\)"
+    ):
         decided(answers(orders=topic(log(0, 100), log(12, 30))), stored({0: 100}), **starting(Latest()))
 
 
@@ -182,13 +183,13 @@ def test_a_feed_that_was_never_planned_may_be_of_any_cluster() -> None:
 
 
 def test_a_stored_offset_below_the_log_start_is_loss_with_both_numbers_and_the_cluster() -> None:
-    message = r"cluster cluster-A.*orders-0: stored offset 1,000, log start 1,234 \(234 records gone\)"
+    message = r"cluster cluster-A.*orders-0: stored offset 1,000, log start 1,234 \(234 offsets gone\)"
     with pytest.raises(OffsetsLostError, match=message):
         decided(answers(orders=topic(log(1_234, 5_000))), stored({0: 1_000}))
 
 
 def test_a_single_lost_record_is_loss() -> None:
-    with pytest.raises(OffsetsLostError, match=r"orders-0: stored offset 9, log start 10 \(1 records gone\)"):
+    with pytest.raises(OffsetsLostError, match=r"orders-0: stored offset 9, log start 10 \(1 offsets gone\)"):
         decided(answers(orders=topic(log(10, 20))), stored({0: 9}))
 
 
@@ -272,28 +273,35 @@ def test_a_pending_seed_of_a_new_partition_is_resolved_to_0_whatever_the_feeds_r
     assert decision.ranges == (span(1, 0, 40),)
 
 
-@pytest.mark.parametrize(("noted", "edited", "offset"), [("latest", Earliest(), 40), ("earliest", Latest(), 3)])
-def test_a_pending_seed_is_resolved_by_the_rule_it_was_noted_with_though_the_file_was_edited(
-    noted: str, edited: object, offset: int
+@pytest.mark.parametrize(("edited", "offset"), [(Earliest(), 3), (Latest(), 40), (AtOffsets({0: 7}, Latest()), 7)])
+def test_a_pending_seed_is_resolved_by_the_feed_file_as_it_is_when_its_leader_is_back(
+    edited: object, offset: int
 ) -> None:
-    decision = decided(answers(orders=topic(log(3, 40))), stored({0: None}, seeded_by=noted), **starting(edited))
-    assert seeds_of(decision) == {partition(0): (offset, noted)}
+    decision = decided(
+        answers(orders=topic(log(3, 40))), stored({0: None}, seeded_by="offset 5000"), **starting(edited)
+    )
+    assert [(seed.topic_partition, seed.next_offset) for seed in decision.seeds] == [(partition(0), offset)]
+
+
+def test_a_pending_seed_is_noted_anew_where_the_feed_file_was_edited() -> None:
+    decision = decided(answers(orders=topic(NO_LEADER)), stored({0: None}, seeded_by="earliest"), **starting(Latest()))
+    assert seeds_of(decision) == {partition(0): (None, "latest")}
 
 
 @pytest.mark.parametrize(
-    ("bounds", "error", "numbers"),
+    ("bounds", "numbers"),
     [
-        (log(9, 40), OffsetsLostError, "orders-0: stored offset 7, log start 9"),
-        (log(0, 6), StoredOffsetBeyondLogError, "orders-0: stored offset 7, log end 6"),
+        (log(9, 40), "names offset 7, but the log starts at 9"),
+        (log(0, 6), "names offset 7, but the log ends at 6"),
     ],
 )
-def test_a_pending_explicit_offset_that_the_log_does_not_hold_any_more_wants_an_operator(
-    bounds: LogBounds, error: type[KafkaIngestError], numbers: str
+def test_a_pending_explicit_offset_that_the_log_does_not_hold_is_refused_by_the_start_that_names_it(
+    bounds: LogBounds, numbers: str
 ) -> None:
-    # The rule was noted at the first plan: an edit of the feed file would change nothing, so it must not be asked for.
-    noted = decided(answers(orders=topic(NO_LEADER)), **starting(AtOffsets({0: 7}, Earliest())))
-    with pytest.raises(error, match=numbers):
-        decided(answers(orders=topic(bounds)), {seed.topic_partition: seed for seed in noted.seeds})
+    rule = starting(AtOffsets({0: 7}, Earliest()))
+    noted = decided(answers(orders=topic(NO_LEADER)), **rule)
+    with pytest.raises(StartOutsideLogError, match=numbers):
+        decided(answers(orders=topic(bounds)), {seed.topic_partition: seed for seed in noted.seeds}, **rule)
 
 
 # ── Limits ────────────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -91,10 +91,9 @@ def test_an_end_at_the_stored_offset_reads_nothing() -> None:
 @pytest.mark.parametrize(
     ("end", "logs", "message"),
     [
-        (9, topic(log(0, 100)), "orders-0: asked to end at 9, stored offset 10, readable up to 100"),
-        (101, topic(log(0, 100)), "orders-0: asked to end at 101, stored offset 10, readable up to 100"),
-        (81, topic(log(0, 100, lso=80)), "orders-0: asked to end at 81, stored offset 10, readable up to 80"),
-        (40, topic(NO_LEADER), "orders-0: no such partition takes part"),
+        (101, topic(log(0, 100)), "orders-0: asked to end at 101, readable up to 100"),
+        (81, topic(log(0, 100, lso=80)), "orders-0: asked to end at 81, readable up to 80"),
+        (40, topic(NO_LEADER), "orders-0: it takes no part"),
     ],
 )
 def test_an_end_outside_what_can_be_read_is_refused_with_all_numbers(end: int, logs: FakeTopic, message: str) -> None:
@@ -103,16 +102,24 @@ def test_an_end_outside_what_can_be_read_is_refused_with_all_numbers(end: int, l
     assert error.value.exit_code == 2
 
 
+def test_an_end_that_is_passed_already_leaves_nothing_to_read() -> None:
+    decision = to_offsets({partition(0): 9, partition(1): 20}, {0: 10, 1: 10}, logs=topic(log(0, 100), log(0, 100)))
+    assert decision.ranges == (span(1, 10, 20),)
+
+
 def test_an_end_of_a_partition_or_topic_that_the_feed_does_not_have_is_refused() -> None:
     ends = {partition(7): 40, partition(0, "refunds"): 5}
-    with pytest.raises(EndOutsideLogError, match="orders-7: no such partition takes part, refunds-0: no such"):
+    with pytest.raises(
+        EndOutsideLogError,
+        match=r"orders-7: it takes no part: .*, refunds-0: it takes no part",
+    ):
         to_offsets(ends, {0: 10}, logs=topic(log(0, 100)))
 
 
 def test_every_wrong_end_is_named_and_nothing_is_planned() -> None:
     logs = topic(log(0, 100), log(0, 100), log(0, 100))
     with pytest.raises(EndOutsideLogError, match=r"orders-0: .*, orders-2: .*Nothing was planned") as error:
-        to_offsets({partition(0): 5, partition(1): 50, partition(2): 500}, {0: 10, 1: 10, 2: 10}, logs=logs)
+        to_offsets({partition(0): 101, partition(1): 50, partition(2): 500}, {0: 10, 1: 10, 2: 10}, logs=logs)
     assert "orders-1" not in str(error.value)
 
 

@@ -157,9 +157,9 @@ def test_an_unreadable_offset_that_retention_took_is_forgotten() -> None:
     assert (decision.ranges, decision.holds) == ((span(0, 70, 100),), ())
 
 
-def test_an_unreadable_offset_of_a_partition_without_a_leader_is_held_for_want_of_an_answer() -> None:
-    decision = tried(damaged(50), {0: 50, 1: 10}, NO_LEADER, log(0, 100), still=[partition(0)])
-    assert kinds_of(decision.holds) == [("orders-0", "no_answer", None)]
+def test_an_unreadable_offset_of_a_partition_without_a_leader_stays_held_until_it_can_be_tried_again() -> None:
+    decision = tried(damaged(50), {0: 50, 1: 10}, NO_LEADER, log(0, 100), still=[])
+    assert kinds_of(decision.holds) == [("orders-0", "no_answer", None), ("orders-0", "unreadable", 50)]
 
 
 # ── Topics that are not there ─────────────────────────────────────────────────────────────────────────────────────────

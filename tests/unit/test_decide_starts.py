@@ -19,7 +19,7 @@ from tests.unit.planning_inputs import (
 
 from kafka_ingest.errors import OffsetsLostError, StartOutsideLogError
 from kafka_ingest.offsets import TopicPartition, Unavailable
-from kafka_ingest.planning.decide import KafkaAnswers
+from kafka_ingest.planning.kafka_answers import KafkaAnswers
 from kafka_ingest.planning.settings import OnDataLoss
 from kafka_ingest.planning.start_rules import AtOffsets, AtTimestamp, Earliest, FromGroup, Latest
 
@@ -68,9 +68,9 @@ def test_a_partition_whose_time_kafka_cannot_say_is_pending_and_held_and_holds_u
     assert decision.ranges == (span(1, 25, 50),)
 
 
-def test_a_pending_time_is_resolved_once_kafka_can_say_it_though_the_file_was_edited() -> None:
+def test_a_pending_time_is_resolved_once_kafka_can_say_it() -> None:
     rows = stored({0: None}, seeded_by=NEW_YEAR)
-    decision = decided(at_times({0: 40}, orders=topic(log(0, 100))), rows, **starting(Latest()))
+    decision = decided(at_times({0: 40}, orders=topic(log(0, 100))), rows, **starting(AT_NEW_YEAR))
     assert seeds_of(decision) == {partition(0): (40, NEW_YEAR)}
     assert decision.ranges == (span(0, 40, 100),)
 
@@ -101,7 +101,9 @@ def test_a_group_that_read_everything_leaves_nothing_to_read() -> None:
 
 def test_a_groups_offset_below_the_log_start_is_loss_before_anything_was_read() -> None:
     kafka = of_group({0: 5}, orders=topic(log(20, 100)))
-    with pytest.raises(OffsetsLostError, match=r"orders-0: stored offset 5, log start 20 \(15 records gone\)") as error:
+    with pytest.raises(
+        OffsetsLostError, match=r"orders-0: begins at 5 \(group reports\), log start 20 \(15 offsets gone\)"
+    ) as error:
         decided(kafka, **starting(FromGroup("reports", Earliest())))
     assert "kafka-ingest skip" not in str(error.value)
 
@@ -126,7 +128,8 @@ def test_a_partition_without_a_leader_notes_the_group_and_the_fallback() -> None
 
 def test_a_pending_group_start_takes_the_groups_offset_as_it_is_when_the_leader_is_back() -> None:
     rows = stored({0: None}, seeded_by="group reports otherwise latest")
-    decision = decided(of_group({0: 60}, orders=topic(log(0, 100))), rows)
+    rule = starting(FromGroup("reports", Latest()))
+    decision = decided(of_group({0: 60}, orders=topic(log(0, 100))), rows, **rule)
     assert seeds_of(decision) == {partition(0): (60, "group reports")}
 
 
@@ -165,7 +168,7 @@ def test_a_newly_matched_topic_is_read_from_0_beside_one_that_goes_on() -> None:
 
 
 def test_a_newly_matched_topic_whose_log_starts_above_0_has_lost_records() -> None:
-    with pytest.raises(OffsetsLostError, match=r"orders-us-0: stored offset 0, log start 3"):
+    with pytest.raises(OffsetsLostError, match=r"orders-us-0: begins at 0 \(new partition\), log start 3"):
         decided(
             answers_of({"orders-eu": topic(log(0, 50)), "orders-us": topic(log(3, 30))}),
             stored({0: 40}, of="orders-eu"),

@@ -248,11 +248,11 @@ def test_a_relative_output_without_an_absolute_data_folder_is_refused(environmen
         ({"start": "newest"}, "start: input should be 'earliest' or 'latest', found 'newest'"),
         (
             {"start": {"offsets": {"refunds": {0: 5}}, "otherwise": "latest"}},
-            "start.offsets names refunds, expected only topics of this feed: orders",
+            "start.offsets names refunds, expected only topics of this feed, without a start of their own: orders",
         ),
         (
             {"kafka": {"topics": [{"name": "a", "start": {"offsets": {"b": {0: 5}}, "otherwise": "latest"}}, "b"]}},
-            "start.offsets names b, expected only topics of this feed: a",
+            "start.offsets names b, expected only topics of this feed, without a start of their own: a",
         ),
         ({"start": {"offsets": {"orders": {0: -1}}, "otherwise": "latest"}}, "greater than or equal to 0, found -1"),
         ({"start": {"offsets": {"orders": {-1: 5}}, "otherwise": "latest"}}, "greater than or equal to 0, found -1"),

@@ -14,6 +14,7 @@ from tests.fakes import (
     feed_settings,
     log,
     partition,
+    sinks,
     span,
     topic,
 )
@@ -189,7 +190,7 @@ def test_another_cluster_stops_a_known_feed_and_moves_nothing(feed: FeedInMemory
 
 
 def test_a_dry_run_decides_the_same_and_writes_nothing(feed: FeedInMemory) -> None:
-    decision = dry_run(feed.settings, feed.control.feed("orders"), feed.kafka)
+    decision = dry_run(feed.settings, feed.control, feed.kafka, sinks(feed.sink))
     assert decision.ranges == (span(0, 0, 100), span(1, 0, 50))
     assert_no_trace(feed)
 

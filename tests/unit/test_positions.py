@@ -1,16 +1,20 @@
 """Where a partition stands after what is gone, what was filed ahead and what is too far behind; and how far it is read."""
 
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from types import MappingProxyType
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.fakes import log, partition, span
+from tests.fakes import TOPIC_ID, log, partition, span
 from tests.unit.planning_inputs import ahead
 
 from kafka_ingest.errors import OffsetsLostError, StoredOffsetBeyondLogError
 from kafka_ingest.gap import Gap, GapCause
-from kafka_ingest.offsets import LogBounds, OffsetRange
+from kafka_ingest.hold import Hold, HoldCause
+from kafka_ingest.offsets import LogBounds, OffsetRange, StoredOffset
 from kafka_ingest.planning.positions import Position, check_not_beyond, check_nothing_lost, position_of
 
 
@@ -263,10 +267,17 @@ def test_what_is_skipped_because_it_is_behind_takes_an_unreadable_offset_along()
 # ── Loss is an error where the feed wants it to be ────────────────────────────────────────────────────────────────────
 
 
-def lost(*positions: Position, seeded: tuple[int, ...] = ()) -> str:
+def seeded_by(rule: str, number: int) -> StoredOffset:
+    """Return a seed of this plan."""
+    return StoredOffset(partition(number), TOPIC_ID, 0, 0, rule)
+
+
+def lost(*positions: Position, seeded: Mapping[int, str] = MappingProxyType({})) -> str:
     """Return what is said of lost records."""
     with pytest.raises(OffsetsLostError) as error:
-        check_nothing_lost(positions, {partition(number) for number in seeded}, "orders", "cluster-A")
+        check_nothing_lost(
+            positions, [seeded_by(rule, number) for number, rule in seeded.items()], "orders", "cluster-A"
+        )
     assert error.value.exit_code == 3
     return str(error.value)
 
@@ -274,7 +285,7 @@ def lost(*positions: Position, seeded: tuple[int, ...] = ()) -> str:
 def test_lost_records_are_named_with_both_numbers_the_count_and_the_cluster() -> None:
     message = lost(at(1_000, log(1_234, 5_000)))
     assert "feed orders: records were deleted by retention before they were read (cluster cluster-A)" in message
-    assert "orders-0: stored offset 1,000, log start 1,234 (234 records gone)" in message
+    assert "orders-0: stored offset 1,000, log start 1,234 (234 offsets gone)" in message
 
 
 def test_the_ways_out_of_a_loss_are_the_setting_and_a_command_that_can_be_copied() -> None:
@@ -283,16 +294,30 @@ def test_the_ways_out_of_a_loss_are_the_setting_and_a_command_that_can_be_copied
     assert "`kafka-ingest skip orders orders 0 1000-1234 --reason …`" in message
 
 
-def test_a_partition_that_this_plan_would_seed_has_no_row_yet_that_a_command_could_move() -> None:
-    message = lost(at(0, log(12, 30)), seeded=(0,))
+def test_where_a_start_rule_decides_there_is_no_row_yet_that_a_command_could_move() -> None:
+    message = lost(at(0, log(12, 30)), seeded={0: "group reports"})
     assert "record_gap" in message
     assert "kafka-ingest skip" not in message
+
+
+def test_a_new_partition_can_be_skipped_from_its_beginning() -> None:
+    assert "`kafka-ingest skip orders orders 0 0-12 --reason …`" in lost(
+        at(0, log(12, 30)), seeded={0: "new partition"}
+    )
+
+
+def test_an_offset_that_was_seen_above_the_log_end_stays_refused_when_the_log_has_grown_past_it() -> None:
+    since = datetime(2026, 1, 31, 12, 30, tzinfo=UTC)
+    seen = Hold("orders", 0, HoldCause.BEYOND_LOG, "the log ended", since, 60)
+    message = "orders-0: stored offset 100, log end 150, and 60 on 2026-01-31 12:30 UTC"
+    with pytest.raises(StoredOffsetBeyondLogError, match=message):
+        check_not_beyond([at(100, log(0, 150))], {partition(0): seen}, "cluster-A", "orders")
 
 
 def test_the_command_names_the_first_partition_that_has_a_row() -> None:
     first = at(0, log(12, 30))
     second = position_of(partition(1), 5, log(8, 30), 30, (), None, None)
-    assert "`kafka-ingest skip orders orders 1 5-8 --reason …`" in lost(first, second, seeded=(0,))
+    assert "`kafka-ingest skip orders orders 1 5-8 --reason …`" in lost(first, second, seeded={0: "group reports"})
 
 
 def test_of_many_lost_partitions_a_few_are_named_and_the_others_counted() -> None:
@@ -305,8 +330,8 @@ def test_of_many_lost_partitions_a_few_are_named_and_the_others_counted() -> Non
 
 def test_loss_on_both_sides_of_a_gap_is_said_twice() -> None:
     message = lost(at(10, log(70, 100), span(0, 40, 60)))
-    assert "orders-0: stored offset 10, log start 70 (30 records gone)" in message
-    assert "orders-0: stored offset 60, log start 70 (10 records gone)" in message
+    assert "orders-0: stored offset 10, log start 70 (30 offsets gone)" in message
+    assert "orders-0: stored offset 60, log start 70 (10 offsets gone)" in message
 
 
 @pytest.mark.parametrize(
@@ -326,15 +351,17 @@ def test_what_somebody_decided_to_pass_over_is_not_lost(position: Position) -> N
 
 
 def test_an_offset_above_the_log_end_is_refused_with_both_numbers_and_the_cluster() -> None:
-    message = r"\(cluster cluster-A\): orders-0: stored offset 5,001, log end 5,000.*never rewound silently"
+    message = (
+        r"\(cluster cluster-A\): orders-0: stored offset 5,001, log end 5,000.*`kafka-ingest topic-changed orders`"
+    )
     with pytest.raises(StoredOffsetBeyondLogError, match=message) as error:
-        check_not_beyond([at(5_001, log(0, 5_000))], "cluster-A")
+        check_not_beyond([at(5_001, log(0, 5_000))], {}, "cluster-A", "orders")
     assert error.value.exit_code == 3
 
 
 @pytest.mark.parametrize("position", [at(100, log(0, 100)), at(95, log(0, 100, lso=80), end=80)])
 def test_an_offset_up_to_the_high_watermark_is_not_beyond_its_log(position: Position) -> None:
-    check_not_beyond([position], "cluster-A")
+    check_not_beyond([position], {}, "cluster-A", "orders")
 
 
 # ── Whatever the numbers ──────────────────────────────────────────────────────────────────────────────────────────────

@@ -1,6 +1,6 @@
 """Where a partition without a stored offset begins."""
 
-from datetime import UTC, datetime, timedelta, timezone
+from datetime import UTC, datetime
 
 import pytest
 from hypothesis import given
@@ -17,12 +17,10 @@ from kafka_ingest.planning.start_rules import (
     FromGroup,
     Latest,
     NewPartition,
-    NotedOffset,
     PartitionAnswers,
     PartitionRule,
     Start,
     StartRule,
-    rule_of_note,
     rule_of_partition,
 )
 
@@ -190,38 +188,11 @@ def test_the_names_of_the_rules_are_stored_and_so_never_change(rule: StartRule, 
         (NewPartition(), "new partition"),
         (NEW_YEAR, "timestamp 2026-01-01T00:00:00+00:00"),
         (FromGroup("reports", Latest()), "group reports otherwise latest"),
-        (NotedOffset(7), "offset 7"),
+        (AtOffset(7), "offset 7"),
     ],
 )
 def test_a_pending_seed_is_noted_with_its_rule(rule: PartitionRule, note: str) -> None:
     assert str(rule) == note
-    assert rule_of_note(note) == rule
-
-
-def test_an_explicit_offset_that_was_noted_is_not_held_against_the_log_again() -> None:
-    noted = rule_of_note(str(AtOffset(7)))
-    assert resolved(noted) == Start(7, "offset 7")
-
-
-group_names = st.text(min_size=1) | st.sampled_from(["a otherwise b", "x otherwise latest", " otherwise ", "earliest"])
-zones = st.integers(-23 * 60, 23 * 60).map(lambda minutes: timezone(timedelta(minutes=minutes)))
-instants = st.datetimes(min_value=datetime(1971, 1, 1), max_value=datetime(2200, 1, 1), timezones=zones)  # noqa: DTZ001 - hypothesis adds the zone
-
-
-@given(
-    st.sampled_from([Earliest(), Latest(), NewPartition()])
-    | st.builds(NotedOffset, st.integers(0, 2**63 - 1))
-    | st.builds(AtTimestamp, instants)
-    | st.builds(FromGroup, group_names, st.sampled_from([Earliest(), Latest()]))
-)
-def test_every_rule_comes_back_from_the_note_of_its_pending_seed(rule: PartitionRule) -> None:
-    assert rule_of_note(str(rule)) == rule
-
-
-@pytest.mark.parametrize("note", ["", "adopted", "topic made again", "earliest ", "offset", "timestamp soon"])
-def test_a_note_that_no_pending_seed_has_is_refused(note: str) -> None:
-    with pytest.raises(ValueError, match=r"pending seed|int\(\)|isoformat"):
-        rule_of_note(note)
 
 
 @given(

@@ -238,12 +238,20 @@ def test_a_partition_that_a_known_topic_gained_is_new_whatever_the_start_rule(ru
 
 def test_a_topic_whose_seeds_are_all_pending_is_known() -> None:
     feed = known_feed(stored({0: None}, seeded_by="latest"))
-    assert rules(feed, {"orders": TWO}) == {"orders-0": Latest(), "orders-1": NewPartition()}
+    assert rules(feed, {"orders": TWO}, start_rules={"orders": Latest()}) == {
+        "orders-0": Latest(),
+        "orders-1": NewPartition(),
+    }
 
 
-def test_a_pending_seed_keeps_the_rule_it_was_noted_with() -> None:
+def test_a_pending_seed_begins_as_the_feed_file_says_now() -> None:
     feed = known_feed(stored({0: None}, seeded_by="group old otherwise latest"))
-    assert rules(feed, {"orders": ONE}, start_rules={"orders": Earliest()}) == {"orders-0": FromGroup("old", Latest())}
+    assert rules(feed, {"orders": ONE}, start_rules={"orders": Earliest()}) == {"orders-0": Earliest()}
+
+
+def test_a_pending_new_partition_stays_one_whatever_the_feed_file_says() -> None:
+    feed = known_feed(stored({0: None}, seeded_by="new partition"))
+    assert rules(feed, {"orders": ONE}, start_rules={"orders": Latest()}) == {"orders-0": NewPartition()}
 
 
 # ── Topics that come later: new, or brought in ────────────────────────────────────────────────────────────────────────

@@ -50,6 +50,7 @@ from kafka_ingest.offsets import listing
 from kafka_ingest.planning.decide import PlanDecision
 from kafka_ingest.planning.plan_batch import PlanResult, dry_run, result_of, why_nothing
 from kafka_ingest.run_request import RunRequest
+from kafka_ingest.sinks.choose import sink_of
 from kafka_ingest.submitting.run_spark_submit import run_spark_submit
 
 STATUS_TIMEOUT_S = 5.0
@@ -163,7 +164,7 @@ def plan(
         else:
             parts.check_spark()
             settings = parts.settings_of_run(request.max_records)
-            decision, planned = dry_run(settings, stored, parts.kafka, request.end()), None
+            decision, planned = dry_run(settings, parts.control, parts.kafka, sink_of, end=request.end()), None
             result = "would_plan" if decision.ranges else result_of(decision).value
         batch_id = str(planned.batch_id) if planned is not None else None
         if as_json:

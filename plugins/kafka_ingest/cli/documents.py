@@ -82,6 +82,9 @@ def change_document(changes: Changes, after: list[StartOver] | None, *, executed
                 "topic": change.topic,
                 "topic_id": {"was": change.known_id, "is": change.found_id},
                 "exists": change.found is not None,
+                "log_ended_at": [
+                    {"partition": tp.partition, "offset": end} for tp, end in sorted(change.log_ends.items())
+                ],
                 "stored": [row_document(row) for row in change.stored],
             }
             for change in changes.topics

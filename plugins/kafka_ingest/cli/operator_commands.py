@@ -111,9 +111,14 @@ def topic_changed(
     with answers(as_json=as_json):
         if execute and choice is None and batch != "accept":
             raise WrongUseError("expected --choice or --batch accept with --execute, found neither")
+        if choice is not None and batch == "accept":
+            raise WrongUseError(
+                "expected --choice or --batch accept, found both: a batch that is accepted is committed first "
+                "(`kafka-ingest run`), and the topic decided then. Nothing was changed."
+            )
         parts = feed_parts(feed_name)
         changes = changes_of(feed_name, topic or [], parts.plan_settings, parts.control, parts.kafka)
-        after = rows_after(changes, choice, parts.plan_settings) if choice and batch != "accept" else None
+        after = rows_after(changes, choice, parts.plan_settings) if choice is not None else None
         mirror_failure = None
         if execute and batch == "accept":
             accept_batch(changes, parts.control, sink_of, reason=reason_given(reason), who=who())

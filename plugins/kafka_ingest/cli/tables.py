@@ -112,8 +112,8 @@ def remarks(partition: PartitionStatus) -> str:
     if document["open_transaction"]:
         behind = document["open_transaction"]["offsets_behind_it"]
         found.append(f"open transaction, {behind:,} offsets behind it{since(document['open_transaction'])}")
-    if document["unreadable"]:
-        found.append(f"{document['unreadable']['reason']}{since(document['unreadable'])}")
+    held = filter(None, (document["unreadable"], document["beyond_log"]))
+    found.extend(f"{hold['reason']}{since(hold)}" for hold in held)
     return "; ".join(found)
 
 
@@ -233,7 +233,7 @@ def gaps_table(gaps: list[tuple[str, Gap]]) -> Table:
 
 def changes_table(changes: Changes, after: list[StartOver] | None) -> Table:
     """Return the topics that changed, partition by partition, with the stored offsets after a choice."""
-    numbers = ("partition", "stored offset", "after")
+    numbers = ("partition", "stored offset", "log ended at", "after")
     made = table(
         f"what changed under feed {changes.feed.name}",
         *("topic", "topic id then", "topic id now", *numbers),
@@ -251,6 +251,7 @@ def changes_table(changes: Changes, after: list[StartOver] | None) -> Table:
                 change.found_id or ("not known" if change.found else "gone"),
                 str(tp.partition),
                 number(row.next_offset if row else None),
+                number(change.log_ends.get(tp)),
                 f"by {new.seeded_by}" if new is not None and new.is_pending else shown,
             )
     return made

@@ -3,6 +3,7 @@
 from collections.abc import Collection, Sequence
 from datetime import UTC, datetime
 from typing import Any
+from uuid import UUID
 
 from sqlalchemy import Connection, delete, func, insert, select, update
 from sqlalchemy.exc import IntegrityError
@@ -10,7 +11,8 @@ from sqlalchemy.exc import IntegrityError
 from kafka_ingest.batch import AttemptState, BatchState
 from kafka_ingest.boundaries import AdoptedBatch, Adoption, FeedSnapshot, NewFeed, StartOver
 from kafka_ingest.control.database import transaction
-from kafka_ingest.control.schema import LEDGER_KINDS, attempt, batch, event, gap, stored_offset
+from kafka_ingest.control.reader import batch_row
+from kafka_ingest.control.schema import LEDGER_KINDS, attempt, batch, event, gap, hold, stored_offset
 from kafka_ingest.control.statements import (
     append_event,
     apply_jumps,
@@ -22,13 +24,16 @@ from kafka_ingest.control.statements import (
     insert_seeds,
     note_gaps,
     require_revision,
+    row_detail,
     seed_detail,
     set_range_counts,
     touch_feed,
+    upsert_seeds,
 )
-from kafka_ingest.control.writer import SqlControlTables
+from kafka_ingest.control.writer import SqlControlTables, abandon_batch
 from kafka_ingest.errors import FeedChangedError
 from kafka_ingest.gap import Gap, Jump, NewGap
+from kafka_ingest.hold import HoldCause
 from kafka_ingest.offsets import StoredOffset
 
 
@@ -42,7 +47,7 @@ class SqlOperatorTables(SqlControlTables):
             require_revision(connection, feed)
             touch_feed(connection, feed.feed_id)
             if seed is not None:
-                insert_seeds(connection, feed.feed_id, [seed])
+                upsert_seeds(connection, feed.feed_id, [seed])
                 append_event(connection, feed.feed_id, "seeded", who, None, {"partitions": [seed_detail(seed)]})
             stored = seed or feed.stored[topic_partition]
             now = datetime.now(UTC)
@@ -55,20 +60,31 @@ class SqlOperatorTables(SqlControlTables):
             return ahead
 
     def start_over(
-        self, feed: FeedSnapshot, cluster_id: str, topics: Sequence[StartOver], *, reason: str, who: str
+        self,
+        feed: FeedSnapshot,
+        cluster_id: str,
+        topics: Sequence[StartOver],
+        *,
+        reason: str,
+        who: str,
+        abandoned: UUID | None = None,
     ) -> None:
-        """Replace the stored offsets of topics that are not the ones they were counted in any more."""
+        """Replace the stored offsets of topics that are not the ones they were counted in any more, and end their holds."""
         names = [topic.topic for topic in topics]
         rows = [row for topic in topics for row in topic.rows]
         with transaction(self._engine, "write") as connection:
             require_revision(connection, feed)
             touch_feed(connection, feed.feed_id, cluster_id=cluster_id)
+            if abandoned is not None:
+                row = batch_row(connection, abandoned, for_update=True)
+                abandon_batch(connection, row, reason=reason, who=who, only_from={BatchState.PLANNED})
             old = [row for row in feed.stored.values() if row.topic_partition.topic in names]
             connection.execute(
                 delete(stored_offset).where(stored_offset.c.feed_id == feed.feed_id, stored_offset.c.topic.in_(names))
             )
             insert_seeds(connection, feed.feed_id, rows)
             keep_gaps_ahead(connection, feed, topics)
+            end_holds(connection, feed, topics)
             detail = {
                 "reason": reason,
                 "cluster_id": {"was": feed.cluster_id, "is": cluster_id},
@@ -108,12 +124,13 @@ class SqlOperatorTables(SqlControlTables):
                     .values(state=BatchState.ABANDONED.value, reason=reason, updated_at=datetime.now(UTC))
                 )
             adopt_batches(connection, feed, adoption.batches, who)
-            replace_stored(connection, feed, adoption.stored)
+            replace_stored(connection, feed, adoption)
             detail: dict[str, Any] = {
                 "reason": reason,
                 "batches": [str(adopted.plan.batch_id) for adopted in adoption.batches],
                 "abandoned": str(adoption.abandoned) if adoption.abandoned else None,
                 "partitions": [row_detail(row) for row in adoption.stored],
+                "removed": [str(topic_partition) for topic_partition in adoption.removed],
             }
             append_event(connection, feed.feed_id, "adopted", who, None, detail)
 
@@ -126,6 +143,14 @@ def keep_gaps_ahead(connection: Connection, feed: FeedSnapshot, topics: Sequence
             connection.execute(update(gap).where(*ahead).values(topic_id=topic.topic_id))
         else:
             connection.execute(delete(gap).where(*ahead))
+
+
+def end_holds(connection: Connection, feed: FeedSnapshot, topics: Sequence[StartOver]) -> None:
+    """End the holds that were decided on, and those on offsets that mean other records now."""
+    for topic in topics:
+        of_topic = [hold.c.feed_id == feed.feed_id, hold.c.topic == topic.topic]
+        decided = [hold.c.cause == HoldCause.BEYOND_LOG.value] if topic.same_records else []
+        connection.execute(delete(hold).where(*of_topic, *decided))
 
 
 def adopt_ledger(connection: Connection, feed: FeedSnapshot | NewFeed, adoption: Adoption) -> None:
@@ -209,28 +234,15 @@ def adopt_batches(
         set_range_counts(connection, plan.batch_id, receipt.range_counts(plan))
 
 
-def replace_stored(connection: Connection, feed: FeedSnapshot | NewFeed, rows: Sequence[StoredOffset]) -> None:
-    """Write stored offsets in place of those of the same partitions."""
+def replace_stored(connection: Connection, feed: FeedSnapshot | NewFeed, adoption: Adoption) -> None:
+    """Write stored offsets in place of those of the same partitions, and end those that are removed."""
     known = feed.stored if isinstance(feed, FeedSnapshot) else {}
-    for row in rows:
-        if row.topic_partition in known:
-            connection.execute(
-                delete(stored_offset).where(
-                    stored_offset.c.feed_id == feed.feed_id,
-                    stored_offset.c.topic == row.topic_partition.topic,
-                    stored_offset.c.partition == row.topic_partition.partition,
-                )
+    for topic_partition in known.keys() & {*adoption.removed, *(row.topic_partition for row in adoption.stored)}:
+        connection.execute(
+            delete(stored_offset).where(
+                stored_offset.c.feed_id == feed.feed_id,
+                stored_offset.c.topic == topic_partition.topic,
+                stored_offset.c.partition == topic_partition.partition,
             )
-    insert_seeds(connection, feed.feed_id, rows)
-
-
-def row_detail(row: StoredOffset) -> dict[str, Any]:
-    """Return what the journal keeps of a stored offset."""
-    return {
-        "topic": row.topic_partition.topic,
-        "partition": row.topic_partition.partition,
-        "topic_id": row.topic_id,
-        "first_offset": row.first_offset,
-        "next_offset": row.next_offset,
-        "rule": row.seeded_by,
-    }
+        )
+    insert_seeds(connection, feed.feed_id, adoption.stored)

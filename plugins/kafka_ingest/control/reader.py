@@ -86,12 +86,15 @@ class SqlControlReader:
             if row is None:
                 return None
             open_batch = connection.execute(
-                select(batch).where(
+                select(batch, feed.c.name.label("feed_name"))
+                .join(feed)
+                .where(
                     batch.c.feed_id == row["feed_id"],
                     batch.c.kind == "live",
                     batch.c.state.in_([state.value for state in BatchState if state.is_open]),
                 )
             )
+            newest = select(batch.c.batch_id).where(batch.c.feed_id == row["feed_id"])
             open_row = open_batch.mappings().one_or_none()
             return FeedSnapshot(
                 feed_id=row["feed_id"],
@@ -105,6 +108,7 @@ class SqlControlReader:
                 gaps_ahead=gaps_of(connection, row["feed_id"], gap.c.applied_at.is_(None)),
                 holds=holds_of(connection, row["feed_id"]),
                 waiting_since=row["waiting_since"],
+                newest_batch=connection.execute(newest.order_by(batch.c.batch_id.desc()).limit(1)).scalar(),
             )
 
     def batch(self, batch_id: UUID) -> Batch:
@@ -348,8 +352,8 @@ def ranges_of(connection: Connection, batch_ids: Select[Any] | Sequence[UUID]) -
 
 def batch_row(connection: Connection, batch_id: UUID, *, for_update: bool = False) -> RowMapping:
     """Return a batch's row; raises UnknownBatchError."""
-    query = select(batch).where(batch.c.batch_id == batch_id)
-    row = connection.execute(query.with_for_update() if for_update else query).mappings().one_or_none()
+    query = select(batch, feed.c.name.label("feed_name")).join(feed).where(batch.c.batch_id == batch_id)
+    row = connection.execute(query.with_for_update(of=batch) if for_update else query).mappings().one_or_none()
     if row is None:
         raise UnknownBatchError(f"no batch {batch_id} in the control tables; `kafka-ingest batches` lists them")
     return row
@@ -369,6 +373,7 @@ def batch_of(row: Mapping[Any, Any]) -> Batch:
             "Plans never change, so somebody wrote to the control tables by hand. Nothing was done."
         )
     return Batch(
+        feed_name=row["feed_name"],
         plan=plan,
         state=BatchState(row["state"]),
         planned_by=row["planned_by"],

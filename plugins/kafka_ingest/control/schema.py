@@ -28,7 +28,7 @@ from kafka_ingest.batch import AttemptState, BatchKind, BatchState
 from kafka_ingest.gap import GapCause
 from kafka_ingest.hold import HoldCause
 
-SCHEMA_VERSION = "0002"
+SCHEMA_VERSION = "0003"
 """The migration that makes these tables; a test compares it with the newest one."""
 
 VERSION_TABLE = "kafka_ingest_schema"
@@ -246,7 +246,9 @@ hold = Table(
     Column("since", UtcDateTime, nullable=False, comment="when a plan first saw it"),
     CheckConstraint(one_of("cause", HoldCause), name="cause"),
     CheckConstraint("(cause = 'topic_missing') = (partition IS NULL)", name="partition"),
-    CheckConstraint("(cause IN ('open_transaction', 'unreadable')) = (at_offset IS NOT NULL)", name="at_offset"),
+    CheckConstraint(
+        "(cause IN ('open_transaction', 'unreadable', 'beyond_log')) = (at_offset IS NOT NULL)", name="at_offset"
+    ),
     Index("ix_hold_feed", "feed_id"),
     comment="what takes no part in the feed's batches for now; every plan writes them anew",
 )
@@ -265,5 +267,5 @@ event = Table(
     comment="append-only audit journal",
 )
 
-LEDGER_KINDS = ("seeded", "gap", "reset")
+LEDGER_KINDS = ("seeded", "gap", "reset", "output_changed")
 """Kinds of events that say where offsets came from; published receipts carry them."""

@@ -432,6 +432,18 @@ def append_event(
     )
 
 
+def row_detail(row: StoredOffset) -> dict[str, Any]:
+    """Return what the journal keeps of a stored offset."""
+    return {
+        "topic": row.topic_partition.topic,
+        "partition": row.topic_partition.partition,
+        "topic_id": row.topic_id,
+        "first_offset": row.first_offset,
+        "next_offset": row.next_offset,
+        "rule": row.seeded_by,
+    }
+
+
 def seed_detail(seed: StoredOffset) -> dict[str, Any]:
     """Return what the journal keeps of a seed."""
     return {

@@ -11,7 +11,7 @@ from sqlalchemy import Connection, RowMapping, func, select, update
 from kafka_ingest.batch import ABANDONABLE, Attempt, AttemptState, Batch, BatchState, check_transition
 from kafka_ingest.boundaries import FeedSnapshot, NewFeed, PlanRecord
 from kafka_ingest.control.database import transaction
-from kafka_ingest.control.reader import SqlControlReader, batch_of, batch_row
+from kafka_ingest.control.reader import SqlControlReader, batch_of, batch_row, stored_offsets
 from kafka_ingest.control.schema import LEDGER_KINDS, attempt, batch, event
 from kafka_ingest.control.statements import (
     advance_stored_offsets,
@@ -27,6 +27,7 @@ from kafka_ingest.control.statements import (
     replace_holds,
     require_pinned,
     require_revision,
+    row_detail,
     seed_detail,
     set_batch,
     set_range_counts,
@@ -141,9 +142,7 @@ class SqlControlTables(SqlControlReader):
                 return
             check_transition(batch_id, BatchState(row["state"]), BatchState.COMMITTING)
             check_offsets_in_place(connection, row["feed_id"], batch_id)
-            published_upto = select(func.max(batch.c.ledger_upto)).where(
-                batch.c.feed_id == row["feed_id"], batch.c.state == BatchState.COMMITTED.value
-            )
+            ledger_after = note_output_changed(connection, row)
             newest = select(func.max(event.c.event_id)).where(
                 event.c.feed_id == row["feed_id"], event.c.kind.in_(LEDGER_KINDS)
             )
@@ -151,7 +150,7 @@ class SqlControlTables(SqlControlReader):
                 connection,
                 row,
                 state=BatchState.COMMITTING.value,
-                ledger_after=connection.execute(published_upto).scalar_one() or 0,
+                ledger_after=ledger_after,
                 ledger_upto=connection.execute(newest).scalar_one() or 0,
             )
 
@@ -182,15 +181,7 @@ class SqlControlTables(SqlControlReader):
     ) -> None:
         """→ ABANDONED, from one of these states; stored offsets move only over gaps that come with it."""
         with self._locked_batch(batch_id) as (connection, row):
-            found = BatchState(row["state"])
-            check_transition(batch_id, found, BatchState.ABANDONED)
-            if found not in only_from:
-                raise BatchStateError(
-                    f"batch {batch_id} is {found}: expected {' or '.join(sorted(only_from))} to abandon it. Nothing was "
-                    "changed; a COMMITTING batch may be visible already and can only be finished: run the commit again."
-                )
-            set_batch(connection, row, state=BatchState.ABANDONED.value, reason=reason)
-            append_event(connection, row["feed_id"], "abandoned", who, batch_id, {"reason": reason, "was": found.value})
+            abandon_batch(connection, row, reason=reason, who=who, only_from=only_from)
             apply_jumps(connection, row["feed_id"], jumps, who=who, batch_id=batch_id)
 
     def hold(self, feed_id: UUID, hold: Hold) -> None:
@@ -215,3 +206,49 @@ class SqlControlTables(SqlControlReader):
             feed_id = batch_row(connection, batch_id)["feed_id"]
             lock_feed(connection, feed_id)
             yield connection, batch_row(connection, batch_id, for_update=True)
+
+
+def abandon_batch(
+    connection: Connection, row: RowMapping, *, reason: str, who: str, only_from: Collection[BatchState]
+) -> None:
+    """→ ABANDONED, from one of these states; raises BatchStateError from any other."""
+    batch_id, found = row["batch_id"], BatchState(row["state"])
+    check_transition(batch_id, found, BatchState.ABANDONED)
+    if found not in only_from:
+        raise BatchStateError(
+            f"batch {batch_id} is {found}: expected {' or '.join(sorted(only_from))} to abandon it. Nothing was "
+            "changed; a COMMITTING batch may be visible already and can only be finished: run the commit again."
+        )
+    set_batch(connection, row, state=BatchState.ABANDONED.value, reason=reason)
+    append_event(connection, row["feed_id"], "abandoned", who, batch_id, {"reason": reason, "was": found.value})
+
+
+def note_output_changed(connection: Connection, row: RowMapping) -> int:
+    """Return after which event the ledger of a batch's published receipt begins.
+
+    After the newest published batch's, whose receipt lies in the same output and carries what was before. In another output
+    no receipt says how far the feed had come: there the ledger is carried from its beginning, with the stored offsets as last.
+    """
+    published = (
+        connection.execute(
+            select(batch.c.plan, batch.c.ledger_upto)
+            .where(
+                batch.c.feed_id == row["feed_id"],
+                batch.c.kind == "live",
+                batch.c.state == BatchState.COMMITTED.value,
+            )
+            .order_by(batch.c.batch_id.desc())
+            .limit(1)
+        )
+        .mappings()
+        .one_or_none()
+    )
+    if published is None:
+        return 0
+    was, now = published["plan"]["sink"], row["plan"]["sink"]
+    if was == now or row["kind"] != "live":
+        return int(published["ledger_upto"] or 0)
+    stored = stored_offsets(connection, row["feed_id"])
+    detail = {"was": was, "is": now, "partitions": [row_detail(stored[tp]) for tp in sorted(stored)]}
+    append_event(connection, row["feed_id"], "output_changed", row["planned_by"], row["batch_id"], detail)
+    return 0

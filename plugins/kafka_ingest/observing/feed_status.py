@@ -91,15 +91,15 @@ class PartitionStatus:
             "gaps": [gap.as_document() for gap in self.gaps],
             "unavailable": self._unavailable(),
             "open_transaction": self._open_transaction(),
-            "unreadable": next(
-                (
-                    {"at_offset": hold.at_offset, "reason": hold.reason, "since": hold.since.isoformat()}
-                    for hold in self.holds
-                    if hold.cause is HoldCause.UNREADABLE
-                ),
-                None,
-            ),
+            "unreadable": self._held(HoldCause.UNREADABLE),
+            "beyond_log": self._held(HoldCause.BEYOND_LOG),
         }
+
+    def _held(self, cause: HoldCause) -> dict[str, Any] | None:
+        for hold in self.holds:
+            if hold.cause is cause:
+                return {"at_offset": hold.at_offset, "reason": hold.reason, "since": hold.since.isoformat()}
+        return None
 
     def _unavailable(self) -> dict[str, Any] | None:
         if self.unavailable is None:

@@ -1,1 +1,1 @@
-"""What only an operator decides: each shows what it would do, does it in one transaction, and is kept in the audit journal."""
+"""What only an operator decides: each is done in one transaction, and kept in the audit journal with who and why."""

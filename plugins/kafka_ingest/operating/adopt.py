@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from typing import Any
 from uuid import UUID
 
@@ -41,24 +42,35 @@ class Rebuilt:
 
     rows: dict[TopicPartition, StoredOffset] = field(default_factory=dict)
     gaps: dict[UUID, Gap] = field(default_factory=dict)
-    ledger: dict[int, Event] = field(default_factory=dict)
+    ledger: dict[tuple[str, datetime, str], Event] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
 
     def tell(self, published: PublishedReceipt) -> None:
         """Take one receipt in: first what was decided since the one before, then what was read."""
         for event in published.ledger:
-            self.ledger[event.event_id] = event
+            # Its number is of the control tables that wrote it, and those may have been rebuilt since.
+            told = (event.kind, event.at, event.who)
+            if told in self.ledger:
+                continue
+            self.ledger[told] = event
             if event.kind == "seeded":
                 self._seed(event)
             elif event.kind == "gap":
                 self._file_gaps(event)
             elif event.kind == "reset":
                 self._reset(event)
+            elif event.kind == "output_changed":
+                self._begin_again(event)
         if published.plan.kind is BatchKind.LIVE:
             self._advance(published.plan)
 
     def _seed(self, event: Event) -> None:
         for entry in event.detail["partitions"]:
+            row = self.rows.get(TopicPartition(entry["topic"], entry["partition"]))
+            if row is not None and not row.is_pending:
+                self.problems.append(
+                    f"{row.topic_partition} is said to begin twice, at {entry['offset']} by {event.who}"
+                )
             self._set(entry, entry["offset"], entry["offset"], entry["rule"])
 
     def _file_gaps(self, event: Event) -> None:
@@ -74,6 +86,23 @@ class Rebuilt:
             self.rows.pop(TopicPartition(entry["topic"], entry["partition"]), None)
         for entry in event.detail["partitions"]:
             self._set(entry, entry["first_offset"], entry["next_offset"], entry["rule"])
+        changed = {entry["topic"] for entry in event.detail["removed"]}
+        ids = {entry["topic"]: entry["topic_id"] for entry in event.detail["partitions"]}
+        for gap in list(self.gaps.values()):
+            topic = gap.offset_range.topic
+            if gap.applied_at is not None or topic not in changed:
+                continue
+            if topic in event.detail["same_records"]:
+                self.gaps[gap.gap_id] = replace(gap, topic_id=ids.get(topic))
+            else:
+                del self.gaps[gap.gap_id]
+
+    def _begin_again(self, event: Event) -> None:
+        """Take the stored offsets as another output left them: its receipts are not here."""
+        self.rows.clear()
+        self.problems.clear()
+        for entry in event.detail["partitions"]:
+            self._set(entry, entry["first_offset"], entry["next_offset"], entry["rule"])
 
     def _set(self, entry: dict[str, Any], first_offset: int | None, next_offset: int | None, rule: str) -> None:
         topic_partition = TopicPartition(entry["topic"], entry["partition"])
@@ -82,10 +111,10 @@ class Rebuilt:
     def _advance(self, plan: BatchPlan) -> None:
         for planned in plan.ranges:
             topic_id = plan.topic_ids[planned.topic]
-            # The first receipt of an output whose path was changed begins in the middle of a history.
-            row = self.rows.get(planned.topic_partition) or StoredOffset(
-                planned.topic_partition, topic_id, planned.start_offset, planned.start_offset, "adopted"
-            )
+            row = self.rows.get(planned.topic_partition)
+            if row is None:
+                self.problems.append(f"batch {plan.batch_id} reads {planned}, of which no receipt says where it began")
+                continue
             if (row.next_offset, row.topic_id) != (planned.start_offset, topic_id):
                 self.problems.append(
                     f"batch {plan.batch_id} reads {planned} of topic id {topic_id}, the receipts before it end at "
@@ -148,9 +177,10 @@ def decide_adoption(settings: FeedPlanSettings, control: OperatorTables, sink: S
             # As if unchanged: a topic that it matches and no receipt knows is taken for new, and read from its beginning.
             topic_pattern=settings.topic_pattern,
             stored=stored_after(rebuilt, feed, new),
+            removed=removed_after(rebuilt, feed, new),
             batches=[adopted(published, sink) for published in new],
             gaps=list(rebuilt.gaps.values()),
-            ledger=[event for _, event in sorted(rebuilt.ledger.items())],
+            ledger=sorted(rebuilt.ledger.values(), key=lambda event: event.at),
             abandoned=overtaken(feed, rebuilt, {published.plan.batch_id for published in new}),
         ),
     )
@@ -187,14 +217,33 @@ def stored_after(rebuilt: Rebuilt, feed: FeedSnapshot | None, new: Iterable[Publ
     return changed
 
 
+def removed_after(rebuilt: Rebuilt, feed: FeedSnapshot | None, new: Iterable[PublishedReceipt]) -> list[TopicPartition]:
+    """Return the stored offsets of an older copy that end: partitions that a topic has no more since it was made again."""
+    read = {
+        (planned.topic, published.plan.topic_ids[planned.topic])
+        for published in new
+        for planned in published.plan.ranges
+    }
+    ids = {topic_partition.topic: row.topic_id for topic_partition, row in rebuilt.rows.items()}
+    return [
+        topic_partition
+        for topic_partition, row in sorted((feed.stored if feed is not None else {}).items())
+        if topic_partition not in rebuilt.rows
+        and row.topic_id != ids.get(topic_partition.topic, row.topic_id)
+        and (topic_partition.topic, ids[topic_partition.topic]) in read
+    ]
+
+
 def overtaken(feed: FeedSnapshot | None, rebuilt: Rebuilt, published: set[UUID]) -> UUID | None:
-    """Return the open batch of older control tables whose ranges were read by a batch they do not know."""
+    """Return the open batch of older control tables whose ranges were read, or lost their topic, since."""
     batch = feed.open_batch if feed is not None else None
     if batch is None or batch.batch_id in published:
         return None
     for planned in batch.plan.ranges:
         row = rebuilt.rows.get(planned.topic_partition)
-        if row is not None and row.next_offset is not None and row.next_offset > planned.start_offset:
+        if row is None or row.next_offset is None:
+            continue
+        if row.topic_id != batch.plan.topic_ids[planned.topic] or row.next_offset > planned.start_offset:
             return batch.batch_id
     return None
 

@@ -8,6 +8,7 @@ from kafka_ingest.gap import Gap, GapCause, NewGap
 from kafka_ingest.identity import check_cluster, check_topic_ids
 from kafka_ingest.offsets import OffsetRange, StoredOffset, Unavailable
 from kafka_ingest.operating.known_feed import known_feed
+from kafka_ingest.planning.start_rules import NewPartition
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +67,9 @@ def decide_skip(
             "never written cannot be skipped. Nothing was changed."
         )
 
-    seed = None if topic_partition in rows else StoredOffset(topic_partition, topic_id, 0, 0, "new partition")
+    row = rows.get(topic_partition)
+    is_new = row is None or (row.is_pending and row.seeded_by == str(NewPartition()))
+    seed = StoredOffset(topic_partition, topic_id, 0, 0, str(NewPartition())) if is_new else None
     stored = seed or rows[topic_partition]
     if stored.next_offset is None:
         raise InvalidRangeError(

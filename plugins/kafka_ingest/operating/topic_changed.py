@@ -1,14 +1,15 @@
-"""The audited way out when a feed stopped because its cluster or a topic is not the one its offsets were counted in."""
+"""The audited way out when a feed stopped because its stored offsets mean other records: another cluster, topic or log."""
 
-from collections.abc import Collection
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from kafka_ingest.batch import AttemptState, Batch, BatchState, sha256
 from kafka_ingest.boundaries import FeedSnapshot, KafkaCluster, OperatorTables, Sinks, StartOver
 from kafka_ingest.errors import BatchStateError, InvalidReceiptError, WrongUseError
-from kafka_ingest.offsets import StoredOffset, TopicDescription, listing
+from kafka_ingest.offsets import StoredOffset, TopicDescription, TopicPartition, listing
 from kafka_ingest.operating.known_feed import known_feed
+from kafka_ingest.planning.held_partitions import held_beyond_log
 from kafka_ingest.planning.settings import FeedPlanSettings
 from kafka_ingest.planning.start_rules import rule_of_partition
 from kafka_ingest.submitting.pin_receipt import valid_receipt
@@ -18,10 +19,11 @@ class Choice(StrEnum):
     """What an operator can say of a topic that changed."""
 
     START_OVER = "start-over"
-    """Other records: read the topic from its first offset; after a change of cluster by the feed's start rule."""
+    """Other records: read a topic that was made again from its first offset, a log that was truncated from where it ended;
+    after a change of cluster by the feed's start rule."""
 
     SAME_RECORDS = "same-records"
-    """The same records under another id: keep the stored offsets."""
+    """The same records, under another id or in a log that ended below the stored offset: keep the stored offsets."""
 
     FORGET = "forget"
     """The topic is gone for good: its stored offsets end."""
@@ -39,11 +41,15 @@ class ReadAcross(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class TopicChange:
-    """One topic that is not what the stored offsets were counted in. ``found`` is None where it is gone."""
+    """One topic that is not what the stored offsets were counted in. ``found`` is None where it is gone.
+
+    ``log_ends`` says where logs were seen to end below their stored offset.
+    """
 
     topic: str
     stored: tuple[StoredOffset, ...]
     found: TopicDescription | None
+    log_ends: Mapping[TopicPartition, int] = field(default_factory=dict)
 
     @property
     def known_id(self) -> str | None:
@@ -58,7 +64,7 @@ class TopicChange:
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """All that changed under a feed. ``affected`` is its open batch where it reads one of the topics."""
+    """All that changed under a feed. ``affected`` is its open batch where it was planned on what changed."""
 
     feed: FeedSnapshot
     cluster_id: str
@@ -89,25 +95,34 @@ def changes_of(
             f"feed {feed_name}: the connection leads to cluster {cluster_id}, not {feed.cluster_id}, so every topic changed. "
             "Leave --topic out: they change together."
         )
-    asked = sorted(named or (topic for topic in rows_of if settings.selects(topic)))
+    # Another cluster changes every row, also those of topics that the feed file names no more.
+    asked = sorted(named or (topic for topic in rows_of if settings.selects(topic) or cluster_id != feed.cluster_id))
     described = kafka.describe_topics(asked)
-    changed = tuple(
-        TopicChange(topic, tuple(rows_of[topic]), described.get(topic))
+    log_ends = {tp: hold.at_offset for tp, hold in held_beyond_log(feed).items() if hold.at_offset is not None}
+    found = [
+        TopicChange(
+            topic,
+            tuple(rows_of[topic]),
+            described.get(topic),
+            {tp: end for tp, end in log_ends.items() if tp.topic == topic},
+        )
         for topic in asked
-        if topic in named or cluster_id != feed.cluster_id or is_changed(rows_of[topic], described.get(topic))
+    ]
+    changed = tuple(
+        change for change in found if change.topic in named or cluster_id != feed.cluster_id or is_changed(change)
     )
     batch, names = feed.open_batch, {change.topic for change in changed}
-    affected = batch if batch is not None and names.intersection(batch.plan.topic_ids) else None
-    return Changes(feed, cluster_id, changed, affected)
+    affected = batch is not None and (batch.plan.cluster_id != cluster_id or not names.isdisjoint(batch.plan.topic_ids))
+    return Changes(feed, cluster_id, changed, batch if affected else None)
 
 
-def is_changed(rows: Collection[StoredOffset], found: TopicDescription | None) -> bool:
-    """Whether a topic is gone, has another id, or fewer partitions."""
-    if found is None:
+def is_changed(change: TopicChange) -> bool:
+    """Whether a topic is gone, has another id, fewer partitions, or a log that ended below its stored offset."""
+    if change.found is None:
         return True
-    known = next(iter(rows)).topic_id
-    differs = known is not None and found.topic_id is not None and known != found.topic_id
-    return differs or not {row.topic_partition.partition for row in rows} <= set(found.partitions)
+    differs = None not in {change.known_id, change.found_id} and change.known_id != change.found_id
+    fewer = not {row.topic_partition.partition for row in change.stored} <= set(change.found.partitions)
+    return differs or fewer or bool(change.log_ends)
 
 
 def rows_after(changes: Changes, choice: Choice, settings: FeedPlanSettings) -> list[StartOver]:
@@ -116,10 +131,12 @@ def rows_after(changes: Changes, choice: Choice, settings: FeedPlanSettings) -> 
         raise WrongUseError(
             f"feed {changes.feed.name}: expected a topic or cluster that changed, found none. Nothing was changed."
         )
-    same = choice is Choice.SAME_RECORDS
+    after = [(change, rows_of_topic(change, choice, changes, settings)) for change in changes.topics]
     return [
-        StartOver(change.topic, change.found_id, rows_of_topic(change, choice, changes, settings), same_records=same)
-        for change in changes.topics
+        StartOver(
+            change.topic, change.found_id, rows, same_records=choice is Choice.SAME_RECORDS and change.found is not None
+        )
+        for change, rows in after
     ]
 
 
@@ -128,7 +145,11 @@ def rows_of_topic(
 ) -> list[StoredOffset]:
     """Return one topic's stored offsets as they would be."""
     same_topic = change.found is not None and change.known_id is not None and change.found_id == change.known_id
-    if change.found is None and changes.is_other_cluster and choice is Choice.START_OVER:
+    is_read = settings.selects(change.topic)
+    nobody_reads_it = change.found is None and not is_read
+    if changes.is_other_cluster and (
+        nobody_reads_it or (choice is Choice.START_OVER and (change.found is None or not is_read))
+    ):
         return []
     if (choice is Choice.FORGET) != (change.found is None):
         expected = (
@@ -152,6 +173,8 @@ def rows_of_topic(
                 "not hold the same records."
             )
         return [replace(row, topic_id=change.found_id) for row in change.stored]
+    if same_topic and change.log_ends and not changes.is_other_cluster:
+        return [rewound(row, change.log_ends.get(row.topic_partition)) for row in change.stored]
     if same_topic and not changes.is_other_cluster:
         raise WrongUseError(
             f"topic {change.topic!r} is the one its offsets were stored with (topic id {change.known_id}): starting over would "
@@ -163,6 +186,13 @@ def rows_of_topic(
         rule = settings.start_rule(change.topic)
         return [StoredOffset(tp, change.found_id, None, None, str(rule_of_partition(rule, tp))) for tp in partitions]
     return [StoredOffset(tp, change.found_id, 0, 0, "topic made again") for tp in partitions]
+
+
+def rewound(row: StoredOffset, log_end: int | None) -> StoredOffset:
+    """Return a stored offset where its log was seen to end; what was ever produced from there on is read."""
+    if log_end is None or row.next_offset is None or row.first_offset is None:
+        return row
+    return replace(row, next_offset=min(row.next_offset, log_end), first_offset=min(row.first_offset, log_end))
 
 
 def apply_choice(
@@ -191,9 +221,8 @@ def apply_choice(
                 f"batch {batch.batch_id} is PLANNED over a topic that changed. Say what becomes of it: `--batch discard` gives "
                 "it up; `--batch accept` commits what it wrote, if all of it was read from the topic as it was."
             )
-        control.abandon(batch.batch_id, reason=reason, who=who, only_from={BatchState.PLANNED})
-        feed = control.feed_of_id(feed.feed_id) or feed
-    control.start_over(feed, changes.cluster_id, after, reason=reason, who=who)
+    abandoned = batch.batch_id if batch is not None else None
+    control.start_over(feed, changes.cluster_id, after, reason=reason, who=who, abandoned=abandoned)
 
 
 def accept_batch(changes: Changes, control: OperatorTables, sinks: Sinks, *, reason: str, who: str) -> Batch:
@@ -217,9 +246,9 @@ def accept_batch(changes: Changes, control: OperatorTables, sinks: Sinks, *, rea
         except InvalidReceiptError as error:
             refused.append(str(error))
             continue
+        control.pin(batch.batch_id, attempt.attempt, receipt, sha256(content), receipt.range_counts(batch.plan))
         detail = {"attempt": attempt.attempt, "reason": reason}
         control.record_event(batch.plan.feed_id, "receipt_accepted", who=who, batch_id=batch.batch_id, detail=detail)
-        control.pin(batch.batch_id, attempt.attempt, receipt, sha256(content), receipt.range_counts(batch.plan))
         return control.batch(batch.batch_id)
     raise InvalidReceiptError(
         f"batch {batch.batch_id}: expected an attempt that finished writing, found none that can be used"

@@ -8,38 +8,21 @@ from kafka_ingest.boundaries import FeedSnapshot
 from kafka_ingest.gap import Gap, Jump, NewGap
 from kafka_ingest.hold import Hold, HoldCause, dated
 from kafka_ingest.identity import check_cluster
-from kafka_ingest.offsets import (
-    Isolation,
-    LogBounds,
-    OffsetRange,
-    StoredOffset,
-    TopicDescription,
-    TopicPartition,
-    Unavailable,
-)
+from kafka_ingest.offsets import LogBounds, OffsetRange, StoredOffset, TopicPartition
 from kafka_ingest.planning.end_positions import EndPositions, ToOffsets, ToTimestamp
+from kafka_ingest.planning.held_partitions import held_beyond_log, holds_of, still_unreadable
+from kafka_ingest.planning.kafka_answers import KafkaAnswers
 from kafka_ingest.planning.limits import share_fairly
-from kafka_ingest.planning.positions import Position, check_not_beyond, check_nothing_lost, position_of
+from kafka_ingest.planning.positions import (
+    Position,
+    check_not_beyond,
+    check_nothing_lost,
+    gaps_by_partition,
+    position_of,
+)
 from kafka_ingest.planning.settings import FeedPlanSettings, OnDataLoss
-from kafka_ingest.planning.start_rules import PartitionAnswers
-from kafka_ingest.planning.topics import rules_to_resolve, topics_of_feed
-
-
-@dataclass(frozen=True, slots=True)
-class KafkaAnswers:
-    """What Kafka said when it was asked for this plan. A topic it does not have is not in ``topics``.
-
-    ``start_offsets_at`` and ``group_offsets`` are of partitions whose start rule asks for them, ``end_offsets_at`` is there
-    where a manual run ends at a time. ``unreadable`` says which held offsets still cannot be read.
-    """
-
-    cluster_id: str
-    topics: Mapping[str, TopicDescription]
-    bounds: Mapping[TopicPartition, LogBounds | Unavailable]
-    start_offsets_at: Mapping[TopicPartition, int | Unavailable | None] = field(default_factory=dict)
-    group_offsets: Mapping[TopicPartition, int | None] = field(default_factory=dict)
-    end_offsets_at: Mapping[TopicPartition, int | Unavailable | None] = field(default_factory=dict)
-    unreadable: Collection[TopicPartition] = ()
+from kafka_ingest.planning.starts import starts_of
+from kafka_ingest.planning.topics import topics_of_feed
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,18 +75,20 @@ def decide(
     starts = starts_of(feed, topics.present, answers, settings, now, end)
     unreadable = still_unreadable(feed, answers)
     positions = positions_of(starts.offsets, feed, unreadable, answers, settings, end)
-    check_not_beyond(positions, answers.cluster_id)
+    beyond = held_beyond_log(feed)
+    check_not_beyond(positions, beyond, answers.cluster_id, settings.name)
     if settings.on_data_loss is OnDataLoss.FAIL:
-        seeded = {seed.topic_partition for seed in starts.seeds}
-        check_nothing_lost(positions, seeded, settings.name, answers.cluster_id)
+        check_nothing_lost(positions, starts.seeds, settings.name, answers.cluster_id)
 
-    ranges, capped = cut_ranges(positions, settings)
+    ranges, capped = cut_ranges(positions, feed, settings)
     waiting_since, waiting_records = None, 0
     # What a limit cut off, or a gap ahead, would not grow by waiting.
     if end is None and not capped and is_too_little(ranges, feed, settings, now):
         waiting_since = (feed.waiting_since if feed is not None else None) or now
         waiting_records, ranges, capped = sum(offset_range.span for offset_range in ranges), (), False
-    holds = [*topics.holds, *starts.holds, *holds_of(positions, unreadable, settings.isolation, now)]
+    unreadable = {tp: hold for tp, hold in unreadable.items() if tp.topic in topics.names}
+    held = holds_of(positions, unreadable, settings.isolation, now)
+    holds = [*topics.holds, *starts.holds, *held, *beyond.values()]
     return PlanDecision(
         cluster_id=answers.cluster_id,
         topics=topics.names,
@@ -129,52 +114,6 @@ def decide(
     )
 
 
-@dataclass(slots=True)
-class Starts:
-    """Where partitions begin: stored offsets and new seeds, and holds on those for which Kafka cannot answer now."""
-
-    topic_ids: Mapping[str, str | None]
-    offsets: dict[TopicPartition, tuple[int, LogBounds]] = field(default_factory=dict)
-    seeds: list[StoredOffset] = field(default_factory=list)
-    holds: list[Hold] = field(default_factory=list)
-
-
-def starts_of(
-    feed: FeedSnapshot | None,
-    present: Mapping[str, TopicDescription],
-    answers: KafkaAnswers,
-    settings: FeedPlanSettings,
-    now: datetime,
-    end: EndPositions,
-) -> Starts:
-    """Return the next offset to read of each partition: the stored one, or where its start rule begins."""
-    stored = feed.stored if feed is not None else {}
-    # A topic keeps the identity its first row was stored with, also where that is "not known": the commit compares it.
-    known_ids = {topic_partition.topic: row.topic_id for topic_partition, row in stored.items()}
-    starts = Starts({name: known_ids.get(name, found.topic_id) for name, found in sorted(present.items())})
-    rules = rules_to_resolve(feed, settings, present)
-    partitions = sorted(tp for description in present.values() for tp in description.topic_partitions())
-    for topic_partition in partitions:
-        rule, row = rules.get(topic_partition), stored.get(topic_partition)
-        topic_id = starts.topic_ids[topic_partition.topic]
-        bounds = bounds_of(topic_partition, answers, end)
-        if isinstance(bounds, Unavailable):
-            topic, number = topic_partition.topic, topic_partition.partition
-            starts.holds.append(Hold(topic, number, HoldCause.NO_ANSWER, bounds.reason, now))
-            if rule is not None and row is None:
-                # Its start cannot be said yet; it counts as known from now on.
-                starts.seeds.append(StoredOffset(topic_partition, topic_id, None, None, str(rule)))
-        elif rule is not None:
-            start = rule.resolve(topic_partition, answers_for(topic_partition, bounds, answers, settings.isolation))
-            starts.seeds.append(
-                StoredOffset(topic_partition, topic_id, start.offset, start.offset, start.note, bounds.leader_epoch)
-            )
-            starts.offsets[topic_partition] = (start.offset, bounds)
-        elif row is not None and row.next_offset is not None:
-            starts.offsets[topic_partition] = (row.next_offset, bounds)
-    return starts
-
-
 def positions_of(
     offsets: Mapping[TopicPartition, tuple[int, LogBounds]],
     feed: FeedSnapshot | None,
@@ -184,13 +123,11 @@ def positions_of(
     end: EndPositions,
 ) -> list[Position]:
     """Return where each partition stands and how far it is read."""
-    gaps_ahead: dict[TopicPartition, list[Gap]] = {}
-    for gap in feed.gaps_ahead if feed is not None else []:
-        gaps_ahead.setdefault(gap.offset_range.topic_partition, []).append(gap)
+    gaps_ahead = gaps_by_partition(feed) if feed is not None else {}
     ends = {tp: end_of(tp, bounds, answers, settings, end) for tp, (_, bounds) in offsets.items()}
     if isinstance(end, ToOffsets):
-        end.check({tp: offset for tp, (offset, _) in offsets.items()}, ends)
-        ends = {tp: end.offsets.get(tp, offset) for tp, (offset, _) in offsets.items()}
+        end.check(ends)
+        ends = {tp: max(offset, end.offsets.get(tp, offset)) for tp, (offset, _) in offsets.items()}
     return [
         position_of(
             topic_partition,
@@ -203,39 +140,6 @@ def positions_of(
         )
         for topic_partition, (offset, bounds) in sorted(offsets.items())
     ]
-
-
-def still_unreadable(feed: FeedSnapshot | None, answers: KafkaAnswers) -> dict[TopicPartition, Hold]:
-    """Return the holds on records that nobody could read when they were tried again for this plan."""
-    return {
-        hold.topic_partition: hold
-        for hold in (feed.holds if feed is not None else [])
-        if hold.cause is HoldCause.UNREADABLE
-        and hold.topic_partition is not None
-        and hold.topic_partition in answers.unreadable
-    }
-
-
-def bounds_of(topic_partition: TopicPartition, answers: KafkaAnswers, end: EndPositions) -> LogBounds | Unavailable:
-    """Return a partition's bounds, or why it takes no part: one question that was not answered is enough."""
-    if isinstance(at_start := answers.start_offsets_at.get(topic_partition), Unavailable):
-        return at_start
-    if isinstance(end, ToTimestamp) and isinstance(at_end := answers.end_offsets_at[topic_partition], Unavailable):
-        return at_end
-    return answers.bounds[topic_partition]
-
-
-def answers_for(
-    topic_partition: TopicPartition, bounds: LogBounds, answers: KafkaAnswers, isolation: Isolation
-) -> PartitionAnswers:
-    """Return what a start rule may ask of one partition."""
-    at_timestamp = answers.start_offsets_at.get(topic_partition)
-    return PartitionAnswers(
-        bounds,
-        isolation,
-        offset_at_timestamp=None if isinstance(at_timestamp, Unavailable) else at_timestamp,
-        group_offset=answers.group_offsets.get(topic_partition),
-    )
 
 
 def end_of(
@@ -251,34 +155,18 @@ def end_of(
     return min(readable, at_timestamp) if isinstance(at_timestamp, int) else readable
 
 
-def holds_of(
-    positions: Collection[Position],
-    unreadable: Mapping[TopicPartition, Hold],
-    isolation: Isolation,
-    now: datetime,
-) -> list[Hold]:
-    """Return the partitions that an open transaction holds back, and those that are still unreadable and not passed over."""
-    holds: list[Hold] = []
-    for position in positions:
-        tp, bounds = position.topic_partition, position.bounds
-        held = unreadable.get(tp)
-        if held is not None and held.at_offset is not None and held.at_offset >= position.offset:
-            holds.append(held)
-        if isolation is Isolation.READ_COMMITTED and bounds.last_stable_offset < bounds.high_watermark:
-            behind = bounds.high_watermark - bounds.last_stable_offset
-            reason = (
-                f"an open transaction begins at offset {bounds.last_stable_offset:,}: {behind:,} offsets wait behind it"
-            )
-            at_offset = bounds.last_stable_offset
-            holds.append(Hold(tp.topic, tp.partition, HoldCause.OPEN_TRANSACTION, reason, now, at_offset))
-    return holds
-
-
-def cut_ranges(positions: Collection[Position], settings: FeedPlanSettings) -> tuple[tuple[OffsetRange, ...], bool]:
+def cut_ranges(
+    positions: Collection[Position], feed: FeedSnapshot | None, settings: FeedPlanSettings
+) -> tuple[tuple[OffsetRange, ...], bool]:
     """Return the non-empty ranges within the feed's limits, sorted, and whether records were left behind."""
     lags = {position.topic_partition: position.lag for position in positions}
     headroom = {position.topic_partition: position.headroom for position in positions}
-    shares = share_fairly(lags, headroom, settings.max_records, settings.max_records_per_partition)
+    unmoved_since = {
+        tp: row.updated_at
+        for tp, row in (feed.stored if feed is not None else {}).items()
+        if row.updated_at is not None
+    }
+    shares = share_fairly(lags, headroom, unmoved_since, settings.max_records, settings.max_records_per_partition)
     ranges = tuple(
         OffsetRange(position.topic_partition, position.offset, position.offset + shares[position.topic_partition])
         for position in positions

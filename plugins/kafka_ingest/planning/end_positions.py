@@ -17,22 +17,25 @@ class ToTimestamp:
 
 @dataclass(frozen=True, slots=True)
 class ToOffsets:
-    """End at explicit offsets, which are not read; partitions that are not named are not read at all."""
+    """End at explicit offsets, which are not read; partitions that are not named are not read at all.
+
+    One that is passed already has nothing left to read: the same run can be asked for twice.
+    """
 
     offsets: Mapping[TopicPartition, int]
 
-    def check(self, positions: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]) -> None:
-        """Raise EndOutsideLogError where an end is of an unknown partition, or not between stored offset and log end."""
+    def check(self, readable_ends: Mapping[TopicPartition, int]) -> None:
+        """Raise EndOutsideLogError where an end is of an unknown partition, or above what can be read of the log."""
         wrong = [
-            f"{tp}: no such partition takes part"
-            if tp not in positions
-            else f"{tp}: asked to end at {end:,}, stored offset {positions[tp]:,}, readable up to {ends[tp]:,}"
+            f"{tp}: it takes no part: there is no such partition, or Kafka cannot answer for it now"
+            if tp not in readable_ends
+            else f"{tp}: asked to end at {end:,}, readable up to {readable_ends[tp]:,}"
             for tp, end in sorted(self.offsets.items())
-            if tp not in positions or not positions[tp] <= end <= ends[tp]
+            if tp not in readable_ends or end > readable_ends[tp]
         ]
         if wrong:
             raise EndOutsideLogError(
-                f"expected ends between the stored offset and the end of the log, found {listing(wrong)}. Nothing was planned."
+                f"expected ends up to what can be read of the log, found {listing(wrong)}. Nothing was planned."
             )
 
 

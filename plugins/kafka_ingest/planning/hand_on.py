@@ -10,7 +10,7 @@ from kafka_ingest.gap import Jump
 from kafka_ingest.identity import check_identity
 from kafka_ingest.offsets import LogBounds, TopicPartition, Unavailable, listing, ranges_outside_log
 from kafka_ingest.planning.ask_kafka import unreadable_offsets
-from kafka_ingest.planning.positions import position_of
+from kafka_ingest.planning.positions import gaps_by_partition, position_of
 from kafka_ingest.planning.settings import FeedPlanSettings, OnDataLoss, OnMissingTopic
 from kafka_ingest.submitting.pin_receipt import pin_first_valid_receipt
 
@@ -37,11 +37,11 @@ def hand_on(
     if pin_first_valid_receipt(batch, control, kafka, sinks, who=who):
         return True
     bounds = kafka.log_bounds([offset_range.topic_partition for offset_range in batch.plan.ranges])
-    problems = missing_topics(batch.plan, settings, kafka)
+    problems = missing_topics(batch, settings, kafka)
     problems += ranges_outside_log(batch.plan.ranges, bounds, batch.plan.isolation)
     problems += unreadable_ranges(batch.plan, feed, kafka)
     unanswered = [f"{tp}: {found.reason}" for tp, found in sorted(bounds.items()) if isinstance(found, Unavailable)]
-    if len(unanswered) < len(bounds):
+    if unanswered and any_answers(feed, bounds, settings, kafka):
         # The others need not wait for a partition without a leader. Where Kafka answers for none, waiting is all there is.
         problems += unanswered
     if problems:
@@ -49,7 +49,7 @@ def hand_on(
         # A Spark that ended while Kafka was asked may have written what the log has lost: look once more.
         if pin_first_valid_receipt(batch, control, kafka, sinks, who=who):
             return True
-        jumps = jumps_over_lost(batch.plan, bounds, settings)
+        jumps = jumps_over_lost(batch.plan, bounds, feed, settings)
         try:
             control.abandon(batch.batch_id, only_from={BatchState.PLANNED}, reason=reason, who=who, jumps=jumps)
         except BatchStateError as error:
@@ -61,10 +61,23 @@ def hand_on(
     return control.batch(batch.batch_id).state.is_open
 
 
-def missing_topics(plan: BatchPlan, settings: FeedPlanSettings, kafka: KafkaCluster) -> list[str]:
-    """Return which topic of a plan is gone, where the feed's others are to go on; raises what identity checks raise otherwise."""
+def any_answers(
+    feed: FeedSnapshot,
+    of_batch: Mapping[TopicPartition, LogBounds | Unavailable],
+    settings: FeedPlanSettings,
+    kafka: KafkaCluster,
+) -> bool:
+    """Return whether Kafka can answer for any partition of the feed, of the batch or beside it."""
+    if any(isinstance(found, LogBounds) for found in of_batch.values()):
+        return True
+    others = [tp for tp in feed.stored if tp not in of_batch and settings.selects(tp.topic)]
+    return any(isinstance(found, LogBounds) for found in kafka.log_bounds(others).values())
+
+
+def missing_topics(batch: Batch, settings: FeedPlanSettings, kafka: KafkaCluster) -> list[str]:
+    """Return which topic of a batch is gone, where the feed's others are to go on; otherwise raise what says so."""
     try:
-        check_identity(plan, kafka)
+        check_identity(batch, kafka)
     except TopicGoneError as error:
         if settings.on_missing_topic is OnMissingTopic.STOP:
             raise
@@ -84,16 +97,18 @@ def unreadable_ranges(plan: BatchPlan, feed: FeedSnapshot, kafka: KafkaCluster) 
 
 
 def jumps_over_lost(
-    plan: BatchPlan, bounds: Mapping[TopicPartition, LogBounds | Unavailable], settings: FeedPlanSettings
+    plan: BatchPlan,
+    bounds: Mapping[TopicPartition, LogBounds | Unavailable],
+    feed: FeedSnapshot,
+    settings: FeedPlanSettings,
 ) -> list[Jump]:
     """Return the gaps over what retention took from a batch, where the feed goes on with a gap on record."""
     if settings.on_data_loss is not OnDataLoss.RECORD_GAP:
         return []
+    ahead = gaps_by_partition(feed)
     positions = [
-        position_of(
-            offset_range.topic_partition, offset_range.start_offset, found, offset_range.end_offset, (), None, None
-        )
+        position_of(tp, offset_range.start_offset, found, offset_range.end_offset, ahead.get(tp, ()), None, None)
         for offset_range in plan.ranges
-        if isinstance(found := bounds[offset_range.topic_partition], LogBounds)
+        if isinstance(found := bounds[tp := offset_range.topic_partition], LogBounds)
     ]
     return [position.jump for position in positions if position.jump is not None]

@@ -1,6 +1,7 @@
 """Share a batch's size over its partitions."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from datetime import datetime
 
 from kafka_ingest.offsets import TopicPartition
 
@@ -8,16 +9,17 @@ from kafka_ingest.offsets import TopicPartition
 def share_fairly(
     lags: Mapping[TopicPartition, int],
     headroom: Mapping[TopicPartition, int],
+    unmoved_since: Mapping[TopicPartition, datetime],
     max_records: int | None,
     max_records_per_partition: int | None,
 ) -> dict[TopicPartition, int]:
     """Return how many offsets to take of each partition, 0 left out.
 
-    Where the limit is too small for all: one each, so that a small partition beside a huge one is not starved; of the rest
-    one half in order of headroom (records between log start and stored offset), least first, since retention reaches those
-    partitions first; the other half, and all of it where the headroom is the same everywhere, proportional to lag, so that
-    all reach their ends together. The shares add up to exactly ``max_records`` whenever there is that much to read, and do
-    not depend on the order of the input.
+    Where the limit is too small for all, one each, so that a small partition beside a huge one is not starved (of as many as
+    it allows: see ``some_of``); of the rest one half in order of headroom (offsets between log start and stored offset),
+    least first, since retention reaches those partitions first; the other half, and all of it where the headroom is the same
+    everywhere, proportional to lag, so that all reach their ends together. The shares add up to exactly ``max_records``
+    whenever there is that much to read, and do not depend on the order of the input.
     """
     wanted = {
         topic_partition: min(lag, max_records_per_partition or lag)
@@ -27,8 +29,7 @@ def share_fairly(
     if max_records is None or sum(wanted.values()) <= max_records:
         return wanted
     if max_records <= len(wanted):
-        most_urgent = sorted(wanted, key=lambda topic_partition: (headroom[topic_partition], topic_partition))
-        return dict.fromkeys(sorted(most_urgent[:max_records]), 1)
+        return dict.fromkeys(some_of(wanted, headroom, unmoved_since, max_records), 1)
 
     shares = dict.fromkeys(wanted, 1)
     spare = max_records - len(wanted)
@@ -47,6 +48,29 @@ def share_fairly(
     for topic_partition, share in in_proportion(left, max_records - sum(shares.values())).items():
         shares[topic_partition] += share
     return shares
+
+
+def some_of(
+    partitions: Collection[TopicPartition],
+    headroom: Mapping[TopicPartition, int],
+    unmoved_since: Mapping[TopicPartition, datetime],
+    count: int,
+) -> list[TopicPartition]:
+    """Return as many partitions, where there is not one offset for each: half by headroom, and those that waited longest.
+
+    So that each has its turn, whatever the others' headroom is. One without a stored offset has waited longest.
+    """
+    by_headroom = sorted(partitions, key=lambda topic_partition: (headroom[topic_partition], topic_partition))
+    most_urgent = set(by_headroom[: count // 2])
+    by_waiting = sorted(
+        set(partitions) - most_urgent,
+        key=lambda topic_partition: (
+            unmoved_since[topic_partition].timestamp() if topic_partition in unmoved_since else 0.0,
+            headroom[topic_partition],
+            topic_partition,
+        ),
+    )
+    return sorted(most_urgent.union(by_waiting[: count - len(most_urgent)]))
 
 
 def in_proportion(amounts: Mapping[TopicPartition, int], budget: int) -> dict[TopicPartition, int]:

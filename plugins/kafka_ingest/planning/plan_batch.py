@@ -9,19 +9,21 @@ from uuid import UUID
 import uuid6
 
 from kafka_ingest.batch import BatchKind, BatchPlan
-from kafka_ingest.boundaries import ControlTables, FeedSnapshot, KafkaCluster, PlanRecord, Sinks
-from kafka_ingest.errors import FeedChangedError, KafkaUnavailableError
+from kafka_ingest.boundaries import ControlTables, KafkaCluster, PlanRecord, Sinks
+from kafka_ingest.errors import FeedChangedError, KafkaUnavailableError, StoredOffsetBeyondLogError
 from kafka_ingest.offsets import listing
 from kafka_ingest.planning.ask_kafka import ask_kafka
 from kafka_ingest.planning.decide import PlanDecision, decide
 from kafka_ingest.planning.end_positions import EndPositions
 from kafka_ingest.planning.hand_on import hand_on
+from kafka_ingest.planning.held_partitions import beyond_log
 from kafka_ingest.planning.known_output import check_output_known, new_feed
 from kafka_ingest.planning.settings import FeedPlanSettings
 
 log = logging.getLogger(__name__)
 
 TRIES = 5
+BELOW_TIMESTAMP = 80  # bits of an id below its 48 of milliseconds
 
 
 class PlanResult(StrEnum):
@@ -65,14 +67,23 @@ def plan_batch(
                     return PlanOutcome(PlanResult.RESUMED, feed.open_batch.plan, None)
                 continue
         answers = ask_kafka(feed, settings, kafka, end)
-        decision = decide(feed, answers, settings, now=datetime.now(UTC), end=end)
+        now = datetime.now(UTC)
+        try:
+            decision = decide(feed, answers, settings, now=now, end=end)
+        except StoredOffsetBeyondLogError:
+            # Noted, so that it stays a stop when the log has grown past the stored offset and the numbers fit again.
+            if feed is not None:
+                for hold in beyond_log(feed, answers, now):
+                    control.hold(feed.feed_id, hold)
+            raise
         if feed is None:
             check_something_answered(decision)
         # Only now is anything made: a first plan that is refused above leaves no trace.
         sink = sinks(settings)
         sink.prepare()
         target = feed or new_feed(settings, sink)
-        plan = plan_of(decision, target.feed_id, settings) if decision.ranges else None
+        batch_id = next_batch_id(feed.newest_batch if feed is not None else None)
+        plan = plan_of(decision, batch_id, target.feed_id, settings) if decision.ranges else None
         try:
             control.record_plan(target, record_of(decision, settings, plan), who=who)
         except FeedChangedError as error:
@@ -126,18 +137,41 @@ def check_something_answered(decision: PlanDecision) -> None:
 
 
 def dry_run(
-    settings: FeedPlanSettings, feed: FeedSnapshot | None, kafka: KafkaCluster, end: EndPositions = None
+    settings: FeedPlanSettings,
+    control: ControlTables,
+    kafka: KafkaCluster,
+    sinks: Sinks,
+    *,
+    end: EndPositions = None,
 ) -> PlanDecision:
-    """Return what the next plan would be if no batch is open; nothing is written."""
-    return decide(feed, ask_kafka(feed, settings, kafka, end), settings, now=datetime.now(UTC), end=end)
+    """Return what the next plan would be if no batch is open, or raise what it would raise; nothing is written."""
+    feed = control.feed(settings.name)
+    if feed is not None:
+        check_output_known(feed, settings, control, sinks)
+    decision = decide(feed, ask_kafka(feed, settings, kafka, end), settings, now=datetime.now(UTC), end=end)
+    if feed is None:
+        new_feed(settings, sinks(settings))
+    return decision
 
 
-def plan_of(decision: PlanDecision, feed_id: UUID, settings: FeedPlanSettings) -> BatchPlan:
-    """Return the plan of a decision, with its time-ordered id."""
+def next_batch_id(newest: UUID | None) -> UUID:
+    """Return a time-ordered id (RFC 9562, version 7) above the feed's newest, also where this machine's clock is behind.
+
+    A feed's batches are told in the order of their ids, when lost control tables are rebuilt from the output.
+    """
+    made: UUID = uuid6.uuid7()
+    if newest is None or made > newest:
+        return made
+    milliseconds = (newest.int >> BELOW_TIMESTAMP) + 1
+    return UUID(int=milliseconds << BELOW_TIMESTAMP | made.int & ((1 << BELOW_TIMESTAMP) - 1))
+
+
+def plan_of(decision: PlanDecision, batch_id: UUID, feed_id: UUID, settings: FeedPlanSettings) -> BatchPlan:
+    """Return the plan of a decision."""
     topics = {offset_range.topic for offset_range in decision.ranges}
     partitions = {offset_range.topic_partition for offset_range in decision.ranges}
     return BatchPlan(
-        batch_id=uuid6.uuid7(),
+        batch_id=batch_id,
         kind=BatchKind.LIVE,
         feed_id=feed_id,
         feed_name=settings.name,

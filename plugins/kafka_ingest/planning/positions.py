@@ -1,11 +1,14 @@
 """Where each partition stands and how far it can be read: seeds, gaps and holds. Pure."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
+from kafka_ingest.boundaries import FeedSnapshot
 from kafka_ingest.errors import OffsetsLostError, StoredOffsetBeyondLogError
 from kafka_ingest.gap import Gap, GapCause, Jump, NewGap
-from kafka_ingest.offsets import LogBounds, OffsetRange, TopicPartition, listing
+from kafka_ingest.hold import Hold
+from kafka_ingest.offsets import LogBounds, OffsetRange, StoredOffset, TopicPartition, listing
+from kafka_ingest.planning.start_rules import NewPartition
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,10 +61,18 @@ class Way:
             self.offset = upto
 
     def jump_from(self, start: int) -> Jump | None:
-        """Return what moved the stored offset, None where nothing did."""
-        if self.offset == start:
+        """Return what moved the stored offset, or was found to lie behind it; None where nothing did."""
+        if self.offset == start and not self.passed:
             return None
         return Jump(self.topic_partition, start, self.offset, tuple(self.gaps), tuple(self.passed))
+
+
+def gaps_by_partition(feed: FeedSnapshot) -> dict[TopicPartition, list[Gap]]:
+    """Return the gaps that lie ahead of a feed's stored offsets."""
+    found: dict[TopicPartition, list[Gap]] = {}
+    for gap in feed.gaps_ahead:
+        found.setdefault(gap.offset_range.topic_partition, []).append(gap)
+    return found
 
 
 def position_of(
@@ -93,7 +104,7 @@ def position_of(
 
 
 def check_nothing_lost(
-    positions: Collection[Position], seeded: Collection[TopicPartition], feed_name: str, cluster_id: str
+    positions: Collection[Position], seeds: Collection[StoredOffset], feed_name: str, cluster_id: str
 ) -> None:
     """Raise OffsetsLostError where records are gone that were not read, naming every such partition with both numbers."""
     lost = [
@@ -104,12 +115,16 @@ def check_nothing_lost(
     ]
     if not lost:
         return
-    texts = [
-        f"{gap.offset_range.topic_partition}: stored offset {gap.offset_range.start_offset:,}, log start "
-        f"{position.bounds.log_start_offset:,} ({gap.offset_range.span:,} records gone)"
-        for gap, position in lost
-    ]
-    first = next((gap.offset_range for gap, _ in lost if gap.offset_range.topic_partition not in seeded), None)
+    rule_of = {seed.topic_partition: seed.seeded_by for seed in seeds}
+    texts: list[str] = []
+    for gap, position in lost:
+        tp, start = gap.offset_range.topic_partition, f"{gap.offset_range.start_offset:,}"
+        begins = f"begins at {start} ({rule_of[tp]})" if tp in rule_of else f"stored offset {start}"
+        gone = f"log start {position.bounds.log_start_offset:,} ({gap.offset_range.span:,} offsets gone)"
+        texts.append(f"{tp}: {begins}, {gone}")
+    # Where a start rule decides, the feed file is what to change; a new partition begins at 0 and can be skipped from there.
+    by_rule = {tp for tp, rule in rule_of.items() if rule != str(NewPartition())}
+    first = next((gap.offset_range for gap, _ in lost if gap.offset_range.topic_partition not in by_rule), None)
     one_by_one = (
         f", or partition by partition: `kafka-ingest skip {feed_name} {first.topic} {first.partition} "
         f"{first.start_offset}-{first.end_offset} --reason …`"
@@ -123,16 +138,21 @@ def check_nothing_lost(
     )
 
 
-def check_not_beyond(positions: Collection[Position], cluster_id: str) -> None:
-    """Raise StoredOffsetBeyondLogError where a position lies above the log's end; offsets are never rewound silently."""
-    beyond = [
-        f"{position.topic_partition}: stored offset {position.offset:,}, log end {position.bounds.high_watermark:,}"
-        for position in positions
-        if position.offset > position.bounds.high_watermark
-    ]
+def check_not_beyond(
+    positions: Collection[Position], held: Mapping[TopicPartition, Hold], cluster_id: str, feed_name: str
+) -> None:
+    """Raise StoredOffsetBeyondLogError where a position lies above the log's end, or was seen to; never rewind silently."""
+    beyond: list[str] = []
+    for position in positions:
+        seen = held.get(position.topic_partition)
+        if seen is not None or position.offset > position.bounds.high_watermark:
+            text = f"{position.topic_partition}: stored offset {position.offset:,}, log end {position.bounds.high_watermark:,}"
+            seen_end = f", and {seen.at_offset:,} on {seen.since:%Y-%m-%d %H:%M} UTC" if seen is not None else ""
+            beyond.append(text + seen_end)
     if beyond:
         raise StoredOffsetBeyondLogError(
             f"stored offsets lie beyond the end of the log (cluster {cluster_id}): {listing(beyond)}. The log was truncated "
-            "(an unclean leader election), or this is not the cluster they were read from. Nothing was planned; offsets are "
-            "never rewound silently."
+            "(an unclean leader election), or this is not the cluster they were read from. Nothing was planned; the feed stays "
+            "stopped, also when the log grows past them, since other records lie there now: "
+            f"`kafka-ingest topic-changed {feed_name}` shows what can be done."
         )

@@ -135,21 +135,7 @@ class NewPartition:
         return Start(0, str(self))
 
 
-@dataclass(frozen=True, slots=True)
-class NotedOffset:
-    """An explicit offset that was accepted when the seed was noted; where the log lost it since, that is loss."""
-
-    offset: int
-
-    def __str__(self) -> str:
-        return f"offset {self.offset}"
-
-    def resolve(self, _topic_partition: TopicPartition, _answers: PartitionAnswers) -> Start:
-        """Return the partition's first offset."""
-        return Start(self.offset, str(self))
-
-
-PartitionRule = Earliest | Latest | AtOffset | AtTimestamp | FromGroup | NewPartition | NotedOffset
+PartitionRule = Earliest | Latest | AtOffset | AtTimestamp | FromGroup | NewPartition
 """What decides the start of one partition. Its text is what a pending seed is noted with."""
 
 
@@ -173,21 +159,3 @@ StartRule = Earliest | Latest | AtOffsets | AtTimestamp | FromGroup
 def rule_of_partition(rule: StartRule, topic_partition: TopicPartition) -> PartitionRule:
     """Return what a feed's start rule means for one partition."""
     return rule.of(topic_partition) if isinstance(rule, AtOffsets) else rule
-
-
-def rule_of_note(note: str) -> PartitionRule:
-    """Return the rule that a pending seed was noted with: it was decided then, whatever the feed file says now."""
-    simple: Mapping[str, Earliest | Latest | NewPartition] = {
-        str(rule): rule for rule in (Earliest(), Latest(), NewPartition())
-    }
-    kind, _, rest = note.partition(" ")
-    if note in simple:
-        return simple[note]
-    if kind == "offset":
-        return NotedOffset(int(rest))
-    if kind == "timestamp":
-        return AtTimestamp(datetime.fromisoformat(rest))
-    if kind == "group":
-        group, _, otherwise = rest.rpartition(" otherwise ")
-        return FromGroup(group, Earliest() if otherwise == str(Earliest()) else Latest())
-    raise ValueError(f"expected the note of a pending seed, found {note!r}")

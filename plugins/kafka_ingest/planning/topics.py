@@ -16,7 +16,6 @@ from kafka_ingest.planning.start_rules import (
     NewPartition,
     PartitionRule,
     StartRule,
-    rule_of_note,
     rule_of_partition,
 )
 
@@ -109,7 +108,10 @@ def why_missing(
 def rules_to_resolve(
     feed: FeedSnapshot | None, settings: FeedPlanSettings, present: Mapping[str, TopicDescription]
 ) -> dict[TopicPartition, PartitionRule]:
-    """Return the start rule of every partition that has no offset yet, also of those that were noted as pending."""
+    """Return the start rule of every partition that has no offset yet, also of those that were noted as pending.
+
+    A new partition stays one. For the others the feed file counts as it is now: nothing of theirs was decided yet.
+    """
     stored = feed.stored if feed is not None else {}
     known_topics = {topic_partition.topic for topic_partition in stored}
     rules: dict[TopicPartition, PartitionRule] = {}
@@ -118,10 +120,10 @@ def rules_to_resolve(
         rule: StartRule = settings.start_rule(topic)
         for topic_partition in description.topic_partitions():
             row = stored.get(topic_partition)
-            if row is None:
-                rules[topic_partition] = NewPartition() if is_new else rule_of_partition(rule, topic_partition)
-            elif row.is_pending:
-                rules[topic_partition] = rule_of_note(row.seeded_by)
+            if row is not None and not row.is_pending:
+                continue
+            begins_at_0 = is_new if row is None else row.seeded_by == str(NewPartition())
+            rules[topic_partition] = NewPartition() if begins_at_0 else rule_of_partition(rule, topic_partition)
     return rules
 
 

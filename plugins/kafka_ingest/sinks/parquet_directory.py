@@ -109,10 +109,8 @@ class ParquetDirectory:
         for name in self.known_batches():
             path = self._receipts / f"{name}.json"
             try:
-                with storage_errors(path):
-                    kept = self._kept(UUID(name))
-                published = published_of(kept or {})
-            except (ValueError, KeyError, TypeError) as error:
+                published = self._published(name)
+            except (ValueError, KeyError, TypeError, AttributeError) as error:
                 raise OutputConflictError(
                     f"{self._output} holds batch {name}, expected its receipt in {path}, found that it cannot be used: {error}. "
                     "Restore that file from a backup; without it nobody can say which offsets the batch holds."
@@ -124,6 +122,16 @@ class ParquetDirectory:
                     "backup, or move that receipt away if the batch was never published or was removed on purpose."
                 )
             yield published
+
+    def _published(self, name: str) -> PublishedReceipt:
+        with storage_errors(self._receipts / f"{name}.json"):
+            kept = self._kept(UUID(name))
+        if kept is None:
+            raise ValueError("there is none")
+        published = published_of(kept)
+        if str(published.plan.batch_id) != name:
+            raise ValueError(f"it is of batch {published.plan.batch_id}")
+        return published
 
     def can_take(self, batch_id: UUID) -> None:
         """Ask before COMMITTING whether the batch can be published; raises OutputNotUsable- or OutputConflictError."""

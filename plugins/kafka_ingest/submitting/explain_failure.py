@@ -5,25 +5,10 @@ from datetime import UTC, datetime
 
 from kafka_ingest.batch import Attempt, BatchPlan
 from kafka_ingest.boundaries import ControlTables, KafkaCluster, Sinks
-from kafka_ingest.errors import PartitionUnreadableError, RangeNotInLogError
+from kafka_ingest.errors import PartitionUnreadableError
 from kafka_ingest.hold import Hold, HoldCause
-from kafka_ingest.identity import check_identity
-from kafka_ingest.offsets import TopicPartition, listing, ranges_outside_log
-
-
-def check_readable(plan: BatchPlan, kafka: KafkaCluster) -> None:
-    """Ask Kafka whether a plan can be read as it is.
-
-    Raises WrongClusterError, TopicGoneError or TopicRecreatedError where its offsets mean other records by now, and
-    RangeNotInLogError where some are deleted; the next plan decides what becomes of the batch.
-    """
-    check_identity(plan, kafka)
-    bounds = kafka.log_bounds([offset_range.topic_partition for offset_range in plan.ranges])
-    if problems := ranges_outside_log(plan.ranges, bounds, plan.isolation):
-        raise RangeNotInLogError(
-            f"batch {plan.batch_id} cannot be read as it was planned: {listing(problems)}. No offset was moved. Run the feed "
-            "again: the plan gives this batch up, and goes on or stops as on_data_loss says."
-        )
+from kafka_ingest.offsets import TopicPartition
+from kafka_ingest.submitting.check_readable import check_readable
 
 
 def explain_failure(attempt: Attempt, control: ControlTables, kafka: KafkaCluster, sinks: Sinks) -> None:
@@ -31,8 +16,9 @@ def explain_failure(attempt: Attempt, control: ControlTables, kafka: KafkaCluste
 
     A record that Kafka holds and no consumer can read is noted as a hold, so that the next plan ends before it.
     """
-    plan = control.batch(attempt.batch_id).plan
-    check_readable(plan, kafka)
+    batch = control.batch(attempt.batch_id)
+    plan = batch.plan
+    check_readable(batch, kafka)
     failure = sinks(plan).read_failure(attempt.directory) or ""
     found = unreadable_position(failure, plan)
     if found is None:
@@ -49,13 +35,13 @@ def explain_failure(attempt: Attempt, control: ControlTables, kafka: KafkaCluste
     raise PartitionUnreadableError(
         f"{topic_partition}: {reason}. No offset was moved. Run the feed again: the plan ends before that offset, and the other "
         "partitions go on. Mend the broker's log, or jump over the interval: "
-        f"`kafka-ingest skip {plan.feed_name} {topic_partition.topic} {topic_partition.partition} {offset}-TO --reason …`."
+        f"`kafka-ingest skip {batch.feed_name} {topic_partition.topic} {topic_partition.partition} {offset}-TO --reason …`."
     )
 
 
 def unreadable_position(failure: str, plan: BatchPlan) -> tuple[TopicPartition, int] | None:
     """Return the position that Spark's consumer stumbled over, where its message names one of the plan."""
-    for match in UNREADABLE.finditer(failure):
+    for match in (found for pattern in UNREADABLE for found in pattern.finditer(failure)):
         topic_partition = TopicPartition(match["topic"], int(match["partition"]))
         offset = int(match["offset"])
         for offset_range in plan.ranges:
@@ -64,7 +50,10 @@ def unreadable_position(failure: str, plan: BatchPlan) -> tuple[TopicPartition, 
     return None
 
 
-UNREADABLE = re.compile(
-    r"(?:partition|record from) (?P<topic>[A-Za-z0-9._-]+)-(?P<partition>[0-9]+) at offset (?P<offset>[0-9]+)"
+UNREADABLE = (
+    re.compile(
+        r"(?:partition|record from) (?P<topic>[A-Za-z0-9._-]+)-(?P<partition>[0-9]+) at offset (?P<offset>[0-9]+)"
+    ),
+    re.compile(r"offset (?P<offset>[0-9]+) for topic-partition (?P<topic>[A-Za-z0-9._-]+)-(?P<partition>[0-9]+)"),
 )
-"""How the Java consumer says it: org.apache.kafka.clients.consumer.internals.CompletedFetch."""
+"""How the Java consumer says it: CompletedFetch and FetchCollector in org.apache.kafka.clients.consumer.internals."""

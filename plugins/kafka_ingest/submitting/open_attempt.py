@@ -7,7 +7,7 @@ from uuid import UUID
 from kafka_ingest.batch import Attempt, AttemptDocument, AttemptState, Batch, BatchState, sha256
 from kafka_ingest.boundaries import ControlTables, KafkaCluster, Sinks
 from kafka_ingest.errors import BatchStateError, FeedChangedError
-from kafka_ingest.submitting.explain_failure import check_readable
+from kafka_ingest.submitting.check_readable import check_readable
 from kafka_ingest.submitting.pin_receipt import pin_first_valid_receipt
 
 log = logging.getLogger(__name__)
@@ -33,7 +33,7 @@ def open_attempt(
             )
         if batch.state is not BatchState.PLANNED or pin_first_valid_receipt(batch, control, kafka, sinks, who=who):
             return None
-        check_readable(batch.plan, kafka)
+        check_readable(batch, kafka)
         attempt, document = next_attempt(batch, control, sinks, who)
         try:
             control.open_attempt(attempt)

@@ -73,7 +73,7 @@ def try_to_pin(
 
     Where a topic was made again, nobody can know which records were read: the batch stays PLANNED, and its files are kept.
     """
-    check_identity(batch.plan, kafka)
+    check_identity(batch, kafka)
     try:
         control.pin(batch.batch_id, attempt.attempt, receipt, receipt_sha256, receipt.range_counts(batch.plan))
     except BatchStateError as error:

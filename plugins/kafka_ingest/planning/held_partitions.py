@@ -1,0 +1,71 @@
+"""Which partitions are held at an offset: by an open transaction, a record that nobody can read, or a log that ended. Pure."""
+
+from collections.abc import Collection, Mapping
+from datetime import datetime
+
+from kafka_ingest.boundaries import FeedSnapshot
+from kafka_ingest.hold import Hold, HoldCause
+from kafka_ingest.offsets import Isolation, LogBounds, TopicPartition
+from kafka_ingest.planning.kafka_answers import KafkaAnswers
+from kafka_ingest.planning.positions import Position
+
+
+def still_unreadable(feed: FeedSnapshot | None, answers: KafkaAnswers) -> dict[TopicPartition, Hold]:
+    """Return the holds on records that nobody can read: tried again for this plan, unless Kafka cannot answer at all."""
+    return {
+        hold.topic_partition: hold
+        for hold in (feed.holds if feed is not None else [])
+        if hold.cause is HoldCause.UNREADABLE
+        and hold.topic_partition is not None
+        and (
+            hold.topic_partition in answers.unreadable
+            or not isinstance(answers.bounds.get(hold.topic_partition), LogBounds)
+        )
+    }
+
+
+def beyond_log(feed: FeedSnapshot, answers: KafkaAnswers, now: datetime) -> list[Hold]:
+    """Return a hold for each stored offset that lies above the log's end and is not held already."""
+    held = {hold.topic_partition for hold in feed.holds if hold.cause is HoldCause.BEYOND_LOG}
+    found: list[Hold] = []
+    for tp, row in sorted(feed.stored.items()):
+        bounds = answers.bounds.get(tp)
+        if row.next_offset is None or tp in held or not isinstance(bounds, LogBounds):
+            continue
+        if row.next_offset > bounds.high_watermark:
+            reason = f"the log ended at {bounds.high_watermark:,}, below the stored offset {row.next_offset:,}"
+            found.append(Hold(tp.topic, tp.partition, HoldCause.BEYOND_LOG, reason, now, bounds.high_watermark))
+    return found
+
+
+def held_beyond_log(feed: FeedSnapshot | None) -> dict[TopicPartition, Hold]:
+    """Return the partitions whose log was seen to end below their stored offset, which nobody has decided on yet."""
+    return {
+        hold.topic_partition: hold
+        for hold in (feed.holds if feed is not None else [])
+        if hold.cause is HoldCause.BEYOND_LOG and hold.topic_partition is not None
+    }
+
+
+def holds_of(
+    positions: Collection[Position],
+    unreadable: Mapping[TopicPartition, Hold],
+    isolation: Isolation,
+    now: datetime,
+) -> list[Hold]:
+    """Return the partitions that an open transaction holds back, and those that are still unreadable and not passed over."""
+    at = {position.topic_partition: position.offset for position in positions}
+    # One that takes no part now (it has no leader) is as unreadable as before when it is back.
+    holds = [hold for tp, hold in unreadable.items() if hold.at_offset is None or hold.at_offset >= at.get(tp, 0)]
+    if isolation is not Isolation.READ_COMMITTED:
+        return holds
+    for position in positions:
+        tp, bounds = position.topic_partition, position.bounds
+        if bounds.last_stable_offset < bounds.high_watermark:
+            behind = bounds.high_watermark - bounds.last_stable_offset
+            reason = (
+                f"an open transaction begins at offset {bounds.last_stable_offset:,}: {behind:,} offsets wait behind it"
+            )
+            at_offset = bounds.last_stable_offset
+            holds.append(Hold(tp.topic, tp.partition, HoldCause.OPEN_TRANSACTION, reason, now, at_offset))
+    return holds

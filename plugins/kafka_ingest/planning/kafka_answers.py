@@ -1,0 +1,23 @@
+"""What Kafka said when it was asked for one plan."""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+
+from kafka_ingest.offsets import LogBounds, TopicDescription, TopicPartition, Unavailable
+
+
+@dataclass(frozen=True, slots=True)
+class KafkaAnswers:
+    """What Kafka said when it was asked for this plan. A topic it does not have is not in ``topics``.
+
+    ``start_offsets_at`` and ``group_offsets`` are of partitions whose start rule asks for them, ``end_offsets_at`` is there
+    where a manual run ends at a time. ``unreadable`` says which held offsets still cannot be read.
+    """
+
+    cluster_id: str
+    topics: Mapping[str, TopicDescription]
+    bounds: Mapping[TopicPartition, LogBounds | Unavailable]
+    start_offsets_at: Mapping[TopicPartition, int | Unavailable | None] = field(default_factory=dict)
+    group_offsets: Mapping[TopicPartition, int | None] = field(default_factory=dict)
+    end_offsets_at: Mapping[TopicPartition, int | Unavailable | None] = field(default_factory=dict)
+    unreadable: Collection[TopicPartition] = ()

@@ -1,0 +1,30 @@
+"""Before a read, and after one that failed: whether Kafka can still give what a batch was planned to read."""
+
+from kafka_ingest.batch import Batch
+from kafka_ingest.boundaries import KafkaCluster
+from kafka_ingest.errors import KafkaUnavailableError, RangeNotInLogError
+from kafka_ingest.identity import check_identity
+from kafka_ingest.offsets import Unavailable, listing, ranges_outside_log
+
+
+def check_readable(batch: Batch, kafka: KafkaCluster) -> None:
+    """Ask Kafka whether a batch can be read as it is planned.
+
+    Raises WrongClusterError, TopicGoneError or TopicRecreatedError where its offsets mean other records by now,
+    RangeNotInLogError where some are deleted, and KafkaUnavailableError where a partition has nobody to read it from; the next
+    plan decides what becomes of the batch.
+    """
+    plan = batch.plan
+    check_identity(batch, kafka)
+    bounds = kafka.log_bounds([offset_range.topic_partition for offset_range in plan.ranges])
+    if problems := ranges_outside_log(plan.ranges, bounds, plan.isolation):
+        raise RangeNotInLogError(
+            f"batch {plan.batch_id} cannot be read as it was planned: {listing(problems)}. No offset was moved. Run the feed "
+            "again: the plan gives this batch up, and goes on or stops as on_data_loss says."
+        )
+    unanswered = [f"{tp}: {found.reason}" for tp, found in sorted(bounds.items()) if isinstance(found, Unavailable)]
+    if unanswered:
+        raise KafkaUnavailableError(
+            f"batch {plan.batch_id} cannot be read now, Kafka cannot answer for {listing(unanswered)}. No offset was moved. Look "
+            "at the brokers, or run the feed again: where others of its partitions can be read, the plan goes on with those."
+        )

@@ -1,0 +1,528 @@
+"""What a sink tells afterwards: all that was ever published in it, and what Spark said of an attempt that failed."""
+
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, Protocol
+
+import pyarrow as pa
+import pyarrow.parquet
+import pytest
+from tests.contract.builders import NOON, attempt_of, batch_id_of, orders, plan_of
+from tests.fakes import InMemorySink
+
+from kafka_ingest.attempt_directory import FAILURE
+from kafka_ingest.batch import BatchKind, BatchPlan
+from kafka_ingest.boundaries import Event, PublishedReceipt, Sink
+from kafka_ingest.errors import OutputConflictError, OutputUnavailableError
+from kafka_ingest.offsets import OffsetRange
+from kafka_ingest.receipt import Receipt, WrittenFile
+from kafka_ingest.sinks.parquet_directory import ParquetDirectory
+
+ROWS = 10
+
+
+class Output(Protocol):
+    """An output of either kind, and what Spark does to it."""
+
+    sink: Sink
+    path: Path
+
+    def stage(self, directory: Path, files: list[str]) -> dict[str, int]:
+        """Stage files of ten rows each; return their sizes in bytes."""
+
+    def write_receipt(self, directory: Path, content: bytes) -> None:
+        """Write an attempt's receipt."""
+
+    def fail(self, directory: Path, said: str) -> None:
+        """Leave what Spark said in an attempt's directory."""
+
+
+class ParquetOutput:
+    """The Parquet sink on real directories."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.sink = ParquetDirectory(path)
+
+    def stage(self, directory: Path, files: list[str]) -> dict[str, int]:
+        data = directory / "data"
+        data.mkdir()
+        for name in files:
+            pyarrow.parquet.write_table(pa.table({"kafka_offset": list(range(ROWS))}), data / name)
+        return {name: (data / name).stat().st_size for name in files}
+
+    def write_receipt(self, directory: Path, content: bytes) -> None:
+        (directory / "receipt.json").write_bytes(content)
+
+    def fail(self, directory: Path, said: str) -> None:
+        (directory / FAILURE).write_text(said, encoding="utf-8")
+
+    def kept(self, number: int) -> Path:
+        """Return where a batch's receipt is kept."""
+        return self.path.with_name("orders.kafka-ingest") / "receipts" / f"{batch_id_of(number)}.json"
+
+    def visible(self, number: int) -> Path:
+        """Return where a batch's files are."""
+        return self.path / f"kafka_batch={batch_id_of(number)}"
+
+    def change(self, number: int, change: Callable[[dict[str, Any]], None]) -> None:
+        """Change a kept receipt by hand."""
+        document = json.loads(self.kept(number).read_bytes())
+        change(document)
+        self.kept(number).write_text(json.dumps(document))
+
+
+class InMemoryOutput:
+    """The sink of the unit tests."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.sink = InMemorySink(path)
+
+    def stage(self, directory: Path, files: list[str]) -> dict[str, int]:
+        self.sink.staged.add(directory)
+        return dict.fromkeys(files, 1_000)
+
+    def write_receipt(self, directory: Path, content: bytes) -> None:
+        self.sink.receipts[directory] = content
+
+    def fail(self, directory: Path, said: str) -> None:
+        self.sink.failures[directory] = said
+
+
+@pytest.fixture(params=[ParquetOutput, InMemoryOutput])
+def output(request: pytest.FixtureRequest, tmp_path: Path) -> Output:
+    made: Output = request.param(tmp_path / "orders")
+    made.sink.prepare()
+    return made
+
+
+@pytest.fixture
+def parquet(tmp_path: Path) -> ParquetOutput:
+    made = ParquetOutput(tmp_path / "orders")
+    made.sink.prepare()
+    return made
+
+
+def opened(output: Output, plan: BatchPlan, attempt: int = 1) -> Path:
+    """Open an attempt and return its directory."""
+    directory = output.sink.attempt_directory(plan.batch_id, attempt)
+    output.sink.open_attempt(directory, b"{}")
+    return directory
+
+
+def plan_to(output: Output, number: int, *, partitions: int = 2, **changes: Any) -> BatchPlan:
+    """Return a plan of ten offsets of some partitions."""
+    return plan_of(
+        *((orders(each), 0, ROWS) for each in range(partitions)), number=number, output=output.path, **changes
+    )
+
+
+def written(
+    output: Output, plan: BatchPlan, *, attempt: int = 1, ledger: tuple[Event, ...] = (), without_rows: bool = False
+) -> tuple[Path, PublishedReceipt]:
+    """Write all records of a plan, or none; return the attempt's directory and what is to be published."""
+    directory = opened(output, plan, attempt)
+    read = [] if without_rows else list(plan.ranges)
+    sizes = output.stage(directory, [name_of(offset_range) for offset_range in read])
+    receipt = Receipt(
+        batch_id=plan.batch_id,
+        attempt=attempt,
+        plan_fingerprint=plan.fingerprint,
+        document_sha256=attempt_of(plan, attempt).document_sha256,
+        rows_read=ROWS * len(read),
+        files=tuple(
+            WrittenFile(name_of(each), sizes[name_of(each)], ROWS, each.topic_partition, 0, ROWS - 1) for each in read
+        ),
+        written_at=NOON,
+        written_by="spark local-1",
+    )
+    output.write_receipt(directory, receipt.as_bytes())
+    return directory, PublishedReceipt(plan, receipt, ledger)
+
+
+def name_of(offset_range: OffsetRange) -> str:
+    return f"part-{offset_range.partition:05d}.parquet"
+
+
+def publish(output: Output, plan: BatchPlan, **written_with: Any) -> PublishedReceipt:
+    """Write a batch and publish it."""
+    directory, published = written(output, plan, **written_with)
+    output.sink.publish(directory, published)
+    return published
+
+
+def told(output: Output) -> list[PublishedReceipt]:
+    """Return all that was published; a ledger is the same in whatever it comes."""
+    return [replace(published, ledger=tuple(published.ledger)) for published in output.sink.published_receipts()]
+
+
+# ── What was published ────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_an_output_in_which_nothing_was_published_tells_nothing(output: Output) -> None:
+    assert told(output) == []
+
+
+def test_an_output_that_is_not_there_tells_nothing(tmp_path: Path) -> None:
+    assert list(ParquetDirectory(tmp_path / "lake" / "orders").published_receipts()) == []
+
+
+def test_a_published_batch_is_told_as_it_was_published(output: Output) -> None:
+    published = publish(output, plan_to(output, 1, leader_epochs={orders(0): 4}, topic_id=None))
+    assert told(output) == [published]
+
+
+def test_a_ledger_is_told_with_every_event_in_its_order(output: Output) -> None:
+    ledger = (
+        Event(7, "seeded", NOON, "planner", None, {"partitions": [{"topic": "orders", "offset": None}]}),
+        Event(12, "gap", NOON + timedelta(microseconds=3), "operator", None, {"gaps": [{"reason": "§ „vergiftet“"}]}),
+        Event(9, "reset", NOON, "cli:operator@host/1", None, {"removed": [], "partitions": []}),
+    )
+    publish(output, plan_to(output, 1), ledger=ledger)
+    assert told(output)[0].ledger == ledger
+
+
+def test_batches_are_told_oldest_first_in_whatever_order_they_were_published(output: Output) -> None:
+    for number in (2, 10, 1):
+        publish(output, plan_to(output, number))
+    assert [published.plan.batch_id for published in told(output)] == [batch_id_of(number) for number in (1, 2, 10)]
+
+
+def test_a_backfill_is_told_like_any_batch(output: Output) -> None:
+    assert [publish(output, plan_to(output, 1, kind=BatchKind.BACKFILL))] == told(output)
+
+
+def test_a_batch_without_a_row_is_told_although_nothing_of_it_is_visible(output: Output) -> None:
+    published = publish(output, plan_to(output, 1), without_rows=True)
+    assert told(output) == [published]
+    assert published.receipt.files == ()
+
+
+def test_a_batch_that_is_only_written_is_not_told(output: Output) -> None:
+    publish(output, plan_to(output, 1))
+    written(output, plan_to(output, 2))
+    assert [published.plan.batch_id for published in told(output)] == [batch_id_of(1)]
+
+
+def test_the_attempt_that_was_published_is_the_one_that_is_told(output: Output) -> None:
+    plan = plan_to(output, 1)
+    written(output, plan, attempt=1)
+    publish(output, plan, attempt=2)
+    assert [published.receipt.attempt for published in told(output)] == [2]
+
+
+def test_publishing_twice_is_told_once(output: Output) -> None:
+    directory, published = written(output, plan_to(output, 1))
+    output.sink.publish(directory, published)
+    output.sink.publish(directory, published)
+    assert told(output) == [published]
+
+
+def test_all_that_is_known_is_told(output: Output) -> None:
+    for number in (1, 2):
+        publish(output, plan_to(output, number))
+    assert [str(published.plan.batch_id) for published in told(output)] == output.sink.known_batches()
+
+
+def test_what_is_told_of_a_batch_is_what_is_kept_of_it(output: Output) -> None:
+    publish(output, plan_to(output, 1))
+    (published,) = told(output)
+    assert output.sink.kept_receipt(batch_id_of(1)) == published.receipt.as_bytes()
+
+
+def test_nothing_is_kept_of_a_batch_that_was_never_published(output: Output) -> None:
+    written(output, plan_to(output, 1))
+    assert output.sink.kept_receipt(batch_id_of(1)) is None
+
+
+def test_telling_changes_nothing(parquet: ParquetOutput) -> None:
+    publish(parquet, plan_to(parquet, 1))
+    before = {path: path.stat().st_mtime_ns for path in parquet.path.parent.rglob("*")}
+    told(parquet)
+    assert {path: path.stat().st_mtime_ns for path in parquet.path.parent.rglob("*")} == before
+
+
+# ── What somebody did to the receipts ─────────────────────────────────────────────────────────────────────────────────
+
+
+def refusal(parquet: ParquetOutput, error: type[Exception] = OutputConflictError) -> str:
+    """Return why what was published is not told to its end."""
+    with pytest.raises(error) as refused:
+        list(parquet.sink.published_receipts())
+    return str(refused.value)
+
+
+@pytest.fixture
+def three_batches(parquet: ParquetOutput) -> ParquetOutput:
+    """An output with three published batches."""
+    for number in (1, 2, 3):
+        publish(parquet, plan_to(parquet, number))
+    return parquet
+
+
+def test_the_batches_before_a_damaged_receipt_are_told_before_it_is_refused(three_batches: ParquetOutput) -> None:
+    three_batches.kept(2).write_text("{}")
+    telling = three_batches.sink.published_receipts()
+    assert next(telling).plan.batch_id == batch_id_of(1)
+    with pytest.raises(OutputConflictError):
+        next(telling)
+
+
+@pytest.mark.parametrize(
+    "content", ["", "{", '{"vers', "\x00" * 40, "[]", "5", "null", '"text"', "{}", '{"version": 1}']
+)
+def test_what_is_no_receipt_is_refused_with_its_path(three_batches: ParquetOutput, content: str) -> None:
+    three_batches.kept(2).write_text(content)
+    message = refusal(three_batches)
+    assert str(three_batches.kept(2)) in message
+    assert "restore" in message.lower()
+
+
+def test_a_receipt_of_another_version_is_refused_with_both(three_batches: ParquetOutput) -> None:
+    three_batches.change(2, lambda document: document.update(version=2))
+    assert "expected a published receipt of format version 1, found 2" in refusal(three_batches)
+
+
+@pytest.mark.parametrize("part", ["plan", "receipt", "ledger", "plan_fingerprint"])
+def test_a_receipt_that_lacks_a_part_is_refused(three_batches: ParquetOutput, part: str) -> None:
+    three_batches.change(2, lambda document: document.pop(part))
+    assert f"holds batch {batch_id_of(2)}, expected its receipt in" in refusal(three_batches)
+
+
+def test_a_plan_that_was_changed_by_hand_does_not_fit_its_fingerprint(three_batches: ParquetOutput) -> None:
+    three_batches.change(2, lambda document: document["plan"]["ranges"][0].update(end_offset=11))
+    assert "expected plan fingerprint" in refusal(three_batches)
+
+
+def test_a_receipt_that_contradicts_its_plan_is_refused_with_what_cannot_be(three_batches: ParquetOutput) -> None:
+    three_batches.change(2, lambda document: document["receipt"].update(rows_read=7))
+    assert "Spark read 7 records, the files hold 20" in refusal(three_batches)
+
+
+def test_a_receipt_of_another_batch_inside_is_refused(three_batches: ParquetOutput) -> None:
+    other = json.loads(three_batches.kept(1).read_bytes())["receipt"]
+    three_batches.change(2, lambda document: document.update(receipt=other))
+    assert f"expected batch {batch_id_of(2)}, found {batch_id_of(1)}" in refusal(three_batches)
+
+
+def test_visible_files_whose_receipt_is_gone_are_not_passed_over(three_batches: ParquetOutput) -> None:
+    three_batches.kept(2).unlink()
+    message = refusal(three_batches)
+    assert f"holds batch {batch_id_of(2)}, expected its receipt in {three_batches.kept(2)}" in message
+    assert "without it nobody can say which offsets the batch holds" in message
+
+
+def test_a_directory_that_only_looks_like_a_batch_is_not_passed_over(three_batches: ParquetOutput) -> None:
+    (three_batches.path / "kafka_batch=restored").mkdir()
+    assert "holds batch restored" in refusal(three_batches)
+
+
+def test_a_receipt_whose_files_are_gone_is_refused_with_both_ways_out(three_batches: ParquetOutput) -> None:
+    shutil.rmtree(three_batches.visible(2))
+    message = refusal(three_batches)
+    assert (
+        f"says that batch {batch_id_of(2)} was published, but its files are not in {three_batches.visible(2)}"
+        in message
+    )
+    assert "Restore them from a backup, or move that receipt away" in message
+
+
+def take_a_file(directory: Path) -> None:
+    (directory / "part-00000.parquet").unlink()
+
+
+def add_a_file(directory: Path) -> None:
+    (directory / "theirs.parquet").write_bytes(b"theirs")
+
+
+def cut_a_file(directory: Path) -> None:
+    os.truncate(directory / "part-00001.parquet", 5)
+
+
+@pytest.mark.parametrize(
+    ("harm", "difference"),
+    [
+        (take_a_file, "part-00000.parquet is missing"),
+        (add_a_file, "theirs.parquet is not in the receipt"),
+        (cut_a_file, "part-00001.parquet has 5 bytes instead of"),
+    ],
+)
+def test_visible_files_that_are_not_those_of_the_receipt_are_refused_with_the_difference(
+    three_batches: ParquetOutput, harm: Callable[[Path], None], difference: str
+) -> None:
+    harm(three_batches.visible(2))
+    assert difference in refusal(three_batches)
+
+
+def test_a_receipt_that_a_crash_left_half_written_is_not_told(three_batches: ParquetOutput) -> None:
+    kept = three_batches.kept(4)
+    kept.with_name(f".{kept.name}.4711.tmp").write_bytes(b'{"vers')
+    assert len(told(three_batches)) == 3
+
+
+def test_a_batch_whose_publishing_died_between_receipt_and_files_is_not_taken_for_published(
+    parquet: ParquetOutput, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    directory, published = written(parquet, plan_to(parquet, 1))
+    rename = Path.rename
+
+    def die_at_the_data(source: Path, target: Path) -> Path:
+        if source == directory / "data":
+            raise KeyboardInterrupt
+        return rename(source, target)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "rename", die_at_the_data)
+        with pytest.raises(KeyboardInterrupt):
+            parquet.sink.publish(directory, published)
+    assert "its files are not in" in refusal(parquet)
+    parquet.sink.publish(directory, published)
+    assert told(parquet) == [published]
+
+
+# ── Storage that fails proves nothing ─────────────────────────────────────────────────────────────────────────────────
+
+
+@contextmanager
+def ordinary_user() -> Iterator[None]:
+    """Be a user whose rights are looked at; root's are not."""
+    if os.getuid() != 0:
+        yield
+        return
+    os.setresuid(65534, 65534, 0)
+    try:
+        yield
+    finally:
+        os.setresuid(0, 0, 0)
+
+
+@pytest.fixture
+def open_to_all() -> Iterator[Path]:
+    """A directory that every user can reach; pytest's own is its owner's alone."""
+    with tempfile.TemporaryDirectory(prefix="kafka-ingest-") as directory:
+        Path(directory).chmod(0o777)
+        yield Path(directory)
+
+
+def test_a_receipt_that_cannot_be_read_now_is_not_a_damaged_one(open_to_all: Path) -> None:
+    with ordinary_user():
+        parquet = ParquetOutput(open_to_all / "orders")
+        parquet.sink.prepare()
+        publish(parquet, plan_to(parquet, 1))
+        parquet.kept(1).chmod(0)
+        assert "Permission denied" in refusal(parquet, OutputUnavailableError)
+
+
+def test_a_receipt_that_is_a_directory_is_the_storages_failure(three_batches: ParquetOutput) -> None:
+    three_batches.kept(2).unlink()
+    three_batches.kept(2).mkdir()
+    assert "Is a directory" in refusal(three_batches, OutputUnavailableError)
+
+
+def test_receipts_that_cannot_be_listed_are_not_an_output_in_which_nothing_was_published(open_to_all: Path) -> None:
+    with ordinary_user():
+        parquet = ParquetOutput(open_to_all / "orders")
+        parquet.sink.prepare()
+        publish(parquet, plan_to(parquet, 1))
+        parquet.kept(1).parent.chmod(0o300)
+        assert "Permission denied" in refusal(parquet, OutputUnavailableError)
+
+
+# ── What Spark said of an attempt that failed ─────────────────────────────────────────────────────────────────────────
+
+SAID = (
+    "CorruptRecordException: Record batch for partition orders-0 at offset 34 is invalid\n\tat …\nCaused by: „§“ 🙈\n"
+)
+
+
+def test_what_spark_said_is_read_as_it_was_said(output: Output) -> None:
+    directory = opened(output, plan_to(output, 1))
+    output.fail(directory, SAID)
+    assert output.sink.read_failure(directory) == SAID
+
+
+def test_an_attempt_of_which_spark_said_nothing_has_no_failure(output: Output) -> None:
+    directory = opened(output, plan_to(output, 1))
+    assert output.sink.read_failure(directory) is None
+
+
+def test_an_attempt_whose_directory_was_never_made_has_no_failure(output: Output) -> None:
+    assert output.sink.read_failure(output.sink.attempt_directory(batch_id_of(9), 1)) is None
+
+
+def test_an_attempt_that_finished_has_a_receipt_and_no_failure(output: Output) -> None:
+    directory, published = written(output, plan_to(output, 1))
+    assert output.sink.read_failure(directory) is None
+    assert output.sink.read_receipt(directory) == published.receipt.as_bytes()
+
+
+def test_a_failure_is_no_receipt(output: Output) -> None:
+    directory = opened(output, plan_to(output, 1))
+    output.fail(directory, SAID)
+    assert output.sink.read_receipt(directory) is None
+
+
+def test_each_attempt_has_a_failure_of_its_own(output: Output) -> None:
+    plan = plan_to(output, 1)
+    first, second = opened(output, plan, 1), opened(output, plan, 2)
+    output.fail(first, "of the first")
+    assert output.sink.read_failure(second) is None
+    output.fail(second, "of the second")
+    assert (output.sink.read_failure(first), output.sink.read_failure(second)) == ("of the first", "of the second")
+
+
+def test_what_spark_said_is_still_there_after_another_attempt_was_published(output: Output) -> None:
+    plan = plan_to(output, 1)
+    failed = opened(output, plan, 1)
+    output.fail(failed, SAID)
+    publish(output, plan, attempt=2)
+    assert output.sink.read_failure(failed) == SAID
+
+
+def test_a_failure_without_a_word_is_not_one_of_which_nothing_is_known(output: Output) -> None:
+    directory = opened(output, plan_to(output, 1))
+    output.fail(directory, "")
+    assert output.sink.read_failure(directory) == ""
+
+
+def test_a_failure_that_is_not_quite_utf_8_is_read_all_the_same(parquet: ParquetOutput) -> None:
+    directory = opened(parquet, plan_to(parquet, 1))
+    (directory / FAILURE).write_bytes(b"partition orders-0 at offset 34 \xff\xfe cut in the middle of \xe2\x80")
+    said = parquet.sink.read_failure(directory)
+    assert said is not None
+    assert said.startswith("partition orders-0 at offset 34 ")
+
+
+def test_a_failure_that_cannot_be_read_is_the_storages_and_not_a_missing_one(parquet: ParquetOutput) -> None:
+    directory = opened(parquet, plan_to(parquet, 1))
+    (directory / FAILURE).mkdir()
+    with pytest.raises(OutputUnavailableError, match=r"Is a directory.*No offset was moved"):
+        parquet.sink.read_failure(directory)
+
+
+def test_a_file_where_an_attempts_directory_should_be_is_the_storages_failure(parquet: ParquetOutput) -> None:
+    directory = parquet.sink.attempt_directory(batch_id_of(1), 1)
+    directory.parent.mkdir(parents=True)
+    directory.write_text("a file in the way")
+    with pytest.raises(OutputUnavailableError):
+        parquet.sink.read_failure(directory)
+
+
+@pytest.mark.parametrize("part", ["plan", "receipt"])
+@pytest.mark.parametrize("content", [None, [], "text", 5])
+def test_a_part_that_is_no_object_is_refused(three_batches: ParquetOutput, part: str, content: object) -> None:
+    three_batches.change(2, lambda document: document.update({part: content}))
+    assert f"holds batch {batch_id_of(2)}, expected its receipt in" in refusal(three_batches)
+
+
+def test_a_receipt_of_another_batch_under_this_name_is_refused(three_batches: ParquetOutput) -> None:
+    shutil.copy(three_batches.kept(1), three_batches.kept(2))
+    assert f"holds batch {batch_id_of(2)}, expected its receipt in" in refusal(three_batches)

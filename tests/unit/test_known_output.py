@@ -1,0 +1,225 @@
+"""Whether the control tables are those that an output was written with: if not, nothing is planned."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import uuid6
+from tests.fakes import (
+    FeedInMemory,
+    InMemoryControlTables,
+    InMemorySink,
+    a_plan,
+    a_receipt,
+    feed_settings,
+    log,
+    partition,
+    sinks,
+    span,
+    topic,
+    watched,
+)
+
+from kafka_ingest.batch import BatchPlan, BatchState
+from kafka_ingest.boundaries import PublishedReceipt
+from kafka_ingest.errors import OutputUnavailableError, OutputUnknownError
+from kafka_ingest.planning.known_output import check_output_known, new_feed
+from kafka_ingest.planning.plan_batch import PlanResult
+
+ELSEWHERE = Path("/data/elsewhere")
+
+
+@pytest.fixture
+def feed() -> FeedInMemory:
+    """A feed that committed orders-0[0, 100) and orders-1[0, 50); orders-0 has 30 more records by now."""
+    feed = FeedInMemory()
+    feed.committed()
+    feed.kafka.topics["orders"] = topic(log(0, 130), log(0, 50))
+    return feed
+
+
+def check(feed: FeedInMemory, *outputs: InMemorySink) -> None:
+    """Check the feed's output, which is one of these or its own."""
+    known = feed.control.feed("orders")
+    check_output_known(known, feed.settings, feed.control, sinks(feed.sink, *outputs))
+
+
+def refusal(feed: FeedInMemory, plan: Callable[[], object] | None = None) -> str:
+    """Return why nothing is planned; nothing is written, and Kafka is not asked."""
+    before, questions = feed.control.state, list(feed.kafka.questions)
+    with pytest.raises(OutputUnknownError) as found:
+        (plan or feed.plan)()
+    assert found.value.exit_code == 3
+    assert (feed.control.state, feed.kafka.questions) == (before, questions)
+    return str(found.value)
+
+
+def somebody_published(feed: FeedInMemory) -> str:
+    """Let the output hold a batch that the tables do not know; return its id."""
+    plan = a_plan(span(0, 100, 110), batch_id=uuid6.uuid7())
+    feed.sink.published[plan.batch_id] = PublishedReceipt(plan, a_receipt(plan), [])
+    return str(plan.batch_id)
+
+
+def bring_to(feed: FeedInMemory, state: BatchState) -> BatchPlan:
+    """Plan a batch and bring it to a state; one that is COMMITTING is published, its commit died after that."""
+    plan = feed.planned()
+    if state is BatchState.ABANDONED:
+        feed.control.abandon(plan.batch_id, reason="not wanted", who="operator")
+    if state in {BatchState.WRITTEN, BatchState.COMMITTING, BatchState.COMMITTED}:
+        feed.write(plan.batch_id)
+    if state in {BatchState.COMMITTING, BatchState.COMMITTED}:
+        feed.control.begin_commit(plan.batch_id, 1)
+        publish(feed, plan)
+    if state is BatchState.COMMITTED:
+        feed.control.complete_commit(plan.batch_id, who="run 1")
+    return plan
+
+
+def publish(feed: FeedInMemory, plan: BatchPlan) -> None:
+    """Let the output hold a batch."""
+    attempts = feed.control.attempts(plan.batch_id)
+    receipt = a_receipt(plan, document_sha256=attempts[0].document_sha256 if attempts else "0" * 64)
+    feed.sink.published[plan.batch_id] = PublishedReceipt(plan, receipt, [])
+
+
+# ── Tables that are the right ones ────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("state", BatchState)
+def test_an_output_that_the_tables_wrote_is_theirs_in_each_state_of_the_newest_batch(
+    feed: FeedInMemory, state: BatchState
+) -> None:
+    bring_to(feed, state)
+    check(feed)
+    assert feed.plan().result in {PlanResult.PLANNED, PlanResult.RESUMED, PlanResult.NOTHING_NEW}
+
+
+def test_a_batch_whose_commit_died_after_publishing_is_the_tables_own_and_goes_on(feed: FeedInMemory) -> None:
+    plan = feed.planned()
+    feed.write(plan.batch_id)
+    with pytest.raises(ProcessEndedError):
+        watched(feed, end_before_complete_commit).commit(plan.batch_id)
+    assert str(plan.batch_id) in feed.sink.known_batches()
+    assert feed.plan().batch == plan
+    feed.commit(plan.batch_id)
+    assert feed.stored_offsets() == {partition(0): 130, partition(1): 50}
+
+
+class ProcessEndedError(Exception):
+    """The process ends here."""
+
+
+def end_before_complete_commit(call: str) -> None:
+    """End the process after publishing, before the stored offsets move."""
+    if call == "complete_commit":
+        raise ProcessEndedError
+
+
+def test_an_output_that_was_emptied_says_nothing_against_the_tables(feed: FeedInMemory) -> None:
+    feed.sink.published.clear()
+    check(feed)
+
+
+def test_a_feed_whose_output_is_elsewhere_from_now_on_goes_on_there(feed: FeedInMemory) -> None:
+    feed.settings = feed_settings(output_path=ELSEWHERE)
+    feed.sink = InMemorySink(ELSEWHERE)
+    assert feed.committed().ranges == (span(0, 100, 130),)
+
+
+# ── Tables that are older, or others ──────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_batch_that_the_tables_do_not_know_stops_the_plan_before_anything_is_asked_or_written(
+    feed: FeedInMemory,
+) -> None:
+    stranger = somebody_published(feed)
+    message = refusal(feed)
+    assert (
+        "its output /data/orders holds 1 published batches that the control tables do not know as published" in message
+    )
+    assert f"(the newest is {stranger})" in message
+    assert "Nothing was planned: reading on would write records twice." in message
+    assert "`kafka-ingest adopt orders` shows how they would change" in message
+
+
+def test_of_several_batches_the_newest_is_named_with_their_number(feed: FeedInMemory) -> None:
+    strangers = [somebody_published(feed) for _ in range(3)]
+    assert (
+        f"holds 3 published batches that the control tables do not know as published (the newest is {strangers[-1]})"
+        in (refusal(feed))
+    )
+
+
+@pytest.mark.parametrize("state", [BatchState.PLANNED, BatchState.WRITTEN])
+def test_a_batch_that_the_tables_know_as_unpublished_was_published_after_the_copy_was_made(
+    feed: FeedInMemory, state: BatchState
+) -> None:
+    plan = bring_to(feed, state)
+    publish(feed, plan)
+    assert f"(the newest is {plan.batch_id})" in refusal(feed)
+
+
+def test_an_older_copy_of_the_tables_stops_the_feed(feed: FeedInMemory) -> None:
+    older = feed.control.state
+    newest = feed.committed()
+    feed.control.state = older
+    assert f"(the newest is {newest.batch_id})" in refusal(feed)
+
+
+def test_an_open_batch_is_held_against_its_own_output_whatever_the_feed_file_says_now(feed: FeedInMemory) -> None:
+    feed.planned()
+    other = InMemorySink(ELSEWHERE)
+    other.foreign_batches = ["01990000-0000-7000-8000-00000000beef"]
+    feed.settings = feed_settings(output_path=ELSEWHERE)
+    check(feed, other)
+    somebody_published(feed)
+    assert "its output /data/orders holds 1" in refusal(feed, lambda: check(feed, other))
+
+
+def test_an_output_that_another_feed_writes_to_is_unknown(feed: FeedInMemory) -> None:
+    feed.settings = feed_settings(output_path=ELSEWHERE)
+    feed.sink = InMemorySink(ELSEWHERE)
+    somebody_published(feed)
+    assert "its output /data/elsewhere holds 1 published batches" in refusal(feed)
+
+
+def test_what_is_not_a_batch_id_is_unknown_too(feed: FeedInMemory) -> None:
+    feed.sink.foreign_batches = ["restored-by-hand"]
+    assert "(the newest is restored-by-hand)" in refusal(feed)
+
+
+def test_an_output_that_cannot_be_listed_is_neither_known_nor_unknown(feed: FeedInMemory) -> None:
+    feed.sink.is_down = True
+    with pytest.raises(OutputUnavailableError):
+        feed.plan()
+    assert feed.control.feed("orders").open_batch is None
+
+
+# ── A feed that the tables do not know ────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_new_feed_has_the_name_of_its_file_and_an_id_of_its_own() -> None:
+    one, other = (new_feed(feed_settings(name="sales"), InMemorySink()) for _ in range(2))
+    assert (one.name, other.name) == ("sales", "sales")
+    assert one.feed_id != other.feed_id
+
+
+def test_a_new_feed_whose_output_holds_batches_stops_with_all_ways_out(feed: FeedInMemory) -> None:
+    newest = feed.committed()
+    feed.control = InMemoryControlTables()
+    with pytest.raises(OutputUnknownError) as found:
+        feed.plan()
+    message = str(found.value)
+    assert f"/data/orders already holds 2 published batches (the newest is {newest.batch_id})" in message
+    for way_out in ("the right control database?", "rename-feed OLD NEW", "adopt orders", "another sink.path"):
+        assert way_out in message
+    assert feed.control.feed("orders") is None
+
+
+def test_a_feed_that_was_renamed_in_its_file_only_is_a_new_one_over_an_old_output(feed: FeedInMemory) -> None:
+    feed.settings = feed_settings(name="sales")
+    with pytest.raises(OutputUnknownError, match="feed sales is new to the control tables, but its output"):
+        feed.plan()
+    feed.control.rename_feed(feed.control.feed("orders"), "sales", reason="a better name", who="operator")
+    assert feed.planned().ranges == (span(0, 100, 130),)

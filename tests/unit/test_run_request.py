@@ -1,0 +1,175 @@
+"""What one manual run may ask for: read once, at the edge, and refused with a text that says what was expected."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+from tests.fakes import FakeKafkaCluster, FeedInMemory, log, partition, span, topic
+
+from kafka_ingest.errors import EndOutsideLogError, InvalidRunRequestError
+from kafka_ingest.planning.end_positions import ToOffsets, ToTimestamp
+from kafka_ingest.run_request import RunRequest
+
+END_OF_JANUARY = datetime(2026, 1, 31, tzinfo=UTC)
+
+
+def refusal(conf: Any) -> str:
+    """Return why a request is refused; what it is about comes first."""
+    with pytest.raises(InvalidRunRequestError) as found:
+        RunRequest.of(conf)
+    assert found.value.exit_code == 2
+    return str(found.value).removeprefix("the run asks for what it cannot have: ")
+
+
+# ── What can be asked for ─────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_run_that_asks_for_nothing_reads_as_far_as_the_log_goes() -> None:
+    request = RunRequest.of({})
+    assert (request.max_records, request.end()) == (None, None)
+
+
+def test_options_that_were_not_given_ask_for_nothing() -> None:
+    request = RunRequest.of({"max_records": None, "end_timestamp": None, "end_offsets": {}})
+    assert (request.max_records, request.end()) == (None, None)
+
+
+@pytest.mark.parametrize("text", ["2026-01-31T00:00:00Z", "2026-01-31T00:00:00+00:00", "2026-01-31T02:00:00+02:00"])
+def test_a_run_may_end_at_a_time_in_any_zone(text: str) -> None:
+    assert RunRequest.of({"end_timestamp": text}).end() == ToTimestamp(END_OF_JANUARY)
+
+
+def test_milliseconds_of_a_time_are_kept() -> None:
+    end = RunRequest.of({"end_timestamp": "2026-01-31T00:00:00.007Z"}).end()
+    assert end == ToTimestamp(END_OF_JANUARY + timedelta(milliseconds=7))
+
+
+def test_a_run_may_end_at_offsets_whose_partitions_json_writes_as_texts() -> None:
+    request = RunRequest.of({"end_offsets": {"orders": {"0": 1200, "11": 0}, "refunds": {"0": 5}}})
+    assert request.end() == ToOffsets({partition(0): 1200, partition(11): 0, partition(0, "refunds"): 5})
+
+
+def test_a_limit_goes_with_either_end() -> None:
+    request = RunRequest.of({"max_records": 1000, "end_timestamp": "2026-01-31T00:00:00Z"})
+    assert (request.max_records, request.end()) == (1000, ToTimestamp(END_OF_JANUARY))
+    request = RunRequest.of({"max_records": 1, "end_offsets": {"orders": {"0": 1}}})
+    assert (request.max_records, request.end()) == (1, ToOffsets({partition(0): 1}))
+
+
+def test_a_request_never_changes_after_it_was_read() -> None:
+    request = RunRequest.of({"max_records": 5})
+    with pytest.raises(ValidationError, match="frozen"):
+        request.max_records = 6
+
+
+# ── What it comes to ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.fixture
+def feed() -> FeedInMemory:
+    """A feed that was never planned: orders-0 holds 100 records, orders-1 50."""
+    return FeedInMemory(FakeKafkaCluster({"orders": topic(log(0, 100), log(0, 50))}))
+
+
+def test_only_the_partitions_that_are_named_are_read_up_to_there(feed: FeedInMemory) -> None:
+    batch = feed.plan(end=RunRequest.of({"end_offsets": {"orders": {"0": 30}}}).end()).batch
+    assert batch is not None
+    assert batch.ranges == (span(0, 0, 30),)
+
+
+def test_a_run_that_asks_for_more_than_there_is_is_refused_and_plans_nothing(feed: FeedInMemory) -> None:
+    with pytest.raises(EndOutsideLogError, match="orders-0: asked to end at 101"):
+        feed.plan(end=RunRequest.of({"end_offsets": {"orders": {"0": 101}}}).end())
+    assert feed.stored_offsets() == {}
+
+
+def test_a_run_ends_before_the_first_record_of_the_time_it_asks_for(feed: FeedInMemory) -> None:
+    feed.kafka.times[partition(0)] = {40: END_OF_JANUARY, 60: END_OF_JANUARY + timedelta(days=1)}
+    batch = feed.plan(end=RunRequest.of({"end_timestamp": "2026-01-31T00:00:00Z"}).end()).batch
+    assert batch is not None
+    assert batch.ranges == (span(0, 0, 40), span(1, 0, 50))
+
+
+# ── Refused ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_key_that_nobody_knows_is_refused_by_name() -> None:
+    assert refusal({"max_record": 5}) == "max_record: unknown key"
+
+
+def test_all_that_is_wrong_is_said_at_once() -> None:
+    message = refusal({"max_records": 0, "end_timestamp": "2026-01-31T00:00:00", "until": "now"})
+    assert [text.partition(":")[0] for text in message.split("; ")] == ["max_records", "end_timestamp", "until"]
+
+
+def test_a_time_and_offsets_at_once_are_refused() -> None:
+    both = {"end_timestamp": "2026-01-31T00:00:00Z", "end_offsets": {"orders": {"0": 1}}}
+    assert refusal(both) == "expected end_timestamp or end_offsets, found both"
+
+
+@pytest.mark.parametrize("limit", [0, -1, 1.5, "1000", True])
+def test_a_limit_is_a_number_of_records_from_1_on(limit: object) -> None:
+    assert refusal({"max_records": limit}).startswith("max_records: ")
+
+
+@pytest.mark.parametrize("text", ["2026-01-31", "2026-01-31T00:00:00"])
+def test_a_time_without_a_zone_is_refused(text: str) -> None:
+    assert refusal({"end_timestamp": text}) == f"end_timestamp: input should have timezone info, found {text!r}"
+
+
+@pytest.mark.parametrize("number", [1_767_225_600, 1_767_225_600_000, 0, 1.5, True])
+def test_a_time_as_a_number_is_refused_because_nobody_can_know_its_unit(number: float) -> None:
+    message = refusal({"end_timestamp": number})
+    assert message == f"end_timestamp: expected a time with a zone, such as 2026-01-31T00:00:00Z, found {number!r}"
+
+
+@pytest.mark.parametrize("text", ["1969-12-31T23:59:59Z", "1970-01-01T00:00:00+01:00"])
+def test_a_time_before_kafkas_first_is_refused(text: str) -> None:
+    assert refusal({"end_timestamp": text}).startswith("end_timestamp: expected a time after 1970, found ")
+
+
+@pytest.mark.parametrize("text", ["yesterday", "2026-02-30T00:00:00Z", ""])
+def test_what_is_no_time_is_refused_with_what_was_found(text: str) -> None:
+    message = refusal({"end_timestamp": text})
+    assert message.startswith("end_timestamp: ")
+    assert message.endswith(f"found {text!r}")
+
+
+@pytest.mark.parametrize("offset", [-1, -2, "1200", 12.0, True, None])
+def test_an_end_is_a_plain_offset_and_never_a_sentinel(offset: object) -> None:
+    assert refusal({"end_offsets": {"orders": {"0": offset}}}).startswith("end_offsets.orders.0: ")
+
+
+@pytest.mark.parametrize("number", ["-1", "first", "", "0.5"])
+def test_a_partition_is_a_number_from_0_on(number: str) -> None:
+    assert refusal({"end_offsets": {"orders": {number: 5}}}).startswith(f"end_offsets.orders.{number}")
+
+
+@pytest.mark.parametrize("name", ["", "  "])
+def test_a_topic_has_a_name(name: str) -> None:
+    assert f"expected a name, found {name!r}" in refusal({"end_offsets": {name: {"0": 5}}})
+
+
+@pytest.mark.parametrize("ends", [None, [], "orders:0=5", {"orders": 5}, {"orders": [5]}])
+def test_ends_are_by_topic_and_partition(ends: object) -> None:
+    assert refusal({"end_offsets": ends}).startswith("end_offsets")
+
+
+@pytest.mark.parametrize("conf", [[], "max_records=5", None, 5])
+def test_a_conf_that_is_no_object_is_refused(conf: object) -> None:
+    assert f"found {conf!r}" in refusal(conf)
+
+
+@pytest.mark.parametrize("text", ["1767225600", "1767225600000", "1.5"])
+def test_a_number_in_quotes_is_no_time_either(text: str) -> None:
+    assert refusal({"end_timestamp": text}).startswith("end_timestamp: expected a time with a zone")
+
+
+@pytest.mark.parametrize("other", ["00", "0.0"])
+def test_a_partition_that_is_named_twice_is_refused(other: str) -> None:
+    refusal({"end_offsets": {"orders": {"0": 5, other: 7}}})
+
+
+def test_a_topic_without_a_partition_is_refused_because_nothing_would_be_read() -> None:
+    refusal({"end_offsets": {"orders": {}}})
