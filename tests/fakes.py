@@ -579,7 +579,7 @@ def note_output_changed(state: ControlState, batch: Batch) -> int:
         return 0
     newest = max(published, key=lambda other: other.batch_id)
     was, now = (each.as_document()["sink"] for each in (newest.plan, plan))
-    if was == now:
+    if was == now or plan.kind is not BatchKind.LIVE:
         return state.ledgers[newest.batch_id][1]
     rows = [row_detail(row) for (owner, _), row in sorted(state.stored.items()) if owner == plan.feed_id]
     detail = {"was": was, "is": now, "partitions": rows}

@@ -20,7 +20,7 @@ from kafka_ingest.errors import KafkaIngestError, RetryableError, UnknownBatchEr
 from kafka_ingest.feed import Feed
 from kafka_ingest.offsets import listing
 from kafka_ingest.planning.plan_batch import PlanResult, why_nothing
-from kafka_ingest.run_request import RunRequest
+from kafka_ingest.run_request import NOT_APPLIED, RunRequest
 from kafka_ingest.submitting.run_spark_submit import AIRFLOW_VARIABLES
 
 
@@ -43,10 +43,12 @@ class PlanOperator(BaseOperator, SkipMixin):
             for hold in outcome.decision.holds:
                 self.log.warning("held since %s: %s", hold.since.isoformat(timespec="seconds"), hold)
         if outcome.batch is None:
-            self.log.info("%s in %s", why_nothing(outcome), self.feed.kafka.described())
+            self.log.info("%s in %s", why_nothing(outcome.decision), self.feed.kafka.described())
             # A short circuit: the run is green, and what comes after is skipped.
             self.skip(ti=context["ti"], tasks=list(self.get_flat_relatives(upstream=False)))
             return None
+        if outcome.result is PlanResult.RESUMED and request != RunRequest():
+            self.log.warning("%s", NOT_APPLIED)
         verb = "continuing with open batch" if outcome.result is PlanResult.RESUMED else "planned batch"
         self.log.info("%s %s: %s", verb, outcome.batch.batch_id, listing(outcome.batch.ranges, limit=20))
         return str(outcome.batch.batch_id)

@@ -24,6 +24,7 @@ from kafka_ingest.kafka_client_settings import KafkaClientSettings
 from kafka_ingest.kafka_cluster import ConfluentKafkaCluster
 from kafka_ingest.operating.known_feed import known_feed
 from kafka_ingest.planning.end_positions import EndPositions
+from kafka_ingest.planning.known_output import check_output_known
 from kafka_ingest.planning.plan_batch import PlanOutcome, plan_batch
 from kafka_ingest.planning.settings import FeedPlanSettings
 from kafka_ingest.sinks.choose import sink_of
@@ -103,6 +104,10 @@ class FeedParts:
     def explain_failure(self, attempt: Attempt) -> None:
         """Raise the named error behind a failed Spark run, where there is one to be found."""
         explain_failure(attempt, self.control, self.kafka, sink_of)
+
+    def check_output_known(self) -> None:
+        """Refuse what an operator asks of control tables that know less than the feed's output holds."""
+        check_output_known(known_feed(self.control, self.feed.name), self.plan_settings, self.control, sink_of)
 
     def mirror(self, *, who: str) -> Mirrored:
         """Bring the consumer group to the stored offsets outside a commit."""

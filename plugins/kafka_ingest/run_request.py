@@ -25,6 +25,11 @@ PartitionNumber = Annotated[int, BeforeValidator(a_partition_number), Field(ge=0
 EndsOfTopic = Annotated[Mapping[PartitionNumber, Offset], Field(min_length=1)]
 
 
+NOT_APPLIED = (
+    "what this run asks for is not applied: a batch was open and goes on as planned; ask again once it is committed"
+)
+
+
 class RunRequest(Settings):
     """``{"max_records": 1000, "end_timestamp": "2026-01-31T00:00:00Z"}`` or ``{"end_offsets": {"orders": {"0": 1200}}}``."""
 

@@ -278,6 +278,41 @@ def test_gaps_ahead_of_a_topic_that_was_made_again_since_the_backup_are_dropped(
     assert store.gaps() == [other]
 
 
+def test_partitions_that_a_topic_does_not_have_any_more_lose_their_rows_and_the_journal_names_them(
+    store: Store,
+) -> None:
+    control = store.connect()
+    plan_first(control, FIRST_PLAN, *(seed(orders(number), at) for number, at in enumerate((0, 40, 7))))
+    again = plan_of((orders(0), 0, 10), number=2, topic_id="made-again")
+    new = row(0, 10, by=again, topic_id="made-again")
+    adopt(control, adoption(FIRST_PLAN, again, stored=[new], removed=[orders(1)]))
+
+    assert stored(control) == {orders(0): 10, orders(2): 7}
+    (event,) = store.events("adopted")
+    assert event.detail["removed"] == ["orders-1"]
+    later = plan_of((orders(0), 10, 12), number=3, topic_id="made-again")
+    plan_next(control, later, seed(orders(1), 0, topic_id="made-again"))
+    commit(control, later)
+    assert stored(control) == {orders(0): 12, orders(1): 0, orders(2): 7}
+
+
+def test_a_partition_of_the_same_number_is_removed_of_its_own_topic_and_feed_alone(control: OperatorTables) -> None:
+    refunds = TopicPartition("refunds", 1)
+    plan_first(control, None, seed(orders(1), 40), seed(refunds, 5))
+    plan_first(control, plan_of((orders(1), 3, 5), number=4, feed_id=OTHER_FEED, feed_name="copy"))
+    adopt(control, adoption(FIRST_PLAN, removed=[orders(1)]))
+
+    assert stored(control) == {refunds: 5}
+    assert stored(control, "copy") == {orders(1): 3}
+
+
+def test_removing_what_is_not_there_removes_nothing(control: OperatorTables) -> None:
+    plan_first(control, None, seed(orders(0), 40))
+    adopt(control, adoption(FIRST_PLAN, removed=[orders(1)]))
+
+    assert stored(control) == {orders(0): 40}
+
+
 def test_another_feeds_rows_gaps_and_batches_are_not_touched(control: OperatorTables) -> None:
     copy = plan_of((orders(0), 0, 10), number=4, feed_id=OTHER_FEED, feed_name="copy")
     plan_first(control, copy)

@@ -8,6 +8,8 @@ from uuid import UUID
 
 import pytest
 from alembic import command
+from alembic.autogenerate import compare_metadata
+from alembic.runtime.migration import MigrationContext
 from sqlalchemy import Engine, MetaData, Table, delete, event, insert, inspect, select, text
 from sqlalchemy.exc import IntegrityError
 from tests.contract.builders import (
@@ -354,3 +356,128 @@ def test_an_upgrade_that_fails_half_way_leaves_version_0001_as_it_was(older: Sql
     assert content(older, known) == before
     assert upgrade(older.open(), create=False) == ("0001", schema.SCHEMA_VERSION)
     assert content(older, known) == before
+
+
+# ── From 0002 ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def hold_row(number: int, cause: HoldCause, **values: Any) -> dict[str, Any]:
+    row = {"hold_id": batch_id_of(number), "feed_id": ORDERS_FEED, "topic": "orders", "partition": 0}
+    row |= {"cause": cause.value, "reason": f"reason {number}", "since": NOON + timedelta(minutes=number)}
+    return row | values
+
+
+HOLD_ROWS = [
+    hold_row(91, HoldCause.NO_ANSWER),
+    hold_row(92, HoldCause.OPEN_TRANSACTION, partition=1, at_offset=55),
+    hold_row(93, HoldCause.UNREADABLE, partition=2, at_offset=2**62),
+    hold_row(94, HoldCause.TOPIC_MISSING, topic="refunds", partition=None),
+]
+
+
+def hold_of(row: Mapping[str, Any]) -> Hold:
+    """Return a hold as it is read."""
+    return Hold(
+        row["topic"], row["partition"], HoldCause(row["cause"]), row["reason"], row["since"], row.get("at_offset")
+    )
+
+
+BEYOND = Hold("orders", 1, HoldCause.BEYOND_LOG, "the log ended at 30", NOON, at_offset=30)
+
+
+@pytest.fixture
+def held(older: SqlStore) -> SqlStore:
+    """Control tables of version 0002 with a hold of every cause that it knows."""
+    engine = older.open()
+    upgrade_to(engine, "0002")
+    with transaction(engine, "write") as connection:
+        for row in HOLD_ROWS:
+            connection.execute(insert(schema.hold).values(**row))
+    return older
+
+
+def test_tasks_refuse_version_0002_too(held: SqlStore) -> None:
+    with pytest.raises(ControlSchemaError, match=r"needs 0003\. Run `kafka-ingest db upgrade`"):
+        held.connect()
+
+
+def test_version_0002_knows_no_log_that_ended_below_its_stored_offset(held: SqlStore) -> None:
+    with pytest.raises(IntegrityError):
+        held.insert("hold", **hold_row(95, HoldCause.BEYOND_LOG, at_offset=30))
+
+
+def test_every_hold_is_in_the_upgraded_table_as_it_was(held: SqlStore) -> None:
+    known = columns_of(held)
+    before = content(held, known)
+    assert len(before["hold"]) == len(HOLD_ROWS)
+
+    assert upgrade(held.open(), create=False) == ("0002", schema.SCHEMA_VERSION)
+
+    assert columns_of(held) == known
+    assert content(held, known) == before
+    assert snapshot_of(held.connect()).holds == [hold_of(row) for row in HOLD_ROWS]
+
+
+def test_a_log_that_ended_below_its_stored_offset_is_noted_in_upgraded_tables(held: SqlStore) -> None:
+    upgrade(held.open(), create=False)
+    control = held.connect()
+    control.hold(ORDERS_FEED, BEYOND)
+    assert BEYOND in snapshot_of(control).holds
+    control.record_plan(snapshot_of(control), PlanRecord(CLUSTER, ["orders"], holds=[BEYOND]), who="planner")
+
+    assert snapshot_of(control).holds == [BEYOND]
+
+
+REFUSED_HOLDS: Mapping[str, dict[str, Any]] = {
+    "a log that ended nobody says where": hold_row(95, HoldCause.BEYOND_LOG),
+    "an open transaction that begins nowhere": hold_row(95, HoldCause.OPEN_TRANSACTION),
+    "a partition without a leader, at an offset": hold_row(95, HoldCause.NO_ANSWER, at_offset=3),
+    "a log that ended of a whole topic": hold_row(95, HoldCause.BEYOND_LOG, partition=None, at_offset=3),
+    "a topic that is missing in one partition": hold_row(95, HoldCause.TOPIC_MISSING),
+    "a cause that nobody knows": hold_row(95, HoldCause.NO_ANSWER) | {"cause": "bad luck"},
+    "a feed that nobody knows": hold_row(95, HoldCause.NO_ANSWER, feed_id=batch_id_of(404)),
+    "the id of another hold": hold_row(91, HoldCause.NO_ANSWER),
+    "no reason": hold_row(95, HoldCause.NO_ANSWER, reason=None),
+}
+
+
+@pytest.mark.parametrize("refused", REFUSED_HOLDS)
+def test_an_upgraded_table_of_holds_refuses_what_a_new_one_refuses(held: SqlStore, refused: str) -> None:
+    upgrade(held.open(), create=False)
+    before = held.dump()
+
+    with pytest.raises(IntegrityError):
+        held.insert("hold", **REFUSED_HOLDS[refused])
+
+    assert held.dump() == before
+
+
+def test_alembic_finds_no_difference_between_upgraded_tables_in_use_and_the_codes_tables(held: SqlStore) -> None:
+    upgrade(held.open(), create=False)
+
+    with transaction(held.open(), "read") as connection:
+        options = {"version_table": schema.VERSION_TABLE, "compare_type": True, "compare_server_default": True}
+        context = MigrationContext.configure(connection, opts=options)
+        assert compare_metadata(context, schema.metadata) == []
+        assert {index["name"] for index in inspect(connection).get_indexes("hold")} == {"ix_hold_feed"}
+
+
+@pytest.mark.parametrize("statement", ["ck_hold_cause", "UPDATE kafka_ingest_schema"])
+def test_an_upgrade_of_holds_that_fails_half_way_leaves_version_0002_as_it_was(held: SqlStore, statement: str) -> None:
+    known = columns_of(held)
+    before = content(held, known)
+    engine = held.open()
+
+    @event.listens_for(engine, "before_cursor_execute")
+    def fail_half_way(*arguments: Any) -> None:
+        if statement in arguments[2]:
+            raise OSError(errno.EIO, "power cut")
+
+    with pytest.raises(OSError, match="power cut"):
+        upgrade(engine, create=False)
+
+    assert version_of(held) == "0002"
+    assert columns_of(held) == known
+    assert content(held, known) == before
+    assert upgrade(held.open(), create=False) == ("0002", schema.SCHEMA_VERSION)
+    assert content(held, known) == before

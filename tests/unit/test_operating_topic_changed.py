@@ -10,7 +10,6 @@ from kafka_ingest.batch import Attempt, AttemptState, Batch, BatchPlan, BatchSta
 from kafka_ingest.errors import (
     BatchStateError,
     FeedChangedError,
-    InvalidReceiptError,
     KafkaUnavailableError,
     OutputUnavailableError,
     TopicGoneError,
@@ -203,7 +202,7 @@ def test_an_open_batch_is_affected_only_where_it_reads_a_topic_that_changed(two_
 
 @pytest.mark.parametrize("choice", Choice)
 def test_showing_writes_nothing(feed: FeedInMemory, choice: Choice) -> None:
-    feed.kafka.topics["orders"] = MADE_AGAIN
+    feed.kafka.topics["orders"] = topic(log(0, 200), log(0, 150), topic_id="topic-id-2")
     if choice is Choice.FORGET:
         feed.kafka.topics.clear()
     before = feed.control.state
@@ -312,9 +311,14 @@ def test_the_same_records_under_another_id_go_on_at_the_stored_offsets(feed: Fee
 
 def test_the_same_records_keep_their_first_offset_and_the_rule_that_decided_it(feed: FeedInMemory) -> None:
     before = feed.control.feed("orders").stored
-    feed.kafka.topics["orders"] = MADE_AGAIN
+    made_again_under(feed)
     rows = shown(feed, Choice.SAME_RECORDS)
     assert rows == [replace(row, topic_id="topic-id-2") for row in before.values()]
+
+
+def test_logs_that_end_below_the_stored_offsets_do_not_hold_the_same_records(feed: FeedInMemory) -> None:
+    feed.kafka.topics["orders"] = MADE_AGAIN
+    assert "orders-0: stored offset 100, log end 30" in refusal(feed, Choice.SAME_RECORDS)
 
 
 def test_gaps_ahead_stay_where_the_records_are_the_same(feed: FeedInMemory) -> None:
@@ -367,7 +371,7 @@ def test_a_topic_that_is_gone_can_only_be_forgotten(feed: FeedInMemory, choice: 
 def test_one_choice_for_a_topic_that_is_gone_and_one_that_was_made_again_is_refused(
     two_topics: FeedInMemory, choice: Choice
 ) -> None:
-    two_topics.kafka.topics = {"orders": topic(log(0, 3), topic_id="topic-id-2")}
+    two_topics.kafka.topics = {"orders": topic(log(0, 30), topic_id="topic-id-2")}
     assert "Where several topics changed, --topic names those meant." in refusal(two_topics, choice)
 
 
@@ -594,7 +598,7 @@ def test_an_attempt_that_was_discarded_is_not_accepted(feed: FeedInMemory) -> No
     feed.control.discard_written(plan.batch_id, 1, reason="part-00000 is short", who="run 1")
     made_again_under(feed)
     before = feed.control.state
-    with pytest.raises(InvalidReceiptError, match="found none that can be used"):
+    with pytest.raises(WrongUseError, match="found none that can be used"):
         accept(feed)
     assert feed.control.state is before
     assert [attempt.state for attempt in feed.control.attempts(plan.batch_id)] == [AttemptState.DISCARDED]
@@ -604,7 +608,7 @@ def test_a_batch_that_wrote_nothing_cannot_be_accepted(feed: FeedInMemory) -> No
     plan = more_to_read(feed)
     feed.open_attempt(plan.batch_id)
     made_again_under(feed)
-    with pytest.raises(InvalidReceiptError, match=r"Its records are gone with the topic: `--batch discard`"):
+    with pytest.raises(WrongUseError, match=r"Its records are gone with the topic: `--batch discard`"):
         accept(feed)
     assert feed.control.batch(plan.batch_id).state is BatchState.PLANNED
 
@@ -613,7 +617,7 @@ def test_what_an_operator_accepts_has_to_fit_the_plan_all_the_same(feed: FeedInM
     plan = feed.control.batch(read_across.batch_id).plan
     short = a_receipt(plan, document_sha256=read_across.document_sha256, rows_read=1)
     feed.sink.receipts[read_across.directory] = short.as_bytes()
-    with pytest.raises(InvalidReceiptError, match="Spark read 1 records, the files hold 200"):
+    with pytest.raises(WrongUseError, match="Spark read 1 records, the files hold 200"):
         accept(feed)
     assert feed.control.batch(plan.batch_id).state is BatchState.PLANNED
 

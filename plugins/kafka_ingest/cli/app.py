@@ -1,6 +1,5 @@
 """The commands. Each looks things up, calls one function, and prints its answer."""
 
-import dataclasses
 import io
 import os
 import signal
@@ -10,10 +9,11 @@ from typing import Annotated, Any
 from uuid import UUID
 
 import typer
+from typer.exceptions import Abort, TyperException
 
 from kafka_ingest.assembly import FeedParts, control_tables
 from kafka_ingest.batch import BatchState
-from kafka_ingest.cli import operator_commands
+from kafka_ingest.cli import operator_commands, status_command
 from kafka_ingest.cli.arguments import (
     DryRun,
     EndOffsets,
@@ -35,25 +35,19 @@ from kafka_ingest.cli.tables import (
     checks_line,
     decision_table,
     feed_files_table,
-    feeds_status_table,
     moment,
-    status_table,
 )
-from kafka_ingest.connections import CONTROL_CONN_ID, control_database, find_connection_from_shell, kafka_settings
+from kafka_ingest.connections import CONTROL_CONN_ID, control_database, find_connection_from_shell
 from kafka_ingest.control.database import open_database
 from kafka_ingest.errors import KafkaIngestError, SparkFailedError, UnknownBatchError, UnknownFeedError, WrongUseError
 from kafka_ingest.feed_files import feed_named, feeds_directory, read_feed_files
-from kafka_ingest.kafka_cluster import ConfluentKafkaCluster
 from kafka_ingest.observing.doctor import examine
-from kafka_ingest.observing.feed_status import feed_status
 from kafka_ingest.offsets import listing
 from kafka_ingest.planning.decide import PlanDecision
 from kafka_ingest.planning.plan_batch import PlanResult, dry_run, result_of, why_nothing
-from kafka_ingest.run_request import RunRequest
+from kafka_ingest.run_request import NOT_APPLIED, RunRequest
 from kafka_ingest.sinks.choose import sink_of
 from kafka_ingest.submitting.run_spark_submit import run_spark_submit
-
-STATUS_TIMEOUT_S = 5.0
 
 app = typer.Typer(
     help="Bounded Kafka batches over explicit offset ranges, committed once.",
@@ -64,6 +58,7 @@ app = typer.Typer(
 )
 db = typer.Typer(help="The control tables' schema.", no_args_is_help=True)
 app.add_typer(db, name="db")
+status_command.add_to(app)
 operator_commands.add_to(app)
 
 
@@ -75,7 +70,21 @@ def main() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")
+    if "--json" in sys.argv:
+        sys.exit(answer_in_json())
     app()
+
+
+def answer_in_json() -> int:
+    """Run the command line so that also a wrong option or argument is answered with a JSON object."""
+    try:
+        return int(app(standalone_mode=False) or 0)
+    except TyperException as error:
+        error_document = {"code": "WRONG_USE", "message": error.format_message(), "exit_code": error.exit_code}
+        print_json({"error": error_document})
+        return error.exit_code
+    except Abort:
+        return 128 + signal.SIGINT
 
 
 @app.command()
@@ -99,45 +108,6 @@ def feeds(*, as_json: Json = False) -> None:
                 progress.print(f"✗ {file.error}", style="red", markup=False, soft_wrap=True)
         if broken:
             raise typer.Exit(WrongUseError.exit_code)
-
-
-@app.command()
-def status(feed_name: Annotated[str | None, typer.Argument(metavar="[FEED]")] = None, *, as_json: Json = False) -> None:
-    """Show where a feed stands, partition by partition; without FEED, a line for each feed."""
-    with answers(as_json=as_json):
-        control = control_tables(find_connection_from_shell)
-        if feed_name is None:
-            summaries = control.feed_summaries()
-            known = {summary.name for summary in summaries}
-            names = [file.feed.name for file in read_feed_files(feeds_directory()) if file.feed is not None]
-            never_planned = [name for name in names if name not in known]
-            if as_json:
-                planned = [dataclasses.asdict(summary) | {"feed": summary.name} for summary in summaries]
-                print_json({"feeds": planned + [{"feed": name, "partitions": 0} for name in never_planned]})
-            else:
-                out.print(feeds_status_table(summaries, never_planned))
-            return
-        feed = feed_named(feed_name, feeds_directory())
-        kafka = ConfluentKafkaCluster(
-            lambda: kafka_settings(find_connection_from_shell(feed.kafka.conn_id)), at_most_s=STATUS_TIMEOUT_S
-        )
-        found = feed_status(feed.name, control, kafka, group=feed.kafka.group, isolation=feed.kafka.isolation)
-        if as_json:
-            print_json(found.as_document())
-        else:
-            out.print(status_table(found))
-            for problem in found.topic_problems:
-                out.print(f"topic {problem.topic}: {problem.reason}", style="yellow", markup=False, soft_wrap=True)
-            if found.waiting_since is not None:
-                out.print(f"few records wait for min_records since {moment(found.waiting_since)} UTC")
-            if found.open_batch is not None:
-                out.print("open batch {batch_id}: {state} since {since}".format(**found.open_batch))
-            if found.cluster_id is None:
-                out.print("never planned: the first run, or `kafka-ingest plan`, seeds its offsets")
-        if found.kafka_error is not None:
-            if not as_json:
-                progress.print(found.kafka_error, style="red", markup=False, soft_wrap=True)
-            raise typer.Exit(1)
 
 
 @app.command()
@@ -174,9 +144,13 @@ def plan(
             out.print(
                 f"batch {batch_id} is open: the next run continues it, and plans nothing new before it is committed"
             )
+            if request != RunRequest():
+                progress.print(NOT_APPLIED, style="yellow")
             return
         out.print(decision_table(feed_name, decision))
         print_beside(decision)
+        if not decision.ranges:
+            out.print(why_nothing(decision))
         if decision.capped:
             out.print("there are records left for the batch after it")
         if batch_id is not None:
@@ -319,8 +293,10 @@ def run_one_batch(parts: FeedParts, request: RunRequest) -> dict[str, Any] | str
     with step("plan"):
         outcome = parts.plan(who=who(), end=request.end(), max_records=request.max_records)
     print_beside(outcome.decision)
+    if outcome.result is PlanResult.RESUMED and request != RunRequest():
+        progress.print(f"  {NOT_APPLIED}", style="yellow", soft_wrap=True)
     if outcome.batch is None:
-        return why_nothing(outcome)
+        return why_nothing(outcome.decision)
     batch_id = outcome.batch.batch_id
     progress.print(
         f"  {outcome.result.value} batch {batch_id}: {listing(outcome.batch.ranges)}", markup=False, soft_wrap=True
@@ -340,7 +316,10 @@ def run_one_batch(parts: FeedParts, request: RunRequest) -> dict[str, Any] | str
     progress.print(f"  committed {rows:,} rows into {outcome.batch.output_path}", markup=False, soft_wrap=True)
     if committed.mirrored.failure is not None:
         progress.print(
-            f"  the consumer group was not moved: {committed.mirrored.failure}", style="yellow", markup=False
+            f"  the consumer group was not moved: {committed.mirrored.failure}",
+            style="yellow",
+            markup=False,
+            soft_wrap=True,
         )
     return {
         "batch_id": str(batch_id),

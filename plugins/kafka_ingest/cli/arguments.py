@@ -42,7 +42,13 @@ def run_request(max_records: int | None, end_timestamp: str | None, end_offsets:
     for text in end_offsets or []:
         place, _, offset = text.partition("=")
         topic, _, partition = place.rpartition(":")
-        if not (topic and partition.isdecimal() and offset.replace("_", "").isdecimal()):
+        if not (
+            place.isascii()
+            and offset.isascii()
+            and topic
+            and partition.isdecimal()
+            and offset.replace("_", "").isdecimal()
+        ):
             raise WrongUseError(f"expected --end-offset TOPIC:PARTITION=OFFSET, such as orders:0=1200, found {text!r}")
         if partition in by_topic.setdefault(topic, {}):
             raise WrongUseError(f"expected one --end-offset for each partition, found {topic}:{partition} twice")

@@ -5,7 +5,7 @@ from datetime import datetime
 from typing import Any
 
 from kafka_ingest.boundaries import StartOver
-from kafka_ingest.control.reader import BatchSummary
+from kafka_ingest.control.reader import BatchSummary, FeedSummary
 from kafka_ingest.offsets import OffsetRange, StoredOffset
 from kafka_ingest.operating.adopt import AdoptDecision
 from kafka_ingest.operating.topic_changed import Changes
@@ -118,3 +118,22 @@ def batch_document(batch: BatchSummary) -> dict[str, Any]:
     document = dataclasses.asdict(batch)
     times = {key: value.isoformat() for key, value in document.items() if isinstance(value, datetime)}
     return document | times | {"batch_id": str(batch.batch_id), "state": batch.state.value}
+
+
+def summary_document(summary: FeedSummary) -> dict[str, Any]:
+    """Return one line of ``status`` as ``--json`` shows it."""
+    return {
+        "feed": summary.name,
+        "cluster_id": summary.cluster_id,
+        "partitions": summary.partitions,
+        "open_batch": str(summary.open_batch) if summary.open_batch else None,
+        "open_batch_state": summary.open_batch_state.value if summary.open_batch_state else None,
+        "last_committed_at": summary.last_committed_at.isoformat() if summary.last_committed_at else None,
+        "rows_committed": summary.rows_committed,
+    }
+
+
+def never_planned_document(feed_name: str) -> dict[str, Any]:
+    """Return the line of a feed that was never planned, with the same keys."""
+    nothing = dict.fromkeys(("cluster_id", "open_batch", "open_batch_state", "last_committed_at"))
+    return {"feed": feed_name, "partitions": 0, "rows_committed": 0, **nothing}

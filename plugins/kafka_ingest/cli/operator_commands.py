@@ -21,6 +21,7 @@ from kafka_ingest.cli.output import answers, out, print_json, progress
 from kafka_ingest.cli.tables import adoption_table, changes_table, gaps_table
 from kafka_ingest.connections import find_connection_from_shell
 from kafka_ingest.errors import InvalidRangeError, WrongUseError
+from kafka_ingest.feed import NAME
 from kafka_ingest.feed_files import feed_named, feeds_directory
 from kafka_ingest.offsets import OffsetRange, TopicPartition
 from kafka_ingest.operating.adopt import decide_adoption
@@ -57,6 +58,7 @@ def skip_interval(
     """Jump over an interval of offsets and keep it as a gap. FROM above the stored offset: reading ends there, then jumps."""
     with answers(as_json=as_json):
         parts = feed_parts(feed_name)
+        parts.check_output_known()
         offset_range = interval_of(TopicPartition(topic, partition), interval)
         decision = decide_skip(feed_name, offset_range, reason_given(reason), parts.control, parts.kafka)
         gap_id, mirror_failure = None, None
@@ -117,6 +119,7 @@ def topic_changed(
                 "(`kafka-ingest run`), and the topic decided then. Nothing was changed."
             )
         parts = feed_parts(feed_name)
+        parts.check_output_known()
         changes = changes_of(feed_name, topic or [], parts.plan_settings, parts.control, parts.kafka)
         after = rows_after(changes, choice, parts.plan_settings) if choice is not None else None
         mirror_failure = None
@@ -137,7 +140,11 @@ def topic_changed(
         if changes.is_other_cluster:
             out.print(f"cluster {changes.feed.cluster_id} → {changes.cluster_id}")
         if changes.affected is not None:
-            out.print(f"open batch {changes.affected.batch_id} is {changes.affected.state} and reads one of them")
+            gives_up = {(True, True): "; it is given up", (False, True): "; it would be given up"}
+            fate = gives_up.get((execute, batch == "discard"), "")
+            out.print(
+                f"open batch {changes.affected.batch_id} was {changes.affected.state} and was planned on what changed{fate}"
+            )
         if execute:
             done = "its receipt counts now: `kafka-ingest run` commits it" if batch == "accept" else "done"
             out.print(done)
@@ -158,6 +165,8 @@ def mirror(
         feed, group = known_feed(parts.control, feed_name), parts.feed.kafka.group
         if group is None:
             raise WrongUseError(f"feed {feed_name} names no kafka.group: it leaves Kafka untouched")
+        if repair:
+            parts.check_output_known()
         failure = parts.mirror(who=who()).failure if repair else None
         stored = {
             tp: row.next_offset for tp, row in feed.stored.items() if tp.topic in feed.topics and not row.is_pending
@@ -185,7 +194,7 @@ def mirror(
             print_mirror_failure(failure)
             for tp, offset in drift.items():
                 out.print(f"{tp}: group {'has none' if offset is None else f'{offset:,}'}, stored {stored[tp]:,}")
-            if not drift:
+            if not drift and failure is None:
                 out.print(f"consumer group {group} is at the stored offsets of all {len(stored):,} partitions")
         if drift or failure:
             raise typer.Exit(1)
@@ -198,10 +207,12 @@ def adopt(
     with answers(as_json=as_json):
         parts = feed_parts(feed_name)
         decision = decide_adoption(parts.plan_settings, parts.control, sink_of(parts.plan_settings))
+        mirror_failure = None
         if execute:
             parts.control.adopt(decision.target, decision.adoption, reason=reason_given(reason), who=who())
+            mirror_failure = parts.mirror(who=who()).failure
         if as_json:
-            print_json(adoption_document(feed_name, decision, executed=execute))
+            print_json(adoption_document(feed_name, decision, executed=execute) | {"mirror_failure": mirror_failure})
             return
         out.print(adoption_table(feed_name, decision))
         adoption = decision.adoption
@@ -215,6 +226,7 @@ def adopt(
             )
         if not execute:
             out.print("nothing was changed: --execute --reason … does it")
+        print_mirror_failure(mirror_failure)
 
 
 def rename_feed(
@@ -224,7 +236,7 @@ def rename_feed(
     reason: Reason,
     as_json: Json = False,
 ) -> None:
-    """Give a feed another name and keep its offsets and history. Change `name` in its file, too."""
+    """Give a feed another name and keep its offsets and history. Then change `name` in its file: until then its runs stop."""
     with answers(as_json=as_json):
         control = control_tables(find_connection_from_shell)
         feed = known_feed(control, old)
@@ -232,7 +244,8 @@ def rename_feed(
             raise WrongUseError(
                 f"the control tables know a feed {new!r} already; a name is one feed's. Nothing was changed."
             )
-        feed_named(new, feeds_directory())
+        if not NAME.fullmatch(new):
+            raise WrongUseError(f"expected a name that a feed file can have, found {new!r}. Nothing was changed.")
         control.rename_feed(feed, new, reason=reason_given(reason), who=who())
         if as_json:
             print_json({"feed_id": str(feed.feed_id), "was": old, "is": new})
@@ -243,7 +256,7 @@ def rename_feed(
 def interval_of(topic_partition: TopicPartition, text: str) -> OffsetRange:
     """Return the interval that FROM-TO names."""
     start, dash, end = text.replace(",", "").replace("_", "").partition("-")
-    if not (dash and start.isdecimal() and end.isdecimal() and int(start) < int(end)):
+    if not (text.isascii() and dash and start.isdecimal() and end.isdecimal() and int(start) < int(end)):
         raise InvalidRangeError(f"expected FROM-TO with FROM below TO, such as 1200-1210, found {text!r}")
     return OffsetRange(topic_partition, int(start), int(end))
 

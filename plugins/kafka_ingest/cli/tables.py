@@ -109,6 +109,12 @@ def remarks(partition: PartitionStatus) -> str:
         found.append(f"start pending: {partition.stored.seeded_by}")
     if document["unavailable"]:
         found.append("{reason}{since}".format(**document["unavailable"] | {"since": since(document["unavailable"])}))
+    if partition.lost:
+        found.append(f"{partition.lost:,} offsets were deleted before they were read")
+    if partition.is_beyond_log and not document["beyond_log"]:
+        found.append("stored offset above the log's end")
+    if not partition.is_read:
+        found.append("not read: the feed file names its topic no more")
     if document["open_transaction"]:
         behind = document["open_transaction"]["offsets_behind_it"]
         found.append(f"open transaction, {behind:,} offsets behind it{since(document['open_transaction'])}")
@@ -193,6 +199,11 @@ def decision_table(feed: str, decision: PlanDecision) -> Table:
             number(offset_range.span),
             f"start rule: {seed.seeded_by}" if seed else "stored offset",
         )
+    read = {offset_range.topic_partition for offset_range in decision.ranges}
+    for tp, seed in seeds.items():
+        if tp not in read:
+            offset = number(seed.next_offset)
+            made.add_row(tp.topic, str(tp.partition), offset, offset, "0", f"start rule: {seed.seeded_by}")
     made.add_section()
     made.add_row("total", str(len(decision.ranges)), "", "", number(sum(r.span for r in decision.ranges)), "")
     return made

@@ -50,7 +50,7 @@ def mirror_group(
         if after is not None and after.revision == feed.revision:
             break
     if failure is not None:
-        log.warning("consumer group %s was not brought to the stored offsets: %s", group, failure)
+        log.info("consumer group %s was not brought to the stored offsets: %s", group, failure)
         detail = {"group": group, "reason": failure}
         control.record_event(feed_id, "mirror_failed", who=who, batch_id=batch_id, detail=detail)
     return Mirrored(group, failure)

@@ -11,14 +11,15 @@ from kafka_ingest.errors import OperatorDecisionError, RetryableError, WrongClus
 from kafka_ingest.gap import Gap
 from kafka_ingest.hold import Hold, HoldCause
 from kafka_ingest.identity import check_cluster, check_topic_ids
-from kafka_ingest.offsets import Isolation, LogBounds, StoredOffset, TopicPartition, Unavailable
+from kafka_ingest.offsets import Isolation, LogBounds, StoredOffset, TopicPartition, Unavailable, listing
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionStatus:
     """One partition: offsets are None where Kafka did not answer, ``unavailable`` then says why.
 
-    ``holds`` are what the last plan found, with since when; ``gaps`` are those that are not closed.
+    ``holds`` are what the last plan found, with since when; ``gaps`` are those that are not closed. ``is_read``: the last plan
+    took its topic for the feed's.
     """
 
     stored: StoredOffset
@@ -29,6 +30,7 @@ class PartitionStatus:
     isolation: Isolation
     holds: tuple[Hold, ...] = ()
     gaps: tuple[Gap, ...] = ()
+    is_read: bool = True
 
     @property
     def open_transaction(self) -> int | None:
@@ -58,10 +60,25 @@ class PartitionStatus:
 
     @property
     def lag(self) -> int | None:
-        """How many offsets are there to read now."""
-        if self.bounds is None or self.stored.next_offset is None:
+        """How many offsets are there to read now; None where nobody is going to."""
+        if self.bounds is None or self.stored.next_offset is None or not self.is_read:
             return None
-        return max(0, self.bounds.readable_end(self.isolation) - self.stored.next_offset)
+        begin = max(self.stored.next_offset, self.bounds.log_start_offset)
+        return max(0, self.bounds.readable_end(self.isolation) - begin)
+
+    @property
+    def lost(self) -> int | None:
+        """How many offsets Kafka deleted before they were read."""
+        return None if self.headroom is None else max(0, -self.headroom)
+
+    @property
+    def is_beyond_log(self) -> bool:
+        """Whether the stored offset lies above the log's end."""
+        return (
+            self.bounds is not None
+            and self.stored.next_offset is not None
+            and self.stored.next_offset > self.bounds.high_watermark
+        )
 
     @property
     def headroom(self) -> int | None:
@@ -85,6 +102,8 @@ class PartitionStatus:
             "high_watermark": bounds.high_watermark if bounds else None,
             "lag": self.lag,
             "headroom": self.headroom,
+            "lost": self.lost,
+            "is_read": self.is_read,
             "group_offset": self.group_offset,
             "group_drift": self.drift,
             "rows": self.rows,
@@ -185,6 +204,7 @@ def feed_status(
                 group_offset=answers.group_offsets.get(topic_partition),
                 isolation=isolation,
                 holds=tuple(holds.get(topic_partition, ())),
+                is_read=topic_partition.topic in snapshot.topics,
                 gaps=tuple(gap for gap in gaps.get(topic_partition, ()) if gap.topic_id in {None, stored.topic_id}),
             )
             for topic_partition, stored in snapshot.stored.items()
@@ -217,6 +237,10 @@ def ask(snapshot: FeedSnapshot, kafka: KafkaCluster, group: str | None) -> Answe
         for topic, topic_id in sorted(ids.items()):
             try:
                 check_topic_ids({topic: topic_id}, described, snapshot.name)
+                new = set(described[topic].topic_partitions()) - snapshot.stored.keys()
+                if new and topic in snapshot.topics:
+                    reason = f"{listing(sorted(new))} came after the last plan; the next one begins there at offset 0"
+                    answers.topic_problems.append(TopicProblem(topic, reason, None))
             except OperatorDecisionError as error:
                 answers.topic_problems.append(TopicProblem(topic, str(error), since.get(topic)))
                 partitions = [tp for tp in snapshot.stored if tp.topic == topic]

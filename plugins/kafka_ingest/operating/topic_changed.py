@@ -7,7 +7,7 @@ from enum import StrEnum
 from kafka_ingest.batch import AttemptState, Batch, BatchState, sha256
 from kafka_ingest.boundaries import FeedSnapshot, KafkaCluster, OperatorTables, Sinks, StartOver
 from kafka_ingest.errors import BatchStateError, InvalidReceiptError, WrongUseError
-from kafka_ingest.offsets import StoredOffset, TopicDescription, TopicPartition, listing
+from kafka_ingest.offsets import LogBounds, StoredOffset, TopicDescription, TopicPartition, listing
 from kafka_ingest.operating.known_feed import known_feed
 from kafka_ingest.planning.held_partitions import held_beyond_log
 from kafka_ingest.planning.settings import FeedPlanSettings
@@ -43,13 +43,14 @@ class ReadAcross(StrEnum):
 class TopicChange:
     """One topic that is not what the stored offsets were counted in. ``found`` is None where it is gone.
 
-    ``log_ends`` says where logs were seen to end below their stored offset.
+    ``log_ends`` says where logs were seen to end below their stored offset, ``ends_now`` where logs end now.
     """
 
     topic: str
     stored: tuple[StoredOffset, ...]
     found: TopicDescription | None
     log_ends: Mapping[TopicPartition, int] = field(default_factory=dict)
+    ends_now: Mapping[TopicPartition, int] = field(default_factory=dict)
 
     @property
     def known_id(self) -> str | None:
@@ -110,6 +111,19 @@ def changes_of(
     ]
     changed = tuple(
         change for change in found if change.topic in named or cluster_id != feed.cluster_id or is_changed(change)
+    )
+    bounds = kafka.log_bounds(
+        [
+            row.topic_partition
+            for change in changed
+            for row in change.stored
+            if change.found is not None and row.topic_partition.partition in change.found.partitions
+        ]
+    )
+    ends_now = {tp: found.high_watermark for tp, found in bounds.items() if isinstance(found, LogBounds)}
+    changed = tuple(
+        replace(change, ends_now={tp: end for tp, end in ends_now.items() if tp.topic == change.topic})
+        for change in changed
     )
     batch, names = feed.open_batch, {change.topic for change in changed}
     affected = batch is not None and (batch.plan.cluster_id != cluster_id or not names.isdisjoint(batch.plan.topic_ids))
@@ -172,6 +186,17 @@ def rows_of_topic(
                 f"topic {change.topic!r}: expected all partitions that have stored offsets, missing: {listing(missing)}. It does "
                 "not hold the same records."
             )
+        beyond = [
+            f"{row.topic_partition}: stored offset {row.next_offset:,}, log end {end:,}"
+            for row in change.stored
+            if row.next_offset is not None and (end := change.ends_now.get(row.topic_partition)) is not None
+            if row.next_offset > end
+        ]
+        if beyond:
+            raise WrongUseError(
+                f"topic {change.topic!r}: expected logs that reach the stored offsets, found {listing(beyond)}. They do not hold "
+                "the same records. Nothing was changed."
+            )
         return [replace(row, topic_id=change.found_id) for row in change.stored]
     if same_topic and change.log_ends and not changes.is_other_cluster:
         return [rewound(row, change.log_ends.get(row.topic_partition)) for row in change.stored]
@@ -228,7 +253,7 @@ def apply_choice(
 def accept_batch(changes: Changes, control: OperatorTables, sinks: Sinks, *, reason: str, who: str) -> Batch:
     """Pin what a PLANNED batch wrote although its topic changed meanwhile: an operator says that the read was clean.
 
-    Raises BatchStateError where there is no such batch, InvalidReceiptError where it wrote nothing that can be used.
+    Raises BatchStateError where there is no such batch, WrongUseError where it wrote nothing that can be used.
     """
     batch = changes.affected
     if batch is None or batch.state is not BatchState.PLANNED:
@@ -250,7 +275,7 @@ def accept_batch(changes: Changes, control: OperatorTables, sinks: Sinks, *, rea
         detail = {"attempt": attempt.attempt, "reason": reason}
         control.record_event(batch.plan.feed_id, "receipt_accepted", who=who, batch_id=batch.batch_id, detail=detail)
         return control.batch(batch.batch_id)
-    raise InvalidReceiptError(
+    raise WrongUseError(
         f"batch {batch.batch_id}: expected an attempt that finished writing, found none that can be used"
         f"{': ' + '; '.join(refused) if refused else ''}. Its records are gone with the topic: `--batch discard`."
     )

@@ -29,9 +29,9 @@ from kafka_ingest.planning.topics import topics_of_feed
 class PlanDecision:
     """What to write down: seeds of partitions without a stored offset, gaps, holds, and the ranges of the batch.
 
-    There are no ranges where nothing is new, or where ``waiting_since`` says that too little is. ``left_out`` says which
-    partitions take no part although they should, and why. ``answered`` counts the partitions that take part. ``capped`` says
-    whether a limit, or a gap that lies ahead, left records behind that could be read at once.
+    There are no ranges where nothing is new, or where ``waiting_records`` are too few, ``waiting_since`` then. ``left_out``
+    says which partitions take no part although they should, and why. ``answered`` counts the partitions that take part.
+    ``capped`` says whether a limit, or a gap that lies ahead, left records behind that could be read at once.
     """
 
     cluster_id: str
@@ -81,14 +81,18 @@ def decide(
         check_nothing_lost(positions, starts.seeds, settings.name, answers.cluster_id)
 
     ranges, capped = cut_ranges(positions, feed, settings)
-    waiting_since, waiting_records = None, 0
+    waiting_since: datetime | None = None
+    waiting_records = 0
     # What a limit cut off, or a gap ahead, would not grow by waiting.
-    if end is None and not capped and is_too_little(ranges, feed, settings, now):
+    if end is not None:
+        # A run that ends where it was asked to says nothing of how long the others wait.
+        waiting_since = feed.waiting_since if feed is not None else None
+    elif not capped and is_too_little(ranges, feed, settings, now):
         waiting_since = (feed.waiting_since if feed is not None else None) or now
         waiting_records, ranges, capped = sum(offset_range.span for offset_range in ranges), (), False
     unreadable = {tp: hold for tp, hold in unreadable.items() if tp.topic in topics.names}
     held = holds_of(positions, unreadable, settings.isolation, now)
-    holds = [*topics.holds, *starts.holds, *held, *beyond.values()]
+    holds = [*topics.holds, *starts.holds, *held, *(hold for _, hold in sorted(beyond.items()))]
     return PlanDecision(
         cluster_id=answers.cluster_id,
         topics=topics.names,

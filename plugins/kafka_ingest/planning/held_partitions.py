@@ -56,7 +56,9 @@ def holds_of(
     """Return the partitions that an open transaction holds back, and those that are still unreadable and not passed over."""
     at = {position.topic_partition: position.offset for position in positions}
     # One that takes no part now (it has no leader) is as unreadable as before when it is back.
-    holds = [hold for tp, hold in unreadable.items() if hold.at_offset is None or hold.at_offset >= at.get(tp, 0)]
+    holds = [
+        hold for tp, hold in sorted(unreadable.items()) if hold.at_offset is None or hold.at_offset >= at.get(tp, 0)
+    ]
     if isolation is not Isolation.READ_COMMITTED:
         return holds
     for position in positions:

@@ -31,6 +31,15 @@ def check_output_known(feed: FeedSnapshot, settings: FeedPlanSettings, control: 
         )
 
 
+def check_output(settings: FeedPlanSettings, control: ControlTables, sinks: Sinks) -> None:
+    """Raise OutputUnknownError where a plan would, whether the control tables know the feed or not."""
+    feed = control.feed(settings.name)
+    if feed is not None:
+        check_output_known(feed, settings, control, sinks)
+    else:
+        new_feed(settings, sinks(settings))
+
+
 def new_feed(settings: FeedPlanSettings, sink: Sink) -> NewFeed:
     """Return the feed's new identity; raises OutputUnknownError where its output holds batches that nobody knows."""
     if known := sink.known_batches():

@@ -17,7 +17,7 @@ from kafka_ingest.planning.decide import PlanDecision, decide
 from kafka_ingest.planning.end_positions import EndPositions
 from kafka_ingest.planning.hand_on import hand_on
 from kafka_ingest.planning.held_partitions import beyond_log
-from kafka_ingest.planning.known_output import check_output_known, new_feed
+from kafka_ingest.planning.known_output import check_output, check_output_known, new_feed
 from kafka_ingest.planning.settings import FeedPlanSettings
 
 log = logging.getLogger(__name__)
@@ -101,13 +101,12 @@ def result_of(decision: PlanDecision) -> PlanResult:
     """Return what a decision came to."""
     if decision.ranges:
         return PlanResult.PLANNED
-    return PlanResult.NOTHING_NEW if decision.waiting_since is None else PlanResult.WAITING
+    return PlanResult.WAITING if decision.waiting_records else PlanResult.NOTHING_NEW
 
 
-def why_nothing(outcome: PlanOutcome) -> str:
+def why_nothing(decision: PlanDecision | None) -> str:
     """Return why there is no batch, in a few words."""
-    decision = outcome.decision
-    if decision is None or decision.waiting_since is None:
+    if decision is None or decision.waiting_since is None or not decision.waiting_records:
         return "nothing new"
     return f"{decision.waiting_records:,} records wait for min_records, since {decision.waiting_since:%Y-%m-%d %H:%M:%S} UTC"
 
@@ -145,13 +144,9 @@ def dry_run(
     end: EndPositions = None,
 ) -> PlanDecision:
     """Return what the next plan would be if no batch is open, or raise what it would raise; nothing is written."""
+    check_output(settings, control, sinks)
     feed = control.feed(settings.name)
-    if feed is not None:
-        check_output_known(feed, settings, control, sinks)
-    decision = decide(feed, ask_kafka(feed, settings, kafka, end), settings, now=datetime.now(UTC), end=end)
-    if feed is None:
-        new_feed(settings, sinks(settings))
-    return decision
+    return decide(feed, ask_kafka(feed, settings, kafka, end), settings, now=datetime.now(UTC), end=end)
 
 
 def next_batch_id(newest: UUID | None) -> UUID:

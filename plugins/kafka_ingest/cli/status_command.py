@@ -1,0 +1,88 @@
+"""``kafka-ingest status``: where feeds stand."""
+
+import os
+from typing import Annotated
+
+import typer
+
+from kafka_ingest.assembly import control_tables
+from kafka_ingest.cli.arguments import Json
+from kafka_ingest.cli.documents import never_planned_document, summary_document
+from kafka_ingest.cli.output import answers, out, print_json, progress
+from kafka_ingest.cli.tables import feeds_status_table, moment, status_table
+from kafka_ingest.connections import find_connection_from_shell, kafka_settings
+from kafka_ingest.control.reader import SqlControlReader
+from kafka_ingest.control.writer import SqlControlTables
+from kafka_ingest.errors import KafkaIngestError
+from kafka_ingest.feed import Feed
+from kafka_ingest.feed_files import feed_named, feeds_directory, read_feed_files
+from kafka_ingest.kafka_cluster import ConfluentKafkaCluster
+from kafka_ingest.observing.feed_status import FeedStatus, feed_status
+from kafka_ingest.planning.known_output import check_output
+from kafka_ingest.sinks.choose import sink_of
+
+STATUS_TIMEOUT_S = 5.0
+
+
+def status(feed_name: Annotated[str | None, typer.Argument(metavar="[FEED]")] = None, *, as_json: Json = False) -> None:
+    """Show where a feed stands, partition by partition; without FEED, a line for each feed."""
+    with answers(as_json=as_json):
+        control = control_tables(find_connection_from_shell)
+        if feed_name is None:
+            show_all_feeds(control, as_json=as_json)
+            return
+        feed = feed_named(feed_name, feeds_directory())
+        kafka = ConfluentKafkaCluster(
+            lambda: kafka_settings(find_connection_from_shell(feed.kafka.conn_id)), at_most_s=STATUS_TIMEOUT_S
+        )
+        found = feed_status(feed.name, control, kafka, group=feed.kafka.group, isolation=feed.kafka.isolation)
+        output_error = output_problem(feed, control)
+        if as_json:
+            print_json(found.as_document() | {"output": {"error": output_error} if output_error else None})
+        else:
+            print_status(found, output_error)
+        if found.kafka_error is not None:
+            raise typer.Exit(1)
+
+
+def show_all_feeds(control: SqlControlReader, *, as_json: bool) -> None:
+    """Print a line for each feed, also for those that were never planned."""
+    summaries = control.feed_summaries()
+    known = {summary.name for summary in summaries}
+    names = [file.feed.name for file in read_feed_files(feeds_directory()) if file.feed is not None]
+    never_planned = [name for name in names if name not in known]
+    if as_json:
+        print_json({"feeds": [*map(summary_document, summaries), *map(never_planned_document, never_planned)]})
+    else:
+        out.print(feeds_status_table(summaries, never_planned))
+
+
+def print_status(found: FeedStatus, output_error: str | None) -> None:
+    """Print one feed's partitions, and below them what else a plan would come across."""
+    out.print(status_table(found))
+    for problem in found.topic_problems:
+        out.print(f"topic {problem.topic}: {problem.reason}", style="yellow", markup=False, soft_wrap=True)
+    if found.waiting_since is not None:
+        out.print(f"few records wait for min_records since {moment(found.waiting_since)} UTC")
+    if found.open_batch is not None:
+        out.print("open batch {batch_id}: {state} since {since}".format(**found.open_batch))
+    if output_error is not None:
+        out.print(output_error, style="red", markup=False, soft_wrap=True)
+    elif found.cluster_id is None:
+        out.print("never planned: the first run, or `kafka-ingest plan`, seeds its offsets")
+    if found.kafka_error is not None:
+        progress.print(found.kafka_error, style="red", markup=False, soft_wrap=True)
+
+
+def output_problem(feed: Feed, control: SqlControlTables) -> str | None:
+    """Return why the feed's plans stop because of what its output holds; None where they do not."""
+    try:
+        check_output(feed.plan_settings(os.environ), control, sink_of)
+    except KafkaIngestError as error:
+        return str(error)
+    return None
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add the command to the command line."""
+    app.command()(status)

@@ -1,0 +1,318 @@
+"""Starting over under an open batch and with holds: the batch is given up with the offsets, or nothing happens."""
+
+from dataclasses import replace
+from uuid import UUID
+
+import pytest
+from tests.contract.builders import (
+    CLUSTER,
+    FIRST_PLAN,
+    NOON,
+    ORDERS_FEED,
+    at_once,
+    batch_id_of,
+    bring_to,
+    commit,
+    gap,
+    hold,
+    orders,
+    pin,
+    plan_first,
+    plan_next,
+    plan_of,
+    record,
+    seed,
+    snapshot_of,
+    stored,
+)
+from tests.contract.conftest import SqlStore, Store
+
+from kafka_ingest.batch import BatchState
+from kafka_ingest.boundaries import FeedSnapshot, OperatorTables, StartOver
+from kafka_ingest.errors import BatchStateError, FeedChangedError, UnknownBatchError
+from kafka_ingest.hold import Hold, HoldCause
+from kafka_ingest.offsets import TopicPartition
+
+OTHER_FEED = UUID("01890000-0000-7000-8000-00000000beef")
+CAUSES_AT_AN_OFFSET = {HoldCause.OPEN_TRANSACTION, HoldCause.UNREADABLE, HoldCause.BEYOND_LOG}
+
+
+def from_its_beginning(topic: str = "orders", partitions: int = 2) -> StartOver:
+    """Return a topic that was made again."""
+    rows = [
+        seed(TopicPartition(topic, number), 0, topic_id="made-again", rule="topic made again")
+        for number in range(partitions)
+    ]
+    return StartOver(topic, "made-again", rows)
+
+
+def rewound_to(feed: FeedSnapshot, partition: int, offset: int) -> StartOver:
+    """Return the topic ``orders`` with a partition whose log was seen to end at an offset."""
+    rows = [
+        replace(row, next_offset=offset) if tp == orders(partition) else row
+        for tp, row in feed.stored.items()
+        if tp.topic == "orders"
+    ]
+    return StartOver("orders", rows[0].topic_id, rows)
+
+
+def with_the_same_records(feed: FeedSnapshot, topic: str = "orders") -> StartOver:
+    """Return a topic that keeps its offsets."""
+    rows = [row for tp, row in feed.stored.items() if tp.topic == topic]
+    return StartOver(topic, rows[0].topic_id, rows, same_records=True)
+
+
+def start_over(
+    control: OperatorTables, *topics: StartOver, feed: FeedSnapshot | None = None, abandoned: UUID | None = None
+) -> None:
+    """Start over on the feed's rows as they are now, or as they were shown."""
+    control.start_over(
+        feed or snapshot_of(control), CLUSTER, topics, reason="made again", who="ops", abandoned=abandoned
+    )
+
+
+# ── The batch that stands in the way ──────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_planned_batch_is_given_up_in_the_step_that_starts_its_topic_over(store: Store) -> None:
+    control = store.connect()
+    bring_to(control, BatchState.PLANNED)
+    start_over(control, from_its_beginning(), abandoned=FIRST_PLAN.batch_id)
+
+    batch = control.batch(FIRST_PLAN.batch_id)
+    assert (batch.state, batch.reason) == (BatchState.ABANDONED, "made again")
+    assert snapshot_of(control).open_batch is None
+    assert stored(control) == {orders(0): 0, orders(1): 0}
+    (given_up,), (reset,) = store.events("abandoned"), store.events("reset")
+    assert (given_up.who, given_up.batch_id) == ("ops", FIRST_PLAN.batch_id)
+    assert given_up.detail == {"reason": "made again", "was": "PLANNED"}
+    assert (reset.who, reset.detail["reason"]) == ("ops", "made again")
+
+
+def test_the_feed_plans_and_commits_its_next_batch_after_one_was_given_up_with_its_topic(
+    control: OperatorTables,
+) -> None:
+    bring_to(control, BatchState.PLANNED)
+    start_over(control, from_its_beginning(), abandoned=FIRST_PLAN.batch_id)
+    later = plan_of((orders(0), 0, 7), number=2, topic_id="made-again")
+    plan_next(control, later)
+    commit(control, later)
+
+    assert stored(control) == {orders(0): 7, orders(1): 0}
+
+
+def test_no_receipt_of_a_batch_that_was_given_up_with_its_topic_is_pinned_later(store: Store) -> None:
+    control = store.connect()
+    bring_to(control, BatchState.PLANNED)
+    start_over(control, from_its_beginning(), abandoned=FIRST_PLAN.batch_id)
+    before = store.dump()
+
+    with pytest.raises(BatchStateError):
+        pin(control, FIRST_PLAN, 1)
+
+    assert store.dump() == before
+
+
+@pytest.mark.parametrize(
+    "state", [BatchState.WRITTEN, BatchState.COMMITTING, BatchState.COMMITTED, BatchState.ABANDONED]
+)
+def test_a_batch_that_is_not_planned_is_not_given_up_and_its_topic_does_not_start_over(
+    store: Store, state: BatchState
+) -> None:
+    control = store.connect()
+    bring_to(control, state)
+    before = store.dump()
+
+    with pytest.raises(BatchStateError, match=str(FIRST_PLAN.batch_id)):
+        start_over(control, from_its_beginning(), abandoned=FIRST_PLAN.batch_id)
+
+    assert store.dump() == before
+
+
+def test_a_batch_that_was_written_since_the_operator_looked_is_kept_and_nothing_starts_over(store: Store) -> None:
+    control = store.connect()
+    bring_to(control, BatchState.PLANNED)
+    shown = snapshot_of(control)
+    pin(store.connect(), FIRST_PLAN, 1)
+    before = store.dump()
+
+    with pytest.raises((FeedChangedError, BatchStateError)):
+        start_over(control, from_its_beginning(), feed=shown, abandoned=FIRST_PLAN.batch_id)
+
+    assert store.dump() == before
+    assert control.batch(FIRST_PLAN.batch_id).state is BatchState.WRITTEN
+
+
+def test_of_a_receipt_and_an_operator_at_once_one_wins_whole(database: SqlStore) -> None:
+    control, task = database.connect(), database.connect()
+    bring_to(control, BatchState.PLANNED)
+    shown = snapshot_of(control)
+
+    given_up, pinned = at_once(
+        lambda: start_over(control, from_its_beginning(), feed=shown, abandoned=FIRST_PLAN.batch_id),
+        lambda: pin(task, FIRST_PLAN, 1),
+    )
+
+    if given_up is None:
+        assert isinstance(pinned, BatchStateError)
+        assert control.batch(FIRST_PLAN.batch_id).state is BatchState.ABANDONED
+        assert stored(control) == {orders(0): 0, orders(1): 0}
+    else:
+        assert isinstance(given_up, (FeedChangedError, BatchStateError))
+        assert pinned is None
+        assert control.batch(FIRST_PLAN.batch_id).state is BatchState.WRITTEN
+        assert stored(control) == {orders(0): 0, orders(1): 40}
+        assert database.events("reset") == []
+
+
+def test_a_batch_that_nobody_knows_is_not_given_up_and_nothing_starts_over(store: Store) -> None:
+    control = store.connect()
+    plan_first(control, None, seed(orders(0), 40))
+    before = store.dump()
+
+    with pytest.raises(UnknownBatchError):
+        start_over(control, from_its_beginning(), abandoned=batch_id_of(404))
+
+    assert store.dump() == before
+
+
+# ── Holds ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def held(cause: HoldCause, partition: int = 0, *, topic: str = "orders") -> Hold:
+    """Return a hold of a cause on a partition, or on the whole topic where that is what such a hold says."""
+    at_offset = 55 if cause in CAUSES_AT_AN_OFFSET else None
+    whole_topic = {"partition": None} if cause is HoldCause.TOPIC_MISSING else {}
+    return hold(partition, cause, at_offset, topic=topic, since=NOON, **whole_topic)
+
+
+def held_feed(control: OperatorTables, *holds: Hold) -> FeedSnapshot:
+    """Plan a feed of two topics with these holds, and return its rows."""
+    plan_first(control, None, seed(orders(0), 100), seed(orders(1), 100), seed(TopicPartition("refunds", 0), 100))
+    record(control, topics=["orders", "refunds"], holds=holds)
+    return snapshot_of(control)
+
+
+@pytest.mark.parametrize("cause", HoldCause)
+def test_every_hold_on_a_topic_that_starts_over_ends_and_those_on_other_topics_go_on(
+    control: OperatorTables, cause: HoldCause
+) -> None:
+    other = held(cause, topic="refunds")
+    feed = held_feed(control, held(cause), other)
+    assert len(feed.holds) == 2
+    start_over(control, from_its_beginning())
+
+    assert snapshot_of(control).holds == [other]
+
+
+@pytest.mark.parametrize("cause", HoldCause)
+def test_of_the_holds_on_a_topic_with_the_same_records_only_that_of_its_logs_end_is_decided_on(
+    control: OperatorTables, cause: HoldCause
+) -> None:
+    feed = held_feed(control, held(cause, 0), *([held(cause, 1)] if cause is not HoldCause.TOPIC_MISSING else []))
+    start_over(control, with_the_same_records(feed))
+
+    assert snapshot_of(control).holds == ([] if cause is HoldCause.BEYOND_LOG else feed.holds)
+
+
+def test_a_record_that_nobody_can_read_is_still_unreadable_where_the_records_are_the_same(
+    control: OperatorTables,
+) -> None:
+    unreadable = held(HoldCause.UNREADABLE, 1)
+    feed = held_feed(control, held(HoldCause.BEYOND_LOG, 0), unreadable)
+    start_over(control, with_the_same_records(feed))
+
+    assert snapshot_of(control).holds == [unreadable]
+
+
+def test_a_log_that_ended_below_its_stored_offset_is_decided_on_where_it_is_rewound(store: Store) -> None:
+    control = store.connect()
+    feed = held_feed(control, held(HoldCause.BEYOND_LOG, 0), held(HoldCause.UNREADABLE, 1))
+    start_over(control, rewound_to(feed, 0, 55))
+
+    after = snapshot_of(control)
+    assert after.holds == []
+    assert stored(control) == {orders(0): 55, orders(1): 100, TopicPartition("refunds", 0): 100}
+    (event,) = store.events("reset")
+    assert [entry["next_offset"] for entry in event.detail["removed"]] == [100, 100]
+    assert [entry["next_offset"] for entry in event.detail["partitions"]] == [55, 100]
+
+
+def test_a_hold_that_was_found_since_the_operator_looked_stands_in_the_way(store: Store) -> None:
+    control = store.connect()
+    shown = held_feed(control)
+    store.connect().hold(ORDERS_FEED, held(HoldCause.BEYOND_LOG))
+    before = store.dump()
+
+    with pytest.raises(FeedChangedError):
+        start_over(control, from_its_beginning(), feed=shown)
+
+    assert store.dump() == before
+
+
+def test_a_step_that_is_refused_ends_no_hold(store: Store) -> None:
+    control = store.connect()
+    bring_to(control, BatchState.WRITTEN)
+    control.hold(ORDERS_FEED, held(HoldCause.BEYOND_LOG))
+    before = store.dump()
+
+    with pytest.raises(BatchStateError):
+        start_over(control, from_its_beginning(), abandoned=FIRST_PLAN.batch_id)
+
+    assert store.dump() == before
+    assert snapshot_of(control).holds == [held(HoldCause.BEYOND_LOG)]
+
+
+def test_the_holds_of_another_feed_on_the_same_topic_go_on(control: OperatorTables) -> None:
+    plan_first(control, None, seed(orders(0), 40))
+    plan_first(control, plan_of((orders(0), 3, 5), number=2, feed_id=OTHER_FEED, feed_name="copy"))
+    control.hold(OTHER_FEED, held(HoldCause.BEYOND_LOG))
+    start_over(control, from_its_beginning())
+
+    assert snapshot_of(control, "copy").holds == [held(HoldCause.BEYOND_LOG)]
+
+
+# ── A gap over the first offsets of a partition whose start is pending ───────────────────────────────────────────────
+
+
+def test_a_gap_over_a_pending_row_of_a_new_partition_resolves_it_and_moves_it(store: Store) -> None:
+    control = store.connect()
+    plan_first(control, None, seed(orders(0), 40), seed(orders(1), None, rule="new partition"))
+    resolved = seed(orders(1), 0, rule="new partition")
+    filed = control.file_gap(snapshot_of(control), gap(orders(1), 0, 12), seed=resolved, who="ops")
+
+    row = snapshot_of(control).stored[orders(1)]
+    assert (row.first_offset, row.next_offset, row.seeded_by) == (0, 12, "new partition")
+    assert stored(control) == {orders(0): 40, orders(1): 12}
+    assert store.gaps() == [filed]
+    assert filed.applied_at == filed.decided_at
+    newest = store.events("seeded")[0]
+    assert newest.who == "ops"
+    assert newest.detail == {
+        "partitions": [
+            {"topic": "orders", "partition": 1, "topic_id": "orders-topic-id", "offset": 0, "rule": "new partition"}
+        ]
+    }
+
+
+def test_a_gap_ahead_of_a_pending_row_that_is_resolved_with_it_is_passed_later(store: Store) -> None:
+    control = store.connect()
+    plan_first(control, None, seed(orders(1), None, rule="new partition"))
+    resolved = seed(orders(1), 0, rule="new partition")
+    filed = control.file_gap(snapshot_of(control), gap(orders(1), 5, 12), seed=resolved, who="ops")
+
+    assert stored(control) == {orders(1): 0}
+    assert snapshot_of(control).gaps_ahead == [filed]
+
+
+def test_a_gap_does_not_resolve_a_row_that_was_resolved_since_the_operator_looked(store: Store) -> None:
+    control = store.connect()
+    plan_first(control, None, seed(orders(1), None, rule="new partition"))
+    shown = snapshot_of(control)
+    record(store.connect(), seeds=[seed(orders(1), 30)])
+    before = store.dump()
+
+    with pytest.raises(FeedChangedError):
+        control.file_gap(shown, gap(orders(1), 0, 12), seed=seed(orders(1), 0), who="ops")
+
+    assert store.dump() == before
