@@ -534,7 +534,7 @@ class InMemoryControlTables:
                 adopt_batch(state, adopted, who)
                 state.ledgers[adopted.plan.batch_id] = (0, upto)
             for topic_partition in adoption.removed:
-                del state.stored[feed.feed_id, topic_partition]
+                state.stored.pop((feed.feed_id, topic_partition), None)
             for row in adoption.stored:
                 state.stored[feed.feed_id, row.topic_partition] = replace(row, updated_at=datetime.now(UTC))
             detail = {

@@ -390,6 +390,34 @@ def corrupt_batch(broker: EmbeddedBroker, topic: str, partition: int, offset: in
     raise SituationError(f"expected a batch with offset {offset} of {topic}-{partition} in {segments}, found none")
 
 
+def truncate_log(broker: EmbeddedBroker, topic: str, partition: int, end_offset: int) -> None:
+    """Let the log end at `end_offset`, as after an unclean leader election: the topic keeps its id, the records are gone.
+
+    `end_offset` is where one of the log's batches begins. The broker is stopped for it and started again, so use one that
+    nobody else uses now.
+    """
+    broker.stop()
+    data = broker.directory / "data"
+    # Without it the broker reads its logs through at the start, instead of believing what it noted at the stop.
+    (data / ".kafka_cleanshutdown").unlink(missing_ok=True)
+    directory = data / f"{topic}-{partition}"
+    for segment in sorted(directory.glob("*.log")):
+        size = min((at for at, _, base_offset, _ in _batches(segment) if base_offset >= end_offset), default=None)
+        if size is not None:
+            with segment.open("r+b") as file:
+                file.truncate(size)
+    for pattern in ("*.index", "*.timeindex", "*.txnindex", "*.snapshot"):
+        for file_beside in directory.glob(pattern):
+            file_beside.unlink()
+    broker.start()
+    with _admin(broker.bootstrap_servers) as admin:
+        _wait(lambda: None not in _leaders(admin, topic).values(), f"leaders of {topic} after the start")
+    _wait(
+        lambda: log_end(broker.bootstrap_servers, topic, partition) == end_offset,
+        f"{topic}-{partition} to end at {end_offset}",
+    )
+
+
 def _batches(segment: Path) -> Iterator[tuple[int, int, int, int]]:
     """Position, size, first and last offset of each record batch (format v2) in a segment's file."""
     content, position = segment.read_bytes(), 0

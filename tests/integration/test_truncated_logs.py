@@ -1,0 +1,186 @@
+"""A log that lost its newest records after they were read: what comes next at those offsets is other records, not old ones.
+
+The truncation is real: the broker comes back with a shorter log of the same topic, as after an unclean leader election.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.kafka_faults import Record, create_topic, log_end, plain_records, produce, topic_id, truncate_log
+from tests.quick_project import QuickProject, spans
+
+from embedded_broker import EmbeddedBroker
+
+WHY = ("--execute", "--reason", "an unclean leader election")
+
+
+@pytest.fixture(scope="module")
+def own_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedBroker]:
+    """A broker that may be stopped: nobody else uses it."""
+    with EmbeddedBroker(tmp_path_factory.mktemp("truncated")) as running:
+        yield running
+
+
+@pytest.fixture
+def project(tmp_path: Path, own_broker: EmbeddedBroker) -> QuickProject:
+    made = QuickProject(tmp_path / "quick", own_broker.bootstrap_servers)
+    made.upgrade()
+    return made
+
+
+@pytest.fixture
+def feed(project: QuickProject, own_broker: EmbeddedBroker, name: str) -> str:
+    """A feed over two partitions of ten records, in batches of four and six, and of five. Its topic."""
+    servers = own_broker.bootstrap_servers
+    create_topic(servers, name, 2)
+    produce(servers, name, 0, plain_records(4))
+    produce(servers, name, 0, plain_records(6))
+    produce(servers, name, 1, plain_records(5))
+    project.write_feed(name)
+    return name
+
+
+@pytest.fixture
+def truncated(project: QuickProject, own_broker: EmbeddedBroker, feed: str) -> str:
+    """The feed read all ten records of partition 0, of which the log then held only the first four. Its topic."""
+    project.run()
+    before = topic_id(own_broker.bootstrap_servers, feed)
+    truncate_log(own_broker, feed, 0, 4)
+    assert topic_id(own_broker.bootstrap_servers, feed) == before
+    return feed
+
+
+def grow(broker: EmbeddedBroker, topic: str, count: int = 8) -> None:
+    """Produce other records where the lost ones were, and beyond."""
+    produce(broker.bootstrap_servers, topic, 0, [Record(f"after {n}".encode()) for n in range(count)])
+
+
+def values(project: QuickProject, batch_id: str) -> list[tuple[int, int, bytes]]:
+    """Return partition, offset and value of a batch's rows."""
+    return [
+        (row["kafka_partition"], row["kafka_offset"], row["value"])
+        for row in project.rows()
+        if row["kafka_batch"] == batch_id
+    ]
+
+
+# ── It stops, and stays stopped ───────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_log_that_ends_below_the_stored_offset_stops_the_feed_with_both_numbers(
+    project: QuickProject, own_broker: EmbeddedBroker, truncated: str
+) -> None:
+    exit_code, code, message = project.refusal("run", "orders")
+    assert (exit_code, code) == (3, "STORED_OFFSET_BEYOND_LOG")
+    assert f"{truncated}-0: stored offset 10, log end 4" in message
+    assert own_broker.cluster_id in message
+    assert "`kafka-ingest topic-changed orders` shows what can be done" in message
+    assert project.stored_offsets() == {0: 10, 1: 5}
+    beyond = project.partition(0)["beyond_log"]
+    assert beyond["at_offset"] == 4
+    assert beyond["since"] is not None
+    assert project.partition(1)["beyond_log"] is None
+
+
+def test_it_stays_stopped_when_the_log_has_grown_past_the_stored_offset_and_the_numbers_fit_again(
+    project: QuickProject, own_broker: EmbeddedBroker, truncated: str
+) -> None:
+    project.refusal("run", "orders")
+    since = project.partition(0)["beyond_log"]["since"]
+    grow(own_broker, truncated)
+    assert log_end(own_broker.bootstrap_servers, truncated, 0) == 12
+
+    for command in (("run", "orders"), ("plan", "orders"), ("plan", "orders", "--dry-run")):
+        exit_code, code, message = project.refusal(*command)
+        assert (exit_code, code) == (3, "STORED_OFFSET_BEYOND_LOG")
+        assert f"{truncated}-0: stored offset 10, log end 12, and 4 on " in message
+    assert project.stored_offsets() == {0: 10, 1: 5}
+    assert project.partition(0)["beyond_log"]["since"] == since
+    assert len(project.batches()) == 1
+
+
+def test_the_feeds_other_partitions_wait_with_it(
+    project: QuickProject, own_broker: EmbeddedBroker, truncated: str
+) -> None:
+    produce(own_broker.bootstrap_servers, truncated, 1, plain_records(3))
+    assert project.refusal("run", "orders")[:2] == (3, "STORED_OFFSET_BEYOND_LOG")
+    assert project.stored_offsets() == {0: 10, 1: 5}
+
+
+# ── The way out ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_starting_over_rewinds_to_the_end_that_was_seen_and_reads_all_that_was_produced_after_it(
+    project: QuickProject, own_broker: EmbeddedBroker, truncated: str
+) -> None:
+    project.refusal("run", "orders")
+    grow(own_broker, truncated)
+    shown = project.answer("topic-changed", "orders", "--choice", "start-over")
+    [change] = shown["topics"]
+    assert (change["topic"], change["log_ended_at"]) == (truncated, [{"partition": 0, "offset": 4}])
+    assert [row["stored_offset"] for row in shown["after"]] == [4, 5]
+    assert project.stored_offsets() == {0: 10, 1: 5}, "showing moves nothing"
+
+    project.answer("topic-changed", "orders", "--choice", "start-over", *WHY)
+    assert project.stored_offsets() == project.group_offsets() == {0: 4, 1: 5}
+    assert project.partition(0)["beyond_log"] is None
+    [batch] = project.run()
+    assert values(project, batch["batch_id"]) == [(0, 4 + n, f"after {n}".encode()) for n in range(8)]
+    assert project.stored_offsets() == {0: 12, 1: 5}
+    assert project.run() == []
+    assert project.answer("topic-changed", "orders")["topics"] == []
+
+
+def test_starting_over_while_the_log_is_still_short_loses_nothing_that_comes_later(
+    project: QuickProject, own_broker: EmbeddedBroker, truncated: str
+) -> None:
+    project.refusal("run", "orders")
+    project.answer("topic-changed", "orders", "--choice", "start-over", *WHY)
+    assert project.run() == []
+    grow(own_broker, truncated, 2)
+    [batch] = project.run()
+    assert values(project, batch["batch_id"]) == [(0, 4, b"after 0"), (0, 5, b"after 1")]
+
+
+def test_the_same_records_keep_the_offset_once_the_log_has_grown(
+    project: QuickProject, own_broker: EmbeddedBroker, truncated: str
+) -> None:
+    project.refusal("run", "orders")
+    grow(own_broker, truncated)
+    project.answer("topic-changed", "orders", "--choice", "same-records", *WHY)
+    assert project.stored_offsets() == {0: 10, 1: 5}
+    assert project.partition(0)["beyond_log"] is None
+    [batch] = project.run()
+    assert values(project, batch["batch_id"]) == [(0, 10, b"after 6"), (0, 11, b"after 7")]
+
+
+def test_a_log_that_is_truncated_once_more_is_found_once_more(
+    project: QuickProject, own_broker: EmbeddedBroker, truncated: str
+) -> None:
+    project.refusal("run", "orders")
+    grow(own_broker, truncated)
+    project.answer("topic-changed", "orders", "--choice", "start-over", *WHY)
+    project.run()
+    truncate_log(own_broker, truncated, 0, 4)
+    _, code, message = project.refusal("run", "orders")
+    assert code == "STORED_OFFSET_BEYOND_LOG"
+    assert f"{truncated}-0: stored offset 12, log end 4" in message
+
+
+# ── With a batch open ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_planned_batch_over_records_that_are_gone_is_given_up_and_what_is_there_is_read(
+    project: QuickProject, own_broker: EmbeddedBroker, feed: str
+) -> None:
+    planned = project.plan()
+    assert spans(planned) == {0: (0, 10), 1: (0, 5)}
+    truncate_log(own_broker, feed, 0, 4)
+    [batch] = project.run()
+    assert batch["rows"] == 9
+    assert [(found["batch_id"], found["state"]) for found in project.batches()] == [
+        (batch["batch_id"], "COMMITTED"),
+        (planned["batch_id"], "ABANDONED"),
+    ]
+    assert project.positions() == [(0, n) for n in range(4)] + [(1, n) for n in range(5)]
