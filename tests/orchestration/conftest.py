@@ -22,7 +22,9 @@ class Airflow:
 
     def __init__(self, project: Project, migrated: Path) -> None:
         self.project = project
-        shutil.copytree(migrated, airflow_home(project.home))
+        # Not airflow.cfg: it names its own database by an absolute path.
+        airflow_home(project.home).mkdir(parents=True)
+        shutil.copy(migrated / "airflow.db", airflow_home(project.home))
 
     def run(
         self, dag_id: str, *crash_at: str, conf: Mapping[str, Any] | None = None, **environment: str
@@ -39,11 +41,12 @@ class Airflow:
             return {}
         return json.loads(result.read_text())
 
-    def conf_of(self, run_id: str) -> Any:
-        """Return what a run was triggered with."""
+    @property
+    def triggered(self) -> list[tuple[str, Any]]:
+        """The runs that a task triggered: each one's id and what it was triggered with."""
         with closing(sqlite3.connect(airflow_home(self.project.home) / "airflow.db")) as database:
-            [(conf,)] = database.execute("SELECT conf FROM dag_run WHERE run_id = ?", [run_id])
-        return json.loads(conf)
+            found = database.execute("SELECT run_id, conf FROM dag_run WHERE triggered_by = 'OPERATOR'").fetchall()
+        return [(run_id, json.loads(conf)) for run_id, conf in found]
 
     @property
     def log(self) -> str:

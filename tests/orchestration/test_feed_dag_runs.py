@@ -103,22 +103,34 @@ def test_a_batch_that_a_limit_cut_triggers_the_next_run_once_it_is_committed(
     assert f"next_batch__{batch['batch_id']}" in airflow.log
 
 
-def test_a_manual_run_may_say_how_much_it_reads_and_where_it_ends_and_the_next_batch_goes_on_to_there(
+def test_a_manual_run_that_a_limit_cut_goes_on_to_the_end_that_it_was_asked_for(
     airflow: Airflow, project: Project, broker: EmbeddedBroker, topic: str
 ) -> None:
-    project.write_feed(topic)
+    project.write_feed(topic, limits={"max_records": 40})
     produce(broker.bootstrap_servers, topic, order_events(250, seed=5))
-    conf = {"max_records": 40, "end_offsets": {topic: {"0": 60, "1": 0}}}
+    conf = {"end_offsets": {topic: {"0": 60, "1": 0}}}
 
     run = airflow.run("orders", conf=conf)
 
     assert run["tasks"]["next_batch"] == ["success", 1]
     [batch] = project.kafka_ingest("batches", "orders", "--json").document["batches"]
     assert batch["rows"] == 40
-    assert airflow.conf_of(f"next_batch__{batch['batch_id']}") == conf
-    [stored, other, *_] = [project.stored_offsets()[partition] for partition in sorted(project.stored_offsets())]
-    assert 0 < stored < 60
-    assert other == 0
+    assert airflow.triggered == [(f"next_batch__{batch['batch_id']}", conf)]
+    assert {partition: offset for partition, offset in project.stored_offsets().items() if offset} == {0: 40}
+
+
+def test_a_manual_run_that_asks_for_few_records_gets_one_small_batch(
+    airflow: Airflow, project: Project, broker: EmbeddedBroker, topic: str
+) -> None:
+    project.write_feed(topic)
+    produce(broker.bootstrap_servers, topic, order_events(250, seed=5))
+
+    run = airflow.run("orders", conf={"max_records": 40})
+
+    assert run["tasks"]["next_batch"] == ["skipped", 1]
+    [batch] = project.kafka_ingest("batches", "orders", "--json").document["batches"]
+    assert batch["rows"] == 40
+    assert airflow.triggered == []
 
 
 def test_a_run_that_asks_for_what_it_cannot_have_fails_at_once_and_plans_nothing(
@@ -144,7 +156,7 @@ def test_the_plan_task_s_log_names_what_was_lost_and_what_is_left_out(
         on_missing_topic="hold",
     )
     produce(broker.bootstrap_servers, topic, order_events(100, seed=6))
-    assert project.kafka_ingest("plan", "orders", "--end-offset", f"{topic}:0=1").exit_code == 0
+    assert project.kafka_ingest("plan", "orders", "--end-offset", f"{topic}:0=0").exit_code == 0
     delete_records(broker.bootstrap_servers, topic, 0, 3)
 
     run = airflow.run("orders")

@@ -56,6 +56,8 @@ def hand_on(
             log.info("%s", error)
         else:
             log.warning("batch %s is abandoned: %s", batch.batch_id, reason)
+            for gap in (gap for jump in jumps for gap in jump.gaps):
+                log.warning("gap %s (%s): %s", gap.offset_range, gap.cause, gap.reason)
         return False
     # Kafka took its time: an operator may have abandoned the batch meanwhile.
     return control.batch(batch.batch_id).state.is_open
