@@ -3,29 +3,23 @@
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Annotated, Literal
 
 from croniter import croniter
 from pydantic import (
     AfterValidator,
-    AwareDatetime,
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Discriminator,
     Field,
-    Tag,
-    ValidationError,
     field_validator,
     model_validator,
 )
 
 from kafka_ingest.errors import InvalidFeedError
+from kafka_ingest.feed_start import ExplicitStart, Start, start_rule
 from kafka_ingest.offsets import Isolation, OffsetsPolicy
 from kafka_ingest.planning.settings import FeedPlanSettings, OnDataLoss, OnMissingTopic
-from kafka_ingest.planning.start_rules import AtOffsets, AtTimestamp, Earliest, FromGroup, Latest, StartRule
+from kafka_ingest.planning.start_rules import StartRule
+from kafka_ingest.setting_types import Duration, Records, Settings, not_blank
 from kafka_ingest.submitting.spark_submission import A_FEED_MAY_CHANGE, PROJECT_CONF
 
 DATA_VARIABLE = "KAFKA_INGEST_DATA"
@@ -46,96 +40,6 @@ NOT_A_FEEDS = (PROJECT_CONF.keys() - A_FEED_MAY_CHANGE) | {
 }
 # What Airflow's DAG takes as a schedule, apart from a cron expression.
 PRESETS = frozenset({"@once", "@continuous", "@hourly", "@daily", "@weekly", "@monthly", "@quarterly", "@yearly"})
-
-BARE_NUMBER = re.compile(r"[+-]?[0-9][0-9_.]*")
-DURATION = re.compile(r"([1-9][0-9]{0,6})([smhd])")
-DURATION_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
-
-Offset = Annotated[int, Field(ge=0, strict=True)]
-Records = Annotated[int, Field(ge=1, strict=True)]
-
-
-def not_blank(text: str) -> str:
-    """Refuse a text without anything in it."""
-    if not text.strip():
-        raise ValueError(f"expected a name, found {text!r}")
-    return text
-
-
-def is_an_instant(value: object) -> object:
-    """Refuse what pydantic would take for seconds or milliseconds, whichever it guesses."""
-    if isinstance(value, int | float) or (isinstance(value, str) and BARE_NUMBER.fullmatch(value.strip())):
-        raise ValueError(f"expected a time with a zone, such as 2026-01-31T00:00:00Z, found {value!r}")
-    return value
-
-
-def after_1970(value: datetime) -> datetime:
-    """Refuse a time that Kafka cannot express: it counts milliseconds since 1970."""
-    if value.timestamp() < 0:
-        raise ValueError(f"expected a time after 1970, found {value.isoformat()}")
-    return value
-
-
-def a_duration(value: object) -> object:
-    """Read ``90s``, ``30m``, ``2h`` or ``7d``."""
-    found = DURATION.fullmatch(value) if isinstance(value, str) else None
-    if found is None:
-        raise ValueError(f"expected a duration such as 90s, 30m, 2h or 7d, found {value!r}")
-    return timedelta(**{DURATION_UNITS[found[2]]: int(found[1])})
-
-
-Instant = Annotated[AwareDatetime, BeforeValidator(is_an_instant), AfterValidator(after_1970)]
-Duration = Annotated[timedelta, BeforeValidator(a_duration)]
-
-
-class Settings(BaseModel):
-    """A part of a feed file: unknown keys are errors, and nothing changes after it was read."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class ExplicitStart(Settings):
-    """``start: {offsets: {orders: {0: 1200}}, otherwise: earliest}``."""
-
-    offsets: Mapping[str, Mapping[Offset, Offset]]
-    otherwise: Literal["earliest", "latest"]
-
-
-class GroupStart(Settings):
-    """``start: {group: old-consumer, otherwise: earliest}``."""
-
-    group: Annotated[str, AfterValidator(not_blank)]
-    otherwise: Literal["earliest", "latest"]
-
-
-class TimestampStart(Settings):
-    """``start: {timestamp: 2026-01-01T00:00:00Z}``."""
-
-    timestamp: Instant
-
-
-START_TAG = "start by "
-
-
-def kind_of_start(start: object) -> str | None:
-    """Return which kind of start is meant, so that what is wrong with it is said of that kind only."""
-    if isinstance(start, str):
-        return f"{START_TAG}name"
-    keys = start.keys() if isinstance(start, dict) else getattr(type(start), "model_fields", {}).keys()
-    return next((START_TAG + key for key in ("offsets", "group", "timestamp") if key in keys), None)
-
-
-Start = Annotated[
-    Annotated[Literal["earliest", "latest"], Tag(f"{START_TAG}name")]
-    | Annotated[ExplicitStart, Tag(f"{START_TAG}offsets")]
-    | Annotated[GroupStart, Tag(f"{START_TAG}group")]
-    | Annotated[TimestampStart, Tag(f"{START_TAG}timestamp")],
-    Discriminator(
-        kind_of_start,
-        custom_error_type="start",
-        custom_error_message="Expected earliest, latest, {timestamp: …}, {group: …, otherwise: …} or {offsets: …, otherwise: …}",
-    ),
-]
 
 
 class Topic(Settings):
@@ -401,53 +305,6 @@ class Feed(Settings):
         )
 
 
-def start_rule(start: Start, topic: str | None) -> StartRule:
-    """Return the planner's rule for what a feed file says, for one topic or for those that a pattern matches."""
-    match start:
-        case "earliest" | "latest":
-            return simple_rule(start)
-        case TimestampStart():
-            return AtTimestamp(start.timestamp)
-        case GroupStart():
-            return FromGroup(start.group, simple_rule(start.otherwise))
-        case ExplicitStart():
-            otherwise = simple_rule(start.otherwise)
-            named = start.offsets.get(topic) if topic is not None else None
-            return otherwise if named is None else AtOffsets(dict(named), otherwise)
-
-
-def simple_rule(name: Literal["earliest", "latest"]) -> Earliest | Latest:
-    """Return the rule of that name."""
-    return Earliest() if name == "earliest" else Latest()
-
-
 def duplicates(values: Iterable[str]) -> list[str]:
     """Return the values that come more than once, sorted."""
     return sorted(value for value, count in Counter(values).items() if count > 1)
-
-
-def describe(error: ValidationError) -> list[str]:
-    """Return what is wrong, one text a field: where, what was expected, what was found."""
-    texts: list[str] = []
-    problems = error.errors()
-    places = [problem["loc"] for problem in problems]
-    for problem in problems:
-        # A list whose entries are wrong counts as too short besides.
-        inside = [
-            place for place in places if place != problem["loc"] and place[: len(problem["loc"])] == problem["loc"]
-        ]
-        if problem["type"] == "too_short" and inside:
-            continue
-        # Positions inside a union carry the name of the alternative; the user wrote none of them.
-        where = ".".join(str(part) for part in problem["loc"] if not str(part).startswith(START_TAG))
-        if problem["type"] == "extra_forbidden":
-            texts.append(f"{where}: unknown key")
-        elif problem["type"] == "missing":
-            texts.append(f"{where}: missing")
-        else:
-            message = problem["msg"].removeprefix("Value error, ")
-            # What lies in spark.conf may be a secret that was put in the wrong place.
-            hidden = where.startswith("spark.conf.") or (where == "spark.conf" and isinstance(problem["input"], dict))
-            found = "" if "found" in message or hidden else f", found {problem['input']!r}"
-            texts.append(f"{where + ': ' if where else ''}{message[:1].lower()}{message[1:]}{found}")
-    return list(dict.fromkeys(texts))

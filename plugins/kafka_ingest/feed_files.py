@@ -10,7 +10,8 @@ import yaml
 from pydantic import ValidationError
 
 from kafka_ingest.errors import InvalidFeedError, UnknownFeedError
-from kafka_ingest.feed import DATA_VARIABLE, Feed, describe
+from kafka_ingest.feed import DATA_VARIABLE, Feed
+from kafka_ingest.setting_types import describe
 
 FEEDS_VARIABLE = "KAFKA_INGEST_FEEDS"
 

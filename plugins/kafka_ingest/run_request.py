@@ -7,9 +7,9 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationError
 
 from kafka_ingest.errors import InvalidRunRequestError
-from kafka_ingest.feed import Instant, Offset, Records, Settings, describe, not_blank
 from kafka_ingest.offsets import TopicPartition
 from kafka_ingest.planning.end_positions import EndPositions, ToOffsets, ToTimestamp
+from kafka_ingest.setting_types import Instant, Offset, Records, Settings, describe, not_blank
 
 TopicName = Annotated[str, AfterValidator(not_blank)]
 

@@ -33,7 +33,7 @@ from tests.contract.conftest import SqlStore, Store
 
 from kafka_ingest.batch import AttemptState, BatchKind, BatchState, sha256
 from kafka_ingest.boundaries import ControlTables, NewFeed, PlanRecord
-from kafka_ingest.control.reader import BatchRange
+from kafka_ingest.control.rows import BatchRange
 from kafka_ingest.control.writer import SqlControlTables
 from kafka_ingest.errors import (
     BatchStateError,

@@ -96,6 +96,51 @@ def test_an_open_batch_that_reads_it_is_given_up_for_the_others_and_nothing_is_l
     assert project.positions() == [(partition, n) for partition in range(2) for n in range(5)]
 
 
+def test_an_open_batch_that_reads_it_alone_gives_way_to_new_records_of_another_partition(
+    project: QuickProject, cluster_of_two: tuple[EmbeddedBroker, EmbeddedBroker]
+) -> None:
+    broker, node = cluster_of_two
+    topic = f"orders-{uuid4().hex[:8]}"
+    create_topic(broker.bootstrap_servers, topic, nodes=[broker.node_id, node.node_id])
+    produce(broker.bootstrap_servers, topic, 1, plain_records(5))
+    project.write_feed(topic)
+    planned = project.plan()
+    assert spans(planned) == {1: (0, 5)}
+    produce(broker.bootstrap_servers, topic, 0, plain_records(3))
+    stop_leader(broker, node, topic, 1)
+
+    project.run()
+    newest, given_up = project.batches()
+    assert (newest["state"], spans(newest)) == ("COMMITTED", {0: (0, 3)})
+    assert (given_up["batch_id"], given_up["state"]) == (planned["batch_id"], "ABANDONED")
+    assert f"{topic}-1: LEADER_NOT_AVAILABLE" in given_up["reason"]
+    assert project.stored_offsets() == {0: 3, 1: 0}
+
+    node.start()
+    wait_for_its_leader(project)
+    project.run()
+    assert project.positions() == [(0, n) for n in range(3)] + [(1, n) for n in range(5)]
+
+
+def test_an_open_batch_that_reads_all_of_its_feed_waits_where_no_partition_has_a_leader(
+    project: QuickProject, cluster_of_two: tuple[EmbeddedBroker, EmbeddedBroker]
+) -> None:
+    broker, node = cluster_of_two
+    topic = f"orders-{uuid4().hex[:8]}"
+    create_topic(broker.bootstrap_servers, topic, nodes=[node.node_id])
+    produce(broker.bootstrap_servers, topic, 0, plain_records(5))
+    project.write_feed(topic)
+    planned = project.plan()
+    stop_leader(broker, node, topic, 0)
+    try:
+        exit_code, code, _ = project.refusal("run", "orders")
+    finally:
+        node.start()
+    assert (exit_code, code) == (1, "KAFKA_UNAVAILABLE")
+    open_batch = project.status()["open_batch"]
+    assert (open_batch["batch_id"], open_batch["state"]) == (planned["batch_id"], "PLANNED")
+
+
 def test_where_no_partition_has_a_leader_it_is_an_error_and_not_nothing_new(
     project: QuickProject, cluster_of_two: tuple[EmbeddedBroker, EmbeddedBroker]
 ) -> None:

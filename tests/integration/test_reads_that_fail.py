@@ -81,6 +81,45 @@ def test_retention_that_took_more_than_the_batch_is_one_gap(quick: QuickProject,
     assert quick.positions() == [(0, n) for n in range(7, 10)] + [(1, n) for n in range(5)]
 
 
+@pytest.mark.parametrize(
+    ("log_start", "gaps", "first"),
+    [
+        (3, [(0, 1, 3, "retention", "open"), (0, 4, 6, "skipped", "open")], [3]),
+        (4, [(0, 1, 4, "retention", "open"), (0, 4, 6, "skipped", "open")], []),
+        (5, [(0, 1, 4, "retention", "open"), (0, 4, 6, "skipped", "open")], []),
+        (6, [(0, 1, 4, "retention", "open"), (0, 4, 6, "skipped", "open")], []),
+        (
+            8,
+            [(0, 1, 4, "retention", "open"), (0, 4, 6, "skipped", "open"), (0, 6, 8, "retention", "open")],
+            [],
+        ),
+    ],
+)
+def test_retention_that_reaches_a_gap_filed_ahead_of_a_planned_batch_files_nothing_twice(
+    quick: QuickProject,
+    servers: str,
+    orders: str,
+    log_start: int,
+    gaps: list[tuple[int, int, int, str, str]],
+    first: list[int],
+) -> None:
+    quick.write_feed(orders, on_data_loss="record_gap")
+    quick.run("orders", "--end-offset", f"{orders}:0=1")
+    quick.answer("skip", "orders", orders, "0", "4-6", "--reason", "poisoned")
+    planned = quick.plan()
+    assert spans(planned) == {0: (1, 4), 1: (0, 5)}
+    delete_records(servers, orders, 0, log_start)
+
+    quick.run("orders", "--until-caught-up")
+    assert quick.gaps() == gaps
+    after = range(max(6, log_start), 10)
+    assert quick.positions() == [(0, n) for n in (0, *first, *after)] + [(1, n) for n in range(5)]
+    assert quick.batches()[-1]["state"] == "COMMITTED"
+    [given_up] = [batch for batch in quick.batches() if batch["state"] == "ABANDONED"]
+    assert given_up["batch_id"] == planned["batch_id"]
+    assert quick.stored_offsets() == {0: 10, 1: 5, 2: 0}
+
+
 # ── The topic is another one ──────────────────────────────────────────────────────────────────────────────────────────
 
 

@@ -260,6 +260,42 @@ def test_a_topic_that_is_gone_after_the_plan_stops_the_run(quick: QuickProject, 
     assert "`kafka-ingest topic-changed orders`" in message
 
 
+def test_a_feed_that_was_renamed_since_its_batch_was_planned_is_named_as_it_is_called_now(
+    quick: QuickProject, servers: str, orders: str
+) -> None:
+    quick.write_feed(orders)
+    planned = quick.plan()
+    (quick.feeds / "orders.yaml").unlink()
+    quick.write_feed(orders, name="sales", sink={"format": "parquet", "path": "orders"})
+    quick.answer("rename-feed", "orders", "sales", "--reason", "a better name")
+    made_again(servers, orders)
+
+    exit_code, code, message = quick.refusal("run", "sales")
+    assert (exit_code, code) == (3, "TOPIC_RECREATED")
+    assert "`kafka-ingest topic-changed sales`" in message
+    assert "topic-changed orders`" not in message
+    quick.answer("topic-changed", "sales", "--choice", "start-over", "--batch", "discard", *WHY)
+    assert [(batch["batch_id"], batch["state"]) for batch in quick.batches("sales")] == [
+        (planned["batch_id"], "ABANDONED")
+    ]
+    [batch] = quick.run("sales")
+    assert batch["rows"] == 60
+
+
+def test_a_receipt_that_is_found_under_a_new_name_names_it_too(quick: QuickProject, servers: str, orders: str) -> None:
+    quick.write_feed(orders)
+    with quick.stopping_before_the_pin(), suppress(Killed):
+        quick.kafka_ingest("run", "orders")
+    (quick.feeds / "orders.yaml").unlink()
+    quick.write_feed(orders, name="sales", sink={"format": "parquet", "path": "orders"})
+    quick.answer("rename-feed", "orders", "sales", "--reason", "a better name")
+    delete_topic(servers, orders)
+
+    _, code, message = quick.refusal("run", "sales")
+    assert code == "TOPIC_GONE"
+    assert "`kafka-ingest topic-changed sales`" in message
+
+
 # ── Another cluster ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -342,3 +378,65 @@ def test_a_cluster_that_took_the_logs_over_goes_on_at_the_stored_offsets(
     quick.run()
     quick.answer("topic-changed", "orders", "--choice", "same-records", *WHY, **there)
     assert spans(quick.answer("plan", "orders", "--dry-run", **there)) == {0: (10, 20), 1: (5, 20), 2: (0, 20)}
+
+
+@pytest.fixture
+def refunds_taken_out(quick: QuickProject, servers: str, orders: str) -> str:
+    """The feed read two topics, one of which was then taken out of its file. That one's name."""
+    refunds = f"{orders}-refunds"
+    create_topic(servers, refunds)
+    produce(servers, refunds, 0, plain_records(4))
+    quick.write_feed(orders, kafka={"topics": [orders, refunds]})
+    quick.run()
+    quick.edit_feed(kafka={"topics": [orders]})
+    return refunds
+
+
+@pytest.mark.parametrize("exists_there", [False, True])
+def test_of_a_topic_that_was_taken_out_of_the_file_nothing_remains_on_another_cluster(
+    quick: QuickProject,
+    other_broker: EmbeddedBroker,
+    orders: str,
+    refunds_taken_out: str,
+    there: dict[str, str],
+    *,
+    exists_there: bool,
+) -> None:
+    if exists_there:
+        create_topic(other_broker.bootstrap_servers, refunds_taken_out)
+    shown = quick.answer("topic-changed", "orders", "--choice", "start-over", **there)
+    assert [change["topic"] for change in shown["topics"]] == [orders, refunds_taken_out]
+    assert {row["topic"] for row in shown["after"]} == {orders}
+
+    quick.answer("topic-changed", "orders", "--choice", "start-over", *WHY, **there)
+    [batch] = quick.answer("run", "orders", **there)["batches"]
+    assert batch["rows"] == 60
+    found = quick.answer("status", "orders", **there)
+    assert {entry["topic"] for entry in found["partitions"]} == {orders}
+    assert found["topics"] == []
+    assert quick.answer("topic-changed", "orders", **there)["topics"] == []
+
+
+def test_a_topic_that_comes_back_into_the_file_on_the_other_cluster_begins_by_the_start_rule(
+    quick: QuickProject,
+    other_broker: EmbeddedBroker,
+    orders: str,
+    refunds_taken_out: str,
+    there: dict[str, str],
+) -> None:
+    create_topic(other_broker.bootstrap_servers, refunds_taken_out)
+    produce(other_broker.bootstrap_servers, refunds_taken_out, 0, plain_records(7))
+    quick.answer("topic-changed", "orders", "--choice", "start-over", *WHY, **there)
+    quick.answer("run", "orders", **there)
+    quick.edit_feed(kafka={"topics": [orders, refunds_taken_out]}, start="earliest")
+    [batch] = quick.answer("run", "orders", **there)["batches"]
+    assert batch["rows"] == 7
+
+
+def test_the_same_records_on_another_cluster_need_not_hold_a_topic_that_nobody_reads_any_more(
+    quick: QuickProject, orders: str, refunds_taken_out: str, there: dict[str, str]
+) -> None:
+    quick.answer("topic-changed", "orders", "--choice", "same-records", *WHY, **there)
+    found = quick.answer("status", "orders", **there)
+    assert {entry["topic"] for entry in found["partitions"]} == {orders}, refunds_taken_out
+    assert [entry["stored_offset"] for entry in found["partitions"]] == [10, 5, 0]

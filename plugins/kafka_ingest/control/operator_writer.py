@@ -10,26 +10,21 @@ from sqlalchemy.exc import IntegrityError
 
 from kafka_ingest.batch import AttemptState, BatchState
 from kafka_ingest.boundaries import AdoptedBatch, Adoption, FeedSnapshot, NewFeed, StartOver
+from kafka_ingest.control.batch_statements import batch_values, insert_ranges, set_range_counts
 from kafka_ingest.control.database import transaction
-from kafka_ingest.control.reader import batch_row
-from kafka_ingest.control.schema import LEDGER_KINDS, attempt, batch, event, gap, hold, stored_offset
-from kafka_ingest.control.statements import (
-    append_event,
+from kafka_ingest.control.feed_statements import append_event, insert_feed, require_revision, touch_feed
+from kafka_ingest.control.offset_statements import (
     apply_jumps,
-    batch_values,
     gap_of,
-    insert_feed,
     insert_gaps,
-    insert_ranges,
     insert_seeds,
     note_gaps,
-    require_revision,
     row_detail,
     seed_detail,
-    set_range_counts,
-    touch_feed,
     upsert_seeds,
 )
+from kafka_ingest.control.rows import batch_row
+from kafka_ingest.control.schema import LEDGER_KINDS, attempt, batch, event, gap, hold, stored_offset
 from kafka_ingest.control.writer import SqlControlTables, abandon_batch
 from kafka_ingest.errors import FeedChangedError
 from kafka_ingest.gap import Gap, Jump, NewGap

@@ -10,30 +10,35 @@ from sqlalchemy import Connection, RowMapping, func, select, update
 
 from kafka_ingest.batch import ABANDONABLE, Attempt, AttemptState, Batch, BatchState, check_transition
 from kafka_ingest.boundaries import FeedSnapshot, NewFeed, PlanRecord
-from kafka_ingest.control.database import transaction
-from kafka_ingest.control.reader import SqlControlReader, batch_of, batch_row, stored_offsets
-from kafka_ingest.control.schema import LEDGER_KINDS, attempt, batch, event
-from kafka_ingest.control.statements import (
-    advance_stored_offsets,
-    append_event,
-    apply_jumps,
-    check_offsets_in_place,
+from kafka_ingest.control.batch_statements import (
     clear_range_counts,
     insert_attempt,
-    insert_feed,
-    insert_holds,
     insert_plan,
-    lock_feed,
-    replace_holds,
     require_pinned,
-    require_revision,
-    row_detail,
-    seed_detail,
     set_batch,
     set_range_counts,
+)
+from kafka_ingest.control.database import transaction
+from kafka_ingest.control.feed_statements import (
+    append_event,
+    insert_feed,
+    insert_holds,
+    lock_feed,
+    replace_holds,
+    require_revision,
     touch_feed,
+)
+from kafka_ingest.control.offset_statements import (
+    advance_stored_offsets,
+    apply_jumps,
+    check_offsets_in_place,
+    row_detail,
+    seed_detail,
     upsert_seeds,
 )
+from kafka_ingest.control.reader import SqlControlReader
+from kafka_ingest.control.rows import batch_of, batch_row, stored_offsets
+from kafka_ingest.control.schema import LEDGER_KINDS, attempt, batch, event
 from kafka_ingest.errors import BatchStateError
 from kafka_ingest.gap import Jump
 from kafka_ingest.hold import Hold

@@ -1,0 +1,100 @@
+"""Statements on a feed's row, its audit journal and its holds. Each runs inside a transaction."""
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+from uuid import UUID
+
+import uuid6
+from sqlalchemy import Connection, RowMapping, insert, select, update
+from sqlalchemy.exc import IntegrityError
+
+from kafka_ingest.boundaries import FeedSnapshot, NewFeed
+from kafka_ingest.control.schema import event, feed, hold
+from kafka_ingest.errors import FeedChangedError, UnknownFeedError
+from kafka_ingest.hold import Hold
+
+
+def lock_feed(connection: Connection, feed_id: UUID) -> RowMapping:
+    """Take the feed's lock. On SQLite the transaction itself is the lock (BEGIN IMMEDIATE)."""
+    row = connection.execute(select(feed).where(feed.c.feed_id == feed_id).with_for_update()).mappings().one_or_none()
+    if row is None:
+        raise UnknownFeedError(
+            f"expected a feed with id {feed_id} in the control tables, found none; nothing was written"
+        )
+    return row
+
+
+def touch_feed(connection: Connection, feed_id: UUID, **values: object) -> None:
+    """Note that the feed's control rows changed: whoever decided on older ones has to decide again."""
+    connection.execute(
+        update(feed)
+        .where(feed.c.feed_id == feed_id)
+        .values(revision=feed.c.revision + 1, updated_at=datetime.now(UTC), **values)
+    )
+
+
+def insert_feed(connection: Connection, new: NewFeed, **values: object) -> None:
+    """Make the feed's row; of two first plans at once one wins."""
+    now = datetime.now(UTC)
+    try:
+        connection.execute(
+            insert(feed).values(
+                feed_id=new.feed_id,
+                name=new.name,
+                revision=1,
+                created_at=now,
+                updated_at=now,
+                **values,
+            )
+        )
+    except IntegrityError as error:
+        raise FeedChangedError(
+            f"feed {new.name}: another first plan was faster. Nothing was written; plan again."
+        ) from error
+
+
+def require_revision(connection: Connection, known: FeedSnapshot) -> None:
+    """Take the feed's lock; raise FeedChangedError where somebody wrote to its control rows since they were read."""
+    row = lock_feed(connection, known.feed_id)
+    if row["revision"] != known.revision:
+        raise FeedChangedError(
+            f"feed {known.name}: somebody else wrote to its control rows while this was being decided (expected revision "
+            f"{known.revision}, found {row['revision']}). Nothing was written; try again."
+        )
+
+
+def replace_holds(connection: Connection, feed_id: UUID, holds: Sequence[Hold]) -> None:
+    """Write what a plan found instead of what the one before found."""
+    connection.execute(hold.delete().where(hold.c.feed_id == feed_id))
+    insert_holds(connection, feed_id, holds)
+
+
+def insert_holds(connection: Connection, feed_id: UUID, holds: Sequence[Hold]) -> None:
+    """Write holds."""
+    rows = [
+        {
+            "hold_id": uuid6.uuid7(),
+            "feed_id": feed_id,
+            "topic": new.topic,
+            "partition": new.partition,
+            "cause": new.cause.value,
+            "reason": new.reason,
+            "at_offset": new.at_offset,
+            "since": new.since,
+        }
+        for new in holds
+    ]
+    if rows:
+        connection.execute(insert(hold), rows)
+
+
+def append_event(
+    connection: Connection, feed_id: UUID, kind: str, who: str, batch_id: UUID | None, detail: Mapping[str, Any]
+) -> None:
+    """Append a line to the audit journal."""
+    connection.execute(
+        insert(event).values(
+            feed_id=feed_id, batch_id=batch_id, kind=kind, at=datetime.now(UTC), who=who, detail=dict(detail)
+        )
+    )

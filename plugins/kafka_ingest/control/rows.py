@@ -1,0 +1,169 @@
+"""What the rows of the control tables mean: each becomes one of the nouns."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+from sqlalchemy import ColumnElement, Connection, RowMapping, Select, select
+
+from kafka_ingest.batch import Attempt, AttemptState, Batch, BatchPlan, BatchState
+from kafka_ingest.boundaries import Event
+from kafka_ingest.control.schema import batch, batch_range, feed, gap, hold, stored_offset
+from kafka_ingest.errors import ControlSchemaError, UnknownBatchError
+from kafka_ingest.gap import Gap, GapCause
+from kafka_ingest.hold import Hold, HoldCause
+from kafka_ingest.offsets import OffsetRange, StoredOffset, TopicPartition
+
+
+@dataclass(frozen=True, slots=True)
+class BatchRange:
+    """One range of a batch as the control tables hold it; the counts are None before WRITTEN."""
+
+    topic: str
+    partition: int
+    start_offset: int
+    end_offset: int
+    rows: int | None
+    filtered: int | None
+    dead_letters: int | None
+    invisible: int | None
+
+
+def stored_offsets(connection: Connection, feed_id: UUID) -> dict[TopicPartition, StoredOffset]:
+    """Return a feed's stored offsets, by partition."""
+    query = select(stored_offset).where(stored_offset.c.feed_id == feed_id)
+    rows = [
+        StoredOffset(
+            topic_partition=TopicPartition(row["topic"], row["partition"]),
+            topic_id=row["topic_id"],
+            first_offset=row["first_offset"],
+            next_offset=row["next_offset"],
+            seeded_by=row["seeded_by"],
+            leader_epoch=row["leader_epoch"],
+            batch_id=row["batch_id"],
+            updated_at=row["updated_at"],
+        )
+        for row in connection.execute(query).mappings()
+    ]
+    return {row.topic_partition: row for row in sorted(rows, key=lambda row: row.topic_partition)}
+
+
+def gaps_of(connection: Connection, feed_id: UUID, *conditions: ColumnElement[bool]) -> list[Gap]:
+    """Return a feed's gaps, by partition and offset."""
+    query = select(gap).where(gap.c.feed_id == feed_id, *conditions)
+    gaps = [
+        Gap(
+            gap_id=row["gap_id"],
+            offset_range=OffsetRange(
+                TopicPartition(row["topic"], row["partition"]), row["start_offset"], row["end_offset"]
+            ),
+            topic_id=row["topic_id"],
+            cause=GapCause(row["cause"]),
+            reason=row["reason"],
+            decided_by=row["decided_by"],
+            decided_at=row["decided_at"],
+            applied_at=row["applied_at"],
+            closed_by_batch=row["closed_by_batch"],
+        )
+        for row in connection.execute(query).mappings()
+    ]
+    return sorted(gaps, key=lambda gap: gap.offset_range)
+
+
+def holds_of(connection: Connection, feed_id: UUID) -> list[Hold]:
+    """Return what takes no part in a feed's batches for now."""
+    query = select(hold).where(hold.c.feed_id == feed_id)
+    holds = [
+        Hold(
+            topic=row["topic"],
+            partition=row["partition"],
+            cause=HoldCause(row["cause"]),
+            reason=row["reason"],
+            since=row["since"],
+            at_offset=row["at_offset"],
+        )
+        for row in connection.execute(query).mappings()
+    ]
+    # Not by the database: each has its own order of names, and of what is null.
+    return sorted(holds, key=lambda hold: (hold.topic, -1 if hold.partition is None else hold.partition, hold.cause))
+
+
+def ranges_of(connection: Connection, batch_ids: Select[Any] | Sequence[UUID]) -> dict[UUID, list[BatchRange]]:
+    """Return the ranges of some batches; many are better named by a query than one by one."""
+    ranges: dict[UUID, list[BatchRange]] = {}
+    query = (
+        select(batch_range)
+        .where(batch_range.c.batch_id.in_(batch_ids))
+        .order_by(batch_range.c.topic, batch_range.c.partition)
+    )
+    for row in connection.execute(query).mappings():
+        ranges.setdefault(row["batch_id"], []).append(
+            BatchRange(**{name: row[name] for name in BatchRange.__dataclass_fields__})
+        )
+    return ranges
+
+
+def batch_row(connection: Connection, batch_id: UUID, *, for_update: bool = False) -> RowMapping:
+    """Return a batch's row; raises UnknownBatchError."""
+    query = select(batch, feed.c.name.label("feed_name")).join(feed).where(batch.c.batch_id == batch_id)
+    row = connection.execute(query.with_for_update(of=batch) if for_update else query).mappings().one_or_none()
+    if row is None:
+        raise UnknownBatchError(f"no batch {batch_id} in the control tables; `kafka-ingest batches` lists them")
+    return row
+
+
+def batch_of(row: Mapping[Any, Any]) -> Batch:
+    """Return the batch that a row describes."""
+    try:
+        plan = BatchPlan.from_document(row["plan"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise ControlSchemaError(
+            f"batch {row['batch_id']}: its plan cannot be read ({error}). Finish or abandon it with the version that made it."
+        ) from error
+    if plan.fingerprint != row["plan_fingerprint"]:
+        raise ControlSchemaError(
+            f"batch {row['batch_id']}: expected the plan with fingerprint {row['plan_fingerprint']}, found {plan.fingerprint}. "
+            "Plans never change, so somebody wrote to the control tables by hand. Nothing was done."
+        )
+    return Batch(
+        feed_name=row["feed_name"],
+        plan=plan,
+        state=BatchState(row["state"]),
+        planned_by=row["planned_by"],
+        updated_at=row["updated_at"],
+        pinned_attempt=row["pinned_attempt"],
+        committed_at=row["committed_at"],
+        committed_by=row["committed_by"],
+        reason=row["reason"],
+        rows=row["rows"],
+        size_bytes=row["size_bytes"],
+    )
+
+
+def attempt_of(row: Mapping[Any, Any]) -> Attempt:
+    """Return the attempt that a row describes."""
+    return Attempt(
+        batch_id=row["batch_id"],
+        attempt=row["attempt"],
+        state=AttemptState(row["state"]),
+        directory=Path(row["directory"]),
+        document_sha256=row["document_sha256"],
+        opened_at=row["opened_at"],
+        opened_by=row["opened_by"],
+        receipt_sha256=row["receipt_sha256"],
+        reason=row["reason"],
+    )
+
+
+def event_of(row: Mapping[Any, Any]) -> Event:
+    """Return the event that a row describes."""
+    return Event(
+        event_id=row["event_id"],
+        kind=row["kind"],
+        at=row["at"],
+        who=row["who"],
+        batch_id=row["batch_id"],
+        detail=row["detail"],
+    )
