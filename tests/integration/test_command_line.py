@@ -1,0 +1,212 @@
+"""What the command line says of a feed that is stopped, of a run that asks for more than it gets, and of wrong use."""
+
+import shutil
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from tests.integration.conftest import MoveGroup
+from tests.kafka_faults import add_partitions, create_topic, delete_records, plain_records, produce
+from tests.project import Project
+from tests.quick_project import QuickProject, spans
+
+
+def remember(quick: QuickProject) -> Path:
+    """Copy the control tables as they are now."""
+    copy = quick.home / "older.db"
+    with closing(sqlite3.connect(quick.control_file)) as source, closing(sqlite3.connect(copy)) as target:
+        source.backup(target)
+    return copy
+
+
+def restore(quick: QuickProject, copy: Path) -> None:
+    """Put an older copy in the control tables' place."""
+    for file in quick.control_file.parent.glob(f"{quick.control_file.name}*"):
+        file.unlink()
+    shutil.copy(copy, quick.control_file)
+
+
+# ── What status says of a feed that every plan stops ──────────────────────────────────────────────────────────────────
+
+
+def test_status_counts_lost_offsets_apart_from_the_lag(quick: QuickProject, servers: str, orders: str) -> None:
+    quick.write_feed(orders)
+    quick.plan("--end-offset", f"{orders}:0=0")
+    delete_records(servers, orders, 0, 4)
+    partition = quick.partition(0)
+    assert (partition["lost"], partition["lag"], partition["headroom"]) == (4, 6, -4)
+    assert "4 offsets were deleted before they were read" in quick.kafka_ingest("status", "orders").stdout
+
+
+def test_status_names_partitions_that_came_after_the_last_plan(quick: QuickProject, servers: str, orders: str) -> None:
+    quick.write_feed(orders)
+    quick.run()
+    add_partitions(servers, orders, 4)
+    [problem] = quick.status()["topics"]
+    assert f"{orders}-3 came after the last plan" in problem["reason"]
+    quick.plan()
+    assert quick.status()["topics"] == []
+
+
+def test_status_says_that_the_output_holds_batches_which_the_tables_do_not_know(
+    quick: QuickProject, orders: str
+) -> None:
+    quick.write_feed(orders)
+    assert quick.status()["output"] is None
+    quick.plan("--end-offset", f"{orders}:0=0")
+    older = remember(quick)
+    quick.run()
+    restore(quick, older)
+    assert "kafka-ingest adopt orders" in quick.status()["output"]["error"]
+    assert "kafka-ingest adopt orders" in quick.kafka_ingest("status", "orders").stdout
+
+
+def test_topics_that_the_feed_file_names_no_more_do_not_count_into_the_lag(
+    quick: QuickProject, servers: str, orders: str
+) -> None:
+    refunds = f"{orders}-refunds"
+    create_topic(servers, refunds, 1)
+    quick.write_feed(orders, kafka={"topics": [orders, refunds]})
+    quick.run()
+    quick.edit_feed(kafka={"topics": [orders]})
+    quick.plan()
+    produce(servers, refunds, 0, plain_records(5))
+    partition = quick.partition(0, topic=refunds)
+    assert (partition["is_read"], partition["lag"]) == (False, None)
+    shown = quick.kafka_ingest("status", "orders").stdout
+    assert "not read: the feed file names its topic no more" in shown
+
+
+# ── What operators may not do on tables that know less than the output ────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("skip", "orders", "{topic}", "0", "0-2", "--reason", "poisoned"),
+        ("mirror", "orders", "--repair"),
+        ("topic-changed", "orders"),
+        ("plan", "orders", "--dry-run"),
+        ("plan", "orders"),
+    ],
+)
+def test_on_tables_that_know_less_than_the_output_nothing_moves(
+    quick: QuickProject, orders: str, command: tuple[str, ...]
+) -> None:
+    quick.write_feed(orders)
+    quick.plan("--end-offset", f"{orders}:0=0")
+    older = remember(quick)
+    quick.run()
+    restore(quick, older)
+    found = quick.refusal(*(part.format(topic=orders) for part in command))
+    assert found[:2] == (3, "OUTPUT_UNKNOWN")
+    assert quick.stored_offsets() == {0: 0, 1: 0, 2: 0}
+    assert quick.group_offsets() == {0: 10, 1: 5, 2: 0}, "the group stays where the newest commit left it"
+
+
+def test_adopting_brings_the_group_along(quick: QuickProject, orders: str, move_group: MoveGroup) -> None:
+    quick.write_feed(orders)
+    quick.plan("--end-offset", f"{orders}:0=0")
+    older = remember(quick)
+    quick.run()
+    restore(quick, older)
+    move_group("orders-ingest", orders, {0: 1})
+    assert quick.answer("adopt", "orders", "--execute", "--reason", "an older backup")["mirror_failure"] is None
+    assert quick.group_offsets() == quick.stored_offsets() == {0: 10, 1: 5, 2: 0}
+
+
+# ── What a run asks for ───────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_an_open_batch_goes_on_as_planned_and_says_that_what_the_run_asks_for_is_not_applied(
+    quick: QuickProject, orders: str
+) -> None:
+    quick.write_feed(orders)
+    quick.plan()
+    assert "is not applied" in quick.kafka_ingest("plan", "orders", "--max-records", "1").stderr
+    ran = quick.kafka_ingest("run", "orders", "--end-offset", f"{orders}:0=2")
+    assert "is not applied" in ran.stderr
+    assert quick.stored_offsets() == {0: 10, 1: 5, 2: 0}
+
+
+def test_a_bounded_run_does_not_make_small_batches_wait_anew(quick: QuickProject, orders: str) -> None:
+    quick.write_feed(orders, limits={"min_records": 100, "max_wait": "1h"})
+    assert quick.plan()["result"] == "waiting"
+    since = quick.status()["waiting_since"]
+    assert since is not None
+    assert quick.plan("--end-offset", f"{orders}:0=0")["result"] == "nothing_new"
+    assert quick.status()["waiting_since"] == since
+
+
+def test_the_plan_shows_where_partitions_begin_also_where_nothing_is_read(quick: QuickProject, orders: str) -> None:
+    quick.write_feed(orders, start="latest")
+    shown = quick.kafka_ingest("plan", "orders", "--dry-run").stdout
+    assert shown.count("start rule: latest") == 3
+    assert "nothing new" in shown
+
+
+def test_a_limit_cuts_the_batch_that_a_run_asks_for(quick: QuickProject, orders: str) -> None:
+    quick.write_feed(orders)
+    [batch] = quick.run("orders", "--max-records", "4")
+    assert batch["rows"] == 4
+    assert sum(end - start for start, end in spans(quick.dry_run()).values()) == 11
+
+
+# ── Another name ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_renamed_in_the_tables_first_the_feed_stops_until_its_file_has_the_name(
+    quick: QuickProject, orders: str
+) -> None:
+    path = quick.write_feed(orders)
+    quick.run()
+    quick.answer("rename-feed", "orders", "sales", "--reason", "a better name")
+    assert quick.refusal("plan", "orders")[:2] == (3, "OUTPUT_UNKNOWN")
+    path.write_text(path.read_text().replace("name: orders\n", "name: sales\n"))
+    assert quick.plan(name="sales")["result"] == "nothing_new"
+    assert [batch["state"] for batch in quick.batches("sales")] == ["COMMITTED"]
+
+
+@pytest.mark.parametrize("new", ["two words", "", "../sales", "sáles"])
+def test_a_name_that_no_feed_file_can_have_is_refused(quick: QuickProject, orders: str, new: str) -> None:
+    quick.write_feed(orders)
+    quick.run()
+    assert quick.refusal("rename-feed", "orders", new, "--reason", "why")[:2] == (2, "WRONG_USE")
+    assert quick.plan()["result"] == "nothing_new"
+
+
+# ── Wrong use, answered in JSON ───────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.fixture
+def project(tmp_path: Path, servers: str) -> Project:
+    """A project whose commands are processes: what wrong use comes to is decided before any command runs."""
+    return Project(tmp_path / "project", servers)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("plan", "--json"), "FEED"),
+        (("plan", "orders", "--max-records", "0", "--json"), "--max-records"),
+        (("batches", "--limit", "0", "--json"), "--limit"),
+        (("topic-changed", "orders", "--choice", "bogus", "--json"), "bogus"),
+        (("no-such-command", "--json"), "no-such-command"),
+    ],
+)
+def test_with_json_wrong_use_is_answered_with_an_object_too(
+    project: Project, arguments: tuple[str, ...], message: str
+) -> None:
+    answer = project.kafka_ingest(*arguments)
+    assert answer.exit_code == 2
+    error = answer.document["error"]
+    assert (error["code"], error["exit_code"]) == ("WRONG_USE", 2)
+    assert message in error["message"]
+
+
+@pytest.mark.parametrize("time", ["2026", "20260101", "1767225603000", "1.5", "2026-01-01T00:00:00", "soon"])
+def test_an_end_time_that_would_be_guessed_is_refused(quick: QuickProject, orders: str, time: str) -> None:
+    quick.write_feed(orders)
+    assert quick.refusal("run", "orders", "--end-timestamp", time)[:2] == (2, "INVALID_RUN_REQUEST")
+    assert quick.status()["partitions"] == []
