@@ -1,5 +1,7 @@
 """What retention took, what is too much or too little for one batch, and what was jumped over to be fresh."""
 
+import sqlite3
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from unittest.mock import patch
@@ -248,16 +250,30 @@ def test_what_retention_took_and_what_was_skipped_to_be_fresh_are_two_gaps(
 
 @pytest.fixture
 def beyond(quick: QuickProject, servers: str, orders: str) -> str:
-    """The feed stands at 10 and 5, and an operator said that the shorter log, of 4 and 5, holds the same records."""
+    """The feed stands at 10 and 5 of a topic whose logs end at 4 and 5, as somebody's hand left the control tables."""
+    quick.write_feed(orders)
+    quick.run()
+    made_again = recreate_topic(servers, orders, 3)
+    produce(servers, orders, 0, plain_records(4))
+    produce(servers, orders, 1, plain_records(5))
+    with closing(sqlite3.connect(quick.control_file)) as connection, connection:
+        connection.execute("UPDATE stored_offset SET topic_id = ?", [made_again])
+    return orders
+
+
+def test_a_shorter_log_does_not_hold_the_same_records(quick: QuickProject, servers: str, orders: str) -> None:
     quick.write_feed(orders)
     quick.run()
     recreate_topic(servers, orders, 3)
     produce(servers, orders, 0, plain_records(4))
     produce(servers, orders, 1, plain_records(5))
-    quick.answer(
+    exit_code, code, message = quick.refusal(
         *("topic-changed", "orders", "--choice", "same-records", "--execute", "--reason", "restored from a replica")
     )
-    return orders
+    assert (exit_code, code) == (2, "WRONG_USE")
+    assert f"{orders}-0: stored offset 10, log end 4" in message
+    assert f"{orders}-1" not in message
+    assert quick.refusal("run", "orders")[:2] == (3, "TOPIC_RECREATED")
 
 
 def test_a_stored_offset_above_the_log_s_end_stops_with_both_numbers_and_the_cluster(

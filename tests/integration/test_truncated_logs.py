@@ -90,22 +90,15 @@ def test_it_stays_stopped_when_the_log_has_grown_past_the_stored_offset_and_the_
     since = project.partition(0)["beyond_log"]["since"]
     grow(own_broker, truncated)
     assert log_end(own_broker.bootstrap_servers, truncated, 0) == 12
+    produce(own_broker.bootstrap_servers, truncated, 1, plain_records(3))
 
     for command in (("run", "orders"), ("plan", "orders"), ("plan", "orders", "--dry-run")):
         exit_code, code, message = project.refusal(*command)
         assert (exit_code, code) == (3, "STORED_OFFSET_BEYOND_LOG")
         assert f"{truncated}-0: stored offset 10, log end 12, and 4 on " in message
-    assert project.stored_offsets() == {0: 10, 1: 5}
+    assert project.stored_offsets() == {0: 10, 1: 5}, "the other partition waits with it"
     assert project.partition(0)["beyond_log"]["since"] == since
     assert len(project.batches()) == 1
-
-
-def test_the_feeds_other_partitions_wait_with_it(
-    project: QuickProject, own_broker: EmbeddedBroker, truncated: str
-) -> None:
-    produce(own_broker.bootstrap_servers, truncated, 1, plain_records(3))
-    assert project.refusal("run", "orders")[:2] == (3, "STORED_OFFSET_BEYOND_LOG")
-    assert project.stored_offsets() == {0: 10, 1: 5}
 
 
 # ── The way out ───────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -143,12 +136,18 @@ def test_starting_over_while_the_log_is_still_short_loses_nothing_that_comes_lat
     assert values(project, batch["batch_id"]) == [(0, 4, b"after 0"), (0, 5, b"after 1")]
 
 
-def test_the_same_records_keep_the_offset_once_the_log_has_grown(
+def test_the_same_records_keep_the_offset_once_the_log_has_grown_and_not_before(
     project: QuickProject, own_broker: EmbeddedBroker, truncated: str
 ) -> None:
     project.refusal("run", "orders")
+    choice = ("topic-changed", "orders", "--choice", "same-records", *WHY)
+    exit_code, code, message = project.refusal(*choice)
+    assert (exit_code, code) == (2, "WRONG_USE")
+    assert f"{truncated}-0: stored offset 10, log end 4" in message
+    assert project.partition(0)["beyond_log"]["at_offset"] == 4
+
     grow(own_broker, truncated)
-    project.answer("topic-changed", "orders", "--choice", "same-records", *WHY)
+    project.answer(*choice)
     assert project.stored_offsets() == {0: 10, 1: 5}
     assert project.partition(0)["beyond_log"] is None
     [batch] = project.run()

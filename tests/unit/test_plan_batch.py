@@ -1,9 +1,11 @@
 """The plan task on fakes: hand an open batch on, or ask, decide and record."""
 
+import itertools
 from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
+import uuid6
 from tests.fakes import (
     CLUSTER,
     FEED_ID,
@@ -27,12 +29,16 @@ from kafka_ingest.errors import (
     OffsetsLostError,
     OutputNotUsableError,
     OutputUnknownError,
+    StoredOffsetBeyondLogError,
     TopicRecreatedError,
     UnknownTopicError,
     WrongClusterError,
 )
+from kafka_ingest.hold import HoldCause
 from kafka_ingest.offsets import Isolation, OffsetsPolicy, Unavailable
-from kafka_ingest.planning.plan_batch import PlanResult, dry_run
+from kafka_ingest.operating.skip import decide_skip, skip
+from kafka_ingest.planning.plan_batch import PlanResult, dry_run, next_batch_id
+from kafka_ingest.planning.settings import OnDataLoss
 from kafka_ingest.planning.start_rules import Earliest, Latest
 
 NO_LEADER = Unavailable("LEADER_NOT_AVAILABLE")
@@ -311,6 +317,75 @@ def test_a_planned_batch_waits_where_no_partition_has_a_leader(feed: FeedInMemor
     assert feed.plan().batch == plan
 
 
+def test_a_planned_batch_over_leaderless_partitions_only_gives_way_to_the_feeds_others(feed: FeedInMemory) -> None:
+    feed.committed()
+    feed.kafka.topics["orders"] = topic(log(0, 150), log(0, 50))
+    plan = feed.planned()
+    assert plan.ranges == (span(0, 100, 150),)
+    feed.kafka.topics["orders"] = topic(NO_LEADER, log(0, 80))
+    outcome = feed.plan()
+    assert outcome.batch is not None
+    assert outcome.batch.ranges == (span(1, 50, 80),)
+    assert feed.control.batch(plan.batch_id).state is BatchState.ABANDONED
+
+
+def test_an_attempt_is_not_opened_on_a_partition_that_nobody_leads(feed: FeedInMemory) -> None:
+    plan = feed.planned()
+    feed.kafka.topics["orders"] = topic(NO_LEADER, NO_LEADER)
+    with pytest.raises(KafkaUnavailableError, match="cannot answer for orders-0: LEADER_NOT_AVAILABLE"):
+        feed.open_attempt(plan.batch_id)
+    assert feed.control.attempts(plan.batch_id) == []
+
+
+# ── A log that ends below the stored offset ───────────────────────────────────────────────────────────────────────────
+
+
+def test_a_log_that_was_seen_to_end_below_the_stored_offset_stops_the_feed_also_when_it_has_grown_again(
+    feed: FeedInMemory,
+) -> None:
+    feed.committed()
+    for ends in (60, 150, 90):
+        feed.kafka.topics["orders"] = topic(log(0, ends), log(0, 80))
+        with pytest.raises(StoredOffsetBeyondLogError, match=f"stored offset 100, log end {ends}"):
+            feed.plan()
+    [hold] = feed.control.feed("orders").holds
+    assert (hold.cause, hold.topic_partition, hold.at_offset) == (HoldCause.BEYOND_LOG, partition(0), 60)
+    assert feed.stored_offsets() == {partition(0): 100, partition(1): 50}
+
+
+def test_a_truncated_log_of_a_topic_that_is_no_longer_read_stops_nothing_and_is_not_forgotten() -> None:
+    feed = FeedInMemory(
+        kafka=FakeKafkaCluster({"orders": topic(log(0, 100)), "refunds": topic(log(0, 20))}),
+        settings=feed_settings(start_rules={"orders": Earliest(), "refunds": Earliest()}),
+    )
+    feed.committed()
+    both = feed.settings
+    feed.kafka.topics = {"orders": topic(log(0, 110)), "refunds": topic(log(0, 5))}
+    with pytest.raises(StoredOffsetBeyondLogError):
+        feed.plan()
+    feed.settings = feed_settings()
+    assert feed.committed().ranges == (span(0, 100, 110),)
+    feed.settings = both
+    feed.kafka.topics["refunds"] = topic(log(0, 50))
+    with pytest.raises(StoredOffsetBeyondLogError, match="refunds-0"):
+        feed.plan()
+
+
+# ── Ids ───────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_ids_of_a_feeds_batches_grow_also_where_the_clock_goes_back(feed: FeedInMemory) -> None:
+    first = feed.committed()
+    ahead = uuid6.UUID(int=first.batch_id.int + (3_600_000 << 80))
+    made = [next_batch_id(ahead)]
+    for _ in range(5):
+        made.append(next_batch_id(made[-1]))
+    assert [ahead, *made] == sorted([ahead, *made])
+    assert {each.version for each in made} == {7}
+    assert next_batch_id(None) > first.batch_id
+    assert next_batch_id(first.batch_id) > first.batch_id
+
+
 # ── Open batches that no longer fit ───────────────────────────────────────────────────────────────────────────────────
 
 
@@ -417,3 +492,26 @@ def test_a_new_attempt_after_an_abandoned_batch_is_attempt_1_of_the_new_one(feed
     feed.control.abandon(stale.batch_id, reason="not wanted", who="operator")
     attempt = feed.open_attempt(feed.planned().batch_id)
     assert (attempt.attempt, attempt.state) == (1, AttemptState.OPEN)
+
+
+# ── Retention over a gap that lies ahead ──────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(("start", "end"), [(120, 130), (120, 160), (105, 115)])
+def test_retention_over_a_gap_ahead_of_an_open_batch_files_no_offset_twice(
+    feed: FeedInMemory, start: int, end: int
+) -> None:
+    feed.settings = feed_settings(on_data_loss=OnDataLoss.RECORD_GAP)
+    feed.committed()
+    feed.kafka.topics["orders"] = topic(log(0, 200), log(0, 50))
+    filed = decide_skip("orders", span(0, start, end), "poisoned", feed.control, feed.kafka)
+    skip(filed, feed.control, who="operator")
+    feed.planned()
+    feed.kafka.topics["orders"] = topic(log(150, 200), log(0, 50))
+    plan = feed.planned()
+    gaps = sorted(gap.offset_range for gap in feed.control.gaps(plan.feed_id))
+    assert gaps[0].start_offset == 100
+    assert gaps[-1].end_offset == max(150, end)
+    assert all(one.end_offset == other.start_offset for one, other in itertools.pairwise(gaps))
+    assert {gap.state for gap in feed.control.gaps(plan.feed_id)} == {"open"}
+    assert plan.ranges == (span(0, max(150, end), 200),)
