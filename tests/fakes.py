@@ -35,6 +35,7 @@ from kafka_ingest.boundaries import (
     FeedSnapshot,
     MirrorRefusedError,
     NewFeed,
+    Output,
     PlanRecord,
     PublishedReceipt,
     Sink,
@@ -307,6 +308,7 @@ class InMemoryControlTables:
             holds=sorted_holds(state.holds.get(row.feed_id, ())),
             waiting_since=row.waiting_since,
             newest_batch=max((batch.batch_id for batch in state.feed_batches(row.feed_id)), default=None),
+            published_to=output_of(newest_published(state, row.feed_id)),
         )
 
     def gaps(self, feed_id: UUID) -> list[Gap]:
@@ -332,6 +334,9 @@ class InMemoryControlTables:
             raise BatchStateError(f"batch {batch_id} is {batch.state}: only a COMMITTING one has a place in the ledger")
         after, upto = state.ledgers[batch_id]
         return [event for event in state.ledger_events(batch.plan.feed_id) if after < event.event_id <= upto]
+
+    def ledger_of_feed(self, feed_id: UUID) -> list[Event]:
+        return self.state.ledger_events(feed_id)
 
     def events(self, feed_id: UUID, kind: str, limit: int = 1) -> list[Event]:
         found = [event for owner, event in self.state.events if owner == feed_id and event.kind == kind]
@@ -476,7 +481,8 @@ class InMemoryControlTables:
         names = {topic.topic for topic in topics}
         with self.transaction() as state:
             require_revision(state, feed)
-            state.touch(feed.feed_id, cluster_id=cluster_id)
+            known = {} if cluster_id == feed.cluster_id else {"topics": (), "topic_pattern": None}
+            state.touch(feed.feed_id, cluster_id=cluster_id, **known)
             if abandoned is not None:
                 abandon_batch(state, state.batch(abandoned), reason, who, {BatchState.PLANNED})
             old = [row for row in feed.stored.values() if row.topic_partition.topic in names]
@@ -487,14 +493,13 @@ class InMemoryControlTables:
                     state.stored[feed.feed_id, row.topic_partition] = replace(row, updated_at=datetime.now(UTC))
                 keep_gaps_ahead(state, feed, topic)
                 state.holds[feed.feed_id] = tuple(
-                    hold
-                    for hold in state.holds.get(feed.feed_id, ())
-                    if hold.topic != topic.topic or (topic.same_records and hold.cause is not HoldCause.BEYOND_LOG)
+                    hold for hold in state.holds.get(feed.feed_id, ()) if goes_on(hold, topic)
                 )
             detail = {
                 "reason": reason,
                 "cluster_id": {"was": feed.cluster_id, "is": cluster_id},
                 "same_records": [topic.topic for topic in topics if topic.same_records],
+                "untouched": [str(tp) for topic in topics for tp in topic.untouched],
                 "removed": [row_detail(row) for row in old],
                 "partitions": [row_detail(row) for topic in topics for row in topic.rows],
             }
@@ -527,6 +532,8 @@ class InMemoryControlTables:
             for gap in adoption.gaps:
                 state.gaps[gap.gap_id] = (feed.feed_id, gap)
             drop_gaps_ahead_of_older_topics(state, feed.feed_id, adoption)
+            holds = state.holds.get(feed.feed_id, ())
+            state.holds[feed.feed_id] = tuple(hold for hold in holds if hold.topic not in adoption.reset)
             if adoption.abandoned is not None:
                 state.change(adoption.abandoned, state=BatchState.ABANDONED, reason=reason)
             upto = max((event.event_id for event in state.ledger_events(feed.feed_id)), default=0)
@@ -545,6 +552,12 @@ class InMemoryControlTables:
                 "removed": [str(topic_partition) for topic_partition in adoption.removed],
             }
             state.append_event(feed.feed_id, "adopted", who, None, detail)
+
+    def note_holds(self, feed: FeedSnapshot, holds: Sequence[Hold]) -> None:
+        with self.transaction() as state:
+            require_revision(state, feed)
+            state.touch(feed.feed_id)
+            state.holds[feed.feed_id] = (*state.holds.get(feed.feed_id, ()), *holds)
 
     def record_event(
         self, feed_id: UUID, kind: str, *, who: str, batch_id: UUID | None, detail: Mapping[str, Any]
@@ -567,18 +580,28 @@ def abandon_batch(state: ControlState, batch: Batch, reason: str, who: str, only
     state.append_event(batch.plan.feed_id, "abandoned", who, batch.batch_id, detail)
 
 
+def newest_published(state: ControlState, feed_id: UUID) -> BatchPlan | None:
+    """Return the plan of the newest live batch that was committed."""
+    published = [
+        batch.plan
+        for batch in state.feed_batches(feed_id)
+        if batch.state is BatchState.COMMITTED and batch.plan.kind is BatchKind.LIVE
+    ]
+    return max(published, key=lambda plan: plan.batch_id, default=None)
+
+
+def output_of(plan: BatchPlan | None) -> Output | None:
+    """Return where a batch was published."""
+    return Output(plan.sink_format, plan.output_path) if plan is not None else None
+
+
 def note_output_changed(state: ControlState, batch: Batch) -> int:
     """Return after which event a batch's ledger begins; the first in another output carries all of it."""
     plan = batch.plan
-    published = [
-        other
-        for other in state.feed_batches(plan.feed_id)
-        if other.state is BatchState.COMMITTED and other.plan.kind is BatchKind.LIVE
-    ]
-    if not published:
+    newest = newest_published(state, plan.feed_id)
+    if newest is None:
         return 0
-    newest = max(published, key=lambda other: other.batch_id)
-    was, now = (each.as_document()["sink"] for each in (newest.plan, plan))
+    was, now = (each.as_document()["sink"] for each in (newest, plan))
     if was == now or plan.kind is not BatchKind.LIVE:
         return state.ledgers[newest.batch_id][1]
     rows = [row_detail(row) for (owner, _), row in sorted(state.stored.items()) if owner == plan.feed_id]
@@ -643,9 +666,18 @@ def drop_gaps_ahead_of_older_topics(state: ControlState, feed_id: UUID, adoption
     """Drop what an older backup has planned ahead in a topic that was made again since."""
     ids = {row.topic_partition.topic: row.topic_id for row in adoption.stored}
     for gap_id, (owner, gap) in list(state.gaps.items()):
-        of_older = ids.get(gap.offset_range.topic, gap.topic_id) != gap.topic_id
+        of_older = ids.get(gap.offset_range.topic, gap.topic_id) != gap.topic_id or (
+            gap.offset_range.topic in adoption.reset and gap_id not in {told.gap_id for told in adoption.gaps}
+        )
         if owner == feed_id and gap.applied_at is None and of_older:
             del state.gaps[gap_id]
+
+
+def goes_on(hold: Hold, topic: StartOver) -> bool:
+    """Whether a hold outlives the decision on a topic."""
+    if hold.topic != topic.topic:
+        return True
+    return hold.cause is not HoldCause.BEYOND_LOG and (topic.same_records or hold.topic_partition in topic.untouched)
 
 
 def keep_gaps_ahead(state: ControlState, feed: FeedSnapshot, topic: StartOver) -> None:
@@ -654,7 +686,7 @@ def keep_gaps_ahead(state: ControlState, feed: FeedSnapshot, topic: StartOver) -
         if owner == feed.feed_id and gap.offset_range.topic == topic.topic and gap.applied_at is None:
             if topic.same_records:
                 state.gaps[gap_id] = (owner, replace(gap, topic_id=topic.topic_id))
-            else:
+            elif gap.offset_range.topic_partition not in topic.untouched:
                 del state.gaps[gap_id]
 
 
@@ -850,10 +882,10 @@ class InMemorySink:
 
 def sinks(*known: Sink) -> Sinks:
     """Return what finds the sink of a target among these in-memory ones, by its path."""
-    by_path = {sink.output_path: sink for sink in known}
+    by_path: dict[Path, Any] = {sink.output_path: sink for sink in known}
 
     def find(target: SinkTarget) -> Sink:
-        return by_path[target.output_path]
+        return by_path.setdefault(target.output_path, InMemorySink(target.output_path))
 
     return find
 

@@ -396,6 +396,7 @@ def truncate_log(broker: EmbeddedBroker, topic: str, partition: int, end_offset:
     `end_offset` is where one of the log's batches begins. The broker is stopped for it and started again, so use one that
     nobody else uses now.
     """
+    partitions = len(leaders(broker.bootstrap_servers, topic))
     broker.stop()
     data = broker.directory / "data"
     # Without it the broker reads its logs through at the start, instead of believing what it noted at the stop.
@@ -411,7 +412,7 @@ def truncate_log(broker: EmbeddedBroker, topic: str, partition: int, end_offset:
             file_beside.unlink()
     broker.start()
     with _admin(broker.bootstrap_servers) as admin:
-        _wait(lambda: None not in _leaders(admin, topic).values(), f"leaders of {topic} after the start")
+        _wait_until_led(admin, topic, partitions)
     _wait(
         lambda: log_end(broker.bootstrap_servers, topic, partition) == end_offset,
         f"{topic}-{partition} to end at {end_offset}",

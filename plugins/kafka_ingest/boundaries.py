@@ -57,13 +57,33 @@ class MirrorRefusedError(Exception):
     """Kafka refused to set the group's offsets (live members, not authorised, …); the data is not affected."""
 
 
+class SinkTarget(Protocol):
+    """What says where output goes: a batch's frozen plan, or a feed's settings when there is no plan yet."""
+
+    @property
+    def sink_format(self) -> str:
+        """Which sink."""
+
+    @property
+    def output_path(self) -> Path:
+        """Its absolute location."""
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """One output, past or present."""
+
+    sink_format: str
+    output_path: Path
+
+
 @dataclass(frozen=True, slots=True)
 class FeedSnapshot:
     """A feed's control rows at one instant. ``revision`` changes with every write to them.
 
     ``topics`` and ``topic_pattern`` are the last plan's. ``gaps_ahead`` were filed ahead of the stored offsets.
     ``waiting_since``: there are records to read, but fewer than the feed's ``min_records``. ``newest_batch`` has the largest
-    id of all that were ever planned.
+    id of all that were ever planned. ``published_to`` is the output of the newest live batch that was committed.
     """
 
     feed_id: UUID
@@ -78,6 +98,7 @@ class FeedSnapshot:
     holds: Collection[Hold] = ()
     waiting_since: datetime | None = None
     newest_batch: UUID | None = None
+    published_to: Output | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,13 +139,15 @@ class PlanRecord:
 class StartOver:
     """What becomes of a topic that was made again: its old rows end, and new ones begin; none where it is gone.
 
-    ``same_records``: they are counted as before, so gaps that lie ahead stay; otherwise those are dropped.
+    ``same_records``: they are counted as before, so gaps that lie ahead stay; otherwise those are dropped, apart from those of
+    partitions that are ``untouched``.
     """
 
     topic: str
     topic_id: str | None
     rows: Sequence[StoredOffset]
     same_records: bool = False
+    untouched: Collection[TopicPartition] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +164,8 @@ class AdoptedBatch:
 class Adoption:
     """A feed's control rows as its output tells them. ``abandoned`` is an open batch that was overtaken.
 
-    ``removed`` are rows of partitions that a topic does not have any more.
+    ``removed`` are rows of partitions that a topic does not have any more. ``reset`` topics were decided on since: what the
+    control tables have planned ahead in them, or hold, is over.
     """
 
     cluster_id: str
@@ -153,6 +177,7 @@ class Adoption:
     topic_pattern: str | None = None
     abandoned: UUID | None = None
     removed: Sequence[TopicPartition] = ()
+    reset: Collection[str] = ()
 
 
 class ControlReader(Protocol):
@@ -175,6 +200,9 @@ class ControlReader(Protocol):
 
     def range_counts(self, batch_id: UUID) -> list[RangeCount]:
         """Return what a written batch's receipt says of each range, in the plan's order."""
+
+    def ledger_of_feed(self, feed_id: UUID) -> list[Event]:
+        """Return all seeds, gaps and resets of a feed, oldest first."""
 
     def ledger(self, batch_id: UUID) -> list[Event]:
         """Return the seeds, gaps and resets between the feed's previous published batch and this COMMITTING one.
@@ -226,6 +254,9 @@ class ControlTables(ControlReader, Protocol):
     def hold(self, feed_id: UUID, hold: Hold) -> None:
         """Add a hold that was found between two plans."""
 
+    def note_holds(self, feed: FeedSnapshot, holds: Sequence[Hold]) -> None:
+        """Add holds that a plan found and stops at; raises FeedChangedError where the feed is not as in the snapshot any more."""
+
     def record_event(
         self, feed_id: UUID, kind: str, *, who: str, batch_id: UUID | None, detail: Mapping[str, Any]
     ) -> None:
@@ -267,18 +298,6 @@ class PublishedReceipt:
     plan: BatchPlan
     receipt: Receipt
     ledger: Sequence[Event]
-
-
-class SinkTarget(Protocol):
-    """What says where output goes: a batch's frozen plan, or a feed's settings when there is no plan yet."""
-
-    @property
-    def sink_format(self) -> str:
-        """Which sink."""
-
-    @property
-    def output_path(self) -> Path:
-        """Its absolute location."""
 
 
 class Sink(Protocol):

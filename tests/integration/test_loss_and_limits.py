@@ -58,6 +58,22 @@ def test_skipping_as_the_message_says_lets_the_feed_go_on_from_the_log_start(
     assert quick.positions() == [(0, n) for n in (0, 1, 6, 7, 8, 9)] + [(1, n) for n in range(5)]
 
 
+def test_skipping_as_the_messages_say_comes_past_a_gap_that_was_filed_ahead(
+    quick: QuickProject, servers: str, orders: str
+) -> None:
+    read_a_little(quick, orders)
+    quick.answer("skip", "orders", orders, "0", "4-6", "--reason", "poisoned")
+    delete_records(servers, orders, 0, 8)
+    for lost in ("2-4", "6-8"):
+        exit_code, code, message = quick.refusal("run", "orders")
+        assert (exit_code, code) == (3, "OFFSETS_LOST")
+        assert f"`kafka-ingest skip orders {orders} 0 {lost} --reason …`" in message
+        quick.answer("skip", "orders", orders, "0", lost, "--reason", "nobody needs them")
+    quick.run()
+    assert quick.gaps() == [(0, 2, 4, "skipped", "open"), (0, 4, 6, "skipped", "open"), (0, 6, 8, "skipped", "open")]
+    assert quick.positions() == [(0, n) for n in (0, 1, 8, 9)] + [(1, n) for n in range(5)]
+
+
 def test_record_gap_goes_on_from_the_log_start_and_keeps_when_and_why(
     quick: QuickProject, servers: str, orders: str
 ) -> None:

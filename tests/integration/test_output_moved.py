@@ -152,3 +152,25 @@ def test_a_batch_that_is_open_when_the_file_is_edited_is_published_where_it_was_
     quick.answer("adopt", "orders", *DO_IT)
     assert rows_of_partitions(quick) == before
     assert positions(quick, "orders", "elsewhere") == EVERY_RECORD
+
+
+def test_both_outputs_are_adopted_one_after_the_other_and_neither_takes_the_feed_back(
+    quick: QuickProject, moved: str
+) -> None:
+    before = rows_of_partitions(quick)
+    lose_control_tables(quick)
+    quick.answer("adopt", "orders", *DO_IT)
+    move_output(quick, "orders")
+    assert quick.refusal("run", "orders")[:2] == (3, "OUTPUT_UNKNOWN")
+    quick.answer("adopt", "orders", *DO_IT)
+    assert rows_of_partitions(quick) == before
+    assert [batch["state"] for batch in quick.batches()] == ["COMMITTED", "COMMITTED"]
+
+    quick.run("orders", "--end-offset", f"{moved}:0=8")
+    assert positions(quick, "orders") == [(0, 0), (0, 1), (0, 2), (0, 3), (0, 7), *((1, n) for n in range(5))]
+    before = rows_of_partitions(quick)
+    lose_control_tables(quick)
+    quick.answer("adopt", "orders", *DO_IT)
+    assert rows_of_partitions(quick) == before
+    quick.run()
+    assert positions(quick, "orders", "elsewhere") == EVERY_RECORD

@@ -382,12 +382,14 @@ def test_a_cluster_that_took_the_logs_over_goes_on_at_the_stored_offsets(
 
 @pytest.fixture
 def refunds_taken_out(quick: QuickProject, servers: str, orders: str) -> str:
-    """The feed read two topics, one of which was then taken out of its file. That one's name."""
+    """The feed read one record of another topic, has a gap ahead there, and names it no more. That topic's name."""
     refunds = f"{orders}-refunds"
     create_topic(servers, refunds)
     produce(servers, refunds, 0, plain_records(4))
     quick.write_feed(orders, kafka={"topics": [orders, refunds]})
-    quick.run()
+    quick.run("orders", "--end-offset", f"{refunds}:0=1")
+    quick.answer("skip", "orders", refunds, "0", "2-3", "--reason", "poisoned")
+    quick.run("orders", "--end-offset", f"{orders}:0=10", "--end-offset", f"{orders}:1=5")
     quick.edit_feed(kafka={"topics": [orders]})
     return refunds
 
@@ -414,7 +416,25 @@ def test_of_a_topic_that_was_taken_out_of_the_file_nothing_remains_on_another_cl
     found = quick.answer("status", "orders", **there)
     assert {entry["topic"] for entry in found["partitions"]} == {orders}
     assert found["topics"] == []
+    assert quick.gaps() == []
     assert quick.answer("topic-changed", "orders", **there)["topics"] == []
+
+
+def test_an_open_batch_over_a_topic_that_was_taken_out_is_discarded_with_the_cluster(
+    quick: QuickProject, servers: str, orders: str, there: dict[str, str]
+) -> None:
+    refunds = f"{orders}-refunds"
+    create_topic(servers, refunds)
+    produce(servers, refunds, 0, plain_records(4))
+    quick.write_feed(orders, kafka={"topics": [orders, refunds]})
+    planned = quick.plan("--end-offset", f"{refunds}:0=4")
+    quick.edit_feed(kafka={"topics": [orders]})
+    choice = ("topic-changed", "orders", "--choice", "start-over")
+    assert quick.refusal(*choice, *WHY, **there)[:2] == (2, "BATCH_STATE")
+    quick.answer(*choice, "--batch", "discard", *WHY, **there)
+    assert [(batch["batch_id"], batch["state"]) for batch in quick.batches()] == [(planned["batch_id"], "ABANDONED")]
+    [batch] = quick.answer("run", "orders", **there)["batches"]
+    assert batch["rows"] == 60
 
 
 def test_a_topic_that_comes_back_into_the_file_on_the_other_cluster_begins_by_the_start_rule(

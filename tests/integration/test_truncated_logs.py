@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.integration.test_adopt import DO_IT, lose_control_tables, what_is_known
 from tests.kafka_faults import Record, create_topic, log_end, plain_records, produce, topic_id, truncate_log
 from tests.quick_project import QuickProject, spans
 
@@ -104,18 +105,18 @@ def test_it_stays_stopped_when_the_log_has_grown_past_the_stored_offset_and_the_
 # ── The way out ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_starting_over_rewinds_to_the_end_that_was_seen_and_reads_all_that_was_produced_after_it(
+def test_rewinding_goes_to_the_end_that_was_seen_and_reads_all_that_was_produced_after_it(
     project: QuickProject, own_broker: EmbeddedBroker, truncated: str
 ) -> None:
     project.refusal("run", "orders")
     grow(own_broker, truncated)
-    shown = project.answer("topic-changed", "orders", "--choice", "start-over")
+    shown = project.answer("topic-changed", "orders", "--choice", "rewind")
     [change] = shown["topics"]
     assert (change["topic"], change["log_ended_at"]) == (truncated, [{"partition": 0, "offset": 4}])
     assert [row["stored_offset"] for row in shown["after"]] == [4, 5]
     assert project.stored_offsets() == {0: 10, 1: 5}, "showing moves nothing"
 
-    project.answer("topic-changed", "orders", "--choice", "start-over", *WHY)
+    project.answer("topic-changed", "orders", "--choice", "rewind", *WHY)
     assert project.stored_offsets() == project.group_offsets() == {0: 4, 1: 5}
     assert project.partition(0)["beyond_log"] is None
     [batch] = project.run()
@@ -125,11 +126,11 @@ def test_starting_over_rewinds_to_the_end_that_was_seen_and_reads_all_that_was_p
     assert project.answer("topic-changed", "orders")["topics"] == []
 
 
-def test_starting_over_while_the_log_is_still_short_loses_nothing_that_comes_later(
+def test_rewinding_while_the_log_is_still_short_loses_nothing_that_comes_later(
     project: QuickProject, own_broker: EmbeddedBroker, truncated: str
 ) -> None:
     project.refusal("run", "orders")
-    project.answer("topic-changed", "orders", "--choice", "start-over", *WHY)
+    project.answer("topic-changed", "orders", "--choice", "rewind", *WHY)
     assert project.run() == []
     grow(own_broker, truncated, 2)
     [batch] = project.run()
@@ -159,12 +160,50 @@ def test_a_log_that_is_truncated_once_more_is_found_once_more(
 ) -> None:
     project.refusal("run", "orders")
     grow(own_broker, truncated)
-    project.answer("topic-changed", "orders", "--choice", "start-over", *WHY)
+    project.answer("topic-changed", "orders", "--choice", "rewind", *WHY)
     project.run()
     truncate_log(own_broker, truncated, 0, 4)
     _, code, message = project.refusal("run", "orders")
     assert code == "STORED_OFFSET_BEYOND_LOG"
     assert f"{truncated}-0: stored offset 12, log end 4" in message
+
+
+def test_what_was_rewound_is_told_again_by_the_output(
+    project: QuickProject, own_broker: EmbeddedBroker, truncated: str
+) -> None:
+    project.refusal("run", "orders")
+    grow(own_broker, truncated)
+    project.answer("topic-changed", "orders", "--choice", "rewind", *WHY)
+    project.run("orders", "--end-offset", f"{truncated}:0=6")
+    known = what_is_known(project)
+    lose_control_tables(project)
+    project.answer("adopt", "orders", *DO_IT)
+    assert what_is_known(project) == known
+    [batch] = project.run()
+    assert values(project, batch["batch_id"]) == [(0, 4 + n, f"after {n}".encode()) for n in range(2, 8)]
+
+
+def test_a_log_that_is_truncated_further_while_the_feed_is_stopped_is_rewound_to_the_lowest_end_that_was_seen(
+    project: QuickProject, own_broker: EmbeddedBroker, truncated: str
+) -> None:
+    project.refusal("run", "orders")
+    truncate_log(own_broker, truncated, 0, 0)
+    project.refusal("run", "orders")
+    grow(own_broker, truncated)
+    project.answer("topic-changed", "orders", "--choice", "rewind", *WHY)
+    [batch] = project.run()
+    assert values(project, batch["batch_id"]) == [(0, n, f"after {n}".encode()) for n in range(8)]
+
+
+def test_gaps_ahead_in_partitions_whose_log_was_not_truncated_stay(
+    project: QuickProject, own_broker: EmbeddedBroker, feed: str
+) -> None:
+    project.run("orders", "--end-offset", f"{feed}:0=10", "--end-offset", f"{feed}:1=1")
+    project.answer("skip", "orders", feed, "1", "3-4", "--reason", "poisoned")
+    truncate_log(own_broker, feed, 0, 4)
+    project.refusal("run", "orders")
+    project.answer("topic-changed", "orders", "--choice", "rewind", *WHY)
+    assert project.gaps() == [(1, 3, 4, "skipped", "ahead")]
 
 
 # ── With a batch open ─────────────────────────────────────────────────────────────────────────────────────────────────
@@ -183,3 +222,22 @@ def test_a_planned_batch_over_records_that_are_gone_is_given_up_and_what_is_ther
         (planned["batch_id"], "ABANDONED"),
     ]
     assert project.positions() == [(0, n) for n in range(4)] + [(1, n) for n in range(5)]
+
+
+def test_a_planned_batch_beyond_a_log_that_was_truncated_below_its_start_is_given_up_and_the_feed_stops(
+    project: QuickProject, own_broker: EmbeddedBroker, feed: str
+) -> None:
+    project.run()
+    produce(own_broker.bootstrap_servers, feed, 0, plain_records(3))
+    planned = project.plan()
+    assert spans(planned) == {0: (10, 13)}
+    truncate_log(own_broker, feed, 0, 4)
+    _, code, message = project.refusal("run", "orders")
+    assert code == "STORED_OFFSET_BEYOND_LOG"
+    assert f"{feed}-0: stored offset 10, log end 4" in message
+    assert [batch["state"] for batch in project.batches()] == ["ABANDONED", "COMMITTED"]
+
+    grow(own_broker, feed, 2)
+    project.answer("topic-changed", "orders", "--choice", "rewind", *WHY)
+    [batch] = project.run()
+    assert values(project, batch["batch_id"]) == [(0, 4, b"after 0"), (0, 5, b"after 1")]

@@ -24,7 +24,7 @@ from kafka_ingest.batch import BatchPlan, BatchState
 from kafka_ingest.boundaries import PublishedReceipt
 from kafka_ingest.errors import OutputUnavailableError, OutputUnknownError
 from kafka_ingest.planning.known_output import check_output_known, new_feed
-from kafka_ingest.planning.plan_batch import PlanResult
+from kafka_ingest.planning.plan_batch import PlanResult, plan_batch
 
 ELSEWHERE = Path("/data/elsewhere")
 
@@ -139,7 +139,7 @@ def test_a_batch_that_the_tables_do_not_know_stops_the_plan_before_anything_is_a
         "its output /data/orders holds 1 published batches that the control tables do not know as published" in message
     )
     assert f"(the newest is {stranger})" in message
-    assert "Nothing was planned: reading on would write records twice." in message
+    assert "Nothing was done: reading on would write records twice." in message
     assert "`kafka-ingest adopt orders` shows how they would change" in message
 
 
@@ -223,3 +223,23 @@ def test_a_feed_that_was_renamed_in_its_file_only_is_a_new_one_over_an_old_outpu
         feed.plan()
     feed.control.rename_feed(feed.control.feed("orders"), "sales", reason="a better name", who="operator")
     assert feed.planned().ranges == (span(0, 100, 130),)
+
+
+def test_a_batch_that_was_published_and_then_abandoned_on_older_tables_stops_the_plan(feed: FeedInMemory) -> None:
+    feed.kafka.topics["orders"] = topic(log(0, 200), log(0, 50))
+    plan = feed.written()
+    older = feed.control.state
+    feed.commit(plan.batch_id)
+    feed.control.state = older
+    feed.control.abandon(plan.batch_id, reason="in the way", who="operator")
+    assert str(plan.batch_id) in refusal(feed)
+
+
+def test_older_tables_are_found_out_also_where_the_feed_file_names_another_output_by_now(feed: FeedInMemory) -> None:
+    older = feed.control.state
+    feed.kafka.topics["orders"] = topic(log(0, 200), log(0, 50))
+    plan = feed.committed()
+    feed.control.state = older
+    settings = feed_settings(output_path=ELSEWHERE)
+    with pytest.raises(OutputUnknownError, match=f"{plan.batch_id}.*set sink.path to /data/orders, as it was, and"):
+        plan_batch(settings, feed.control, feed.kafka, sinks(feed.sink), who="run 2")

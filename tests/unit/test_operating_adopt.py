@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 from uuid import UUID
 
@@ -44,6 +45,7 @@ from kafka_ingest.operating.topic_changed import Choice, apply_choice, changes_o
 from kafka_ingest.planning.settings import OnDataLoss
 from kafka_ingest.planning.start_rules import Earliest, Latest
 
+ELSEWHERE = Path("/data/elsewhere")
 NO_LEADER = Unavailable("LEADER_NOT_AVAILABLE")
 OTHER_FEED = UUID("01990000-0000-7000-8000-00000000beef")
 
@@ -885,3 +887,48 @@ def test_tables_that_are_lost_twice_have_the_whole_journal_again(feed: FeedInMem
     lose_tables(feed)
     adopt(feed)
     assert [(event.kind, event.at) for event in feed.control.state.ledger_events(feed_id)] == before
+
+
+def test_what_was_decided_on_a_truncated_log_since_the_copy_wins_over_the_larger_offset(feed: FeedInMemory) -> None:
+    older = feed.control.state
+    feed.kafka.topics["orders"] = topic(log(0, 80), log(0, 50))
+    changed(feed, Choice.REWIND)
+    feed.kafka.topics["orders"] = topic(log(0, 90), log(0, 50))
+    assert feed.committed().ranges == (span(0, 80, 90),)
+    before = feed.stored_offsets()
+    feed.control.state = older
+    adopt(feed)
+    assert feed.stored_offsets() == before
+    feed.kafka.topics["orders"] = topic(log(0, 140), log(0, 50))
+    assert feed.committed().ranges == (span(0, 90, 140),)
+
+
+def test_a_receipt_that_is_missing_before_the_output_was_left_for_another_is_still_missed(feed: FeedInMemory) -> None:
+    first = feed.sink
+    more_records(feed, 200, 50)
+    missing = feed.committed()
+    more_records(feed, 300, 50)
+    feed.committed()
+    feed.settings, feed.sink = feed_settings(output_path=ELSEWHERE), InMemorySink(ELSEWHERE)
+    more_records(feed, 400, 50)
+    feed.committed()
+    feed.settings, feed.sink = feed_settings(), first
+    more_records(feed, 500, 50)
+    feed.committed()
+    lose_tables(feed)
+    adopt(feed)
+    assert feed.stored_offsets() == {partition(0): 500, partition(1): 50}
+    lose_tables(feed)
+    del feed.sink.published[missing.batch_id]
+    refusal(feed, ReceiptsDoNotFollowError)
+
+
+def test_the_first_receipt_in_another_output_tells_of_partitions_that_it_never_read(feed: FeedInMemory) -> None:
+    feed.settings, feed.sink = feed_settings(output_path=ELSEWHERE), InMemorySink(ELSEWHERE)
+    more_records(feed, 200, 50)
+    assert feed.committed().ranges == (span(0, 130, 200),)
+    before = feed.stored_offsets()
+    lose_tables(feed)
+    adopt(feed)
+    assert feed.stored_offsets() == before == {partition(0): 200, partition(1): 50}
+    assert feed.plan().batch is None

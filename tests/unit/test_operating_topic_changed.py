@@ -12,6 +12,7 @@ from kafka_ingest.errors import (
     FeedChangedError,
     KafkaUnavailableError,
     OutputUnavailableError,
+    StoredOffsetBeyondLogError,
     TopicGoneError,
     TopicRecreatedError,
     UnknownFeedError,
@@ -28,6 +29,7 @@ from kafka_ingest.operating.topic_changed import (
     changes_of,
     rows_after,
 )
+from kafka_ingest.planning.settings import OnMissingTopic
 from kafka_ingest.planning.start_rules import AtOffsets, Earliest, FromGroup, Latest
 
 NO_LEADER = Unavailable("LEADER_NOT_AVAILABLE")
@@ -202,9 +204,12 @@ def test_an_open_batch_is_affected_only_where_it_reads_a_topic_that_changed(two_
 
 @pytest.mark.parametrize("choice", Choice)
 def test_showing_writes_nothing(feed: FeedInMemory, choice: Choice) -> None:
-    feed.kafka.topics["orders"] = topic(log(0, 200), log(0, 150), topic_id="topic-id-2")
-    if choice is Choice.FORGET:
-        feed.kafka.topics.clear()
+    changed_to = {
+        Choice.START_OVER: topic(log(0, 200), log(0, 150), topic_id="topic-id-2"),
+        Choice.SAME_RECORDS: topic(log(0, 200), log(0, 150), topic_id="topic-id-2"),
+        Choice.REWIND: topic(log(0, 20), log(0, 50)),
+    }
+    feed.kafka.topics = {"orders": changed_to[choice]} if choice in changed_to else {}
     before = feed.control.state
     shown(feed, choice)
     assert feed.control.state is before
@@ -358,7 +363,7 @@ def test_a_forgotten_topic_has_no_stored_offsets_and_the_others_go_on(two_topics
 
 def test_a_topic_that_is_there_is_not_forgotten(feed: FeedInMemory) -> None:
     feed.kafka.topics["orders"] = MADE_AGAIN
-    assert "expected --choice start-over or same-records, because it exists" in refusal(feed, Choice.FORGET)
+    assert "expected --choice start-over, rewind or same-records, because it exists" in refusal(feed, Choice.FORGET)
 
 
 @pytest.mark.parametrize("choice", [Choice.START_OVER, Choice.SAME_RECORDS])
@@ -367,7 +372,7 @@ def test_a_topic_that_is_gone_can_only_be_forgotten(feed: FeedInMemory, choice: 
     assert "topic 'orders': expected --choice forget, because it is gone" in refusal(feed, choice)
 
 
-@pytest.mark.parametrize("choice", Choice)
+@pytest.mark.parametrize("choice", [Choice.START_OVER, Choice.SAME_RECORDS, Choice.FORGET])
 def test_one_choice_for_a_topic_that_is_gone_and_one_that_was_made_again_is_refused(
     two_topics: FeedInMemory, choice: Choice
 ) -> None:
@@ -691,3 +696,78 @@ def test_a_receipt_that_was_not_pinned_is_not_in_the_journal_as_accepted(
     with pytest.raises(BatchStateError):
         accept(feed)
     assert feed.control.events(feed.control.feed("orders").feed_id, "receipt_accepted") == []
+
+
+# ── A log that was truncated ──────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.fixture
+def truncated(feed: FeedInMemory) -> FeedInMemory:
+    """The feed whose orders-0, stored at 130, was seen to end at 80; orders-1 has a gap ahead and another hold."""
+    feed.kafka.topics["orders"] = topic(log(0, 130), log(0, 90))
+    file_ahead(feed, span(1, 60, 65))
+    feed.settings = feed_settings(max_records_per_partition=1)
+    feed.kafka.topics["orders"] = topic(log(0, 80), log(0, 90))
+    with pytest.raises(StoredOffsetBeyondLogError):
+        feed.plan()
+    feed.settings = feed_settings()
+    return feed
+
+
+def test_a_truncated_log_is_read_on_from_where_it_ended_and_its_siblings_keep_what_was_decided_on_them(
+    truncated: FeedInMemory,
+) -> None:
+    truncated.kafka.topics["orders"] = topic(log(0, 500), log(0, 90))
+    choose(truncated, Choice.REWIND)
+    assert truncated.committed().ranges == (span(0, 80, 500), span(1, 50, 60))
+    assert truncated.committed().ranges == (span(1, 65, 90),)
+    assert truncated.control.feed("orders").holds == []
+
+
+def test_the_lowest_end_that_was_seen_counts(truncated: FeedInMemory) -> None:
+    truncated.kafka.topics["orders"] = topic(log(0, 40), log(0, 90))
+    with pytest.raises(StoredOffsetBeyondLogError, match="log end 40"):
+        truncated.plan()
+    truncated.kafka.topics["orders"] = topic(log(0, 500), log(0, 90))
+    choose(truncated, Choice.REWIND)
+    assert truncated.stored_offsets()[partition(0)] == 40
+
+
+def test_an_end_that_no_plan_has_seen_counts_too(feed: FeedInMemory) -> None:
+    feed.kafka.topics["orders"] = topic(log(0, 80), log(0, 50))
+    choose(feed, Choice.REWIND)
+    assert feed.stored_offsets() == {partition(0): 80, partition(1): 50}
+
+
+def test_a_truncated_log_is_not_started_over(truncated: FeedInMemory) -> None:
+    assert "--choice rewind" in refusal(truncated, Choice.START_OVER)
+
+
+def test_a_topic_made_again_is_not_rewound(feed: FeedInMemory) -> None:
+    feed.kafka.topics["orders"] = MADE_AGAIN
+    assert "found another topic" in refusal(feed, Choice.REWIND)
+
+
+def test_another_cluster_starts_topics_by_the_start_rule_that_the_old_one_did_not_have(feed: FeedInMemory) -> None:
+    feed.settings = feed_settings(
+        start_rules={"orders": Latest(), "refunds": Latest()}, on_missing_topic=OnMissingTopic.HOLD
+    )
+    feed.plan()
+    feed.kafka.id = "cluster-B"
+    feed.kafka.topics = {"orders": topic(log(0, 9), topic_id="b"), "refunds": topic(log(3, 900), topic_id="c")}
+    choose(feed, Choice.START_OVER)
+    feed.plan()
+    assert feed.stored_offsets() == {partition(0): 9, partition(0, "refunds"): 900}
+
+
+def test_another_cluster_ends_the_offsets_of_topics_that_nobody_reads_and_that_do_not_fit(
+    two_topics: FeedInMemory,
+) -> None:
+    two_topics.settings = feed_settings()
+    two_topics.kafka.id = "cluster-B"
+    two_topics.kafka.topics = {
+        "orders": topic(log(0, 15), topic_id="orders-on-B"),
+        "refunds": topic(log(0, 1), topic_id="refunds-on-B"),
+    }
+    choose(two_topics, Choice.SAME_RECORDS)
+    assert {tp.topic for tp in two_topics.stored_offsets()} == {"orders"}

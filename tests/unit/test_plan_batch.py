@@ -24,11 +24,13 @@ from tests.fakes import (
 from kafka_ingest.batch import AttemptState, BatchKind, BatchState
 from kafka_ingest.boundaries import NewFeed, PlanRecord
 from kafka_ingest.errors import (
+    EndOutsideLogError,
     FeedChangedError,
     KafkaUnavailableError,
     OffsetsLostError,
     OutputNotUsableError,
     OutputUnknownError,
+    RangeNotInLogError,
     StoredOffsetBeyondLogError,
     TopicRecreatedError,
     UnknownTopicError,
@@ -37,6 +39,7 @@ from kafka_ingest.errors import (
 from kafka_ingest.hold import HoldCause
 from kafka_ingest.offsets import Isolation, OffsetsPolicy, Unavailable
 from kafka_ingest.operating.skip import decide_skip, skip
+from kafka_ingest.planning.end_positions import ToOffsets
 from kafka_ingest.planning.plan_batch import PlanResult, dry_run, next_batch_id
 from kafka_ingest.planning.settings import OnDataLoss
 from kafka_ingest.planning.start_rules import Earliest, Latest
@@ -351,6 +354,48 @@ def test_a_log_that_was_seen_to_end_below_the_stored_offset_stops_the_feed_also_
     [hold] = feed.control.feed("orders").holds
     assert (hold.cause, hold.topic_partition, hold.at_offset) == (HoldCause.BEYOND_LOG, partition(0), 60)
     assert feed.stored_offsets() == {partition(0): 100, partition(1): 50}
+
+
+def test_what_a_task_saw_of_a_truncated_log_is_not_forgotten_when_the_log_has_grown_again(feed: FeedInMemory) -> None:
+    feed.committed()
+    feed.kafka.topics["orders"] = topic(log(0, 200), log(0, 50))
+    plan = feed.planned()
+    feed.kafka.topics["orders"] = topic(log(0, 60), log(0, 50))
+    with pytest.raises(RangeNotInLogError):
+        feed.open_attempt(plan.batch_id)
+    feed.control.abandon(plan.batch_id, reason="in the way", who="operator")
+    feed.kafka.topics["orders"] = topic(log(0, 250), log(0, 50))
+    with pytest.raises(StoredOffsetBeyondLogError, match="log end 250, and 60 on"):
+        feed.plan()
+
+
+@pytest.mark.parametrize("end", [None, ToOffsets({partition(0): 100})])
+def test_a_truncated_log_is_noted_whatever_else_is_wrong_with_a_plan(feed: FeedInMemory, end: ToOffsets | None) -> None:
+    feed.committed()
+    feed.kafka.topics["orders"] = topic(log(0, 105), log(0, 50))
+    skip(decide_skip("orders", span(0, 102, 105), "poisoned", feed.control, feed.kafka), feed.control, who="operator")
+    feed.kafka.topics["orders"] = topic(log(0, 99), log(0, 50))
+    with pytest.raises((StoredOffsetBeyondLogError, EndOutsideLogError)):
+        feed.plan(end=end)
+    feed.kafka.topics["orders"] = topic(log(0, 150), log(0, 50))
+    with pytest.raises(StoredOffsetBeyondLogError):
+        feed.plan()
+
+
+def test_a_gap_that_reaches_above_the_logs_end_tells_of_a_truncation_too(feed: FeedInMemory) -> None:
+    feed.committed()
+    feed.kafka.topics["orders"] = topic(log(0, 120), log(0, 50))
+    feed.settings = feed_settings(max_records=5)
+    assert feed.committed().ranges == (span(0, 100, 105),)
+    feed.settings = feed_settings()
+    decision = decide_skip("orders", span(0, 106, 120), "poisoned", feed.control, feed.kafka)
+    skip(decision, feed.control, who="operator")
+    assert feed.committed().ranges == (span(0, 105, 106),)
+    feed.kafka.topics["orders"] = topic(log(0, 110), log(0, 50))
+    for ends in (110, 150):
+        feed.kafka.topics["orders"] = topic(log(0, ends), log(0, 50))
+        with pytest.raises(StoredOffsetBeyondLogError):
+            feed.plan()
 
 
 def test_a_truncated_log_of_a_topic_that_is_no_longer_read_stops_nothing_and_is_not_forgotten() -> None:

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import Connection, delete, func, insert, select, update
+from sqlalchemy import Connection, delete, func, insert, or_, select, update
 from sqlalchemy.exc import IntegrityError
 
 from kafka_ingest.batch import AttemptState, BatchState
@@ -69,7 +69,7 @@ class SqlOperatorTables(SqlControlTables):
         rows = [row for topic in topics for row in topic.rows]
         with transaction(self._engine, "write") as connection:
             require_revision(connection, feed)
-            touch_feed(connection, feed.feed_id, cluster_id=cluster_id)
+            touch_feed(connection, feed.feed_id, cluster_id=cluster_id, **topics_known(feed, cluster_id))
             if abandoned is not None:
                 row = batch_row(connection, abandoned, for_update=True)
                 abandon_batch(connection, row, reason=reason, who=who, only_from={BatchState.PLANNED})
@@ -84,6 +84,7 @@ class SqlOperatorTables(SqlControlTables):
                 "reason": reason,
                 "cluster_id": {"was": feed.cluster_id, "is": cluster_id},
                 "same_records": [topic.topic for topic in topics if topic.same_records],
+                "untouched": [str(tp) for topic in topics for tp in topic.untouched],
                 "removed": [row_detail(row) for row in old],
                 "partitions": [row_detail(row) for row in rows],
             }
@@ -130,6 +131,11 @@ class SqlOperatorTables(SqlControlTables):
             append_event(connection, feed.feed_id, "adopted", who, None, detail)
 
 
+def topics_known(feed: FeedSnapshot, cluster_id: str) -> dict[str, object]:
+    """Return the feed's topics as the next plan is to know them: on another cluster nothing was made since the last one."""
+    return {} if cluster_id == feed.cluster_id else {"topics": [], "topic_pattern": None}
+
+
 def keep_gaps_ahead(connection: Connection, feed: FeedSnapshot, topics: Sequence[StartOver]) -> None:
     """Take gaps that lie ahead along where the records are the same; elsewhere they mean nothing any more."""
     for topic in topics:
@@ -137,15 +143,20 @@ def keep_gaps_ahead(connection: Connection, feed: FeedSnapshot, topics: Sequence
         if topic.same_records:
             connection.execute(update(gap).where(*ahead).values(topic_id=topic.topic_id))
         else:
-            connection.execute(delete(gap).where(*ahead))
+            stay = [tp.partition for tp in topic.untouched]
+            connection.execute(delete(gap).where(*ahead, gap.c.partition.not_in(stay)))
 
 
 def end_holds(connection: Connection, feed: FeedSnapshot, topics: Sequence[StartOver]) -> None:
     """End the holds that were decided on, and those on offsets that mean other records now."""
     for topic in topics:
         of_topic = [hold.c.feed_id == feed.feed_id, hold.c.topic == topic.topic]
-        decided = [hold.c.cause == HoldCause.BEYOND_LOG.value] if topic.same_records else []
-        connection.execute(delete(hold).where(*of_topic, *decided))
+        stay = [tp.partition for tp in topic.untouched]
+        is_decided = hold.c.cause == HoldCause.BEYOND_LOG.value
+        means_others = or_(hold.c.partition.is_(None), hold.c.partition.not_in(stay))
+        connection.execute(
+            delete(hold).where(*of_topic, is_decided if topic.same_records else is_decided | means_others)
+        )
 
 
 def adopt_ledger(connection: Connection, feed: FeedSnapshot | NewFeed, adoption: Adoption) -> None:
@@ -168,6 +179,9 @@ def adopt_ledger(connection: Connection, feed: FeedSnapshot | NewFeed, adoption:
     gap_ids = {found.gap_id for found in adoption.gaps}
     connection.execute(delete(gap).where(gap.c.feed_id == feed.feed_id, gap.c.gap_id.in_(gap_ids)))
     insert_gaps(connection, feed.feed_id, adoption.gaps)
+    ahead_of_reset = [gap.c.topic.in_(adoption.reset), gap.c.applied_at.is_(None), gap.c.gap_id.not_in(gap_ids)]
+    connection.execute(delete(gap).where(gap.c.feed_id == feed.feed_id, *ahead_of_reset))
+    connection.execute(delete(hold).where(hold.c.feed_id == feed.feed_id, hold.c.topic.in_(adoption.reset)))
     for topic, topic_id in {row.topic_partition.topic: row.topic_id for row in adoption.stored}.items():
         # What an older backup has planned ahead in a topic that was made again since.
         of_older = [gap.c.topic == topic, gap.c.topic_id.is_distinct_from(topic_id), gap.c.applied_at.is_(None)]

@@ -18,6 +18,7 @@ from kafka_ingest.control.rows import (
     event_of,
     gaps_of,
     holds_of,
+    published_to,
     ranges_of,
     stored_offsets,
 )
@@ -103,6 +104,7 @@ class SqlControlReader:
                 holds=holds_of(connection, row["feed_id"]),
                 waiting_since=row["waiting_since"],
                 newest_batch=connection.execute(newest.order_by(batch.c.batch_id.desc()).limit(1)).scalar(),
+                published_to=published_to(connection, row["feed_id"]),
             )
 
     def batch(self, batch_id: UUID) -> Batch:
@@ -147,6 +149,14 @@ class SqlControlReader:
                 for row in connection.execute(query).mappings()
             ]
         return sorted(counts, key=lambda count: count.offset_range)
+
+    def ledger_of_feed(self, feed_id: UUID) -> list[Event]:
+        """Return all seeds, gaps and resets of a feed, oldest first."""
+        query = (
+            select(event).where(event.c.feed_id == feed_id, event.c.kind.in_(LEDGER_KINDS)).order_by(event.c.event_id)
+        )
+        with transaction(self._engine, "read") as connection:
+            return [event_of(row) for row in connection.execute(query).mappings()]
 
     def ledger(self, batch_id: UUID) -> list[Event]:
         """Return the seeds, gaps and resets between the feed's previous published batch and this COMMITTING one."""

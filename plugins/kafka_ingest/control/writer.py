@@ -196,6 +196,13 @@ class SqlControlTables(SqlControlReader):
             touch_feed(connection, feed_id)
             insert_holds(connection, feed_id, [hold])
 
+    def note_holds(self, feed: FeedSnapshot, holds: Sequence[Hold]) -> None:
+        """Add holds that a plan found and stops at; raises FeedChangedError where the feed is not as in the snapshot any more."""
+        with transaction(self._engine, "write") as connection:
+            require_revision(connection, feed)
+            touch_feed(connection, feed.feed_id)
+            insert_holds(connection, feed.feed_id, holds)
+
     def record_event(
         self, feed_id: UUID, kind: str, *, who: str, batch_id: UUID | None, detail: Mapping[str, Any]
     ) -> None:

@@ -1,6 +1,6 @@
 """Rebuild a feed's control rows from what its output holds: after they were lost, or restored from an older backup."""
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
@@ -90,7 +90,8 @@ class Rebuilt:
         ids = {entry["topic"]: entry["topic_id"] for entry in event.detail["partitions"]}
         for gap in list(self.gaps.values()):
             topic = gap.offset_range.topic
-            if gap.applied_at is not None or topic not in changed:
+            stays = str(gap.offset_range.topic_partition) in event.detail["untouched"]
+            if gap.applied_at is not None or topic not in changed or stays:
                 continue
             if topic in event.detail["same_records"]:
                 self.gaps[gap.gap_id] = replace(gap, topic_id=ids.get(topic))
@@ -100,7 +101,6 @@ class Rebuilt:
     def _begin_again(self, event: Event) -> None:
         """Take the stored offsets as another output left them: its receipts are not here."""
         self.rows.clear()
-        self.problems.clear()
         for entry in event.detail["partitions"]:
             self._set(entry, entry["first_offset"], entry["next_offset"], entry["rule"])
 
@@ -169,6 +169,7 @@ def decide_adoption(settings: FeedPlanSettings, control: OperatorTables, sink: S
             f"feed {settings.name}: the control tables know all {len(receipts):,} batches of {settings.output_path} as committed"
         )
     newest = receipts[-1].plan
+    reset = reset_since(rebuilt, control.ledger_of_feed(feed_id))
     return AdoptDecision(
         target=feed or NewFeed(feed_id, settings.name),
         adoption=Adoption(
@@ -176,8 +177,9 @@ def decide_adoption(settings: FeedPlanSettings, control: OperatorTables, sink: S
             topics=sorted({topic_partition.topic for topic_partition in rebuilt.rows}),
             # As if unchanged: a topic that it matches and no receipt knows is taken for new, and read from its beginning.
             topic_pattern=settings.topic_pattern,
-            stored=stored_after(rebuilt, feed, new),
-            removed=removed_after(rebuilt, feed, new),
+            stored=stored_after(rebuilt, feed, new, reset),
+            removed=removed_after(rebuilt, feed, new, reset),
+            reset=sorted(reset),
             batches=[adopted(published, sink) for published in new],
             gaps=list(rebuilt.gaps.values()),
             ledger=sorted(rebuilt.ledger.values(), key=lambda event: event.at),
@@ -197,18 +199,32 @@ def the_only_feed(receipts: Iterable[PublishedReceipt], settings: FeedPlanSettin
     return feeds.pop()
 
 
-def stored_after(rebuilt: Rebuilt, feed: FeedSnapshot | None, new: Iterable[PublishedReceipt]) -> list[StoredOffset]:
+def reset_since(rebuilt: Rebuilt, known: Iterable[Event]) -> set[str]:
+    """Return the topics that were decided on after the control tables were copied: there a smaller offset may be the newer."""
+    told = {(event.kind, event.at, event.who) for event in known}
+    return {
+        entry["topic"]
+        for identity, event in rebuilt.ledger.items()
+        if event.kind == "reset" and identity not in told
+        for entry in (*event.detail["removed"], *event.detail["partitions"])
+    }
+
+
+def stored_after(
+    rebuilt: Rebuilt, feed: FeedSnapshot | None, new: Iterable[PublishedReceipt], reset: Collection[str]
+) -> list[StoredOffset]:
     """Return the stored offsets that change.
 
     What the control tables know and no receipt tells (a seed, a gap since the newest batch) stays: a row that is further than
-    the receipts is kept, unless batches that are new to the tables read another topic under its name.
+    the receipts is kept, unless batches that are new to the tables read another topic under its name, or its topic was
+    decided on since.
     """
     known = feed.stored if feed is not None else {}
     topics_read = {planned.topic for published in new for planned in published.plan.ranges}
     changed: list[StoredOffset] = []
     for topic_partition, row in sorted(rebuilt.rows.items()):
         stored = known.get(topic_partition)
-        if stored is None:
+        if stored is None or topic_partition.topic in reset:
             changed.append(row)
         elif stored.topic_id != row.topic_id:
             changed += [row] if topic_partition.topic in topics_read else []
@@ -217,7 +233,9 @@ def stored_after(rebuilt: Rebuilt, feed: FeedSnapshot | None, new: Iterable[Publ
     return changed
 
 
-def removed_after(rebuilt: Rebuilt, feed: FeedSnapshot | None, new: Iterable[PublishedReceipt]) -> list[TopicPartition]:
+def removed_after(
+    rebuilt: Rebuilt, feed: FeedSnapshot | None, new: Iterable[PublishedReceipt], reset: Collection[str]
+) -> list[TopicPartition]:
     """Return the stored offsets of an older copy that end: partitions that a topic has no more since it was made again."""
     read = {
         (planned.topic, published.plan.topic_ids[planned.topic])
@@ -229,8 +247,13 @@ def removed_after(rebuilt: Rebuilt, feed: FeedSnapshot | None, new: Iterable[Pub
         topic_partition
         for topic_partition, row in sorted((feed.stored if feed is not None else {}).items())
         if topic_partition not in rebuilt.rows
-        and row.topic_id != ids.get(topic_partition.topic, row.topic_id)
-        and (topic_partition.topic, ids[topic_partition.topic]) in read
+        and (
+            topic_partition.topic in reset
+            or (
+                row.topic_id != ids.get(topic_partition.topic, row.topic_id)
+                and (topic_partition.topic, ids[topic_partition.topic]) in read
+            )
+        )
     ]
 
 

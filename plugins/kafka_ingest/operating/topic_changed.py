@@ -19,8 +19,10 @@ class Choice(StrEnum):
     """What an operator can say of a topic that changed."""
 
     START_OVER = "start-over"
-    """Other records: read a topic that was made again from its first offset, a log that was truncated from where it ended;
-    after a change of cluster by the feed's start rule."""
+    """Other records: read the topic from its first offset; after a change of cluster by the feed's start rule."""
+
+    REWIND = "rewind"
+    """The same topic with a log that was truncated: read on from where the log ended."""
 
     SAME_RECORDS = "same-records"
     """The same records, under another id or in a log that ended below the stored offset: keep the stored offsets."""
@@ -62,6 +64,17 @@ class TopicChange:
         """The topic id that Kafka names now."""
         return self.found.topic_id if self.found is not None else None
 
+    @property
+    def has_fewer_partitions(self) -> bool:
+        """Whether partitions that were read are not there any more: it was made again, since partitions never go away."""
+        there = self.found.partitions if self.found is not None else ()
+        return not {row.topic_partition.partition for row in self.stored} <= set(there)
+
+    @property
+    def is_other_topic(self) -> bool:
+        """Whether both ids are known, and differ."""
+        return None not in {self.known_id, self.found_id} and self.known_id != self.found_id
+
 
 @dataclass(frozen=True, slots=True)
 class Changes:
@@ -97,46 +110,56 @@ def changes_of(
             "Leave --topic out: they change together."
         )
     # Another cluster changes every row, also those of topics that the feed file names no more.
-    asked = sorted(named or (topic for topic in rows_of if settings.selects(topic) or cluster_id != feed.cluster_id))
+    is_other_cluster = cluster_id != feed.cluster_id
+    asked = sorted(named or (topic for topic in rows_of if settings.selects(topic) or is_other_cluster))
     described = kafka.describe_topics(asked)
-    log_ends = {tp: hold.at_offset for tp, hold in held_beyond_log(feed).items() if hold.at_offset is not None}
-    found = [
-        TopicChange(
-            topic,
-            tuple(rows_of[topic]),
-            described.get(topic),
-            {tp: end for tp, end in log_ends.items() if tp.topic == topic},
-        )
-        for topic in asked
-    ]
-    changed = tuple(
-        change for change in found if change.topic in named or cluster_id != feed.cluster_id or is_changed(change)
-    )
-    bounds = kafka.log_bounds(
-        [
-            row.topic_partition
-            for change in changed
-            for row in change.stored
-            if change.found is not None and row.topic_partition.partition in change.found.partitions
-        ]
-    )
-    ends_now = {tp: found.high_watermark for tp, found in bounds.items() if isinstance(found, LogBounds)}
-    changed = tuple(
-        replace(change, ends_now={tp: end for tp, end in ends_now.items() if tp.topic == change.topic})
-        for change in changed
-    )
+    ends_now = log_ends_now([row for topic in asked for row in rows_of[topic]], described, kafka)
+    seen = {tp: hold.at_offset for tp, hold in held_beyond_log(feed).items() if hold.at_offset is not None}
+    found = [topic_change(topic, rows_of[topic], described.get(topic), ends_now, seen) for topic in asked]
+    changed = tuple(change for change in found if change.topic in named or is_other_cluster or is_changed(change))
     batch, names = feed.open_batch, {change.topic for change in changed}
     affected = batch is not None and (batch.plan.cluster_id != cluster_id or not names.isdisjoint(batch.plan.topic_ids))
     return Changes(feed, cluster_id, changed, batch if affected else None)
+
+
+def log_ends_now(
+    rows: Collection[StoredOffset], described: Mapping[str, TopicDescription], kafka: KafkaCluster
+) -> dict[TopicPartition, int]:
+    """Return where the logs of stored offsets end now, of those that are there and that Kafka can answer for."""
+    there = [
+        row.topic_partition
+        for row in rows
+        if (topic := described.get(row.topic_partition.topic)) is not None
+        and row.topic_partition.partition in topic.partitions
+    ]
+    bounds = kafka.log_bounds(there)
+    return {tp: found.high_watermark for tp, found in bounds.items() if isinstance(found, LogBounds)}
+
+
+def topic_change(
+    topic: str,
+    rows: Collection[StoredOffset],
+    found: TopicDescription | None,
+    ends_now: Mapping[TopicPartition, int],
+    seen: Mapping[TopicPartition, int],
+) -> TopicChange:
+    """Return one topic as it is now; a log that is or was seen to end below its stored offset counts by the lowest end."""
+    ends = {row.topic_partition: ends_now[row.topic_partition] for row in rows if row.topic_partition in ends_now}
+    below = {
+        row.topic_partition: ends[row.topic_partition]
+        for row in rows
+        if row.next_offset is not None and row.next_offset > ends.get(row.topic_partition, row.next_offset)
+    }
+    of_topic = {tp: end for tp, end in seen.items() if tp.topic == topic}
+    log_ends = {tp: min(end for end in (below.get(tp), of_topic.get(tp)) if end is not None) for tp in below | of_topic}
+    return TopicChange(topic, tuple(rows), found, log_ends, ends)
 
 
 def is_changed(change: TopicChange) -> bool:
     """Whether a topic is gone, has another id, fewer partitions, or a log that ended below its stored offset."""
     if change.found is None:
         return True
-    differs = None not in {change.known_id, change.found_id} and change.known_id != change.found_id
-    fewer = not {row.topic_partition.partition for row in change.stored} <= set(change.found.partitions)
-    return differs or fewer or bool(change.log_ends)
+    return change.is_other_topic or change.has_fewer_partitions or bool(change.log_ends)
 
 
 def rows_after(changes: Changes, choice: Choice, settings: FeedPlanSettings) -> list[StartOver]:
@@ -148,10 +171,19 @@ def rows_after(changes: Changes, choice: Choice, settings: FeedPlanSettings) -> 
     after = [(change, rows_of_topic(change, choice, changes, settings)) for change in changes.topics]
     return [
         StartOver(
-            change.topic, change.found_id, rows, same_records=choice is Choice.SAME_RECORDS and change.found is not None
+            change.topic,
+            change.found_id,
+            rows,
+            same_records=choice is Choice.SAME_RECORDS and bool(rows),
+            untouched=untouched(change, rows),
         )
         for change, rows in after
     ]
+
+
+def untouched(change: TopicChange, rows: Collection[StoredOffset]) -> list[TopicPartition]:
+    """Return the partitions whose offsets stay what they were, in the same topic, and whose log was not cut off."""
+    return [row.topic_partition for row in rows if row in change.stored and row.topic_partition not in change.log_ends]
 
 
 def rows_of_topic(
@@ -159,51 +191,41 @@ def rows_of_topic(
 ) -> list[StoredOffset]:
     """Return one topic's stored offsets as they would be."""
     same_topic = change.found is not None and change.known_id is not None and change.found_id == change.known_id
-    is_read = settings.selects(change.topic)
-    nobody_reads_it = change.found is None and not is_read
-    if changes.is_other_cluster and (
-        nobody_reads_it or (choice is Choice.START_OVER and (change.found is None or not is_read))
-    ):
+    if changes.is_other_cluster and is_left_behind(change, choice, settings):
         return []
     if (choice is Choice.FORGET) != (change.found is None):
         expected = (
-            "forget, because it is gone" if change.found is None else "start-over or same-records, because it exists"
+            "forget, because it is gone"
+            if change.found is None
+            else "start-over, rewind or same-records, because it exists"
         )
-        raise WrongUseError(
-            f"topic {change.topic!r}: expected --choice {expected}. Where several topics changed, --topic names those meant. "
-            "Nothing was changed."
+        way_on = (
+            f"It is not on cluster {changes.cluster_id}: take it out of the feed file first."
+            if changes.is_other_cluster
+            else "Where several topics changed, --topic names those meant."
         )
+        raise WrongUseError(f"topic {change.topic!r}: expected --choice {expected}. {way_on} Nothing was changed.")
     if change.found is None:
         return []
     if choice is Choice.SAME_RECORDS:
-        missing = [
-            str(row.topic_partition)
-            for row in change.stored
-            if row.topic_partition.partition not in change.found.partitions
-        ]
-        if missing:
+        if problem := why_not_the_same(change):
             raise WrongUseError(
-                f"topic {change.topic!r}: expected all partitions that have stored offsets, missing: {listing(missing)}. It does "
-                "not hold the same records."
-            )
-        beyond = [
-            f"{row.topic_partition}: stored offset {row.next_offset:,}, log end {end:,}"
-            for row in change.stored
-            if row.next_offset is not None and (end := change.ends_now.get(row.topic_partition)) is not None
-            if row.next_offset > end
-        ]
-        if beyond:
-            raise WrongUseError(
-                f"topic {change.topic!r}: expected logs that reach the stored offsets, found {listing(beyond)}. They do not hold "
-                "the same records. Nothing was changed."
+                f"topic {change.topic!r}: {problem}. It does not hold the same records. Nothing was changed."
             )
         return [replace(row, topic_id=change.found_id) for row in change.stored]
-    if same_topic and change.log_ends and not changes.is_other_cluster:
+    if choice is Choice.REWIND:
+        if changes.is_other_cluster or change.is_other_topic or change.has_fewer_partitions or not change.log_ends:
+            raise WrongUseError(
+                f"topic {change.topic!r}: expected a log that was truncated to rewind to its end, found "
+                f"{'another topic' if not change.log_ends or change.is_other_topic else 'another cluster, or fewer partitions'}. "
+                "Nothing was changed."
+            )
         return [rewound(row, change.log_ends.get(row.topic_partition)) for row in change.stored]
     if same_topic and not changes.is_other_cluster:
         raise WrongUseError(
             f"topic {change.topic!r} is the one its offsets were stored with (topic id {change.known_id}): starting over would "
-            "read its records a second time. Nothing was changed."
+            f"read its records a second time.{' A log that was truncated: --choice rewind.' if change.log_ends else ''} "
+            "Nothing was changed."
         )
     partitions = change.found.topic_partitions()
     if changes.is_other_cluster:
@@ -211,6 +233,30 @@ def rows_of_topic(
         rule = settings.start_rule(change.topic)
         return [StoredOffset(tp, change.found_id, None, None, str(rule_of_partition(rule, tp))) for tp in partitions]
     return [StoredOffset(tp, change.found_id, 0, 0, "topic made again") for tp in partitions]
+
+
+def is_left_behind(change: TopicChange, choice: Choice, settings: FeedPlanSettings) -> bool:
+    """Whether a topic's offsets end with the cluster: it is not on the other one, or nobody reads it and it does not fit."""
+    if change.found is None:
+        return choice is Choice.START_OVER or not settings.selects(change.topic)
+    if settings.selects(change.topic):
+        return False
+    return choice is Choice.START_OVER or (choice is Choice.SAME_RECORDS and why_not_the_same(change) is not None)
+
+
+def why_not_the_same(change: TopicChange) -> str | None:
+    """Return why a topic cannot hold the records that its stored offsets were counted in, None where it can."""
+    there = set(change.found.partitions) if change.found is not None else set()
+    missing = [str(row.topic_partition) for row in change.stored if row.topic_partition.partition not in there]
+    if missing:
+        return f"expected all partitions that have stored offsets, missing: {listing(missing)}"
+    beyond = [
+        f"{row.topic_partition}: stored offset {row.next_offset:,}, log end {end:,}"
+        for row in change.stored
+        if row.next_offset is not None and (end := change.ends_now.get(row.topic_partition)) is not None
+        if row.next_offset > end
+    ]
+    return f"expected logs that reach the stored offsets, found {listing(beyond)}" if beyond else None
 
 
 def rewound(row: StoredOffset, log_end: int | None) -> StoredOffset:

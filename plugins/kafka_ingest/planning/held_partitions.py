@@ -7,7 +7,7 @@ from kafka_ingest.boundaries import FeedSnapshot
 from kafka_ingest.hold import Hold, HoldCause
 from kafka_ingest.offsets import Isolation, LogBounds, TopicPartition
 from kafka_ingest.planning.kafka_answers import KafkaAnswers
-from kafka_ingest.planning.positions import Position
+from kafka_ingest.planning.positions import Position, after_gaps, gaps_by_partition
 
 
 def still_unreadable(feed: FeedSnapshot | None, answers: KafkaAnswers) -> dict[TopicPartition, Hold]:
@@ -25,26 +25,39 @@ def still_unreadable(feed: FeedSnapshot | None, answers: KafkaAnswers) -> dict[T
 
 
 def beyond_log(feed: FeedSnapshot, answers: KafkaAnswers, now: datetime) -> list[Hold]:
-    """Return a hold for each stored offset that lies above the log's end and is not held already."""
-    held = {hold.topic_partition for hold in feed.holds if hold.cause is HoldCause.BEYOND_LOG}
+    """Return a hold for each stored offset that lies above the log's end, lower than it was ever seen to end.
+
+    Only where the log is the one the offsets were counted in, apart from what was cut off: the same cluster and topic.
+    """
+    if answers.cluster_id != feed.cluster_id:
+        return []
+    seen, ahead = held_beyond_log(feed), gaps_by_partition(feed)
     found: list[Hold] = []
     for tp, row in sorted(feed.stored.items()):
-        bounds = answers.bounds.get(tp)
-        if row.next_offset is None or tp in held or not isinstance(bounds, LogBounds):
+        bounds, described = answers.bounds.get(tp), answers.topics.get(tp.topic)
+        if row.next_offset is None or described is None or not isinstance(bounds, LogBounds):
             continue
-        if row.next_offset > bounds.high_watermark:
-            reason = f"the log ended at {bounds.high_watermark:,}, below the stored offset {row.next_offset:,}"
-            found.append(Hold(tp.topic, tp.partition, HoldCause.BEYOND_LOG, reason, now, bounds.high_watermark))
+        is_other_topic = None not in {row.topic_id, described.topic_id} and row.topic_id != described.topic_id
+        known_end = seen[tp].at_offset if tp in seen else None
+        is_seen = known_end is not None and known_end <= bounds.high_watermark
+        if is_other_topic or is_seen or after_gaps(row.next_offset, ahead.get(tp, ())) <= bounds.high_watermark:
+            continue
+        reason = f"the log ended at {bounds.high_watermark:,}, below the stored offset {row.next_offset:,}"
+        found.append(Hold(tp.topic, tp.partition, HoldCause.BEYOND_LOG, reason, now, bounds.high_watermark))
     return found
 
 
 def held_beyond_log(feed: FeedSnapshot | None) -> dict[TopicPartition, Hold]:
-    """Return the partitions whose log was seen to end below their stored offset, which nobody has decided on yet."""
-    return {
-        hold.topic_partition: hold
-        for hold in (feed.holds if feed is not None else [])
-        if hold.cause is HoldCause.BEYOND_LOG and hold.topic_partition is not None
-    }
+    """Return the partitions whose log was seen to end below their stored offset, which nobody has decided on: the lowest end."""
+    lowest: dict[TopicPartition, Hold] = {}
+    for hold in feed.holds if feed is not None else []:
+        tp = hold.topic_partition
+        if hold.cause is not HoldCause.BEYOND_LOG or tp is None or hold.at_offset is None:
+            continue
+        known = lowest.get(tp)
+        if known is None or known.at_offset is None or hold.at_offset < known.at_offset:
+            lowest[tp] = hold
+    return lowest
 
 
 def holds_of(

@@ -1,11 +1,16 @@
 """Whether the control tables know what the feed's output holds; if not, they are not the ones it was written with."""
 
+import logging
+from collections.abc import Collection, Iterator
+
 import uuid6
 
 from kafka_ingest.batch import BatchState
-from kafka_ingest.boundaries import ControlTables, FeedSnapshot, NewFeed, Sink, Sinks
-from kafka_ingest.errors import OutputUnknownError
+from kafka_ingest.boundaries import ControlTables, FeedSnapshot, NewFeed, Sink, Sinks, SinkTarget
+from kafka_ingest.errors import OutputNotUsableError, OutputUnavailableError, OutputUnknownError
 from kafka_ingest.planning.settings import FeedPlanSettings
+
+log = logging.getLogger(__name__)
 
 
 def check_output_known(feed: FeedSnapshot, settings: FeedPlanSettings, control: ControlTables, sinks: Sinks) -> None:
@@ -13,22 +18,37 @@ def check_output_known(feed: FeedSnapshot, settings: FeedPlanSettings, control: 
 
     That is what control tables restored from an older backup look like: going on would write records a second time.
     """
-    # An open batch keeps its own output, whatever the feed file says now.
-    target = feed.open_batch.plan if feed.open_batch is not None else settings
     states = {str(batch_id): state for batch_id, state in control.batch_states(feed.feed_id).items()}
-    unpublished = {BatchState.PLANNED, BatchState.WRITTEN}
-    unknown = [
-        batch_id
-        for batch_id in sinks(target).known_batches()
-        if states.get(batch_id, BatchState.PLANNED) in unpublished
-    ]
-    if unknown:
+    published = {BatchState.COMMITTING, BatchState.COMMITTED}
+    for target, known in outputs_of(feed, settings, sinks):
+        unknown = [batch_id for batch_id in known if states.get(batch_id) not in published]
+        if not unknown:
+            continue
+        is_current = target.output_path == settings.output_path
+        first = "" if is_current else f"set sink.path to {target.output_path}, as it was, and "
         raise OutputUnknownError(
             f"feed {settings.name}: its output {target.output_path} holds {len(unknown):,} published batches that the control "
             f"tables do not know as published (the newest is {unknown[-1]}). Were the tables restored from an older backup, or "
-            "is this another database? Nothing was planned: reading on would write records twice. If the output is this feed's, "
-            f"rebuild the tables from it: `kafka-ingest adopt {settings.name}` shows how they would change."
+            "is this another database? Nothing was done: reading on would write records twice. If the output is this feed's, "
+            f"rebuild the tables from it: {first}`kafka-ingest adopt {settings.name}` shows how they would change."
         )
+
+
+def outputs_of(
+    feed: FeedSnapshot, settings: FeedPlanSettings, sinks: Sinks
+) -> Iterator[tuple[SinkTarget, Collection[str]]]:
+    """Yield the outputs that a feed's batches may lie in, with the ids of those that do."""
+    # An open batch keeps its own output, whatever the feed file says now.
+    target = feed.open_batch.plan if feed.open_batch is not None else settings
+    yield target, sinks(target).known_batches()
+    if feed.published_to is not None and feed.published_to.output_path != target.output_path:
+        try:
+            known = sinks(feed.published_to).known_batches()
+        except (OutputUnavailableError, OutputNotUsableError) as error:
+            # An output that was left behind may be gone with its storage, and stops nothing.
+            log.info("%s", error)
+        else:
+            yield feed.published_to, known
 
 
 def check_output(settings: FeedPlanSettings, control: ControlTables, sinks: Sinks) -> None:

@@ -1,6 +1,7 @@
 """The plan task: hand an open batch on, or ask Kafka, decide, and record what was decided."""
 
 import logging
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -9,8 +10,9 @@ from uuid import UUID
 import uuid6
 
 from kafka_ingest.batch import BatchKind, BatchPlan
-from kafka_ingest.boundaries import ControlTables, KafkaCluster, PlanRecord, Sinks
-from kafka_ingest.errors import FeedChangedError, KafkaUnavailableError, StoredOffsetBeyondLogError
+from kafka_ingest.boundaries import ControlTables, FeedSnapshot, KafkaCluster, PlanRecord, Sinks
+from kafka_ingest.errors import FeedChangedError, KafkaUnavailableError
+from kafka_ingest.hold import Hold
 from kafka_ingest.offsets import listing
 from kafka_ingest.planning.ask_kafka import ask_kafka
 from kafka_ingest.planning.decide import PlanDecision, decide
@@ -68,14 +70,11 @@ def plan_batch(
                 continue
         answers = ask_kafka(feed, settings, kafka, end)
         now = datetime.now(UTC)
-        try:
-            decision = decide(feed, answers, settings, now=now, end=end)
-        except StoredOffsetBeyondLogError:
-            # Noted, so that it stays a stop when the log has grown past the stored offset and the numbers fit again.
-            if feed is not None:
-                for hold in beyond_log(feed, answers, now):
-                    control.hold(feed.feed_id, hold)
-            raise
+        if feed is not None and (beyond := beyond_log(feed, answers, now)):
+            # Noted first, so that it stays a stop when the log has grown past the stored offset and the numbers fit again.
+            note_holds(feed, beyond, control)
+            continue
+        decision = decide(feed, answers, settings, now=now, end=end)
         if feed is None:
             check_something_answered(decision)
         # Only now is anything made: a first plan that is refused above leaves no trace.
@@ -95,6 +94,14 @@ def plan_batch(
     raise FeedChangedError(
         f"feed {settings.name}: somebody else wrote to it {TRIES} times while it was planned; try again"
     )
+
+
+def note_holds(feed: FeedSnapshot, holds: Sequence[Hold], control: ControlTables) -> None:
+    """Write down what stops the feed; where somebody else wrote to it meanwhile, whoever plans next looks again."""
+    try:
+        control.note_holds(feed, holds)
+    except FeedChangedError as error:
+        log.info("%s", error)
 
 
 def result_of(decision: PlanDecision) -> PlanResult:

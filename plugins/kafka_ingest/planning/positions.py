@@ -75,6 +75,14 @@ def gaps_by_partition(feed: FeedSnapshot) -> dict[TopicPartition, list[Gap]]:
     return found
 
 
+def after_gaps(offset: int, gaps_ahead: Collection[Gap]) -> int:
+    """Return where a stored offset stands once it has passed the gaps that begin there."""
+    for gap in sorted(gaps_ahead, key=lambda gap: gap.offset_range.start_offset):
+        if gap.offset_range.start_offset <= offset:
+            offset = max(offset, gap.offset_range.end_offset)
+    return offset
+
+
 def position_of(
     topic_partition: TopicPartition,
     offset: int,

@@ -18,7 +18,7 @@ def explain_failure(attempt: Attempt, control: ControlTables, kafka: KafkaCluste
     """
     batch = control.batch(attempt.batch_id)
     plan = batch.plan
-    check_readable(batch, kafka)
+    check_readable(batch, control, kafka)
     failure = sinks(plan).read_failure(attempt.directory) or ""
     found = unreadable_position(failure, plan)
     if found is None:

@@ -33,7 +33,7 @@ def open_attempt(
             )
         if batch.state is not BatchState.PLANNED or pin_first_valid_receipt(batch, control, kafka, sinks, who=who):
             return None
-        check_readable(batch, kafka)
+        check_readable(batch, control, kafka)
         attempt, document = next_attempt(batch, control, sinks, who)
         try:
             control.open_attempt(attempt)
