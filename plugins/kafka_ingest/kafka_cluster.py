@@ -226,10 +226,23 @@ class ConfluentKafkaCluster:
             return {}
         wanted = [ClientTopicPartition(tp.topic, tp.partition) for tp in sorted(topic_partitions)]
         with self._time_limited(f"the offsets of consumer group {group!r}"), self._consumer(group) as consumer:
-            answer = consumer.committed(wanted, timeout=self._request_timeout_s)
+            try:
+                answer = consumer.committed(wanted, timeout=self._request_timeout_s)
+            except KafkaException as error:
+                # A consumer that may not read the group looks for its coordinator until the time is over.
+                raise self._denied(group) or error from error
             if failed := next((tp.error for tp in answer if tp.error), None):
                 raise KafkaException(failed)
         return {TopicPartition(tp.topic, tp.partition): tp.offset if tp.offset >= 0 else None for tp in answer}
+
+    def _denied(self, group: str) -> KafkaException | None:
+        """Return Kafka's refusal to tell anything of a group, None where it does not refuse."""
+        futures = self.admin.describe_consumer_groups([group], request_timeout=self._request_timeout_s)
+        try:
+            self._result(futures[group])
+        except KafkaException as error:
+            return error if error.args[0].code() in ACCESS_ERRORS else None
+        return None
 
     @contextlib.contextmanager
     def _consumer(self, group: str, **settings: object) -> Iterator[Consumer]:

@@ -134,3 +134,28 @@ def test_a_coordinator_that_is_down_holds_up_the_group_and_not_the_data(tmp_path
             assert [tp.offset for tp in committed(servers, group, name)] == [10, 5, 0]
         finally:
             node.stop()
+
+
+def test_a_repair_that_is_denied_says_so(tmp_path: Path, strict_broker: EmbeddedBroker, name: str) -> None:
+    servers = strict_broker.bootstrap_servers
+    create_topic(servers, name, 3)
+    fill(servers, name)
+    project, group = feed_with_a_group(tmp_path, servers, name)
+    with denied(servers, group, AclOperation.READ):
+        project.run()
+        refused = project.kafka_ingest("mirror", "orders", "--repair", "--json")
+    assert refused.exit_code == 2
+    assert "GROUP_AUTHORIZATION_FAILED" in refused.stdout
+
+
+def test_a_start_at_a_group_that_may_not_be_read_is_access_denied(
+    tmp_path: Path, strict_broker: EmbeddedBroker, name: str
+) -> None:
+    servers = strict_broker.bootstrap_servers
+    create_topic(servers, name, 3)
+    fill(servers, name)
+    project = QuickProject(tmp_path / "quick", servers)
+    project.upgrade()
+    project.write_feed(name, kafka={"topics": [name]}, start={"group": f"{name}-old", "otherwise": "earliest"})
+    with denied(servers, f"{name}-old", AclOperation.READ):
+        assert project.refusal("plan", "orders", "--dry-run")[:2] == (2, "KAFKA_ACCESS_DENIED")
