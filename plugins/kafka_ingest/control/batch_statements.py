@@ -9,6 +9,7 @@ from sqlalchemy.exc import IntegrityError
 
 from kafka_ingest.batch import Attempt, BatchPlan, BatchState
 from kafka_ingest.control.feed_statements import touch_feed
+from kafka_ingest.control.many_rows import insert_rows
 from kafka_ingest.control.offset_statements import check_offsets_in_place
 from kafka_ingest.control.schema import attempt, batch, batch_range
 from kafka_ingest.errors import BatchStateError, FeedChangedError
@@ -44,8 +45,9 @@ def batch_values(plan: BatchPlan, who: str) -> dict[str, object]:
 
 def insert_ranges(connection: Connection, plan: BatchPlan) -> None:
     """Write a plan's ranges."""
-    connection.execute(
-        insert(batch_range),
+    insert_rows(
+        connection,
+        batch_range,
         [
             {
                 "batch_id": plan.batch_id,

@@ -11,6 +11,7 @@ from sqlalchemy import ColumnElement, Connection, and_, bindparam, func, insert,
 
 from kafka_ingest.batch import BatchKind
 from kafka_ingest.control.feed_statements import append_event
+from kafka_ingest.control.many_rows import insert_rows
 from kafka_ingest.control.rows import batch_row, stored_offsets
 from kafka_ingest.control.schema import batch_range, gap, stored_offset
 from kafka_ingest.errors import FeedChangedError, OffsetsMovedError
@@ -65,8 +66,7 @@ def insert_seeds(connection: Connection, feed_id: UUID, seeds: Sequence[StoredOf
         }
         for seed in seeds
     ]
-    if rows:
-        connection.execute(insert(stored_offset), rows)
+    insert_rows(connection, stored_offset, rows)
 
 
 def apply_jumps(
