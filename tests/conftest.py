@@ -10,10 +10,13 @@ from tests.project import Project
 from embedded_broker import EmbeddedBroker
 from order_events import PARTITIONS, create_topic
 
+PATIENT = {"broker.session.timeout.ms": "9000"}
+"""Kafka's own time limit: a machine that stands still for some seconds is no broker that died."""
+
 
 @pytest.fixture(scope="session")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedBroker]:
-    with EmbeddedBroker(tmp_path_factory.mktemp("kafka")) as running:
+    with EmbeddedBroker(tmp_path_factory.mktemp("kafka"), extra=PATIENT) as running:
         yield running
 
 

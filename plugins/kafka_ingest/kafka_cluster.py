@@ -1,11 +1,12 @@
 """The questions asked of Kafka, through confluent-kafka's AdminClient: in bulk, with isolation always explicit."""
 
 import contextlib
+import functools
 from collections.abc import Callable, Collection, Iterator, Mapping
 from concurrent.futures import Future
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
 
 import tenacity
 from confluent_kafka import (
@@ -38,6 +39,15 @@ GROUP_COMMIT_PARTITIONS = 1_000
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
+Answer = TypeVar("Answer")
+
+COORDINATOR_MOVES = frozenset(
+    {
+        KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+        KafkaError.COORDINATOR_NOT_AVAILABLE,
+        KafkaError.NOT_COORDINATOR,
+    }
+)
 ACCESS_ERRORS = frozenset(
     {
         KafkaError.TOPIC_AUTHORIZATION_FAILED,
@@ -56,6 +66,8 @@ PARTITION_ERRORS = frozenset(
         KafkaError.UNKNOWN_TOPIC_OR_PART,
         KafkaError.REPLICA_NOT_AVAILABLE,
         KafkaError.OFFSET_NOT_AVAILABLE,
+        KafkaError.FENCED_LEADER_EPOCH,  # its leader changed this moment
+        KafkaError.UNKNOWN_LEADER_EPOCH,
         KafkaError.KAFKA_STORAGE_ERROR,
         KafkaError._UNKNOWN_PARTITION,
         KafkaError._UNKNOWN_TOPIC,
@@ -227,7 +239,10 @@ class ConfluentKafkaCluster:
         wanted = [ClientTopicPartition(tp.topic, tp.partition) for tp in sorted(topic_partitions)]
         with self._time_limited(f"the offsets of consumer group {group!r}"), self._consumer(group) as consumer:
             try:
-                answer = consumer.committed(wanted, timeout=self._request_timeout_s)
+                answer = self._while_the_coordinator_moves(
+                    tenacity.retry_if_exception(coordinator_moves),
+                    lambda: consumer.committed(wanted, timeout=self._request_timeout_s),
+                )
             except KafkaException as error:
                 # A consumer that may not read the group looks for its coordinator until the time is over.
                 raise self._denied(group) or error from error
@@ -271,12 +286,19 @@ class ConfluentKafkaCluster:
         for start in range(0, len(wanted), GROUP_COMMIT_PARTITIONS):
             request = ConsumerGroupTopicPartitions(group, wanted[start : start + GROUP_COMMIT_PARTITIONS])
             with self._time_limited(f"setting the offsets of consumer group {group!r}"):
-                tenacity.Retrying(
-                    retry=tenacity.retry_if_exception_type(CoordinatorMovingError),
-                    wait=tenacity.wait_exponential(multiplier=0.05, max=1),
-                    stop=tenacity.stop_after_delay(self._request_timeout_s),
-                    reraise=True,
-                )(self._set_group_offsets_once, group, request)
+                self._while_the_coordinator_moves(
+                    tenacity.retry_if_exception_type(CoordinatorMovingError),
+                    functools.partial(self._set_group_offsets_once, group, request),
+                )
+
+    def _while_the_coordinator_moves(self, retry: tenacity.retry_base, ask: Callable[[], Answer]) -> Answer:
+        """Ask again until the group's coordinator is found and has loaded, within the limit."""
+        return tenacity.Retrying(
+            retry=retry,
+            wait=tenacity.wait_exponential(multiplier=0.05, max=1),
+            stop=tenacity.stop_after_delay(self._request_timeout_s),
+            reraise=True,
+        )(ask)
 
     def _set_group_offsets_once(self, group: str, request: ConsumerGroupTopicPartitions) -> None:
         futures = self.admin.alter_consumer_group_offsets([request], request_timeout=self._request_timeout_s)
@@ -337,14 +359,15 @@ class CoordinatorMovingError(MirrorRefusedError):
     """The group's coordinator is being found, or is loading: it will answer in a moment."""
 
 
+def coordinator_moves(error: BaseException) -> bool:
+    """Whether a group's coordinator is being found, or is loading."""
+    return isinstance(error, KafkaException) and error.args[0].code() in COORDINATOR_MOVES
+
+
 def refusal(errors: list[KafkaError], text: str) -> MirrorRefusedError:
     """Return the error of a group commit that was refused, for good or for a moment."""
-    passing = {
-        KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
-        KafkaError.COORDINATOR_NOT_AVAILABLE,
-        KafkaError.NOT_COORDINATOR,
-    }
-    kind = CoordinatorMovingError if all(error.code() in passing for error in errors) else MirrorRefusedError
+    passing = all(error.code() in COORDINATOR_MOVES for error in errors)
+    kind = CoordinatorMovingError if passing else MirrorRefusedError
     return kind(text)
 
 

@@ -15,6 +15,7 @@ from confluent_kafka.admin import (
     ResourcePatternType,
     ResourceType,
 )
+from tests.conftest import PATIENT
 from tests.integration.test_group_mirror import committed, mirror_failures, mirrored_feed
 from tests.kafka_faults import PATIENCE_S, create_topic, plain_records, produce
 from tests.quick_project import QuickProject
@@ -32,7 +33,7 @@ IMPATIENT = {"socket.timeout.ms": "1000"}
 @pytest.fixture(scope="module")
 def strict_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedBroker]:
     """A broker that asks who may do what."""
-    with EmbeddedBroker(tmp_path_factory.mktemp("strict"), extra=AUTHORIZER) as running:
+    with EmbeddedBroker(tmp_path_factory.mktemp("strict"), extra=AUTHORIZER | PATIENT) as running:
         yield running
 
 

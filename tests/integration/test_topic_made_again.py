@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 
 import pytest
+from tests.conftest import PATIENT
 from tests.kafka_faults import (
     create_topic,
     delete_topic,
@@ -301,7 +302,7 @@ def test_a_receipt_that_is_found_under_a_new_name_names_it_too(quick: QuickProje
 
 @pytest.fixture(scope="module")
 def other_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedBroker]:
-    with EmbeddedBroker(tmp_path_factory.mktemp("other")) as running:
+    with EmbeddedBroker(tmp_path_factory.mktemp("other"), extra=PATIENT) as running:
         yield running
 
 

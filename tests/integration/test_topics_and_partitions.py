@@ -133,7 +133,7 @@ def test_a_topic_that_is_newly_matched_with_its_first_records_gone_is_loss(
     delete_records(servers, refunds, 0, 1)
     exit_code, code, message = quick.refusal("plan", "orders")
     assert (exit_code, code) == (3, "OFFSETS_LOST")
-    assert f"{refunds}-0: stored offset 0, log start 1" in message
+    assert f"{refunds}-0: begins at 0 (new partition), log start 1" in message
     quick.edit_feed(on_data_loss="record_gap")
     assert ranges(quick.plan()) == [(refunds, 0, 1, 3)]
 
