@@ -44,6 +44,7 @@ from kafka_ingest.boundaries import (
     StartOver,
 )
 from kafka_ingest.committing.commit_batch import Committed, commit_batch
+from kafka_ingest.control.offset_statements import row_detail, seed_detail
 from kafka_ingest.control.schema import LEDGER_KINDS
 from kafka_ingest.errors import (
     BatchStateError,
@@ -721,18 +722,6 @@ def adopt_batch(state: ControlState, adopted: AdoptedBatch, who: str) -> None:
     state.counts[plan.batch_id] = receipt.range_counts(plan)
 
 
-def row_detail(row: StoredOffset) -> dict[str, Any]:
-    """Return what the journal keeps of a stored offset."""
-    return {
-        "topic": row.topic_partition.topic,
-        "partition": row.topic_partition.partition,
-        "topic_id": row.topic_id,
-        "first_offset": row.first_offset,
-        "next_offset": row.next_offset,
-        "rule": row.seeded_by,
-    }
-
-
 def record_seed(state: ControlState, feed_id: UUID, seed: StoredOffset) -> None:
     """Write the row of a partition that had none, or resolve a pending one; a row with an offset is never moved."""
     known = state.stored.get((feed_id, seed.topic_partition))
@@ -746,17 +735,6 @@ def record_seed(state: ControlState, feed_id: UUID, seed: StoredOffset) -> None:
         leader_epoch=seed.leader_epoch,
         updated_at=datetime.now(UTC),
     )
-
-
-def seed_detail(seed: StoredOffset) -> dict[str, Any]:
-    """Return what the journal keeps of a seed."""
-    return {
-        "topic": seed.topic_partition.topic,
-        "partition": seed.topic_partition.partition,
-        "topic_id": seed.topic_id,
-        "offset": seed.next_offset,
-        "rule": seed.seeded_by,
-    }
 
 
 def insert_plan(state: ControlState, plan: BatchPlan, who: str) -> None:

@@ -55,6 +55,12 @@ class Hold:
         return self.topic, self.partition, self.cause, self.at_offset
 
 
+def beyond_log(topic_partition: TopicPartition, stored_offset: int, log_end: int, now: datetime) -> Hold:
+    """Return the hold on a partition whose log was seen to end below its stored offset."""
+    reason = f"the log ended at {log_end:,}, below the stored offset {stored_offset:,}"
+    return Hold(topic_partition.topic, topic_partition.partition, HoldCause.BEYOND_LOG, reason, now, log_end)
+
+
 def dated(holds: Collection[Hold], known: Collection[Hold]) -> tuple[Hold, ...]:
     """Return the holds with the moment at which each was first seen."""
     since: dict[object, datetime] = {}

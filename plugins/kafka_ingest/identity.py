@@ -18,12 +18,14 @@ def check_cluster(known: str | None, found: str, feed_name: str) -> None:
         )
 
 
-def check_topic_id(topic: str, expected: str | None, found: str | None, feed_name: str) -> None:
-    """Raise TopicRecreatedError where a topic is not the one that is expected.
+def is_other_topic(expected: str | None, found: str | None) -> bool:
+    """Whether two topic ids are both known, and differ; an unknown one says nothing either way (brokers before KIP-516)."""
+    return expected is not None and found is not None and expected != found
 
-    An id that is not known, on either side, says nothing either way (brokers before KIP-516).
-    """
-    if expected is not None and found is not None and expected != found:
+
+def check_topic_id(topic: str, expected: str | None, found: str | None, feed_name: str) -> None:
+    """Raise TopicRecreatedError where a topic is not the one that is expected."""
+    if is_other_topic(expected, found):
         raise TopicRecreatedError(
             f"topic {topic!r} was deleted and created again: expected topic id {expected}, found {found}. Its offsets start "
             f"over, so the stored ones point into other records. The feed stays stopped until somebody decides: "

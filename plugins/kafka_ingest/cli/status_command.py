@@ -77,7 +77,7 @@ def print_status(found: FeedStatus, output_error: str | None) -> None:
 def output_problem(feed: Feed, control: SqlControlTables) -> str | None:
     """Return why the feed's plans stop because of what its output holds; None where they do not."""
     try:
-        check_output(feed.plan_settings(os.environ), control, sink_of)
+        check_output(control.feed(feed.name), feed.plan_settings(os.environ), control, sink_of)
     except KafkaIngestError as error:
         return str(error)
     return None

@@ -8,7 +8,7 @@ from uuid import UUID
 
 from sqlalchemy import ColumnElement, Connection, RowMapping, Select, select
 
-from kafka_ingest.batch import Attempt, AttemptState, Batch, BatchPlan, BatchState
+from kafka_ingest.batch import Attempt, AttemptState, Batch, BatchKind, BatchPlan, BatchState
 from kafka_ingest.boundaries import Event, Output
 from kafka_ingest.control.schema import batch, batch_range, feed, gap, hold, stored_offset
 from kafka_ingest.errors import ControlSchemaError, UnknownBatchError
@@ -172,11 +172,13 @@ def event_of(row: Mapping[Any, Any]) -> Event:
 def published_to(connection: Connection, feed_id: UUID) -> Output | None:
     """Return the output of a feed's newest live batch that was committed."""
     sink = batch.c.plan["sink"]
-    query = (
-        select(sink["format"].as_string(), sink["path"].as_string())
-        .where(batch.c.feed_id == feed_id, batch.c.kind == "live", batch.c.state == BatchState.COMMITTED.value)
-        .order_by(batch.c.batch_id.desc())
-        .limit(1)
-    )
-    row = connection.execute(query).one_or_none()
+    row = connection.execute(
+        of_newest_published(select(sink["format"].as_string(), sink["path"].as_string()), feed_id)
+    ).one_or_none()
     return Output(row[0], Path(row[1])) if row is not None else None
+
+
+def of_newest_published(query: Select[Any], feed_id: UUID) -> Select[Any]:
+    """Narrow a query on batches to a feed's newest live one that was committed."""
+    is_published = (batch.c.kind == BatchKind.LIVE.value) & (batch.c.state == BatchState.COMMITTED.value)
+    return query.where(batch.c.feed_id == feed_id, is_published).order_by(batch.c.batch_id.desc()).limit(1)

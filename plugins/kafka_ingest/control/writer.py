@@ -37,7 +37,7 @@ from kafka_ingest.control.offset_statements import (
     upsert_seeds,
 )
 from kafka_ingest.control.reader import SqlControlReader
-from kafka_ingest.control.rows import batch_of, batch_row, stored_offsets
+from kafka_ingest.control.rows import batch_of, batch_row, of_newest_published, stored_offsets
 from kafka_ingest.control.schema import LEDGER_KINDS, attempt, batch, event
 from kafka_ingest.errors import BatchStateError
 from kafka_ingest.gap import Jump
@@ -241,26 +241,14 @@ def note_output_changed(connection: Connection, row: RowMapping) -> int:
     After the newest published batch's, whose receipt lies in the same output and carries what was before. In another output
     no receipt says how far the feed had come: there the ledger is carried from its beginning, with the stored offsets as last.
     """
-    published = (
-        connection.execute(
-            select(batch.c.plan, batch.c.ledger_upto)
-            .where(
-                batch.c.feed_id == row["feed_id"],
-                batch.c.kind == "live",
-                batch.c.state == BatchState.COMMITTED.value,
-            )
-            .order_by(batch.c.batch_id.desc())
-            .limit(1)
-        )
-        .mappings()
-        .one_or_none()
-    )
+    query = of_newest_published(select(batch.c.plan, batch.c.ledger_upto), row["feed_id"])
+    published = connection.execute(query).mappings().one_or_none()
     if published is None:
         return 0
     was, now = published["plan"]["sink"], row["plan"]["sink"]
     if was == now or row["kind"] != "live":
         return int(published["ledger_upto"] or 0)
     stored = stored_offsets(connection, row["feed_id"])
-    detail = {"was": was, "is": now, "partitions": [row_detail(stored[tp]) for tp in sorted(stored)]}
+    detail = {"was": was, "is": now, "partitions": [row_detail(found) for found in stored.values()]}
     append_event(connection, row["feed_id"], "output_changed", row["planned_by"], row["batch_id"], detail)
     return 0

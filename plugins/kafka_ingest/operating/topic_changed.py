@@ -7,6 +7,7 @@ from enum import StrEnum
 from kafka_ingest.batch import AttemptState, Batch, BatchState, sha256
 from kafka_ingest.boundaries import FeedSnapshot, KafkaCluster, OperatorTables, Sinks, StartOver
 from kafka_ingest.errors import BatchStateError, InvalidReceiptError, WrongUseError
+from kafka_ingest.identity import is_other_topic
 from kafka_ingest.offsets import LogBounds, StoredOffset, TopicDescription, TopicPartition, listing
 from kafka_ingest.operating.known_feed import known_feed
 from kafka_ingest.planning.held_partitions import held_beyond_log
@@ -29,16 +30,6 @@ class Choice(StrEnum):
 
     FORGET = "forget"
     """The topic is gone for good: its stored offsets end."""
-
-
-class ReadAcross(StrEnum):
-    """What becomes of an open batch that was read while its topic changed."""
-
-    ACCEPT = "accept"
-    """What was written is all of the old topic: commit it."""
-
-    DISCARD = "discard"
-    """Nobody can tell: give it up, its files stay invisible."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +64,7 @@ class TopicChange:
     @property
     def is_other_topic(self) -> bool:
         """Whether both ids are known, and differ."""
-        return None not in {self.known_id, self.found_id} and self.known_id != self.found_id
+        return is_other_topic(self.known_id, self.found_id)
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,8 @@ from collections.abc import Collection, Mapping
 from datetime import datetime
 
 from kafka_ingest.boundaries import FeedSnapshot
-from kafka_ingest.hold import Hold, HoldCause
+from kafka_ingest.hold import Hold, HoldCause, beyond_log
+from kafka_ingest.identity import is_other_topic
 from kafka_ingest.offsets import Isolation, LogBounds, TopicPartition
 from kafka_ingest.planning.kafka_answers import KafkaAnswers
 from kafka_ingest.planning.positions import Position, after_gaps, gaps_by_partition
@@ -24,7 +25,7 @@ def still_unreadable(feed: FeedSnapshot | None, answers: KafkaAnswers) -> dict[T
     }
 
 
-def beyond_log(feed: FeedSnapshot, answers: KafkaAnswers, now: datetime) -> list[Hold]:
+def newly_beyond_log(feed: FeedSnapshot, answers: KafkaAnswers, now: datetime) -> list[Hold]:
     """Return a hold for each stored offset that lies above the log's end, lower than it was ever seen to end.
 
     Only where the log is the one the offsets were counted in, apart from what was cut off: the same cluster and topic.
@@ -37,13 +38,12 @@ def beyond_log(feed: FeedSnapshot, answers: KafkaAnswers, now: datetime) -> list
         bounds, described = answers.bounds.get(tp), answers.topics.get(tp.topic)
         if row.next_offset is None or described is None or not isinstance(bounds, LogBounds):
             continue
-        is_other_topic = None not in {row.topic_id, described.topic_id} and row.topic_id != described.topic_id
         known_end = seen[tp].at_offset if tp in seen else None
         is_seen = known_end is not None and known_end <= bounds.high_watermark
-        if is_other_topic or is_seen or after_gaps(row.next_offset, ahead.get(tp, ())) <= bounds.high_watermark:
+        is_inside = after_gaps(row.next_offset, ahead.get(tp, ())) <= bounds.high_watermark
+        if is_inside or is_seen or is_other_topic(row.topic_id, described.topic_id):
             continue
-        reason = f"the log ended at {bounds.high_watermark:,}, below the stored offset {row.next_offset:,}"
-        found.append(Hold(tp.topic, tp.partition, HoldCause.BEYOND_LOG, reason, now, bounds.high_watermark))
+        found.append(beyond_log(tp, row.next_offset, bounds.high_watermark, now))
     return found
 
 

@@ -51,9 +51,8 @@ def outputs_of(
             yield feed.published_to, known
 
 
-def check_output(settings: FeedPlanSettings, control: ControlTables, sinks: Sinks) -> None:
+def check_output(feed: FeedSnapshot | None, settings: FeedPlanSettings, control: ControlTables, sinks: Sinks) -> None:
     """Raise OutputUnknownError where a plan would, whether the control tables know the feed or not."""
-    feed = control.feed(settings.name)
     if feed is not None:
         check_output_known(feed, settings, control, sinks)
     else:

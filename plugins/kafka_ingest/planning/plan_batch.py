@@ -20,7 +20,7 @@ from kafka_ingest.planning.ask_kafka import ask_kafka
 from kafka_ingest.planning.decide import PlanDecision, decide
 from kafka_ingest.planning.end_positions import EndPositions
 from kafka_ingest.planning.hand_on import hand_on
-from kafka_ingest.planning.held_partitions import beyond_log
+from kafka_ingest.planning.held_partitions import newly_beyond_log
 from kafka_ingest.planning.known_output import check_output, check_output_known, new_feed
 from kafka_ingest.planning.settings import FeedPlanSettings
 
@@ -48,6 +48,19 @@ class PlanOutcome:
     decision: PlanDecision | None
 
 
+@contextlib.contextmanager
+def without_garbage_collection() -> Iterator[None]:
+    """Let nothing look for cycles meanwhile: of 10,000 partitions all objects live until the end, and each look visits all."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
+@without_garbage_collection()
 def plan_batch(
     settings: FeedPlanSettings,
     control: ControlTables,
@@ -62,32 +75,6 @@ def plan_batch(
     No transaction is open while Kafka or the sink is asked: what was read is checked again under the feed's lock, and the
     whole step starts over, a few times, where somebody else wrote meanwhile.
     """
-    with without_garbage_collection():
-        return plan_or_hand_on(settings, control, kafka, sinks, who=who, end=end)
-
-
-@contextlib.contextmanager
-def without_garbage_collection() -> Iterator[None]:
-    """Let nothing look for cycles meanwhile: of 10,000 partitions all objects live until the end, and each look visits all."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
-
-
-def plan_or_hand_on(
-    settings: FeedPlanSettings,
-    control: ControlTables,
-    kafka: KafkaCluster,
-    sinks: Sinks,
-    *,
-    who: str,
-    end: EndPositions,
-) -> PlanOutcome:
-    """Do what ``plan_batch`` says."""
     for _ in range(TRIES):
         feed = control.feed(settings.name)
         if feed is not None:
@@ -98,7 +85,7 @@ def plan_or_hand_on(
                 continue
         answers = ask_kafka(feed, settings, kafka, end)
         now = datetime.now(UTC)
-        if feed is not None and (beyond := beyond_log(feed, answers, now)):
+        if feed is not None and (beyond := newly_beyond_log(feed, answers, now)):
             # Noted first, so that it stays a stop when the log has grown past the stored offset and the numbers fit again.
             note_holds(feed, beyond, control)
             continue
@@ -179,8 +166,8 @@ def dry_run(
     end: EndPositions = None,
 ) -> PlanDecision:
     """Return what the next plan would be if no batch is open, or raise what it would raise; nothing is written."""
-    check_output(settings, control, sinks)
     feed = control.feed(settings.name)
+    check_output(feed, settings, control, sinks)
     return decide(feed, ask_kafka(feed, settings, kafka, end), settings, now=datetime.now(UTC), end=end)
 
 
