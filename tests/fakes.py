@@ -47,6 +47,7 @@ from kafka_ingest.committing.commit_batch import Committed, commit_batch
 from kafka_ingest.control.offset_statements import row_detail, seed_detail
 from kafka_ingest.control.schema import LEDGER_KINDS
 from kafka_ingest.errors import (
+    BatchRevokedError,
     BatchStateError,
     FeedChangedError,
     KafkaUnavailableError,
@@ -215,6 +216,7 @@ class ControlState:
     events: list[tuple[UUID, Event]] = field(default_factory=list)
     gaps: dict[UUID, tuple[UUID, Gap]] = field(default_factory=dict)
     holds: dict[UUID, tuple[Hold, ...]] = field(default_factory=dict)
+    cleaned: set[tuple[UUID, int]] = field(default_factory=set)
 
     def copied(self) -> "ControlState":
         return ControlState(**{each.name: copy.copy(getattr(self, each.name)) for each in fields(self)})
@@ -324,6 +326,31 @@ class InMemoryControlTables:
 
     def attempts(self, batch_id: UUID) -> list[Attempt]:
         return [attempt for (owner, _), attempt in sorted(self.state.attempts.items()) if owner == batch_id]
+
+    def ended_attempts(self, feed_id: UUID, *, ended_before: datetime) -> list[Attempt]:
+        state = self.state
+        batches = {batch.batch_id: batch for batch in state.feed_batches(feed_id) if batch.updated_at < ended_before}
+        return [
+            attempt
+            for key, attempt in sorted(state.attempts.items())
+            if (batch := batches.get(attempt.batch_id)) is not None
+            and key not in state.cleaned
+            and (not batch.state.is_open or attempt.state is AttemptState.DISCARDED)
+        ]
+
+    def committed_ranges(self, batch_id: UUID) -> list[OffsetRange]:
+        plan = self.state.batch(batch_id).plan
+        return sorted(
+            theirs
+            for batch in self.state.feed_batches(plan.feed_id)
+            if batch.state is BatchState.COMMITTED
+            for theirs in batch.plan.ranges
+            for mine in plan.ranges
+            if theirs.topic_partition == mine.topic_partition
+            and batch.plan.topic_ids[theirs.topic] == plan.topic_ids[mine.topic]
+            and theirs.start_offset < mine.end_offset
+            and mine.start_offset < theirs.end_offset
+        )
 
     def range_counts(self, batch_id: UUID) -> list[RangeCount]:
         return sorted(self.state.counts.get(batch_id, []), key=lambda count: count.offset_range)
@@ -446,6 +473,11 @@ class InMemoryControlTables:
         with self._locked_batch(batch_id) as (state, batch):
             abandon_batch(state, batch, reason, who, only_from)
             apply_jumps(state, batch.plan.feed_id, jumps, who, batch_id)
+
+    def note_cleaned(self, attempt: Attempt) -> None:
+        with self._locked_batch(attempt.batch_id) as (state, batch):
+            state.cleaned.add((attempt.batch_id, attempt.attempt))
+            state.touch(batch.plan.feed_id)
 
     def hold(self, feed_id: UUID, hold: Hold) -> None:
         with self.transaction() as state:
@@ -573,8 +605,8 @@ def abandon_batch(state: ControlState, batch: Batch, reason: str, who: str, only
     if batch.state not in only_from:
         expected = " or ".join(sorted(only_from))
         raise BatchStateError(
-            f"batch {batch.batch_id} is {batch.state}: expected {expected} to abandon it; a COMMITTING one can only be "
-            "finished: run the commit again."
+            f"batch {batch.batch_id} is {batch.state}: expected {expected} to abandon it; a COMMITTING one is "
+            "revoked first: `kafka-ingest abandon`."
         )
     state.change(batch.batch_id, state=BatchState.ABANDONED, reason=reason)
     detail = {"reason": reason, "was": batch.state.value}
@@ -784,6 +816,7 @@ class InMemorySink:
         self.staged: set[Path] = set()
         self.damaged: set[Path] = set()
         self.published: dict[UUID, PublishedReceipt] = {}
+        self.revoked: set[UUID] = set()
         self.foreign_batches: list[str] = []
         self.is_prepared = False
         self.is_down = False
@@ -841,10 +874,29 @@ class InMemorySink:
             if known != published:
                 raise OutputConflictError(f"batch {batch_id} is in {self.output_path} with another receipt")
             return
+        if batch_id in self.revoked:
+            raise BatchRevokedError(f"batch {batch_id} is being given up: its staged files were revoked")
         if published.receipt.files and directory not in self.staged:
             raise OutputConflictError(f"batch {batch_id}: its staged files are gone from {directory / DATA}")
         self.staged.discard(directory)
         self.published[batch_id] = published
+
+    def revoke(self, directory: Path, batch_id: UUID, *, rows: int) -> None:  # noqa: ARG002 - no files, no difference
+        self._reachable()
+        if batch_id in self.published:
+            raise BatchStateError(f"batch {batch_id} is published already, so it cannot be given up any more")
+        self.staged.discard(directory)
+        self.revoked.add(batch_id)
+
+    def staged_bytes(self, directory: Path) -> int:
+        self._reachable()
+        return 1_000 if directory in self.documents else 0
+
+    def remove_attempt(self, directory: Path) -> None:
+        self._reachable()
+        for kept in (self.documents, self.receipts, self.failures):
+            kept.pop(directory, None)
+        self.staged.discard(directory)
 
     def published_ranges(self) -> list[OffsetRange]:
         """Return every range that readers see, sorted; one that was published twice comes twice."""

@@ -3,6 +3,8 @@
 DOCUMENT = "plan.json"
 PACKAGE = "kafka_ingest.zip"
 DATA = "data"
+DATA_REVOKED = "data.revoked"
+OUTCOME = "outcome"
 RECEIPT = "receipt.json"
 FAILURE = "failure.txt"
 

@@ -14,7 +14,7 @@ from uuid import UUID
 from kafka_ingest.batch import ABANDONABLE, Attempt, Batch, BatchPlan, BatchState
 from kafka_ingest.gap import Gap, Jump, NewGap
 from kafka_ingest.hold import Hold
-from kafka_ingest.offsets import LogBounds, StoredOffset, TopicDescription, TopicPartition, Unavailable
+from kafka_ingest.offsets import LogBounds, OffsetRange, StoredOffset, TopicDescription, TopicPartition, Unavailable
 from kafka_ingest.receipt import RangeCount, Receipt
 
 
@@ -198,6 +198,12 @@ class ControlReader(Protocol):
     def attempts(self, batch_id: UUID) -> list[Attempt]:
         """Return a batch's attempts, in order."""
 
+    def ended_attempts(self, feed_id: UUID, *, ended_before: datetime) -> list[Attempt]:
+        """Return the attempts that are over since then and not cleaned up: of ended batches, and discarded ones; oldest first."""
+
+    def committed_ranges(self, batch_id: UUID) -> list[OffsetRange]:
+        """Return what committed batches of the feed hold of this batch's topics and partitions, where they overlap it."""
+
     def range_counts(self, batch_id: UUID) -> list[RangeCount]:
         """Return what a written batch's receipt says of each range, in the plan's order."""
 
@@ -250,6 +256,9 @@ class ControlTables(ControlReader, Protocol):
 
         Stored offsets move only over gaps, where some of the batch's offsets are lost: both happen or neither.
         """
+
+    def note_cleaned(self, attempt: Attempt) -> None:
+        """Note that an attempt's directory was removed."""
 
     def hold(self, feed_id: UUID, hold: Hold) -> None:
         """Add a hold that was found between two plans."""
@@ -334,7 +343,22 @@ class Sink(Protocol):
         """Check the staged files against their receipt, durably on disk; raises StagedOutputUnusableError."""
 
     def publish(self, directory: Path, published: PublishedReceipt) -> None:
-        """Make the batch visible, once; does nothing where it is published already. Durable when it returns."""
+        """Make the batch visible, once; does nothing where it is published already. Durable when it returns.
+
+        Raises BatchRevokedError where an operator was faster, OutputConflictError where something else lies in its place.
+        """
+
+    def revoke(self, directory: Path, batch_id: UUID, *, rows: int) -> None:
+        """Take a COMMITTING batch's staged files from every publisher, for ever; does nothing where that was done already.
+
+        Raises BatchStateError where the batch is published: of the two exactly one wins.
+        """
+
+    def staged_bytes(self, directory: Path) -> int:
+        """Return how large an attempt's directory is, 0 where there is none."""
+
+    def remove_attempt(self, directory: Path) -> None:
+        """Remove an attempt's directory with all that is staged in it; does nothing where there is none."""
 
 
 class Sinks(Protocol):

@@ -185,7 +185,11 @@ class ReceiptsDoNotFollowError(OperatorDecisionError):
 
 
 class OutputConflictError(OperatorDecisionError):
-    """Where the batch is to be published lies something that is not this batch."""
+    """What is to be published is not there any more, or where it is to go lies something else."""
+
+
+class BatchRevokedError(OperatorDecisionError):
+    """An operator took the batch's staged files away from publishing; giving it up is still to be finished."""
 
 
 class OffsetsMovedError(OperatorDecisionError):

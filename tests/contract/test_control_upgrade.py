@@ -210,7 +210,7 @@ def version_of(store: SqlStore) -> str:
 
 
 def test_tasks_refuse_the_older_version_with_the_command_to_run(older: SqlStore) -> None:
-    with pytest.raises(ControlSchemaError, match=r"needs 0003\. Run `kafka-ingest db upgrade`"):
+    with pytest.raises(ControlSchemaError, match=rf"needs {schema.SCHEMA_VERSION}\. Run `kafka-ingest db upgrade`"):
         older.connect()
 
 
@@ -397,7 +397,7 @@ def held(older: SqlStore) -> SqlStore:
 
 
 def test_tasks_refuse_version_0002_too(held: SqlStore) -> None:
-    with pytest.raises(ControlSchemaError, match=r"needs 0003\. Run `kafka-ingest db upgrade`"):
+    with pytest.raises(ControlSchemaError, match=rf"needs {schema.SCHEMA_VERSION}\. Run `kafka-ingest db upgrade`"):
         held.connect()
 
 
@@ -413,7 +413,6 @@ def test_every_hold_is_in_the_upgraded_table_as_it_was(held: SqlStore) -> None:
 
     assert upgrade(held.open(), create=False) == ("0002", schema.SCHEMA_VERSION)
 
-    assert columns_of(held) == known
     assert content(held, known) == before
     assert snapshot_of(held.connect()).holds == [hold_of(row) for row in HOLD_ROWS]
 
@@ -481,3 +480,25 @@ def test_an_upgrade_of_holds_that_fails_half_way_leaves_version_0002_as_it_was(h
     assert content(held, known) == before
     assert upgrade(held.open(), create=False) == ("0002", schema.SCHEMA_VERSION)
     assert content(held, known) == before
+
+
+# ── A database of version 0003 ────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_what_ended_before_version_0004_can_be_cleaned_up_after_the_upgrade(held: SqlStore) -> None:
+    upgrade_to(held.open(), "0003")
+    known = columns_of(held)
+    before = content(held, known)
+
+    assert upgrade(held.open(), create=False) == ("0003", schema.SCHEMA_VERSION)
+
+    assert content(held, known) == before
+    control = held.connect()
+    assert ended_attempts(held) == [(COMMITTED.batch_id, 1), (COMMITTED.batch_id, 2)]
+    control.note_cleaned(control.attempts(COMMITTED.batch_id)[0])
+    assert ended_attempts(held) == [(COMMITTED.batch_id, 2)]
+
+
+def ended_attempts(store: SqlStore) -> list[tuple[UUID, int]]:
+    found = store.connect().ended_attempts(ORDERS_FEED, ended_before=ONE_O_CLOCK + timedelta(days=365))
+    return [(attempt.batch_id, attempt.attempt) for attempt in found]

@@ -200,7 +200,7 @@ def test_an_output_that_cannot_be_listed_is_neither_known_nor_unknown(feed: Feed
 
 
 def test_a_new_feed_has_the_name_of_its_file_and_an_id_of_its_own() -> None:
-    one, other = (new_feed(feed_settings(name="sales"), InMemorySink()) for _ in range(2))
+    one, other = (new_feed(feed_settings(name="sales"), InMemoryControlTables(), InMemorySink()) for _ in range(2))
     assert (one.name, other.name) == ("sales", "sales")
     assert one.feed_id != other.feed_id
 

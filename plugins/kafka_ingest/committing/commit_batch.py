@@ -12,6 +12,7 @@ from kafka_ingest.errors import (
     InvalidReceiptError,
     KafkaIngestError,
     OffsetsMissingError,
+    OutputConflictError,
     StagedOutputUnusableError,
 )
 from kafka_ingest.offsets import OffsetsPolicy, listing
@@ -19,6 +20,13 @@ from kafka_ingest.receipt import RangeCount, Receipt
 from kafka_ingest.submitting.pin_receipt import valid_receipt
 
 log = logging.getLogger(__name__)
+
+
+LATER = {
+    BatchState.WRITTEN: frozenset({BatchState.COMMITTING, BatchState.COMMITTED, BatchState.ABANDONED}),
+    BatchState.COMMITTING: frozenset({BatchState.COMMITTED, BatchState.ABANDONED}),
+}
+"""What a batch may have become since a commit looked at it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,20 +52,20 @@ def commit_batch(
     if batch.state is not BatchState.COMMITTED:
         attempt = pinned_attempt(batch, control)
         sink = sinks(batch.plan)
-        # 1. Verify: the receipt is the one that was pinned, the files are what it says and on the disk, the sink takes them.
         try:
+            # 1. Verify: the receipt is the one that was pinned, the files are what it says and on the disk, the sink takes them.
             receipt = verified_receipt(batch, attempt, control, sink, who=who)
+            # 2. COMMITTING: from here it rolls forward, unless an operator revokes it, and nothing else moves the offsets.
+            control.begin_commit(batch_id, attempt.attempt)
+            # 3. Publish: visible once, under the batch's id.
+            sink.publish(attempt.directory, PublishedReceipt(batch.plan, receipt, control.ledger(batch_id)))
+            # 4. The stored offsets, all or none; the batch is COMMITTED.
+            batch = control.complete_commit(batch_id, who=who)
         except KafkaIngestError:
-            if control.batch(batch_id).state in {BatchState.COMMITTING, BatchState.COMMITTED} - {batch.state}:
-                # A second committer took the batch on meanwhile: the files are not damaged but published. Go on from there.
+            if control.batch(batch_id).state in LATER[batch.state]:
+                # Somebody else took it on, or gave it up, meanwhile: that, and not what it did to the files, is what happened.
                 return commit_batch(batch_id, control, kafka, sinks, group=group, who=who)
             raise
-        # 2. COMMITTING: from here it only rolls forward, and nothing else moves the feed's offsets.
-        control.begin_commit(batch_id, attempt.attempt)
-        # 3. Publish: visible once, under the batch's id.
-        sink.publish(attempt.directory, PublishedReceipt(batch.plan, receipt, control.ledger(batch_id)))
-        # 4. The stored offsets, all or none; the batch is COMMITTED.
-        batch = control.complete_commit(batch_id, who=who)
         log.info("batch %s is committed: %s rows", batch_id, f"{receipt.rows:,}")
 
     # 5. The consumer group follows; whatever happens there, the data stays committed.
@@ -96,7 +104,10 @@ def verified_receipt(batch: Batch, attempt: Attempt, control: ControlTables, sin
             sink.verify_staged(attempt.directory, receipt)
     except (InvalidReceiptError, StagedOutputUnusableError) as error:
         if batch.state is not BatchState.WRITTEN:
-            raise
+            raise OutputConflictError(
+                f"{error} The batch is {batch.state}, so it may be visible already. No offset was moved. Put the receipt back "
+                f"and run the commit again, or give the batch up: `kafka-ingest abandon {batch.batch_id} --reason …`."
+            ) from error
         # Refused where a second committer took the batch on meanwhile: then the files are not damaged but published.
         control.discard_written(batch.batch_id, attempt.attempt, reason=str(error), who=who)
         raise StagedOutputUnusableError(

@@ -5,9 +5,9 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import Engine, Select, and_, func, select
+from sqlalchemy import Engine, Select, and_, func, or_, select
 
-from kafka_ingest.batch import Attempt, Batch, BatchState
+from kafka_ingest.batch import Attempt, AttemptState, Batch, BatchState
 from kafka_ingest.boundaries import Event, FeedSnapshot
 from kafka_ingest.control.database import check_version, transaction
 from kafka_ingest.control.rows import (
@@ -128,6 +128,48 @@ class SqlControlReader:
         with transaction(self._engine, "read") as connection:
             query = select(attempt).where(attempt.c.batch_id == batch_id).order_by(attempt.c.attempt)
             return [attempt_of(row) for row in connection.execute(query).mappings()]
+
+    def ended_attempts(self, feed_id: UUID, *, ended_before: datetime) -> list[Attempt]:
+        """Return the attempts that are over since then and not cleaned up: of ended batches, and discarded ones; oldest first."""
+        ended = batch.c.state.in_([BatchState.COMMITTED.value, BatchState.ABANDONED.value])
+        query = (
+            select(attempt)
+            .join(batch, batch.c.batch_id == attempt.c.batch_id)
+            .where(
+                batch.c.feed_id == feed_id,
+                or_(ended, attempt.c.state == AttemptState.DISCARDED.value),
+                batch.c.updated_at < ended_before,
+                attempt.c.cleaned_at.is_(None),
+            )
+            .order_by(attempt.c.batch_id, attempt.c.attempt)
+        )
+        with transaction(self._engine, "read") as connection:
+            return [attempt_of(row) for row in connection.execute(query).mappings()]
+
+    def committed_ranges(self, batch_id: UUID) -> list[OffsetRange]:
+        """Return what committed batches of the feed hold of this batch's topics and partitions, where they overlap it."""
+        mine, theirs = batch_range.alias("mine"), batch_range.alias("theirs")
+        this, other = batch.alias("this"), batch.alias("other")
+        overlaps = and_(
+            theirs.c.topic == mine.c.topic,
+            theirs.c.partition == mine.c.partition,
+            theirs.c.topic_id.is_not_distinct_from(mine.c.topic_id),
+            theirs.c.start_offset < mine.c.end_offset,
+            theirs.c.end_offset > mine.c.start_offset,
+        )
+        query = (
+            select(theirs.c.topic, theirs.c.partition, theirs.c.start_offset, theirs.c.end_offset)
+            .select_from(mine)
+            .join(this, this.c.batch_id == mine.c.batch_id)
+            .join(theirs, overlaps)
+            .join(other, and_(other.c.batch_id == theirs.c.batch_id, other.c.feed_id == this.c.feed_id))
+            .where(mine.c.batch_id == batch_id, other.c.state == BatchState.COMMITTED.value)
+        )
+        with transaction(self._engine, "read") as connection:
+            return sorted(
+                OffsetRange(TopicPartition(row.topic, row.partition), row.start_offset, row.end_offset)
+                for row in connection.execute(query)
+            )
 
     def range_counts(self, batch_id: UUID) -> list[RangeCount]:
         """Return what a written batch's receipt says of each range, in the plan's order."""

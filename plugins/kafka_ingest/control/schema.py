@@ -28,7 +28,7 @@ from kafka_ingest.batch import AttemptState, BatchKind, BatchState
 from kafka_ingest.gap import GapCause
 from kafka_ingest.hold import HoldCause
 
-SCHEMA_VERSION = "0003"
+SCHEMA_VERSION = "0004"
 """The migration that makes these tables; a test compares it with the newest one."""
 
 VERSION_TABLE = "kafka_ingest_schema"
@@ -150,6 +150,7 @@ attempt = Table(
     Column("opened_by", Text, nullable=False),
     Column("receipt_sha256", Text),
     Column("reason", Text, comment="why it was discarded"),
+    Column("cleaned_at", UtcDateTime, comment="since when its directory is removed"),
     CheckConstraint(one_of("state", AttemptState), name="state"),
     CheckConstraint("attempt >= 1", name="number"),
     CheckConstraint("state <> 'PINNED' OR receipt_sha256 IS NOT NULL", name="pinned"),

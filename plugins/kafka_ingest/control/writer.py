@@ -189,6 +189,16 @@ class SqlControlTables(SqlControlReader):
             abandon_batch(connection, row, reason=reason, who=who, only_from=only_from)
             apply_jumps(connection, row["feed_id"], jumps, who=who, batch_id=batch_id)
 
+    def note_cleaned(self, cleaned: Attempt) -> None:
+        """Note that an attempt's directory was removed."""
+        with self._locked_batch(cleaned.batch_id) as (connection, row):
+            connection.execute(
+                update(attempt)
+                .where(attempt.c.batch_id == cleaned.batch_id, attempt.c.attempt == cleaned.attempt)
+                .values(cleaned_at=datetime.now(UTC))
+            )
+            touch_feed(connection, row["feed_id"])
+
     def hold(self, feed_id: UUID, hold: Hold) -> None:
         """Add a hold that was found between two plans."""
         with transaction(self._engine, "write") as connection:
@@ -228,8 +238,8 @@ def abandon_batch(
     check_transition(batch_id, found, BatchState.ABANDONED)
     if found not in only_from:
         raise BatchStateError(
-            f"batch {batch_id} is {found}: expected {' or '.join(sorted(only_from))} to abandon it. Nothing was "
-            "changed; a COMMITTING batch may be visible already and can only be finished: run the commit again."
+            f"batch {batch_id} is {found}: expected {' or '.join(sorted(only_from))} to abandon it. Nothing was changed; a "
+            "COMMITTING batch may be visible already, so its staged files are revoked first: `kafka-ingest abandon` does that."
         )
     set_batch(connection, row, state=BatchState.ABANDONED.value, reason=reason)
     append_event(connection, row["feed_id"], "abandoned", who, batch_id, {"reason": reason, "was": found.value})

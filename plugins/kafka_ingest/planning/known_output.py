@@ -7,7 +7,7 @@ import uuid6
 
 from kafka_ingest.batch import BatchState
 from kafka_ingest.boundaries import ControlTables, FeedSnapshot, NewFeed, Sink, Sinks, SinkTarget
-from kafka_ingest.errors import OutputNotUsableError, OutputUnavailableError, OutputUnknownError
+from kafka_ingest.errors import FeedChangedError, OutputNotUsableError, OutputUnavailableError, OutputUnknownError
 from kafka_ingest.planning.settings import FeedPlanSettings
 
 log = logging.getLogger(__name__)
@@ -18,10 +18,12 @@ def check_output_known(feed: FeedSnapshot, settings: FeedPlanSettings, control: 
 
     That is what control tables restored from an older backup look like: going on would write records a second time.
     """
-    states = {str(batch_id): state for batch_id, state in control.batch_states(feed.feed_id).items()}
-    published = {BatchState.COMMITTING, BatchState.COMMITTED}
     for target, known in outputs_of(feed, settings, sinks):
-        unknown = [batch_id for batch_id in known if states.get(batch_id) not in published]
+        unknown = unknown_batches(feed, known, control)
+        if unknown:
+            # Looked at again: one of them may have been revoked between the two looks.
+            still_there = set(sinks(target).known_batches())
+            unknown = [batch_id for batch_id in unknown if batch_id in still_there]
         if not unknown:
             continue
         is_current = target.output_path == settings.output_path
@@ -32,6 +34,16 @@ def check_output_known(feed: FeedSnapshot, settings: FeedPlanSettings, control: 
             "is this another database? Nothing was done: reading on would write records twice. If the output is this feed's, "
             f"rebuild the tables from it: {first}`kafka-ingest adopt {settings.name}` shows how they would change."
         )
+
+
+def unknown_batches(feed: FeedSnapshot, found: Collection[str], control: ControlTables) -> list[str]:
+    """Return which of the batches that were found in an output the control tables do not know as published.
+
+    They are asked after the output: what somebody publishes meanwhile is known to them before it is visible.
+    """
+    states = {str(batch_id): state for batch_id, state in control.batch_states(feed.feed_id).items()}
+    published = {BatchState.COMMITTING, BatchState.COMMITTED}
+    return [batch_id for batch_id in found if states.get(batch_id) not in published]
 
 
 def outputs_of(
@@ -56,12 +68,16 @@ def check_output(feed: FeedSnapshot | None, settings: FeedPlanSettings, control:
     if feed is not None:
         check_output_known(feed, settings, control, sinks)
     else:
-        new_feed(settings, sinks(settings))
+        new_feed(settings, control, sinks(settings))
 
 
-def new_feed(settings: FeedPlanSettings, sink: Sink) -> NewFeed:
+def new_feed(settings: FeedPlanSettings, control: ControlTables, sink: Sink) -> NewFeed:
     """Return the feed's new identity; raises OutputUnknownError where its output holds batches that nobody knows."""
     if known := sink.known_batches():
+        if control.feed(settings.name) is not None:
+            raise FeedChangedError(
+                f"feed {settings.name}: another first plan was faster. Nothing was written; plan again."
+            )
         raise OutputUnknownError(
             f"feed {settings.name} is new to the control tables, but its output {settings.output_path} already holds "
             f"{len(known):,} published batches (the newest is {known[-1]}). Reading again would write their records twice. "

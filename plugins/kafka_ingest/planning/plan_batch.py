@@ -95,10 +95,10 @@ def plan_batch(
         # Only now is anything made: a first plan that is refused above leaves no trace.
         sink = sinks(settings)
         sink.prepare()
-        target = feed or new_feed(settings, sink)
-        batch_id = next_batch_id(feed.newest_batch if feed is not None else None)
-        plan = plan_of(decision, batch_id, target.feed_id, settings) if decision.ranges else None
         try:
+            target = feed or new_feed(settings, control, sink)
+            batch_id = next_batch_id(feed.newest_batch if feed is not None else None)
+            plan = plan_of(decision, batch_id, target.feed_id, settings) if decision.ranges else None
             control.record_plan(target, record_of(decision, settings, plan), who=who)
         except FeedChangedError as error:
             log.info("%s", error)

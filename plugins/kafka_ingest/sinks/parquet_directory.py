@@ -6,31 +6,36 @@ hidden directories too::
     P/kafka_batch=<batch>/*.parquet               published, all that readers see
     P.kafka-ingest/staging/<batch>/<attempt>/     plan.json, kafka_ingest.zip, data/, receipt.json
     P.kafka-ingest/receipts/<batch>.json          what was published, for ever
+    P.kafka-ingest/receipts/<batch>.revoked       what never will be, for ever
 """
 
 import contextlib
 import json
 import os
-from collections.abc import Iterator, Mapping
-from datetime import datetime
+import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from uuid import UUID
 
-from kafka_ingest.attempt_directory import DATA, DOCUMENT, FAILURE, RECEIPT
-from kafka_ingest.batch import BatchPlan, canonical_json, require_version
-from kafka_ingest.boundaries import Event, PublishedReceipt
+from kafka_ingest.attempt_directory import DATA, DATA_REVOKED, DOCUMENT, FAILURE, OUTCOME, RECEIPT
+from kafka_ingest.batch import canonical_json
+from kafka_ingest.boundaries import PublishedReceipt
 from kafka_ingest.durable_files import make_directory_durably, sync, write_durably
 from kafka_ingest.errors import (
+    BatchRevokedError,
+    BatchStateError,
     OutputConflictError,
     OutputNotUsableError,
     OutputUnavailableError,
     StagedOutputUnusableError,
 )
-from kafka_ingest.offsets import listing
-from kafka_ingest.receipt import Receipt, WrittenFile
+from kafka_ingest.receipt import Receipt
+from kafka_ingest.sinks.published_document import published_document, published_of
+from kafka_ingest.sinks.staged_parquet import check_listing, difference, file_sizes, verify_footer
 
-PUBLISHED_RECEIPT_VERSION = 1
+PUBLISHED = ".published"
+REVOKED = ".revoked"
 
 
 class ParquetDirectory:
@@ -79,6 +84,8 @@ class ParquetDirectory:
             visible = list(self._output.iterdir()) if self._output.exists() else []
         # Either may have been lost, or left behind by a backup, without the other.
         batches = {path.stem for path in kept if path.suffix == ".json"}
+        # A publisher that lost against a revoking operator may have kept a receipt before it noticed.
+        batches -= {path.stem for path in kept if path.suffix == REVOKED}
         prefix = "kafka_batch="
         return sorted(batches | {path.name.removeprefix(prefix) for path in visible if path.name.startswith(prefix)})
 
@@ -157,14 +164,16 @@ class ParquetDirectory:
     def publish(self, directory: Path, published: PublishedReceipt) -> None:
         """Copy the receipt to where it is kept, then make the files visible by one rename.
 
-        A rename gives one winner whoever tries; the loser finds the source gone and the target in place.
+        A rename gives one winner whoever tries; the loser finds the source gone, and the target in place or the files revoked.
         """
         receipt = published.receipt
         data = directory / DATA
         target = self.published_directory(receipt.batch_id)
         with storage_errors(self._output):
+            refuse_revoked(directory, receipt.batch_id)
             self._keep_receipt(published)
             if not receipt.files:
+                publish_nothing(directory, receipt.batch_id)
                 return
             if not self._is_published(target, receipt):
                 try:
@@ -173,16 +182,69 @@ class ParquetDirectory:
                     data.rename(target)
                 except (FileNotFoundError, StagedOutputUnusableError) as error:
                     if not self._is_published(target, receipt):
+                        if data.exists() and isinstance(error, StagedOutputUnusableError):
+                            raise OutputConflictError(
+                                f"{error}; they were whole when the commit began. Nothing was published and no offset was moved. "
+                                f"Put them back and run the commit again, or {give_up(receipt.batch_id)}."
+                            ) from error
                         if data.exists():
                             raise
+                        refuse_revoked(directory, receipt.batch_id)
                         raise OutputConflictError(
                             f"batch {receipt.batch_id}: neither its staged files ({data}) nor its published ones ({target}) "
-                            "are there. Somebody removed them; no offset was moved."
+                            "are there. Somebody removed them; no offset was moved. Put them back and run the commit again, or "
+                            f"{give_up(receipt.batch_id)}."
                         ) from error
                 # Once more where readers see it: a task of Spark's that was late may have added a file meanwhile.
                 self._is_published(target, receipt)
             sync(target)
             sync(self._output)
+
+    def revoke(self, directory: Path, batch_id: UUID, *, rows: int) -> None:
+        """Take a COMMITTING batch's staged files from every publisher, for ever; raises BatchStateError where it is published.
+
+        Publishing renames the same source, so exactly one of the two wins; a batch without files has none to rename, and
+        there the first of the two to leave its name decides.
+        """
+        target = self.published_directory(batch_id)
+        with storage_errors(directory):
+            make_directory_durably(directory)
+            if rows:
+                try:
+                    (directory / DATA).rename(directory / DATA_REVOKED)
+                except FileNotFoundError:
+                    if os.path.lexists(target):
+                        raise published_already(batch_id) from None
+                    # Somebody removed the files, or this was done before.
+                    (directory / DATA_REVOKED).mkdir(exist_ok=True)
+            elif settled(directory, REVOKED) != REVOKED:
+                raise published_already(batch_id)
+            sync(directory)
+            make_directory_durably(self._receipts)
+            marker = self._receipts / f"{batch_id}{REVOKED}"
+            try:
+                (self._receipts / f"{batch_id}.json").rename(marker)
+            except FileNotFoundError:
+                if not marker.exists():
+                    write_durably(marker, b"")
+            sync(self._receipts)
+
+    def staged_bytes(self, directory: Path) -> int:
+        """Return how large an attempt's directory is, 0 where there is none."""
+        with storage_errors(directory):
+            return sum(path.lstat().st_size for path in directory.rglob("*") if path.is_symlink() or path.is_file())
+
+    def remove_attempt(self, directory: Path) -> None:
+        """Remove an attempt's directory; raises ValueError on a directory that is none of this output's attempts."""
+        if directory.parent.parent != self._beside / "staging":
+            raise ValueError(
+                f"expected the directory of an attempt below {self._beside / 'staging'}, found {directory}"
+            )
+        with storage_errors(directory):
+            with contextlib.suppress(FileNotFoundError):  # another clean-up was faster
+                shutil.rmtree(directory)
+            with contextlib.suppress(OSError):
+                directory.parent.rmdir()  # only where no other attempt is left
 
     def kept_receipt(self, batch_id: UUID) -> bytes | None:
         """Return the receipt of a batch as it was published, None where none was."""
@@ -238,6 +300,44 @@ class ParquetDirectory:
         return True
 
 
+def publish_nothing(directory: Path, batch_id: UUID) -> None:
+    """Let the first of publishing and revoking decide on a batch without files, of which the receipt is all that is kept."""
+    if settled(directory, PUBLISHED) != PUBLISHED:
+        refuse_revoked(directory, batch_id)
+    sync(directory)
+
+
+def settled(directory: Path, outcome: str) -> str:
+    """Return what became of a batch without files: this, unless somebody else said otherwise before."""
+    name = directory / OUTCOME
+    with contextlib.suppress(FileExistsError):
+        name.symlink_to(outcome)  # made whole, by one only
+    return os.readlink(name)  # noqa: PTH115 - a name, not a path
+
+
+def refuse_revoked(directory: Path, batch_id: UUID) -> None:
+    """Raise BatchRevokedError where an operator took the staged files away from publishing."""
+    outcome = directory / OUTCOME
+    if (directory / DATA_REVOKED).exists() or (outcome.is_symlink() and os.readlink(outcome) == REVOKED):  # noqa: PTH115
+        raise BatchRevokedError(
+            f"batch {batch_id} is being given up: an operator revoked its staged files. Nothing of it is visible and no offset "
+            f"was moved. To finish that, {give_up(batch_id)}."
+        )
+
+
+def give_up(batch_id: UUID) -> str:
+    """Say how a batch that cannot be published is ended."""
+    return f"give the batch up: `kafka-ingest abandon {batch_id} --reason …`, and the next run reads its ranges anew"
+
+
+def published_already(batch_id: UUID) -> BatchStateError:
+    """Return the error of revoking too late."""
+    return BatchStateError(
+        f"batch {batch_id} is published already, so it cannot be given up any more: it only rolls forward. Run the feed, or its "
+        "commit task, again. Nothing was changed."
+    )
+
+
 @contextlib.contextmanager
 def storage_errors(path: Path) -> Iterator[None]:
     """Give an I/O error its name: it proves nothing about the data, so the step can be tried again."""
@@ -247,84 +347,3 @@ def storage_errors(path: Path) -> Iterator[None]:
         raise OutputUnavailableError(
             f"{path} could not be read or written: {error}. No offset was moved; run this again once the storage is well."
         ) from error
-
-
-def file_sizes(directory: Path) -> dict[str, int]:
-    """Return name → size in bytes of all that lies in a directory; empty where there is none."""
-    try:
-        return {entry.name: entry.stat().st_size for entry in os.scandir(directory)}
-    except FileNotFoundError:
-        return {}
-
-
-def check_listing(data: Path, receipt: Receipt) -> None:
-    """Raise StagedOutputUnusableError unless exactly the receipt's files lie there, in their sizes."""
-    expected = {file.name: file.size_bytes for file in receipt.files}
-    if (found := file_sizes(data)) != expected:
-        raise StagedOutputUnusableError(
-            f"attempt {receipt.attempt} of batch {receipt.batch_id}: {difference(expected, found)} in {data}"
-        )
-
-
-def difference(expected: dict[str, int], found: dict[str, int]) -> str:
-    """Say how a directory differs from a receipt."""
-    problems = [f"{name} is missing" for name in sorted(expected.keys() - found.keys())]
-    problems += [f"{name} is not in the receipt" for name in sorted(found.keys() - expected.keys())]
-    problems += [
-        f"{name} has {found[name]:,} bytes instead of {expected[name]:,}"
-        for name in sorted(expected.keys() & found.keys())
-        if found[name] != expected[name]
-    ]
-    return listing(problems)
-
-
-def verify_footer(path: Path, expected: WrittenFile) -> None:
-    """Raise StagedOutputUnusableError where a file's footer cannot be read or counts other rows."""
-    # A third of a second, which only a commit should pay.
-    import pyarrow as pa  # noqa: PLC0415
-    import pyarrow.parquet  # noqa: PLC0415
-
-    try:
-        rows = pyarrow.parquet.read_metadata(path).num_rows
-    except (pa.ArrowException, ValueError, OSError) as error:
-        # Arrow says OSError of a damaged footer, too, but only the system's own has a number.
-        if isinstance(error, OSError) and error.errno is not None:
-            raise
-        raise StagedOutputUnusableError(f"{path} is not a readable Parquet file: {error}") from error
-    if rows != expected.rows:
-        raise StagedOutputUnusableError(f"{path}: expected {expected.rows:,} rows, its footer says {rows:,}")
-
-
-def published_document(published: PublishedReceipt) -> bytes:
-    """Return what is kept of a published batch: plan, receipt, and where its offsets came from."""
-    return canonical_json(
-        {
-            "version": PUBLISHED_RECEIPT_VERSION,
-            "plan_fingerprint": published.plan.fingerprint,
-            "plan": published.plan.as_document(),
-            "receipt": published.receipt.as_document(),
-            "ledger": [
-                {"event_id": event.event_id, "kind": event.kind, "at": event.at.isoformat(), "who": event.who}
-                | {"detail": dict(event.detail)}
-                for event in published.ledger
-            ],
-        }
-    )
-
-
-def published_of(document: Mapping[str, Any]) -> PublishedReceipt:
-    """Read back what is kept of a published batch; raises ValueError, KeyError or TypeError where it is damaged."""
-    require_version(document, PUBLISHED_RECEIPT_VERSION, "published receipt")
-    plan = BatchPlan.from_document(document["plan"])
-    if plan.fingerprint != document["plan_fingerprint"]:
-        raise ValueError(f"expected plan fingerprint {document['plan_fingerprint']}, found {plan.fingerprint}")
-    receipt = Receipt.from_document(document["receipt"])
-    if problems := receipt.contradictions(plan):
-        raise ValueError("; ".join(problems))
-    ledger = [
-        Event(
-            entry["event_id"], entry["kind"], datetime.fromisoformat(entry["at"]), entry["who"], None, entry["detail"]
-        )
-        for entry in document["ledger"]
-    ]
-    return PublishedReceipt(plan, receipt, ledger)

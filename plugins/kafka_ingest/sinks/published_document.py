@@ -1,0 +1,46 @@
+"""What is kept of a published batch for ever: plan, receipt, and where its offsets came from; lost tables are rebuilt from it."""
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+from kafka_ingest.batch import BatchPlan, canonical_json, require_version
+from kafka_ingest.boundaries import Event, PublishedReceipt
+from kafka_ingest.receipt import Receipt
+
+PUBLISHED_RECEIPT_VERSION = 1
+
+
+def published_document(published: PublishedReceipt) -> bytes:
+    """Return what is kept of a published batch: plan, receipt, and where its offsets came from."""
+    return canonical_json(
+        {
+            "version": PUBLISHED_RECEIPT_VERSION,
+            "plan_fingerprint": published.plan.fingerprint,
+            "plan": published.plan.as_document(),
+            "receipt": published.receipt.as_document(),
+            "ledger": [
+                {"event_id": event.event_id, "kind": event.kind, "at": event.at.isoformat(), "who": event.who}
+                | {"detail": dict(event.detail)}
+                for event in published.ledger
+            ],
+        }
+    )
+
+
+def published_of(document: Mapping[str, Any]) -> PublishedReceipt:
+    """Read back what is kept of a published batch; raises ValueError, KeyError or TypeError where it is damaged."""
+    require_version(document, PUBLISHED_RECEIPT_VERSION, "published receipt")
+    plan = BatchPlan.from_document(document["plan"])
+    if plan.fingerprint != document["plan_fingerprint"]:
+        raise ValueError(f"expected plan fingerprint {document['plan_fingerprint']}, found {plan.fingerprint}")
+    receipt = Receipt.from_document(document["receipt"])
+    if problems := receipt.contradictions(plan):
+        raise ValueError("; ".join(problems))
+    ledger = [
+        Event(
+            entry["event_id"], entry["kind"], datetime.fromisoformat(entry["at"]), entry["who"], None, entry["detail"]
+        )
+        for entry in document["ledger"]
+    ]
+    return PublishedReceipt(plan, receipt, ledger)

@@ -1,0 +1,54 @@
+"""Hold staged Parquet files against their receipt: names, sizes, and the rows that their footers count."""
+
+import os
+from pathlib import Path
+
+from kafka_ingest.errors import StagedOutputUnusableError
+from kafka_ingest.offsets import listing
+from kafka_ingest.receipt import Receipt, WrittenFile
+
+
+def file_sizes(directory: Path) -> dict[str, int]:
+    """Return name → size in bytes of all that lies in a directory; empty where there is none."""
+    try:
+        return {entry.name: entry.stat().st_size for entry in os.scandir(directory)}
+    except FileNotFoundError:
+        return {}
+
+
+def check_listing(data: Path, receipt: Receipt) -> None:
+    """Raise StagedOutputUnusableError unless exactly the receipt's files lie there, in their sizes."""
+    expected = {file.name: file.size_bytes for file in receipt.files}
+    if (found := file_sizes(data)) != expected:
+        raise StagedOutputUnusableError(
+            f"attempt {receipt.attempt} of batch {receipt.batch_id}: {difference(expected, found)} in {data}"
+        )
+
+
+def difference(expected: dict[str, int], found: dict[str, int]) -> str:
+    """Say how a directory differs from a receipt."""
+    problems = [f"{name} is missing" for name in sorted(expected.keys() - found.keys())]
+    problems += [f"{name} is not in the receipt" for name in sorted(found.keys() - expected.keys())]
+    problems += [
+        f"{name} has {found[name]:,} bytes instead of {expected[name]:,}"
+        for name in sorted(expected.keys() & found.keys())
+        if found[name] != expected[name]
+    ]
+    return listing(problems)
+
+
+def verify_footer(path: Path, expected: WrittenFile) -> None:
+    """Raise StagedOutputUnusableError where a file's footer cannot be read or counts other rows."""
+    # A third of a second, which only a commit should pay.
+    import pyarrow as pa  # noqa: PLC0415
+    import pyarrow.parquet  # noqa: PLC0415
+
+    try:
+        rows = pyarrow.parquet.read_metadata(path).num_rows
+    except (pa.ArrowException, ValueError, OSError) as error:
+        # Arrow says OSError of a damaged footer, too, but only the system's own has a number.
+        if isinstance(error, OSError) and error.errno is not None:
+            raise
+        raise StagedOutputUnusableError(f"{path} is not a readable Parquet file: {error}") from error
+    if rows != expected.rows:
+        raise StagedOutputUnusableError(f"{path}: expected {expected.rows:,} rows, its footer says {rows:,}")
