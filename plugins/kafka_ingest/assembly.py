@@ -1,8 +1,9 @@
 """Put the real parts of one feed together: what the Airflow tasks and the command line share."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from functools import cached_property
 from uuid import UUID
 
@@ -22,6 +23,8 @@ from kafka_ingest.control.operator_writer import SqlOperatorTables
 from kafka_ingest.feed import Feed
 from kafka_ingest.kafka_client_settings import KafkaClientSettings
 from kafka_ingest.kafka_cluster import ConfluentKafkaCluster
+from kafka_ingest.operating.clean import StagedOutput, clean_up, staged_outputs
+from kafka_ingest.operating.headroom import LowHeadroom, low_headroom
 from kafka_ingest.operating.known_feed import known_feed
 from kafka_ingest.planning.end_positions import EndPositions
 from kafka_ingest.planning.known_output import check_output_known
@@ -113,6 +116,21 @@ class FeedParts:
         """Bring the consumer group to the stored offsets outside a commit."""
         feed = known_feed(self.control, self.feed.name)
         return mirror_group(feed.feed_id, self.feed.kafka.group, self.control, self.kafka, batch_id=None, who=who)
+
+    def staged_outputs(self) -> Iterator[StagedOutput]:
+        """Return what is staged in attempts that are over for longer than the feed keeps them."""
+        feed = known_feed(self.control, self.feed.name)
+        ended_before = datetime.now(UTC) - self.feed.sink.staging_retention
+        return staged_outputs(feed, self.control, self.kafka, sink_of, ended_before=ended_before)
+
+    def clean_up(self) -> Iterator[StagedOutput]:
+        """Remove what is staged and not needed any more."""
+        return clean_up(self.staged_outputs(), self.control, sink_of)
+
+    def low_headroom(self) -> list[LowHeadroom]:
+        """Return the partitions that retention is about to reach before they are read."""
+        feed = known_feed(self.control, self.feed.name)
+        return low_headroom(feed, self.kafka.log_bounds(feed.stored.keys()), self.feed.kafka.isolation)
 
     def pin(self, attempt: Attempt) -> Batch:
         """Run the second half of the write task: take the receipt."""

@@ -3,6 +3,7 @@
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -26,6 +27,7 @@ DATA_VARIABLE = "KAFKA_INGEST_DATA"
 
 # Airflow allows these in a DAG id, and a file system in a path: https://airflow.apache.org/docs (DAG ids).
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,199}")
+PROJECT_DAGS = frozenset({"maintain_feeds", "backfill_offsets"})
 # Kafka's own rule: org.apache.kafka.common.internals.Topic.
 TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
 
@@ -134,11 +136,15 @@ class Limits(Settings):
 
 
 class ParquetSink(Settings):
-    """Where the output goes. ``shared``: the path is mounted at the same place on every Spark machine."""
+    """Where the output goes. ``shared``: the path is mounted at the same place on every Spark machine.
+
+    ``staging_retention``: how long staged files stay after their batch was committed or given up.
+    """
 
     format: Literal["parquet"]
     path: str
     shared: bool = False
+    staging_retention: Duration = timedelta(days=7)
 
     @field_validator("path")
     @classmethod
@@ -228,6 +234,8 @@ class Feed(Settings):
             raise ValueError(
                 f"expected letters, digits, '_', '.' and '-', beginning with a letter or digit, found {name!r}"
             )
+        if name in PROJECT_DAGS:
+            raise ValueError(f"expected a name that is not one of the project's own DAGs', found {name!r}")
         if name.startswith("feed_error__"):
             raise ValueError(
                 f"expected a name that does not begin with 'feed_error__', as broken files' DAGs do, found {name!r}"

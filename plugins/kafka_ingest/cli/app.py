@@ -6,14 +6,12 @@ import signal
 import sys
 import time
 from typing import Annotated, Any
-from uuid import UUID
 
 import typer
 from typer.exceptions import Abort, TyperException
 
 from kafka_ingest.assembly import FeedParts, control_tables
-from kafka_ingest.batch import BatchState
-from kafka_ingest.cli import operator_commands, status_command
+from kafka_ingest.cli import ending_commands, operator_commands, status_command
 from kafka_ingest.cli.arguments import (
     DryRun,
     EndOffsets,
@@ -21,9 +19,7 @@ from kafka_ingest.cli.arguments import (
     FeedName,
     Json,
     MaxRecords,
-    Reason,
     feed_parts,
-    reason_given,
     run_request,
     time_with_zone,
     who,
@@ -39,7 +35,7 @@ from kafka_ingest.cli.tables import (
 )
 from kafka_ingest.connections import CONTROL_CONN_ID, control_database, find_connection_from_shell
 from kafka_ingest.control.database import open_database
-from kafka_ingest.errors import KafkaIngestError, SparkFailedError, UnknownBatchError, UnknownFeedError, WrongUseError
+from kafka_ingest.errors import KafkaIngestError, SparkFailedError, UnknownFeedError, WrongUseError
 from kafka_ingest.feed_files import feed_named, feeds_directory, read_feed_files
 from kafka_ingest.observing.doctor import examine
 from kafka_ingest.offsets import listing
@@ -59,6 +55,7 @@ app = typer.Typer(
 db = typer.Typer(help="The control tables' schema.", no_args_is_help=True)
 app.add_typer(db, name="db")
 status_command.add_to(app)
+ending_commands.add_to(app)
 operator_commands.add_to(app)
 
 
@@ -211,29 +208,6 @@ def batches(
 
 
 @app.command()
-def abandon(
-    batch: Annotated[str, typer.Argument(metavar="BATCH", help="The batch's id.")],
-    *,
-    reason: Reason,
-    as_json: Json = False,
-) -> None:
-    """Give up a PLANNED or WRITTEN batch. No offset moves: the next plan reads its ranges again."""
-    with answers(as_json=as_json):
-        reason_given(reason)
-        try:
-            batch_id = UUID(batch)
-        except ValueError as error:
-            raise UnknownBatchError(
-                f"expected a batch's id, found {batch!r}; `kafka-ingest batches` lists them"
-            ) from error
-        control_tables(find_connection_from_shell).abandon(batch_id, reason=reason, who=who())
-        if as_json:
-            print_json({"batch_id": str(batch_id), "state": BatchState.ABANDONED.value})
-        else:
-            out.print(f"batch {batch_id} is abandoned; its files stay where they are, and no offset moved")
-
-
-@app.command()
 def doctor(feed_name: Annotated[str | None, typer.Argument(metavar="[FEED]")] = None, *, as_json: Json = False) -> None:
     """Check before the first run that everything is there and fits."""
     with answers(as_json=as_json):
@@ -313,7 +287,8 @@ def run_one_batch(parts: FeedParts, request: RunRequest) -> dict[str, Any] | str
     with step("commit"):
         committed = parts.commit(batch_id, who=who())
     rows = sum(count.rows for count in committed.counts)
-    progress.print(f"  committed {rows:,} rows into {outcome.batch.output_path}", markup=False, soft_wrap=True)
+    done = "committed" if committed.by_us else f"{committed.batch.committed_by} was first and committed"
+    progress.print(f"  {done} {rows:,} rows into {outcome.batch.output_path}", markup=False, soft_wrap=True)
     if committed.mirrored.failure is not None:
         progress.print(
             f"  the consumer group was not moved: {committed.mirrored.failure}",
@@ -325,6 +300,7 @@ def run_one_batch(parts: FeedParts, request: RunRequest) -> dict[str, Any] | str
         "batch_id": str(batch_id),
         "result": outcome.result.value,
         "state": committed.batch.state.value,
+        "committed_by": committed.batch.committed_by,
         "rows": rows,
         "capped": outcome.batch.capped,
         "output": str(outcome.batch.output_path),

@@ -57,7 +57,9 @@ def run_request(max_records: int | None, end_timestamp: str | None, end_offsets:
 
 
 def reason_given(reason: str | None) -> str:
-    """Return a reason; raises WrongUseError where there is none."""
+    """Return a reason; raises WrongUseError where there is none, or where it is an option that was meant to come after it."""
+    if reason is not None and reason.startswith("--"):
+        raise WrongUseError(f"expected --reason with a few words, found the option {reason!r} in their place")
     if reason is None or not reason.strip():
         raise WrongUseError("expected --reason with a few words, found none: the audit journal keeps why it was done")
     return reason

@@ -17,6 +17,7 @@ from kafka_ingest.gap import Gap
 from kafka_ingest.observing.doctor import Check
 from kafka_ingest.observing.feed_status import FeedStatus, PartitionStatus
 from kafka_ingest.operating.adopt import AdoptDecision
+from kafka_ingest.operating.clean import StagedOutput
 from kafka_ingest.operating.topic_changed import Changes
 from kafka_ingest.planning.decide import PlanDecision
 
@@ -180,6 +181,22 @@ def batches_table(batches: list[BatchSummary]) -> Table:
             number(len(batch.ranges)),
             number(batch.rows),
             "-" if batch.size_bytes is None else f"{batch.size_bytes / 1e6:,.1f}",
+        )
+    return made
+
+
+def staged_table(found: list[StagedOutput], *, executed: bool) -> Table:
+    """Return what lay staged of attempts that are over, and what became of it."""
+    made = table("staged output", "batch", "feed", "state", "attempt", "MB", "result", numbers=("attempt", "MB"))
+    for staged in found:
+        fate = f"kept: {staged.kept}" if staged.kept is not None else "removed" if executed else "would be removed"
+        made.add_row(
+            str(staged.batch.batch_id),
+            staged.batch.feed_name,
+            staged.batch.state.value,
+            str(staged.attempt.attempt),
+            f"{staged.size_bytes / 1e6:,.1f}",
+            escape(fate),
         )
     return made
 

@@ -17,6 +17,7 @@ from kafka_ingest.errors import InstallationError, KafkaIngestError, OutputNotUs
 from kafka_ingest.feed import Feed
 from kafka_ingest.feed_files import FeedFile
 from kafka_ingest.kafka_cluster import ConfluentKafkaCluster
+from kafka_ingest.observing.one_host import check_one_host
 from kafka_ingest.planning.topics import topics_of_feed, topics_wanted
 from kafka_ingest.submitting.installation import CONNECTOR, installation
 from kafka_ingest.submitting.spark_submission import check_master
@@ -39,7 +40,7 @@ def examine(files: list[FeedFile], find_connection: FindConnection, environment:
     """Yield the checks of the installation, of the control tables and of each feed, as they are made."""
     yield attempt("Java", java_version)
     yield attempt("Spark", spark_versions)
-    yield attempt("control tables", lambda: control_tables(find_connection))
+    yield attempt("control tables", lambda: control_tables(find_connection, environment))
     for file in files:
         if file.feed is None:
             yield Check(f"feed file {file.path.name}", "", file.error)
@@ -110,9 +111,11 @@ def spark_versions() -> str:
     return f"{version}, connector in {installed.jars[0].parent}, {binary}"
 
 
-def control_tables(find_connection: FindConnection) -> str:
-    """Return where the control tables are, after checking their version."""
+def control_tables(find_connection: FindConnection, environment: Mapping[str, str]) -> str:
+    """Return where the control tables are, after checking that all tasks would reach the same ones, and their version."""
     settings = control_database(find_connection(CONTROL_CONN_ID))
+    if settings.sqlite_file is not None:
+        check_one_host(settings.sqlite_file, environment)
     check_version(open_database(settings))
     return f"{settings}, schema {SCHEMA_VERSION}"
 

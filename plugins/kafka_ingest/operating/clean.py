@@ -1,13 +1,13 @@
 """Remove the staged output of attempts that are over: by retention, or one batch's because somebody said so."""
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
 from datetime import datetime
 from uuid import UUID
 
 from kafka_ingest.batch import Attempt, AttemptState, Batch, BatchPlan, BatchState
 from kafka_ingest.boundaries import ControlTables, FeedSnapshot, KafkaCluster, Sinks
-from kafka_ingest.errors import BatchStateError, InvalidReceiptError, KafkaUnavailableError
+from kafka_ingest.errors import BatchStateError, InvalidReceiptError, KafkaUnavailableError, OutputUnavailableError
 from kafka_ingest.identity import is_other_topic
 from kafka_ingest.offsets import OffsetRange, Unavailable, listing, without
 from kafka_ingest.submitting.pin_receipt import valid_receipt
@@ -34,12 +34,16 @@ def staged_outputs(
     for attempt in control.ended_attempts(feed.feed_id, ended_before=ended_before):
         batch = control.batch(attempt.batch_id)
         sink = sinks(batch.plan)
-        kept = None
-        if batch.state is not BatchState.COMMITTED and is_valid(
-            attempt, batch.plan, sink.read_receipt(attempt.directory)
-        ):
-            kept = last_copy(batch.plan, control, kafka)
-        yield StagedOutput(batch, attempt, sink.staged_bytes(attempt.directory), kept)
+        size_bytes, kept = 0, None
+        try:
+            size_bytes = sink.staged_bytes(attempt.directory)
+            receipt = sink.read_receipt(attempt.directory)
+        except OutputUnavailableError as error:
+            kept = str(error)
+        else:
+            if batch.state is not BatchState.COMMITTED and is_valid(attempt, batch.plan, receipt):
+                kept = last_copy(batch.plan, control, kafka)
+        yield StagedOutput(batch, attempt, size_bytes, kept)
 
 
 def staged_outputs_of_batch(batch_id: UUID, control: ControlTables, sinks: Sinks) -> list[StagedOutput]:
@@ -60,6 +64,18 @@ def staged_outputs_of_batch(batch_id: UUID, control: ControlTables, sinks: Sinks
         )
     sink = sinks(batch.plan)
     return [StagedOutput(batch, attempt, sink.staged_bytes(attempt.directory), None) for attempt in over]
+
+
+def clean_up(found: Iterable[StagedOutput], control: ControlTables, sinks: Sinks) -> Iterator[StagedOutput]:
+    """Remove what may go, and yield everything; what cannot be removed now is kept, and says why."""
+    for staged in found:
+        try:
+            if staged.kept is None:
+                remove(staged, control, sinks)
+        except OutputUnavailableError as error:
+            yield replace(staged, kept=str(error))
+        else:
+            yield staged
 
 
 def remove(staged: StagedOutput, control: ControlTables, sinks: Sinks) -> None:

@@ -1,0 +1,128 @@
+"""The commands that end things: a batch that is given up, and the staged output of what is over."""
+
+from typing import Annotated, Any
+from uuid import UUID
+
+import typer
+
+from kafka_ingest.assembly import assemble, control_tables
+from kafka_ingest.batch import BatchState
+from kafka_ingest.cli.arguments import DryRun, Json, Reason, ReasonToExecute, reason_given, who
+from kafka_ingest.cli.output import answers, out, print_json, progress
+from kafka_ingest.cli.tables import staged_table
+from kafka_ingest.connections import find_connection_from_shell
+from kafka_ingest.errors import UnknownBatchError, WrongUseError
+from kafka_ingest.feed import Feed
+from kafka_ingest.feed_files import feed_named, feeds_directory, read_feed_files
+from kafka_ingest.operating.abandon import abandon as abandon_batch
+from kafka_ingest.operating.clean import StagedOutput, clean_up, staged_outputs_of_batch
+from kafka_ingest.sinks.choose import sink_of
+
+
+def abandon(
+    batch: Annotated[str, typer.Argument(metavar="BATCH", help="The batch's id.")],
+    *,
+    reason: Reason,
+    as_json: Json = False,
+) -> None:
+    """Give up an open batch. No offset moves: the next plan reads its ranges again. Refused once it is published."""
+    with answers(as_json=as_json):
+        reason_given(reason)
+        batch_id = id_of_batch(batch)
+        control = control_tables(find_connection_from_shell)
+        was = abandon_batch(batch_id, control, sink_of, reason=reason, who=who())
+        if as_json:
+            print_json({"batch_id": str(batch_id), "was": was.value, "state": BatchState.ABANDONED.value})
+        else:
+            files = "its staged files were revoked" if was is BatchState.COMMITTING else "its files stay where they are"
+            out.print(f"batch {batch_id} is abandoned; {files}, and no offset moved", soft_wrap=True)
+
+
+def clean(
+    feed_name: Annotated[str | None, typer.Argument(metavar="[FEED]")] = None,
+    *,
+    batch: Annotated[
+        str | None, typer.Option(metavar="ID", help="This batch alone, at once, last copies included; needs --reason.")
+    ] = None,
+    reason: ReasonToExecute = None,
+    only_show: DryRun = False,
+    as_json: Json = False,
+) -> None:
+    """Remove the staged output of finished and abandoned batches and discarded attempts, once sink.staging_retention is over."""
+    with answers(as_json=as_json):
+        if batch is None:
+            if reason is not None:
+                raise WrongUseError("expected --reason with --batch only: without it, sink.staging_retention decides")
+            found = [staged for feed in feeds_to_clean(feed_name) for staged in clean_feed(feed, only_show=only_show)]
+        else:
+            if feed_name is not None:
+                raise WrongUseError("expected a feed or --batch, found both; a batch's id says which feed it is of")
+            found = clean_batch(id_of_batch(batch), reason, only_show=only_show)
+        gone = [staged for staged in found if staged.kept is None]
+        freed = sum(staged.size_bytes for staged in gone)
+        if as_json:
+            document = {"executed": not only_show, "freed_bytes": freed}
+            print_json(document | {"attempts": [staged_document(staged) for staged in found]})
+            return
+        if found:
+            out.print(staged_table(found, executed=not only_show))
+        out.print(f"{'would remove' if only_show else 'removed'} {len(gone):,} attempts, {freed / 1e6:,.1f} MB")
+
+
+def feeds_to_clean(feed_name: str | None) -> list[Feed]:
+    """Return the feed that is named, or all whose files can be used; what is wrong with the others is said."""
+    if feed_name is not None:
+        return [feed_named(feed_name, feeds_directory())]
+    files = read_feed_files(feeds_directory())
+    for file in files:
+        if file.error is not None:
+            progress.print(f"left out: {file.error}", style="yellow", markup=False, soft_wrap=True)
+    return [file.feed for file in files if file.feed is not None]
+
+
+def clean_feed(feed: Feed, *, only_show: bool) -> list[StagedOutput]:
+    """Clean up one feed, or only show what would go; one that was never planned has nothing."""
+    parts = assemble(feed, find_connection_from_shell)
+    if parts.control.feed(feed.name) is None:
+        return []
+    return list(parts.staged_outputs() if only_show else parts.clean_up())
+
+
+def clean_batch(batch_id: UUID, reason: str | None, *, only_show: bool) -> list[StagedOutput]:
+    """Remove one batch's staged output because somebody said so, and keep who and why."""
+    control = control_tables(find_connection_from_shell)
+    found = staged_outputs_of_batch(batch_id, control, sink_of)
+    if only_show:
+        return found
+    detail = {"reason": reason_given(reason), "attempts": [staged_document(staged) for staged in found]}
+    feed_id = control.batch(batch_id).plan.feed_id
+    # Before the files go: a last copy must not vanish without a trace.
+    control.record_event(feed_id, "cleaned", who=who(), batch_id=batch_id, detail=detail)
+    return list(clean_up(found, control, sink_of))
+
+
+def staged_document(staged: StagedOutput) -> dict[str, Any]:
+    """Return staged output as ``--json`` shows it."""
+    return {
+        "feed": staged.batch.feed_name,
+        "batch_id": str(staged.batch.batch_id),
+        "state": staged.batch.state.value,
+        "attempt": staged.attempt.attempt,
+        "directory": str(staged.attempt.directory),
+        "size_bytes": staged.size_bytes,
+        "kept": staged.kept,
+    }
+
+
+def id_of_batch(text: str) -> UUID:
+    """Return a batch's id; raises UnknownBatchError on a text that is none."""
+    try:
+        return UUID(text)
+    except ValueError as error:
+        raise UnknownBatchError(f"expected a batch's id, found {text!r}; `kafka-ingest batches` lists them") from error
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add these commands to the command line."""
+    app.command()(abandon)
+    app.command()(clean)
