@@ -18,6 +18,8 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer, Topic
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic  # where it is defined: `admin` has it too, but does not export it to mypy
 
+from repeatable_random import repeatable_random
+
 Headers = tuple[tuple[str, bytes], ...]
 
 
@@ -93,7 +95,7 @@ def order_events(count: int, seed: int, timestamps_ms: Iterable[int] | None = No
 
     Without `timestamps_ms` (milliseconds since 1970, one per event) they start at 2026-01-01 and are about 20 ms apart.
     """
-    rng = random.Random(seed)  # noqa: S311  (repeatable, not secret)
+    rng = repeatable_random(seed)
     ticks = iter(timestamps_ms) if timestamps_ms is not None else _simulated_clock(rng)
     order_ids = (f"{seed:x}-{number:08d}" for number in itertools.count(1))
     open_orders: list[_Order] = []
@@ -182,6 +184,7 @@ _PRODUCER: Final = {
     "compression.type": "lz4",
     "message.timeout.ms": 60_000,
     "delivery.report.only.error": True,
+    "log_level": 0,  # what comes to nothing is raised
 }
 _TOPIC_TIMEOUT_S: Final = 30.0
 
