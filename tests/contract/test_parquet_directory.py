@@ -11,95 +11,31 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 import duckdb
 import polars as pl
-import pyarrow as pa
 import pyarrow.dataset
 import pyarrow.parquet
 import pytest
-from tests.contract.builders import NOON, at_once, attempt_of, batch_id_of, orders, plan_of
+from tests.contract.builders import at_once, batch_id_of, orders, plan_of
+from tests.contract.power_cut import PowerCut, power_cut
+from tests.contract.staged_files import Staged, below, write_rows
 
 from kafka_ingest.batch import BatchPlan
-from kafka_ingest.boundaries import Event, PublishedReceipt
+from kafka_ingest.boundaries import PublishedReceipt
 from kafka_ingest.errors import (
     OutputConflictError,
     OutputNotUsableError,
     OutputUnavailableError,
     StagedOutputUnusableError,
 )
-from kafka_ingest.offsets import TopicPartition
-from kafka_ingest.receipt import Receipt, WrittenFile
+from kafka_ingest.receipt import Receipt
 from kafka_ingest.sinks.choose import sink_of
 from kafka_ingest.sinks.parquet_directory import ParquetDirectory
 
 ROUNDS = 25
-SEEDED = Event(event_id=7, kind="seeded", at=NOON, who="planner", batch_id=None, detail={"partitions": [{"offset": 0}]})
 BATCH = batch_id_of(1)
 FIRST_FILE, SECOND_FILE = "part-00000.zstd.parquet", "part-00001.zstd.parquet"
-
-
-class Staged:
-    """A sink on real directories with one attempt's files staged, as Spark leaves them."""
-
-    def __init__(self, output: Path, *, number: int = 1, attempt: int = 1, partitions: int = 2) -> None:
-        self.output = output
-        self.sink = ParquetDirectory(output)
-        self.plan = plan_of(*((orders(each), 0, 10) for each in range(2)), number=number, output=output)
-        self.sink.prepare()
-        self.directory = self.sink.attempt_directory(self.plan.batch_id, attempt)
-        self.sink.open_attempt(self.directory, b"{}")
-        self.data = self.directory / "data"
-        self.data.mkdir()
-        self.receipt = receipt_of_files(self.plan, attempt, self.data, [orders(each) for each in range(partitions)])
-        (self.directory / "receipt.json").write_bytes(self.receipt.as_bytes())
-        self.target = output / f"kafka_batch={self.plan.batch_id}"
-        self.kept = output.with_name("orders.kafka-ingest") / "receipts" / f"{self.plan.batch_id}.json"
-
-    @property
-    def published(self) -> PublishedReceipt:
-        return PublishedReceipt(self.plan, self.receipt, [SEEDED])
-
-    def verify(self) -> None:
-        self.sink.verify_staged(self.directory, self.receipt)
-
-    def publish(self) -> None:
-        self.sink.publish(self.directory, self.published)
-
-    def retouch(self, name: str, **changes: Any) -> None:
-        """Let the receipt say something else of a file."""
-        files = tuple(replace(file, **changes) if file.name == name else file for file in self.receipt.files)
-        self.receipt = replace(self.receipt, files=files)
-
-
-def write_rows(path: Path, topic_partition: TopicPartition, offsets: range) -> None:
-    rows = {
-        "kafka_topic": [topic_partition.topic] * len(offsets),
-        "kafka_partition": pa.array([topic_partition.partition] * len(offsets), pa.int32()),
-        "kafka_offset": list(offsets),
-        "value": [f"{topic_partition}@{offset}".encode() for offset in offsets],
-    }
-    pyarrow.parquet.write_table(pa.table(rows), path, compression="zstd")
-
-
-def receipt_of_files(plan: BatchPlan, attempt: int, data: Path, partitions: list[TopicPartition]) -> Receipt:
-    """Write ten rows a partition and return the receipt of it."""
-    files = []
-    for index, topic_partition in enumerate(partitions):
-        path = data / f"part-{index:05d}.zstd.parquet"
-        write_rows(path, topic_partition, range(10))
-        files.append(WrittenFile(path.name, path.stat().st_size, 10, topic_partition, 0, 9))
-    return Receipt(
-        batch_id=plan.batch_id,
-        attempt=attempt,
-        plan_fingerprint=plan.fingerprint,
-        document_sha256=attempt_of(plan, attempt).document_sha256,
-        rows_read=10 * len(files),
-        files=tuple(files),
-        written_at=NOON,
-        written_by="spark local-1",
-    )
 
 
 @pytest.fixture
@@ -110,11 +46,6 @@ def output(tmp_path: Path) -> Path:
 @pytest.fixture
 def staged(output: Path) -> Staged:
     return Staged(output)
-
-
-def below(directory: Path) -> dict[str, bytes]:
-    """Return the files below a directory with their contents."""
-    return {str(path.relative_to(directory)): path.read_bytes() for path in directory.rglob("*") if path.is_file()}
 
 
 # ── Places ────────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -698,32 +629,6 @@ def test_an_output_that_is_not_mounted_is_the_storages_failure_and_not_a_batch_t
 
 
 # ── Crashes ───────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-class PowerCut(BaseException):
-    """The process ends here: nothing catches this."""
-
-
-@contextmanager
-def power_cut(after: int) -> Iterator[None]:
-    """End the process before its file system call number ``after`` (fsync or rename), counted from 0."""
-    real = {"fsync": os.fsync, "rename": os.rename}
-    calls = 0
-
-    def cut(name: str) -> Callable[..., object]:
-        def call(*arguments: Any, **named: Any) -> object:
-            nonlocal calls
-            calls += 1
-            if calls > after:
-                raise PowerCut
-            return real[name](*arguments, **named)
-
-        return call
-
-    with pytest.MonkeyPatch.context() as patch:
-        for name in real:
-            patch.setattr(os, name, cut(name))
-        yield
 
 
 def publishes_that_died(output: Path) -> Iterator[Staged]:

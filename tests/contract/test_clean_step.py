@@ -1,0 +1,120 @@
+"""Which attempts are over, what of their offsets is committed, and what is cleaned up: over each kind of control tables."""
+
+from datetime import timedelta
+from uuid import UUID
+
+import pytest
+from tests.contract.builders import (
+    FIRST_PLAN,
+    NOON,
+    ORDERS_FEED,
+    attempt_of,
+    bring_to,
+    commit,
+    orders,
+    plan_first,
+    plan_next,
+    plan_of,
+    seed,
+)
+
+from kafka_ingest.batch import BatchState
+from kafka_ingest.boundaries import ControlTables, NewFeed, OperatorTables, PlanRecord
+from kafka_ingest.offsets import OffsetRange
+
+LATER = NOON + timedelta(days=3650)
+"""After everything that the tests do: batches change at the time the test runs."""
+
+SALES_FEED = UUID("01890000-0000-7000-8000-00000000cafe")
+
+
+def ended(control: ControlTables, ended_before=LATER) -> list[tuple[UUID, int]]:
+    found = control.ended_attempts(ORDERS_FEED, ended_before=ended_before)
+    return [(attempt.batch_id, attempt.attempt) for attempt in found]
+
+
+@pytest.mark.parametrize("state", [BatchState.PLANNED, BatchState.WRITTEN, BatchState.COMMITTING])
+def test_no_attempt_of_an_open_batch_is_over(control: OperatorTables, state: BatchState):
+    bring_to(control, state)
+    assert ended(control) == []
+
+
+@pytest.mark.parametrize("state", [BatchState.COMMITTED, BatchState.ABANDONED])
+def test_all_attempts_of_a_batch_that_ended_are_over_also_those_that_never_wrote_anything(
+    control: OperatorTables, state: BatchState
+):
+    bring_to(control, state)
+    assert ended(control) == [(FIRST_PLAN.batch_id, 1), (FIRST_PLAN.batch_id, 2)]
+
+
+def test_discarded_attempts_are_over_and_a_new_one_of_the_same_batch_is_not(control: OperatorTables):
+    bring_to(control, BatchState.WRITTEN)
+    control.discard_written(FIRST_PLAN.batch_id, 1, reason="damaged", who="committer")
+    control.open_attempt(attempt_of(FIRST_PLAN, 3))
+    assert ended(control) == [(FIRST_PLAN.batch_id, 1), (FIRST_PLAN.batch_id, 2)]
+
+
+def test_what_ended_after_the_time_that_is_asked_for_is_not_told(control: OperatorTables):
+    bring_to(control, BatchState.COMMITTED)
+    changed = control.batch(FIRST_PLAN.batch_id).updated_at
+    assert ended(control, changed) == []
+    assert len(ended(control, changed + timedelta(microseconds=1))) == 2
+
+
+def test_an_attempt_that_was_cleaned_up_is_not_told_again(control: OperatorTables):
+    bring_to(control, BatchState.COMMITTED)
+    first, second = control.attempts(FIRST_PLAN.batch_id)
+    control.note_cleaned(first)
+    assert ended(control) == [(FIRST_PLAN.batch_id, 2)]
+    control.note_cleaned(second)
+    control.note_cleaned(second)
+    assert ended(control) == []
+
+
+def test_another_feeds_attempts_are_its_own(control: OperatorTables):
+    bring_to(control, BatchState.COMMITTED)
+    assert control.ended_attempts(SALES_FEED, ended_before=LATER) == []
+
+
+def test_what_committed_batches_hold_of_a_batch_is_told_by_overlap(control: OperatorTables):
+    given_up = plan_first(control, plan_of((orders(0), 0, 100), (orders(1), 40, 50)))
+    assert given_up is not None
+    control.abandon(given_up.batch_id, reason="too large", who="ops")
+    again = [
+        plan_of((orders(0), 0, 30), number=2),
+        plan_of((orders(0), 30, 60), (orders(1), 40, 45), number=3),
+        plan_of((orders(0), 60, 200), number=4),
+    ]
+    for plan in again[:2]:
+        plan_next(control, plan)
+        commit(control, plan)
+    plan_next(control, again[2])
+
+    assert control.committed_ranges(given_up.batch_id) == [
+        OffsetRange(orders(0), 0, 30),
+        OffsetRange(orders(0), 30, 60),
+        OffsetRange(orders(1), 40, 45),
+    ]
+
+    commit(control, again[2])
+    assert OffsetRange(orders(0), 60, 200) in control.committed_ranges(given_up.batch_id)
+
+
+def test_ranges_that_only_touch_a_batchs_are_not_told(control: OperatorTables):
+    plan_first(control, plan_of((orders(0), 0, 30)))
+    commit(control, plan_of((orders(0), 0, 30)))
+    after = plan_of((orders(0), 30, 60), number=2)
+    plan_next(control, after)
+    assert control.committed_ranges(after.batch_id) == []
+
+
+def test_what_another_feed_committed_of_the_same_topic_does_not_count(control: OperatorTables):
+    sales = plan_of((orders(0), 0, 100), number=9, feed_id=SALES_FEED, feed_name="sales")
+    control.record_plan(
+        NewFeed(SALES_FEED, "sales"),
+        PlanRecord("cluster-a", ["orders"], seeds=[seed(orders(0), 0)], plan=sales),
+        who="planner",
+    )
+    commit(control, sales)
+    bring_to(control, BatchState.ABANDONED)
+    assert control.committed_ranges(FIRST_PLAN.batch_id) == []

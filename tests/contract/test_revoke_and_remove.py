@@ -1,0 +1,222 @@
+"""The Parquet sink on real files: a batch that is revoked is never visible, and only what is staged is ever removed."""
+
+import itertools
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from tests.contract.builders import at_once
+from tests.contract.power_cut import PowerCut, power_cut
+from tests.contract.staged_files import Staged, below
+
+from kafka_ingest.errors import BatchRevokedError, BatchStateError, OutputConflictError, OutputUnavailableError
+from kafka_ingest.sinks.parquet_directory import ParquetDirectory
+
+ROUNDS = 25
+
+
+@pytest.fixture
+def output(tmp_path: Path) -> Path:
+    return tmp_path / "lake" / "orders"
+
+
+@pytest.fixture(params=[2, 0], ids=["with files", "without files"])
+def staged(request: pytest.FixtureRequest, output: Path) -> Staged:
+    """A batch that is COMMITTING, with and without a single record."""
+    return Staged(output, partitions=request.param)
+
+
+def revoke(staged: Staged) -> None:
+    staged.sink.revoke(staged.directory, staged.plan.batch_id, rows=staged.receipt.rows)
+
+
+def assert_nothing_is_visible(staged: Staged) -> None:
+    assert below(staged.output) == {}
+    assert staged.sink.known_batches() == []
+    assert list(staged.sink.published_receipts()) == []
+
+
+# ── Revoking ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_revoked_batch_is_not_published_and_the_refusal_names_the_way_on(staged: Staged):
+    revoke(staged)
+
+    with pytest.raises(BatchRevokedError, match=f"kafka-ingest abandon {staged.plan.batch_id}"):
+        staged.publish()
+    assert_nothing_is_visible(staged)
+
+
+def test_a_batch_that_is_published_already_is_not_revoked_and_stays_as_it_is(staged: Staged):
+    staged.publish()
+    before = below(staged.output.parent)
+
+    with pytest.raises(BatchStateError, match=r"is published already.*only rolls forward"):
+        revoke(staged)
+
+    assert below(staged.output.parent) == before
+    staged.publish()
+    assert staged.sink.known_batches() == [str(staged.plan.batch_id)]
+
+
+def test_revoking_twice_is_revoking_once(staged: Staged):
+    revoke(staged)
+    before = below(staged.output.parent)
+    revoke(staged)
+    assert below(staged.output.parent) == before
+
+
+def test_the_staged_files_of_a_revoked_batch_stay_until_they_are_cleaned_up(output: Path):
+    staged = Staged(output)
+    files = {f"data.revoked/{name}": content for name, content in below(staged.data).items()}
+    revoke(staged)
+    assert {name: below(staged.directory)[name] for name in files} == files
+
+
+@pytest.mark.parametrize("gone", ["its files", "its directory"])
+def test_a_batch_whose_staged_files_vanished_can_be_revoked(output: Path, gone: str):
+    staged = Staged(output)
+    shutil.rmtree(staged.data if gone == "its files" else staged.directory)
+    revoke(staged)
+    with pytest.raises(BatchRevokedError):
+        staged.publish()
+    assert_nothing_is_visible(staged)
+
+
+def test_something_else_in_a_batchs_place_does_not_keep_it_from_being_revoked(output: Path):
+    staged = Staged(output)
+    staged.target.mkdir()
+    revoke(staged)
+    assert not staged.data.exists()
+
+
+def test_a_publisher_that_kept_the_receipt_and_then_died_makes_no_revoked_batch_known(staged: Staged):
+    staged.kept.write_bytes(b"what a publisher wrote before it was killed")
+    revoke(staged)
+    assert_nothing_is_visible(staged)
+
+
+def test_a_publisher_that_comes_after_the_clean_up_of_a_revoked_batch_makes_nothing_known(staged: Staged):
+    revoke(staged)
+    staged.sink.remove_attempt(staged.directory)
+
+    with pytest.raises((OutputConflictError, OutputUnavailableError)):
+        staged.publish()
+
+    assert_nothing_is_visible(staged)
+
+
+@pytest.mark.parametrize("partitions", [2, 0], ids=["with files", "without files"])
+def test_of_publishers_and_revokers_at_once_exactly_one_side_wins(output: Path, partitions: int):
+    published = []
+    for number in range(1, ROUNDS + 1):
+        staged = Staged(output, number=number, partitions=partitions)
+        answers = at_once(*(rival(staged) for rival in (publisher, revoker, publisher, revoker)))
+
+        did_publish, did_revoke = ({type(answer) for answer in side} for side in (answers[::2], answers[1::2]))
+        is_known = str(staged.plan.batch_id) in staged.sink.known_batches()
+        assert (did_publish, did_revoke, is_known) in [
+            ({type(None)}, {BatchStateError}, True),
+            ({BatchRevokedError}, {type(None)}, False),
+        ]
+        assert len(below(staged.target)) == (partitions if is_known else 0)
+        published.append(is_known)
+    assert len(published) == ROUNDS
+
+
+def publisher(staged: Staged) -> Callable[[], None]:
+    return lambda: ParquetDirectory(staged.output).publish(staged.directory, staged.published)
+
+
+def revoker(staged: Staged) -> Callable[[], None]:
+    rows = staged.receipt.rows
+    return lambda: ParquetDirectory(staged.output).revoke(staged.directory, staged.plan.batch_id, rows=rows)
+
+
+@pytest.mark.parametrize("partitions", [2, 0], ids=["with files", "without files"])
+def test_a_revoke_that_died_anywhere_is_finished_by_the_next_one(output: Path, partitions: int):
+    for crash in itertools.count():
+        staged = Staged(output, number=crash + 1, partitions=partitions)
+        try:
+            with power_cut(after=crash):
+                revoke(staged)
+        except PowerCut:
+            revoke(staged)
+            assert_nothing_is_visible(staged)
+            with pytest.raises(BatchRevokedError):
+                staged.publish()
+        else:
+            break
+    assert crash >= 4, "revoking moves or names something and leaves a mark, both durably"
+
+
+@pytest.mark.parametrize("partitions", [2, 0], ids=["with files", "without files"])
+def test_a_publish_after_a_revoke_that_died_either_wins_whole_or_is_refused(output: Path, partitions: int):
+    for crash in itertools.count():
+        staged = Staged(output, number=crash + 1, partitions=partitions)
+        try:
+            with power_cut(after=crash):
+                revoke(staged)
+        except PowerCut:
+            try:
+                staged.publish()
+            except BatchRevokedError:
+                assert below(staged.target) == {}
+            else:
+                assert str(staged.plan.batch_id) in staged.sink.known_batches()
+                with pytest.raises(BatchStateError, match="published already"):
+                    revoke(staged)
+        else:
+            break
+
+
+# ── Removing ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_removing_an_attempt_leaves_the_other_attempts_and_all_that_is_published(output: Path):
+    staged, other = Staged(output), Staged(output, attempt=2)
+    staged.publish()
+    published, kept, others = below(output), staged.kept.read_bytes(), below(other.directory)
+
+    staged.sink.remove_attempt(staged.directory)
+
+    assert not staged.directory.exists()
+    assert (below(output), staged.kept.read_bytes(), below(other.directory)) == (published, kept, others)
+    assert [told.plan for told in staged.sink.published_receipts()] == [staged.plan]
+
+
+def test_with_its_last_attempt_a_batchs_directory_goes(staged: Staged):
+    staged.sink.remove_attempt(staged.directory)
+    assert not staged.directory.parent.exists()
+
+
+def test_removing_what_is_gone_does_nothing(staged: Staged):
+    staged.sink.remove_attempt(staged.directory)
+    staged.sink.remove_attempt(staged.directory)
+    assert staged.sink.staged_bytes(staged.directory) == 0
+
+
+@pytest.mark.parametrize("where", ["target", "output", "receipts", "staging", "batch", "outside"])
+def test_nothing_but_an_attempts_own_directory_is_ever_removed(output: Path, where: str):
+    staged = Staged(output)
+    staged.publish()
+    before = below(output.parent)
+    elsewhere = {
+        "target": staged.target,
+        "output": output,
+        "receipts": staged.kept.parent,
+        "staging": staged.directory.parent.parent,
+        "batch": staged.directory.parent,
+        "outside": output.parent / "other.kafka-ingest" / "staging" / "batch" / "1",
+    }
+    with pytest.raises(ValueError, match="expected the directory of an attempt"):
+        staged.sink.remove_attempt(elsewhere[where])
+    assert below(output.parent) == before
+
+
+def test_an_attempts_size_is_that_of_all_its_files(output: Path):
+    staged = Staged(output)
+    assert staged.sink.staged_bytes(staged.directory) == sum(
+        len(content) for content in below(staged.directory).values()
+    )

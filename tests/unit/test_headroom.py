@@ -1,0 +1,52 @@
+"""Which partitions retention is about to reach before they are read."""
+
+import pytest
+from tests.fakes import FeedInMemory, log, partition, topic
+
+from kafka_ingest.offsets import Isolation, LogBounds, Unavailable
+from kafka_ingest.operating.headroom import low_headroom
+
+
+@pytest.fixture
+def feed() -> FeedInMemory:
+    """A feed whose partition 0 is read up to 100."""
+    made = FeedInMemory()
+    made.kafka.topics = {"orders": topic(log(0, 100))}
+    made.committed()
+    return made
+
+
+def warnings(
+    feed: FeedInMemory, bounds: LogBounds | Unavailable, isolation: Isolation = Isolation.READ_COMMITTED
+) -> list[str]:
+    known = feed.control.feed("orders")
+    return [str(found) for found in low_headroom(known, {partition(0): bounds}, isolation)]
+
+
+def test_a_stored_offset_in_the_oldest_tenth_of_a_log_that_loses_records_is_told_with_its_numbers(
+    feed: FeedInMemory,
+) -> None:
+    [warning] = warnings(feed, log(95, 1_000))
+    assert "orders-0: the stored offset 100 lies 5 above the log start 95" in warning
+
+
+@pytest.mark.parametrize(
+    "bounds",
+    [
+        pytest.param(log(0, 100_000), id="nothing was ever deleted"),
+        pytest.param(log(95, 100), id="all is read"),
+        pytest.param(log(10, 900), id="a tenth and more lies below"),
+        pytest.param(log(95, 1_000, lso=100), id="an open transaction hides what is there"),
+        pytest.param(Unavailable("LEADER_NOT_AVAILABLE"), id="nobody can say"),
+    ],
+)
+def test_there_is_no_warning_where_retention_is_no_danger(feed: FeedInMemory, bounds: LogBounds | Unavailable) -> None:
+    assert warnings(feed, bounds) == []
+
+
+def test_what_lies_behind_an_open_transaction_counts_for_a_reader_of_everything(feed: FeedInMemory) -> None:
+    assert len(warnings(feed, log(95, 1_000, lso=100), Isolation.READ_UNCOMMITTED)) == 1
+
+
+def test_records_that_are_lost_already_are_told_too(feed: FeedInMemory) -> None:
+    assert len(warnings(feed, log(200, 1_000))) == 1

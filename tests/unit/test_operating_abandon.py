@@ -1,0 +1,133 @@
+"""Giving a batch up: plainly, or by revoking it while it is committed; never once it is published."""
+
+import pytest
+from tests.fakes import FeedInMemory, sinks
+
+from kafka_ingest.batch import BatchPlan, BatchState
+from kafka_ingest.errors import BatchRevokedError, BatchStateError, OutputConflictError
+from kafka_ingest.operating.abandon import abandon
+
+
+@pytest.fixture
+def feed() -> FeedInMemory:
+    return FeedInMemory()
+
+
+def give_up(feed: FeedInMemory, plan: BatchPlan, reason: str = "wrong topic") -> BatchState:
+    return abandon(plan.batch_id, feed.control, sinks(feed.sink), reason=reason, who="ops")
+
+
+def committing(feed: FeedInMemory) -> BatchPlan:
+    plan = feed.written()
+    feed.control.begin_commit(plan.batch_id, 1)
+    return plan
+
+
+def test_a_planned_batch_is_given_up_plainly_and_its_ranges_are_planned_again(feed: FeedInMemory) -> None:
+    plan = feed.planned()
+    assert give_up(feed, plan) is BatchState.PLANNED
+    assert feed.planned().ranges == plan.ranges
+
+
+def test_a_written_batch_is_given_up_plainly_and_its_files_stay(feed: FeedInMemory) -> None:
+    plan = feed.written()
+    assert give_up(feed, plan) is BatchState.WRITTEN
+    assert feed.sink.staged
+    assert feed.sink.revoked == set()
+
+
+def test_a_committing_batch_is_revoked_and_its_records_come_with_the_next_one(feed: FeedInMemory) -> None:
+    plan = committing(feed)
+    assert give_up(feed, plan) is BatchState.COMMITTING
+    assert feed.control.batch(plan.batch_id).state is BatchState.ABANDONED
+    again = feed.committed()
+    assert feed.sink.published_ranges() == sorted(plan.ranges)
+    assert feed.stored_offsets() == {planned.topic_partition: planned.end_offset for planned in again.ranges}
+
+
+def test_a_batch_that_is_published_already_only_rolls_forward(feed: FeedInMemory) -> None:
+    plan = committing(feed)
+    control, feed.control = feed.control, RefusesToComplete(feed.control)
+    with pytest.raises(BrokenPipeError):
+        feed.commit(plan.batch_id)
+    feed.control = control
+
+    with pytest.raises(BatchStateError, match="published already"):
+        give_up(feed, plan)
+
+    assert feed.control.batch(plan.batch_id).state is BatchState.COMMITTING
+    assert feed.commit(plan.batch_id).batch.state is BatchState.COMMITTED
+
+
+class RefusesToComplete:
+    """Control tables whose server goes away at the last step."""
+
+    def __init__(self, control: object) -> None:
+        self._control = control
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._control, name)
+
+    def complete_commit(self, *_: object, **__: object) -> None:
+        raise BrokenPipeError
+
+
+def test_after_a_crash_between_revoking_and_saying_so_a_commit_is_refused_and_abandon_finishes(
+    feed: FeedInMemory,
+) -> None:
+    plan = committing(feed)
+    attempt = feed.control.attempts(plan.batch_id)[0]
+    feed.sink.revoke(attempt.directory, plan.batch_id, rows=plan.max_rows)
+
+    with pytest.raises(BatchRevokedError):
+        feed.commit(plan.batch_id)
+    assert give_up(feed, plan) is BatchState.COMMITTING
+
+    feed.committed()
+    assert feed.sink.published_ranges() == sorted(plan.ranges)
+
+
+def test_a_commit_that_lost_against_an_operator_is_told_who_gave_the_batch_up_and_why(feed: FeedInMemory) -> None:
+    plan = committing(feed)
+    feed.sink.meanwhile = lambda: give_up(feed, plan, reason="its table was dropped")
+
+    with pytest.raises(BatchStateError, match=r"was abandoned \(its table was dropped\)"):
+        feed.commit(plan.batch_id)
+
+    assert feed.sink.published == {}
+
+
+def test_a_commit_that_begins_while_an_operator_gives_the_batch_up_plainly_is_revoked(feed: FeedInMemory) -> None:
+    plan = feed.written()
+    read, begun = feed.control.batch, []
+
+    def batch_before_a_commit_begins(batch_id: object) -> object:
+        found = read(batch_id)
+        if not begun:
+            begun.append(feed.control.begin_commit(plan.batch_id, 1))
+        return found
+
+    feed.control.batch = batch_before_a_commit_begins
+    assert give_up(feed, plan) is BatchState.COMMITTING
+    assert feed.sink.revoked == {plan.batch_id}
+
+
+@pytest.mark.parametrize("end", ["commit", "abandon"])
+def test_a_batch_that_ended_is_not_given_up_again(feed: FeedInMemory, end: str) -> None:
+    plan = feed.written()
+    if end == "commit":
+        feed.commit(plan.batch_id)
+    else:
+        give_up(feed, plan)
+    with pytest.raises(BatchStateError, match="cannot become ABANDONED"):
+        give_up(feed, plan)
+
+
+def test_a_committing_batch_whose_output_refuses_it_has_a_way_out(feed: FeedInMemory) -> None:
+    plan = committing(feed)
+    feed.sink.staged.clear()
+    with pytest.raises(OutputConflictError):
+        feed.commit(plan.batch_id)
+    give_up(feed, plan)
+    feed.committed()
+    assert feed.sink.published_ranges() == sorted(plan.ranges)
