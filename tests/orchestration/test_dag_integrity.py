@@ -37,6 +37,11 @@ def describe(project: Project, dags: Path = ROOT / "dags", **environment: str) -
     return json.loads(answer.stdout.partition("RESULT")[2])
 
 
+def feed_dags(found: dict[str, Any]) -> list[str]:
+    """Return the names of the DAGs that feed files made."""
+    return sorted(found["dags"].keys() - {"maintain_feeds"})
+
+
 @pytest.fixture
 def offline(tmp_path: Path) -> Project:
     """A project whose broker and databases are nowhere: reading DAG files must not need them."""
@@ -51,7 +56,7 @@ def test_every_dag_file_imports_without_a_broker_a_database_or_a_connection(offl
     found = describe(offline)
 
     assert found["import_errors"] == {}
-    assert sorted(found["dags"]) == ["orders"]
+    assert feed_dags(found) == ["orders"]
     assert found["opened"] == [], "reading a DAG file does not pay for Spark or Arrow"
 
 
@@ -97,7 +102,7 @@ def test_one_broken_feed_file_never_takes_the_other_feeds_dags_down(offline: Pro
     found = describe(offline)
 
     assert found["import_errors"] == {}
-    assert sorted(found["dags"]) == ["feed_error__broken.yaml", "feed_error__typo.yaml", "orders", "refunds"]
+    assert feed_dags(found) == ["feed_error__broken.yaml", "feed_error__typo.yaml", "orders", "refunds"]
     typo = found["dags"]["feed_error__typo.yaml"]
     assert "kafka.gruop: unknown key" in typo["doc"]
     assert "feed-error" in typo["tags"]
@@ -110,7 +115,7 @@ def test_two_feeds_of_one_name_are_both_errors_because_nobody_can_know_which_was
 
     found = describe(offline)
 
-    assert sorted(found["dags"]) == ["feed_error__copy.yaml", "feed_error__orders.yaml", "refunds"]
+    assert feed_dags(found) == ["feed_error__copy.yaml", "feed_error__orders.yaml", "refunds"]
     assert "orders.yaml" in found["dags"]["feed_error__copy.yaml"]["doc"]
 
 
@@ -118,8 +123,9 @@ def test_a_folder_of_feed_files_that_is_not_there_is_a_dag_that_says_so(offline:
     found = describe(offline, KAFKA_INGEST_FEEDS=str(offline.home / "nowhere"))
 
     assert found["import_errors"] == {}
-    [dag] = found["dags"].values()
-    assert "nowhere" in dag["doc"]
+    [name] = feed_dags(found)
+    assert "nowhere" in found["dags"][name]["doc"]
+    assert found["dags"]["maintain_feeds"]["tasks"] == {}
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "dags").glob("*.py")), ids=lambda path: path.name)
@@ -139,11 +145,35 @@ def test_a_feed_named_like_something_in_the_dag_file_takes_no_other_feed_down(of
     found = describe(offline)
 
     assert found["import_errors"] == {}
-    assert sorted(found["dags"]) == names
+    assert feed_dags(found) == names
 
 
 def test_broken_files_with_similar_names_each_have_a_dag(offline: Project) -> None:
     for name in ("a b.yaml", "a_b.yaml"):
         (offline.feeds / name).write_text("nothing: here")
 
-    assert len(describe(offline)["dags"]) == 2
+    assert len(feed_dags(describe(offline))) == 2
+
+
+def test_every_feed_that_can_be_used_is_looked_after_once_a_day_in_its_own_pool(offline: Project) -> None:
+    offline.write_feed("orders", airflow={"pool": "kafka"})
+    offline.write_feed("refunds", name="re.funds", kafka={"topics": ["refunds"]})
+    (offline.feeds / "broken.yaml").write_text("name: broken\nkafka: [")
+
+    dag = describe(offline)["dags"]["maintain_feeds"]
+
+    of_orders = ["orders.clean", "orders.headroom", "orders.mirror"]
+    assert sorted(dag["tasks"]) == [*of_orders, "re.funds.clean", "re.funds.headroom"], "without a group, no mirror"
+    assert set(map(tuple, dag["tasks"].values())) == {()}, "one that fails holds no other up"
+    assert dag["pools"] == ["default_pool", "kafka"]
+    assert (dag["schedule"], dag["catchup"], dag["max_active_runs"]) == ("@daily", False, 1)
+
+
+@pytest.mark.parametrize("name", ["maintain_feeds", "backfill_offsets"])
+def test_a_feed_cannot_take_the_place_of_one_of_the_projects_own_dags(offline: Project, name: str) -> None:
+    offline.write_feed("orders", name=name)
+
+    found = describe(offline)
+
+    assert feed_dags(found) == [f"feed_error__{name}.yaml"]
+    assert "one of the project's own DAGs" in found["dags"][f"feed_error__{name}.yaml"]["doc"]

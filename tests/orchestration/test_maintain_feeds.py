@@ -1,0 +1,67 @@
+"""The daily DAG that looks after the feeds, run by Airflow on real parts."""
+
+import json
+from pathlib import Path
+
+from tests.kafka_faults import delete_records, plain_records
+from tests.kafka_faults import produce as produce_plain
+from tests.orchestration.conftest import Airflow
+from tests.project import Project
+
+from embedded_broker import EmbeddedBroker
+from order_events import order_events, produce
+
+
+def states(run: dict) -> dict[str, str]:
+    return {task: state for task, (state, _) in run["tasks"].items()}
+
+
+def staged(project: Project) -> list[Path]:
+    return [path for path in (project.output / "orders.kafka-ingest" / "staging").rglob("*") if path.is_file()]
+
+
+def test_staging_that_is_over_goes_a_group_that_drifted_is_brought_back_and_low_headroom_is_told(
+    airflow: Airflow, project: Project, broker: EmbeddedBroker, topic: str
+) -> None:
+    sink = {"format": "parquet", "path": "orders", "staging_retention": "1s"}
+    project.write_feed(topic, sink=sink, kafka={"topics": [topic]})
+    produce(broker.bootstrap_servers, topic, list(order_events(300, seed=4)))
+    project.run()
+    rows = project.rows()
+    assert staged(project)
+    # From here on the feed names a group, which has no offsets yet: a drift that no commit has repaired.
+    project.write_feed(topic, sink=sink)
+    read_to = project.stored_offsets()[0]
+    produce_plain(broker.bootstrap_servers, topic, 0, plain_records(200))
+    delete_records(broker.bootstrap_servers, topic, 0, read_to - 3)
+
+    run = airflow.run("maintain_feeds")
+
+    assert run["state"] == "success"
+    assert states(run) == {"orders.clean": "success", "orders.headroom": "success", "orders.mirror": "success"}
+    assert staged(project) == []
+    assert project.rows() == rows
+    assert project.group_offsets() == project.stored_offsets()
+    assert f"{topic}-0: the stored offset {read_to:,} lies 3 above the log start" in airflow.log
+
+
+def test_a_feed_that_was_never_planned_is_skipped_and_a_mirror_that_cannot_be_repaired_fails_alone(
+    airflow: Airflow, project: Project, broker: EmbeddedBroker, topic: str
+) -> None:
+    project.write_feed(topic)
+    produce(broker.bootstrap_servers, topic, list(order_events(50, seed=5)))
+    project.kafka_ingest("plan", "orders")
+    project.write_feed(topic, name="never")
+    nowhere = json.dumps({"conn_type": "kafka", "extra": {"bootstrap.servers": "127.0.0.1:1"}})
+
+    run = airflow.run("maintain_feeds", AIRFLOW_CONN_KAFKA_DEFAULT=nowhere)
+
+    assert states(run) == {
+        "orders.clean": "success",
+        "orders.headroom": "failed",
+        "orders.mirror": "failed",
+        "never.clean": "skipped",
+        "never.headroom": "skipped",
+        "never.mirror": "skipped",
+    }
+    assert "the consumer group orders-ingest was not moved" in airflow.log
