@@ -10,6 +10,9 @@ The life of a batch, in reading order:
 3. **commit** (:mod:`kafka_ingest.committing.commit_batch`): verify, ``COMMITTING``, publish, move the stored offsets in one
    compare-and-set, ``COMMITTED``; then bring the consumer group to them (:mod:`kafka_ingest.committing.mirror_group`).
 
+A batch that cannot go on is given up (:mod:`kafka_ingest.operating.abandon`), and what is staged and over is removed
+(:mod:`kafka_ingest.operating.clean`).
+
 The nouns are :mod:`~kafka_ingest.offsets`, :mod:`~kafka_ingest.batch` and :mod:`~kafka_ingest.receipt`; the calls through
 which the protocol touches the world are :mod:`~kafka_ingest.boundaries`, implemented by :mod:`~kafka_ingest.control`,
 :mod:`~kafka_ingest.kafka_cluster` and :mod:`~kafka_ingest.sinks`. :mod:`~kafka_ingest.airflow_tasks` and
