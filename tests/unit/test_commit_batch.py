@@ -3,6 +3,7 @@
 import itertools
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 from uuid import UUID
 
 import pytest
@@ -22,6 +23,7 @@ from kafka_ingest.batch import AttemptState, BatchPlan, BatchState
 from kafka_ingest.committing.mirror_group import Mirrored
 from kafka_ingest.errors import (
     BatchStateError,
+    KafkaUnavailableError,
     OffsetsMissingError,
     OffsetsMovedError,
     OutputConflictError,
@@ -454,6 +456,34 @@ def test_a_mirror_that_fails_is_recorded_and_never_fails_the_commit(
     assert_committed(feed, plan)
     (event,) = feed.control.events(plan.feed_id, "mirror_failed")
     assert (event.who, event.batch_id, event.detail) == ("run 1", plan.batch_id, {"group": GROUP, "reason": reason})
+
+
+def test_an_answer_that_is_lost_after_kafka_set_the_group_is_no_failure(
+    feed: FeedInMemory, plan: BatchPlan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = feed.kafka.set_group_offsets
+
+    def answer_is_lost(*arguments: Any, **named: Any) -> None:
+        real(*arguments, **named)
+        raise KafkaUnavailableError("the group's coordinator did not answer within 30 s")
+
+    monkeypatch.setattr(feed.kafka, "set_group_offsets", answer_is_lost)
+
+    assert feed.commit(plan.batch_id).mirrored.failure is None
+    assert feed.control.events(plan.feed_id, "mirror_failed") == []
+
+
+def test_a_request_that_never_arrived_is_a_failure_that_is_recorded(
+    feed: FeedInMemory, plan: BatchPlan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def never_arrives(*_: Any, **__: Any) -> None:
+        raise KafkaUnavailableError("the group's coordinator did not answer within 30 s")
+
+    monkeypatch.setattr(feed.kafka, "set_group_offsets", never_arrives)
+
+    assert "did not answer" in str(feed.commit(plan.batch_id).mirrored.failure)
+    [event] = feed.control.events(plan.feed_id, "mirror_failed")
+    assert "did not answer" in event.detail["reason"]
 
 
 def another_cluster(kafka: FakeKafkaCluster) -> None:

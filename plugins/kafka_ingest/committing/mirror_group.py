@@ -1,11 +1,12 @@
 """Bring the consumer group to the stored offsets: level-triggered, so it repairs drift in either direction."""
 
 import logging
+from collections.abc import Mapping
 from dataclasses import dataclass
 from uuid import UUID
 
 from kafka_ingest.boundaries import ControlTables, FeedSnapshot, KafkaCluster, MirrorRefusedError
-from kafka_ingest.errors import KafkaIngestError, OperatorDecisionError
+from kafka_ingest.errors import KafkaIngestError, KafkaUnavailableError, OperatorDecisionError
 from kafka_ingest.hold import HoldCause
 from kafka_ingest.identity import check_cluster, check_topic_ids
 from kafka_ingest.offsets import TopicPartition
@@ -42,7 +43,7 @@ def mirror_group(
             offsets, failure = offsets_to_mirror(feed, kafka)
             if offsets:
                 metadata = f"kafka_ingest {batch_id}" if batch_id else "kafka_ingest"
-                kafka.set_group_offsets(group, offsets, metadata=metadata)
+                set_group_offsets(group, offsets, metadata, kafka)
         except (KafkaIngestError, MirrorRefusedError) as error:
             failure = str(error)
             break
@@ -54,6 +55,16 @@ def mirror_group(
         detail = {"group": group, "reason": failure}
         control.record_event(feed_id, "mirror_failed", who=who, batch_id=batch_id, detail=detail)
     return Mirrored(group, failure)
+
+
+def set_group_offsets(group: str, offsets: Mapping[TopicPartition, int], metadata: str, kafka: KafkaCluster) -> None:
+    """Set the group's offsets; where no answer comes, look whether only the answer was lost before calling it a failure."""
+    try:
+        kafka.set_group_offsets(group, offsets, metadata=metadata)
+    except KafkaUnavailableError:
+        if kafka.group_offsets(group, offsets.keys()) != offsets:
+            raise
+        log.info("Kafka set consumer group %s, although its answer did not come", group)
 
 
 def offsets_to_mirror(feed: FeedSnapshot, kafka: KafkaCluster) -> tuple[dict[TopicPartition, int], str | None]:
