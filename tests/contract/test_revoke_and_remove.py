@@ -1,16 +1,18 @@
 """The Parquet sink on real files: a batch that is revoked is never visible, and only what is staged is ever removed."""
 
 import itertools
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.contract.builders import at_once
 from tests.contract.power_cut import PowerCut, power_cut
 from tests.contract.staged_files import Staged, below
 
-from kafka_ingest.errors import BatchRevokedError, BatchStateError, OutputConflictError, OutputUnavailableError
+from kafka_ingest.errors import BatchRevokedError, BatchStateError, OutputUnavailableError
 from kafka_ingest.sinks.parquet_directory import ParquetDirectory
 
 ROUNDS = 25
@@ -84,6 +86,74 @@ def test_a_batch_whose_staged_files_vanished_can_be_revoked(output: Path, gone: 
     assert_nothing_is_visible(staged)
 
 
+def test_a_late_task_of_sparks_that_makes_the_source_again_does_not_make_a_published_batch_revocable(staged: Staged):
+    staged.publish()
+    (staged.data / "_temporary").mkdir(parents=True)
+    before = below(staged.output.parent)
+
+    with pytest.raises(BatchStateError, match="is published already"):
+        revoke(staged)
+
+    assert below(staged.output.parent) == before
+    staged.publish()
+
+
+def test_a_late_task_of_sparks_does_not_keep_a_revoked_batch_from_being_revoked_again(staged: Staged):
+    revoke(staged)
+    (staged.directory / "data.revoked" / "part").write_bytes(b"rows")
+    (staged.data / "_temporary").mkdir(parents=True)
+    revoke(staged)
+    assert_nothing_is_visible(staged)
+
+
+def test_an_abandon_that_comes_after_the_clean_up_of_a_committed_batch_takes_nothing_of_it(staged: Staged):
+    staged.publish()
+    staged.sink.remove_attempt(staged.directory)
+    before = below(staged.output.parent)
+
+    with pytest.raises(BatchStateError, match="is published already"):
+        revoke(staged)
+
+    assert below(staged.output.parent) == before
+    assert [told.plan for told in staged.sink.published_receipts()] == [staged.plan]
+
+
+def test_control_tables_from_a_backup_cannot_publish_a_batch_that_was_revoked_since(staged: Staged):
+    revoke(staged)
+    staged.sink.remove_attempt(staged.directory)
+    with pytest.raises(BatchRevokedError):
+        staged.sink.can_take(staged.plan.batch_id)
+
+
+STORAGE_STEPS: dict[str, Callable[[Staged], object]] = {
+    "open_attempt": lambda staged: staged.sink.open_attempt(staged.directory, b"{}"),
+    "read_receipt": lambda staged: staged.sink.read_receipt(staged.directory),
+    "verify_staged": lambda staged: staged.verify(),
+    "publish": lambda staged: staged.publish(),
+    "revoke": revoke,
+    "staged_bytes": lambda staged: staged.sink.staged_bytes(staged.directory),
+    "remove_attempt": lambda staged: staged.sink.remove_attempt(staged.directory),
+}
+
+
+@pytest.mark.parametrize("step", STORAGE_STEPS)
+def test_storage_that_is_not_mounted_says_nothing_about_files_and_nothing_is_made_in_its_place(
+    staged: Staged, step: str
+):
+    lake = staged.output.parent
+    lake.rename(lake.with_name("the disk"))
+    lake.mkdir()
+
+    with pytest.raises(OutputUnavailableError, match="mount it"):
+        STORAGE_STEPS[step](staged)
+
+    assert list(lake.iterdir()) == []
+    lake.rmdir()
+    lake.with_name("the disk").rename(lake)
+    staged.verify()
+    staged.publish()
+
+
 def test_something_else_in_a_batchs_place_does_not_keep_it_from_being_revoked(output: Path):
     staged = Staged(output)
     staged.target.mkdir()
@@ -92,7 +162,9 @@ def test_something_else_in_a_batchs_place_does_not_keep_it_from_being_revoked(ou
 
 
 def test_a_publisher_that_kept_the_receipt_and_then_died_makes_no_revoked_batch_known(staged: Staged):
-    staged.kept.write_bytes(b"what a publisher wrote before it was killed")
+    with pytest.raises(PowerCut), power_cut(after=3):
+        staged.publish()
+    assert staged.kept.exists()
     revoke(staged)
     assert_nothing_is_visible(staged)
 
@@ -101,7 +173,7 @@ def test_a_publisher_that_comes_after_the_clean_up_of_a_revoked_batch_makes_noth
     revoke(staged)
     staged.sink.remove_attempt(staged.directory)
 
-    with pytest.raises((OutputConflictError, OutputUnavailableError)):
+    with pytest.raises(BatchRevokedError):
         staged.publish()
 
     assert_nothing_is_visible(staged)
@@ -195,6 +267,33 @@ def test_removing_what_is_gone_does_nothing(staged: Staged):
     staged.sink.remove_attempt(staged.directory)
     staged.sink.remove_attempt(staged.directory)
     assert staged.sink.staged_bytes(staged.directory) == 0
+
+
+def test_a_name_that_vanishes_while_an_attempt_is_removed_leaves_nothing_behind(
+    output: Path, monkeypatch: pytest.MonkeyPatch
+):
+    staged = Staged(output)
+    real, vanished = os.unlink, []
+
+    def unlink_what_somebody_else_just_did(*arguments: Any, **named: Any) -> None:
+        real(*arguments, **named)
+        if not vanished:
+            vanished.append(arguments)
+            raise FileNotFoundError
+
+    monkeypatch.setattr(os, "unlink", unlink_what_somebody_else_just_did)
+    staged.sink.remove_attempt(staged.directory)
+    assert vanished
+    assert not staged.directory.exists()
+
+
+def test_an_attempt_that_somebody_goes_on_writing_to_is_not_called_removed(
+    output: Path, monkeypatch: pytest.MonkeyPatch
+):
+    staged = Staged(output)
+    monkeypatch.setattr(shutil, "rmtree", lambda _: None)
+    with pytest.raises(OutputUnavailableError, match="somebody writes to it"):
+        staged.sink.remove_attempt(staged.directory)
 
 
 @pytest.mark.parametrize("where", ["target", "output", "receipts", "staging", "batch", "outside"])

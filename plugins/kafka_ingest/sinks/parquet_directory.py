@@ -10,6 +10,7 @@ hidden directories too::
 """
 
 import contextlib
+import errno
 import json
 import os
 import shutil
@@ -18,7 +19,7 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
-from kafka_ingest.attempt_directory import DATA, DATA_REVOKED, DOCUMENT, FAILURE, OUTCOME, RECEIPT
+from kafka_ingest.attempt_directory import DATA, DATA_PUBLISHED, DATA_REVOKED, DOCUMENT, FAILURE, RECEIPT
 from kafka_ingest.batch import canonical_json
 from kafka_ingest.boundaries import PublishedReceipt
 from kafka_ingest.durable_files import make_directory_durably, sync, write_durably
@@ -34,8 +35,8 @@ from kafka_ingest.receipt import Receipt
 from kafka_ingest.sinks.published_document import published_document, published_of
 from kafka_ingest.sinks.staged_parquet import check_listing, difference, file_sizes, verify_footer
 
-PUBLISHED = ".published"
 REVOKED = ".revoked"
+REMOVE_TRIES = 10
 
 
 class ParquetDirectory:
@@ -44,11 +45,12 @@ class ParquetDirectory:
     def __init__(self, output: Path) -> None:
         self._output = output
         self._beside = output.with_name(f"{output.name}.kafka-ingest")
+        self._staging = self._beside / "staging"
         self._receipts = self._beside / "receipts"
 
     def attempt_directory(self, batch_id: UUID, attempt: int) -> Path:
         """Return the absolute directory that belongs to one attempt alone."""
-        return self._beside / "staging" / str(batch_id) / str(attempt)
+        return self._staging / str(batch_id) / str(attempt)
 
     def published_directory(self, batch_id: UUID) -> Path:
         """Return where a batch's files are once it is published; readers get ``kafka_batch`` from this name."""
@@ -57,14 +59,14 @@ class ParquetDirectory:
     def prepare(self) -> None:
         """Make output, staging and receipts; raises OutputNotUsableError where that cannot be."""
         try:
-            for directory in (self._output, self._beside / "staging", self._receipts):
+            for directory in (self._output, self._staging, self._receipts):
                 make_directory_durably(directory)
         except OSError as error:
             raise OutputNotUsableError(
                 f"expected to be able to make and write the output directory {self._output}, found: {error}. "
                 "Correct sink.path, or give this user the right to write there."
             ) from error
-        for directory in (self._output, self._beside, self._beside / "staging", self._receipts):
+        for directory in (self._output, self._beside, self._staging, self._receipts):
             if not os.access(directory, os.W_OK | os.X_OK):
                 raise OutputNotUsableError(
                     f"expected a directory this user can write, found {directory} without that right. "
@@ -92,16 +94,27 @@ class ParquetDirectory:
     def open_attempt(self, directory: Path, document: bytes) -> None:
         """Make the attempt's directory with its document in it, durably."""
         with storage_errors(directory):
+            self._check_mounted()
             make_directory_durably(directory)
             write_durably(directory / DOCUMENT, document)
 
     def read_receipt(self, directory: Path) -> bytes | None:
         """Return the attempt's receipt as it lies there, None where there is none."""
         with storage_errors(directory):
+            self._check_mounted()
             try:
                 return (directory / RECEIPT).read_bytes()
             except FileNotFoundError:
                 return None
+
+    def _check_mounted(self) -> None:
+        # `prepare` made it before the first attempt: without it, what is missing below says nothing about the files.
+        if not self._staging.is_dir():
+            raise FileNotFoundError(
+                errno.ENOENT,
+                "expected it since the feed's first plan; mount it, or make it again if it is gone for good",
+                str(self._staging),
+            )
 
     def read_failure(self, directory: Path) -> str | None:
         """Return what Spark said when the attempt failed, None where it said nothing."""
@@ -143,6 +156,7 @@ class ParquetDirectory:
     def can_take(self, batch_id: UUID) -> None:
         """Ask before COMMITTING whether the batch can be published; raises OutputNotUsable- or OutputConflictError."""
         self.prepare()
+        self._refuse_revoked(self._staging / str(batch_id), batch_id)
         target = self.published_directory(batch_id)
         if os.path.lexists(target):
             raise OutputConflictError(
@@ -154,6 +168,7 @@ class ParquetDirectory:
         """Check the staged files against their receipt; they are on the disk when this returns."""
         data = directory / DATA
         with storage_errors(data):
+            self._check_mounted()
             check_listing(data, receipt)
             for file in receipt.files:
                 verify_footer(data / file.name, file)
@@ -167,90 +182,139 @@ class ParquetDirectory:
         A rename gives one winner whoever tries; the loser finds the source gone, and the target in place or the files revoked.
         """
         receipt = published.receipt
-        data = directory / DATA
-        target = self.published_directory(receipt.batch_id)
+        target = self._target(directory, receipt.batch_id, rows=receipt.rows)
         with storage_errors(self._output):
-            refuse_revoked(directory, receipt.batch_id)
-            self._keep_receipt(published)
-            if not receipt.files:
-                publish_nothing(directory, receipt.batch_id)
-                return
+            self._check_mounted()
             if not self._is_published(target, receipt):
-                try:
-                    # Also after a crash: what was verified then may be gone now.
-                    check_listing(data, receipt)
-                    data.rename(target)
-                except (FileNotFoundError, StagedOutputUnusableError) as error:
-                    if not self._is_published(target, receipt):
-                        if data.exists() and isinstance(error, StagedOutputUnusableError):
-                            raise OutputConflictError(
-                                f"{error}; they were whole when the commit began. Nothing was published and no offset was moved. "
-                                f"Put them back and run the commit again, or {give_up(receipt.batch_id)}."
-                            ) from error
-                        if data.exists():
-                            raise
-                        refuse_revoked(directory, receipt.batch_id)
-                        raise OutputConflictError(
-                            f"batch {receipt.batch_id}: neither its staged files ({data}) nor its published ones ({target}) "
-                            "are there. Somebody removed them; no offset was moved. Put them back and run the commit again, or "
-                            f"{give_up(receipt.batch_id)}."
-                        ) from error
-                # Once more where readers see it: a task of Spark's that was late may have added a file meanwhile.
-                self._is_published(target, receipt)
+                self._refuse_revoked(directory, receipt.batch_id)
+            self._keep_receipt(published)
+            if not receipt.files and not directory.exists():
+                return  # the receipt is all that there is of it, and the rest was cleaned up
+            if not self._is_published(target, receipt):
+                self._move(directory, target, receipt)
+            # Once more where readers see it: a task of Spark's that was late may have added a file meanwhile.
+            self._is_published(target, receipt)
             sync(target)
-            sync(self._output)
+            sync(target.parent)
+
+    def _target(self, directory: Path, batch_id: UUID, *, rows: int) -> Path:
+        # Without rows nothing becomes visible, but publishing and revoking have to agree who was first.
+        return self.published_directory(batch_id) if rows else directory / DATA_PUBLISHED
+
+    def _move(self, directory: Path, target: Path, receipt: Receipt) -> None:
+        data = directory / DATA
+        put_back = f"put them back and run the commit again, or {give_up(receipt.batch_id)}"
+        try:
+            # Also after a crash: what was verified then may be gone now.
+            check_listing(data, receipt)
+            data.rename(target)
+        except (FileNotFoundError, StagedOutputUnusableError) as error:
+            if self._is_published(target, receipt):
+                return
+            self._refuse_revoked(directory, receipt.batch_id)
+            if not data.exists():
+                raise OutputConflictError(
+                    f"batch {receipt.batch_id}: neither its staged files ({data}) nor its published ones ({target}) are there. "
+                    f"Somebody removed them; no offset was moved. Either {put_back}."
+                ) from error
+            if isinstance(error, FileNotFoundError):
+                raise
+            raise OutputConflictError(
+                f"{error}; they were whole when the commit began. Nothing was published and no offset was moved. Either "
+                f"{put_back}."
+            ) from error
 
     def revoke(self, directory: Path, batch_id: UUID, *, rows: int) -> None:
         """Take a COMMITTING batch's staged files from every publisher, for ever; raises BatchStateError where it is published.
 
-        Publishing renames the same source, so exactly one of the two wins; a batch without files has none to rename, and
-        there the first of the two to leave its name decides.
+        Publishing renames the same source, so exactly one of the two wins.
         """
-        target = self.published_directory(batch_id)
+        target = self._target(directory, batch_id, rows=rows)
+        revoked = directory / DATA_REVOKED
         with storage_errors(directory):
+            self._check_mounted()
+            self._refuse_published(directory, target, batch_id)
             make_directory_durably(directory)
-            if rows:
-                try:
-                    (directory / DATA).rename(directory / DATA_REVOKED)
-                except FileNotFoundError:
-                    if os.path.lexists(target):
-                        raise published_already(batch_id) from None
-                    # Somebody removed the files, or this was done before.
-                    (directory / DATA_REVOKED).mkdir(exist_ok=True)
-            elif settled(directory, REVOKED) != REVOKED:
-                raise published_already(batch_id)
-            sync(directory)
-            make_directory_durably(self._receipts)
-            marker = self._receipts / f"{batch_id}{REVOKED}"
             try:
-                (self._receipts / f"{batch_id}.json").rename(marker)
+                (directory / DATA).rename(revoked)
             except FileNotFoundError:
-                if not marker.exists():
-                    write_durably(marker, b"")
-            sync(self._receipts)
+                if os.path.lexists(target):
+                    raise published_already(batch_id) from None
+                revoked.mkdir(exist_ok=True)  # somebody removed the files, or this was done before
+            except OSError as error:
+                if error.errno not in {errno.ENOTEMPTY, errno.EEXIST}:
+                    raise
+                # Done before; a task of Spark's that was late made the source again.
+            # Again: what was renamed may have been such a task's, and the files published just before.
+            self._refuse_published(directory, target, batch_id)
+            sync(directory)
+            self._withdraw_receipt(batch_id)
+
+    def _refuse_published(self, directory: Path, target: Path, batch_id: UUID) -> None:
+        kept = self._kept_receipt(batch_id)
+        if kept is None:
+            return  # it is written before anything is published
+        names = {file["name"] for file in kept["files"]}
+        if names & file_sizes(target).keys() or (not names and (target.exists() or not directory.exists())):
+            raise published_already(batch_id)
+
+    def _withdraw_receipt(self, batch_id: UUID) -> None:
+        make_directory_durably(self._receipts)
+        mark = self._receipts / f"{batch_id}{REVOKED}"
+        try:
+            (self._receipts / f"{batch_id}.json").rename(mark)
+        except FileNotFoundError:
+            if not mark.exists():
+                write_durably(mark, b"")
+        sync(self._receipts)
+
+    def _refuse_revoked(self, directory: Path, batch_id: UUID) -> None:
+        if (directory / DATA_REVOKED).exists() or (self._receipts / f"{batch_id}{REVOKED}").exists():
+            raise BatchRevokedError(
+                f"batch {batch_id} is being given up: an operator revoked its staged files. Nothing of it is visible and no "
+                f"offset was moved. To finish that, {give_up(batch_id)}."
+            )
 
     def staged_bytes(self, directory: Path) -> int:
         """Return how large an attempt's directory is, 0 where there is none."""
         with storage_errors(directory):
+            self._check_mounted()
             return sum(path.lstat().st_size for path in directory.rglob("*") if path.is_symlink() or path.is_file())
 
     def remove_attempt(self, directory: Path) -> None:
         """Remove an attempt's directory; raises ValueError on a directory that is none of this output's attempts."""
-        if directory.parent.parent != self._beside / "staging":
-            raise ValueError(
-                f"expected the directory of an attempt below {self._beside / 'staging'}, found {directory}"
-            )
+        if directory.parent.parent != self._staging:
+            raise ValueError(f"expected the directory of an attempt below {self._staging}, found {directory}")
         with storage_errors(directory):
-            with contextlib.suppress(FileNotFoundError):  # another clean-up was faster
-                shutil.rmtree(directory)
+            self._check_mounted()
+            for _ in range(REMOVE_TRIES):
+                # It stops at the first name that somebody else removed: another clean-up, or a Spark that goes on.
+                with contextlib.suppress(FileNotFoundError):
+                    shutil.rmtree(directory)
+                if not directory.exists():
+                    break
+            else:
+                raise OSError(errno.EBUSY, "somebody writes to it all the time", str(directory))
             with contextlib.suppress(OSError):
                 directory.parent.rmdir()  # only where no other attempt is left
 
     def kept_receipt(self, batch_id: UUID) -> bytes | None:
         """Return the receipt of a batch as it was published, None where none was."""
         with storage_errors(self._receipts):
-            kept = self._kept(batch_id)
-        return canonical_json(kept["receipt"]) if kept is not None else None
+            kept = self._kept_receipt(batch_id)
+        return canonical_json(kept) if kept is not None else None
+
+    def _kept_receipt(self, batch_id: UUID) -> dict[str, Any] | None:
+        kept = self._kept(batch_id)
+        if kept is None:
+            return None
+        try:
+            return Receipt.from_document(kept["receipt"]).as_document()
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise OutputConflictError(
+                f"{self._receipts / f'{batch_id}.json'}: expected the receipt of a published batch, found that it cannot be "
+                f"used: {error!r}. Restore it, or move it away to have it written again."
+            ) from error
 
     def _keep_receipt(self, published: PublishedReceipt) -> None:
         path = self._receipts / f"{published.receipt.batch_id}.json"
@@ -298,31 +362,6 @@ class ParquetDirectory:
                 f"{difference(expected, found)}. Nothing was moved into it; move it away and run the commit again."
             )
         return True
-
-
-def publish_nothing(directory: Path, batch_id: UUID) -> None:
-    """Let the first of publishing and revoking decide on a batch without files, of which the receipt is all that is kept."""
-    if settled(directory, PUBLISHED) != PUBLISHED:
-        refuse_revoked(directory, batch_id)
-    sync(directory)
-
-
-def settled(directory: Path, outcome: str) -> str:
-    """Return what became of a batch without files: this, unless somebody else said otherwise before."""
-    name = directory / OUTCOME
-    with contextlib.suppress(FileExistsError):
-        name.symlink_to(outcome)  # made whole, by one only
-    return os.readlink(name)  # noqa: PTH115 - a name, not a path
-
-
-def refuse_revoked(directory: Path, batch_id: UUID) -> None:
-    """Raise BatchRevokedError where an operator took the staged files away from publishing."""
-    outcome = directory / OUTCOME
-    if (directory / DATA_REVOKED).exists() or (outcome.is_symlink() and os.readlink(outcome) == REVOKED):  # noqa: PTH115
-        raise BatchRevokedError(
-            f"batch {batch_id} is being given up: an operator revoked its staged files. Nothing of it is visible and no offset "
-            f"was moved. To finish that, {give_up(batch_id)}."
-        )
 
 
 def give_up(batch_id: UUID) -> str:
