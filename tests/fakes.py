@@ -216,7 +216,6 @@ class ControlState:
     events: list[tuple[UUID, Event]] = field(default_factory=list)
     gaps: dict[UUID, tuple[UUID, Gap]] = field(default_factory=dict)
     holds: dict[UUID, tuple[Hold, ...]] = field(default_factory=dict)
-    cleaned: set[tuple[UUID, int]] = field(default_factory=set)
 
     def copied(self) -> "ControlState":
         return ControlState(**{each.name: copy.copy(getattr(self, each.name)) for each in fields(self)})
@@ -332,9 +331,9 @@ class InMemoryControlTables:
         batches = {batch.batch_id: batch for batch in state.feed_batches(feed_id) if batch.updated_at < ended_before}
         return [
             attempt
-            for key, attempt in sorted(state.attempts.items())
+            for _, attempt in sorted(state.attempts.items())
             if (batch := batches.get(attempt.batch_id)) is not None
-            and key not in state.cleaned
+            and (attempt.cleaned_at is None or attempt.cleaned_at >= ended_before)
             and (not batch.state.is_open or attempt.state is AttemptState.DISCARDED)
         ]
 
@@ -476,8 +475,8 @@ class InMemoryControlTables:
 
     def note_cleaned(self, attempt: Attempt) -> None:
         with self._locked_batch(attempt.batch_id) as (state, batch):
-            state.cleaned.add((attempt.batch_id, attempt.attempt))
-            state.touch(batch.plan.feed_id)
+            key = (batch.batch_id, attempt.attempt)
+            state.attempts[key] = replace(state.attempts[key], cleaned_at=datetime.now(UTC))
 
     def hold(self, feed_id: UUID, hold: Hold) -> None:
         with self.transaction() as state:
@@ -568,7 +567,7 @@ class InMemoryControlTables:
             holds = state.holds.get(feed.feed_id, ())
             state.holds[feed.feed_id] = tuple(hold for hold in holds if hold.topic not in adoption.reset)
             if adoption.abandoned is not None:
-                state.change(adoption.abandoned, state=BatchState.ABANDONED, reason=reason)
+                state.change(adoption.abandoned, state=BatchState.ABANDONED, reason=reason, abandoned_by=who)
             upto = max((event.event_id for event in state.ledger_events(feed.feed_id)), default=0)
             for adopted in adoption.batches:
                 adopt_batch(state, adopted, who)
@@ -608,7 +607,7 @@ def abandon_batch(state: ControlState, batch: Batch, reason: str, who: str, only
             f"batch {batch.batch_id} is {batch.state}: expected {expected} to abandon it; a COMMITTING one is "
             "revoked first: `kafka-ingest abandon`."
         )
-    state.change(batch.batch_id, state=BatchState.ABANDONED, reason=reason)
+    state.change(batch.batch_id, state=BatchState.ABANDONED, reason=reason, abandoned_by=who)
     detail = {"reason": reason, "was": batch.state.value}
     state.append_event(batch.plan.feed_id, "abandoned", who, batch.batch_id, detail)
 

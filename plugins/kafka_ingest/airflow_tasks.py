@@ -166,15 +166,17 @@ class CleanOperator(BaseOperator):
 
     def execute(self, context: Context) -> dict[str, int]:  # noqa: ARG002 - Airflow's signature
         """Clean up, and return how many attempts went, how many stay, and the bytes that are free again."""
-        removed, kept, freed = 0, 0, 0
+        removed, kept, failed, freed = 0, 0, 0, 0
         with errors_for_airflow():
             for staged in planned_before(self.feed).clean_up():
                 if staged.kept is not None:
-                    kept += 1
+                    kept, failed = kept + 1, failed + staged.failed
                     self.log.warning("%s stays: %s", staged.attempt.directory, staged.kept)
                     continue
                 removed, freed = removed + 1, freed + staged.size_bytes
                 self.log.info("removed %s, %s bytes", staged.attempt.directory, f"{staged.size_bytes:,}")
+        if failed:
+            raise AirflowException(f"{failed:,} attempts could not be removed; their warnings above say why")
         return {"removed": removed, "kept": kept, "freed_bytes": freed}
 
 
@@ -202,13 +204,13 @@ class HeadroomOperator(BaseOperator):
         super().__init__(**kwargs)
         self.feed = feed
 
-    def execute(self, context: Context) -> list[str]:  # noqa: ARG002 - Airflow's signature
-        """Log a warning for each of them, and return the warnings."""
+    def execute(self, context: Context) -> int:  # noqa: ARG002 - Airflow's signature
+        """Log a warning for each of them, and return how many there are."""
         with errors_for_airflow():
             warnings = [str(found) for found in planned_before(self.feed).low_headroom()]
         for warning in warnings:
             self.log.warning("%s", warning)
-        return warnings
+        return len(warnings)
 
 
 class FeedErrorOperator(BaseOperator):

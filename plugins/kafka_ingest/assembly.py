@@ -121,7 +121,7 @@ class FeedParts:
         """Return what is staged in attempts that are over for longer than the feed keeps them."""
         feed = known_feed(self.control, self.feed.name)
         ended_before = datetime.now(UTC) - self.feed.sink.staging_retention
-        return staged_outputs(feed, self.control, self.kafka, sink_of, ended_before=ended_before)
+        return staged_outputs(feed, self.plan_settings, self.control, self.kafka, sink_of, ended_before=ended_before)
 
     def clean_up(self) -> Iterator[StagedOutput]:
         """Remove what is staged and not needed any more."""
@@ -129,8 +129,7 @@ class FeedParts:
 
     def low_headroom(self) -> list[LowHeadroom]:
         """Return the partitions that retention is about to reach before they are read."""
-        feed = known_feed(self.control, self.feed.name)
-        return low_headroom(feed, self.kafka.log_bounds(feed.stored.keys()), self.feed.kafka.isolation)
+        return low_headroom(known_feed(self.control, self.feed.name), self.kafka, self.feed.kafka.isolation)
 
     def pin(self, attempt: Attempt) -> Batch:
         """Run the second half of the write task: take the receipt."""

@@ -59,7 +59,7 @@ def check_transition(batch_id: UUID, found: BatchState, to: BatchState) -> None:
         origins = sorted(state for state, targets in TRANSITIONS.items() if to in targets)
         raise BatchStateError(
             f"batch {batch_id} cannot become {to}: expected it to be {' or '.join(origins)}, found {found}. "
-            "Nothing was changed; `kafka-ingest batches` shows who was first."
+            "Nothing was changed; `kafka-ingest batches --json` shows who was first."
         )
 
 
@@ -210,6 +210,7 @@ class Attempt:
     opened_by: str
     receipt_sha256: str | None = None
     reason: str | None = None
+    cleaned_at: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,6 +226,7 @@ class Batch:
     committed_at: datetime | None = None
     committed_by: str | None = None
     reason: str | None = None
+    abandoned_by: str | None = None
     rows: int | None = None
     size_bytes: int | None = None
 
@@ -232,6 +234,13 @@ class Batch:
     def batch_id(self) -> UUID:
         """The batch's time-ordered id."""
         return self.plan.batch_id
+
+    @property
+    def end(self) -> str:
+        """How a batch that is over ended, by whom and why, for a message."""
+        if self.state is BatchState.ABANDONED:
+            return f"was abandoned by {self.abandoned_by or 'an earlier version'} ({self.reason})"
+        return f"was committed by {self.committed_by}"
 
 
 def canonical_json(document: Mapping[str, Any]) -> bytes:

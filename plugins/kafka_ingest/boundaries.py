@@ -199,7 +199,10 @@ class ControlReader(Protocol):
         """Return a batch's attempts, in order."""
 
     def ended_attempts(self, feed_id: UUID, *, ended_before: datetime) -> list[Attempt]:
-        """Return the attempts that are over since then and not cleaned up: of ended batches, and discarded ones; oldest first."""
+        """Return the attempts that are over since before then: of ended batches, and discarded ones; oldest first.
+
+        Those that were cleaned up before then are left out.
+        """
 
     def committed_ranges(self, batch_id: UUID) -> list[OffsetRange]:
         """Return what committed batches of the feed hold of this batch's topics and partitions, where they overlap it."""

@@ -43,10 +43,6 @@ class SparkFailedError(RetryableError):
     """The Spark application ended without success; its attempt stays invisible."""
 
 
-class StagedOutputUnusableError(RetryableError):
-    """The staged files do not hold what their receipt says; the batch went back to PLANNED and will be written again."""
-
-
 class InvalidReceiptError(RetryableError):
     """A receipt is missing, damaged, of another plan, attempt or format version; it is not used."""
 
@@ -64,6 +60,10 @@ class PlanAgainError(KafkaIngestError):
 
 class RangeNotInLogError(PlanAgainError):
     """Kafka deleted some of the batch's offsets between the plan and the read."""
+
+
+class StagedOutputUnusableError(PlanAgainError):
+    """The staged files do not hold what their receipt says; the batch went back to PLANNED and will be written again."""
 
 
 class PartitionUnreadableError(PlanAgainError):

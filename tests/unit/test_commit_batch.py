@@ -226,7 +226,7 @@ def test_a_planned_batch_is_refused(feed: FeedInMemory) -> None:
 
 def test_an_abandoned_batch_is_refused_with_the_reason(feed: FeedInMemory, plan: BatchPlan) -> None:
     feed.control.abandon(plan.batch_id, reason="not wanted", who="operator")
-    with pytest.raises(BatchStateError, match=rf"batch {plan.batch_id} was abandoned \(not wanted\)"):
+    with pytest.raises(BatchStateError, match=rf"batch {plan.batch_id} was abandoned by operator \(not wanted\)"):
         feed.commit(plan.batch_id)
     assert_nothing_happened(feed, plan, BatchState.ABANDONED)
 

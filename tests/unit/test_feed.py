@@ -1,6 +1,7 @@
 """Feed files: what they may say, what is made of it, and every refusal with the file, the field, expected and found."""
 
 import os
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -98,7 +99,7 @@ def test_only_name_topics_and_sink_have_no_default(folder: Path) -> None:
         "limits": dict.fromkeys(
             ("max_records", "max_records_per_partition", "min_records", "max_wait", "skip_to_latest_when_behind")
         ),
-        "sink": {"format": "parquet", "path": "/data/orders", "shared": False},
+        "sink": {"format": "parquet", "path": "/data/orders", "shared": False, "staging_retention": timedelta(days=7)},
         "spark": {"conn_id": "spark_default", "conf": {}},
         "airflow": {"retries": 3, "pool": "default_pool", "owner": "kafka_ingest", "tags": ()},
     }

@@ -1,8 +1,9 @@
 """Which partitions retention is about to reach before they are read."""
 
 import pytest
-from tests.fakes import FeedInMemory, log, partition, topic
+from tests.fakes import FeedInMemory, log, topic
 
+from kafka_ingest.errors import WrongClusterError
 from kafka_ingest.offsets import Isolation, LogBounds, Unavailable
 from kafka_ingest.operating.headroom import low_headroom
 
@@ -19,8 +20,8 @@ def feed() -> FeedInMemory:
 def warnings(
     feed: FeedInMemory, bounds: LogBounds | Unavailable, isolation: Isolation = Isolation.READ_COMMITTED
 ) -> list[str]:
-    known = feed.control.feed("orders")
-    return [str(found) for found in low_headroom(known, {partition(0): bounds}, isolation)]
+    feed.kafka.topics = {"orders": topic(bounds)}
+    return [str(found) for found in low_headroom(feed.control.feed("orders"), feed.kafka, isolation)]
 
 
 def test_a_stored_offset_in_the_oldest_tenth_of_a_log_that_loses_records_is_told_with_its_numbers(
@@ -49,4 +50,16 @@ def test_what_lies_behind_an_open_transaction_counts_for_a_reader_of_everything(
 
 
 def test_records_that_are_lost_already_are_told_too(feed: FeedInMemory) -> None:
-    assert len(warnings(feed, log(200, 1_000))) == 1
+    [warning] = warnings(feed, log(200, 1_000))
+    assert "100 offsets from the stored offset 100 on were deleted before they were read" in warning
+
+
+def test_the_numbers_of_a_topic_that_was_made_again_are_left_out(feed: FeedInMemory) -> None:
+    feed.kafka.topics = {"orders": topic(log(95, 1_000), topic_id="made again")}
+    assert low_headroom(feed.control.feed("orders"), feed.kafka, Isolation.READ_COMMITTED) == []
+
+
+def test_another_cluster_is_refused(feed: FeedInMemory) -> None:
+    feed.kafka.id = "cluster-B"
+    with pytest.raises(WrongClusterError):
+        low_headroom(feed.control.feed("orders"), feed.kafka, Isolation.READ_COMMITTED)

@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
 import pytest
-from tests.fakes import FakeTopic, FeedInMemory, log, sinks, span, topic
+from tests.fakes import FakeTopic, FeedInMemory, feed_settings, log, sinks, span, topic
 
 from kafka_ingest.batch import BatchPlan
 from kafka_ingest.errors import BatchStateError, StagedOutputUnusableError
@@ -22,7 +22,8 @@ def over(feed: FeedInMemory, *, ended_before: datetime | None = None) -> list[St
     """Return what is staged and over, with the retention long gone unless told otherwise."""
     ended_before = ended_before or datetime.now(UTC) + timedelta(days=1)
     known = feed.control.feed("orders")
-    return list(staged_outputs(known, feed.control, feed.kafka, sinks(feed.sink), ended_before=ended_before))
+    output = feed_settings()
+    return list(staged_outputs(known, output, feed.control, feed.kafka, sinks(feed.sink), ended_before=ended_before))
 
 
 def clean(feed: FeedInMemory) -> list[StagedOutput]:
@@ -46,6 +47,25 @@ def test_what_a_committed_batch_left_behind_goes_and_what_it_published_stays(fee
     assert feed.sink.documents == {}
     assert feed.sink.published == published
     assert over(feed) == []
+
+
+def test_what_a_forgotten_spark_writes_after_the_clean_up_is_found_for_as_long_again(feed: FeedInMemory) -> None:
+    plan = feed.planned()
+    zombie = feed.open_attempt(plan.batch_id)
+    document = feed.sink.documents[zombie.directory]
+    feed.write(plan.batch_id)
+    feed.commit(plan.batch_id)
+    ended_before = datetime.now(UTC)
+    clean(feed)
+    assert over(feed, ended_before=ended_before) == []
+
+    feed.sink.documents[zombie.directory] = document
+    feed.spark_writes(zombie)
+
+    assert attempts(over(feed, ended_before=ended_before)) == [(plan.batch_id, 1)]
+    assert over(feed, ended_before=datetime.now(UTC)) == [], (
+        "not for ever: every clean-up would ask for all there ever were"
+    )
 
 
 def test_nothing_of_an_open_batch_goes(feed: FeedInMemory) -> None:

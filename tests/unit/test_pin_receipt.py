@@ -113,7 +113,7 @@ def test_a_batch_that_is_written_or_further_needs_no_spark_and_no_kafka(feed: Fe
 
 def test_an_abandoned_batch_is_not_written(feed: FeedInMemory, plan: BatchPlan) -> None:
     feed.control.abandon(plan.batch_id, reason="not wanted", who="operator")
-    with pytest.raises(BatchStateError, match=r"was abandoned \(not wanted\)"):
+    with pytest.raises(BatchStateError, match=r"was abandoned by operator \(not wanted\)"):
         feed.open_attempt(plan.batch_id)
     assert feed.sink.documents == {}
 
@@ -183,7 +183,7 @@ def test_a_batch_that_is_abandoned_while_its_receipt_is_pinned_is_not_called_wri
 ) -> None:
     feed.spark_writes(attempt)
     feed.kafka.meanwhile = lambda: feed.control.abandon(plan.batch_id, reason="not wanted", who="operator")
-    with pytest.raises(BatchStateError, match=r"was abandoned \(not wanted\)"):
+    with pytest.raises(BatchStateError, match=r"was abandoned by operator \(not wanted\)"):
         feed.ask_for_attempt(plan.batch_id)
 
 
@@ -314,7 +314,7 @@ def test_a_zombies_receipt_is_refused_after_its_batch_was_discarded(feed: FeedIn
     feed.write(plan.batch_id)
     feed.control.discard_written(plan.batch_id, 2, reason="damaged", who="run 1")
     feed.spark_writes(zombie)
-    with pytest.raises(BatchStateError, match=r"the receipt of attempt 1 is refused, the batch is PLANNED \(damaged\)"):
+    with pytest.raises(BatchStateError, match=r"the receipt of attempt 1 is refused: the batch is PLANNED \(damaged\)"):
         feed.pin(zombie)
     assert pin_first(feed, plan) is False
     assert state_of(feed, plan) is BatchState.PLANNED
@@ -325,7 +325,7 @@ def test_a_zombies_receipt_is_refused_after_its_batch_was_abandoned(
 ) -> None:
     feed.control.abandon(plan.batch_id, reason="not wanted", who="operator")
     feed.spark_writes(attempt)
-    with pytest.raises(BatchStateError, match=r"refused, the batch is ABANDONED \(not wanted\)"):
+    with pytest.raises(BatchStateError, match=r"refused: the batch was abandoned by operator \(not wanted\)"):
         feed.pin(attempt)
 
 

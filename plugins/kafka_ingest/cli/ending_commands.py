@@ -11,7 +11,7 @@ from kafka_ingest.cli.arguments import DryRun, Json, Reason, ReasonToExecute, re
 from kafka_ingest.cli.output import answers, out, print_json, progress
 from kafka_ingest.cli.tables import staged_table
 from kafka_ingest.connections import find_connection_from_shell
-from kafka_ingest.errors import UnknownBatchError, WrongUseError
+from kafka_ingest.errors import KafkaIngestError, UnknownBatchError, WrongUseError
 from kafka_ingest.feed import Feed
 from kafka_ingest.feed_files import feed_named, feeds_directory, read_feed_files
 from kafka_ingest.operating.abandon import abandon as abandon_batch
@@ -50,34 +50,52 @@ def clean(
 ) -> None:
     """Remove the staged output of finished and abandoned batches and discarded attempts, once sink.staging_retention is over."""
     with answers(as_json=as_json):
-        if batch is None:
-            if reason is not None:
-                raise WrongUseError("expected --reason with --batch only: without it, sink.staging_retention decides")
-            found = [staged for feed in feeds_to_clean(feed_name) for staged in clean_feed(feed, only_show=only_show)]
-        else:
-            if feed_name is not None:
-                raise WrongUseError("expected a feed or --batch, found both; a batch's id says which feed it is of")
+        errors: list[KafkaIngestError] = []
+        if batch is not None and feed_name is not None:
+            raise WrongUseError("expected a feed or --batch, found both; a batch's id says which feed it is of")
+        if batch is not None:
             found = clean_batch(id_of_batch(batch), reason, only_show=only_show)
-        gone = [staged for staged in found if staged.kept is None]
-        freed = sum(staged.size_bytes for staged in gone)
-        if as_json:
-            document = {"executed": not only_show, "freed_bytes": freed}
-            print_json(document | {"attempts": [staged_document(staged) for staged in found]})
-            return
-        if found:
-            out.print(staged_table(found, executed=not only_show))
-        out.print(f"{'would remove' if only_show else 'removed'} {len(gone):,} attempts, {freed / 1e6:,.1f} MB")
+        elif reason is not None:
+            raise WrongUseError("expected --reason with --batch only: without it, sink.staging_retention decides")
+        elif feed_name is not None:
+            found = clean_feed(feed_named(feed_name, feeds_directory()), only_show=only_show)
+        else:
+            found, errors = clean_all_feeds(only_show=only_show)
+        print_cleaned(found, errors, executed=not only_show, as_json=as_json)
+        exit_codes = [error.exit_code for error in errors] + [1 for staged in found if staged.failed]
+        if exit_codes:
+            raise typer.Exit(max(exit_codes))
 
 
-def feeds_to_clean(feed_name: str | None) -> list[Feed]:
-    """Return the feed that is named, or all whose files can be used; what is wrong with the others is said."""
-    if feed_name is not None:
-        return [feed_named(feed_name, feeds_directory())]
-    files = read_feed_files(feeds_directory())
-    for file in files:
-        if file.error is not None:
-            progress.print(f"left out: {file.error}", style="yellow", markup=False, soft_wrap=True)
-    return [file.feed for file in files if file.feed is not None]
+def clean_all_feeds(*, only_show: bool) -> tuple[list[StagedOutput], list[KafkaIngestError]]:
+    """Clean up every feed; one that cannot be cleaned up, or used at all, keeps no other from it."""
+    found: list[StagedOutput] = []
+    errors: list[KafkaIngestError] = []
+    for file in read_feed_files(feeds_directory()):
+        if file.feed is None:
+            errors += [file.error] if file.error is not None else []
+            continue
+        try:
+            found += clean_feed(file.feed, only_show=only_show)
+        except KafkaIngestError as error:
+            errors.append(error)
+    return found, errors
+
+
+def print_cleaned(found: list[StagedOutput], errors: list[KafkaIngestError], *, executed: bool, as_json: bool) -> None:
+    """Say what went, what stays and why, and what could not be looked at."""
+    gone = [staged for staged in found if staged.kept is None]
+    freed = sum(staged.size_bytes for staged in gone)
+    if as_json:
+        attempts = [staged_document(staged) for staged in found]
+        told = [{"code": error.code, "message": str(error), "exit_code": error.exit_code} for error in errors]
+        print_json({"executed": executed, "freed_bytes": freed, "attempts": attempts, "errors": told})
+        return
+    if found:
+        out.print(staged_table(found, executed=executed))
+    for error in errors:
+        progress.print(f"left out: {error.code} {error}", style="yellow", markup=False, soft_wrap=True)
+    out.print(f"{'removed' if executed else 'would remove'} {len(gone):,} attempts, {freed / 1e6:,.1f} MB")
 
 
 def clean_feed(feed: Feed, *, only_show: bool) -> list[StagedOutput]:
@@ -92,7 +110,7 @@ def clean_batch(batch_id: UUID, reason: str | None, *, only_show: bool) -> list[
     """Remove one batch's staged output because somebody said so, and keep who and why."""
     control = control_tables(find_connection_from_shell)
     found = staged_outputs_of_batch(batch_id, control, sink_of)
-    if only_show:
+    if only_show or not found:
         return found
     detail = {"reason": reason_given(reason), "attempts": [staged_document(staged) for staged in found]}
     feed_id = control.batch(batch_id).plan.feed_id
@@ -111,6 +129,7 @@ def staged_document(staged: StagedOutput) -> dict[str, Any]:
         "directory": str(staged.attempt.directory),
         "size_bytes": staged.size_bytes,
         "kept": staged.kept,
+        "failed": staged.failed,
     }
 
 

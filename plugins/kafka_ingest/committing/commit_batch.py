@@ -52,17 +52,19 @@ def commit_batch(
     if batch.state is not BatchState.COMMITTED:
         attempt = pinned_attempt(batch, control)
         sink = sinks(batch.plan)
+        seen = batch.state
         try:
             # 1. Verify: the receipt is the one that was pinned, the files are what it says and on the disk, the sink takes them.
             receipt = verified_receipt(batch, attempt, control, sink, who=who)
             # 2. COMMITTING: from here it rolls forward, unless an operator revokes it, and nothing else moves the offsets.
             control.begin_commit(batch_id, attempt.attempt)
+            seen = BatchState.COMMITTING
             # 3. Publish: visible once, under the batch's id.
             sink.publish(attempt.directory, PublishedReceipt(batch.plan, receipt, control.ledger(batch_id)))
             # 4. The stored offsets, all or none; the batch is COMMITTED.
             batch = control.complete_commit(batch_id, who=who)
         except KafkaIngestError:
-            if control.batch(batch_id).state in LATER[batch.state]:
+            if control.batch(batch_id).state in LATER[seen]:
                 # Somebody else took it on, or gave it up, meanwhile: that, and not what it did to the files, is what happened.
                 return commit_batch(batch_id, control, kafka, sinks, group=group, who=who)
             raise
@@ -81,7 +83,7 @@ def refuse_what_cannot_be_committed(batch: Batch) -> None:
         )
     if batch.state is BatchState.ABANDONED:
         raise BatchStateError(
-            f"batch {batch.batch_id} was abandoned ({batch.reason}) and will not be committed; its offsets were not moved."
+            f"batch {batch.batch_id} {batch.end} and will not be committed; its offsets were not moved by it."
         )
 
 
@@ -108,8 +110,13 @@ def verified_receipt(batch: Batch, attempt: Attempt, control: ControlTables, sin
                 f"{error} The batch is {batch.state}, so it may be visible already. No offset was moved. Put the receipt back "
                 f"and run the commit again, or give the batch up: `kafka-ingest abandon {batch.batch_id} --reason …`."
             ) from error
-        # Refused where a second committer took the batch on meanwhile: then the files are not damaged but published.
-        control.discard_written(batch.batch_id, attempt.attempt, reason=str(error), who=who)
+        # Refused where a second committer took the batch on meanwhile: then the files may be published, not damaged.
+        try:
+            control.discard_written(batch.batch_id, attempt.attempt, reason=str(error), who=who)
+        except BatchStateError:
+            if control.batch(batch.batch_id).state is not BatchState.PLANNED:
+                raise
+            log.info("batch %s: somebody else found the same and discarded its attempts", batch.batch_id)
         raise StagedOutputUnusableError(
             f"batch {batch.batch_id}: the staged output cannot be committed: {error} "
             "The batch is PLANNED again and its attempts are discarded: the next run writes it anew. No offset was moved."
@@ -121,7 +128,7 @@ def pinned_receipt(batch: Batch, attempt: Attempt, sink: Sink) -> Receipt:
     """Return the pinned receipt; raises InvalidReceiptError where it is not byte for byte the one that was pinned."""
     content = sink.read_receipt(attempt.directory)
     if content is None and batch.state is BatchState.COMMITTING:
-        content = sink.kept_receipt(batch.batch_id)  # published, and the attempt's directory is cleaned up since
+        content = sink.kept_receipt(batch.batch_id)  # somebody removed the attempt's directory since
     receipt = valid_receipt(batch.plan, attempt, content)
     if content is not None and (found := sha256(content)) != attempt.receipt_sha256:
         raise InvalidReceiptError(

@@ -221,7 +221,9 @@ def check_offsets_in_place(connection: Connection, feed_id: UUID, batch_id: UUID
         )
         raise OffsetsMovedError(
             f"batch {batch_id}: stored offsets are not where the batch starts: {moved}. None was moved. "
-            "Somebody reset them while the batch was open: reset them back, or abandon the batch unless it is COMMITTING."
+            "Somebody moved them while the batch was open. Put them back, or give the batch up: `kafka-ingest abandon "
+            f"{batch_id} --reason …`, and the next plan begins at the stored offsets; a batch that is published already can "
+            "only be finished."
         )
 
 

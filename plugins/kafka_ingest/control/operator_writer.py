@@ -117,7 +117,12 @@ class SqlOperatorTables(SqlControlTables):
                 connection.execute(
                     update(batch)
                     .where(batch.c.batch_id == adoption.abandoned)
-                    .values(state=BatchState.ABANDONED.value, reason=reason, updated_at=datetime.now(UTC))
+                    .values(
+                        state=BatchState.ABANDONED.value,
+                        reason=reason,
+                        abandoned_by=who,
+                        updated_at=datetime.now(UTC),
+                    )
                 )
             adopt_batches(connection, feed, adoption.batches, who)
             replace_stored(connection, feed, adoption)
@@ -237,6 +242,7 @@ def adopt_batches(
                 committed_at=receipt.written_at,
                 committed_by=who,
                 reason=None,
+                abandoned_by=None,
                 updated_at=datetime.now(UTC),
             )
         )

@@ -57,6 +57,7 @@ class BatchSummary:
     rows: int | None
     size_bytes: int | None
     reason: str | None
+    abandoned_by: str | None
     ranges: tuple[BatchRange, ...]
 
 
@@ -130,7 +131,10 @@ class SqlControlReader:
             return [attempt_of(row) for row in connection.execute(query).mappings()]
 
     def ended_attempts(self, feed_id: UUID, *, ended_before: datetime) -> list[Attempt]:
-        """Return the attempts that are over since then and not cleaned up: of ended batches, and discarded ones; oldest first."""
+        """Return the attempts that are over since before then: of ended batches, and discarded ones; oldest first.
+
+        Those that were cleaned up before then are left out.
+        """
         ended = batch.c.state.in_([BatchState.COMMITTED.value, BatchState.ABANDONED.value])
         query = (
             select(attempt)
@@ -139,7 +143,8 @@ class SqlControlReader:
                 batch.c.feed_id == feed_id,
                 or_(ended, attempt.c.state == AttemptState.DISCARDED.value),
                 batch.c.updated_at < ended_before,
-                attempt.c.cleaned_at.is_(None),
+                # One that was cleaned up lately is looked at again: its Spark may go on, and have made it anew.
+                or_(attempt.c.cleaned_at.is_(None), attempt.c.cleaned_at >= ended_before),
             )
             .order_by(attempt.c.batch_id, attempt.c.attempt)
         )
@@ -316,6 +321,7 @@ class SqlControlReader:
                     rows=row["rows"],
                     size_bytes=row["size_bytes"],
                     reason=row["reason"],
+                    abandoned_by=row["abandoned_by"],
                     ranges=tuple(ranges.get(row["batch_id"], [])),
                 )
                 for row in rows

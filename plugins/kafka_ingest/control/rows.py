@@ -137,6 +137,7 @@ def batch_of(row: Mapping[Any, Any]) -> Batch:
         committed_at=row["committed_at"],
         committed_by=row["committed_by"],
         reason=row["reason"],
+        abandoned_by=row["abandoned_by"],
         rows=row["rows"],
         size_bytes=row["size_bytes"],
     )
@@ -154,6 +155,7 @@ def attempt_of(row: Mapping[Any, Any]) -> Attempt:
         opened_by=row["opened_by"],
         receipt_sha256=row["receipt_sha256"],
         reason=row["reason"],
+        cleaned_at=row["cleaned_at"],
     )
 
 

@@ -112,6 +112,7 @@ batch = Table(
     Column("committed_by", Text),
     Column("reason", Text, comment="why it was abandoned"),
     Column("updated_at", UtcDateTime, nullable=False),
+    Column("abandoned_by", Text),
     ForeignKeyConstraint(
         ["batch_id", "pinned_attempt"],
         ["attempt.batch_id", "attempt.attempt"],

@@ -191,13 +191,12 @@ class SqlControlTables(SqlControlReader):
 
     def note_cleaned(self, cleaned: Attempt) -> None:
         """Note that an attempt's directory was removed."""
-        with self._locked_batch(cleaned.batch_id) as (connection, row):
+        with self._locked_batch(cleaned.batch_id) as (connection, _):
             connection.execute(
                 update(attempt)
                 .where(attempt.c.batch_id == cleaned.batch_id, attempt.c.attempt == cleaned.attempt)
                 .values(cleaned_at=datetime.now(UTC))
             )
-            touch_feed(connection, row["feed_id"])
 
     def hold(self, feed_id: UUID, hold: Hold) -> None:
         """Add a hold that was found between two plans."""
@@ -241,7 +240,7 @@ def abandon_batch(
             f"batch {batch_id} is {found}: expected {' or '.join(sorted(only_from))} to abandon it. Nothing was changed; a "
             "COMMITTING batch may be visible already, so its staged files are revoked first: `kafka-ingest abandon` does that."
         )
-    set_batch(connection, row, state=BatchState.ABANDONED.value, reason=reason)
+    set_batch(connection, row, state=BatchState.ABANDONED.value, reason=reason, abandoned_by=who)
     append_event(connection, row["feed_id"], "abandoned", who, batch_id, {"reason": reason, "was": found.value})
 
 

@@ -13,24 +13,17 @@ from kafka_ingest.errors import InvalidConnectionError
 
 ONE_HOST_EXECUTORS = frozenset({"LocalExecutor", "SequentialExecutor"})
 NETWORK_FILE_SYSTEMS = frozenset(
-    {
-        "nfs",
-        "nfs4",
-        "cifs",
-        "smb2",
-        "smb3",
-        "smbfs",
-        "afs",
-        "ceph",
-        "fuse.ceph",
-        "glusterfs",
-        "fuse.glusterfs",
-        "lustre",
-    }
-    | {"fuse.sshfs", "fuse.s3fs", "gpfs", "beegfs", "ocfs2", "gfs2"}
+    (
+        *("nfs", "nfs4", "cifs", "smb2", "smb3", "smbfs", "afs", "ceph", "glusterfs", "lustre", "gpfs", "beegfs"),
+        *("ocfs2", "gfs2", "fuse.ceph", "fuse.glusterfs", "fuse.sshfs", "fuse.s3fs", "fuse.gcsfuse", "fuse.juicefs"),
+        "fuse.rclone",
+    )
 )
 MOUNTS = Path("/proc/self/mounts")  # proc_pid_mounts(5)
-MOVE = "Use PostgreSQL: set the connection kafka_ingest to it, and `kafka-ingest db upgrade --create` makes the tables there."
+MOVE = (
+    "Use PostgreSQL: set the connection kafka_ingest to it, make the tables there (`kafka-ingest db upgrade --create`) and fill "
+    "them from each feed's output (`kafka-ingest adopt FEED`) before the next run."
+)
 
 
 def check_one_host(file: Path, environment: Mapping[str, str]) -> None:
@@ -39,7 +32,7 @@ def check_one_host(file: Path, environment: Mapping[str, str]) -> None:
     if elsewhere:
         raise InvalidConnectionError(
             f"expected control tables that every host reaches, found the SQLite file {file} and Airflow's "
-            f"{', '.join(elsewhere)}, which runs tasks on other hosts. {MOVE}"
+            f"{', '.join(elsewhere)}, which may run tasks on other hosts. {MOVE}"
         )
     kind = file_system_of(file)
     if kind in NETWORK_FILE_SYSTEMS:

@@ -16,6 +16,8 @@ def abandon(batch_id: UUID, control: ControlTables, sinks: Sinks, *, reason: str
     Raises BatchStateError where the batch is published or was ended before.
     """
     batch = control.batch(batch_id)
+    if not batch.state.is_open:
+        raise BatchStateError(f"batch {batch_id} {batch.end}: there is nothing to give up. Nothing was changed.")
     if batch.state is not BatchState.COMMITTING:
         try:
             control.abandon(batch_id, reason=reason, who=who)

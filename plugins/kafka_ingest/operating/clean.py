@@ -1,12 +1,12 @@
 """Remove the staged output of attempts that are over: by retention, or one batch's because somebody said so."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime
 from uuid import UUID
 
 from kafka_ingest.batch import Attempt, AttemptState, Batch, BatchPlan, BatchState
-from kafka_ingest.boundaries import ControlTables, FeedSnapshot, KafkaCluster, Sinks
+from kafka_ingest.boundaries import ControlTables, FeedSnapshot, KafkaCluster, Sinks, SinkTarget
 from kafka_ingest.errors import BatchStateError, InvalidReceiptError, KafkaUnavailableError, OutputUnavailableError
 from kafka_ingest.identity import is_other_topic
 from kafka_ingest.offsets import OffsetRange, Unavailable, listing, without
@@ -15,35 +15,39 @@ from kafka_ingest.submitting.pin_receipt import valid_receipt
 
 @dataclass(frozen=True, slots=True)
 class StagedOutput:
-    """What an attempt that is over left behind. ``kept`` says why it stays, None where it may go."""
+    """What an attempt that is over left behind, and in which output's staging.
+
+    ``kept`` says why it stays, None where it may go; ``failed`` that it should have gone and could not.
+    """
 
     batch: Batch
     attempt: Attempt
-    size_bytes: int
-    kept: str | None
+    target: SinkTarget
+    size_bytes: int = 0
+    kept: str | None = None
+    failed: bool = False
 
 
 def staged_outputs(
-    feed: FeedSnapshot, control: ControlTables, kafka: KafkaCluster, sinks: Sinks, *, ended_before: datetime
+    feed: FeedSnapshot,
+    output: SinkTarget,
+    control: ControlTables,
+    kafka: KafkaCluster,
+    sinks: Sinks,
+    *,
+    ended_before: datetime,
 ) -> Iterator[StagedOutput]:
     """Yield what is staged in attempts that ended before a time: of finished and abandoned batches, and discarded ones.
 
     An open attempt of an open batch is never among them, and nothing that is published. Files with a valid receipt stay where
-    they are the last copy of offsets that were never committed and that Kafka holds no more.
+    they are the last copy of offsets that were never committed and that Kafka holds no more. ``output`` is the feed's present
+    one.
     """
     for attempt in control.ended_attempts(feed.feed_id, ended_before=ended_before):
         batch = control.batch(attempt.batch_id)
-        sink = sinks(batch.plan)
-        size_bytes, kept = 0, None
-        try:
-            size_bytes = sink.staged_bytes(attempt.directory)
-            receipt = sink.read_receipt(attempt.directory)
-        except OutputUnavailableError as error:
-            kept = str(error)
-        else:
-            if batch.state is not BatchState.COMMITTED and is_valid(attempt, batch.plan, receipt):
-                kept = last_copy(batch.plan, control, kafka)
-        yield StagedOutput(batch, attempt, size_bytes, kept)
+        yield from staged_output(
+            batch, attempt, sinks, (batch.plan, output), lambda plan: last_copy(plan, control, kafka)
+        )
 
 
 def staged_outputs_of_batch(batch_id: UUID, control: ControlTables, sinks: Sinks) -> list[StagedOutput]:
@@ -62,8 +66,41 @@ def staged_outputs_of_batch(batch_id: UUID, control: ControlTables, sinks: Sinks
             f"batch {batch_id} is {batch.state}: its staged output is still needed. Nothing was removed. Finish it (run the "
             f"feed), or give it up first: `kafka-ingest abandon {batch_id} --reason …`."
         )
-    sink = sinks(batch.plan)
-    return [StagedOutput(batch, attempt, sink.staged_bytes(attempt.directory), None) for attempt in over]
+    return [
+        staged for attempt in over for staged in staged_output(batch, attempt, sinks, (batch.plan,), lambda _: None)
+    ]
+
+
+def staged_output(
+    batch: Batch,
+    attempt: Attempt,
+    sinks: Sinks,
+    outputs: Collection[SinkTarget],
+    why_kept: Callable[[BatchPlan], str | None],
+) -> Iterator[StagedOutput]:
+    """Yield what lies in an attempt's directory; nothing where that was removed, and stayed so."""
+    target = next(
+        (
+            each
+            for each in outputs
+            if sinks(each).attempt_directory(batch.batch_id, attempt.attempt) == attempt.directory
+        ),
+        None,
+    )
+    if target is None:
+        where = f"{attempt.directory} is not where the output keeps its attempts: it was moved. Remove it by hand."
+        yield StagedOutput(batch, attempt, batch.plan, kept=where)
+        return
+    sink = sinks(target)
+    try:
+        size_bytes, receipt = sink.staged_bytes(attempt.directory), sink.read_receipt(attempt.directory)
+    except OutputUnavailableError as error:
+        yield StagedOutput(batch, attempt, target, kept=str(error), failed=True)
+        return
+    if not size_bytes and attempt.cleaned_at is not None:
+        return
+    may_count = batch.state is not BatchState.COMMITTED and is_valid(attempt, batch.plan, receipt)
+    yield StagedOutput(batch, attempt, target, size_bytes, why_kept(batch.plan) if may_count else None)
 
 
 def clean_up(found: Iterable[StagedOutput], control: ControlTables, sinks: Sinks) -> Iterator[StagedOutput]:
@@ -71,17 +108,13 @@ def clean_up(found: Iterable[StagedOutput], control: ControlTables, sinks: Sinks
     for staged in found:
         try:
             if staged.kept is None:
-                remove(staged, control, sinks)
+                sinks(staged.target).remove_attempt(staged.attempt.directory)
+                # Afterwards, so that nothing is left that the control tables call removed.
+                control.note_cleaned(staged.attempt)
         except OutputUnavailableError as error:
-            yield replace(staged, kept=str(error))
+            yield replace(staged, kept=str(error), failed=True)
         else:
             yield staged
-
-
-def remove(staged: StagedOutput, control: ControlTables, sinks: Sinks) -> None:
-    """Remove one attempt's directory; the control tables say so afterwards, so that nothing is left that they call removed."""
-    sinks(staged.batch.plan).remove_attempt(staged.attempt.directory)
-    control.note_cleaned(staged.attempt)
 
 
 def is_valid(attempt: Attempt, plan: BatchPlan, content: bytes | None) -> bool:

@@ -3,7 +3,8 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from kafka_ingest.boundaries import FeedSnapshot
+from kafka_ingest.boundaries import FeedSnapshot, KafkaCluster
+from kafka_ingest.identity import check_cluster, is_other_topic
 from kafka_ingest.offsets import Isolation, LogBounds, TopicPartition, Unavailable
 
 OLDEST_PART = 10
@@ -12,15 +13,20 @@ OLDEST_PART = 10
 
 @dataclass(frozen=True, slots=True)
 class LowHeadroom:
-    """A partition with records to read, whose stored offset lies close above a log start that moves."""
+    """A partition with records to read, whose stored offset lies close above a log start that moves, or below it."""
 
     topic_partition: TopicPartition
     stored_offset: int
     bounds: LogBounds
 
     def __str__(self) -> str:
-        bounds = self.bounds
-        headroom = self.stored_offset - bounds.log_start_offset
+        bounds, headroom = self.bounds, self.stored_offset - self.bounds.log_start_offset
+        if headroom < 0:
+            return (
+                f"{self.topic_partition}: {-headroom:,} offsets from the stored offset {self.stored_offset:,} on were deleted "
+                f"before they were read; the log starts at {bounds.log_start_offset:,}. The next plan stops, or files a gap, as "
+                "on_data_loss says."
+            )
         return (
             f"{self.topic_partition}: the stored offset {self.stored_offset:,} lies {headroom:,} above the log start "
             f"{bounds.log_start_offset:,}, in the oldest tenth of what Kafka holds (up to {bounds.high_watermark:,}). Read "
@@ -28,17 +34,33 @@ class LowHeadroom:
         )
 
 
-def low_headroom(
-    feed: FeedSnapshot, bounds: Mapping[TopicPartition, LogBounds | Unavailable], isolation: Isolation
+def low_headroom(feed: FeedSnapshot, kafka: KafkaCluster, isolation: Isolation) -> list[LowHeadroom]:
+    """Ask Kafka; return the partitions in danger: none where nothing was ever deleted, or nothing is there to read.
+
+    A topic that is another one now is left out: its numbers mean nothing here. A quiet topic whose log was emptied by time warns
+    at its next records. Raises WrongClusterError, KafkaUnavailableError.
+    """
+    check_cluster(feed.cluster_id, kafka.cluster_id(), feed.name)
+    described = kafka.describe_topics(feed.topics)
+    asked = {
+        topic_partition: row.next_offset
+        for topic_partition, row in feed.stored.items()
+        if row.next_offset is not None
+        and topic_partition.topic in described
+        and not is_other_topic(row.topic_id, described[topic_partition.topic].topic_id)
+    }
+    return in_danger(asked, kafka.log_bounds(asked.keys()), isolation)
+
+
+def in_danger(
+    stored: Mapping[TopicPartition, int], bounds: Mapping[TopicPartition, LogBounds | Unavailable], isolation: Isolation
 ) -> list[LowHeadroom]:
-    """Return the partitions in danger; none where nothing was ever deleted, or nothing is there to read."""
+    """Return the partitions whose stored offset is in the oldest tenth of their log, with something to read above it."""
     found: list[LowHeadroom] = []
-    for topic_partition, row in feed.stored.items():
+    for topic_partition, offset in stored.items():
         log = bounds[topic_partition]
-        if topic_partition.topic not in feed.topics or row.next_offset is None or not isinstance(log, LogBounds):
+        if not isinstance(log, LogBounds) or not log.log_start_offset or offset >= log.readable_end(isolation):
             continue
-        is_behind = row.next_offset < log.readable_end(isolation)
-        held, headroom = log.high_watermark - log.log_start_offset, row.next_offset - log.log_start_offset
-        if log.log_start_offset and is_behind and headroom * OLDEST_PART < held:
-            found.append(LowHeadroom(topic_partition, row.next_offset, log))
+        if (offset - log.log_start_offset) * OLDEST_PART < log.high_watermark - log.log_start_offset:
+            found.append(LowHeadroom(topic_partition, offset, log))
     return found

@@ -29,7 +29,7 @@ def open_attempt(
         batch = control.batch(batch_id)
         if batch.state is BatchState.ABANDONED:
             raise BatchStateError(
-                f"batch {batch_id} was abandoned ({batch.reason}); it will not be written. The next run plans a new one."
+                f"batch {batch_id} {batch.end}; it will not be written. The next run plans a new one."
             )
         if batch.state is not BatchState.PLANNED or pin_first_valid_receipt(batch, control, kafka, sinks, who=who):
             return None

@@ -21,14 +21,18 @@ def pin_attempt(batch_id: UUID, number: int, control: ControlTables, kafka: Kafk
     batch = control.batch(batch_id)
     if batch.state is BatchState.PLANNED:
         content = sinks(batch.plan).read_receipt(attempt.directory)
-        receipt = valid_receipt(batch.plan, attempt, content)
+        try:
+            receipt = valid_receipt(batch.plan, attempt, content)
+        except InvalidReceiptError as error:
+            raise InvalidReceiptError(f"{error} It is not used; the next try writes the batch again.") from error
         if content is not None and try_to_pin(batch, attempt, receipt, sha256(content), control, kafka):
             log.info("batch %s: attempt %d is pinned, %s rows", batch_id, number, f"{receipt.rows:,}")
         batch = control.batch(batch_id)
     if batch.state in {BatchState.PLANNED, BatchState.ABANDONED}:
+        why = f"is PLANNED ({attempt.reason or 'its attempts were discarded'})"
         raise BatchStateError(
-            f"batch {batch_id}: the receipt of attempt {number} is refused, the batch is {batch.state} "
-            f"({batch.reason or attempt.reason or 'its attempts were discarded'}). Its files stay invisible."
+            f"batch {batch_id}: the receipt of attempt {number} is refused: the batch "
+            f"{batch.end if batch.state is BatchState.ABANDONED else why}. Its files stay invisible."
         )
     return batch
 
@@ -49,7 +53,7 @@ def pin_first_valid_receipt(
         try:
             receipt = valid_receipt(batch.plan, attempt, content)
         except InvalidReceiptError as error:
-            log.warning("%s", error)
+            log.warning("%s It is not used.", error)
             control.record_event(
                 batch.plan.feed_id,
                 "receipt_refused",
@@ -87,22 +91,17 @@ def valid_receipt(plan: BatchPlan, attempt: Attempt, content: bytes | None) -> R
     where = f"attempt {attempt.attempt} of batch {plan.batch_id} in {attempt.directory}"
     if content is None:
         raise InvalidReceiptError(
-            f"{where}: expected a receipt, found none. Spark ended without finishing its output; the next try writes it again."
+            f"{where}: expected a receipt, found none: Spark ended without finishing its output, or it was removed."
         )
     try:
         receipt = Receipt.from_bytes(content)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise InvalidReceiptError(
-            f"{where}: its receipt cannot be read ({type(error).__name__}: {error}). It is not used; the next try writes "
-            "the batch again."
-        ) from error
+        raise InvalidReceiptError(f"{where}: its receipt cannot be read ({type(error).__name__}: {error}).") from error
     problems = receipt.contradictions(plan)
     if receipt.attempt != attempt.attempt:
         problems.append(f"expected attempt {attempt.attempt}, found {receipt.attempt}")
     if receipt.document_sha256 != attempt.document_sha256:
         problems.append(f"expected the attempt document {attempt.document_sha256}, found {receipt.document_sha256}")
     if problems:
-        raise InvalidReceiptError(
-            f"{where}: its receipt does not belong to its plan: {'; '.join(problems)}. It is not used."
-        )
+        raise InvalidReceiptError(f"{where}: its receipt does not belong to its plan: {'; '.join(problems)}.")
     return receipt

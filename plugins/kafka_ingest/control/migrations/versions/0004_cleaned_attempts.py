@@ -1,4 +1,4 @@
-"""Attempts whose directories were removed."""
+"""Attempts whose directories were removed, and who gave a batch up."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -8,8 +8,9 @@ down_revision = "0003"
 
 
 def upgrade() -> None:
-    """Add a column; null: not removed, as far as the control tables know."""
+    """Add columns; null: not removed, or not given up, as far as the control tables know."""
     cleaned_at = sa.Column(
         "cleaned_at", sa.DateTime(timezone=True), nullable=True, comment="since when its directory is removed"
     )
     op.add_column("attempt", cleaned_at)
+    op.add_column("batch", sa.Column("abandoned_by", sa.Text(), nullable=True))
