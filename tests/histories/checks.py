@@ -1,0 +1,251 @@
+"""What holds after every step of a history, and at its end, whatever happened in it."""
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from datetime import datetime
+from uuid import UUID
+
+from tests.fakes import GROUP
+from tests.histories.spark_stand_in import values_of
+from tests.histories.topics import Record
+from tests.histories.world import World
+
+from kafka_ingest.batch import Batch, BatchState
+from kafka_ingest.boundaries import Event, FeedSnapshot
+from kafka_ingest.gap import GapCause
+from kafka_ingest.offsets import OffsetRange, StoredOffset, TopicPartition
+from kafka_ingest.planning.settings import OnDataLoss
+from kafka_ingest.receipt import RangeCount
+
+LogKey = tuple[str, int, int]
+"""Topic, its generation, partition: what offsets are counted in."""
+
+
+@dataclass
+class Covered:
+    """What became of one log's offsets: for each, when it was committed or passed over, and when it was last rewound."""
+
+    committed: dict[int, list[datetime]] = field(default_factory=dict)
+    passed: dict[int, list[datetime]] = field(default_factory=dict)
+    rewound: dict[int, datetime] = field(default_factory=dict)
+
+    def times(self, offset: int) -> list[datetime]:
+        """Return when an offset was committed or passed over since it was last rewound."""
+        found = self.committed.get(offset, []) + self.passed.get(offset, [])
+        since = self.rewound.get(offset)
+        return [at for at in found if since is None or at > since]
+
+    def is_passed(self, offset: int) -> bool:
+        """Whether a gap over an offset is on record that still counts."""
+        return bool(self.times(offset)) and any(at in self.times(offset) for at in self.passed.get(offset, []))
+
+
+class Checks:
+    """The invariants. It remembers what was seen before, since nothing that was published may change."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.rows: dict[UUID, list[tuple[str, int, int, str]]] = {}
+        self.times_seen: Counter[str] = Counter()
+        self.feed: FeedSnapshot | None = None
+        self._committed: dict[UUID, tuple[Batch, list[RangeCount]]] = {}
+        self._gaps: set[UUID] = set()
+        self._stored: dict[TopicPartition, StoredOffset] = {}
+        self._moved_back: set[TopicPartition] = set()
+
+    def tables_replaced(self) -> None:
+        """Forget what the control tables said: others are in their place."""
+        self._committed.clear()
+
+    # ── After every step ──────────────────────────────────────────────────────────────────────────────────────────────
+
+    def check(self) -> None:
+        """Hold the world against all invariants."""
+        feed = self.feed = self.world.feed()
+        self.check_output(feed)
+        if feed is not None:
+            self.check_batches(feed)
+            self.check_new_gaps(feed)
+            covered = self.covered(feed)
+            for topic_partition, row in feed.stored.items():
+                self.check_offsets(topic_partition, row, covered)
+                self.check_records(topic_partition, row, covered)
+            self.check_group(feed)
+
+    def check_output(self, feed: FeedSnapshot | None) -> None:
+        """Readers see whole batches that are being committed or are, for ever, and each record once, as it was produced."""
+        output, prefix = self.world.settings.output_path, "kafka_batch="
+        names = sorted(path.name for path in output.iterdir()) if output.exists() else []
+        assert all(name.startswith(prefix) for name in names), names
+        visible = {UUID(name.removeprefix(prefix)) for name in names}
+        assert self.rows.keys() <= visible, "what was published stays"
+        for batch_id in sorted(visible - self.rows.keys()):
+            self.rows[batch_id] = values_of(output / f"{prefix}{batch_id}")
+            self.check_rows(batch_id)
+        states = self.world.tables.batch_states(feed.feed_id) if feed is not None else {}
+        for batch_id in visible:
+            assert states[batch_id] in {BatchState.COMMITTING, BatchState.COMMITTED}, "only what is committed is seen"
+
+    def check_rows(self, batch_id: UUID) -> None:
+        plan = self.world.tables.batch(batch_id).plan
+        for topic, partition, offset, value in self.rows[batch_id]:
+            generation = self.world.topics.generation_of[str(plan.topic_ids[topic])]
+            assert self.world.topics.produced[value] == Record(topic, generation, partition, offset)
+            self.times_seen[value] += 1
+            assert self.times_seen[value] == 1, f"{value} is seen twice"
+
+    def check_batches(self, feed: FeedSnapshot) -> None:
+        """One batch is open at most; the counts of those that are committed are those of the rows that readers see."""
+        states = self.world.tables.batch_states(feed.feed_id)
+        assert sum(state.is_open for state in states.values()) <= 1
+        now_committed = {batch_id for batch_id, state in states.items() if state is BatchState.COMMITTED}
+        assert self._committed.keys() <= now_committed
+        for batch_id in now_committed - self._committed.keys():
+            batch, counts = self.world.tables.batch(batch_id), self.world.tables.range_counts(batch_id)
+            assert [count.offset_range for count in counts] == list(batch.plan.ranges)
+            for count in counts:
+                self.check_count(count, batch_id)
+            self._committed[batch_id] = batch, counts
+
+    def check_count(self, count: RangeCount, batch_id: UUID) -> None:
+        """Invariant 11: a range's span is its rows and what is invisible; there are no filters and no dead letters yet."""
+        planned = count.offset_range
+        seen = [
+            offset
+            for topic, partition, offset, _ in self.rows.get(batch_id, [])
+            if (topic, partition) == (planned.topic, planned.partition)
+        ]
+        assert count.rows == len(seen)
+        assert planned.span == count.rows + count.invisible
+        assert (count.smallest_offset, count.largest_offset) == (min(seen, default=None), max(seen, default=None))
+        assert all(planned.start_offset <= offset < planned.end_offset for offset in seen)
+
+    def check_new_gaps(self, feed: FeedSnapshot) -> None:
+        """Losses are passed over only where the feed says so, and only what retention took."""
+        for gap in self.world.tables.gaps(feed.feed_id):
+            if gap.gap_id in self._gaps:
+                continue
+            self._gaps.add(gap.gap_id)
+            if gap.cause is GapCause.RETENTION:
+                assert self.world.settings.on_data_loss is OnDataLoss.RECORD_GAP
+                log = self.world.topics.log(gap.offset_range.topic_partition)
+                assert log is not None
+                assert gap.offset_range.end_offset <= log.start
+
+    # ── Invariant 11 ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def covered(self, feed: FeedSnapshot) -> dict[LogKey, Covered]:
+        """Return what became of the offsets of each log that the feed ever read."""
+        found: dict[LogKey, Covered] = {}
+        for batch, _ in self._committed.values():
+            for planned in batch.plan.ranges:
+                covered = found.setdefault(self.key(planned, batch.plan.topic_ids[planned.topic]), Covered())
+                assert batch.committed_at is not None
+                add(covered.committed, planned, batch.committed_at)
+        for gap in self.world.tables.gaps(feed.feed_id):
+            if gap.applied_at is not None:
+                covered = found.setdefault(self.key(gap.offset_range, gap.topic_id), Covered())
+                add(covered.passed, gap.offset_range, gap.applied_at)
+        for rewound, topic_id, at in rewinds(self.world.tables.ledger_of_feed(feed.feed_id)):
+            covered = found.setdefault(self.key(rewound, topic_id), Covered())
+            covered.rewound |= dict.fromkeys(range(rewound.start_offset, rewound.end_offset), at)
+        return found
+
+    def key(self, offset_range: OffsetRange, topic_id: str | None) -> LogKey:
+        """Return which log a range is counted in."""
+        return offset_range.topic, self.world.topics.generation_of[str(topic_id)], offset_range.partition
+
+    def check_offsets(
+        self, topic_partition: TopicPartition, row: StoredOffset, covered_logs: dict[LogKey, Covered]
+    ) -> None:
+        """Every offset up to the stored one is committed or passed over, once unless an audited reset went back behind it."""
+        if row.first_offset is None or row.next_offset is None:
+            return
+        generation = self.world.topics.generation_of[str(row.topic_id)]
+        covered = covered_logs.get((topic_partition.topic, generation, topic_partition.partition), Covered())
+        behind = range(row.first_offset, row.next_offset)
+        for offset in behind:
+            assert len(covered.times(offset)) == 1, f"{topic_partition}@{offset} is covered {covered.times(offset)}"
+        for offset in covered.committed.keys() | covered.passed.keys():
+            assert offset in behind or offset in covered.rewound, f"{topic_partition}@{offset} lies outside {behind}"
+
+    def check_records(
+        self, topic_partition: TopicPartition, row: StoredOffset, covered_logs: dict[LogKey, Covered]
+    ) -> None:
+        """Every record up to the stored offset is seen, or passed over by a gap on record."""
+        topic, log = self.world.topics[topic_partition.topic], self.world.topics.log(topic_partition)
+        generation = self.world.topics.generation_of[str(row.topic_id)]
+        if row.first_offset is None or row.next_offset is None or log is None or generation != topic.generation:
+            return
+        covered = covered_logs.get((topic.name, generation, topic_partition.partition), Covered())
+        # What came after a log was cut off is read once somebody has decided on it.
+        end = min(row.next_offset, self.world.cuts.get(topic_partition, row.next_offset))
+        for offset, value in log.content.items():
+            if row.first_offset <= offset < end:
+                assert self.times_seen[value] + covered.is_passed(offset) == 1, f"{value} is not where it should be"
+
+    def check_group(self, feed: FeedSnapshot) -> None:
+        """The group never stands beyond the stored offsets, unless those were reset and the mirror failed since."""
+        self._moved_back |= {
+            tp
+            for tp, before in self._stored.items()
+            if (now := feed.stored.get(tp)) is None or is_behind(now.next_offset, before.next_offset)
+        }
+        self._stored = dict(feed.stored)
+        for topic_partition, offset in self.world.topics.cluster.groups.get(GROUP, {}).items():
+            now = feed.stored.get(topic_partition)
+            is_beyond = now is None or is_behind(now.next_offset, offset)
+            assert not is_beyond or topic_partition in self._moved_back, f"the group leads on {topic_partition}"
+            if not is_beyond:
+                self._moved_back.discard(topic_partition)
+
+    # ── At the end ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def check_end(self) -> None:
+        """All is read: every record there ever was is seen, or passed over, or was deleted before the feed's start."""
+        feed = self.world.feed()
+        assert feed is not None
+        assert feed.open_batch is None
+        assert list(feed.gaps_ahead) == []
+        covered = self.covered(feed)
+        for topic_partition in self.world.topics.partitions():
+            row, log = feed.stored[topic_partition], self.world.topics.log(topic_partition)
+            topic = self.world.topics[topic_partition.topic]
+            assert log is not None
+            assert (row.topic_id, row.next_offset) == (topic.topic_id, log.end)
+            assert self.world.topics.cluster.groups[GROUP].get(topic_partition) == log.end
+            assert row.first_offset is not None
+            key = (topic_partition.topic, topic.generation, topic_partition.partition)
+            for offset, value in log.content.items():
+                before_start = offset < row.first_offset and offset < log.start
+                passed = covered.get(key, Covered()).is_passed(offset)
+                assert self.times_seen[value] + passed + before_start == 1, f"{value} is lost"
+
+
+def is_behind(offset: int | None, other: int | None) -> bool:
+    """Whether an offset is smaller than another; one that is not decided is behind all that are."""
+    return other is not None and (offset is None or offset < other)
+
+
+def add(times: dict[int, list[datetime]], offset_range: OffsetRange, at: datetime) -> None:
+    """Note that a range was committed or passed over."""
+    for offset in range(offset_range.start_offset, offset_range.end_offset):
+        times.setdefault(offset, []).append(at)
+
+
+def rewinds(ledger: Iterable[Event]) -> list[tuple[OffsetRange, str, datetime]]:
+    """Return what the audited resets went back over in logs that stayed what they were."""
+    found: list[tuple[OffsetRange, str, datetime]] = []
+    for event in ledger:
+        if event.kind != "reset":
+            continue
+        before = {(row["topic"], row["partition"]): row for row in event.detail["removed"]}
+        for row in event.detail["partitions"]:
+            old = before.get((row["topic"], row["partition"]))
+            is_same = old is not None and old["topic_id"] == row["topic_id"]
+            if is_same and row["next_offset"] is not None and row["next_offset"] < old["next_offset"]:
+                topic_partition = TopicPartition(row["topic"], row["partition"])
+                rewound = OffsetRange(topic_partition, row["next_offset"], old["next_offset"])
+                found.append((rewound, row["topic_id"], event.at))
+    return found

@@ -1,0 +1,106 @@
+"""Which refusals something in the world explains. All others are faults: nobody did what they say."""
+
+from collections.abc import Callable, Mapping
+
+from tests.histories.world import World
+
+from kafka_ingest.errors import (
+    BatchRevokedError,
+    BatchStateError,
+    FeedChangedError,
+    InvalidReceiptError,
+    KafkaIngestError,
+    KafkaUnavailableError,
+    OffsetsLostError,
+    OutputConflictError,
+    RangeNotInLogError,
+    SparkFailedError,
+    StagedOutputUnusableError,
+    StoredOffsetBeyondLogError,
+    TopicGoneError,
+    TopicRecreatedError,
+)
+from kafka_ingest.offsets import LogBounds
+from kafka_ingest.planning.settings import OnDataLoss
+
+
+def check_explained(error: KafkaIngestError, world: World) -> None:
+    """Raise AssertionError on a refusal that nothing in the world explains."""
+    explains = EXPLANATIONS.get(type(error))
+    if explains is None or not explains(world):
+        raise AssertionError(f"nothing explains {type(error).__name__}") from error
+
+
+def kafka_does_not_answer(world: World) -> bool:
+    """Whether a broker is down, or a partition is without a leader."""
+    logs = [world.topics.log(tp) for tp in world.topics.partitions()]
+    return world.topics.cluster.is_down or any(log is not None and not log.has_leader for log in logs)
+
+
+def somebody_came_between(world: World) -> bool:
+    """Whether somebody else did something in the middle of the step."""
+    return world.interrupter.happened is not None
+
+
+def records_were_deleted(world: World) -> bool:
+    """Whether retention is ahead of a stored offset, and the feed stops there."""
+    feed = world.feed()
+    stored = {tp: row.next_offset for tp, row in feed.stored.items()} if feed is not None else {}
+    is_lost = any(
+        isinstance(bounds := world.topics.cluster.topics[tp.topic].logs[tp.partition], LogBounds)
+        and bounds.log_start_offset > (stored.get(tp) or 0)
+        for tp in world.topics.partitions()
+    )
+    return is_lost and world.settings.on_data_loss is OnDataLoss.FAIL
+
+
+def ranges_are_not_in_the_log(world: World) -> bool:
+    """Whether the open batch's ranges cannot be read as they were planned."""
+    feed = world.feed()
+    batch = feed.open_batch if feed is not None else None
+    return batch is not None and not all(world.topics.has_all(planned) for planned in batch.plan.ranges)
+
+
+def a_topic_was_made_again(world: World) -> bool:
+    """Whether a topic has another id than its stored offsets or the open batch."""
+    feed = world.feed()
+    known = {(tp.topic, row.topic_id) for tp, row in feed.stored.items()} if feed is not None else set()
+    known |= set(feed.open_batch.plan.topic_ids.items()) if feed is not None and feed.open_batch is not None else set()
+    return any(world.topics[name].topic_id != topic_id for name, topic_id in known)
+
+
+def files_were_damaged(world: World) -> bool:
+    """Whether somebody damaged staged files."""
+    return world.was_damaged
+
+
+def a_log_was_cut_off(world: World) -> bool:
+    """Whether a log ended below its stored offset, and nobody has decided on it."""
+    return bool(world.cuts)
+
+
+def the_open_batch_is_revoked(world: World) -> bool:
+    """Whether an operator began to take a COMMITTING batch back."""
+    feed = world.feed()
+    if feed is None or feed.open_batch is None:
+        return False
+    beside = world.settings.output_path.with_name("output.kafka-ingest")
+    batch_id = feed.open_batch.batch_id
+    return (beside / "receipts" / f"{batch_id}.revoked").exists()
+
+
+EXPLANATIONS: Mapping[type[KafkaIngestError], Callable[[World], bool]] = {
+    KafkaUnavailableError: kafka_does_not_answer,
+    FeedChangedError: somebody_came_between,
+    BatchStateError: somebody_came_between,
+    OffsetsLostError: records_were_deleted,
+    RangeNotInLogError: ranges_are_not_in_the_log,
+    SparkFailedError: ranges_are_not_in_the_log,
+    TopicRecreatedError: a_topic_was_made_again,
+    TopicGoneError: a_topic_was_made_again,
+    StoredOffsetBeyondLogError: a_log_was_cut_off,
+    StagedOutputUnusableError: files_were_damaged,
+    InvalidReceiptError: files_were_damaged,
+    OutputConflictError: files_were_damaged,
+    BatchRevokedError: the_open_batch_is_revoked,
+}

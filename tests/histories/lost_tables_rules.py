@@ -1,0 +1,58 @@
+"""Control tables that are lost, and rebuilt from the output: from nothing, or from an older backup."""
+
+from uuid import UUID
+
+from hypothesis import strategies as st
+from hypothesis.stateful import precondition, rule
+from tests.histories.checks import rewinds
+from tests.histories.machine import History
+
+from kafka_ingest.control.operator_writer import SqlOperatorTables
+
+
+class LostTablesRules(History):
+    """Rules of the control tables as a whole."""
+
+    @rule(is_lost=st.booleans())
+    def the_output_is_adopted_by_empty_tables(self, is_lost: bool) -> None:  # noqa: FBT001 - drawn
+        """They tell what the receipts can tell; where the others are lost, the history goes on with them."""
+        tables = self.world.empty_tables()
+        if self.adopt(tables):
+            self.check_adopted(tables)
+            if is_lost and not self.rewinds_that_no_receipt_tells():
+                self.go_on_with(tables)
+
+    @rule()
+    def a_backup_is_made(self) -> None:
+        self.world.back_up()
+
+    @precondition(lambda self: self.world.backup is not None)
+    @rule()
+    def the_backup_is_restored_and_adopts(self) -> None:
+        if self.rewinds_that_no_receipt_tells():
+            return
+        tables = self.world.tables_in(self.world.backup)
+        if self.adopt(tables):
+            # Attempts of an older copy may have been cleaned up, or revoked, since.
+            self.world.was_damaged = True
+            self.go_on_with(tables)
+
+    def go_on_with(self, tables: SqlOperatorTables) -> None:
+        """Lose the control tables; backups of theirs are of a past that never was."""
+        self.world.go_on_with(tables)
+        self.world.backup = None
+        self.checks.tables_replaced()
+        with self.step():
+            self.world.mirror()
+
+    def rewinds_that_no_receipt_tells(self) -> bool:
+        """Whether a log was cut off since the newest receipt: whoever loses the tables then has to rewind it again."""
+        feed, published = self.feed, self.world.sink.known_batches()
+        if feed is None:
+            return False
+        told = self.world.told[UUID(published[-1])].ledger if published else []
+        known = {(kind, at) for kind, at, _, _ in told}
+        ledger = [
+            event for event in self.world.tables.ledger_of_feed(feed.feed_id) if (event.kind, event.at) not in known
+        ]
+        return bool(self.world.cuts) or bool(rewinds(ledger))

@@ -1,0 +1,63 @@
+"""The end of a history: in a healthy world, with an operator who answers, every feed comes to rest with nothing lost."""
+
+from tests.histories.checks import Checks
+from tests.histories.explanations import check_explained
+from tests.histories.world import TOPICS, World
+
+from kafka_ingest.errors import (
+    BatchRevokedError,
+    KafkaIngestError,
+    OffsetsLostError,
+    OutputConflictError,
+    StoredOffsetBeyondLogError,
+    TopicGoneError,
+    TopicRecreatedError,
+)
+from kafka_ingest.operating.topic_changed import Choice
+from kafka_ingest.planning.plan_batch import PlanResult
+from kafka_ingest.planning.settings import OnDataLoss
+
+RUNS = 200
+
+
+def run_to_the_end(world: World, checks: Checks) -> None:
+    """Run the feed until nothing is new, and see that every record is where it should be."""
+    world.topics.heal()
+    with world.interrupter.during_step(None):
+        for _ in range(RUNS):
+            try:
+                outcome = world.run()
+            except KafkaIngestError as error:
+                check_explained(error, world)
+                answer(error, world)
+            else:
+                if outcome.result is PlanResult.NOTHING_NEW:
+                    break
+            checks.check()
+        else:
+            raise AssertionError(f"it is not at rest after {RUNS} runs")
+        world.mirror()
+    checks.check()
+    checks.check_end()
+
+
+def answer(error: KafkaIngestError, world: World) -> None:
+    """Do what the message says."""
+    if isinstance(error, OffsetsLostError):
+        world.accept_losses(OnDataLoss.RECORD_GAP)
+    elif isinstance(error, TopicRecreatedError | TopicGoneError | StoredOffsetBeyondLogError):
+        decide(world)
+    elif isinstance(error, BatchRevokedError | OutputConflictError):
+        world.abandon()
+
+
+def decide(world: World) -> None:
+    """Decide on the topics that changed."""
+    feed = world.feed()
+    for name in TOPICS:
+        known = {row.topic_id for tp, row in feed.stored.items() if tp.topic == name} if feed is not None else set()
+        is_other = bool(known) and known != {world.topics[name].topic_id}
+        if is_other or any(tp.topic == name for tp in world.cuts):
+            choice = world.choice_for(name)
+            if choice is not Choice.REWIND or feed is None or feed.open_batch is None:
+                world.decide_topic(name, choice)

@@ -1,0 +1,246 @@
+"""The world of a random history: one feed with real control tables and a real output, on a fake cluster with a fake Spark."""
+
+import contextlib
+import shutil
+import sqlite3
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Literal
+from uuid import UUID
+
+from sqlalchemy import URL, Engine, update
+from tests.fakes import GROUP, Watched, feed_settings
+from tests.histories import spark_stand_in
+from tests.histories.interruptions import Interrupter, Killed
+from tests.histories.told import Told, told_by
+from tests.histories.topics import Topics
+
+from kafka_ingest.batch import Attempt, BatchState
+from kafka_ingest.boundaries import FeedSnapshot, SinkTarget
+from kafka_ingest.committing.commit_batch import commit_batch
+from kafka_ingest.committing.mirror_group import mirror_group
+from kafka_ingest.control import schema
+from kafka_ingest.control.database import ControlDatabaseSettings, open_database, transaction
+from kafka_ingest.control.operator_writer import SqlOperatorTables
+from kafka_ingest.errors import KafkaIngestError
+from kafka_ingest.offsets import OffsetRange, TopicPartition
+from kafka_ingest.operating.abandon import abandon
+from kafka_ingest.operating.clean import remove, staged_outputs
+from kafka_ingest.operating.skip import decide_skip, skip
+from kafka_ingest.operating.topic_changed import Choice, accept_batch, apply_choice, changes_of, rows_after
+from kafka_ingest.planning.plan_batch import PlanOutcome, plan_batch
+from kafka_ingest.planning.settings import OnDataLoss
+from kafka_ingest.planning.start_rules import Earliest
+from kafka_ingest.sinks.parquet_directory import ParquetDirectory
+from kafka_ingest.submitting.open_attempt import open_attempt
+from kafka_ingest.submitting.pin_receipt import pin_attempt
+
+FEED = "orders"
+TOPICS = ("orders", "refunds")
+OPERATOR = "operator"
+
+Spark = Literal["finishes", "outlives its task", "dies with its task"]
+
+
+class World:
+    """The feed, its parts, and what its tasks and its operator do. Crashes leave the parts as they are."""
+
+    def __init__(self, directory: Path, template: Path, *, partitions: int, max_records: int | None) -> None:
+        self.directory = directory
+        self._template = template
+        self._numbers = 0
+        self.topics = Topics(*TOPICS, partitions=partitions)
+        rules = dict.fromkeys(TOPICS, Earliest())
+        self.settings = feed_settings(
+            name=FEED, start_rules=rules, output_path=directory / "output", max_records=max_records
+        )
+        self.interrupter = Interrupter(self._incident)
+        self.kafka: Watched = self.interrupter.watch(self.topics.cluster)
+        self.spark_jobs: list[spark_stand_in.SparkJob] = []
+        self.finished: dict[Path, spark_stand_in.SparkJob] = {}
+        self.was_damaged = False
+        self.cuts: dict[TopicPartition, int] = {}
+        self.told: dict[UUID, Told] = {}
+        self.backup: Path | None = None
+        self._engines: list[Engine] = []
+        self.go_on_with(self.tables_in(template))
+
+    # ── Its parts ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def tables_in(self, copied: Path) -> SqlOperatorTables:
+        """Return control tables in a copy of this file."""
+        file = self.directory / f"control-{len(self._engines)}.db"
+        shutil.copy(copied, file)
+        self._engines.append(open_database(ControlDatabaseSettings(URL.create("sqlite", database=str(file)))))
+        return SqlOperatorTables(self._engines[-1])
+
+    def empty_tables(self) -> SqlOperatorTables:
+        """Return control tables that know nothing."""
+        return self.tables_in(self._template)
+
+    def go_on_with(self, tables: SqlOperatorTables) -> None:
+        """Throw the control tables away and use these; what was told by receipts that nobody ever saw is forgotten."""
+        self.tables = tables
+        self.control: Watched = self.interrupter.watch(tables, self._tables_answered)
+        published = set(self.sink.known_batches())
+        self.told = {batch_id: told for batch_id, told in self.told.items() if str(batch_id) in published}
+
+    def back_up(self) -> None:
+        """Keep a copy of the control tables."""
+        self.backup = self.directory / "backup.db"
+        self.backup.unlink(missing_ok=True)
+        with (
+            contextlib.closing(self.tables._engine.raw_connection()) as source,
+            contextlib.closing(sqlite3.connect(self.backup)) as copy,
+        ):
+            source.driver_connection.backup(copy)
+
+    def move_by_hand(self, topic_partition: TopicPartition, next_offset: int) -> None:
+        """Write a stored offset past all locks and checks, as somebody with a database client can."""
+        table = schema.stored_offset
+        of_partition = (table.c.topic == topic_partition.topic, table.c.partition == topic_partition.partition)
+        with transaction(self.tables._engine, "write") as connection:
+            connection.execute(update(table).where(*of_partition).values(next_offset=next_offset))
+
+    def close(self) -> None:
+        """Let go of the databases."""
+        for engine in self._engines:
+            engine.dispose()
+
+    def sinks(self, target: SinkTarget) -> Watched:
+        """Return the sink of a feed or plan."""
+        return self.interrupter.watch(ParquetDirectory(target.output_path))
+
+    @property
+    def sink(self) -> ParquetDirectory:
+        """The output."""
+        return ParquetDirectory(self.settings.output_path)
+
+    def feed(self) -> FeedSnapshot | None:
+        """Return the feed as it is stored."""
+        return self.tables.feed(FEED)
+
+    # ── The DAG ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def plan(self) -> PlanOutcome:
+        """Run the plan task."""
+        return plan_batch(self.settings, self.control, self.kafka, self.sinks, who="run")
+
+    def write(self, batch_id: UUID, spark: Spark = "finishes") -> None:
+        """Run the write task; where Spark outlives it, it may finish at any time later."""
+        attempt: Attempt | None = open_attempt(batch_id, self.control, self.kafka, self.sinks, who="run")
+        if attempt is None:
+            return
+        job = spark_stand_in.start(attempt, self.topics)
+        if spark == "finishes":
+            self.finish(job)
+            pin_attempt(batch_id, attempt.attempt, self.control, self.kafka, self.sinks)
+        else:
+            if spark == "outlives its task":
+                self.spark_jobs.append(job)
+            raise Killed
+
+    def finish(self, job: spark_stand_in.SparkJob) -> None:
+        """Let Spark write."""
+        job.finish()
+        self.finished[job.attempt.directory] = job
+
+    def commit(self, batch_id: UUID) -> None:
+        """Run the commit task."""
+        commit_batch(batch_id, self.control, self.kafka, self.sinks, group=GROUP, who="run")
+
+    def run(self, spark: Spark = "finishes", *, last_task: str = "commit") -> PlanOutcome:
+        """Run the DAG, or the first of its tasks."""
+        outcome = self.plan()
+        if outcome.batch is not None and last_task != "plan":
+            self.write(outcome.batch.batch_id, spark)
+            if last_task == "commit":
+                self.commit(outcome.batch.batch_id)
+        return outcome
+
+    # ── The operator ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def mirror(self) -> None:
+        """Bring the group to the stored offsets, as commands do that moved them."""
+        if (feed := self.tables.feed(FEED)) is not None:
+            mirror_group(feed.feed_id, GROUP, self.control, self.kafka, batch_id=None, who=OPERATOR)
+
+    def skip(self, offset_range: OffsetRange) -> None:
+        """Skip an interval."""
+        skip(decide_skip(FEED, offset_range, "poisoned", self.control, self.kafka), self.control, who=OPERATOR)
+        self.mirror()
+
+    def abandon(self) -> None:
+        """Give the open batch up."""
+        feed = self.tables.feed(FEED)
+        if feed is not None and feed.open_batch is not None:
+            abandon(feed.open_batch.batch_id, self.control, self.sinks, reason="not wanted", who=OPERATOR)
+
+    def clean(self) -> None:
+        """Remove the staged output of all that ended."""
+        if (feed := self.tables.feed(FEED)) is None:
+            return
+        later = datetime.now(UTC) + timedelta(days=1)
+        for staged in staged_outputs(feed, self.control, self.kafka, self.sinks, ended_before=later):
+            if staged.kept is None:
+                remove(staged, self.control, self.sinks)
+
+    def decide_topic(self, name: str, choice: Choice) -> None:
+        """Decide on a topic that changed. What an open batch read cleanly from it counts, otherwise the batch is given up."""
+        changes = changes_of(FEED, [name], self.settings, self.control, self.kafka)
+        batch = changes.affected
+        if batch is not None and batch.state is BatchState.PLANNED and choice is not Choice.REWIND:
+            written = [job for job in self.finished.values() if job.plan.batch_id == batch.batch_id]
+            usable = [job for job in written if job.is_clean and job.attempt.directory.is_dir()]
+            if usable and not self.was_damaged and all(job.is_clean for job in written):
+                accept_batch(changes, self.control, self.sinks, reason="read before", who=OPERATOR)
+                return
+        after = rows_after(changes, choice, self.settings)
+        apply_choice(changes, after, self.control, discard_batch=True, reason="it changed", who=OPERATOR)
+        for topic_partition in [tp for tp in self.cuts if tp.topic == name]:
+            del self.cuts[topic_partition]
+        self.mirror()
+
+    def choice_for(self, name: str) -> Choice:
+        """Return what is true of a topic that is not what its offsets were counted in."""
+        feed = self.tables.feed(FEED)
+        known = next((tp for tp in (feed.stored if feed else {}) if tp.topic == name), None)
+        if feed is None or known is None:
+            return Choice.START_OVER
+        topic_id = feed.stored[known].topic_id
+        if topic_id == self.topics[name].topic_id and any(tp.topic == name for tp in self.cuts):
+            return Choice.REWIND
+        is_same = self.topics.generation_of[str(topic_id)] == self.topics[name].generation
+        return Choice.SAME_RECORDS if is_same else Choice.START_OVER
+
+    def accept_losses(self, on_data_loss: OnDataLoss) -> None:
+        """Change what the feed file says of losses."""
+        self.settings = replace(self.settings, on_data_loss=on_data_loss)
+
+    # ── What is noted on the way ──────────────────────────────────────────────────────────────────────────────────────
+
+    def _tables_answered(self, name: str) -> None:
+        """Keep what the next receipt tells: all that is known when its commit begins."""
+        feed = self.tables.feed(FEED) if name == "begin_commit" else None
+        if feed is not None and feed.open_batch is not None and feed.open_batch.state is BatchState.COMMITTING:
+            self.told.setdefault(feed.open_batch.batch_id, told_by(self.tables, feed))
+
+    # ── What may happen in the middle of a step ───────────────────────────────────────────────────────────────────────
+
+    def _incident(self, incident: str) -> None:
+        """Let something happen that is not this step's; what comes of it is no answer to this step."""
+        if incident == "crash":
+            raise Killed
+        with contextlib.suppress(Killed, KafkaIngestError):
+            self._incidents[incident]()
+
+    @property
+    def _incidents(self) -> dict[str, Callable[[], object]]:
+        return {
+            "another run": self.run,
+            "an operator abandons": self.abandon,
+            "an operator cleans": self.clean,
+            "Kafka goes down": self.topics.go_down,
+        }
