@@ -4,13 +4,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pyarrow.dataset
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, Message, TopicPartition
 
 POLL_S = 10.0
 RECORDS_AT_ONCE = 10_000
 
-Record = tuple[bytes | None, bytes | None]
-"""Key and value."""
+Header = tuple[str, bytes | None]
+Record = tuple[bytes | None, bytes | None, int, tuple[Header, ...]]
+"""Key, value, timestamp in milliseconds since 1970, headers in their order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,12 +39,14 @@ def compare(bootstrap_servers: str, topic: str, output: Path) -> Comparison:
     expected = topic_records(bootstrap_servers, topic)
     found: dict[tuple[int, int], Record] = {}
     twice: list[tuple[int, int]] = []
-    columns = ["kafka_partition", "kafka_offset", "key", "value"]
-    for batch in pyarrow.dataset.dataset(output, partitioning="hive").to_batches(columns=columns):
-        for partition, offset, key, value in zip(*(column.to_pylist() for column in batch.columns), strict=True):
-            if (partition, offset) in found:
-                twice.append((partition, offset))
-            found[partition, offset] = (key, value)
+    for batch in pyarrow.dataset.dataset(output, partitioning="hive").to_batches():
+        for row in batch.to_pylist():
+            position = (row["kafka_partition"], row["kafka_offset"])
+            if position in found:
+                twice.append(position)
+            headers = tuple((header["key"], header["value"]) for header in row["kafka_headers"] or ())
+            milliseconds = round(row["kafka_timestamp"].timestamp() * 1000)
+            found[position] = (row["key"], row["value"], milliseconds, headers)
     missing = sorted(expected.keys() - found.keys())
     other = sorted(position for position, record in found.items() if expected.get(position) != record)
     return Comparison(len(expected), missing, sorted(twice), other)
@@ -65,8 +68,16 @@ def topic_records(bootstrap_servers: str, topic: str) -> dict[tuple[int, int], R
                 if (error := message.error()) is not None:
                     raise KafkaException(error)
                 # Both are there on every record; only errors lack them.
-                records[int(message.partition() or 0), int(message.offset() or 0)] = (message.key(), message.value())
+                position = int(message.partition() or 0), int(message.offset() or 0)
+                records[position] = (message.key(), message.value(), message.timestamp()[1], headers_of(message))
             left -= len(messages)
     finally:
         consumer.close()
     return records
+
+
+def headers_of(message: Message) -> tuple[Header, ...]:
+    """Return a record's headers, in their order; names may come again."""
+    found = message.headers() or []
+    pairs = found.items() if isinstance(found, dict) else found
+    return tuple((name, value.encode() if isinstance(value, str) else value) for name, value in pairs)

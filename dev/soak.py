@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import yaml
+from confluent_kafka import KafkaException
 from rich.table import Table
 
 import airflow_components
@@ -133,7 +134,7 @@ def main() -> int:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     try:
         soak(options.minutes, options.seed)
-    except (SoakError, BrokerError, airflow_components.AirflowError) as error:
+    except (SoakError, BrokerError, airflow_components.AirflowError, TimeoutError, KafkaException, OSError) as error:
         console.print(f"\n[red]The soak failed.[/] {error} The logs and all data are in {HOME}.", soft_wrap=True)
         return 1
     except KeyboardInterrupt:
