@@ -48,8 +48,11 @@ def mirror_group(
             failure = str(error)
             break
         after = control.feed_of_id(feed_id)
-        if after is not None and after.revision == feed.revision:
+        # Not the revision: a rival that plans and writes would use the tries up, and leave a group behind in silence.
+        if after is None or after.stored == feed.stored:
             break
+    else:
+        failure = failure or f"the stored offsets moved {TRIES} times meanwhile; the next commit sets the group again"
     if failure is not None:
         log.info("consumer group %s was not brought to the stored offsets: %s", group, failure)
         detail = {"group": group, "reason": failure}
