@@ -18,6 +18,7 @@ import pyarrow.dataset
 import pyarrow.parquet
 import pytest
 from tests.contract.builders import at_once, batch_id_of, orders, plan_of
+from tests.contract.ordinary_user import ordinary_user
 from tests.contract.power_cut import PowerCut, power_cut
 from tests.contract.staged_files import Staged, below, write_rows
 
@@ -88,19 +89,6 @@ def test_prepare_refuses_a_path_where_a_file_is_in_the_way(tmp_path: Path, in_th
 def test_prepare_refuses_a_path_where_nobody_can_make_a_directory():
     with pytest.raises(OutputNotUsableError, match=r"/proc/lake/orders, found: .*Correct sink\.path"):
         ParquetDirectory(Path("/proc/lake/orders")).prepare()
-
-
-@contextmanager
-def ordinary_user() -> Iterator[None]:
-    """Be a user whose rights are looked at; root's are not."""
-    if os.getuid() != 0:
-        yield
-        return
-    os.setresuid(65534, 65534, 0)
-    try:
-        yield
-    finally:
-        os.setresuid(0, 0, 0)
 
 
 @pytest.fixture

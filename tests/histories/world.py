@@ -27,7 +27,7 @@ from kafka_ingest.control.operator_writer import SqlOperatorTables
 from kafka_ingest.errors import KafkaIngestError
 from kafka_ingest.offsets import OffsetRange, TopicPartition
 from kafka_ingest.operating.abandon import abandon
-from kafka_ingest.operating.clean import remove, staged_outputs
+from kafka_ingest.operating.clean import clean_up, staged_outputs
 from kafka_ingest.operating.skip import decide_skip, skip
 from kafka_ingest.operating.topic_changed import Choice, accept_batch, apply_choice, changes_of, rows_after
 from kafka_ingest.planning.plan_batch import PlanOutcome, plan_batch
@@ -183,9 +183,8 @@ class World:
         if (feed := self.tables.feed(FEED)) is None:
             return
         later = datetime.now(UTC) + timedelta(days=1)
-        for staged in staged_outputs(feed, self.control, self.kafka, self.sinks, ended_before=later):
-            if staged.kept is None:
-                remove(staged, self.control, self.sinks)
+        found = staged_outputs(feed, self.settings, self.control, self.kafka, self.sinks, ended_before=later)
+        assert not [staged for staged in clean_up(found, self.control, self.sinks) if staged.failed]
 
     def decide_topic(self, name: str, choice: Choice) -> None:
         """Decide on a topic that changed. What an open batch read cleanly from it counts, otherwise the batch is given up."""

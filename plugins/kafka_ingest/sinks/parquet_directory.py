@@ -37,6 +37,19 @@ from kafka_ingest.sinks.staged_parquet import check_listing, difference, file_si
 
 REVOKED = ".revoked"
 REMOVE_TRIES = 10
+OF_THE_PATH = frozenset(
+    {
+        errno.EACCES,
+        errno.EPERM,
+        errno.ENOENT,
+        errno.ENOTDIR,
+        errno.EEXIST,
+        errno.ENAMETOOLONG,
+        errno.ELOOP,
+        errno.EINVAL,
+    }
+)
+"""What is wrong with a path, or with who may use it; other input/output errors pass."""
 
 
 class ParquetDirectory:
@@ -57,15 +70,21 @@ class ParquetDirectory:
         return self._output / f"kafka_batch={batch_id}"
 
     def prepare(self) -> None:
-        """Make output, staging and receipts; raises OutputNotUsableError where that cannot be."""
-        try:
-            for directory in (self._output, self._staging, self._receipts):
-                make_directory_durably(directory)
-        except OSError as error:
-            raise OutputNotUsableError(
-                f"expected to be able to make and write the output directory {self._output}, found: {error}. "
-                "Correct sink.path, or give this user the right to write there."
-            ) from error
+        """Make output, staging and receipts; raises OutputNotUsableError where that cannot be, whoever tries again."""
+        with storage_errors(self._output):
+            try:
+                for directory in (self._output, self._staging, self._receipts):
+                    make_directory_durably(directory)
+            except OSError as error:
+                if error.errno not in OF_THE_PATH:
+                    raise
+                raise OutputNotUsableError(
+                    f"expected to be able to make and write the output directory {self._output}, found: {error}. "
+                    "Correct sink.path, or give this user the right to write there."
+                ) from error
+            self._check_places()
+
+    def _check_places(self) -> None:
         for directory in (self._output, self._beside, self._staging, self._receipts):
             if not os.access(directory, os.W_OK | os.X_OK):
                 raise OutputNotUsableError(

@@ -1,0 +1,63 @@
+"""What has to hold of a feed at rest: every record that was produced is in the output, once, and all the books agree."""
+
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+from operator import itemgetter
+from pathlib import Path
+
+import pyarrow.parquet
+from tests.contract.whole_feed import Record, WholeFeed
+from tests.fakes import GROUP
+
+from kafka_ingest.batch import BatchState
+from kafka_ingest.offsets import OffsetRange
+
+
+def assert_every_record_is_there_once(feed: WholeFeed) -> int:
+    """Hold output, receipts, control tables and Kafka against what was produced; return how many records were compared."""
+    assert records_in_output(feed.output) == sorted(feed.log.records)
+    snapshot, ends = feed.snapshot(), feed.log.end_offsets
+    assert {tp: row.next_offset for tp, row in snapshot.stored.items()} == ends
+    assert snapshot.open_batch is None
+    committed = [batch_id for batch_id, state in feed.states().items() if state is BatchState.COMMITTED]
+    published = list(feed.sink.published_receipts())
+    assert [each.plan.batch_id for each in published] == committed
+    assert set(directories_in(feed.output)) == {
+        f"kafka_batch={each.plan.batch_id}" for each in published if each.receipt.files
+    }
+    assert_ranges_follow(feed, [planned for each in published for planned in each.plan.ranges])
+    ledger = [event.event_id for event in feed.control.ledger_of_feed(snapshot.feed_id)]
+    assert [event.event_id for each in published for event in each.ledger] == ledger
+    return len(feed.log.records)
+
+
+def assert_group_follows(feed: WholeFeed) -> None:
+    """Hold the consumer group against the stored offsets."""
+    assert feed.kafka.groups[GROUP] == {tp: row.next_offset for tp, row in feed.snapshot().stored.items()}
+
+
+def assert_ranges_follow(feed: WholeFeed, ranges: Sequence[OffsetRange]) -> None:
+    """Raise unless published ranges cover each log from its first to its last offset, each once."""
+    for topic_partition, of_partition in groupby(sorted(ranges), key=lambda planned: planned.topic_partition):
+        spans = [(planned.start_offset, planned.end_offset) for planned in of_partition]
+        starts, ends = map(list, zip(*spans, strict=True))
+        assert starts == [0, *ends[:-1]], topic_partition
+        assert ends[-1] == feed.log.end_offsets[topic_partition]
+
+
+def records_in_output(output: Path) -> list[Record]:
+    """Return every record that readers see, sorted; one that is there twice comes twice."""
+    return sorted(record for path in sorted(output.rglob("*")) if path.is_file() for record in records_in(path))
+
+
+def records_in(path: Path) -> Iterator[Record]:
+    """Yield the records of a file below the output, which is a Parquet file of a batch."""
+    assert path.suffix == ".parquet"
+    assert not path.name.startswith((".", "_"))
+    columns = pyarrow.parquet.ParquetFile(path).read().to_pydict()
+    yield from zip(*itemgetter("kafka_topic", "kafka_partition", "kafka_offset", "value")(columns), strict=True)
+
+
+def directories_in(output: Path) -> list[str]:
+    """Return the names of what lies directly below the output."""
+    return [path.name for path in output.iterdir()]

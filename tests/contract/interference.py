@@ -1,0 +1,139 @@
+"""What can come between a feed and the world: its process dies, a reply is lost, the storage fails, at any instant.
+
+An instant lies before and after each call to the control tables, Kafka, the output, Spark and Airflow, and each call that
+changes the file system. They have names, and they come in the same order each time.
+"""
+
+import os
+import pathlib
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.contract.whole_feed import WholeFeed
+from tests.fakes import Watched
+
+FILE_CALLS = ("fsync", "mkdir", "rename", "rmdir", "symlink", "unlink")
+PARTS = ("control", "kafka", "sink", "spark", "airflow")
+UUID_TEXT = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
+
+QUESTIONS = frozenset(
+    {
+        *("control.feed", "control.feed_of_id", "control.batch", "control.batch_states", "control.attempts"),
+        *("control.range_counts", "control.ledger"),
+        *("kafka.cluster_id", "kafka.topic_names", "kafka.describe_topics", "kafka.log_bounds", "kafka.unreadable_at"),
+        *("sink.attempt_directory", "sink.known_batches", "sink.read_receipt", "sink.kept_receipt"),
+    }
+)
+"""The calls that leave the world as it is: dying anywhere between two changes is dying in the same world."""
+
+
+class Died(BaseException):
+    """The process is gone: nothing catches this, and nothing it would still have done happens."""
+
+
+class Instants:
+    """The instants that a feed passes, in order; ``happens`` may raise at any of them."""
+
+    def __init__(self, happens: Callable[[int, str], None] = lambda _number, _name: None) -> None:
+        self.names: list[str] = []
+        self._happens = happens
+
+    def pass_by(self, name: str) -> None:
+        self.names.append(name)
+        self._happens(len(self.names) - 1, name)
+
+    @property
+    def calls(self) -> list[str]:
+        """The calls that were made, in the order in which they began."""
+        return [name.removeprefix("before ") for name in self.names if name.startswith("before ")]
+
+
+def changes_the_world(name: str) -> bool:
+    """Whether another world begins at an instant."""
+    return name.startswith("after ") and name.removeprefix("after ") not in QUESTIONS
+
+
+def is_of_a_part(name: str) -> bool:
+    """Whether an instant lies around a call to a part, and not around one to the file system inside it."""
+    return name.split(" ", 1)[1].split(".", maxsplit=1)[0] in PARTS
+
+
+def dying_at(instant: int) -> Callable[[int, str], None]:
+    """Return what ends the process at an instant; a dead process passes no later one."""
+
+    def die(number: int, _name: str) -> None:
+        if number >= instant:
+            raise Died
+
+    return die
+
+
+def dying_before(call: str) -> Callable[[int, str], None]:
+    """Return what ends the process before a call is made for the first time."""
+    dead: list[str] = []
+
+    def die(_number: int, name: str) -> None:
+        if dead or name == f"before {call}":
+            dead.append(name)
+            raise Died
+
+    return die
+
+
+@contextmanager
+def watched(
+    feed: WholeFeed, happens: Callable[[int, str], None] = lambda _number, _name: None
+) -> Iterator[tuple[WholeFeed, Instants]]:
+    """Yield the same feed with all its calls to the world passing instants, and those instants."""
+    instants = Instants(happens)
+
+    def part(name: str) -> Watched:
+        return Watched(
+            getattr(feed, name),
+            lambda call: instants.pass_by(f"before {name}.{call}"),
+            lambda call: instants.pass_by(f"after {name}.{call}"),
+        )
+
+    with watched_files(instants):
+        yield replace(feed, **{name: part(name) for name in PARTS}), instants
+
+
+@contextmanager
+def watched_files(instants: Instants) -> Iterator[None]:
+    """Let every call of this process that changes the file system pass instants."""
+
+    def around(call: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        def passing(*arguments: Any, **named: Any) -> Any:
+            name = f"os.{call} {label(call, arguments)}"
+            instants.pass_by(f"before {name}")
+            answer = function(*arguments, **named)
+            instants.pass_by(f"after {name}")
+            return answer
+
+        return passing
+
+    path_open = pathlib.Path.open
+
+    def opened(path: Path, mode: str = "r", *arguments: Any, **named: Any) -> Any:
+        opening = around("open", path_open) if "x" in mode else path_open
+        return opening(path, mode, *arguments, **named)
+
+    with pytest.MonkeyPatch.context() as patch:
+        for call in FILE_CALLS:
+            patch.setattr(os, call, around(call, getattr(os, call)))
+        patch.setattr(pathlib.Path, "open", opened)
+        yield
+
+
+def label(call: str, arguments: tuple[Any, ...]) -> str:
+    """Return the name of the file that a call is about, with ids that differ from run to run left out."""
+    path = arguments[1] if call in {"rename", "symlink"} else arguments[0]
+    if isinstance(path, int):
+        return "…"  # a descriptor
+    name = re.sub(r"\.[0-9a-f]{32}\.tmp$", ".tmp", Path(path).name)
+    return UUID_TEXT.sub("<id>", name)

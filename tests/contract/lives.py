@@ -1,0 +1,109 @@
+"""The beginnings of lives of a batch, and what makes many feeds that begin so, in the same control tables."""
+
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from itertools import count
+from pathlib import Path
+
+import pytest
+from sqlalchemy import create_engine
+from tests.contract.conftest import memory_or_disk
+from tests.contract.interference import Died, dying_before, watched
+from tests.contract.whole_feed import Scheduler, WholeFeed, at_rest, whole_feed
+from tests.fakes import InMemoryControlTables
+
+from kafka_ingest.boundaries import OperatorTables
+from kafka_ingest.control.operator_writer import SqlOperatorTables
+
+Life = Callable[[WholeFeed], None]
+"""Brings a feed that was never planned to where a batch's life begins."""
+
+
+def first_run(feed: WholeFeed) -> None:
+    """A feed that was never run, and whose limit lets its first batch take a part of what is there."""
+    produce(feed)
+    feed.settings = replace(feed.settings, max_records=6)
+
+
+def second_batch(feed: WholeFeed) -> None:
+    """A feed that has run before."""
+    produce(feed)
+    at_rest(feed)
+    produce(feed)
+
+
+def empty_batch(feed: WholeFeed) -> None:
+    """Offsets without a single record."""
+    produce(feed)
+    at_rest(feed)
+    feed.log.append_markers(0, 2)
+    feed.log.append_markers(2, 1)
+
+
+def damaged_files(feed: WholeFeed) -> None:
+    """Staged files that were damaged before the commit: they are discarded, and the batch is written again."""
+    produce(feed)
+    stop_before(feed, "control.begin_commit")
+    for staged in feed.output.parent.rglob("staging/*/*/data/part-*"):
+        staged.write_bytes(b"damaged")
+
+
+LIVES = [first_run, second_batch, empty_batch, damaged_files]
+
+
+def produce(feed: WholeFeed) -> None:
+    """Let records arrive in two of the partitions, with a hole where a transaction was aborted."""
+    feed.log.produce(0, 3)
+    feed.log.append_markers(0, 1)
+    feed.log.produce(0, 1)
+    feed.log.produce(1, 3)
+
+
+def stop_before(feed: WholeFeed, call: str) -> Scheduler:
+    """Run a feed until its process dies just before a call; return who would start its next run."""
+    scheduler = Scheduler()
+    with suppress(Died), watched(feed, dying_before(call)) as (doomed, _):
+        scheduler.go_on(doomed)
+        raise AssertionError(f"expected a run to come to {call}")
+    return scheduler
+
+
+class Feeds:
+    """Makes feeds that begin a life, each with a name and an output of its own."""
+
+    def __init__(self, lake: Path, control: Callable[[], OperatorTables]) -> None:
+        self._lake = lake
+        self._control = control
+        self._numbers = count()
+
+    def new(self, life: Life) -> WholeFeed:
+        """Return another feed at the beginning of a life."""
+        feed = whole_feed(f"feed-{next(self._numbers)}", self._control(), self._lake)
+        life(feed)
+        return feed
+
+
+@contextmanager
+def lake_in_memory() -> Iterator[Path]:
+    """Yield a folder for outputs: in memory where there is one, since each of a thousand batches is synced to the disk."""
+    with tempfile.TemporaryDirectory(prefix="kafka-ingest-lake-", dir=memory_or_disk()) as directory:
+        yield Path(directory)
+
+
+STORES = ["in_memory", "sqlite", "postgresql"]
+"""The fixtures of control tables, by their names."""
+
+
+@contextmanager
+def feeds_in(kind: str, request: pytest.FixtureRequest, lake: Path) -> Iterator[Feeds]:
+    """Yield what makes feeds, all in one database of a kind, or each in a memory of its own."""
+    if kind == "in_memory":
+        yield Feeds(lake, InMemoryControlTables)
+        return
+    store = request.getfixturevalue(kind)
+    # Connections to PostgreSQL are kept: opening one takes most of a step's time.
+    engine = store.open() if kind == "sqlite" else create_engine(store.settings.url)
+    yield Feeds(lake, lambda: SqlOperatorTables(engine))
+    engine.dispose()

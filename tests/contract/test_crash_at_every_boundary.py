@@ -1,0 +1,250 @@
+"""A crash at any instant of the life of a batch, over every kind of control tables and a real output (invariant 5).
+
+Each case is a feed of its own in the same control tables: it lives up to an instant, its process dies there, the DAG runs again
+as Airflow would run it, and the output is compared record by record with what was produced.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import event
+from tests.contract.conftest import SqlStore
+from tests.contract.every_record_once import assert_every_record_is_there_once, assert_group_follows
+from tests.contract.interference import QUESTIONS, Died, Instants, changes_the_world, dying_at, is_of_a_part, watched
+from tests.contract.lives import (
+    LIVES,
+    STORES,
+    Feeds,
+    Life,
+    damaged_files,
+    empty_batch,
+    feeds_in,
+    first_run,
+    lake_in_memory,
+)
+from tests.contract.whole_feed import Scheduler, WholeFeed
+from tests.fakes import InMemoryControlTables
+
+from kafka_ingest.control.operator_writer import SqlOperatorTables
+
+THE_LIFE_OF_A_BATCH = {
+    "sink.prepare": "the places for output and staging are made",
+    "control.record_plan": "the plan is written down: PLANNED",
+    "control.open_attempt": "an attempt is opened",
+    "sink.open_attempt": "its directory is made, with the document for Spark",
+    "spark.write_half_a_data_file": "Spark writes",
+    "spark.write_data_file": "a data file is whole",
+    "spark.write_receipt": "Spark has written all",
+    "control.pin": "the receipt is pinned: WRITTEN",
+    "sink.can_take": "the output can take the batch",
+    "sink.verify_staged": "the staged files are what the receipt says, and on the disk",
+    "control.begin_commit": "the commit begins: COMMITTING",
+    "sink.publish": "the batch is published, in two steps:",
+    "os.rename <id>.json": "the receipt is kept",
+    "os.rename kafka_batch=<id>": "the files are visible",
+    "control.complete_commit": "the stored offsets move: COMMITTED",
+    "kafka.set_group_offsets": "the consumer group follows",
+    "airflow.announce": "the batch is announced",
+    "airflow.trigger_next": "the next run is triggered",
+}
+"""Every step of a part that changes something, and both of publishing, in the order in which they are first taken."""
+
+
+# ── When to crash ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+Choice = Callable[[str], bool]
+
+
+def every_instant(name: str) -> bool:
+    """Before and after each call, those to the file system included."""
+    return bool(name)
+
+
+def every_world(name: str) -> bool:
+    """After each call to a part that changes something: between two of those the world stays the same."""
+    return is_of_a_part(name) and changes_the_world(name)
+
+
+def every_world_and_half_a_publish(name: str) -> bool:
+    """The same, and in the middle of publishing: the receipt is kept and the files are not visible yet."""
+    return every_world(name) or name == "after os.rename <id>.json"
+
+
+def every_world_of_a_database(name: str) -> bool:
+    """At the beginning, after each change of the control tables, and between publishing and moving the offsets."""
+    return name in {"before control.feed", "after sink.publish"} or (every_world(name) and " control." in name)
+
+
+CHOICES = {"in_memory": every_instant, "sqlite": every_world, "postgresql": every_world_of_a_database}
+"""Memory is fast enough for all, SQLite for most; the files do not know which database is beside them."""
+
+
+def chosen(names: list[str], choice: Choice) -> list[int]:
+    """Return the numbers of the instants that are to be tried."""
+    return [number for number, name in enumerate(names) if choice(name)]
+
+
+@pytest.fixture
+def lake() -> Iterator[Path]:
+    with lake_in_memory() as directory:
+        yield directory
+
+
+@pytest.fixture(params=STORES)
+def kind(request: pytest.FixtureRequest) -> str:
+    """Which control tables."""
+    return str(request.param)
+
+
+@pytest.fixture
+def feeds(kind: str, request: pytest.FixtureRequest, lake: Path) -> Iterator[Feeds]:
+    with feeds_in(kind, request, lake) as made:
+        yield made
+
+
+# ── Dying and recovering ──────────────────────────────────────────────────────────────────────────────────────────────
+
+Recovery = Callable[[WholeFeed, Scheduler], None]
+
+
+def same_run(_feed: WholeFeed, _scheduler: Scheduler) -> None:
+    """Airflow finds the task dead and tries it again: the run goes on from there."""
+
+
+def another_run(feed: WholeFeed, scheduler: Scheduler) -> None:
+    """Airflow died as well, and an hour later the next run comes by: the first is never heard of again."""
+    scheduler.lose_run()
+    feed.log.produce(1, 2)
+
+
+def instants_of_one_batch(feed: WholeFeed) -> list[str]:
+    """Return the instants that one batch passes where nothing happens."""
+    with watched(feed) as (seen, instants):
+        Scheduler().run_one_batch(seen)
+    return instants.names
+
+
+def die(feed: WholeFeed, scheduler: Scheduler, instant: int) -> list[str]:
+    """Let a feed's process die at an instant; return the instants up to that one."""
+    with watched(feed, dying_at(instant)) as (doomed, instants), pytest.raises(Died):
+        scheduler.run_until_rest(doomed)
+    return instants.names[: instant + 1]
+
+
+def assert_recovers(feed: WholeFeed, scheduler: Scheduler, *, after: str, may_fail: bool = False) -> None:
+    """Run the DAG until nothing is new, and hold all there is against what was produced."""
+    try:
+        failures = scheduler.run_until_rest(feed)
+        assert may_fail or not failures
+        assert_every_record_is_there_once(feed)
+        assert_group_follows(feed)
+    except BaseException as error:
+        error.add_note(f"after a crash {after}")
+        raise
+
+
+def assert_airflow_was_told(feed: WholeFeed) -> None:
+    """Every committed batch is announced at least once, and the next run triggered where a limit left records behind."""
+    batches = feed.states()
+    assert set(feed.airflow.announced) == set(batches)
+    assert feed.airflow.triggered == {batch for batch in batches if feed.control.batch(batch).plan.capped}
+
+
+# ── One crash ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_the_list_names_every_step_of_the_life_of_a_batch_in_order(lake: Path) -> None:
+    with watched(Feeds(lake, InMemoryControlTables).new(first_run)) as (feed, instants):
+        Scheduler().run_one_batch(feed)
+
+    changes = [call for call in instants.calls if call not in QUESTIONS and not call.startswith("os.")]
+    assert list(dict.fromkeys(changes)) == [step for step in THE_LIFE_OF_A_BATCH if not step.startswith("os.")]
+    named = [call for call in instants.calls if call in THE_LIFE_OF_A_BATCH]
+    assert list(dict.fromkeys(named)) == list(THE_LIFE_OF_A_BATCH)
+
+
+@pytest.mark.parametrize("recovery", [same_run, another_run])
+@pytest.mark.parametrize("life", LIVES)
+def test_a_crash_at_any_instant_loses_nothing_and_duplicates_nothing(
+    feeds: Feeds, kind: str, life: Life, recovery: Recovery
+) -> None:
+    names = instants_of_one_batch(feeds.new(life))
+    for instant in chosen(names, CHOICES[kind]):
+        feed, scheduler = feeds.new(life), Scheduler()
+        assert die(feed, scheduler, instant) == names[: instant + 1]
+        recovery(feed, scheduler)
+        assert_recovers(feed, scheduler, after=names[instant], may_fail=life is damaged_files)
+        if recovery is same_run:
+            assert_airflow_was_told(feed)
+
+
+# ── Two crashes ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+PAIRS = [
+    ("in_memory", first_run, every_world_and_half_a_publish),
+    ("in_memory", empty_batch, every_world_and_half_a_publish),
+    ("sqlite", first_run, every_world_of_a_database),
+]
+
+
+@pytest.mark.parametrize("recovery", [same_run, another_run])
+@pytest.mark.parametrize(("kind", "life", "choice"), PAIRS, ids=["in_memory", "in_memory-empty_batch", "sqlite"])
+def test_a_second_crash_while_the_first_is_repaired_is_repaired_like_it(
+    feeds: Feeds, life: Life, choice: Choice, recovery: Recovery
+) -> None:
+    for first in chosen(instants_of_one_batch(feeds.new(life)), choice):
+        feed, scheduler = feeds.new(life), Scheduler()
+        name = die(feed, scheduler, first)[-1]
+        recovery(feed, scheduler)
+        with watched(feed) as (seen, instants):
+            scheduler.run_one_batch(seen)
+        for second in chosen(instants.names, choice):
+            feed, scheduler = feeds.new(life), Scheduler()
+            die(feed, scheduler, first)
+            recovery(feed, scheduler)
+            assert die(feed, scheduler, second) == instants.names[: second + 1]
+            recovery(feed, scheduler)
+            assert_recovers(feed, scheduler, after=f"{name}, and {instants.names[second]}")
+
+
+# ── A crash inside a step of the control tables ───────────────────────────────────────────────────────────────────────
+
+
+@contextmanager
+def watched_statements(control: SqlOperatorTables, instants: Instants) -> Iterator[None]:
+    """Let every statement that changes a database, and every COMMIT, pass an instant before it is sent."""
+
+    def before_statement(*arguments: Any) -> None:
+        verb = arguments[2].split(maxsplit=1)[0]
+        if verb in {"INSERT", "UPDATE", "DELETE"}:
+            instants.pass_by(f"before sql.{verb}")
+
+    def before_commit(_connection: object) -> None:
+        instants.pass_by("before sql.COMMIT")
+
+    engine = control._engine
+    event.listen(engine, "before_cursor_execute", before_statement)
+    event.listen(engine, "commit", before_commit)
+    try:
+        yield
+    finally:
+        event.remove(engine, "before_cursor_execute", before_statement)
+        event.remove(engine, "commit", before_commit)
+
+
+def test_a_crash_between_two_statements_of_a_step_leaves_nothing_of_it(sqlite: SqlStore, lake: Path) -> None:
+    control = sqlite.connect()
+    feeds = Feeds(lake, lambda: control)
+    instants = Instants()
+    with watched_statements(control, instants):
+        Scheduler().run_one_batch(feeds.new(first_run))
+    assert len(instants.names) > 30
+    for instant, name in enumerate(instants.names):
+        feed, scheduler = feeds.new(first_run), Scheduler()
+        with watched_statements(control, Instants(dying_at(instant))), pytest.raises(Died):
+            scheduler.run_one_batch(feed)
+        assert_recovers(feed, scheduler, after=f"{name} number {instant}")

@@ -1,0 +1,315 @@
+"""A feed with its whole life in this process: real control tables, a real output directory, real Parquet files.
+
+Kafka is the fake with records in its partitions; Spark and Airflow are stand-ins that do what theirs do, and no more.
+"""
+
+import contextlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import pyarrow as pa
+import pyarrow.parquet
+from tests.fakes import GROUP, FakeKafkaCluster, feed_settings, log, topic
+
+from kafka_ingest.attempt_directory import DATA, DOCUMENT, RECEIPT
+from kafka_ingest.batch import Attempt, AttemptDocument, BatchState
+from kafka_ingest.boundaries import ControlTables, FeedSnapshot, Sink, SinkTarget
+from kafka_ingest.committing.commit_batch import Committed, commit_batch
+from kafka_ingest.durable_files import write_durably
+from kafka_ingest.errors import KafkaIngestError, RetryableError, SparkFailedError
+from kafka_ingest.offsets import TopicPartition
+from kafka_ingest.planning.plan_batch import plan_batch
+from kafka_ingest.planning.settings import FeedPlanSettings
+from kafka_ingest.receipt import Receipt
+from kafka_ingest.sinks.parquet_directory import ParquetDirectory
+from kafka_ingest.submitting.open_attempt import open_attempt
+from kafka_ingest.submitting.pin_receipt import pin_attempt
+from kafka_ingest.writing.stage_files import staged_files
+
+TOPIC = "orders"
+PARTITIONS = 3
+RETRIES = 3
+RUNS_UNTIL_REST = 8
+
+Record = tuple[str, int, int, bytes]
+"""Topic, partition, offset and value: what tells a record from every other."""
+
+
+class Log:
+    """What producers sent to a topic, and the cluster that holds it."""
+
+    def __init__(self) -> None:
+        self.records: list[Record] = []
+        self.ends = dict.fromkeys(range(PARTITIONS), 0)
+        self.kafka = FakeKafkaCluster()
+        self._tell()
+
+    def produce(self, partition: int, count: int) -> None:
+        """Append records to a partition."""
+        for offset in range(self.ends[partition], self.ends[partition] + count):
+            self.records.append((TOPIC, partition, offset, f"{TOPIC}-{partition}@{offset}".encode()))
+        self._grow(partition, count)
+
+    def append_markers(self, partition: int, count: int) -> None:
+        """Append offsets without a record, as transactions do."""
+        self._grow(partition, count)
+
+    def of(self, topic_partition: TopicPartition, start: int, end: int) -> list[Record]:
+        """Return the records of an offset range."""
+        return [each for each in self.records if each[:2] == tuple_of(topic_partition) and start <= each[2] < end]
+
+    @property
+    def end_offsets(self) -> dict[TopicPartition, int]:
+        """The next offset of each partition."""
+        return {TopicPartition(TOPIC, partition): end for partition, end in self.ends.items()}
+
+    def _grow(self, partition: int, count: int) -> None:
+        self.ends[partition] += count
+        self._tell()
+
+    def _tell(self) -> None:
+        self.kafka.topics[TOPIC] = topic(*(log(0, end) for _, end in sorted(self.ends.items())))
+
+
+def tuple_of(topic_partition: TopicPartition) -> tuple[str, int]:
+    """Return a partition as a record names it."""
+    return topic_partition.topic, topic_partition.partition
+
+
+class SparkStandIn:
+    """The steps in which Spark writes, each whole or not at all."""
+
+    def write_half_a_data_file(self, path: Path, content: bytes) -> None:
+        path.write_bytes(content[: len(content) // 2])
+
+    def write_data_file(self, path: Path, content: bytes) -> None:
+        path.write_bytes(content)
+
+    def write_receipt(self, path: Path, content: bytes) -> None:
+        write_durably(path, content)
+
+
+def write_like_spark(spark: SparkStandIn, produced: Log, attempt: Attempt) -> None:
+    """Do what the Spark job does: document → files of exactly the plan's records → receipt."""
+    directory = attempt.directory
+    document = AttemptDocument.from_bytes((directory / DOCUMENT).read_bytes(), attempt.document_sha256)
+    plan = document.plan
+    (directory / DATA).mkdir()
+    rows_read = 0
+    for number, planned in enumerate(plan.ranges):
+        records = produced.of(planned.topic_partition, planned.start_offset, planned.end_offset)
+        rows_read += len(records)
+        content = parquet_of(records)
+        path = directory / DATA / f"part-{number:05}.parquet"
+        spark.write_half_a_data_file(path, content)
+        spark.write_data_file(path, content)
+    receipt = Receipt(
+        batch_id=plan.batch_id,
+        attempt=document.attempt,
+        plan_fingerprint=plan.fingerprint,
+        document_sha256=attempt.document_sha256,
+        rows_read=rows_read,
+        files=tuple(staged_files(directory / DATA)),
+        written_at=datetime.now(UTC),
+        written_by="stand-in for Spark",
+    )
+    spark.write_receipt(directory / RECEIPT, receipt.as_bytes())
+
+
+def parquet_of(records: list[Record]) -> bytes:
+    """Return records as the bytes of a Parquet file, which may have no rows."""
+    topics, partitions, offsets, values = zip(*records, strict=True) if records else ((), (), (), ())
+    table = pa.table(
+        {
+            "kafka_topic": pa.array(topics, pa.string()),
+            "kafka_partition": pa.array(partitions, pa.int32()),
+            "kafka_offset": pa.array(offsets, pa.int64()),
+            "value": pa.array(values, pa.binary()),
+        }
+    )
+    buffer = pa.BufferOutputStream()
+    pyarrow.parquet.write_table(table, buffer)
+    return buffer.getvalue().to_pybytes()
+
+
+class AirflowStandIn:
+    """Remembers what it was told; a run that exists already is not triggered a second time."""
+
+    def __init__(self) -> None:
+        self.announced: list[UUID] = []
+        self.triggered: set[UUID] = set()
+
+    def announce(self, batch_id: UUID) -> None:
+        self.announced.append(batch_id)
+
+    def trigger_next(self, batch_id: UUID) -> None:
+        self.triggered.add(batch_id)
+
+
+@dataclass
+class WholeFeed:
+    """One feed with all its parts, and the tasks of its DAG as methods. The parts may be replaced by watched ones."""
+
+    settings: FeedPlanSettings
+    control: Any
+    sink: Any
+    log: Log
+    kafka: Any
+    spark: Any
+    airflow: Any
+
+    def plan(self, who: str) -> UUID | None:
+        """Run the plan task."""
+        outcome = plan_batch(self.settings, self.control, self.kafka, self.sinks, who=who)
+        return outcome.batch.batch_id if outcome.batch is not None else None
+
+    def write(self, batch_id: UUID, who: str) -> None:
+        """Run the write task, with Spark only where it is needed."""
+        attempt = open_attempt(batch_id, self.control, self.kafka, self.sinks, who=who)
+        if attempt is not None:
+            self.run_spark(attempt)
+            pin_attempt(batch_id, attempt.attempt, self.control, self.kafka, self.sinks)
+
+    def run_spark(self, attempt: Attempt) -> None:
+        """Run Spark on an attempt; what goes wrong there is known to have gone wrong, and no more."""
+        try:
+            write_like_spark(self.spark, self.log, attempt)
+        except OSError as error:
+            raise SparkFailedError(f"Spark ended with exit code 1: {error}") from error
+
+    def commit(self, batch_id: UUID, who: str) -> Committed:
+        """Run the commit task."""
+        committed = commit_batch(batch_id, self.control, self.kafka, self.sinks, group=GROUP, who=who)
+        if committed.by_us:
+            self.airflow.announce(batch_id)
+        return committed
+
+    def next_batch(self, batch_id: UUID) -> None:
+        """Run the task that triggers the next run where a limit left records behind."""
+        if self.control.batch(batch_id).plan.capped:
+            self.airflow.trigger_next(batch_id)
+
+    def sinks(self, target: SinkTarget) -> Sink:
+        """Find the one sink that there is."""
+        assert target.output_path == self.settings.output_path
+        return self.sink
+
+    def snapshot(self) -> FeedSnapshot:
+        """Return the feed's control rows; the feed is known."""
+        found = self.control.feed(self.settings.name)
+        assert found is not None
+        return found
+
+    def states(self) -> Mapping[UUID, BatchState]:
+        """Return every batch of the feed with its state, oldest first."""
+        return dict(sorted(self.control.batch_states(self.snapshot().feed_id).items()))
+
+    @property
+    def output(self) -> Path:
+        return self.settings.output_path
+
+
+def whole_feed(name: str, control: ControlTables, lake: Path) -> WholeFeed:
+    """Return a feed that was never planned, of a topic without records, with a folder of its own in the lake."""
+    made = Log()
+    (lake / name).mkdir()
+    settings = feed_settings(name=name, output_path=lake / name / "orders")
+    sink = ParquetDirectory(settings.output_path)
+    return WholeFeed(settings, control, sink, made, made.kafka, SparkStandIn(), AirflowStandIn())
+
+
+# ── Airflow's part: runs, one after the other ─────────────────────────────────────────────────────────────────────────
+
+
+@dataclass
+class DagRun:
+    """A run of plan >> write >> commit >> next_batch. A task that died or failed for now is tried again, in its name."""
+
+    who: str
+    batch_id: UUID | None = None
+    left: list[str] = field(default_factory=lambda: ["plan", "write", "commit", "next_batch"])
+
+    def go_on(self, feed: WholeFeed) -> None:
+        """Run what is left of it; raises what Airflow would not try again, or not once more."""
+        while self.left:
+            with_retries(lambda: self.run_task(feed, self.left[0]))
+            self.left = self.left[1:] if self.batch_id is not None else []
+
+    def run_task(self, feed: WholeFeed, task: str) -> None:
+        """Run one task, once."""
+        if task == "plan":
+            self.batch_id = feed.plan(self.who)
+            return
+        assert self.batch_id is not None
+        if task == "next_batch":
+            feed.next_batch(self.batch_id)
+        else:
+            getattr(feed, task)(self.batch_id, self.who)
+
+
+def with_retries(task: Callable[[], None]) -> None:
+    """Try a task again as Airflow does: where its error says that this may help, and not for ever."""
+    for _ in range(RETRIES):
+        try:
+            return task()
+        except RetryableError:
+            continue
+    return task()
+
+
+class Scheduler:
+    """Starts one run after the other. A run that died goes on where Airflow survived, or is never heard of again."""
+
+    def __init__(self) -> None:
+        self._numbers = iter(range(1, 1_000))
+        self._run = self._new_run()
+
+    def _new_run(self) -> DagRun:
+        return DagRun(f"run {next(self._numbers)}")
+
+    @property
+    def batch_id(self) -> UUID | None:
+        """The batch of the present run."""
+        return self._run.batch_id
+
+    def go_on(self, feed: WholeFeed) -> None:
+        """Run what is left of the present run."""
+        self._run.go_on(feed)
+
+    def run_one_batch(self, feed: WholeFeed) -> None:
+        """Bring one batch to its end, with as many runs as that takes."""
+        for _ in range(RUNS_UNTIL_REST):
+            with contextlib.suppress(KafkaIngestError):
+                return self.go_on(feed)
+            self.lose_run()
+        raise AssertionError(f"expected a batch to be finished in {RUNS_UNTIL_REST} runs")
+
+    def lose_run(self) -> None:
+        """Let the next run be a new one."""
+        self._run = self._new_run()
+
+    def run_until_rest(self, feed: WholeFeed) -> list[KafkaIngestError]:
+        """Finish the present run, and start new ones until one finds nothing new; return how runs failed on the way."""
+        failures: list[KafkaIngestError] = []
+        for _ in range(RUNS_UNTIL_REST):
+            try:
+                self.go_on(feed)
+            except KafkaIngestError as error:
+                failures.append(error)
+            else:
+                if self.batch_id is None:
+                    return failures
+            self.lose_run()
+        raise AssertionError(
+            f"expected the feed to come to rest in {RUNS_UNTIL_REST} runs, the last failed: {failures[-1:]}"
+        )
+
+
+def at_rest(feed: WholeFeed) -> WholeFeed:
+    """Run a feed until nothing is new, which goes well; return it."""
+    assert Scheduler().run_until_rest(feed) == []
+    return feed
