@@ -5,7 +5,6 @@ import os
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -15,6 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 from tests.contract.builders import NOON, attempt_of, batch_id_of, orders, plan_of
+from tests.contract.ordinary_user import ordinary_user
 from tests.fakes import InMemorySink
 
 from kafka_ingest.attempt_directory import FAILURE
@@ -389,19 +389,6 @@ def test_a_batch_whose_publishing_died_between_receipt_and_files_is_not_taken_fo
 
 
 # ── Storage that fails proves nothing ─────────────────────────────────────────────────────────────────────────────────
-
-
-@contextmanager
-def ordinary_user() -> Iterator[None]:
-    """Be a user whose rights are looked at; root's are not."""
-    if os.getuid() != 0:
-        yield
-        return
-    os.setresuid(65534, 65534, 0)
-    try:
-        yield
-    finally:
-        os.setresuid(0, 0, 0)
 
 
 @pytest.fixture

@@ -11,16 +11,13 @@ hidden directories too::
 
 import contextlib
 import errno
-import json
 import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 from uuid import UUID
 
 from kafka_ingest.attempt_directory import DATA, DATA_PUBLISHED, DATA_REVOKED, DOCUMENT, FAILURE, RECEIPT
-from kafka_ingest.batch import canonical_json
 from kafka_ingest.boundaries import PublishedReceipt
 from kafka_ingest.durable_files import make_directory_durably, sync, write_durably
 from kafka_ingest.errors import (
@@ -32,10 +29,9 @@ from kafka_ingest.errors import (
     StagedOutputUnusableError,
 )
 from kafka_ingest.receipt import Receipt
-from kafka_ingest.sinks.published_document import published_document, published_of
+from kafka_ingest.sinks.kept_receipts import KeptReceipts
 from kafka_ingest.sinks.staged_parquet import check_listing, difference, file_sizes, verify_footer
 
-REVOKED = ".revoked"
 REMOVE_TRIES = 10
 OF_THE_PATH = frozenset(
     {
@@ -59,7 +55,7 @@ class ParquetDirectory:
         self._output = output
         self._beside = output.with_name(f"{output.name}.kafka-ingest")
         self._staging = self._beside / "staging"
-        self._receipts = self._beside / "receipts"
+        self._receipts = KeptReceipts(self._beside / "receipts")
 
     def attempt_directory(self, batch_id: UUID, attempt: int) -> Path:
         """Return the absolute directory that belongs to one attempt alone."""
@@ -73,7 +69,7 @@ class ParquetDirectory:
         """Make output, staging and receipts; raises OutputNotUsableError where that cannot be, whoever tries again."""
         with storage_errors(self._output):
             try:
-                for directory in (self._output, self._staging, self._receipts):
+                for directory in (self._output, self._staging, self._receipts.folder):
                     make_directory_durably(directory)
             except OSError as error:
                 if error.errno not in OF_THE_PATH:
@@ -85,7 +81,7 @@ class ParquetDirectory:
             self._check_places()
 
     def _check_places(self) -> None:
-        for directory in (self._output, self._beside, self._staging, self._receipts):
+        for directory in (self._output, self._beside, self._staging, self._receipts.folder):
             if not os.access(directory, os.W_OK | os.X_OK):
                 raise OutputNotUsableError(
                     f"expected a directory this user can write, found {directory} without that right. "
@@ -99,16 +95,13 @@ class ParquetDirectory:
 
     def known_batches(self) -> list[str]:
         """Return the ids of the batches that were ever published here, oldest first."""
-        with storage_errors(self._receipts):
-            # Not glob: it takes a folder that cannot be read for an empty one.
-            kept = list(self._receipts.iterdir()) if self._receipts.exists() else []
+        with storage_errors(self._receipts.folder):
+            kept = self._receipts.batch_ids()
+        with storage_errors(self._output):
             visible = list(self._output.iterdir()) if self._output.exists() else []
         # Either may have been lost, or left behind by a backup, without the other.
-        batches = {path.stem for path in kept if path.suffix == ".json"}
-        # A publisher that lost against a revoking operator may have kept a receipt before it noticed.
-        batches -= {path.stem for path in kept if path.suffix == REVOKED}
         prefix = "kafka_batch="
-        return sorted(batches | {path.name.removeprefix(prefix) for path in visible if path.name.startswith(prefix)})
+        return sorted(kept | {path.name.removeprefix(prefix) for path in visible if path.name.startswith(prefix)})
 
     def open_attempt(self, directory: Path, document: bytes) -> None:
         """Make the attempt's directory with its document in it, durably."""
@@ -146,9 +139,10 @@ class ParquetDirectory:
     def published_receipts(self) -> Iterator[PublishedReceipt]:
         """Return all that was ever published here, oldest first; raises OutputConflictError on one that cannot be read."""
         for name in self.known_batches():
-            path = self._receipts / f"{name}.json"
+            path = self._receipts.path(name)
             try:
-                published = self._published(name)
+                with storage_errors(path):
+                    published = self._receipts.published(name)
             except (ValueError, KeyError, TypeError, AttributeError) as error:
                 raise OutputConflictError(
                     f"{self._output} holds batch {name}, expected its receipt in {path}, found that it cannot be used: {error}. "
@@ -161,16 +155,6 @@ class ParquetDirectory:
                     "backup, or move that receipt away if the batch was never published or was removed on purpose."
                 )
             yield published
-
-    def _published(self, name: str) -> PublishedReceipt:
-        with storage_errors(self._receipts / f"{name}.json"):
-            kept = self._kept(UUID(name))
-        if kept is None:
-            raise ValueError("there is none")
-        published = published_of(kept)
-        if str(published.plan.batch_id) != name:
-            raise ValueError(f"it is of batch {published.plan.batch_id}")
-        return published
 
     def can_take(self, batch_id: UUID) -> None:
         """Ask before COMMITTING whether the batch can be published; raises OutputNotUsable- or OutputConflictError."""
@@ -206,7 +190,7 @@ class ParquetDirectory:
             self._check_mounted()
             if not self._is_published(target, receipt):
                 self._refuse_revoked(directory, receipt.batch_id)
-            self._keep_receipt(published)
+            self._receipts.keep(published)
             if not receipt.files and not directory.exists():
                 return  # the receipt is all that there is of it, and the rest was cleaned up
             if not self._is_published(target, receipt):
@@ -267,28 +251,18 @@ class ParquetDirectory:
             # Again: what was renamed may have been such a task's, and the files published just before.
             self._refuse_published(directory, target, batch_id)
             sync(directory)
-            self._withdraw_receipt(batch_id)
+            self._receipts.withdraw(batch_id)
 
     def _refuse_published(self, directory: Path, target: Path, batch_id: UUID) -> None:
-        kept = self._kept_receipt(batch_id)
+        kept = self._receipts.receipt(batch_id)
         if kept is None:
-            return  # it is written before anything is published
-        names = {file["name"] for file in kept["files"]}
+            return  # it is kept before anything is published
+        names = {file.name for file in kept.files}
         if names & file_sizes(target).keys() or (not names and (target.exists() or not directory.exists())):
             raise published_already(batch_id)
 
-    def _withdraw_receipt(self, batch_id: UUID) -> None:
-        make_directory_durably(self._receipts)
-        mark = self._receipts / f"{batch_id}{REVOKED}"
-        try:
-            (self._receipts / f"{batch_id}.json").rename(mark)
-        except FileNotFoundError:
-            if not mark.exists():
-                write_durably(mark, b"")
-        sync(self._receipts)
-
     def _refuse_revoked(self, directory: Path, batch_id: UUID) -> None:
-        if (directory / DATA_REVOKED).exists() or (self._receipts / f"{batch_id}{REVOKED}").exists():
+        if (directory / DATA_REVOKED).exists() or self._receipts.is_withdrawn(batch_id):
             raise BatchRevokedError(
                 f"batch {batch_id} is being given up: an operator revoked its staged files. Nothing of it is visible and no "
                 f"offset was moved. To finish that, {give_up(batch_id)}."
@@ -319,51 +293,9 @@ class ParquetDirectory:
 
     def kept_receipt(self, batch_id: UUID) -> bytes | None:
         """Return the receipt of a batch as it was published, None where none was."""
-        with storage_errors(self._receipts):
-            kept = self._kept_receipt(batch_id)
-        return canonical_json(kept) if kept is not None else None
-
-    def _kept_receipt(self, batch_id: UUID) -> dict[str, Any] | None:
-        kept = self._kept(batch_id)
-        if kept is None:
-            return None
-        try:
-            return Receipt.from_document(kept["receipt"]).as_document()
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise OutputConflictError(
-                f"{self._receipts / f'{batch_id}.json'}: expected the receipt of a published batch, found that it cannot be "
-                f"used: {error!r}. Restore it, or move it away to have it written again."
-            ) from error
-
-    def _keep_receipt(self, published: PublishedReceipt) -> None:
-        path = self._receipts / f"{published.receipt.batch_id}.json"
-        kept = self._kept(published.receipt.batch_id)
-        if kept is None:
-            write_durably(path, published_document(published))
-            return
-        sync(path.parent)  # a publisher that died may have left the name to the system
-        # The fingerprint and the receipt say what was published; the rest may be another version's way to write it down.
-        if (
-            kept.get("plan_fingerprint") != published.plan.fingerprint
-            or kept.get("receipt") != published.receipt.as_document()
-        ):
-            raise OutputConflictError(
-                f"batch {published.receipt.batch_id}: {path} is the receipt of something else under the same batch id. "
-                "No offset was moved; find out who else writes to this output, move that file away and run the commit again."
-            )
-
-    def _kept(self, batch_id: UUID) -> dict[str, Any] | None:
-        path = self._receipts / f"{batch_id}.json"
-        try:
-            kept = json.loads(path.read_bytes())
-        except FileNotFoundError:
-            return None
-        except ValueError as error:
-            raise OutputConflictError(
-                f"{path}: expected the receipt of a published batch, found no JSON ({error}). Receipts are written whole, so "
-                "somebody changed it; restore it, or move it away to have it written again."
-            ) from error
-        return dict(kept)
+        with storage_errors(self._receipts.folder):
+            kept = self._receipts.receipt(batch_id)
+        return kept.as_bytes() if kept is not None else None
 
     def _is_published(self, target: Path, receipt: Receipt) -> bool:
         # Look first: a rename onto an empty directory would succeed.
