@@ -58,6 +58,8 @@ class BatchSummary:
     size_bytes: int | None
     reason: str | None
     abandoned_by: str | None
+    attempt: int | None
+    """The one whose receipt counts."""
     ranges: tuple[BatchRange, ...]
 
 
@@ -322,6 +324,7 @@ class SqlControlReader:
                     size_bytes=row["size_bytes"],
                     reason=row["reason"],
                     abandoned_by=row["abandoned_by"],
+                    attempt=row["pinned_attempt"],
                     ranges=tuple(ranges.get(row["batch_id"], [])),
                 )
                 for row in rows

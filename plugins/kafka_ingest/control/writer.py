@@ -103,7 +103,7 @@ class SqlControlTables(SqlControlReader):
             if pinned != 1:
                 raise BatchStateError(
                     f"batch {batch_id}: attempt {attempt_number} is not open any more, so its receipt is refused. "
-                    "Its files stay invisible; `kafka-ingest batches` shows which attempt counts."
+                    "Its files stay invisible; `kafka-ingest batches --json` shows which attempt counts."
                 )
             set_batch(
                 connection,

@@ -1,0 +1,164 @@
+"""`kill -9` of `kafka-ingest run` at the calls that matter: the next run goes on there, and every record is there once."""
+
+from collections.abc import Iterator
+from contextlib import suppress
+
+import pytest
+from tests.kafka_faults import create_topic
+from tests.killing import (
+    Processes,
+    Produced,
+    all_batches,
+    check_every_record_once,
+    ending_all,
+    records_of,
+)
+from tests.quick_project import Killed, QuickProject
+
+CONTROL = "kafka_ingest.control.writer"
+TABLES = f"{CONTROL}:SqlControlTables"
+SINK = "kafka_ingest.sinks.parquet_directory:ParquetDirectory"
+
+
+@pytest.fixture
+def processes(quick: QuickProject) -> Iterator[Processes]:
+    with ending_all(quick) as made:
+        yield made
+
+
+@pytest.fixture
+def produced(quick: QuickProject, servers: str, name: str) -> Produced:
+    """Records of a feed that was run before: a first batch of them is committed."""
+    create_topic(servers, name, 3)
+    made = Produced(servers, name)
+    quick.write_feed(name)
+    made.add(0, 3)
+    quick.run()
+    made.add(0, 4)
+    made.add(1, 5)
+    return made
+
+
+def states(quick: QuickProject) -> list[str]:
+    """Return the state of every batch, newest first."""
+    return [batch["state"] for batch in all_batches(quick)]
+
+
+def attempts_with_a_directory(quick: QuickProject) -> int:
+    """Return how many there are of the open batch."""
+    batch_id = quick.status()["open_batch"]["batch_id"]
+    directory = quick.output / "orders.kafka-ingest" / "staging" / batch_id
+    return len(list(directory.iterdir())) if directory.exists() else 0
+
+
+def check_the_next_run_completes_it(quick: QuickProject, produced: Produced) -> None:
+    """Produce a few more records, run the feed as a user would, and compare everything."""
+    produced.add(1, 2)
+    produced.add(2, 1)
+    quick.run("orders", "--until-caught-up")
+    check_every_record_once(quick, produced)
+    assert quick.run() == []
+
+
+@pytest.mark.parametrize(
+    ("killed_at", "state", "attempts"),
+    [
+        (f"before:{TABLES}.record_plan", None, 0),
+        (f"after:{CONTROL}:insert_plan", None, 0),  # in the middle of the plan's transaction
+        (f"after:{TABLES}.record_plan", "PLANNED", 0),
+        (f"after:{TABLES}.open_attempt", "PLANNED", 0),
+        ("before:kafka_ingest.cli.app:run_spark_submit", "PLANNED", 1),
+    ],
+    ids=[
+        "before the plan is recorded",
+        "while the plan is recorded",
+        "planned",
+        "attempt recorded",
+        "before Spark is started",
+    ],
+)
+def test_killed_before_spark_is_started_a_run_leaves_a_whole_plan_or_none(
+    quick: QuickProject,
+    processes: Processes,
+    produced: Produced,
+    killed_at: str,
+    state: str | None,
+    attempts: int,
+) -> None:
+    before = records_of(quick)
+    run = processes.run_feed(held_at=killed_at)
+    run.wait_until_held()
+    run.kill()
+
+    assert states(quick) == ([state] if state else []) + ["COMMITTED"]
+    assert records_of(quick) == before
+    assert quick.stored_offsets() == {0: 3, 1: 0, 2: 0}
+    if state is not None:
+        assert attempts_with_a_directory(quick) == attempts
+    check_the_next_run_completes_it(quick, produced)
+
+
+@pytest.mark.parametrize(
+    ("killed_at", "state"),
+    [
+        (f"before:{TABLES}.pin", "PLANNED"),
+        (f"after:{CONTROL}:set_range_counts", "PLANNED"),  # in the middle of the pin's transaction
+        (f"after:{TABLES}.pin", "WRITTEN"),
+        (f"after:{TABLES}.begin_commit", "COMMITTING"),
+        (f"after:{SINK}._keep_receipt", "COMMITTING"),  # the receipt is kept, the files are not renamed
+    ],
+    ids=["before the pin", "while it pins", "pinned", "committing", "receipt kept"],
+)
+def test_killed_before_the_files_are_renamed_a_run_leaves_nothing_visible(
+    quick: QuickProject, processes: Processes, produced: Produced, killed_at: str, state: str
+) -> None:
+    before = records_of(quick)
+    kill_a_run_that_spark_wrote_for(quick, processes, killed_at)
+
+    assert states(quick) == [state, "COMMITTED"]
+    assert records_of(quick) == before
+    assert quick.stored_offsets() == quick.group_offsets() == {0: 3, 1: 0, 2: 0}
+    check_the_next_run_completes_it(quick, produced)
+
+
+@pytest.mark.parametrize(
+    ("killed_at", "state", "stored", "group"),
+    [
+        (f"after:{SINK}.publish", "COMMITTING", {0: 3, 1: 0, 2: 0}, {0: 3, 1: 0, 2: 0}),
+        # In the middle of the commit's transaction:
+        (f"after:{CONTROL}:advance_stored_offsets", "COMMITTING", {0: 3, 1: 0, 2: 0}, {0: 3, 1: 0, 2: 0}),
+        (f"after:{TABLES}.complete_commit", "COMMITTED", {0: 7, 1: 5, 2: 0}, {0: 3, 1: 0, 2: 0}),
+        (
+            "after:kafka_ingest.kafka_cluster:ConfluentKafkaCluster.set_group_offsets",
+            "COMMITTED",
+            {0: 7, 1: 5, 2: 0},
+            {0: 7, 1: 5, 2: 0},
+        ),
+    ],
+    ids=["published", "while the offsets move", "committed", "mirrored"],
+)
+def test_killed_after_the_files_are_renamed_a_run_leaves_all_of_the_batch_visible_and_offsets_that_follow(
+    quick: QuickProject,
+    processes: Processes,
+    produced: Produced,
+    killed_at: str,
+    state: str,
+    stored: dict[int, int],
+    group: dict[int, int],
+) -> None:
+    kill_a_run_that_spark_wrote_for(quick, processes, killed_at)
+
+    assert states(quick) == [state, "COMMITTED"]
+    assert records_of(quick) == sorted(produced.values.items())
+    assert quick.stored_offsets() == stored
+    assert quick.group_offsets() == group
+    check_the_next_run_completes_it(quick, produced)
+
+
+def kill_a_run_that_spark_wrote_for(quick: QuickProject, processes: Processes, killed_at: str) -> None:
+    """Let a receipt lie there that nobody took, and kill the run that takes it."""
+    with quick.stopping_before_the_pin(), suppress(Killed):
+        quick.kafka_ingest("run", "orders")
+    run = processes.run_feed(held_at=killed_at)
+    run.wait_until_held()
+    run.kill()
