@@ -33,7 +33,7 @@ from free_ports import free_port_from
 from order_events import PARTITIONS, create_topic, order_events, produce
 from own_process import OwnProcess
 from progress import console, step
-from random_kills import RandomKills
+from random_kills import ROLES, RandomKills
 from repeatable_random import repeatable_random
 
 HOME = environment.ROOT / ".local" / "soak"
@@ -49,6 +49,8 @@ BROKER_KILL_CHANCE = 0.08
 SCHEDULER_KILL_CHANCE = 0.06
 RIVAL_EVERY_S = 45.0
 AIRFLOW = {
+    # Otherwise the titles that Airflow gives its processes overwrite their environment, and nobody finds them there.
+    "SPT_NOENV": "1",
     "AIRFLOW__CORE__PARALLELISM": "4",
     # A killed task is noticed within seconds, not minutes: the soak is short.
     "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT": "20",
@@ -246,7 +248,7 @@ def report(run: Soak, kills: RandomKills) -> None:
         table.add_row(f"kafka-ingest beside them, exit code {code}", f"{count:,}")
     for state, count in sorted(Counter(batch["state"] for batch in batches).items()):
         table.add_row(f"batches, {state}", f"{count:,}")
-    for role, count in sorted(kills.killed.items()):
+    for role, count in sorted((dict.fromkeys(ROLES, 0) | kills.killed).items()):
         table.add_row(f"SIGKILL, {role}", f"{count:,}")
     table.add_row("kills in all", f"{kills.killed.total():,}")
     table.add_row("records compared", f"{found.records:,}")

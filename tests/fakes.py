@@ -825,8 +825,10 @@ class InMemorySink:
     def attempt_directory(self, batch_id: UUID, attempt: int) -> Path:
         return self.output_path.with_name(f"{self.output_path.name}.kafka-ingest") / str(batch_id) / str(attempt)
 
-    def prepare(self) -> None:
+    def prepare(self, *, was_used: bool = False) -> None:
         self._reachable()
+        if was_used and not self.is_prepared:
+            raise OutputUnavailableError(f"{self.output_path} is not there")
         if self.refusal is not None:
             raise OutputNotUsableError(self.refusal)
         self.is_prepared = True
@@ -857,7 +859,7 @@ class InMemorySink:
         return kept.receipt.as_bytes() if kept is not None else None
 
     def can_take(self, batch_id: UUID) -> None:
-        self.prepare()
+        self.prepare(was_used=True)
         if batch_id in self.published:
             raise OutputConflictError(f"batch {batch_id} is in {self.output_path} already")
 

@@ -318,8 +318,12 @@ class Sink(Protocol):
     def attempt_directory(self, batch_id: UUID, attempt: int) -> Path:
         """Return the absolute directory that belongs to one attempt alone."""
 
-    def prepare(self) -> None:
-        """Make the places for staging; raises OutputNotUsableError where the output's path cannot be written."""
+    def prepare(self, *, was_used: bool = False) -> None:
+        """Make the places for staging; raises OutputNotUsableError where the output's path cannot be written.
+
+        One that ``was_used``, where batches were published before, is never made anew: it would be invisible, and records
+        with it, once its storage is back. Raises OutputUnavailableError where it is not there.
+        """
 
     def known_batches(self) -> list[str]:
         """Return the ids of the batches that were ever published here, newest last."""

@@ -15,7 +15,7 @@ import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
-from sqlalchemy import URL, Connection, Engine, Executable, delete, event, insert, inspect, text, update
+from sqlalchemy import URL, Connection, Engine, Executable, delete, event, insert, inspect, select, text, update
 from sqlalchemy.exc import IntegrityError
 from tests.contract.builders import (
     CLUSTER,
@@ -637,6 +637,23 @@ def test_a_file_locked_by_another_writer_is_unavailable_after_the_time_limit(
 
     assert sqlite.dump() == before
     impatient.open_attempt(attempt_of(FIRST_PLAN, 1))
+
+
+def test_a_feed_that_a_rival_holds_locked_on_a_server_is_unavailable_after_the_time_limit(
+    postgresql: SqlStore, monkeypatch: pytest.MonkeyPatch
+):
+    control = postgresql.connect()
+    plan_first(control)
+    monkeypatch.setattr(control_database, "BUSY_TIMEOUT_S", 0.01)
+
+    with postgresql.by_hand() as rival:
+        rival.execute(select(schema.feed).with_for_update())
+        before = postgresql.dump()
+        with pytest.raises(ControlTablesUnavailableError, match=r"could not be used: .*lock timeout"):
+            control.open_attempt(attempt_of(FIRST_PLAN, 1))
+
+    assert postgresql.dump() == before
+    control.open_attempt(attempt_of(FIRST_PLAN, 1))
 
 
 def test_readers_go_on_while_somebody_writes(sqlite: SqlStore, monkeypatch: pytest.MonkeyPatch):

@@ -5,6 +5,7 @@ import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ from tests.contract.builders import at_once
 from tests.contract.power_cut import PowerCut, power_cut
 from tests.contract.staged_files import Staged, below
 
-from kafka_ingest.errors import BatchRevokedError, BatchStateError, OutputUnavailableError
+from kafka_ingest.errors import BatchRevokedError, BatchStateError, OutputConflictError, OutputUnavailableError
 from kafka_ingest.sinks.parquet_directory import ParquetDirectory
 
 ROUNDS = 25
@@ -126,6 +127,8 @@ def test_control_tables_from_a_backup_cannot_publish_a_batch_that_was_revoked_si
 
 
 STORAGE_STEPS: dict[str, Callable[[Staged], object]] = {
+    "prepare": lambda staged: staged.sink.prepare(was_used=True),
+    "can_take": lambda staged: staged.sink.can_take(staged.plan.batch_id),
     "open_attempt": lambda staged: staged.sink.open_attempt(staged.directory, b"{}"),
     "read_receipt": lambda staged: staged.sink.read_receipt(staged.directory),
     "verify_staged": lambda staged: staged.verify(),
@@ -151,6 +154,26 @@ def test_storage_that_is_not_mounted_says_nothing_about_files_and_nothing_is_mad
     lake.rmdir()
     lake.with_name("the disk").rename(lake)
     staged.verify()
+    staged.publish()
+
+
+def test_a_file_system_that_became_read_only_is_the_storages_failure_and_not_a_wrong_path(
+    staged: Staged, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    monkeypatch.setattr(os, "statvfs", lambda _: SimpleNamespace(f_flag=os.ST_RDONLY))
+    with pytest.raises(OutputUnavailableError, match="Read-only file system"):
+        staged.sink.can_take(staged.plan.batch_id)
+
+
+def test_files_that_somebody_adds_to_a_published_batch_are_named_and_are_what_has_to_go(output: Path):
+    staged = Staged(output)
+    staged.publish()
+    late = staged.target / "late.parquet"
+    late.write_bytes(b"rows")
+    with pytest.raises(OutputConflictError, match=r"late\.parquet is not in the receipt.*Remove those"):
+        staged.publish()
+    late.unlink()
     staged.publish()
 
 

@@ -39,6 +39,20 @@ def test_status_counts_lost_offsets_apart_from_the_lag(quick: QuickProject, serv
     assert "4 offsets were deleted before they were read" in quick.kafka_ingest("status", "orders").stdout
 
 
+def test_doctor_refuses_a_sqlite_file_where_tasks_run_on_other_hosts(quick: QuickProject, orders: str) -> None:
+    quick.write_feed(orders)
+    well = {check["check"]: check for check in quick.answer("doctor")["checks"]}
+    assert well["control tables"]["ok"]
+
+    answer = quick.kafka_ingest("doctor", "--json", AIRFLOW__CORE__EXECUTOR="CeleryExecutor")
+
+    assert answer.exit_code == 2
+    [broken] = [check for check in answer.document["checks"] if not check["ok"]]
+    assert broken["check"] == "control tables"
+    assert broken["error"]["code"] == "INVALID_CONNECTION"
+    assert "CeleryExecutor" in broken["error"]["message"]
+
+
 def test_status_names_partitions_that_came_after_the_last_plan(quick: QuickProject, servers: str, orders: str) -> None:
     quick.write_feed(orders)
     quick.run()

@@ -18,6 +18,7 @@ from tests.quick_project import Killed, QuickProject
 CONTROL = "kafka_ingest.control.writer"
 TABLES = f"{CONTROL}:SqlControlTables"
 SINK = "kafka_ingest.sinks.parquet_directory:ParquetDirectory"
+KEPT = "kafka_ingest.sinks.kept_receipts:KeptReceipts"
 
 
 @pytest.fixture
@@ -105,7 +106,10 @@ def test_killed_before_spark_is_started_a_run_leaves_a_whole_plan_or_none(
         (f"after:{CONTROL}:set_range_counts", "PLANNED"),  # in the middle of the pin's transaction
         (f"after:{TABLES}.pin", "WRITTEN"),
         (f"after:{TABLES}.begin_commit", "COMMITTING"),
-        (f"after:{SINK}._keep_receipt", "COMMITTING"),  # the receipt is kept, the files are not renamed
+        (
+            "after:kafka_ingest.sinks.kept_receipts:KeptReceipts.keep",
+            "COMMITTING",
+        ),  # the receipt is kept, the files are not renamed
     ],
     ids=["before the pin", "while it pins", "pinned", "committing", "receipt kept"],
 )

@@ -29,6 +29,7 @@ from kafka_ingest.errors import (
     KafkaUnavailableError,
     OffsetsLostError,
     OutputNotUsableError,
+    OutputUnavailableError,
     OutputUnknownError,
     RangeNotInLogError,
     StoredOffsetBeyondLogError,
@@ -560,3 +561,21 @@ def test_retention_over_a_gap_ahead_of_an_open_batch_files_no_offset_twice(
     assert all(one.end_offset == other.start_offset for one, other in itertools.pairwise(gaps))
     assert {gap.state for gap in feed.control.gaps(plan.feed_id)} == {"open"}
     assert plan.ranges == (span(0, max(150, end), 200),)
+
+
+# ── An output that is away ────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_an_output_that_batches_were_published_in_is_never_made_anew(feed: FeedInMemory) -> None:
+    feed.committed()
+    feed.kafka.topics = {"orders": topic(log(0, 200), log(0, 50))}
+    before = feed.stored_offsets()
+    feed.sink.is_prepared = False  # what an empty mount point looks like
+
+    with pytest.raises(OutputUnavailableError, match="is not there"):
+        feed.plan()
+
+    assert feed.stored_offsets() == before
+    assert feed.control.feed("orders").open_batch is None
+    feed.sink.is_prepared = True
+    feed.committed()

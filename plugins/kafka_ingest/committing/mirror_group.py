@@ -27,7 +27,7 @@ class Mirrored:
 def mirror_group(
     feed_id: UUID, group: str | None, control: ControlTables, kafka: KafkaCluster, *, batch_id: UUID | None, who: str
 ) -> Mirrored:
-    """Set the group to the stored offsets, and again if they moved meanwhile; a failure is recorded, never raised.
+    """Set the group to the stored offsets, and again if they moved meanwhile; Kafka's failure is recorded, never raised.
 
     Invariant 8: the commit does not need Kafka to be up. A stale task reads the stored offsets now, not those of its
     batch, so it can do no lasting harm.

@@ -50,7 +50,9 @@ def open_database(settings: ControlDatabaseSettings, *, create: bool = False) ->
     """
     if settings.sqlite_file is None:
         # A connection for each step: one that is kept over hours of Spark is often cut by a firewall in between.
-        return create_engine(settings.url, poolclass=NullPool, connect_args={"connect_timeout": BUSY_TIMEOUT_S})
+        # https://www.postgresql.org/docs/18/libpq-connect.html: a server that vanished is noticed in as long as one that is busy.
+        limits = {"connect_timeout": BUSY_TIMEOUT_S, "tcp_user_timeout": BUSY_TIMEOUT_S * 1000}
+        return create_engine(settings.url, poolclass=NullPool, connect_args=limits)
     file = settings.sqlite_file
     if create:
         try:
@@ -103,6 +105,9 @@ def transaction(engine: Engine, kind: Literal["read", "write"]) -> Iterator[Conn
         options |= {"isolation_level": "REPEATABLE READ", "postgresql_readonly": True}
     try:
         with engine.connect().execution_options(**options) as connection, connection.begin():
+            if kind == "write" and engine.dialect.name == "postgresql":
+                # As SQLite's busy time-out: a rival that stands still in a transaction must not hold the others up for ever.
+                connection.exec_driver_sql(f"SET LOCAL lock_timeout = {int(BUSY_TIMEOUT_S * 1000)}")
             yield connection
     except (IntegrityError, ProgrammingError, DataError) as error:
         if getattr(error.orig, "sqlstate", None) == INSUFFICIENT_PRIVILEGE:

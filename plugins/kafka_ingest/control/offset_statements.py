@@ -223,7 +223,7 @@ def check_offsets_in_place(connection: Connection, feed_id: UUID, batch_id: UUID
             f"batch {batch_id}: stored offsets are not where the batch starts: {moved}. None was moved. "
             "Somebody moved them while the batch was open. Put them back, or give the batch up: `kafka-ingest abandon "
             f"{batch_id} --reason …`, and the next plan begins at the stored offsets; a batch that is published already can "
-            "only be finished."
+            "only be finished; where nobody knows what was moved, `kafka-ingest adopt` takes it on from the output."
         )
 
 

@@ -1,6 +1,6 @@
 """Remove the staged output of attempts that are over: by retention, or one batch's because somebody said so."""
 
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from uuid import UUID
@@ -75,7 +75,7 @@ def staged_output(
     batch: Batch,
     attempt: Attempt,
     sinks: Sinks,
-    outputs: Collection[SinkTarget],
+    outputs: Sequence[SinkTarget],
     why_kept: Callable[[BatchPlan], str | None],
 ) -> Iterator[StagedOutput]:
     """Yield what lies in an attempt's directory; nothing where that was removed, and stayed so."""
@@ -95,7 +95,9 @@ def staged_output(
     try:
         size_bytes, receipt = sink.staged_bytes(attempt.directory), sink.read_receipt(attempt.directory)
     except OutputUnavailableError as error:
-        yield StagedOutput(batch, attempt, target, kept=str(error), failed=True)
+        # An output that was left behind may be gone with its storage, and fails nothing.
+        is_present = target.output_path == outputs[-1].output_path
+        yield StagedOutput(batch, attempt, target, kept=str(error), failed=is_present)
         return
     if not size_bytes and attempt.cleaned_at is not None:
         return

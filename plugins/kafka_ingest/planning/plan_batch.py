@@ -12,7 +12,7 @@ from uuid import UUID
 import uuid6
 
 from kafka_ingest.batch import BatchKind, BatchPlan
-from kafka_ingest.boundaries import ControlTables, FeedSnapshot, KafkaCluster, PlanRecord, Sinks
+from kafka_ingest.boundaries import ControlTables, FeedSnapshot, KafkaCluster, Output, PlanRecord, Sinks
 from kafka_ingest.errors import FeedChangedError, KafkaUnavailableError
 from kafka_ingest.hold import Hold
 from kafka_ingest.offsets import listing
@@ -94,7 +94,7 @@ def plan_batch(
             check_something_answered(decision)
         # Only now is anything made: a first plan that is refused above leaves no trace.
         sink = sinks(settings)
-        sink.prepare()
+        sink.prepare(was_used=was_used(feed, settings))
         try:
             target = feed or new_feed(settings, control, sink)
             batch_id = next_batch_id(feed.newest_batch if feed is not None else None)
@@ -109,6 +109,11 @@ def plan_batch(
     raise FeedChangedError(
         f"feed {settings.name}: somebody else wrote to it {TRIES} times while it was planned; try again"
     )
+
+
+def was_used(feed: FeedSnapshot | None, settings: FeedPlanSettings) -> bool:
+    """Whether the feed's newest batch was published where the next one will be."""
+    return feed is not None and feed.published_to == Output(settings.sink_format, settings.output_path)
 
 
 def note_holds(feed: FeedSnapshot, holds: Sequence[Hold], control: ControlTables) -> None:

@@ -105,4 +105,9 @@ class KeptReceipts:
                 f"{path}: expected the receipt of a published batch, found no JSON ({error}). Receipts are written whole, so "
                 "somebody changed it; restore it, or move it away to have it written again."
             ) from error
-        return dict(kept)
+        if not isinstance(kept, dict):
+            raise OutputConflictError(
+                f"{path}: expected the receipt of a published batch, found {type(kept).__name__}. Somebody changed it; restore "
+                "it, or move it away to have it written again."
+            )
+        return kept

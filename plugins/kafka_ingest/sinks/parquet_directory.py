@@ -30,7 +30,7 @@ from kafka_ingest.errors import (
 )
 from kafka_ingest.receipt import Receipt
 from kafka_ingest.sinks.kept_receipts import KeptReceipts
-from kafka_ingest.sinks.staged_parquet import check_listing, difference, file_sizes, verify_footer
+from kafka_ingest.sinks.staged_parquet import check_listing, difference, file_size, file_sizes, verify_footer
 
 REMOVE_TRIES = 10
 OF_THE_PATH = frozenset(
@@ -65,9 +65,14 @@ class ParquetDirectory:
         """Return where a batch's files are once it is published; readers get ``kafka_batch`` from this name."""
         return self._output / f"kafka_batch={batch_id}"
 
-    def prepare(self) -> None:
-        """Make output, staging and receipts; raises OutputNotUsableError where that cannot be, whoever tries again."""
+    def prepare(self, *, was_used: bool = False) -> None:
+        """Make output, staging and receipts; raises OutputNotUsableError where that cannot be, whoever tries again.
+
+        One that ``was_used`` is not made anew: raises OutputUnavailableError where it is not there.
+        """
         with storage_errors(self._output):
+            if was_used:
+                self._check_mounted()
             try:
                 for directory in (self._output, self._staging, self._receipts.folder):
                     make_directory_durably(directory)
@@ -83,6 +88,8 @@ class ParquetDirectory:
     def _check_places(self) -> None:
         for directory in (self._output, self._beside, self._staging, self._receipts.folder):
             if not os.access(directory, os.W_OK | os.X_OK):
+                if os.statvfs(directory).f_flag & os.ST_RDONLY:
+                    raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(directory))
                 raise OutputNotUsableError(
                     f"expected a directory this user can write, found {directory} without that right. "
                     "Correct sink.path, or the directory's owner and mode."
@@ -158,8 +165,9 @@ class ParquetDirectory:
 
     def can_take(self, batch_id: UUID) -> None:
         """Ask before COMMITTING whether the batch can be published; raises OutputNotUsable- or OutputConflictError."""
-        self.prepare()
-        self._refuse_revoked(self._staging / str(batch_id), batch_id)
+        self.prepare(was_used=True)
+        if self._receipts.is_withdrawn(batch_id):
+            raise being_given_up(batch_id)
         target = self.published_directory(batch_id)
         if os.path.lexists(target):
             raise OutputConflictError(
@@ -210,6 +218,7 @@ class ParquetDirectory:
         try:
             # Also after a crash: what was verified then may be gone now.
             check_listing(data, receipt)
+            self._refuse_revoked(directory, receipt.batch_id)
             data.rename(target)
         except (FileNotFoundError, StagedOutputUnusableError) as error:
             if self._is_published(target, receipt):
@@ -263,16 +272,13 @@ class ParquetDirectory:
 
     def _refuse_revoked(self, directory: Path, batch_id: UUID) -> None:
         if (directory / DATA_REVOKED).exists() or self._receipts.is_withdrawn(batch_id):
-            raise BatchRevokedError(
-                f"batch {batch_id} is being given up: an operator revoked its staged files. Nothing of it is visible and no "
-                f"offset was moved. To finish that, {give_up(batch_id)}."
-            )
+            raise being_given_up(batch_id)
 
     def staged_bytes(self, directory: Path) -> int:
         """Return how large an attempt's directory is, 0 where there is none."""
         with storage_errors(directory):
             self._check_mounted()
-            return sum(path.lstat().st_size for path in directory.rglob("*") if path.is_symlink() or path.is_file())
+            return sum(file_size(path) for path in directory.rglob("*"))
 
     def remove_attempt(self, directory: Path) -> None:
         """Remove an attempt's directory; raises ValueError on a directory that is none of this output's attempts."""
@@ -307,7 +313,14 @@ class ParquetDirectory:
                 "Nothing was moved; move it away and run the commit again."
             )
         expected = {file.name: file.size_bytes for file in receipt.files}
-        if (found := file_sizes(target)) != expected:
+        found = file_sizes(target)
+        if receipt.files and found.items() > expected.items():
+            raise OutputConflictError(
+                f"batch {receipt.batch_id} is published as {target}, where other files lie beside its own: "
+                f"{difference(expected, found)}. Readers see them, and no offset was moved. Remove those that are not in the "
+                "receipt, and run the commit again."
+            )
+        if found != expected:
             raise OutputConflictError(
                 f"batch {receipt.batch_id} is to be published as {target}, which exists with other content: "
                 f"{difference(expected, found)}. Nothing was moved into it; move it away and run the commit again."
@@ -318,6 +331,14 @@ class ParquetDirectory:
 def give_up(batch_id: UUID) -> str:
     """Say how a batch that cannot be published is ended."""
     return f"give the batch up: `kafka-ingest abandon {batch_id} --reason …`, and the next run reads its ranges anew"
+
+
+def being_given_up(batch_id: UUID) -> BatchRevokedError:
+    """Return the error of publishing too late."""
+    return BatchRevokedError(
+        f"batch {batch_id} is being given up: an operator revoked its staged files. Nothing of it is visible and no offset was "
+        f"moved. To finish that, {give_up(batch_id)}."
+    )
 
 
 def published_already(batch_id: UUID) -> BatchStateError:

@@ -1,6 +1,7 @@
 """Hold staged Parquet files against their receipt: names, sizes, and the rows that their footers count."""
 
 import os
+import stat
 from pathlib import Path
 
 from kafka_ingest.errors import StagedOutputUnusableError
@@ -14,6 +15,15 @@ def file_sizes(directory: Path) -> dict[str, int]:
         return {entry.name: entry.stat().st_size for entry in os.scandir(directory)}
     except FileNotFoundError:
         return {}
+
+
+def file_size(path: Path) -> int:
+    """Return a file's size in bytes: 0 for a directory, and for what vanished since its name was read."""
+    try:
+        found = path.lstat()
+    except FileNotFoundError:
+        return 0
+    return 0 if stat.S_ISDIR(found.st_mode) else found.st_size
 
 
 def check_listing(data: Path, receipt: Receipt) -> None:
