@@ -11,7 +11,7 @@ from tests.fakes import ControlState, InMemoryControlTables, InMemorySink
 
 import kafka_ingest.committing.commit_batch
 import kafka_ingest.committing.mirror_group
-from kafka_ingest.batch import AttemptState, Batch, BatchPlan, BatchState
+from kafka_ingest.batch import AttemptState, Batch, BatchKind, BatchPlan, BatchState
 from kafka_ingest.boundaries import PublishedReceipt
 
 Patch = pytest.MonkeyPatch
@@ -40,6 +40,20 @@ def only_offsets_in_place_move(patch: Patch) -> None:
     original = tests.fakes.advance_stored_offsets
     patch.setattr(ControlState, "check_offsets_in_place", nothing)
     patch.setattr(tests.fakes, "advance_stored_offsets", advance)
+
+
+def backfills_move_offsets(patch: Patch) -> None:
+    """A backfill's commit moves the stored offsets to the end of its ranges, too."""
+
+    def complete(control: InMemoryControlTables, batch_id: UUID, *, who: str) -> Batch:
+        done = original(control, batch_id, who=who)
+        if done.plan.kind is BatchKind.BACKFILL:
+            with control.transaction() as state:
+                tests.fakes.advance_stored_offsets(state, done.plan)
+        return done
+
+    original = InMemoryControlTables.complete_commit
+    patch.setattr(InMemoryControlTables, "complete_commit", complete)
 
 
 def revision_is_not_checked(patch: Patch) -> None:

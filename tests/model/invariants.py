@@ -82,7 +82,7 @@ def check_starts(control: ControlState) -> None:
 
 
 def check_moves(before: ControlState, after: Moment) -> None:
-    """3, 4: stored offsets move by the commit of a published batch, all of its partitions, by a gap, or by a reset."""
+    """3, 4, 10: stored offsets move by the commit of a published live batch, all of its partitions, by a gap, or by a reset."""
     moved = {
         key[1]: (was.next_offset, now.next_offset if (now := after.control.stored.get(key)) is not None else None)
         for key, was in before.stored.items()

@@ -106,7 +106,7 @@ def check_once(feed: FeedInMemory, topic_partition: TopicPartition, end: int) ->
     passed = Counter(
         offset
         for _, gap in feed.control.state.gaps.values()
-        if gap.offset_range.topic_partition == topic_partition
+        if gap.offset_range.topic_partition == topic_partition and gap.closed_by_batch is None
         for offset in range(gap.offset_range.start_offset, gap.offset_range.end_offset)
     )
     read_again = Counter(

@@ -2,8 +2,9 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from uuid import UUID
 
-from tests.fakes import FeedInMemory, feed_settings, watched
+from tests.fakes import FeedInMemory, feed_settings, partition, span, watched
 from tests.model.determinism import deterministic
 from tests.model.explore import Explored, explore
 from tests.model.invariants import OPERATOR, RUDE
@@ -22,8 +23,12 @@ from tests.model.roles import (
 )
 from tests.model.world import Bounds, World
 
-from kafka_ingest.batch import Attempt, BatchPlan
+from kafka_ingest.batch import Attempt, Batch, BatchKind, BatchPlan, BatchState
 from kafka_ingest.errors import BatchRevokedError, InvalidRangeError, KafkaIngestError, OffsetsMovedError
+from kafka_ingest.gap import Gap
+from kafka_ingest.operating.skip import decide_skip, skip
+
+BACKFILL = UUID("01990000-0000-7000-8000-0000000bacf1")
 
 HALF = 75
 """The largest batch: the 150 records of the two logs are two batches."""
@@ -38,6 +43,7 @@ class Start:
 
     feed: FeedInMemory
     batch: BatchPlan | None = None
+    backfill: BatchPlan | None = None
     zombies: list[Attempt] = field(default_factory=list)
 
 
@@ -82,6 +88,27 @@ def planned_and_damaged() -> Start:
     start = planned()
     start.feed.sink.damaged.add(start.zombies[0].directory)
     return start
+
+
+def written_beside_a_backfill() -> Start:
+    """The second batch is WRITTEN; a backfill over a gap before it is WRITTEN, too, and will close that gap."""
+    start = one_committed()
+    feed = start.feed
+    gap = skip_ten(feed)
+    live = feed.written()
+    backfill = replace(live, batch_id=BACKFILL, kind=BatchKind.BACKFILL, ranges=(gap.offset_range,))
+    with feed.control.transaction() as state:
+        state.batches[BACKFILL] = Batch("orders", backfill, BatchState.PLANNED, "backfill", backfill.planned_at)
+        state.gaps[gap.gap_id] = (live.feed_id, replace(gap, closed_by_batch=BACKFILL))
+    feed.write(BACKFILL)
+    return replace(start, batch=live, backfill=backfill)
+
+
+def skip_ten(feed: FeedInMemory) -> Gap:
+    """Skip the next ten records of partition 0."""
+    begin = feed.stored_offsets()[partition(0)]
+    decision = decide_skip("orders", span(0, begin, begin + 10), "poisoned", feed.control, feed.kafka)
+    return skip(decision, feed.control, who=OPERATOR)
 
 
 def committing() -> Start:
@@ -162,6 +189,11 @@ def commit(start: Start) -> Work:
     return one_commit(start.batch.batch_id)
 
 
+def commit_of_the_backfill(start: Start) -> Work:
+    """A commit task of the backfill."""
+    return one_commit(start.backfill.batch_id)
+
+
 def commit_of_the_first(start: Start) -> Work:
     """A commit task of a batch that was committed before: it looks after the group."""
     return one_commit(min(start.feed.control.state.batches))
@@ -197,6 +229,9 @@ SCENARIOS = {
     "two commits, published": Scenario(published, TWO_COMMITS, bounds=MIRRORED),
     "a commit and one of the batch before": Scenario(
         written, {"commit A": commit_of_the_first, "commit B": commit}, bounds=NO_CRASH_MIRRORED
+    ),
+    "a run and a backfill's commit": Scenario(
+        written_beside_a_backfill, RUN_A | {"backfill": commit_of_the_backfill}, bounds=NO_CRASH_MIRRORED
     ),
     "a run and an abandon, PLANNED": Scenario(planned, RUN_A | ABANDONS, REVOKED, ONE),
     "a run and an abandon, WRITTEN": Scenario(written, RUN_A | ABANDONS, REVOKED, ONE),

@@ -52,6 +52,11 @@ GUARDS: list[tuple[Callable[[pytest.MonkeyPatch], None], Scenario, str]] = [
         "3, 4: stored offsets moved orders-0 50 → 100, expected orders-0 50 → 100, orders-1 25 → 50",
     ),
     (
+        broken.backfills_move_offsets,
+        SCENARIOS["a run and a backfill's commit"],
+        "3, 4: stored offsets moved orders-0 .* → 60, expected nowhere",
+    ),
+    (
         broken.neither_revision_nor_open_batch_is_checked,
         SCENARIOS["two later plans at once"],
         "2: 2 live batches are open",
