@@ -1,5 +1,6 @@
 """Bring the consumer group to the stored offsets: level-triggered, so it repairs drift in either direction."""
 
+import contextlib
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -65,7 +66,10 @@ def set_group_offsets(group: str, offsets: Mapping[TopicPartition, int], metadat
     try:
         kafka.set_group_offsets(group, offsets, metadata=metadata)
     except KafkaUnavailableError:
-        if kafka.group_offsets(group, offsets.keys()) != offsets:
+        arrived = False
+        with contextlib.suppress(KafkaUnavailableError):
+            arrived = kafka.group_offsets(group, offsets.keys()) == offsets
+        if not arrived:
             raise
         log.info("Kafka set consumer group %s, although its answer did not come", group)
 
