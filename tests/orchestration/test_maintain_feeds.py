@@ -52,7 +52,9 @@ def test_a_feed_that_was_never_planned_is_skipped_and_a_mirror_that_cannot_be_re
     produce(broker.bootstrap_servers, topic, list(order_events(50, seed=5)))
     project.kafka_ingest("plan", "orders")
     project.write_feed(topic, name="never")
-    nowhere = json.dumps({"conn_type": "kafka", "extra": {"bootstrap.servers": "127.0.0.1:1"}})
+    nowhere = json.dumps(
+        {"conn_type": "kafka", "extra": {"bootstrap.servers": "127.0.0.1:1", "socket.timeout.ms": "1000"}}
+    )
 
     run = airflow.run("maintain_feeds", AIRFLOW_CONN_KAFKA_DEFAULT=nowhere)
 
