@@ -37,6 +37,7 @@ from kafka_ingest.boundaries import (
     NewFeed,
     Output,
     PlanRecord,
+    PublishedBatch,
     PublishedReceipt,
     Sink,
     Sinks,
@@ -316,6 +317,10 @@ class InMemoryControlTables:
     def gaps(self, feed_id: UUID) -> list[Gap]:
         found = [gap for owner, gap in self.state.gaps.values() if owner == feed_id]
         return sorted(found, key=lambda gap: gap.offset_range)
+
+    def newest_published(self, feed_id: UUID) -> PublishedBatch | None:
+        plan = newest_published(self.state, feed_id)
+        return PublishedBatch(plan.batch_id, output_of(plan)) if plan is not None else None
 
     def batch_states(self, feed_id: UUID) -> dict[UUID, BatchState]:
         return {batch.batch_id: batch.state for batch in self.state.feed_batches(feed_id)}
@@ -825,10 +830,8 @@ class InMemorySink:
     def attempt_directory(self, batch_id: UUID, attempt: int) -> Path:
         return self.output_path.with_name(f"{self.output_path.name}.kafka-ingest") / str(batch_id) / str(attempt)
 
-    def prepare(self, *, was_used: bool = False) -> None:
+    def prepare(self) -> None:
         self._reachable()
-        if was_used and not self.is_prepared:
-            raise OutputUnavailableError(f"{self.output_path} is not there")
         if self.refusal is not None:
             raise OutputNotUsableError(self.refusal)
         self.is_prepared = True
@@ -853,13 +856,17 @@ class InMemorySink:
         self._reachable()
         yield from [self.published[batch_id] for batch_id in sorted(self.published)]
 
+    def is_kept(self, batch_id: UUID) -> bool:
+        self._reachable()
+        return batch_id in self.published
+
     def kept_receipt(self, batch_id: UUID) -> bytes | None:
         self._reachable()
         kept = self.published.get(batch_id)
         return kept.receipt.as_bytes() if kept is not None else None
 
     def can_take(self, batch_id: UUID) -> None:
-        self.prepare(was_used=True)
+        self.prepare()
         if batch_id in self.published:
             raise OutputConflictError(f"batch {batch_id} is in {self.output_path} already")
 

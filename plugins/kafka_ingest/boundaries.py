@@ -78,6 +78,14 @@ class Output:
 
 
 @dataclass(frozen=True, slots=True)
+class PublishedBatch:
+    """A batch that was committed, and the output that it was published in."""
+
+    batch_id: UUID
+    output: Output
+
+
+@dataclass(frozen=True, slots=True)
 class FeedSnapshot:
     """A feed's control rows at one instant. ``revision`` changes with every write to them.
 
@@ -191,6 +199,9 @@ class ControlReader(Protocol):
 
     def batch(self, batch_id: UUID) -> Batch:
         """Return a batch; raises UnknownBatchError."""
+
+    def newest_published(self, feed_id: UUID) -> PublishedBatch | None:
+        """Return the feed's newest live batch that was committed, None where none was."""
 
     def batch_states(self, feed_id: UUID) -> dict[UUID, BatchState]:
         """Return every batch of a feed with its state."""
@@ -318,12 +329,8 @@ class Sink(Protocol):
     def attempt_directory(self, batch_id: UUID, attempt: int) -> Path:
         """Return the absolute directory that belongs to one attempt alone."""
 
-    def prepare(self, *, was_used: bool = False) -> None:
-        """Make the places for staging; raises OutputNotUsableError where the output's path cannot be written.
-
-        One that ``was_used``, where batches were published before, is never made anew: it would be invisible, and records
-        with it, once its storage is back. Raises OutputUnavailableError where it is not there.
-        """
+    def prepare(self) -> None:
+        """Make the places for staging; raises OutputNotUsableError where the output's path cannot be written."""
 
     def known_batches(self) -> list[str]:
         """Return the ids of the batches that were ever published here, newest last."""
@@ -339,6 +346,9 @@ class Sink(Protocol):
 
     def published_receipts(self) -> Iterator[PublishedReceipt]:
         """Return all that was ever published here, oldest first; raises OutputConflictError on one that cannot be read."""
+
+    def is_kept(self, batch_id: UUID) -> bool:
+        """Whether a receipt of the batch is kept here."""
 
     def kept_receipt(self, batch_id: UUID) -> bytes | None:
         """Return the receipt of a batch as it was published, None where none was."""

@@ -16,6 +16,7 @@ from pydantic import (
 
 BARE_NUMBER = re.compile(r"[+-]?[0-9][0-9_.]*")
 DURATION = re.compile(r"([1-9][0-9]{0,6})([smhd])")
+LONGEST = timedelta(days=36_500)
 DURATION_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 
 Offset = Annotated[int, Field(ge=0, strict=True)]
@@ -48,7 +49,10 @@ def a_duration(value: object) -> object:
     found = DURATION.fullmatch(value) if isinstance(value, str) else None
     if found is None:
         raise ValueError(f"expected a duration such as 90s, 30m, 2h or 7d, found {value!r}")
-    return timedelta(**{DURATION_UNITS[found[2]]: int(found[1])})
+    duration = timedelta(**{DURATION_UNITS[found[2]]: int(found[1])})
+    if duration > LONGEST:
+        raise ValueError(f"expected a duration of at most {LONGEST.days}d, found {value!r}")
+    return duration
 
 
 Instant = Annotated[AwareDatetime, BeforeValidator(is_an_instant), AfterValidator(after_1970)]

@@ -24,9 +24,9 @@ UUID_TEXT = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f
 QUESTIONS = frozenset(
     {
         *("control.feed", "control.feed_of_id", "control.batch", "control.batch_states", "control.attempts"),
-        *("control.range_counts", "control.ledger"),
+        *("control.range_counts", "control.ledger", "control.newest_published"),
         *("kafka.cluster_id", "kafka.topic_names", "kafka.describe_topics", "kafka.log_bounds", "kafka.unreadable_at"),
-        *("sink.attempt_directory", "sink.known_batches", "sink.read_receipt", "sink.kept_receipt"),
+        *("sink.attempt_directory", "sink.known_batches", "sink.read_receipt", "sink.kept_receipt", "sink.is_kept"),
     }
 )
 """The calls that leave the world as it is: dying anywhere between two changes is dying in the same world."""

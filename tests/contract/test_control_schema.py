@@ -709,8 +709,7 @@ def test_a_full_disk_is_named_and_the_step_can_be_run_again(sqlite: SqlStore):
     engine = sqlite.open()
     control = SqlControlTables(engine)
     plan_first(control)
-    with engine.connect() as connection:
-        connection.exec_driver_sql("PRAGMA max_page_count = 1")
+    event.listen(engine, "connect", lambda connection, _: connection.execute("PRAGMA max_page_count = 1"))
     before = sqlite.dump()
     large = {"reason": "x" * 100_000}
 

@@ -127,7 +127,6 @@ def test_control_tables_from_a_backup_cannot_publish_a_batch_that_was_revoked_si
 
 
 STORAGE_STEPS: dict[str, Callable[[Staged], object]] = {
-    "prepare": lambda staged: staged.sink.prepare(was_used=True),
     "can_take": lambda staged: staged.sink.can_take(staged.plan.batch_id),
     "open_attempt": lambda staged: staged.sink.open_attempt(staged.directory, b"{}"),
     "read_receipt": lambda staged: staged.sink.read_receipt(staged.directory),

@@ -111,14 +111,15 @@ def is_quiet(kind: str, name: str, arguments: tuple[Any, ...], feed: FeedInMemor
     """Whether nobody's step before or after this call can change its answer, nor this call anybody's: it needs no turn.
 
     The cluster stays as it is but for its group; what a batch has read and where its ledger lies is settled when it is
-    COMMITTING, an ended batch stays as it is for ever, and so does a receipt that is there.
+    COMMITTING, an ended batch stays as it is for ever, and so does a receipt that is there. Whichever batch is the newest that
+    was published, its receipt is kept.
     """
     match kind, name:
         case "kafka", _:
             return name not in {"set_group_offsets", "group_offsets"}
-        case "sink", "attempt_directory" | "prepare":
+        case "sink", "attempt_directory" | "prepare" | "is_kept":
             return True
-        case "control", "ledger" | "range_counts":
+        case "control", "ledger" | "range_counts" | "newest_published":
             return True
         case "sink", "read_receipt":
             return arguments[0] in feed.sink.receipts

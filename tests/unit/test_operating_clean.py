@@ -7,7 +7,7 @@ import pytest
 from tests.fakes import FakeTopic, FeedInMemory, feed_settings, log, sinks, span, topic
 
 from kafka_ingest.batch import BatchPlan
-from kafka_ingest.errors import BatchStateError, StagedOutputUnusableError
+from kafka_ingest.errors import BatchStateError, OutputUnavailableError, StagedOutputUnusableError
 from kafka_ingest.offsets import Unavailable
 from kafka_ingest.operating.abandon import abandon
 from kafka_ingest.operating.clean import StagedOutput, clean_up, staged_outputs, staged_outputs_of_batch
@@ -172,9 +172,19 @@ def test_while_kafka_does_not_answer_nothing_that_it_may_have_lost_goes(feed: Fe
 def test_an_output_that_does_not_answer_keeps_its_attempts_for_the_next_time(feed: FeedInMemory) -> None:
     feed.committed()
     feed.sink.is_down = True
-    assert "could not be read" in str(clean(feed)[0].kept)
+    with pytest.raises(OutputUnavailableError):
+        clean(feed)
     feed.sink.is_down = False
     assert [staged.kept for staged in clean(feed)] == [None]
+
+
+def test_an_output_that_stops_answering_while_it_is_cleaned_up_is_a_failure_that_is_told(feed: FeedInMemory) -> None:
+    feed.committed()
+    found = over(feed)
+    feed.sink.is_down = True
+    [staged] = clean_up(found, feed.control, sinks(feed.sink))
+    assert staged.failed
+    assert "could not be read" in str(staged.kept)
 
 
 def test_a_crash_between_removing_and_saying_so_is_made_up_for_the_next_time(feed: FeedInMemory) -> None:

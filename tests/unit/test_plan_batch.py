@@ -13,6 +13,7 @@ from tests.fakes import (
     TOPIC_ID,
     FakeKafkaCluster,
     FeedInMemory,
+    InMemorySink,
     feed_settings,
     log,
     partition,
@@ -570,12 +571,12 @@ def test_an_output_that_batches_were_published_in_is_never_made_anew(feed: FeedI
     feed.committed()
     feed.kafka.topics = {"orders": topic(log(0, 200), log(0, 50))}
     before = feed.stored_offsets()
-    feed.sink.is_prepared = False  # what an empty mount point looks like
+    there, feed.sink = feed.sink, InMemorySink()  # what lies below a mount point
 
-    with pytest.raises(OutputUnavailableError, match="is not there"):
+    with pytest.raises(OutputUnavailableError, match="Is the storage mounted"):
         feed.plan()
 
     assert feed.stored_offsets() == before
     assert feed.control.feed("orders").open_batch is None
-    feed.sink.is_prepared = True
+    feed.sink = there
     feed.committed()

@@ -23,6 +23,9 @@ def abandon(
     batch: Annotated[str, typer.Argument(metavar="BATCH", help="The batch's id.")],
     *,
     reason: Reason,
+    lost_output: Annotated[
+        bool, typer.Option("--lost-output", help="Its output is gone for good, and need not be asked.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Give up an open batch. No offset moves: the next plan reads its ranges again. Refused once it is published."""
@@ -30,7 +33,7 @@ def abandon(
         reason_given(reason)
         batch_id = id_of_batch(batch)
         control = control_tables(find_connection_from_shell)
-        was = abandon_batch(batch_id, control, sink_of, reason=reason, who=who())
+        was = abandon_batch(batch_id, control, sink_of, reason=reason, who=who(), output_is_lost=lost_output)
         if as_json:
             print_json({"batch_id": str(batch_id), "was": was.value, "state": BatchState.ABANDONED.value})
         else:

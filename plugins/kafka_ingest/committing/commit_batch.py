@@ -18,6 +18,7 @@ from kafka_ingest.errors import (
 from kafka_ingest.offsets import OffsetsPolicy, listing
 from kafka_ingest.receipt import RangeCount, Receipt
 from kafka_ingest.submitting.pin_receipt import valid_receipt
+from kafka_ingest.used_output import check_output_there
 
 log = logging.getLogger(__name__)
 
@@ -54,7 +55,8 @@ def commit_batch(
         sink = sinks(batch.plan)
         seen = batch.state
         try:
-            # 1. Verify: the receipt is the one that was pinned, the files are what it says and on the disk, the sink takes them.
+            # 1. Verify: the output is there, the receipt is the one that was pinned, the files are what it says and on the disk.
+            check_output_there(batch.plan.feed_id, batch.plan, control, sinks)
             receipt = verified_receipt(batch, attempt, control, sink, who=who)
             # 2. COMMITTING: from here it rolls forward, unless an operator revokes it, and nothing else moves the offsets.
             control.begin_commit(batch_id, attempt.attempt)

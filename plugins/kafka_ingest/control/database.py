@@ -71,6 +71,8 @@ def open_database(settings: ControlDatabaseSettings, *, create: bool = False) ->
     mode = "rwc" if create else "rw"
     engine = create_engine(
         URL.create("sqlite", database=f"file:{quote(str(file))}", query={"mode": mode, "uri": "true"}),
+        # A file that was deleted or replaced in between is found by the next step, not written on unseen.
+        poolclass=NullPool,
         connect_args={"timeout": BUSY_TIMEOUT_S},
     )
     event.listen(engine, "connect", _prepare_sqlite_connection)

@@ -8,7 +8,7 @@ from uuid import UUID
 from sqlalchemy import Engine, Select, and_, func, or_, select
 
 from kafka_ingest.batch import Attempt, AttemptState, Batch, BatchState
-from kafka_ingest.boundaries import Event, FeedSnapshot
+from kafka_ingest.boundaries import Event, FeedSnapshot, PublishedBatch
 from kafka_ingest.control.database import check_version, transaction
 from kafka_ingest.control.rows import (
     BatchRange,
@@ -18,7 +18,7 @@ from kafka_ingest.control.rows import (
     event_of,
     gaps_of,
     holds_of,
-    published_to,
+    newest_published,
     ranges_of,
     stored_offsets,
 )
@@ -93,6 +93,7 @@ class SqlControlReader:
                 )
             )
             newest = select(batch.c.batch_id).where(batch.c.feed_id == row["feed_id"])
+            published = newest_published(connection, row["feed_id"])
             open_row = open_batch.mappings().one_or_none()
             return FeedSnapshot(
                 feed_id=row["feed_id"],
@@ -107,13 +108,18 @@ class SqlControlReader:
                 holds=holds_of(connection, row["feed_id"]),
                 waiting_since=row["waiting_since"],
                 newest_batch=connection.execute(newest.order_by(batch.c.batch_id.desc()).limit(1)).scalar(),
-                published_to=published_to(connection, row["feed_id"]),
+                published_to=published.output if published is not None else None,
             )
 
     def batch(self, batch_id: UUID) -> Batch:
         """Return a batch; raises UnknownBatchError."""
         with transaction(self._engine, "read") as connection:
             return batch_of(batch_row(connection, batch_id))
+
+    def newest_published(self, feed_id: UUID) -> PublishedBatch | None:
+        """Return the feed's newest live batch that was committed, None where none was."""
+        with transaction(self._engine, "read") as connection:
+            return newest_published(connection, feed_id)
 
     def batch_states(self, feed_id: UUID) -> dict[UUID, BatchState]:
         """Return every batch of a feed with its state."""

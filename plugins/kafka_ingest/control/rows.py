@@ -9,7 +9,7 @@ from uuid import UUID
 from sqlalchemy import ColumnElement, Connection, RowMapping, Select, select
 
 from kafka_ingest.batch import Attempt, AttemptState, Batch, BatchKind, BatchPlan, BatchState
-from kafka_ingest.boundaries import Event, Output
+from kafka_ingest.boundaries import Event, Output, PublishedBatch
 from kafka_ingest.control.schema import batch, batch_range, feed, gap, hold, stored_offset
 from kafka_ingest.errors import ControlSchemaError, UnknownBatchError
 from kafka_ingest.gap import Gap, GapCause
@@ -171,13 +171,12 @@ def event_of(row: Mapping[Any, Any]) -> Event:
     )
 
 
-def published_to(connection: Connection, feed_id: UUID) -> Output | None:
-    """Return the output of a feed's newest live batch that was committed."""
+def newest_published(connection: Connection, feed_id: UUID) -> PublishedBatch | None:
+    """Return a feed's newest live batch that was committed, and its output."""
     sink = batch.c.plan["sink"]
-    row = connection.execute(
-        of_newest_published(select(sink["format"].as_string(), sink["path"].as_string()), feed_id)
-    ).one_or_none()
-    return Output(row[0], Path(row[1])) if row is not None else None
+    query = select(batch.c.batch_id, sink["format"].as_string(), sink["path"].as_string())
+    row = connection.execute(of_newest_published(query, feed_id)).one_or_none()
+    return PublishedBatch(row[0], Output(row[1], Path(row[2]))) if row is not None else None
 
 
 def of_newest_published(query: Select[Any], feed_id: UUID) -> Select[Any]:

@@ -2,32 +2,49 @@
 
 from uuid import UUID
 
-from kafka_ingest.batch import BatchState
+from kafka_ingest.batch import Batch, BatchState
 from kafka_ingest.boundaries import ControlTables, Sinks
 from kafka_ingest.committing.commit_batch import pinned_attempt
 from kafka_ingest.errors import BatchStateError
+from kafka_ingest.used_output import check_output_there
 
 
-def abandon(batch_id: UUID, control: ControlTables, sinks: Sinks, *, reason: str, who: str) -> BatchState:
+def abandon(
+    batch_id: UUID, control: ControlTables, sinks: Sinks, *, reason: str, who: str, output_is_lost: bool = False
+) -> BatchState:
     """→ ABANDONED, and return the state before; no offset moves, so the next plan reads the ranges again.
 
     A COMMITTING batch is revoked first: its staged files are taken from whoever may be publishing them at this moment, and
     only then the control tables say so. A crash in between leaves it COMMITTING and unpublishable; this finishes it.
-    Raises BatchStateError where the batch is published or was ended before.
+    Raises BatchStateError where the batch is published or was ended before, OutputUnavailableError where its output is not
+    there to be asked: ``output_is_lost`` says that it never will be.
     """
     batch = control.batch(batch_id)
-    if not batch.state.is_open:
-        raise BatchStateError(f"batch {batch_id} {batch.end}: there is nothing to give up. Nothing was changed.")
-    if batch.state is not BatchState.COMMITTING:
-        try:
-            control.abandon(batch_id, reason=reason, who=who)
-        except BatchStateError:
-            if control.batch(batch_id).state is not BatchState.COMMITTING:
-                raise
+    was = batch.state
+    try:
+        if was is BatchState.COMMITTING:
+            revoke(batch, control, sinks, output_is_lost=output_is_lost)
+            control.abandon(batch_id, only_from={BatchState.COMMITTING}, reason=reason, who=who)
         else:
-            return batch.state
-        batch = control.batch(batch_id)  # a commit began meanwhile
-    attempt = pinned_attempt(batch, control)
-    sinks(batch.plan).revoke(attempt.directory, batch_id, rows=batch.rows or 0)
-    control.abandon(batch_id, only_from={BatchState.COMMITTING}, reason=reason, who=who)
-    return BatchState.COMMITTING
+            control.abandon(batch_id, reason=reason, who=who)
+    except BatchStateError as error:
+        found = control.batch(batch_id)
+        if not found.state.is_open:
+            raise BatchStateError(
+                f"batch {batch_id} {found.end}: there is nothing to give up. Nothing was changed."
+            ) from error
+        if found.state is was or found.state is not BatchState.COMMITTING:
+            raise
+        # A commit began meanwhile.
+        return abandon(batch_id, control, sinks, reason=reason, who=who, output_is_lost=output_is_lost)
+    return was
+
+
+def revoke(batch: Batch, control: ControlTables, sinks: Sinks, *, output_is_lost: bool) -> None:
+    """Take the staged files of a COMMITTING batch from every publisher."""
+    sink = sinks(batch.plan)
+    if output_is_lost:
+        sink.prepare()
+    else:
+        check_output_there(batch.plan.feed_id, batch.plan, control, sinks)
+    sink.revoke(pinned_attempt(batch, control).directory, batch.batch_id, rows=batch.rows or 0)

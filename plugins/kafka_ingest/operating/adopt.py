@@ -139,7 +139,8 @@ def decide_adoption(settings: FeedPlanSettings, control: OperatorTables, sink: S
     receipts = list(sink.published_receipts())
     if not receipts:
         raise NothingToAdoptError(
-            f"feed {settings.name}: its output {settings.output_path} holds no published batch, so there is nothing to adopt"
+            f"feed {settings.name}: its output {settings.output_path} holds no published batch, so there is nothing to adopt. Is "
+            "its storage mounted?"
         )
     feed_id = the_only_feed(receipts, settings)
     feed = control.feed(settings.name)

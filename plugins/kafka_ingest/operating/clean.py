@@ -11,6 +11,7 @@ from kafka_ingest.errors import BatchStateError, InvalidReceiptError, KafkaUnava
 from kafka_ingest.identity import is_other_topic
 from kafka_ingest.offsets import OffsetRange, Unavailable, listing, without
 from kafka_ingest.submitting.pin_receipt import valid_receipt
+from kafka_ingest.used_output import check_output_there
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,8 +42,9 @@ def staged_outputs(
 
     An open attempt of an open batch is never among them, and nothing that is published. Files with a valid receipt stay where
     they are the last copy of offsets that were never committed and that Kafka holds no more. ``output`` is the feed's present
-    one.
+    one; raises OutputUnavailableError where that is not there.
     """
+    check_output_there(feed.feed_id, output, control, sinks)
     for attempt in control.ended_attempts(feed.feed_id, ended_before=ended_before):
         batch = control.batch(attempt.batch_id)
         yield from staged_output(

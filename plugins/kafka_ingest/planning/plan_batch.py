@@ -12,7 +12,7 @@ from uuid import UUID
 import uuid6
 
 from kafka_ingest.batch import BatchKind, BatchPlan
-from kafka_ingest.boundaries import ControlTables, FeedSnapshot, KafkaCluster, Output, PlanRecord, Sinks
+from kafka_ingest.boundaries import ControlTables, FeedSnapshot, KafkaCluster, PlanRecord, Sinks
 from kafka_ingest.errors import FeedChangedError, KafkaUnavailableError
 from kafka_ingest.hold import Hold
 from kafka_ingest.offsets import listing
@@ -23,6 +23,7 @@ from kafka_ingest.planning.hand_on import hand_on
 from kafka_ingest.planning.held_partitions import newly_beyond_log
 from kafka_ingest.planning.known_output import check_output, check_output_known, new_feed
 from kafka_ingest.planning.settings import FeedPlanSettings
+from kafka_ingest.used_output import check_output_there
 
 log = logging.getLogger(__name__)
 
@@ -94,7 +95,9 @@ def plan_batch(
             check_something_answered(decision)
         # Only now is anything made: a first plan that is refused above leaves no trace.
         sink = sinks(settings)
-        sink.prepare(was_used=was_used(feed, settings))
+        if feed is not None:
+            check_output_there(feed.feed_id, settings, control, sinks)
+        sink.prepare()
         try:
             target = feed or new_feed(settings, control, sink)
             batch_id = next_batch_id(feed.newest_batch if feed is not None else None)
@@ -109,11 +112,6 @@ def plan_batch(
     raise FeedChangedError(
         f"feed {settings.name}: somebody else wrote to it {TRIES} times while it was planned; try again"
     )
-
-
-def was_used(feed: FeedSnapshot | None, settings: FeedPlanSettings) -> bool:
-    """Whether the feed's newest batch was published where the next one will be."""
-    return feed is not None and feed.published_to == Output(settings.sink_format, settings.output_path)
 
 
 def note_holds(feed: FeedSnapshot, holds: Sequence[Hold], control: ControlTables) -> None:

@@ -35,6 +35,13 @@ class KeptReceipts:
         revoked = {path.stem for path in found if path.suffix == REVOKED}
         return {path.stem for path in found if path.suffix == KEPT} - revoked
 
+    def is_kept(self, batch_id: UUID) -> bool:
+        """Whether a receipt of the batch is kept."""
+        try:
+            return bool(self.path(batch_id).stat())
+        except FileNotFoundError:
+            return False
+
     def published(self, batch_id: str) -> PublishedReceipt:
         """Return what is kept of a batch; raises ValueError, KeyError, TypeError or AttributeError where it cannot be used."""
         kept = self._read(UUID(batch_id))

@@ -65,14 +65,9 @@ class ParquetDirectory:
         """Return where a batch's files are once it is published; readers get ``kafka_batch`` from this name."""
         return self._output / f"kafka_batch={batch_id}"
 
-    def prepare(self, *, was_used: bool = False) -> None:
-        """Make output, staging and receipts; raises OutputNotUsableError where that cannot be, whoever tries again.
-
-        One that ``was_used`` is not made anew: raises OutputUnavailableError where it is not there.
-        """
+    def prepare(self) -> None:
+        """Make output, staging and receipts; raises OutputNotUsableError where that cannot be, whoever tries again."""
         with storage_errors(self._output):
-            if was_used:
-                self._check_mounted()
             try:
                 for directory in (self._output, self._staging, self._receipts.folder):
                     make_directory_durably(directory)
@@ -165,7 +160,9 @@ class ParquetDirectory:
 
     def can_take(self, batch_id: UUID) -> None:
         """Ask before COMMITTING whether the batch can be published; raises OutputNotUsable- or OutputConflictError."""
-        self.prepare(was_used=True)
+        with storage_errors(self._output):
+            self._check_mounted()
+        self.prepare()
         if self._receipts.is_withdrawn(batch_id):
             raise being_given_up(batch_id)
         target = self.published_directory(batch_id)
@@ -296,6 +293,11 @@ class ParquetDirectory:
                 raise OSError(errno.EBUSY, "somebody writes to it all the time", str(directory))
             with contextlib.suppress(OSError):
                 directory.parent.rmdir()  # only where no other attempt is left
+
+    def is_kept(self, batch_id: UUID) -> bool:
+        """Whether a receipt of the batch is kept here."""
+        with storage_errors(self._receipts.folder):
+            return self._receipts.is_kept(batch_id)
 
     def kept_receipt(self, batch_id: UUID) -> bytes | None:
         """Return the receipt of a batch as it was published, None where none was."""

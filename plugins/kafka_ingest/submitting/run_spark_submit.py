@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import signal
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
@@ -38,8 +39,15 @@ def run_spark_submit(submission: SparkSubmission, log_file: Path, environment: M
                 child.wait()
     if exit_code:
         raise SparkFailedError(
-            f"Spark ended with exit code {exit_code}; nothing it wrote is visible. The end of {log_file}:\n{tail(log_file)}"
+            f"Spark {ending(exit_code)}; nothing it wrote is visible. The end of {log_file}:\n{tail(log_file)}"
         )
+
+
+def ending(exit_code: int) -> str:
+    """Say how a child ended."""
+    if exit_code == -signal.SIGKILL:
+        return "was killed (by the system, where memory ran out, or by somebody)"
+    return f"ended with exit code {exit_code}" if exit_code > 0 else f"was ended by {signal.Signals(-exit_code).name}"
 
 
 def without_airflow(environment: Mapping[str, str]) -> dict[str, str]:

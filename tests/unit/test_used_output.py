@@ -1,0 +1,104 @@
+"""An output whose storage is away is not the folder in its place: nothing is written there, or taken for damage or loss."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from tests.fakes import FeedInMemory, InMemorySink, feed_settings, log, sinks, topic
+
+from kafka_ingest.batch import BatchPlan, BatchState
+from kafka_ingest.errors import OutputUnavailableError
+from kafka_ingest.operating.abandon import abandon
+from kafka_ingest.operating.clean import staged_outputs
+
+AWAY = "Is the storage mounted"
+
+
+@pytest.fixture
+def feed() -> FeedInMemory:
+    """A feed with a published batch, and more to read."""
+    made = FeedInMemory()
+    made.committed()
+    made.kafka.topics = {"orders": topic(log(0, 200), log(0, 50))}
+    return made
+
+
+def storage_goes_away(feed: FeedInMemory) -> InMemorySink:
+    """Let a folder be in the output's place, as it was before the storage was mounted; return the output."""
+    there, feed.sink = feed.sink, InMemorySink()
+    feed.sink.prepare()
+    return there
+
+
+def committing(feed: FeedInMemory) -> BatchPlan:
+    plan = feed.written()
+    feed.control.begin_commit(plan.batch_id, 1)
+    return plan
+
+
+def give_up(feed: FeedInMemory, plan: BatchPlan, *, lost: bool = False) -> BatchState:
+    return abandon(
+        plan.batch_id, feed.control, sinks(feed.sink), reason="the disk died", who="ops", output_is_lost=lost
+    )
+
+
+def test_a_written_batch_waits_for_its_storage_and_its_files_are_not_called_damaged(feed: FeedInMemory) -> None:
+    plan = feed.written()
+    there = storage_goes_away(feed)
+
+    with pytest.raises(OutputUnavailableError, match=AWAY):
+        feed.commit(plan.batch_id)
+
+    assert feed.control.batch(plan.batch_id).state is BatchState.WRITTEN
+    feed.sink = there
+    assert feed.commit(plan.batch_id).batch.state is BatchState.COMMITTED
+
+
+def test_a_batch_that_may_be_published_is_not_given_up_while_nobody_can_look(feed: FeedInMemory) -> None:
+    plan = committing(feed)
+    there = storage_goes_away(feed)
+
+    with pytest.raises(OutputUnavailableError, match=f"{AWAY}.*abandon BATCH --lost-output"):
+        give_up(feed, plan)
+    with pytest.raises(OutputUnavailableError, match=AWAY):
+        feed.commit(plan.batch_id)
+
+    assert feed.control.batch(plan.batch_id).state is BatchState.COMMITTING
+    feed.sink = there
+    assert feed.commit(plan.batch_id).batch.state is BatchState.COMMITTED
+
+
+def test_where_the_output_is_gone_for_good_a_batch_is_given_up_and_the_feed_goes_on_elsewhere(
+    feed: FeedInMemory,
+) -> None:
+    plan = committing(feed)
+    storage_goes_away(feed)
+
+    assert give_up(feed, plan, lost=True) is BatchState.COMMITTING
+
+    new = feed_settings(output_path=feed.settings.output_path.with_name("elsewhere"))
+    feed.settings, feed.sink = new, InMemorySink(new.output_path)
+    feed.committed()
+    assert feed.sink.published_ranges() == sorted(plan.ranges)
+
+
+def test_nothing_is_called_cleaned_up_while_the_storage_is_away(feed: FeedInMemory) -> None:
+    there = storage_goes_away(feed)
+    later = datetime.now(UTC) + timedelta(days=1)
+
+    def over() -> list[object]:
+        known = feed.control.feed("orders")
+        return list(
+            staged_outputs(known, feed.settings, feed.control, feed.kafka, sinks(feed.sink), ended_before=later)
+        )
+
+    with pytest.raises(OutputUnavailableError, match=AWAY):
+        over()
+    feed.sink = there
+    assert len(over()) == 1
+
+
+def test_before_anything_was_published_any_place_will_do() -> None:
+    fresh = FeedInMemory()
+    fresh.planned()
+    storage_goes_away(fresh)
+    assert fresh.plan().batch is not None
