@@ -11,7 +11,10 @@ from pathlib import Path
 ROLES: Mapping[str, Callable[[str], bool]] = {
     "Spark driver JVM": lambda command: "org.apache.spark.deploy.SparkSubmit" in command,
     "Python driver": lambda command: "write_batch.py" in command and "SparkSubmit" not in command,
-    "Airflow task": lambda command: command.startswith("airflow task") or "airflow worker" in command,
+    # LocalExecutor's workers that wait for work are nobody's task.
+    "Airflow task": lambda command: (
+        command.startswith(("airflow worker", "airflow supervisor")) and "<idle>" not in command
+    ),
     "kafka-ingest run": lambda command: "kafka-ingest run" in command,
 }
 """What a process is, by its command line."""
