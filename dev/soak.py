@@ -44,10 +44,12 @@ EVENTS_AT_ONCE = 50
 COMPONENTS = ("api-server", "scheduler", "dag-processor")
 GRACE_S = 30.0
 FINISH_S = 600.0
-KILL_EVERY_S = (6.0, 30.0)  # a run of the feed takes some 20 s, and a killed task is tried again after 30
+KILL_EVERY_S = (5.0, 20.0)  # a run of the feed takes some 20 s, and a killed task is tried again after 30
 BROKER_KILL_CHANCE = 0.08
 SCHEDULER_KILL_CHANCE = 0.06
-RIVAL_EVERY_S = 45.0
+RIVAL_EVERY_S = 20.0
+RIVALS_AT_MOST = 2
+TICK_S = 0.5
 AIRFLOW = {
     # Otherwise the titles that Airflow gives its processes overwrite their environment, and nobody finds them there.
     "SPT_NOENV": "1",
@@ -188,31 +190,40 @@ def variables(bootstrap_servers: str) -> dict[str, str]:
 def run_and_kill(run: Soak, kills: RandomKills, minutes: float) -> None:
     """Let Airflow and some rivals run the feed, and kill at random, until the time is over."""
     ends = time.monotonic() + minutes * 60
-    next_rival = time.monotonic() + RIVAL_EVERY_S
+    next_rival = next_kill = time.monotonic() + run.choose.uniform(*KILL_EVERY_S)
     with step(f"{minutes:g} minutes of runs and kills") as shown:
-        while time.monotonic() < ends:
-            time.sleep(run.choose.uniform(*KILL_EVERY_S))
-            dice = run.choose.random()
-            if dice < BROKER_KILL_CHANCE:
-                run.broker.kill()
-                kills.killed["broker"] += 1
-                time.sleep(run.choose.uniform(0, 5))
-                run.broker.start()
-            elif dice < BROKER_KILL_CHANCE + SCHEDULER_KILL_CHANCE:
-                own_process.stop([run.components["scheduler"]], grace_s=0)
-                kills.killed["Airflow scheduler, with its tasks"] += 1
-                run.start("scheduler")
-            else:
-                while kills.kill_one() is None and time.monotonic() < ends:
-                    time.sleep(0.2)
-            if time.monotonic() > next_rival:
-                next_rival = time.monotonic() + RIVAL_EVERY_S
-                run.start_rival()
+        while (now := time.monotonic()) < ends:
+            time.sleep(TICK_S)
             run.collect_rivals()
+            if now > next_rival and len(run.rivals) < RIVALS_AT_MOST:
+                next_rival = now + RIVAL_EVERY_S
+                run.start_rival()
+            # Where nothing can be killed now, the next tick tries again.
+            if now > next_kill and strike(run, kills):
+                next_kill = now + run.choose.uniform(*KILL_EVERY_S)
             dead = [name for name, process in run.components.items() if not process.is_running()]
             if dead:
                 raise SoakError(f"expected {', '.join(dead)} to go on running: see {LOGS}")
             shown.note(f"{kills.killed.total():,} kills, {run.produced:,} events")
+
+
+def strike(run: Soak, kills: RandomKills) -> bool:
+    """Kill a broker, a scheduler or one process at random; return whether the feed was being run, which is when it counts."""
+    if not kills.victims():
+        return False
+    dice = run.choose.random()
+    if dice < BROKER_KILL_CHANCE:
+        run.broker.kill()
+        kills.killed["broker"] += 1
+        time.sleep(run.choose.uniform(0, 5))
+        run.broker.start()
+        return True
+    if dice < BROKER_KILL_CHANCE + SCHEDULER_KILL_CHANCE:
+        own_process.stop([run.components["scheduler"]], grace_s=0)
+        kills.killed["Airflow scheduler, with its tasks"] += 1
+        run.start("scheduler")
+        return True
+    return kills.kill_one() is not None
 
 
 def stop(run: Soak) -> None:
