@@ -44,7 +44,7 @@ EVENTS_AT_ONCE = 50
 COMPONENTS = ("api-server", "scheduler", "dag-processor")
 GRACE_S = 30.0
 FINISH_S = 600.0
-KILL_EVERY_S = (5.0, 20.0)  # a run of the feed takes some 20 s, and a killed task is tried again after 30
+KILL_EVERY_S = (2.0, 14.0)  # a run of the feed takes some 20 s, and a killed task is tried again after 30
 BROKER_KILL_CHANCE = 0.08
 SCHEDULER_KILL_CHANCE = 0.06
 RIVAL_EVERY_S = 20.0
@@ -198,8 +198,9 @@ def run_and_kill(run: Soak, kills: RandomKills, minutes: float) -> None:
             if now > next_rival and len(run.rivals) < RIVALS_AT_MOST:
                 next_rival = now + RIVAL_EVERY_S
                 run.start_rival()
-            # Where nothing can be killed now, the next tick tries again.
-            if now > next_kill and strike(run, kills):
+            # Not as soon as something can be killed: it would always be at its beginning.
+            if now > next_kill:
+                strike(run, kills)
                 next_kill = now + run.choose.uniform(*KILL_EVERY_S)
             dead = [name for name, process in run.components.items() if not process.is_running()]
             if dead:
@@ -207,23 +208,22 @@ def run_and_kill(run: Soak, kills: RandomKills, minutes: float) -> None:
             shown.note(f"{kills.killed.total():,} kills, {run.produced:,} events")
 
 
-def strike(run: Soak, kills: RandomKills) -> bool:
-    """Kill a broker, a scheduler or one process at random; return whether the feed was being run, which is when it counts."""
+def strike(run: Soak, kills: RandomKills) -> None:
+    """Kill a broker, a scheduler or one process at random, where the feed is being run: that is when it counts."""
     if not kills.victims():
-        return False
+        return
     dice = run.choose.random()
     if dice < BROKER_KILL_CHANCE:
         run.broker.kill()
         kills.killed["broker"] += 1
         time.sleep(run.choose.uniform(0, 5))
         run.broker.start()
-        return True
-    if dice < BROKER_KILL_CHANCE + SCHEDULER_KILL_CHANCE:
+    elif dice < BROKER_KILL_CHANCE + SCHEDULER_KILL_CHANCE:
         own_process.stop([run.components["scheduler"]], grace_s=0)
         kills.killed["Airflow scheduler, with its tasks"] += 1
         run.start("scheduler")
-        return True
-    return kills.kill_one() is not None
+    else:
+        kills.kill_one()
 
 
 def stop(run: Soak) -> None:
