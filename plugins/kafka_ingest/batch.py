@@ -18,10 +18,16 @@ ATTEMPT_DOCUMENT_VERSION = 1
 
 
 class BatchKind(StrEnum):
-    """A live batch moves the feed's stored offsets; a backfill never does."""
+    """What a batch is to its feed. Only a live one moves stored offsets."""
 
     LIVE = "live"
+    """Reads on from the stored offsets."""
+
     BACKFILL = "backfill"
+    """Reads offsets below the stored ones that no batch has committed, into the feed's own output."""
+
+    COPY = "copy"
+    """Reads any offsets into another output; to the feed's own it means nothing."""
 
 
 class BatchState(StrEnum):

@@ -21,6 +21,9 @@ class GapCause(StrEnum):
     BEHIND = "behind"
     """The feed was too far behind and prefers fresh records (``skip_to_latest_when_behind``); a backfill can close it."""
 
+    RESET = "reset"
+    """An operator moved the stored offset forward; a backfill can close it."""
+
 
 @dataclass(frozen=True, slots=True)
 class NewGap:

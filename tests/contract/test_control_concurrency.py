@@ -534,7 +534,7 @@ control = SqlControlTables(engine)
 
 @event.listens_for(engine, "commit")
 def stop(connection):
-    if connection.get_execution_options()["kafka_ingest_writes"]:
+    if connection.get_execution_options()["kafka_ingest_kind"] == "write":
         print("all but the COMMIT is through", flush=True)
         sys.stdin.readline()
 

@@ -94,20 +94,24 @@ def _prepare_sqlite_connection(connection: SqliteConnection, _record: object) ->
 
 def _begin_sqlite_transaction(connection: Connection) -> None:
     # A reader that becomes a writer gets SQLITE_BUSY at once, whatever the time-out, so writers say so from the start.
-    writing = connection.get_execution_options().get("kafka_ingest_writes", False)
-    connection.exec_driver_sql("BEGIN IMMEDIATE" if writing else "BEGIN")
+    kind = connection.get_execution_options().get("kafka_ingest_kind", "read")
+    if kind == "upgrade":
+        # https://sqlite.org/lang_altertable.html#otheralter: a table that others refer to is copied, and cannot be while this
+        # is on; inside a transaction it cannot be changed. `upgrade` checks the references itself.
+        connection.exec_driver_sql("PRAGMA foreign_keys=OFF")
+    connection.exec_driver_sql("BEGIN" if kind == "read" else "BEGIN IMMEDIATE")
 
 
 @contextlib.contextmanager
-def transaction(engine: Engine, kind: Literal["read", "write"]) -> Iterator[Connection]:
+def transaction(engine: Engine, kind: Literal["read", "write", "upgrade"]) -> Iterator[Connection]:
     """Run one transaction; a database that cannot be reached or is locked raises ControlTablesUnavailableError."""
-    options: dict[str, Any] = {"kafka_ingest_writes": kind == "write"}
+    options: dict[str, Any] = {"kafka_ingest_kind": kind}
     if kind == "read" and engine.dialect.name == "postgresql":
         # One instant for all the queries of a reading; under READ COMMITTED each would see its own.
         options |= {"isolation_level": "REPEATABLE READ", "postgresql_readonly": True}
     try:
         with engine.connect().execution_options(**options) as connection, connection.begin():
-            if kind == "write" and engine.dialect.name == "postgresql":
+            if kind != "read" and engine.dialect.name == "postgresql":
                 # As SQLite's busy time-out: a rival that stands still in a transaction must not hold the others up for ever.
                 connection.exec_driver_sql(f"SET LOCAL lock_timeout = {int(BUSY_TIMEOUT_S * 1000)}")
             yield connection

@@ -28,7 +28,7 @@ from kafka_ingest.batch import AttemptState, BatchKind, BatchState
 from kafka_ingest.gap import GapCause
 from kafka_ingest.hold import HoldCause
 
-SCHEMA_VERSION = "0004"
+SCHEMA_VERSION = "0005"
 """The migration that makes these tables; a test compares it with the newest one."""
 
 VERSION_TABLE = "kafka_ingest_schema"
@@ -129,6 +129,13 @@ batch = Table(
     CheckConstraint("(state = 'COMMITTED') = (committed_at IS NOT NULL)", name="committed"),
     CheckConstraint("(state = 'ABANDONED') = (reason IS NOT NULL)", name="abandoned"),
     Index("ix_batch_feed", "feed_id", "planned_at"),
+    # Backfills among years of live batches.
+    Index(
+        "ix_batch_not_live",
+        "feed_id",
+        sqlite_where=text("kind <> 'live'"),
+        postgresql_where=text("kind <> 'live'"),
+    ),
     # Invariant 2: at most one open live batch a feed.
     Index(
         "uq_batch_open_live",
@@ -210,6 +217,12 @@ batch_range = Table(
         name="accounted",
     ),
     CheckConstraint("smallest_offset >= start_offset AND largest_offset < end_offset", name="inside"),
+    Index(
+        "ix_batch_range_dead_letters",
+        "batch_id",
+        sqlite_where=text("dead_letters > 0"),
+        postgresql_where=text("dead_letters > 0"),
+    ),
     comment="the non-empty ranges of a batch",
 )
 

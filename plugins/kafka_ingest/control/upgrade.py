@@ -4,7 +4,7 @@ from pathlib import Path
 
 from alembic import command
 from alembic.config import Config
-from sqlalchemy import Engine, func, select
+from sqlalchemy import Engine, func, select, text
 
 from kafka_ingest.control.database import UPGRADE_COMMAND, described, found_version, transaction
 from kafka_ingest.control.schema import SCHEMA_VERSION
@@ -38,10 +38,15 @@ def upgrade(engine: Engine, *, create: bool) -> tuple[str | None, str]:
             "They were left alone; install the newer version here."
         )
     config = alembic_config()
-    with transaction(engine, "write") as connection:
+    with transaction(engine, "upgrade") as connection:
         if engine.dialect.name == "postgresql":
             # Two upgrades at once: the second waits and finds nothing to do. SQLite's BEGIN IMMEDIATE does the same.
             connection.execute(select(func.pg_advisory_xact_lock(UPGRADE_LOCK)))
         config.attributes["connection"] = connection
         command.upgrade(config, "head")
+        if engine.dialect.name == "sqlite" and (broken := connection.execute(text("PRAGMA foreign_key_check")).all()):
+            raise ControlSchemaError(
+                f"{where}: expected every row to refer to rows that are there, found {len(broken):,} that do not, the first in "
+                f"table {broken[0][0]}. Nothing was changed; restore the file from a backup."
+            )
     return before, SCHEMA_VERSION
