@@ -110,6 +110,52 @@ class FeedSnapshot:
 
 
 @dataclass(frozen=True, slots=True)
+class BackfillRange:
+    """One range of a backfill or copy that is open or committed."""
+
+    batch_id: UUID
+    state: BatchState
+    offset_range: OffsetRange
+    topic_id: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Rewind:
+    """An interval that an operator let the feed read again: the stored offset went from its end back to its start."""
+
+    offset_range: OffsetRange
+    topic_id: str | None
+    at: datetime
+    who: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetters:
+    """How many records of one committed range could not be decoded."""
+
+    batch_id: UUID
+    offset_range: OffsetRange
+    topic_id: str | None
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class CoverageRows:
+    """All that the control rows of a feed say of which offset is where, at one instant.
+
+    What live batches have committed follows: it is [first, stored) without the gaps. So their ranges, years of them, are not
+    among it.
+    """
+
+    feed: FeedSnapshot
+    gaps: Sequence[Gap] = ()
+    backfills: Sequence[BackfillRange] = ()
+    rewinds: Sequence[Rewind] = ()
+    dead_letters: Sequence[DeadLetters] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class NewFeed:
     """A feed that the control tables do not know yet."""
 
@@ -141,6 +187,28 @@ class PlanRecord:
     holds: Sequence[Hold] = ()
     waiting_since: datetime | None = None
     plan: BatchPlan | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class BackfillRecord:
+    """What planning a backfill writes down, in one transaction: its chunks, each a batch, and the gaps of what is gone.
+
+    ``request`` is what was asked for, for the audit journal.
+    """
+
+    chunks: Sequence[BatchPlan]
+    gaps: Sequence[NewGap]
+    request: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class ResetMove:
+    """One partition's stored offset is moved by an operator: back to an offset, or forward over a jump's gaps."""
+
+    topic_partition: TopicPartition
+    from_offset: int
+    to_offset: int
+    jump: Jump | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,6 +283,18 @@ class ControlReader(Protocol):
         Those that were cleaned up before then are left out.
         """
 
+    def coverage(self, feed_name: str) -> CoverageRows | None:
+        """Return what the control rows say of which offset is where; None where the feed was never planned."""
+
+    def copied_ranges(self, feed_id: UUID, output: Output) -> list[BackfillRange]:
+        """Return what the feed's copies into another output hold, or are about to."""
+
+    def backfill_of(self, feed_id: UUID, who: str) -> list[Batch]:
+        """Return the backfills and copies that somebody planned, in the order of their ids."""
+
+    def plans_of_run(self, feed_id: UUID, run_id: str) -> list[BatchPlan]:
+        """Return the plans of the batches that a DAG run planned or committed, oldest first."""
+
     def committed_ranges(self, batch_id: UUID) -> list[OffsetRange]:
         """Return what committed batches of the feed hold of this batch's topics and partitions, where they overlap it."""
 
@@ -237,6 +317,13 @@ class ControlTables(ControlReader, Protocol):
     def record_plan(self, feed: FeedSnapshot | NewFeed, record: PlanRecord, *, who: str) -> None:
         """Write what a plan decided; raises FeedChangedError where the feed is not as in the snapshot any more."""
 
+    def record_backfill(self, feed: FeedSnapshot, record: BackfillRecord, *, who: str) -> None:
+        """Write a backfill's chunks, all or none; no stored offset moves.
+
+        Raises FeedChangedError where the feed is not as in the snapshot any more, RangesTakenError where an offset is another
+        backfill's, or not below the stored offset.
+        """
+
     def open_attempt(self, attempt: Attempt) -> None:
         """Add an attempt to a PLANNED batch; raises FeedChangedError where its number is taken, BatchStateError otherwise."""
 
@@ -254,7 +341,8 @@ class ControlTables(ControlReader, Protocol):
     def complete_commit(self, batch_id: UUID, *, who: str) -> Batch:
         """Move all the batch's stored offsets and COMMITTING → COMMITTED, or neither; raises OffsetsMovedError.
 
-        Does nothing where the batch is COMMITTED already. Returns the batch as it is then.
+        A backfill moves none, and closes the gaps that it read. Does nothing where the batch is COMMITTED already. Returns the
+        batch as it is then.
         """
 
     def abandon(
@@ -305,6 +393,12 @@ class OperatorTables(ControlTables, Protocol):
         """Replace the stored offsets of topics that are not the ones they were counted in any more, and end their holds.
 
         ``abandoned`` is a PLANNED batch that read one of them: it is given up with them, or nothing happens.
+        """
+
+    def reset_offsets(self, feed: FeedSnapshot, moves: Sequence[ResetMove], *, reason: str, who: str) -> None:
+        """Move stored offsets, all or none; raises FeedChangedError, or BatchStateError where a batch is open.
+
+        Forward a gap is filed. Backward open gaps above the new offset end, since what they hold is read now.
         """
 
     def rename_feed(self, feed: FeedSnapshot, new_name: str, *, reason: str, who: str) -> None:

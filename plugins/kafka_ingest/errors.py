@@ -103,6 +103,14 @@ class InvalidRangeError(WrongUseError):
     """An interval of offsets that was named cannot be used."""
 
 
+class InvalidBackfillError(WrongUseError):
+    """What a backfill asks for cannot be used."""
+
+
+class RangesTakenError(WrongUseError):
+    """Offsets that a backfill asks for are committed, or another one's, and it was asked not to leave them out."""
+
+
 class InvalidRunRequestError(WrongUseError):
     """What a manual run asks for cannot be used."""
 
@@ -170,6 +178,10 @@ class TopicRecreatedError(OperatorDecisionError):
 
 class OffsetsLostError(OperatorDecisionError):
     """Stored offsets lie below the log start: retention deleted records that were not read."""
+
+
+class RecordsDeletedError(OperatorDecisionError):
+    """Records that a backfill asks for are deleted."""
 
 
 class StoredOffsetBeyondLogError(OperatorDecisionError):

@@ -1,11 +1,13 @@
 """Gaps: intervals of offsets that will not be ingested, or not yet, and who or what decided it."""
 
-from dataclasses import dataclass
+from collections.abc import Collection
+from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
 from typing import Any
-from uuid import UUID
+from uuid import UUID, uuid5
 
+from kafka_ingest.offset_sets import within, without
 from kafka_ingest.offsets import OffsetRange, TopicPartition
 
 
@@ -60,6 +62,38 @@ class Gap:
         if self.closed_by_batch is not None:
             return "closed"
         return "open" if self.applied_at is not None else "ahead"
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the stored offset has passed it, and nobody has read it since."""
+        return self.applied_at is not None and self.closed_by_batch is None
+
+    def read_by(self, batch_id: UUID, ranges: Collection[OffsetRange]) -> list["Gap"]:
+        """Return what becomes of an open gap when a backfill commits ranges: its pieces, those that were read closed.
+
+        A gap of which only some was read is split; its pieces' ids follow from its own, so that the same split gives the same.
+        """
+        span = [self.offset_range]
+        read, left = within(span, ranges), without(span, ranges)
+        if not read:
+            return [self]
+        if not left:
+            return [replace(self, closed_by_batch=batch_id)]
+        pieces = [(piece, batch_id) for piece in read] + [(piece, None) for piece in left]
+        return [
+            replace(self, gap_id=uuid5(self.gap_id, str(piece)), offset_range=piece, closed_by_batch=closed_by)
+            for piece, closed_by in sorted(pieces, key=lambda each: each[0])
+        ]
+
+    def below(self, offset: int) -> "Gap | None":
+        """Return what stays of an open gap when the stored offset goes back to ``offset``: what lies above is to be read."""
+        span = self.offset_range
+        if span.end_offset <= offset:
+            return self
+        if span.start_offset >= offset:
+            return None
+        piece = OffsetRange(span.topic_partition, span.start_offset, offset)
+        return replace(self, gap_id=uuid5(self.gap_id, str(piece)), offset_range=piece)
 
     def as_document(self) -> dict[str, Any]:
         """Return the gap as ``--json`` and the audit journal show it."""

@@ -152,23 +152,6 @@ def ranges_outside_log(
     return problems
 
 
-def without(ranges: Iterable[OffsetRange], covered: Iterable[OffsetRange]) -> list[OffsetRange]:
-    """Return what is left of ranges where others are taken out of them."""
-    by_partition: dict[TopicPartition, list[OffsetRange]] = {}
-    for cover in sorted(covered):
-        by_partition.setdefault(cover.topic_partition, []).append(cover)
-    left: list[OffsetRange] = []
-    for offset_range in ranges:
-        start = offset_range.start_offset
-        for cover in by_partition.get(offset_range.topic_partition, ()):
-            if start < (end := min(cover.start_offset, offset_range.end_offset)):
-                left.append(OffsetRange(offset_range.topic_partition, start, end))
-            start = max(start, cover.end_offset)
-        if start < offset_range.end_offset:
-            left.append(OffsetRange(offset_range.topic_partition, start, offset_range.end_offset))
-    return left
-
-
 def listing(items: Iterable[object], limit: int = 5) -> str:
     """Return the items for a message: the first few, and how many more there are."""
     texts = [str(item) for item in items]

@@ -9,7 +9,8 @@ from kafka_ingest.batch import Attempt, AttemptState, Batch, BatchPlan, BatchSta
 from kafka_ingest.boundaries import ControlTables, FeedSnapshot, KafkaCluster, Sinks, SinkTarget
 from kafka_ingest.errors import BatchStateError, InvalidReceiptError, KafkaUnavailableError, OutputUnavailableError
 from kafka_ingest.identity import is_other_topic
-from kafka_ingest.offsets import OffsetRange, Unavailable, listing, without
+from kafka_ingest.offset_sets import without
+from kafka_ingest.offsets import OffsetRange, Unavailable, listing
 from kafka_ingest.submitting.pin_receipt import valid_receipt
 from kafka_ingest.used_output import check_output_there
 
