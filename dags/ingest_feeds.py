@@ -8,7 +8,7 @@ from zlib import crc32
 
 from airflow.sdk import DAG
 
-from kafka_ingest.airflow_tasks import (
+from kafka_ingest.airflow_tasks.feed_tasks import (
     CommitOperator,
     FeedErrorOperator,
     NextBatchOperator,

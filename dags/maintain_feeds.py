@@ -5,7 +5,7 @@ from typing import Any
 
 from airflow.sdk import DAG
 
-from kafka_ingest.airflow_tasks import CleanOperator, HeadroomOperator, MirrorOperator
+from kafka_ingest.airflow_tasks.maintenance_tasks import CleanOperator, HeadroomOperator, MirrorOperator
 from kafka_ingest.errors import InvalidFeedError
 from kafka_ingest.feed import Feed
 from kafka_ingest.feed_files import feeds_directory, read_feed_files

@@ -5,6 +5,7 @@ at the next question that Kafka is asked, which is when no transaction is open a
 """
 
 import copy
+import itertools
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -31,6 +32,11 @@ from kafka_ingest.batch import (
 from kafka_ingest.boundaries import (
     AdoptedBatch,
     Adoption,
+    BackfillRange,
+    BackfillRecord,
+    CommittedBatch,
+    CommittedRange,
+    CoverageRows,
     Event,
     FeedSnapshot,
     MirrorRefusedError,
@@ -38,7 +44,10 @@ from kafka_ingest.boundaries import (
     Output,
     PlanRecord,
     PublishedBatch,
+    PublishedCount,
     PublishedReceipt,
+    ResetMove,
+    Rewind,
     Sink,
     Sinks,
     SinkTarget,
@@ -46,6 +55,7 @@ from kafka_ingest.boundaries import (
 )
 from kafka_ingest.committing.commit_batch import Committed, commit_batch
 from kafka_ingest.control.offset_statements import row_detail, seed_detail
+from kafka_ingest.control.reset_statements import reset_detail, reset_rows
 from kafka_ingest.control.schema import LEDGER_KINDS
 from kafka_ingest.errors import (
     BatchRevokedError,
@@ -56,12 +66,14 @@ from kafka_ingest.errors import (
     OutputConflictError,
     OutputNotUsableError,
     OutputUnavailableError,
+    RangesTakenError,
     StagedOutputUnusableError,
     UnknownBatchError,
     UnknownFeedError,
 )
 from kafka_ingest.gap import Gap, Jump, NewGap
 from kafka_ingest.hold import Hold, HoldCause
+from kafka_ingest.offset_sets import within
 from kafka_ingest.offsets import (
     Isolation,
     LogBounds,
@@ -78,6 +90,7 @@ from kafka_ingest.planning.plan_batch import PlanOutcome, plan_batch
 from kafka_ingest.planning.settings import FeedPlanSettings
 from kafka_ingest.planning.start_rules import Earliest
 from kafka_ingest.receipt import RangeCount, Receipt, WrittenFile
+from kafka_ingest.rewound import ended_gaps
 from kafka_ingest.submitting.open_attempt import open_attempt
 from kafka_ingest.submitting.pin_receipt import pin_attempt
 
@@ -233,6 +246,15 @@ class ControlState:
         live = [batch for batch in self.feed_batches(feed_id) if batch.plan.kind is BatchKind.LIVE]
         return next((batch for batch in live if batch.state.is_open), None)
 
+    def backfill_ranges(self, feed_id: UUID, kind: BatchKind) -> list[BackfillRange]:
+        found = [
+            BackfillRange(batch.batch_id, batch.state, planned, batch.plan.topic_ids[planned.topic])
+            for batch in self.feed_batches(feed_id)
+            if batch.plan.kind is kind and batch.state is not BatchState.ABANDONED
+            for planned in batch.plan.ranges
+        ]
+        return sorted(found, key=lambda each: (each.offset_range, each.batch_id))
+
     def ledger_events(self, feed_id: UUID) -> list[Event]:
         return [event for owner, event in self.events if owner == feed_id and event.kind in LEDGER_KINDS]
 
@@ -356,6 +378,65 @@ class InMemoryControlTables:
             and mine.start_offset < theirs.end_offset
         )
 
+    def starts_since(self, batch_id: UUID) -> dict[TopicPartition, int]:
+        feed_id = self.state.batch(batch_id).plan.feed_id
+        starts: dict[TopicPartition, int] = {}
+        for batch in sorted(self.state.feed_batches(feed_id), key=lambda batch: batch.batch_id):
+            if batch.batch_id >= batch_id and batch.plan.kind is BatchKind.LIVE:
+                for read in read_of_topics_now(self.state, batch):
+                    starts.setdefault(read.topic_partition, read.start_offset)
+        return starts
+
+    def committed_ahead(self, feed_id: UUID) -> list[OffsetRange]:
+        found: list[OffsetRange] = []
+        for batch in self.state.feed_batches(feed_id):
+            for read in read_of_topics_now(self.state, batch) if batch.plan.kind is not BatchKind.COPY else []:
+                stored = self.state.stored[feed_id, read.topic_partition].next_offset
+                if stored is not None and read.end_offset > stored:
+                    found.append(replace(read, start_offset=max(read.start_offset, stored)))
+        return sorted(found)
+
+    def coverage(self, feed_name: str) -> CoverageRows | None:
+        feed = self.feed(feed_name)
+        if feed is None:
+            return None
+        return CoverageRows(
+            feed=feed,
+            gaps=self.gaps(feed.feed_id),
+            backfills=self.state.backfill_ranges(feed.feed_id, BatchKind.BACKFILL),
+            rewinds=rewinds_of(self.state, feed.feed_id),
+        )
+
+    def committed_batches(self, feed_id: UUID) -> Iterator[CommittedBatch]:
+        for batch in sorted(self.state.feed_batches(feed_id), key=lambda batch: batch.batch_id):
+            if batch.state is BatchState.COMMITTED and batch.plan.kind is not BatchKind.COPY:
+                counts = self.range_counts(batch.batch_id)
+                ranges = [CommittedRange(count, batch.plan.topic_ids[count.offset_range.topic]) for count in counts]
+                output = Output(batch.plan.sink_format, batch.plan.output_path)
+                yield CommittedBatch(batch.batch_id, batch.plan.kind, output, ranges)
+
+    def copied_ranges(self, feed_id: UUID, output: Output) -> list[BackfillRange]:
+        copies = self.state.backfill_ranges(feed_id, BatchKind.COPY)
+        return [each for each in copies if output_of(self.state.batch(each.batch_id).plan) == output]
+
+    def backfill_of(self, feed_id: UUID, who: str) -> list[Batch]:
+        found = [batch for batch in self.state.feed_batches(feed_id) if batch.plan.kind is not BatchKind.LIVE]
+        return sorted((batch for batch in found if batch.planned_by == who), key=lambda batch: batch.batch_id)
+
+    def open_backfills(self, feed_id: UUID) -> list[Batch]:
+        found = [batch for batch in self.state.feed_batches(feed_id) if batch.plan.kind is not BatchKind.LIVE]
+        return sorted((batch for batch in found if batch.state.is_open), key=lambda batch: batch.batch_id)
+
+    def plans_of_run(self, feed_id: UUID, run_id: str) -> list[BatchPlan]:
+        return [
+            batch.plan
+            for batch in sorted(self.state.feed_batches(feed_id), key=lambda batch: batch.batch_id)
+            if any(
+                who is not None and who.startswith("airflow:") and who.endswith(f"/{run_id}")
+                for who in (batch.planned_by, batch.committed_by)
+            )
+        ]
+
     def range_counts(self, batch_id: UUID) -> list[RangeCount]:
         return sorted(self.state.counts.get(batch_id, []), key=lambda count: count.offset_range)
 
@@ -395,6 +476,27 @@ class InMemoryControlTables:
             state.holds[feed.feed_id] = tuple(record.holds)
             if record.plan is not None:
                 insert_plan(state, record.plan, who)
+
+    def record_backfill(self, feed: FeedSnapshot, record: BackfillRecord, *, who: str) -> None:
+        with self.transaction() as state:
+            require_revision(state, feed)
+            state.touch(feed.feed_id)
+            for chunk in record.chunks:
+                insert_plan(state, chunk, who)
+            check_apart(state, feed.feed_id)
+            for chunk in record.chunks:
+                check_below_stored(state, chunk)
+            now = datetime.now(UTC)
+            gaps = [
+                a_gap(new, feed.stored[new.offset_range.topic_partition].topic_id, who, now) for new in record.gaps
+            ]
+            for gap in gaps:
+                state.gaps[gap.gap_id] = (feed.feed_id, gap)
+            if gaps:
+                state.append_event(feed.feed_id, "gap", who, None, {"gaps": [gap.as_document() for gap in gaps]})
+            detail = {"request": dict(record.request), "kind": record.chunks[0].kind.value if record.chunks else None}
+            chunks = [str(chunk.batch_id) for chunk in record.chunks]
+            state.append_event(feed.feed_id, "backfill_planned", who, None, detail | {"chunks": chunks})
 
     def open_attempt(self, attempt: Attempt) -> None:
         with self._locked_batch(attempt.batch_id) as (state, batch):
@@ -450,9 +552,10 @@ class InMemoryControlTables:
                 return
             check_transition(batch_id, batch.state, BatchState.COMMITTING)
             state.check_offsets_in_place(batch.plan)
-            after = note_output_changed(state, batch)
+            check_below_stored(state, batch.plan)
+            after = note_output_changed(state, batch) if batch.plan.kind is BatchKind.LIVE else None
             upto = max((event.event_id for event in state.ledger_events(batch.plan.feed_id)), default=0)
-            state.ledgers[batch_id] = (after, upto)
+            state.ledgers[batch_id] = (upto if after is None else after, upto)
             state.change(batch_id, state=BatchState.COMMITTING)
 
     def complete_commit(self, batch_id: UUID, *, who: str) -> Batch:
@@ -462,6 +565,8 @@ class InMemoryControlTables:
                 state.check_offsets_in_place(batch.plan)
                 if batch.plan.kind is BatchKind.LIVE:
                     advance_stored_offsets(state, batch.plan)
+                elif batch.plan.kind is BatchKind.BACKFILL:
+                    close_gaps(state, batch.plan, who)
                 state.change(batch_id, state=BatchState.COMMITTED, committed_at=datetime.now(UTC), committed_by=who)
             return state.batches[batch_id]
 
@@ -528,6 +633,7 @@ class InMemoryControlTables:
             for topic in topics:
                 for row in topic.rows:
                     state.stored[feed.feed_id, row.topic_partition] = replace(row, updated_at=datetime.now(UTC))
+                end_gaps(state, feed.feed_id, old, topic.rows)
                 keep_gaps_ahead(state, feed, topic)
                 state.holds[feed.feed_id] = tuple(
                     hold for hold in state.holds.get(feed.feed_id, ()) if goes_on(hold, topic)
@@ -541,6 +647,23 @@ class InMemoryControlTables:
                 "partitions": [row_detail(row) for topic in topics for row in topic.rows],
             }
             state.append_event(feed.feed_id, "reset", who, None, detail)
+
+    def reset_offsets(self, feed: FeedSnapshot, moves: Sequence[ResetMove], *, reason: str, who: str) -> None:
+        with self.transaction() as state:
+            require_revision(state, feed)
+            for batch in state.feed_batches(feed.feed_id):
+                if batch.plan.kind is not BatchKind.COPY and batch.state.is_open:
+                    raise BatchStateError(f"{batch.plan.kind} batch {batch.batch_id} is {batch.state}: it is in the way")
+            state.touch(feed.feed_id)
+            now = reset_rows(feed, moves)
+            was = [feed.stored[move.topic_partition] for move in moves]
+            for row, move in zip(now, moves, strict=True):
+                next_offset = row.next_offset if move.jump is None else move.from_offset
+                written = replace(row, next_offset=next_offset, updated_at=datetime.now(UTC))
+                state.stored[feed.feed_id, row.topic_partition] = written
+            end_gaps(state, feed.feed_id, was, now)
+            state.append_event(feed.feed_id, "reset", who, None, reset_detail(feed, was, now, reason))
+            apply_jumps(state, feed.feed_id, [move.jump for move in moves if move.jump is not None], who)
 
     def rename_feed(self, feed: FeedSnapshot, new_name: str, *, reason: str, who: str) -> None:
         with self.transaction() as state:
@@ -568,7 +691,7 @@ class InMemoryControlTables:
                     state.events.append((feed.feed_id, event))
             for gap in adoption.gaps:
                 state.gaps[gap.gap_id] = (feed.feed_id, gap)
-            drop_gaps_ahead_of_older_topics(state, feed.feed_id, adoption)
+            drop_gaps_that_are_over(state, feed.feed_id, adoption)
             holds = state.holds.get(feed.feed_id, ())
             state.holds[feed.feed_id] = tuple(hold for hold in holds if hold.topic not in adoption.reset)
             if adoption.abandoned is not None:
@@ -617,6 +740,64 @@ def abandon_batch(state: ControlState, batch: Batch, reason: str, who: str, only
     state.append_event(batch.plan.feed_id, "abandoned", who, batch.batch_id, detail)
 
 
+def check_apart(state: ControlState, feed_id: UUID) -> None:
+    """Raise where two backfills of a feed read one offset."""
+    ranges = state.backfill_ranges(feed_id, BatchKind.BACKFILL)
+    taken = [
+        later.offset_range
+        for earlier, later in itertools.combinations(ranges, 2)
+        if earlier.topic_id == later.topic_id and within([earlier.offset_range], [later.offset_range])
+    ]
+    if taken:
+        raise RangesTakenError(f"expected offsets that no other backfill of the feed reads, found {listing(taken)}")
+
+
+def check_below_stored(state: ControlState, plan: BatchPlan) -> None:
+    """Raise where a backfill reads at or beyond a stored offset."""
+    for planned in plan.ranges if plan.kind is BatchKind.BACKFILL else ():
+        row = state.stored.get((plan.feed_id, planned.topic_partition))
+        if row is None or row.topic_id != plan.topic_ids[planned.topic]:
+            continue
+        if row.next_offset is None or planned.end_offset > row.next_offset:
+            raise OffsetsMovedError(
+                f"backfill {plan.batch_id} reads offsets that are not below the stored ones: {planned}, stored offset "
+                f"{row.next_offset}. Give it up: `kafka-ingest abandon {plan.batch_id} --reason …`."
+            )
+
+
+def close_gaps(state: ControlState, plan: BatchPlan, who: str) -> None:
+    """Close the open gaps that a backfill has read."""
+    closed: list[Gap] = []
+    for gap_id, (owner, gap) in list(state.gaps.items()):
+        if owner != plan.feed_id or not gap.is_open or gap.topic_id != plan.topic_ids.get(gap.offset_range.topic):
+            continue
+        pieces = gap.read_by(plan.batch_id, plan.ranges)
+        if pieces != [gap]:
+            del state.gaps[gap_id]
+            state.gaps |= {piece.gap_id: (owner, piece) for piece in pieces}
+            closed += [piece for piece in pieces if piece.closed_by_batch]
+    if closed:
+        documents = [gap.as_document() for gap in sorted(closed, key=lambda gap: gap.offset_range)]
+        state.append_event(plan.feed_id, "gap_closed", who, plan.batch_id, {"gaps": documents})
+
+
+def rewinds_of(state: ControlState, feed_id: UUID) -> list[Rewind]:
+    """Return the intervals that operators let the feed read again."""
+    found: list[Rewind] = []
+    for event in [event for owner, event in state.events if owner == feed_id and event.kind == "reset"]:
+        was = {(row["topic"], row["partition"]): row for row in event.detail["removed"]}
+        for row in event.detail["partitions"]:
+            before = was.get((row["topic"], row["partition"]), row)
+            if None in {before["next_offset"], row["next_offset"]} or before["topic_id"] != row["topic_id"]:
+                continue
+            if row["next_offset"] < before["next_offset"]:
+                interval = OffsetRange(
+                    TopicPartition(row["topic"], row["partition"]), row["next_offset"], before["next_offset"]
+                )
+                found.append(Rewind(interval, row["topic_id"], event.at, event.who, event.detail["reason"]))
+    return found
+
+
 def newest_published(state: ControlState, feed_id: UUID) -> BatchPlan | None:
     """Return the plan of the newest live batch that was committed."""
     published = [
@@ -639,7 +820,7 @@ def note_output_changed(state: ControlState, batch: Batch) -> int:
     if newest is None:
         return 0
     was, now = (each.as_document()["sink"] for each in (newest, plan))
-    if was == now or plan.kind is not BatchKind.LIVE:
+    if was == now:
         return state.ledgers[newest.batch_id][1]
     rows = [row_detail(row) for (owner, _), row in sorted(state.stored.items()) if owner == plan.feed_id]
     detail = {"was": was, "is": now, "partitions": rows}
@@ -699,15 +880,38 @@ def apply_jumps(
     return filed
 
 
-def drop_gaps_ahead_of_older_topics(state: ControlState, feed_id: UUID, adoption: Adoption) -> None:
-    """Drop what an older backup has planned ahead in a topic that was made again since."""
+def drop_gaps_that_are_over(state: ControlState, feed_id: UUID, adoption: Adoption) -> None:
+    """Drop what an older backup has planned ahead in a topic that was made again since, and what a reset ended since."""
     ids = {row.topic_partition.topic: row.topic_id for row in adoption.stored}
+    told = {gap.gap_id for gap in adoption.gaps}
     for gap_id, (owner, gap) in list(state.gaps.items()):
-        of_older = ids.get(gap.offset_range.topic, gap.topic_id) != gap.topic_id or (
-            gap.offset_range.topic in adoption.reset and gap_id not in {told.gap_id for told in adoption.gaps}
-        )
-        if owner == feed_id and gap.applied_at is None and of_older:
+        of_older = gap.applied_at is None and ids.get(gap.offset_range.topic, gap.topic_id) != gap.topic_id
+        ended = gap.closed_by_batch is None and gap.offset_range.topic in adoption.reset and gap_id not in told
+        if owner == feed_id and (of_older or ended):
             del state.gaps[gap_id]
+
+
+def read_of_topics_now(state: ControlState, batch: Batch) -> list[OffsetRange]:
+    """Return what a batch committed of topics that are the ones the offsets are stored of now."""
+    plan = batch.plan
+    return [
+        planned
+        for planned in plan.ranges
+        if batch.state is BatchState.COMMITTED
+        and (row := state.stored.get((plan.feed_id, planned.topic_partition))) is not None
+        and row.topic_id == plan.topic_ids[planned.topic]
+    ]
+
+
+def end_gaps(
+    state: ControlState, feed_id: UUID, was: Collection[StoredOffset], now: Collection[StoredOffset]
+) -> None:
+    """End the open gaps above stored offsets that went back."""
+    gaps = [gap for owner, gap in state.gaps.values() if owner == feed_id]
+    for gap_id, left in ended_gaps(gaps, was, now).items():
+        del state.gaps[gap_id]
+        if left is not None:
+            state.gaps[left.gap_id] = (feed_id, left)
 
 
 def goes_on(hold: Hold, topic: StartOver) -> bool:
@@ -864,6 +1068,16 @@ class InMemorySink:
         self._reachable()
         kept = self.published.get(batch_id)
         return kept.receipt.as_bytes() if kept is not None else None
+
+    def count_published(self, batch_id: UUID) -> list[PublishedCount]:
+        self._reachable()
+        kept = self.published.get(batch_id)
+        counts = kept.receipt.range_counts(kept.plan) if kept is not None else []
+        return [
+            PublishedCount(count.offset_range.topic_partition, count.rows, count.rows, smallest, largest)
+            for count in counts
+            if (smallest := count.smallest_offset) is not None and (largest := count.largest_offset) is not None
+        ]
 
     def can_take(self, batch_id: UUID) -> None:
         self.prepare()

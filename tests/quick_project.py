@@ -25,6 +25,7 @@ from kafka_ingest.assembly import FeedParts
 from kafka_ingest.attempt_directory import DATA, DOCUMENT, KAFKA_SETTINGS_VARIABLE, RECEIPT
 from kafka_ingest.batch import AttemptDocument, BatchPlan
 from kafka_ingest.cli import app as command_line
+from kafka_ingest.cli import write_and_commit
 from kafka_ingest.durable_files import write_durably
 from kafka_ingest.offsets import OffsetRange
 from kafka_ingest.receipt import Receipt
@@ -56,7 +57,7 @@ class QuickProject(Project):
 
     def kafka_ingest(self, *arguments: str, **environment: str) -> Answer:
         of_project = {key: self.environment[key] for key in (*settings(self.home, ""), *BEYOND_SETTINGS)}
-        with patch.object(command_line, "run_spark_submit", self.submit):
+        with patch.object(write_and_commit, "run_spark_submit", self.submit):
             done = CliRunner().invoke(command_line.app, arguments, env=of_project | environment)
         if done.exception is not None and not isinstance(done.exception, SystemExit):
             raise done.exception

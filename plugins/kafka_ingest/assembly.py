@@ -8,6 +8,9 @@ from functools import cached_property
 from uuid import UUID
 
 from kafka_ingest.attempt_directory import PACKAGE
+from kafka_ingest.backfilling.decide import BackfillDecision
+from kafka_ingest.backfilling.plan_backfill import BackfillOutcome, dry_run, plan_backfill
+from kafka_ingest.backfilling.request import BackfillRequest
 from kafka_ingest.batch import Attempt, Batch
 from kafka_ingest.committing.commit_batch import Committed, commit_batch
 from kafka_ingest.committing.mirror_group import Mirrored, mirror_group
@@ -85,6 +88,16 @@ class FeedParts:
         """Return the feed as the planner sees it, with a smaller limit where one run asks for it."""
         limits = [limit for limit in (self.plan_settings.max_records, max_records) if limit is not None]
         return replace(self.plan_settings, max_records=min(limits, default=None))
+
+    def plan_backfill(self, request: BackfillRequest, *, who: str, once: bool = False) -> BackfillOutcome:
+        """Run a backfill's plan task: claim its chunks; ``once``: or find those that ``who`` has claimed before."""
+        self.check_spark()
+        return plan_backfill(request, self.plan_settings, self.control, self.kafka, sink_of, who=who, once=once)
+
+    def would_backfill(self, request: BackfillRequest) -> BackfillDecision:
+        """Return what a backfill would read; nothing is written."""
+        self.check_spark()
+        return dry_run(request, self.plan_settings, self.control, self.kafka, sink_of)
 
     def open_attempt(self, batch_id: UUID, *, who: str) -> Attempt | None:
         """Run the first half of the write task; None where the records are written already."""

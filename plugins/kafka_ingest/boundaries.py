@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Protocol
 from uuid import UUID
 
-from kafka_ingest.batch import ABANDONABLE, Attempt, Batch, BatchPlan, BatchState
+from kafka_ingest.batch import ABANDONABLE, Attempt, Batch, BatchKind, BatchPlan, BatchState
 from kafka_ingest.gap import Gap, Jump, NewGap
 from kafka_ingest.hold import Hold
 from kafka_ingest.offsets import LogBounds, OffsetRange, StoredOffset, TopicDescription, TopicPartition, Unavailable
@@ -138,6 +138,24 @@ class DeadLetters:
     offset_range: OffsetRange
     topic_id: str | None
     count: int
+
+
+@dataclass(frozen=True, slots=True)
+class CommittedRange:
+    """One range of a committed batch, and what its receipt says of it."""
+
+    count: RangeCount
+    topic_id: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class CommittedBatch:
+    """A committed batch with its ranges and where it was published."""
+
+    batch_id: UUID
+    kind: BatchKind
+    output: Output
+    ranges: Sequence[CommittedRange]
 
 
 @dataclass(frozen=True, slots=True)
@@ -292,8 +310,26 @@ class ControlReader(Protocol):
     def backfill_of(self, feed_id: UUID, who: str) -> list[Batch]:
         """Return the backfills and copies that somebody planned, in the order of their ids."""
 
+    def open_backfills(self, feed_id: UUID) -> list[Batch]:
+        """Return the backfills and copies that are open, in the order of their ids."""
+
     def plans_of_run(self, feed_id: UUID, run_id: str) -> list[BatchPlan]:
         """Return the plans of the batches that a DAG run planned or committed, oldest first."""
+
+    def starts_since(self, batch_id: UUID) -> dict[TopicPartition, int]:
+        """Return where a live batch began in each partition, or the first one after it that read the partition.
+
+        Only committed live batches count, and only topics that are the ones the offsets are stored of now.
+        """
+
+    def committed_ahead(self, feed_id: UUID) -> list[OffsetRange]:
+        """Return what committed batches hold at or above the stored offsets, sorted: something once an operator went back.
+
+        Only topics that are the ones the offsets are stored of now; a copy into another output does not count.
+        """
+
+    def committed_batches(self, feed_id: UUID) -> Iterator[CommittedBatch]:
+        """Yield the feed's committed batches with all their ranges, oldest first; copies are not among them."""
 
     def committed_ranges(self, batch_id: UUID) -> list[OffsetRange]:
         """Return what committed batches of the feed hold of this batch's topics and partitions, where they overlap it."""
@@ -417,6 +453,17 @@ class PublishedReceipt:
     ledger: Sequence[Event]
 
 
+@dataclass(frozen=True, slots=True)
+class PublishedCount:
+    """What the visible files of a batch hold of one partition, counted row by row. ``offsets`` are the different ones."""
+
+    topic_partition: TopicPartition
+    rows: int
+    offsets: int
+    smallest_offset: int
+    largest_offset: int
+
+
 class Sink(Protocol):
     """Where output goes: Spark stages into an attempt's directory, the commit task publishes it."""
 
@@ -446,6 +493,12 @@ class Sink(Protocol):
 
     def kept_receipt(self, batch_id: UUID) -> bytes | None:
         """Return the receipt of a batch as it was published, None where none was."""
+
+    def count_published(self, batch_id: UUID) -> list[PublishedCount]:
+        """Read the positions of all that readers see of a batch, by partition; none where they see nothing of it.
+
+        Raises OutputConflictError where something lies there that cannot be read as its data.
+        """
 
     def can_take(self, batch_id: UUID) -> None:
         """Ask before COMMITTING whether the batch can be published; raises OutputNotUsable- or OutputConflictError."""

@@ -1,7 +1,7 @@
 """Errors, named by cause and grouped by what the caller has to do.
 
 Every message says what was expected, what was found, and what to do next. ``exit_code`` is the command line's;
-:mod:`kafka_ingest.airflow_tasks` retries :class:`RetryableError` and fails at once on everything else.
+:mod:`kafka_ingest.airflow_tasks.in_airflow` retries :class:`RetryableError` and fails at once on everything else.
 """
 
 import re
@@ -145,6 +145,10 @@ class ControlAccessDeniedError(WrongUseError):
 
 class OutputNotUsableError(WrongUseError):
     """The output's path cannot be used as it is."""
+
+
+class NotADataFileError(WrongUseError):
+    """A file is not one of the data files that this project writes."""
 
 
 class NothingToAdoptError(WrongUseError):

@@ -9,7 +9,7 @@ from typing import Any
 import yaml
 from pydantic import ValidationError
 
-from kafka_ingest.errors import InvalidFeedError, UnknownFeedError
+from kafka_ingest.errors import InvalidBackfillError, InvalidFeedError, UnknownFeedError
 from kafka_ingest.feed import DATA_VARIABLE, Feed
 from kafka_ingest.setting_types import describe
 
@@ -127,6 +127,26 @@ def located(feed: Feed, environment: Mapping[str, str]) -> Path:
     """Return where a feed's output is, as far as it can be told: a relative path without a root stays relative."""
     root = environment.get(DATA_VARIABLE) or ""
     return Path(os.path.normpath(Path(root) / feed.sink.path))
+
+
+def check_not_taken(output: Path, environment: Mapping[str, str] = os.environ) -> None:
+    """Raise InvalidBackfillError where a directory is, lies in, or holds what is a feed's output."""
+    output = Path(os.path.normpath(output))
+    mine = [output, output.with_name(f"{output.name}.kafka-ingest")]
+    for file in read_feed_files(feeds_directory(environment), environment):
+        if file.feed is None:
+            continue
+        owned = [Path(value) for what, value in claims(file.feed, environment) if what == "sink.path"]
+        if any(
+            one in {other, *other.parents}
+            for each in mine
+            for place in owned
+            for one, other in ((each, place), (place, each))
+        ):
+            raise InvalidBackfillError(
+                f"expected an output of the copy's own, found {output}, which is, lies in, or holds the output of feed "
+                f"{file.feed.name}, {owned[0]}. Nothing was planned; name another directory."
+            )
 
 
 class StrictLoader(yaml.SafeLoader):

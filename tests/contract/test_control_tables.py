@@ -11,7 +11,9 @@ from tests.contract.builders import (
     FIRST_PLAN,
     NOON,
     ORDERS_FEED,
+    OUTPUT,
     STEPS,
+    TOPIC_ID,
     attempt_of,
     batch_id_of,
     bring_to,
@@ -588,13 +590,26 @@ def test_a_commit_does_not_begin_where_a_topic_has_another_id(store: Store):
     assert store.dump() == before
 
 
-def test_a_backfill_begins_to_commit_wherever_the_stored_offsets_are(control: ControlTables):
+def test_a_backfill_begins_to_commit_below_the_stored_offsets(control: ControlTables):
     plan_first(control)
-    backfill = plan_of((orders(0), 20, 30), number=2, kind=BatchKind.BACKFILL)
+    commit(control, FIRST_PLAN)
+    backfill = plan_of((orders(0), 20, 100), number=2, kind=BatchKind.BACKFILL)
     plan_next(control, backfill)
     publish(control, backfill)
 
     assert control.batch(backfill.batch_id).state is BatchState.COMMITTING
+
+
+def test_a_backfill_that_reads_an_offset_of_the_live_run_does_not_begin_to_commit(control: ControlTables):
+    plan_first(control)
+    commit(control, FIRST_PLAN)
+    backfill = plan_of((orders(0), 20, 101), number=2, kind=BatchKind.BACKFILL)
+    plan_next(control, backfill)
+    write(control, backfill)
+
+    with pytest.raises(OffsetsMovedError, match=r"orders-0\[20, 101\), stored offset 100.*kafka-ingest abandon"):
+        control.begin_commit(backfill.batch_id, 1)
+    assert control.batch(backfill.batch_id).state is BatchState.WRITTEN
 
 
 # ── Completing a commit ───────────────────────────────────────────────────────────────────────────────────────────────
@@ -717,7 +732,7 @@ def test_the_next_plan_starts_where_the_commit_ended(control: ControlTables):
 
 def test_a_committed_backfill_moves_no_stored_offset(control: ControlTables):
     plan_first(control, None, seed(orders(0), 20))
-    backfill = plan_of((orders(0), 20, 30), kind=BatchKind.BACKFILL)
+    backfill = plan_of((orders(0), 10, 20), kind=BatchKind.BACKFILL)
     plan_next(control, backfill)
     commit(control, backfill)
 
@@ -1129,10 +1144,11 @@ def test_a_batch_is_listed_with_what_it_read_and_wrote(sql_control: SqlControlTa
 
     (line,) = sql_control.batch_summaries("orders")
     assert (line.kind, line.rows, line.size_bytes, line.committed_by) == ("live", 97, 1_000, None)
+    assert (line.planned_by, line.output) == ("planner", OUTPUT)
     assert (line.planned_at, line.written_at) == (NOON + timedelta(hours=1), NOON + timedelta(minutes=30))
     assert line.ranges == (
-        BatchRange("orders", 0, 0, 100, rows=97, filtered=0, dead_letters=0, invisible=3),
-        BatchRange("orders", 1, 40, 50, rows=0, filtered=0, dead_letters=0, invisible=10),
+        BatchRange("orders", 0, TOPIC_ID, 0, 100, rows=97, filtered=0, dead_letters=0, invisible=3),
+        BatchRange("orders", 1, TOPIC_ID, 40, 50, rows=0, filtered=0, dead_letters=0, invisible=10),
     )
 
 
@@ -1142,7 +1158,7 @@ def test_a_batch_that_is_not_written_is_listed_without_counts(sql_control: SqlCo
     (line,) = sql_control.batch_summaries("orders")
     assert (line.rows, line.size_bytes, line.written_at, line.committed_at) == (None, None, None, None)
     assert line.ranges[0] == BatchRange(
-        "orders", 0, 0, 100, rows=None, filtered=None, dead_letters=None, invisible=None
+        "orders", 0, TOPIC_ID, 0, 100, rows=None, filtered=None, dead_letters=None, invisible=None
     )
 
 

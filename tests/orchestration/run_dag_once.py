@@ -11,12 +11,18 @@ import sys
 from datetime import timedelta
 from pathlib import Path
 
+from airflow.models.taskinstance import TaskInstance
+
 from run_dag import find_dag
 
 
 def die_when_called(path: str) -> None:
     module_name, class_name, method = path.rsplit(".", 2)
     setattr(getattr(importlib.import_module(module_name), class_name), method, lambda *_, **__: os._exit(137))
+
+
+def name_of(task: TaskInstance) -> str:
+    return task.task_id if task.map_index < 0 else f"{task.task_id}[{task.map_index}]"
 
 
 def main() -> None:
@@ -28,7 +34,7 @@ def main() -> None:
     for path in crash_at:
         die_when_called(path)
     dag_run = dag.test(run_conf=json.loads(conf))
-    tasks = {task.task_id: [str(task.state), task.try_number] for task in dag_run.get_task_instances()}
+    tasks = {name_of(task): [str(task.state), task.try_number] for task in dag_run.get_task_instances()}
     Path(result_file).write_text(json.dumps({"run_id": dag_run.run_id, "state": str(dag_run.state), "tasks": tasks}))
 
 

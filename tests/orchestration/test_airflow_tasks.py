@@ -3,7 +3,8 @@
 import pytest
 from airflow.sdk.exceptions import AirflowFailException
 
-from kafka_ingest.airflow_tasks import WriteOperator, errors_for_airflow, id_of_batch
+from kafka_ingest.airflow_tasks.feed_tasks import WriteOperator
+from kafka_ingest.airflow_tasks.in_airflow import errors_for_airflow, id_of_batch
 from kafka_ingest.errors import KafkaUnavailableError, OffsetsLostError, UnknownBatchError
 from kafka_ingest.feed import Feed
 

@@ -40,6 +40,8 @@ from kafka_ingest.errors import (
 from kafka_ingest.gap import Gap
 from kafka_ingest.offsets import LogBounds, OffsetRange, StoredOffset, TopicPartition, Unavailable
 from kafka_ingest.operating.adopt import AdoptDecision, decide_adoption
+from kafka_ingest.operating.reset_offsets import decide_reset, reset
+from kafka_ingest.operating.reset_target import ResetTarget, ShiftBy, ToEarliest, ToOffsets
 from kafka_ingest.operating.skip import decide_skip, skip
 from kafka_ingest.operating.topic_changed import Choice, apply_choice, changes_of, rows_after
 from kafka_ingest.planning.settings import OnDataLoss
@@ -95,6 +97,13 @@ def skipped(feed: FeedInMemory, offset_range: OffsetRange) -> Gap:
     """Skip an interval."""
     decision = decide_skip("orders", offset_range, "poisoned", feed.control, feed.kafka)
     return skip(decision, feed.control, who="operator")
+
+
+def moved(feed: FeedInMemory, target: ResetTarget) -> None:
+    """Reset the feed's partition 0."""
+    named = {} if isinstance(target, ToOffsets) else {"orders": {0}}
+    decision = decide_reset(target, named, feed.settings, feed.control, feed.kafka, reason="a lost day")
+    reset(decision, feed.control, reason="a lost day", who="operator")
 
 
 def changed(feed: FeedInMemory, choice: Choice, *named: str) -> None:
@@ -762,6 +771,10 @@ class Life:
         if is_free and start + 2 <= bounds.high_watermark:
             skipped(self.feed, span(0, start, start + 2))
 
+    def reset(self, by: int) -> None:
+        """The stored offset of partition 0 goes back or forward."""
+        moved(self.feed, ShiftBy(by))
+
     def made_again(self) -> None:
         """The topic is made again with as many partitions, and started over."""
         generation = int((self.topic.topic_id or "").rpartition("-")[2]) + 1
@@ -788,6 +801,9 @@ THINGS: dict[str, Callable[[Life], None]] = {
     "a batch that is given up": Life.given_up,
     "a skip": lambda life: life.skip(0),
     "a skip ahead": lambda life: life.skip(3),
+    "a reset back": lambda life: life.reset(-4),
+    "a reset to the log start": lambda life: moved(life.feed, ToEarliest()),
+    "a reset forward": lambda life: life.reset(3),
     "the topic is made again": Life.made_again,
 }
 
@@ -936,3 +952,100 @@ def test_the_first_receipt_in_another_output_tells_of_partitions_that_it_never_r
     adopt(feed)
     assert feed.stored_offsets() == before == {partition(0): 200, partition(1): 50}
     assert feed.plan().batch is None
+
+
+# ── Resets ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def with_a_gap(feed: FeedInMemory) -> None:
+    """Pass orders-0[130, 150) as a gap, and read on up to 180."""
+    more_records(feed, 180, 50)
+    skipped(feed, span(0, 130, 150))
+    feed.committed()
+
+
+@pytest.mark.parametrize("to_offset", [160, 140, 130, 20, 0])
+def test_a_feed_that_was_reset_back_is_told_again_with_the_gaps_that_ended(feed: FeedInMemory, to_offset: int) -> None:
+    with_a_gap(feed)
+    moved(feed, ToOffsets({partition(0): to_offset}))
+    feed.settings = feed_settings(max_records=5)
+    feed.committed()
+    before = rows(feed), gaps(feed)
+    lose_tables(feed)
+    adopt(feed)
+    assert (rows(feed), gaps(feed)) == before
+    assert feed.stored_offsets()[partition(0)] == to_offset + 5
+
+
+def test_a_feed_that_was_reset_forward_is_told_again_with_the_gap_that_was_filed(feed: FeedInMemory) -> None:
+    more_records(feed, 180, 60)
+    moved(feed, ToOffsets({partition(0): 170}))
+    feed.committed()
+    before = rows(feed), gaps(feed)
+    lose_tables(feed)
+    adopt(feed)
+    assert (rows(feed), gaps(feed)) == before
+    assert [gap.offset_range for gap in gaps(feed)] == [span(0, 130, 170)]
+
+
+def test_a_partition_that_was_reset_and_not_read_since_is_where_it_was_put(feed: FeedInMemory) -> None:
+    more_records(feed, 180, 60)
+    moved(feed, ToOffsets({partition(0): 180, partition(1): 50}))
+    feed.committed()
+    before = rows(feed), gaps(feed)
+    lose_tables(feed)
+    adopt(feed)
+    assert (rows(feed), gaps(feed)) == before
+    assert feed.stored_offsets() == {partition(0): 180, partition(1): 60}
+
+
+def test_a_reset_that_was_undone_is_told_again_without_a_gap(feed: FeedInMemory) -> None:
+    moved(feed, ToOffsets({partition(0): 20}))
+    moved(feed, ToOffsets({partition(0): 130}))
+    more_records(feed, 140, 50)
+    feed.committed()
+    before = rows(feed)
+    lose_tables(feed)
+    adopt(feed)
+    assert (rows(feed), gaps(feed)) == (before, [])
+
+
+def test_gaps_that_a_reset_ended_since_the_copy_are_not_open_any_more(feed: FeedInMemory) -> None:
+    with_a_gap(feed)
+    older = feed.control.state
+    moved(feed, ToOffsets({partition(0): 140}))
+    feed.settings = feed_settings(max_records=5)
+    feed.committed()
+    before = rows(feed), gaps(feed)
+    feed.control.state = older
+    adopt(feed)
+    assert (rows(feed), gaps(feed)) == before
+    assert [(gap.offset_range, gap.state) for gap in gaps(feed)] == [(span(0, 130, 140), "open")]
+
+
+def test_gaps_that_ended_where_a_truncated_log_was_rewound_are_told_as_ended(feed: FeedInMemory) -> None:
+    with_a_gap(feed)
+    older = feed.control.state
+    more_records(feed, 140, 50)
+    changed(feed, Choice.REWIND)
+    more_records(feed, 160, 50)
+    feed.committed()
+    before = gaps(feed)
+    assert [gap.offset_range for gap in before] == [span(0, 130, 140)]
+    for state in (InMemoryControlTables().state, older):
+        feed.control.state = state
+        adopt(feed)
+        assert gaps(feed) == before
+
+
+def test_an_open_batch_of_an_older_copy_that_lies_above_a_feed_that_went_back_is_abandoned(feed: FeedInMemory) -> None:
+    more_records(feed, 180, 50)
+    plan = feed.planned()
+    older = feed.control.state
+    feed.control.abandon(plan.batch_id, reason="not wanted", who="operator")
+    moved(feed, ToOffsets({partition(0): 20}))
+    feed.settings = feed_settings(max_records=10)
+    feed.committed()
+    feed.control.state = older
+    assert adopt(feed).adoption.abandoned == plan.batch_id
+    assert feed.committed().ranges == (span(0, 30, 40),)

@@ -11,7 +11,16 @@ import typer
 from typer.exceptions import Abort, TyperException
 
 from kafka_ingest.assembly import FeedParts, control_tables
-from kafka_ingest.cli import ending_commands, operator_commands, status_command
+from kafka_ingest.batch import BatchKind, BatchState
+from kafka_ingest.cli import (
+    backfill_command,
+    coverage_command,
+    ending_commands,
+    history_commands,
+    operator_commands,
+    reset_command,
+    status_command,
+)
 from kafka_ingest.cli.arguments import (
     DryRun,
     EndOffsets,
@@ -33,9 +42,10 @@ from kafka_ingest.cli.tables import (
     feed_files_table,
     moment,
 )
+from kafka_ingest.cli.write_and_commit import commit_batch, write_batch
 from kafka_ingest.connections import CONTROL_CONN_ID, control_database, find_connection_from_shell
 from kafka_ingest.control.database import open_database
-from kafka_ingest.errors import KafkaIngestError, SparkFailedError, UnknownFeedError, WrongUseError
+from kafka_ingest.errors import KafkaIngestError, UnknownFeedError, WrongUseError
 from kafka_ingest.feed_files import feed_named, feeds_directory, read_feed_files
 from kafka_ingest.observing.doctor import examine
 from kafka_ingest.offsets import listing
@@ -43,7 +53,6 @@ from kafka_ingest.planning.decide import PlanDecision
 from kafka_ingest.planning.plan_batch import PlanResult, dry_run, result_of, why_nothing
 from kafka_ingest.run_request import NOT_APPLIED, RunRequest
 from kafka_ingest.sinks.choose import sink_of
-from kafka_ingest.submitting.run_spark_submit import run_spark_submit
 
 app = typer.Typer(
     help="Bounded Kafka batches over explicit offset ranges, committed once.",
@@ -55,8 +64,12 @@ app = typer.Typer(
 db = typer.Typer(help="The control tables' schema.", no_args_is_help=True)
 app.add_typer(db, name="db")
 status_command.add_to(app)
+backfill_command.add_to(app)
+coverage_command.add_to(app)
 ending_commands.add_to(app)
 operator_commands.add_to(app)
+history_commands.add_to(app)
+reset_command.add_to(app)
 
 
 def main() -> None:
@@ -189,6 +202,10 @@ def run(
 def batches(
     feed_name: Annotated[str | None, typer.Argument(metavar="[FEED]")] = None,
     *,
+    kind: Annotated[list[BatchKind] | None, typer.Option(help="Only batches of this kind; may come again.")] = None,
+    state: Annotated[
+        list[BatchState] | None, typer.Option(case_sensitive=False, help="Only in this state; may come again.")
+    ] = None,
     limit: Annotated[int, typer.Option(min=1, max=1_000_000, help="How many at most.")] = 20,
     since: Annotated[str | None, typer.Option(help="Planned at or after this time, e.g. 2026-01-31T00:00:00Z.")] = None,
     as_json: Json = False,
@@ -200,7 +217,9 @@ def batches(
             feed_named(
                 feed_name, feeds_directory()
             )  # a feed that was never planned has none; an unknown one is an error
-        found = control.batch_summaries(feed_name, since=time_with_zone(since), limit=limit)
+        found = control.batch_summaries(
+            feed_name, kinds=kind or [], states=state or [], since=time_with_zone(since), limit=limit
+        )
         if as_json:
             print_json({"batches": [batch_document(batch) for batch in found]})
         else:
@@ -275,33 +294,14 @@ def run_one_batch(parts: FeedParts, request: RunRequest) -> dict[str, Any] | str
     progress.print(
         f"  {outcome.result.value} batch {batch_id}: {listing(outcome.batch.ranges)}", markup=False, soft_wrap=True
     )
-    with step("write (Spark)"):
-        attempt = parts.open_attempt(batch_id, who=who())
-        if attempt is not None:
-            try:
-                run_spark_submit(parts.submission(attempt), attempt.directory / "spark.log")
-            except SparkFailedError:
-                parts.explain_failure(attempt)
-                raise
-            parts.pin(attempt)
-    with step("commit"):
-        committed = parts.commit(batch_id, who=who())
-    rows = sum(count.rows for count in committed.counts)
-    done = "committed" if committed.by_us else f"{committed.batch.committed_by} was first and committed"
-    progress.print(f"  {done} {rows:,} rows into {outcome.batch.output_path}", markup=False, soft_wrap=True)
-    if committed.mirrored.failure is not None:
-        progress.print(
-            f"  the consumer group was not moved: {committed.mirrored.failure}",
-            style="yellow",
-            markup=False,
-            soft_wrap=True,
-        )
+    write_batch(parts, batch_id)
+    committed = commit_batch(parts, batch_id)
     return {
         "batch_id": str(batch_id),
         "result": outcome.result.value,
         "state": committed.batch.state.value,
         "committed_by": committed.batch.committed_by,
-        "rows": rows,
+        "rows": sum(count.rows for count in committed.counts),
         "capped": outcome.batch.capped,
         "output": str(outcome.batch.output_path),
         "left_out": decision_document(outcome.decision)["left_out"],

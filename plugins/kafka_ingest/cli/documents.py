@@ -117,7 +117,8 @@ def batch_document(batch: BatchSummary) -> dict[str, Any]:
     """Return a batch as ``--json`` shows it."""
     document = dataclasses.asdict(batch)
     times = {key: value.isoformat() for key, value in document.items() if isinstance(value, datetime)}
-    return document | times | {"batch_id": str(batch.batch_id), "state": batch.state.value}
+    texts = {"batch_id": str(batch.batch_id), "state": batch.state.value, "output": str(batch.output)}
+    return document | times | texts
 
 
 def summary_document(summary: FeedSummary) -> dict[str, Any]:

@@ -5,7 +5,7 @@ import json
 import signal
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import typer
@@ -52,6 +52,23 @@ def step(title: str) -> Iterator[None]:
     with live:
         yield
     progress.print(f"{title:<40} {time.monotonic() - started:6.1f} s")
+
+
+@contextlib.contextmanager
+def counting(what: str) -> Iterator[Callable[[], None]]:
+    """Show how far something long has come: on a terminal as it happens; on stderr, so that it is never part of an answer."""
+    started, done = time.monotonic(), 0
+    live = progress.status(f"0 {what} …") if progress.is_terminal else None
+
+    def advance() -> None:
+        nonlocal done
+        done += 1
+        if live is not None:
+            live.update(f"{done:,} {what}, {time.monotonic() - started:,.0f} s")
+
+    with live or contextlib.nullcontext():
+        yield advance
+    progress.print(f"{what:<33} {done:>6,} {time.monotonic() - started:6.1f} s")
 
 
 def number(value: int | None) -> str:

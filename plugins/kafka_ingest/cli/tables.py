@@ -169,14 +169,16 @@ def batches_table(batches: list[BatchSummary]) -> Table:
     """Return batches, newest first."""
     made = table(
         "batches",
-        *("batch", "feed", "state", "committed (UTC)", "ranges", "rows", "MB"),
+        *("batch", "feed", "kind", "state", "planned by", "committed (UTC)", "ranges", "rows", "MB"),
         numbers=("ranges", "rows", "MB"),
     )
     for batch in batches:
         made.add_row(
             str(batch.batch_id),
             batch.feed,
+            batch.kind,
             batch.state.value,
+            Text(batch.planned_by),
             moment(batch.committed_at),
             number(len(batch.ranges)),
             number(batch.rows),

@@ -4,7 +4,7 @@ import logging
 from dataclasses import dataclass
 from uuid import UUID
 
-from kafka_ingest.batch import Attempt, Batch, BatchState, sha256
+from kafka_ingest.batch import Attempt, Batch, BatchKind, BatchState, sha256
 from kafka_ingest.boundaries import ControlTables, KafkaCluster, PublishedReceipt, Sink, Sinks
 from kafka_ingest.committing.mirror_group import Mirrored, mirror_group
 from kafka_ingest.errors import (
@@ -72,8 +72,9 @@ def commit_batch(
             raise
         log.info("batch %s is committed: %s rows", batch_id, f"{receipt.rows:,}")
 
-    # 5. The consumer group follows; whatever happens there, the data stays committed.
-    mirrored = mirror_group(batch.plan.feed_id, group, control, kafka, batch_id=batch_id, who=who)
+    # 5. The consumer group follows; whatever happens there, the data stays committed. A backfill never moves it.
+    follows = group if batch.plan.kind is BatchKind.LIVE else None
+    mirrored = mirror_group(batch.plan.feed_id, follows, control, kafka, batch_id=batch_id, who=who)
     return Committed(batch, tuple(control.range_counts(batch_id)), batch.committed_by == who, mirrored)
 
 

@@ -9,7 +9,7 @@ from sqlalchemy import Connection, delete, func, insert, or_, select, update
 from sqlalchemy.exc import IntegrityError
 
 from kafka_ingest.batch import AttemptState, BatchState
-from kafka_ingest.boundaries import AdoptedBatch, Adoption, FeedSnapshot, NewFeed, StartOver
+from kafka_ingest.boundaries import AdoptedBatch, Adoption, FeedSnapshot, NewFeed, ResetMove, StartOver
 from kafka_ingest.control.batch_statements import batch_values, insert_ranges, set_range_counts
 from kafka_ingest.control.database import transaction
 from kafka_ingest.control.feed_statements import append_event, insert_feed, require_revision, touch_feed
@@ -23,6 +23,7 @@ from kafka_ingest.control.offset_statements import (
     seed_detail,
     upsert_seeds,
 )
+from kafka_ingest.control.reset_statements import end_gaps, require_none_open, reset_detail, reset_rows, write_rows
 from kafka_ingest.control.rows import batch_row
 from kafka_ingest.control.schema import LEDGER_KINDS, attempt, batch, event, gap, hold, stored_offset
 from kafka_ingest.control.writer import SqlControlTables, abandon_batch
@@ -78,6 +79,7 @@ class SqlOperatorTables(SqlControlTables):
                 delete(stored_offset).where(stored_offset.c.feed_id == feed.feed_id, stored_offset.c.topic.in_(names))
             )
             insert_seeds(connection, feed.feed_id, rows)
+            end_gaps(connection, feed.feed_id, old, rows)
             keep_gaps_ahead(connection, feed, topics)
             end_holds(connection, feed, topics)
             detail = {
@@ -89,6 +91,20 @@ class SqlOperatorTables(SqlControlTables):
                 "partitions": [row_detail(row) for row in rows],
             }
             append_event(connection, feed.feed_id, "reset", who, None, detail)
+
+    def reset_offsets(self, feed: FeedSnapshot, moves: Sequence[ResetMove], *, reason: str, who: str) -> None:
+        """Move stored offsets, all or none; raises FeedChangedError, or BatchStateError where a batch is open."""
+        with transaction(self._engine, "write") as connection:
+            require_revision(connection, feed)
+            require_none_open(connection, feed)
+            touch_feed(connection, feed.feed_id)
+            now = reset_rows(feed, moves)
+            was = [feed.stored[move.topic_partition] for move in moves]
+            write_rows(connection, feed.feed_id, now, moves)
+            end_gaps(connection, feed.feed_id, was, now)
+            # The gaps of what is skipped come after it in the journal: whoever tells it again finds the rows moved already.
+            append_event(connection, feed.feed_id, "reset", who, None, reset_detail(feed, was, now, reason))
+            apply_jumps(connection, feed.feed_id, [move.jump for move in moves if move.jump is not None], who=who)
 
     def rename_feed(self, feed: FeedSnapshot, new_name: str, *, reason: str, who: str) -> None:
         """Give the feed another name; raises FeedChangedError where it is taken."""
@@ -184,8 +200,9 @@ def adopt_ledger(connection: Connection, feed: FeedSnapshot | NewFeed, adoption:
     gap_ids = {found.gap_id for found in adoption.gaps}
     connection.execute(delete(gap).where(gap.c.feed_id == feed.feed_id, gap.c.gap_id.in_(gap_ids)))
     insert_gaps(connection, feed.feed_id, adoption.gaps)
-    ahead_of_reset = [gap.c.topic.in_(adoption.reset), gap.c.applied_at.is_(None), gap.c.gap_id.not_in(gap_ids)]
-    connection.execute(delete(gap).where(gap.c.feed_id == feed.feed_id, *ahead_of_reset))
+    # What an older backup has planned ahead, or left open, and a reset ended since.
+    ended = [gap.c.topic.in_(adoption.reset), gap.c.closed_by_batch.is_(None), gap.c.gap_id.not_in(gap_ids)]
+    connection.execute(delete(gap).where(gap.c.feed_id == feed.feed_id, *ended))
     connection.execute(delete(hold).where(hold.c.feed_id == feed.feed_id, hold.c.topic.in_(adoption.reset)))
     for topic, topic_id in {row.topic_partition.topic: row.topic_id for row in adoption.stored}.items():
         # What an older backup has planned ahead in a topic that was made again since.

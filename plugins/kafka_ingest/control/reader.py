@@ -1,15 +1,28 @@
 """What is stored: every method one read transaction, so that its answer is of one instant."""
 
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from datetime import datetime
+from pathlib import Path
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import Engine, Select, and_, func, or_, select
+from sqlalchemy import ColumnElement, Connection, Engine, Select, and_, func, or_, select
 
-from kafka_ingest.batch import Attempt, AttemptState, Batch, BatchState
-from kafka_ingest.boundaries import Event, FeedSnapshot, PublishedBatch
+from kafka_ingest.batch import OPEN_STATES, Attempt, AttemptState, Batch, BatchKind, BatchPlan, BatchState
+from kafka_ingest.boundaries import (
+    BackfillRange,
+    CommittedBatch,
+    CoverageRows,
+    Event,
+    FeedSnapshot,
+    Output,
+    PublishedBatch,
+)
+from kafka_ingest.control.coverage_rows import committed_batches_after, copied_ranges, coverage_rows
 from kafka_ingest.control.database import check_version, transaction
+from kafka_ingest.control.history_reader import OffsetRows, journal, offset_rows
+from kafka_ingest.control.passed_offsets import committed_ahead, starts_since
 from kafka_ingest.control.rows import (
     BatchRange,
     attempt_of,
@@ -27,6 +40,40 @@ from kafka_ingest.errors import BatchStateError
 from kafka_ingest.gap import Gap
 from kafka_ingest.offsets import OffsetRange, TopicPartition
 from kafka_ingest.receipt import RangeCount
+
+
+def snapshot(connection: Connection, query: Select[Any]) -> FeedSnapshot | None:
+    """Return a feed's control rows; ``query`` finds its row."""
+    row = connection.execute(query).mappings().one_or_none()
+    if row is None:
+        return None
+    open_batch = connection.execute(
+        select(batch, feed.c.name.label("feed_name"))
+        .join(feed)
+        .where(
+            batch.c.feed_id == row["feed_id"],
+            batch.c.kind == "live",
+            batch.c.state.in_([state.value for state in BatchState if state.is_open]),
+        )
+    )
+    newest = select(batch.c.batch_id).where(batch.c.feed_id == row["feed_id"])
+    published = newest_published(connection, row["feed_id"])
+    open_row = open_batch.mappings().one_or_none()
+    return FeedSnapshot(
+        feed_id=row["feed_id"],
+        name=row["name"],
+        cluster_id=row["cluster_id"],
+        revision=row["revision"],
+        topics=tuple(row["topics"]),
+        stored=stored_offsets(connection, row["feed_id"]),
+        open_batch=batch_of(open_row) if open_row is not None else None,
+        topic_pattern=row["topic_pattern"],
+        gaps_ahead=gaps_of(connection, row["feed_id"], gap.c.applied_at.is_(None)),
+        holds=holds_of(connection, row["feed_id"]),
+        waiting_since=row["waiting_since"],
+        newest_batch=connection.execute(newest.order_by(batch.c.batch_id.desc()).limit(1)).scalar(),
+        published_to=published.output if published is not None else None,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +98,7 @@ class BatchSummary:
     kind: str
     state: BatchState
     planned_at: datetime
+    planned_by: str
     written_at: datetime | None
     committed_at: datetime | None
     committed_by: str | None
@@ -60,6 +108,7 @@ class BatchSummary:
     abandoned_by: str | None
     attempt: int | None
     """The one whose receipt counts."""
+    output: Path
     ranges: tuple[BatchRange, ...]
 
 
@@ -80,36 +129,42 @@ class SqlControlReader:
 
     def _snapshot(self, query: Select[Any]) -> FeedSnapshot | None:
         with transaction(self._engine, "read") as connection:
-            row = connection.execute(query).mappings().one_or_none()
-            if row is None:
-                return None
-            open_batch = connection.execute(
-                select(batch, feed.c.name.label("feed_name"))
-                .join(feed)
-                .where(
-                    batch.c.feed_id == row["feed_id"],
-                    batch.c.kind == "live",
-                    batch.c.state.in_([state.value for state in BatchState if state.is_open]),
-                )
-            )
-            newest = select(batch.c.batch_id).where(batch.c.feed_id == row["feed_id"])
-            published = newest_published(connection, row["feed_id"])
-            open_row = open_batch.mappings().one_or_none()
-            return FeedSnapshot(
-                feed_id=row["feed_id"],
-                name=row["name"],
-                cluster_id=row["cluster_id"],
-                revision=row["revision"],
-                topics=tuple(row["topics"]),
-                stored=stored_offsets(connection, row["feed_id"]),
-                open_batch=batch_of(open_row) if open_row is not None else None,
-                topic_pattern=row["topic_pattern"],
-                gaps_ahead=gaps_of(connection, row["feed_id"], gap.c.applied_at.is_(None)),
-                holds=holds_of(connection, row["feed_id"]),
-                waiting_since=row["waiting_since"],
-                newest_batch=connection.execute(newest.order_by(batch.c.batch_id.desc()).limit(1)).scalar(),
-                published_to=published.output if published is not None else None,
-            )
+            return snapshot(connection, query)
+
+    def coverage(self, feed_name: str) -> CoverageRows | None:
+        """Return what the control rows say of which offset is where; None where the feed was never planned."""
+        with transaction(self._engine, "read") as connection:
+            found = snapshot(connection, select(feed).where(feed.c.name == feed_name))
+            return coverage_rows(connection, found) if found is not None else None
+
+    def copied_ranges(self, feed_id: UUID, output: Output) -> list[BackfillRange]:
+        """Return what the feed's copies into another output hold, or are about to."""
+        with transaction(self._engine, "read") as connection:
+            return copied_ranges(connection, feed_id, output)
+
+    def backfill_of(self, feed_id: UUID, who: str) -> list[Batch]:
+        """Return the backfills and copies that somebody planned, in the order of their ids."""
+        return self._batches(
+            batch.c.feed_id == feed_id, batch.c.kind != BatchKind.LIVE.value, batch.c.planned_by == who
+        )
+
+    def open_backfills(self, feed_id: UUID) -> list[Batch]:
+        """Return the backfills and copies that are open, in the order of their ids."""
+        is_open = batch.c.state.in_(sorted(OPEN_STATES))
+        return self._batches(batch.c.feed_id == feed_id, batch.c.kind != BatchKind.LIVE.value, is_open)
+
+    def plans_of_run(self, feed_id: UUID, run_id: str) -> list[BatchPlan]:
+        """Return the plans of the batches that a DAG run planned or committed, oldest first."""
+        by_run = [
+            column.startswith("airflow:") & column.endswith(f"/{run_id}", autoescape=True)
+            for column in (batch.c.planned_by, batch.c.committed_by)
+        ]
+        return [found.plan for found in self._batches(batch.c.feed_id == feed_id, or_(*by_run))]
+
+    def _batches(self, *conditions: ColumnElement[bool]) -> list[Batch]:
+        query = select(batch, feed.c.name.label("feed_name")).join(feed).where(*conditions).order_by(batch.c.batch_id)
+        with transaction(self._engine, "read") as connection:
+            return [batch_of(row) for row in connection.execute(query).mappings()]
 
     def batch(self, batch_id: UUID) -> Batch:
         """Return a batch; raises UnknownBatchError."""
@@ -158,6 +213,28 @@ class SqlControlReader:
         )
         with transaction(self._engine, "read") as connection:
             return [attempt_of(row) for row in connection.execute(query).mappings()]
+
+    def starts_since(self, batch_id: UUID) -> dict[TopicPartition, int]:
+        """Return where a live batch began in each partition, or the first one after it that read the partition."""
+        with transaction(self._engine, "read") as connection:
+            return starts_since(connection, batch_id)
+
+    def committed_ahead(self, feed_id: UUID) -> list[OffsetRange]:
+        """Return what committed batches hold at or above the stored offsets, sorted; nothing before an operator went back."""
+        with transaction(self._engine, "read") as connection:
+            return committed_ahead(connection, feed_id)
+
+    def committed_batches(self, feed_id: UUID) -> Iterator[CommittedBatch]:
+        """Yield the feed's committed batches with all their ranges, oldest first; copies are not among them."""
+        newest: UUID | None = None
+        while True:
+            # A few at a time, each in a transaction of its own: over years of them somebody else has to write, too.
+            with transaction(self._engine, "read") as connection:
+                found = committed_batches_after(connection, feed_id, newest)
+            if not found:
+                return
+            yield from found
+            newest = found[-1].batch_id
 
     def committed_ranges(self, batch_id: UUID) -> list[OffsetRange]:
         """Return what committed batches of the feed hold of this batch's topics and partitions, where they overlap it."""
@@ -244,6 +321,23 @@ class SqlControlReader:
             )
             return [event_of(row) for row in connection.execute(query).mappings()]
 
+    def journal(
+        self,
+        feed_id: UUID,
+        *,
+        kinds: Collection[str] = (),
+        since: datetime | None = None,
+        limit: int | None = None,
+    ) -> list[Event]:
+        """Return a feed's events, newest first; of all kinds where none is named."""
+        with transaction(self._engine, "read") as connection:
+            return journal(connection, feed_id, kinds=kinds, since=since, limit=limit)
+
+    def offset_rows(self, feed_name: str, topic_partition: TopicPartition, offset: int) -> OffsetRows | None:
+        """Return what the control rows say of one offset; None where the feed was never planned."""
+        with transaction(self._engine, "read") as connection:
+            return offset_rows(connection, feed_name, topic_partition, offset)
+
     def feed_summaries(self) -> list[FeedSummary]:
         """Return a line for each feed that was ever planned, by name."""
         with transaction(self._engine, "read") as connection:
@@ -304,14 +398,24 @@ class SqlControlReader:
             return {TopicPartition(topic, number): int(rows) for topic, number, rows in connection.execute(query)}
 
     def batch_summaries(
-        self, feed_name: str | None = None, *, since: datetime | None = None, limit: int | None = None
+        self,
+        feed_name: str | None = None,
+        *,
+        kinds: Collection[BatchKind] = (),
+        states: Collection[BatchState] = (),
+        since: datetime | None = None,
+        limit: int | None = None,
     ) -> list[BatchSummary]:
-        """Return batches with their ranges, newest first."""
+        """Return batches with their ranges, newest first; of all kinds and states where none is named."""
         query: Select[Any] = select(batch, feed.c.name.label("feed")).join(feed, feed.c.feed_id == batch.c.feed_id)
         if feed_name is not None:
             query = query.where(feed.c.name == feed_name)
         if since is not None:
             query = query.where(batch.c.planned_at >= since)
+        if kinds:
+            query = query.where(batch.c.kind.in_(sorted(kind.value for kind in kinds)))
+        if states:
+            query = query.where(batch.c.state.in_(sorted(state.value for state in states)))
         query = query.order_by(batch.c.planned_at.desc(), batch.c.batch_id.desc()).limit(limit)
         with transaction(self._engine, "read") as connection:
             rows = connection.execute(query).mappings().all()
@@ -323,6 +427,7 @@ class SqlControlReader:
                     kind=row["kind"],
                     state=BatchState(row["state"]),
                     planned_at=row["planned_at"],
+                    planned_by=row["planned_by"],
                     written_at=row["written_at"],
                     committed_at=row["committed_at"],
                     committed_by=row["committed_by"],
@@ -331,6 +436,7 @@ class SqlControlReader:
                     reason=row["reason"],
                     abandoned_by=row["abandoned_by"],
                     attempt=row["pinned_attempt"],
+                    output=Path(row["plan"]["sink"]["path"]),
                     ranges=tuple(ranges.get(row["batch_id"], [])),
                 )
                 for row in rows

@@ -23,6 +23,7 @@ class BatchRange:
 
     topic: str
     partition: int
+    topic_id: str | None
     start_offset: int
     end_offset: int
     rows: int | None
@@ -31,9 +32,11 @@ class BatchRange:
     invisible: int | None
 
 
-def stored_offsets(connection: Connection, feed_id: UUID) -> dict[TopicPartition, StoredOffset]:
+def stored_offsets(
+    connection: Connection, feed_id: UUID, *conditions: ColumnElement[bool]
+) -> dict[TopicPartition, StoredOffset]:
     """Return a feed's stored offsets, by partition."""
-    query = select(stored_offset).where(stored_offset.c.feed_id == feed_id)
+    query = select(stored_offset).where(stored_offset.c.feed_id == feed_id, *conditions)
     rows = [
         StoredOffset(
             topic_partition=TopicPartition(row["topic"], row["partition"]),

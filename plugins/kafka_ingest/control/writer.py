@@ -8,8 +8,9 @@ from uuid import UUID
 
 from sqlalchemy import Connection, RowMapping, func, select, update
 
-from kafka_ingest.batch import ABANDONABLE, Attempt, AttemptState, Batch, BatchState, check_transition
-from kafka_ingest.boundaries import FeedSnapshot, NewFeed, PlanRecord
+from kafka_ingest.batch import ABANDONABLE, Attempt, AttemptState, Batch, BatchKind, BatchState, check_transition
+from kafka_ingest.boundaries import BackfillRecord, FeedSnapshot, NewFeed, PlanRecord
+from kafka_ingest.control.backfill_statements import check_below_stored, close_gaps, insert_backfill
 from kafka_ingest.control.batch_statements import (
     clear_range_counts,
     insert_attempt,
@@ -69,6 +70,13 @@ class SqlControlTables(SqlControlReader):
             replace_holds(connection, feed.feed_id, record.holds)
             if record.plan is not None:
                 insert_plan(connection, record.plan, who)
+
+    def record_backfill(self, feed: FeedSnapshot, record: BackfillRecord, *, who: str) -> None:
+        """Write a backfill's chunks, all or none; no stored offset moves."""
+        with transaction(self._engine, "write") as connection:
+            require_revision(connection, feed)
+            touch_feed(connection, feed.feed_id)
+            insert_backfill(connection, feed, record, who)
 
     def open_attempt(self, attempt: Attempt) -> None:
         """Add an attempt to a PLANNED batch; raises FeedChangedError where its number is taken."""
@@ -147,16 +155,21 @@ class SqlControlTables(SqlControlReader):
                 return
             check_transition(batch_id, BatchState(row["state"]), BatchState.COMMITTING)
             check_offsets_in_place(connection, row["feed_id"], batch_id)
-            ledger_after = note_output_changed(connection, row)
+            check_below_stored(connection, row["feed_id"], batch_id)
+            is_live = row["kind"] == BatchKind.LIVE.value
+            ledger_after = note_output_changed(connection, row) if is_live else None
             newest = select(func.max(event.c.event_id)).where(
                 event.c.feed_id == row["feed_id"], event.c.kind.in_(LEDGER_KINDS)
             )
+            ledger_upto = connection.execute(newest).scalar_one() or 0
             set_batch(
                 connection,
                 row,
                 state=BatchState.COMMITTING.value,
-                ledger_after=ledger_after,
-                ledger_upto=connection.execute(newest).scalar_one() or 0,
+                # A backfill's receipt carries none of it: it is told among the live ones by its id, which may be older than
+                # what was decided since.
+                ledger_after=ledger_upto if ledger_after is None else ledger_after,
+                ledger_upto=ledger_upto,
             )
 
     def complete_commit(self, batch_id: UUID, *, who: str) -> Batch:
@@ -164,8 +177,10 @@ class SqlControlTables(SqlControlReader):
         with self._locked_batch(batch_id) as (connection, row):
             if BatchState(row["state"]) is not BatchState.COMMITTED:
                 check_transition(batch_id, BatchState(row["state"]), BatchState.COMMITTED)
-                if row["kind"] == "live":
+                if row["kind"] == BatchKind.LIVE.value:
                     advance_stored_offsets(connection, row["feed_id"], batch_id)
+                elif row["kind"] == BatchKind.BACKFILL.value:
+                    close_gaps(connection, row["feed_id"], batch_id, who)
                 set_batch(
                     connection,
                     row,
@@ -245,7 +260,7 @@ def abandon_batch(
 
 
 def note_output_changed(connection: Connection, row: RowMapping) -> int:
-    """Return after which event the ledger of a batch's published receipt begins.
+    """Return after which event the ledger of a live batch's published receipt begins.
 
     After the newest published batch's, whose receipt lies in the same output and carries what was before. In another output
     no receipt says how far the feed had come: there the ledger is carried from its beginning, with the stored offsets as last.
@@ -255,7 +270,7 @@ def note_output_changed(connection: Connection, row: RowMapping) -> int:
     if published is None:
         return 0
     was, now = published["plan"]["sink"], row["plan"]["sink"]
-    if was == now or row["kind"] != "live":
+    if was == now:
         return int(published["ledger_upto"] or 0)
     stored = stored_offsets(connection, row["feed_id"])
     detail = {"was": was, "is": now, "partitions": [row_detail(found) for found in stored.values()]}

@@ -21,6 +21,7 @@ from kafka_ingest.errors import NothingToAdoptError, OutputConflictError, Receip
 from kafka_ingest.gap import Gap
 from kafka_ingest.offsets import StoredOffset, TopicPartition, listing
 from kafka_ingest.planning.settings import FeedPlanSettings
+from kafka_ingest.rewound import ended_gaps
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +72,8 @@ class Rebuilt:
                 self.problems.append(
                     f"{row.topic_partition} is said to begin twice, at {entry['offset']} by {event.who}"
                 )
-            self._set(entry, entry["offset"], entry["offset"], entry["rule"])
+            seed = row_of(entry | {"first_offset": entry["offset"], "next_offset": entry["offset"]})
+            self.rows[seed.topic_partition] = seed
 
     def _file_gaps(self, event: Event) -> None:
         for gap in map(Gap.from_document, event.detail["gaps"]):
@@ -82,10 +84,15 @@ class Rebuilt:
                 self.rows[row.topic_partition] = replace(row, next_offset=end_offset)
 
     def _reset(self, event: Event) -> None:
-        for entry in event.detail["removed"]:
-            self.rows.pop(TopicPartition(entry["topic"], entry["partition"]), None)
-        for entry in event.detail["partitions"]:
-            self._set(entry, entry["first_offset"], entry["next_offset"], entry["rule"])
+        was = [row_of(entry) for entry in event.detail["removed"]]
+        now = [row_of(entry) for entry in event.detail["partitions"]]
+        for row in was:
+            self.rows.pop(row.topic_partition, None)
+        self.rows |= {row.topic_partition: row for row in now}
+        for gap_id, left in ended_gaps(self.gaps.values(), was, now).items():
+            del self.gaps[gap_id]
+            if left is not None:
+                self.gaps[left.gap_id] = left
         changed = {entry["topic"] for entry in event.detail["removed"]}
         ids = {entry["topic"]: entry["topic_id"] for entry in event.detail["partitions"]}
         for gap in list(self.gaps.values()):
@@ -101,12 +108,7 @@ class Rebuilt:
     def _begin_again(self, event: Event) -> None:
         """Take the stored offsets as another output left them: its receipts are not here."""
         self.rows.clear()
-        for entry in event.detail["partitions"]:
-            self._set(entry, entry["first_offset"], entry["next_offset"], entry["rule"])
-
-    def _set(self, entry: dict[str, Any], first_offset: int | None, next_offset: int | None, rule: str) -> None:
-        topic_partition = TopicPartition(entry["topic"], entry["partition"])
-        self.rows[topic_partition] = StoredOffset(topic_partition, entry["topic_id"], first_offset, next_offset, rule)
+        self.rows |= {row.topic_partition: row for row in map(row_of, event.detail["partitions"])}
 
     def _advance(self, plan: BatchPlan) -> None:
         for planned in plan.ranges:
@@ -128,6 +130,13 @@ class Rebuilt:
                 leader_epoch=plan.leader_epochs.get(planned.topic_partition, row.leader_epoch),
                 batch_id=plan.batch_id,
             )
+
+
+def row_of(entry: dict[str, Any]) -> StoredOffset:
+    """Return a stored offset as the journal keeps it."""
+    topic_partition = TopicPartition(entry["topic"], entry["partition"])
+    first_offset, next_offset = entry["first_offset"], entry["next_offset"]
+    return StoredOffset(topic_partition, entry["topic_id"], first_offset, next_offset, entry["rule"])
 
 
 def decide_adoption(settings: FeedPlanSettings, control: OperatorTables, sink: Sink) -> AdoptDecision:
@@ -184,7 +193,7 @@ def decide_adoption(settings: FeedPlanSettings, control: OperatorTables, sink: S
             batches=[adopted(published, sink) for published in new],
             gaps=list(rebuilt.gaps.values()),
             ledger=sorted(rebuilt.ledger.values(), key=lambda event: event.at),
-            abandoned=overtaken(feed, rebuilt, {published.plan.batch_id for published in new}),
+            abandoned=overtaken(feed, rebuilt, {published.plan.batch_id for published in new}, reset),
         ),
     )
 
@@ -258,8 +267,8 @@ def removed_after(
     ]
 
 
-def overtaken(feed: FeedSnapshot | None, rebuilt: Rebuilt, published: set[UUID]) -> UUID | None:
-    """Return the open batch of older control tables whose ranges were read, or lost their topic, since."""
+def overtaken(feed: FeedSnapshot | None, rebuilt: Rebuilt, published: set[UUID], reset: Collection[str]) -> UUID | None:
+    """Return the open batch of older control tables whose ranges were read, left behind, or lost their topic, since."""
     batch = feed.open_batch if feed is not None else None
     if batch is None or batch.batch_id in published:
         return None
@@ -267,7 +276,10 @@ def overtaken(feed: FeedSnapshot | None, rebuilt: Rebuilt, published: set[UUID])
         row = rebuilt.rows.get(planned.topic_partition)
         if row is None or row.next_offset is None:
             continue
-        if row.topic_id != batch.plan.topic_ids[planned.topic] or row.next_offset > planned.start_offset:
+        is_elsewhere = row.next_offset > planned.start_offset or (
+            planned.topic in reset and row.next_offset != planned.start_offset
+        )
+        if row.topic_id != batch.plan.topic_ids[planned.topic] or is_elsewhere:
             return batch.batch_id
     return None
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from uuid import UUID
 
 from kafka_ingest.attempt_directory import DATA, DATA_PUBLISHED, DATA_REVOKED, DOCUMENT, FAILURE, RECEIPT
-from kafka_ingest.boundaries import PublishedReceipt
+from kafka_ingest.boundaries import PublishedCount, PublishedReceipt
 from kafka_ingest.durable_files import make_directory_durably, sync, write_durably
 from kafka_ingest.errors import (
     BatchRevokedError,
@@ -157,6 +157,15 @@ class ParquetDirectory:
                     "backup, or move that receipt away if the batch was never published or was removed on purpose."
                 )
             yield published
+
+    def count_published(self, batch_id: UUID) -> list[PublishedCount]:
+        """Read the positions of all that readers see of a batch, by partition; none where they see nothing of it."""
+        # A third of a second for pyarrow, which only somebody who counts should pay.
+        from kafka_ingest.sinks.published_counts import published_counts  # noqa: PLC0415
+
+        target = self.published_directory(batch_id)
+        with storage_errors(target):
+            return published_counts(target)
 
     def can_take(self, batch_id: UUID) -> None:
         """Ask before COMMITTING whether the batch can be published; raises OutputNotUsable- or OutputConflictError."""

@@ -2,7 +2,7 @@
 
 from datetime import UTC, datetime
 
-from kafka_ingest.batch import Batch
+from kafka_ingest.batch import Batch, BatchKind, BatchPlan
 from kafka_ingest.boundaries import ControlTables, KafkaCluster
 from kafka_ingest.errors import KafkaUnavailableError, RangeNotInLogError
 from kafka_ingest.hold import beyond_log
@@ -20,7 +20,8 @@ def check_readable(batch: Batch, control: ControlTables, kafka: KafkaCluster) ->
     plan = batch.plan
     check_identity(batch, kafka)
     bounds = kafka.log_bounds([offset_range.topic_partition for offset_range in plan.ranges])
-    for planned in plan.ranges:
+    # Only a live batch begins at stored offsets.
+    for planned in plan.ranges if plan.kind is BatchKind.LIVE else ():
         found = bounds[planned.topic_partition]
         if isinstance(found, LogBounds) and planned.start_offset > found.high_watermark:
             # No plan may see it any more when it comes by: the log may have grown again.
@@ -28,8 +29,8 @@ def check_readable(batch: Batch, control: ControlTables, kafka: KafkaCluster) ->
             control.hold(plan.feed_id, hold)
     if problems := ranges_outside_log(plan.ranges, bounds, plan.isolation):
         raise RangeNotInLogError(
-            f"batch {plan.batch_id} cannot be read as it was planned: {listing(problems)}. No offset was moved. Run the feed "
-            "again: the plan gives this batch up, and goes on or stops as on_data_loss says."
+            f"batch {plan.batch_id} cannot be read as it was planned: {listing(problems)}. No offset was moved. "
+            f"{plan_again(plan)}"
         )
     unanswered = [f"{tp}: {found.reason}" for tp, found in sorted(bounds.items()) if isinstance(found, Unavailable)]
     if unanswered:
@@ -37,3 +38,12 @@ def check_readable(batch: Batch, control: ControlTables, kafka: KafkaCluster) ->
             f"batch {plan.batch_id} cannot be read now, Kafka cannot answer for {listing(unanswered)}. No offset was moved. Look "
             "at the brokers, or run the feed again: where others of its partitions can be read, the plan goes on with those."
         )
+
+
+def plan_again(plan: BatchPlan) -> str:
+    """Return what to do about a batch that cannot be read as it was planned."""
+    if plan.kind is BatchKind.LIVE:
+        return "Run the feed again: the plan gives this batch up, and goes on or stops as on_data_loss says."
+    return (
+        f"Give it up (`kafka-ingest abandon {plan.batch_id} --reason …`) and plan the {plan.kind} again: it says what is left."
+    )

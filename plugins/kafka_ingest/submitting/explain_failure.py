@@ -3,7 +3,7 @@
 import re
 from datetime import UTC, datetime
 
-from kafka_ingest.batch import Attempt, BatchPlan
+from kafka_ingest.batch import Attempt, BatchKind, BatchPlan
 from kafka_ingest.boundaries import ControlTables, KafkaCluster, Sinks
 from kafka_ingest.errors import PartitionUnreadableError
 from kafka_ingest.hold import Hold, HoldCause
@@ -28,6 +28,11 @@ def explain_failure(attempt: Attempt, control: ControlTables, kafka: KafkaCluste
     if topic_partition not in reasons:
         return
     reason = f"the record at offset {offset:,} cannot be read ({reasons[topic_partition]})"
+    if plan.kind is not BatchKind.LIVE:
+        raise PartitionUnreadableError(
+            f"{topic_partition}: {reason}. Mend the broker's log, or give this {plan.kind} up (`kafka-ingest abandon "
+            f"{plan.batch_id} --reason …`) and plan it again without that offset."
+        )
     control.hold(
         plan.feed_id,
         Hold(topic_partition.topic, topic_partition.partition, HoldCause.UNREADABLE, reason, datetime.now(UTC), offset),

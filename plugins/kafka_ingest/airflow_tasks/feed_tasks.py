@@ -1,10 +1,7 @@
-"""The tasks of a feed's DAG, and what an error means to Airflow. ``dags/`` wires them."""
+"""The tasks that plan, write and commit a batch."""
 
-import contextlib
 import os
-from collections.abc import Iterator
 from typing import Any
-from uuid import UUID
 
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 from airflow.providers.standard.operators.trigger_dagrun import TriggerDagRunOperator
@@ -12,11 +9,9 @@ from airflow.sdk import Asset, AssetAlias, BaseOperator, Context
 from airflow.sdk.bases.skipmixin import SkipMixin
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
 
-from kafka_ingest.assembly import FeedParts, assemble
-from kafka_ingest.batch import BatchState
+from kafka_ingest.airflow_tasks.in_airflow import errors_for_airflow, id_of_batch, parts_of, parts_of_run, run_of
+from kafka_ingest.batch import BatchKind, BatchPlan, BatchState
 from kafka_ingest.committing.commit_batch import Committed
-from kafka_ingest.connections import find_connection_in_task
-from kafka_ingest.errors import KafkaIngestError, RetryableError, UnknownBatchError
 from kafka_ingest.feed import Feed
 from kafka_ingest.offsets import listing
 from kafka_ingest.planning.plan_batch import PlanResult, why_nothing
@@ -35,7 +30,7 @@ class PlanOperator(BaseOperator, SkipMixin):
         """Return the id of the batch to write and commit."""
         with errors_for_airflow():
             request = RunRequest.of(context["dag_run"].conf or {})
-            parts = feed_parts(self.feed)
+            parts = parts_of(self.feed)
             outcome = parts.plan(who=run_of(context), end=request.end(), max_records=request.max_records)
         if outcome.decision is not None:
             for gap in outcome.decision.gaps:
@@ -55,14 +50,17 @@ class PlanOperator(BaseOperator, SkipMixin):
 
 
 class WriteOperator(SparkSubmitOperator):
-    """Opens an attempt, runs Spark on it, and pins its receipt. A receipt that is there already needs no Spark."""
+    """Opens an attempt, runs Spark on it, and pins its receipt. A receipt that is there already needs no Spark.
+
+    Without a feed the run names it in its params.
+    """
 
     # Only the batch id is rendered, and so stored and shown: what is handed to Spark is set inside execute.
     template_fields = ("batch_id",)
 
-    def __init__(self, *, feed: Feed, batch_id: str, **kwargs: Any) -> None:  # noqa: ANN401 - Airflow's own arguments
+    def __init__(self, *, feed: Feed | None, batch_id: str, **kwargs: Any) -> None:  # noqa: ANN401 - Airflow's own arguments
         # durable would pick an earlier application up again on some clusters; attempts are ours.
-        super().__init__(conn_id=feed.spark.conn_id, durable=False, **kwargs)
+        super().__init__(durable=False, **kwargs)
         self.feed = feed
         self.batch_id = batch_id
         self.killed = False
@@ -70,13 +68,14 @@ class WriteOperator(SparkSubmitOperator):
     def execute(self, context: Context) -> None:
         """Write the batch, unless it is written."""
         with errors_for_airflow():
-            parts = feed_parts(self.feed)
+            parts = parts_of_run(self.feed, context)
             attempt = parts.open_attempt(id_of_batch(self.batch_id), who=run_of(context))
             if attempt is None:
                 self.log.info("batch %s is written already: no need for Spark", self.batch_id)
                 return
             submission = parts.submission(attempt)
         self.log.info("attempt %d of batch %s writes into %s", attempt.attempt, self.batch_id, attempt.directory)
+        self._conn_id = parts.feed.spark.conn_id
         self.application = submission.application
         self.application_args = list(submission.arguments)
         self.conf = dict(submission.conf)
@@ -108,12 +107,15 @@ class WriteOperator(SparkSubmitOperator):
 
 
 class CommitOperator(BaseOperator):
-    """Publishes the batch, moves the stored offsets, then the consumer group, and announces what it committed."""
+    """Publishes the batch, moves the stored offsets, then the consumer group, and announces what it committed.
+
+    Without a feed the run names it in its params; a backfill moves neither.
+    """
 
     template_fields = ("batch_id",)
 
-    def __init__(self, *, feed: Feed, batch_id: str, **kwargs: Any) -> None:  # noqa: ANN401 - Airflow's own arguments
-        self.asset_alias = AssetAlias(name=f"kafka_ingest/{feed.name}")
+    def __init__(self, *, feed: Feed | None, batch_id: str, **kwargs: Any) -> None:  # noqa: ANN401 - Airflow's own arguments
+        self.asset_alias = AssetAlias(name=f"kafka_ingest/{feed.name if feed is not None else 'backfills'}")
         super().__init__(outlets=[self.asset_alias], **kwargs)
         self.feed = feed
         self.batch_id = batch_id
@@ -121,7 +123,8 @@ class CommitOperator(BaseOperator):
     def execute(self, context: Context) -> None:
         """Commit the batch."""
         with errors_for_airflow():
-            committed = feed_parts(self.feed).commit(id_of_batch(self.batch_id), who=run_of(context))
+            parts = parts_of_run(self.feed, context)
+            committed = parts.commit(id_of_batch(self.batch_id), who=run_of(context))
         if committed.mirrored.failure is not None:
             self.log.warning("the consumer group was not moved: %s", committed.mirrored.failure)
         if not committed.by_us:
@@ -129,7 +132,7 @@ class CommitOperator(BaseOperator):
             return
         # A plain outlet would announce every success of this task; the alias only what this run committed. Delivery is
         # at least once: whoever listens tells batches apart by their id.
-        asset = Asset(name=f"kafka_ingest/{self.feed.name}", uri=committed.batch.plan.output_path.as_uri())
+        asset = asset_of(committed.batch.plan, parts.feed)
         context["outlet_events"][self.asset_alias].add(asset, extra=announcement(committed))
 
 
@@ -146,7 +149,7 @@ class NextBatchOperator(TriggerDagRunOperator):
     def execute(self, context: Context) -> None:
         """Trigger the next run, once for each committed batch that was capped."""
         with errors_for_airflow():
-            batch = feed_parts(self.feed).control.batch(id_of_batch(self.batch_id))
+            batch = parts_of(self.feed).control.batch(id_of_batch(self.batch_id))
             request = RunRequest.of(context["dag_run"].conf or {})
         if batch.state is not BatchState.COMMITTED or not batch.plan.capped:
             raise AirflowSkipException(f"batch {self.batch_id} reached the end of what there was to read")
@@ -155,62 +158,6 @@ class NextBatchOperator(TriggerDagRunOperator):
         self.trigger_run_id = f"next_batch__{self.batch_id}"
         self.conf = context["dag_run"].conf or None  # a run that ends at a time goes on to that time, batch by batch
         super().execute(context)
-
-
-class CleanOperator(BaseOperator):
-    """Removes staged output that is over, by the feed's retention."""
-
-    def __init__(self, *, feed: Feed, **kwargs: Any) -> None:  # noqa: ANN401 - Airflow's own arguments
-        super().__init__(**kwargs)
-        self.feed = feed
-
-    def execute(self, context: Context) -> dict[str, int]:  # noqa: ARG002 - Airflow's signature
-        """Clean up, and return how many attempts went, how many stay, and the bytes that are free again."""
-        removed, kept, failed, freed = 0, 0, 0, 0
-        with errors_for_airflow():
-            for staged in planned_before(self.feed).clean_up():
-                if staged.kept is not None:
-                    kept, failed = kept + 1, failed + staged.failed
-                    self.log.warning("%s stays: %s", staged.attempt.directory, staged.kept)
-                    continue
-                removed, freed = removed + 1, freed + staged.size_bytes
-                self.log.info("removed %s, %s bytes", staged.attempt.directory, f"{staged.size_bytes:,}")
-        if failed:
-            raise AirflowException(f"{failed:,} attempts could not be removed; their warnings above say why")
-        return {"removed": removed, "kept": kept, "freed_bytes": freed}
-
-
-class MirrorOperator(BaseOperator):
-    """Brings the consumer group to the stored offsets, where a commit could not, or somebody moved it."""
-
-    def __init__(self, *, feed: Feed, **kwargs: Any) -> None:  # noqa: ANN401 - Airflow's own arguments
-        super().__init__(**kwargs)
-        self.feed = feed
-
-    def execute(self, context: Context) -> None:
-        """Repair the mirror; a group that cannot be moved fails the task, since telling is all that this one is for."""
-        with errors_for_airflow():
-            parts = planned_before(self.feed)
-            parts.check_output_known()
-            mirrored = parts.mirror(who=run_of(context))
-        if mirrored.failure is not None:
-            raise AirflowException(f"the consumer group {mirrored.group} was not moved: {mirrored.failure}")
-
-
-class HeadroomOperator(BaseOperator):
-    """Warns of partitions that retention is about to reach before they are read."""
-
-    def __init__(self, *, feed: Feed, **kwargs: Any) -> None:  # noqa: ANN401 - Airflow's own arguments
-        super().__init__(**kwargs)
-        self.feed = feed
-
-    def execute(self, context: Context) -> int:  # noqa: ARG002 - Airflow's signature
-        """Log a warning for each of them, and return how many there are."""
-        with errors_for_airflow():
-            warnings = [str(found) for found in planned_before(self.feed).low_headroom()]
-        for warning in warnings:
-            self.log.warning("%s", warning)
-        return len(warnings)
 
 
 class FeedErrorOperator(BaseOperator):
@@ -225,33 +172,10 @@ class FeedErrorOperator(BaseOperator):
         raise AirflowFailException(self.message)
 
 
-def feed_parts(feed: Feed) -> FeedParts:
-    """Return the feed's parts, with connections as a task finds them."""
-    return assemble(feed, find_connection_in_task)
-
-
-def planned_before(feed: Feed) -> FeedParts:
-    """Return the parts of a feed that has control rows; skips the task where it was never planned."""
-    parts = feed_parts(feed)
-    if parts.control.feed(feed.name) is None:
-        raise AirflowSkipException(f"feed {feed.name} was never planned: there is nothing to look after")
-    return parts
-
-
-def id_of_batch(text: str) -> UUID:
-    """Return the batch id that the plan task handed on; raises UnknownBatchError where it handed none on."""
-    try:
-        return UUID(text)
-    except ValueError as error:
-        raise UnknownBatchError(
-            f"expected a batch's id from task plan, found {text!r}. Was plan marked as success by hand? Clear it."
-        ) from error
-
-
-def run_of(context: Context) -> str:
-    """Return who acts, for the audit journal: one name for all tries of all tasks of a DAG run."""
-    dag_run = context["dag_run"]
-    return f"airflow:{dag_run.dag_id}/{dag_run.run_id}"
+def asset_of(plan: BatchPlan, feed: Feed) -> Asset:
+    """Return the output as Airflow knows it: the feed's, or that of its copies."""
+    uri = plan.output_path.as_uri()
+    return Asset(uri) if plan.kind is BatchKind.COPY else Asset(name=f"kafka_ingest/{feed.name}", uri=uri)
 
 
 def announcement(committed: Committed) -> dict[str, Any]:
@@ -259,6 +183,7 @@ def announcement(committed: Committed) -> dict[str, Any]:
     return {
         "batch_id": str(committed.batch.batch_id),
         "feed": committed.batch.plan.feed_name,
+        "kind": committed.batch.plan.kind.value,
         "rows": sum(count.rows for count in committed.counts),
         "ranges": [
             {
@@ -271,14 +196,3 @@ def announcement(committed: Committed) -> dict[str, Any]:
             for count in committed.counts
         ],
     }
-
-
-@contextlib.contextmanager
-def errors_for_airflow() -> Iterator[None]:
-    """Let Airflow retry what may succeed later; everything else fails at once, since a retry would only hide it."""
-    try:
-        yield
-    except RetryableError:
-        raise
-    except KafkaIngestError as error:
-        raise AirflowFailException(f"{error.code}: {error}") from error

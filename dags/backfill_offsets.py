@@ -1,0 +1,173 @@
+"""Reads offsets of a feed again, or after all, without touching its live position: plan >> write >> commit, chunk by chunk.
+
+Each chunk is a batch of its own: one that failed is cleared and run again alone, the others stay.
+"""
+
+import os
+from datetime import timedelta
+from typing import Any
+
+from airflow.sdk import DAG, Param, task_group
+
+from kafka_ingest.airflow_tasks.backfill_tasks import BackfillPlanOperator
+from kafka_ingest.airflow_tasks.feed_tasks import CommitOperator, WriteOperator
+from kafka_ingest.backfill_form import OFFSET_RANGE, PLACE
+from kafka_ingest.backfilling.request import Mode, OnMissing, OnOverlap
+from kafka_ingest.errors import InvalidFeedError
+from kafka_ingest.feed_files import feeds_directory, read_feed_files
+
+PARALLEL_CHUNKS = int(os.environ.get("KAFKA_INGEST_BACKFILL_CHUNKS", "2"))
+"""How many chunks of one run are written at a time: each is a Spark application."""
+
+# Airflow's own converter takes names; its annotation names an enum that the SDK does not export.
+RUN_TYPES: Any = ("manual", "operator_triggered")
+
+
+def feed_names() -> list[str]:
+    """Return the feeds that can be used; a broken one has a DAG of its own that says so."""
+    try:
+        return [file.feed.name for file in read_feed_files(feeds_directory()) if file.feed is not None]
+    except (InvalidFeedError, OSError):
+        return []
+
+
+def lines(title: str, pattern: str, description: str, section: str) -> Param:
+    """Return a field that takes one entry a line."""
+    items: dict[str, Any] = {"type": "string", "pattern": pattern}
+    schema: dict[str, Any] = {"type": ["array", "null"], "items": items, "title": title, "section": section}
+    return Param(None, description_md=description, **schema)
+
+
+def feed_param(names: list[str]) -> Param:
+    """Return the field that names the feed: there is no default, so that nobody takes the wrong one by leaving it alone."""
+    # Without any the form still opens, and the first task says what is missing.
+    known: dict[str, Any] = {"enum": names} if names else {}
+    return Param(type="string", title="Feed", description_md="Whose offsets.", **known)
+
+
+WHAT, HOW = "What to read: one of these", "How"
+
+PARAMS = {
+    "feed": feed_param(feed_names()),
+    "offset_ranges": lines(
+        "Offset ranges",
+        OFFSET_RANGE,
+        "One a line: `TOPIC:PARTITION=FROM-TO`, such as `orders:0=1200-1300`. FROM is read, TO is not.",
+        WHAT,
+    ),
+    "from_timestamp": Param(
+        None,
+        type=["string", "null"],
+        format="date-time",
+        title="From this time",
+        description_md="The first record of this time or later; empty: from where the log starts.",
+        section=WHAT,
+    ),
+    "to_timestamp": Param(
+        None,
+        type=["string", "null"],
+        format="date-time",
+        title="To this time",
+        description_md="Up to the first record of this time or later, which is not read; empty: as far as may be read.",
+        section=WHAT,
+    ),
+    "batch_id": Param(
+        None,
+        type=["string", "null"],
+        title="The ranges of a batch",
+        description_md="An earlier batch's id (`kafka-ingest batches`).",
+        section=WHAT,
+    ),
+    "dag_run_id": Param(
+        None,
+        type=["string", "null"],
+        title="The ranges of a DAG run",
+        description_md="The id of an earlier run that planned or committed batches of the feed.",
+        section=WHAT,
+    ),
+    "open_gaps": Param(
+        False,  # noqa: FBT003 - a Param's default comes first
+        type="boolean",
+        title="All open gaps",
+        description_md="What `kafka-ingest gaps` lists as open. What retention took, by its own record, is left out.",
+        section=WHAT,
+    ),
+    "only": lines(
+        "Only these",
+        PLACE,
+        "Narrows it: one `TOPIC` or `TOPIC:PARTITION` a line; empty: all that the feed has.",
+        WHAT,
+    ),
+    "mode": Param(
+        Mode.FILL.value,
+        enum=[mode.value for mode in Mode],
+        title="Mode",
+        description_md="`fill`: into the feed's output, what lies below the stored offsets and is not there yet. `copy`: any "
+        "offsets, into another output; the feed's own is not touched.",
+        section=HOW,
+    ),
+    "output": Param(
+        None,
+        type=["string", "null"],
+        title="Output of a copy",
+        description_md="A directory of its own, absolute or below KAFKA_INGEST_DATA.",
+        section=HOW,
+    ),
+    "overlap": Param(
+        OnOverlap.CUT.value,
+        enum=[each.value for each in OnOverlap],
+        title="What is in the output already",
+        description_md="`cut`: is left out. `refuse`: nothing is planned. The same goes for what another open backfill reads.",
+        section=HOW,
+    ),
+    "missing": Param(
+        OnMissing.REFUSE.value,
+        enum=[each.value for each in OnMissing],
+        title="What retention has deleted",
+        description_md="`refuse`: nothing is planned, and the missing ranges are named. `record_gap`: the rest is read, and what "
+        "is missing is a gap on record.",
+        section=HOW,
+    ),
+    "max_records": Param(
+        None,
+        type=["integer", "null"],
+        minimum=1,
+        title="Records of a chunk",
+        description_md="At most; empty: the feed's `limits.max_records`, or 5,000,000.",
+        section=HOW,
+    ),
+    "reason": Param(
+        None,
+        type=["string", "null"],
+        title="Why",
+        description_md="Kept in the audit journal (`kafka-ingest history`).",
+        section=HOW,
+    ),
+}
+
+with DAG(
+    dag_id="backfill_offsets",
+    description="Offset ranges of a feed, read again or after all; stored offsets and consumer groups never move",
+    doc_md=__doc__,
+    schedule=None,
+    allowed_run_types=RUN_TYPES,
+    params=PARAMS,
+    tags=["kafka_ingest", "backfill"],
+    default_args={
+        "retries": 3,
+        "retry_delay": timedelta(seconds=30),
+        "retry_exponential_backoff": True,
+        "max_retry_delay": timedelta(minutes=10),
+    },
+):
+
+    @task_group
+    def chunk(batch_id: str) -> None:
+        """Write and commit one chunk; whatever becomes of the others."""
+        of_chunk: dict[str, Any] = {"feed": None, "batch_id": batch_id, "map_index_template": "{{ task.batch_id }}"}
+        write = WriteOperator(task_id="write", max_active_tis_per_dagrun=PARALLEL_CHUNKS, **of_chunk)
+        commit = CommitOperator(task_id="commit", **of_chunk)
+        write >> commit
+
+    plan = BackfillPlanOperator(task_id="plan")
+    chunk.expand(batch_id=plan.output)

@@ -1,0 +1,46 @@
+"""The first task of a backfill. Its chunks are written and committed by the same tasks as a feed's batches."""
+
+from airflow.sdk import BaseOperator, Context
+
+from kafka_ingest.airflow_tasks.in_airflow import errors_for_airflow, parts_of_run, run_of
+from kafka_ingest.backfill_form import BackfillForm
+from kafka_ingest.backfilling.decide import BackfillDecision
+from kafka_ingest.offset_sets import span_of
+from kafka_ingest.offsets import OffsetRange, listing
+
+
+class BackfillPlanOperator(BaseOperator):
+    """Claims what the run's form asks for, in chunks; its XCom is their batch ids. None skips the rest."""
+
+    def execute(self, context: Context) -> list[str]:
+        """Return the ids of the batches to write and commit; the same ones where this run has planned them before."""
+        with errors_for_airflow():
+            form = BackfillForm.of(context["params"])
+            parts = parts_of_run(None, context)
+            # A run that is tried again, or cleared, goes on with what it has claimed.
+            outcome = parts.plan_backfill(form.request(parts.feed), who=run_of(context), once=True)
+        if outcome.decision is not None:
+            self._tell(outcome.decision)
+        elif outcome.chunks:
+            self.log.info("this run has planned its chunks before: going on with them")
+        for chunk in outcome.chunks:
+            self.log.info("%s %s: %s", chunk.kind, chunk.batch_id, listing(chunk.ranges, limit=20))
+        if not outcome.chunks:
+            self.log.info("nothing to read")
+        return [str(chunk.batch_id) for chunk in outcome.chunks]
+
+    def _tell(self, decision: BackfillDecision) -> None:
+        for what, ranges in left_out(decision):
+            self.log.warning("%s: %s offsets: %s", what, f"{span_of(ranges):,}", listing(ranges, limit=20))
+        for gap in decision.gaps:
+            self.log.warning("gap %s (%s): %s", gap.offset_range, gap.cause, gap.reason)
+
+
+def left_out(decision: BackfillDecision) -> list[tuple[str, list[OffsetRange]]]:
+    """Return what a backfill was asked for and does not read, and why."""
+    found = (
+        ("left out, in the output already", decision.committed),
+        ("left out, another open backfill reads it", decision.claimed),
+        ("left out, deleted by retention", decision.deleted),
+    )
+    return [(what, list(ranges)) for what, ranges in found if ranges]

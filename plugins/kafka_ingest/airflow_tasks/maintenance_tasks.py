@@ -1,0 +1,74 @@
+"""The tasks that look after feeds once a day."""
+
+from typing import Any
+
+from airflow.sdk import BaseOperator, Context
+from airflow.sdk.exceptions import AirflowException, AirflowSkipException
+
+from kafka_ingest.airflow_tasks.in_airflow import errors_for_airflow, parts_of, run_of
+from kafka_ingest.assembly import FeedParts
+from kafka_ingest.feed import Feed
+
+
+class CleanOperator(BaseOperator):
+    """Removes staged output that is over, by the feed's retention."""
+
+    def __init__(self, *, feed: Feed, **kwargs: Any) -> None:  # noqa: ANN401 - Airflow's own arguments
+        super().__init__(**kwargs)
+        self.feed = feed
+
+    def execute(self, context: Context) -> dict[str, int]:  # noqa: ARG002 - Airflow's signature
+        """Clean up, and return how many attempts went, how many stay, and the bytes that are free again."""
+        removed, kept, failed, freed = 0, 0, 0, 0
+        with errors_for_airflow():
+            for staged in planned_before(self.feed).clean_up():
+                if staged.kept is not None:
+                    kept, failed = kept + 1, failed + staged.failed
+                    self.log.warning("%s stays: %s", staged.attempt.directory, staged.kept)
+                    continue
+                removed, freed = removed + 1, freed + staged.size_bytes
+                self.log.info("removed %s, %s bytes", staged.attempt.directory, f"{staged.size_bytes:,}")
+        if failed:
+            raise AirflowException(f"{failed:,} attempts could not be removed; their warnings above say why")
+        return {"removed": removed, "kept": kept, "freed_bytes": freed}
+
+
+class MirrorOperator(BaseOperator):
+    """Brings the consumer group to the stored offsets, where a commit could not, or somebody moved it."""
+
+    def __init__(self, *, feed: Feed, **kwargs: Any) -> None:  # noqa: ANN401 - Airflow's own arguments
+        super().__init__(**kwargs)
+        self.feed = feed
+
+    def execute(self, context: Context) -> None:
+        """Repair the mirror; a group that cannot be moved fails the task, since telling is all that this one is for."""
+        with errors_for_airflow():
+            parts = planned_before(self.feed)
+            parts.check_output_known()
+            mirrored = parts.mirror(who=run_of(context))
+        if mirrored.failure is not None:
+            raise AirflowException(f"the consumer group {mirrored.group} was not moved: {mirrored.failure}")
+
+
+class HeadroomOperator(BaseOperator):
+    """Warns of partitions that retention is about to reach before they are read."""
+
+    def __init__(self, *, feed: Feed, **kwargs: Any) -> None:  # noqa: ANN401 - Airflow's own arguments
+        super().__init__(**kwargs)
+        self.feed = feed
+
+    def execute(self, context: Context) -> int:  # noqa: ARG002 - Airflow's signature
+        """Log a warning for each of them, and return how many there are."""
+        with errors_for_airflow():
+            warnings = [str(found) for found in planned_before(self.feed).low_headroom()]
+        for warning in warnings:
+            self.log.warning("%s", warning)
+        return len(warnings)
+
+
+def planned_before(feed: Feed) -> FeedParts:
+    """Return the parts of a feed that has control rows; skips the task where it was never planned."""
+    parts = parts_of(feed)
+    if parts.control.feed(feed.name) is None:
+        raise AirflowSkipException(f"feed {feed.name} was never planned: there is nothing to look after")
+    return parts

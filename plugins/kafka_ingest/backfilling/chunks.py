@@ -1,0 +1,44 @@
+"""Cut ranges into chunks of a size that one Spark run handles well. Pure."""
+
+from collections.abc import Iterable, Mapping
+
+from kafka_ingest.offset_sets import by_partition, merged
+from kafka_ingest.offsets import OffsetRange, TopicPartition
+
+
+def cut_into_chunks(ranges: Iterable[OffsetRange], max_records: int) -> list[tuple[OffsetRange, ...]]:
+    """Return the same offsets in chunks of at most ``max_records`` each, in the order in which they are to be read.
+
+    A chunk takes at most one range of a partition, as a batch does, and spreads over as many partitions as it can: they are
+    read side by side.
+    """
+    left = by_partition(merged(ranges))
+    chunks: list[tuple[OffsetRange, ...]] = []
+    while left:
+        shares = share({tp: pieces[0].span for tp, pieces in left.items()}, max_records)
+        chunk: list[OffsetRange] = []
+        for topic_partition, taken in shares.items():
+            head = left[topic_partition].pop(0)
+            cut = head.start_offset + taken
+            chunk.append(OffsetRange(topic_partition, head.start_offset, cut))
+            if cut < head.end_offset:
+                left[topic_partition].insert(0, OffsetRange(topic_partition, cut, head.end_offset))
+            if not left[topic_partition]:
+                del left[topic_partition]
+        chunks.append(tuple(sorted(chunk)))
+    return chunks
+
+
+def share(spans: Mapping[TopicPartition, int], budget: int) -> dict[TopicPartition, int]:
+    """Return how much each partition takes of a budget: the same for all, and what small ones leave goes to the others.
+
+    Where there are more partitions than the budget is large, the first ones take one each.
+    """
+    shares: dict[TopicPartition, int] = {}
+    smallest_first = sorted(sorted(spans)[:budget], key=lambda tp: spans[tp])
+    for number, topic_partition in enumerate(smallest_first):
+        # Never 0: there are at most as many partitions as the budget is large, and each of them before took no more than this.
+        taken = min(spans[topic_partition], budget // (len(smallest_first) - number))
+        shares[topic_partition] = taken
+        budget -= taken
+    return shares

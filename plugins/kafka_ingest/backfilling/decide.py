@@ -1,0 +1,171 @@
+"""Decide what a backfill reads: what is asked for, without what is there already, is claimed, or is gone. Pure."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from kafka_ingest.backfilling.chunks import cut_into_chunks
+from kafka_ingest.backfilling.request import BackfillRequest, Mode, OnMissing, OnOverlap, OpenGaps
+from kafka_ingest.backfilling.select import NOTHING_DONE
+from kafka_ingest.boundaries import BackfillRange
+from kafka_ingest.coverage import PartitionCoverage
+from kafka_ingest.errors import InvalidBackfillError, RangesTakenError, RecordsDeletedError
+from kafka_ingest.gap import GapCause, NewGap
+from kafka_ingest.offset_sets import merged, span_of, within, without
+from kafka_ingest.offsets import Isolation, LogBounds, OffsetRange, TopicPartition, listing
+
+MOST_CHUNKS = 1_000
+"""Airflow expands a task at most ``core.max_map_length`` times, 1,024 unless it is set."""
+
+
+@dataclass(frozen=True, slots=True)
+class BackfillDecision:
+    """What to read, in chunks, and what not. ``gaps`` are new ones, of what is gone and was in none.
+
+    ``committed`` is in the output already, ``claimed`` is another open backfill's, ``deleted`` is gone from Kafka.
+    """
+
+    chunks: Sequence[tuple[OffsetRange, ...]]
+    wanted: Sequence[OffsetRange]
+    committed: Sequence[OffsetRange] = ()
+    claimed: Sequence[OffsetRange] = ()
+    deleted: Sequence[OffsetRange] = ()
+    gaps: Sequence[NewGap] = ()
+
+    @property
+    def records_at_most(self) -> int:
+        """How many records the chunks can hold; compaction and transactions make it fewer."""
+        return sum(span_of(chunk) for chunk in self.chunks)
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """What of the target output is there already, or about to be."""
+
+    committed: Sequence[OffsetRange]
+    claimed: Sequence[OffsetRange]
+    by: Sequence[BackfillRange]
+
+
+def taken_in_feed(coverage: Mapping[TopicPartition, PartitionCoverage]) -> Taken:
+    """Return what the feed's own output holds, or is about to."""
+    return Taken(
+        committed=[each for partition in coverage.values() for each in partition.committed],
+        claimed=[each for partition in coverage.values() for each in partition.claimed],
+        by=[each for partition in coverage.values() for each in partition.backfills],
+    )
+
+
+def taken_in_copy(copied: Sequence[BackfillRange], topic_ids: Mapping[str, str | None]) -> Taken:
+    """Return what another output holds of the topics as they are now, or is about to."""
+    same = [each for each in copied if topic_ids.get(each.offset_range.topic, each.topic_id) == each.topic_id]
+    return Taken(
+        committed=merged(each.offset_range for each in same if not each.state.is_open),
+        claimed=merged(each.offset_range for each in same if each.state.is_open),
+        by=same,
+    )
+
+
+def decide(
+    request: BackfillRequest,
+    wanted: Sequence[OffsetRange],
+    taken: Taken,
+    coverage: Mapping[TopicPartition, PartitionCoverage],
+    bounds: Mapping[TopicPartition, LogBounds],
+    isolation: Isolation,
+) -> BackfillDecision:
+    """Return what a backfill reads of what it was asked for.
+
+    Raises InvalidBackfillError where it is asked for what it may not read, RangesTakenError and RecordsDeletedError where it is
+    asked for what is there or gone, and not to leave that out.
+    """
+    if request.mode is Mode.FILL:
+        check_below_stored(wanted, coverage)
+    check_in_log(wanted, bounds, isolation)
+    committed, claimed = within(wanted, taken.committed), within(wanted, taken.claimed)
+    if request.on_overlap is OnOverlap.REFUSE and (committed or claimed):
+        raise_taken(committed, claimed, taken)
+    left = without(wanted, [*committed, *claimed])
+
+    before_log = [OffsetRange(tp, 0, found.log_start_offset) for tp, found in bounds.items()]
+    deleted = within(left, before_log)
+    known_lost = lost_on_record(coverage) if isinstance(request.selection, OpenGaps) else []
+    if request.on_missing is OnMissing.REFUSE and (missing := without(deleted, known_lost)):
+        raise RecordsDeletedError(
+            f"expected records that Kafka still holds, found that retention has deleted {listing(missing, limit=20)} "
+            f"({span_of(missing):,} offsets). {NOTHING_DONE} To read the rest"
+            f"{', with what is missing as a gap on record' if request.mode is Mode.FILL else ''}: missing `record_gap`."
+        )
+    chunks = cut_into_chunks(without(left, deleted), request.max_records)
+    if len(chunks) > MOST_CHUNKS:
+        raise InvalidBackfillError(
+            f"expected at most {MOST_CHUNKS:,} chunks, found {len(chunks):,} of at most {request.max_records:,} records. "
+            f"{NOTHING_DONE} Raise the records of a chunk, or narrow what is read."
+        )
+    gaps = new_gaps(deleted, coverage, bounds) if request.mode is Mode.FILL else []
+    return BackfillDecision(chunks, wanted, committed, claimed, deleted, gaps)
+
+
+def check_below_stored(wanted: Sequence[OffsetRange], coverage: Mapping[TopicPartition, PartitionCoverage]) -> None:
+    """Raise InvalidBackfillError where a range ends above the stored offset: from there on the live run reads."""
+    beyond = [
+        f"{offset_range}, stored offset {stored:,}"
+        for offset_range in wanted
+        if offset_range.end_offset > (stored := coverage[offset_range.topic_partition].stored.next_offset or 0)
+    ]
+    if beyond:
+        raise InvalidBackfillError(
+            f"expected ranges that end at or below the stored offset, since a live run reads what comes after it; found "
+            f"{listing(beyond)}. {NOTHING_DONE} End there, or run the feed; `copy` reads further, into another output."
+        )
+
+
+def check_in_log(
+    wanted: Sequence[OffsetRange], bounds: Mapping[TopicPartition, LogBounds], isolation: Isolation
+) -> None:
+    """Raise InvalidBackfillError where a range ends above what can be read of the log."""
+    beyond = [
+        f"{offset_range}, readable up to {end:,}"
+        for offset_range in wanted
+        if offset_range.end_offset > (end := bounds[offset_range.topic_partition].readable_end(isolation))
+    ]
+    if beyond:
+        raise InvalidBackfillError(
+            f"expected ranges that end within the log, found {listing(beyond)}. {NOTHING_DONE} End where the log does."
+        )
+
+
+def raise_taken(committed: Sequence[OffsetRange], claimed: Sequence[OffsetRange], taken: Taken) -> None:
+    """Raise RangesTakenError, naming what is there already and who is about to bring the rest."""
+    batches = sorted(
+        {str(each.batch_id) for each in taken.by if each.state.is_open and within([each.offset_range], claimed)}
+    )
+    texts = [f"committed already: {listing(committed)}"] if committed else []
+    texts += [f"claimed by open backfills {listing(batches)}: {listing(claimed)}"] if claimed else []
+    raise RangesTakenError(
+        f"expected ranges that are neither in the output nor about to be, found {'; '.join(texts)}. {NOTHING_DONE} Ask for the "
+        "others, or let these be left out: overlap `cut`."
+    )
+
+
+def lost_on_record(coverage: Mapping[TopicPartition, PartitionCoverage]) -> list[OffsetRange]:
+    """Return the open gaps that say themselves that retention took their records."""
+    return [
+        gap.offset_range
+        for partition in coverage.values()
+        for gap in partition.open_gaps
+        if gap.cause is GapCause.RETENTION
+    ]
+
+
+def new_gaps(
+    deleted: Sequence[OffsetRange],
+    coverage: Mapping[TopicPartition, PartitionCoverage],
+    bounds: Mapping[TopicPartition, LogBounds],
+) -> list[NewGap]:
+    """Return the gaps of what is gone, apart from what lies in one already."""
+    on_record = [gap.offset_range for partition in coverage.values() for gap in partition.open_gaps]
+    return [
+        NewGap(missing, GapCause.RETENTION, f"the log starts at {start:,}: a backfill found what lies before deleted")
+        for missing in without(deleted, on_record)
+        for start in [bounds[missing.topic_partition].log_start_offset]
+    ]

@@ -1,0 +1,233 @@
+"""Plan a backfill: find what it means, ask Kafka, decide, and claim its chunks, each a batch, under the feed's lock."""
+
+import logging
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from kafka_ingest.backfilling.decide import BackfillDecision, Taken, decide, taken_in_copy, taken_in_feed
+from kafka_ingest.backfilling.request import BackfillRequest, BetweenTimestamps, OfBatch, OfDagRun
+from kafka_ingest.backfilling.select import NOTHING_DONE, LogAnswers, Times, partitions_meant, select
+from kafka_ingest.batch import BatchPlan
+from kafka_ingest.boundaries import (
+    BackfillRecord,
+    ControlTables,
+    CoverageRows,
+    FeedSnapshot,
+    KafkaCluster,
+    Output,
+    Sinks,
+)
+from kafka_ingest.coverage import coverage_of
+from kafka_ingest.errors import (
+    FeedChangedError,
+    InvalidBackfillError,
+    KafkaUnavailableError,
+    OutputConflictError,
+    UnknownFeedError,
+)
+from kafka_ingest.identity import check_cluster, check_topic_ids
+from kafka_ingest.offsets import LogBounds, OffsetRange, TopicPartition, Unavailable, listing
+from kafka_ingest.planning.known_output import check_output_known
+from kafka_ingest.planning.plan_batch import next_batch_id
+from kafka_ingest.planning.settings import FeedPlanSettings
+from kafka_ingest.used_output import check_output_there
+
+log = logging.getLogger(__name__)
+
+TRIES = 5
+
+
+@dataclass(frozen=True, slots=True)
+class BackfillOutcome:
+    """The chunks to work on, in order; ``decision`` is None where they were planned by an earlier try."""
+
+    chunks: Sequence[BatchPlan]
+    decision: BackfillDecision | None
+
+
+def plan_backfill(
+    request: BackfillRequest,
+    settings: FeedPlanSettings,
+    control: ControlTables,
+    kafka: KafkaCluster,
+    sinks: Sinks,
+    *,
+    who: str,
+    once: bool = False,
+) -> BackfillOutcome:
+    """Return the chunks of a backfill, durable and claimed. ``once``: the same ones where ``who`` has planned some before.
+
+    As with a plan, no transaction is open while Kafka or the sink is asked, and the step starts over where somebody else wrote
+    to the feed meanwhile. So two backfills never take the same hole.
+    """
+    for _ in range(TRIES):
+        rows = planned_before(settings.name, control)
+        if once and (known := control.backfill_of(rows.feed.feed_id, who)):
+            return BackfillOutcome([batch.plan for batch in known], None)
+        decision = decide_backfill(request, rows, settings, control, kafka, sinks)
+        output = request.output or Output(settings.sink_format, settings.output_path)
+        if decision.chunks:
+            sinks(output).prepare()
+        chunks = plans_of(decision, request, rows.feed, settings, output)
+        if not chunks and not decision.gaps:
+            return BackfillOutcome([], decision)
+        try:
+            control.record_backfill(rows.feed, BackfillRecord(chunks, decision.gaps, request.asked), who=who)
+        except FeedChangedError as error:
+            log.info("%s", error)
+            continue
+        return BackfillOutcome(chunks, decision)
+    raise FeedChangedError(
+        f"feed {settings.name}: somebody else wrote to it {TRIES} times while the backfill was planned; try again"
+    )
+
+
+def dry_run(
+    request: BackfillRequest, settings: FeedPlanSettings, control: ControlTables, kafka: KafkaCluster, sinks: Sinks
+) -> BackfillDecision:
+    """Return what a backfill would read, or raise what planning it would raise; nothing is written."""
+    return decide_backfill(request, planned_before(settings.name, control), settings, control, kafka, sinks)
+
+
+def planned_before(feed_name: str, control: ControlTables) -> CoverageRows:
+    """Return a feed's coverage; raises UnknownFeedError where it was never planned."""
+    rows = control.coverage(feed_name)
+    if rows is None:
+        raise UnknownFeedError(
+            f"expected a feed that was planned before, found {feed_name!r}, of which the control tables know nothing. "
+            f"{NOTHING_DONE} Run the feed first: a backfill fills what its live runs leave out."
+        )
+    return rows
+
+
+def decide_backfill(
+    request: BackfillRequest,
+    rows: CoverageRows,
+    settings: FeedPlanSettings,
+    control: ControlTables,
+    kafka: KafkaCluster,
+    sinks: Sinks,
+) -> BackfillDecision:
+    """Ask Kafka and the output, and decide."""
+    feed = rows.feed
+    check_output_known(feed, settings, control, sinks)
+    check_output_there(feed.feed_id, settings, control, sinks)
+    coverage = coverage_of(rows)
+    earlier = earlier_plans(request, feed, control)
+    meant = partitions_meant(request, coverage, feed.topics, earlier)
+    topic_ids = {tp.topic: coverage[tp].stored.topic_id for tp in meant}
+    check_same_topics(earlier, topic_ids)
+    check_cluster(feed.cluster_id, kafka.cluster_id(), feed.name)
+    check_topic_ids(topic_ids, kafka.describe_topics(topic_ids.keys()), feed.name)
+    answers = ask_kafka(request, meant, kafka)
+    wanted = select(request, meant, coverage, answers, settings.isolation, earlier)
+    taken = (
+        taken_in_feed(coverage) if request.output is None else copied(request.output, feed, topic_ids, control, sinks)
+    )
+    return decide(request, wanted, taken, coverage, answers.bounds, settings.isolation)
+
+
+def earlier_plans(request: BackfillRequest, feed: FeedSnapshot, control: ControlTables) -> list[BatchPlan]:
+    """Return the plans that a request refers to; raises InvalidBackfillError where they are none of the feed's."""
+    match request.selection:
+        case OfBatch(batch_id):
+            batch = control.batch(batch_id)
+            if batch.plan.feed_id != feed.feed_id:
+                raise InvalidBackfillError(
+                    f"expected a batch of feed {feed.name}, found {batch_id}, which is feed {batch.feed_name}'s. {NOTHING_DONE}"
+                )
+            return [batch.plan]
+        case OfDagRun(run_id):
+            plans = control.plans_of_run(feed.feed_id, run_id)
+            if not plans:
+                raise InvalidBackfillError(
+                    f"expected a DAG run that planned or committed a batch of feed {feed.name}, found {run_id!r}, which did "
+                    f"neither. {NOTHING_DONE} `kafka-ingest batches {feed.name} --json` names the runs."
+                )
+            return plans
+        case _:
+            return []
+
+
+def check_same_topics(earlier: Collection[BatchPlan], topic_ids: dict[str, str | None]) -> None:
+    """Raise InvalidBackfillError where an earlier batch read a topic that was deleted since: its offsets mean others now."""
+    for plan in earlier:
+        for topic in plan.topic_ids.keys() & topic_ids.keys():
+            if plan.topic_ids[topic] != topic_ids[topic]:
+                raise InvalidBackfillError(
+                    f"batch {plan.batch_id} read topic {topic!r} when its id was {plan.topic_ids[topic]}; it is "
+                    f"{topic_ids[topic]} now, so those offsets mean other records. {NOTHING_DONE}"
+                )
+
+
+def ask_kafka(request: BackfillRequest, meant: Collection[TopicPartition], kafka: KafkaCluster) -> LogAnswers:
+    """Return the bounds of the logs, and the offsets at the times that are asked for; raises KafkaUnavailableError."""
+    found = kafka.log_bounds(meant)
+    unanswered = [f"{tp}: {bounds.reason}" for tp, bounds in sorted(found.items()) if isinstance(bounds, Unavailable)]
+    if unanswered:
+        raise KafkaUnavailableError(
+            f"Kafka cannot answer now for {listing(unanswered)}. {NOTHING_DONE} Try again, or leave these partitions out."
+        )
+    starts_at: Times = {}
+    ends_at: Times = {}
+    if isinstance(request.selection, BetweenTimestamps) and meant:
+        if request.selection.start is not None:
+            starts_at = kafka.offsets_at(dict.fromkeys(meant, request.selection.start))
+        if request.selection.end is not None:
+            ends_at = kafka.offsets_at(dict.fromkeys(meant, request.selection.end))
+    bounds = {tp: each for tp, each in found.items() if isinstance(each, LogBounds)}
+    return LogAnswers(bounds, starts_at, ends_at)
+
+
+def copied(
+    output: Output, feed: FeedSnapshot, topic_ids: dict[str, str | None], control: ControlTables, sinks: Sinks
+) -> Taken:
+    """Return what another output holds; raises OutputConflictError where batches lie there that are no copies of the feed's."""
+    there = sinks(output).known_batches()
+    # Asked after the output: a copy that is committed meanwhile is then known.
+    ranges = control.copied_ranges(feed.feed_id, output)
+    known = {str(each.batch_id) for each in ranges}
+    if unknown := [batch_id for batch_id in there if batch_id not in known]:
+        raise OutputConflictError(
+            f"expected {output.output_path} to be empty, or to hold copies of feed {feed.name} only; found "
+            f"{len(unknown):,} other batches (the newest is {unknown[-1]}). {NOTHING_DONE} Name another output."
+        )
+    if not there and any(not each.state.is_open for each in ranges):
+        raise OutputConflictError(
+            f"expected the copies of feed {feed.name} that were committed into {output.output_path}, found none there. Is its "
+            f"storage mounted? {NOTHING_DONE} If they were removed on purpose, name another output."
+        )
+    return taken_in_copy(ranges, topic_ids)
+
+
+def plans_of(
+    decision: BackfillDecision, request: BackfillRequest, feed: FeedSnapshot, settings: FeedPlanSettings, output: Output
+) -> list[BatchPlan]:
+    """Return a plan for each chunk, with ids in the order in which they are to be read."""
+    plans: list[BatchPlan] = []
+    newest = feed.newest_batch
+    for ranges in decision.chunks:
+        newest = next_batch_id(newest)
+        plans.append(
+            BatchPlan(
+                batch_id=newest,
+                kind=request.mode.kind,
+                feed_id=feed.feed_id,
+                feed_name=feed.name,
+                cluster_id=feed.cluster_id,
+                topic_ids=ids_of(ranges, feed),
+                ranges=ranges,
+                isolation=settings.isolation,
+                offsets_policy=settings.offsets_policy,
+                sink_format=output.sink_format,
+                output_path=output.output_path,
+                planned_at=datetime.now(UTC),
+            )
+        )
+    return plans
+
+
+def ids_of(ranges: Collection[OffsetRange], feed: FeedSnapshot) -> dict[str, str | None]:
+    """Return the topic ids of ranges, as the stored offsets have them."""
+    return {planned.topic: feed.stored[planned.topic_partition].topic_id for planned in ranges}

@@ -1,0 +1,130 @@
+"""What a backfill is asked for."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+from uuid import UUID
+
+from kafka_ingest.batch import BatchKind
+from kafka_ingest.boundaries import Output
+from kafka_ingest.offsets import OffsetRange, TopicPartition
+
+MAX_RECORDS = 5_000_000
+"""Of a chunk, where nobody says otherwise."""
+
+
+class Mode(StrEnum):
+    """Where a backfill writes, and so what it may read. Replacing by position would need a sink that can: a table format."""
+
+    FILL = "fill"
+    """Into the feed's own output: only offsets below the stored ones that no batch has committed."""
+
+    COPY = "copy"
+    """Into another output, whatever the feed has done with those offsets."""
+
+    @property
+    def kind(self) -> BatchKind:
+        """What its batches are to the feed."""
+        return {Mode.FILL: BatchKind.BACKFILL, Mode.COPY: BatchKind.COPY}[self]
+
+
+class OnOverlap(StrEnum):
+    """What becomes of offsets that are in the output already, or that another backfill is about to bring there."""
+
+    CUT = "cut"
+    """They are left out."""
+
+    REFUSE = "refuse"
+    """Nothing is planned."""
+
+
+class OnMissing(StrEnum):
+    """What becomes of offsets whose records Kafka has deleted."""
+
+    REFUSE = "refuse"
+    """Nothing is planned."""
+
+    RECORD_GAP = "record_gap"
+    """The rest is read; what is missing is a gap on record. (A copy's is only left out: gaps are the feed's.)"""
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetRanges:
+    """These ranges."""
+
+    ranges: Sequence[OffsetRange]
+
+
+@dataclass(frozen=True, slots=True)
+class BetweenTimestamps:
+    """From the first offset of a time or later to before the first of another; None: from the log's start, to its end.
+
+    Kafka's ListOffsets by timestamp (KIP-79): records need not be in the order of their times.
+    """
+
+    start: datetime | None
+    end: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class OfBatch:
+    """What an earlier batch was planned to read."""
+
+    batch_id: UUID
+
+
+@dataclass(frozen=True, slots=True)
+class OfDagRun:
+    """What the batches were planned to read that an earlier DAG run planned or committed."""
+
+    run_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class OpenGaps:
+    """Every open gap."""
+
+
+Selection = OffsetRanges | BetweenTimestamps | OfBatch | OfDagRun | OpenGaps
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A topic, or one partition of it: what a selection is narrowed to."""
+
+    topic: str
+    partition: int | None = None
+
+    def holds(self, topic_partition: TopicPartition) -> bool:
+        """Whether a partition is of it."""
+        return self.topic == topic_partition.topic and self.partition in {None, topic_partition.partition}
+
+    def __str__(self) -> str:
+        return self.topic if self.partition is None else f"{self.topic}:{self.partition}"
+
+
+@dataclass(frozen=True, slots=True)
+class BackfillRequest:
+    """What to read, and how. ``output`` is a copy's; ``only`` narrows, empty it does not; ``max_records`` is of a chunk.
+
+    ``asked`` is the request as it was made, for the audit journal.
+    """
+
+    selection: Selection
+    asked: dict[str, Any]
+    mode: Mode = Mode.FILL
+    on_overlap: OnOverlap = OnOverlap.CUT
+    on_missing: OnMissing = OnMissing.REFUSE
+    output: Output | None = None
+    only: Sequence[Place] = ()
+    max_records: int = MAX_RECORDS
+
+    def __post_init__(self) -> None:
+        if (self.output is not None) != (self.mode is Mode.COPY):
+            raise ValueError(f"a copy names its output, and nothing else does; found {self.mode} with {self.output}")
+
+    def takes(self, topic_partition: TopicPartition) -> bool:
+        """Whether a partition is among those that the selection is narrowed to."""
+        return not self.only or any(place.holds(topic_partition) for place in self.only)

@@ -1,0 +1,151 @@
+"""Which offsets a selection means, before anybody looks whether they may be read. Pure; Kafka was asked before."""
+
+import itertools
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from kafka_ingest.backfilling.request import (
+    BackfillRequest,
+    BetweenTimestamps,
+    Mode,
+    OfBatch,
+    OfDagRun,
+    OffsetRanges,
+    OpenGaps,
+)
+from kafka_ingest.batch import BatchPlan
+from kafka_ingest.coverage import PartitionCoverage
+from kafka_ingest.errors import InvalidBackfillError, KafkaUnavailableError
+from kafka_ingest.offset_sets import merged
+from kafka_ingest.offsets import Isolation, LogBounds, OffsetRange, TopicPartition, Unavailable, listing
+
+NOTHING_DONE = "Nothing was planned."
+
+Times = Mapping[TopicPartition, int | Unavailable | None]
+
+
+@dataclass(frozen=True, slots=True)
+class LogAnswers:
+    """What Kafka said of the partitions that a backfill may read. The offsets at times are there where it asks for them."""
+
+    bounds: Mapping[TopicPartition, LogBounds]
+    starts_at: Times = field(default_factory=dict)
+    ends_at: Times = field(default_factory=dict)
+
+
+def partitions_meant(
+    request: BackfillRequest,
+    coverage: Mapping[TopicPartition, PartitionCoverage],
+    topics: Iterable[str],
+    earlier: Iterable[BatchPlan],
+) -> list[TopicPartition]:
+    """Return the partitions that a request is about: those that it names, or all of the feed's topics.
+
+    Raises InvalidBackfillError on one that the feed does not have, or that it does not know the beginning of yet.
+    """
+    for place in request.only:
+        if not any(place.holds(topic_partition) for topic_partition in coverage):
+            raise unknown(str(place), coverage)
+    named: Iterable[TopicPartition]
+    match request.selection:
+        case OffsetRanges(ranges):
+            named = [offset_range.topic_partition for offset_range in ranges]
+        case OfBatch() | OfDagRun():
+            named = [planned.topic_partition for plan in earlier for planned in plan.ranges]
+        case OpenGaps():
+            named = [tp for tp, partition in coverage.items() if partition.open_gaps]
+        case BetweenTimestamps():
+            known = set(topics)
+            named = [tp for tp in coverage if (request.only or tp.topic in known)]
+            named = [tp for tp in named if not coverage[tp].stored.is_pending]
+    meant = sorted({tp for tp in named if request.takes(tp)})
+    for topic_partition in meant:
+        if topic_partition not in coverage:
+            raise unknown(str(topic_partition), coverage)
+        if coverage[topic_partition].stored.is_pending:
+            rule = coverage[topic_partition].stored.seeded_by
+            raise InvalidBackfillError(
+                f"{topic_partition}: expected a partition that was planned before, found that its start is not decided yet "
+                f"({rule}). {NOTHING_DONE} Run the feed first."
+            )
+    return meant
+
+
+def unknown(place: str, coverage: Iterable[TopicPartition]) -> InvalidBackfillError:
+    """Return the error of a topic or partition that the feed does not have."""
+    partitions: dict[str, list[int]] = {}
+    for topic_partition in coverage:
+        partitions.setdefault(topic_partition.topic, []).append(topic_partition.partition)
+    there = listing(f"{topic}: {described(numbers)}" for topic, numbers in sorted(partitions.items()))
+    return InvalidBackfillError(
+        f"expected a topic and partition that the feed has stored offsets of ({there or 'it has none'}), found {place}. "
+        f"{NOTHING_DONE} A partition that is new is read by the feed itself."
+    )
+
+
+def described(numbers: list[int]) -> str:
+    """Return which partitions there are, in a few words."""
+    return f"0 to {max(numbers)}" if len(numbers) == max(numbers) + 1 else listing(sorted(numbers), limit=20)
+
+
+def select(
+    request: BackfillRequest,
+    meant: Iterable[TopicPartition],
+    coverage: Mapping[TopicPartition, PartitionCoverage],
+    answers: LogAnswers,
+    isolation: Isolation,
+    earlier: Iterable[BatchPlan],
+) -> list[OffsetRange]:
+    """Return the offsets that a request means, as few ranges as can be."""
+    taken = set(meant)
+    match request.selection:
+        case OffsetRanges(ranges):
+            check_each_once(ranges)
+            found = list(ranges)
+        case OfBatch() | OfDagRun():
+            found = [planned for plan in earlier for planned in plan.ranges]
+        case OpenGaps():
+            found = [gap.offset_range for tp in taken for gap in coverage[tp].open_gaps]
+        case BetweenTimestamps():
+            limits = {tp: limit_of(request.mode, coverage[tp], answers.bounds[tp], isolation) for tp in taken}
+            found = [between(tp, answers, limits[tp], request.selection) for tp in taken]
+    return merged(offset_range for offset_range in found if offset_range.topic_partition in taken)
+
+
+def check_each_once(ranges: Iterable[OffsetRange]) -> None:
+    """Raise InvalidBackfillError where two ranges share an offset: one of them is a mistake."""
+    for earlier, later in itertools.pairwise(sorted(ranges)):
+        if earlier.topic_partition == later.topic_partition and later.start_offset < earlier.end_offset:
+            raise InvalidBackfillError(
+                f"expected ranges that share no offset, found {earlier} and {later}. {NOTHING_DONE} Correct one of them."
+            )
+
+
+def limit_of(mode: Mode, partition: PartitionCoverage, bounds: LogBounds, isolation: Isolation) -> int:
+    """Return how far a partition may be read: below the stored offset, or, for a copy, as far as the log can be."""
+    readable = bounds.readable_end(isolation)
+    stored = partition.stored.next_offset
+    return readable if mode is Mode.COPY or stored is None else min(stored, readable)
+
+
+def between(
+    topic_partition: TopicPartition, answers: LogAnswers, limit: int, selection: BetweenTimestamps
+) -> OffsetRange:
+    """Return a partition's offsets between two times, within what may be read; empty where there are none."""
+    start, end = answers.bounds[topic_partition].log_start_offset, limit
+    if selection.start is not None:
+        start = offset_at(topic_partition, answers.starts_at, limit)
+    if selection.end is not None:
+        end = min(limit, offset_at(topic_partition, answers.ends_at, limit))
+    return OffsetRange(topic_partition, min(start, end), end)
+
+
+def offset_at(topic_partition: TopicPartition, times: Times, otherwise: int) -> int:
+    """Return the first offset of a time or later; ``otherwise`` where no record is that young."""
+    found = times[topic_partition]
+    if isinstance(found, Unavailable):
+        raise KafkaUnavailableError(
+            f"{topic_partition}: Kafka cannot say now which offset is of that time ({found.reason}). {NOTHING_DONE} Try again, "
+            "or leave the partition out."
+        )
+    return otherwise if found is None else found

@@ -1,0 +1,217 @@
+"""``kafka-ingest backfill``: offset ranges, read again or after all, chunk by chunk, without a scheduler."""
+
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+import typer
+
+from kafka_ingest.assembly import FeedParts
+from kafka_ingest.backfill_form import BackfillForm
+from kafka_ingest.backfilling.decide import BackfillDecision
+from kafka_ingest.backfilling.request import BackfillRequest, Mode, OnMissing, OnOverlap
+from kafka_ingest.batch import BatchPlan, BatchState
+from kafka_ingest.cli.arguments import DryRun, FeedName, Json, feed_parts, who
+from kafka_ingest.cli.documents import range_document
+from kafka_ingest.cli.output import answers, number, out, print_json, progress, step
+from kafka_ingest.cli.tables import table
+from kafka_ingest.cli.write_and_commit import commit_batch, write_batch
+from kafka_ingest.errors import InvalidBackfillError, KafkaIngestError
+from kafka_ingest.offset_sets import span_of
+from kafka_ingest.offsets import OffsetRange, listing
+from kafka_ingest.operating.known_feed import known_feed
+
+OPEN, GAPS = "open", "gaps"
+FIELDS = {"from": "from_timestamp", "to": "to_timestamp", "batch": "batch_id", "dag-run": "dag_run_id"}
+CASES = {"overlap": [each.value for each in OnOverlap], "missing": [each.value for each in OnMissing]}
+
+WHAT = (
+    "TOPIC:PARTITION=FROM-TO (several), from=TIME and/or to=TIME, batch=ID, dag-run=RUN, or gaps; "
+    "only=TOPIC[:PARTITION] (several) narrows it. Alone: open, the chunks that are open already."
+)
+WHEN = (
+    "overlap=cut (the default) leaves out what is in the output already, overlap=refuse plans nothing then; missing=refuse (the "
+    "default) plans nothing where retention has deleted some, missing=record_gap reads the rest and keeps a gap on record."
+)
+
+
+def backfill(
+    feed_name: FeedName,
+    what: Annotated[list[str], typer.Argument(metavar="WHAT...", help=WHAT)],
+    *,
+    copy_to: Annotated[
+        str | None,
+        typer.Option(metavar="PATH", help="Write into this directory instead; the feed's output is not touched."),
+    ] = None,
+    when: Annotated[list[str] | None, typer.Option(metavar="CASE=CHOICE", help=WHEN)] = None,
+    max_records: Annotated[int | None, typer.Option(min=1, help="Of a chunk, at most.")] = None,
+    reason: Annotated[str | None, typer.Option(help="Why; kept in the audit journal.")] = None,
+    only_show: DryRun = False,
+    as_json: Json = False,
+) -> None:
+    """Read offsets again, or after all, in chunks. Neither the stored offsets nor the consumer group move."""
+    with answers(as_json=as_json):
+        parts = feed_parts(feed_name)
+        chunks: Sequence[BatchPlan] = []
+        decision = None
+        if what == [OPEN]:
+            open_batches = parts.control.open_backfills(known_feed(parts.control, feed_name).feed_id)
+            chunks = [batch.plan for batch in open_batches]
+        else:
+            fields = {
+                "feed": feed_name,
+                "max_records": max_records,
+                "reason": reason,
+                **fields_of(what),
+                **choices(when),
+            }
+            if copy_to is not None:
+                fields |= {"mode": Mode.COPY.value, "output": copy_to}
+            request = BackfillForm.of(fields).request(parts.feed)
+            chunks, decision = planned(parts, request, only_show=only_show)
+        if not as_json:
+            print_decision(feed_name, decision, executed=not only_show)
+        done = [] if only_show else run_chunks(parts, chunks, as_json=as_json)
+        if as_json:
+            shown = [{"batch_id": str(chunk.batch_id), "ranges": ranges_document(chunk.ranges)} for chunk in chunks]
+            document = {"feed": feed_name, "executed": not only_show, "chunks": shown if only_show else done}
+            print_json(document | decision_document(decision, only_show=only_show))
+        elif not chunks and (decision is None or not decision.chunks):
+            out.print(f"feed {feed_name}: nothing to read")
+
+
+def fields_of(what: Sequence[str]) -> dict[str, Any]:
+    """Return the form's fields that words of the command line stand for; raises InvalidBackfillError on another word."""
+    fields: dict[str, Any] = {"offset_ranges": [], "only": []}
+    for word in what:
+        key, _, value = word.partition("=")
+        if ":" in key:
+            fields["offset_ranges"].append(word)
+        elif key == "only" and value:
+            fields["only"].append(value)
+        elif key in FIELDS and value and FIELDS[key] not in fields:
+            fields[FIELDS[key]] = value
+        elif word == GAPS:
+            fields["open_gaps"] = True
+        else:
+            raise InvalidBackfillError(f"expected each once: {WHAT} Found {word!r}. Nothing was planned.")
+    return fields
+
+
+def choices(when: Sequence[str] | None) -> dict[str, str]:
+    """Return the form's fields that choices stand for; raises InvalidBackfillError on one that is none."""
+    found = {}
+    for text in when or ():
+        case, _, choice = text.partition("=")
+        if case not in CASES or choice not in CASES[case] or case in found:
+            raise InvalidBackfillError(f"expected each once: {WHEN} Found {text!r}. Nothing was planned.")
+        found[case] = choice
+    return found
+
+
+def planned(
+    parts: FeedParts, request: BackfillRequest, *, only_show: bool
+) -> tuple[Sequence[BatchPlan], BackfillDecision | None]:
+    """Plan a backfill, or only decide what it would be."""
+    if only_show:
+        return [], parts.would_backfill(request)
+    with step("plan"):
+        outcome = parts.plan_backfill(request, who=who())
+    return outcome.chunks, outcome.decision
+
+
+def run_chunks(parts: FeedParts, chunks: Sequence[BatchPlan], *, as_json: bool) -> list[dict[str, Any]]:
+    """Write and commit chunk after chunk; where one fails, those before it stay, and what to do is said."""
+    done: list[dict[str, Any]] = []
+    for number_of_chunk, chunk in enumerate(chunks, start=1):
+        progress.print(
+            f"chunk {number_of_chunk:,} of {len(chunks):,}, {chunk.kind} {chunk.batch_id}: {listing(chunk.ranges)}",
+            markup=False,
+            soft_wrap=True,
+        )
+        try:
+            write_batch(parts, chunk.batch_id)
+            committed = commit_batch(parts, chunk.batch_id)
+        except KafkaIngestError:
+            if not as_json:
+                progress.print(
+                    f"{len(done):,} of {len(chunks):,} chunks are committed and stay. `kafka-ingest backfill {parts.feed.name} "
+                    f"open` goes on with the others; `kafka-ingest abandon {chunk.batch_id} --reason …` gives this one up.",
+                    style="yellow",
+                    markup=False,
+                    soft_wrap=True,
+                )
+            raise
+        done.append(
+            {
+                "batch_id": str(chunk.batch_id),
+                "kind": chunk.kind.value,
+                "state": BatchState.COMMITTED.value,
+                "rows": sum(count.rows for count in committed.counts),
+                "ranges": ranges_document(chunk.ranges),
+                "output": str(chunk.output_path),
+            }
+        )
+    return done
+
+
+def ranges_document(ranges: Sequence[OffsetRange]) -> list[dict[str, Any]]:
+    """Return ranges as ``--json`` shows them."""
+    return [range_document(each) for each in ranges]
+
+
+def decision_document(decision: BackfillDecision | None, *, only_show: bool) -> dict[str, Any]:
+    """Return what was decided as ``--json`` shows it; nothing of chunks that were planned earlier."""
+    if decision is None:
+        return dict.fromkeys(("left_out", "gaps"))
+    found: dict[str, Any] = {
+        "left_out": {
+            "committed": ranges_document(decision.committed),
+            "claimed": ranges_document(decision.claimed),
+            "deleted": ranges_document(decision.deleted),
+        },
+        "gaps": [
+            range_document(gap.offset_range) | {"cause": gap.cause.value, "reason": gap.reason} for gap in decision.gaps
+        ],
+    }
+    if only_show:
+        found["chunks"] = [{"ranges": ranges_document(chunk)} for chunk in decision.chunks]
+    return found
+
+
+def print_decision(feed_name: str, decision: BackfillDecision | None, *, executed: bool) -> None:
+    """Print the chunks of a backfill, and what it leaves out."""
+    if decision is None:
+        return
+    if decision.chunks:
+        numbers = ("chunk", "partition", "start offset", "end offset", "records at most")
+        made = table(
+            f"{'backfill' if executed else 'would read'} of feed {feed_name}",
+            "chunk",
+            "topic",
+            *numbers[1:],
+            numbers=numbers,
+        )
+        for number_of_chunk, chunk in enumerate(decision.chunks, start=1):
+            for each in chunk:
+                cells = (number(each.start_offset), number(each.end_offset), number(each.span))
+                made.add_row(number(number_of_chunk), each.topic, str(each.partition), *cells)
+        made.add_section()
+        made.add_row("total", "", "", "", "", number(decision.records_at_most))
+        out.print(made)
+    print_left_out("in the output already", decision.committed)
+    print_left_out("another open backfill reads it", decision.claimed)
+    print_left_out("deleted by retention", decision.deleted)
+    for gap in decision.gaps:
+        progress.print(f"gap {gap.offset_range}: {gap.reason}", style="yellow", markup=False, soft_wrap=True)
+
+
+def print_left_out(why: str, ranges: Sequence[OffsetRange]) -> None:
+    """Say what is left out, and why."""
+    if ranges:
+        text = f"left out, {why}: {span_of(ranges):,} offsets: {listing(ranges)}"
+        progress.print(text, style="yellow", markup=False, soft_wrap=True)
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add the command to the command line."""
+    app.command()(backfill)

@@ -1,0 +1,212 @@
+"""``kafka-ingest coverage``: which offset is where, and whether that is everything."""
+
+from typing import Annotated, Any
+
+import typer
+from rich.table import Table
+from rich.text import Text
+
+from kafka_ingest.assembly import control_tables
+from kafka_ingest.boundaries import CoverageRows
+from kafka_ingest.cli.arguments import FeedName, Json
+from kafka_ingest.cli.documents import range_document
+from kafka_ingest.cli.output import answers, counting, number, out, print_json, progress
+from kafka_ingest.cli.tables import table
+from kafka_ingest.connections import find_connection_from_shell
+from kafka_ingest.control.reader import SqlControlReader
+from kafka_ingest.coverage import PartitionCoverage, coverage_of, dead_letters_in
+from kafka_ingest.errors import OperatorDecisionError
+from kafka_ingest.feed_files import feed_named, feeds_directory
+from kafka_ingest.observing.verify_output import (
+    Difference,
+    count_batches,
+    holes_and_overlaps,
+    unknown_batches,
+)
+from kafka_ingest.offset_sets import span_of
+from kafka_ingest.offsets import OffsetRange, TopicPartition
+from kafka_ingest.sinks.choose import sink_of
+
+
+def coverage(
+    feed_name: FeedName,
+    *,
+    verify: Annotated[
+        bool, typer.Option("--verify", help="Also count the output, row by row, batch by batch.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Say of every offset where it is: committed, pending, dead-lettered or in a gap. Exit code 3: that is not everything."""
+    with answers(as_json=as_json):
+        control = control_tables(find_connection_from_shell)
+        rows = control.coverage(feed_name)
+        if rows is None:
+            feed_named(feed_name, feeds_directory())  # never planned, so there is nothing; an unknown one is an error
+        partitions = coverage_of(rows) if rows is not None else {}
+        verified = verify_output(rows, partitions, control) if verify and rows is not None else None
+        is_accounted = all(partition.is_accounted for partition in partitions.values())
+        if as_json:
+            print_json(
+                {
+                    "feed": feed_name,
+                    "accounted": is_accounted,
+                    "partitions": [partition_document(partition) for partition in partitions.values()],
+                    "verified": verified,
+                }
+            )
+        else:
+            out.print(coverage_table(feed_name, partitions))
+            print_problems(partitions)
+            print_verified(verified)
+        if not is_accounted or (verified is not None and verified["differences"]):
+            raise typer.Exit(OperatorDecisionError.exit_code)
+
+
+def verify_output(
+    rows: CoverageRows, partitions: dict[TopicPartition, PartitionCoverage], control: SqlControlReader
+) -> dict[str, Any]:
+    """Count what readers see of each committed batch, and return what differs from what the control tables say."""
+    committed: dict[TopicPartition, list[OffsetRange]] = {}
+    found: list[Difference] = []
+    batches, counted = 0, 0
+    with counting("batches counted") as advance:
+        for each in count_batches(rows, control, sink_of):
+            batches, counted = batches + 1, counted + each.rows
+            found += each.differences
+            for of_batch in each.batch.ranges:
+                topic_partition = of_batch.count.offset_range.topic_partition
+                known = partitions.get(topic_partition)
+                if known is not None and known.stored.topic_id == of_batch.topic_id:
+                    committed.setdefault(topic_partition, []).append(of_batch.count.offset_range)
+            advance()
+    found += holes_and_overlaps(partitions, committed)
+    found += unknown_batches(rows, control, sink_of)
+    return {
+        "batches": batches,
+        "rows": counted,
+        "differences": [
+            {"where": each.where, "batch_id": each.batch_id, "expected": each.expected, "found": each.found}
+            for each in found
+        ],
+    }
+
+
+def partition_document(partition: PartitionCoverage) -> dict[str, Any]:
+    """Return one partition as ``--json`` shows it: how many offsets are where, and which."""
+    pending = [range_document(each) | {"kind": "live"} for each in partition.pending_live]
+    pending += [
+        range_document(each.offset_range)
+        | {"kind": "backfill", "batch_id": str(each.batch_id), "state": each.state.value}
+        for each in partition.backfills
+        if each.state.is_open
+    ]
+    return {
+        "topic": partition.topic_partition.topic,
+        "partition": partition.topic_partition.partition,
+        "topic_id": partition.stored.topic_id,
+        "first_offset": partition.stored.first_offset,
+        "stored_offset": partition.stored.next_offset,
+        "accounted": partition.is_accounted,
+        "problems": partition.problems,
+        "offsets": offsets_document(partition),
+        "live": [range_document(each) for each in partition.live],
+        "backfilled": [
+            range_document(each.offset_range) | {"batch_id": str(each.batch_id)}
+            for each in partition.backfills
+            if not each.state.is_open
+        ],
+        "before_first": [range_document(each) for each in partition.before_first],
+        "pending": pending,
+        "dead_letters": [
+            range_document(each.offset_range) | {"batch_id": str(each.batch_id), "count": each.count}
+            for each in partition.dead_letters
+        ],
+        "gaps": [{"state": gap.state, **gap.as_document()} for gap in partition.gaps],
+        "read_again": [
+            range_document(each.offset_range) | {"at": each.at.isoformat(), "who": each.who, "reason": each.reason}
+            for each in partition.rewinds
+        ],
+    }
+
+
+def offsets_document(partition: PartitionCoverage) -> dict[str, int]:
+    """Return how many offsets of a partition are where."""
+    of_state = dict.fromkeys(("open", "closed", "ahead"), 0)
+    for gap in partition.gaps:
+        of_state[gap.state] += gap.offset_range.span
+    return {
+        "live": span_of(partition.live),
+        "backfilled": span_of(partition.backfilled),
+        "before_first": span_of(partition.before_first),
+        "pending": span_of(partition.pending_live) + span_of(partition.claimed),
+        "dead_letters": dead_letters_in(partition),
+        "gaps_open": of_state["open"],
+        "gaps_closed": of_state["closed"],
+        "gaps_ahead": of_state["ahead"],
+        "read_again": span_of(each.offset_range for each in partition.rewinds),
+    }
+
+
+HEADINGS = {
+    "live": "live",
+    "backfilled": "backfilled",
+    "before_first": "before first",
+    "pending": "pending",
+    "dead_letters": "dead letters",
+    "gaps_open": "open gaps",
+    "gaps_closed": "closed gaps",
+    "gaps_ahead": "gaps ahead",
+    "read_again": "read again",
+}
+
+
+def coverage_table(feed_name: str, partitions: dict[TopicPartition, PartitionCoverage]) -> Table:
+    """Return how many offsets of each partition are where; columns about what is nowhere the case are left out."""
+    counts = {tp: offsets_document(partition) for tp, partition in partitions.items()}
+    always = ("live", "gaps_open", "pending")
+    used = [name for name in HEADINGS if name in always or any(count[name] for count in counts.values())]
+    numbers = ("first", "stored offset", *(HEADINGS[name] for name in used))
+    made = table(
+        f"offsets of feed {feed_name}",
+        *("topic", "partition", *numbers, "accounted"),
+        numbers=("partition", *numbers),
+    )
+    for tp, partition in partitions.items():
+        made.add_row(
+            tp.topic,
+            str(tp.partition),
+            number(partition.stored.first_offset),
+            number(partition.stored.next_offset),
+            *(number(counts[tp][name]) for name in used),
+            Text("yes") if partition.is_accounted else Text("NO", style="red"),
+        )
+    made.add_section()
+    totals = [number(sum(count[name] for count in counts.values())) for name in used]
+    made.add_row("total", str(len(partitions)), "", "", *totals, "")
+    return made
+
+
+def print_problems(partitions: dict[TopicPartition, PartitionCoverage]) -> None:
+    """Say what is not as it should be, partition by partition."""
+    for partition in partitions.values():
+        for problem in partition.problems:
+            out.print(problem, style="red", markup=False, soft_wrap=True)
+    if not partitions:
+        out.print("never planned: there is no offset to say anything of")
+
+
+def print_verified(verified: dict[str, Any] | None) -> None:
+    """Say what counting the output came to."""
+    if verified is None:
+        return
+    for each in verified["differences"]:
+        of_batch = f" (batch {each['batch_id']})" if each["batch_id"] else ""
+        text = f"{each['where']}{of_batch}: expected {each['expected']}, found {each['found']}"
+        progress.print(text, style="red", markup=False, soft_wrap=True)
+    result = "no difference" if not verified["differences"] else f"{len(verified['differences']):,} differences"
+    out.print(f"counted {verified['rows']:,} rows in {verified['batches']:,} batches: {result}")
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add the command to the command line."""
+    app.command()(coverage)

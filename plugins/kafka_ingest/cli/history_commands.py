@@ -1,0 +1,94 @@
+"""The commands that say what was: who changed what, which batch ingested an offset, which offsets are in a file."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from kafka_ingest.assembly import control_tables
+from kafka_ingest.cli.arguments import FeedName, Json, time_with_zone
+from kafka_ingest.cli.history_sentences import said_of_batch, said_of_file, said_of_files, said_of_offset
+from kafka_ingest.cli.history_tables import explained_table, history_table, located_table
+from kafka_ingest.cli.output import answers, out, print_json, progress
+from kafka_ingest.connections import find_connection_from_shell
+from kafka_ingest.feed_files import feed_named, feeds_directory
+from kafka_ingest.observing.explain_file import explain_file
+from kafka_ingest.observing.history import history as history_of
+from kafka_ingest.observing.locate import locate as locate_offset
+from kafka_ingest.offsets import TopicPartition
+
+LARGEST_PARTITION = 2**31 - 1
+LARGEST_OFFSET = 2**63 - 1
+
+
+def history(
+    feed_name: FeedName,
+    *,
+    limit: Annotated[int, typer.Option(min=1, max=1_000_000, help="How many at most.")] = 50,
+    since: Annotated[str | None, typer.Option(help="At or after this time, e.g. 2026-01-31T00:00:00Z.")] = None,
+    kind: Annotated[list[str] | None, typer.Option(help="Only events of this kind; may come again.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Show who changed what about a feed, when and why, newest first: offsets, gaps, batches that were given up, its name."""
+    with answers(as_json=as_json):
+        control = control_tables(find_connection_from_shell)
+        feed = control.feed(feed_name)
+        if feed is None:
+            feed_named(feed_name, feeds_directory())  # never planned, so nothing was; an unknown one is an error
+        earliest = time_with_zone(since)
+        lines = (
+            history_of(control, feed.feed_id, kinds=kind or [], since=earliest, limit=limit) if feed is not None else []
+        )
+        if as_json:
+            print_json({"feed": feed_name, "events": [line.as_document() for line in lines]})
+        else:
+            out.print(history_table(feed_name, lines))
+
+
+def locate(
+    feed_name: FeedName,
+    topic: Annotated[str, typer.Argument()],
+    partition: Annotated[int, typer.Argument(min=0, max=LARGEST_PARTITION)],
+    offset: Annotated[int, typer.Argument(min=0, max=LARGEST_OFFSET)],
+    *,
+    as_json: Json = False,
+) -> None:
+    """Say what became of one offset: which batch ingested it, who ran that, and the file it is in, or why there is none."""
+    with answers(as_json=as_json):
+        control = control_tables(find_connection_from_shell)
+        found = locate_offset(control, feed_name, TopicPartition(topic, partition), offset)
+        if as_json:
+            print_json(found.as_document())
+            return
+        out.print(said_of_offset(found), markup=False, soft_wrap=True)
+        if found.batches:
+            out.print(located_table(found))
+        for batch in found.batches:
+            for line in said_of_files(batch):
+                out.print(line, markup=False, soft_wrap=True)
+
+
+def explain(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A data file of an output, or one that is staged.")],
+    *,
+    as_json: Json = False,
+) -> None:
+    """Say which offsets are in a file, which batch it belongs to, and whether it is what that batch's receipt says."""
+    with answers(as_json=as_json):
+        found = explain_file(file, lambda: control_tables(find_connection_from_shell))
+        if as_json:
+            print_json(found.as_document())
+        else:
+            out.print(explained_table(found))
+            out.print(said_of_file(found), style="red" if found.differences else "", markup=False, soft_wrap=True)
+            if (missing := said_of_batch(found)) is not None:
+                progress.print(missing, style="yellow", markup=False, soft_wrap=True)
+        if found.control_error is not None:
+            raise typer.Exit(1)
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add these commands to the command line."""
+    app.command()(history)
+    app.command()(locate)
+    app.command()(explain)

@@ -1,0 +1,78 @@
+"""Sentences about what was: what became of an offset, where its record is, whether a file is what its receipt says."""
+
+from kafka_ingest.cli.output import number
+from kafka_ingest.cli.tables import moment
+from kafka_ingest.gap import Gap
+from kafka_ingest.observing.explain_file import ExplainedFile
+from kafka_ingest.observing.locate import LocatedBatch, LocatedOffset, OffsetState, RecordState
+from kafka_ingest.offsets import listing
+
+
+def said_of_offset(found: LocatedOffset) -> str:
+    """Return what became of an offset, in a sentence."""
+    stored, deciding = found.stored, found.deciding
+    next_offset = stored.next_offset if stored else None
+    batch = f"{deciding.batch.kind} batch {deciding.batch.batch_id}" if deciding else ""
+    read_on = "" if found.is_read else "; no plan reads this topic now, since the feed file names it no more"
+    again = next_offset is not None and found.offset >= next_offset
+    texts = {
+        OffsetState.COMMITTED: f"committed with {batch}"
+        + (f"; the stored offset went back to {number(next_offset)}, so it is read again" if again else ""),
+        OffsetState.PENDING: f"not committed yet: {batch} is {deciding.batch.state if deciding else ''}",
+        OffsetState.GAP: gap_in_words(found.gap) if found.gap else "",
+        OffsetState.NOT_READ_YET: f"not read yet: the stored offset is {number(next_offset)}{read_on}",
+        OffsetState.START_PENDING: f"not read yet: the start is still to be resolved ({stored.seeded_by if stored else ''})",
+        OffsetState.BEFORE_FIRST: f"before the feed's first offset {number(stored.first_offset if stored else None)} (start rule "
+        f"{stored.seeded_by if stored else ''}): only a backfill would read it",
+        OffsetState.FORGOTTEN: "the feed has no stored offset of this partition any more",
+        OffsetState.UNACCOUNTED: f"below the stored offset {number(next_offset)}, but in no batch and no gap that the control "
+        "tables know: was it in an output that `adopt` was not shown?",
+    }
+    return f"{found.topic_partition} offset {found.offset:,}: {texts[found.state]}"
+
+
+def gap_in_words(gap: Gap) -> str:
+    """Return what a gap means for the offsets in it."""
+    fate = "will not be ingested once the stored offset gets there" if gap.state == "ahead" else "not ingested"
+    when = moment(gap.decided_at)
+    return f"{fate}: gap {gap.offset_range}, {gap.cause}, decided by {gap.decided_by} on {when} UTC: {gap.reason}"
+
+
+def said_of_files(located: LocatedBatch) -> list[str]:
+    """Return where a committed batch has the record, line by line."""
+    batch = located.batch
+    if located.problem is not None:
+        return [f"batch {batch.batch_id}: {located.problem}"]
+    if located.record is RecordState.NONE:
+        elsewhere = [
+            f"one of {count:,} {what}"
+            for count, what in ((batch.dead_letters, "dead letters"), (batch.filtered, "that were filtered"))
+            if count
+        ]
+        causes = ", ".join(["compacted", "aborted", "a transaction marker", *elsewhere])
+        return [f"batch {batch.batch_id}: no record at this offset: {causes}"]
+    return [
+        f"{file.path}: {'holds it' if file.holds_record else 'does not hold it' if file.problem is None else file.problem}"
+        for file in located.files or ()
+    ]
+
+
+def said_of_file(found: ExplainedFile) -> str:
+    """Return whether a file is what the receipt of its batch says."""
+    if found.differences is None:
+        return f"it cannot be compared with its receipt: {found.receipt_problem}"
+    if found.differences:
+        return f"it is not what its receipt says: {listing(found.differences)}"
+    return "it is exactly what its receipt says: name, bytes, rows and offsets"
+
+
+def said_of_batch(found: ExplainedFile) -> str | None:
+    """Return why nothing is told of a file's batch; None where it is."""
+    if found.control_error is not None:
+        return f"{found.control_error.code} {found.control_error}"
+    if found.batch is None:
+        return (
+            f"the control tables know no batch {found.place.batch_id}: they are another database, or older than this output "
+            "(`kafka-ingest adopt` takes it on)"
+        )
+    return None

@@ -1,0 +1,115 @@
+"""Tables about what was: events, the batches of an offset, what is in a file."""
+
+from collections.abc import Sequence
+
+from rich.table import Table
+from rich.text import Text
+
+from kafka_ingest.cli.output import number
+from kafka_ingest.cli.tables import moment, table
+from kafka_ingest.observing.explain_file import BatchOfFile, ExplainedFile
+from kafka_ingest.observing.history import HistoryLine
+from kafka_ingest.observing.locate import LocatedBatch, LocatedOffset, RecordState
+from kafka_ingest.offsets import OffsetRange
+
+INTERVALS_SHOWN = 20
+
+RECORD = {
+    RecordState.IN_FILE: "in a file",
+    RecordState.NONE: "none",
+    RecordState.NOT_KNOWN: "not known",
+    None: "-",
+}
+
+
+def history_table(feed: str, lines: list[HistoryLine]) -> Table:
+    """Return a feed's events."""
+    made = table(f"history of feed {feed}", "when (UTC)", "who", "what", "batch", "old → new", "why")
+    for line in lines:
+        event = line.event
+        made.add_row(
+            moment(event.at),
+            Text(event.who),
+            event.kind,
+            str(event.batch_id or "-"),
+            Text(line.told.summary),
+            Text(line.told.reason or "-"),
+        )
+    return made
+
+
+def located_table(found: LocatedOffset) -> Table:
+    """Return the batches that hold an offset, newest first."""
+    numbers = ("start offset", "end offset")
+    used = [*(["topic"] if any(batch.is_earlier_topic for batch in found.batches) else [])]
+    made = table(
+        f"batches of feed {found.feed} that hold {found.topic_partition} offset {found.offset:,}",
+        *("batch", "kind", "state", "planned by", "committed (UTC)", "committed by", *numbers, *used, "record"),
+        numbers=numbers,
+    )
+    for located in found.batches:
+        batch = located.batch
+        made.add_row(
+            str(batch.batch_id),
+            batch.kind.value,
+            batch.state.value,
+            Text(batch.planned_by),
+            moment(batch.committed_at),
+            Text(batch.committed_by or "-"),
+            number(batch.offset_range.start_offset),
+            number(batch.offset_range.end_offset),
+            *([of_topic(located)] if used else []),
+            RECORD[located.record],
+        )
+    return made
+
+
+def of_topic(located: LocatedBatch) -> str:
+    """Return the topic id of a batch, and whether it is of a topic that was there before."""
+    topic_id = located.batch.topic_id or "not known"
+    return f"{topic_id}, an earlier topic of that name" if located.is_earlier_topic else topic_id
+
+
+def explained_table(found: ExplainedFile) -> Table:
+    """Return what is in a file, and whose it is, a line each."""
+    contents = found.contents
+    made = table(found.path.name, "fact", "value")
+    facts = {
+        "file": str(found.path),
+        "topic": contents.topic_partition.topic if contents.topic_partition else "-",
+        "partition": str(contents.topic_partition.partition) if contents.topic_partition else "-",
+        "rows": number(contents.rows),
+        "smallest offset": number(contents.smallest_offset),
+        "largest offset": number(contents.largest_offset),
+        "intervals": intervals_in_words(contents.intervals, contents.interval_count),
+        "columns": ", ".join(f"{name} ({kind})" for name, kind in contents.columns),
+        "bytes": number(contents.size_bytes),
+        "batch": str(found.place.batch_id),
+        "published": "yes" if found.place.attempt is None else f"no, staged by attempt {found.place.attempt}",
+    }
+    for fact, value in (facts | facts_of_batch(found.batch)).items():
+        made.add_row(fact, Text(value))
+    return made
+
+
+def facts_of_batch(found: BatchOfFile | None) -> dict[str, str]:
+    """Return what the control tables say of a file's batch."""
+    if found is None:
+        return {}
+    batch = found.batch
+    return {
+        "feed": batch.feed_name,
+        "kind": batch.plan.kind.value,
+        "state": batch.state.value,
+        "planned range": str(found.planned or "none of this partition"),
+        "planned by": f"{batch.planned_by}, {moment(batch.plan.planned_at)} UTC",
+        "committed by": f"{batch.committed_by}, {moment(batch.committed_at)} UTC" if batch.committed_by else "-",
+        **({"attempt": found.attempt.state.value} if found.attempt else {}),
+    }
+
+
+def intervals_in_words(intervals: Sequence[OffsetRange], count: int) -> str:
+    """Return the first intervals of offsets, and how many more there are."""
+    shown = intervals[:INTERVALS_SHOWN]
+    more = f" and {count - len(shown):,} more" if count > len(shown) else ""
+    return (", ".join(f"[{run.start_offset:,}, {run.end_offset:,})" for run in shown) or "none") + more

@@ -1,0 +1,41 @@
+"""The last two steps of a batch as the command line takes them, with their progress on stderr."""
+
+from uuid import UUID
+
+from kafka_ingest.assembly import FeedParts
+from kafka_ingest.cli.arguments import who
+from kafka_ingest.cli.output import progress, step
+from kafka_ingest.committing.commit_batch import Committed
+from kafka_ingest.errors import SparkFailedError
+from kafka_ingest.submitting.run_spark_submit import run_spark_submit
+
+
+def write_batch(parts: FeedParts, batch_id: UUID) -> None:
+    """Let Spark write a batch, unless it is written."""
+    with step("write (Spark)"):
+        attempt = parts.open_attempt(batch_id, who=who())
+        if attempt is None:
+            return
+        try:
+            run_spark_submit(parts.submission(attempt), attempt.directory / "spark.log")
+        except SparkFailedError:
+            parts.explain_failure(attempt)
+            raise
+        parts.pin(attempt)
+
+
+def commit_batch(parts: FeedParts, batch_id: UUID) -> Committed:
+    """Commit a batch, and say what came of it."""
+    with step("commit"):
+        committed = parts.commit(batch_id, who=who())
+    rows = sum(count.rows for count in committed.counts)
+    done = "committed" if committed.by_us else f"{committed.batch.committed_by} was first and committed"
+    progress.print(f"  {done} {rows:,} rows into {committed.batch.plan.output_path}", markup=False, soft_wrap=True)
+    if committed.mirrored.failure is not None:
+        progress.print(
+            f"  the consumer group was not moved: {committed.mirrored.failure}",
+            style="yellow",
+            markup=False,
+            soft_wrap=True,
+        )
+    return committed

@@ -1,0 +1,131 @@
+"""Which offset is where, as far as the control rows say. None of these questions reads the ranges of live batches."""
+
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+from sqlalchemy import ColumnElement, Connection, RowMapping, Select, select
+
+from kafka_ingest.batch import OPEN_STATES, BatchKind, BatchState
+from kafka_ingest.boundaries import (
+    BackfillRange,
+    CommittedBatch,
+    CommittedRange,
+    CoverageRows,
+    DeadLetters,
+    FeedSnapshot,
+    Output,
+    Rewind,
+)
+from kafka_ingest.control.rows import gaps_of
+from kafka_ingest.control.schema import batch, batch_range, event
+from kafka_ingest.offsets import OffsetRange, TopicPartition
+from kafka_ingest.receipt import RangeCount
+
+NOT_LIVE = batch.c.kind != BatchKind.LIVE.value
+BATCHES_AT_ONCE = 100
+
+COUNTS = batch.c.state.in_(sorted(state.value for state in {*OPEN_STATES, BatchState.COMMITTED}))
+"""A batch that is abandoned holds nothing."""
+
+OF_THE_FEED = batch.c.kind != BatchKind.COPY.value
+"""What lies in another output says nothing of the feed's own."""
+
+
+def coverage_rows(connection: Connection, feed: FeedSnapshot) -> CoverageRows:
+    """Return what the control rows of a feed say of which offset is where."""
+    return CoverageRows(
+        feed=feed,
+        gaps=gaps_of(connection, feed.feed_id),
+        backfills=backfill_ranges(connection, feed.feed_id, batch.c.kind == BatchKind.BACKFILL.value),
+        rewinds=rewinds(connection, feed.feed_id),
+        dead_letters=dead_letters(connection, feed.feed_id),
+    )
+
+
+def copied_ranges(connection: Connection, feed_id: UUID, output: Output) -> list[BackfillRange]:
+    """Return what the feed's copies into another output hold, or are about to."""
+    sink = batch.c.plan["sink"]
+    into_output = (sink["format"].as_string() == output.sink_format) & (
+        sink["path"].as_string() == str(output.output_path)
+    )
+    return backfill_ranges(connection, feed_id, batch.c.kind == BatchKind.COPY.value, into_output)
+
+
+def backfill_ranges(connection: Connection, feed_id: UUID, *conditions: ColumnElement[bool]) -> list[BackfillRange]:
+    """Return the ranges of some of a feed's backfills, sorted."""
+    query = ranges_of_feed(feed_id).where(NOT_LIVE, COUNTS, *conditions)
+    found = [
+        BackfillRange(row["batch_id"], BatchState(row["state"]), span_of_row(row), row["topic_id"])
+        for row in connection.execute(query).mappings()
+    ]
+    return sorted(found, key=lambda each: (each.offset_range, each.batch_id))
+
+
+def dead_letters(connection: Connection, feed_id: UUID) -> list[DeadLetters]:
+    """Return which committed ranges hold records that could not be decoded."""
+    committed = (OF_THE_FEED, batch.c.state == BatchState.COMMITTED.value, batch_range.c.dead_letters > 0)
+    found = [
+        DeadLetters(row["batch_id"], span_of_row(row), row["topic_id"], row["dead_letters"])
+        for row in connection.execute(ranges_of_feed(feed_id).where(*committed)).mappings()
+    ]
+    return sorted(found, key=lambda each: (each.offset_range, each.batch_id))
+
+
+def committed_batches_after(connection: Connection, feed_id: UUID, newest: UUID | None) -> list[CommittedBatch]:
+    """Return the next of a feed's committed batches, in the order of their ids; copies are not among them."""
+    sink = batch.c.plan["sink"]
+    query = select(batch.c.batch_id, batch.c.kind, sink["format"].as_string(), sink["path"].as_string()).where(
+        batch.c.feed_id == feed_id,
+        batch.c.state == BatchState.COMMITTED.value,
+        OF_THE_FEED,
+        *([batch.c.batch_id > newest] if newest is not None else []),
+    )
+    found = connection.execute(query.order_by(batch.c.batch_id).limit(BATCHES_AT_ONCE)).all()
+    ranges: dict[UUID, list[CommittedRange]] = {row[0]: [] for row in found}
+    of_batches = select(batch_range).where(batch_range.c.batch_id.in_(list(ranges)))
+    for row in connection.execute(of_batches).mappings():
+        count = RangeCount(span_of_row(row), row["rows"] or 0, row["smallest_offset"], row["largest_offset"])
+        ranges[row["batch_id"]].append(CommittedRange(count, row["topic_id"]))
+    return [
+        CommittedBatch(batch_id, BatchKind(kind), Output(sink_format, Path(path)), ranges[batch_id])
+        for batch_id, kind, sink_format, path in found
+    ]
+
+
+def ranges_of_feed(feed_id: UUID) -> Select[Any]:
+    """Return the query of ranges with the state of their batch."""
+    return (
+        select(batch.c.state, batch_range)
+        .join(batch_range, batch_range.c.batch_id == batch.c.batch_id)
+        .where(batch.c.feed_id == feed_id)
+    )
+
+
+def span_of_row(row: RowMapping) -> OffsetRange:
+    """Return the range that a row describes."""
+    return OffsetRange(TopicPartition(row["topic"], row["partition"]), row["start_offset"], row["end_offset"])
+
+
+def rewinds(connection: Connection, feed_id: UUID) -> list[Rewind]:
+    """Return the intervals that operators let the feed read again, oldest first."""
+    query = select(event).where(event.c.feed_id == feed_id, event.c.kind == "reset").order_by(event.c.event_id)
+    found: list[Rewind] = []
+    for row in connection.execute(query).mappings():
+        found += rewinds_of(row)
+    return found
+
+
+def rewinds_of(row: RowMapping) -> list[Rewind]:
+    """Return where one reset moved stored offsets back in the topic that they were counted in."""
+    was = {(entry["topic"], entry["partition"], entry["topic_id"]): entry for entry in row["detail"]["removed"]}
+    found: list[Rewind] = []
+    for entry in row["detail"]["partitions"]:
+        before = was.get((entry["topic"], entry["partition"], entry["topic_id"]))
+        if before is None or before["next_offset"] is None or entry["next_offset"] is None:
+            continue
+        if entry["next_offset"] < before["next_offset"]:
+            topic_partition = TopicPartition(entry["topic"], entry["partition"])
+            interval = OffsetRange(topic_partition, entry["next_offset"], before["next_offset"])
+            found.append(Rewind(interval, entry["topic_id"], row["at"], row["who"], row["detail"]["reason"]))
+    return found

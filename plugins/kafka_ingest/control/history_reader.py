@@ -1,0 +1,156 @@
+"""Questions about what was: the audit journal, and which batches and gaps hold an offset. Each runs inside a read transaction."""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+from sqlalchemy import ColumnElement, Connection, RowMapping, Select, Table, func, select
+
+from kafka_ingest.batch import BatchKind, BatchState
+from kafka_ingest.boundaries import Event, Output
+from kafka_ingest.control.rows import event_of, gaps_of, stored_offsets
+from kafka_ingest.control.schema import batch, batch_range, event, feed, gap, stored_offset
+from kafka_ingest.gap import Gap
+from kafka_ingest.offsets import OffsetRange, StoredOffset, TopicPartition
+
+
+@dataclass(frozen=True, slots=True)
+class BatchOfOffset:
+    """A batch whose range of a partition holds an offset. ``dead_letters`` and ``filtered`` are None before WRITTEN."""
+
+    batch_id: UUID
+    kind: BatchKind
+    state: BatchState
+    planned_at: datetime
+    planned_by: str
+    committed_at: datetime | None
+    committed_by: str | None
+    reason: str | None
+    """Why it was given up."""
+    offset_range: OffsetRange
+    topic_id: str | None
+    dead_letters: int | None
+    filtered: int | None
+    output: Output
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetRows:
+    """All that the control rows of a feed say of one offset, at one instant.
+
+    ``stored`` is None where the feed has no such partition now; ``largest_partitions`` says which it has, by topic. ``topics``
+    are the last plan's. ``batches`` and ``gaps`` are those that hold the offset, newest first, under whatever topic id.
+    ``resets`` are the feed's, newest first: they say which topic ids stand for the same records.
+    """
+
+    stored: StoredOffset | None
+    topics: Collection[str]
+    largest_partitions: Mapping[str, int]
+    batches: Sequence[BatchOfOffset]
+    gaps: Sequence[Gap]
+    resets: Sequence[Event]
+
+
+def journal(
+    connection: Connection,
+    feed_id: UUID,
+    *,
+    kinds: Collection[str] = (),
+    since: datetime | None = None,
+    limit: int | None = None,
+) -> list[Event]:
+    """Return a feed's events, newest first; of all kinds where none is named."""
+    query = select(event).where(event.c.feed_id == feed_id)
+    if kinds:
+        query = query.where(event.c.kind.in_(sorted(kinds)))
+    if since is not None:
+        query = query.where(event.c.at >= since)
+    query = query.order_by(event.c.event_id.desc()).limit(limit)
+    return [event_of(row) for row in connection.execute(query).mappings()]
+
+
+def offset_rows(
+    connection: Connection, feed_name: str, topic_partition: TopicPartition, offset: int
+) -> OffsetRows | None:
+    """Return what the control rows say of one offset; None where the feed was never planned."""
+    row = connection.execute(select(feed.c.feed_id, feed.c.topics).where(feed.c.name == feed_name)).one_or_none()
+    if row is None:
+        return None
+    stored = stored_offsets(connection, row.feed_id, *of_partition(stored_offset, topic_partition))
+    gaps = gaps_of(connection, row.feed_id, *of_partition(gap, topic_partition), *holds_offset(gap, offset))
+    largest = (
+        select(stored_offset.c.topic, func.max(stored_offset.c.partition))
+        .where(stored_offset.c.feed_id == row.feed_id)
+        .group_by(stored_offset.c.topic)
+    )
+    return OffsetRows(
+        stored=stored.get(topic_partition),
+        topics=tuple(row.topics),
+        largest_partitions=dict(sorted(tuple(found) for found in connection.execute(largest))),
+        batches=[
+            batch_of_offset(found)
+            for found in connection.execute(batches_of_offset(row.feed_id, topic_partition, offset)).mappings()
+        ],
+        gaps=sorted(gaps, key=lambda found: found.decided_at, reverse=True),
+        resets=journal(connection, row.feed_id, kinds=["reset"]),
+    )
+
+
+def batches_of_offset(feed_id: UUID, topic_partition: TopicPartition, offset: int) -> Select[Any]:
+    """Return the query of the batches that hold an offset, newest first.
+
+    Ranges have no index by partition: it would cost every commit, for a question that is asked by hand. So the feed's batches
+    lead, and each one's range of the partition is found by its primary key.
+    """
+    sink = batch.c.plan["sink"]
+    columns = ("batch_id", "kind", "state", "planned_at", "planned_by", "committed_at", "committed_by", "reason")
+    of_range = ("topic", "partition", "topic_id", "start_offset", "end_offset", "dead_letters", "filtered")
+    return (
+        select(
+            *(batch.c[name] for name in columns),
+            *(batch_range.c[name] for name in of_range),
+            sink["format"].as_string().label("sink_format"),
+            sink["path"].as_string().label("output_path"),
+        )
+        .join(batch_range, batch_range.c.batch_id == batch.c.batch_id)
+        .where(
+            batch.c.feed_id == feed_id,
+            *of_partition(batch_range, topic_partition),
+            *holds_offset(batch_range, offset),
+        )
+        .order_by(batch.c.planned_at.desc(), batch.c.batch_id.desc())
+    )
+
+
+def of_partition(table: Table, topic_partition: TopicPartition) -> tuple[ColumnElement[bool], ...]:
+    """Return the conditions that a row is of one partition."""
+    return table.c.topic == topic_partition.topic, table.c.partition == topic_partition.partition
+
+
+def holds_offset(table: Table, offset: int) -> tuple[ColumnElement[bool], ...]:
+    """Return the conditions that a row's range holds an offset."""
+    return table.c.start_offset <= offset, table.c.end_offset > offset
+
+
+def batch_of_offset(row: RowMapping) -> BatchOfOffset:
+    """Return the batch that a row of that query describes."""
+    return BatchOfOffset(
+        batch_id=row["batch_id"],
+        kind=BatchKind(row["kind"]),
+        state=BatchState(row["state"]),
+        planned_at=row["planned_at"],
+        planned_by=row["planned_by"],
+        committed_at=row["committed_at"],
+        committed_by=row["committed_by"],
+        reason=row["reason"],
+        offset_range=OffsetRange(
+            TopicPartition(row["topic"], row["partition"]), row["start_offset"], row["end_offset"]
+        ),
+        topic_id=row["topic_id"],
+        dead_letters=row["dead_letters"],
+        filtered=row["filtered"],
+        output=Output(row["sink_format"], Path(row["output_path"])),
+    )

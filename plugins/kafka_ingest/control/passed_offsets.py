@@ -1,0 +1,61 @@
+"""What batches have read of a feed's topics as they are now: where each began, and what lies above the stored offsets."""
+
+from uuid import UUID
+
+from sqlalchemy import Connection, and_, func, select
+
+from kafka_ingest.batch import BatchKind, BatchState
+from kafka_ingest.control.schema import batch, batch_range, stored_offset
+from kafka_ingest.offsets import OffsetRange, TopicPartition
+
+SAME_TOPIC = and_(
+    stored_offset.c.feed_id == batch.c.feed_id,
+    stored_offset.c.topic == batch_range.c.topic,
+    stored_offset.c.partition == batch_range.c.partition,
+    stored_offset.c.topic_id.is_not_distinct_from(batch_range.c.topic_id),
+)
+"""Offsets of a topic of that name that is not there any more mean other records."""
+
+
+def starts_since(connection: Connection, batch_id: UUID) -> dict[TopicPartition, int]:
+    """Return where a live batch began in each partition, or the first one after it that read the partition."""
+    feed_id = select(batch.c.feed_id).where(batch.c.batch_id == batch_id).scalar_subquery()
+    place = (batch_range.c.topic, batch_range.c.partition)
+    numbered = (
+        select(
+            *place,
+            batch_range.c.start_offset,
+            func.row_number().over(partition_by=place, order_by=batch_range.c.batch_id).label("number"),
+        )
+        .join(batch, batch.c.batch_id == batch_range.c.batch_id)
+        .join(stored_offset, SAME_TOPIC)
+        .where(
+            batch.c.feed_id == feed_id,
+            batch.c.batch_id >= batch_id,
+            batch.c.kind == BatchKind.LIVE.value,
+            batch.c.state == BatchState.COMMITTED.value,
+        )
+        .subquery()
+    )
+    first = select(numbered.c.topic, numbered.c.partition, numbered.c.start_offset).where(numbered.c.number == 1)
+    return {TopicPartition(row.topic, row.partition): row.start_offset for row in connection.execute(first)}
+
+
+def committed_ahead(connection: Connection, feed_id: UUID) -> list[OffsetRange]:
+    """Return what committed batches hold at or above the stored offsets, sorted; nothing before an operator went back."""
+    query = (
+        select(batch_range.c.topic, batch_range.c.partition, batch_range.c.start_offset, batch_range.c.end_offset)
+        .add_columns(stored_offset.c.next_offset)
+        .join(batch, batch.c.batch_id == batch_range.c.batch_id)
+        .join(stored_offset, SAME_TOPIC)
+        .where(
+            batch.c.feed_id == feed_id,
+            batch.c.kind != BatchKind.COPY.value,
+            batch.c.state == BatchState.COMMITTED.value,
+            batch_range.c.end_offset > stored_offset.c.next_offset,
+        )
+    )
+    return sorted(
+        OffsetRange(TopicPartition(row.topic, row.partition), max(row.start_offset, row.next_offset), row.end_offset)
+        for row in connection.execute(query)
+    )

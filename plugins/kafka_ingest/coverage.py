@@ -1,0 +1,169 @@
+"""Which offset of a partition is where: committed, pending, in a gap, or nowhere. Pure; from what the control rows say.
+
+Live batches hold [first, stored) without the gaps, so years of them need not be looked at (invariant 11). Only what was counted
+in the topic as it is now takes part: offsets of a topic that was deleted mean other records.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+from kafka_ingest.batch import BatchState
+from kafka_ingest.boundaries import BackfillRange, CoverageRows, DeadLetters, Rewind
+from kafka_ingest.gap import Gap
+from kafka_ingest.offset_sets import merged, span_of, within, without
+from kafka_ingest.offsets import OffsetRange, StoredOffset, TopicPartition, listing
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionCoverage:
+    """One partition's offsets. ``pending`` are open batches' ranges: live, or of a backfill."""
+
+    stored: StoredOffset
+    gaps: Sequence[Gap] = ()
+    backfills: Sequence[BackfillRange] = ()
+    pending_live: Sequence[OffsetRange] = ()
+    rewinds: Sequence[Rewind] = ()
+    dead_letters: Sequence[DeadLetters] = ()
+
+    @property
+    def topic_partition(self) -> TopicPartition:
+        """Which partition."""
+        return self.stored.topic_partition
+
+    @property
+    def read_through(self) -> list[OffsetRange]:
+        """[first, stored): what the stored offset has passed, reading or jumping."""
+        first, stored = self.stored.first_offset, self.stored.next_offset
+        return merged([OffsetRange(self.topic_partition, first, stored)]) if first is not None and stored else []
+
+    @property
+    def live(self) -> list[OffsetRange]:
+        """What live batches have committed: all that was passed, without the gaps, also those that were closed since."""
+        return without(self.read_through, [gap.offset_range for gap in self.gaps if gap.applied_at is not None])
+
+    @property
+    def backfilled(self) -> list[OffsetRange]:
+        """What backfills have committed."""
+        return merged(each.offset_range for each in self.backfills if each.state is BatchState.COMMITTED)
+
+    @property
+    def before_first(self) -> list[OffsetRange]:
+        """What backfills have committed of the offsets before the feed's first one."""
+        return without(self.backfilled, self.read_through)
+
+    @property
+    def claimed(self) -> list[OffsetRange]:
+        """What backfills that are open are about to commit."""
+        return merged(each.offset_range for each in self.backfills if each.state.is_open)
+
+    @property
+    def committed(self) -> list[OffsetRange]:
+        """What is in the output, by live batches or backfills."""
+        return merged([*self.live, *self.backfilled])
+
+    @property
+    def open_gaps(self) -> list[Gap]:
+        """Gaps that the stored offset has passed and that nobody has read since."""
+        return [gap for gap in self.gaps if gap.is_open]
+
+    @property
+    def problems(self) -> list[str]:
+        """What contradicts invariant 11: every offset that was passed is committed once, or in an open gap."""
+        reread = [rewind.offset_range for rewind in self.rewinds]
+        committed = [each.offset_range for each in self.backfills if each.state is BatchState.COMMITTED]
+        found = [f"{twice} is committed twice" for twice in without(overlaps([*self.live, *committed]), reread)]
+        open_gaps = [gap.offset_range for gap in self.open_gaps]
+        found += [f"{both} is committed and in an open gap" for both in without(within(open_gaps, committed), reread)]
+        for gap in self.gaps:
+            if gap.closed_by_batch is None:
+                continue
+            by = [each.offset_range for each in self.backfills if each.batch_id == gap.closed_by_batch]
+            if left := without([gap.offset_range], by if self._is_committed(gap) else []):
+                found.append(
+                    f"gap {gap.offset_range} is closed by batch {gap.closed_by_batch}, which lacks {listing(left)}"
+                )
+        beyond = [*committed, *open_gaps]
+        end = self.stored.next_offset or 0
+        found += [f"{each} lies beyond the stored offset {end:,}" for each in self._above(beyond, end, reread)]
+        return found
+
+    @property
+    def is_accounted(self) -> bool:
+        """Whether every offset that the stored one has passed is committed, once, or in an open gap."""
+        return not self.problems
+
+    def _is_committed(self, gap: Gap) -> bool:
+        states = {each.state for each in self.backfills if each.batch_id == gap.closed_by_batch}
+        return states == {BatchState.COMMITTED}
+
+    def _above(self, ranges: Iterable[OffsetRange], end: int, reread: Iterable[OffsetRange]) -> list[OffsetRange]:
+        below = [OffsetRange(self.topic_partition, 0, end), *reread]
+        return without(ranges, below)
+
+
+def overlaps(ranges: Iterable[OffsetRange]) -> list[OffsetRange]:
+    """Return the offsets that lie in more than one of the ranges."""
+    found: list[OffsetRange] = []
+    reached: OffsetRange | None = None
+    for offset_range in sorted(ranges):
+        if reached is not None and reached.topic_partition == offset_range.topic_partition:
+            found += within([offset_range], [reached])
+        if (
+            reached is None
+            or reached.topic_partition != offset_range.topic_partition
+            or offset_range.end_offset > reached.end_offset
+        ):
+            reached = offset_range
+    return merged(found)
+
+
+def coverage_of(rows: CoverageRows) -> dict[TopicPartition, PartitionCoverage]:
+    """Return the coverage of each partition that has a stored offset, in order."""
+    batch = rows.feed.open_batch
+    pending: dict[TopicPartition, list[OffsetRange]] = {}
+    for planned in batch.plan.ranges if batch is not None else ():
+        pending.setdefault(planned.topic_partition, []).append(planned)
+    gaps = by_topic_partition(rows.feed.stored, ((gap.offset_range, gap.topic_id, gap) for gap in rows.gaps))
+    backfills = by_topic_partition(
+        rows.feed.stored, ((each.offset_range, each.topic_id, each) for each in rows.backfills)
+    )
+    rewinds = by_topic_partition(rows.feed.stored, ((each.offset_range, each.topic_id, each) for each in rows.rewinds))
+    letters = by_topic_partition(
+        rows.feed.stored, ((each.offset_range, each.topic_id, each) for each in rows.dead_letters)
+    )
+    return {
+        tp: PartitionCoverage(
+            stored=row,
+            gaps=gaps.get(tp, ()),
+            backfills=backfills.get(tp, ()),
+            pending_live=pending.get(tp, ()),
+            rewinds=rewinds.get(tp, ()),
+            dead_letters=letters.get(tp, ()),
+        )
+        for tp, row in rows.feed.stored.items()
+    }
+
+
+def by_topic_partition(
+    stored: Mapping[TopicPartition, StoredOffset], found: Iterable[tuple[OffsetRange, str | None, T]]
+) -> dict[TopicPartition, list[T]]:
+    """Return what was counted in the topics as they are now, by partition."""
+    of_partition: dict[TopicPartition, list[T]] = {}
+    for offset_range, topic_id, each in found:
+        row = stored.get(offset_range.topic_partition)
+        if row is not None and row.topic_id == topic_id:
+            of_partition.setdefault(offset_range.topic_partition, []).append(each)
+    return of_partition
+
+
+def dead_letters_in(partition: PartitionCoverage) -> int:
+    """Return how many records of a partition could not be decoded."""
+    return sum(each.count for each in partition.dead_letters)
+
+
+def offsets_in(ranges: Iterable[OffsetRange]) -> int:
+    """Return how many offsets ranges hold, each counted once."""
+    return span_of(merged(ranges))

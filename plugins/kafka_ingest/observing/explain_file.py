@@ -1,0 +1,200 @@
+"""Which offsets are in a file, and which batch it belongs to. What is in the file is told also without control tables."""
+
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from kafka_ingest.batch import Attempt, Batch
+from kafka_ingest.boundaries import Output
+from kafka_ingest.control.reader import SqlControlReader
+from kafka_ingest.errors import (
+    InvalidReceiptError,
+    KafkaIngestError,
+    NotADataFileError,
+    OutputUnavailableError,
+    UnknownBatchError,
+)
+from kafka_ingest.offsets import OffsetRange, listing
+from kafka_ingest.receipt import Receipt
+from kafka_ingest.sinks.choose import sink_of
+from kafka_ingest.sinks.published_parquet import FilePlace, data_file, place_of
+
+if TYPE_CHECKING:
+    from kafka_ingest.sinks.parquet_contents import FileContents
+
+MOST_INTERVALS = 1_000
+"""A compacted topic has as many intervals as records; ``interval_count`` says how many there are."""
+
+
+@dataclass(frozen=True, slots=True)
+class BatchOfFile:
+    """What the control tables say of a file's batch. ``attempt`` is the one that staged the file, where it is not published."""
+
+    batch: Batch
+    planned: OffsetRange | None
+    """What the batch was to read of the file's partition."""
+    attempt: Attempt | None
+
+    def as_document(self) -> dict[str, Any]:
+        """Return the batch as ``--json`` shows it."""
+        batch, planned = self.batch, self.planned
+        return {
+            "batch_id": str(batch.batch_id),
+            "feed": batch.feed_name,
+            "kind": batch.plan.kind.value,
+            "state": batch.state.value,
+            "planned_at": batch.plan.planned_at.isoformat(),
+            "planned_by": batch.planned_by,
+            "committed_at": batch.committed_at.isoformat() if batch.committed_at else None,
+            "committed_by": batch.committed_by,
+            "reason": batch.reason,
+            "output": str(batch.plan.output_path),
+            "topic_id": batch.plan.topic_ids[planned.topic] if planned else None,
+            "start_offset": planned.start_offset if planned else None,
+            "end_offset": planned.end_offset if planned else None,
+            "pinned_attempt": batch.pinned_attempt,
+            "attempt_state": self.attempt.state.value if self.attempt else None,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class ExplainedFile:
+    """The whole answer. ``batch`` is None where the control tables know none, or ``control_error`` says why they are not asked.
+
+    ``differences`` are what a receipt says otherwise; None where there is no receipt, and ``receipt_problem`` says why.
+    """
+
+    path: Path
+    place: FilePlace
+    contents: "FileContents"
+    batch: BatchOfFile | None
+    control_error: KafkaIngestError | None
+    differences: tuple[str, ...] | None
+    receipt_problem: str | None
+
+    def as_document(self) -> dict[str, Any]:
+        """Return the answer as ``--json`` shows it."""
+        contents, error = self.contents, self.control_error
+        topic_partition = contents.topic_partition
+        return {
+            "file": str(self.path),
+            "batch_id": str(self.place.batch_id),
+            "published": self.place.attempt is None,
+            "attempt": self.place.attempt,
+            "size_bytes": contents.size_bytes,
+            "rows": contents.rows,
+            "topic": topic_partition.topic if topic_partition else None,
+            "partition": topic_partition.partition if topic_partition else None,
+            "smallest_offset": contents.smallest_offset,
+            "largest_offset": contents.largest_offset,
+            "distinct_offsets": contents.distinct_offsets,
+            "interval_count": contents.interval_count,
+            "intervals": [
+                {"start_offset": interval.start_offset, "end_offset": interval.end_offset}
+                for interval in contents.intervals
+            ],
+            "columns": [{"name": name, "type": kind} for name, kind in contents.columns],
+            "batch": self.batch.as_document() if self.batch else None,
+            "control_tables": {"error": {"code": error.code, "message": str(error)}} if error else None,
+            "receipt": None if self.differences is None else {"differences": list(self.differences)},
+            "receipt_problem": self.receipt_problem,
+        }
+
+
+def explain_file(named: Path, control_tables: Callable[[], SqlControlReader]) -> ExplainedFile:
+    """Return what a data file holds and whose it is; ``control_tables`` may raise, and is then told, not raised.
+
+    Raises NotADataFileError where it is no data file of an output, OutputUnavailableError where it cannot be read.
+    """
+    try:
+        path, place = found_at(named)
+        contents = data_file(path).contents(intervals=MOST_INTERVALS)
+    except OSError as error:
+        raise OutputUnavailableError(
+            f"{named} could not be read: {error}. Run this again once its storage is well, or as a user who may read it."
+        ) from error
+    batch, control_error = None, None
+    try:
+        batch = batch_of_file(control_tables(), place, contents)
+    except KafkaIngestError as error:
+        control_error = error
+    differences, problem = None, None
+    try:
+        receipt = receipt_of_file(path, place, batch)
+        differences = tuple(differences_of(path, place, contents, batch, receipt))
+    except KafkaIngestError as error:
+        problem = str(error)
+    return ExplainedFile(path, place, contents, batch, control_error, differences, problem)
+
+
+def found_at(named: Path) -> tuple[Path, FilePlace]:
+    """Return a file's absolute path, symlinks followed, and whose file lies there."""
+    # A data file may itself be a link to elsewhere: then its own name says more than where it leads to.
+    tried = [Path(os.path.realpath(named)), Path(os.path.normpath(named.absolute()))]
+    if not tried[0].exists():
+        raise NotADataFileError(f"expected a data file, found nothing at {tried[1]}")
+    if not tried[0].is_file():
+        raise NotADataFileError(f"expected a data file, found {tried[1]}, which is not a file; name one of those in it")
+    for path in tried:
+        if (place := place_of(path)) is not None:
+            return path, place
+    raise NotADataFileError(
+        "expected a data file in its place, OUTPUT/kafka_batch=<batch>/<file>, or staged by an attempt, "
+        f"OUTPUT.kafka-ingest/staging/<batch>/<attempt>/data/<file>; found {tried[0]}, which belongs to no batch"
+    )
+
+
+def batch_of_file(control: SqlControlReader, place: FilePlace, contents: "FileContents") -> BatchOfFile | None:
+    """Return what the control tables say of a file's batch, None where they know none of its id."""
+    try:
+        batch = control.batch(place.batch_id)
+    except UnknownBatchError:
+        return None
+    planned = (found for found in batch.plan.ranges if found.topic_partition == contents.topic_partition)
+    attempts = (found for found in control.attempts(place.batch_id) if found.attempt == place.attempt)
+    return BatchOfFile(batch, next(planned, None), next(attempts, None))
+
+
+def receipt_of_file(path: Path, place: FilePlace, batch: BatchOfFile | None) -> Receipt:
+    """Return the receipt that should name a file.
+
+    Raises InvalidReceiptError where there is none or it cannot be used, and what the sink raises where it cannot be read.
+    """
+    # The plan's output where it is known: the file's own may be another name of it.
+    target = batch.batch.plan if batch is not None else Output(place.sink_format, place.output_path)
+    sink = sink_of(target)
+    if place.attempt is None:
+        content = sink.kept_receipt(place.batch_id)
+        expected = f"expected the receipt of batch {place.batch_id} beside {target.output_path}, found none"
+    else:
+        content = sink.read_receipt(path.parent.parent)
+        expected = f"attempt {place.attempt} has written no receipt: it is not done, or failed"
+    if content is None:
+        raise InvalidReceiptError(expected)
+    try:
+        return Receipt.from_bytes(content)
+    except (ValueError, KeyError, TypeError) as error:
+        raise InvalidReceiptError(f"the receipt of attempt {place.attempt} cannot be used: {error!r}") from error
+
+
+def differences_of(
+    path: Path, place: FilePlace, contents: "FileContents", batch: BatchOfFile | None, receipt: Receipt
+) -> Iterator[str]:
+    """Yield in which respects a file is not what its receipt says; none where all fits."""
+    if batch is not None and os.path.realpath(batch.batch.plan.output_path) != os.path.realpath(place.output_path):
+        yield f"the batch's output is {batch.batch.plan.output_path}, the file lies in {place.output_path}: a copy, or moved"
+    written = next((file for file in receipt.files if file.name == path.name), None)
+    if written is None:
+        yield f"the receipt names no file {path.name}, but {listing(file.name for file in receipt.files) or 'none at all'}"
+        return
+    for what, expected, found in (
+        ("bytes", written.size_bytes, contents.size_bytes),
+        ("rows", written.rows, contents.rows),
+        ("partition", written.topic_partition, contents.topic_partition),
+        ("smallest offset", written.smallest_offset, contents.smallest_offset),
+        ("largest offset", written.largest_offset, contents.largest_offset),
+    ):
+        if expected != found:
+            yield f"{what}: the receipt says {expected}, found {found}"

@@ -1,0 +1,59 @@
+"""The history of a feed: its audit journal, told line by line."""
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from kafka_ingest.boundaries import Event
+from kafka_ingest.control.reader import SqlControlReader
+from kafka_ingest.errors import WrongUseError
+from kafka_ingest.observing.told_event import TELLERS, Told, tell
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryLine:
+    """One event, and what it says."""
+
+    event: Event
+    told: Told
+
+    def as_document(self) -> dict[str, Any]:
+        """Return the line as ``--json`` shows it."""
+        event, told = self.event, self.told
+        return {
+            "event_id": event.event_id,
+            "kind": event.kind,
+            "at": event.at.isoformat(),
+            "who": event.who,
+            "batch_id": str(event.batch_id) if event.batch_id else None,
+            "reason": told.reason,
+            "summary": told.summary,
+            "changes": [
+                {
+                    "topic": change.topic_partition.topic,
+                    "partition": change.topic_partition.partition,
+                    "was": change.was,
+                    "is": change.becomes,
+                }
+                for change in told.changes
+            ],
+            "detail": dict(event.detail),
+        }
+
+
+def history(
+    control: SqlControlReader,
+    feed_id: UUID,
+    *,
+    kinds: Collection[str] = (),
+    since: datetime | None = None,
+    limit: int | None = None,
+) -> list[HistoryLine]:
+    """Return a feed's events, newest first; raises WrongUseError on a kind that is never written."""
+    if unknown := sorted(set(kinds) - TELLERS.keys()):
+        raise WrongUseError(f"--kind: expected one of {', '.join(sorted(TELLERS))}; found {', '.join(unknown)}")
+    return [
+        HistoryLine(event, tell(event)) for event in control.journal(feed_id, kinds=kinds, since=since, limit=limit)
+    ]

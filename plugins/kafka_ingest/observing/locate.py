@@ -1,0 +1,286 @@
+"""What became of one offset: which batch ingested it and into which file, or why none did."""
+
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+from kafka_ingest.batch import BatchKind, BatchState
+from kafka_ingest.boundaries import Event
+from kafka_ingest.control.history_reader import BatchOfOffset
+from kafka_ingest.control.reader import SqlControlReader
+from kafka_ingest.errors import KafkaIngestError, NotADataFileError, UnknownFeedError, WrongUseError
+from kafka_ingest.gap import Gap
+from kafka_ingest.identity import is_other_topic
+from kafka_ingest.offsets import StoredOffset, TopicPartition, listing
+from kafka_ingest.receipt import WrittenFile
+from kafka_ingest.sinks.choose import published_files_of
+from kafka_ingest.sinks.published_parquet import PublishedParquet
+
+
+class OffsetState(StrEnum):
+    """What became of an offset, as far as the feed's own output goes; copies into another output do not count."""
+
+    COMMITTED = "committed"
+    PENDING = "pending"
+    """An open batch is to read it."""
+    GAP = "gap"
+    NOT_READ_YET = "not_read_yet"
+    START_PENDING = "start_pending"
+    """Where the feed begins is to be resolved."""
+    BEFORE_FIRST = "before_first"
+    FORGOTTEN = "forgotten"
+    """The feed has no such partition any more; batches read it before."""
+    UNACCOUNTED = "unaccounted"
+
+
+class RecordState(StrEnum):
+    """Whether a committed batch published a record of the offset."""
+
+    IN_FILE = "in_file"
+    NONE = "none"
+    NOT_KNOWN = "not_known"
+
+
+@dataclass(frozen=True, slots=True)
+class FileOfOffset:
+    """A published file whose offsets reach from below to above the offset; ``problem`` says why nobody can look into it."""
+
+    path: Path
+    written: WrittenFile
+    holds_record: bool | None
+    problem: str | None = None
+
+    def as_document(self) -> dict[str, Any]:
+        """Return the file as ``--json`` shows it."""
+        return {
+            "path": str(self.path),
+            "smallest_offset": self.written.smallest_offset,
+            "largest_offset": self.written.largest_offset,
+            "rows": self.written.rows,
+            "holds_record": self.holds_record,
+            "problem": self.problem,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class LocatedBatch:
+    """A batch that holds the offset. ``files`` is None where it published none, or ``problem`` keeps from telling them."""
+
+    batch: BatchOfOffset
+    is_earlier_topic: bool
+    files: tuple[FileOfOffset, ...] | None = None
+    problem: str | None = None
+
+    @property
+    def counts(self) -> bool:
+        """Whether it says something of the feed's own output, in the topic as it is now."""
+        return self.batch.kind is not BatchKind.COPY and not self.is_earlier_topic
+
+    @property
+    def record(self) -> RecordState | None:
+        """Whether the record was published, None for a batch that is not committed."""
+        if self.batch.state is not BatchState.COMMITTED:
+            return None
+        if self.files is None:
+            return RecordState.NOT_KNOWN
+        held = {file.holds_record for file in self.files}
+        if True in held:
+            return RecordState.IN_FILE
+        return RecordState.NOT_KNOWN if None in held else RecordState.NONE
+
+    def as_document(self) -> dict[str, Any]:
+        """Return the batch as ``--json`` shows it."""
+        batch = self.batch
+        return {
+            "batch_id": str(batch.batch_id),
+            "kind": batch.kind.value,
+            "state": batch.state.value,
+            "planned_at": batch.planned_at.isoformat(),
+            "planned_by": batch.planned_by,
+            "committed_at": batch.committed_at.isoformat() if batch.committed_at else None,
+            "committed_by": batch.committed_by,
+            "reason": batch.reason,
+            "topic_id": batch.topic_id,
+            "earlier_topic": self.is_earlier_topic,
+            "start_offset": batch.offset_range.start_offset,
+            "end_offset": batch.offset_range.end_offset,
+            "output": str(batch.output.output_path),
+            "record": self.record.value if self.record else None,
+            "files": None if self.files is None else [file.as_document() for file in self.files],
+            "problem": self.problem,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class LocatedOffset:
+    """The whole answer. ``batches`` are newest first, ``gap`` is the one that holds the offset in the topic as it is now."""
+
+    feed: str
+    topic_partition: TopicPartition
+    offset: int
+    state: OffsetState
+    stored: StoredOffset | None
+    is_read: bool
+    batches: tuple[LocatedBatch, ...]
+    gap: Gap | None
+
+    @property
+    def deciding(self) -> LocatedBatch | None:
+        """The batch that the state comes from."""
+        wanted = {OffsetState.COMMITTED: is_committed, OffsetState.PENDING: is_open}.get(self.state)
+        return next((found for found in self.batches if wanted and found.counts and wanted(found)), None)
+
+    def as_document(self) -> dict[str, Any]:
+        """Return the answer as ``--json`` shows it."""
+        stored = self.stored
+        return {
+            "feed": self.feed,
+            "topic": self.topic_partition.topic,
+            "partition": self.topic_partition.partition,
+            "offset": self.offset,
+            "state": self.state.value,
+            "topic_id": stored.topic_id if stored else None,
+            "first_offset": stored.first_offset if stored else None,
+            "stored_offset": stored.next_offset if stored else None,
+            "seeded_by": stored.seeded_by if stored else None,
+            "is_read": self.is_read,
+            "batches": [batch.as_document() for batch in self.batches],
+            "gap": {"state": self.gap.state, **self.gap.as_document()} if self.gap else None,
+        }
+
+
+def locate(control: SqlControlReader, feed_name: str, topic_partition: TopicPartition, offset: int) -> LocatedOffset:
+    """Return what became of an offset.
+
+    Raises UnknownFeedError where the feed was never planned, WrongUseError where it has and had no such partition.
+    """
+    rows = control.offset_rows(feed_name, topic_partition, offset)
+    if rows is None:
+        raise UnknownFeedError(
+            f"expected a feed that was planned before, found {feed_name!r}, of which the control tables know nothing. Is this "
+            "the right control database? `kafka-ingest status` lists what it knows."
+        )
+    if rows.stored is None and not rows.batches and not rows.gaps:
+        known = listing(
+            f"{topic} (partitions 0 to {largest})" if largest else f"{topic} (partition 0)"
+            for topic, largest in rows.largest_partitions.items()
+        )
+        raise WrongUseError(
+            f"expected a topic and partition of feed {feed_name}: {known or 'it has none yet'}; found {topic_partition}"
+        )
+    same = ids_of_same_records(topic_partition.topic, rows.stored, rows.resets)
+    batches = tuple(located(batch, topic_partition, offset, same) for batch in rows.batches)
+    gap = gap_of(rows.gaps, same)
+    return LocatedOffset(
+        feed=feed_name,
+        topic_partition=topic_partition,
+        offset=offset,
+        state=state_of(rows.stored, batches, gap, offset),
+        stored=rows.stored,
+        is_read=topic_partition.topic in rows.topics,
+        batches=batches,
+        gap=gap,
+    )
+
+
+def ids_of_same_records(topic: str, stored: StoredOffset | None, resets: Collection[Event]) -> set[str | None]:
+    """Return the topic ids under which the feed counted a topic's present records; none where it reads the topic no more.
+
+    An operator may have said that a topic with another id holds the same records (``topic-changed --choice same-records``).
+    """
+    if stored is None:
+        return set()
+    ids = {stored.topic_id}
+    for reset in resets:
+        if topic in reset.detail.get("same_records", ()):
+            after = {entry["topic_id"] for entry in reset.detail["partitions"] if entry["topic"] == topic}
+            before = {entry["topic_id"] for entry in reset.detail["removed"] if entry["topic"] == topic}
+            ids |= before if after & ids else set()
+    return ids
+
+
+def is_earlier(topic_id: str | None, same: Collection[str | None]) -> bool:
+    """Whether an id is of a topic whose records are gone, under the same name."""
+    return all(is_other_topic(known, topic_id) for known in same)
+
+
+def gap_of(gaps: Collection[Gap], same: Collection[str | None]) -> Gap | None:
+    """Return the gap that holds the offset now; the newest that was closed where none is left."""
+    of_topic = [gap for gap in gaps if not is_earlier(gap.topic_id, same)]
+    not_closed = [gap for gap in of_topic if gap.closed_by_batch is None]
+    return next(iter(not_closed or of_topic), None)
+
+
+def is_committed(found: LocatedBatch) -> bool:
+    """Whether the batch was committed."""
+    return found.batch.state is BatchState.COMMITTED
+
+
+def is_open(found: LocatedBatch) -> bool:
+    """Whether the batch is still to be committed, or given up."""
+    return found.batch.state.is_open
+
+
+def state_of(
+    stored: StoredOffset | None, batches: Collection[LocatedBatch], gap: Gap | None, offset: int
+) -> OffsetState:
+    """Return what became of an offset; what was committed stays so, also where it is to be read again."""
+    counting = [found for found in batches if found.counts]
+    if any(map(is_committed, counting)):
+        return OffsetState.COMMITTED
+    if any(map(is_open, counting)):
+        return OffsetState.PENDING
+    if gap is not None and gap.closed_by_batch is None:
+        return OffsetState.GAP
+    return OffsetState.FORGOTTEN if stored is None else state_beside(stored, offset)
+
+
+def state_beside(stored: StoredOffset, offset: int) -> OffsetState:
+    """Return what became of an offset that neither a batch nor a gap holds."""
+    if stored.next_offset is None or stored.first_offset is None:
+        return OffsetState.START_PENDING
+    if offset >= stored.next_offset:
+        return OffsetState.NOT_READ_YET
+    return OffsetState.BEFORE_FIRST if offset < stored.first_offset else OffsetState.UNACCOUNTED
+
+
+def located(
+    batch: BatchOfOffset, topic_partition: TopicPartition, offset: int, same: Collection[str | None]
+) -> LocatedBatch:
+    """Return a batch with the files of its that may hold the record; storage that is away is said, and no error."""
+    earlier = is_earlier(batch.topic_id, same)
+    if batch.state is not BatchState.COMMITTED:
+        return LocatedBatch(batch, earlier)
+    try:
+        published = published_files_of(batch.output)
+        receipt = published.receipt(batch.batch_id)
+    except KafkaIngestError as error:
+        return LocatedBatch(batch, earlier, problem=str(error))
+    if receipt is None:
+        return LocatedBatch(
+            batch,
+            earlier,
+            problem=f"expected its receipt beside {batch.output.output_path}, found none: is its storage mounted?",
+        )
+    candidates = [
+        file
+        for file in receipt.files
+        if file.topic_partition == topic_partition and file.smallest_offset <= offset <= file.largest_offset
+    ]
+    return LocatedBatch(batch, earlier, tuple(files_of(batch, candidates, published, offset)))
+
+
+def files_of(
+    batch: BatchOfOffset, candidates: Collection[WrittenFile], published: PublishedParquet, offset: int
+) -> Iterator[FileOfOffset]:
+    """Yield the files with what a look into each says."""
+    for file in candidates:
+        path = published.path(batch.batch_id, file)
+        try:
+            yield FileOfOffset(path, file, published.holds(batch.batch_id, file, offset))
+        except FileNotFoundError:
+            yield FileOfOffset(path, file, None, "it is not there: removed, or moved, or its storage is not mounted")
+        except (NotADataFileError, OSError) as error:
+            yield FileOfOffset(path, file, None, str(error))

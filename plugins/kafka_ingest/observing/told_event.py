@@ -1,0 +1,190 @@
+"""What an event of the audit journal says, in words and as old → new. Each kind of event has its function."""
+
+import json
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any
+
+from kafka_ingest.boundaries import Event
+from kafka_ingest.gap import Gap, GapCause
+from kafka_ingest.offsets import TopicPartition, listing
+
+Detail = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One partition's stored offset before and after; None where it had, or has, none."""
+
+    topic_partition: TopicPartition
+    was: int | None
+    becomes: int | None
+
+    def __str__(self) -> str:
+        if self.was is None:
+            return f"{self.topic_partition} begins at {offset(self.becomes)}"
+        if self.becomes is None:
+            return f"{self.topic_partition} ends at {offset(self.was)}"
+        return f"{self.topic_partition}: {offset(self.was)} → {offset(self.becomes)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """An event in words; ``changes`` are the stored offsets that it is known to have moved, or begun, or ended."""
+
+    summary: str
+    changes: tuple[Change, ...] = ()
+    reason: str | None = None
+
+
+def tell(event: Event) -> Told:
+    """Return what an event says; one of another kind, or another version's, is shown as its JSON."""
+    teller = TELLERS.get(event.kind)
+    reason = event.detail.get("reason")
+    if teller is not None:
+        try:
+            told = teller(event.detail)
+        except (KeyError, TypeError, ValueError, AttributeError):
+            pass  # written by another version, or by hand
+        else:
+            return told if told.reason is not None else Told(told.summary, told.changes, reason)
+    return Told(json.dumps(dict(event.detail), ensure_ascii=False, default=str), reason=reason)
+
+
+def seeded(detail: Detail) -> Told:
+    """Tell where partitions begin, and by which rule."""
+    rows = sorted(detail["partitions"], key=lambda row: row["rule"])
+    changes = [Change(place(row), None, row["offset"]) for row in rows]
+    begin = []
+    for rule, of_rule in groupby(rows, key=lambda row: row["rule"]):
+        texts = listing(f"{place(row)} → {offset(row['offset'])}" for row in of_rule)
+        begin.append(f"by start rule {rule}: {texts}")
+    return Told("; ".join(begin), tuple(changes))
+
+
+def gaps_filed(detail: Detail) -> Told:
+    """Tell which offsets were passed over, or will be, and which stored offsets that moved.
+
+    Retention's gaps do not say whether any did: a backfill files those of records that are gone, too. A reset's own event says.
+    """
+    gaps = gaps_in(detail)
+    moves = [gap for gap in gaps if gap.applied_at is not None and gap.cause in {GapCause.SKIPPED, GapCause.BEHIND}]
+    changes = [
+        Change(gap.offset_range.topic_partition, gap.offset_range.start_offset, gap.offset_range.end_offset)
+        for gap in moves
+    ]
+    ahead = [gap for gap in gaps if gap.applied_at is None]
+    parts = [
+        f"passed over: {listing(f'{change} ({gap.cause})' for change, gap in zip(changes, moves, strict=True))}",
+        f"not ingested: {listing(f'{gap.offset_range} ({gap.cause})' for gap in gaps if gap not in moves + ahead)}",
+        f"ahead of the stored offset: {listing(f'{gap.offset_range} ({gap.cause})' for gap in ahead)}",
+    ]
+    return Told("; ".join(part for part in parts if not part.endswith(": ")), tuple(changes), reasons(gaps))
+
+
+def gaps_closed(detail: Detail) -> Told:
+    """Tell which gaps a backfill read after all."""
+    gaps = gaps_in(detail)
+    return Told(f"read after all: {listing(gap.offset_range for gap in gaps)}", reason=reasons(gaps))
+
+
+def reset(detail: Detail) -> Told:
+    """Tell how stored offsets were moved, begun and ended, and under which topic ids and cluster."""
+    was = {place(row): row for row in detail["removed"]}
+    now = {place(row): row for row in detail["partitions"]}
+    changes = [
+        Change(tp, was[tp]["next_offset"] if tp in was else None, now[tp]["next_offset"] if tp in now else None)
+        for tp in sorted(was | now)
+    ]
+    moved = tuple(change for change in changes if change.was != change.becomes)
+    kept = len(changes) - len(moved)
+    ids = sorted(
+        {
+            f"{tp.topic}: topic id {was[tp]['topic_id']} → {now[tp]['topic_id']}"
+            for tp in was.keys() & now.keys()
+            if was[tp]["topic_id"] != now[tp]["topic_id"]
+        }
+    )
+    cluster = detail["cluster_id"]
+    parts = [
+        listing(moved),
+        f"{kept:,} partitions keep their offsets" if kept > 1 else "1 partition keeps its offset" if kept else "",
+        listing(ids),
+        f"cluster {cluster['was']} → {cluster['is']}" if cluster["was"] != cluster["is"] else "",
+    ]
+    return Told("; ".join(part for part in parts if part), moved)
+
+
+def adopted(detail: Detail) -> Told:
+    """Tell what was taken over from the output; what the stored offsets were before is not on record."""
+    rows = listing(f"{place(row)} → {offset(row['next_offset'])}" for row in detail["partitions"])
+    parts = [
+        f"{len(detail['batches']):,} batches taken over from the output",
+        f"stored offsets {rows}" if rows else "",
+        f"ended {listing(detail['removed'])}" if detail["removed"] else "",
+        f"open batch {detail['abandoned']} → ABANDONED" if detail["abandoned"] else "",
+    ]
+    return Told("; ".join(part for part in parts if part))
+
+
+def cleaned(detail: Detail) -> Told:
+    """Tell how much staged output was removed."""
+    attempts = detail["attempts"]
+    gone = sum(attempt["size_bytes"] for attempt in attempts)
+    which = listing(f"attempt {attempt['attempt']}" for attempt in attempts)
+    return Told(f"staged output of {which} removed, {gone / 1e6:,.1f} MB")
+
+
+def backfill_planned(detail: Detail) -> Told:
+    """Tell what a backfill was asked for and how many batches it came to."""
+    asked = ", ".join(
+        f"{key} {plain(value)}" for key, value in detail["request"].items() if value not in (None, [], {})
+    )
+    return Told(f"{len(detail['chunks']):,} batches planned{f': {asked}' if asked else ''}")
+
+
+TELLERS: Mapping[str, Callable[[Detail], Told]] = {
+    "seeded": seeded,
+    "gap": gaps_filed,
+    "gap_closed": gaps_closed,
+    "reset": reset,
+    "abandoned": lambda detail: Told(f"{detail['was']} → ABANDONED"),
+    "attempts_discarded": lambda detail: Told(
+        f"WRITTEN → PLANNED; attempt {detail['attempt']} and all before it DISCARDED"
+    ),
+    "receipt_refused": lambda detail: Told(f"attempt {detail['attempt']}: its receipt is not used"),
+    "receipt_accepted": lambda detail: Told(f"PLANNED → WRITTEN by attempt {detail['attempt']}"),
+    "mirror_failed": lambda detail: Told(f"consumer group {detail['group']} was not moved"),
+    "adopted": adopted,
+    "renamed": lambda detail: Told(f"{detail['was']} → {detail['is']}"),
+    "output_changed": lambda detail: Told(f"{detail['was']['path']} → {detail['is']['path']}"),
+    "cleaned": cleaned,
+    "backfill_planned": backfill_planned,
+}
+"""Every kind of event that is written; a test compares them with the code."""
+
+
+def place(row: Detail) -> TopicPartition:
+    """Return the partition that a row of an event names."""
+    return TopicPartition(row["topic"], row["partition"])
+
+
+def gaps_in(detail: Detail) -> list[Gap]:
+    """Return the gaps of an event."""
+    return [Gap.from_document(document) for document in detail["gaps"]]
+
+
+def reasons(gaps: Iterable[Gap]) -> str:
+    """Return why gaps were filed, each reason once."""
+    return listing(dict.fromkeys(gap.reason for gap in gaps))
+
+
+def offset(value: int | None) -> str:
+    """Return an offset in words."""
+    return "pending" if value is None else f"{value:,}"
+
+
+def plain(value: object) -> str:
+    """Return a part of a request in words."""
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)

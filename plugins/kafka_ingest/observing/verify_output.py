@@ -1,0 +1,105 @@
+"""Hold the output against the control tables: every committed range is counted where readers see it, and none is missing."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from kafka_ingest.boundaries import CommittedBatch, ControlReader, CoverageRows, PublishedCount, Sinks
+from kafka_ingest.coverage import PartitionCoverage, overlaps
+from kafka_ingest.errors import OutputConflictError, OutputUnavailableError
+from kafka_ingest.offset_sets import merged, without
+from kafka_ingest.offsets import OffsetRange, TopicPartition
+from kafka_ingest.receipt import RangeCount
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """Where the output, or the ranges in the control tables, are not what they should be. ``where`` is a range or a path."""
+
+    where: str
+    expected: str
+    found: str
+    batch_id: str | None = None
+
+    def __str__(self) -> str:
+        return f"{self.where}: expected {self.expected}, found {self.found}"
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """One batch that was looked at: its rows as readers see them, and what differs."""
+
+    batch: CommittedBatch
+    rows: int
+    differences: tuple[Difference, ...]
+
+
+def count_batches(rows: CoverageRows, control: ControlReader, sinks: Sinks) -> Iterator[Counted]:
+    """Yield every committed batch of the feed as its output holds it: row by row, from the columns of its files."""
+    for batch in control.committed_batches(rows.feed.feed_id):
+        try:
+            found = {count.topic_partition: count for count in sinks(batch.output).count_published(batch.batch_id)}
+        except (OutputConflictError, OutputUnavailableError) as error:
+            told = Difference(str(batch.output.output_path), "files that can be read", str(error), str(batch.batch_id))
+            yield Counted(batch, 0, (told,))
+            continue
+        yield Counted(batch, sum(count.rows for count in found.values()), tuple(differences_of(batch, found)))
+
+
+def differences_of(batch: CommittedBatch, found: Mapping[TopicPartition, PublishedCount]) -> Iterator[Difference]:
+    """Yield where the files of a batch do not hold what its receipt said of each range."""
+    planned = {each.count.offset_range.topic_partition: each.count for each in batch.ranges}
+    for topic_partition, count in sorted(planned.items()):
+        expected, there = told_of(count), told_of_published(found.get(topic_partition))
+        if expected != there:
+            yield Difference(str(count.offset_range), expected, there, str(batch.batch_id))
+    for topic_partition in sorted(found.keys() - planned.keys()):
+        there = told_of_published(found[topic_partition])
+        yield Difference(str(topic_partition), "nothing in this batch", there, str(batch.batch_id))
+
+
+def told_of(count: RangeCount) -> str:
+    """Return what a receipt said of a range, in the words of :func:`told_of_published`."""
+    if not count.rows:
+        return "no rows"
+    return f"{count.rows:,} rows of {count.rows:,} offsets from {count.smallest_offset:,} to {count.largest_offset:,}"
+
+
+def told_of_published(count: PublishedCount | None) -> str:
+    """Return what readers see of a range."""
+    if count is None:
+        return "no rows"
+    return (
+        f"{count.rows:,} rows of {count.offsets:,} offsets from {count.smallest_offset:,} to {count.largest_offset:,}"
+    )
+
+
+def holes_and_overlaps(
+    coverage: Mapping[TopicPartition, PartitionCoverage], committed: Mapping[TopicPartition, list[OffsetRange]]
+) -> Iterator[Difference]:
+    """Yield where the ranges of all committed batches do not come to what coverage says of each partition (invariant 11)."""
+    for topic_partition, partition in coverage.items():
+        ranges = committed.get(topic_partition, [])
+        reread = [rewind.offset_range for rewind in partition.rewinds]
+        gaps = [gap.offset_range for gap in partition.open_gaps]
+        for hole in without(partition.read_through, [*ranges, *gaps]):
+            yield Difference(str(hole), "a committed batch or an open gap", "neither")
+        for twice in without(overlaps(ranges), reread):
+            yield Difference(str(twice), "one committed batch", "more than one, and no reset that reads it again")
+        beyond = [OffsetRange(topic_partition, 0, partition.stored.next_offset or 0), *reread]
+        for above in without(merged(ranges), beyond):
+            yield Difference(str(above), "nothing beyond the stored offset", "a committed batch")
+
+
+def unknown_batches(rows: CoverageRows, control: ControlReader, sinks: Sinks) -> Iterator[Difference]:
+    """Yield what lies in the feed's outputs and is no batch of the feed's."""
+    outputs = {batch.output for batch in control.committed_batches(rows.feed.feed_id)}
+    for output in sorted(outputs, key=lambda each: each.output_path):
+        try:
+            there = sinks(output).known_batches()
+        except OutputUnavailableError:
+            continue  # said of each of its batches already
+        # Asked after the output: what is published meanwhile is known before it is visible.
+        states = {str(batch_id) for batch_id in control.batch_states(rows.feed.feed_id)}
+        for batch_id in there:
+            if batch_id not in states:
+                yield Difference(str(output.output_path), "batches that the control tables know", batch_id, batch_id)

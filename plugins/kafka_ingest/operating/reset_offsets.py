@@ -1,0 +1,245 @@
+"""Move stored offsets because somebody said so: back, to read records again, or forward over a gap."""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from kafka_ingest.batch import BatchState
+from kafka_ingest.boundaries import (
+    ControlReader,
+    CoverageRows,
+    Event,
+    FeedSnapshot,
+    KafkaCluster,
+    OperatorTables,
+    ResetMove,
+)
+from kafka_ingest.errors import BatchStateError
+from kafka_ingest.gap import Gap, GapCause, Jump, NewGap
+from kafka_ingest.offset_sets import merged, span_of, within, without
+from kafka_ingest.offsets import OffsetRange, StoredOffset, TopicPartition
+from kafka_ingest.operating.known_feed import known_feed
+from kafka_ingest.operating.reset_positions import new_positions, partitions_meant
+from kafka_ingest.operating.reset_target import NewPosition, ResetTarget
+from kafka_ingest.planning.positions import Way
+from kafka_ingest.planning.settings import FeedPlanSettings
+
+LAST_OFFSET = 2**63 - 1
+"""Offsets are of 64 bits."""
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionReset:
+    """One partition as it is and as it would be. ``move`` is None where it stays.
+
+    ``overlaps`` are committed and come a second time; ``ended`` is what is read after all of open gaps.
+    """
+
+    stored: StoredOffset
+    move: ResetMove | None = None
+    overlaps: Sequence[OffsetRange] = ()
+    ended: Sequence[OffsetRange] = ()
+    remark: str = ""
+
+    @property
+    def new_offset(self) -> int | None:
+        """The stored offset as it would be; None where the start is pending."""
+        return self.move.to_offset if self.move is not None else self.stored.next_offset
+
+    @property
+    def read_again(self) -> int:
+        """How many offsets that the feed has passed lie before it again."""
+        return max(0, self.move.from_offset - self.move.to_offset) if self.move is not None else 0
+
+    @property
+    def skipped(self) -> int:
+        """How many offsets the feed passes without reading them."""
+        return max(0, self.move.to_offset - self.move.from_offset) if self.move is not None else 0
+
+    @property
+    def gaps(self) -> list[OffsetRange]:
+        """The gaps that are filed."""
+        jump = self.move.jump if self.move is not None else None
+        return [gap.offset_range for gap in jump.gaps] if jump is not None else []
+
+
+@dataclass(frozen=True, slots=True)
+class ResetDecision:
+    """What resetting a feed comes to, decided on these control rows."""
+
+    feed: FeedSnapshot
+    partitions: Sequence[PartitionReset]
+
+    @property
+    def moves(self) -> list[ResetMove]:
+        """The stored offsets that move."""
+        return [partition.move for partition in self.partitions if partition.move is not None]
+
+
+@dataclass(slots=True)
+class Known:
+    """What the control rows say of one partition's offsets, in the topic as it is now.
+
+    ``passed_before``: committed above the stored offset, before an operator let the feed go back.
+    """
+
+    open_gaps: list[OffsetRange] = field(default_factory=list)
+    gaps_ahead: list[Gap] = field(default_factory=list)
+    backfilled: list[OffsetRange] = field(default_factory=list)
+    passed_before: list[OffsetRange] = field(default_factory=list)
+
+
+def decide_reset(
+    target: ResetTarget,
+    named: Mapping[str, Collection[int]],
+    settings: FeedPlanSettings,
+    control: OperatorTables,
+    kafka: KafkaCluster,
+    *,
+    reason: str,
+) -> ResetDecision:
+    """Return what resetting a feed comes to; nothing is written.
+
+    ``named`` narrows it to topics, and to some of their partitions where it names any. Raises BatchStateError where a batch is
+    open, InvalidRangeError or WrongUseError where the target cannot be had, and what planning raises where the cluster or a
+    topic is not the one that the offsets were counted in.
+    """
+    rows = control.coverage(settings.name) or CoverageRows(known_feed(control, settings.name))
+    feed = rows.feed
+    meant = partitions_meant(feed, named, target, settings)
+    check_none_open(rows)
+    positions = new_positions(target, meant, feed, settings.isolation, control, kafka)
+    known = known_offsets(rows, passed_before(meant, positions, feed, control))
+    partitions = [reset_of(row, positions[row.topic_partition], known[row.topic_partition], reason) for row in meant]
+    return ResetDecision(feed, partitions)
+
+
+def check_none_open(rows: CoverageRows) -> None:
+    """Raise BatchStateError where an open batch was planned on the stored offsets as they are."""
+    feed, live = rows.feed, rows.feed.open_batch
+    if live is not None:
+        raise BatchStateError(
+            f"feed {feed.name}: batch {live.batch_id} is {live.state}, and begins at the stored offsets as they are. Finish it "
+            f"(`kafka-ingest run {feed.name}`, or its DAG), or give it up (`kafka-ingest abandon {live.batch_id} --reason …`), "
+            "and reset then. Nothing was changed."
+        )
+    backfill = next((each for each in rows.backfills if each.state.is_open), None)
+    if backfill is not None:
+        raise BatchStateError(
+            f"feed {feed.name}: backfill batch {backfill.batch_id} is {backfill.state}, and reads below the stored offsets as "
+            "they are. Finish it (run again what planned it), or give it up (`kafka-ingest abandon "
+            f"{backfill.batch_id} --reason …`), and reset then. Nothing was changed."
+        )
+
+
+def passed_before(
+    meant: Iterable[StoredOffset],
+    positions: Mapping[TopicPartition, NewPosition],
+    feed: FeedSnapshot,
+    control: ControlReader,
+) -> list[OffsetRange]:
+    """Return what partitions that go forward pass of offsets that are committed since before an operator went back.
+
+    No gap is filed of those: they are in the output. So a reset can be undone by another one.
+    """
+    passing = [
+        OffsetRange(row.topic_partition, row.next_offset, offset)
+        for row in meant
+        if row.next_offset is not None
+        and (offset := positions[row.topic_partition].offset) is not None
+        and offset > row.next_offset
+    ]
+    if not passing or not (again := within(passing, rewound_intervals(feed, control.ledger_of_feed(feed.feed_id)))):
+        return []
+    return within(again, control.committed_ahead(feed.feed_id))
+
+
+def rewound_intervals(feed: FeedSnapshot, ledger: Iterable[Event]) -> list[OffsetRange]:
+    """Return what operators let the feed read again of the records that its topics hold now.
+
+    Where a log was truncated, and the feed rewound to its end, other records took the place of those that were read.
+    """
+    intervals: list[OffsetRange] = []
+    cut_off: list[OffsetRange] = []
+    for event in ledger:
+        if event.kind != "reset":
+            continue
+        was = {TopicPartition(entry["topic"], entry["partition"]): entry for entry in event.detail["removed"]}
+        for entry in event.detail["partitions"]:
+            tp = TopicPartition(entry["topic"], entry["partition"])
+            old, row = was.get(tp), feed.stored.get(tp)
+            if old is None or row is None or not old["topic_id"] == entry["topic_id"] == row.topic_id:
+                continue
+            if old["next_offset"] is None or entry["next_offset"] is None or entry["next_offset"] >= old["next_offset"]:
+                continue
+            if tp.topic in event.detail["same_records"]:
+                intervals.append(OffsetRange(tp, entry["next_offset"], old["next_offset"]))
+            else:
+                cut_off.append(OffsetRange(tp, entry["next_offset"], LAST_OFFSET))
+    return without(intervals, cut_off)
+
+
+def known_offsets(rows: CoverageRows, passed: Iterable[OffsetRange]) -> dict[TopicPartition, Known]:
+    """Return what is known of each partition's offsets."""
+    stored = rows.feed.stored
+    known = {tp: Known() for tp in stored}
+    for gap in rows.gaps:
+        tp = gap.offset_range.topic_partition
+        if tp in stored and gap.is_open and gap.topic_id == stored[tp].topic_id:
+            known[tp].open_gaps.append(gap.offset_range)
+    for gap in rows.feed.gaps_ahead:
+        if (tp := gap.offset_range.topic_partition) in stored:
+            known[tp].gaps_ahead.append(gap)
+    for backfill in rows.backfills:
+        tp = backfill.offset_range.topic_partition
+        if tp in stored and backfill.state is BatchState.COMMITTED and backfill.topic_id == stored[tp].topic_id:
+            known[tp].backfilled.append(backfill.offset_range)
+    for span in passed:
+        known[span.topic_partition].passed_before.append(span)
+    return known
+
+
+def reset_of(row: StoredOffset, position: NewPosition, known: Known, reason: str) -> PartitionReset:
+    """Return what becomes of one partition."""
+    old, new = row.next_offset, position.offset
+    if old is None or new is None or new == old:
+        return PartitionReset(row, remark=position.remark)
+    if new < old:
+        return back(row, old, new, known, position.remark)
+    return forward(row, old, new, known, position.remark, reason)
+
+
+def back(row: StoredOffset, old: int, new: int, known: Known, remark: str) -> PartitionReset:
+    """Return what going back comes to: what is committed comes a second time, and open gaps are read after all."""
+    tp = row.topic_partition
+    again, seen = OffsetRange(tp, new, old), OffsetRange(tp, min(row.first_offset or 0, old), old)
+    committed = [*without([seen], known.open_gaps), *known.backfilled]
+    return PartitionReset(
+        row,
+        ResetMove(tp, old, new),
+        overlaps=merged(within([again], committed)),
+        ended=within([again], known.open_gaps),
+        remark=remark,
+    )
+
+
+def forward(row: StoredOffset, old: int, new: int, known: Known, remark: str, reason: str) -> PartitionReset:
+    """Return what going forward comes to: gaps over what nobody has committed or filed as a gap already."""
+    tp = row.topic_partition
+    # One that begins at the new offset is passed by the next plan, as any other that lies ahead.
+    ahead = [gap for gap in known.gaps_ahead if gap.offset_range.start_offset < new]
+    way = Way(tp, old, sorted(ahead, key=lambda gap: gap.offset_range.start_offset))
+    way.pass_to(new, GapCause.RESET, reason)
+    left = without([gap.offset_range for gap in way.gaps], known.passed_before)
+    gaps = tuple(NewGap(span, GapCause.RESET, reason) for span in left)
+    jump = Jump(tp, old, way.offset, gaps, tuple(way.passed)) if gaps or way.passed else None
+    remarks = [remark] if remark else []
+    if way.offset > new:
+        remarks.append(f"to the end of the gap that was filed over {new:,}")
+    if known.passed_before:
+        remarks.append(f"{span_of(known.passed_before):,} are committed already, and no gap")
+    return PartitionReset(row, ResetMove(tp, old, way.offset, jump), remark="; ".join(remarks))
+
+
+def reset(decision: ResetDecision, control: OperatorTables, *, reason: str, who: str) -> None:
+    """Move the stored offsets as they were shown; raises FeedChangedError where the feed changed since."""
+    control.reset_offsets(decision.feed, decision.moves, reason=reason, who=who)

@@ -1,0 +1,223 @@
+"""The questions about what was: the audit journal, which batches and gaps hold an offset, batches of some kinds and states."""
+
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+import pytest
+from sqlalchemy.dialects import sqlite as sqlite_dialect
+from tests.contract.builders import (
+    FIRST_PLAN,
+    NOON,
+    ORDERS_FEED,
+    OUTPUT,
+    TOPIC_ID,
+    batch_id_of,
+    commit,
+    gap,
+    orders,
+    plan_first,
+    plan_next,
+    plan_of,
+    snapshot_of,
+    write,
+)
+from tests.contract.conftest import SqlStore
+
+from kafka_ingest.batch import BatchKind, BatchState
+from kafka_ingest.boundaries import Output, StartOver
+from kafka_ingest.control.history_reader import batches_of_offset
+from kafka_ingest.control.operator_writer import SqlOperatorTables
+from kafka_ingest.offsets import OffsetRange, StoredOffset, TopicPartition
+
+REFUNDS_FEED = UUID("01890000-0000-7000-8000-00000000beef")
+REFUNDS = plan_of((TopicPartition("refunds", 0), 0, 100), number=9, feed_id=REFUNDS_FEED, feed_name="refunds")
+
+
+def note(control: SqlOperatorTables, kind: str, **detail: object) -> None:
+    control.record_event(ORDERS_FEED, kind, who="ops", batch_id=None, detail=detail)
+
+
+def date_events(database: SqlStore, *times: datetime) -> None:
+    """Let the events have happened then, oldest first."""
+    is_sqlite = database.settings.sqlite_file is not None
+    for number, at in enumerate(times, 1):
+        stored = f"{at:%Y-%m-%d %H:%M:%S.%f}" if is_sqlite else at
+        database.execute("UPDATE event SET at = :at WHERE event_id = :number", at=stored, number=number)
+
+
+# ── The journal ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_the_journal_is_told_newest_first_with_all_that_an_event_holds(sql_control: SqlOperatorTables) -> None:
+    plan_first(sql_control)
+    sql_control.abandon(FIRST_PLAN.batch_id, reason="wrong topic", who="ops")
+
+    abandoned, seeded = sql_control.journal(ORDERS_FEED)
+    assert (abandoned.kind, abandoned.who, abandoned.batch_id) == ("abandoned", "ops", FIRST_PLAN.batch_id)
+    assert abandoned.detail == {"reason": "wrong topic", "was": "PLANNED"}
+    assert (seeded.kind, seeded.who, seeded.batch_id) == ("seeded", "planner", None)
+    assert seeded.at <= abandoned.at
+    assert seeded.at.tzinfo is UTC
+
+
+def test_the_journal_is_one_feeds_and_of_the_named_kinds(sql_control: SqlOperatorTables) -> None:
+    plan_first(sql_control)
+    plan_first(sql_control, REFUNDS)
+    note(sql_control, "renamed", was="a", **{"is": "b"})
+    note(sql_control, "cleaned", reason="why")
+
+    assert [event.kind for event in sql_control.journal(ORDERS_FEED)] == ["cleaned", "renamed", "seeded"]
+    assert [event.kind for event in sql_control.journal(ORDERS_FEED, kinds=["seeded", "cleaned"])] == [
+        "cleaned",
+        "seeded",
+    ]
+    assert sql_control.journal(ORDERS_FEED, kinds=["reset"]) == []
+
+
+def test_the_journal_is_limited_to_the_newest_and_begins_at_an_instant_that_is_in_it(database: SqlStore) -> None:
+    control = database.connect()
+    plan_first(control)
+    note(control, "cleaned")
+    note(control, "renamed")
+    date_events(database, NOON, NOON + timedelta(hours=1), NOON + timedelta(hours=2))
+
+    assert [event.kind for event in control.journal(ORDERS_FEED, limit=2)] == ["renamed", "cleaned"]
+    assert [event.kind for event in control.journal(ORDERS_FEED, since=NOON + timedelta(hours=1))] == [
+        "renamed",
+        "cleaned",
+    ]
+    assert control.journal(ORDERS_FEED, since=NOON + timedelta(hours=2, microseconds=1)) == []
+
+
+# ── Which batches hold an offset ──────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_an_offset_is_in_the_batches_whose_range_holds_it_newest_first(sql_control: SqlOperatorTables) -> None:
+    plan_first(sql_control)
+    commit(sql_control, FIRST_PLAN)
+    elsewhere = OUTPUT.with_name("copies")
+    copy = plan_of((orders(0), 20, 30), number=2, kind=BatchKind.COPY, output=elsewhere)
+    plan_next(sql_control, copy)
+    write(sql_control, copy)
+
+    found = sql_control.offset_rows("orders", orders(0), 25)
+    assert found is not None
+    first, second = found.batches
+    assert (first.batch_id, first.kind, first.state) == (copy.batch_id, BatchKind.COPY, BatchState.WRITTEN)
+    assert first.output == Output("parquet", elsewhere)
+    assert (first.offset_range, first.topic_id) == (OffsetRange(orders(0), 20, 30), TOPIC_ID)
+    assert (first.planned_by, first.committed_by, first.committed_at) == ("planner", None, None)
+    assert (first.dead_letters, first.filtered) == (0, 0)
+    assert (second.batch_id, second.kind, second.state) == (FIRST_PLAN.batch_id, BatchKind.LIVE, BatchState.COMMITTED)
+    assert (second.committed_by, second.output) == ("committer", Output("parquet", OUTPUT))
+    assert second.committed_at == sql_control.batch(FIRST_PLAN.batch_id).committed_at
+
+
+@pytest.mark.parametrize(
+    ("partition", "offset", "number"),
+    [(0, 0, 1), (0, 99, 1), (0, 100, 2), (0, 129, 2), (0, 130, None), (1, 39, None), (1, 40, 1), (2, 0, None)],
+)
+def test_a_range_holds_its_start_and_not_its_end(
+    sql_control: SqlOperatorTables, partition: int, offset: int, number: int | None
+) -> None:
+    plan_first(sql_control)
+    commit(sql_control, FIRST_PLAN)
+    later = plan_of((orders(0), 100, 130), number=2)
+    plan_next(sql_control, later)
+    sql_control.abandon(later.batch_id, reason="not wanted", who="ops")
+
+    found = sql_control.offset_rows("orders", orders(partition), offset)
+    assert found is not None
+    assert [batch.batch_id for batch in found.batches] == ([batch_id_of(number)] if number else [])
+    assert [batch.reason for batch in found.batches] == (["not wanted"] if number == 2 else [None] if number else [])
+
+
+def test_an_offset_is_not_looked_for_in_other_feeds(sql_control: SqlOperatorTables) -> None:
+    plan_first(sql_control)
+    other = plan_of((orders(0), 0, 100), number=9, feed_id=REFUNDS_FEED, feed_name="refunds")
+    plan_first(sql_control, other)
+
+    found = sql_control.offset_rows("refunds", orders(0), 5)
+    assert found is not None
+    assert [batch.batch_id for batch in found.batches] == [other.batch_id]
+    assert sql_control.offset_rows("nobody", orders(0), 5) is None
+
+
+def test_beside_the_batches_the_stored_offset_the_partitions_gaps_and_resets_are_told(
+    sql_control: SqlOperatorTables,
+) -> None:
+    plan_first(sql_control)
+    commit(sql_control, FIRST_PLAN)
+    ahead = sql_control.file_gap(snapshot_of(sql_control), gap(orders(0), 110, 120), seed=None, who="ops")
+    row = StoredOffset(orders(1), "another id", 40, 50, "earliest")
+    sql_control.start_over(
+        snapshot_of(sql_control),
+        "cluster-a",
+        [
+            StartOver(
+                "orders",
+                "another id",
+                [row, StoredOffset(orders(0), "another id", 0, 100, "earliest")],
+                same_records=True,
+            )
+        ],
+        reason="restored",
+        who="ops",
+    )
+
+    found = sql_control.offset_rows("orders", orders(0), 119)
+    assert found is not None
+    assert [held.gap_id for held in found.gaps] == [ahead.gap_id]
+    assert found.batches == []
+    assert found.stored == snapshot_of(sql_control).stored[orders(0)]
+    assert found.largest_partitions == {"orders": 1}
+    assert found.topics == ("orders",)
+    assert [(event.kind, event.detail["reason"]) for event in found.resets] == [("reset", "restored")]
+    for partition, offset in ((0, 109), (0, 120), (1, 119)):
+        beside = sql_control.offset_rows("orders", orders(partition), offset)
+        assert beside is not None
+        assert beside.gaps == []
+
+
+def test_the_feeds_batches_lead_to_their_ranges_and_no_range_of_another_batch_is_read(sqlite: SqlStore) -> None:
+    query = batches_of_offset(ORDERS_FEED, orders(0), 4711).compile(
+        dialect=sqlite_dialect.dialect(), compile_kwargs={"literal_binds": True}
+    )
+    sqlite.connect()
+    with sqlite.by_hand() as connection:
+        steps = [row.detail for row in connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {query}")]
+
+    assert not [step for step in steps if "SCAN" in step]
+    assert "SEARCH batch USING INDEX ix_batch_feed (feed_id=?)" in steps[0]
+    assert "SEARCH batch_range" in steps[1]
+    assert "(batch_id=? AND topic=? AND partition=?)" in steps[1]
+
+
+# ── Batches of some kinds and states ──────────────────────────────────────────────────────────────────────────────────
+
+ONLY: Mapping[str, tuple[dict[str, Any], list[int]]] = {
+    "all": ({}, [4, 3, 2, 1]),
+    "backfills": ({"kinds": [BatchKind.BACKFILL]}, [3]),
+    "backfills and copies": ({"kinds": [BatchKind.COPY, BatchKind.BACKFILL]}, [4, 3]),
+    "committed": ({"states": [BatchState.COMMITTED]}, [1]),
+    "open": ({"states": [BatchState.PLANNED, BatchState.WRITTEN, BatchState.COMMITTING]}, [4, 3]),
+    "live ones that were given up": ({"kinds": [BatchKind.LIVE], "states": [BatchState.ABANDONED]}, [2]),
+    "the newest that is not live": ({"kinds": [BatchKind.COPY, BatchKind.BACKFILL], "limit": 1}, [4]),
+}
+
+
+@pytest.mark.parametrize(("only", "numbers"), ONLY.values(), ids=ONLY.keys())
+def test_batches_are_listed_by_kind_and_state(
+    sql_control: SqlOperatorTables, only: dict[str, Any], numbers: list[int]
+) -> None:
+    plan_first(sql_control)
+    commit(sql_control, FIRST_PLAN)
+    plan_next(sql_control, plan_of((orders(0), 100, 130), number=2))
+    sql_control.abandon(batch_id_of(2), reason="not wanted", who="ops")
+    plan_next(sql_control, plan_of((orders(0), 0, 10), number=3, kind=BatchKind.BACKFILL))
+    plan_next(sql_control, plan_of((orders(0), 0, 10), number=4, kind=BatchKind.COPY))
+
+    found = sql_control.batch_summaries("orders", **only)
+    assert [line.batch_id for line in found] == [batch_id_of(number) for number in numbers]

@@ -1,0 +1,322 @@
+"""Backfills on a real broker: what is read, what is left out, and that live positions never move."""
+
+from datetime import UTC, datetime
+
+import pytest
+from tests.kafka_faults import delete_records, plain_records, produce
+from tests.quick_project import Killed, QuickProject, spans
+
+Ranges = list[tuple[int, int, int]]
+
+
+def ranges_of(entries: list[dict]) -> Ranges:
+    return [(entry["partition"], entry["start_offset"], entry["end_offset"]) for entry in entries]
+
+
+def chunks_of(answer: dict) -> list[Ranges]:
+    return [ranges_of(chunk["ranges"]) for chunk in answer["chunks"]]
+
+
+def offsets(project: QuickProject, partition: int = 0, name: str = "orders") -> list[int]:
+    return [row["kafka_offset"] for row in project.rows(name) if row["kafka_partition"] == partition]
+
+
+def live_positions(project: QuickProject) -> tuple[dict[int, int], dict[int, int]]:
+    return project.stored_offsets(), project.group_offsets()
+
+
+@pytest.fixture
+def skipped(quick: QuickProject, orders: str) -> QuickProject:
+    """A feed that read all of its topic, apart from offsets 2 to 6 of partition 0, which an operator skipped."""
+    quick.write_feed(orders)
+    quick.run("orders", "--end-offset", f"{orders}:0=2")
+    quick.answer("skip", "orders", orders, "0", "2-7", "--reason", "poisoned")
+    quick.run()
+    assert offsets(quick) == [0, 1, 7, 8, 9]
+    return quick
+
+
+def test_open_gaps_are_read_after_all_and_closed_by_the_chunks_that_read_them(skipped: QuickProject) -> None:
+    before = live_positions(skipped)
+
+    done = skipped.answer("backfill", "orders", "gaps", "--max-records", "2", "--reason", "mended")
+
+    assert chunks_of(done) == [[(0, 2, 4)], [(0, 4, 6)], [(0, 6, 7)]]
+    assert [chunk["rows"] for chunk in done["chunks"]] == [2, 2, 1]
+    assert offsets(skipped) == list(range(10))
+    assert live_positions(skipped) == before
+    closed = skipped.answer("gaps", "orders")["gaps"]
+    assert [(gap["start_offset"], gap["end_offset"], gap["state"]) for gap in closed] == [
+        (2, 4, "closed"),
+        (4, 6, "closed"),
+        (6, 7, "closed"),
+    ]
+    assert [gap["closed_by_batch"] for gap in closed] == [chunk["batch_id"] for chunk in done["chunks"]]
+    assert skipped.answer("coverage", "orders", "--verify")["verified"]["differences"] == []
+
+
+def test_a_gap_of_which_some_was_read_stays_open_where_it_was_not(skipped: QuickProject, orders: str) -> None:
+    skipped.answer("backfill", "orders", f"{orders}:0=3-5")
+
+    assert skipped.gaps() == [
+        (0, 2, 3, "skipped", "open"),
+        (0, 3, 5, "skipped", "closed"),
+        (0, 5, 7, "skipped", "open"),
+    ]
+    assert offsets(skipped) == [0, 1, 3, 4, 7, 8, 9]
+    assert skipped.answer("coverage", "orders")["accounted"]
+
+
+def test_what_is_in_the_output_already_is_left_out(skipped: QuickProject, orders: str) -> None:
+    done = skipped.answer("backfill", "orders", f"{orders}:0=0-10")
+
+    assert chunks_of(done) == [[(0, 2, 7)]]
+    assert ranges_of(done["left_out"]["committed"]) == [(0, 0, 2), (0, 7, 10)]
+    assert offsets(skipped) == list(range(10))
+
+
+def test_an_overlap_is_refused_where_that_was_asked_for(skipped: QuickProject, orders: str) -> None:
+    exit_code, code, message = skipped.refusal("backfill", "orders", f"{orders}:0=1-5", "--when", "overlap=refuse")
+
+    assert (exit_code, code) == (2, "RANGES_TAKEN")
+    assert f"committed already: {orders}-0[1, 2)" in message
+    assert offsets(skipped) == [0, 1, 7, 8, 9]
+
+
+def test_a_second_backfill_of_the_same_finds_nothing_to_read(skipped: QuickProject) -> None:
+    skipped.answer("backfill", "orders", "gaps")
+
+    again = skipped.answer("backfill", "orders", "gaps")
+
+    assert again["chunks"] == []
+    assert offsets(skipped) == list(range(10))
+
+
+def test_what_another_open_backfill_claimed_is_left_out_and_named(skipped: QuickProject, orders: str) -> None:
+    with skipped.stopping_before_the_commit(), pytest.raises(Killed):
+        skipped.answer("backfill", "orders", f"{orders}:0=2-4")
+
+    done = skipped.answer("backfill", "orders", f"{orders}:0=2-6")
+    refused = skipped.refusal("backfill", "orders", f"{orders}:0=2-4", "--when", "overlap=refuse")
+
+    assert chunks_of(done) == [[(0, 4, 6)]]
+    assert ranges_of(done["left_out"]["claimed"]) == [(0, 2, 4)]
+    assert "claimed by open backfills" in refused[2]
+    resumed = skipped.answer("backfill", "orders", "open")
+    assert chunks_of(resumed) == [[(0, 2, 4)]]
+    assert offsets(skipped) == [*range(6), 7, 8, 9]
+
+
+def test_what_lies_before_the_first_offset_is_read_and_listed_apart(
+    quick: QuickProject, orders: str, servers: str
+) -> None:
+    quick.write_feed(orders, start="latest")
+    quick.run()
+    produce(servers, orders, 0, plain_records(3))
+    quick.run()
+    before = live_positions(quick)
+
+    quick.answer("backfill", "orders", f"{orders}:0=4-10")
+
+    assert offsets(quick) == list(range(4, 13))
+    assert live_positions(quick) == before
+    found = quick.answer("coverage", "orders", "--verify")
+    [partition] = [each for each in found["partitions"] if each["partition"] == 0]
+    assert ranges_of([{"partition": 0, **each} for each in partition["before_first"]]) == [(0, 4, 10)]
+    assert (partition["first_offset"], partition["offsets"]["live"], partition["offsets"]["backfilled"]) == (10, 3, 6)
+    assert found["accounted"]
+    assert found["verified"]["differences"] == []
+
+
+def test_offsets_at_or_beyond_the_stored_offset_are_the_live_runs(quick: QuickProject, orders: str) -> None:
+    quick.write_feed(orders)
+    quick.run("orders", "--end-offset", f"{orders}:0=5")
+
+    exit_code, code, message = quick.refusal("backfill", "orders", f"{orders}:0=3-6")
+
+    assert (exit_code, code) == (2, "INVALID_BACKFILL")
+    assert f"{orders}-0[3, 6), stored offset 5" in message
+    assert offsets(quick) == [0, 1, 2, 3, 4]
+
+
+def test_offsets_between_two_times_are_read_up_to_the_stored_offset(quick: QuickProject, orders: str) -> None:
+    quick.write_feed(orders, start="latest")
+    quick.run()
+
+    # Records are a second apart, from 2026-01-01 on.
+    done = quick.answer(
+        "backfill", "orders", "from=2026-01-01T00:00:03Z", "to=2026-01-01T00:00:06Z", f"only={orders}:0"
+    )
+
+    assert chunks_of(done) == [[(0, 3, 6)]]
+    assert [row["kafka_timestamp"] for row in quick.rows()] == [
+        datetime(2026, 1, 1, 0, 0, second, tzinfo=UTC) for second in (3, 4, 5)
+    ]
+
+
+def test_a_copy_goes_to_another_output_and_means_nothing_to_the_feed(skipped: QuickProject, orders: str) -> None:
+    before, coverage = live_positions(skipped), skipped.answer("coverage", "orders")
+
+    done = skipped.answer("backfill", "orders", f"{orders}:0=0-10", f"{orders}:1=1-3", "--copy-to", "orders-again")
+
+    assert chunks_of(done) == [[(0, 0, 10), (1, 1, 3)]]
+    assert offsets(skipped, name="orders-again") == list(range(10))
+    assert offsets(skipped, 1, name="orders-again") == [1, 2]
+    assert offsets(skipped) == [0, 1, 7, 8, 9]
+    assert live_positions(skipped) == before
+    assert skipped.answer("coverage", "orders") == coverage
+    assert skipped.run() == []
+
+
+def test_a_copy_of_what_was_copied_already_is_left_out(skipped: QuickProject, orders: str) -> None:
+    skipped.answer("backfill", "orders", f"{orders}:0=0-6", "--copy-to", "orders-again")
+
+    done = skipped.answer("backfill", "orders", f"{orders}:0=4-10", "--copy-to", "orders-again")
+
+    assert chunks_of(done) == [[(0, 6, 10)]]
+    assert offsets(skipped, name="orders-again") == list(range(10))
+
+
+def test_a_copy_reads_beyond_the_stored_offset_and_not_beyond_the_log(quick: QuickProject, orders: str) -> None:
+    quick.write_feed(orders)
+    quick.run("orders", "--end-offset", f"{orders}:0=5")
+
+    quick.answer("backfill", "orders", f"{orders}:0=3-10", "--copy-to", "ahead")
+    exit_code, code, message = quick.refusal("backfill", "orders", f"{orders}:0=3-11", "--copy-to", "ahead")
+
+    assert offsets(quick, name="ahead") == list(range(3, 10))
+    assert (exit_code, code) == (2, "INVALID_BACKFILL")
+    assert f"{orders}-0[3, 11), readable up to 10" in message
+
+
+@pytest.mark.parametrize("output", ["orders", "orders/again", "orders.kafka-ingest/again"])
+def test_a_copy_into_a_feeds_output_is_refused(skipped: QuickProject, orders: str, output: str) -> None:
+    exit_code, code, message = skipped.refusal("backfill", "orders", f"{orders}:0=0-10", "--copy-to", output)
+
+    assert (exit_code, code) == (2, "INVALID_BACKFILL")
+    assert "the output of feed orders" in message
+
+
+def test_records_that_retention_deleted_are_named_and_nothing_is_planned(
+    quick: QuickProject, orders: str, servers: str
+) -> None:
+    quick.write_feed(orders, start="latest")
+    quick.run()
+    delete_records(servers, orders, 0, 4)
+
+    exit_code, code, message = quick.refusal("backfill", "orders", f"{orders}:0=2-8")
+
+    assert (exit_code, code) == (3, "RECORDS_DELETED")
+    assert f"{orders}-0[2, 4) (2 offsets)" in message
+    assert [batch["kind"] for batch in quick.batches()] == []
+    assert quick.gaps() == []
+
+
+def test_what_is_left_is_read_and_what_is_missing_is_a_gap_where_that_was_asked_for(
+    quick: QuickProject, orders: str, servers: str
+) -> None:
+    quick.write_feed(orders, start="latest")
+    quick.run()
+    delete_records(servers, orders, 0, 4)
+
+    done = quick.answer("backfill", "orders", f"{orders}:0=2-8", "--when", "missing=record_gap")
+
+    assert chunks_of(done) == [[(0, 4, 8)]]
+    assert ranges_of(done["left_out"]["deleted"]) == [(0, 2, 4)]
+    assert quick.gaps() == [(0, 2, 4, "retention", "open")]
+    assert offsets(quick) == [4, 5, 6, 7]
+    assert quick.answer("coverage", "orders", "--verify")["accounted"]
+
+
+def test_open_gaps_that_retention_made_are_left_out_of_what_is_read(
+    quick: QuickProject, orders: str, servers: str
+) -> None:
+    quick.write_feed(orders, on_data_loss="record_gap")
+    quick.plan("--end-offset", f"{orders}:1=2")
+    quick.run()
+    delete_records(servers, orders, 0, 4)
+    quick.run("orders", "--end-offset", f"{orders}:0=6")
+    quick.answer("skip", "orders", orders, "0", "6-8", "--reason", "poisoned")
+
+    done = quick.answer("backfill", "orders", "gaps")
+
+    assert chunks_of(done) == [[(0, 6, 8)]]
+    assert quick.gaps() == [(0, 0, 4, "retention", "open"), (0, 6, 8, "skipped", "closed")]
+
+
+def test_the_ranges_of_an_abandoned_backfill_are_read_by_naming_it(skipped: QuickProject, orders: str) -> None:
+    with skipped.stopping_before_the_commit(), pytest.raises(Killed):
+        skipped.answer("backfill", "orders", f"{orders}:0=3-5")
+    [batch] = [each for each in skipped.batches() if each["kind"] == "backfill"]
+    skipped.answer("abandon", batch["batch_id"], "--reason", "changed my mind")
+
+    done = skipped.answer("backfill", "orders", f"batch={batch['batch_id']}")
+
+    assert chunks_of(done) == [[(0, 3, 5)]]
+    assert spans(batch) == {0: (3, 5)}
+
+
+def test_a_dry_run_shows_the_chunks_and_writes_nothing(skipped: QuickProject) -> None:
+    batches = skipped.batches()
+
+    shown = skipped.answer("backfill", "orders", "gaps", "--dry-run", "--max-records", "4")
+
+    assert chunks_of(shown) == [[(0, 2, 6)], [(0, 6, 7)]]
+    assert not shown["executed"]
+    assert skipped.batches() == batches
+
+
+def test_live_runs_go_on_while_chunks_are_open(skipped: QuickProject, orders: str, servers: str) -> None:
+    with skipped.stopping_before_the_commit(), pytest.raises(Killed):
+        skipped.answer("backfill", "orders", "gaps")
+    produce(servers, orders, 0, plain_records(4))
+
+    [live] = skipped.run()
+    skipped.answer("backfill", "orders", "open")
+
+    assert live["rows"] == 4
+    assert offsets(skipped) == list(range(14))
+    assert skipped.stored_offsets()[0] == skipped.group_offsets()[0] == 14
+    assert skipped.answer("coverage", "orders", "--verify")["verified"]["differences"] == []
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["{topic}:0=5-3"], "expected FROM below TO"),
+        (["{topic}:0=3-3"], "expected FROM below TO"),
+        (["{topic}:0=0-4", "{topic}:0=3-5"], "expected ranges that share no offset"),
+        (["{topic}:7=0-4"], "found {topic}-7"),
+        (["nowhere:0=0-4"], "found nowhere-0"),
+        (["{topic}:0=0-99"], "stored offset 10"),
+        (["{topic}:0=a-b"], "expected TOPIC:PARTITION=FROM-TO"),
+        (["from=2026-01-01T00:00:00"], "from_timestamp"),
+        (["from=yesterday"], "from_timestamp"),
+        (["from=2026-01-02T00:00:00Z", "to=2026-01-01T00:00:00Z"], "from_timestamp before to_timestamp"),
+        (["batch=orders"], "batch_id"),
+        (["batch=01990000-0000-7000-8000-000000000000"], "no batch 01990000"),
+        (["dag-run=manual__1"], "did neither"),
+        (["gaps", "{topic}:0=0-4"], "found offset_ranges and open_gaps"),
+        (["only={topic}"], "found none"),
+        (["gaps", "only=nowhere"], "found nowhere"),
+        (["everything"], "Found 'everything'"),
+        (["gaps", "gaps=yes"], "Found 'gaps=yes'"),
+    ],
+)
+def test_what_cannot_be_read_is_refused_and_nothing_is_planned(
+    skipped: QuickProject, orders: str, words: list[str], says: str
+) -> None:
+    batches = skipped.batches()
+
+    exit_code, _, message = skipped.refusal("backfill", "orders", *(word.format(topic=orders) for word in words))
+
+    assert exit_code == 2
+    assert says.format(topic=orders) in message
+    assert skipped.batches() == batches
+
+
+def test_a_feed_that_was_never_planned_is_refused(quick: QuickProject, orders: str) -> None:
+    quick.write_feed(orders)
+
+    assert quick.refusal("backfill", "orders", "gaps")[:2] == (2, "UNKNOWN_FEED")
+    assert quick.refusal("backfill", "refunds", "gaps")[:2] == (2, "UNKNOWN_FEED")

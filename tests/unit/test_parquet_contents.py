@@ -1,0 +1,169 @@
+"""What is in a data file, and whose it is by its place."""
+
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import pyarrow as pa
+import pyarrow.parquet
+import pytest
+from tests.fakes import partition, span
+
+from kafka_ingest.errors import NotADataFileError
+from kafka_ingest.offsets import TopicPartition
+from kafka_ingest.sinks.parquet_contents import DataFile
+from kafka_ingest.sinks.parquet_directory import ParquetDirectory
+from kafka_ingest.sinks.published_parquet import FilePlace, data_file, place_of
+
+BATCH = UUID("01890000-0000-7000-8000-000000000001")
+OUTPUT = Path("/data/orders")
+
+
+def write(
+    path: Path,
+    offsets: Sequence[int],
+    topic_partitions: Sequence[TopicPartition] = (partition(0),),
+    *,
+    row_group_size: int | None = None,
+    statistics: bool = True,
+) -> DataFile:
+    """Write a data file; topic and partition of its rows take turns."""
+    of = [topic_partitions[number % len(topic_partitions)] for number in range(len(offsets))]
+    rows: dict[str, Any] = {
+        "kafka_topic": pa.array([tp.topic for tp in of], pa.string()),
+        "kafka_partition": pa.array([tp.partition for tp in of], pa.int32()),
+        "kafka_offset": pa.array(offsets, pa.int64()),
+    }
+    pyarrow.parquet.write_table(pa.table(rows), path, row_group_size=row_group_size, write_statistics=statistics)
+    return data_file(path)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "part-00000.parquet"
+
+
+# ── Which offsets exactly ─────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("row_group_size", [1, 2, None])
+@pytest.mark.parametrize(
+    ("offsets", "intervals"),
+    [
+        ([7], [(7, 8)]),
+        ([0, 1, 2], [(0, 3)]),
+        ([0, 2, 3, 9], [(0, 1), (2, 4), (9, 10)]),
+        ([3, 2, 9, 0], [(0, 1), (2, 4), (9, 10)]),
+        ([2**62, 2**62 + 1], [(2**62, 2**62 + 2)]),
+    ],
+)
+def test_the_offsets_of_a_file_are_told_as_contiguous_intervals(
+    path: Path, offsets: list[int], intervals: list[tuple[int, int]], row_group_size: int | None
+) -> None:
+    found = write(path, offsets, row_group_size=row_group_size).contents(intervals=100)
+    assert list(found.intervals) == [span(0, *interval) for interval in intervals]
+    assert (found.interval_count, found.topic_partition) == (len(intervals), partition(0))
+    assert (found.rows, found.distinct_offsets) == (len(offsets), len(offsets))
+    assert (found.smallest_offset, found.largest_offset) == (min(offsets), max(offsets))
+    assert found.size_bytes == path.stat().st_size
+    assert found.columns == (("kafka_topic", "string"), ("kafka_partition", "int32"), ("kafka_offset", "int64"))
+
+
+def test_of_many_intervals_the_first_are_told_and_how_many_there_are(path: Path) -> None:
+    found = write(path, range(0, 10_000, 2)).contents(intervals=3)
+    assert list(found.intervals) == [span(0, 0, 1), span(0, 2, 3), span(0, 4, 5)]
+    assert found.interval_count == 5_000
+
+
+def test_a_record_that_comes_twice_is_one_offset_and_two_rows(path: Path) -> None:
+    found = write(path, [3, 4, 4]).contents(intervals=100)
+    assert (found.rows, found.distinct_offsets, found.interval_count) == (3, 2, 1)
+
+
+def test_a_file_without_rows_is_of_no_partition(path: Path) -> None:
+    found = write(path, []).contents(intervals=100)
+    assert (found.rows, found.topic_partition, found.smallest_offset, found.intervals) == (0, None, None, ())
+
+
+# ── Whether an offset is in it ────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("statistics", [True, False])
+@pytest.mark.parametrize("row_group_size", [1, 2, None])
+def test_a_file_holds_the_offsets_that_were_written_to_it(
+    path: Path, row_group_size: int | None, *, statistics: bool
+) -> None:
+    file = write(path, [2, 3, 5, 9], row_group_size=row_group_size, statistics=statistics)
+    assert [offset for offset in range(11) if file.holds(offset)] == [2, 3, 5, 9]
+
+
+# ── What is no data file ──────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_file_of_two_partitions_is_none_of_ours(path: Path) -> None:
+    file = write(path, [1, 2], [partition(0), partition(1)])
+    with pytest.raises(NotADataFileError, match=r"records of one partition.*orders-0, orders-1"):
+        file.contents(intervals=100)
+
+
+def test_a_file_without_positions_is_none_of_ours(path: Path) -> None:
+    pyarrow.parquet.write_table(pa.table({"kafka_offset": [1], "customer": ["a"]}), path)
+    with pytest.raises(NotADataFileError, match="no column kafka_topic, kafka_partition among kafka_offset, customer"):
+        data_file(path).contents(intervals=100)
+    with pytest.raises(NotADataFileError, match="no column kafka_topic"):
+        data_file(path).holds(1)
+
+
+def test_a_file_that_is_damaged_or_no_parquet_is_none_of_ours(path: Path) -> None:
+    write(path, range(1000))
+    for content in (b"", b"offset,value\n1,a\n", path.read_bytes()[:-9] + b"\0" * 9, path.read_bytes()[:100]):
+        path.write_bytes(content)
+        with pytest.raises(NotADataFileError, match=r"part-00000\.parquet: expected a data file of this project"):
+            data_file(path).contents(intervals=100)
+
+
+def test_a_file_that_is_not_there_is_the_systems_to_tell(path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        data_file(path).holds(1)
+
+
+# ── Whose it is by its place ──────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_file_is_a_published_batchs_or_an_attempts_where_the_sink_puts_those() -> None:
+    sink = ParquetDirectory(OUTPUT)
+    assert place_of(sink.published_directory(BATCH) / "part-0.parquet") == FilePlace(OUTPUT, BATCH, None)
+    for data in ("data", "data.revoked"):
+        staged = sink.attempt_directory(BATCH, 2) / data / "part-0.parquet"
+        assert place_of(staged) == FilePlace(OUTPUT, BATCH, 2)
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/part-0.parquet",
+        "/data/orders/part-0.parquet",
+        "/data/orders/kafka_batch=today/part-0.parquet",
+        f"/data/orders/kafka_batch={BATCH}/more/part-0.parquet",
+        f"/data/orders/kafka_batch={BATCH.hex}/part-0.parquet",
+        f"/data/orders/{BATCH}/part-0.parquet",
+        f"/data/orders/staging/{BATCH}/1/data/part-0.parquet",
+        f"/data/orders.kafka-ingest/staging/{BATCH}/one/data/part-0.parquet",
+        f"/data/orders.kafka-ingest/staging/{BATCH}/01/data/part-0.parquet",
+        f"/data/orders.kafka-ingest/receipts/{BATCH}/1/data/part-0.parquet",
+    ],
+)
+def test_at_any_other_place_a_file_is_nobodys(path: str) -> None:
+    assert place_of(Path(path)) is None
+
+
+# ── Who pays for it ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_the_command_line_loads_neither_pyarrow_nor_spark_before_a_record_is_asked_for() -> None:
+    program = "import sys, kafka_ingest.cli; print([name for name in ('pyarrow', 'pyspark') if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

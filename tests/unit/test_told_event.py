@@ -1,0 +1,185 @@
+"""What the events of the audit journal say in words, and which stored offsets they are known to have moved."""
+
+import ast
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import pytest
+from tests.fakes import partition, span
+
+import kafka_ingest
+from kafka_ingest.boundaries import Event
+from kafka_ingest.gap import Gap, GapCause
+from kafka_ingest.observing.told_event import TELLERS, Change, Told, tell
+from kafka_ingest.offsets import OffsetRange
+
+NOON = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
+BATCH = UUID("01890000-0000-7000-8000-000000000001")
+
+
+def told(kind: str, **detail: Any) -> Told:
+    return tell(Event(1, kind, NOON, "ops", None, detail))
+
+
+def a_gap(
+    held: OffsetRange, cause: GapCause = GapCause.SKIPPED, *, applied: bool = True, **changes: Any
+) -> dict[str, Any]:
+    gap = Gap(BATCH, held, "id-1", cause, "poisoned", "ops", NOON, NOON if applied else None, **changes)
+    return gap.as_document()
+
+
+def row(number: int, next_offset: int | None, topic_id: str = "id-1", topic: str = "orders") -> dict[str, Any]:
+    """Return a stored offset as the journal keeps it."""
+    known = {"topic": topic, "partition": number, "topic_id": topic_id}
+    return known | {"first_offset": 0, "next_offset": next_offset, "rule": "earliest"}
+
+
+def seed(number: int, offset: int | None, rule: str = "earliest") -> dict[str, Any]:
+    return {"topic": "orders", "partition": number, "topic_id": "id-1", "offset": offset, "rule": rule}
+
+
+def reset(**changes: Any) -> Told:
+    detail = {"reason": "why", "cluster_id": {"was": "a", "is": "a"}, "same_records": [], "untouched": []}
+    return told("reset", **(detail | {"removed": [], "partitions": []} | changes))
+
+
+# ── Seeds and resets ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_seeds_are_told_by_the_rule_that_decided() -> None:
+    found = told("seeded", partitions=[seed(0, 1200), seed(1, 7, "latest"), seed(2, None, "latest"), seed(3, 0)])
+    assert found.summary == (
+        "by start rule earliest: orders-0 → 1,200, orders-3 → 0; by start rule latest: orders-1 → 7, orders-2 → pending"
+    )
+    assert Change(partition(1), None, 7) in found.changes
+
+
+def test_of_many_partitions_the_words_name_a_few_and_the_changes_all() -> None:
+    found = told("seeded", partitions=[seed(number, 0) for number in range(1000)])
+    assert found.summary.endswith("orders-4 → 0 and 995 more")
+    assert len(found.changes) == 1000
+
+
+def test_a_reset_is_told_as_old_and_new_offsets() -> None:
+    found = reset(removed=[row(0, 120), row(1, 7), row(2, 9)], partitions=[row(0, 40), row(1, 7), row(3, 5)])
+    assert found.summary == "orders-0: 120 → 40, orders-2 ends at 9, orders-3 begins at 5; 1 partition keeps its offset"
+    assert found.changes == (
+        Change(partition(0), 120, 40),
+        Change(partition(2), 9, None),
+        Change(partition(3), None, 5),
+    )
+    assert found.reason == "why"
+
+
+def test_a_reset_tells_of_another_topic_id_and_another_cluster() -> None:
+    found = reset(
+        removed=[row(0, 7), row(1, 7)],
+        partitions=[row(0, 7, "id-2"), row(1, 7, "id-2")],
+        cluster_id={"was": "a", "is": "b"},
+    )
+    assert found.summary == "2 partitions keep their offsets; orders: topic id id-1 → id-2; cluster a → b"
+    assert found.changes == ()
+
+
+# ── Gaps ──────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_gap_that_was_passed_over_moved_the_stored_offset_and_one_ahead_did_not() -> None:
+    found = told("gap", gaps=[a_gap(span(0, 4, 6)), a_gap(span(1, 1000, 2000), applied=False)])
+    assert found.summary == (
+        "passed over: orders-0: 4 → 6 (skipped); ahead of the stored offset: orders-1[1000, 2000) (skipped)"
+    )
+    assert found.changes == (Change(partition(0), 4, 6),)
+    assert found.reason == "poisoned"
+
+
+def test_a_gap_of_retention_is_not_said_to_have_moved_anything() -> None:
+    found = told("gap", gaps=[a_gap(span(0, 4, 6), GapCause.RETENTION)])
+    assert found.summary == "not ingested: orders-0[4, 6) (retention)"
+    assert found.changes == ()
+
+
+def test_gaps_that_a_backfill_read_after_all_are_told_as_closed() -> None:
+    found = told("gap_closed", gaps=[a_gap(span(0, 4, 6), closed_by_batch=BATCH)])
+    assert found.summary == "read after all: orders-0[4, 6)"
+    assert found.reason == "poisoned"
+
+
+# ── All the others ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+WORDS: Mapping[str, tuple[dict[str, Any], str, str | None]] = {
+    "abandoned": ({"reason": "why", "was": "PLANNED"}, "PLANNED → ABANDONED", "why"),
+    "attempts_discarded": (
+        {"attempt": 2, "reason": "damaged"},
+        "WRITTEN → PLANNED; attempt 2 and all before it DISCARDED",
+        "damaged",
+    ),
+    "receipt_refused": ({"attempt": 1, "reason": "damaged"}, "attempt 1: its receipt is not used", "damaged"),
+    "receipt_accepted": ({"attempt": 1, "reason": "why"}, "PLANNED → WRITTEN by attempt 1", "why"),
+    "mirror_failed": ({"group": "g", "reason": "members"}, "consumer group g was not moved", "members"),
+    "renamed": ({"reason": "why", "was": "orders", "is": "sales"}, "orders → sales", "why"),
+    "output_changed": (
+        {"was": {"format": "parquet", "path": "/a"}, "is": {"format": "parquet", "path": "/b"}, "partitions": []},
+        "/a → /b",
+        None,
+    ),
+    "cleaned": (
+        {"reason": "why", "attempts": [{"attempt": 1, "size_bytes": 1_500_000}, {"attempt": 2, "size_bytes": 0}]},
+        "staged output of attempt 1, attempt 2 removed, 1.5 MB",
+        "why",
+    ),
+    "adopted": (
+        {
+            "reason": "lost",
+            "batches": ["a", "b"],
+            "abandoned": "c",
+            "partitions": [row(0, 10)],
+            "removed": ["orders-7"],
+        },
+        "2 batches taken over from the output; stored offsets orders-0 → 10; ended orders-7; open batch c → ABANDONED",
+        "lost",
+    ),
+    "backfill_planned": (
+        {"request": {"topics": ["orders"], "missing": True, "to": None}, "chunks": ["a", "b", "c"], "gaps": []},
+        '3 batches planned: topics ["orders"], missing true',
+        None,
+    ),
+}
+
+
+@pytest.mark.parametrize(("kind", "told_of"), WORDS.items(), ids=WORDS.keys())
+def test_an_event_is_told_in_words(kind: str, told_of: tuple[dict[str, Any], str, str | None]) -> None:
+    detail, summary, reason = told_of
+    found = told(kind, **detail)
+    assert (found.summary, found.reason, found.changes) == (summary, reason, ())
+
+
+# ── What this version does not know ───────────────────────────────────────────────────────────────────────────────────
+
+
+def test_an_event_of_an_unknown_kind_is_shown_as_its_json() -> None:
+    found = told("moved_house", street="Gänsemarkt", reason="why")
+    assert found == Told('{"street": "Gänsemarkt", "reason": "why"}', (), "why")
+
+
+@pytest.mark.parametrize("kind", TELLERS)
+def test_an_event_of_another_form_is_shown_as_its_json_too(kind: str) -> None:
+    assert told(kind, street=1).summary == '{"street": 1}'
+
+
+def written_kinds() -> Iterator[str]:
+    """Yield the kinds of events that the code writes, wherever it names them."""
+    for path in Path(kafka_ingest.__file__).parent.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_bytes())):
+            if isinstance(node, ast.Call):
+                name = getattr(node.func, "attr", None) or getattr(node.func, "id", None)
+                if name in {"append_event", "record_event"}:
+                    texts = [each.value for each in node.args if isinstance(each, ast.Constant)]
+                    yield from (text for text in texts if isinstance(text, str))
+
+
+def test_every_kind_of_event_that_is_written_can_be_told() -> None:
+    assert set(written_kinds()) == TELLERS.keys()
