@@ -16,11 +16,19 @@ from kafka_ingest.backfilling.request import Mode, OnMissing, OnOverlap
 from kafka_ingest.errors import InvalidFeedError
 from kafka_ingest.feed_files import feeds_directory, read_feed_files
 
-PARALLEL_CHUNKS = int(os.environ.get("KAFKA_INGEST_BACKFILL_CHUNKS", "2"))
-"""How many chunks of one run are written at a time: each is a Spark application."""
+CHUNKS_VARIABLE = "KAFKA_INGEST_BACKFILL_CHUNKS"
+"""How many chunks of one run are written at a time, 2 unless it is set: each is a Spark application."""
 
 # Airflow's own converter takes names; its annotation names an enum that the SDK does not export.
 RUN_TYPES: Any = ("manual", "operator_triggered")
+
+
+def chunks_at_a_time() -> int:
+    """Return how many chunks of one run are written side by side; raises ValueError where that cannot be."""
+    text = os.environ.get(CHUNKS_VARIABLE) or "2"
+    if not text.isdecimal() or not int(text):
+        raise ValueError(f"expected {CHUNKS_VARIABLE} to be a number from 1 on, found {text!r}")
+    return int(text)
 
 
 def feed_names() -> list[str]:
@@ -165,7 +173,7 @@ with DAG(
     def chunk(batch_id: str) -> None:
         """Write and commit one chunk; whatever becomes of the others."""
         of_chunk: dict[str, Any] = {"feed": None, "batch_id": batch_id, "map_index_template": "{{ task.batch_id }}"}
-        write = WriteOperator(task_id="write", max_active_tis_per_dagrun=PARALLEL_CHUNKS, **of_chunk)
+        write = WriteOperator(task_id="write", max_active_tis_per_dagrun=chunks_at_a_time(), **of_chunk)
         commit = CommitOperator(task_id="commit", **of_chunk)
         write >> commit
 

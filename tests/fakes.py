@@ -56,6 +56,7 @@ from kafka_ingest.boundaries import (
 from kafka_ingest.committing.commit_batch import Committed, commit_batch
 from kafka_ingest.control.offset_statements import row_detail, seed_detail
 from kafka_ingest.control.reset_statements import reset_detail, reset_rows
+from kafka_ingest.control.rows import is_of_run
 from kafka_ingest.control.schema import LEDGER_KINDS
 from kafka_ingest.errors import (
     BatchRevokedError,
@@ -431,10 +432,7 @@ class InMemoryControlTables:
         return [
             batch.plan
             for batch in sorted(self.state.feed_batches(feed_id), key=lambda batch: batch.batch_id)
-            if any(
-                who is not None and who.startswith("airflow:") and who.endswith(f"/{run_id}")
-                for who in (batch.planned_by, batch.committed_by)
-            )
+            if is_of_run(batch.planned_by, run_id) or is_of_run(batch.committed_by, run_id)
         ]
 
     def range_counts(self, batch_id: UUID) -> list[RangeCount]:

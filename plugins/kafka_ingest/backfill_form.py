@@ -25,25 +25,27 @@ from kafka_ingest.backfilling.request import (
     Selection,
 )
 from kafka_ingest.boundaries import Output
-from kafka_ingest.errors import InvalidBackfillError
+from kafka_ingest.errors import InvalidBackfillError, InvalidFeedError
 from kafka_ingest.feed import Feed
 from kafka_ingest.feed_files import check_not_taken
 from kafka_ingest.offsets import OffsetRange, TopicPartition
 from kafka_ingest.setting_types import Instant, Records, Settings, describe
 
 TOPIC = "[A-Za-z0-9._-]+"
-OFFSET_RANGE = rf"^({TOPIC}):([0-9]+)=([0-9_]+)-([0-9_]+)$"
+PARTITION = "[0-9]{1,10}"
+OFFSET = "[0-9](?:_?[0-9]){0,18}"
+OFFSET_RANGE = rf"^({TOPIC}):({PARTITION})=({OFFSET})-({OFFSET})$"
 """``orders:0=1200-1300``: partition 0 of topic orders, offset 1200 is read, 1300 is not. Also a JSON schema's pattern."""
 
-PLACE = rf"^({TOPIC})(:[0-9]+)?$"
+PLACE = rf"^({TOPIC})(:{PARTITION})?$"
 """``orders`` or ``orders:0``."""
 
 LARGEST_OFFSET = 2**63 - 1
 
 
 def blank_is_none(value: object) -> object:
-    """Take an empty field of a form for one that was left out."""
-    return None if isinstance(value, str) and not value.strip() else value
+    """Take an empty field of a form for one that was left out, and leave out the blanks around a text."""
+    return (value.strip() or None) if isinstance(value, str) else value
 
 
 def none_is_empty(value: object) -> object:
@@ -51,7 +53,8 @@ def none_is_empty(value: object) -> object:
     if value is None:
         return []
     if isinstance(value, list):
-        return [line.strip() if isinstance(line, str) else line for line in value if line not in ("", None)]
+        lines = [line.strip() if isinstance(line, str) else line for line in value]
+        return [line for line in lines if line not in ("", None)]
     return value
 
 
@@ -155,9 +158,11 @@ def copy_path(feed: Feed, text: str, environment: Mapping[str, str]) -> Path:
     """Return the absolute directory of a copy; raises InvalidBackfillError where it is no place of its own."""
     try:
         sink = type(feed.sink).model_validate({"format": feed.sink.format, "path": text})
+        path = feed.model_copy(update={"sink": sink}).output_path(environment)
     except ValidationError as error:
         raise InvalidBackfillError(f"output: {'; '.join(describe(error))}. Nothing was planned.") from error
-    path = feed.model_copy(update={"sink": sink}).output_path(environment)
+    except InvalidFeedError as error:
+        raise InvalidBackfillError(f"output: {error} Nothing was planned.") from error
     check_not_taken(path, environment)
     return path
 
@@ -165,8 +170,8 @@ def copy_path(feed: Feed, text: str, environment: Mapping[str, str]) -> Path:
 def range_of(text: str) -> OffsetRange:
     """Return the range that ``TOPIC:PARTITION=FROM-TO`` names."""
     found = re.fullmatch(OFFSET_RANGE, text)
-    numbers = [int(number) for number in found.groups()[1:] if number.strip("_")] if found is not None else []
-    if found is None or len(numbers) != len(found.groups()) - 1 or max(numbers) > LARGEST_OFFSET:
+    numbers = [int(number) for number in found.groups()[1:]] if found is not None else []
+    if found is None or max(numbers) > LARGEST_OFFSET:
         raise InvalidBackfillError(
             f"expected TOPIC:PARTITION=FROM-TO, such as orders:0=1200-1300, found {text!r}. Nothing was planned."
         )

@@ -221,7 +221,10 @@ class BackfillRecord:
 
 @dataclass(frozen=True, slots=True)
 class ResetMove:
-    """One partition's stored offset is moved by an operator: back to an offset, or forward over a jump's gaps."""
+    """One partition's stored offset is moved by an operator: back to an offset, or forward over a jump's gaps.
+
+    Forward without a jump passes only what was committed before an operator went back.
+    """
 
     topic_partition: TopicPartition
     from_offset: int

@@ -29,7 +29,7 @@ from tests.contract.builders import (
 from tests.contract.conftest import SqlStore, Store
 
 from kafka_ingest.batch import BatchKind, BatchPlan, BatchState
-from kafka_ingest.boundaries import BackfillRecord, FeedSnapshot, OperatorTables, ResetMove, StartOver
+from kafka_ingest.boundaries import Adoption, BackfillRecord, FeedSnapshot, OperatorTables, ResetMove, StartOver
 from kafka_ingest.errors import BatchStateError, FeedChangedError, OffsetsMovedError
 from kafka_ingest.gap import GapCause, Jump
 from kafka_ingest.offsets import OffsetRange, TopicPartition
@@ -474,16 +474,16 @@ def test_only_committed_live_batches_of_the_feed_tell_where_a_partition_began(co
     given_up = plan_of((orders(1), 50, 60), number=2)
     plan_next(control, given_up)
     control.abandon(given_up.batch_id, reason="not wanted", who="ops")
-    commit(control, backfill(control, plan_of((orders(1), 3, 9), number=3, kind=BatchKind.BACKFILL)))
     other = plan_of((orders(1), 7, 9), number=4, feed_id=OTHER_FEED, feed_name="copy")
     plan_first(control, other)
     commit(control, other)
     last = plan_of((orders(0), 100, 110), number=5)
     plan_next(control, last)
     commit(control, last)
-    write_open = plan_of((orders(1), 50, 60), number=6)
-    plan_next(control, write_open)
-    write(control, write_open)
+    commit(control, backfill(control, plan_of((orders(1), 3, 9), number=6, kind=BatchKind.BACKFILL)))
+    still_open = plan_of((orders(1), 50, 60), number=7)
+    plan_next(control, still_open)
+    write(control, still_open)
 
     assert control.starts_since(batch_id_of(5)) == {orders(0): 100}
 
@@ -517,3 +517,19 @@ def test_after_going_back_what_batches_and_backfills_committed_lies_above(contro
     reset(control, back(0, 120, 90))
 
     assert control.committed_ahead(ORDERS_FEED) == [OffsetRange(orders(0), 90, 100), OffsetRange(orders(0), 105, 110)]
+
+
+# ── An older copy is told of a reset ──────────────────────────────────────────────────────────────────────────────────
+
+
+def test_gaps_of_an_older_copy_that_a_reset_ended_since_are_dropped_and_closed_ones_stay(store: Store) -> None:
+    control = store.connect()
+    with_gaps(control)
+    plan = backfill(control, plan_of((orders(0), 100, 105), number=3, kind=BatchKind.BACKFILL))
+    commit(control, plan)
+    assert [state for *_, state in spans(store)] == ["closed", "open", "open", "ahead"]
+    (closed, left, _, _) = store.gaps()
+    adopted = Adoption(CLUSTER, ["orders"], stored=[], batches=[], gaps=[left], ledger=[], reset=["orders"])
+    control.adopt(snapshot_of(control), adopted, reason="restored", who="ops")
+
+    assert store.gaps() == [closed, left]

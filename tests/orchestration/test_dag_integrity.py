@@ -26,6 +26,7 @@ print("RESULT" + json.dumps({
         "schedule": str(dag.schedule), "run_types": sorted(str(t.value) for t in dag.allowed_run_types or []),
         "doc": dag.doc_md, "pools": sorted({task.pool for task in dag.tasks}),
         "rendered": {task.task_id: list(task.template_fields) for task in dag.tasks},
+        "at_a_time": {task.task_id: task.max_active_tis_per_dagrun for task in dag.tasks},
     } for dag_id, dag in bag.dags.items()},
 }))
 """
@@ -39,7 +40,7 @@ def describe(project: Project, dags: Path = ROOT / "dags", **environment: str) -
 
 def feed_dags(found: dict[str, Any]) -> list[str]:
     """Return the names of the DAGs that feed files made."""
-    return sorted(found["dags"].keys() - {"maintain_feeds"})
+    return sorted(found["dags"].keys() - {"backfill_offsets", "maintain_feeds"})
 
 
 @pytest.fixture
@@ -167,6 +168,23 @@ def test_every_feed_that_can_be_used_is_looked_after_once_a_day_in_its_own_pool(
     assert set(map(tuple, dag["tasks"].values())) == {()}, "one that fails holds no other up"
     assert dag["pools"] == ["default_pool", "kafka"]
     assert (dag["schedule"], dag["catchup"], dag["max_active_runs"]) == ("@daily", False, 1)
+
+
+def test_backfills_are_run_by_hand_chunk_by_chunk_some_at_a_time(offline: Project) -> None:
+    offline.write_feed("orders")
+    offline.write_feed("refunds", name="refunds")
+
+    dag = describe(offline)["dags"]["backfill_offsets"]
+    more = describe(offline, KAFKA_INGEST_BACKFILL_CHUNKS="5")["dags"]["backfill_offsets"]
+
+    assert dag["tasks"] == {
+        "plan": ["chunk.commit", "chunk.write"],
+        "chunk.write": ["chunk.commit"],
+        "chunk.commit": [],
+    }
+    assert (dag["schedule"], dag["run_types"]) == ("None", ["manual", "operator_triggered"])
+    assert (dag["at_a_time"]["chunk.write"], more["at_a_time"]["chunk.write"]) == (2, 5)
+    assert dag["rendered"]["chunk.write"] == dag["rendered"]["chunk.commit"] == ["batch_id"]
 
 
 @pytest.mark.parametrize("name", ["maintain_feeds", "backfill_offsets"])

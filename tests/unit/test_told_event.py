@@ -139,13 +139,22 @@ WORDS: Mapping[str, tuple[dict[str, Any], str, str | None]] = {
             "partitions": [row(0, 10)],
             "removed": ["orders-7"],
         },
-        "2 batches taken over from the output; stored offsets orders-0 → 10; ended orders-7; open batch c → ABANDONED",
+        "2 of the output's batches taken over; stored offsets orders-0 → 10; ended orders-7; open batch c → ABANDONED",
         "lost",
     ),
     "backfill_planned": (
-        {"request": {"topics": ["orders"], "missing": True, "to": None}, "chunks": ["a", "b", "c"], "gaps": []},
-        '3 batches planned: topics ["orders"], missing true',
-        None,
+        {
+            "request": {
+                "feed": "orders",
+                "offset_ranges": ["orders:0=5-7"],
+                "mode": "copy",
+                "to": None,
+                "reason": "why",
+            },
+            "chunks": ["a", "b", "c"],
+        },
+        "3 chunks planned: offset_ranges orders:0=5-7, mode copy",
+        "why",
     ),
 }
 

@@ -31,6 +31,7 @@ from kafka_ingest.control.rows import (
     event_of,
     gaps_of,
     holds_of,
+    is_of_run,
     newest_published,
     ranges_of,
     stored_offsets,
@@ -159,7 +160,12 @@ class SqlControlReader:
             column.startswith("airflow:") & column.endswith(f"/{run_id}", autoescape=True)
             for column in (batch.c.planned_by, batch.c.committed_by)
         ]
-        return [found.plan for found in self._batches(batch.c.feed_id == feed_id, or_(*by_run))]
+        # LIKE finds more: SQLite's takes capital letters for small ones, and another run's id may end like this one.
+        return [
+            found.plan
+            for found in self._batches(batch.c.feed_id == feed_id, or_(*by_run))
+            if is_of_run(found.planned_by, run_id) or is_of_run(found.committed_by, run_id)
+        ]
 
     def _batches(self, *conditions: ColumnElement[bool]) -> list[Batch]:
         query = select(batch, feed.c.name.label("feed_name")).join(feed).where(*conditions).order_by(batch.c.batch_id)

@@ -146,6 +146,11 @@ def batch_of(row: Mapping[Any, Any]) -> Batch:
     )
 
 
+def is_of_run(who: str | None, run_id: str) -> bool:
+    """Whether who acted is a task of a DAG run: ``airflow:DAG/RUN``; a DAG's id has no slash, and a run's may have one."""
+    return who is not None and who.startswith("airflow:") and who.partition("/")[2] == run_id
+
+
 def attempt_of(row: Mapping[Any, Any]) -> Attempt:
     """Return the attempt that a row describes."""
     return Attempt(

@@ -120,7 +120,7 @@ def adopted(detail: Detail) -> Told:
     """Tell what was taken over from the output; what the stored offsets were before is not on record."""
     rows = listing(f"{place(row)} → {offset(row['next_offset'])}" for row in detail["partitions"])
     parts = [
-        f"{len(detail['batches']):,} batches taken over from the output",
+        f"{len(detail['batches']):,} of the output's batches taken over",
         f"stored offsets {rows}" if rows else "",
         f"ended {listing(detail['removed'])}" if detail["removed"] else "",
         f"open batch {detail['abandoned']} → ABANDONED" if detail["abandoned"] else "",
@@ -137,11 +137,15 @@ def cleaned(detail: Detail) -> Told:
 
 
 def backfill_planned(detail: Detail) -> Told:
-    """Tell what a backfill was asked for and how many batches it came to."""
-    asked = ", ".join(
-        f"{key} {plain(value)}" for key, value in detail["request"].items() if value not in (None, [], {})
-    )
-    return Told(f"{len(detail['chunks']):,} batches planned{f': {asked}' if asked else ''}")
+    """Tell what a backfill was asked for, and how many batches it came to."""
+    count, request = len(detail["chunks"]), detail["request"]
+    asked = [
+        f"{key} {plain(value)}"
+        for key, value in request.items()
+        if key not in {"feed", "reason"} and value not in (None, [], {})
+    ]
+    planned = f"{count:,} {'chunk' if count == 1 else 'chunks'} planned"
+    return Told(": ".join(part for part in (planned, ", ".join(asked)) if part), reason=request.get("reason"))
 
 
 TELLERS: Mapping[str, Callable[[Detail], Told]] = {
@@ -187,4 +191,6 @@ def offset(value: int | None) -> str:
 
 def plain(value: object) -> str:
     """Return a part of a request in words."""
+    if isinstance(value, list):
+        return listing(value)
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)

@@ -1,9 +1,8 @@
 """Move stored offsets because somebody said so: back, to read records again, or forward over a gap."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-from kafka_ingest.batch import BatchState
 from kafka_ingest.boundaries import (
     ControlReader,
     CoverageRows,
@@ -13,14 +12,15 @@ from kafka_ingest.boundaries import (
     OperatorTables,
     ResetMove,
 )
+from kafka_ingest.coverage import PartitionCoverage, coverage_of
 from kafka_ingest.errors import BatchStateError
 from kafka_ingest.gap import Gap, GapCause, Jump, NewGap
-from kafka_ingest.offset_sets import merged, span_of, within, without
+from kafka_ingest.offset_sets import by_partition, span_of, within, without
 from kafka_ingest.offsets import OffsetRange, StoredOffset, TopicPartition
 from kafka_ingest.operating.known_feed import known_feed
 from kafka_ingest.operating.reset_positions import new_positions, partitions_meant
 from kafka_ingest.operating.reset_target import NewPosition, ResetTarget
-from kafka_ingest.planning.positions import Way
+from kafka_ingest.planning.positions import Way, gaps_by_partition
 from kafka_ingest.planning.settings import FeedPlanSettings
 
 LAST_OFFSET = 2**63 - 1
@@ -75,19 +75,6 @@ class ResetDecision:
         return [partition.move for partition in self.partitions if partition.move is not None]
 
 
-@dataclass(slots=True)
-class Known:
-    """What the control rows say of one partition's offsets, in the topic as it is now.
-
-    ``passed_before``: committed above the stored offset, before an operator let the feed go back.
-    """
-
-    open_gaps: list[OffsetRange] = field(default_factory=list)
-    gaps_ahead: list[Gap] = field(default_factory=list)
-    backfilled: list[OffsetRange] = field(default_factory=list)
-    passed_before: list[OffsetRange] = field(default_factory=list)
-
-
 def decide_reset(
     target: ResetTarget,
     named: Mapping[str, Collection[int]],
@@ -108,9 +95,15 @@ def decide_reset(
     meant = partitions_meant(feed, named, target, settings)
     check_none_open(rows)
     positions = new_positions(target, meant, feed, settings.isolation, control, kafka)
-    known = known_offsets(rows, passed_before(meant, positions, feed, control))
-    partitions = [reset_of(row, positions[row.topic_partition], known[row.topic_partition], reason) for row in meant]
-    return ResetDecision(feed, partitions)
+    covered, ahead = coverage_of(rows), gaps_by_partition(feed)
+    passed = by_partition(passed_before(meant, positions, feed, control))
+    return ResetDecision(
+        feed,
+        [
+            reset_of(covered[tp], position, ahead.get(tp, ()), passed.get(tp, ()), reason)
+            for tp, position in sorted(positions.items())
+        ],
+    )
 
 
 def check_none_open(rows: CoverageRows) -> None:
@@ -137,9 +130,9 @@ def passed_before(
     feed: FeedSnapshot,
     control: ControlReader,
 ) -> list[OffsetRange]:
-    """Return what partitions that go forward pass of offsets that are committed since before an operator went back.
+    """Return what partitions that go forward pass of what was committed before an operator let the feed go back.
 
-    No gap is filed of those: they are in the output. So a reset can be undone by another one.
+    No gap is filed of it, since it is in the output: so a reset can be undone by another one.
     """
     passing = [
         OffsetRange(row.topic_partition, row.next_offset, offset)
@@ -178,66 +171,57 @@ def rewound_intervals(feed: FeedSnapshot, ledger: Iterable[Event]) -> list[Offse
     return without(intervals, cut_off)
 
 
-def known_offsets(rows: CoverageRows, passed: Iterable[OffsetRange]) -> dict[TopicPartition, Known]:
-    """Return what is known of each partition's offsets."""
-    stored = rows.feed.stored
-    known = {tp: Known() for tp in stored}
-    for gap in rows.gaps:
-        tp = gap.offset_range.topic_partition
-        if tp in stored and gap.is_open and gap.topic_id == stored[tp].topic_id:
-            known[tp].open_gaps.append(gap.offset_range)
-    for gap in rows.feed.gaps_ahead:
-        if (tp := gap.offset_range.topic_partition) in stored:
-            known[tp].gaps_ahead.append(gap)
-    for backfill in rows.backfills:
-        tp = backfill.offset_range.topic_partition
-        if tp in stored and backfill.state is BatchState.COMMITTED and backfill.topic_id == stored[tp].topic_id:
-            known[tp].backfilled.append(backfill.offset_range)
-    for span in passed:
-        known[span.topic_partition].passed_before.append(span)
-    return known
-
-
-def reset_of(row: StoredOffset, position: NewPosition, known: Known, reason: str) -> PartitionReset:
-    """Return what becomes of one partition."""
-    old, new = row.next_offset, position.offset
+def reset_of(
+    partition: PartitionCoverage,
+    position: NewPosition,
+    ahead: Collection[Gap],
+    passed: Collection[OffsetRange],
+    reason: str,
+) -> PartitionReset:
+    """Return what becomes of one partition; ``passed`` is what it passes that is committed already."""
+    old, new = partition.stored.next_offset, position.offset
     if old is None or new is None or new == old:
-        return PartitionReset(row, remark=position.remark)
+        return PartitionReset(partition.stored, remark=position.remark)
     if new < old:
-        return back(row, old, new, known, position.remark)
-    return forward(row, old, new, known, position.remark, reason)
+        return back(partition, old, new, position.remark)
+    jump = jump_to(partition.topic_partition, old, new, ahead, passed, reason)
+    remarks = [
+        position.remark,
+        f"to the end of the gap that was filed over {new:,}" if jump.to_offset > new else "",
+        f"{span_of(passed):,} are committed already, and no gap" if passed else "",
+    ]
+    move = ResetMove(partition.topic_partition, old, jump.to_offset, jump if jump.gaps or jump.passed else None)
+    return PartitionReset(partition.stored, move, remark="; ".join(filter(None, remarks)))
 
 
-def back(row: StoredOffset, old: int, new: int, known: Known, remark: str) -> PartitionReset:
+def back(partition: PartitionCoverage, old: int, new: int, remark: str) -> PartitionReset:
     """Return what going back comes to: what is committed comes a second time, and open gaps are read after all."""
-    tp = row.topic_partition
-    again, seen = OffsetRange(tp, new, old), OffsetRange(tp, min(row.first_offset or 0, old), old)
-    committed = [*without([seen], known.open_gaps), *known.backfilled]
+    again = [OffsetRange(partition.topic_partition, new, old)]
     return PartitionReset(
-        row,
-        ResetMove(tp, old, new),
-        overlaps=merged(within([again], committed)),
-        ended=within([again], known.open_gaps),
+        partition.stored,
+        ResetMove(partition.topic_partition, old, new),
+        overlaps=within(again, partition.committed),
+        ended=within(again, [gap.offset_range for gap in partition.open_gaps]),
         remark=remark,
     )
 
 
-def forward(row: StoredOffset, old: int, new: int, known: Known, remark: str, reason: str) -> PartitionReset:
-    """Return what going forward comes to: gaps over what nobody has committed or filed as a gap already."""
-    tp = row.topic_partition
+def jump_to(
+    topic_partition: TopicPartition,
+    old: int,
+    new: int,
+    ahead: Collection[Gap],
+    passed: Collection[OffsetRange],
+    reason: str,
+) -> Jump:
+    """Return the way forward, with gaps over what nobody has committed, or filed as a gap already."""
     # One that begins at the new offset is passed by the next plan, as any other that lies ahead.
-    ahead = [gap for gap in known.gaps_ahead if gap.offset_range.start_offset < new]
-    way = Way(tp, old, sorted(ahead, key=lambda gap: gap.offset_range.start_offset))
+    between = [gap for gap in ahead if gap.offset_range.start_offset < new]
+    way = Way(topic_partition, old, sorted(between, key=lambda gap: gap.offset_range.start_offset))
     way.pass_to(new, GapCause.RESET, reason)
-    left = without([gap.offset_range for gap in way.gaps], known.passed_before)
+    left = without([gap.offset_range for gap in way.gaps], passed)
     gaps = tuple(NewGap(span, GapCause.RESET, reason) for span in left)
-    jump = Jump(tp, old, way.offset, gaps, tuple(way.passed)) if gaps or way.passed else None
-    remarks = [remark] if remark else []
-    if way.offset > new:
-        remarks.append(f"to the end of the gap that was filed over {new:,}")
-    if known.passed_before:
-        remarks.append(f"{span_of(known.passed_before):,} are committed already, and no gap")
-    return PartitionReset(row, ResetMove(tp, old, way.offset, jump), remark="; ".join(remarks))
+    return Jump(topic_partition, old, way.offset, gaps, tuple(way.passed))
 
 
 def reset(decision: ResetDecision, control: OperatorTables, *, reason: str, who: str) -> None:

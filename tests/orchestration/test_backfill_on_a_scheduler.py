@@ -1,0 +1,115 @@
+"""Backfills as a user of Airflow makes them: a form, a real scheduler, a failed chunk that is cleared, a paused DAG."""
+
+import stat
+import textwrap
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from tests.orchestration.scheduler import RestError, running, until
+from tests.project import Project
+
+from embedded_broker import EmbeddedBroker
+from order_events import order_events, produce
+
+
+def java_that_fails(home: Path, number: int) -> tuple[Path, Path]:
+    """Return a JAVA_HOME whose java fails for the n-th Spark attempt's batch for as long as a file is there, and that file."""
+    java, fails = home / "java" / "bin" / "java", home / "java-fails"
+    java.parent.mkdir(parents=True)
+    fails.touch()
+    # Which batch that is, the first look at it decides: its staging directory is among the arguments.
+    java.write_text(
+        textwrap.dedent(f"""\
+        #!/bin/sh
+        case "$*" in *SparkSubmit*)
+          batch=$(echo "$*" | grep -oE 'staging/[0-9a-f-]{{36}}' | head -1)
+          mkdir -p "{home}/seen"
+          if [ ! -e "{home}/seen/$(basename "$batch")" ]; then
+            ls "{home}/seen" | wc -l > "{home}/seen/$(basename "$batch")"
+          fi
+          if [ -e "{fails}" ] && [ "$(cat "{home}/seen/$(basename "$batch")")" -eq {number} ]; then
+            echo 'made to fail' >&2; exit 3
+          fi;;
+        esac
+        PATH="${{PATH#*:}}" exec java "$@"
+        """)
+    )
+    java.chmod(java.stat().st_mode | stat.S_IXUSR)
+    return java.parents[1], fails
+
+
+def read_once(project: Project, ends: dict[int, int]) -> bool:
+    """Whether every offset below these is in the output exactly once."""
+    found = Counter((row["kafka_partition"], row["kafka_offset"]) for row in project.rows())
+    return found == Counter((partition, offset) for partition, end in ends.items() for offset in range(end))
+
+
+def test_a_backfill_is_triggered_with_a_form_and_a_failed_chunk_is_cleared_alone_while_live_runs_go_on(
+    project: Project, broker: EmbeddedBroker, topic: str
+) -> None:
+    project.write_feed(topic, start="latest", schedule=None)
+    produce(broker.bootstrap_servers, topic, list(order_events(600, seed=8)))
+    project.run()
+    began = project.stored_offsets()
+    java_home, fails = java_that_fails(project.home, number=2)
+    ranges = [f"{topic}:{partition}=0-{end}" for partition, end in began.items() if end]
+
+    with running(project, JAVA_HOME=str(java_home), KAFKA_INGEST_BACKFILL_CHUNKS="1") as airflow:
+        until(lambda: airflow.has_dag("backfill_offsets") and airflow.has_dag("orders"), lambda: "no DAGs")
+
+        # The form refuses what it can see to be wrong; nothing is started.
+        for wrong in (
+            {"feed": "refunds", "open_gaps": True},
+            {"feed": "orders", "offset_ranges": ["orders"]},
+            {"feed": "orders", "max_records": 0, "open_gaps": True},
+            {"feed": "orders", "mode": "replace", "open_gaps": True},
+            {"open_gaps": True},
+        ):
+            with pytest.raises(RestError) as refused:
+                airflow.trigger("backfill_offsets", wrong)
+            assert refused.value.status == 400
+
+        run_id = airflow.trigger(
+            "backfill_offsets",
+            {"feed": "orders", "offset_ranges": ranges, "max_records": 250, "reason": "from the start"},
+        )
+        tasks = lambda: airflow.tasks("backfill_offsets", run_id)  # noqa: E731 - asked again and again
+        until(lambda: "up_for_retry" in tasks().values(), tasks)
+        [failed] = [task for task, state in tasks().items() if state == "up_for_retry"]
+        assert failed.startswith("chunk.write[")
+
+        # A live run meanwhile, asked for fewer records than there are, and its DAG paused at once.
+        produce(broker.bootstrap_servers, topic, list(order_events(100, seed=9)))
+        live = airflow.trigger("orders", {"max_records": 60})
+        until(
+            lambda: airflow.tasks("orders", live).get("plan") in {"running", "success"},
+            lambda: airflow.tasks("orders", live),
+        )
+        airflow.pause("orders", paused=True)
+
+        fails.unlink()
+        airflow.clear("backfill_offsets", run_id, "chunk.write", int(failed[len("chunk.write[") : -1]))
+        until(lambda: airflow.run_state("backfill_offsets", run_id) in {"success", "failed"}, tasks)
+
+        assert set(tasks().values()) == {"success"}
+        # Airflow starts no further task of a DAG that is paused: the live batch stays open, until it goes on.
+        open_batch = project.status()["open_batch"]
+        assert open_batch is not None
+        airflow.pause("orders", paused=False)
+        until(lambda: airflow.run_state("orders", live) in {"success", "failed"}, lambda: airflow.tasks("orders", live))
+        assert airflow.run_state("orders", live) == "success"
+        assert (
+            project.kafka_ingest("batches", "orders", "--limit", "1", "--json").document["batches"][0]["batch_id"]
+            == (open_batch["batch_id"])
+        )
+
+    after = project.stored_offsets()
+    assert sum(after.values()) == sum(began.values()) + 60, "the live run took what it was asked for"
+    assert project.group_offsets() == after
+    assert read_once(project, after)
+    project.run()
+    ends = {entry["partition"]: entry["high_watermark"] for entry in project.status()["partitions"]}
+    assert read_once(project, ends)
+    verified = project.kafka_ingest("coverage", "orders", "--verify", "--json")
+    assert (verified.exit_code, verified.document["verified"]["differences"]) == (0, [])

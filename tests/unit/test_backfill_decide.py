@@ -1,0 +1,357 @@
+"""What a backfill reads of what it is asked for: a decision on ranges alone."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.fakes import BATCH_ID, SOME_DAY, TOPIC_ID, log, partition, span
+
+from kafka_ingest.backfilling import decide as deciding
+from kafka_ingest.backfilling.decide import BackfillDecision, decide, taken_in_copy, taken_in_feed
+from kafka_ingest.backfilling.request import (
+    BackfillRequest,
+    Mode,
+    OffsetRanges,
+    OnMissing,
+    OnOverlap,
+    OpenGaps,
+)
+from kafka_ingest.batch import BatchState
+from kafka_ingest.boundaries import BackfillRange, Output
+from kafka_ingest.coverage import PartitionCoverage
+from kafka_ingest.errors import InvalidBackfillError, KafkaIngestError, RangesTakenError, RecordsDeletedError
+from kafka_ingest.gap import Gap, GapCause, NewGap
+from kafka_ingest.offset_sets import merged, span_of, within, without
+from kafka_ingest.offsets import Isolation, LogBounds, OffsetRange, StoredOffset, TopicPartition
+
+CHUNK_A, CHUNK_B = UUID(int=0xA), UUID(int=0xB)
+ELSEWHERE = Output("parquet", Path("/data/copies"))
+COPY: dict[str, Any] = {"mode": Mode.COPY, "output": ELSEWHERE}
+ONLY_GAPS: dict[str, Any] = {"selection": OpenGaps()}
+RECORD: dict[str, Any] = {"on_missing": OnMissing.RECORD_GAP}
+REFUSE: dict[str, Any] = {"on_overlap": OnOverlap.REFUSE}
+
+
+def a_gap(offset_range: OffsetRange, cause: GapCause = GapCause.SKIPPED, closed_by: UUID | None = None) -> Gap:
+    """Return a gap that the stored offset has passed."""
+    return Gap(
+        UUID(int=offset_range.start_offset + 1),
+        offset_range,
+        TOPIC_ID,
+        cause,
+        "why",
+        "ops",
+        SOME_DAY,
+        SOME_DAY,
+        closed_by,
+    )
+
+
+def held(offset_range: OffsetRange, state: BatchState, batch_id: UUID = CHUNK_A) -> BackfillRange:
+    """Return a range of a backfill."""
+    return BackfillRange(batch_id, state, offset_range, TOPIC_ID)
+
+
+class Feed:
+    """Partition 0 was read from offset 20 to 100 apart from its gaps; its log holds [0, 120), of which 110 can be read."""
+
+    def __init__(self, *gaps: Gap, backfills: Sequence[BackfillRange] = (), bounds: LogBounds | None = None) -> None:
+        row = StoredOffset(partition(0), TOPIC_ID, 20, 100, "latest")
+        self.coverage = {partition(0): PartitionCoverage(row, gaps=gaps, backfills=backfills)}
+        self.bounds = {partition(0): bounds or log(0, 120, lso=110)}
+
+    def decide(
+        self, *wanted: OffsetRange, isolation: Isolation = Isolation.READ_COMMITTED, taken: Any = None, **request: Any
+    ) -> BackfillDecision:
+        asked = BackfillRequest(request.pop("selection", OffsetRanges(wanted)), asked={}, **request)
+        if taken is None:
+            is_copy = asked.mode is Mode.COPY
+            taken = taken_in_copy([], {}) if is_copy else taken_in_feed(self.coverage)
+        return decide(asked, wanted, taken, self.coverage, self.bounds, isolation)
+
+    def refused(self, error: type[KafkaIngestError], *wanted: OffsetRange, **request: Any) -> str:
+        with pytest.raises(error) as found:
+            self.decide(*wanted, **request)
+        assert "Nothing was planned." in str(found.value)
+        return str(found.value)
+
+
+def read(decision: BackfillDecision) -> list[OffsetRange]:
+    """Return the offsets of all chunks."""
+    return merged(planned for chunk in decision.chunks for planned in chunk)
+
+
+# ── Filling: what is there already is left out ────────────────────────────────────────────────────────────────────────
+
+
+def test_what_live_runs_have_committed_is_left_out() -> None:
+    decision = Feed(a_gap(span(0, 40, 60))).decide(span(0, 0, 100))
+
+    assert list(decision.chunks) == [(span(0, 0, 20),), (span(0, 40, 60),)]
+    assert (decision.committed, decision.claimed) == ([span(0, 20, 40), span(0, 60, 100)], [])
+    assert decision.wanted == (span(0, 0, 100),)
+    assert decision.records_at_most == 40
+
+
+def test_what_backfills_have_committed_or_claimed_is_left_out_each_by_its_name() -> None:
+    backfills = [
+        held(span(0, 40, 45), BatchState.COMMITTED),
+        held(span(0, 50, 55), BatchState.WRITTEN, CHUNK_B),
+        held(span(0, 0, 10), BatchState.COMMITTED),
+    ]
+    gaps = [a_gap(span(0, 40, 45), closed_by=CHUNK_A), a_gap(span(0, 45, 60))]
+    decision = Feed(*gaps, backfills=backfills).decide(span(0, 0, 60))
+
+    assert read(decision) == [span(0, 10, 20), span(0, 45, 50), span(0, 55, 60)]
+    assert decision.committed == [span(0, 0, 10), span(0, 20, 45)]
+    assert decision.claimed == [span(0, 50, 55)]
+
+
+@pytest.mark.parametrize("state", [BatchState.PLANNED, BatchState.WRITTEN, BatchState.COMMITTING])
+def test_a_backfill_claims_its_ranges_as_long_as_it_is_open(state: BatchState) -> None:
+    decision = Feed(a_gap(span(0, 40, 60)), backfills=[held(span(0, 40, 60), state)]).decide(span(0, 40, 60))
+
+    assert (list(decision.chunks), decision.claimed) == ([], [span(0, 40, 60)])
+
+
+def test_nothing_is_left_of_what_is_all_committed() -> None:
+    decision = Feed().decide(span(0, 30, 90))
+
+    assert (list(decision.chunks), decision.committed, decision.records_at_most) == ([], [span(0, 30, 90)], 0)
+
+
+def test_a_gap_that_lies_ahead_is_no_hole() -> None:
+    ahead = replace(a_gap(span(0, 100, 110)), applied_at=None)
+    assert "stored offset 100" in Feed(ahead).refused(InvalidBackfillError, span(0, 90, 110))
+
+
+# ── Filling: an overlap is refused where that was asked for ───────────────────────────────────────────────────────────
+
+
+def test_an_overlap_with_what_is_committed_is_refused_by_its_offsets() -> None:
+    message = Feed(a_gap(span(0, 40, 60))).refused(RangesTakenError, span(0, 39, 61), **REFUSE)
+    assert "found committed already: orders-0[39, 40), orders-0[60, 61)." in message
+    assert "claimed" not in message
+
+
+def test_an_overlap_with_open_backfills_is_refused_by_their_ids() -> None:
+    backfills = [
+        held(span(0, 40, 45), BatchState.PLANNED, CHUNK_B),
+        held(span(0, 45, 50), BatchState.WRITTEN, CHUNK_A),
+        held(span(0, 55, 60), BatchState.PLANNED, BATCH_ID),
+    ]
+    message = Feed(a_gap(span(0, 40, 60)), backfills=backfills).refused(RangesTakenError, span(0, 42, 52), **REFUSE)
+    assert f"claimed by open backfills {CHUNK_A}, {CHUNK_B}: orders-0[42, 50)" in message
+    assert str(BATCH_ID) not in message
+    assert "committed already" not in message
+
+
+def test_what_overlaps_nothing_is_read_where_overlaps_are_refused() -> None:
+    feed = Feed(a_gap(span(0, 40, 60)), backfills=[held(span(0, 50, 60), BatchState.PLANNED)])
+    assert read(feed.decide(span(0, 0, 20), span(0, 40, 50), **REFUSE)) == [span(0, 0, 20), span(0, 40, 50)]
+
+
+# ── Filling: below the stored offset and within the log ───────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("wanted", [span(0, 90, 101), span(0, 100, 105), span(0, 0, 110)])
+def test_offsets_at_or_beyond_the_stored_one_are_the_live_runs(wanted: OffsetRange) -> None:
+    assert f"{wanted}, stored offset 100" in Feed().refused(InvalidBackfillError, wanted)
+
+
+def test_a_range_may_end_at_the_stored_offset() -> None:
+    assert read(Feed(a_gap(span(0, 90, 100))).decide(span(0, 90, 100))) == [span(0, 90, 100)]
+
+
+def test_offsets_that_no_consumer_of_the_feeds_isolation_sees_are_refused() -> None:
+    feed = Feed(a_gap(span(0, 40, 60)), bounds=log(0, 120, lso=50))
+    assert "orders-0[40, 60), readable up to 50" in feed.refused(InvalidBackfillError, span(0, 40, 60))
+    decision = feed.decide(span(0, 40, 60), isolation=Isolation.READ_UNCOMMITTED)
+    assert read(decision) == [span(0, 40, 60)]
+
+
+def test_a_copy_reads_beyond_the_stored_offset_and_not_beyond_what_can_be_read() -> None:
+    assert read(Feed().decide(span(0, 0, 110), **COPY)) == [span(0, 0, 110)]
+    assert "orders-0[0, 111), readable up to 110" in Feed().refused(InvalidBackfillError, span(0, 0, 111), **COPY)
+
+
+# ── What retention has deleted ────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_what_is_deleted_is_refused_by_its_offsets_and_how_many_they_are() -> None:
+    feed = Feed(bounds=log(8, 120))
+    message = feed.refused(RecordsDeletedError, span(0, 0, 4), span(0, 5, 20))
+    assert "deleted orders-0[0, 4), orders-0[5, 8) (7 offsets)" in message
+    assert "with what is missing as a gap on record: missing `record_gap`" in message
+
+
+def test_what_is_deleted_is_a_gap_of_retention_where_that_was_asked_for() -> None:
+    decision = Feed(bounds=log(8, 120)).decide(span(0, 0, 20), **RECORD)
+
+    assert list(decision.chunks) == [(span(0, 8, 20),)]
+    assert decision.deleted == [span(0, 0, 8)]
+    reason = "the log starts at 8: a backfill found what lies before deleted"
+    assert list(decision.gaps) == [NewGap(span(0, 0, 8), GapCause.RETENTION, reason)]
+
+
+def test_what_is_gone_and_in_an_open_gap_already_is_no_second_gap() -> None:
+    gaps = [a_gap(span(0, 2, 4)), a_gap(span(0, 40, 60))]
+    decision = Feed(*gaps, bounds=log(50, 120)).decide(span(0, 0, 60), **RECORD)
+
+    assert [new.offset_range for new in decision.gaps] == [span(0, 0, 2), span(0, 4, 20)]
+    assert decision.deleted == [span(0, 0, 20), span(0, 40, 50)]
+    assert read(decision) == [span(0, 50, 60)]
+
+
+def test_what_is_deleted_and_was_committed_before_is_neither_missing_nor_a_gap() -> None:
+    decision = Feed(bounds=log(100, 120)).decide(span(0, 20, 100))
+    assert (list(decision.chunks), decision.deleted, list(decision.gaps)) == ([], [], [])
+
+
+def test_what_is_deleted_and_claimed_is_the_other_backfills_worry() -> None:
+    feed = Feed(backfills=[held(span(0, 0, 10), BatchState.PLANNED)], bounds=log(10, 120))
+    assert read(feed.decide(span(0, 0, 20))) == [span(0, 10, 20)]
+
+
+def test_open_gaps_of_retention_are_left_out_of_open_gaps_without_a_word() -> None:
+    gaps = [a_gap(span(0, 20, 30), GapCause.RETENTION), a_gap(span(0, 40, 60))]
+    feed = Feed(*gaps, bounds=log(30, 120))
+    decision = feed.decide(span(0, 20, 30), span(0, 40, 60), **ONLY_GAPS)
+
+    assert read(decision) == [span(0, 40, 60)]
+    assert (decision.deleted, list(decision.gaps)) == ([span(0, 20, 30)], [])
+    assert "orders-0[20, 30)" in feed.refused(RecordsDeletedError, span(0, 20, 30), span(0, 40, 60))
+
+
+def test_open_gaps_of_another_cause_whose_records_are_gone_meanwhile_are_refused() -> None:
+    gaps = [a_gap(span(0, 20, 30), GapCause.RETENTION), a_gap(span(0, 40, 60))]
+    message = Feed(*gaps, bounds=log(50, 120)).refused(
+        RecordsDeletedError, span(0, 20, 30), span(0, 40, 60), **ONLY_GAPS
+    )
+    assert "deleted orders-0[40, 50) (10 offsets)" in message
+
+
+def test_a_gap_of_retention_whose_records_are_still_there_is_read() -> None:
+    feed = Feed(a_gap(span(0, 20, 30), GapCause.RETENTION), bounds=log(25, 120))
+    decision = feed.decide(span(0, 20, 30), **ONLY_GAPS)
+    assert (read(decision), decision.deleted) == ([span(0, 25, 30)], [span(0, 20, 25)])
+
+
+def test_what_is_gone_of_a_copy_is_refused_or_left_out_and_never_a_gap() -> None:
+    feed = Feed(bounds=log(8, 120))
+    message = feed.refused(RecordsDeletedError, span(0, 0, 20), **COPY)
+    assert "To read the rest: missing `record_gap`" in message
+    decision = feed.decide(span(0, 0, 20), **COPY, **RECORD)
+    assert (read(decision), decision.deleted, list(decision.gaps)) == ([span(0, 8, 20)], [span(0, 0, 8)], [])
+
+
+# ── Copies ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_copy_leaves_out_what_its_own_output_holds_and_not_what_the_feeds_does() -> None:
+    there = taken_in_copy(
+        [held(span(0, 0, 10), BatchState.COMMITTED), held(span(0, 30, 40), BatchState.PLANNED)], {"orders": TOPIC_ID}
+    )
+    decision = Feed().decide(span(0, 0, 50), taken=there, **COPY)
+
+    assert (decision.committed, decision.claimed) == ([span(0, 0, 10)], [span(0, 30, 40)])
+    assert read(decision) == [span(0, 10, 30), span(0, 40, 50)]
+
+
+def test_what_was_copied_of_an_earlier_topic_of_the_name_is_not_there() -> None:
+    found = taken_in_copy([held(span(0, 0, 10), BatchState.COMMITTED)], {"orders": "another"})
+    assert (found.committed, found.claimed, found.by) == ([], [], [])
+
+
+# ── Chunks ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_chunks_hold_at_most_what_was_asked_for() -> None:
+    decision = Feed(a_gap(span(0, 20, 60))).decide(span(0, 20, 60), max_records=15)
+    assert list(decision.chunks) == [(span(0, 20, 35),), (span(0, 35, 50),), (span(0, 50, 60),)]
+
+
+def test_more_chunks_than_airflow_can_expand_are_refused_and_as_many_as_it_can_are_not() -> None:
+    most = deciding.MOST_CHUNKS
+    wide = OffsetRange(partition(0), 0, most)
+    feed = Feed(bounds=log(0, most + 1))
+
+    assert len(feed.decide(wide, max_records=1, **COPY).chunks) == most == 1_000
+    message = feed.refused(InvalidBackfillError, replace(wide, end_offset=most + 1), max_records=1, **COPY)
+    assert "expected at most 1,000 chunks, found 1,001 of at most 1 records" in message
+
+
+def test_a_request_names_an_output_where_it_is_a_copy_and_nowhere_else() -> None:
+    wrong: list[dict[str, Any]] = [{"mode": Mode.COPY}, {"output": ELSEWHERE}]
+    for each in wrong:
+        with pytest.raises(ValueError, match="a copy names its output, and nothing else does"):
+            BackfillRequest(OpenGaps(), asked={}, **each)
+
+
+# ── Whatever is asked for ─────────────────────────────────────────────────────────────────────────────────────────────
+
+BOUNDS = st.integers(0, 40)
+
+
+@st.composite
+def ranges(draw: st.DrawFn, end: int = 40) -> list[OffsetRange]:
+    """Return ranges of partition 0 that share no offset."""
+    marks = sorted(draw(st.sets(st.integers(0, end), max_size=8)))
+    return [span(0, *pair) for pair in zip(marks[::2], marks[1::2], strict=False)]
+
+
+def offsets(found: Sequence[OffsetRange]) -> set[int]:
+    return {offset for each in found for offset in range(each.start_offset, each.end_offset)}
+
+
+@given(
+    wanted=ranges(),
+    holes=ranges(),
+    started=BOUNDS,
+    log_start=BOUNDS,
+    max_records=st.integers(1, 9),
+    is_open=st.lists(st.booleans(), min_size=4, max_size=4),
+)
+def test_every_offset_that_is_wanted_is_read_once_or_left_out_for_one_reason(
+    wanted: list[OffsetRange],
+    holes: list[OffsetRange],
+    started: int,
+    log_start: int,
+    max_records: int,
+    is_open: list[bool],
+) -> None:
+    row = StoredOffset(partition(0), TOPIC_ID, started, 40, "earliest")
+    in_live = within(holes, [span(0, started, 40)])
+    states = [BatchState.PLANNED if each else BatchState.COMMITTED for each in is_open]
+    backfills = [
+        held(each, state, UUID(int=n)) for n, (each, state) in enumerate(zip(in_live[::2], states, strict=False))
+    ]
+    gaps = [
+        a_gap(
+            each,
+            closed_by=next((b.batch_id for b in backfills if b.offset_range == each and not b.state.is_open), None),
+        )
+        for each in in_live
+    ]
+    feed = Feed()
+    coverage: dict[TopicPartition, PartitionCoverage] = {partition(0): PartitionCoverage(row, gaps, backfills)}
+    assert coverage[partition(0)].is_accounted
+    feed.coverage, feed.bounds = coverage, {partition(0): log(log_start, 50)}
+
+    decision = feed.decide(*wanted, max_records=max_records, **RECORD)
+
+    parts = [read(decision), list(decision.committed), list(decision.claimed), list(decision.deleted)]
+    assert sum(span_of(part) for part in parts) == span_of(wanted)
+    assert set.union(*map(offsets, parts)) == offsets(wanted)
+    assert not within(read(decision), [span(0, 0, log_start)])
+    assert not within(read(decision), coverage[partition(0)].committed)
+    new = [each.offset_range for each in decision.gaps]
+    on_record = [each.offset_range for each in coverage[partition(0)].open_gaps]
+    assert merged(new) == merged(without(decision.deleted, on_record))
+    assert span_of(new) == span_of(merged(new))
+    assert all(span_of(chunk) <= max_records for chunk in decision.chunks)

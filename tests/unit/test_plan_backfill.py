@@ -1,0 +1,627 @@
+"""Planning a backfill against a feed in memory: what it claims, what it leaves to others, and what it never touches."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import pytest
+from tests.fakes import FEED_ID, FeedInMemory, InMemorySink, Watched, feed_settings, log, partition, sinks, span, topic
+
+from kafka_ingest.backfilling.decide import BackfillDecision
+from kafka_ingest.backfilling.plan_backfill import BackfillOutcome, dry_run, plan_backfill
+from kafka_ingest.backfilling.request import (
+    BackfillRequest,
+    BetweenTimestamps,
+    Mode,
+    OfBatch,
+    OfDagRun,
+    OffsetRanges,
+    OnMissing,
+    OnOverlap,
+    OpenGaps,
+    Place,
+    Selection,
+)
+from kafka_ingest.batch import BatchKind, BatchPlan, BatchState
+from kafka_ingest.boundaries import NewFeed, Output, PlanRecord
+from kafka_ingest.coverage import coverage_of
+from kafka_ingest.errors import (
+    FeedChangedError,
+    InvalidBackfillError,
+    KafkaIngestError,
+    KafkaUnavailableError,
+    OutputConflictError,
+    OutputNotUsableError,
+    OutputUnavailableError,
+    OutputUnknownError,
+    RangesTakenError,
+    RecordsDeletedError,
+    TopicGoneError,
+    TopicRecreatedError,
+    UnknownBatchError,
+    UnknownFeedError,
+    WrongClusterError,
+)
+from kafka_ingest.offsets import OffsetRange, StoredOffset, Unavailable
+from kafka_ingest.operating.skip import decide_skip, skip
+from kafka_ingest.planning.start_rules import Latest
+
+COPIES = Output("parquet", Path("/data/orders-again"))
+NEW_YEAR = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+@dataclass
+class Backfilled(FeedInMemory):
+    """A feed in memory with an output for copies, and what an operator does with it."""
+
+    copies: Any = field(default_factory=lambda: InMemorySink(COPIES.output_path))
+
+    def sinks(self) -> Any:
+        return sinks(self.sink, self.copies)
+
+    def backfill(
+        self, *ranges: OffsetRange, who: str = "operator", once: bool = False, **request: Any
+    ) -> BackfillOutcome:
+        """Plan a backfill of ranges, or of what ``selection`` says."""
+        asked = a_request(*ranges, **request)
+        return plan_backfill(asked, self.settings, self.control, self.kafka, self.sinks(), who=who, once=once)
+
+    def dry_run(self, *ranges: OffsetRange, **request: Any) -> BackfillDecision:
+        return dry_run(a_request(*ranges, **request), self.settings, self.control, self.kafka, self.sinks())
+
+    def chunks(self) -> list[tuple[OffsetRange, ...]]:
+        """Return the ranges of all backfills and copies that are open."""
+        return [batch.plan.ranges for batch in self.control.open_backfills(self.feed_id)]
+
+    @property
+    def feed_id(self) -> UUID:
+        found = self.control.feed("orders")
+        assert found is not None
+        return found.feed_id
+
+    def run_live(self) -> None:
+        """Run the feed after ten more records arrived in each partition."""
+        logs = self.kafka.topics["orders"].logs
+        grown = {number: log(bounds.log_start_offset, bounds.high_watermark + 10) for number, bounds in logs.items()}
+        self.kafka.topics["orders"] = replace(self.kafka.topics["orders"], logs=grown)
+        self.committed()
+
+
+def a_request(*ranges: OffsetRange, selection: Selection | None = None, **request: Any) -> BackfillRequest:
+    """Return a request for ranges, or for what a selection means."""
+    return BackfillRequest(selection or OffsetRanges(ranges), asked={"by": "a test"}, **request)
+
+
+COPY = {"mode": Mode.COPY, "output": COPIES}
+
+
+@pytest.fixture
+def feed() -> Backfilled:
+    """A feed that committed orders-0[0, 20), orders-0[60, 200) and orders-1[0, 150); orders-0[20, 60) is an open gap."""
+    feed = Backfilled()
+    feed.kafka.topics["orders"] = topic(log(0, 20), log(0, 50))
+    feed.committed()
+    feed.kafka.topics["orders"] = topic(log(0, 200), log(0, 150))
+    skip(decide_skip("orders", span(0, 20, 60), "poisoned", feed.control, feed.kafka), feed.control, who="operator")
+    feed.committed()
+    return feed
+
+
+@pytest.fixture
+def latest() -> Backfilled:
+    """A feed that began at the ends of its logs, at orders-0@100 and orders-1@50, and has read nothing yet."""
+    feed = Backfilled(settings=feed_settings(start_rules={"orders": Latest()}))
+    feed.plan()
+    return feed
+
+
+def refused(feed: Backfilled, error: type[KafkaIngestError], *ranges: OffsetRange, **request: Any) -> str:
+    """Return why a backfill is refused; neither a plan nor a dry run of it writes anything, and both say the same."""
+    before = feed.control.state
+    with pytest.raises(error) as shown:
+        feed.dry_run(*ranges, **request)
+    with pytest.raises(error) as found:
+        feed.backfill(*ranges, **request)
+    assert str(shown.value) == str(found.value)
+    assert feed.control.state is before
+    return str(found.value)
+
+
+# ── What is planned ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_hole_is_claimed_in_chunks_that_are_batches_of_the_feed(feed: Backfilled) -> None:
+    newest = feed.control.feed("orders").newest_batch
+    outcome = feed.backfill(span(0, 20, 60), max_records=30)
+
+    assert [chunk.ranges for chunk in outcome.chunks] == [(span(0, 20, 50),), (span(0, 50, 60),)]
+    assert [feed.control.batch(chunk.batch_id).plan for chunk in outcome.chunks] == list(outcome.chunks)
+    ids = [newest, *(chunk.batch_id for chunk in outcome.chunks)]
+    assert ids == sorted(set(ids))
+    for chunk in outcome.chunks:
+        assert (chunk.kind, chunk.output_path, chunk.sink_format) == (
+            BatchKind.BACKFILL,
+            feed.sink.output_path,
+            "parquet",
+        )
+        assert (chunk.isolation, chunk.offsets_policy) == (feed.settings.isolation, feed.settings.offsets_policy)
+        assert (chunk.cluster_id, dict(chunk.topic_ids)) == (feed.kafka.id, {"orders": "topic-id-1"})
+    assert feed.sink.is_prepared
+
+
+def test_what_was_asked_for_is_in_the_journal(feed: Backfilled) -> None:
+    outcome = feed.backfill(selection=OpenGaps())
+
+    [event] = feed.control.events(feed.feed_id, "backfill_planned")
+    assert event.detail["request"] == {"by": "a test"}
+    assert event.detail["chunks"] == [str(chunk.batch_id) for chunk in outcome.chunks]
+
+
+def test_chunks_that_are_written_and_committed_close_the_gap_and_move_nothing(feed: Backfilled) -> None:
+    before, group = feed.stored_offsets(), dict(feed.kafka.groups["orders-ingest"])
+    for chunk in feed.backfill(selection=OpenGaps(), max_records=15).chunks:
+        feed.write(chunk.batch_id)
+        feed.commit(chunk.batch_id)
+
+    assert (feed.stored_offsets(), feed.kafka.groups["orders-ingest"]) == (before, group)
+    assert {gap.state for gap in feed.control.gaps(feed.feed_id)} == {"closed"}
+    assert [partition.problems for partition in coverage_of(feed.control.coverage("orders")).values()] == [[], []]
+    assert feed.sink.published_ranges() == [
+        *(span(0, 0, 20), span(0, 20, 35), span(0, 35, 50), span(0, 50, 60), span(0, 60, 200)),
+        *(span(1, 0, 50), span(1, 50, 150)),
+    ]
+
+
+def test_what_lies_before_the_first_offset_is_read_up_to_it(latest: Backfilled) -> None:
+    assert [chunk.ranges for chunk in latest.backfill(span(0, 0, 100), span(1, 10, 20)).chunks] == [
+        (span(0, 0, 100), span(1, 10, 20))
+    ]
+    assert "orders-1[40, 51), stored offset 50" in refused(latest, InvalidBackfillError, span(1, 40, 51))
+
+
+def test_open_gaps_are_narrowed_to_a_partition(feed: Backfilled) -> None:
+    other = feed.dry_run(selection=OpenGaps(), only=[Place("orders", 1)])
+    same = feed.dry_run(selection=OpenGaps(), only=[Place("orders", 0)])
+
+    assert (list(other.chunks), list(same.chunks)) == ([], [(span(0, 20, 60),)])
+    assert "found orders:7" in refused(feed, InvalidBackfillError, selection=OpenGaps(), only=[Place("orders", 7)])
+
+
+def test_where_nothing_is_left_to_read_nothing_is_written(feed: Backfilled) -> None:
+    before = feed.control.state
+    outcome = feed.backfill(span(0, 0, 20), span(1, 0, 150))
+
+    assert (list(outcome.chunks), outcome.decision.committed) == ([], [span(0, 0, 20), span(1, 0, 150)])
+    assert feed.control.state is before
+
+
+def test_a_dry_run_says_what_a_plan_would_do_and_writes_nothing(feed: Backfilled) -> None:
+    before = feed.control.state
+    shown = feed.dry_run(span(0, 0, 60), max_records=10)
+    assert feed.control.state is before
+    assert not feed.copies.is_prepared
+
+    assert feed.backfill(span(0, 0, 60), max_records=10).decision == shown
+
+
+def test_what_is_gone_is_a_gap_on_record_and_found_there_the_next_time(latest: Backfilled) -> None:
+    latest.kafka.topics["orders"] = topic(log(30, 100), log(0, 50))
+    assert "orders-0[10, 30) (20 offsets)" in refused(latest, RecordsDeletedError, span(0, 10, 40))
+
+    outcome = latest.backfill(span(0, 10, 40), on_missing=OnMissing.RECORD_GAP)
+    assert [chunk.ranges for chunk in outcome.chunks] == [(span(0, 30, 40),)]
+    assert [gap.offset_range for gap in latest.control.gaps(latest.feed_id)] == [span(0, 10, 30)]
+    again = latest.backfill(span(0, 5, 40), on_missing=OnMissing.RECORD_GAP)
+    assert [gap.offset_range for gap in latest.control.gaps(latest.feed_id)] == [span(0, 5, 10), span(0, 10, 30)]
+    assert list(again.chunks) == []
+    assert [partition.problems for partition in coverage_of(latest.control.coverage("orders")).values()] == [[], []]
+
+
+def test_where_all_is_gone_the_gap_is_recorded_without_chunks_and_no_output_is_made(latest: Backfilled) -> None:
+    latest.kafka.topics["orders"] = topic(log(30, 100), log(0, 50))
+    latest.sink.is_prepared = False
+    outcome = latest.backfill(span(0, 10, 30), on_missing=OnMissing.RECORD_GAP)
+
+    assert (list(outcome.chunks), [gap.offset_range for gap in outcome.decision.gaps]) == ([], [span(0, 10, 30)])
+    assert [gap.state for gap in latest.control.gaps(latest.feed_id)] == ["open"]
+    assert not latest.sink.is_prepared
+
+
+# ── Between two times ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def by_time(start: int | None, end: int | None) -> BetweenTimestamps:
+    """Return the selection from an hour of the new year to another."""
+    return BetweenTimestamps(*(None if hour is None else NEW_YEAR + timedelta(hours=hour) for hour in (start, end)))
+
+
+@pytest.mark.parametrize(
+    ("selection", "chunks"),
+    [
+        (by_time(2, 4), [(span(0, 20, 40),)]),
+        (by_time(2, None), [(span(0, 20, 100),)]),
+        (by_time(1, None), [(span(0, 10, 100), span(1, 49, 50))]),
+        (by_time(None, 2), [(span(0, 0, 20), span(1, 0, 50))]),
+        (by_time(None, 1), [(span(0, 0, 10), span(1, 0, 49))]),
+        (by_time(8, 9), [(span(0, 80, 90),)]),
+        (by_time(11, 12), []),
+        (by_time(99, 100), []),
+    ],
+)
+def test_times_mean_the_offsets_between_them_below_the_stored_offset(
+    latest: Backfilled, selection: Selection, chunks: list[tuple[OffsetRange, ...]]
+) -> None:
+    """orders-0 has a record every six minutes, from midnight on; orders-1 only one that is told, of one o'clock."""
+    latest.kafka.topics["orders"] = topic(log(0, 130), log(0, 70))
+    latest.kafka.times[partition(0)] = {offset: NEW_YEAR + timedelta(hours=offset / 10) for offset in range(130)}
+    latest.kafka.times[partition(1)] = {49: NEW_YEAR + timedelta(hours=1)}
+
+    assert list(latest.dry_run(selection=selection).chunks) == chunks
+
+
+def test_kafka_is_asked_for_times_only_where_a_time_is_named(feed: Backfilled) -> None:
+    for ranges, selection in (((span(0, 20, 60),), None), ((), OpenGaps())):
+        feed.kafka.questions.clear()
+        feed.dry_run(*ranges, selection=selection)
+        assert "offsets_at" not in feed.kafka.questions
+
+
+# ── Earlier batches and runs ──────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_an_abandoned_backfill_is_planned_again_by_naming_its_batch(feed: Backfilled) -> None:
+    [first] = feed.backfill(span(0, 30, 40)).chunks
+    feed.control.abandon(first.batch_id, reason="not wanted", who="ops")
+
+    [again] = feed.backfill(selection=OfBatch(first.batch_id)).chunks
+    assert again.ranges == first.ranges
+    assert again.batch_id != first.batch_id
+
+
+def test_a_run_that_is_named_means_all_its_batches(feed: Backfilled) -> None:
+    for ranges in (span(0, 20, 30), span(0, 40, 50)):
+        [chunk] = feed.backfill(ranges, who="airflow:backfill_offsets/manual__1").chunks
+        feed.control.abandon(chunk.batch_id, reason="not wanted", who="ops")
+
+    [again] = feed.backfill(selection=OfDagRun("manual__1"), max_records=5).chunks[:1]
+    assert feed.chunks() == [(span(0, 20, 25),), (span(0, 25, 30),), (span(0, 40, 45),), (span(0, 45, 50),)]
+    assert again.ranges == (span(0, 20, 25),)
+
+
+def test_a_batch_or_run_that_nobody_knows_is_refused(feed: Backfilled) -> None:
+    refused(feed, UnknownBatchError, selection=OfBatch(FEED_ID))
+    assert "'manual__2', which did neither" in refused(feed, InvalidBackfillError, selection=OfDagRun("manual__2"))
+
+
+def test_a_batch_of_another_feed_is_refused(feed: Backfilled) -> None:
+    refunds = replace(
+        feed,
+        settings=feed_settings(name="refunds", output_path=Path("/data/refunds")),
+        sink=InMemorySink(Path("/data/refunds")),
+    )
+    theirs = refunds.planned()
+
+    message = refused(feed, InvalidBackfillError, selection=OfBatch(theirs.batch_id))
+    assert f"expected a batch of feed orders, found {theirs.batch_id}, which is feed refunds's" in message
+
+
+def test_a_batch_of_a_topic_that_was_made_again_since_is_refused(feed: Backfilled) -> None:
+    [old] = feed.backfill(span(0, 30, 40)).chunks
+    feed.control.abandon(old.batch_id, reason="not wanted", who="ops")
+    made_again(feed)
+
+    refused(feed, InvalidBackfillError, selection=OfBatch(old.batch_id))
+
+
+def made_again(feed: Backfilled) -> None:
+    """Let the topic be made again, and an operator let the feed go on with it."""
+    feed.kafka.topics["orders"] = topic(log(0, 200), log(0, 150), topic_id="topic-id-2")
+    with feed.control.transaction() as state:
+        for key, row in state.stored.items():
+            state.stored[key] = replace(row, topic_id="topic-id-2")
+
+
+# ── Somebody else at the same time ────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_of_two_who_plan_the_same_hole_at_once_one_gets_it_and_the_other_learns_who_has_it(feed: Backfilled) -> None:
+    feed.kafka.meanwhile = lambda: feed.backfill(selection=OpenGaps(), who="rival")
+    outcome = feed.backfill(selection=OpenGaps())
+
+    assert (list(outcome.chunks), outcome.decision.claimed) == ([], [span(0, 20, 60)])
+    assert [batch.planned_by for batch in feed.control.open_backfills(feed.feed_id)] == ["rival"]
+
+
+def test_a_hole_of_which_a_rival_took_some_is_planned_without_that(feed: Backfilled) -> None:
+    feed.kafka.meanwhile = lambda: feed.backfill(span(0, 30, 40), who="rival")
+    outcome = feed.backfill(selection=OpenGaps())
+
+    assert [chunk.ranges for chunk in outcome.chunks] == [(span(0, 20, 30),), (span(0, 40, 60),)]
+    assert outcome.decision.claimed == [span(0, 30, 40)]
+    assert outcome.decision.records_at_most == 30
+
+
+def test_a_rival_who_was_faster_is_an_overlap_where_that_is_refused(feed: Backfilled) -> None:
+    rivals: list[BatchPlan] = []
+    feed.kafka.meanwhile = lambda: rivals.extend(feed.backfill(span(0, 30, 40), who="rival").chunks)
+    with pytest.raises(RangesTakenError) as found:
+        feed.backfill(span(0, 20, 60), on_overlap=OnOverlap.REFUSE)
+
+    assert f"claimed by open backfills {rivals[0].batch_id}: orders-0[30, 40)" in str(found.value)
+    assert feed.chunks() == [(span(0, 30, 40),)]
+
+
+def test_a_rivals_backfill_that_is_committed_meanwhile_is_left_out_as_committed(feed: Backfilled) -> None:
+    def rival() -> None:
+        [chunk] = feed.backfill(span(0, 30, 40), who="rival").chunks
+        feed.write(chunk.batch_id)
+        feed.commit(chunk.batch_id)
+
+    feed.kafka.meanwhile = rival
+    outcome = feed.backfill(span(0, 20, 60))
+
+    assert [chunk.ranges for chunk in outcome.chunks] == [(span(0, 20, 30),), (span(0, 40, 60),)]
+    assert outcome.decision.committed == [span(0, 30, 40)]
+
+
+def test_a_live_commit_in_between_takes_nothing_away(feed: Backfilled) -> None:
+    feed.kafka.meanwhile = feed.run_live
+    outcome = feed.backfill(selection=OpenGaps())
+
+    assert [chunk.ranges for chunk in outcome.chunks] == [(span(0, 20, 60),)]
+    assert feed.stored_offsets() == {partition(0): 210, partition(1): 160}
+    assert outcome.chunks[0].batch_id == feed.control.feed("orders").newest_batch
+
+
+def test_two_copies_planned_at_once_into_one_output_take_every_offset_once(feed: Backfilled) -> None:
+    feed.kafka.meanwhile = lambda: feed.backfill(span(0, 0, 100), who="rival", **COPY)
+    outcome = feed.backfill(span(0, 50, 150), **COPY)
+
+    assert [chunk.ranges for chunk in outcome.chunks] == [(span(0, 100, 150),)]
+    assert sorted(feed.chunks()) == [(span(0, 0, 100),), (span(0, 100, 150),)]
+
+
+def rival_at(feed: Backfilled, tries: int) -> Callable[[], None]:
+    """Return a rival who writes to the feed at each question that Kafka is asked, in so many tries."""
+    feed_id = feed.feed_id
+
+    def write_again() -> None:
+        with feed.control.transaction() as state:
+            state.touch(feed_id)
+        if feed.kafka.questions.count("log_bounds") < tries:
+            feed.kafka.meanwhile = write_again
+
+    feed.kafka.questions.clear()
+    return write_again
+
+
+def test_a_feed_that_somebody_writes_to_all_the_time_is_given_up_after_a_few_tries(feed: Backfilled) -> None:
+    feed.kafka.meanwhile = rival_at(feed, 1_000)
+    with pytest.raises(
+        FeedChangedError, match="feed orders: somebody else wrote to it 5 times while the backfill was planned"
+    ):
+        feed.backfill(selection=OpenGaps())
+
+    assert feed.kafka.questions.count("log_bounds") == 5
+    assert feed.chunks() == []
+    assert feed.control.events(feed.feed_id, "backfill_planned") == []
+
+
+def test_the_last_try_may_be_the_one_that_nobody_disturbs(feed: Backfilled) -> None:
+    feed.kafka.meanwhile = rival_at(feed, 4)
+    feed.backfill(selection=OpenGaps())
+
+    assert feed.kafka.questions.count("log_bounds") == 5
+    assert feed.chunks() == [(span(0, 20, 60),)]
+
+
+# ── The same run again ────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_run_that_is_tried_again_goes_on_with_the_chunks_that_it_has(feed: Backfilled) -> None:
+    first = feed.backfill(selection=OpenGaps(), max_records=15, who="run 1", once=True)
+    feed.write(first.chunks[0].batch_id)
+    feed.commit(first.chunks[0].batch_id)
+    feed.control.abandon(first.chunks[1].batch_id, reason="not wanted", who="ops")
+    before = feed.control.state
+    feed.kafka.is_down = feed.sink.is_down = True
+
+    again = feed.backfill(selection=OpenGaps(), max_records=7, who="run 1", once=True)
+
+    assert (list(again.chunks), again.decision) == (list(first.chunks), None)
+    assert feed.control.state is before
+
+
+def test_another_run_plans_what_is_left(feed: Backfilled) -> None:
+    feed.backfill(span(0, 20, 30), who="run 1", once=True)
+    other = feed.backfill(selection=OpenGaps(), who="run 2", once=True)
+
+    assert [chunk.ranges for chunk in other.chunks] == [(span(0, 30, 60),)]
+
+
+def test_somebody_who_is_not_a_run_plans_anew_each_time(feed: Backfilled) -> None:
+    feed.backfill(span(0, 20, 30))
+
+    assert [chunk.ranges for chunk in feed.backfill(span(0, 20, 40)).chunks] == [(span(0, 30, 40),)]
+
+
+def test_a_run_that_died_when_its_chunks_were_recorded_finds_them(feed: Backfilled) -> None:
+    class Died(BaseException):
+        pass
+
+    def die(call: str) -> None:
+        if call == "record_backfill":
+            raise Died
+
+    doomed = replace(feed, control=Watched(feed.control, lambda _call: None, die))
+    with pytest.raises(Died):
+        doomed.backfill(selection=OpenGaps(), max_records=30, who="run 1", once=True)
+    outcome = feed.backfill(selection=OpenGaps(), max_records=30, who="run 1", once=True)
+
+    assert [chunk.ranges for chunk in outcome.chunks] == feed.chunks() == [(span(0, 20, 50),), (span(0, 50, 60),)]
+
+
+# ── Copies ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def copied(feed: Backfilled, *ranges: OffsetRange) -> None:
+    """Copy ranges, to the end."""
+    for chunk in feed.backfill(*ranges, **COPY).chunks:
+        feed.copies.published[chunk.batch_id] = chunk
+        with feed.control.transaction() as state:
+            state.change(chunk.batch_id, state=BatchState.COMMITTED, committed_by="operator")
+
+
+def test_a_copy_reads_what_the_feed_has_committed_into_an_output_of_its_own(feed: Backfilled) -> None:
+    [plan] = feed.backfill(span(0, 0, 200), span(1, 140, 150), **COPY).chunks
+
+    assert (plan.kind, plan.output_path) == (BatchKind.COPY, COPIES.output_path)
+    assert plan.ranges == (span(0, 0, 200), span(1, 140, 150))
+    assert feed.copies.is_prepared
+
+
+def test_a_copy_leaves_out_what_is_copied_or_being_copied_into_the_same_output(feed: Backfilled) -> None:
+    copied(feed, span(0, 0, 50))
+    feed.backfill(span(0, 50, 80), **COPY)
+    decision = feed.backfill(span(0, 0, 100), **COPY).decision
+
+    assert (decision.committed, decision.claimed) == ([span(0, 0, 50)], [span(0, 50, 80)])
+    assert list(decision.chunks) == [(span(0, 80, 100),)]
+    elsewhere = Output("parquet", Path("/data/third"))
+    assert list(feed.dry_run(span(0, 0, 100), mode=Mode.COPY, output=elsewhere).chunks) == [(span(0, 0, 100),)]
+
+
+def test_a_copy_into_an_output_with_other_batches_is_refused(feed: Backfilled) -> None:
+    feed.copies.foreign_batches = [str(FEED_ID)]
+
+    message = refused(feed, OutputConflictError, span(0, 0, 50), **COPY)
+    assert f"found 1 other batches (the newest is {FEED_ID})" in message
+    assert not feed.copies.is_prepared
+
+
+def test_a_copy_into_an_output_whose_copies_are_not_there_any_more_is_refused(feed: Backfilled) -> None:
+    copied(feed, span(0, 0, 50))
+    feed.copies = InMemorySink(COPIES.output_path)
+
+    assert "Is its storage mounted?" in refused(feed, OutputConflictError, span(0, 50, 60), **COPY)
+
+
+def test_a_copy_whose_output_cannot_be_read_is_not_planned(feed: Backfilled) -> None:
+    feed.copies.is_down = True
+
+    refused(feed, OutputUnavailableError, span(0, 0, 50), **COPY)
+
+
+def test_a_copy_after_the_topic_was_made_again_counts_only_what_was_copied_since(feed: Backfilled) -> None:
+    copied(feed, span(0, 0, 50))
+    made_again(feed)
+
+    assert list(feed.dry_run(span(0, 0, 50), **COPY).chunks) == [(span(0, 0, 50),)]
+
+
+def test_what_is_gone_is_left_out_of_a_copy_and_is_no_gap_of_the_feeds(feed: Backfilled) -> None:
+    feed.kafka.topics["orders"] = topic(log(30, 200), log(0, 150))
+    before = feed.control.gaps(feed.feed_id)
+    outcome = feed.backfill(span(0, 10, 60), on_missing=OnMissing.RECORD_GAP, **COPY)
+
+    assert [chunk.ranges for chunk in outcome.chunks] == [(span(0, 30, 60),)]
+    assert (outcome.decision.deleted, list(outcome.decision.gaps)) == ([span(0, 10, 30)], [])
+    assert feed.control.gaps(feed.feed_id) == before
+
+
+# ── Refused: nothing is written ───────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_feed_that_was_never_planned_has_nothing_to_fill(feed: Backfilled) -> None:
+    feed.settings = feed_settings(name="refunds")
+    assert "expected a feed that was planned before, found 'refunds'" in refused(
+        feed, UnknownFeedError, span(0, 20, 60)
+    )
+
+
+def test_while_kafka_is_down_nothing_is_planned(feed: Backfilled) -> None:
+    feed.kafka.is_down = True
+    refused(feed, KafkaUnavailableError, span(0, 20, 60))
+    refused(feed, KafkaUnavailableError, selection=OpenGaps())
+
+
+def test_a_partition_that_kafka_cannot_answer_for_stops_a_backfill_that_means_it_and_no_other(feed: Backfilled) -> None:
+    feed.kafka.topics["orders"] = topic(log(0, 200), Unavailable("LEADER_NOT_AVAILABLE"))
+
+    message = refused(feed, KafkaUnavailableError, span(0, 20, 60), span(1, 0, 10))
+    assert "orders-1: LEADER_NOT_AVAILABLE" in message
+    refused(feed, KafkaUnavailableError, selection=by_time(None, 5))
+    assert list(feed.dry_run(selection=OpenGaps()).chunks) == [(span(0, 20, 60),)]
+
+
+def test_a_time_that_kafka_cannot_look_up_in_a_partition_stops_the_backfill(
+    feed: Backfilled, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(feed.kafka, "offsets_at", lambda asked: dict.fromkeys(asked, Unavailable("NOT_LEADER")))
+
+    assert "orders-0" in refused(feed, KafkaUnavailableError, selection=by_time(1, None), only=[Place("orders", 0)])
+
+
+def test_another_cluster_is_never_read(feed: Backfilled) -> None:
+    feed.kafka.id = "cluster-B"
+    assert "cluster-A" in refused(feed, WrongClusterError, span(0, 20, 60))
+
+
+def test_a_topic_that_was_made_again_is_never_read_and_one_that_is_gone_neither(feed: Backfilled) -> None:
+    feed.kafka.topics["orders"] = topic(log(0, 200), log(0, 150), topic_id="topic-id-2")
+    assert "expected topic id topic-id-1, found topic-id-2" in refused(feed, TopicRecreatedError, span(0, 20, 60))
+    del feed.kafka.topics["orders"]
+    refused(feed, TopicGoneError, span(0, 20, 60))
+
+
+def test_a_topic_whose_id_the_brokers_do_not_know_is_read(feed: Backfilled) -> None:
+    feed.kafka.topics["orders"] = topic(log(0, 200), log(0, 150), topic_id=None)
+    assert list(feed.dry_run(span(0, 20, 60)).chunks) == [(span(0, 20, 60),)]
+
+
+def test_a_partition_that_the_feed_has_not_is_refused(feed: Backfilled) -> None:
+    message = refused(feed, InvalidBackfillError, span(0, 20, 60), span(2, 0, 5))
+    assert "(orders: 0 to 1), found orders-2" in message
+    assert "found refunds-0" in refused(feed, InvalidBackfillError, span(0, 0, 5, "refunds"))
+
+
+def test_a_partition_whose_start_is_not_decided_yet_is_refused_where_it_is_named_and_passed_over_by_time() -> None:
+    feed = Backfilled()
+    pending = StoredOffset(partition(1), "topic-id-1", None, None, "latest")
+    begun = StoredOffset(partition(0), "topic-id-1", 100, 100, "latest")
+    feed.control.record_plan(
+        NewFeed(FEED_ID, "orders"), PlanRecord("cluster-A", ["orders"], seeds=[begun, pending]), who="run 1"
+    )
+
+    assert "orders-1: expected a partition that was planned before" in refused(
+        feed, InvalidBackfillError, span(1, 0, 5)
+    )
+    assert list(feed.dry_run(selection=by_time(None, 1)).chunks) == [(span(0, 0, 100),)]
+
+
+def test_ranges_that_share_an_offset_are_a_mistake(feed: Backfilled) -> None:
+    message = refused(feed, InvalidBackfillError, span(0, 20, 40), span(0, 39, 60))
+    assert "found orders-0[20, 40) and orders-0[39, 60)" in message
+
+
+def test_an_output_that_cannot_be_written_claims_nothing(feed: Backfilled) -> None:
+    feed.sink.refusal = "read-only"
+    before = feed.control.state
+    with pytest.raises(OutputNotUsableError):
+        feed.backfill(span(0, 20, 60))
+    assert feed.control.state is before
+
+
+def test_an_output_that_is_away_or_is_another_is_not_filled(feed: Backfilled) -> None:
+    feed.sink = InMemorySink()
+    assert "Is the storage mounted?" in refused(feed, OutputUnavailableError, span(0, 20, 60))
+    feed.sink.is_down = True
+    refused(feed, OutputUnavailableError, span(0, 20, 60))
+
+
+def test_an_output_with_batches_that_the_control_tables_do_not_know_is_not_filled(feed: Backfilled) -> None:
+    feed.sink.foreign_batches = [str(FEED_ID)]
+    refused(feed, OutputUnknownError, span(0, 20, 60))
