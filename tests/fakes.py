@@ -54,6 +54,7 @@ from kafka_ingest.boundaries import (
     StartOver,
 )
 from kafka_ingest.committing.commit_batch import Committed, commit_batch
+from kafka_ingest.control.coverage_rows import ids_before
 from kafka_ingest.control.offset_statements import row_detail, seed_detail
 from kafka_ingest.control.reset_statements import reset_detail, reset_rows
 from kafka_ingest.control.rows import is_of_run
@@ -339,7 +340,7 @@ class InMemoryControlTables:
 
     def gaps(self, feed_id: UUID) -> list[Gap]:
         found = [gap for owner, gap in self.state.gaps.values() if owner == feed_id]
-        return sorted(found, key=lambda gap: gap.offset_range)
+        return sorted(found, key=lambda gap: (gap.offset_range, gap.decided_at))
 
     def newest_published(self, feed_id: UUID) -> PublishedBatch | None:
         plan = newest_published(self.state, feed_id)
@@ -406,6 +407,7 @@ class InMemoryControlTables:
             gaps=self.gaps(feed.feed_id),
             backfills=self.state.backfill_ranges(feed.feed_id, BatchKind.BACKFILL),
             rewinds=rewinds_of(self.state, feed.feed_id),
+            ids_before=ids_before(resets_of(self.state, feed.feed_id)),
         )
 
     def committed_batches(self, feed_id: UUID) -> Iterator[CommittedBatch]:
@@ -485,9 +487,7 @@ class InMemoryControlTables:
             for chunk in record.chunks:
                 check_below_stored(state, chunk)
             now = datetime.now(UTC)
-            gaps = [
-                a_gap(new, feed.stored[new.offset_range.topic_partition].topic_id, who, now) for new in record.gaps
-            ]
+            gaps = [a_gap(new, feed.stored[new.offset_range.topic_partition].topic_id, who, now) for new in record.gaps]
             for gap in gaps:
                 state.gaps[gap.gap_id] = (feed.feed_id, gap)
             if gaps:
@@ -651,7 +651,9 @@ class InMemoryControlTables:
             require_revision(state, feed)
             for batch in state.feed_batches(feed.feed_id):
                 if batch.plan.kind is not BatchKind.COPY and batch.state.is_open:
-                    raise BatchStateError(f"{batch.plan.kind} batch {batch.batch_id} is {batch.state}: it is in the way")
+                    raise BatchStateError(
+                        f"{batch.plan.kind} batch {batch.batch_id} is {batch.state}: it is in the way"
+                    )
             state.touch(feed.feed_id)
             now = reset_rows(feed, moves)
             was = [feed.stored[move.topic_partition] for move in moves]
@@ -687,8 +689,7 @@ class InMemoryControlTables:
                 if (told.kind, told.at, told.who) not in known:
                     event = replace(told, event_id=len(state.events) + 1, batch_id=None)
                     state.events.append((feed.feed_id, event))
-            for gap in adoption.gaps:
-                state.gaps[gap.gap_id] = (feed.feed_id, gap)
+            replace_gaps(state, feed.feed_id, adoption.gaps)
             drop_gaps_that_are_over(state, feed.feed_id, adoption)
             holds = state.holds.get(feed.feed_id, ())
             state.holds[feed.feed_id] = tuple(hold for hold in holds if hold.topic not in adoption.reset)
@@ -766,8 +767,10 @@ def check_below_stored(state: ControlState, plan: BatchPlan) -> None:
 def close_gaps(state: ControlState, plan: BatchPlan, who: str) -> None:
     """Close the open gaps that a backfill has read."""
     closed: list[Gap] = []
+    ids = ids_before(resets_of(state, plan.feed_id))
+    ids_now = {topic: ids.get((topic, topic_id), topic_id) for topic, topic_id in plan.topic_ids.items()}
     for gap_id, (owner, gap) in list(state.gaps.items()):
-        if owner != plan.feed_id or not gap.is_open or gap.topic_id != plan.topic_ids.get(gap.offset_range.topic):
+        if owner != plan.feed_id or not gap.is_open or gap.topic_id != ids_now.get(gap.offset_range.topic):
             continue
         pieces = gap.read_by(plan.batch_id, plan.ranges)
         if pieces != [gap]:
@@ -779,10 +782,15 @@ def close_gaps(state: ControlState, plan: BatchPlan, who: str) -> None:
         state.append_event(plan.feed_id, "gap_closed", who, plan.batch_id, {"gaps": documents})
 
 
+def resets_of(state: ControlState, feed_id: UUID) -> list[Event]:
+    """Return what operators decided on stored offsets, oldest first."""
+    return [event for owner, event in state.events if owner == feed_id and event.kind == "reset"]
+
+
 def rewinds_of(state: ControlState, feed_id: UUID) -> list[Rewind]:
     """Return the intervals that operators let the feed read again."""
     found: list[Rewind] = []
-    for event in [event for owner, event in state.events if owner == feed_id and event.kind == "reset"]:
+    for event in resets_of(state, feed_id):
         was = {(row["topic"], row["partition"]): row for row in event.detail["removed"]}
         for row in event.detail["partitions"]:
             before = was.get((row["topic"], row["partition"]), row)
@@ -901,15 +909,22 @@ def read_of_topics_now(state: ControlState, batch: Batch) -> list[OffsetRange]:
     ]
 
 
-def end_gaps(
-    state: ControlState, feed_id: UUID, was: Collection[StoredOffset], now: Collection[StoredOffset]
-) -> None:
+def end_gaps(state: ControlState, feed_id: UUID, was: Collection[StoredOffset], now: Collection[StoredOffset]) -> None:
     """End the open gaps above stored offsets that went back."""
     gaps = [gap for owner, gap in state.gaps.values() if owner == feed_id]
     for gap_id, left in ended_gaps(gaps, was, now).items():
         del state.gaps[gap_id]
         if left is not None:
             state.gaps[left.gap_id] = (feed_id, left)
+
+
+def replace_gaps(state: ControlState, feed_id: UUID, gaps: Collection[Gap]) -> None:
+    """Write gaps in place of all pieces of the same decisions."""
+    decided = {gap.decision for gap in gaps}
+    for gap_id, (owner, gap) in list(state.gaps.items()):
+        if owner == feed_id and gap.decision in decided:
+            del state.gaps[gap_id]
+    state.gaps |= {gap.gap_id: (feed_id, gap) for gap in gaps}
 
 
 def goes_on(hold: Hold, topic: StartOver) -> bool:
@@ -920,12 +935,14 @@ def goes_on(hold: Hold, topic: StartOver) -> bool:
 
 
 def keep_gaps_ahead(state: ControlState, feed: FeedSnapshot, topic: StartOver) -> None:
-    """Take gaps that lie ahead along where the records are the same."""
+    """Take gaps along where the records are the same; elsewhere those that lie ahead mean nothing any more."""
+    ids = {row.topic_id for tp, row in feed.stored.items() if tp.topic == topic.topic}
     for gap_id, (owner, gap) in list(state.gaps.items()):
-        if owner == feed.feed_id and gap.offset_range.topic == topic.topic and gap.applied_at is None:
+        if owner == feed.feed_id and gap.offset_range.topic == topic.topic:
             if topic.same_records:
-                state.gaps[gap_id] = (owner, replace(gap, topic_id=topic.topic_id))
-            elif gap.offset_range.topic_partition not in topic.untouched:
+                topic_id = topic.topic_id if gap.topic_id in ids else gap.topic_id
+                state.gaps[gap_id] = (owner, replace(gap, topic_id=topic_id))
+            elif gap.applied_at is None and gap.offset_range.topic_partition not in topic.untouched:
                 del state.gaps[gap_id]
 
 

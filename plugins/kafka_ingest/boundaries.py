@@ -5,7 +5,7 @@ fakes of the tests implement these protocols and pass the same contract tests.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Protocol
@@ -171,6 +171,12 @@ class CoverageRows:
     backfills: Sequence[BackfillRange] = ()
     rewinds: Sequence[Rewind] = ()
     dead_letters: Sequence[DeadLetters] = ()
+    ids_before: Mapping[tuple[str, str | None], str | None] = field(default_factory=dict)
+    """(topic, id) → the id that the same records have now, where an operator said that they are the same."""
+
+    def id_now(self, topic: str, topic_id: str | None) -> str | None:
+        """Return the topic id under which the records of an earlier one are counted now."""
+        return self.ids_before.get((topic, topic_id), topic_id)
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ Live batches hold [first, stored) without the gaps, so years of them need not be
 in the topic as it is now takes part: offsets of a topic that was deleted mean other records.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -126,14 +126,10 @@ def coverage_of(rows: CoverageRows) -> dict[TopicPartition, PartitionCoverage]:
     pending: dict[TopicPartition, list[OffsetRange]] = {}
     for planned in batch.plan.ranges if batch is not None else ():
         pending.setdefault(planned.topic_partition, []).append(planned)
-    gaps = by_topic_partition(rows.feed.stored, ((gap.offset_range, gap.topic_id, gap) for gap in rows.gaps))
-    backfills = by_topic_partition(
-        rows.feed.stored, ((each.offset_range, each.topic_id, each) for each in rows.backfills)
-    )
-    rewinds = by_topic_partition(rows.feed.stored, ((each.offset_range, each.topic_id, each) for each in rows.rewinds))
-    letters = by_topic_partition(
-        rows.feed.stored, ((each.offset_range, each.topic_id, each) for each in rows.dead_letters)
-    )
+    gaps = by_topic_partition(rows, ((gap.offset_range, gap.topic_id, gap) for gap in rows.gaps))
+    backfills = by_topic_partition(rows, ((each.offset_range, each.topic_id, each) for each in rows.backfills))
+    rewinds = by_topic_partition(rows, ((each.offset_range, each.topic_id, each) for each in rows.rewinds))
+    letters = by_topic_partition(rows, ((each.offset_range, each.topic_id, each) for each in rows.dead_letters))
     return {
         tp: PartitionCoverage(
             stored=row,
@@ -148,13 +144,13 @@ def coverage_of(rows: CoverageRows) -> dict[TopicPartition, PartitionCoverage]:
 
 
 def by_topic_partition(
-    stored: Mapping[TopicPartition, StoredOffset], found: Iterable[tuple[OffsetRange, str | None, T]]
+    rows: CoverageRows, found: Iterable[tuple[OffsetRange, str | None, T]]
 ) -> dict[TopicPartition, list[T]]:
     """Return what was counted in the topics as they are now, by partition."""
     of_partition: dict[TopicPartition, list[T]] = {}
     for offset_range, topic_id, each in found:
-        row = stored.get(offset_range.topic_partition)
-        if row is not None and row.topic_id == topic_id:
+        row = rows.feed.stored.get(offset_range.topic_partition)
+        if row is not None and row.topic_id == rows.id_now(offset_range.topic, topic_id):
             of_partition.setdefault(offset_range.topic_partition, []).append(each)
     return of_partition
 

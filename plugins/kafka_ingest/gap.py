@@ -68,6 +68,11 @@ class Gap:
         """Whether the stored offset has passed it, and nobody has read it since."""
         return self.applied_at is not None and self.closed_by_batch is None
 
+    @property
+    def decision(self) -> tuple[TopicPartition, datetime, str]:
+        """What all pieces of one gap share: where, when and by whom it was decided."""
+        return self.offset_range.topic_partition, self.decided_at, self.decided_by
+
     def read_by(self, batch_id: UUID, ranges: Collection[OffsetRange]) -> list["Gap"]:
         """Return what becomes of an open gap when a backfill commits ranges: its pieces, those that were read closed.
 

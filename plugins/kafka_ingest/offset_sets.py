@@ -35,7 +35,7 @@ def without(ranges: Iterable[OffsetRange], covered: Iterable[OffsetRange]) -> li
             start = max(start, cover.end_offset)
         if start < offset_range.end_offset:
             left.append(OffsetRange(offset_range.topic_partition, start, offset_range.end_offset))
-    return left
+    return sorted(left)
 
 
 def within(ranges: Iterable[OffsetRange], others: Iterable[OffsetRange]) -> list[OffsetRange]:
@@ -48,7 +48,7 @@ def within(ranges: Iterable[OffsetRange], others: Iterable[OffsetRange]) -> list
             end = min(offset_range.end_offset, other.end_offset)
             if start < end:
                 found.append(OffsetRange(offset_range.topic_partition, start, end))
-    return found
+    return sorted(found)
 
 
 def span_of(ranges: Iterable[OffsetRange]) -> int:

@@ -46,7 +46,7 @@ from kafka_ingest.boundaries import (
     StartOver,
 )
 from kafka_ingest.control import schema
-from kafka_ingest.coverage import coverage_of
+from kafka_ingest.coverage import PartitionCoverage, coverage_of
 from kafka_ingest.errors import FeedChangedError, KafkaIngestError, OffsetsMovedError, RangesTakenError
 from kafka_ingest.gap import GapCause, Jump, NewGap
 from kafka_ingest.offset_sets import merged
@@ -691,6 +691,80 @@ def test_two_resets_are_two_rewinds_oldest_first(holes: OperatorTables):
         (90, "first"),
         (70, "second"),
     ]
+
+
+def made_again(control: OperatorTables, topic_id: str, *, same_records: bool) -> None:
+    """Let an operator say what becomes of a topic that has another id; where the records are others it starts at 0 again."""
+    rows = [
+        replace(row, topic_id=topic_id) if same_records else seed(tp, 0, topic_id=topic_id)
+        for tp, row in snapshot_of(control).stored.items()
+    ]
+    topics = [StartOver("orders", topic_id, rows, same_records=same_records)]
+    control.start_over(snapshot_of(control), CLUSTER, topics, reason="made again", who="ops")
+
+
+def test_gaps_and_backfills_go_along_where_the_records_of_a_topic_are_the_same_under_another_id(with_holes: Store):
+    control = with_holes.connect()
+    filled(control, (orders(0), 30, 40))
+    before = {tp: (each.live, each.backfilled, gap_ranges(each)) for tp, each in coverage_of(coverage(control)).items()}
+    made_again(control, "second", same_records=True)
+    made_again(control, "third", same_records=True)
+
+    after = coverage_of(coverage(control))
+    assert {tp: (each.live, each.backfilled, gap_ranges(each)) for tp, each in after.items()} == before
+    assert [each.problems for each in after.values()] == [[], []]
+    plan = chunk(3, (orders(0), 40, 60), topic_id="third")
+    claim(control, plan)
+    commit(control, plan)
+    assert [each.problems for each in coverage_of(coverage(control)).values()] == [[], []]
+    assert gap_ranges(coverage_of(coverage(control))[orders(0)]) == [OffsetRange(orders(0), 20, 30)]
+
+
+def test_a_backfill_that_was_written_before_its_topic_got_another_id_closes_the_gap_of_the_same_records(
+    with_holes: Store,
+):
+    control = with_holes.connect()
+    plan = chunk(2, (orders(0), 20, 60))
+    claim(control, plan)
+    write(control, plan)
+    made_again(control, "second", same_records=True)
+    control.begin_commit(plan.batch_id, 1)
+    control.complete_commit(plan.batch_id, who="committer")
+
+    assert gap_spans(with_holes) == [("orders-0", 20, 60, "closed"), UNTOUCHED[1]]
+    assert [each.problems for each in coverage_of(coverage(control)).values()] == [[], []]
+
+
+def test_a_backfill_that_was_written_before_its_topic_was_made_again_closes_no_gap_of_the_new_one(with_holes: Store):
+    control = with_holes.connect()
+    plan = chunk(2, (orders(0), 20, 60))
+    claim(control, plan)
+    write(control, plan)
+    made_again(control, "second", same_records=False)
+    new_gap = Jump(orders(0), 0, 70, gaps=(gap(orders(0), 0, 70),))
+    record(control, jumps=[new_gap])
+    control.begin_commit(plan.batch_id, 1)
+    control.complete_commit(plan.batch_id, who="committer")
+
+    [new] = [each for each in with_holes.gaps() if each.topic_id == "second"]
+    assert (new.offset_range, new.state) == (OffsetRange(orders(0), 0, 70), "open")
+    assert [each.problems for each in coverage_of(coverage(control)).values()] == [[], []]
+
+
+def gap_ranges(partition: PartitionCoverage) -> list[OffsetRange]:
+    """Return the open gaps of a partition."""
+    return [each.offset_range for each in partition.open_gaps]
+
+
+def test_gaps_and_backfills_of_other_records_stay_behind_for_ever(with_holes: Store):
+    control = with_holes.connect()
+    filled(control, (orders(0), 30, 40))
+    made_again(control, "second", same_records=False)
+    made_again(control, "third", same_records=True)
+
+    assert {gap.topic_id for gap in with_holes.gaps()} == {"orders-topic-id"}
+    for partition in coverage_of(coverage(control)).values():
+        assert (partition.gaps, partition.backfills, partition.problems) == ((), (), [])
 
 
 def test_coverage_says_the_same_without_the_ranges_of_live_batches(database_with_holes: SqlStore):

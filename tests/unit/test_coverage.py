@@ -176,6 +176,11 @@ def test_what_was_read_again_may_be_committed_twice_and_nothing_beside_it() -> N
     assert covered(backfills=[backfill(10, 60)], rewinds=[rewind(20, 40), rewind(35, 80)]).problems == []
 
 
+def test_a_backfill_in_an_interval_that_was_read_again_may_lie_in_a_gap_that_was_made_since() -> None:
+    found = covered(gap(30, 40), backfills=[backfill(35, 38)], rewinds=[rewind(20, 100)])
+    assert found.problems == []
+
+
 def test_after_a_stored_offset_went_back_what_lies_above_it_is_no_contradiction_where_that_was_read_again() -> None:
     back = replace(STORED, next_offset=40)
     found = covered(gap(50, 60, A), stored=back, backfills=[backfill(50, 60)], rewinds=[rewind(40, 100)])

@@ -8,7 +8,19 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from tests.fakes import FEED_ID, FeedInMemory, InMemorySink, Watched, feed_settings, log, partition, sinks, span, topic
+from tests.fakes import (
+    FEED_ID,
+    FeedInMemory,
+    InMemorySink,
+    Watched,
+    a_plan,
+    feed_settings,
+    log,
+    partition,
+    sinks,
+    span,
+    topic,
+)
 
 from kafka_ingest.backfilling.decide import BackfillDecision
 from kafka_ingest.backfilling.plan_backfill import BackfillOutcome, dry_run, plan_backfill
@@ -26,7 +38,7 @@ from kafka_ingest.backfilling.request import (
     Selection,
 )
 from kafka_ingest.batch import BatchKind, BatchPlan, BatchState
-from kafka_ingest.boundaries import NewFeed, Output, PlanRecord
+from kafka_ingest.boundaries import BackfillRecord, NewFeed, Output, PlanRecord, StartOver
 from kafka_ingest.coverage import coverage_of
 from kafka_ingest.errors import (
     FeedChangedError,
@@ -150,6 +162,17 @@ def test_a_hole_is_claimed_in_chunks_that_are_batches_of_the_feed(feed: Backfill
         assert (chunk.isolation, chunk.offsets_policy) == (feed.settings.isolation, feed.settings.offsets_policy)
         assert (chunk.cluster_id, dict(chunk.topic_ids)) == (feed.kafka.id, {"orders": "topic-id-1"})
     assert feed.sink.is_prepared
+
+
+def test_chunks_come_after_every_batch_there_is_even_where_the_clock_was_set_back(feed: Backfilled) -> None:
+    from_the_future = UUID("fffffff0-0000-7000-8000-000000000001")
+    snapshot = feed.control.feed("orders")
+    copy = a_plan(span(0, 0, 5), kind=BatchKind.COPY, feed_id=feed.feed_id, batch_id=from_the_future)
+    feed.control.record_backfill(snapshot, BackfillRecord([copy], [], {}), who="ops")
+
+    ids = [chunk.batch_id for chunk in feed.backfill(selection=OpenGaps(), max_records=5).chunks]
+    assert [from_the_future, *ids] == sorted({from_the_future, *ids})
+    assert len(ids) == 8
 
 
 def test_what_was_asked_for_is_in_the_journal(feed: Backfilled) -> None:
@@ -316,12 +339,23 @@ def test_a_batch_of_a_topic_that_was_made_again_since_is_refused(feed: Backfille
     refused(feed, InvalidBackfillError, selection=OfBatch(old.batch_id))
 
 
-def made_again(feed: Backfilled) -> None:
+def made_again(feed: Backfilled, *, same_records: bool = False) -> None:
     """Let the topic be made again, and an operator let the feed go on with it."""
     feed.kafka.topics["orders"] = topic(log(0, 200), log(0, 150), topic_id="topic-id-2")
-    with feed.control.transaction() as state:
-        for key, row in state.stored.items():
-            state.stored[key] = replace(row, topic_id="topic-id-2")
+    snapshot = feed.control.feed("orders")
+    kept = [replace(row, topic_id="topic-id-2") for row in snapshot.stored.values()]
+    begun = [replace(row, first_offset=0, next_offset=0) for row in kept]
+    decided = StartOver("orders", "topic-id-2", kept if same_records else begun, same_records=same_records)
+    feed.control.start_over(snapshot, feed.kafka.id, [decided], reason="made again", who="ops")
+
+
+def test_a_batch_of_a_topic_that_holds_the_same_records_under_another_id_is_planned_again(feed: Backfilled) -> None:
+    [old] = feed.backfill(span(0, 30, 40)).chunks
+    feed.control.abandon(old.batch_id, reason="not wanted", who="ops")
+    made_again(feed, same_records=True)
+
+    [again] = feed.backfill(selection=OfBatch(old.batch_id)).chunks
+    assert (again.ranges, again.topic_ids) == (old.ranges, {"orders": "topic-id-2"})
 
 
 # ── Somebody else at the same time ────────────────────────────────────────────────────────────────────────────────────
@@ -520,6 +554,13 @@ def test_a_copy_after_the_topic_was_made_again_counts_only_what_was_copied_since
     made_again(feed)
 
     assert list(feed.dry_run(span(0, 0, 50), **COPY).chunks) == [(span(0, 0, 50),)]
+
+
+def test_what_was_copied_of_the_same_records_under_an_earlier_id_is_there(feed: Backfilled) -> None:
+    copied(feed, span(0, 0, 50))
+    made_again(feed, same_records=True)
+
+    assert list(feed.dry_run(span(0, 0, 60), **COPY).chunks) == [(span(0, 50, 60),)]
 
 
 def test_what_is_gone_is_left_out_of_a_copy_and_is_no_gap_of_the_feeds(feed: Backfilled) -> None:

@@ -65,13 +65,18 @@ def test_of_many_partitions_the_words_name_a_few_and_the_changes_all() -> None:
 
 def test_a_reset_is_told_as_old_and_new_offsets() -> None:
     found = reset(removed=[row(0, 120), row(1, 7), row(2, 9)], partitions=[row(0, 40), row(1, 7), row(3, 5)])
-    assert found.summary == "orders-0: 120 → 40, orders-2 ends at 9, orders-3 begins at 5; 1 partition keeps its offset"
+    assert found.summary == "orders-0: 120 → 40, orders-3 begins at 5; orders-2 ends at 9; 1 partition keeps its offset"
     assert found.changes == (
         Change(partition(0), 120, 40),
-        Change(partition(2), 9, None),
         Change(partition(3), None, 5),
+        Change(partition(2), 9, None),
     )
     assert found.reason == "why"
+
+
+def test_a_start_that_is_still_to_be_resolved_is_no_end() -> None:
+    found = reset(removed=[row(0, 120), row(1, None)], partitions=[row(0, None), row(1, 7)])
+    assert found.summary == "orders-0: 120 → pending, orders-1 begins at 7"
 
 
 def test_a_reset_tells_of_another_topic_id_and_another_cluster() -> None:
@@ -106,6 +111,12 @@ def test_gaps_that_a_backfill_read_after_all_are_told_as_closed() -> None:
     found = told("gap_closed", gaps=[a_gap(span(0, 4, 6), closed_by_batch=BATCH)])
     assert found.summary == "read after all: orders-0[4, 6)"
     assert found.reason == "poisoned"
+
+
+def test_thousands_of_gaps_of_one_plan_are_told_in_a_few_words_and_all_changes() -> None:
+    found = told("gap", gaps=[a_gap(span(number, 0, 9), GapCause.BEHIND) for number in range(10_000)])
+    assert found.summary.endswith("orders-4: 0 → 9 (behind) and 9,995 more")
+    assert len(found.changes) == 10_000
 
 
 # ── All the others ────────────────────────────────────────────────────────────────────────────────────────────────────

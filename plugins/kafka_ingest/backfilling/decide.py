@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from kafka_ingest.backfilling.chunks import cut_into_chunks
 from kafka_ingest.backfilling.request import BackfillRequest, Mode, OnMissing, OnOverlap, OpenGaps
-from kafka_ingest.backfilling.select import NOTHING_DONE
+from kafka_ingest.backfilling.selection import NOTHING_DONE
 from kafka_ingest.boundaries import BackfillRange
 from kafka_ingest.coverage import PartitionCoverage
 from kafka_ingest.errors import InvalidBackfillError, RangesTakenError, RecordsDeletedError

@@ -2,12 +2,12 @@
 
 import logging
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from kafka_ingest.backfilling.decide import BackfillDecision, Taken, decide, taken_in_copy, taken_in_feed
 from kafka_ingest.backfilling.request import BackfillRequest, BetweenTimestamps, OfBatch, OfDagRun
-from kafka_ingest.backfilling.select import NOTHING_DONE, LogAnswers, Times, partitions_meant, select
+from kafka_ingest.backfilling.selection import NOTHING_DONE, LogAnswers, Times, partitions_meant, select
 from kafka_ingest.batch import BatchPlan
 from kafka_ingest.boundaries import (
     BackfillRecord,
@@ -117,13 +117,13 @@ def decide_backfill(
     earlier = earlier_plans(request, feed, control)
     meant = partitions_meant(request, coverage, feed.topics, earlier)
     topic_ids = {tp.topic: coverage[tp].stored.topic_id for tp in meant}
-    check_same_topics(earlier, topic_ids)
+    check_same_topics(earlier, topic_ids, rows)
     check_cluster(feed.cluster_id, kafka.cluster_id(), feed.name)
     check_topic_ids(topic_ids, kafka.describe_topics(topic_ids.keys()), feed.name)
     answers = ask_kafka(request, meant, kafka)
     wanted = select(request, meant, coverage, answers, settings.isolation, earlier)
     taken = (
-        taken_in_feed(coverage) if request.output is None else copied(request.output, feed, topic_ids, control, sinks)
+        taken_in_feed(coverage) if request.output is None else copied(request.output, rows, topic_ids, control, sinks)
     )
     return decide(request, wanted, taken, coverage, answers.bounds, settings.isolation)
 
@@ -150,11 +150,11 @@ def earlier_plans(request: BackfillRequest, feed: FeedSnapshot, control: Control
             return []
 
 
-def check_same_topics(earlier: Collection[BatchPlan], topic_ids: dict[str, str | None]) -> None:
+def check_same_topics(earlier: Collection[BatchPlan], topic_ids: dict[str, str | None], rows: CoverageRows) -> None:
     """Raise InvalidBackfillError where an earlier batch read a topic that was deleted since: its offsets mean others now."""
     for plan in earlier:
         for topic in plan.topic_ids.keys() & topic_ids.keys():
-            if plan.topic_ids[topic] != topic_ids[topic]:
+            if rows.id_now(topic, plan.topic_ids[topic]) != topic_ids[topic]:
                 raise InvalidBackfillError(
                     f"batch {plan.batch_id} read topic {topic!r} when its id was {plan.topic_ids[topic]}; it is "
                     f"{topic_ids[topic]} now, so those offsets mean other records. {NOTHING_DONE}"
@@ -181,10 +181,10 @@ def ask_kafka(request: BackfillRequest, meant: Collection[TopicPartition], kafka
 
 
 def copied(
-    output: Output, feed: FeedSnapshot, topic_ids: dict[str, str | None], control: ControlTables, sinks: Sinks
+    output: Output, rows: CoverageRows, topic_ids: dict[str, str | None], control: ControlTables, sinks: Sinks
 ) -> Taken:
     """Return what another output holds; raises OutputConflictError where batches lie there that are no copies of the feed's."""
-    there = sinks(output).known_batches()
+    feed, there = rows.feed, sinks(output).known_batches()
     # Asked after the output: a copy that is committed meanwhile is then known.
     ranges = control.copied_ranges(feed.feed_id, output)
     known = {str(each.batch_id) for each in ranges}
@@ -198,7 +198,8 @@ def copied(
             f"expected the copies of feed {feed.name} that were committed into {output.output_path}, found none there. Is its "
             f"storage mounted? {NOTHING_DONE} If they were removed on purpose, name another output."
         )
-    return taken_in_copy(ranges, topic_ids)
+    now = [replace(each, topic_id=rows.id_now(each.offset_range.topic, each.topic_id)) for each in ranges]
+    return taken_in_copy(now, topic_ids)
 
 
 def plans_of(

@@ -76,7 +76,7 @@ def verify_output(
             for of_batch in each.batch.ranges:
                 topic_partition = of_batch.count.offset_range.topic_partition
                 known = partitions.get(topic_partition)
-                if known is not None and known.stored.topic_id == of_batch.topic_id:
+                if known is not None and known.stored.topic_id == rows.id_now(topic_partition.topic, of_batch.topic_id):
                     committed.setdefault(topic_partition, []).append(of_batch.count.offset_range)
             advance()
     found += holes_and_overlaps(partitions, committed)

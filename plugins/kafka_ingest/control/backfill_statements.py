@@ -9,7 +9,7 @@ from sqlalchemy import Connection, and_, delete, func, or_, select
 from kafka_ingest.batch import BatchKind
 from kafka_ingest.boundaries import BackfillRecord, FeedSnapshot
 from kafka_ingest.control.batch_statements import insert_plan
-from kafka_ingest.control.coverage_rows import COUNTS, span_of_row
+from kafka_ingest.control.coverage_rows import COUNTS, ids_before, resets, span_of_row
 from kafka_ingest.control.feed_statements import append_event
 from kafka_ingest.control.offset_statements import gap_of, insert_gaps, note_gaps, same_partition
 from kafka_ingest.control.rows import gaps_of
@@ -98,9 +98,12 @@ def check_below_stored(connection: Connection, feed_id: UUID, batch_id: UUID) ->
 
 def close_gaps(connection: Connection, feed_id: UUID, batch_id: UUID, who: str) -> None:
     """Close the open gaps that a backfill has read; one of which it read only some is split."""
+    # Where the same records got another topic id since the backfill was planned, so did the gaps.
+    ids = ids_before(resets(connection, feed_id))
     read: dict[str | None, list[OffsetRange]] = {}
     for row in connection.execute(select(batch_range).where(batch_range.c.batch_id == batch_id)).mappings():
-        read.setdefault(row["topic_id"], []).append(span_of_row(row))
+        topic_id = ids.get((row["topic"], row["topic_id"]), row["topic_id"])
+        read.setdefault(topic_id, []).append(span_of_row(row))
     gaps = gaps_of(connection, feed_id, gap.c.applied_at.is_not(None), gap.c.closed_by_batch.is_(None))
     split = {found.gap_id: found.read_by(batch_id, read.get(found.topic_id, [])) for found in gaps}
     changed = {found.gap_id for found in gaps if split[found.gap_id] != [found]}

@@ -1,5 +1,6 @@
 """Which offset is where, as far as the control rows say. None of these questions reads the ranges of live batches."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -13,11 +14,12 @@ from kafka_ingest.boundaries import (
     CommittedRange,
     CoverageRows,
     DeadLetters,
+    Event,
     FeedSnapshot,
     Output,
     Rewind,
 )
-from kafka_ingest.control.rows import gaps_of
+from kafka_ingest.control.rows import event_of, gaps_of
 from kafka_ingest.control.schema import batch, batch_range, event
 from kafka_ingest.offsets import OffsetRange, TopicPartition
 from kafka_ingest.receipt import RangeCount
@@ -34,12 +36,14 @@ OF_THE_FEED = batch.c.kind != BatchKind.COPY.value
 
 def coverage_rows(connection: Connection, feed: FeedSnapshot) -> CoverageRows:
     """Return what the control rows of a feed say of which offset is where."""
+    decided = resets(connection, feed.feed_id)
     return CoverageRows(
         feed=feed,
         gaps=gaps_of(connection, feed.feed_id),
         backfills=backfill_ranges(connection, feed.feed_id, batch.c.kind == BatchKind.BACKFILL.value),
-        rewinds=rewinds(connection, feed.feed_id),
+        rewinds=[rewind for reset in decided for rewind in rewinds_of(reset)],
         dead_letters=dead_letters(connection, feed.feed_id),
+        ids_before=ids_before(decided),
     )
 
 
@@ -107,25 +111,35 @@ def span_of_row(row: RowMapping) -> OffsetRange:
     return OffsetRange(TopicPartition(row["topic"], row["partition"]), row["start_offset"], row["end_offset"])
 
 
-def rewinds(connection: Connection, feed_id: UUID) -> list[Rewind]:
-    """Return the intervals that operators let the feed read again, oldest first."""
+def resets(connection: Connection, feed_id: UUID) -> list[Event]:
+    """Return what operators decided on stored offsets, oldest first."""
     query = select(event).where(event.c.feed_id == feed_id, event.c.kind == "reset").order_by(event.c.event_id)
-    found: list[Rewind] = []
-    for row in connection.execute(query).mappings():
-        found += rewinds_of(row)
+    return [event_of(row) for row in connection.execute(query).mappings()]
+
+
+def ids_before(decided: Sequence[Event]) -> dict[tuple[str, str | None], str | None]:
+    """Return what topic ids became of earlier ones where an operator said that the records are the same."""
+    found: dict[tuple[str, str | None], str | None] = {}
+    for reset in decided:
+        ids = {entry["topic"]: entry["topic_id"] for entry in reset.detail["partitions"]}
+        for entry in reset.detail["removed"]:
+            topic, before = entry["topic"], entry["topic_id"]
+            if topic in reset.detail.get("same_records", ()) and ids.get(topic, before) != before:
+                found |= {key: ids[topic] for key, id_then in found.items() if key[0] == topic and id_then == before}
+                found[topic, before] = ids[topic]
     return found
 
 
-def rewinds_of(row: RowMapping) -> list[Rewind]:
+def rewinds_of(reset: Event) -> list[Rewind]:
     """Return where one reset moved stored offsets back in the topic that they were counted in."""
-    was = {(entry["topic"], entry["partition"], entry["topic_id"]): entry for entry in row["detail"]["removed"]}
+    was = {(entry["topic"], entry["partition"], entry["topic_id"]): entry for entry in reset.detail["removed"]}
     found: list[Rewind] = []
-    for entry in row["detail"]["partitions"]:
+    for entry in reset.detail["partitions"]:
         before = was.get((entry["topic"], entry["partition"], entry["topic_id"]))
         if before is None or before["next_offset"] is None or entry["next_offset"] is None:
             continue
         if entry["next_offset"] < before["next_offset"]:
             topic_partition = TopicPartition(entry["topic"], entry["partition"])
             interval = OffsetRange(topic_partition, entry["next_offset"], before["next_offset"])
-            found.append(Rewind(interval, entry["topic_id"], row["at"], row["who"], row["detail"]["reason"]))
+            found.append(Rewind(interval, entry["topic_id"], reset.at, reset.who, reset.detail["reason"]))
     return found

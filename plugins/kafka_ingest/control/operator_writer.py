@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import Connection, delete, func, insert, or_, select, update
+from sqlalchemy import Connection, delete, false, func, insert, or_, select, update
 from sqlalchemy.exc import IntegrityError
 
 from kafka_ingest.batch import AttemptState, BatchState
@@ -24,7 +24,7 @@ from kafka_ingest.control.offset_statements import (
     upsert_seeds,
 )
 from kafka_ingest.control.reset_statements import end_gaps, require_none_open, reset_detail, reset_rows, write_rows
-from kafka_ingest.control.rows import batch_row
+from kafka_ingest.control.rows import batch_row, gaps_of
 from kafka_ingest.control.schema import LEDGER_KINDS, attempt, batch, event, gap, hold, stored_offset
 from kafka_ingest.control.writer import SqlControlTables, abandon_batch
 from kafka_ingest.errors import FeedChangedError
@@ -158,14 +158,17 @@ def topics_known(feed: FeedSnapshot, cluster_id: str) -> dict[str, object]:
 
 
 def keep_gaps_ahead(connection: Connection, feed: FeedSnapshot, topics: Sequence[StartOver]) -> None:
-    """Take gaps that lie ahead along where the records are the same; elsewhere they mean nothing any more."""
+    """Take gaps along where the records are the same; elsewhere those that lie ahead mean nothing any more."""
     for topic in topics:
-        ahead = [gap.c.feed_id == feed.feed_id, gap.c.topic == topic.topic, gap.c.applied_at.is_(None)]
+        of_topic = [gap.c.feed_id == feed.feed_id, gap.c.topic == topic.topic]
         if topic.same_records:
-            connection.execute(update(gap).where(*ahead).values(topic_id=topic.topic_id))
+            # Those of a topic that had the name before it are of other records.
+            ids = {row.topic_id for tp, row in feed.stored.items() if tp.topic == topic.topic}
+            same = or_(false(), *(gap.c.topic_id.is_not_distinct_from(topic_id) for topic_id in ids))
+            connection.execute(update(gap).where(*of_topic, same).values(topic_id=topic.topic_id))
         else:
             stay = [tp.partition for tp in topic.untouched]
-            connection.execute(delete(gap).where(*ahead, gap.c.partition.not_in(stay)))
+            connection.execute(delete(gap).where(*of_topic, gap.c.applied_at.is_(None), gap.c.partition.not_in(stay)))
 
 
 def end_holds(connection: Connection, feed: FeedSnapshot, topics: Sequence[StartOver]) -> None:
@@ -198,7 +201,10 @@ def adopt_ledger(connection: Connection, feed: FeedSnapshot | NewFeed, adoption:
                 )
             )
     gap_ids = {found.gap_id for found in adoption.gaps}
-    connection.execute(delete(gap).where(gap.c.feed_id == feed.feed_id, gap.c.gap_id.in_(gap_ids)))
+    # Backfills split gaps, and in another order into other pieces: all that came of one decision goes with it.
+    decided = {found.decision for found in adoption.gaps}
+    replaced = {found.gap_id for found in gaps_of(connection, feed.feed_id) if found.decision in decided}
+    connection.execute(delete(gap).where(gap.c.feed_id == feed.feed_id, gap.c.gap_id.in_(gap_ids | replaced)))
     insert_gaps(connection, feed.feed_id, adoption.gaps)
     # What an older backup has planned ahead, or left open, and a reset ended since.
     ended = [gap.c.topic.in_(adoption.reset), gap.c.closed_by_batch.is_(None), gap.c.gap_id.not_in(gap_ids)]

@@ -72,7 +72,7 @@ def gaps_of(connection: Connection, feed_id: UUID, *conditions: ColumnElement[bo
         )
         for row in connection.execute(query).mappings()
     ]
-    return sorted(gaps, key=lambda gap: gap.offset_range)
+    return sorted(gaps, key=lambda gap: (gap.offset_range, gap.decided_at))
 
 
 def holds_of(connection: Connection, feed_id: UUID) -> list[Hold]:

@@ -1,5 +1,6 @@
 """What an event of the audit journal says, in words and as old → new. Each kind of event has its function."""
 
+import contextlib
 import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -12,10 +13,13 @@ from kafka_ingest.offsets import TopicPartition, listing
 
 Detail = Mapping[str, Any]
 
+MOVES_ALWAYS = frozenset({GapCause.SKIPPED, GapCause.BEHIND})
+"""Causes of gaps over which the stored offset moved, where they are applied."""
+
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One partition's stored offset before and after; None where it had, or has, none."""
+    """One partition's stored offset before and after; None where it had, or has, none, or its start is pending."""
 
     topic_partition: TopicPartition
     was: int | None
@@ -24,8 +28,6 @@ class Change:
     def __str__(self) -> str:
         if self.was is None:
             return f"{self.topic_partition} begins at {offset(self.becomes)}"
-        if self.becomes is None:
-            return f"{self.topic_partition} ends at {offset(self.was)}"
         return f"{self.topic_partition}: {offset(self.was)} → {offset(self.becomes)}"
 
 
@@ -42,12 +44,10 @@ def tell(event: Event) -> Told:
     """Return what an event says; one of another kind, or another version's, is shown as its JSON."""
     teller = TELLERS.get(event.kind)
     reason = event.detail.get("reason")
-    if teller is not None:
-        try:
+    # One of another form was written by another version, or by hand.
+    with contextlib.suppress(KeyError, TypeError, ValueError, AttributeError):
+        if teller is not None:
             told = teller(event.detail)
-        except (KeyError, TypeError, ValueError, AttributeError):
-            pass  # written by another version, or by hand
-        else:
             return told if told.reason is not None else Told(told.summary, told.changes, reason)
     return Told(json.dumps(dict(event.detail), ensure_ascii=False, default=str), reason=reason)
 
@@ -69,15 +69,16 @@ def gaps_filed(detail: Detail) -> Told:
     Retention's gaps do not say whether any did: a backfill files those of records that are gone, too. A reset's own event says.
     """
     gaps = gaps_in(detail)
-    moves = [gap for gap in gaps if gap.applied_at is not None and gap.cause in {GapCause.SKIPPED, GapCause.BEHIND}]
+    ahead = [gap for gap in gaps if gap.applied_at is None]
+    moves = [gap for gap in gaps if gap.applied_at is not None and gap.cause in MOVES_ALWAYS]
+    others = [gap for gap in gaps if gap.applied_at is not None and gap.cause not in MOVES_ALWAYS]
     changes = [
         Change(gap.offset_range.topic_partition, gap.offset_range.start_offset, gap.offset_range.end_offset)
         for gap in moves
     ]
-    ahead = [gap for gap in gaps if gap.applied_at is None]
     parts = [
         f"passed over: {listing(f'{change} ({gap.cause})' for change, gap in zip(changes, moves, strict=True))}",
-        f"not ingested: {listing(f'{gap.offset_range} ({gap.cause})' for gap in gaps if gap not in moves + ahead)}",
+        f"not ingested: {listing(f'{gap.offset_range} ({gap.cause})' for gap in others)}",
         f"ahead of the stored offset: {listing(f'{gap.offset_range} ({gap.cause})' for gap in ahead)}",
     ]
     return Told("; ".join(part for part in parts if not part.endswith(": ")), tuple(changes), reasons(gaps))
@@ -93,11 +94,9 @@ def reset(detail: Detail) -> Told:
     """Tell how stored offsets were moved, begun and ended, and under which topic ids and cluster."""
     was = {place(row): row for row in detail["removed"]}
     now = {place(row): row for row in detail["partitions"]}
-    changes = [
-        Change(tp, was[tp]["next_offset"] if tp in was else None, now[tp]["next_offset"] if tp in now else None)
-        for tp in sorted(was | now)
-    ]
-    moved = tuple(change for change in changes if change.was != change.becomes)
+    ended = [Change(tp, was[tp]["next_offset"], None) for tp in sorted(was.keys() - now.keys())]
+    changes = [Change(tp, was[tp]["next_offset"] if tp in was else None, now[tp]["next_offset"]) for tp in sorted(now)]
+    moved = [change for change in changes if change.was != change.becomes]
     kept = len(changes) - len(moved)
     ids = sorted(
         {
@@ -109,11 +108,12 @@ def reset(detail: Detail) -> Told:
     cluster = detail["cluster_id"]
     parts = [
         listing(moved),
+        listing(f"{change.topic_partition} ends at {offset(change.was)}" for change in ended),
         f"{kept:,} partitions keep their offsets" if kept > 1 else "1 partition keeps its offset" if kept else "",
         listing(ids),
         f"cluster {cluster['was']} → {cluster['is']}" if cluster["was"] != cluster["is"] else "",
     ]
-    return Told("; ".join(part for part in parts if part), moved)
+    return Told("; ".join(part for part in parts if part), (*moved, *ended))
 
 
 def adopted(detail: Detail) -> Told:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from uuid import UUID
 
 from kafka_ingest.boundaries import CommittedBatch, ControlReader, CoverageRows, PublishedCount, Sinks
 from kafka_ingest.coverage import PartitionCoverage, overlaps
@@ -34,8 +35,13 @@ class Counted:
 
 
 def count_batches(rows: CoverageRows, control: ControlReader, sinks: Sinks) -> Iterator[Counted]:
-    """Yield every committed batch of the feed as its output holds it: row by row, from the columns of its files."""
+    """Yield every committed batch of the feed as its output holds it: row by row, from the columns of its files.
+
+    Those that were committed after the rows were read are left out: the rows say nothing of them.
+    """
     for batch in control.committed_batches(rows.feed.feed_id):
+        if is_later(batch.batch_id, rows):
+            continue
         try:
             found = {count.topic_partition: count for count in sinks(batch.output).count_published(batch.batch_id)}
         except (OutputConflictError, OutputUnavailableError) as error:
@@ -43,6 +49,15 @@ def count_batches(rows: CoverageRows, control: ControlReader, sinks: Sinks) -> I
             yield Counted(batch, 0, (told,))
             continue
         yield Counted(batch, sum(count.rows for count in found.values()), tuple(differences_of(batch, found)))
+
+
+def is_later(batch_id: UUID, rows: CoverageRows) -> bool:
+    """Whether a batch that is committed now was not when the rows were read: it was open then, or not planned yet."""
+    newest, live = rows.feed.newest_batch, rows.feed.open_batch
+    was_open = {each.batch_id for each in rows.backfills if each.state.is_open}
+    return (
+        newest is None or batch_id > newest or batch_id in was_open or (live is not None and batch_id == live.batch_id)
+    )
 
 
 def differences_of(batch: CommittedBatch, found: Mapping[TopicPartition, PublishedCount]) -> Iterator[Difference]:

@@ -44,6 +44,7 @@ class Rebuilt:
     rows: dict[TopicPartition, StoredOffset] = field(default_factory=dict)
     gaps: dict[UUID, Gap] = field(default_factory=dict)
     ledger: dict[tuple[str, datetime, str], Event] = field(default_factory=dict)
+    backfills: list[BatchPlan] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
 
     def tell(self, published: PublishedReceipt) -> None:
@@ -64,6 +65,8 @@ class Rebuilt:
                 self._begin_again(event)
         if published.plan.kind is BatchKind.LIVE:
             self._advance(published.plan)
+        elif published.plan.kind is BatchKind.BACKFILL:
+            self._close_gaps(published.plan)
 
     def _seed(self, event: Event) -> None:
         for entry in event.detail["partitions"]:
@@ -77,11 +80,18 @@ class Rebuilt:
 
     def _file_gaps(self, event: Event) -> None:
         for gap in map(Gap.from_document, event.detail["gaps"]):
-            self.gaps[gap.gap_id] = gap
+            # A backfill may have read it before the next live batch, whose receipt tells of it.
+            self.gaps |= {piece.gap_id: piece for piece in read_by_any(gap, self.backfills)}
             row = self.rows.get(gap.offset_range.topic_partition)
             if gap.applied_at is not None and row is not None and row.next_offset is not None:
                 end_offset = max(row.next_offset, gap.offset_range.end_offset)
                 self.rows[row.topic_partition] = replace(row, next_offset=end_offset)
+
+    def _close_gaps(self, plan: BatchPlan) -> None:
+        self.backfills.append(plan)
+        for gap in list(self.gaps.values()):
+            del self.gaps[gap.gap_id]
+            self.gaps |= {piece.gap_id: piece for piece in read_by_any(gap, [plan])}
 
     def _reset(self, event: Event) -> None:
         was = [row_of(entry) for entry in event.detail["removed"]]
@@ -94,15 +104,17 @@ class Rebuilt:
             if left is not None:
                 self.gaps[left.gap_id] = left
         changed = {entry["topic"] for entry in event.detail["removed"]}
+        were = {(entry["topic"], entry["topic_id"]) for entry in event.detail["removed"]}
         ids = {entry["topic"]: entry["topic_id"] for entry in event.detail["partitions"]}
         for gap in list(self.gaps.values()):
             topic = gap.offset_range.topic
             stays = str(gap.offset_range.topic_partition) in event.detail["untouched"]
-            if gap.applied_at is not None or topic not in changed or stays:
+            if topic not in changed:
                 continue
             if topic in event.detail["same_records"]:
-                self.gaps[gap.gap_id] = replace(gap, topic_id=ids.get(topic))
-            else:
+                if (topic, gap.topic_id) in were:
+                    self.gaps[gap.gap_id] = replace(gap, topic_id=ids.get(topic))
+            elif gap.applied_at is None and not stays:
                 del self.gaps[gap.gap_id]
 
     def _begin_again(self, event: Event) -> None:
@@ -130,6 +142,20 @@ class Rebuilt:
                 leader_epoch=plan.leader_epochs.get(planned.topic_partition, row.leader_epoch),
                 batch_id=plan.batch_id,
             )
+
+
+def read_by_any(gap: Gap, backfills: Iterable[BatchPlan]) -> list[Gap]:
+    """Return what is left of a gap after backfills that were planned when it was there, and which of it they closed."""
+    pieces = [gap]
+    for plan in backfills:
+        is_of_topic = plan.topic_ids.get(gap.offset_range.topic, gap.topic_id) == gap.topic_id
+        if is_of_topic and gap.applied_at is not None and gap.applied_at <= plan.planned_at:
+            pieces = [
+                left
+                for piece in pieces
+                for left in (piece.read_by(plan.batch_id, plan.ranges) if piece.is_open else [piece])
+            ]
+    return pieces
 
 
 def row_of(entry: dict[str, Any]) -> StoredOffset:
@@ -167,6 +193,8 @@ def decide_adoption(settings: FeedPlanSettings, control: OperatorTables, sink: S
     rebuilt = Rebuilt()
     for published in receipts:
         rebuilt.tell(published)
+    if all(published.plan.kind is not BatchKind.LIVE for published in receipts):
+        rebuilt.problems.append("there are backfills only, and no live batch's receipt says how far the feed had come")
     if rebuilt.problems:
         raise ReceiptsDoNotFollowError(
             f"the receipts beside {settings.output_path} do not follow each other: {listing(rebuilt.problems)}. One is missing "

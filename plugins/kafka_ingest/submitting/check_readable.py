@@ -44,6 +44,4 @@ def plan_again(plan: BatchPlan) -> str:
     """Return what to do about a batch that cannot be read as it was planned."""
     if plan.kind is BatchKind.LIVE:
         return "Run the feed again: the plan gives this batch up, and goes on or stops as on_data_loss says."
-    return (
-        f"Give it up (`kafka-ingest abandon {plan.batch_id} --reason …`) and plan the {plan.kind} again: it says what is left."
-    )
+    return f"Give it up (`kafka-ingest abandon {plan.batch_id} --reason …`) and plan the {plan.kind} again: it says what is left."

@@ -1,0 +1,149 @@
+"""A crash at any instant of a backfill, over real files: run again, it ends with every record once and every gap closed once.
+
+Each case is a feed of its own whose process dies at an instant of planning, writing or committing two chunks. Then the DAG run is
+tried again in the same name, or an operator goes on with what is open.
+"""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from tests.contract.every_record_once import directories_in, records_in_output
+from tests.contract.interference import Died, changes_the_world, dying_at, is_of_a_part, watched
+from tests.contract.lives import Feeds, feeds_in, lake_in_memory
+from tests.contract.whole_feed import TOPIC, WholeFeed, at_rest
+from tests.fakes import GROUP
+
+from kafka_ingest.backfilling.plan_backfill import plan_backfill
+from kafka_ingest.backfilling.request import BackfillRequest, OpenGaps
+from kafka_ingest.batch import BatchKind, BatchState
+from kafka_ingest.coverage import coverage_of
+from kafka_ingest.offset_sets import merged, span_of
+from kafka_ingest.offsets import OffsetRange, TopicPartition
+from kafka_ingest.operating.skip import decide_skip, skip
+
+HOLE = OffsetRange(TopicPartition(TOPIC, 0), 2, 7)
+RUN = "airflow:backfill_offsets/manual__1"
+
+
+@pytest.fixture
+def lake() -> Iterator[Path]:
+    with lake_in_memory() as directory:
+        yield directory
+
+
+@pytest.fixture(params=["in_memory", "sqlite"])
+def kind(request: pytest.FixtureRequest) -> str:
+    """Which control tables."""
+    return str(request.param)
+
+
+@pytest.fixture
+def feeds(kind: str, request: pytest.FixtureRequest, lake: Path) -> Iterator[Feeds]:
+    with feeds_in(kind, request, lake) as made:
+        yield made
+
+
+def with_a_hole(feed: WholeFeed) -> None:
+    """A feed that read all there is, apart from a gap of five offsets, one of which holds no record."""
+    feed.log.produce(0, 2)
+    feed.log.produce(1, 2)
+    at_rest(feed)
+    feed.log.produce(0, 3)
+    feed.log.append_markers(0, 1)
+    feed.log.produce(0, 6)
+    skip(decide_skip(feed.settings.name, HOLE, "poisoned", feed.control, feed.kafka), feed.control, who="ops")
+    at_rest(feed)
+
+
+def backfill(feed: WholeFeed) -> None:
+    """Do what the run of the DAG does: plan, or find what it planned before, and write and commit chunk after chunk."""
+    request = BackfillRequest(OpenGaps(), asked={}, max_records=3)
+    outcome = plan_backfill(request, feed.settings, feed.control, feed.kafka, feed.sinks, who=RUN, once=True)
+    for chunk in outcome.chunks:
+        feed.write(chunk.batch_id, RUN)
+        feed.commit(chunk.batch_id, RUN)
+
+
+def go_on_with_what_is_open(feed: WholeFeed) -> None:
+    """Do what an operator does with the command line: finish the chunks that are open, then fill what is still a gap."""
+    for batch in feed.control.open_backfills(feed.snapshot().feed_id):
+        feed.write(batch.batch_id, "operator")
+        feed.commit(batch.batch_id, "operator")
+    backfill(feed)
+
+
+def instants_of_a_backfill(feed: WholeFeed) -> list[str]:
+    """Return the instants that a backfill passes where nothing happens."""
+    with watched(feed) as (seen, instants):
+        backfill(seen)
+    assert_filled_once(feed)
+    return instants.names
+
+
+def chosen(kind: str, names: list[str]) -> list[int]:
+    """Return which instants are tried: all in memory, and after each change of the world beside a database."""
+    if kind == "in_memory":
+        return list(range(len(names)))
+    return [number for number, name in enumerate(names) if is_of_a_part(name) and changes_the_world(name)]
+
+
+def assert_filled_once(feed: WholeFeed) -> None:
+    """Hold output, gaps, batches and positions against what was produced."""
+    assert records_in_output(feed.output) == sorted(feed.log.records)
+    feed_id, ends = feed.snapshot().feed_id, feed.log.end_offsets
+    assert {tp: row.next_offset for tp, row in feed.snapshot().stored.items()} == ends
+    assert feed.kafka.groups[GROUP] == ends
+
+    rows = feed.control.coverage(feed.settings.name)
+    assert [partition.problems for partition in coverage_of(rows).values()] == [[], [], []]
+    assert {gap.state for gap in rows.gaps} == {"closed"}
+    assert merged(gap.offset_range for gap in rows.gaps) == [HOLE]
+    told = [gap for event in feed.control.events(feed_id, "gap_closed", limit=100) for gap in event.detail["gaps"]]
+    assert sum(gap["end_offset"] - gap["start_offset"] for gap in told) == HOLE.span
+    assert {gap["closed_by_batch"] for gap in told} == {str(gap.closed_by_batch) for gap in rows.gaps}
+
+    assert feed.control.open_backfills(feed_id) == []
+    committed = list(feed.control.committed_batches(feed_id))
+    filled = [each for each in committed if each.kind is BatchKind.BACKFILL]
+    assert span_of(each.count.offset_range for batch in filled for each in batch.ranges) == HOLE.span
+    assert set(feed.states().values()) == {BatchState.COMMITTED}
+    assert set(directories_in(feed.output)) == {f"kafka_batch={each.batch_id}" for each in committed}
+
+
+def die(feed: WholeFeed, instant: int) -> None:
+    """Let a feed's process die at an instant of its backfill."""
+    with watched(feed, dying_at(instant)) as (doomed, _), pytest.raises(Died):
+        backfill(doomed)
+
+
+@pytest.mark.parametrize("recovery", [backfill, go_on_with_what_is_open])
+def test_a_backfill_that_died_at_any_instant_ends_with_every_record_and_every_gap_once(
+    feeds: Feeds, kind: str, recovery: Callable[[WholeFeed], None]
+) -> None:
+    names = instants_of_a_backfill(feeds.new(with_a_hole))
+    assert {"after control.record_backfill", "after control.complete_commit"} <= set(names)
+    for instant in chosen(kind, names):
+        feed = feeds.new(with_a_hole)
+        die(feed, instant)
+        try:
+            recovery(feed)
+            assert_filled_once(feed)
+        except BaseException as error:
+            error.add_note(f"after a crash {names[instant]}, number {instant}")
+            raise
+
+
+def test_live_runs_go_on_between_the_crash_of_a_backfill_and_its_end(feeds: Feeds, kind: str) -> None:
+    names = instants_of_a_backfill(feeds.new(with_a_hole))
+    for instant in [number for number, name in enumerate(names) if is_of_a_part(name) and changes_the_world(name)]:
+        feed = feeds.new(with_a_hole)
+        die(feed, instant)
+        try:
+            feed.log.produce(0, 2)
+            at_rest(feed)
+            backfill(feed)
+            assert_filled_once(feed)
+        except BaseException as error:
+            error.add_note(f"{kind}, after a crash {names[instant]}, number {instant}")
+            raise
