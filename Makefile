@@ -11,7 +11,7 @@ SET_UP = +@flock --nonblock Makefile true || echo 'Another make is setting up: w
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint format bench-plan soak up down clean
+.PHONY: help setup demo test lint format bench-plan bench-coverage soak up down clean
 
 help: ## list these verbs
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' Makefile
@@ -45,6 +45,10 @@ format: ## format the code and mend what can be mended
 bench-plan: ## measure planning for feeds of up to 10,000 partitions, on a Kafka of its own; minutes
 	$(SET_UP) dev jvm
 	@PYTHONPATH=plugins:dev .venv/bin/python bench/plan_partitions.py $(ARGS)
+
+bench-coverage: ## measure asking about a feed with years of history; minutes, and some GB of disk for so long
+	$(SET_UP) dev
+	@PYTHONPATH=plugins:dev .venv/bin/python bench/coverage_of_years.py $(ARGS)
 
 soak: ## 15 minutes of a live producer, scheduled runs and kill -9 at random, then every record is compared
 	$(SET_UP) run jvm

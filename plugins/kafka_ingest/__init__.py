@@ -10,6 +10,10 @@ The life of a batch, in reading order:
 3. **commit** (:mod:`kafka_ingest.committing.commit_batch`): verify, ``COMMITTING``, publish, move the stored offsets in one
    compare-and-set, ``COMMITTED``; then bring the consumer group to them (:mod:`kafka_ingest.committing.mirror_group`).
 
+A backfill is the same life, planned otherwise (:mod:`kafka_ingest.backfilling.plan_backfill`): its chunks read what lies below
+the stored offsets, or into another output, and their commit moves nothing but gaps. :mod:`kafka_ingest.coverage` says which
+offset is where.
+
 A batch that cannot go on is given up (:mod:`kafka_ingest.operating.abandon`), and what is staged and over is removed
 (:mod:`kafka_ingest.operating.clean`).
 

@@ -168,7 +168,7 @@ def test_differences_and_problems_are_said_in_words_as_well(feed: QuickProject) 
     shown = feed.kafka_ingest("coverage", "orders", "--verify", COLUMNS="200")
     assert shown.exit_code == 3
     assert "is closed by batch" in shown.stdout
-    assert "1 differences" not in shown.stdout
+    assert "rows in 3 batches: " in shown.stdout
     assert "expected 2 rows of 2 offsets from 3 to 4, found no rows" in shown.stderr
 
 
@@ -353,7 +353,8 @@ def test_what_is_committed_while_the_output_is_counted_is_no_difference(
         feed.run()
 
     with while_counting(others_go_on):
-        assert verify(feed) == (0, [])
+        exit_code, document = coverage(feed, "--verify")
+    assert (exit_code, document["verified"]) == (0, {"batches": 3, "rows": 12, "differences": []})
     assert verify(feed) == (0, [])
     assert feed.answer("coverage", "orders", "--verify")["verified"]["batches"] == 8
 
