@@ -371,7 +371,7 @@ class InMemoryControlTables:
         return sorted(
             theirs
             for batch in self.state.feed_batches(plan.feed_id)
-            if batch.state is BatchState.COMMITTED
+            if batch.state is BatchState.COMMITTED and batch.plan.kind is not BatchKind.COPY
             for theirs in batch.plan.ranges
             for mine in plan.ranges
             if theirs.topic_partition == mine.topic_partition

@@ -26,7 +26,7 @@ from kafka_ingest.backfilling.request import (
 )
 from kafka_ingest.boundaries import Output
 from kafka_ingest.errors import InvalidBackfillError, InvalidFeedError
-from kafka_ingest.feed import Feed
+from kafka_ingest.feed import DATA_VARIABLE, Feed
 from kafka_ingest.feed_files import check_not_taken
 from kafka_ingest.offsets import OffsetRange, TopicPartition
 from kafka_ingest.setting_types import Instant, Records, Settings, describe
@@ -92,8 +92,14 @@ class BackfillForm(Settings):
                 f"the backfill asks for what it cannot have: {'; '.join(describe(error))}. Nothing was planned."
             ) from error
 
-    def request(self, feed: Feed, environment: Mapping[str, str] = os.environ) -> BackfillRequest:
-        """Return what is asked for; raises InvalidBackfillError where that cannot be."""
+    def request(
+        self, feed: Feed, environment: Mapping[str, str] = os.environ, *, anywhere: bool = False
+    ) -> BackfillRequest:
+        """Return what is asked for; raises InvalidBackfillError where that cannot be.
+
+        A copy goes below KAFKA_INGEST_DATA, or beside the feed's output: who may trigger a DAG may not choose any place on the
+        machine. ``anywhere``: who asks has a shell there.
+        """
         asked = self.model_dump(mode="json", exclude_defaults=True) | {"mode": self.mode.value}
         return BackfillRequest(
             selection=self._selection(),
@@ -101,7 +107,7 @@ class BackfillForm(Settings):
             mode=self.mode,
             on_overlap=self.overlap,
             on_missing=self.missing,
-            output=self._output(feed, environment),
+            output=self._output(feed, environment, anywhere=anywhere),
             only=[place_of(text) for text in self.only],
             max_records=self.max_records or feed.limits.max_records or MAX_RECORDS,
         )
@@ -129,7 +135,7 @@ class BackfillForm(Settings):
             return OfBatch(self.batch_id)
         return OfDagRun(self.dag_run_id) if self.dag_run_id is not None else OpenGaps()
 
-    def _output(self, feed: Feed, environment: Mapping[str, str]) -> Output | None:
+    def _output(self, feed: Feed, environment: Mapping[str, str], *, anywhere: bool) -> Output | None:
         if self.mode is not Mode.COPY:
             if self.output is not None:
                 raise InvalidBackfillError(
@@ -142,7 +148,10 @@ class BackfillForm(Settings):
                 "expected an output with mode copy: the directory that the copy goes to, absolute or below KAFKA_INGEST_DATA; "
                 "found none. Nothing was planned."
             )
-        return Output(feed.sink.format, copy_path(feed, self.output, environment))
+        path = copy_path(feed, self.output, environment)
+        if not anywhere:
+            check_below_a_root(path, feed, environment)
+        return Output(feed.sink.format, path)
 
 
 def between(start: datetime | None, end: datetime | None) -> BetweenTimestamps:
@@ -158,13 +167,25 @@ def copy_path(feed: Feed, text: str, environment: Mapping[str, str]) -> Path:
     """Return the absolute directory of a copy; raises InvalidBackfillError where it is no place of its own."""
     try:
         sink = type(feed.sink).model_validate({"format": feed.sink.format, "path": text})
-        path = feed.model_copy(update={"sink": sink}).output_path(environment)
+        path = Path(os.path.normpath(feed.model_copy(update={"sink": sink}).output_path(environment)))
     except ValidationError as error:
         raise InvalidBackfillError(f"output: {'; '.join(describe(error))}. Nothing was planned.") from error
     except InvalidFeedError as error:
         raise InvalidBackfillError(f"output: {error} Nothing was planned.") from error
     check_not_taken(path, environment)
     return path
+
+
+def check_below_a_root(path: Path, feed: Feed, environment: Mapping[str, str]) -> None:
+    """Raise InvalidBackfillError where a directory is neither below the root of all outputs nor beside the feed's."""
+    roots = [feed.output_path(environment).parent]
+    if root := environment.get(DATA_VARIABLE):
+        roots.insert(0, Path(root))
+    if not any(Path(os.path.normpath(root)) in path.parents for root in roots):
+        raise InvalidBackfillError(
+            f"expected an output of the copy below {' or '.join(map(str, roots))}, found {path}. Nothing was planned. "
+            "`kafka-ingest backfill … --copy-to` takes any directory."
+        )
 
 
 def range_of(text: str) -> OffsetRange:

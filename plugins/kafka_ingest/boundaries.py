@@ -341,7 +341,7 @@ class ControlReader(Protocol):
         """Yield the feed's committed batches with all their ranges, oldest first; copies are not among them."""
 
     def committed_ranges(self, batch_id: UUID) -> list[OffsetRange]:
-        """Return what committed batches of the feed hold of this batch's topics and partitions, where they overlap it."""
+        """Return what the feed's output holds of this batch's topics and partitions, where committed batches overlap it."""
 
     def range_counts(self, batch_id: UUID) -> list[RangeCount]:
         """Return what a written batch's receipt says of each range, in the plan's order."""
@@ -366,7 +366,7 @@ class ControlTables(ControlReader, Protocol):
         """Write a backfill's chunks, all or none; no stored offset moves.
 
         Raises FeedChangedError where the feed is not as in the snapshot any more, RangesTakenError where an offset is another
-        backfill's, or not below the stored offset.
+        backfill's, and OffsetsMovedError where one is not below the stored offset.
         """
 
     def open_attempt(self, attempt: Attempt) -> None:

@@ -4,19 +4,25 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import datetime
+from pathlib import Path
 from uuid import UUID
 
 from tests.fakes import GROUP
 from tests.histories.spark_stand_in import values_of
 from tests.histories.topics import Record
-from tests.histories.world import World
+from tests.histories.world import FEED, World
 
-from kafka_ingest.batch import Batch, BatchState
+from kafka_ingest.batch import Batch, BatchKind, BatchState
 from kafka_ingest.boundaries import Event, FeedSnapshot
+from kafka_ingest.control.operator_writer import SqlOperatorTables
+from kafka_ingest.coverage import coverage_of
 from kafka_ingest.gap import GapCause
 from kafka_ingest.offsets import OffsetRange, StoredOffset, TopicPartition
 from kafka_ingest.planning.settings import OnDataLoss
 from kafka_ingest.receipt import RangeCount
+
+Row = tuple[str, int, int, str]
+"""Topic, partition, offset and value."""
 
 LogKey = tuple[str, int, int]
 """Topic, its generation, partition: what offsets are counted in."""
@@ -24,17 +30,30 @@ LogKey = tuple[str, int, int]
 
 @dataclass
 class Covered:
-    """What became of one log's offsets: for each, when it was committed or passed over, and when it was last rewound."""
+    """What became of one log's offsets: when each was committed, or passed over by a gap that is open still, and moved over.
+
+    ``rewound`` is when the stored offset went back behind it, ``passed_again`` when an operator let it go forward over it.
+    """
 
     committed: dict[int, list[datetime]] = field(default_factory=dict)
     passed: dict[int, list[datetime]] = field(default_factory=dict)
-    rewound: dict[int, datetime] = field(default_factory=dict)
+    rewound: dict[int, list[datetime]] = field(default_factory=dict)
+    passed_again: dict[int, list[datetime]] = field(default_factory=dict)
 
     def times(self, offset: int) -> list[datetime]:
         """Return when an offset was committed or passed over since it was last rewound."""
         found = self.committed.get(offset, []) + self.passed.get(offset, [])
-        since = self.rewound.get(offset)
+        since = max(self.rewound.get(offset, []), default=None)
         return [at for at in found if since is None or at > since]
+
+    def is_passed_again(self, offset: int) -> bool:
+        """Whether it was read, then rewound, and an operator put the stored offset behind it again, which needs no gap."""
+        rewound, passed = self.rewound.get(offset), self.passed_again.get(offset)
+        return offset in self.committed and bool(rewound and passed) and max(passed or []) > max(rewound or [])
+
+    def most_times(self, offset: int) -> int:
+        """Return how often a record may be seen: once, and once more for every time that it was rewound."""
+        return 1 + len(self.rewound.get(offset, []))
 
     def is_passed(self, offset: int) -> bool:
         """Whether a gap over an offset is on record that still counts."""
@@ -46,7 +65,8 @@ class Checks:
 
     def __init__(self, world: World) -> None:
         self.world = world
-        self.rows: dict[UUID, list[tuple[str, int, int, str]]] = {}
+        self.rows: dict[UUID, list[Row]] = {}
+        self.copied: dict[UUID, list[Row]] = {}
         self.times_seen: Counter[str] = Counter()
         self.feed: FeedSnapshot | None = None
         self._committed: dict[UUID, tuple[Batch, list[RangeCount]]] = {}
@@ -57,6 +77,7 @@ class Checks:
     def tables_replaced(self) -> None:
         """Forget what the control tables said: others are in their place."""
         self._committed.clear()
+        self.copied.clear()
 
     # ── After every step ──────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -64,8 +85,10 @@ class Checks:
         """Hold the world against all invariants."""
         feed = self.feed = self.world.feed()
         self.check_output(feed)
+        self.check_copies()
         if feed is not None:
             self.check_batches(feed)
+            check_accounted(self.world.tables)
             self.check_new_gaps(feed)
             covered = self.covered(feed)
             for topic_partition, row in feed.stored.items():
@@ -75,51 +98,55 @@ class Checks:
 
     def check_output(self, feed: FeedSnapshot | None) -> None:
         """Readers see whole batches that are being committed or are, for ever, and each record once, as it was produced."""
-        output, prefix = self.world.settings.output_path, "kafka_batch="
+        for batch_id in self.read(self.world.settings.output_path, self.rows):
+            assert self.world.tables.batch(batch_id).plan.kind is not BatchKind.COPY
+            self.times_seen.update(value for *_, value in self.rows[batch_id])
+        states = self.world.tables.batch_states(feed.feed_id) if feed is not None else {}
+        for batch_id in self.rows:
+            assert states[batch_id] in {BatchState.COMMITTING, BatchState.COMMITTED}, "only what is committed is seen"
+
+    def check_copies(self) -> None:
+        """Another output holds copies and nothing else, and each record once, however often the feed read it."""
+        for batch_id in self.read(self.world.copy_output.output_path, self.copied):
+            assert self.world.tables.batch(batch_id).plan.kind is BatchKind.COPY
+        seen = Counter(value for rows in self.copied.values() for *_, value in rows)
+        assert all(times == 1 for times in seen.values()), f"{seen.most_common(1)} is copied twice"
+
+    def read(self, output: Path, known: dict[UUID, list[Row]]) -> list[UUID]:
+        """Read what was published since, and return those batches; what was there before stays for ever."""
+        prefix = "kafka_batch="
         names = sorted(path.name for path in output.iterdir()) if output.exists() else []
         assert all(name.startswith(prefix) for name in names), names
         visible = {UUID(name.removeprefix(prefix)) for name in names}
-        assert self.rows.keys() <= visible, "what was published stays"
-        for batch_id in sorted(visible - self.rows.keys()):
-            self.rows[batch_id] = values_of(output / f"{prefix}{batch_id}")
-            self.check_rows(batch_id)
-        states = self.world.tables.batch_states(feed.feed_id) if feed is not None else {}
-        for batch_id in visible:
-            assert states[batch_id] in {BatchState.COMMITTING, BatchState.COMMITTED}, "only what is committed is seen"
+        assert known.keys() <= visible, "what was published stays"
+        new = sorted(visible - known.keys())
+        for batch_id in new:
+            known[batch_id] = values_of(output / f"{prefix}{batch_id}")
+            self.check_rows(batch_id, known[batch_id])
+        return new
 
-    def check_rows(self, batch_id: UUID) -> None:
+    def check_rows(self, batch_id: UUID, rows: list[Row]) -> None:
         plan = self.world.tables.batch(batch_id).plan
-        for topic, partition, offset, value in self.rows[batch_id]:
+        for topic, partition, offset, value in rows:
             generation = self.world.topics.generation_of[str(plan.topic_ids[topic])]
             assert self.world.topics.produced[value] == Record(topic, generation, partition, offset)
-            self.times_seen[value] += 1
-            assert self.times_seen[value] == 1, f"{value} is seen twice"
+        assert len({value for *_, value in rows}) == len(rows), "a batch holds a record twice"
 
     def check_batches(self, feed: FeedSnapshot) -> None:
-        """One batch is open at most; the counts of those that are committed are those of the rows that readers see."""
+        """One live batch is open at most; the counts of those that are committed are those of the rows that readers see."""
         states = self.world.tables.batch_states(feed.feed_id)
-        assert sum(state.is_open for state in states.values()) <= 1
+        open_now = [self.world.tables.batch(batch_id) for batch_id, state in states.items() if state.is_open]
+        assert sum(batch.plan.kind is BatchKind.LIVE for batch in open_now) <= 1
         now_committed = {batch_id for batch_id, state in states.items() if state is BatchState.COMMITTED}
         assert self._committed.keys() <= now_committed
         for batch_id in now_committed - self._committed.keys():
             batch, counts = self.world.tables.batch(batch_id), self.world.tables.range_counts(batch_id)
             assert [count.offset_range for count in counts] == list(batch.plan.ranges)
-            for count in counts:
-                self.check_count(count, batch_id)
+            # Copies into an output that was left behind with lost tables are not looked at any more.
+            if (rows := {**self.rows, **self.copied}.get(batch_id)) is not None:
+                for count in counts:
+                    check_count(count, rows)
             self._committed[batch_id] = batch, counts
-
-    def check_count(self, count: RangeCount, batch_id: UUID) -> None:
-        """Invariant 11: a range's span is its rows and what is invisible; there are no filters and no dead letters yet."""
-        planned = count.offset_range
-        seen = [
-            offset
-            for topic, partition, offset, _ in self.rows.get(batch_id, [])
-            if (topic, partition) == (planned.topic, planned.partition)
-        ]
-        assert count.rows == len(seen)
-        assert planned.span == count.rows + count.invisible
-        assert (count.smallest_offset, count.largest_offset) == (min(seen, default=None), max(seen, default=None))
-        assert all(planned.start_offset <= offset < planned.end_offset for offset in seen)
 
     def check_new_gaps(self, feed: FeedSnapshot) -> None:
         """Losses are passed over only where the feed says so, and only what retention took."""
@@ -139,17 +166,18 @@ class Checks:
         """Return what became of the offsets of each log that the feed ever read."""
         found: dict[LogKey, Covered] = {}
         for batch, _ in self._committed.values():
-            for planned in batch.plan.ranges:
+            # What lies in another output says nothing of the feed's own.
+            for planned in batch.plan.ranges if batch.plan.kind is not BatchKind.COPY else ():
                 covered = found.setdefault(self.key(planned, batch.plan.topic_ids[planned.topic]), Covered())
                 assert batch.committed_at is not None
                 add(covered.committed, planned, batch.committed_at)
         for gap in self.world.tables.gaps(feed.feed_id):
-            if gap.applied_at is not None:
+            if gap.applied_at is not None and gap.is_open:
                 covered = found.setdefault(self.key(gap.offset_range, gap.topic_id), Covered())
                 add(covered.passed, gap.offset_range, gap.applied_at)
-        for rewound, topic_id, at in rewinds(self.world.tables.ledger_of_feed(feed.feed_id)):
-            covered = found.setdefault(self.key(rewound, topic_id), Covered())
-            covered.rewound |= dict.fromkeys(range(rewound.start_offset, rewound.end_offset), at)
+        for way, topic_id, at in resets(self.world.tables.ledger_of_feed(feed.feed_id)):
+            covered = found.setdefault(self.key(way.interval, topic_id), Covered())
+            add(covered.rewound if way.is_back else covered.passed_again, way.interval, at)
         return found
 
     def key(self, offset_range: OffsetRange, topic_id: str | None) -> LogKey:
@@ -166,14 +194,21 @@ class Checks:
         covered = covered_logs.get((topic_partition.topic, generation, topic_partition.partition), Covered())
         behind = range(row.first_offset, row.next_offset)
         for offset in behind:
-            assert len(covered.times(offset)) == 1, f"{topic_partition}@{offset} is covered {covered.times(offset)}"
+            times = len(covered.times(offset))
+            assert times == 1 or (not times and covered.is_passed_again(offset)), (
+                f"{topic_partition}@{offset} is covered {covered.times(offset)}"
+            )
         for offset in covered.committed.keys() | covered.passed.keys():
-            assert offset in behind or offset in covered.rewound, f"{topic_partition}@{offset} lies outside {behind}"
+            # Below its first offset a feed reads nothing, but a backfill may.
+            is_before = offset < row.first_offset and len(covered.times(offset)) == 1
+            assert offset in behind or is_before or offset in covered.rewound, (
+                f"{topic_partition}@{offset} lies outside {behind}"
+            )
 
     def check_records(
         self, topic_partition: TopicPartition, row: StoredOffset, covered_logs: dict[LogKey, Covered]
     ) -> None:
-        """Every record up to the stored offset is seen, or passed over by a gap on record."""
+        """Every record up to the stored offset is seen, or passed over by a gap on record; again only where it was rewound."""
         topic, log = self.world.topics[topic_partition.topic], self.world.topics.log(topic_partition)
         generation = self.world.topics.generation_of[str(row.topic_id)]
         if row.first_offset is None or row.next_offset is None or log is None or generation != topic.generation:
@@ -182,8 +217,9 @@ class Checks:
         # What came after a log was cut off is read once somebody has decided on it.
         end = min(row.next_offset, self.world.cuts.get(topic_partition, row.next_offset))
         for offset, value in log.content.items():
-            if row.first_offset <= offset < end:
-                assert self.times_seen[value] + covered.is_passed(offset) == 1, f"{value} is not where it should be"
+            found = self.times_seen[value] + covered.is_passed(offset)
+            assert found <= covered.most_times(offset), f"{value} is seen too often"
+            assert found or not row.first_offset <= offset < end, f"{value} is not where it should be"
 
     def check_group(self, feed: FeedSnapshot) -> None:
         """The group never stands beyond the stored offsets, unless those were reset and the mirror failed since."""
@@ -203,7 +239,7 @@ class Checks:
     # ── At the end ────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def check_end(self) -> None:
-        """All is read: every record there ever was is seen, or passed over, or was deleted before the feed's start."""
+        """All is read: every record there ever was is seen, or was deleted, before the feed's start or in a gap since."""
         feed = self.world.feed()
         assert feed is not None
         assert feed.open_batch is None
@@ -218,9 +254,12 @@ class Checks:
             assert row.first_offset is not None
             key = (topic_partition.topic, topic.generation, topic_partition.partition)
             for offset, value in log.content.items():
-                before_start = offset < row.first_offset and offset < log.start
-                passed = covered.get(key, Covered()).is_passed(offset)
-                assert self.times_seen[value] + passed + before_start == 1, f"{value} is lost"
+                of_log = covered.get(key, Covered())
+                is_deleted = offset < log.start and (offset < row.first_offset or of_log.is_passed(offset))
+                assert self.times_seen[value] or is_deleted, f"{value} is lost"
+                assert self.times_seen[value] <= of_log.most_times(offset), f"{value} is seen too often"
+                is_copied = value in {copied for rows in self.copied.values() for *_, copied in rows}
+                assert is_copied or offset < log.start, f"{value} was not copied"
 
 
 def is_behind(offset: int | None, other: int | None) -> bool:
@@ -234,9 +273,17 @@ def add(times: dict[int, list[datetime]], offset_range: OffsetRange, at: datetim
         times.setdefault(offset, []).append(at)
 
 
-def rewinds(ledger: Iterable[Event]) -> list[tuple[OffsetRange, str, datetime]]:
-    """Return what the audited resets went back over in logs that stayed what they were."""
-    found: list[tuple[OffsetRange, str, datetime]] = []
+@dataclass(frozen=True)
+class Way:
+    """What a stored offset was moved over by an audited reset."""
+
+    interval: OffsetRange
+    is_back: bool
+
+
+def resets(ledger: Iterable[Event]) -> list[tuple[Way, str, datetime]]:
+    """Return what the audited resets moved stored offsets over in logs that stayed what they were."""
+    found: list[tuple[Way, str, datetime]] = []
     for event in ledger:
         if event.kind != "reset":
             continue
@@ -244,8 +291,30 @@ def rewinds(ledger: Iterable[Event]) -> list[tuple[OffsetRange, str, datetime]]:
         for row in event.detail["partitions"]:
             old = before.get((row["topic"], row["partition"]))
             is_same = old is not None and old["topic_id"] == row["topic_id"]
-            if is_same and row["next_offset"] is not None and row["next_offset"] < old["next_offset"]:
-                topic_partition = TopicPartition(row["topic"], row["partition"])
-                rewound = OffsetRange(topic_partition, row["next_offset"], old["next_offset"])
-                found.append((rewound, row["topic_id"], event.at))
+            if is_same and row["next_offset"] is not None and row["next_offset"] != old["next_offset"]:
+                start, end = sorted([row["next_offset"], old["next_offset"]])
+                interval = OffsetRange(TopicPartition(row["topic"], row["partition"]), start, end)
+                found.append((Way(interval, is_back=start == row["next_offset"]), row["topic_id"], event.at))
     return found
+
+
+def check_accounted(tables: SqlOperatorTables) -> None:
+    """What `coverage` says of the control rows alone holds: all that was passed is committed once, or in an open gap."""
+    rows = tables.coverage(FEED)
+    assert rows is not None
+    problems = [problem for partition in coverage_of(rows).values() for problem in partition.problems]
+    assert not problems, problems
+
+
+def check_count(count: RangeCount, rows: Iterable[Row]) -> None:
+    """Invariant 11: a range's span is its rows and what is invisible; there are no filters and no dead letters yet."""
+    planned = count.offset_range
+    seen = [
+        offset
+        for topic, partition, offset, _ in rows
+        if (topic, partition) == (planned.topic, planned.partition)
+    ]
+    assert count.rows == len(seen)
+    assert planned.span == count.rows + count.invisible
+    assert (count.smallest_offset, count.largest_offset) == (min(seen, default=None), max(seen, default=None))
+    assert all(planned.start_offset <= offset < planned.end_offset for offset in seen)

@@ -4,16 +4,21 @@ from collections.abc import Callable, Mapping
 
 from tests.histories.world import World
 
+from kafka_ingest.batch import Batch, BatchKind
 from kafka_ingest.errors import (
     BatchRevokedError,
     BatchStateError,
     FeedChangedError,
+    InvalidBackfillError,
     InvalidReceiptError,
     KafkaIngestError,
     KafkaUnavailableError,
     OffsetsLostError,
+    OffsetsMovedError,
     OutputConflictError,
     RangeNotInLogError,
+    ReceiptsDoNotFollowError,
+    RecordsDeletedError,
     SparkFailedError,
     StagedOutputUnusableError,
     StoredOffsetBeyondLogError,
@@ -55,17 +60,15 @@ def records_were_deleted(world: World) -> bool:
 
 
 def ranges_are_not_in_the_log(world: World) -> bool:
-    """Whether the open batch's ranges cannot be read as they were planned."""
-    feed = world.feed()
-    batch = feed.open_batch if feed is not None else None
-    return batch is not None and not all(world.topics.has_all(planned) for planned in batch.plan.ranges)
+    """Whether an open batch's ranges cannot be read as they were planned."""
+    return not all(world.topics.has_all(planned) for batch in open_batches(world) for planned in batch.plan.ranges)
 
 
 def a_topic_was_made_again(world: World) -> bool:
-    """Whether a topic has another id than its stored offsets or the open batch."""
+    """Whether a topic has another id than its stored offsets or an open batch."""
     feed = world.feed()
     known = {(tp.topic, row.topic_id) for tp, row in feed.stored.items()} if feed is not None else set()
-    known |= set(feed.open_batch.plan.topic_ids.items()) if feed is not None and feed.open_batch is not None else set()
+    known |= {known for batch in open_batches(world) for known in batch.plan.topic_ids.items()}
     return any(world.topics[name].topic_id != topic_id for name, topic_id in known)
 
 
@@ -79,14 +82,42 @@ def a_log_was_cut_off(world: World) -> bool:
     return bool(world.cuts)
 
 
-def the_open_batch_is_revoked(world: World) -> bool:
+def an_open_batch_is_revoked(world: World) -> bool:
     """Whether an operator began to take a COMMITTING batch back."""
+    return any(
+        (output.with_name(f"{output.name}.kafka-ingest") / "receipts" / f"{batch.batch_id}.revoked").exists()
+        for batch in open_batches(world)
+        for output in [batch.plan.output_path]
+    )
+
+
+def logs_begin_later(world: World) -> bool:
+    """Whether retention took something somewhere."""
+    return any(log.start > 0 for tp in world.topics.partitions() if (log := world.topics.log(tp)) is not None)
+
+
+def a_backfill_lies_beyond_stored_offsets(world: World) -> bool:
+    """Whether an open backfill reads what a live run will, since the stored offset was rewound behind it."""
     feed = world.feed()
-    if feed is None or feed.open_batch is None:
-        return False
-    beside = world.settings.output_path.with_name("output.kafka-ingest")
-    batch_id = feed.open_batch.batch_id
-    return (beside / "receipts" / f"{batch_id}.revoked").exists()
+    stored = {tp: row.next_offset or 0 for tp, row in feed.stored.items()} if feed is not None else {}
+    return any(
+        planned.end_offset > stored.get(planned.topic_partition, 0)
+        for batch in world.open_backfills()
+        for planned in batch.plan.ranges
+    )
+
+
+def only_backfills_are_published(world: World) -> bool:
+    """Whether no live batch's receipt lies beside the output."""
+    kinds = {receipt.plan.kind for receipt in world.sink.published_receipts()}
+    return kinds == {BatchKind.BACKFILL}
+
+
+def open_batches(world: World) -> list[Batch]:
+    """Return the live batch and the chunks that are open."""
+    feed = world.feed()
+    live = [feed.open_batch] if feed is not None and feed.open_batch is not None else []
+    return [*live, *world.open_backfills()]
 
 
 EXPLANATIONS: Mapping[type[KafkaIngestError], Callable[[World], bool]] = {
@@ -102,5 +133,9 @@ EXPLANATIONS: Mapping[type[KafkaIngestError], Callable[[World], bool]] = {
     StagedOutputUnusableError: files_were_damaged,
     InvalidReceiptError: files_were_damaged,
     OutputConflictError: files_were_damaged,
-    BatchRevokedError: the_open_batch_is_revoked,
+    BatchRevokedError: an_open_batch_is_revoked,
+    RecordsDeletedError: logs_begin_later,
+    InvalidBackfillError: a_log_was_cut_off,
+    OffsetsMovedError: a_backfill_lies_beyond_stored_offsets,
+    ReceiptsDoNotFollowError: only_backfills_are_published,
 }

@@ -7,7 +7,10 @@ from typing import Literal
 
 from tests.fakes import Watched
 
-INCIDENTS = ("crash", "another run", "an operator abandons", "an operator cleans", "Kafka goes down")
+INCIDENTS = (
+    *("crash", "another run", "an operator abandons", "an operator cleans", "somebody fills the gaps"),
+    "Kafka goes down",
+)
 
 
 class Killed(BaseException):

@@ -1,11 +1,10 @@
 """Control tables that are lost, and rebuilt from the output: from nothing, or from an older backup."""
 
-from uuid import UUID
-
 from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
-from tests.histories.checks import rewinds
+from tests.histories.checks import resets
 from tests.histories.machine import History
+from tests.histories.told import newest_live
 
 from kafka_ingest.control.operator_writer import SqlOperatorTables
 
@@ -47,12 +46,12 @@ class LostTablesRules(History):
 
     def rewinds_that_no_receipt_tells(self) -> bool:
         """Whether a log was cut off since the newest receipt: whoever loses the tables then has to rewind it again."""
-        feed, published = self.feed, self.world.sink.known_batches()
+        feed, newest = self.feed, newest_live(receipt.plan for receipt in self.world.sink.published_receipts())
         if feed is None:
             return False
-        told = self.world.told[UUID(published[-1])].ledger if published else []
+        told = self.world.told[newest.batch_id].ledger if newest is not None else []
         known = {(kind, at) for kind, at, _, _ in told}
         ledger = [
             event for event in self.world.tables.ledger_of_feed(feed.feed_id) if (event.kind, event.at) not in known
         ]
-        return bool(self.world.cuts) or bool(rewinds(ledger))
+        return bool(self.world.cuts) or any(way.is_back for way, _, _ in resets(ledger))

@@ -10,7 +10,7 @@ from pathlib import Path
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant
 from tests.contract.conftest import memory_or_disk
-from tests.histories.checks import Checks
+from tests.histories.checks import Checks, check_accounted
 from tests.histories.explanations import check_explained
 from tests.histories.interruptions import INCIDENTS, Interruption, Killed
 from tests.histories.to_the_end import run_to_the_end
@@ -19,7 +19,12 @@ from tests.histories.world import FEED, OPERATOR, TOPICS, World
 
 from kafka_ingest.boundaries import FeedSnapshot
 from kafka_ingest.control.operator_writer import SqlOperatorTables
-from kafka_ingest.errors import KafkaIngestError, NothingToAdoptError, OutputConflictError
+from kafka_ingest.errors import (
+    KafkaIngestError,
+    NothingToAdoptError,
+    OutputConflictError,
+    ReceiptsDoNotFollowError,
+)
 from kafka_ingest.offsets import TopicPartition
 from kafka_ingest.operating.adopt import decide_adoption
 from kafka_ingest.planning.settings import OnDataLoss
@@ -50,6 +55,7 @@ class History(RuleBasedStateMachine):
         self._template = template
         self._directory = tempfile.TemporaryDirectory(prefix="kafka-ingest-history-", dir=memory_or_disk())
         self.world: World | None = None
+        self.backfills = 0
 
     @initialize(partitions=st.integers(1, 2), max_records=st.sampled_from([None, 4, 9]), gaps=st.booleans())
     def begin(self, partitions: int, max_records: int | None, gaps: bool) -> None:  # noqa: FBT001 - drawn
@@ -92,12 +98,12 @@ class History(RuleBasedStateMachine):
             self.world.topics.produce(topic_partition, count, markers)
 
     def adopt(self, tables: SqlOperatorTables) -> bool:
-        """Let control tables adopt what the output tells; False where a batch was being published that was damaged."""
+        """Let control tables adopt what the output tells; False where that is not all, or was damaged while published."""
         try:
             decision = decide_adoption(self.world.settings, tables, self.world.sink)
         except NothingToAdoptError:
             return True
-        except OutputConflictError as error:
+        except (OutputConflictError, ReceiptsDoNotFollowError) as error:
             check_explained(error, self.world)
             return False
         tables.adopt(decision.target, decision.adoption, reason="the disk died", who=OPERATOR)
@@ -107,6 +113,7 @@ class History(RuleBasedStateMachine):
         """Hold tables that were empty before they adopted against those that wrote the output."""
         if published := self.world.sink.known_batches():
             check_adopted(tables, self.world.tables, FEED, self.world.told, published)
+            check_accounted(tables)
 
     @invariant()
     def all_holds(self) -> None:

@@ -1,4 +1,4 @@
-"""What an operator does at any time: skip, decide, abandon, clean, repair the mirror, and things nobody should do."""
+"""What an operator does at any time: skip, reset, decide, abandon, clean, repair the mirror, and things nobody should do."""
 
 from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
@@ -9,7 +9,10 @@ from tests.histories.spark_stand_in import SparkJob
 from kafka_ingest.attempt_directory import DATA, RECEIPT
 from kafka_ingest.errors import BatchStateError, InvalidRangeError, OffsetsMovedError, WrongUseError
 from kafka_ingest.offsets import OffsetRange
+from kafka_ingest.operating.reset_target import ResetTarget, ShiftBy, ToEarliest, ToLatest
 from kafka_ingest.planning.settings import OnDataLoss
+
+TARGETS = st.sampled_from([ToEarliest(), ToLatest(), ShiftBy(-4), ShiftBy(-1), ShiftBy(2), ShiftBy(5)])
 
 
 class OperatorRules(History):
@@ -92,6 +95,20 @@ class OperatorRules(History):
             and (directory / RECEIPT).exists()
             and any(value not in in_kafka and not self.checks.times_seen[value] for value in job.values)
         ]
+
+    @precondition(lambda self: self.known is not None)
+    @rule(number=NUMBERS, to=TARGETS, is_all=st.booleans(), interruption=CRASHES)
+    def an_operator_resets(
+        self,
+        number: int,
+        to: ResetTarget,
+        is_all: bool,  # noqa: FBT001 - drawn
+        interruption: Interruption | None,
+    ) -> None:
+        """One partition, or all that have stored offsets; what was read before comes once more."""
+        named = [] if is_all or self.partition(number) not in self.feed.stored else [self.partition(number)]
+        with self.step(interruption, BatchStateError):
+            self.world.reset(to, *named)
 
     @rule(interruption=CRASHES)
     def an_operator_repairs_the_mirror(self, interruption: Interruption | None) -> None:

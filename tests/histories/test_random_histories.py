@@ -8,6 +8,7 @@ from pathlib import Path
 
 from hypothesis import HealthCheck, settings
 from hypothesis.stateful import run_state_machine_as_test
+from tests.histories.backfill_rules import BackfillRules
 from tests.histories.kafka_rules import KafkaRules
 from tests.histories.lost_tables_rules import LostTablesRules
 from tests.histories.operator_rules import OperatorRules
@@ -25,7 +26,7 @@ FIXED = settings(
 DEEP = settings(FIXED, max_examples=1_000, stateful_step_count=60, derandomize=False)
 
 
-class Histories(KafkaRules, RunRules, OperatorRules, LostTablesRules):
+class Histories(KafkaRules, RunRules, OperatorRules, BackfillRules, LostTablesRules):
     """All that can happen."""
 
 

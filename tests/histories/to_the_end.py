@@ -4,6 +4,7 @@ from tests.histories.checks import Checks
 from tests.histories.explanations import check_explained
 from tests.histories.world import TOPICS, World
 
+from kafka_ingest.backfilling.request import BackfillRequest, BetweenTimestamps, Mode, OnMissing
 from kafka_ingest.errors import (
     BatchRevokedError,
     KafkaIngestError,
@@ -37,8 +38,34 @@ def run_to_the_end(world: World, checks: Checks) -> None:
         else:
             raise AssertionError(f"it is not at rest after {RUNS} runs")
         world.mirror()
+        finish_chunks(world, checks)
+        finish_holes(world, checks)
     checks.check()
     checks.check_end()
+
+
+def finish_chunks(world: World, checks: Checks) -> None:
+    """Finish what is open of backfills and copies, or give it up where it cannot be."""
+    for chunk in world.open_backfills():
+        try:
+            world.work_on(chunk.batch_id)
+        except KafkaIngestError as error:
+            check_explained(error, world)
+            world.abandon_batch(chunk.batch_id)
+        checks.check()
+
+
+def finish_holes(world: World, checks: Checks) -> None:
+    """Fill every gap as far as Kafka can, and copy all there is: there is nothing left to do then."""
+    everything = BackfillRequest(
+        BetweenTimestamps(None, None), {}, Mode.COPY, on_missing=OnMissing.RECORD_GAP, output=world.copy_output
+    )
+    for chunk in world.plan_backfill(everything, who="copy at the end").chunks:
+        world.work_on(chunk.batch_id)
+    world.fill_gaps()
+    checks.check()
+    assert not world.fill_gaps().chunks
+    assert not world.plan_backfill(everything, who="another copy").chunks
 
 
 def answer(error: KafkaIngestError, world: World) -> None:

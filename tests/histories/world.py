@@ -17,8 +17,10 @@ from tests.histories.interruptions import Interrupter, Killed
 from tests.histories.told import Told, told_by
 from tests.histories.topics import Topics
 
-from kafka_ingest.batch import Attempt, BatchState
-from kafka_ingest.boundaries import FeedSnapshot, SinkTarget
+from kafka_ingest.backfilling.plan_backfill import BackfillOutcome, plan_backfill
+from kafka_ingest.backfilling.request import BackfillRequest, OnMissing, OpenGaps
+from kafka_ingest.batch import Attempt, Batch, BatchState
+from kafka_ingest.boundaries import FeedSnapshot, Output, SinkTarget
 from kafka_ingest.committing.commit_batch import commit_batch
 from kafka_ingest.committing.mirror_group import mirror_group
 from kafka_ingest.control import schema
@@ -28,6 +30,8 @@ from kafka_ingest.errors import KafkaIngestError
 from kafka_ingest.offsets import OffsetRange, TopicPartition
 from kafka_ingest.operating.abandon import abandon
 from kafka_ingest.operating.clean import clean_up, staged_outputs
+from kafka_ingest.operating.reset_offsets import decide_reset, reset
+from kafka_ingest.operating.reset_target import ResetTarget
 from kafka_ingest.operating.skip import decide_skip, skip
 from kafka_ingest.operating.topic_changed import Choice, accept_batch, apply_choice, changes_of, rows_after
 from kafka_ingest.planning.plan_batch import PlanOutcome, plan_batch
@@ -64,6 +68,7 @@ class World:
         self.cuts: dict[TopicPartition, int] = {}
         self.told: dict[UUID, Told] = {}
         self.backup: Path | None = None
+        self.copy_output = Output("parquet", directory / "copy-0")
         self._engines: list[Engine] = []
         self.go_on_with(self.tables_in(template))
 
@@ -86,6 +91,8 @@ class World:
         self.control: Watched = self.interrupter.watch(tables, self._tables_answered)
         published = set(self.sink.known_batches())
         self.told = {batch_id: told for batch_id, told in self.told.items() if str(batch_id) in published}
+        # Which copies were made only the lost tables knew: others go elsewhere.
+        self.copy_output = Output("parquet", self.directory / f"copy-{len(self._engines)}")
 
     def back_up(self) -> None:
         """Keep a copy of the control tables."""
@@ -160,6 +167,31 @@ class World:
                 self.commit(outcome.batch.batch_id)
         return outcome
 
+    # ── Backfills ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def plan_backfill(self, request: BackfillRequest, *, who: str, once: bool = False) -> BackfillOutcome:
+        """Plan a backfill."""
+        return plan_backfill(request, self.settings, self.control, self.kafka, self.sinks, who=who, once=once)
+
+    def work_on(self, batch_id: UUID, spark: Spark = "finishes", *, last_task: str = "commit") -> None:
+        """Write and commit one chunk, or only write it."""
+        self.write(batch_id, spark)
+        if last_task == "commit":
+            self.commit(batch_id)
+
+    def fill_gaps(self) -> BackfillOutcome:
+        """Backfill all open gaps, as far as Kafka still holds them."""
+        request = BackfillRequest(OpenGaps(), {}, on_missing=OnMissing.RECORD_GAP)
+        outcome = self.plan_backfill(request, who="backfill of the gaps")
+        for chunk in outcome.chunks:
+            self.work_on(chunk.batch_id)
+        return outcome
+
+    def open_backfills(self) -> list[Batch]:
+        """Return the chunks of backfills and copies that are open."""
+        feed = self.feed()
+        return self.tables.open_backfills(feed.feed_id) if feed is not None else []
+
     # ── The operator ──────────────────────────────────────────────────────────────────────────────────────────────────
 
     def mirror(self) -> None:
@@ -176,7 +208,19 @@ class World:
         """Give the open batch up."""
         feed = self.tables.feed(FEED)
         if feed is not None and feed.open_batch is not None:
-            abandon(feed.open_batch.batch_id, self.control, self.sinks, reason="not wanted", who=OPERATOR)
+            self.abandon_batch(feed.open_batch.batch_id)
+
+    def abandon_batch(self, batch_id: UUID) -> None:
+        """Give a batch up."""
+        abandon(batch_id, self.control, self.sinks, reason="not wanted", who=OPERATOR)
+
+    def reset(self, target: ResetTarget, *topic_partitions: TopicPartition) -> None:
+        """Reset partitions, or all of them where none is named."""
+        named = {tp.topic: [tp.partition] for tp in topic_partitions}
+        decision = decide_reset(target, named, self.settings, self.control, self.kafka, reason="again")
+        if decision.moves:
+            reset(decision, self.control, reason="again", who=OPERATOR)
+        self.mirror()
 
     def clean(self) -> None:
         """Remove the staged output of all that ended."""
@@ -241,5 +285,6 @@ class World:
             "another run": self.run,
             "an operator abandons": self.abandon,
             "an operator cleans": self.clean,
+            "somebody fills the gaps": self.fill_gaps,
             "Kafka goes down": self.topics.go_down,
         }

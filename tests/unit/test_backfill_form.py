@@ -69,9 +69,11 @@ def a_feed(**changes: Any) -> Feed:
     return Feed.model_validate(feed_document("orders") | changes)
 
 
-def request_of(environment: Mapping[str, str], feed: Feed | None = None, **filled: Any) -> BackfillRequest:
+def request_of(
+    environment: Mapping[str, str], feed: Feed | None = None, *, anywhere: bool = False, **filled: Any
+) -> BackfillRequest:
     """Return what the form asks for where these fields were filled in."""
-    return BackfillForm.of(EMPTY_FORM | filled).request(feed or a_feed(), environment)
+    return BackfillForm.of(EMPTY_FORM | filled).request(feed or a_feed(), environment, anywhere=anywhere)
 
 
 def refusal(environment: Mapping[str, str], **filled: Any) -> str:
@@ -331,13 +333,25 @@ def test_what_was_asked_for_is_kept_as_it_was_said(environment: Mapping[str, str
 
 
 @pytest.mark.parametrize(
-    ("output", "path"), [("again", "/data/again"), ("/lake/again", "/lake/again"), (" a/b/ ", "/data/a/b")]
+    ("output", "path"), [("again", "/data/again"), ("/data/again", "/data/again"), (" a/b/ ", "/data/a/b")]
 )
-def test_a_copy_goes_to_a_directory_below_the_data_or_to_an_absolute_one(
-    environment: Mapping[str, str], output: str, path: str
-) -> None:
+def test_a_copy_goes_to_a_directory_below_the_data(environment: Mapping[str, str], output: str, path: str) -> None:
     request = request_of(environment, open_gaps=True, mode="copy", output=output)
     assert (request.mode, request.output) == (Mode.COPY, Output("parquet", Path(path)))
+
+
+def test_a_copy_goes_beside_the_feeds_output_where_that_is_elsewhere(environment: Mapping[str, str]) -> None:
+    elsewhere = a_feed(sink={"format": "parquet", "path": "/lake/raw/orders"})
+    request = request_of(environment, elsewhere, open_gaps=True, mode="copy", output="/lake/raw/again")
+    assert request.output == Output("parquet", Path("/lake/raw/again"))
+
+
+@pytest.mark.parametrize("output", ["/lake/again", "/etc", "/database/again", "/data2"])
+def test_only_who_has_a_shell_copies_to_any_place_of_the_machine(environment: Mapping[str, str], output: str) -> None:
+    with pytest.raises(InvalidBackfillError, match=r"below /data.* found .*Nothing was planned\. .*--copy-to"):
+        request_of(environment, open_gaps=True, mode="copy", output=output)
+    request = request_of(environment, anywhere=True, open_gaps=True, mode="copy", output=output)
+    assert request.output == Output("parquet", Path(output))
 
 
 @pytest.mark.parametrize("blank", [None, "", "  "])
@@ -370,7 +384,7 @@ def test_an_output_that_is_in_or_holds_what_is_a_feeds_is_refused(environment: M
     ["orders-again", "orders2", "order", "orders.kafka", "orders.kafka-ingest2", "again/orders", "/elsewhere/orders"],
 )
 def test_an_output_whose_name_only_looks_like_a_feeds_is_taken(environment: Mapping[str, str], output: str) -> None:
-    assert request_of(environment, open_gaps=True, mode="copy", output=output).output is not None
+    assert request_of(environment, anywhere=True, open_gaps=True, mode="copy", output=output).output is not None
 
 
 @pytest.mark.parametrize("output", ["/", "../again", "a/../b", "~/again", "s3://bucket/again", "a\x00b", "a\nb"])
@@ -391,5 +405,5 @@ def test_the_output_of_a_feed_whose_file_is_broken_stops_no_copy(environment: Ma
 
 
 def test_asking_makes_no_directory(environment: Mapping[str, str], tmp_path: Path) -> None:
-    request_of(environment, open_gaps=True, mode="copy", output=str(tmp_path / "again"))
+    request_of(environment, anywhere=True, open_gaps=True, mode="copy", output=str(tmp_path / "again"))
     assert not (tmp_path / "again").exists()

@@ -23,10 +23,13 @@ from tests.fakes import (
     feed_settings,
     log,
     partition,
+    sinks,
     span,
     topic,
 )
 
+from kafka_ingest.backfilling.plan_backfill import plan_backfill
+from kafka_ingest.backfilling.request import BackfillRequest, OffsetRanges, OnMissing, OpenGaps, Selection
 from kafka_ingest.batch import AttemptState, BatchKind, BatchPlan, BatchState
 from kafka_ingest.boundaries import Event, NewFeed, PublishedReceipt
 from kafka_ingest.errors import (
@@ -775,6 +778,26 @@ class Life:
         """The stored offset of partition 0 goes back or forward."""
         moved(self.feed, ShiftBy(by))
 
+    def backfill(self, selection: Selection, *, chunk: int = 3) -> None:
+        """What is missing is read after all, as far as it is still there."""
+        request = BackfillRequest(selection, {}, on_missing=OnMissing.RECORD_GAP, max_records=chunk)
+        parts = (self.feed.settings, self.feed.control, self.feed.kafka, sinks(self.feed.sink))
+        for plan in plan_backfill(request, *parts, who="operator").chunks:
+            self.feed.write(plan.batch_id)
+            self.feed.commit(plan.batch_id)
+
+    def backfill_some(self) -> None:
+        """Some offsets are read after all, of those that were passed and are still there."""
+        stored = self.feed.stored_offsets().get(partition(0)) or 0
+        start = min(stored, self.topic.logs[0].log_start_offset + 1)
+        if start < stored and self.feed.control.feed("orders").stored[partition(0)].topic_id == self.topic.topic_id:
+            self.backfill(OffsetRanges([span(0, start, stored)]), chunk=2)
+
+    def backfill_gaps(self) -> None:
+        """All open gaps are read after all."""
+        if not any(isinstance(found, Unavailable) for found in self.topic.logs.values()):
+            self.backfill(OpenGaps())
+
     def made_again(self) -> None:
         """The topic is made again with as many partitions, and started over."""
         generation = int((self.topic.topic_id or "").rpartition("-")[2]) + 1
@@ -804,6 +827,8 @@ THINGS: dict[str, Callable[[Life], None]] = {
     "a reset back": lambda life: life.reset(-4),
     "a reset to the log start": lambda life: moved(life.feed, ToEarliest()),
     "a reset forward": lambda life: life.reset(3),
+    "a backfill of some": Life.backfill_some,
+    "a backfill of the gaps": Life.backfill_gaps,
     "the topic is made again": Life.made_again,
 }
 

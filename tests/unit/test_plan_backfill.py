@@ -110,9 +110,8 @@ def a_request(*ranges: OffsetRange, selection: Selection | None = None, **reques
 COPY = {"mode": Mode.COPY, "output": COPIES}
 
 
-@pytest.fixture
-def feed() -> Backfilled:
-    """A feed that committed orders-0[0, 20), orders-0[60, 200) and orders-1[0, 150); orders-0[20, 60) is an open gap."""
+def feed_with_a_hole() -> Backfilled:
+    """Return a feed that committed orders-0[0, 20) and [60, 200), and orders-1[0, 150); orders-0[20, 60) is an open gap."""
     feed = Backfilled()
     feed.kafka.topics["orders"] = topic(log(0, 20), log(0, 50))
     feed.committed()
@@ -120,6 +119,11 @@ def feed() -> Backfilled:
     skip(decide_skip("orders", span(0, 20, 60), "poisoned", feed.control, feed.kafka), feed.control, who="operator")
     feed.committed()
     return feed
+
+
+@pytest.fixture
+def feed() -> Backfilled:
+    return feed_with_a_hole()
 
 
 @pytest.fixture
@@ -339,13 +343,13 @@ def test_a_batch_of_a_topic_that_was_made_again_since_is_refused(feed: Backfille
     refused(feed, InvalidBackfillError, selection=OfBatch(old.batch_id))
 
 
-def made_again(feed: Backfilled, *, same_records: bool = False) -> None:
+def made_again(feed: Backfilled, topic_id: str = "topic-id-2", *, same_records: bool = False) -> None:
     """Let the topic be made again, and an operator let the feed go on with it."""
-    feed.kafka.topics["orders"] = topic(log(0, 200), log(0, 150), topic_id="topic-id-2")
+    feed.kafka.topics["orders"] = replace(feed.kafka.topics["orders"], topic_id=topic_id)
     snapshot = feed.control.feed("orders")
-    kept = [replace(row, topic_id="topic-id-2") for row in snapshot.stored.values()]
+    kept = [replace(row, topic_id=topic_id) for row in snapshot.stored.values()]
     begun = [replace(row, first_offset=0, next_offset=0) for row in kept]
-    decided = StartOver("orders", "topic-id-2", kept if same_records else begun, same_records=same_records)
+    decided = StartOver("orders", topic_id, kept if same_records else begun, same_records=same_records)
     feed.control.start_over(snapshot, feed.kafka.id, [decided], reason="made again", who="ops")
 
 

@@ -66,7 +66,7 @@ def backfill(
             }
             if copy_to is not None:
                 fields |= {"mode": Mode.COPY.value, "output": copy_to}
-            request = BackfillForm.of(fields).request(parts.feed)
+            request = BackfillForm.of(fields).request(parts.feed, anywhere=True)
             chunks, decision = planned(parts, request, only_show=only_show)
         if not as_json:
             print_decision(feed_name, decision, executed=not only_show)
@@ -185,7 +185,7 @@ def print_decision(feed_name: str, decision: BackfillDecision | None, *, execute
     if decision.chunks:
         numbers = ("chunk", "partition", "start offset", "end offset", "records at most")
         made = table(
-            f"{'backfill' if executed else 'would read'} of feed {feed_name}",
+            f"backfill of feed {feed_name}{'' if executed else ', as it would be planned'}",
             "chunk",
             "topic",
             *numbers[1:],

@@ -238,9 +238,10 @@ def checks_line(check: Check) -> str:
 def gaps_table(gaps: list[tuple[str, Gap]]) -> Table:
     """Return the gap ledger."""
     numbers = ("partition", "start offset", "end offset", "offsets")
+    closed = ["closed by"] if any(gap.closed_by_batch for _, gap in gaps) else []
     made = table(
         "gaps",
-        *("feed", "topic", *numbers, "cause", "state", "decided (UTC)", "by", "reason"),
+        *("feed", "topic", *numbers, "cause", "state", *closed, "decided (UTC)", "by", "reason"),
         numbers=numbers,
     )
     for feed, gap in gaps:
@@ -254,6 +255,7 @@ def gaps_table(gaps: list[tuple[str, Gap]]) -> Table:
             number(span.span),
             gap.cause.value,
             gap.state,
+            *([str(gap.closed_by_batch or "-")] if closed else []),
             moment(gap.decided_at),
             Text(gap.decided_by),
             Text(gap.reason),

@@ -243,7 +243,7 @@ class SqlControlReader:
             newest = found[-1].batch_id
 
     def committed_ranges(self, batch_id: UUID) -> list[OffsetRange]:
-        """Return what committed batches of the feed hold of this batch's topics and partitions, where they overlap it."""
+        """Return what the feed's output holds of this batch's topics and partitions, where committed batches overlap it."""
         mine, theirs = batch_range.alias("mine"), batch_range.alias("theirs")
         this, other = batch.alias("this"), batch.alias("other")
         overlaps = and_(
@@ -259,7 +259,11 @@ class SqlControlReader:
             .join(this, this.c.batch_id == mine.c.batch_id)
             .join(theirs, overlaps)
             .join(other, and_(other.c.batch_id == theirs.c.batch_id, other.c.feed_id == this.c.feed_id))
-            .where(mine.c.batch_id == batch_id, other.c.state == BatchState.COMMITTED.value)
+            .where(
+                mine.c.batch_id == batch_id,
+                other.c.state == BatchState.COMMITTED.value,
+                other.c.kind != BatchKind.COPY.value,
+            )
         )
         with transaction(self._engine, "read") as connection:
             return sorted(

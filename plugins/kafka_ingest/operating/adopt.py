@@ -3,7 +3,6 @@
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Any
 from uuid import UUID
 
 from kafka_ingest.batch import BatchKind, BatchPlan, BatchState, sha256
@@ -20,8 +19,9 @@ from kafka_ingest.boundaries import (
 from kafka_ingest.errors import NothingToAdoptError, OutputConflictError, ReceiptsDoNotFollowError
 from kafka_ingest.gap import Gap
 from kafka_ingest.offsets import StoredOffset, TopicPartition, listing
+from kafka_ingest.operating.journal_rows import row_of
+from kafka_ingest.operating.rebuilt_gaps import rebuilt_gaps
 from kafka_ingest.planning.settings import FeedPlanSettings
-from kafka_ingest.rewound import ended_gaps
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,6 @@ class Rebuilt:
     """The history of a feed, told again by its receipts from the oldest to the newest."""
 
     rows: dict[TopicPartition, StoredOffset] = field(default_factory=dict)
-    gaps: dict[UUID, Gap] = field(default_factory=dict)
     ledger: dict[tuple[str, datetime, str], Event] = field(default_factory=dict)
     backfills: list[BatchPlan] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
@@ -58,7 +57,7 @@ class Rebuilt:
             if event.kind == "seeded":
                 self._seed(event)
             elif event.kind == "gap":
-                self._file_gaps(event)
+                self._pass_gaps(event)
             elif event.kind == "reset":
                 self._reset(event)
             elif event.kind == "output_changed":
@@ -66,7 +65,7 @@ class Rebuilt:
         if published.plan.kind is BatchKind.LIVE:
             self._advance(published.plan)
         elif published.plan.kind is BatchKind.BACKFILL:
-            self._close_gaps(published.plan)
+            self.backfills.append(published.plan)
 
     def _seed(self, event: Event) -> None:
         for entry in event.detail["partitions"]:
@@ -78,44 +77,17 @@ class Rebuilt:
             seed = row_of(entry | {"first_offset": entry["offset"], "next_offset": entry["offset"]})
             self.rows[seed.topic_partition] = seed
 
-    def _file_gaps(self, event: Event) -> None:
+    def _pass_gaps(self, event: Event) -> None:
         for gap in map(Gap.from_document, event.detail["gaps"]):
-            # A backfill may have read it before the next live batch, whose receipt tells of it.
-            self.gaps |= {piece.gap_id: piece for piece in read_by_any(gap, self.backfills)}
             row = self.rows.get(gap.offset_range.topic_partition)
             if gap.applied_at is not None and row is not None and row.next_offset is not None:
                 end_offset = max(row.next_offset, gap.offset_range.end_offset)
                 self.rows[row.topic_partition] = replace(row, next_offset=end_offset)
 
-    def _close_gaps(self, plan: BatchPlan) -> None:
-        self.backfills.append(plan)
-        for gap in list(self.gaps.values()):
-            del self.gaps[gap.gap_id]
-            self.gaps |= {piece.gap_id: piece for piece in read_by_any(gap, [plan])}
-
     def _reset(self, event: Event) -> None:
-        was = [row_of(entry) for entry in event.detail["removed"]]
-        now = [row_of(entry) for entry in event.detail["partitions"]]
-        for row in was:
+        for row in map(row_of, event.detail["removed"]):
             self.rows.pop(row.topic_partition, None)
-        self.rows |= {row.topic_partition: row for row in now}
-        for gap_id, left in ended_gaps(self.gaps.values(), was, now).items():
-            del self.gaps[gap_id]
-            if left is not None:
-                self.gaps[left.gap_id] = left
-        changed = {entry["topic"] for entry in event.detail["removed"]}
-        were = {(entry["topic"], entry["topic_id"]) for entry in event.detail["removed"]}
-        ids = {entry["topic"]: entry["topic_id"] for entry in event.detail["partitions"]}
-        for gap in list(self.gaps.values()):
-            topic = gap.offset_range.topic
-            stays = str(gap.offset_range.topic_partition) in event.detail["untouched"]
-            if topic not in changed:
-                continue
-            if topic in event.detail["same_records"]:
-                if (topic, gap.topic_id) in were:
-                    self.gaps[gap.gap_id] = replace(gap, topic_id=ids.get(topic))
-            elif gap.applied_at is None and not stays:
-                del self.gaps[gap.gap_id]
+        self.rows |= {row.topic_partition: row for row in map(row_of, event.detail["partitions"])}
 
     def _begin_again(self, event: Event) -> None:
         """Take the stored offsets as another output left them: its receipts are not here."""
@@ -142,27 +114,6 @@ class Rebuilt:
                 leader_epoch=plan.leader_epochs.get(planned.topic_partition, row.leader_epoch),
                 batch_id=plan.batch_id,
             )
-
-
-def read_by_any(gap: Gap, backfills: Iterable[BatchPlan]) -> list[Gap]:
-    """Return what is left of a gap after backfills that were planned when it was there, and which of it they closed."""
-    pieces = [gap]
-    for plan in backfills:
-        is_of_topic = plan.topic_ids.get(gap.offset_range.topic, gap.topic_id) == gap.topic_id
-        if is_of_topic and gap.applied_at is not None and gap.applied_at <= plan.planned_at:
-            pieces = [
-                left
-                for piece in pieces
-                for left in (piece.read_by(plan.batch_id, plan.ranges) if piece.is_open else [piece])
-            ]
-    return pieces
-
-
-def row_of(entry: dict[str, Any]) -> StoredOffset:
-    """Return a stored offset as the journal keeps it."""
-    topic_partition = TopicPartition(entry["topic"], entry["partition"])
-    first_offset, next_offset = entry["first_offset"], entry["next_offset"]
-    return StoredOffset(topic_partition, entry["topic_id"], first_offset, next_offset, entry["rule"])
 
 
 def decide_adoption(settings: FeedPlanSettings, control: OperatorTables, sink: Sink) -> AdoptDecision:
@@ -219,7 +170,7 @@ def decide_adoption(settings: FeedPlanSettings, control: OperatorTables, sink: S
             removed=removed_after(rebuilt, feed, new, reset),
             reset=sorted(reset),
             batches=[adopted(published, sink) for published in new],
-            gaps=list(rebuilt.gaps.values()),
+            gaps=rebuilt_gaps(rebuilt.ledger.values(), rebuilt.backfills),
             ledger=sorted(rebuilt.ledger.values(), key=lambda event: event.at),
             abandoned=overtaken(feed, rebuilt, {published.plan.batch_id for published in new}, reset),
         ),

@@ -1,0 +1,71 @@
+"""The gap ledger of a feed, told again by what published receipts carry. Pure."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from uuid import UUID
+
+from kafka_ingest.batch import BatchPlan
+from kafka_ingest.boundaries import Event
+from kafka_ingest.gap import Gap
+from kafka_ingest.operating.journal_rows import row_of
+from kafka_ingest.rewound import ended_gaps
+
+
+def rebuilt_gaps(events: Iterable[Event], backfills: Iterable[BatchPlan]) -> list[Gap]:
+    """Return the gaps after all that was decided and read, events in their order.
+
+    Which gaps a backfill closed is written down nowhere but in its ranges. It closed those that were there when it was planned:
+    while one is open no offset is reset, and what is passed meanwhile lies above it.
+    """
+    ledger = GapLedger()
+    left = sorted(backfills, key=lambda plan: plan.planned_at)
+    for event in events:
+        while left and left[0].planned_at < event.at:
+            ledger.read(left.pop(0))
+        ledger.tell(event)
+    for plan in left:
+        ledger.read(plan)
+    return list(ledger.gaps.values())
+
+
+@dataclass(slots=True)
+class GapLedger:
+    """The gaps at one moment, by their ids."""
+
+    gaps: dict[UUID, Gap] = field(default_factory=dict)
+
+    def tell(self, event: Event) -> None:
+        """Take in what an event says of gaps."""
+        if event.kind == "gap":
+            self.gaps |= {gap.gap_id: gap for gap in map(Gap.from_document, event.detail["gaps"])}
+        elif event.kind == "reset":
+            self._end(event)
+            self._start_over(event)
+
+    def read(self, plan: BatchPlan) -> None:
+        """Close what a backfill has read."""
+        for gap in list(self.gaps.values()):
+            if gap.is_open and plan.topic_ids.get(gap.offset_range.topic, gap.topic_id) == gap.topic_id:
+                self._replace(gap, gap.read_by(plan.batch_id, plan.ranges))
+
+    def _end(self, event: Event) -> None:
+        was, now = ([row_of(entry) for entry in event.detail[key]] for key in ("removed", "partitions"))
+        for gap_id, left in ended_gaps(self.gaps.values(), was, now).items():
+            self._replace(self.gaps[gap_id], [left] if left is not None else [])
+
+    def _start_over(self, event: Event) -> None:
+        were = {(entry["topic"], entry["topic_id"]) for entry in event.detail["removed"]}
+        changed = {topic for topic, _ in were}
+        ids = {entry["topic"]: entry["topic_id"] for entry in event.detail["partitions"]}
+        for gap in list(self.gaps.values()):
+            topic = gap.offset_range.topic
+            is_untouched = str(gap.offset_range.topic_partition) in event.detail["untouched"]
+            if topic in event.detail["same_records"]:
+                if (topic, gap.topic_id) in were:
+                    self.gaps[gap.gap_id] = replace(gap, topic_id=ids.get(topic))
+            elif topic in changed and gap.applied_at is None and not is_untouched:
+                del self.gaps[gap.gap_id]
+
+    def _replace(self, gap: Gap, pieces: Sequence[Gap]) -> None:
+        del self.gaps[gap.gap_id]
+        self.gaps |= {piece.gap_id: piece for piece in pieces}
