@@ -632,7 +632,7 @@ class InMemoryControlTables:
                 for row in topic.rows:
                     state.stored[feed.feed_id, row.topic_partition] = replace(row, updated_at=datetime.now(UTC))
                 end_gaps(state, feed.feed_id, old, topic.rows)
-                keep_gaps_ahead(state, feed, topic)
+                keep_gaps(state, feed, topic)
                 state.holds[feed.feed_id] = tuple(
                     hold for hold in state.holds.get(feed.feed_id, ()) if goes_on(hold, topic)
                 )
@@ -934,7 +934,7 @@ def goes_on(hold: Hold, topic: StartOver) -> bool:
     return hold.cause is not HoldCause.BEYOND_LOG and (topic.same_records or hold.topic_partition in topic.untouched)
 
 
-def keep_gaps_ahead(state: ControlState, feed: FeedSnapshot, topic: StartOver) -> None:
+def keep_gaps(state: ControlState, feed: FeedSnapshot, topic: StartOver) -> None:
     """Take gaps along where the records are the same; elsewhere those that lie ahead mean nothing any more."""
     ids = {row.topic_id for tp, row in feed.stored.items() if tp.topic == topic.topic}
     for gap_id, (owner, gap) in list(state.gaps.items()):

@@ -25,6 +25,9 @@ QUESTIONS = frozenset(
     {
         *("control.feed", "control.feed_of_id", "control.batch", "control.batch_states", "control.attempts"),
         *("control.range_counts", "control.ledger", "control.newest_published"),
+        *("control.coverage", "control.copied_ranges", "control.backfill_of", "control.open_backfills"),
+        *("control.plans_of_run", "control.starts_since", "control.committed_ahead", "control.committed_batches"),
+        *("control.committed_ranges", "control.ledger_of_feed"),
         *("kafka.cluster_id", "kafka.topic_names", "kafka.describe_topics", "kafka.log_bounds", "kafka.unreadable_at"),
         *("sink.attempt_directory", "sink.known_batches", "sink.read_receipt", "sink.kept_receipt", "sink.is_kept"),
     }

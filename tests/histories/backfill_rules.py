@@ -40,7 +40,7 @@ class BackfillRules(History):
         on_missing=ON_MISSING,
         interruption=INTERRUPTIONS,
     )
-    def offsets_are_backfilled(  # noqa: PLR0913 - each is drawn
+    def offsets_are_backfilled(
         self,
         number: int,
         back: int,

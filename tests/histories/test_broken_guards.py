@@ -94,7 +94,7 @@ def without_adopting_gaps(patch: pytest.MonkeyPatch) -> None:
 
 
 def without_dropping_gaps_ahead(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(operator_writer, "keep_gaps_ahead", lambda *_: None)
+    patch.setattr(operator_writer, "keep_gaps", lambda *_: None)
 
 
 def without_care_for_last_copies(patch: pytest.MonkeyPatch) -> None:

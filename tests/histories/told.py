@@ -1,7 +1,6 @@
 """What the receipts beside an output tell of a feed, and whether adopting them brings exactly that back."""
 
 import json
-
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime

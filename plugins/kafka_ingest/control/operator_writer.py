@@ -80,7 +80,7 @@ class SqlOperatorTables(SqlControlTables):
             )
             insert_seeds(connection, feed.feed_id, rows)
             end_gaps(connection, feed.feed_id, old, rows)
-            keep_gaps_ahead(connection, feed, topics)
+            keep_gaps(connection, feed, topics)
             end_holds(connection, feed, topics)
             detail = {
                 "reason": reason,
@@ -141,6 +141,8 @@ class SqlOperatorTables(SqlControlTables):
                     )
                 )
             adopt_batches(connection, feed, adoption.batches, who)
+            # A closed gap names the batch that read it.
+            adopt_gaps(connection, feed, adoption)
             replace_stored(connection, feed, adoption)
             detail: dict[str, Any] = {
                 "reason": reason,
@@ -157,7 +159,7 @@ def topics_known(feed: FeedSnapshot, cluster_id: str) -> dict[str, object]:
     return {} if cluster_id == feed.cluster_id else {"topics": [], "topic_pattern": None}
 
 
-def keep_gaps_ahead(connection: Connection, feed: FeedSnapshot, topics: Sequence[StartOver]) -> None:
+def keep_gaps(connection: Connection, feed: FeedSnapshot, topics: Sequence[StartOver]) -> None:
     """Take gaps along where the records are the same; elsewhere those that lie ahead mean nothing any more."""
     for topic in topics:
         of_topic = [gap.c.feed_id == feed.feed_id, gap.c.topic == topic.topic]
@@ -184,7 +186,7 @@ def end_holds(connection: Connection, feed: FeedSnapshot, topics: Sequence[Start
 
 
 def adopt_ledger(connection: Connection, feed: FeedSnapshot | NewFeed, adoption: Adoption) -> None:
-    """Write the seeds, gaps and resets that the receipts carry, apart from those that are known."""
+    """Write the journal of seeds, gaps and resets that the receipts carry, apart from what is known."""
     known = {
         (row.kind, row.at, row.who)
         for row in connection.execute(
@@ -200,6 +202,10 @@ def adopt_ledger(connection: Connection, feed: FeedSnapshot | NewFeed, adoption:
                     feed_id=feed.feed_id, kind=told.kind, at=told.at, who=told.who, detail=dict(told.detail)
                 )
             )
+
+
+def adopt_gaps(connection: Connection, feed: FeedSnapshot | NewFeed, adoption: Adoption) -> None:
+    """Write the gaps that the receipts tell, in place of those that are known, and end what a reset ended since."""
     gap_ids = {found.gap_id for found in adoption.gaps}
     # Backfills split gaps, and in another order into other pieces: all that came of one decision goes with it.
     decided = {found.decision for found in adoption.gaps}

@@ -39,8 +39,9 @@ def count_batches(rows: CoverageRows, control: ControlReader, sinks: Sinks) -> I
 
     Those that were committed after the rows were read are left out: the rows say nothing of them.
     """
+    newest, was_open = rows.feed.newest_batch, open_batches(rows)
     for batch in control.committed_batches(rows.feed.feed_id):
-        if is_later(batch.batch_id, rows):
+        if newest is None or batch.batch_id > newest or batch.batch_id in was_open:
             continue
         try:
             found = {count.topic_partition: count for count in sinks(batch.output).count_published(batch.batch_id)}
@@ -51,13 +52,10 @@ def count_batches(rows: CoverageRows, control: ControlReader, sinks: Sinks) -> I
         yield Counted(batch, sum(count.rows for count in found.values()), tuple(differences_of(batch, found)))
 
 
-def is_later(batch_id: UUID, rows: CoverageRows) -> bool:
-    """Whether a batch that is committed now was not when the rows were read: it was open then, or not planned yet."""
-    newest, live = rows.feed.newest_batch, rows.feed.open_batch
-    was_open = {each.batch_id for each in rows.backfills if each.state.is_open}
-    return (
-        newest is None or batch_id > newest or batch_id in was_open or (live is not None and batch_id == live.batch_id)
-    )
+def open_batches(rows: CoverageRows) -> set[UUID]:
+    """Return the batches of the feed that were open when the rows were read."""
+    live = {rows.feed.open_batch.batch_id} if rows.feed.open_batch is not None else set()
+    return live | {each.batch_id for each in rows.backfills if each.state.is_open}
 
 
 def differences_of(batch: CommittedBatch, found: Mapping[TopicPartition, PublishedCount]) -> Iterator[Difference]:
