@@ -10,7 +10,7 @@ import sys
 import tempfile
 import time
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from uuid import UUID
 
@@ -158,7 +158,7 @@ def write_batch(connection: Connection, batch_id: UUID, kind: BatchKind, start: 
         # As large as a plan is, which nobody may have to read.
         "plan": {"ranges": ranges, "sink": {"format": "parquet", "path": "/data/orders"}},
         "plan_fingerprint": "f",
-        "planned_at": NOW,
+        "planned_at": NOW + timedelta(minutes=start // SPAN),
         "planned_by": RUN,
         "pinned_attempt": 1,
         "rows": SPAN * partitions,

@@ -551,6 +551,7 @@ class InMemoryControlTables:
             check_transition(batch_id, batch.state, BatchState.COMMITTING)
             state.check_offsets_in_place(batch.plan)
             check_below_stored(state, batch.plan)
+            check_not_overtaken(state, batch.plan)
             after = note_output_changed(state, batch) if batch.plan.kind is BatchKind.LIVE else None
             upto = max((event.event_id for event in state.ledger_events(batch.plan.feed_id)), default=0)
             state.ledgers[batch_id] = (upto if after is None else after, upto)
@@ -761,6 +762,28 @@ def check_below_stored(state: ControlState, plan: BatchPlan) -> None:
             raise OffsetsMovedError(
                 f"backfill {plan.batch_id} reads offsets that are not below the stored ones: {planned}, stored offset "
                 f"{row.next_offset}. Give it up: `kafka-ingest abandon {plan.batch_id} --reason …`."
+            )
+
+
+def check_not_overtaken(state: ControlState, plan: BatchPlan) -> None:
+    """Raise where another backfill read a backfill's offsets, or a reset gave them to the live run, since it was planned."""
+    if plan.kind is not BatchKind.BACKFILL:
+        return
+    ids = ids_before(resets_of(state, plan.feed_id))
+    others = [
+        (each.offset_range, each.topic_id)
+        for each in state.backfill_ranges(plan.feed_id, BatchKind.BACKFILL)
+        if each.batch_id != plan.batch_id and each.state is BatchState.COMMITTED
+    ]
+    rewinds = [(each.offset_range, each.topic_id) for each in rewinds_of(state, plan.feed_id) if each.at > plan.planned_at]
+    for offset_range, topic_id in [*others, *rewinds]:
+        topic = offset_range.topic
+        id_then = plan.topic_ids.get(topic)
+        is_same = ids.get((topic, id_then), id_then) == ids.get((topic, topic_id), topic_id)
+        if is_same and (overtaken := within(plan.ranges, [offset_range])):
+            raise OffsetsMovedError(
+                f"backfill {plan.batch_id} reads offsets that another backfill has read, or that a reset gave to the live run, "
+                f"since it was planned: {listing(overtaken)}. Give it up: `kafka-ingest abandon {plan.batch_id} --reason …`."
             )
 
 

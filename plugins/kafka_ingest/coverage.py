@@ -4,20 +4,21 @@ Live batches hold [first, stored) without the gaps, so years of them need not be
 in the topic as it is now takes part: offsets of a topic that was deleted mean other records.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TypeVar
 
 from kafka_ingest.batch import BatchState
 from kafka_ingest.boundaries import BackfillRange, CoverageRows, DeadLetters, Rewind
 from kafka_ingest.gap import Gap
-from kafka_ingest.offset_sets import merged, span_of, within, without
+from kafka_ingest.offset_sets import merged, shared, within, without
 from kafka_ingest.offsets import OffsetRange, StoredOffset, TopicPartition, listing
 
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class PartitionCoverage:
     """One partition's offsets. ``pending`` are open batches' ranges: live, or of a backfill."""
 
@@ -33,58 +34,51 @@ class PartitionCoverage:
         """Which partition."""
         return self.stored.topic_partition
 
-    @property
+    @cached_property
     def read_through(self) -> list[OffsetRange]:
         """[first, stored): what the stored offset has passed, reading or jumping."""
         first, stored = self.stored.first_offset, self.stored.next_offset
         return merged([OffsetRange(self.topic_partition, first, stored)]) if first is not None and stored else []
 
-    @property
+    @cached_property
     def live(self) -> list[OffsetRange]:
         """What live batches have committed: all that was passed, without the gaps, also those that were closed since."""
         return without(self.read_through, [gap.offset_range for gap in self.gaps if gap.applied_at is not None])
 
-    @property
+    @cached_property
     def backfilled(self) -> list[OffsetRange]:
         """What backfills have committed."""
         return merged(each.offset_range for each in self.backfills if each.state is BatchState.COMMITTED)
 
-    @property
+    @cached_property
     def before_first(self) -> list[OffsetRange]:
         """What backfills have committed of the offsets before the feed's first one."""
         return without(self.backfilled, self.read_through)
 
-    @property
+    @cached_property
     def claimed(self) -> list[OffsetRange]:
         """What backfills that are open are about to commit."""
         return merged(each.offset_range for each in self.backfills if each.state.is_open)
 
-    @property
+    @cached_property
     def committed(self) -> list[OffsetRange]:
         """What is in the output, by live batches or backfills."""
         return merged([*self.live, *self.backfilled])
 
-    @property
+    @cached_property
     def open_gaps(self) -> list[Gap]:
         """Gaps that the stored offset has passed and that nobody has read since."""
         return [gap for gap in self.gaps if gap.is_open]
 
-    @property
+    @cached_property
     def problems(self) -> list[str]:
         """What contradicts invariant 11: every offset that was passed is committed once, or in an open gap."""
         reread = [rewind.offset_range for rewind in self.rewinds]
         committed = [each.offset_range for each in self.backfills if each.state is BatchState.COMMITTED]
-        found = [f"{twice} is committed twice" for twice in without(overlaps([*self.live, *committed]), reread)]
+        found = [f"{twice} is committed twice" for twice in without(shared([*self.live, *committed]), reread)]
         open_gaps = [gap.offset_range for gap in self.open_gaps]
         found += [f"{both} is committed and in an open gap" for both in without(within(open_gaps, committed), reread)]
-        for gap in self.gaps:
-            if gap.closed_by_batch is None:
-                continue
-            by = [each.offset_range for each in self.backfills if each.batch_id == gap.closed_by_batch]
-            if left := without([gap.offset_range], by if self._is_committed(gap) else []):
-                found.append(
-                    f"gap {gap.offset_range} is closed by batch {gap.closed_by_batch}, which lacks {listing(left)}"
-                )
+        found += self._closed_without_being_read()
         beyond = [*committed, *open_gaps]
         end = self.stored.next_offset or 0
         found += [f"{each} lies beyond the stored offset {end:,}" for each in self._above(beyond, end, reread)]
@@ -95,29 +89,19 @@ class PartitionCoverage:
         """Whether every offset that the stored one has passed is committed, once, or in an open gap."""
         return not self.problems
 
-    def _is_committed(self, gap: Gap) -> bool:
-        states = {each.state for each in self.backfills if each.batch_id == gap.closed_by_batch}
-        return states == {BatchState.COMMITTED}
+    def _closed_without_being_read(self) -> Iterator[str]:
+        committed = [each for each in self.backfills if each.state is BatchState.COMMITTED]
+        read = {each.batch_id: each.offset_range for each in committed}  # a batch holds one range of a partition
+        for gap in self.gaps:
+            if gap.closed_by_batch is None:
+                continue
+            by = read.get(gap.closed_by_batch)
+            if left := without([gap.offset_range], [by] if by is not None else []):
+                yield f"gap {gap.offset_range} is closed by batch {gap.closed_by_batch}, which lacks {listing(left)}"
 
     def _above(self, ranges: Iterable[OffsetRange], end: int, reread: Iterable[OffsetRange]) -> list[OffsetRange]:
         below = [OffsetRange(self.topic_partition, 0, end), *reread]
         return without(ranges, below)
-
-
-def overlaps(ranges: Iterable[OffsetRange]) -> list[OffsetRange]:
-    """Return the offsets that lie in more than one of the ranges."""
-    found: list[OffsetRange] = []
-    reached: OffsetRange | None = None
-    for offset_range in sorted(ranges):
-        if reached is not None and reached.topic_partition == offset_range.topic_partition:
-            found += within([offset_range], [reached])
-        if (
-            reached is None
-            or reached.topic_partition != offset_range.topic_partition
-            or offset_range.end_offset > reached.end_offset
-        ):
-            reached = offset_range
-    return merged(found)
 
 
 def coverage_of(rows: CoverageRows) -> dict[TopicPartition, PartitionCoverage]:
@@ -158,8 +142,3 @@ def by_topic_partition(
 def dead_letters_in(partition: PartitionCoverage) -> int:
     """Return how many records of a partition could not be decoded."""
     return sum(each.count for each in partition.dead_letters)
-
-
-def offsets_in(ranges: Iterable[OffsetRange]) -> int:
-    """Return how many offsets ranges hold, each counted once."""
-    return span_of(merged(ranges))

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 
+from tests.histories.checks import resets
 from tests.histories.world import World
 
 from kafka_ingest.batch import Batch, BatchKind
@@ -17,6 +18,7 @@ from kafka_ingest.errors import (
     OffsetsMovedError,
     OutputConflictError,
     RangeNotInLogError,
+    RangesTakenError,
     ReceiptsDoNotFollowError,
     RecordsDeletedError,
     SparkFailedError,
@@ -96,15 +98,19 @@ def logs_begin_later(world: World) -> bool:
     return any(log.start > 0 for tp in world.topics.partitions() if (log := world.topics.log(tp)) is not None)
 
 
-def a_backfill_lies_beyond_stored_offsets(world: World) -> bool:
-    """Whether an open backfill reads what a live run will, since the stored offset was rewound behind it."""
+def a_backfill_was_overtaken(world: World) -> bool:
+    """Whether others read an open backfill's offsets, or will, since it was planned: after a reset, or with older tables."""
     feed = world.feed()
-    stored = {tp: row.next_offset or 0 for tp, row in feed.stored.items()} if feed is not None else {}
+    ways = resets(world.tables.ledger_of_feed(feed.feed_id)) if feed is not None else []
+    back = max((at for way, _, at in ways if way.is_back), default=None)
     return any(
-        planned.end_offset > stored.get(planned.topic_partition, 0)
-        for batch in world.open_backfills()
-        for planned in batch.plan.ranges
+        world.is_restored or (back is not None and back > batch.plan.planned_at) for batch in world.open_backfills()
     )
+
+
+def tables_were_restored(world: World) -> bool:
+    """Whether the control tables are an older copy, whose open backfills may be ones that were given up since."""
+    return world.is_restored
 
 
 def only_backfills_are_published(world: World) -> bool:
@@ -135,7 +141,8 @@ EXPLANATIONS: Mapping[type[KafkaIngestError], Callable[[World], bool]] = {
     OutputConflictError: files_were_damaged,
     BatchRevokedError: an_open_batch_is_revoked,
     RecordsDeletedError: logs_begin_later,
+    RangesTakenError: tables_were_restored,
     InvalidBackfillError: a_log_was_cut_off,
-    OffsetsMovedError: a_backfill_lies_beyond_stored_offsets,
+    OffsetsMovedError: a_backfill_was_overtaken,
     ReceiptsDoNotFollowError: only_backfills_are_published,
 }

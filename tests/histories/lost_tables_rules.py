@@ -18,7 +18,7 @@ class LostTablesRules(History):
         tables = self.world.empty_tables()
         if self.adopt(tables):
             self.check_adopted(tables)
-            if is_lost and not self.rewinds_that_no_receipt_tells():
+            if is_lost and not self.rewinds_that_no_receipt_tells() and not self.holes_that_no_receipt_tells():
                 self.go_on_with(tables)
 
     @rule()
@@ -28,12 +28,12 @@ class LostTablesRules(History):
     @precondition(lambda self: self.world.backup is not None)
     @rule()
     def the_backup_is_restored_and_adopts(self) -> None:
-        if self.rewinds_that_no_receipt_tells():
+        if self.rewinds_that_no_receipt_tells() or self.holes_that_no_receipt_tells():
             return
         tables = self.world.tables_in(self.world.backup)
         if self.adopt(tables):
             # Attempts of an older copy may have been cleaned up, or revoked, since.
-            self.world.was_damaged = True
+            self.world.was_damaged = self.world.is_restored = True
             self.go_on_with(tables)
 
     def go_on_with(self, tables: SqlOperatorTables) -> None:

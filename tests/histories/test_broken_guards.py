@@ -10,13 +10,18 @@ from tests.histories.interruptions import Interruption
 from tests.histories.test_random_histories import Histories
 from tests.histories.world import TOPICS
 
+from kafka_ingest.backfilling.request import OnMissing
 from kafka_ingest.committing import mirror_group
-from kafka_ingest.control import offset_statements, operator_writer
+from kafka_ingest.control import backfill_statements, offset_statements, operator_writer, writer
 from kafka_ingest.offsets import TopicPartition
-from kafka_ingest.operating import adopt, clean
+from kafka_ingest.operating import adopt, clean, rebuilt_gaps, reset_offsets
+from kafka_ingest.operating.reset_target import ShiftBy
 
 BEFORE_THE_OFFSETS_MOVE = Interruption("before", 9, "crash")
 """In a commit: the batch, its attempts, the receipt, can_take, verify_staged, begin_commit, the ledger, publish."""
+
+RECORD_BACKFILL = 11
+"""The call by which a backfill of gaps is planned, where nobody planned it before."""
 
 
 @pytest.fixture
@@ -80,6 +85,110 @@ def a_backup_with_a_batch_that_was_overtaken(history: Histories) -> None:
     history.a_quiet_hour(records=[1], markers=0)
 
 
+def a_hole_and_two_backfills_of_it_at_once(history: Histories) -> None:
+    a_hole(history)
+    in_between = Interruption("before", RECORD_BACKFILL, "somebody fills the gaps")
+    history.gaps_are_backfilled(
+        chunk=100, on_missing=OnMissing.REFUSE, is_planned_only=False, interruption=in_between
+    )
+    history.all_holds()
+
+
+def a_hole_that_is_filled(history: Histories) -> None:
+    a_hole(history)
+    fill(history)
+    history.all_holds()
+
+
+def a_written_backfill_and_a_log_that_is_cut_off(history: Histories) -> None:
+    a_hole(history)
+    fill(history, is_planned_only=True)
+    history.a_chunk_is_worked_on(number=0, spark="finishes", last_task="write", interruption=None)
+    history.a_log_is_cut_off_and_a_plan_sees_it(number=0, lost=5)
+    history.an_operator_decides_on_a_topic(name=TOPICS[0], interruption=None)
+    history.a_chunk_is_worked_on(number=0, spark="finishes", last_task="commit", interruption=None)
+    if history.chunks:
+        history.a_chunk_is_given_up(number=0, interruption=None)
+    history.a_quiet_hour(records=[9], markers=0)
+    history.all_holds()
+
+
+def a_backfill_that_a_cut_log_and_a_live_run_overtook(history: Histories) -> None:
+    a_hole(history)
+    fill(history, is_planned_only=True)
+    history.a_chunk_is_worked_on(number=0, spark="finishes", last_task="write", interruption=None)
+    history.a_log_is_cut_off_and_a_plan_sees_it(number=0, lost=5)
+    history.an_operator_decides_on_a_topic(name=TOPICS[0], interruption=None)
+    history.a_quiet_hour(records=[9], markers=0)
+    history.all_holds()
+    history.a_chunk_is_worked_on(number=0, spark="finishes", last_task="commit", interruption=None)
+    history.all_holds()
+
+
+def a_backup_with_a_backfill_that_another_overtook(history: Histories) -> None:
+    a_hole(history)
+    fill(history, is_planned_only=True)
+    history.a_backup_is_made()
+    history.a_chunk_is_given_up(number=0, interruption=None)
+    fill(history)
+    restored_and_worked_on(history)
+
+
+def a_backup_with_a_backfill_that_a_reset_overtook(history: Histories) -> None:
+    a_hole(history)
+    fill(history, is_planned_only=True)
+    history.a_backup_is_made()
+    history.a_chunk_is_given_up(number=0, interruption=None)
+    history.an_operator_resets(number=0, to=ShiftBy(-3), is_all=False, interruption=None)
+    restored_and_worked_on(history)
+
+
+def restored_and_worked_on(history: Histories) -> None:
+    """Go on with the backup, and with the backfill that was open in it."""
+    history.a_quiet_hour(records=[1], markers=0)
+    history.the_backup_is_restored_and_adopts()
+    history.all_holds()
+    history.a_chunk_is_worked_on(number=0, spark="finishes", last_task="commit", interruption=None)
+    history.all_holds()
+
+
+def a_hole_that_is_read_after_a_reset(history: Histories) -> None:
+    a_hole(history)
+    history.an_operator_resets(number=0, to=ShiftBy(-3), is_all=False, interruption=None)
+    history.a_quiet_hour(records=[1], markers=0)
+    fill(history)
+    history.all_holds()
+
+
+def a_reset_under_an_open_backfill(history: Histories) -> None:
+    a_hole(history)
+    fill(history, is_planned_only=True)
+    history.an_operator_resets(number=0, to=ShiftBy(-3), is_all=False, interruption=None)
+    history.a_quiet_hour(records=[1], markers=0)
+    history.a_chunk_is_worked_on(number=0, spark="finishes", last_task="commit", interruption=None)
+    history.all_holds()
+
+
+def a_filled_hole_and_tables_that_were_lost(history: Histories) -> None:
+    a_hole(history)
+    fill(history)
+    history.the_output_is_adopted_by_empty_tables(is_lost=True)
+    history.all_holds()
+
+
+def a_hole(history: Histories) -> None:
+    """Skip two records, and let the next receipt tell of it."""
+    history.an_operator_skips(number=0, ahead=0, span=2, interruption=None)
+    history.a_quiet_hour(records=[1], markers=0)
+
+
+def fill(history: Histories, *, is_planned_only: bool = False) -> None:
+    """Backfill all gaps, or plan to."""
+    history.gaps_are_backfilled(
+        chunk=100, on_missing=OnMissing.REFUSE, is_planned_only=is_planned_only, interruption=None
+    )
+
+
 def without_compare_and_set(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(offset_statements, "check_offsets_in_place", lambda *_: None)
     patch.setattr(offset_statements, "in_place", true)
@@ -112,6 +221,42 @@ def with_a_mirror_that_leads(patch: pytest.MonkeyPatch) -> None:
     )
 
 
+def without_the_revision_of_a_backfill(patch: pytest.MonkeyPatch) -> None:
+    """Then it is only the ranges that two backfills cannot share, and the second is refused instead of planned again."""
+    patch.setattr(writer, "require_revision", lambda *_: None)
+
+
+def without_keeping_backfills_apart(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(writer, "require_revision", lambda *_: None)
+    patch.setattr(backfill_statements, "check_apart", lambda *_: None)
+
+
+def without_looking_below_the_stored_offset(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(writer, "check_below_stored", lambda *_: None)
+    patch.setattr(writer, "check_not_overtaken", lambda *_: None)
+
+
+def without_looking_who_overtook_a_backfill(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(writer, "check_not_overtaken", lambda *_: None)
+
+
+def without_closing_gaps(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(writer, "close_gaps", lambda *_: None)
+
+
+def without_ending_gaps(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(operator_writer, "end_gaps", lambda *_: None)
+
+
+def without_waiting_for_backfills(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(reset_offsets, "check_none_open", lambda *_: None)
+    patch.setattr(operator_writer, "require_none_open", lambda *_: None)
+
+
+def without_closing_adopted_gaps(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(rebuilt_gaps.GapLedger, "read", lambda *_: None)
+
+
 GUARDS = [
     (without_compare_and_set, offsets_moved_by_hand_during_a_commit),
     (without_writing_gaps, records_that_retention_took),
@@ -120,9 +265,19 @@ GUARDS = [
     (without_care_for_last_copies, a_last_copy_and_a_clean_up),
     (without_giving_up_what_was_overtaken, a_backup_with_a_batch_that_was_overtaken),
     (with_a_mirror_that_leads, a_commit_and_a_look_at_the_group),
+    (without_the_revision_of_a_backfill, a_hole_and_two_backfills_of_it_at_once),
+    (without_keeping_backfills_apart, a_hole_and_two_backfills_of_it_at_once),
+    (without_looking_below_the_stored_offset, a_written_backfill_and_a_log_that_is_cut_off),
+    (without_looking_who_overtook_a_backfill, a_backfill_that_a_cut_log_and_a_live_run_overtook),
+    (without_looking_who_overtook_a_backfill, a_backup_with_a_backfill_that_another_overtook),
+    (without_looking_who_overtook_a_backfill, a_backup_with_a_backfill_that_a_reset_overtook),
+    (without_closing_gaps, a_hole_that_is_filled),
+    (without_ending_gaps, a_hole_that_is_read_after_a_reset),
+    (without_waiting_for_backfills, a_reset_under_an_open_backfill),
+    (without_closing_adopted_gaps, a_filled_hole_and_tables_that_were_lost),
 ]
 
-NAMES = [breaking.__name__ for breaking, _ in GUARDS]
+NAMES = [f"{breaking.__name__}-{happens.__name__}" for breaking, happens in GUARDS]
 
 
 @pytest.mark.parametrize(("breaking", "happens"), GUARDS, ids=NAMES)

@@ -65,6 +65,7 @@ class World:
         self.spark_jobs: list[spark_stand_in.SparkJob] = []
         self.finished: dict[Path, spark_stand_in.SparkJob] = {}
         self.was_damaged = False
+        self.is_restored = False
         self.cuts: dict[TopicPartition, int] = {}
         self.told: dict[UUID, Told] = {}
         self.backup: Path | None = None

@@ -12,9 +12,9 @@ from tests.fakes import CLUSTER, FEED_ID, SOME_DAY, TOPIC_ID, a_plan, partition,
 
 from kafka_ingest.batch import Batch, BatchState
 from kafka_ingest.boundaries import BackfillRange, CoverageRows, DeadLetters, FeedSnapshot, Rewind
-from kafka_ingest.coverage import PartitionCoverage, coverage_of, dead_letters_in, offsets_in, overlaps
+from kafka_ingest.coverage import PartitionCoverage, coverage_of, dead_letters_in
 from kafka_ingest.gap import Gap, GapCause
-from kafka_ingest.offset_sets import merged
+from kafka_ingest.offset_sets import merged, shared
 from kafka_ingest.offsets import OffsetRange, StoredOffset
 
 A, B = UUID(int=0xA), UUID(int=0xB)
@@ -284,8 +284,8 @@ def test_what_is_told_of_a_partition_without_a_stored_offset_takes_no_part() -> 
     ],
 )
 def test_what_lies_in_more_than_one_range_is_found(ranges: list[OffsetRange], twice: list[OffsetRange]) -> None:
-    assert overlaps(ranges) == twice
-    assert overlaps(reversed(ranges)) == twice
+    assert shared(ranges) == twice
+    assert shared(reversed(ranges)) == twice
 
 
 @given(
@@ -296,11 +296,7 @@ def test_what_lies_in_more_than_one_range_is_found(ranges: list[OffsetRange], tw
 def test_overlaps_are_the_offsets_that_come_more_than_once(ranges: list[OffsetRange]) -> None:
     every = [offset for each in ranges for offset in range(each.start_offset, each.end_offset)]
     twice = {offset for offset in every if every.count(offset) > 1}
-    found = overlaps(ranges)
+    found = shared(ranges)
 
     assert {offset for each in found for offset in range(each.start_offset, each.end_offset)} == twice
     assert found == merged(found)
-
-
-def test_offsets_are_counted_once_each() -> None:
-    assert offsets_in([span(0, 0, 10), span(0, 5, 12), span(1, 0, 1)]) == 13

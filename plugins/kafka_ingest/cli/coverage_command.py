@@ -26,6 +26,7 @@ from kafka_ingest.observing.verify_output import (
 from kafka_ingest.offset_sets import span_of
 from kafka_ingest.offsets import OffsetRange, TopicPartition
 from kafka_ingest.sinks.choose import sink_of
+from kafka_ingest.without_garbage_collection import without_garbage_collection
 
 
 def coverage(
@@ -37,7 +38,7 @@ def coverage(
     as_json: Json = False,
 ) -> None:
     """Say of every offset where it is: committed, pending, dead-lettered or in a gap. Exit code 3: that is not everything."""
-    with answers(as_json=as_json):
+    with answers(as_json=as_json), without_garbage_collection():
         control = control_tables(find_connection_from_shell)
         rows = control.coverage(feed_name)
         if rows is None:

@@ -35,10 +35,11 @@ def gaps(feed_name: Annotated[str | None, typer.Argument(metavar="[FEED]")] = No
     """List the gap ledger: which offsets are not ingested, who or what decided it, when and why."""
     with answers(as_json=as_json):
         control = control_tables(find_connection_from_shell)
-        if feed_name is not None and control.feed(feed_name) is None:
+        names = [summary.name for summary in control.feed_summaries()] if feed_name is None else [feed_name]
+        feeds = {name: control.feed(name) for name in names}
+        if feed_name is not None and feeds[feed_name] is None:
             feed_named(feed_name, feeds_directory())  # never planned, so it has none; an unknown one is an error
-        names = [summary.name for summary in control.feed_summaries() if feed_name in {None, summary.name}]
-        found = [(name, gap) for name in names for gap in control.gaps(known_feed(control, name).feed_id)]
+        found = [(name, gap) for name, feed in feeds.items() if feed for gap in control.gaps(feed.feed_id)]
         if as_json:
             print_json({"gaps": [{"feed": name, "state": gap.state, **gap.as_document()} for name, gap in found]})
         else:

@@ -15,6 +15,7 @@ from rich.markup import escape
 from kafka_ingest.errors import KafkaIngestError
 
 JSON_VERSION = 1
+READABLE = 1_000_000  # characters
 
 # A pipe or a file has no width of its own: whole lines there, so that grep finds them.
 WIDTH_OF_A_FILE = 200
@@ -24,8 +25,10 @@ progress = Console(stderr=True, highlight=False)
 
 
 def print_json(document: Mapping[str, Any]) -> None:
-    """Print one JSON object, with the version of its form."""
-    sys.stdout.write(json.dumps({"version": JSON_VERSION, **document}, indent=2, default=str) + "\n")
+    """Print one JSON object, with the version of its form; what nobody reads by eye comes in one line, made much faster."""
+    whole = {"version": JSON_VERSION, **document}
+    text = json.dumps(whole, default=str)
+    sys.stdout.write((text if len(text) > READABLE else json.dumps(whole, indent=2, default=str)) + "\n")
 
 
 @contextlib.contextmanager

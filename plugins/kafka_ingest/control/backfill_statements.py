@@ -6,16 +6,17 @@ from uuid import UUID
 
 from sqlalchemy import Connection, and_, delete, func, or_, select
 
-from kafka_ingest.batch import BatchKind
+from kafka_ingest.batch import BatchKind, BatchState
 from kafka_ingest.boundaries import BackfillRecord, FeedSnapshot
 from kafka_ingest.control.batch_statements import insert_plan
-from kafka_ingest.control.coverage_rows import COUNTS, ids_before, resets, span_of_row
+from kafka_ingest.control.coverage_rows import COUNTS, ids_before, resets, rewinds_of, span_of_row
 from kafka_ingest.control.feed_statements import append_event
 from kafka_ingest.control.offset_statements import gap_of, insert_gaps, note_gaps, same_partition
 from kafka_ingest.control.rows import gaps_of
 from kafka_ingest.control.schema import batch, batch_range, gap, stored_offset
 from kafka_ingest.errors import OffsetsMovedError, RangesTakenError
 from kafka_ingest.gap import NewGap
+from kafka_ingest.offset_sets import within
 from kafka_ingest.offsets import OffsetRange, listing
 
 
@@ -93,6 +94,45 @@ def check_below_stored(connection: Connection, feed_id: UUID, batch_id: UUID) ->
         raise OffsetsMovedError(
             f"backfill {batch_id} reads offsets that are not below the stored ones: {found}. A live run reads those, so they "
             f"would come twice. Nothing was changed; give it up: `kafka-ingest abandon {batch_id} --reason …`."
+        )
+
+
+def check_not_overtaken(connection: Connection, feed_id: UUID, batch_id: UUID) -> None:
+    """Raise OffsetsMovedError where another backfill read a backfill's offsets, or a reset gave them to the live run, since.
+
+    No operator resets offsets while a backfill is open. But a topic whose log was cut off goes back all the same; and in control
+    tables that were restored from a backup one may be open that was given up since, and planned again, or reset away.
+    """
+    mine, other = batch_range.alias("mine"), batch_range.alias("other")
+    same_log = and_(*(mine.c[name].is_not_distinct_from(other.c[name]) for name in ("topic", "partition", "topic_id")))
+    read_by_another = (
+        select(mine)
+        .select_from(mine.join(other, same_log).join(batch, batch.c.batch_id == other.c.batch_id))
+        .where(
+            mine.c.batch_id == batch_id,
+            other.c.batch_id != batch_id,
+            mine.c.start_offset < other.c.end_offset,
+            other.c.start_offset < mine.c.end_offset,
+            batch.c.feed_id == feed_id,
+            batch.c.kind == BatchKind.BACKFILL.value,
+            batch.c.state == BatchState.COMMITTED.value,
+        )
+    )
+    overtaken = {span_of_row(row) for row in connection.execute(read_by_another).mappings()}
+    planned_at = connection.execute(select(batch.c.planned_at).where(batch.c.batch_id == batch_id)).scalar_one()
+    decided = resets(connection, feed_id)
+    rewinds = [rewind for reset in decided if reset.at > planned_at for rewind in rewinds_of(reset)]
+    if rewinds:
+        ids = ids_before(decided)
+        for row in connection.execute(select(batch_range).where(batch_range.c.batch_id == batch_id)).mappings():
+            id_now = ids.get((row["topic"], row["topic_id"]), row["topic_id"])
+            same = [each.offset_range for each in rewinds if ids.get((row["topic"], each.topic_id), each.topic_id) == id_now]
+            overtaken.update(within([span_of_row(row)], same))
+    if overtaken:
+        raise OffsetsMovedError(
+            f"backfill {batch_id} reads offsets that another backfill has read, or that a reset gave to the live run, since it was "
+            f"planned: {listing(sorted(overtaken))}. They would come twice. Nothing was changed; give it up: `kafka-ingest abandon "
+            f"{batch_id} --reason …`, and plan what is left again."
         )
 
 

@@ -19,7 +19,7 @@ from kafka_ingest.boundaries import (
     Output,
     PublishedBatch,
 )
-from kafka_ingest.control.coverage_rows import committed_batches_after, copied_ranges, coverage_rows
+from kafka_ingest.control.coverage_rows import NOT_LIVE, committed_batches_after, copied_ranges, coverage_rows
 from kafka_ingest.control.database import check_version, transaction
 from kafka_ingest.control.history_reader import OffsetRows, journal, offset_rows
 from kafka_ingest.control.passed_offsets import committed_ahead, starts_since
@@ -145,14 +145,12 @@ class SqlControlReader:
 
     def backfill_of(self, feed_id: UUID, who: str) -> list[Batch]:
         """Return the backfills and copies that somebody planned, in the order of their ids."""
-        return self._batches(
-            batch.c.feed_id == feed_id, batch.c.kind != BatchKind.LIVE.value, batch.c.planned_by == who
-        )
+        return self._batches(batch.c.feed_id == feed_id, NOT_LIVE, batch.c.planned_by == who)
 
     def open_backfills(self, feed_id: UUID) -> list[Batch]:
         """Return the backfills and copies that are open, in the order of their ids."""
         is_open = batch.c.state.in_(sorted(OPEN_STATES))
-        return self._batches(batch.c.feed_id == feed_id, batch.c.kind != BatchKind.LIVE.value, is_open)
+        return self._batches(batch.c.feed_id == feed_id, NOT_LIVE, is_open)
 
     def plans_of_run(self, feed_id: UUID, run_id: str) -> list[BatchPlan]:
         """Return the plans of the batches that a DAG run planned or committed, oldest first."""

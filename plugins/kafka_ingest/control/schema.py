@@ -129,6 +129,8 @@ batch = Table(
     CheckConstraint("(state = 'COMMITTED') = (committed_at IS NOT NULL)", name="committed"),
     CheckConstraint("(state = 'ABANDONED') = (reason IS NOT NULL)", name="abandoned"),
     Index("ix_batch_feed", "feed_id", "planned_at"),
+    # What `status` sums up, without reading plans.
+    Index("ix_batch_sums", "feed_id", "kind", "state", "committed_at", "rows"),
     # Backfills among years of live batches.
     Index(
         "ix_batch_not_live",

@@ -10,7 +10,7 @@ from sqlalchemy import Connection, RowMapping, func, select, update
 
 from kafka_ingest.batch import ABANDONABLE, Attempt, AttemptState, Batch, BatchKind, BatchState, check_transition
 from kafka_ingest.boundaries import BackfillRecord, FeedSnapshot, NewFeed, PlanRecord
-from kafka_ingest.control.backfill_statements import check_below_stored, close_gaps, insert_backfill
+from kafka_ingest.control.backfill_statements import check_below_stored, check_not_overtaken, close_gaps, insert_backfill
 from kafka_ingest.control.batch_statements import (
     clear_range_counts,
     insert_attempt,
@@ -157,6 +157,8 @@ class SqlControlTables(SqlControlReader):
             check_offsets_in_place(connection, row["feed_id"], batch_id)
             check_below_stored(connection, row["feed_id"], batch_id)
             is_live = row["kind"] == BatchKind.LIVE.value
+            if row["kind"] == BatchKind.BACKFILL.value:
+                check_not_overtaken(connection, row["feed_id"], batch_id)
             ledger_after = note_output_changed(connection, row) if is_live else None
             newest = select(func.max(event.c.event_id)).where(
                 event.c.feed_id == row["feed_id"], event.c.kind.in_(LEDGER_KINDS)

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from uuid import UUID
 
 from kafka_ingest.boundaries import CommittedBatch, ControlReader, CoverageRows, PublishedCount, Sinks
-from kafka_ingest.coverage import PartitionCoverage, overlaps
+from kafka_ingest.coverage import PartitionCoverage
 from kafka_ingest.errors import OutputConflictError, OutputUnavailableError
-from kafka_ingest.offset_sets import merged, without
+from kafka_ingest.offset_sets import merged, shared, without
 from kafka_ingest.offsets import OffsetRange, TopicPartition
 from kafka_ingest.receipt import RangeCount
 
@@ -96,7 +96,7 @@ def holes_and_overlaps(
         gaps = [gap.offset_range for gap in partition.open_gaps]
         for hole in without(partition.read_through, [*ranges, *gaps]):
             yield Difference(str(hole), "a committed batch or an open gap", "neither")
-        for twice in without(overlaps(ranges), reread):
+        for twice in without(shared(ranges), reread):
             yield Difference(str(twice), "one committed batch", "more than one, and no reset that reads it again")
         beyond = [OffsetRange(topic_partition, 0, partition.stored.next_offset or 0), *reread]
         for above in without(merged(ranges), beyond):

@@ -1,9 +1,7 @@
 """The plan task: hand an open batch on, or ask Kafka, decide, and record what was decided."""
 
-import contextlib
-import gc
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -24,6 +22,7 @@ from kafka_ingest.planning.held_partitions import newly_beyond_log
 from kafka_ingest.planning.known_output import check_output, check_output_known, new_feed
 from kafka_ingest.planning.settings import FeedPlanSettings
 from kafka_ingest.used_output import check_output_there
+from kafka_ingest.without_garbage_collection import without_garbage_collection
 
 log = logging.getLogger(__name__)
 
@@ -47,18 +46,6 @@ class PlanOutcome:
     result: PlanResult
     batch: BatchPlan | None
     decision: PlanDecision | None
-
-
-@contextlib.contextmanager
-def without_garbage_collection() -> Iterator[None]:
-    """Let nothing look for cycles meanwhile: of 10,000 partitions all objects live until the end, and each look visits all."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
 
 
 @without_garbage_collection()

@@ -19,6 +19,7 @@ def upgrade() -> None:
         table.create_check_constraint(op.f("ck_gap_cause"), "cause IN ('retention', 'skipped', 'behind', 'reset')")
     not_live, dead_letters = sa.text("kind <> 'live'"), sa.text("dead_letters > 0")
     op.create_index("ix_batch_not_live", "batch", ["feed_id"], sqlite_where=not_live, postgresql_where=not_live)
+    op.create_index("ix_batch_sums", "batch", ["feed_id", "kind", "state", "committed_at", "rows"])
     op.create_index(
         "ix_batch_range_dead_letters",
         "batch_range",
