@@ -17,14 +17,14 @@ from kafka_ingest.errors import InvalidFeedError
 from kafka_ingest.feed_files import feeds_directory, read_feed_files
 
 CHUNKS_VARIABLE = "KAFKA_INGEST_BACKFILL_CHUNKS"
-"""How many chunks of one run are written at a time, 2 unless it is set: each is a Spark application."""
+"""How many chunks are written at a time, of all runs, 2 unless it is set: each is a Spark application."""
 
 # Airflow's own converter takes names; its annotation names an enum that the SDK does not export.
 RUN_TYPES: Any = ("manual", "operator_triggered")
 
 
 def chunks_at_a_time() -> int:
-    """Return how many chunks of one run are written side by side; raises ValueError where that cannot be."""
+    """Return how many chunks are written side by side; raises ValueError where that cannot be."""
     text = os.environ.get(CHUNKS_VARIABLE) or "2"
     if not text.isdecimal() or not int(text):
         raise ValueError(f"expected {CHUNKS_VARIABLE} to be a number from 1 on, found {text!r}")
@@ -50,7 +50,7 @@ def feed_param(names: list[str]) -> Param:
     """Return the field that names the feed: there is no default, so that nobody takes the wrong one by leaving it alone."""
     # Without any the form still opens, and the first task says what is missing.
     known: dict[str, Any] = {"enum": names} if names else {}
-    return Param(type="string", title="Feed", description_md="Whose offsets.", **known)
+    return Param(type="string", title="Feed", description_md="The feed whose offsets are read.", **known)
 
 
 WHAT, HOW = "What to read: one of these", "How"
@@ -100,11 +100,18 @@ PARAMS = {
         description_md="What `kafka-ingest gaps` lists as open. What retention took, by its own record, is left out.",
         section=WHAT,
     ),
+    "open_chunks": Param(
+        False,  # noqa: FBT003 - a Param's default comes first
+        type="boolean",
+        title="The chunks that are open",
+        description_md="Nothing new: go on with what earlier runs have planned and not committed.",
+        section=WHAT,
+    ),
     "only": lines(
         "Only these",
         PLACE,
-        "Narrows it: one `TOPIC` or `TOPIC:PARTITION` a line; empty: all that the feed has.",
-        WHAT,
+        "Narrows what is read: one `TOPIC` or `TOPIC:PARTITION` a line; empty: all that the feed has.",
+        HOW,
     ),
     "mode": Param(
         Mode.FILL.value,
@@ -118,7 +125,7 @@ PARAMS = {
         None,
         type=["string", "null"],
         title="Output of a copy",
-        description_md="A directory of its own, absolute or below KAFKA_INGEST_DATA.",
+        description_md="A directory of its own, below KAFKA_INGEST_DATA or beside the feed's output.",
         section=HOW,
     ),
     "overlap": Param(
@@ -140,6 +147,7 @@ PARAMS = {
         None,
         type=["integer", "null"],
         minimum=1,
+        maximum=2**63 - 1,
         title="Records of a chunk",
         description_md="At most; empty: the feed's `limits.max_records`, or 5,000,000.",
         section=HOW,
@@ -173,7 +181,7 @@ with DAG(
     def chunk(batch_id: str) -> None:
         """Write and commit one chunk; whatever becomes of the others."""
         of_chunk: dict[str, Any] = {"feed": None, "batch_id": batch_id, "map_index_template": "{{ task.batch_id }}"}
-        write = WriteOperator(task_id="write", max_active_tis_per_dagrun=chunks_at_a_time(), **of_chunk)
+        write = WriteOperator(task_id="write", max_active_tis_per_dag=chunks_at_a_time(), **of_chunk)
         commit = CommitOperator(task_id="commit", **of_chunk)
         write >> commit
 

@@ -342,8 +342,8 @@ class InMemoryControlTables:
         found = [gap for owner, gap in self.state.gaps.values() if owner == feed_id]
         return sorted(found, key=lambda gap: (gap.offset_range, gap.decided_at))
 
-    def newest_published(self, feed_id: UUID) -> PublishedBatch | None:
-        plan = newest_published(self.state, feed_id)
+    def newest_published(self, feed_id: UUID, kind: BatchKind = BatchKind.LIVE) -> PublishedBatch | None:
+        plan = newest_published(self.state, feed_id, kind)
         return PublishedBatch(plan.batch_id, output_of(plan)) if plan is not None else None
 
     def batch_states(self, feed_id: UUID) -> dict[UUID, BatchState]:
@@ -408,7 +408,12 @@ class InMemoryControlTables:
             backfills=self.state.backfill_ranges(feed.feed_id, BatchKind.BACKFILL),
             rewinds=rewinds_of(self.state, feed.feed_id),
             ids_before=ids_before(resets_of(self.state, feed.feed_id)),
+            committed_ahead=self.committed_ahead(feed.feed_id),
         )
+
+    def committed_within(self, feed_id: UUID, intervals: Sequence[OffsetRange]) -> list[OffsetRange]:
+        batches = [batch for batch in self.state.feed_batches(feed_id) if batch.plan.kind is not BatchKind.COPY]
+        return within(intervals, [read for batch in batches for read in read_of_topics_now(self.state, batch)])
 
     def committed_batches(self, feed_id: UUID) -> Iterator[CommittedBatch]:
         for batch in sorted(self.state.feed_batches(feed_id), key=lambda batch: batch.batch_id):
@@ -483,7 +488,7 @@ class InMemoryControlTables:
             state.touch(feed.feed_id)
             for chunk in record.chunks:
                 insert_plan(state, chunk, who)
-            check_apart(state, feed.feed_id)
+            check_apart(state, feed.feed_id, record.chunks)
             for chunk in record.chunks:
                 check_below_stored(state, chunk)
             now = datetime.now(UTC)
@@ -492,6 +497,8 @@ class InMemoryControlTables:
                 state.gaps[gap.gap_id] = (feed.feed_id, gap)
             if gaps:
                 state.append_event(feed.feed_id, "gap", who, None, {"gaps": [gap.as_document() for gap in gaps]})
+            for chunk in record.chunks:
+                note_ledger(state, chunk)
             detail = {"request": dict(record.request), "kind": record.chunks[0].kind.value if record.chunks else None}
             chunks = [str(chunk.batch_id) for chunk in record.chunks]
             state.append_event(feed.feed_id, "backfill_planned", who, None, detail | {"chunks": chunks})
@@ -552,9 +559,12 @@ class InMemoryControlTables:
             state.check_offsets_in_place(batch.plan)
             check_below_stored(state, batch.plan)
             check_not_overtaken(state, batch.plan)
-            after = note_output_changed(state, batch) if batch.plan.kind is BatchKind.LIVE else None
-            upto = max((event.event_id for event in state.ledger_events(batch.plan.feed_id)), default=0)
-            state.ledgers[batch_id] = (upto if after is None else after, upto)
+            if batch.plan.kind is BatchKind.LIVE:
+                after = note_output_changed(state, batch)
+                state.ledgers[batch_id] = (after, newest_ledger_event(state, batch.plan.feed_id))
+            elif batch_id not in state.ledgers:
+                newest = newest_ledger_event(state, batch.plan.feed_id)
+                state.ledgers[batch_id] = (newest, newest)
             state.change(batch_id, state=BatchState.COMMITTING)
 
     def complete_commit(self, batch_id: UUID, *, who: str) -> Batch:
@@ -740,7 +750,19 @@ def abandon_batch(state: ControlState, batch: Batch, reason: str, who: str, only
     state.append_event(batch.plan.feed_id, "abandoned", who, batch.batch_id, detail)
 
 
-def check_apart(state: ControlState, feed_id: UUID) -> None:
+def newest_ledger_event(state: ControlState, feed_id: UUID) -> int:
+    """Return the number of a feed's newest seed, gap or reset."""
+    return max((event.event_id for event in state.ledger_events(feed_id)), default=0)
+
+
+def note_ledger(state: ControlState, chunk: BatchPlan) -> None:
+    """Note which part of the ledger a chunk's receipt will carry: what it was planned on, since the newest live batch's."""
+    upto, newest = newest_ledger_event(state, chunk.feed_id), newest_published(state, chunk.feed_id)
+    is_beside = newest is not None and newest.as_document()["sink"] == chunk.as_document()["sink"]
+    state.ledgers[chunk.batch_id] = (state.ledgers[newest.batch_id][1] if is_beside else upto, upto)
+
+
+def check_apart(state: ControlState, feed_id: UUID, chunks: Sequence[BatchPlan]) -> None:
     """Raise where two backfills of a feed read one offset."""
     ranges = state.backfill_ranges(feed_id, BatchKind.BACKFILL)
     taken = [
@@ -748,6 +770,8 @@ def check_apart(state: ControlState, feed_id: UUID) -> None:
         for earlier, later in itertools.combinations(ranges, 2)
         if earlier.topic_id == later.topic_id and within([earlier.offset_range], [later.offset_range])
     ]
+    mine = [planned for chunk in chunks if chunk.kind is BatchKind.BACKFILL for planned in chunk.ranges]
+    taken = within(mine, taken)
     if taken:
         raise RangesTakenError(f"expected offsets that no other backfill of the feed reads, found {listing(taken)}")
 
@@ -775,7 +799,9 @@ def check_not_overtaken(state: ControlState, plan: BatchPlan) -> None:
         for each in state.backfill_ranges(plan.feed_id, BatchKind.BACKFILL)
         if each.batch_id != plan.batch_id and each.state is BatchState.COMMITTED
     ]
-    rewinds = [(each.offset_range, each.topic_id) for each in rewinds_of(state, plan.feed_id) if each.at > plan.planned_at]
+    _, known = state.ledgers.get(plan.batch_id, (0, 0))
+    since = [event.at for event in resets_of(state, plan.feed_id) if event.event_id > known]
+    rewinds = [(each.offset_range, each.topic_id) for each in rewinds_of(state, plan.feed_id) if each.at in since]
     for offset_range, topic_id in [*others, *rewinds]:
         topic = offset_range.topic
         id_then = plan.topic_ids.get(topic)
@@ -823,16 +849,17 @@ def rewinds_of(state: ControlState, feed_id: UUID) -> list[Rewind]:
                 interval = OffsetRange(
                     TopicPartition(row["topic"], row["partition"]), row["next_offset"], before["next_offset"]
                 )
-                found.append(Rewind(interval, row["topic_id"], event.at, event.who, event.detail["reason"]))
+                same = row["topic"] in event.detail["same_records"]
+                found.append(Rewind(interval, row["topic_id"], event.at, event.who, event.detail["reason"], same))
     return found
 
 
-def newest_published(state: ControlState, feed_id: UUID) -> BatchPlan | None:
-    """Return the plan of the newest live batch that was committed."""
+def newest_published(state: ControlState, feed_id: UUID, kind: BatchKind = BatchKind.LIVE) -> BatchPlan | None:
+    """Return the plan of the newest batch of a kind that was committed."""
     published = [
         batch.plan
         for batch in state.feed_batches(feed_id)
-        if batch.state is BatchState.COMMITTED and batch.plan.kind is BatchKind.LIVE
+        if batch.state is BatchState.COMMITTED and batch.plan.kind is kind
     ]
     return max(published, key=lambda plan: plan.batch_id, default=None)
 
@@ -923,12 +950,14 @@ def drop_gaps_that_are_over(state: ControlState, feed_id: UUID, adoption: Adopti
 def read_of_topics_now(state: ControlState, batch: Batch) -> list[OffsetRange]:
     """Return what a batch committed of topics that are the ones the offsets are stored of now."""
     plan = batch.plan
+    ids = ids_before(resets_of(state, plan.feed_id))
     return [
         planned
         for planned in plan.ranges
         if batch.state is BatchState.COMMITTED
         and (row := state.stored.get((plan.feed_id, planned.topic_partition))) is not None
-        and row.topic_id == plan.topic_ids[planned.topic]
+        for topic_id in [plan.topic_ids[planned.topic]]
+        if row.topic_id == ids.get((planned.topic, topic_id), topic_id)
     ]
 
 

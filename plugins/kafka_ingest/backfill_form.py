@@ -20,6 +20,7 @@ from kafka_ingest.backfilling.request import (
     OffsetRanges,
     OnMissing,
     OnOverlap,
+    OpenChunks,
     OpenGaps,
     Place,
     Selection,
@@ -61,11 +62,11 @@ def none_is_empty(value: object) -> object:
 Text = Annotated[str | None, BeforeValidator(blank_is_none)]
 Lines = Annotated[list[str], BeforeValidator(none_is_empty)]
 
-SELECTIONS = ("offset_ranges", "from_timestamp or to_timestamp", "batch_id", "dag_run_id", "open_gaps")
+SELECTIONS = ("offset_ranges", "from_timestamp or to_timestamp", "batch_id", "dag_run_id", "open_gaps", "open_chunks")
 
 
 class BackfillForm(Settings):
-    """One field for each Param of ``backfill_offsets``. What to read is said in one of five ways."""
+    """One field for each Param of ``backfill_offsets``. What to read is said in one of six ways."""
 
     feed: str
     offset_ranges: Lines = Field(default_factory=list)
@@ -74,6 +75,7 @@ class BackfillForm(Settings):
     batch_id: Annotated[UUID | None, BeforeValidator(blank_is_none)] = None
     dag_run_id: Text = None
     open_gaps: bool = False
+    open_chunks: bool = False
     only: Lines = Field(default_factory=list)
     mode: Mode = Mode.FILL
     overlap: OnOverlap = OnOverlap.CUT
@@ -120,6 +122,7 @@ class BackfillForm(Settings):
             self.batch_id is not None,
             self.dag_run_id is not None,
             self.open_gaps,
+            self.open_chunks,
         ]
         if sum(given) != 1:
             found = [name for name, is_given in zip(SELECTIONS, given, strict=True) if is_given]
@@ -127,6 +130,8 @@ class BackfillForm(Settings):
                 f"expected one of {', '.join(SELECTIONS)} to say what is read, found {' and '.join(found) or 'none'}. Nothing "
                 "was planned."
             )
+        if self.open_chunks:
+            return OpenChunks()
         if self.offset_ranges:
             return OffsetRanges([range_of(text) for text in self.offset_ranges])
         if by_time:
@@ -178,12 +183,12 @@ def copy_path(feed: Feed, text: str, environment: Mapping[str, str]) -> Path:
 
 def check_below_a_root(path: Path, feed: Feed, environment: Mapping[str, str]) -> None:
     """Raise InvalidBackfillError where a directory is neither below the root of all outputs nor beside the feed's."""
-    roots = [feed.output_path(environment).parent]
-    if root := environment.get(DATA_VARIABLE):
-        roots.insert(0, Path(root))
-    if not any(Path(os.path.normpath(root)) in path.parents for root in roots):
+    roots = {feed.output_path(environment).parent.resolve(), Path(environment.get(DATA_VARIABLE) or "/").resolve()}
+    roots -= {Path("/")}  # nobody means all of the machine
+    if roots.isdisjoint(path.resolve().parents):
+        below = " or ".join(sorted(map(str, roots))) or DATA_VARIABLE
         raise InvalidBackfillError(
-            f"expected an output of the copy below {' or '.join(map(str, roots))}, found {path}. Nothing was planned. "
+            f"expected an output of the copy below {below}, found {path}. Nothing was planned. "
             "`kafka-ingest backfill … --copy-to` takes any directory."
         )
 

@@ -121,13 +121,17 @@ class BackfillRange:
 
 @dataclass(frozen=True, slots=True)
 class Rewind:
-    """An interval that an operator let the feed read again: the stored offset went from its end back to its start."""
+    """An interval that an operator let the feed read again: the stored offset went from its end back to its start.
+
+    ``same_records``: the interval held the same records then; not so where a log was truncated.
+    """
 
     offset_range: OffsetRange
     topic_id: str | None
     at: datetime
     who: str
     reason: str
+    same_records: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,6 +175,9 @@ class CoverageRows:
     backfills: Sequence[BackfillRange] = ()
     rewinds: Sequence[Rewind] = ()
     dead_letters: Sequence[DeadLetters] = ()
+    committed_ahead: Sequence[OffsetRange] = ()
+    """What was committed at or above the stored offsets before an operator went back."""
+
     ids_before: Mapping[tuple[str, str | None], str | None] = field(default_factory=dict)
     """(topic, id) → the id that the same records have now, where an operator said that they are the same."""
 
@@ -295,8 +302,8 @@ class ControlReader(Protocol):
     def batch(self, batch_id: UUID) -> Batch:
         """Return a batch; raises UnknownBatchError."""
 
-    def newest_published(self, feed_id: UUID) -> PublishedBatch | None:
-        """Return the feed's newest live batch that was committed, None where none was."""
+    def newest_published(self, feed_id: UUID, kind: BatchKind = BatchKind.LIVE) -> PublishedBatch | None:
+        """Return the feed's newest batch of a kind that was committed, None where none was."""
 
     def batch_states(self, feed_id: UUID) -> dict[UUID, BatchState]:
         """Return every batch of a feed with its state."""
@@ -330,6 +337,9 @@ class ControlReader(Protocol):
 
         Only committed live batches count, and only topics that are the ones the offsets are stored of now.
         """
+
+    def committed_within(self, feed_id: UUID, intervals: Sequence[OffsetRange]) -> list[OffsetRange]:
+        """Return what committed batches hold of intervals of the topics as they are now: of the feed's output, no copies."""
 
     def committed_ahead(self, feed_id: UUID) -> list[OffsetRange]:
         """Return what committed batches hold at or above the stored offsets, sorted: something once an operator went back.

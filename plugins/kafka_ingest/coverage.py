@@ -12,10 +12,12 @@ from typing import TypeVar
 from kafka_ingest.batch import BatchState
 from kafka_ingest.boundaries import BackfillRange, CoverageRows, DeadLetters, Rewind
 from kafka_ingest.gap import Gap
-from kafka_ingest.offset_sets import merged, shared, within, without
+from kafka_ingest.offset_sets import by_partition, merged, shared, within, without
 from kafka_ingest.offsets import OffsetRange, StoredOffset, TopicPartition, listing
 
 T = TypeVar("T")
+
+LAST_OFFSET = 2**63 - 1
 
 
 @dataclass(frozen=True)
@@ -28,6 +30,7 @@ class PartitionCoverage:
     pending_live: Sequence[OffsetRange] = ()
     rewinds: Sequence[Rewind] = ()
     dead_letters: Sequence[DeadLetters] = ()
+    committed_ahead: Sequence[OffsetRange] = ()
 
     @property
     def topic_partition(self) -> TopicPartition:
@@ -53,7 +56,7 @@ class PartitionCoverage:
     @cached_property
     def before_first(self) -> list[OffsetRange]:
         """What backfills have committed of the offsets before the feed's first one."""
-        return without(self.backfilled, self.read_through)
+        return within(self.backfilled, [OffsetRange(self.topic_partition, 0, self.stored.first_offset or 0)])
 
     @cached_property
     def claimed(self) -> list[OffsetRange]:
@@ -63,7 +66,17 @@ class PartitionCoverage:
     @cached_property
     def committed(self) -> list[OffsetRange]:
         """What is in the output, by live batches or backfills."""
-        return merged([*self.live, *self.backfilled])
+        return merged([*self.live, *self.backfilled, *self.committed_ahead])
+
+    @cached_property
+    def rewound(self) -> list[OffsetRange]:
+        """What operators let the feed read again of the records that the topic holds now.
+
+        Where a log was truncated, and the feed rewound to its end, other records took the place of those that were read.
+        """
+        ends = [each.offset_range.start_offset for each in self.rewinds if not each.same_records]
+        cut_off = [OffsetRange(self.topic_partition, end, LAST_OFFSET) for end in ends]
+        return without([each.offset_range for each in self.rewinds if each.same_records], cut_off)
 
     @cached_property
     def open_gaps(self) -> list[Gap]:
@@ -113,6 +126,7 @@ def coverage_of(rows: CoverageRows) -> dict[TopicPartition, PartitionCoverage]:
     gaps = by_topic_partition(rows, ((gap.offset_range, gap.topic_id, gap) for gap in rows.gaps))
     backfills = by_topic_partition(rows, ((each.offset_range, each.topic_id, each) for each in rows.backfills))
     rewinds = by_topic_partition(rows, ((each.offset_range, each.topic_id, each) for each in rows.rewinds))
+    ahead = by_partition(rows.committed_ahead)
     letters = by_topic_partition(rows, ((each.offset_range, each.topic_id, each) for each in rows.dead_letters))
     return {
         tp: PartitionCoverage(
@@ -122,6 +136,7 @@ def coverage_of(rows: CoverageRows) -> dict[TopicPartition, PartitionCoverage]:
             pending_live=pending.get(tp, ()),
             rewinds=rewinds.get(tp, ()),
             dead_letters=letters.get(tp, ()),
+            committed_ahead=ahead.get(tp, ()),
         )
         for tp, row in rows.feed.stored.items()
     }

@@ -132,11 +132,11 @@ def located(feed: Feed, environment: Mapping[str, str]) -> Path:
 def check_not_taken(output: Path, environment: Mapping[str, str] = os.environ) -> None:
     """Raise InvalidBackfillError where a directory is, lies in, or holds what is a feed's output."""
     output = Path(os.path.normpath(output))
-    mine = [output, output.with_name(f"{output.name}.kafka-ingest")]
+    mine = [each.resolve() for each in (output, output.with_name(f"{output.name}.kafka-ingest"))]
     for file in read_feed_files(feeds_directory(environment), environment):
         if file.feed is None:
             continue
-        owned = [Path(value) for what, value in claims(file.feed, environment) if what == "sink.path"]
+        owned = [Path(value).resolve() for what, value in claims(file.feed, environment) if what == "sink.path"]
         if any(
             one in {other, *other.parents}
             for each in mine

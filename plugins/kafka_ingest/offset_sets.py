@@ -1,6 +1,7 @@
 """Sets of offsets: what is left of ranges, what two sets share, and one set out of many ranges. Every answer is sorted."""
 
-from collections.abc import Iterable
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator
 
 from kafka_ingest.offsets import OffsetRange, TopicPartition
 
@@ -29,13 +30,31 @@ def merged(ranges: Iterable[OffsetRange]) -> list[OffsetRange]:
     return found
 
 
+class Lookup:
+    """Ranges that are looked up by what they touch, without looking at the others: there may be thousands of a partition."""
+
+    def __init__(self, ranges: Iterable[OffsetRange]) -> None:
+        self._of_partition = by_partition(merged(ranges))
+        self._ends = {tp: [each.end_offset for each in found] for tp, found in self._of_partition.items()}
+
+    def touching(self, offset_range: OffsetRange) -> Iterator[OffsetRange]:
+        """Yield those that share an offset with a range, merged and in order."""
+        topic_partition = offset_range.topic_partition
+        found = self._of_partition.get(topic_partition, [])
+        first = bisect_right(self._ends.get(topic_partition, []), offset_range.start_offset)
+        for number in range(first, len(found)):
+            if found[number].start_offset >= offset_range.end_offset:
+                return
+            yield found[number]
+
+
 def without(ranges: Iterable[OffsetRange], covered: Iterable[OffsetRange]) -> list[OffsetRange]:
     """Return what is left of ranges where others are taken out of them."""
-    covers = by_partition(merged(covered))
+    covers = Lookup(covered)
     left: list[OffsetRange] = []
-    for offset_range in sorted(ranges, key=place):
+    for offset_range in ranges:
         start = offset_range.start_offset
-        for cover in covers.get(offset_range.topic_partition, ()):
+        for cover in covers.touching(offset_range):
             if start < (end := min(cover.start_offset, offset_range.end_offset)):
                 left.append(OffsetRange(offset_range.topic_partition, start, end))
             start = max(start, cover.end_offset)
@@ -47,9 +66,9 @@ def without(ranges: Iterable[OffsetRange], covered: Iterable[OffsetRange]) -> li
 def within(ranges: Iterable[OffsetRange], others: Iterable[OffsetRange]) -> list[OffsetRange]:
     """Return which offsets of ranges lie in others, too."""
     found: list[OffsetRange] = []
-    of_partition = by_partition(merged(others))
-    for offset_range in sorted(ranges, key=place):
-        for other in of_partition.get(offset_range.topic_partition, ()):
+    lookup = Lookup(others)
+    for offset_range in ranges:
+        for other in lookup.touching(offset_range):
             start = max(offset_range.start_offset, other.start_offset)
             end = min(offset_range.end_offset, other.end_offset)
             if start < end:

@@ -20,7 +20,7 @@ LONGEST = timedelta(days=36_500)
 DURATION_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 
 Offset = Annotated[int, Field(ge=0, strict=True)]
-Records = Annotated[int, Field(ge=1, strict=True)]
+Records = Annotated[int, Field(ge=1, le=2**63 - 1, strict=True)]
 
 
 def not_blank(text: str) -> str:

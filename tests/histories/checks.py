@@ -309,11 +309,7 @@ def check_accounted(tables: SqlOperatorTables) -> None:
 def check_count(count: RangeCount, rows: Iterable[Row]) -> None:
     """Invariant 11: a range's span is its rows and what is invisible; there are no filters and no dead letters yet."""
     planned = count.offset_range
-    seen = [
-        offset
-        for topic, partition, offset, _ in rows
-        if (topic, partition) == (planned.topic, planned.partition)
-    ]
+    seen = [offset for topic, partition, offset, _ in rows if (topic, partition) == (planned.topic, planned.partition)]
     assert count.rows == len(seen)
     assert planned.span == count.rows + count.invisible
     assert (count.smallest_offset, count.largest_offset) == (min(seen, default=None), max(seen, default=None))

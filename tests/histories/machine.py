@@ -118,7 +118,10 @@ class History(RuleBasedStateMachine):
                 check_accounted(tables)
 
     def holes_that_no_receipt_tells(self) -> bool:
-        """Whether a backfill read what was passed over since the newest live batch: that gap only the next one's receipt tells."""
+        """Whether a backfill read what was passed over since the newest live batch.
+
+        That gap only the next live batch's receipt tells: tables that are lost before it do not know how far the feed had come.
+        """
         plans = [receipt.plan for receipt in self.world.sink.published_receipts()]
         newest = newest_live(plans)
         stored = self.world.told[newest.batch_id].after(newest).stored if newest is not None else {}

@@ -88,9 +88,7 @@ def a_backup_with_a_batch_that_was_overtaken(history: Histories) -> None:
 def a_hole_and_two_backfills_of_it_at_once(history: Histories) -> None:
     a_hole(history)
     in_between = Interruption("before", RECORD_BACKFILL, "somebody fills the gaps")
-    history.gaps_are_backfilled(
-        chunk=100, on_missing=OnMissing.REFUSE, is_planned_only=False, interruption=in_between
-    )
+    history.gaps_are_backfilled(chunk=100, on_missing=OnMissing.REFUSE, is_planned_only=False, interruption=in_between)
     history.all_holds()
 
 
@@ -229,6 +227,7 @@ def without_the_revision_of_a_backfill(patch: pytest.MonkeyPatch) -> None:
 def without_keeping_backfills_apart(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(writer, "require_revision", lambda *_: None)
     patch.setattr(backfill_statements, "check_apart", lambda *_: None)
+    patch.setattr(writer, "check_not_overtaken", lambda *_: None)
 
 
 def without_looking_below_the_stored_offset(patch: pytest.MonkeyPatch) -> None:
@@ -251,6 +250,7 @@ def without_ending_gaps(patch: pytest.MonkeyPatch) -> None:
 def without_waiting_for_backfills(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(reset_offsets, "check_none_open", lambda *_: None)
     patch.setattr(operator_writer, "require_none_open", lambda *_: None)
+    patch.setattr(writer, "check_not_overtaken", lambda *_: None)
 
 
 def without_closing_adopted_gaps(patch: pytest.MonkeyPatch) -> None:

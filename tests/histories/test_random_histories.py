@@ -15,7 +15,7 @@ from tests.histories.operator_rules import OperatorRules
 from tests.histories.run_rules import RunRules
 
 FIXED = settings(
-    max_examples=26,
+    max_examples=16,
     stateful_step_count=40,
     derandomize=True,
     database=None,

@@ -112,7 +112,7 @@ def is_quiet(kind: str, name: str, arguments: tuple[Any, ...], feed: FeedInMemor
 
     The cluster stays as it is but for its group; what a batch has read and where its ledger lies is settled when it is
     COMMITTING, an ended batch stays as it is for ever, and so does a receipt that is there. Whichever batch is the newest that
-    was published, its receipt is kept.
+    was published, its receipt is kept. What is asked of the rows of a feed, its coverage as much as its batches, needs a turn.
     """
     match kind, name:
         case "kafka", _:

@@ -56,6 +56,13 @@ def backfills_move_offsets(patch: Patch) -> None:
     patch.setattr(InMemoryControlTables, "complete_commit", complete)
 
 
+def backfills_are_not_kept_apart(patch: Patch) -> None:
+    """Neither the revision nor the ranges keep two backfills from one hole, and none of them looks again when it commits."""
+    revision_is_not_checked(patch)
+    patch.setattr(tests.fakes, "check_apart", nothing)
+    patch.setattr(tests.fakes, "check_not_overtaken", nothing)
+
+
 def revision_is_not_checked(patch: Patch) -> None:
     """What was read is not checked again under the lock."""
     patch.setattr(tests.fakes, "require_revision", nothing)

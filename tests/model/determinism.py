@@ -14,6 +14,7 @@ from greenlet import getcurrent
 from tests.fakes import SOME_DAY
 from tests.model.actor import Actor
 
+import kafka_ingest.backfilling.plan_backfill as backfill_module
 import kafka_ingest.committing.commit_batch as commit_module
 import kafka_ingest.planning.hand_on
 import kafka_ingest.planning.plan_batch as plan_module
@@ -44,7 +45,7 @@ def next_id() -> UUID:
 def deterministic() -> Iterator[None]:
     """Let every execution make the same ids at the same time."""
     with pytest.MonkeyPatch.context() as patch:
-        for module in (tests.fakes, plan_module, open_attempt_module):
+        for module in (tests.fakes, plan_module, backfill_module, open_attempt_module):
             patch.setattr(module, "datetime", StandingClock)
         for module, name in FORGETFUL:
             patch.setattr(module, name, forgetful(getattr(module, name)))
@@ -81,6 +82,7 @@ def forgetful(function: Callable[..., Any]) -> Callable[..., Any]:
 FORGETFUL = (
     (plan_module, "check_output_known"),
     (plan_module, "new_feed"),
+    (backfill_module, "decide_backfill"),
     (plan_module, "hand_on"),
     (kafka_ingest.planning.hand_on, "pin_first_valid_receipt"),
     (tests.fakes, "open_attempt"),

@@ -5,9 +5,11 @@ from dataclasses import replace
 from typing import TypeVar
 from uuid import UUID
 
-from tests.fakes import InMemoryControlTables, partition, sinks, span
+from tests.fakes import FeedInMemory, InMemoryControlTables, partition, sinks, span
 from tests.model.actor import Actor, Crashed
 
+from kafka_ingest.backfilling.plan_backfill import BackfillOutcome, plan_backfill
+from kafka_ingest.backfilling.request import BackfillRequest, OpenGaps
 from kafka_ingest.batch import Attempt
 from kafka_ingest.boundaries import StartOver
 from kafka_ingest.committing.mirror_group import mirror_group
@@ -111,6 +113,21 @@ def one_commit(batch_id: UUID) -> Work:
 def one_plan(actor: Actor) -> str:
     """A plan task alone."""
     return task(actor, "plan", lambda: actor.feed.plan(actor.name)).result.value
+
+
+# ── Backfills ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def plans_a_backfill(actor: Actor) -> str:
+    """Plan a backfill of all open gaps, as one task whose chunks later ones work on."""
+    outcome = task(actor, "plan", lambda: fill_gaps(actor.feed, actor.name))
+    return f"planned {len(outcome.chunks)}"
+
+
+def fill_gaps(feed: FeedInMemory, who: str) -> BackfillOutcome:
+    """Plan a backfill of all open gaps; somebody who planned it before gets the same chunks."""
+    request = BackfillRequest(OpenGaps(), {})
+    return plan_backfill(request, feed.settings, feed.control, feed.kafka, sinks(feed.sink), who=who, once=True)
 
 
 # ── Operators ─────────────────────────────────────────────────────────────────────────────────────────────────────────

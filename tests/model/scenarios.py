@@ -16,6 +16,7 @@ from tests.model.roles import (
     moves_an_offset_by_hand,
     one_commit,
     one_plan,
+    plans_a_backfill,
     skips,
     spark_job,
     spark_name,
@@ -102,6 +103,19 @@ def written_beside_a_backfill() -> Start:
         state.gaps[gap.gap_id] = (live.feed_id, replace(gap, closed_by_batch=BACKFILL))
     feed.write(BACKFILL)
     return replace(start, batch=live, backfill=backfill)
+
+
+def with_a_hole() -> Start:
+    """A first batch is through, and the ten records after it were skipped."""
+    start = one_committed()
+    skip_ten(start.feed)
+    return start
+
+
+def written_beside_a_hole() -> Start:
+    """The second batch is WRITTEN, after ten records that were skipped."""
+    start = with_a_hole()
+    return replace(start, batch=start.feed.written())
 
 
 def skip_ten(feed: FeedInMemory) -> Gap:
@@ -202,6 +216,9 @@ def commit_of_the_first(start: Start) -> Work:
 RUN_A = {"run A": same(dag_run)}
 TWO_RUNS = {**RUN_A, "run B": same(dag_run)}
 TWO_PLANS = {"plan A": same(one_plan), "plan B": same(one_plan)}
+TWO_BACKFILLS = {"backfill A": same(plans_a_backfill), "backfill B": same(plans_a_backfill)}
+PLAN_A = {"plan A": same(one_plan)}
+COMMIT_A = {"commit A": commit}
 TWO_COMMITS = {"commit A": commit, "commit B": commit}
 ABANDONS = {OPERATOR: same(abandons)}
 ONE = Bounds(crashes=1)
@@ -233,6 +250,9 @@ SCENARIOS = {
     "a run and a backfill's commit": Scenario(
         written_beside_a_backfill, RUN_A | {"backfill": commit_of_the_backfill}, bounds=NO_CRASH_MIRRORED
     ),
+    "two backfills of one hole": Scenario(with_a_hole, TWO_BACKFILLS, bounds=ONE),
+    "a plan and two backfills of one hole": Scenario(with_a_hole, PLAN_A | TWO_BACKFILLS, bounds=ONE),
+    "a commit and two backfills of one hole": Scenario(written_beside_a_hole, COMMIT_A | TWO_BACKFILLS, bounds=ONE),
     "a run and an abandon, PLANNED": Scenario(planned, RUN_A | ABANDONS, REVOKED, ONE),
     "a run and an abandon, WRITTEN": Scenario(written, RUN_A | ABANDONS, REVOKED, ONE),
     "a run and an abandon, damaged": Scenario(written_and_damaged, RUN_A | ABANDONS, REVOKED, ONE),

@@ -63,6 +63,16 @@ GUARDS: list[tuple[Callable[[pytest.MonkeyPatch], None], Scenario, str]] = [
     ),
     (broken.revision_is_not_checked, SCENARIOS["a run and a skip"], "run A ended with OFFSETS_MOVED"),
     (
+        broken.revision_is_not_checked,
+        SCENARIOS["two backfills of one hole"],
+        "backfill . ended with RANGES_TAKEN",
+    ),
+    (
+        broken.backfills_are_not_kept_apart,
+        SCENARIOS["two backfills of one hole"],
+        r"orders-0: offset 50 is visible 2 times",
+    ),
+    (
         broken.written_batch_is_pinned_again,
         Scenario(planned, A_RUN_AND_A_PLAN),
         "6: attempt . was pinned, now attempt . is",

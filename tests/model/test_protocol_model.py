@@ -44,6 +44,12 @@ WAYS_TO_END = {
         ("plan A", "resumed"),
         ("plan B", "resumed"),
     },
+    "two backfills of one hole": {
+        ("backfill A", "planned 1"),
+        ("backfill A", "planned 0"),
+        ("backfill B", "planned 1"),
+        ("backfill B", "planned 0"),
+    },
     "two commits, damaged": {("commit A", "refused: BATCH_STATE"), ("commit B", "refused: BATCH_STATE")},
     "a run and an abandon, COMMITTING": {
         ("run A", "done"),

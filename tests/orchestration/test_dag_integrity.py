@@ -26,7 +26,7 @@ print("RESULT" + json.dumps({
         "schedule": str(dag.schedule), "run_types": sorted(str(t.value) for t in dag.allowed_run_types or []),
         "doc": dag.doc_md, "pools": sorted({task.pool for task in dag.tasks}),
         "rendered": {task.task_id: list(task.template_fields) for task in dag.tasks},
-        "at_a_time": {task.task_id: task.max_active_tis_per_dagrun for task in dag.tasks},
+        "at_a_time": {task.task_id: task.max_active_tis_per_dag for task in dag.tasks},
     } for dag_id, dag in bag.dags.items()},
 }))
 """

@@ -22,7 +22,7 @@ class BackfillPlanOperator(BaseOperator):
         if outcome.decision is not None:
             self._tell(outcome.decision)
         elif outcome.chunks:
-            self.log.info("this run has planned its chunks before: going on with them")
+            self.log.info("going on with chunks that are planned already")
         for chunk in outcome.chunks:
             self.log.info("%s %s: %s", chunk.kind, chunk.batch_id, listing(chunk.ranges, limit=20))
         if not outcome.chunks:
@@ -42,5 +42,6 @@ def left_out(decision: BackfillDecision) -> list[tuple[str, list[OffsetRange]]]:
         ("left out, in the output already", decision.committed),
         ("left out, another open backfill reads it", decision.claimed),
         ("left out, deleted by retention", decision.deleted),
+        ("left for the next run, since it is more than one run takes", decision.for_later),
     )
     return [(what, list(ranges)) for what, ranges in found if ranges]

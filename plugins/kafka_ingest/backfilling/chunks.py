@@ -1,32 +1,36 @@
 """Cut ranges into chunks of a size that one Spark run handles well. Pure."""
 
+import itertools
+from collections import deque
 from collections.abc import Iterable, Mapping
 
 from kafka_ingest.offset_sets import by_partition, merged
 from kafka_ingest.offsets import OffsetRange, TopicPartition
 
 
-def cut_into_chunks(ranges: Iterable[OffsetRange], max_records: int) -> list[tuple[OffsetRange, ...]]:
-    """Return the same offsets in chunks of at most ``max_records`` each, in the order in which they are to be read.
+def cut_into_chunks(
+    ranges: Iterable[OffsetRange], max_records: int, most: int
+) -> tuple[list[tuple[OffsetRange, ...]], list[OffsetRange]]:
+    """Return the first ``most`` chunks of at most ``max_records`` each, in the order to be read in, and what is left then.
 
     A chunk takes at most one range of a partition, as a batch does, and spreads over as many partitions as it can: they are
     read side by side.
     """
-    left = by_partition(merged(ranges))
+    left = {tp: deque(pieces) for tp, pieces in by_partition(merged(ranges)).items()}
     chunks: list[tuple[OffsetRange, ...]] = []
-    while left:
+    while left and len(chunks) < most:
         shares = share({tp: pieces[0].span for tp, pieces in left.items()}, max_records)
         chunk: list[OffsetRange] = []
         for topic_partition, taken in shares.items():
-            head = left[topic_partition].pop(0)
+            head = left[topic_partition].popleft()
             cut = head.start_offset + taken
             chunk.append(OffsetRange(topic_partition, head.start_offset, cut))
             if cut < head.end_offset:
-                left[topic_partition].insert(0, OffsetRange(topic_partition, cut, head.end_offset))
+                left[topic_partition].appendleft(OffsetRange(topic_partition, cut, head.end_offset))
             if not left[topic_partition]:
                 del left[topic_partition]
         chunks.append(tuple(sorted(chunk)))
-    return chunks
+    return chunks, sorted(itertools.chain.from_iterable(left.values()))
 
 
 def share(spans: Mapping[TopicPartition, int], budget: int) -> dict[TopicPartition, int]:

@@ -14,18 +14,19 @@ from kafka_ingest.offset_sets import merged, span_of, within, without
 from kafka_ingest.offsets import Isolation, LogBounds, OffsetRange, TopicPartition, listing
 
 MOST_CHUNKS = 1_000
-"""Airflow expands a task at most ``core.max_map_length`` times, 1,024 unless it is set."""
+"""Of one plan; what is left is for the next. Airflow expands a task ``core.max_map_length`` times, 1,024 unless it is set."""
 
 
 @dataclass(frozen=True, slots=True)
 class BackfillDecision:
     """What to read, in chunks, and what not. ``gaps`` are new ones, of what is gone and was in none.
 
-    ``committed`` is in the output already, ``claimed`` is another open backfill's, ``deleted`` is gone from Kafka.
+    ``for_later`` is more than the most chunks hold, ``committed`` is in the output already, ``claimed`` is another open
+    backfill's, ``deleted`` is gone from Kafka.
     """
 
     chunks: Sequence[tuple[OffsetRange, ...]]
-    wanted: Sequence[OffsetRange]
+    for_later: Sequence[OffsetRange] = ()
     committed: Sequence[OffsetRange] = ()
     claimed: Sequence[OffsetRange] = ()
     deleted: Sequence[OffsetRange] = ()
@@ -46,10 +47,10 @@ class Taken:
     by: Sequence[BackfillRange]
 
 
-def taken_in_feed(coverage: Mapping[TopicPartition, PartitionCoverage]) -> Taken:
-    """Return what the feed's own output holds, or is about to."""
+def taken_in_feed(coverage: Mapping[TopicPartition, PartitionCoverage], rewound: Sequence[OffsetRange] = ()) -> Taken:
+    """Return what the feed's own output holds, or is about to; ``rewound`` was committed before an operator went back."""
     return Taken(
-        committed=[each for partition in coverage.values() for each in partition.committed],
+        committed=[*rewound, *(each for partition in coverage.values() for each in partition.committed)],
         claimed=[each for partition in coverage.values() for each in partition.claimed],
         by=[each for partition in coverage.values() for each in partition.backfills],
     )
@@ -95,14 +96,12 @@ def decide(
             f"({span_of(missing):,} offsets). {NOTHING_DONE} To read the rest"
             f"{', with what is missing as a gap on record' if request.mode is Mode.FILL else ''}: missing `record_gap`."
         )
-    chunks = cut_into_chunks(without(left, deleted), request.max_records)
-    if len(chunks) > MOST_CHUNKS:
-        raise InvalidBackfillError(
-            f"expected at most {MOST_CHUNKS:,} chunks, found {len(chunks):,} of at most {request.max_records:,} records. "
-            f"{NOTHING_DONE} Raise the records of a chunk, or narrow what is read."
-        )
+    chunks, for_later = cut_into_chunks(without(left, deleted), request.max_records, MOST_CHUNKS)
+    if claimed and not chunks:
+        # Nothing to do would be taken for done.
+        raise_taken(committed, claimed, taken)
     gaps = new_gaps(deleted, coverage, bounds) if request.mode is Mode.FILL else []
-    return BackfillDecision(chunks, wanted, committed, claimed, deleted, gaps)
+    return BackfillDecision(chunks, for_later, committed, claimed, deleted, gaps)
 
 
 def check_below_stored(wanted: Sequence[OffsetRange], coverage: Mapping[TopicPartition, PartitionCoverage]) -> None:
@@ -140,10 +139,13 @@ def raise_taken(committed: Sequence[OffsetRange], claimed: Sequence[OffsetRange]
         {str(each.batch_id) for each in taken.by if each.state.is_open and within([each.offset_range], claimed)}
     )
     texts = [f"committed already: {listing(committed)}"] if committed else []
-    texts += [f"claimed by open backfills {listing(batches)}: {listing(claimed)}"] if claimed else []
+    texts += [f"claimed by open backfills, {listing(batches)}: {listing(claimed)}"] if claimed else []
+    others = (
+        " Go on with those: `kafka-ingest backfill FEED open`, or the form's open chunks; or give one up: `abandon`."
+    )
     raise RangesTakenError(
-        f"expected ranges that are neither in the output nor about to be, found {'; '.join(texts)}. {NOTHING_DONE} Ask for the "
-        "others, or let these be left out: overlap `cut`."
+        f"expected ranges that are neither in the output nor about to be, found {'; '.join(texts)}. {NOTHING_DONE}"
+        f"{others if batches else ''} What is there can be left out: overlap `cut`."
     )
 
 

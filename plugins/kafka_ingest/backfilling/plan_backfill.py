@@ -6,9 +6,9 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from kafka_ingest.backfilling.decide import BackfillDecision, Taken, decide, taken_in_copy, taken_in_feed
-from kafka_ingest.backfilling.request import BackfillRequest, BetweenTimestamps, OfBatch, OfDagRun
+from kafka_ingest.backfilling.request import BackfillRequest, BetweenTimestamps, OfBatch, OfDagRun, OpenChunks
 from kafka_ingest.backfilling.selection import NOTHING_DONE, LogAnswers, Times, partitions_meant, select
-from kafka_ingest.batch import BatchPlan
+from kafka_ingest.batch import Batch, BatchPlan, BatchState
 from kafka_ingest.boundaries import (
     BackfillRecord,
     ControlTables,
@@ -24,10 +24,13 @@ from kafka_ingest.errors import (
     InvalidBackfillError,
     KafkaUnavailableError,
     OutputConflictError,
+    StoredOffsetBeyondLogError,
     UnknownFeedError,
 )
 from kafka_ingest.identity import check_cluster, check_topic_ids
+from kafka_ingest.offset_sets import within
 from kafka_ingest.offsets import LogBounds, OffsetRange, TopicPartition, Unavailable, listing
+from kafka_ingest.planning.held_partitions import held_beyond_log
 from kafka_ingest.planning.known_output import check_output_known
 from kafka_ingest.planning.plan_batch import next_batch_id
 from kafka_ingest.planning.settings import FeedPlanSettings
@@ -63,8 +66,11 @@ def plan_backfill(
     """
     for _ in range(TRIES):
         rows = planned_before(settings.name, control)
-        if once and (known := control.backfill_of(rows.feed.feed_id, who)):
-            return BackfillOutcome([batch.plan for batch in known], None)
+        if isinstance(request.selection, OpenChunks):
+            return BackfillOutcome([batch.plan for batch in control.open_backfills(rows.feed.feed_id)], None)
+        known = [batch.plan for batch in control.backfill_of(rows.feed.feed_id, who) if once and not is_given_up(batch)]
+        if known:
+            return BackfillOutcome(known, None)
         decision = decide_backfill(request, rows, settings, control, kafka, sinks)
         output = request.output or Output(settings.sink_format, settings.output_path)
         if decision.chunks:
@@ -81,6 +87,11 @@ def plan_backfill(
     raise FeedChangedError(
         f"feed {settings.name}: somebody else wrote to it {TRIES} times while the backfill was planned; try again"
     )
+
+
+def is_given_up(batch: Batch) -> bool:
+    """Whether a chunk's offsets are free again."""
+    return batch.state is BatchState.ABANDONED
 
 
 def dry_run(
@@ -118,13 +129,17 @@ def decide_backfill(
     meant = partitions_meant(request, coverage, feed.topics, earlier)
     topic_ids = {tp.topic: coverage[tp].stored.topic_id for tp in meant}
     check_same_topics(earlier, topic_ids, rows)
+    check_not_held(meant, feed)
     check_cluster(feed.cluster_id, kafka.cluster_id(), feed.name)
     check_topic_ids(topic_ids, kafka.describe_topics(topic_ids.keys()), feed.name)
     answers = ask_kafka(request, meant, kafka)
     wanted = select(request, meant, coverage, answers, settings.isolation, earlier)
-    taken = (
-        taken_in_feed(coverage) if request.output is None else copied(request.output, rows, topic_ids, control, sinks)
-    )
+    if request.output is not None:
+        taken = copied(request.output, rows, topic_ids, control, sinks)
+    else:
+        # A gap may lie over what was committed before an operator let the feed go back.
+        again = within(wanted, [interval for partition in coverage.values() for interval in partition.rewound])
+        taken = taken_in_feed(coverage, control.committed_within(feed.feed_id, again) if again else [])
     return decide(request, wanted, taken, coverage, answers.bounds, settings.isolation)
 
 
@@ -159,6 +174,15 @@ def check_same_topics(earlier: Collection[BatchPlan], topic_ids: dict[str, str |
                     f"batch {plan.batch_id} read topic {topic!r} when its id was {plan.topic_ids[topic]}; it is "
                     f"{topic_ids[topic]} now, so those offsets mean other records. {NOTHING_DONE}"
                 )
+
+
+def check_not_held(meant: Collection[TopicPartition], feed: FeedSnapshot) -> None:
+    """Raise StoredOffsetBeyondLogError where a log was seen to end below its stored offset: other records may lie there now."""
+    if held := sorted(held_beyond_log(feed).keys() & set(meant)):
+        raise StoredOffsetBeyondLogError(
+            f"expected logs that hold what was read of them, found that {listing(held)} ended below the stored offset. "
+            f"{NOTHING_DONE} Decide that first: `kafka-ingest topic-changed {feed.name}`."
+        )
 
 
 def ask_kafka(request: BackfillRequest, meant: Collection[TopicPartition], kafka: KafkaCluster) -> LogAnswers:

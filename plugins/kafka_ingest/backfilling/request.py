@@ -87,7 +87,12 @@ class OpenGaps:
     """Every open gap."""
 
 
-Selection = OffsetRanges | BetweenTimestamps | OfBatch | OfDagRun | OpenGaps
+@dataclass(frozen=True, slots=True)
+class OpenChunks:
+    """No new ranges: the chunks that are open already, whoever planned them."""
+
+
+Selection = OffsetRanges | BetweenTimestamps | OfBatch | OfDagRun | OpenGaps | OpenChunks
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ from kafka_ingest.backfilling.request import (
     OfBatch,
     OfDagRun,
     OffsetRanges,
+    OpenChunks,
     OpenGaps,
 )
 from kafka_ingest.batch import BatchPlan
@@ -46,18 +47,7 @@ def partitions_meant(
     for place in request.only:
         if not any(place.holds(topic_partition) for topic_partition in coverage):
             raise unknown(str(place), coverage)
-    named: Iterable[TopicPartition]
-    match request.selection:
-        case OffsetRanges(ranges):
-            named = [offset_range.topic_partition for offset_range in ranges]
-        case OfBatch() | OfDagRun():
-            named = [planned.topic_partition for plan in earlier for planned in plan.ranges]
-        case OpenGaps():
-            named = [tp for tp, partition in coverage.items() if partition.open_gaps]
-        case BetweenTimestamps():
-            known = set(topics)
-            named = [tp for tp in coverage if (request.only or tp.topic in known)]
-            named = [tp for tp in named if not coverage[tp].stored.is_pending]
+    named = named_by(request, coverage, topics, earlier)
     meant = sorted({tp for tp in named if request.takes(tp)})
     for topic_partition in meant:
         if topic_partition not in coverage:
@@ -69,6 +59,28 @@ def partitions_meant(
                 f"({rule}). {NOTHING_DONE} Run the feed first."
             )
     return meant
+
+
+def named_by(
+    request: BackfillRequest,
+    coverage: Mapping[TopicPartition, PartitionCoverage],
+    topics: Iterable[str],
+    earlier: Iterable[BatchPlan],
+) -> list[TopicPartition]:
+    """Return the partitions that a selection is about, whether the feed has them or not."""
+    match request.selection:
+        case OffsetRanges(ranges):
+            return [offset_range.topic_partition for offset_range in ranges]
+        case OfBatch() | OfDagRun():
+            return [planned.topic_partition for plan in earlier for planned in plan.ranges]
+        case OpenGaps():
+            return [tp for tp, partition in coverage.items() if partition.open_gaps]
+        case BetweenTimestamps():
+            known = set(topics)
+            named = [tp for tp in coverage if (request.only or tp.topic in known)]
+            return [tp for tp in named if not coverage[tp].stored.is_pending]
+        case OpenChunks():
+            return []
 
 
 def unknown(place: str, coverage: Iterable[TopicPartition]) -> InvalidBackfillError:
@@ -104,6 +116,8 @@ def select(
             found = list(ranges)
         case OfBatch() | OfDagRun():
             found = [planned for plan in earlier for planned in plan.ranges]
+        case OpenChunks():
+            found = []
         case OpenGaps():
             found = [gap.offset_range for tp in taken for gap in coverage[tp].open_gaps]
         case BetweenTimestamps():

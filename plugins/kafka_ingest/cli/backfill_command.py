@@ -54,8 +54,13 @@ def backfill(
         chunks: Sequence[BatchPlan] = []
         decision = None
         if what == [OPEN]:
-            open_batches = parts.control.open_backfills(known_feed(parts.control, feed_name).feed_id)
-            chunks = [batch.plan for batch in open_batches]
+            if copy_to or when or max_records or reason:
+                raise InvalidBackfillError(
+                    "expected open alone: open chunks go on as they were planned. Nothing was planned."
+                )
+            chunks = [
+                batch.plan for batch in parts.control.open_backfills(known_feed(parts.control, feed_name).feed_id)
+            ]
         else:
             fields = {
                 "feed": feed_name,
@@ -70,13 +75,24 @@ def backfill(
             chunks, decision = planned(parts, request, only_show=only_show)
         if not as_json:
             print_decision(feed_name, decision, executed=not only_show)
-        done = [] if only_show else run_chunks(parts, chunks, as_json=as_json)
+            for chunk in chunks if only_show else ():
+                out.print(f"open {chunk.kind} {chunk.batch_id}: {listing(chunk.ranges)}", markup=False, soft_wrap=True)
+        done, errors = ([], []) if only_show else run_chunks(parts, chunks)
         if as_json:
             shown = [{"batch_id": str(chunk.batch_id), "ranges": ranges_document(chunk.ranges)} for chunk in chunks]
             document = {"feed": feed_name, "executed": not only_show, "chunks": shown if only_show else done}
             print_json(document | decision_document(decision, only_show=only_show))
         elif not chunks and (decision is None or not decision.chunks):
             out.print(f"feed {feed_name}: nothing to read")
+        if errors:
+            progress.print(
+                f"{len(chunks) - len(errors):,} of {len(chunks):,} chunks are committed. `kafka-ingest backfill {feed_name} "
+                "open` goes on with the others; `kafka-ingest abandon BATCH --reason …` gives one up, and frees its offsets.",
+                style="yellow",
+                markup=False,
+                soft_wrap=True,
+            )
+            raise typer.Exit(max(error.exit_code for error in errors))
 
 
 def fields_of(what: Sequence[str]) -> dict[str, Any]:
@@ -119,39 +135,33 @@ def planned(
     return outcome.chunks, outcome.decision
 
 
-def run_chunks(parts: FeedParts, chunks: Sequence[BatchPlan], *, as_json: bool) -> list[dict[str, Any]]:
-    """Write and commit chunk after chunk; where one fails, those before it stay, and what to do is said."""
+def run_chunks(parts: FeedParts, chunks: Sequence[BatchPlan]) -> tuple[list[dict[str, Any]], list[KafkaIngestError]]:
+    """Write and commit chunk after chunk, and return what became of each; one that fails holds no other up."""
     done: list[dict[str, Any]] = []
+    errors: list[KafkaIngestError] = []
     for number_of_chunk, chunk in enumerate(chunks, start=1):
         progress.print(
             f"chunk {number_of_chunk:,} of {len(chunks):,}, {chunk.kind} {chunk.batch_id}: {listing(chunk.ranges)}",
             markup=False,
             soft_wrap=True,
         )
+        told = {
+            "batch_id": str(chunk.batch_id),
+            "kind": chunk.kind.value,
+            "ranges": ranges_document(chunk.ranges),
+            "output": str(chunk.output_path),
+        }
         try:
             write_batch(parts, chunk.batch_id)
             committed = commit_batch(parts, chunk.batch_id)
-        except KafkaIngestError:
-            if not as_json:
-                progress.print(
-                    f"{len(done):,} of {len(chunks):,} chunks are committed and stay. `kafka-ingest backfill {parts.feed.name} "
-                    f"open` goes on with the others; `kafka-ingest abandon {chunk.batch_id} --reason …` gives this one up.",
-                    style="yellow",
-                    markup=False,
-                    soft_wrap=True,
-                )
-            raise
-        done.append(
-            {
-                "batch_id": str(chunk.batch_id),
-                "kind": chunk.kind.value,
-                "state": BatchState.COMMITTED.value,
-                "rows": sum(count.rows for count in committed.counts),
-                "ranges": ranges_document(chunk.ranges),
-                "output": str(chunk.output_path),
-            }
-        )
-    return done
+        except KafkaIngestError as error:
+            progress.print(f"  {error.code} {error}", style="red", markup=False, soft_wrap=True)
+            errors.append(error)
+            done.append(told | {"error": {"code": error.code, "message": str(error), "exit_code": error.exit_code}})
+        else:
+            rows = sum(count.rows for count in committed.counts)
+            done.append(told | {"state": BatchState.COMMITTED.value, "rows": rows})
+    return done, errors
 
 
 def ranges_document(ranges: Sequence[OffsetRange]) -> list[dict[str, Any]]:
@@ -168,6 +178,7 @@ def decision_document(decision: BackfillDecision | None, *, only_show: bool) -> 
             "committed": ranges_document(decision.committed),
             "claimed": ranges_document(decision.claimed),
             "deleted": ranges_document(decision.deleted),
+            "for_later": ranges_document(decision.for_later),
         },
         "gaps": [
             range_document(gap.offset_range) | {"cause": gap.cause.value, "reason": gap.reason} for gap in decision.gaps
@@ -201,6 +212,7 @@ def print_decision(feed_name: str, decision: BackfillDecision | None, *, execute
     print_left_out("in the output already", decision.committed)
     print_left_out("another open backfill reads it", decision.claimed)
     print_left_out("deleted by retention", decision.deleted)
+    print_left_out("more than one run takes, so it is for the next", decision.for_later)
     for gap in decision.gaps:
         progress.print(f"gap {gap.offset_range}: {gap.reason}", style="yellow", markup=False, soft_wrap=True)
 

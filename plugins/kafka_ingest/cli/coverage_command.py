@@ -204,7 +204,8 @@ def print_verified(verified: dict[str, Any] | None) -> None:
         of_batch = f" (batch {each['batch_id']})" if each["batch_id"] else ""
         text = f"{each['where']}{of_batch}: expected {each['expected']}, found {each['found']}"
         progress.print(text, style="red", markup=False, soft_wrap=True)
-    result = "no difference" if not verified["differences"] else f"{len(verified['differences']):,} differences"
+    count = len(verified["differences"])
+    result = f"{count:,} difference{'s' if count > 1 else ''}" if count else "no difference"
     out.print(f"counted {verified['rows']:,} rows in {verified['batches']:,} batches: {result}")
 
 

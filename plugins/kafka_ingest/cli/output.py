@@ -43,7 +43,9 @@ def answers(*, as_json: bool) -> Iterator[None]:
             progress.print(f"[red]{error.code}[/red] {escape(str(error))}", soft_wrap=True)
         raise typer.Exit(error.exit_code) from error
     except KeyboardInterrupt:
-        progress.print("Stopped. An open batch stays as it is: the next run continues it.")
+        progress.print(
+            "Stopped. An open batch stays as it is: the next run continues it, `kafka-ingest backfill FEED open` a backfill's."
+        )
         raise typer.Exit(128 + signal.SIGINT) from None
 
 

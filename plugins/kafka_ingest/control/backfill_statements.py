@@ -4,33 +4,50 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from uuid import UUID
 
-from sqlalchemy import Connection, and_, delete, func, or_, select
+from sqlalchemy import Connection, and_, bindparam, delete, func, or_, select, update
 
-from kafka_ingest.batch import BatchKind, BatchState
+from kafka_ingest.batch import BatchKind, BatchPlan, BatchState
 from kafka_ingest.boundaries import BackfillRecord, FeedSnapshot
 from kafka_ingest.control.batch_statements import insert_plan
 from kafka_ingest.control.coverage_rows import COUNTS, ids_before, resets, rewinds_of, span_of_row
 from kafka_ingest.control.feed_statements import append_event
 from kafka_ingest.control.offset_statements import gap_of, insert_gaps, note_gaps, same_partition
-from kafka_ingest.control.rows import gaps_of
+from kafka_ingest.control.rows import gaps_of, newest_ledger_event, of_newest_published
 from kafka_ingest.control.schema import batch, batch_range, gap, stored_offset
 from kafka_ingest.errors import OffsetsMovedError, RangesTakenError
 from kafka_ingest.gap import NewGap
 from kafka_ingest.offset_sets import within
-from kafka_ingest.offsets import OffsetRange, listing
+from kafka_ingest.offsets import OffsetRange, TopicPartition, listing
 
 
 def insert_backfill(connection: Connection, feed: FeedSnapshot, record: BackfillRecord, who: str) -> None:
     """Write a backfill's chunks and the gaps of what is gone; raises RangesTakenError and writes none."""
     for chunk in record.chunks:
         insert_plan(connection, chunk, who)
-    check_apart(connection, feed.feed_id)
+    check_apart(connection, feed.feed_id, record.chunks)
     for chunk in record.chunks:
         check_below_stored(connection, feed.feed_id, chunk.batch_id)
     insert_gaps_behind(connection, feed, record.gaps, who)
+    for chunk in record.chunks:
+        note_ledger(connection, chunk)
     chunks = [str(chunk.batch_id) for chunk in record.chunks]
     detail = {"request": dict(record.request), "kind": record.chunks[0].kind.value if chunks else None}
     append_event(connection, feed.feed_id, "backfill_planned", who, None, detail | {"chunks": chunks})
+
+
+def note_ledger(connection: Connection, chunk: BatchPlan) -> None:
+    """Note which seeds, gaps and resets a chunk was planned on: its published receipt carries those since the newest live one's.
+
+    Without them, holes that were passed and filled since then would be read again once the control tables are lost. Those of
+    after its plan it carries not: it is told by its id, among batches that were planned before those were decided.
+    """
+    upto = newest_ledger_event(connection, chunk.feed_id)
+    query = of_newest_published(select(batch.c.plan["sink"], batch.c.ledger_upto), chunk.feed_id)
+    published = connection.execute(query).one_or_none()
+    is_beside = published is not None and published[0] == chunk.as_document()["sink"]
+    after = (published[1] or 0) if is_beside and published is not None else upto
+    of_chunk = update(batch).where(batch.c.batch_id == chunk.batch_id)
+    connection.execute(of_chunk.values(ledger_after=after, ledger_upto=upto))
 
 
 def insert_gaps_behind(connection: Connection, feed: FeedSnapshot, new_gaps: Sequence[NewGap], who: str) -> None:
@@ -46,8 +63,8 @@ def insert_gaps_behind(connection: Connection, feed: FeedSnapshot, new_gaps: Seq
     note_gaps(connection, feed.feed_id, gaps, who, None)
 
 
-def check_apart(connection: Connection, feed_id: UUID) -> None:
-    """Raise RangesTakenError where two backfills of a feed, open or committed, read one offset."""
+def check_apart(connection: Connection, feed_id: UUID, chunks: Sequence[BatchPlan]) -> None:
+    """Raise RangesTakenError where chunks read an offset that another backfill of the feed, open or committed, reads."""
     query = (
         select(
             *(batch_range.c[name] for name in ("topic", "topic_id", "partition", "start_offset", "end_offset")),
@@ -64,10 +81,11 @@ def check_apart(connection: Connection, feed_id: UUID) -> None:
         .where(batch.c.feed_id == feed_id, batch.c.kind == BatchKind.BACKFILL.value, COUNTS)
         .subquery()
     )
-    taken = connection.execute(select(query).where(query.c.start_offset < query.c.taken_to)).mappings().all()
-    if taken:
+    shared = connection.execute(select(query).where(query.c.start_offset < query.c.taken_to)).mappings()
+    taken = within([planned for chunk in chunks for planned in chunk.ranges], map(span_of_row, shared))
+    if taken and any(chunk.kind is BatchKind.BACKFILL for chunk in chunks):
         raise RangesTakenError(
-            f"expected offsets that no other backfill of the feed reads, found {listing(span_of_row(row) for row in taken)}. "
+            f"expected offsets that no other backfill of the feed reads, found {listing(taken)}. "
             "Nothing was written; plan the backfill again."
         )
 
@@ -104,7 +122,9 @@ def check_not_overtaken(connection: Connection, feed_id: UUID, batch_id: UUID) -
     tables that were restored from a backup one may be open that was given up since, and planned again, or reset away.
     """
     mine, other = batch_range.alias("mine"), batch_range.alias("other")
-    same_log = and_(*(mine.c[name].is_not_distinct_from(other.c[name]) for name in ("topic", "partition", "topic_id")))
+    # Compared with =, which PostgreSQL can look up: it can neither hash nor search what is "not distinct".
+    same_partition = (mine.c.topic == other.c.topic) & (mine.c.partition == other.c.partition)
+    same_log = same_partition & mine.c.topic_id.is_not_distinct_from(other.c.topic_id)
     read_by_another = (
         select(mine)
         .select_from(mine.join(other, same_log).join(batch, batch.c.batch_id == other.c.batch_id))
@@ -119,20 +139,22 @@ def check_not_overtaken(connection: Connection, feed_id: UUID, batch_id: UUID) -
         )
     )
     overtaken = {span_of_row(row) for row in connection.execute(read_by_another).mappings()}
-    planned_at = connection.execute(select(batch.c.planned_at).where(batch.c.batch_id == batch_id)).scalar_one()
+    known = connection.execute(select(batch.c.ledger_upto).where(batch.c.batch_id == batch_id)).scalar_one() or 0
     decided = resets(connection, feed_id)
-    rewinds = [rewind for reset in decided if reset.at > planned_at for rewind in rewinds_of(reset)]
+    rewinds = [rewind for reset in decided if reset.event_id > known for rewind in rewinds_of(reset)]
     if rewinds:
         ids = ids_before(decided)
         for row in connection.execute(select(batch_range).where(batch_range.c.batch_id == batch_id)).mappings():
             id_now = ids.get((row["topic"], row["topic_id"]), row["topic_id"])
-            same = [each.offset_range for each in rewinds if ids.get((row["topic"], each.topic_id), each.topic_id) == id_now]
+            same = [
+                each.offset_range for each in rewinds if ids.get((row["topic"], each.topic_id), each.topic_id) == id_now
+            ]
             overtaken.update(within([span_of_row(row)], same))
     if overtaken:
         raise OffsetsMovedError(
-            f"backfill {batch_id} reads offsets that another backfill has read, or that a reset gave to the live run, since it was "
-            f"planned: {listing(sorted(overtaken))}. They would come twice. Nothing was changed; give it up: `kafka-ingest abandon "
-            f"{batch_id} --reason …`, and plan what is left again."
+            f"backfill {batch_id} reads offsets that another backfill has read, or that a reset gave to the live run, since it "
+            f"was planned: {listing(sorted(overtaken))}. They would come twice. Nothing was changed; give it up: `kafka-ingest "
+            f"abandon {batch_id} --reason …`, and plan what is left again."
         )
 
 
@@ -140,18 +162,21 @@ def close_gaps(connection: Connection, feed_id: UUID, batch_id: UUID, who: str) 
     """Close the open gaps that a backfill has read; one of which it read only some is split."""
     # Where the same records got another topic id since the backfill was planned, so did the gaps.
     ids = ids_before(resets(connection, feed_id))
-    read: dict[str | None, list[OffsetRange]] = {}
+    read: dict[tuple[TopicPartition, str | None], OffsetRange] = {}
     for row in connection.execute(select(batch_range).where(batch_range.c.batch_id == batch_id)).mappings():
-        topic_id = ids.get((row["topic"], row["topic_id"]), row["topic_id"])
-        read.setdefault(topic_id, []).append(span_of_row(row))
-    gaps = gaps_of(connection, feed_id, gap.c.applied_at.is_not(None), gap.c.closed_by_batch.is_(None))
-    split = {found.gap_id: found.read_by(batch_id, read.get(found.topic_id, [])) for found in gaps}
-    changed = {found.gap_id for found in gaps if split[found.gap_id] != [found]}
+        span = span_of_row(row)
+        read[span.topic_partition, ids.get((row["topic"], row["topic_id"]), row["topic_id"])] = span
+    split = {
+        found.gap_id: (found, found.read_by(batch_id, [planned]))
+        for found in gaps_of(connection, feed_id, gap.c.applied_at.is_not(None), gap.c.closed_by_batch.is_(None))
+        for planned in [read.get((found.offset_range.topic_partition, found.topic_id))]
+        if planned is not None
+    }
+    changed = {gap_id: pieces for gap_id, (found, pieces) in split.items() if pieces != [found]}
     if not changed:
         return
-    for gap_id in changed:
-        connection.execute(delete(gap).where(gap.c.gap_id == gap_id))
-    pieces = [piece for gap_id in changed for piece in split[gap_id]]
+    connection.execute(delete(gap).where(gap.c.gap_id == bindparam("id")), [{"id": gap_id} for gap_id in changed])
+    pieces = [piece for of_gap in changed.values() for piece in of_gap]
     insert_gaps(connection, feed_id, pieces)
     closed = sorted((piece for piece in pieces if piece.closed_by_batch), key=lambda piece: piece.offset_range)
     append_event(connection, feed_id, "gap_closed", who, batch_id, {"gaps": [piece.as_document() for piece in closed]})

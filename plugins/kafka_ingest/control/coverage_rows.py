@@ -152,5 +152,6 @@ def rewinds_of(reset: Event) -> list[Rewind]:
         if entry["next_offset"] < before["next_offset"]:
             topic_partition = TopicPartition(entry["topic"], entry["partition"])
             interval = OffsetRange(topic_partition, entry["next_offset"], before["next_offset"])
-            found.append(Rewind(interval, entry["topic_id"], reset.at, reset.who, reset.detail["reason"]))
+            same = entry["topic"] in reset.detail["same_records"]
+            found.append(Rewind(interval, entry["topic_id"], reset.at, reset.who, reset.detail["reason"], same))
     return found

@@ -1,25 +1,37 @@
 """What batches have read of a feed's topics as they are now: where each began, and what lies above the stored offsets."""
 
+from collections.abc import Sequence
 from uuid import UUID
 
-from sqlalchemy import Connection, and_, func, select
+from sqlalchemy import ColumnElement, Connection, and_, func, or_, select
 
 from kafka_ingest.batch import BatchKind, BatchState
+from kafka_ingest.control.coverage_rows import ids_before, resets
 from kafka_ingest.control.schema import batch, batch_range, stored_offset
+from kafka_ingest.offset_sets import within
 from kafka_ingest.offsets import OffsetRange, TopicPartition
 
-SAME_TOPIC = and_(
-    stored_offset.c.feed_id == batch.c.feed_id,
-    stored_offset.c.topic == batch_range.c.topic,
-    stored_offset.c.partition == batch_range.c.partition,
-    stored_offset.c.topic_id.is_not_distinct_from(batch_range.c.topic_id),
-)
-"""Offsets of a topic of that name that is not there any more mean other records."""
+
+def same_topic(connection: Connection, feed_id: UUID) -> ColumnElement[bool]:
+    """Return the condition that a range is of a stored offset's topic as it is now.
+
+    Offsets of a topic of that name that is not there any more mean other records, unless an operator said that they are the same.
+    """
+    of_one_id = [stored_offset.c.topic_id.is_not_distinct_from(batch_range.c.topic_id)]
+    for (topic, before), now in ids_before(resets(connection, feed_id)).items():
+        was = (batch_range.c.topic == topic) & batch_range.c.topic_id.is_not_distinct_from(before)
+        of_one_id.append(was & stored_offset.c.topic_id.is_not_distinct_from(now))
+    return and_(
+        stored_offset.c.feed_id == batch.c.feed_id,
+        stored_offset.c.topic == batch_range.c.topic,
+        stored_offset.c.partition == batch_range.c.partition,
+        or_(*of_one_id),
+    )
 
 
 def starts_since(connection: Connection, batch_id: UUID) -> dict[TopicPartition, int]:
     """Return where a live batch began in each partition, or the first one after it that read the partition."""
-    feed_id = select(batch.c.feed_id).where(batch.c.batch_id == batch_id).scalar_subquery()
+    feed_id = connection.execute(select(batch.c.feed_id).where(batch.c.batch_id == batch_id)).scalar_one()
     place = (batch_range.c.topic, batch_range.c.partition)
     numbered = (
         select(
@@ -28,7 +40,7 @@ def starts_since(connection: Connection, batch_id: UUID) -> dict[TopicPartition,
             func.row_number().over(partition_by=place, order_by=batch_range.c.batch_id).label("number"),
         )
         .join(batch, batch.c.batch_id == batch_range.c.batch_id)
-        .join(stored_offset, SAME_TOPIC)
+        .join(stored_offset, same_topic(connection, feed_id))
         .where(
             batch.c.feed_id == feed_id,
             batch.c.batch_id >= batch_id,
@@ -41,13 +53,36 @@ def starts_since(connection: Connection, batch_id: UUID) -> dict[TopicPartition,
     return {TopicPartition(row.topic, row.partition): row.start_offset for row in connection.execute(first)}
 
 
+def committed_within(connection: Connection, feed_id: UUID, intervals: Sequence[OffsetRange]) -> list[OffsetRange]:
+    """Return what committed batches hold of intervals, sorted; copies are not among them."""
+    topics = {interval.topic for interval in intervals}
+    partitions = {interval.partition for interval in intervals}
+    query = (
+        select(batch_range.c.topic, batch_range.c.partition, batch_range.c.start_offset, batch_range.c.end_offset)
+        .join(batch, batch.c.batch_id == batch_range.c.batch_id)
+        .join(stored_offset, same_topic(connection, feed_id))
+        .where(
+            batch.c.feed_id == feed_id,
+            batch.c.kind != BatchKind.COPY.value,
+            batch.c.state == BatchState.COMMITTED.value,
+            batch_range.c.topic.in_(topics),
+            batch_range.c.partition.in_(partitions),
+        )
+    )
+    found = [
+        OffsetRange(TopicPartition(row.topic, row.partition), row.start_offset, row.end_offset)
+        for row in connection.execute(query)
+    ]
+    return within(intervals, found)
+
+
 def committed_ahead(connection: Connection, feed_id: UUID) -> list[OffsetRange]:
     """Return what committed batches hold at or above the stored offsets, sorted; nothing before an operator went back."""
     query = (
         select(batch_range.c.topic, batch_range.c.partition, batch_range.c.start_offset, batch_range.c.end_offset)
         .add_columns(stored_offset.c.next_offset)
         .join(batch, batch.c.batch_id == batch_range.c.batch_id)
-        .join(stored_offset, SAME_TOPIC)
+        .join(stored_offset, same_topic(connection, feed_id))
         .where(
             batch.c.feed_id == feed_id,
             batch.c.kind != BatchKind.COPY.value,

@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import ColumnElement, Connection, RowMapping, Select, select
+from sqlalchemy import ColumnElement, Connection, RowMapping, Select, func, select
 
 from kafka_ingest.batch import Attempt, AttemptState, Batch, BatchKind, BatchPlan, BatchState
 from kafka_ingest.boundaries import Event, Output, PublishedBatch
-from kafka_ingest.control.schema import batch, batch_range, feed, gap, hold, stored_offset
+from kafka_ingest.control.schema import LEDGER_KINDS, batch, batch_range, event, feed, gap, hold, stored_offset
 from kafka_ingest.errors import ControlSchemaError, UnknownBatchError
 from kafka_ingest.gap import Gap, GapCause
 from kafka_ingest.hold import Hold, HoldCause
@@ -179,18 +179,24 @@ def event_of(row: Mapping[Any, Any]) -> Event:
     )
 
 
-def newest_published(connection: Connection, feed_id: UUID) -> PublishedBatch | None:
-    """Return a feed's newest live batch that was committed, and its output."""
+def newest_published(connection: Connection, feed_id: UUID, kind: BatchKind = BatchKind.LIVE) -> PublishedBatch | None:
+    """Return a feed's newest batch of a kind that was committed, and its output."""
     sink = batch.c.plan["sink"]
     query = select(batch.c.batch_id, sink["format"].as_string(), sink["path"].as_string())
-    row = connection.execute(of_newest_published(query, feed_id)).one_or_none()
+    row = connection.execute(of_newest_published(query, feed_id, kind)).one_or_none()
     return PublishedBatch(row[0], Output(row[1], Path(row[2]))) if row is not None else None
 
 
-def of_newest_published(query: Select[Any], feed_id: UUID) -> Select[Any]:
-    """Narrow a query on batches to a feed's newest live one that was committed."""
-    is_published = (batch.c.kind == BatchKind.LIVE.value) & (batch.c.state == BatchState.COMMITTED.value)
+def of_newest_published(query: Select[Any], feed_id: UUID, kind: BatchKind = BatchKind.LIVE) -> Select[Any]:
+    """Narrow a query on batches to a feed's newest one of a kind that was committed."""
+    is_published = (batch.c.kind == kind.value) & (batch.c.state == BatchState.COMMITTED.value)
     published = select(batch.c.batch_id).where(batch.c.feed_id == feed_id, is_published)
     # By its id alone: sorted with all that is asked of them, every plan of years would be read.
     newest = published.order_by(batch.c.batch_id.desc()).limit(1).scalar_subquery()
     return query.where(batch.c.batch_id == newest)
+
+
+def newest_ledger_event(connection: Connection, feed_id: UUID) -> int:
+    """Return the number of a feed's newest seed, gap or reset; 0 where there is none."""
+    query = select(func.max(event.c.event_id)).where(event.c.feed_id == feed_id, event.c.kind.in_(LEDGER_KINDS))
+    return int(connection.execute(query).scalar_one() or 0)

@@ -6,11 +6,16 @@ from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import Connection, RowMapping, func, select, update
+from sqlalchemy import Connection, RowMapping, select, update
 
 from kafka_ingest.batch import ABANDONABLE, Attempt, AttemptState, Batch, BatchKind, BatchState, check_transition
 from kafka_ingest.boundaries import BackfillRecord, FeedSnapshot, NewFeed, PlanRecord
-from kafka_ingest.control.backfill_statements import check_below_stored, check_not_overtaken, close_gaps, insert_backfill
+from kafka_ingest.control.backfill_statements import (
+    check_below_stored,
+    check_not_overtaken,
+    close_gaps,
+    insert_backfill,
+)
 from kafka_ingest.control.batch_statements import (
     clear_range_counts,
     insert_attempt,
@@ -38,8 +43,8 @@ from kafka_ingest.control.offset_statements import (
     upsert_seeds,
 )
 from kafka_ingest.control.reader import SqlControlReader
-from kafka_ingest.control.rows import batch_of, batch_row, of_newest_published, stored_offsets
-from kafka_ingest.control.schema import LEDGER_KINDS, attempt, batch, event
+from kafka_ingest.control.rows import batch_of, batch_row, newest_ledger_event, of_newest_published, stored_offsets
+from kafka_ingest.control.schema import attempt, batch
 from kafka_ingest.errors import BatchStateError
 from kafka_ingest.gap import Jump
 from kafka_ingest.hold import Hold
@@ -159,17 +164,15 @@ class SqlControlTables(SqlControlReader):
             is_live = row["kind"] == BatchKind.LIVE.value
             if row["kind"] == BatchKind.BACKFILL.value:
                 check_not_overtaken(connection, row["feed_id"], batch_id)
-            ledger_after = note_output_changed(connection, row) if is_live else None
-            newest = select(func.max(event.c.event_id)).where(
-                event.c.feed_id == row["feed_id"], event.c.kind.in_(LEDGER_KINDS)
-            )
-            ledger_upto = connection.execute(newest).scalar_one() or 0
+            # Of a backfill it was noted when it was planned; one of an earlier version carries nothing.
+            ledger_after = note_output_changed(connection, row) if is_live else row["ledger_after"]
+            ledger_upto = row["ledger_upto"]
+            if is_live or ledger_upto is None:
+                ledger_upto = newest_ledger_event(connection, row["feed_id"])
             set_batch(
                 connection,
                 row,
                 state=BatchState.COMMITTING.value,
-                # A backfill's receipt carries none of it: it is told among the live ones by its id, which may be older than
-                # what was decided since.
                 ledger_after=ledger_upto if ledger_after is None else ledger_after,
                 ledger_upto=ledger_upto,
             )

@@ -43,7 +43,7 @@ class Rebuilt:
 
     rows: dict[TopicPartition, StoredOffset] = field(default_factory=dict)
     ledger: dict[tuple[str, datetime, str], Event] = field(default_factory=dict)
-    backfills: list[BatchPlan] = field(default_factory=list)
+    story: list[Event | BatchPlan] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
 
     def tell(self, published: PublishedReceipt) -> None:
@@ -54,6 +54,7 @@ class Rebuilt:
             if told in self.ledger:
                 continue
             self.ledger[told] = event
+            self.story.append(event)
             if event.kind == "seeded":
                 self._seed(event)
             elif event.kind == "gap":
@@ -65,7 +66,7 @@ class Rebuilt:
         if published.plan.kind is BatchKind.LIVE:
             self._advance(published.plan)
         elif published.plan.kind is BatchKind.BACKFILL:
-            self.backfills.append(published.plan)
+            self.story.append(published.plan)
 
     def _seed(self, event: Event) -> None:
         for entry in event.detail["partitions"]:
@@ -170,7 +171,7 @@ def decide_adoption(settings: FeedPlanSettings, control: OperatorTables, sink: S
             removed=removed_after(rebuilt, feed, new, reset),
             reset=sorted(reset),
             batches=[adopted(published, sink) for published in new],
-            gaps=rebuilt_gaps(rebuilt.ledger.values(), rebuilt.backfills),
+            gaps=rebuilt_gaps(rebuilt.story),
             ledger=sorted(rebuilt.ledger.values(), key=lambda event: event.at),
             abandoned=overtaken(feed, rebuilt, {published.plan.batch_id for published in new}, reset),
         ),

@@ -11,20 +11,18 @@ from kafka_ingest.operating.journal_rows import row_of
 from kafka_ingest.rewound import ended_gaps
 
 
-def rebuilt_gaps(events: Iterable[Event], backfills: Iterable[BatchPlan]) -> list[Gap]:
-    """Return the gaps after all that was decided and read, events in their order.
+def rebuilt_gaps(story: Iterable[Event | BatchPlan]) -> list[Gap]:
+    """Return the gaps after all that was decided, and all that backfills read, in the order in which receipts tell it.
 
     Which gaps a backfill closed is written down nowhere but in its ranges. It closed those that were there when it was planned:
     while one is open no offset is reset, and what is passed meanwhile lies above it.
     """
     ledger = GapLedger()
-    left = sorted(backfills, key=lambda plan: plan.planned_at)
-    for event in events:
-        while left and left[0].planned_at < event.at:
-            ledger.read(left.pop(0))
-        ledger.tell(event)
-    for plan in left:
-        ledger.read(plan)
+    for told in story:
+        if isinstance(told, BatchPlan):
+            ledger.read(told)
+        else:
+            ledger.tell(told)
     return list(ledger.gaps.values())
 
 

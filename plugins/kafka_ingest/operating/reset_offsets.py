@@ -2,11 +2,11 @@
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from uuid import UUID
 
 from kafka_ingest.boundaries import (
     ControlReader,
     CoverageRows,
-    Event,
     FeedSnapshot,
     KafkaCluster,
     OperatorTables,
@@ -23,7 +23,6 @@ from kafka_ingest.operating.reset_target import NewPosition, ResetTarget
 from kafka_ingest.planning.positions import Way, gaps_by_partition
 from kafka_ingest.planning.settings import FeedPlanSettings
 
-LAST_OFFSET = 2**63 - 1
 """Offsets are of 64 bits."""
 
 
@@ -96,7 +95,7 @@ def decide_reset(
     check_none_open(rows)
     positions = new_positions(target, meant, feed, settings.isolation, control, kafka)
     covered, ahead = coverage_of(rows), gaps_by_partition(feed)
-    passed = by_partition(passed_before(meant, positions, feed, control))
+    passed = by_partition(passed_before(meant, positions, covered, control, feed.feed_id))
     return ResetDecision(
         feed,
         [
@@ -119,7 +118,7 @@ def check_none_open(rows: CoverageRows) -> None:
     if backfill is not None:
         raise BatchStateError(
             f"feed {feed.name}: backfill batch {backfill.batch_id} is {backfill.state}, and reads below the stored offsets as "
-            "they are. Finish it (run again what planned it), or give it up (`kafka-ingest abandon "
+            f"they are. Finish it (`kafka-ingest backfill {feed.name} open`), or give it up (`kafka-ingest abandon "
             f"{backfill.batch_id} --reason …`), and reset then. Nothing was changed."
         )
 
@@ -127,8 +126,9 @@ def check_none_open(rows: CoverageRows) -> None:
 def passed_before(
     meant: Iterable[StoredOffset],
     positions: Mapping[TopicPartition, NewPosition],
-    feed: FeedSnapshot,
+    covered: Mapping[TopicPartition, PartitionCoverage],
     control: ControlReader,
+    feed_id: UUID,
 ) -> list[OffsetRange]:
     """Return what partitions that go forward pass of what was committed before an operator let the feed go back.
 
@@ -141,34 +141,8 @@ def passed_before(
         and (offset := positions[row.topic_partition].offset) is not None
         and offset > row.next_offset
     ]
-    if not passing or not (again := within(passing, rewound_intervals(feed, control.ledger_of_feed(feed.feed_id)))):
-        return []
-    return within(again, control.committed_ahead(feed.feed_id))
-
-
-def rewound_intervals(feed: FeedSnapshot, ledger: Iterable[Event]) -> list[OffsetRange]:
-    """Return what operators let the feed read again of the records that its topics hold now.
-
-    Where a log was truncated, and the feed rewound to its end, other records took the place of those that were read.
-    """
-    intervals: list[OffsetRange] = []
-    cut_off: list[OffsetRange] = []
-    for event in ledger:
-        if event.kind != "reset":
-            continue
-        was = {TopicPartition(entry["topic"], entry["partition"]): entry for entry in event.detail["removed"]}
-        for entry in event.detail["partitions"]:
-            tp = TopicPartition(entry["topic"], entry["partition"])
-            old, row = was.get(tp), feed.stored.get(tp)
-            if old is None or row is None or not old["topic_id"] == entry["topic_id"] == row.topic_id:
-                continue
-            if old["next_offset"] is None or entry["next_offset"] is None or entry["next_offset"] >= old["next_offset"]:
-                continue
-            if tp.topic in event.detail["same_records"]:
-                intervals.append(OffsetRange(tp, entry["next_offset"], old["next_offset"]))
-            else:
-                cut_off.append(OffsetRange(tp, entry["next_offset"], LAST_OFFSET))
-    return without(intervals, cut_off)
+    again = within(passing, [interval for partition in covered.values() for interval in partition.rewound])
+    return control.committed_within(feed_id, again) if again else []
 
 
 def reset_of(

@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 from kafka_ingest.batch import Batch, BatchKind, BatchPlan
 from kafka_ingest.boundaries import ControlTables, KafkaCluster
-from kafka_ingest.errors import KafkaUnavailableError, RangeNotInLogError
+from kafka_ingest.errors import KafkaUnavailableError, RangeNotInLogError, RecordsDeletedError
 from kafka_ingest.hold import beyond_log
 from kafka_ingest.identity import check_identity
 from kafka_ingest.offsets import LogBounds, Unavailable, listing, ranges_outside_log
@@ -15,7 +15,7 @@ def check_readable(batch: Batch, control: ControlTables, kafka: KafkaCluster) ->
 
     Raises WrongClusterError, TopicGoneError or TopicRecreatedError where its offsets mean other records by now,
     RangeNotInLogError where some are deleted, and KafkaUnavailableError where a partition has nobody to read it from; the next
-    plan decides what becomes of the batch.
+    plan decides what becomes of the batch. Of a backfill's chunk no plan does: there it is RecordsDeletedError.
     """
     plan = batch.plan
     check_identity(batch, kafka)
@@ -28,7 +28,8 @@ def check_readable(batch: Batch, control: ControlTables, kafka: KafkaCluster) ->
             hold = beyond_log(planned.topic_partition, planned.start_offset, found.high_watermark, datetime.now(UTC))
             control.hold(plan.feed_id, hold)
     if problems := ranges_outside_log(plan.ranges, bounds, plan.isolation):
-        raise RangeNotInLogError(
+        error = RangeNotInLogError if plan.kind is BatchKind.LIVE else RecordsDeletedError
+        raise error(
             f"batch {plan.batch_id} cannot be read as it was planned: {listing(problems)}. No offset was moved. "
             f"{plan_again(plan)}"
         )

@@ -1,0 +1,124 @@
+"""A backfill whose offsets others read since it was planned: it is not committed, since they would come twice."""
+
+from dataclasses import replace
+
+import pytest
+from tests.contract.builders import (
+    CLUSTER,
+    NOON,
+    ORDERS_FEED,
+    TOPIC_ID,
+    as_adopted,
+    batch_id_of,
+    commit,
+    gap,
+    jump,
+    orders,
+    plan_first,
+    plan_next,
+    plan_of,
+    record,
+    seed,
+    snapshot_of,
+    write,
+)
+from tests.contract.conftest import Store
+
+from kafka_ingest.batch import BatchKind, BatchPlan, BatchState
+from kafka_ingest.boundaries import Adoption, BackfillRecord, NewFeed, OperatorTables, StartOver
+from kafka_ingest.errors import OffsetsMovedError
+from kafka_ingest.gap import Gap, GapCause
+
+
+def a_hole(control: OperatorTables) -> Gap:
+    """Record a feed whose orders-0[20, 60) is an open gap, and whose live batch 1 committed orders-0[60, 100)."""
+    plan_first(control, None, seed(orders(0), 20))
+    record(control, jumps=[jump(orders(0), 20, 60)])
+    live = plan_of((orders(0), 60, 100))
+    plan_next(control, live)
+    commit(control, live)
+    rows = control.coverage("orders")
+    assert rows is not None
+    (found,) = rows.gaps
+    return found
+
+
+def claimed(control: OperatorTables, number: int = 2) -> BatchPlan:
+    """Plan a backfill of the hole, and write it."""
+    plan = plan_of((orders(0), 20, 60), number=number, kind=BatchKind.BACKFILL)
+    control.record_backfill(snapshot_of(control), BackfillRecord([plan], (), {"open_gaps": True}), who="operator")
+    write(control, plan)
+    return plan
+
+
+def test_a_backfill_is_not_committed_once_its_log_was_cut_off_and_a_live_run_read_on(store: Store) -> None:
+    control = store.connect()
+    a_hole(control)
+    plan = claimed(control)
+    feed = snapshot_of(control)
+    back = replace(feed.stored[orders(0)], next_offset=30)
+    control.start_over(feed, CLUSTER, [StartOver("orders", back.topic_id, [back])], reason="it was cut off", who="ops")
+    again = plan_of((orders(0), 30, 100), number=3)
+    plan_next(control, again)
+    commit(control, again)
+    before = store.dump()
+
+    with pytest.raises(OffsetsMovedError, match=r"orders-0\[30, 60\).*abandon"):
+        control.begin_commit(plan.batch_id, 1)
+
+    assert store.dump() == before
+
+
+def test_a_backfill_of_older_control_tables_is_not_committed_beside_the_one_that_was_planned_in_its_place(
+    store: Store,
+) -> None:
+    control = store.connect()
+    found = a_hole(control)
+    plan = claimed(control)
+    other = plan_of((orders(0), 20, 60), number=3, kind=BatchKind.BACKFILL)
+    adopt(control, replace(found, closed_by_batch=other.batch_id), other)
+    before = store.dump()
+
+    with pytest.raises(OffsetsMovedError, match=r"orders-0\[20, 60\).*abandon"):
+        control.begin_commit(plan.batch_id, 1)
+
+    assert store.dump() == before
+
+
+def test_one_that_nobody_overtook_is_committed(store: Store) -> None:
+    control = store.connect()
+    a_hole(control)
+    plan = claimed(control)
+    skipped = control.file_gap(snapshot_of(control), gap(orders(0), 100, 110), seed=None, who="ops")
+    control.begin_commit(plan.batch_id, 1)
+    control.complete_commit(plan.batch_id, who="committer")
+
+    assert [(each.offset_range, each.state) for each in store.gaps()] == [
+        (plan.ranges[0], "closed"),
+        (skipped.offset_range, "open"),
+    ]
+
+
+def test_tables_that_knew_nothing_adopt_a_gap_with_the_batch_that_closed_it(store: Store) -> None:
+    filling = plan_of((orders(0), 20, 60), number=2, kind=BatchKind.BACKFILL)
+    closed = Gap(
+        gap_id=batch_id_of(90),
+        offset_range=filling.ranges[0],
+        topic_id=TOPIC_ID,
+        cause=GapCause.SKIPPED,
+        reason="poisoned",
+        decided_by="ops",
+        decided_at=NOON,
+        applied_at=NOON,
+        closed_by_batch=filling.batch_id,
+    )
+    adopt(store.connect(), closed, filling, feed=NewFeed(ORDERS_FEED, "orders"))
+
+    assert store.gaps() == [closed]
+    assert store.connect().batch(filling.batch_id).state is BatchState.COMMITTED
+
+
+def adopt(control: OperatorTables, found: Gap, *plans: BatchPlan, feed: NewFeed | None = None) -> None:
+    """Adopt batches and a gap."""
+    adoption = Adoption(CLUSTER, ["orders"], [], [as_adopted(plan) for plan in plans], [found], [])
+    control.adopt(feed or snapshot_of(control), adoption, reason="restored", who="ops")
