@@ -256,6 +256,68 @@ def test_the_ranges_of_an_abandoned_backfill_are_read_by_naming_it(skipped: Quic
     assert spans(batch) == {0: (3, 5)}
 
 
+def test_a_chunk_that_fails_holds_no_other_up_and_its_error_is_told(
+    skipped: QuickProject, orders: str, servers: str
+) -> None:
+    with skipped.stopping_before_the_commit(), pytest.raises(Killed):
+        skipped.answer("backfill", "orders", "gaps", "--max-records", "3")
+    chunks = [batch for batch in skipped.batches() if batch["kind"] == "backfill"]
+    assert sorted(batch["state"] for batch in chunks) == ["PLANNED", "WRITTEN"]
+    skipped.answer("abandon", max(batch["batch_id"] for batch in chunks), "--reason", "to be planned again")
+    with skipped.stopping_before_the_commit(), pytest.raises(Killed):
+        skipped.answer("backfill", "orders", f"{orders}:0=6-7", f"{orders}:0=5-6", "--max-records", "1")
+    delete_records(servers, orders, 0, 7)
+
+    found = skipped.kafka_ingest("backfill", "orders", "open", "--json")
+
+    assert found.exit_code == 3
+    told = [
+        (spans(chunk), chunk.get("state"), chunk.get("error", {}).get("code")) for chunk in found.document["chunks"]
+    ]
+    assert told == [
+        ({0: (2, 5)}, "COMMITTED", None),
+        ({0: (5, 6)}, "COMMITTED", None),
+        ({0: (6, 7)}, None, "RECORDS_DELETED"),
+    ]
+
+
+def test_what_was_committed_before_a_reset_back_is_not_filled_again_where_a_gap_lies_over_it_now(
+    skipped: QuickProject, orders: str
+) -> None:
+    skipped.answer("backfill", "orders", "gaps")
+    skipped.answer("reset", "orders", "--to", f"offsets={orders}:0=4", "--execute", "--reason", "again")
+    skipped.answer("skip", "orders", orders, "0", "4-8", "--reason", "not again")
+
+    refused = skipped.answer("backfill", "orders", "gaps")
+
+    assert refused["chunks"] == []
+    assert ranges_of(refused["left_out"]["committed"]) == [(0, 4, 8)]
+    assert offsets(skipped) == list(range(10))
+
+
+def test_tables_that_are_lost_know_again_what_was_skipped_and_filled_since_the_newest_live_batch(
+    quick: QuickProject, orders: str
+) -> None:
+    quick.write_feed(orders)
+    quick.run("orders", "--end-offset", f"{orders}:0=4")
+    quick.answer("skip", "orders", orders, "0", "4-6", "--reason", "poisoned")
+    quick.answer("backfill", "orders", "gaps")
+    gaps, stored = quick.gaps(), quick.stored_offsets()
+    quick.control_file.unlink()
+    quick.upgrade()
+
+    quick.answer("adopt", "orders", "--execute", "--reason", "lost")
+    quick.run()
+
+    assert stored[0] == 6
+    assert quick.gaps() == gaps == [(0, 4, 6, "skipped", "closed")]
+    assert offsets(quick) == list(range(10))
+
+
+def test_open_takes_no_other_option(skipped: QuickProject) -> None:
+    assert skipped.refusal("backfill", "orders", "open", "--copy-to", "elsewhere")[:2] == (2, "INVALID_BACKFILL")
+
+
 def test_a_dry_run_shows_the_chunks_and_writes_nothing(skipped: QuickProject) -> None:
     batches = skipped.batches()
 

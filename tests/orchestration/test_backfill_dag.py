@@ -98,7 +98,7 @@ def test_a_chunk_that_fails_leaves_the_others_committed_and_says_how_to_go_on(
     assert failed
     assert all(task.startswith("chunk.write") for task in failed)
     assert all(run["tasks"][task][1] == 1 for task in failed), "a range that is gone is not tried again"
-    assert "RANGE_NOT_IN_LOG" in airflow.log
+    assert "RECORDS_DELETED" in airflow.log
     assert "kafka-ingest abandon" in airflow.log
     committed = [task for task, state in states(run).items() if task.startswith("chunk.commit") and state == "success"]
     assert committed
@@ -129,7 +129,7 @@ def test_where_nothing_is_left_to_read_the_run_is_green_and_its_chunks_are_skipp
     assert behind.rows() == []
 
 
-def test_a_plan_that_died_after_it_claimed_its_chunks_goes_on_with_them(
+def test_what_a_run_that_died_has_claimed_is_named_and_another_run_goes_on_with_it(
     airflow: Airflow, behind: Project, topic: str
 ) -> None:
     end = behind.stored_offsets()[0]
@@ -141,10 +141,13 @@ def test_a_plan_that_died_after_it_claimed_its_chunks_goes_on_with_them(
     again = airflow.run("backfill_offsets", conf=conf)
 
     assert died == {}
-    # It is another run: what the first one has claimed is not this one's, and named.
-    assert states(again)["plan"] == "success"
-    assert "another open backfill reads it" in airflow.log
+    # It is another run: what the first one has claimed is not this one's, and "nothing to do" would be taken for done.
+    assert states(again)["plan"] == "failed"
+    assert "claimed by open backfills" in airflow.log
     [chunk] = behind.kafka_ingest("batches", "orders", "--json").document["batches"]
     assert chunk["state"] == "PLANNED"
-    assert behind.kafka_ingest("backfill", "orders", "open").exit_code == 0
+
+    taken_on = airflow.run("backfill_offsets", conf={"feed": "orders", "open_chunks": True})
+
+    assert taken_on["state"] == "success"
     assert offsets(behind, 0) == list(range(end))
