@@ -427,6 +427,11 @@ class InMemoryControlTables:
         copies = self.state.backfill_ranges(feed_id, BatchKind.COPY)
         return [each for each in copies if output_of(self.state.batch(each.batch_id).plan) == output]
 
+    def copy_outputs(self) -> list[tuple[UUID, Output]]:
+        copies = [batch for batch in self.state.batches.values() if batch.plan.kind is BatchKind.COPY]
+        there = [batch for batch in copies if batch.state is not BatchState.ABANDONED]
+        return [(batch.plan.feed_id, output_of(batch.plan)) for batch in there]
+
     def backfill_of(self, feed_id: UUID, who: str) -> list[Batch]:
         found = [batch for batch in self.state.feed_batches(feed_id) if batch.plan.kind is not BatchKind.LIVE]
         return sorted((batch for batch in found if batch.planned_by == who), key=lambda batch: batch.batch_id)

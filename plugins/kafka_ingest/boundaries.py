@@ -323,6 +323,9 @@ class ControlReader(Protocol):
     def copied_ranges(self, feed_id: UUID, output: Output) -> list[BackfillRange]:
         """Return what the feed's copies into another output hold, or are about to."""
 
+    def copy_outputs(self) -> list[tuple[UUID, Output]]:
+        """Return where copies of all feeds lie, or are about to, with the feeds' ids."""
+
     def backfill_of(self, feed_id: UUID, who: str) -> list[Batch]:
         """Return the backfills and copies that somebody planned, in the order of their ids."""
 

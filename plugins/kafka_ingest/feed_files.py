@@ -11,6 +11,7 @@ from pydantic import ValidationError
 
 from kafka_ingest.errors import InvalidBackfillError, InvalidFeedError, UnknownFeedError
 from kafka_ingest.feed import DATA_VARIABLE, Feed
+from kafka_ingest.output_places import is_taken
 from kafka_ingest.setting_types import describe
 
 FEEDS_VARIABLE = "KAFKA_INGEST_FEEDS"
@@ -131,21 +132,14 @@ def located(feed: Feed, environment: Mapping[str, str]) -> Path:
 
 def check_not_taken(output: Path, environment: Mapping[str, str] = os.environ) -> None:
     """Raise InvalidBackfillError where a directory is, lies in, or holds what is a feed's output."""
-    output = Path(os.path.normpath(output))
-    mine = [each.resolve() for each in (output, output.with_name(f"{output.name}.kafka-ingest"))]
     for file in read_feed_files(feeds_directory(environment), environment):
         if file.feed is None:
             continue
-        owned = [Path(value).resolve() for what, value in claims(file.feed, environment) if what == "sink.path"]
-        if any(
-            one in {other, *other.parents}
-            for each in mine
-            for place in owned
-            for one, other in ((each, place), (place, each))
-        ):
+        of_feed = located(file.feed, environment)
+        if is_taken(output, of_feed):
             raise InvalidBackfillError(
                 f"expected an output of the copy's own, found {output}, which is, lies in, or holds the output of feed "
-                f"{file.feed.name}, {owned[0]}. Nothing was planned; name another directory."
+                f"{file.feed.name}, {of_feed}. Nothing was planned; name another directory."
             )
 
 

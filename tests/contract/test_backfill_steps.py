@@ -13,6 +13,7 @@ from tests.contract.builders import (
     CLUSTER,
     ORDERS_FEED,
     OUTPUT,
+    as_adopted,
     at_once,
     attempt_of,
     batch_id_of,
@@ -34,6 +35,7 @@ from tests.contract.conftest import SqlStore, Store
 
 from kafka_ingest.batch import BatchKind, BatchPlan, BatchState
 from kafka_ingest.boundaries import (
+    Adoption,
     BackfillRange,
     BackfillRecord,
     ControlTables,
@@ -278,6 +280,33 @@ def test_a_long_range_is_held_against_all_that_begin_before_it_ends(with_holes: 
             claim(control, chunk(number, (orders(0), start, start + 1)))
 
     assert [batch.batch_id for batch in control.open_backfills(ORDERS_FEED)] == [batch_id_of(2)]
+
+
+def test_only_offsets_of_the_new_chunks_are_named_as_taken(with_holes: Store):
+    control = with_holes.connect()
+    claim(control, chunk(2, (orders(0), 20, 40)))
+
+    with pytest.raises(RangesTakenError) as refused:
+        claim(control, chunk(3, (orders(0), 30, 60), (orders(1), 0, 10)))
+
+    assert "orders-0[30, 40)" in str(refused.value)
+    assert "orders-1" not in str(refused.value)
+    assert "orders-0[20" not in str(refused.value)
+
+
+def test_backfills_that_share_offsets_already_are_not_in_the_way_of_others(holes: OperatorTables):
+    """In control tables that were restored and adopted, two of the past may read the same."""
+    one = plan_of((orders(0), 20, 40), number=2, kind=BatchKind.BACKFILL)
+    claim(holes, one)
+    both = plan_of((orders(0), 30, 50), number=3, kind=BatchKind.BACKFILL)
+    adopted = Adoption(CLUSTER, ["orders"], [], [as_adopted(both)], [], [])
+    holes.adopt(snapshot_of(holes), adopted, reason="restored", who="ops")
+
+    claim(holes, chunk(4, (orders(0), 50, 60)))
+    with pytest.raises(RangesTakenError, match=r"orders-0\[30, 31\)"):
+        claim(holes, chunk(5, (orders(0), 30, 31)))
+
+    assert [batch.batch_id for batch in holes.open_backfills(ORDERS_FEED)] == [batch_id_of(2), batch_id_of(4)]
 
 
 def test_an_abandoned_chunk_frees_its_ranges_and_no_others(holes: OperatorTables):
@@ -563,14 +592,94 @@ def test_a_backfill_commits_while_a_live_batch_is_open_and_the_other_way_round(h
     assert {holes.batch(plan.batch_id).state for plan in (live, fill)} == {BatchState.COMMITTED}
 
 
-@pytest.mark.parametrize("kind", [BatchKind.BACKFILL, BatchKind.COPY])
-def test_the_receipt_of_a_backfill_carries_no_ledger(holes: OperatorTables, kind: BatchKind):
-    plan = replace(chunk(2, (orders(0), 20, 60)), kind=kind)
+def test_the_receipt_of_a_backfill_carries_what_it_was_planned_on_since_the_newest_live_batch(holes: OperatorTables):
+    skipped(holes, 100, 110)
+    plan = chunk(2, (orders(0), 100, 105))
+    claim(holes, plan, gaps=[lost(orders(0), 5, 10)])
+    skipped(holes, 110, 120)
+    publish(holes, plan)
+
+    assert carried(holes, plan) == [100, 5]
+    assert {event.kind for event in holes.ledger(plan.batch_id)} == {"gap"}
+
+
+def test_every_chunk_of_a_backfill_carries_the_same(holes: OperatorTables):
+    skipped(holes, 100, 110)
+    chunks = [chunk(2, (orders(0), 100, 105)), chunk(3, (orders(0), 105, 110))]
+    claim(holes, *chunks)
+    for plan in chunks:
+        commit(holes, plan)
+
+    assert [carried(holes, plan) for plan in chunks] == [[100], [100]]
+
+
+def test_a_backfill_carries_a_reset_that_no_live_receipt_tells_yet(holes: OperatorTables):
+    holes.reset_offsets(snapshot_of(holes), [ResetMove(orders(0), 100, 70)], reason="bad deploy", who="ops")
+    plan = chunk(2, (orders(0), 20, 60))
     claim(holes, plan)
-    record(holes, jumps=[Jump(orders(0), 100, 120, gaps=(gap(orders(0), 100, 120),))])
+    publish(holes, plan)
+
+    assert [event.kind for event in holes.ledger(plan.batch_id)] == ["reset"]
+
+
+def test_a_backfill_carries_nothing_where_the_newest_live_batch_has_told_all(holes: OperatorTables):
+    plan = chunk(2, (orders(0), 20, 60))
+    claim(holes, plan)
+    skipped(holes, 100, 120)
     publish(holes, plan)
 
     assert holes.ledger(plan.batch_id) == []
+
+
+def test_what_a_live_batch_told_between_plan_and_commit_of_a_backfill_is_carried_by_both(holes: OperatorTables):
+    skipped(holes, 100, 110)
+    fill, live = chunk(2, (orders(0), 100, 110)), plan_of((orders(0), 110, 130), number=3)
+    claim(holes, fill)
+    plan_next(holes, live)
+    commit(holes, live)
+    publish(holes, fill)
+
+    assert (carried(holes, live), carried(holes, fill)) == ([100], [100])
+
+
+def test_a_chunk_that_is_committed_by_its_second_attempt_carries_the_same(holes: OperatorTables):
+    skipped(holes, 100, 110)
+    plan = chunk(2, (orders(0), 100, 110))
+    claim(holes, plan)
+    write(holes, plan)
+    holes.discard_written(plan.batch_id, 1, reason="damaged", who="committer")
+    skipped(holes, 110, 120)
+    holes.open_attempt(attempt_of(plan, 2))
+    pin(holes, plan, 2)
+    holes.begin_commit(plan.batch_id, 2)
+
+    assert carried(holes, plan) == [100]
+
+
+@pytest.mark.parametrize(
+    "plan",
+    [
+        plan_of((orders(0), 20, 60), number=2, kind=BatchKind.COPY, output=COPIES),
+        plan_of((orders(0), 20, 60), number=2, kind=BatchKind.BACKFILL, output=Path("/data/orders-moved")),
+    ],
+    ids=["copy", "backfill"],
+)
+def test_what_is_published_in_another_output_carries_no_ledger(holes: OperatorTables, plan: BatchPlan):
+    skipped(holes, 100, 110)
+    claim(holes, plan)
+    publish(holes, plan)
+
+    assert holes.ledger(plan.batch_id) == []
+
+
+def skipped(control: ControlTables, start: int, end: int) -> None:
+    """Let the stored offset of orders-0 pass what becomes an open gap."""
+    record(control, jumps=[Jump(orders(0), start, end, gaps=(gap(orders(0), start, end),))])
+
+
+def carried(control: ControlTables, plan: BatchPlan) -> list[int]:
+    """Return where the gaps begin that a batch's receipt carries."""
+    return [told["start_offset"] for event in control.ledger(plan.batch_id) for told in event.detail["gaps"]]
 
 
 def test_what_happens_around_a_backfill_goes_to_the_next_live_receipt_as_if_there_were_none(holes: OperatorTables):
@@ -672,6 +781,34 @@ def test_an_interval_that_an_operator_let_the_feed_read_again_is_a_rewind(holes:
     found = coverage(holes).rewinds
     assert [each.offset_range for each in found] == [OffsetRange(orders(0), 70, 100), OffsetRange(orders(1), 3, 10)]
     assert {(each.who, each.reason, each.topic_id) for each in found} == {("ops", "bad deploy", "orders-topic-id")}
+
+
+def test_a_reset_goes_back_over_the_same_records_and_a_log_that_was_cut_off_holds_others(holes: OperatorTables):
+    holes.reset_offsets(snapshot_of(holes), [ResetMove(orders(0), 100, 70)], reason="bad deploy", who="ops")
+    rows = [replace(snapshot_of(holes).stored[orders(0)], next_offset=65)]
+    holes.start_over(snapshot_of(holes), CLUSTER, [StartOver("orders", rows[0].topic_id, rows)], reason="-", who="ops")
+
+    rewinds = [(each.offset_range.start_offset, each.same_records) for each in coverage(holes).rewinds]
+    assert rewinds == [(70, True), (65, False)]
+    assert coverage_of(coverage(holes))[orders(0)].rewound == []
+
+
+def test_what_was_committed_before_a_reset_back_lies_ahead_and_counts_as_committed(holes: OperatorTables):
+    filled(holes, (orders(0), 20, 30))
+    holes.reset_offsets(snapshot_of(holes), [ResetMove(orders(0), 100, 70)], reason="bad deploy", who="ops")
+
+    assert list(coverage(holes).committed_ahead) == [OffsetRange(orders(0), 70, 100)]
+    found = coverage_of(coverage(holes))[orders(0)]
+    assert found.rewound == [OffsetRange(orders(0), 70, 100)]
+    assert found.committed == [OffsetRange(orders(0), 20, 30), OffsetRange(orders(0), 60, 100)]
+    assert found.live == [OffsetRange(orders(0), 60, 70)]
+
+
+def test_what_a_backfill_read_above_an_offset_that_went_back_is_not_before_the_first(holes: OperatorTables):
+    filled(holes, (orders(0), 10, 30))
+    holes.reset_offsets(snapshot_of(holes), [ResetMove(orders(0), 100, 25)], reason="bad deploy", who="ops")
+
+    assert coverage_of(coverage(holes))[orders(0)].before_first == [OffsetRange(orders(0), 10, 20)]
 
 
 def test_a_reset_forward_and_a_topic_that_starts_over_are_no_rewinds(holes: OperatorTables):

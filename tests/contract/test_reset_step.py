@@ -32,6 +32,7 @@ from kafka_ingest.batch import BatchKind, BatchPlan, BatchState
 from kafka_ingest.boundaries import Adoption, BackfillRecord, FeedSnapshot, OperatorTables, ResetMove, StartOver
 from kafka_ingest.errors import BatchStateError, FeedChangedError, OffsetsMovedError
 from kafka_ingest.gap import GapCause, Jump
+from kafka_ingest.offset_sets import merged
 from kafka_ingest.offsets import OffsetRange, TopicPartition
 
 OTHER_FEED = UUID("01890000-0000-7000-8000-00000000beef")
@@ -528,6 +529,48 @@ def test_after_going_back_what_batches_and_backfills_committed_lies_above(contro
     reset(control, back(0, 120, 90))
 
     assert control.committed_ahead(ORDERS_FEED) == [OffsetRange(orders(0), 90, 100), OffsetRange(orders(0), 105, 110)]
+
+
+# ── What is committed within intervals, whatever the stored offsets are now ───────────────────────────────────────────
+
+
+def test_what_batches_and_backfills_committed_of_an_interval_is_found_and_copies_are_not(
+    control: OperatorTables,
+) -> None:
+    committed_feed(control)
+    control.file_gap(snapshot_of(control), gap(orders(0), 100, 120), seed=None, who="ops")
+    commit(control, backfill(control, plan_of((orders(0), 105, 110), number=2, kind=BatchKind.BACKFILL)))
+    commit(control, backfill(control, plan_of((orders(0), 110, 115), number=3, kind=BatchKind.COPY)))
+    backfill(control, plan_of((orders(0), 115, 120), number=4, kind=BatchKind.BACKFILL))
+
+    asked = [OffsetRange(orders(0), 90, 118), OffsetRange(orders(1), 45, 47)]
+    assert control.committed_within(ORDERS_FEED, asked) == [
+        OffsetRange(orders(0), 90, 100),
+        OffsetRange(orders(0), 105, 110),
+        OffsetRange(orders(1), 45, 47),
+    ]
+    assert control.committed_within(ORDERS_FEED, [OffsetRange(orders(0), 110, 118)]) == []
+    assert control.committed_within(ORDERS_FEED, []) == []
+    assert control.committed_within(OTHER_FEED, asked) == []
+
+
+@pytest.mark.parametrize("same_records", [True, False])
+def test_batches_of_a_topic_that_got_another_id_count_where_an_operator_said_that_the_records_are_the_same(
+    control: OperatorTables, *, same_records: bool
+) -> None:
+    three_batches(control)
+    rows = [
+        replace(row, topic_id="moved") if same_records else seed(tp, 0, topic_id="moved", rule="topic made again")
+        for tp, row in snapshot_of(control).stored.items()
+    ]
+    topics = [StartOver("orders", "moved", rows, same_records=same_records)]
+    control.start_over(snapshot_of(control), CLUSTER, topics, reason="moved", who="ops")
+    reset(control, *([back(0, 120, 90)] if same_records else []))
+
+    asked = OffsetRange(orders(0), 80, 105)
+    assert control.starts_since(batch_id_of(2)) == ({orders(0): 100, orders(1): 50} if same_records else {})
+    assert control.committed_within(ORDERS_FEED, [asked]) == ([asked] if same_records else [])
+    assert merged(control.committed_ahead(ORDERS_FEED)) == ([OffsetRange(orders(0), 90, 120)] if same_records else [])
 
 
 # ── An older copy is told of a reset ──────────────────────────────────────────────────────────────────────────────────

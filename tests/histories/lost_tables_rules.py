@@ -4,7 +4,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
 from tests.histories.checks import resets
 from tests.histories.machine import History
-from tests.histories.told import newest_live
+from tests.histories.told import last_told
 
 from kafka_ingest.control.operator_writer import SqlOperatorTables
 
@@ -18,7 +18,7 @@ class LostTablesRules(History):
         tables = self.world.empty_tables()
         if self.adopt(tables):
             self.check_adopted(tables)
-            if is_lost and not self.rewinds_that_no_receipt_tells() and not self.holes_that_no_receipt_tells():
+            if is_lost and not self.rewinds_that_no_receipt_tells():
                 self.go_on_with(tables)
 
     @rule()
@@ -28,7 +28,7 @@ class LostTablesRules(History):
     @precondition(lambda self: self.world.backup is not None)
     @rule()
     def the_backup_is_restored_and_adopts(self) -> None:
-        if self.rewinds_that_no_receipt_tells() or self.holes_that_no_receipt_tells():
+        if self.rewinds_that_no_receipt_tells():
             return
         tables = self.world.tables_in(self.world.backup)
         if self.adopt(tables):
@@ -46,11 +46,10 @@ class LostTablesRules(History):
 
     def rewinds_that_no_receipt_tells(self) -> bool:
         """Whether a log was cut off since the newest receipt: whoever loses the tables then has to rewind it again."""
-        feed, newest = self.feed, newest_live(receipt.plan for receipt in self.world.sink.published_receipts())
+        feed, told = self.feed, last_told(self.world.told, [each.plan for each in self.world.sink.published_receipts()])
         if feed is None:
             return False
-        told = self.world.told[newest.batch_id].ledger if newest is not None else []
-        known = {(kind, at) for kind, at, _, _ in told}
+        known = {(kind, at) for kind, at, _, _ in told.ledger} if told is not None else set()
         ledger = [
             event for event in self.world.tables.ledger_of_feed(feed.feed_id) if (event.kind, event.at) not in known
         ]

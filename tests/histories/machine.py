@@ -14,10 +14,9 @@ from tests.histories.checks import Checks, check_accounted
 from tests.histories.explanations import check_explained
 from tests.histories.interruptions import INCIDENTS, Interruption, Killed
 from tests.histories.to_the_end import run_to_the_end
-from tests.histories.told import check_adopted, newest_live
+from tests.histories.told import check_adopted
 from tests.histories.world import FEED, OPERATOR, TOPICS, World
 
-from kafka_ingest.batch import BatchKind
 from kafka_ingest.boundaries import FeedSnapshot
 from kafka_ingest.control.operator_writer import SqlOperatorTables
 from kafka_ingest.errors import (
@@ -114,24 +113,7 @@ class History(RuleBasedStateMachine):
         """Hold tables that were empty before they adopted against those that wrote the output."""
         if published := self.world.sink.known_batches():
             check_adopted(tables, self.world.tables, FEED, self.world.told, published)
-            if not self.holes_that_no_receipt_tells():
-                check_accounted(tables)
-
-    def holes_that_no_receipt_tells(self) -> bool:
-        """Whether a backfill read what was passed over since the newest live batch.
-
-        That gap only the next live batch's receipt tells: tables that are lost before it do not know how far the feed had come.
-        """
-        plans = [receipt.plan for receipt in self.world.sink.published_receipts()]
-        newest = newest_live(plans)
-        stored = self.world.told[newest.batch_id].after(newest).stored if newest is not None else {}
-        return any(
-            planned.end_offset > (row.next_offset or 0)
-            for plan in plans
-            if plan.kind is BatchKind.BACKFILL
-            for planned in plan.ranges
-            if (row := stored.get(planned.topic_partition)) is not None
-        )
+            check_accounted(tables)
 
     @invariant()
     def all_holds(self) -> None:

@@ -156,6 +156,7 @@ def a_hole_that_is_read_after_a_reset(history: Histories) -> None:
     history.a_quiet_hour(records=[1], markers=0)
     fill(history)
     history.all_holds()
+    history.the_output_is_adopted_by_empty_tables(is_lost=False)
 
 
 def a_reset_under_an_open_backfill(history: Histories) -> None:
@@ -169,6 +170,14 @@ def a_reset_under_an_open_backfill(history: Histories) -> None:
 
 def a_filled_hole_and_tables_that_were_lost(history: Histories) -> None:
     a_hole(history)
+    fill(history)
+    history.the_output_is_adopted_by_empty_tables(is_lost=True)
+    history.all_holds()
+
+
+def a_hole_that_was_passed_and_filled_since_the_newest_live_batch(history: Histories) -> None:
+    """Only the backfill's receipt tells it."""
+    history.an_operator_skips(number=0, ahead=0, span=2, interruption=None)
     fill(history)
     history.the_output_is_adopted_by_empty_tables(is_lost=True)
     history.all_holds()
@@ -253,6 +262,10 @@ def without_waiting_for_backfills(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(writer, "check_not_overtaken", lambda *_: None)
 
 
+def without_telling_what_a_backfill_was_planned_on(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(backfill_statements, "note_ledger", lambda *_: None)
+
+
 def without_closing_adopted_gaps(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(rebuilt_gaps.GapLedger, "read", lambda *_: None)
 
@@ -275,6 +288,10 @@ GUARDS = [
     (without_ending_gaps, a_hole_that_is_read_after_a_reset),
     (without_waiting_for_backfills, a_reset_under_an_open_backfill),
     (without_closing_adopted_gaps, a_filled_hole_and_tables_that_were_lost),
+    (
+        without_telling_what_a_backfill_was_planned_on,
+        a_hole_that_was_passed_and_filled_since_the_newest_live_batch,
+    ),
 ]
 
 NAMES = [f"{breaking.__name__}-{happens.__name__}" for breaking, happens in GUARDS]

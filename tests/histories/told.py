@@ -18,11 +18,13 @@ LedgerLine = tuple[str, datetime, str, Mapping[str, Any]]
 
 @dataclass(frozen=True)
 class Told:
-    """The stored offsets, gaps and ledger as they were when a batch's commit began."""
+    """The stored offsets, gaps and ledger as they were when a live batch's commit began, or a backfill was planned."""
 
     stored: Mapping[TopicPartition, StoredOffset]
     gaps: list[Gap]
     ledger: list[LedgerLine]
+    committing: UUID | None = None
+    """The live batch whose commit had begun by then and moved no offset yet."""
 
     def after(self, plan: BatchPlan) -> "Told":
         """Return the same with a batch's ranges read."""
@@ -61,7 +63,13 @@ def told_by(tables: SqlOperatorTables, feed: FeedSnapshot) -> Told:
     """
     stored = {tp: replace(row, updated_at=None, leader_epoch=None, batch_id=None) for tp, row in feed.stored.items()}
     ledger = [(event.kind, event.at, event.who, event.detail) for event in tables.ledger_of_feed(feed.feed_id)]
-    return Told(stored, tables.gaps(feed.feed_id), sorted(ledger, key=lambda line: line[1]))
+    is_committing = feed.open_batch is not None and feed.open_batch.state is BatchState.COMMITTING
+    return Told(
+        stored,
+        tables.gaps(feed.feed_id),
+        sorted(ledger, key=lambda line: line[1]),
+        feed.open_batch.batch_id if feed.open_batch is not None and is_committing else None,
+    )
 
 
 def check_adopted(
@@ -70,8 +78,8 @@ def check_adopted(
     """Hold control tables that were empty and adopted an output against those that wrote it.
 
     The same are: the batches that were published, as COMMITTED, with plan and counts; stored offsets, gaps and ledger as they
-    were when the newest live one began its commit, its ranges as read, and all gaps closed that backfills have filled. What
-    was decided later no receipt can tell.
+    were when the newest live one began its commit, or a backfill was planned after that, the ranges of the newest live one as
+    read, and all gaps closed that backfills have filled. What was decided later no receipt can tell.
     """
     feed = adopted.feed(feed_name)
     assert feed is not None
@@ -82,16 +90,26 @@ def check_adopted(
         assert adopted.batch(batch_id).rows == lost.batch(batch_id).rows
         assert adopted.range_counts(batch_id) == lost.range_counts(batch_id)
     plans = [lost.batch(batch_id).plan for batch_id in ids]
-    newest = newest_live(plans)
+    newest = last_told(told, plans)
     assert newest is not None
     backfills = [plan for plan in plans if plan.kind is BatchKind.BACKFILL]
-    expected, found = told[newest.batch_id].after(newest).filled_by(backfills), told_by(adopted, feed)
+    expected, found = newest.filled_by(backfills), told_by(adopted, feed)
     assert found.stored == expected.stored
     assert pieces(found.gaps) == pieces(expected.gaps)
     assert found.ledger == expected.ledger
 
 
-def newest_live(plans: Iterable[BatchPlan]) -> BatchPlan | None:
-    """Return the newest batch whose receipt tells how far the feed had come."""
-    live = [plan for plan in plans if plan.kind is BatchKind.LIVE]
-    return max(live, key=lambda plan: plan.batch_id, default=None)
+def last_told(told: Mapping[UUID, Told], published: Iterable[BatchPlan]) -> Told | None:
+    """Return what the receipts of batches tell together, the gaps as they were before backfills filled them.
+
+    The last that any of them tells is the newest live one's, with its ranges read, or of a backfill that was planned later.
+    """
+    plans = {plan.batch_id: plan for plan in published}
+    live = [batch_id for batch_id, plan in plans.items() if plan.kind is BatchKind.LIVE]
+    if not live:
+        return None
+    newest = max(live)
+    # Of as many lines, the live one's: a backfill that was planned on the same does not have its ranges.
+    of_backfills = [told[batch_id] for batch_id in plans if batch_id in told and batch_id not in live]
+    last = max([told[newest], *of_backfills], key=lambda each: len(each.ledger))
+    return last.after(plans[newest]) if last is told[newest] or last.committing == newest else last

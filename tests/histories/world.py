@@ -19,7 +19,7 @@ from tests.histories.topics import Topics
 
 from kafka_ingest.backfilling.plan_backfill import BackfillOutcome, plan_backfill
 from kafka_ingest.backfilling.request import BackfillRequest, OnMissing, OpenGaps
-from kafka_ingest.batch import Attempt, Batch, BatchState
+from kafka_ingest.batch import Attempt, Batch, BatchKind, BatchState
 from kafka_ingest.boundaries import FeedSnapshot, Output, SinkTarget
 from kafka_ingest.committing.commit_batch import commit_batch
 from kafka_ingest.committing.mirror_group import mirror_group
@@ -266,10 +266,17 @@ class World:
     # ── What is noted on the way ──────────────────────────────────────────────────────────────────────────────────────
 
     def _tables_answered(self, name: str) -> None:
-        """Keep what the next receipt tells: all that is known when its commit begins."""
-        feed = self.tables.feed(FEED) if name == "begin_commit" else None
-        if feed is not None and feed.open_batch is not None and feed.open_batch.state is BatchState.COMMITTING:
-            self.told.setdefault(feed.open_batch.batch_id, told_by(self.tables, feed))
+        """Keep what the next receipt tells: all that is known when its commit begins, or a backfill is planned."""
+        feed = self.tables.feed(FEED) if name in {"begin_commit", "record_backfill"} else None
+        if feed is None:
+            return
+        told = told_by(self.tables, feed)
+        if name == "record_backfill":
+            chunks = self.tables.open_backfills(feed.feed_id)
+            planned = [chunk.batch_id for chunk in chunks if chunk.plan.kind is BatchKind.BACKFILL]
+            self.told |= {batch_id: told for batch_id in planned if batch_id not in self.told}
+        elif told.committing is not None:
+            self.told.setdefault(told.committing, told)
 
     # ── What may happen in the middle of a step ───────────────────────────────────────────────────────────────────────
 

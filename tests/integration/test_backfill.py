@@ -197,6 +197,29 @@ def test_a_copy_into_a_feeds_output_is_refused(skipped: QuickProject, orders: st
     assert "the output of feed orders" in message
 
 
+@pytest.mark.parametrize("output", ["again/inner", "again.kafka-ingest/inner", "linked/inner", "outer"])
+def test_a_copy_in_or_around_another_copy_is_refused(skipped: QuickProject, orders: str, output: str) -> None:
+    first = "outer/again" if output == "outer" else "again"
+    skipped.answer("backfill", "orders", f"{orders}:0=0-10", "--copy-to", first)
+    (skipped.output / "linked").symlink_to(skipped.output / "again")
+
+    exit_code, code, message = skipped.refusal("backfill", "orders", f"{orders}:0=0-10", "--copy-to", output)
+
+    assert (exit_code, code) == (3, "OUTPUT_CONFLICT")
+    assert f"{skipped.output / first}, where another copy of this feed lies" in message
+
+
+def test_two_feeds_do_not_copy_into_one_directory(skipped: QuickProject, orders: str) -> None:
+    skipped.write_feed(orders, name="second")
+    skipped.run("second")
+    skipped.answer("backfill", "orders", f"{orders}:0=0-10", "--copy-to", "again")
+
+    refused = skipped.refusal("backfill", "second", f"{orders}:0=0-10", "--copy-to", "again")
+
+    assert refused[:2] == (3, "OUTPUT_CONFLICT")
+    assert "a copy of another feed" in refused[2]
+
+
 def test_records_that_retention_deleted_are_named_and_nothing_is_planned(
     quick: QuickProject, orders: str, servers: str
 ) -> None:

@@ -13,7 +13,7 @@ from kafka_ingest.backfilling.request import BackfillRequest, OpenGaps
 from kafka_ingest.batch import Attempt
 from kafka_ingest.boundaries import StartOver
 from kafka_ingest.committing.mirror_group import mirror_group
-from kafka_ingest.errors import RetryableError, SparkFailedError
+from kafka_ingest.errors import RangesTakenError, RetryableError, SparkFailedError
 from kafka_ingest.operating.abandon import abandon
 from kafka_ingest.operating.known_feed import known_feed
 from kafka_ingest.operating.skip import decide_skip, skip
@@ -119,8 +119,16 @@ def one_plan(actor: Actor) -> str:
 
 
 def plans_a_backfill(actor: Actor) -> str:
-    """Plan a backfill of all open gaps, as one task whose chunks later ones work on."""
-    outcome = task(actor, "plan", lambda: fill_gaps(actor.feed, actor.name))
+    """Plan a backfill of all open gaps, as one task whose chunks later ones work on.
+
+    Where all of them is another's, its rows tell so before anything is decided; that its step is refused is no such answer.
+    """
+    try:
+        outcome = task(actor, "plan", lambda: fill_gaps(actor.feed, actor.name))
+    except RangesTakenError as error:
+        if "claimed by open backfills" not in str(error):
+            raise
+        return "claimed by another"
     return f"planned {len(outcome.chunks)}"
 
 

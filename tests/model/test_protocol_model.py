@@ -46,9 +46,9 @@ WAYS_TO_END = {
     },
     "two backfills of one hole": {
         ("backfill A", "planned 1"),
-        ("backfill A", "planned 0"),
+        ("backfill A", "claimed by another"),
         ("backfill B", "planned 1"),
-        ("backfill B", "planned 0"),
+        ("backfill B", "claimed by another"),
     },
     "two commits, damaged": {("commit A", "refused: BATCH_STATE"), ("commit B", "refused: BATCH_STATE")},
     "a run and an abandon, COMMITTING": {

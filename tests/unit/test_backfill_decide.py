@@ -94,8 +94,24 @@ def test_what_live_runs_have_committed_is_left_out() -> None:
 
     assert list(decision.chunks) == [(span(0, 0, 20),), (span(0, 40, 60),)]
     assert (decision.committed, decision.claimed) == ([span(0, 20, 40), span(0, 60, 100)], [])
-    assert decision.wanted == (span(0, 0, 100),)
+    assert list(decision.for_later) == []
     assert decision.records_at_most == 40
+
+
+def test_what_was_committed_before_an_operator_went_back_is_left_out_of_a_gap_that_lies_over_it() -> None:
+    feed = Feed(a_gap(span(0, 40, 60)))
+    taken = taken_in_feed(feed.coverage, [span(0, 45, 50), span(0, 90, 95)])
+    decision = feed.decide(span(0, 30, 60), taken=taken)
+
+    assert read(decision) == [span(0, 40, 45), span(0, 50, 60)]
+    assert (decision.committed, decision.claimed) == ([span(0, 30, 40), span(0, 45, 50)], [])
+
+
+def test_an_overlap_with_what_was_committed_before_an_operator_went_back_is_refused() -> None:
+    feed = Feed(a_gap(span(0, 40, 60)))
+    taken = taken_in_feed(feed.coverage, [span(0, 45, 50)])
+    message = feed.refused(RangesTakenError, span(0, 40, 60), taken=taken, **REFUSE)
+    assert "found committed already: orders-0[45, 50)." in message
 
 
 def test_what_backfills_have_committed_or_claimed_is_left_out_each_by_its_name() -> None:
@@ -114,9 +130,39 @@ def test_what_backfills_have_committed_or_claimed_is_left_out_each_by_its_name()
 
 @pytest.mark.parametrize("state", [BatchState.PLANNED, BatchState.WRITTEN, BatchState.COMMITTING])
 def test_a_backfill_claims_its_ranges_as_long_as_it_is_open(state: BatchState) -> None:
-    decision = Feed(a_gap(span(0, 40, 60)), backfills=[held(span(0, 40, 60), state)]).decide(span(0, 40, 60))
+    feed = Feed(a_gap(span(0, 40, 60)), backfills=[held(span(0, 40, 50), state)])
+    decision = feed.decide(span(0, 40, 60))
 
-    assert (list(decision.chunks), decision.claimed) == ([], [span(0, 40, 60)])
+    assert (list(decision.chunks), decision.claimed) == ([(span(0, 50, 60),)], [span(0, 40, 50)])
+
+
+@pytest.mark.parametrize("state", [BatchState.PLANNED, BatchState.WRITTEN, BatchState.COMMITTING])
+@pytest.mark.parametrize("overlap", OnOverlap)
+def test_what_others_are_about_to_bring_is_never_taken_for_done(state: BatchState, overlap: OnOverlap) -> None:
+    feed = Feed(a_gap(span(0, 40, 60)), backfills=[held(span(0, 40, 60), state)])
+    message = feed.refused(RangesTakenError, span(0, 40, 60), on_overlap=overlap)
+    assert f"found claimed by open backfills, {CHUNK_A}: orders-0[40, 60)." in message
+    assert "`kafka-ingest backfill FEED open`, or the form's open chunks; or give one up: `abandon`" in message
+
+
+def test_where_others_bring_all_that_is_not_there_both_are_told() -> None:
+    feed = Feed(a_gap(span(0, 40, 60)), backfills=[held(span(0, 40, 60), BatchState.PLANNED)])
+    message = feed.refused(RangesTakenError, span(0, 30, 60))
+    assert (
+        f"found committed already: orders-0[30, 40); claimed by open backfills, {CHUNK_A}: orders-0[40, 60)." in message
+    )
+
+
+def test_where_others_bring_all_that_is_not_deleted_it_is_not_done_either() -> None:
+    feed = Feed(backfills=[held(span(0, 10, 20), BatchState.PLANNED)], bounds=log(10, 120))
+    message = feed.refused(RangesTakenError, span(0, 0, 20), **RECORD)
+    assert f"found claimed by open backfills, {CHUNK_A}: orders-0[10, 20)." in message
+
+
+def test_a_copy_that_others_are_about_to_bring_is_never_taken_for_done() -> None:
+    there = taken_in_copy([held(span(0, 0, 50), BatchState.PLANNED)], {"orders": TOPIC_ID})
+    message = Feed().refused(RangesTakenError, span(0, 0, 50), taken=there, **COPY)
+    assert f"found claimed by open backfills, {CHUNK_A}: orders-0[0, 50)." in message
 
 
 def test_nothing_is_left_of_what_is_all_committed() -> None:
@@ -146,7 +192,7 @@ def test_an_overlap_with_open_backfills_is_refused_by_their_ids() -> None:
         held(span(0, 55, 60), BatchState.PLANNED, BATCH_ID),
     ]
     message = Feed(a_gap(span(0, 40, 60)), backfills=backfills).refused(RangesTakenError, span(0, 42, 52), **REFUSE)
-    assert f"claimed by open backfills {CHUNK_A}, {CHUNK_B}: orders-0[42, 50)" in message
+    assert f"found claimed by open backfills, {CHUNK_A}, {CHUNK_B}: orders-0[42, 50)." in message
     assert str(BATCH_ID) not in message
     assert "committed already" not in message
 
@@ -276,14 +322,17 @@ def test_chunks_hold_at_most_what_was_asked_for() -> None:
     assert list(decision.chunks) == [(span(0, 20, 35),), (span(0, 35, 50),), (span(0, 50, 60),)]
 
 
-def test_more_chunks_than_airflow_can_expand_are_refused_and_as_many_as_it_can_are_not() -> None:
+def test_what_more_chunks_than_airflow_can_expand_hold_is_left_for_the_next_plan() -> None:
     most = deciding.MOST_CHUNKS
     wide = OffsetRange(partition(0), 0, most)
     feed = Feed(bounds=log(0, most + 1))
 
-    assert len(feed.decide(wide, max_records=1, **COPY).chunks) == most == 1_000
-    message = feed.refused(InvalidBackfillError, replace(wide, end_offset=most + 1), max_records=1, **COPY)
-    assert "expected at most 1,000 chunks, found 1,001 of at most 1 records" in message
+    all_of_it = feed.decide(wide, max_records=1, **COPY)
+    assert (len(all_of_it.chunks), list(all_of_it.for_later)) == (most, []) == (1_000, [])
+    decision = feed.decide(replace(wide, end_offset=most + 1), max_records=1, **COPY)
+    assert decision.chunks == all_of_it.chunks
+    assert list(decision.for_later) == [span(0, most, most + 1)]
+    assert decision.records_at_most == most
 
 
 def test_a_request_names_an_output_where_it_is_a_copy_and_nowhere_else() -> None:
@@ -343,8 +392,16 @@ def test_every_offset_that_is_wanted_is_read_once_or_left_out_for_one_reason(
     assert coverage[partition(0)].is_accounted
     feed.coverage, feed.bounds = coverage, {partition(0): log(log_start, 50)}
 
+    others_bring = within(wanted, coverage[partition(0)].claimed)
+    not_there = without(wanted, [*coverage[partition(0)].committed, *others_bring])
+    if others_bring and not within(not_there, [span(0, log_start, 40)]):
+        assert "claimed by open backfills, " in feed.refused(
+            RangesTakenError, *wanted, max_records=max_records, **RECORD
+        )
+        return
     decision = feed.decide(*wanted, max_records=max_records, **RECORD)
 
+    assert list(decision.for_later) == []
     parts = [read(decision), list(decision.committed), list(decision.claimed), list(decision.deleted)]
     assert sum(span_of(part) for part in parts) == span_of(wanted)
     assert set.union(*map(offsets, parts)) == offsets(wanted)

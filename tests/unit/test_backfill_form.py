@@ -21,6 +21,7 @@ from kafka_ingest.backfilling.request import (
     OffsetRanges,
     OnMissing,
     OnOverlap,
+    OpenChunks,
     OpenGaps,
     Place,
 )
@@ -40,6 +41,7 @@ EMPTY_FORM: dict[str, Any] = {
     "batch_id": None,
     "dag_run_id": None,
     "open_gaps": False,
+    "open_chunks": False,
     "only": None,
     "mode": "fill",
     "output": None,
@@ -90,7 +92,7 @@ def orders(partition: int, start: int, end: int) -> OffsetRange:
     return OffsetRange(TopicPartition("orders", partition), start, end)
 
 
-# ── What is read: one of five ways to say it ──────────────────────────────────────────────────────────────────────────
+# ── What is read: one of six ways to say it ───────────────────────────────────────────────────────────────────────────
 
 
 def test_offset_ranges_are_read_from_their_start_to_before_their_end(environment: Mapping[str, str]) -> None:
@@ -127,6 +129,7 @@ def test_the_largest_offset_there_can_be_is_one(environment: Mapping[str, str]) 
         ({"dag_run_id": "manual__2026-01-01T00:00:00+00:00"}, OfDagRun("manual__2026-01-01T00:00:00+00:00")),
         ({"dag_run_id": " nightly "}, OfDagRun("nightly")),
         ({"open_gaps": True}, OpenGaps()),
+        ({"open_chunks": True}, OpenChunks()),
     ],
 )
 def test_what_is_read_can_be_said_in_other_ways(
@@ -141,6 +144,7 @@ SELECTIONS: dict[str, Any] = {
     "batch_id": BATCH,
     "dag_run_id": "nightly",
     "open_gaps": True,
+    "open_chunks": True,
 }
 
 
@@ -171,7 +175,7 @@ def test_two_ways_at_once_are_refused(environment: Mapping[str, str], first: str
 def test_a_form_that_says_nothing_of_what_is_read_is_refused(
     environment: Mapping[str, str], blank: dict[str, Any]
 ) -> None:
-    ways = "offset_ranges, from_timestamp or to_timestamp, batch_id, dag_run_id, open_gaps"
+    ways = "offset_ranges, from_timestamp or to_timestamp, batch_id, dag_run_id, open_gaps, open_chunks"
     assert refusal(environment, **blank) == f"expected one of {ways} to say what is read, found none."
 
 
@@ -301,9 +305,15 @@ def test_a_chunk_holds_what_the_form_says_or_else_the_feed_or_else_five_million(
     assert request_of(environment, open_gaps=True).max_records == MAX_RECORDS == 5_000_000
 
 
-@pytest.mark.parametrize("value", [0, -1, 1.5, "1000", True])
-def test_a_chunk_holds_one_record_at_least(environment: Mapping[str, str], value: object) -> None:
+@pytest.mark.parametrize("value", [0, -1, 1.5, "1000", True, 2**63, 10**30])
+def test_a_chunk_holds_one_record_at_least_and_no_more_than_there_can_be(
+    environment: Mapping[str, str], value: object
+) -> None:
     assert refusal(environment, open_gaps=True, max_records=value).startswith("max_records: ")
+
+
+def test_a_chunk_may_hold_as_many_records_as_a_log_can(environment: Mapping[str, str]) -> None:
+    assert request_of(environment, open_gaps=True, max_records=2**63 - 1).max_records == 9_223_372_036_854_775_807
 
 
 def test_what_was_asked_for_is_kept_as_it_was_said(environment: Mapping[str, str]) -> None:
@@ -352,6 +362,44 @@ def test_only_who_has_a_shell_copies_to_any_place_of_the_machine(environment: Ma
         request_of(environment, open_gaps=True, mode="copy", output=output)
     request = request_of(environment, anywhere=True, open_gaps=True, mode="copy", output=output)
     assert request.output == Output("parquet", Path(output))
+
+
+def test_a_link_out_of_the_data_does_not_lead_a_copy_there(environment: Mapping[str, str], tmp_path: Path) -> None:
+    data, outside = tmp_path / "data", tmp_path / "outside"
+    data.mkdir()
+    outside.mkdir()
+    (data / "link").symlink_to(outside)
+    linked = {**environment, "KAFKA_INGEST_DATA": str(data)}
+    with pytest.raises(InvalidBackfillError, match=f"below {data}, found {data}/link/again"):
+        request_of(linked, open_gaps=True, mode="copy", output="link/again")
+    assert request_of(linked, open_gaps=True, mode="copy", output="again").output is not None
+
+
+def test_data_that_is_a_link_holds_the_copies_below_where_it_leads(
+    environment: Mapping[str, str], tmp_path: Path
+) -> None:
+    (tmp_path / "disk").mkdir()
+    (tmp_path / "data").symlink_to(tmp_path / "disk")
+    linked = {**environment, "KAFKA_INGEST_DATA": str(tmp_path / "data")}
+    for output in ("again", str(tmp_path / "data" / "again"), str(tmp_path / "disk" / "again")):
+        assert request_of(linked, open_gaps=True, mode="copy", output=output).output is not None
+
+
+def test_a_link_to_a_feeds_output_is_that_output(environment: Mapping[str, str], tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    (data / "refunds").mkdir(parents=True)
+    (data / "link").symlink_to(data / "refunds")
+    linked = {**environment, "KAFKA_INGEST_DATA": str(data)}
+    message = refusal(linked, open_gaps=True, mode="copy", output="link")
+    assert f"which is, lies in, or holds the output of feed refunds, {data}/refunds." in message
+
+
+def test_the_root_of_the_machine_is_no_place_for_copies(environment: Mapping[str, str]) -> None:
+    at_the_root = a_feed(sink={"format": "parquet", "path": "/orders"})
+    with pytest.raises(InvalidBackfillError, match="below /data, found /again"):
+        request_of(environment, at_the_root, open_gaps=True, mode="copy", output="/again")
+    with pytest.raises(InvalidBackfillError, match="below KAFKA_INGEST_DATA, found /again"):
+        request_of(environment | {"KAFKA_INGEST_DATA": "/"}, at_the_root, open_gaps=True, mode="copy", output="/again")
 
 
 @pytest.mark.parametrize("blank", [None, "", "  "])

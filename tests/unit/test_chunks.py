@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from tests.fakes import partition, span
 
 from kafka_ingest.backfilling.chunks import cut_into_chunks, share
-from kafka_ingest.offset_sets import by_partition, merged, span_of
+from kafka_ingest.offset_sets import by_partition, merged, span_of, without
 from kafka_ingest.offsets import OffsetRange, TopicPartition
 
 PLACES = [partition(0), partition(1), partition(2), partition(0, "refunds")]
@@ -24,7 +24,10 @@ RANGES = st.lists(a_range(), max_size=10)
 
 
 def chunks_of(max_records: int, *ranges: OffsetRange) -> list[list[OffsetRange]]:
-    return [list(chunk) for chunk in cut_into_chunks(ranges, max_records)]
+    """Return the chunks of ranges where there may be as many as it takes."""
+    chunks, left = cut_into_chunks(ranges, max_records, most=100_000)
+    assert left == []
+    return [list(chunk) for chunk in chunks]
 
 
 # ── One partition ─────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -81,6 +84,24 @@ def test_the_ranges_of_a_chunk_come_in_the_order_of_their_partitions() -> None:
     assert chunks_of(100, *ranges) == [[span(0, 5, 6, "apples"), span(9, 0, 1), span(10, 0, 9)]]
 
 
+# ── No more than so many ──────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_what_comes_after_the_last_chunk_there_may_be_is_left_in_order() -> None:
+    ranges = [span(1, 0, 8), span(0, 20, 30), span(0, 0, 4), span(0, 40, 50)]
+    assert cut_into_chunks(ranges, 6, most=2) == (
+        [(span(0, 0, 3), span(1, 0, 3)), (span(0, 3, 4), span(1, 3, 8))],
+        [span(0, 20, 30), span(0, 40, 50)],
+    )
+    assert cut_into_chunks(ranges, 6, most=1)[1] == [span(0, 3, 4), span(0, 20, 30), span(0, 40, 50), span(1, 3, 8)]
+
+
+@pytest.mark.parametrize(("most", "left"), [(1, [span(0, 4, 10)]), (2, [span(0, 8, 10)]), (3, []), (4, [])])
+def test_nothing_is_left_where_there_are_as_many_chunks_as_there_may_be(most: int, left: list[OffsetRange]) -> None:
+    chunks, found = cut_into_chunks([span(0, 0, 10)], 4, most)
+    assert (len(chunks), found) == (min(most, 3), left)
+
+
 # ── Whatever is read ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -126,6 +147,17 @@ def test_a_chunk_that_is_not_full_takes_all_that_its_partitions_have_in_one_piec
                 pieces.pop(0)
 
 
+@given(ranges=RANGES, max_records=st.integers(1, 40), most=st.integers(1, 6))
+def test_the_first_chunks_are_the_same_however_many_there_may_be_and_what_they_lack_is_left(
+    ranges: list[OffsetRange], max_records: int, most: int
+) -> None:
+    chunks, left = cut_into_chunks(ranges, max_records, most)
+
+    assert [list(chunk) for chunk in chunks] == chunks_of(max_records, *ranges)[:most]
+    assert left == without(ranges_once := merged(ranges), [planned for chunk in chunks for planned in chunk])
+    assert span_of(left) + sum(map(span_of, chunks)) == span_of(ranges_once)
+
+
 @given(spans=st.dictionaries(st.sampled_from(PLACES), st.integers(1, 30), min_size=1), budget=st.integers(1, 60))
 def test_a_budget_is_shared_evenly_and_used_up_where_there_is_enough_to_read(
     spans: dict[TopicPartition, int], budget: int
@@ -141,5 +173,5 @@ def test_a_budget_is_shared_evenly_and_used_up_where_there_is_enough_to_read(
 
 def test_a_hundred_chunks_of_a_hundred_partitions_are_of_one_size() -> None:
     ranges = [span(number, 0, 100) for number in range(100)]
-    sizes = Counter(span_of(chunk) for chunk in cut_into_chunks(ranges, 100))
+    sizes = Counter(span_of(chunk) for chunk in chunks_of(100, *ranges))
     assert sizes == {100: 100}

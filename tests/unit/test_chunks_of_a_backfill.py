@@ -16,13 +16,14 @@ from kafka_ingest.errors import (
     KafkaUnavailableError,
     OffsetsMissingError,
     PartitionUnreadableError,
-    RangeNotInLogError,
+    RecordsDeletedError,
     StagedOutputUnusableError,
     TopicRecreatedError,
 )
 from kafka_ingest.offset_sets import merged, span_of, within
 from kafka_ingest.offsets import OffsetRange, OffsetsPolicy
 from kafka_ingest.operating.adopt import decide_adoption
+from kafka_ingest.operating.skip import decide_skip, skip
 from kafka_ingest.submitting.explain_failure import explain_failure
 
 
@@ -59,7 +60,7 @@ def test_a_chunk_whose_records_are_deleted_before_it_is_read_is_to_be_given_up_a
     feed: Backfilled, chunk: BatchPlan
 ) -> None:
     feed.kafka.topics["orders"] = topic(log(30, 200), log(0, 150))
-    message = refused(feed, chunk, RangeNotInLogError)
+    message = refused(feed, chunk, RecordsDeletedError)
     assert "orders-0[20, 60) begins below the log start 30" in message
     assert f"Give it up (`kafka-ingest abandon {chunk.batch_id} --reason …`) and plan the backfill again" in message
 
@@ -68,13 +69,13 @@ def test_a_chunk_of_a_log_that_ends_before_it_holds_up_no_partition_of_the_feed(
     feed: Backfilled, chunk: BatchPlan
 ) -> None:
     feed.kafka.topics["orders"] = topic(log(0, 10), log(0, 150))
-    assert "ends above the log end 10" in refused(feed, chunk, RangeNotInLogError)
+    assert "ends above the log end 10" in refused(feed, chunk, RecordsDeletedError)
 
 
 def test_a_copy_that_begins_above_what_is_left_of_the_log_holds_up_no_partition_of_the_feed(feed: Backfilled) -> None:
     [plan] = feed.backfill(span(0, 150, 200), **COPY).chunks
     feed.kafka.topics["orders"] = topic(log(0, 100), log(0, 150))
-    with pytest.raises(RangeNotInLogError, match="plan the copy again"):
+    with pytest.raises(RecordsDeletedError, match="plan the copy again"):
         feed.write(plan.batch_id)
     assert holds(feed) == []
 
@@ -177,7 +178,9 @@ def test_a_chunk_that_was_given_up_is_not_committed_and_its_offsets_are_free(
     assert span(0, 20, 60) not in feed.sink.published_ranges()
 
 
-def test_the_receipt_of_a_chunk_tells_of_no_decision_and_the_next_live_one_of_all(feed: Backfilled) -> None:
+def test_the_receipt_of_a_chunk_tells_of_no_decision_that_a_live_one_has_told_and_the_next_live_one_of_all(
+    feed: Backfilled,
+) -> None:
     feed.kafka.topics["orders"] = topic(log(0, 210), log(0, 150))
     [plan] = feed.backfill(selection=OpenGaps()).chunks
     feed.write(plan.batch_id)
@@ -188,6 +191,40 @@ def test_the_receipt_of_a_chunk_tells_of_no_decision_and_the_next_live_one_of_al
     told = [event.event_id for kept in feed.sink.published.values() for event in kept.ledger]
     assert told == [event.event_id for event in feed.control.ledger_of_feed(feed.feed_id)]
     assert live.ranges == (span(0, 200, 210),)
+
+
+def passed(feed: Backfilled) -> None:
+    """Let the feed pass orders-0[200, 210) as a gap, without a batch."""
+    feed.kafka.topics["orders"] = topic(log(0, 210), log(0, 150))
+    skip(decide_skip("orders", span(0, 200, 210), "poisoned", feed.control, feed.kafka), feed.control, who="operator")
+    assert feed.plan().batch is None
+    assert feed.stored_offsets()[partition(0)] == 210
+
+
+def told(feed: Backfilled, plan: BatchPlan) -> list[int]:
+    """Return which events the published receipt of a batch tells."""
+    return [event.event_id for event in feed.sink.published[plan.batch_id].ledger]
+
+
+def test_the_receipt_of_a_chunk_tells_what_was_decided_since_the_newest_live_one_and_before_its_plan(
+    feed: Backfilled,
+) -> None:
+    before = {event.event_id for event in feed.control.ledger_of_feed(feed.feed_id)}
+    passed(feed)
+    since = [each.event_id for each in feed.control.ledger_of_feed(feed.feed_id) if each.event_id not in before]
+    first, second = feed.backfill(span(0, 200, 210), max_records=5).chunks
+    feed.kafka.topics["orders"] = topic(log(0, 220), log(0, 170))
+    skip(decide_skip("orders", span(1, 150, 160), "later", feed.control, feed.kafka), feed.control, who="operator")
+    for chunk in (first, second):
+        feed.write(chunk.batch_id)
+        feed.commit(chunk.batch_id)
+
+    assert since
+    assert told(feed, first) == told(feed, second) == since
+    live = feed.committed()
+    assert told(feed, live) == [
+        event.event_id for event in feed.control.ledger_of_feed(feed.feed_id) if event.event_id not in before
+    ]
 
 
 def test_a_live_batch_that_is_open_is_committed_after_a_chunk_as_if_there_were_none(
@@ -253,3 +290,20 @@ def test_what_is_left_of_a_gap_is_filled_after_the_control_tables_were_lost(feed
     in_hole = [each for each in feed.sink.published_ranges() if within([each], [span(0, 20, 60)])]
     assert merged(in_hole) == [span(0, 20, 60)]
     assert span_of(in_hole) == 40
+
+
+def test_a_hole_that_was_passed_and_filled_since_the_newest_live_batch_is_told_after_the_control_tables_were_lost(
+    feed: Backfilled,
+) -> None:
+    passed(feed)
+    filled(feed, span(0, 200, 206))
+    before, stored = gaps_of(feed), feed.stored_offsets()
+    adopt(feed)
+
+    assert (gaps_of(feed), feed.stored_offsets()) == (before, stored)
+    assert stored[partition(0)] == 210
+    assert [each.problems for each in coverage_of(feed.control.coverage("orders")).values()] == [[], []]
+    feed.run_live()
+    filled(feed, span(0, 200, 210))
+    in_hole = [each for each in feed.sink.published_ranges() if within([each], [span(0, 200, 210)])]
+    assert in_hole == [span(0, 200, 206), span(0, 206, 210)]

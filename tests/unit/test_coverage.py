@@ -117,6 +117,22 @@ def test_what_is_gone_before_the_first_offset_is_an_open_gap_and_no_hole() -> No
     assert (found.live, len(found.open_gaps), found.problems) == ([span(0, 20, 100)], 1, [])
 
 
+def test_what_backfills_committed_above_a_stored_offset_that_went_back_is_not_before_the_first() -> None:
+    back = replace(STORED, next_offset=40)
+    backfills = [backfill(5, 10), backfill(50, 60, B)]
+    assert covered(stored=back, backfills=backfills).before_first == [span(0, 5, 10)]
+    assert covered(stored=replace(STORED, first_offset=None, next_offset=None), backfills=backfills).before_first == []
+
+
+def test_what_was_committed_ahead_of_a_stored_offset_that_went_back_is_committed_and_not_live() -> None:
+    back = replace(STORED, next_offset=40)
+    found = coverage_of(rows_of(back, committed_ahead=[span(0, 40, 70), span(0, 80, 100), span(1, 0, 9)]))[partition(0)]
+
+    assert found.committed_ahead == [span(0, 40, 70), span(0, 80, 100)]
+    assert (found.live, found.committed) == ([span(0, 20, 40)], [span(0, 20, 70), span(0, 80, 100)])
+    assert found.is_accounted
+
+
 # ── What contradicts that every offset is somewhere, once ─────────────────────────────────────────────────────────────
 
 
@@ -190,6 +206,15 @@ def test_after_a_stored_offset_went_back_what_lies_above_it_is_no_contradiction_
     assert covered(gap(50, 60, A), stored=back, backfills=[backfill(50, 60)]).problems == [
         "orders-0[50, 60) lies beyond the stored offset 40"
     ]
+
+
+def test_what_was_rewound_is_what_was_read_again_of_the_records_that_are_there_now() -> None:
+    cut_off = replace(rewind(45, 90), same_records=False)
+
+    assert covered().rewound == []
+    assert covered(rewinds=[rewind(30, 50), rewind(70, 80)]).rewound == [span(0, 30, 50), span(0, 70, 80)]
+    assert covered(rewinds=[rewind(30, 50), cut_off, rewind(70, 80)]).rewound == [span(0, 30, 45)]
+    assert covered(rewinds=[cut_off]).rewound == []
 
 
 def test_a_gap_that_was_closed_without_its_records_is_one_however_often_it_was_read_again() -> None:

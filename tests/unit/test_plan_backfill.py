@@ -33,6 +33,7 @@ from kafka_ingest.backfilling.request import (
     OffsetRanges,
     OnMissing,
     OnOverlap,
+    OpenChunks,
     OpenGaps,
     Place,
     Selection,
@@ -51,13 +52,17 @@ from kafka_ingest.errors import (
     OutputUnknownError,
     RangesTakenError,
     RecordsDeletedError,
+    StoredOffsetBeyondLogError,
     TopicGoneError,
     TopicRecreatedError,
     UnknownBatchError,
     UnknownFeedError,
     WrongClusterError,
 )
+from kafka_ingest.hold import beyond_log
 from kafka_ingest.offsets import OffsetRange, StoredOffset, Unavailable
+from kafka_ingest.operating.reset_offsets import decide_reset, reset
+from kafka_ingest.operating.reset_target import ToOffsets
 from kafka_ingest.operating.skip import decide_skip, skip
 from kafka_ingest.planning.start_rules import Latest
 
@@ -241,9 +246,11 @@ def test_what_is_gone_is_a_gap_on_record_and_found_there_the_next_time(latest: B
     outcome = latest.backfill(span(0, 10, 40), on_missing=OnMissing.RECORD_GAP)
     assert [chunk.ranges for chunk in outcome.chunks] == [(span(0, 30, 40),)]
     assert [gap.offset_range for gap in latest.control.gaps(latest.feed_id)] == [span(0, 10, 30)]
-    again = latest.backfill(span(0, 5, 40), on_missing=OnMissing.RECORD_GAP)
+    claimed = refused(latest, RangesTakenError, span(0, 5, 40), on_missing=OnMissing.RECORD_GAP)
+    assert f"claimed by open backfills, {outcome.chunks[0].batch_id}: orders-0[30, 40)." in claimed
+    again = latest.backfill(span(0, 5, 45), on_missing=OnMissing.RECORD_GAP)
     assert [gap.offset_range for gap in latest.control.gaps(latest.feed_id)] == [span(0, 5, 10), span(0, 10, 30)]
-    assert list(again.chunks) == []
+    assert [chunk.ranges for chunk in again.chunks] == [(span(0, 40, 45),)]
     assert [partition.problems for partition in coverage_of(latest.control.coverage("orders")).values()] == [[], []]
 
 
@@ -366,10 +373,12 @@ def test_a_batch_of_a_topic_that_holds_the_same_records_under_another_id_is_plan
 
 
 def test_of_two_who_plan_the_same_hole_at_once_one_gets_it_and_the_other_learns_who_has_it(feed: Backfilled) -> None:
-    feed.kafka.meanwhile = lambda: feed.backfill(selection=OpenGaps(), who="rival")
-    outcome = feed.backfill(selection=OpenGaps())
+    rivals: list[BatchPlan] = []
+    feed.kafka.meanwhile = lambda: rivals.extend(feed.backfill(selection=OpenGaps(), who="rival").chunks)
+    with pytest.raises(RangesTakenError) as found:
+        feed.backfill(selection=OpenGaps())
 
-    assert (list(outcome.chunks), outcome.decision.claimed) == ([], [span(0, 20, 60)])
+    assert f"found claimed by open backfills, {rivals[0].batch_id}: orders-0[20, 60)." in str(found.value)
     assert [batch.planned_by for batch in feed.control.open_backfills(feed.feed_id)] == ["rival"]
 
 
@@ -388,7 +397,7 @@ def test_a_rival_who_was_faster_is_an_overlap_where_that_is_refused(feed: Backfi
     with pytest.raises(RangesTakenError) as found:
         feed.backfill(span(0, 20, 60), on_overlap=OnOverlap.REFUSE)
 
-    assert f"claimed by open backfills {rivals[0].batch_id}: orders-0[30, 40)" in str(found.value)
+    assert f"found claimed by open backfills, {rivals[0].batch_id}: orders-0[30, 40)." in str(found.value)
     assert feed.chunks() == [(span(0, 30, 40),)]
 
 
@@ -459,7 +468,9 @@ def test_the_last_try_may_be_the_one_that_nobody_disturbs(feed: Backfilled) -> N
 # ── The same run again ────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_run_that_is_tried_again_goes_on_with_the_chunks_that_it_has(feed: Backfilled) -> None:
+def test_a_run_that_is_tried_again_goes_on_with_the_chunks_that_it_has_but_those_that_were_given_up(
+    feed: Backfilled,
+) -> None:
     first = feed.backfill(selection=OpenGaps(), max_records=15, who="run 1", once=True)
     feed.write(first.chunks[0].batch_id)
     feed.commit(first.chunks[0].batch_id)
@@ -469,8 +480,87 @@ def test_a_run_that_is_tried_again_goes_on_with_the_chunks_that_it_has(feed: Bac
 
     again = feed.backfill(selection=OpenGaps(), max_records=7, who="run 1", once=True)
 
-    assert (list(again.chunks), again.decision) == (list(first.chunks), None)
+    assert (list(again.chunks), again.decision) == ([first.chunks[0], first.chunks[2]], None)
     assert feed.control.state is before
+
+
+def test_a_run_whose_chunks_were_all_given_up_plans_anew(feed: Backfilled) -> None:
+    first = feed.backfill(selection=OpenGaps(), max_records=20, who="run 1", once=True)
+    for chunk in first.chunks:
+        feed.control.abandon(chunk.batch_id, reason="too small", who="ops")
+    again = feed.backfill(selection=OpenGaps(), who="run 1", once=True)
+
+    assert [chunk.ranges for chunk in again.chunks] == feed.chunks() == [(span(0, 20, 60),)]
+    assert again.decision is not None
+
+
+# ── The chunks that are open ──────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("once", [True, False])
+def test_open_chunks_are_those_of_all_runs_that_are_not_over(feed: Backfilled, *, once: bool) -> None:
+    done, left = feed.backfill(span(0, 20, 40), max_records=10, who="run 1").chunks
+    feed.write(done.batch_id)
+    feed.commit(done.batch_id)
+    dropped, written = feed.backfill(span(0, 40, 60), max_records=10, who="run 2").chunks
+    feed.control.abandon(dropped.batch_id, reason="not wanted", who="ops")
+    feed.write(written.batch_id)
+    [copy] = feed.backfill(span(0, 0, 50), who="run 3", **COPY).chunks
+    before = feed.control.state
+    feed.kafka.is_down = feed.sink.is_down = True
+    outcome = feed.backfill(selection=OpenChunks(), who="run 4", once=once)
+
+    assert (list(outcome.chunks), outcome.decision) == ([left, written, copy], None)
+    assert feed.control.state is before
+
+
+def test_where_no_chunk_is_open_there_is_none_to_go_on_with(feed: Backfilled) -> None:
+    before = feed.control.state
+    assert feed.backfill(selection=OpenChunks()) == BackfillOutcome([], None)
+    assert feed.control.state is before
+
+
+def test_a_feed_that_was_never_planned_has_no_open_chunks(feed: Backfilled) -> None:
+    feed.settings = feed_settings(name="refunds")
+    refused(feed, UnknownFeedError, selection=OpenChunks())
+
+
+# ── What was committed before an operator went back ───────────────────────────────────────────────────────────────────
+
+
+def went_back(feed: Backfilled, offset: int) -> None:
+    """Let an operator put orders-0 back to an offset."""
+    target, why = ToOffsets({partition(0): offset}), "bad deploy"
+    decision = decide_reset(target, {}, feed.settings, feed.control, feed.kafka, reason=why)
+    reset(decision, feed.control, reason=why, who="ops")
+
+
+def test_what_was_committed_before_an_operator_went_back_is_not_filled_where_a_gap_lies_over_it(
+    feed: Backfilled,
+) -> None:
+    went_back(feed, 100)
+    feed.kafka.topics["orders"] = topic(log(0, 220), log(0, 150))
+    skip(decide_skip("orders", span(0, 100, 210), "poisoned", feed.control, feed.kafka), feed.control, who="operator")
+    feed.committed()
+    assert feed.stored_offsets()[partition(0)] == 220
+    decision = feed.dry_run(selection=OpenGaps(), only=[Place("orders", 0)])
+
+    assert list(decision.chunks) == [(span(0, 20, 60),), (span(0, 200, 210),)]
+    assert decision.committed == [span(0, 100, 200)]
+    message = refused(feed, RangesTakenError, span(0, 90, 205), on_overlap=OnOverlap.REFUSE)
+    assert "committed already: orders-0[90, 200)" in message
+
+
+def test_what_a_backfill_committed_before_an_operator_went_back_is_not_filled_again(feed: Backfilled) -> None:
+    [chunk] = feed.backfill(span(0, 20, 40)).chunks
+    feed.write(chunk.batch_id)
+    feed.commit(chunk.batch_id)
+    went_back(feed, 10)
+    skip(decide_skip("orders", span(0, 10, 60), "poisoned", feed.control, feed.kafka), feed.control, who="operator")
+    feed.committed()
+
+    decision = feed.dry_run(span(0, 0, 60))
+    assert (list(decision.chunks), decision.committed) == ([(span(0, 40, 60),)], [span(0, 0, 40)])
 
 
 def test_another_run_plans_what_is_left(feed: Backfilled) -> None:
@@ -645,6 +735,19 @@ def test_a_partition_whose_start_is_not_decided_yet_is_refused_where_it_is_named
         feed, InvalidBackfillError, span(1, 0, 5)
     )
     assert list(feed.dry_run(selection=by_time(None, 1)).chunks) == [(span(0, 0, 100),)]
+
+
+def test_a_partition_whose_log_ended_below_its_stored_offset_is_decided_on_first_and_no_other_waits(
+    feed: Backfilled,
+) -> None:
+    feed.control.hold(feed.feed_id, beyond_log(partition(0), 200, 50, NEW_YEAR))
+
+    message = refused(feed, StoredOffsetBeyondLogError, span(0, 20, 40), span(1, 0, 150))
+    assert "found that orders-0 ended below the stored offset" in message
+    assert "`kafka-ingest topic-changed orders`" in message
+    refused(feed, StoredOffsetBeyondLogError, span(0, 20, 40), **COPY)
+    refused(feed, StoredOffsetBeyondLogError, selection=OpenGaps())
+    assert feed.dry_run(span(1, 0, 150)).committed == [span(1, 0, 150)]
 
 
 def test_ranges_that_share_an_offset_are_a_mistake(feed: Backfilled) -> None:

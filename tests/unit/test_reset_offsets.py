@@ -1,6 +1,7 @@
 """An operator moves stored offsets: where each target leads, what it comes to, and what is refused before anything is written."""
 
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import uuid4
@@ -10,7 +11,7 @@ import uuid6
 from tests.fakes import FakeKafkaCluster, FeedInMemory, feed_settings, log, partition, span, topic
 
 from kafka_ingest.batch import BatchKind, BatchPlan, BatchState
-from kafka_ingest.boundaries import BackfillRecord, ResetMove
+from kafka_ingest.boundaries import BackfillRecord, ResetMove, StartOver
 from kafka_ingest.errors import (
     BatchStateError,
     FeedChangedError,
@@ -350,6 +351,32 @@ def test_a_reset_can_be_undone_and_nothing_that_is_committed_becomes_a_gap(feed:
     assert gaps(feed) == [(span(0, 100, 120), GapCause.RESET, "open")]
     assert feed.committed().ranges[0] == span(0, 120, 200)
     assert feed.sink.published_ranges() == [span(0, 0, 100), span(0, 120, 200), span(1, 0, 50), span(1, 50, 150)]
+
+
+def moved_to_another_id(feed: FeedInMemory, topic_id: str) -> None:
+    """Let the topic have another id, and an operator say that it holds the same records."""
+    feed.kafka.topics["orders"] = replace(feed.kafka.topics["orders"], topic_id=topic_id)
+    known = feed.control.feed("orders")
+    kept = [replace(row, topic_id=topic_id) for row in known.stored.values()]
+    decided_on = StartOver("orders", topic_id, kept, same_records=True)
+    feed.control.start_over(known, feed.kafka.id, [decided_on], reason="restored", who="operator")
+
+
+def test_a_reset_can_be_undone_after_the_same_records_were_given_another_id(feed: FeedInMemory) -> None:
+    done(feed, at(30, 50))
+    moved_to_another_id(feed, "topic-id-2")
+    moved_to_another_id(feed, "topic-id-3")
+    found = of_partition(feed, at(100, 50))
+    assert (found.gaps, found.remark) == ([], "70 are committed already, and no gap")
+    assert of_partition(feed, at(110, 50)).gaps == [span(0, 100, 110)]
+
+
+def test_a_batch_of_before_the_same_records_were_given_another_id_leads_to_where_it_began(feed: FeedInMemory) -> None:
+    first = feed.control.feed("orders").newest_batch
+    second = feed.committed()
+    moved_to_another_id(feed, "topic-id-2")
+    assert new_offsets(decided(feed, ToBatch(second.batch_id))) == {partition(0): 100, partition(1): 50}
+    assert new_offsets(decided(feed, ToBatch(first))) == {partition(0): 0, partition(1): 0}
 
 
 def test_a_reset_is_undone_half_way_too(feed: FeedInMemory) -> None:

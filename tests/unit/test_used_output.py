@@ -1,14 +1,17 @@
 """An output whose storage is away is not the folder in its place: nothing is written there, or taken for damage or loss."""
 
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from uuid import UUID
 
 import pytest
-from tests.fakes import FeedInMemory, InMemorySink, feed_settings, log, sinks, topic
+from tests.fakes import SOME_DAY, FeedInMemory, InMemorySink, a_plan, feed_settings, log, sinks, span, topic
 
-from kafka_ingest.batch import BatchPlan, BatchState
+from kafka_ingest.batch import Batch, BatchKind, BatchPlan, BatchState
 from kafka_ingest.errors import OutputUnavailableError
 from kafka_ingest.operating.abandon import abandon
 from kafka_ingest.operating.clean import staged_outputs
+from kafka_ingest.used_output import check_output_there
 
 AWAY = "Is the storage mounted"
 
@@ -102,3 +105,23 @@ def test_before_anything_was_published_any_place_will_do() -> None:
     fresh.planned()
     storage_goes_away(fresh)
     assert fresh.plan().batch is not None
+
+
+@pytest.mark.parametrize("kind", BatchKind)
+def test_an_output_is_known_by_the_newest_batch_of_any_kind_that_was_published_in_it(
+    feed: FeedInMemory, kind: BatchKind
+) -> None:
+    elsewhere = Path("/data/elsewhere")
+    feed_id = feed.control.feed("orders").feed_id
+    target = feed_settings(output_path=elsewhere)
+    plan = a_plan(span(0, 0, 5), kind=kind, feed_id=feed_id, batch_id=UUID(int=2**127), output_path=elsewhere)
+    with feed.control.transaction() as state:
+        state.batches[plan.batch_id] = Batch("orders", plan, BatchState.COMMITTED, "run 1", SOME_DAY)
+    there, away = InMemorySink(elsewhere), InMemorySink(elsewhere)
+    there.published[plan.batch_id] = plan
+
+    check_output_there(feed_id, target, feed.control, sinks(there))
+    with pytest.raises(OutputUnavailableError, match=f"batch {plan.batch_id} was published in.*{AWAY}"):
+        check_output_there(feed_id, target, feed.control, sinks(away))
+    # The feed's own output is told by its live batch, whatever was published elsewhere.
+    check_output_there(feed_id, feed_settings(output_path=Path("/data/third")), feed.control, sinks(away))

@@ -30,6 +30,7 @@ from kafka_ingest.errors import (
 from kafka_ingest.identity import check_cluster, check_topic_ids
 from kafka_ingest.offset_sets import within
 from kafka_ingest.offsets import LogBounds, OffsetRange, TopicPartition, Unavailable, listing
+from kafka_ingest.output_places import is_taken
 from kafka_ingest.planning.held_partitions import held_beyond_log
 from kafka_ingest.planning.known_output import check_output_known
 from kafka_ingest.planning.plan_batch import next_batch_id
@@ -208,6 +209,7 @@ def copied(
     output: Output, rows: CoverageRows, topic_ids: dict[str, str | None], control: ControlTables, sinks: Sinks
 ) -> Taken:
     """Return what another output holds; raises OutputConflictError where batches lie there that are no copies of the feed's."""
+    check_own_place(output, rows.feed, control)
     feed, there = rows.feed, sinks(output).known_batches()
     # Asked after the output: a copy that is committed meanwhile is then known.
     ranges = control.copied_ranges(feed.feed_id, output)
@@ -224,6 +226,17 @@ def copied(
         )
     now = [replace(each, topic_id=rows.id_now(each.offset_range.topic, each.topic_id)) for each in ranges]
     return taken_in_copy(now, topic_ids)
+
+
+def check_own_place(output: Output, feed: FeedSnapshot, control: ControlTables) -> None:
+    """Raise OutputConflictError where a copy's output is, lies in, or holds that of another copy."""
+    for feed_id, other in control.copy_outputs():
+        if (feed_id, other) != (feed.feed_id, output) and is_taken(output.output_path, other.output_path):
+            whose = "another copy of this feed" if feed_id == feed.feed_id else "a copy of another feed"
+            raise OutputConflictError(
+                f"expected an output of the copy's own, found {output.output_path}, which is, lies in, or holds "
+                f"{other.output_path}, where {whose} lies. {NOTHING_DONE} Name another output."
+            )
 
 
 def plans_of(

@@ -13,7 +13,13 @@ from kafka_ingest.boundaries import (
     CoverageRows,
     Output,
 )
-from kafka_ingest.control.coverage_rows import NOT_LIVE, committed_batches_after, copied_ranges, coverage_rows
+from kafka_ingest.control.coverage_rows import (
+    NOT_LIVE,
+    committed_batches_after,
+    copied_ranges,
+    copy_outputs,
+    coverage_rows,
+)
 from kafka_ingest.control.database import transaction
 from kafka_ingest.control.feed_reader import SqlFeedReader, snapshot
 from kafka_ingest.control.passed_offsets import committed_ahead, committed_within, starts_since
@@ -46,6 +52,11 @@ class SqlCoverageReader(SqlFeedReader):
         """Return what the feed's copies into another output hold, or are about to."""
         with transaction(self._engine, "read") as connection:
             return copied_ranges(connection, feed_id, output)
+
+    def copy_outputs(self) -> list[tuple[UUID, Output]]:
+        """Return where copies of all feeds lie, or are about to, with the feeds' ids."""
+        with transaction(self._engine, "read") as connection:
+            return copy_outputs(connection)
 
     def backfill_of(self, feed_id: UUID, who: str) -> list[Batch]:
         """Return the backfills and copies that somebody planned, in the order of their ids."""

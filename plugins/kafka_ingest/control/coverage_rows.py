@@ -59,6 +59,16 @@ def copied_ranges(connection: Connection, feed_id: UUID, output: Output) -> list
     return backfill_ranges(connection, feed_id, batch.c.kind == BatchKind.COPY.value, into_output)
 
 
+def copy_outputs(connection: Connection) -> list[tuple[UUID, Output]]:
+    """Return where copies of all feeds lie, or are about to, with the feeds' ids."""
+    sink = batch.c.plan["sink"]
+    query = select(batch.c.feed_id, sink["format"].as_string(), sink["path"].as_string()).where(
+        batch.c.kind == BatchKind.COPY.value, COUNTS
+    )
+    found = connection.execute(query.distinct()).all()
+    return [(feed_id, Output(sink_format, Path(path))) for feed_id, sink_format, path in found]
+
+
 def backfill_ranges(connection: Connection, feed_id: UUID, *conditions: ColumnElement[bool]) -> list[BackfillRange]:
     """Return the ranges of some of a feed's backfills, sorted."""
     of_feed = select(batch.c.batch_id, batch.c.state).where(batch.c.feed_id == feed_id, NOT_LIVE, COUNTS, *conditions)

@@ -23,8 +23,6 @@ from kafka_ingest.operating.reset_target import NewPosition, ResetTarget
 from kafka_ingest.planning.positions import Way, gaps_by_partition
 from kafka_ingest.planning.settings import FeedPlanSettings
 
-"""Offsets are of 64 bits."""
-
 
 @dataclass(frozen=True, slots=True)
 class PartitionReset:
