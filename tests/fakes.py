@@ -763,8 +763,12 @@ def newest_ledger_event(state: ControlState, feed_id: UUID) -> int:
 def note_ledger(state: ControlState, chunk: BatchPlan) -> None:
     """Note which part of the ledger a chunk's receipt will carry: what it was planned on, since the newest live batch's."""
     upto, newest = newest_ledger_event(state, chunk.feed_id), newest_published(state, chunk.feed_id)
-    is_beside = newest is not None and newest.as_document()["sink"] == chunk.as_document()["sink"]
-    state.ledgers[chunk.batch_id] = (state.ledgers[newest.batch_id][1] if is_beside else upto, upto)
+    if newest is None:
+        after = 0 if chunk.kind is BatchKind.BACKFILL else upto
+    else:
+        is_beside = newest.as_document()["sink"] == chunk.as_document()["sink"]
+        after = state.ledgers[newest.batch_id][1] if is_beside else upto
+    state.ledgers[chunk.batch_id] = (after, upto)
 
 
 def check_apart(state: ControlState, feed_id: UUID, chunks: Sequence[BatchPlan]) -> None:

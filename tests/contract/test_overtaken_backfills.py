@@ -1,6 +1,7 @@
 """A backfill whose offsets others read since it was planned: it is not committed, since they would come twice."""
 
 from dataclasses import replace
+from datetime import UTC, datetime
 
 import pytest
 from tests.contract.builders import (
@@ -43,9 +44,9 @@ def a_hole(control: OperatorTables) -> Gap:
     return found
 
 
-def claimed(control: OperatorTables, number: int = 2) -> BatchPlan:
+def claimed(control: OperatorTables, number: int = 2, planned_at: datetime | None = None) -> BatchPlan:
     """Plan a backfill of the hole, and write it."""
-    plan = plan_of((orders(0), 20, 60), number=number, kind=BatchKind.BACKFILL)
+    plan = plan_of((orders(0), 20, 60), number=number, kind=BatchKind.BACKFILL, planned_at=planned_at)
     control.record_backfill(snapshot_of(control), BackfillRecord([plan], (), {"open_gaps": True}), who="operator")
     write(control, plan)
     return plan
@@ -55,9 +56,7 @@ def test_a_backfill_is_not_committed_once_its_log_was_cut_off_and_a_live_run_rea
     control = store.connect()
     a_hole(control)
     plan = claimed(control)
-    feed = snapshot_of(control)
-    back = replace(feed.stored[orders(0)], next_offset=30)
-    control.start_over(feed, CLUSTER, [StartOver("orders", back.topic_id, [back])], reason="it was cut off", who="ops")
+    cut_off(control)
     again = plan_of((orders(0), 30, 100), number=3)
     plan_next(control, again)
     commit(control, again)
@@ -67,6 +66,46 @@ def test_a_backfill_is_not_committed_once_its_log_was_cut_off_and_a_live_run_rea
         control.begin_commit(plan.batch_id, 1)
 
     assert store.dump() == before
+
+
+def test_what_came_after_its_plan_overtakes_a_backfill_whatever_the_clock_said_then(store: Store) -> None:
+    control = store.connect()
+    a_hole(control)
+    plan = claimed(control, planned_at=datetime(2999, 1, 1, tzinfo=UTC))
+    cut_off(control)
+    again = plan_of((orders(0), 30, 100), number=3)
+    plan_next(control, again)
+    commit(control, again)
+    before = store.dump()
+
+    with pytest.raises(OffsetsMovedError, match=r"orders-0\[30, 60\).*abandon"):
+        control.begin_commit(plan.batch_id, 1)
+
+    assert store.dump() == before
+
+
+def test_what_came_before_its_plan_overtakes_no_backfill_whatever_the_clock_said_then(store: Store) -> None:
+    control = store.connect()
+    a_hole(control)
+    cut_off(control, at=30)
+    control.file_gap(snapshot_of(control), gap(orders(0), 30, 60), seed=None, who="ops")
+    plan = claimed(control, planned_at=datetime(1999, 1, 1, tzinfo=UTC))
+    commit_written(control, plan)
+
+    assert control.batch(plan.batch_id).state is BatchState.COMMITTED
+
+
+def cut_off(control: OperatorTables, at: int = 30) -> None:
+    """Rewind orders-0 to where its log ends now."""
+    feed = snapshot_of(control)
+    row = replace(feed.stored[orders(0)], next_offset=at)
+    control.start_over(feed, CLUSTER, [StartOver("orders", row.topic_id, [row])], reason="it was cut off", who="ops")
+
+
+def commit_written(control: OperatorTables, plan: BatchPlan) -> None:
+    """Commit a batch that is WRITTEN."""
+    control.begin_commit(plan.batch_id, 1)
+    control.complete_commit(plan.batch_id, who="committer")
 
 
 def test_a_backfill_of_older_control_tables_is_not_committed_beside_the_one_that_was_planned_in_its_place(
@@ -90,8 +129,7 @@ def test_one_that_nobody_overtook_is_committed(store: Store) -> None:
     a_hole(control)
     plan = claimed(control)
     skipped = control.file_gap(snapshot_of(control), gap(orders(0), 100, 110), seed=None, who="ops")
-    control.begin_commit(plan.batch_id, 1)
-    control.complete_commit(plan.batch_id, who="committer")
+    commit_written(control, plan)
 
     assert [(each.offset_range, each.state) for each in store.gaps()] == [
         (plan.ranges[0], "closed"),

@@ -183,6 +183,21 @@ def a_hole_that_was_passed_and_filled_since_the_newest_live_batch(history: Histo
     history.all_holds()
 
 
+def a_hole_that_was_filled_before_any_live_batch(history: Histories) -> None:
+    """The live batch's receipt tells of the hole after that of the backfill, which sorts before it."""
+    with closing(Histories(history._template)) as other:
+        other.begin(partitions=1, max_records=None, gaps=True)
+        other.records_arrive(records=[4], markers=0)
+        other.the_dag_runs(spark="finishes", last_task="plan", interruption=None)
+        other.an_operator_abandons(interruption=None)
+        other.an_operator_skips(number=0, ahead=0, span=2, interruption=None)
+        fill(other)
+        other.a_quiet_hour(records=[1], markers=0)
+        other.the_output_is_adopted_by_empty_tables(is_lost=True)
+        other.all_holds()
+        other.run_to_the_end()
+
+
 def a_hole(history: Histories) -> None:
     """Skip two records, and let the next receipt tell of it."""
     history.an_operator_skips(number=0, ahead=0, span=2, interruption=None)
@@ -292,6 +307,7 @@ GUARDS = [
         without_telling_what_a_backfill_was_planned_on,
         a_hole_that_was_passed_and_filled_since_the_newest_live_batch,
     ),
+    (without_telling_what_a_backfill_was_planned_on, a_hole_that_was_filled_before_any_live_batch),
 ]
 
 NAMES = [f"{breaking.__name__}-{happens.__name__}" for breaking, happens in GUARDS]

@@ -84,7 +84,7 @@ def decide(
     check_in_log(wanted, bounds, isolation)
     committed, claimed = within(wanted, taken.committed), within(wanted, taken.claimed)
     if request.on_overlap is OnOverlap.REFUSE and (committed or claimed):
-        raise_taken(committed, claimed, taken)
+        raise_taken(committed, claimed, taken, request.on_overlap)
     left = without(wanted, [*committed, *claimed])
 
     before_log = [OffsetRange(tp, 0, found.log_start_offset) for tp, found in bounds.items()]
@@ -99,7 +99,7 @@ def decide(
     chunks, for_later = cut_into_chunks(without(left, deleted), request.max_records, MOST_CHUNKS)
     if claimed and not chunks:
         # Nothing to do would be taken for done.
-        raise_taken(committed, claimed, taken)
+        raise_taken(committed, claimed, taken, request.on_overlap)
     gaps = new_gaps(deleted, coverage, bounds) if request.mode is Mode.FILL else []
     return BackfillDecision(chunks, for_later, committed, claimed, deleted, gaps)
 
@@ -133,7 +133,9 @@ def check_in_log(
         )
 
 
-def raise_taken(committed: Sequence[OffsetRange], claimed: Sequence[OffsetRange], taken: Taken) -> None:
+def raise_taken(
+    committed: Sequence[OffsetRange], claimed: Sequence[OffsetRange], taken: Taken, on_overlap: OnOverlap
+) -> None:
     """Raise RangesTakenError, naming what is there already and who is about to bring the rest."""
     batches = sorted(
         {str(each.batch_id) for each in taken.by if each.state.is_open and within([each.offset_range], claimed)}
@@ -143,9 +145,10 @@ def raise_taken(committed: Sequence[OffsetRange], claimed: Sequence[OffsetRange]
     others = (
         " Go on with those: `kafka-ingest backfill FEED open`, or the form's open chunks; or give one up: `abandon`."
     )
+    cut = " Or let what is taken be left out: overlap `cut`."
     raise RangesTakenError(
         f"expected ranges that are neither in the output nor about to be, found {'; '.join(texts)}. {NOTHING_DONE}"
-        f"{others if batches else ''} What is there can be left out: overlap `cut`."
+        f"{others if batches else ''}{cut if on_overlap is OnOverlap.REFUSE else ''}"
     )
 
 

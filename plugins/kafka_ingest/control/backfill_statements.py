@@ -44,8 +44,11 @@ def note_ledger(connection: Connection, chunk: BatchPlan) -> None:
     upto = newest_ledger_event(connection, chunk.feed_id)
     query = of_newest_published(select(batch.c.plan["sink"], batch.c.ledger_upto), chunk.feed_id)
     published = connection.execute(query).one_or_none()
-    is_beside = published is not None and published[0] == chunk.as_document()["sink"]
-    after = (published[1] or 0) if is_beside and published is not None else upto
+    if published is None:
+        # No receipt told anything yet: what was passed before the first live batch has to be told, too.
+        after = 0 if chunk.kind is BatchKind.BACKFILL else upto
+    else:
+        after = (published[1] or 0) if published[0] == chunk.as_document()["sink"] else upto
     of_chunk = update(batch).where(batch.c.batch_id == chunk.batch_id)
     connection.execute(of_chunk.values(ledger_after=after, ledger_upto=upto))
 
