@@ -105,6 +105,33 @@ def test_a_chunk_that_fails_leaves_the_others_committed_and_says_how_to_go_on(
     assert behind.rows()
 
 
+def test_a_copy_of_what_came_until_a_time_goes_to_its_own_output_and_is_not_made_twice(
+    airflow: Airflow, behind: Project
+) -> None:
+    before = (
+        behind.stored_offsets(),
+        behind.group_offsets(),
+        behind.kafka_ingest("coverage", "orders", "--json").document,
+    )
+    form = {"feed": "orders", "to_timestamp": "2999-01-01T00:00:00Z", "mode": "copy", "output": "again"}
+
+    run = airflow.run("backfill_offsets", conf=form)
+    again = airflow.run("backfill_offsets", conf={**form, "overlap": "refuse"})
+
+    assert run["state"] == "success", airflow.log[-5000:]
+    assert len(behind.rows("again")) == 200
+    assert behind.rows() == []
+    assert states(again)["plan"] == "failed"
+    assert "RANGES_TAKEN: " in airflow.log
+    assert len(behind.rows("again")) == 200
+    after = (
+        behind.stored_offsets(),
+        behind.group_offsets(),
+        behind.kafka_ingest("coverage", "orders", "--json").document,
+    )
+    assert after == before
+
+
 def test_what_cannot_be_read_fails_the_first_task_at_once_and_plans_nothing(
     airflow: Airflow, behind: Project, topic: str
 ) -> None:
