@@ -13,8 +13,8 @@ from embedded_broker import EmbeddedBroker
 from order_events import order_events, produce
 
 
-def java_that_fails(home: Path, number: int) -> tuple[Path, Path]:
-    """Return a JAVA_HOME whose java fails for the n-th Spark attempt's batch for as long as a file is there, and that file."""
+def java_that_fails(home: Path, after: int) -> tuple[Path, Path]:
+    """Return a JAVA_HOME whose java fails for the batch that comes ``after`` so many, while a file is there, and that file."""
     java, fails = home / "java" / "bin" / "java", home / "java-fails"
     java.parent.mkdir(parents=True)
     fails.touch()
@@ -26,9 +26,10 @@ def java_that_fails(home: Path, number: int) -> tuple[Path, Path]:
           batch=$(echo "$*" | grep -oE 'staging/[0-9a-f-]{{36}}' | head -1)
           mkdir -p "{home}/seen"
           if [ ! -e "{home}/seen/$(basename "$batch")" ]; then
-            ls "{home}/seen" | wc -l > "{home}/seen/$(basename "$batch")"
+            before=$(ls "{home}/seen" | wc -l)
+            echo "$before" > "{home}/seen/$(basename "$batch")"
           fi
-          if [ -e "{fails}" ] && [ "$(cat "{home}/seen/$(basename "$batch")")" -eq {number} ]; then
+          if [ -e "{fails}" ] && [ "$(cat "{home}/seen/$(basename "$batch")")" -eq {after} ]; then
             echo 'made to fail' >&2; exit 3
           fi;;
         esac
@@ -52,7 +53,7 @@ def test_a_backfill_is_triggered_with_a_form_and_a_failed_chunk_is_cleared_alone
     produce(broker.bootstrap_servers, topic, list(order_events(600, seed=8)))
     project.run()
     began = project.stored_offsets()
-    java_home, fails = java_that_fails(project.home, number=2)
+    java_home, fails = java_that_fails(project.home, after=1)
     ranges = [f"{topic}:{partition}=0-{end}" for partition, end in began.items() if end]
 
     with running(project, JAVA_HOME=str(java_home), KAFKA_INGEST_BACKFILL_CHUNKS="1") as airflow:
