@@ -7,7 +7,7 @@ from rich.table import Table
 from rich.text import Text
 
 from kafka_ingest.assembly import control_tables
-from kafka_ingest.boundaries import CoverageRows
+from kafka_ingest.boundaries import CoverageRows, Output
 from kafka_ingest.cli.arguments import FeedName, Json
 from kafka_ingest.cli.documents import range_document
 from kafka_ingest.cli.output import answers, counting, number, out, print_json, progress
@@ -69,11 +69,13 @@ def verify_output(
     """Count what readers see of each committed batch, and return what differs from what the control tables say."""
     committed: dict[TopicPartition, list[OffsetRange]] = {}
     found: list[Difference] = []
+    outputs: set[Output] = set()
     batches, counted = 0, 0
     with counting("batches counted") as advance:
         for each in count_batches(rows, control, sink_of):
             batches, counted = batches + 1, counted + each.rows
             found += each.differences
+            outputs.add(each.batch.output)
             for of_batch in each.batch.ranges:
                 topic_partition = of_batch.count.offset_range.topic_partition
                 known = partitions.get(topic_partition)
@@ -81,7 +83,7 @@ def verify_output(
                     committed.setdefault(topic_partition, []).append(of_batch.count.offset_range)
             advance()
     found += holes_and_overlaps(partitions, committed)
-    found += unknown_batches(rows, control, sink_of)
+    found += unknown_batches(outputs, rows, control, sink_of)
     return {
         "batches": batches,
         "rows": counted,

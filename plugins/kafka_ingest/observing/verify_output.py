@@ -1,10 +1,10 @@
 """Hold the output against the control tables: every committed range is counted where readers see it, and none is missing."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from uuid import UUID
 
-from kafka_ingest.boundaries import CommittedBatch, ControlReader, CoverageRows, PublishedCount, Sinks
+from kafka_ingest.boundaries import CommittedBatch, ControlReader, CoverageRows, Output, PublishedCount, Sinks
 from kafka_ingest.coverage import PartitionCoverage
 from kafka_ingest.errors import OutputConflictError, OutputUnavailableError
 from kafka_ingest.offset_sets import merged, shared, without
@@ -103,9 +103,10 @@ def holes_and_overlaps(
             yield Difference(str(above), "nothing beyond the stored offset", "a committed batch")
 
 
-def unknown_batches(rows: CoverageRows, control: ControlReader, sinks: Sinks) -> Iterator[Difference]:
-    """Yield what lies in the feed's outputs and is no batch of the feed's."""
-    outputs = {batch.output for batch in control.committed_batches(rows.feed.feed_id)}
+def unknown_batches(
+    outputs: Collection[Output], rows: CoverageRows, control: ControlReader, sinks: Sinks
+) -> Iterator[Difference]:
+    """Yield what lies in outputs that the feed has used and is no batch of the feed's."""
     for output in sorted(outputs, key=lambda each: each.output_path):
         try:
             there = sinks(output).known_batches()
