@@ -246,6 +246,16 @@ def test_the_group_stays_where_it_is_if_that_is_wanted_and_follows_the_next_comm
     assert (quick.stored_offsets()[0], quick.group_offsets()[0]) == (7, 7)
 
 
+def test_executing_again_takes_the_group_along_that_a_crash_left_behind(quick: QuickProject, read: str) -> None:
+    there = ("reset", "orders", "--to", f"offsets={read}:0=4")
+    quick.answer(*there, "--keep-group", *DO_IT)
+    quick.answer(*there)
+    assert (quick.stored_offsets()[0], quick.group_offsets()[0]) == (4, 10)
+    again = quick.answer(*there, *DO_IT)
+    assert (again["executed"], again["mirror_failure"], moved(again)) == (False, None, {})
+    assert (quick.stored_offsets()[0], quick.group_offsets()[0]) == (4, 4)
+
+
 def test_a_group_that_cannot_be_moved_is_shown_and_keeps_no_stored_offset_back(
     quick: QuickProject, servers: str, read: str
 ) -> None:

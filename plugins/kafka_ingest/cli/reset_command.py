@@ -50,10 +50,11 @@ def reset(
         parts = feed_parts(feed_name)
         parts.check_output_known()
         decision = decide_reset(target, named, parts.plan_settings, parts.control, parts.kafka, reason=why)
-        executed, mirror_failure = execute and bool(decision.moves), None
+        executed = execute and bool(decision.moves)
         if executed:
             move_offsets(decision, parts.control, reason=why, who=who())
-            mirror_failure = None if keep_group else parts.mirror(who=who()).failure
+        # Also where nothing moves: a reset that was ended between the control tables and the group is made whole by another.
+        mirror_failure = parts.mirror(who=who()).failure if execute and not keep_group else None
         if as_json:
             print_json(reset_document(decision, executed=executed) | {"mirror_failure": mirror_failure})
             return
