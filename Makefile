@@ -11,7 +11,7 @@ SET_UP = +@flock --nonblock Makefile true || echo 'Another make is setting up: w
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint format bench-plan bench-coverage soak up down clean
+.PHONY: help setup demo test lint format bench bench-quick bench-plan bench-coverage soak up down clean
 
 help: ## list these verbs
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' Makefile
@@ -41,6 +41,14 @@ format: ## format the code and mend what can be mended
 	$(SET_UP) dev
 	.venv/bin/ruff check --fix .
 	.venv/bin/ruff format .
+
+bench: ## compare with AvailableNow, Spark batch, Flink and a script on the same records; half an hour, and some GB of disk
+	$(SET_UP) run bench jvm flink
+	@PYTHONPATH=plugins:dev .venv/bin/python bench/against_peers.py $(ARGS)
+
+bench-quick: ## the same with fewer records, twice each; five minutes
+	$(SET_UP) run bench jvm flink
+	@PYTHONPATH=plugins:dev .venv/bin/python bench/against_peers.py --quick $(ARGS)
 
 bench-plan: ## measure planning for feeds of up to 10,000 partitions, on a Kafka of its own; minutes
 	$(SET_UP) dev jvm

@@ -19,6 +19,7 @@ from uuid import uuid4
 
 from confluent_kafka import libversion
 from control_databases import DATABASES, NewDatabase, control_databases
+from machine import file_system, physical_memory_gb, processor
 from many_partitions import BenchError, broker_with_topics, records_in, topic_of
 from one_step import STEPS, Measured, Task, Work
 from sqlalchemy import create_engine, text
@@ -225,27 +226,6 @@ def about_this_machine(databases: Mapping[str, NewDatabase], directory: Path) ->
             versions.append(str(connection.execute(text(queries[kind])).scalar_one()).partition(" on ")[0])
         engine.dispose()
     return {**found, "control tables": ", ".join(versions)}
-
-
-def processor() -> str:
-    """Return the processor's name."""
-    for line in Path("/proc/cpuinfo").read_text().splitlines():
-        name, _, value = line.partition(":")
-        if name.strip() == "model name":
-            return value.strip()
-    return platform.machine()
-
-
-def physical_memory_gb() -> float:
-    """Return how much memory the machine has."""
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9
-
-
-def file_system(directory: Path) -> str:
-    """Return what kind of file system a directory is on: databases wait for its disk."""
-    mounts = [line.split()[1:3] for line in Path("/proc/mounts").read_text().splitlines()]
-    at = [(point, kind) for point, kind in mounts if directory.resolve().is_relative_to(point)]
-    return max(at, key=lambda mount: len(mount[0]))[1]
 
 
 def say(line: str) -> None:

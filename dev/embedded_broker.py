@@ -5,7 +5,7 @@ import socket
 import subprocess
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -26,7 +26,9 @@ _POLL_S = 0.02
 _ANSWER_TIMEOUT_S = 2.0
 
 # Starting counts for more than peak throughput: one compiler tier, the collector with the fewest threads.
-_JVM_FLAGS = ("-Xmx512m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-XX:-UsePerfData", "-Xshare:auto")
+QUICK_START = ("-Xmx512m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-XX:-UsePerfData", "-Xshare:auto")
+# For a broker that is measured with gigabytes: all compiler tiers, and a heap that is there from the beginning.
+MUCH_DATA = ("-Xms1g", "-Xmx1g", "-XX:+UseParallelGC", "-XX:-UsePerfData", "-Xshare:auto")
 _LOG_FLAGS = ("-Dorg.slf4j.simpleLogger.defaultLogLevel=warn", "-Dorg.slf4j.simpleLogger.showDateTime=true")
 
 _SETTINGS: Mapping[str, str] = {
@@ -85,6 +87,7 @@ class EmbeddedBroker:
         detached: bool = False,
         jars: Path = JARS,
         joins: "EmbeddedBroker | None" = None,
+        jvm_flags: Sequence[str] = QUICK_START,
     ) -> None:
         self.directory = directory.absolute()
         self._fixed_port = port
@@ -93,6 +96,7 @@ class EmbeddedBroker:
         self._detached = detached
         self._jars = jars
         self._joins = joins
+        self._jvm_flags = tuple(jvm_flags)
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -141,7 +145,8 @@ class EmbeddedBroker:
         settings = self._write_settings()
         if not self._meta_properties.exists():
             self._format(settings)
-        command = [java_command(), *_JVM_FLAGS, *_LOG_FLAGS, "-cp", f"{self._jars}/*", "kafka.Kafka", str(settings)]
+        java = [java_command(), *self._jvm_flags, *_LOG_FLAGS]
+        command = [*java, "-cp", f"{self._jars}/*", "kafka.Kafka", str(settings)]
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
                 command if self._detached else dying_with_this_process(command),
@@ -246,7 +251,7 @@ class EmbeddedBroker:
         # A random id that starts with '-' would be read as an option.
         new_id = "A" + base64.urlsafe_b64encode(uuid.uuid4().bytes).decode()[1:].rstrip("=")
         cluster_id = new_id if self._joins is None else self._joins.cluster_id
-        command = [java_command(), *_JVM_FLAGS, *_LOG_FLAGS, "-cp", f"{self._jars}/*", "kafka.tools.StorageTool"]
+        command = [java_command(), *QUICK_START, *_LOG_FLAGS, "-cp", f"{self._jars}/*", "kafka.tools.StorageTool"]
         with self.log.open("ab") as log:
             answer = subprocess.run(
                 [*command, "format", "--cluster-id", cluster_id, "--config", str(settings)],

@@ -1,13 +1,16 @@
-"""Fills `.jvm/` with the jars that dev/jvm/ivy.xml asks for: `.jvm/spark/*.jar` and `.jvm/broker/*.jar`.
+"""Fills a directory with the jars that an Ivy file asks for: `.jvm/spark/*.jar` and `.jvm/broker/*.jar`, if not told otherwise.
 
 Resolved by the Ivy inside pyspark, so no Maven is needed. A resolve that is interrupted leaves no jar directory behind
-that looks complete: jars are retrieved into `.jvm/partial/` and moved to their names when all of them are there.
+that looks complete: jars are retrieved into `partial/` and moved to their names when all of them are there.
 """
 
+import argparse
 import shutil
 import subprocess
 import sys
 from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -16,9 +19,7 @@ from java_command import java_command
 from progress import step
 
 ROOT = Path(__file__).resolve().parent.parent
-JVM = ROOT / ".jvm"
-LOG = JVM / "ivy.log"
-CONFIGURATIONS = ("spark", "broker")
+SETTINGS = ROOT / "dev/jvm/ivysettings.xml"
 LOG_LINES_SHOWN = 25
 
 
@@ -26,17 +27,38 @@ class ResolveError(RuntimeError):
     """Ivy did not deliver the jars."""
 
 
-def resolve() -> None:
-    """Resolve and retrieve; on return both directories are complete. Raises ResolveError with the end of Ivy's log."""
-    JVM.mkdir(exist_ok=True)
-    partial = JVM / "partial"
-    shutil.rmtree(partial, ignore_errors=True)
-    with step("Resolving the JVM dependencies from Maven Central") as shown:
-        command = dying_with_this_process(_ivy_command(partial))  # two of them would spoil each other's cache
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """The configurations of one Ivy file; the jars of each go into a directory of its name below ``target``."""
+
+    ivy_file: Path
+    target: Path
+    configurations: Sequence[str]
+
+    @property
+    def partial(self) -> Path:
+        """Where jars are until all of them are there."""
+        return self.target / "partial"
+
+    @property
+    def log(self) -> Path:
+        """What Ivy said the last time."""
+        return self.target / "ivy.log"
+
+
+JVM = Wanted(ROOT / "dev/jvm/ivy.xml", ROOT / ".jvm", ("spark", "broker"))
+
+
+def resolve(wanted: Wanted = JVM) -> None:
+    """Resolve and retrieve; on return all directories are complete. Raises ResolveError with the end of Ivy's log."""
+    wanted.target.mkdir(parents=True, exist_ok=True)
+    shutil.rmtree(wanted.partial, ignore_errors=True)
+    with step(f"Resolving {_shown(wanted.ivy_file)} from Maven Central") as shown:
+        command = dying_with_this_process(_ivy_command(wanted))  # two of them would spoil each other's cache
         tail: deque[str] = deque(maxlen=LOG_LINES_SHOWN)
         found = downloaded = 0
         with (
-            LOG.open("w") as log,
+            wanted.log.open("w") as log,
             subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as ivy,
         ):
             for line in ivy.stdout or ():
@@ -45,34 +67,47 @@ def resolve() -> None:
                 found += "\tfound " in line
                 downloaded += "[SUCCESSFUL ]" in line
                 shown.note(f"{found} modules found, {downloaded} jars downloaded")
-        if ivy.returncode != 0 or not all(any((partial / name).glob("*.jar")) for name in CONFIGURATIONS):
+        if ivy.returncode != 0 or not all(any((wanted.partial / name).glob("*.jar")) for name in wanted.configurations):
             raise ResolveError(
-                f"expected the jars of dev/jvm/ivy.xml, but Ivy ended with exit code {ivy.returncode}. "
-                f"The end of {LOG.relative_to(ROOT)}:\n\n{''.join(tail)}\n"
-                "Where a download failed, run make setup again: what is there already is not downloaded twice."
+                f"expected the jars of {_shown(wanted.ivy_file)}, but Ivy ended with exit code {ivy.returncode}. "
+                f"The end of {_shown(wanted.log)}:\n\n{''.join(tail)}\n"
+                "Where a download failed, run the same make again: what is there already is not downloaded twice."
             )
-        for name in CONFIGURATIONS:
-            shutil.rmtree(JVM / name, ignore_errors=True)
-            (partial / name).rename(JVM / name)
-        partial.rmdir()
+        for name in wanted.configurations:
+            shutil.rmtree(wanted.target / name, ignore_errors=True)
+            (wanted.partial / name).rename(wanted.target / name)
+        wanted.partial.rmdir()
 
 
-def _ivy_command(target: Path) -> list[str]:
+def _ivy_command(wanted: Wanted) -> list[str]:
     pyspark = find_spec("pyspark")
     if pyspark is None or not pyspark.submodule_search_locations:
         raise ResolveError("expected pyspark in this environment, found none: run make setup")
     jars = Path(pyspark.submodule_search_locations[0]) / "jars"
     return [
         *(java_command(), "-cp", f"{jars}/*", "org.apache.ivy.Main"),
-        *("-settings", str(ROOT / "dev/jvm/ivysettings.xml"), "-ivy", str(ROOT / "dev/jvm/ivy.xml")),
+        *("-settings", str(SETTINGS), "-ivy", str(wanted.ivy_file)),
         # A cache of our own: the user's may be unwritable, half filled, or in use by another Ivy at this moment.
-        *("-cache", str(JVM / "cache"), "-confs", *CONFIGURATIONS),
-        *("-retrieve", f"{target}/[conf]/[artifact]-[revision].[ext]", "-types", "jar", "bundle"),
+        *("-cache", str(wanted.target / "cache"), "-confs", *wanted.configurations),
+        *("-retrieve", f"{wanted.partial}/[conf]/[artifact]-[revision].[ext]", "-types", "jar", "bundle"),
     ]
+
+
+def _shown(path: Path) -> str:
+    return str(path.relative_to(ROOT) if path.is_relative_to(ROOT) else path)
+
+
+def _wanted() -> Wanted:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--ivy-file", type=Path, default=JVM.ivy_file, metavar="XML", help="what is asked for")
+    parser.add_argument("--target", type=Path, default=JVM.target, metavar="DIRECTORY", help="where the jars go")
+    parser.add_argument("--configurations", nargs="+", default=JVM.configurations, metavar="NAME", help="which of it")
+    options = parser.parse_args()
+    return Wanted(options.ivy_file.resolve(), options.target.resolve(), options.configurations)
 
 
 if __name__ == "__main__":
     try:
-        resolve()
+        resolve(_wanted())
     except (ResolveError, RuntimeError) as error:
         sys.exit(f"\n{error}")

@@ -1,13 +1,16 @@
-# What the Makefile's verbs need: `run` and `dev` in .venv, `jvm` in .jvm. A stamp, written last, says that it is there.
+# What the Makefile's verbs need: `run`, `dev` and `bench` in .venv, `jvm` in .jvm, `flink` in .flink. A stamp, written last, says
+# that it is there.
 
 PYTHON ?= python3
 UV_VERSION := 0.13.8
+FLINK_VERSION := 2.3.0
 # The machine's own certificates, as pip and Java use them: a company's proxy may sign with its own.
 INSTALL := .venv/bin/uv pip install --python .venv/bin/python --system-certs
 
-.PHONY: run dev jvm
+.PHONY: run dev bench jvm flink
 run: .venv/.stamp-run
 dev: .venv/.stamp-dev
+bench: .venv/.stamp-bench
 jvm: .jvm/.stamp
 
 .venv/.stamp-run: requirements.txt pyproject.toml
@@ -32,4 +35,24 @@ jvm: .jvm/.stamp
 	$(PYTHON) dev/check_machine.py
 	rm -f $@
 	.venv/bin/python dev/resolve_jvm.py
+	touch $@
+
+.venv/.stamp-bench: requirements-bench.txt .venv/.stamp-run
+	echo 'Installing requirements-bench.txt into .venv'
+	$(INSTALL) --requirement requirements.txt --requirement requirements-bench.txt
+	touch $@
+
+# One that `make bench` compares with, and nothing that it needs: where it cannot be had, the benchmark says so and goes on.
+flink: | .venv/.stamp-run
+	$(MAKE) --silent --no-print-directory --file dev/setup.mk PYTHON=$(PYTHON) .flink/.stamp || { \
+		mkdir -p .flink; rm -f .flink/.stamp; \
+		echo 'Flink could not be installed, see above; the benchmark leaves it out.' >&2; }
+
+# In an environment of its own: it asks for other versions of what Airflow and Spark bring.
+.flink/.stamp: dev/jvm/flink.xml dev/jvm/ivysettings.xml dev/setup.mk | .venv/.stamp-run
+	rm -f $@
+	echo 'Installing Flink $(FLINK_VERSION) into .flink'
+	test -x .flink/venv/bin/python || .venv/bin/uv venv --quiet --python $(PYTHON) .flink/venv
+	.venv/bin/uv pip install --python .flink/venv/bin/python --system-certs apache-flink==$(FLINK_VERSION)
+	.venv/bin/python dev/resolve_jvm.py --ivy-file dev/jvm/flink.xml --target .flink --configurations jars
 	touch $@

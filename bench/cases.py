@@ -1,0 +1,99 @@
+"""What is measured: each case is a comparison of entries, and each entry one contestant on one topic."""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from contestant import CONTESTANTS, OURS
+from topic_data import TopicData
+
+SMALL_RECORDS = 2_000
+HOT_SHARE = 0.9
+MEMORY_SHARES = (0.1, 1, 5)
+"""Of the number of records that is asked for: 1, 10 and 50 million."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One line of a case's table. Without ``end_offsets`` everything in the topic is read.
+
+    ``caught_up``: the feed has read all of it before, and only the next run is measured.
+    """
+
+    label: str
+    contestant: str
+    data: TopicData
+    end_offsets: Mapping[int, int] = field(default_factory=dict)
+    caught_up: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """Entries that are compared with each other; ``reference`` is the label that the others are set in relation to."""
+
+    name: str
+    title: str
+    entries: Sequence[Entry]
+    reference: str
+    repetitions: int
+
+    def topics(self) -> list[TopicData]:
+        """Return the topics that it reads."""
+        return list({entry.data.name: entry.data for entry in self.entries}.values())
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """How much is measured."""
+
+    data: TopicData
+    repetitions: int
+    contestants: Collection[str]
+
+
+def big(scale: Scale) -> Case:
+    """Compare all contestants on the large topic."""
+    entries = [Entry(name, name, scale.data) for name in scale.contestants]
+    return Case("big", f"{scale.data.records:,} records", entries, OURS, scale.repetitions)
+
+
+def small(scale: Scale) -> Case:
+    """Compare all contestants on some thousand records: what is paid before the first one."""
+    data = replace(scale.data, name="bench-small", records=SMALL_RECORDS)
+    entries = [Entry(name, name, data) for name in scale.contestants]
+    return Case("small", f"{SMALL_RECORDS:,} records", entries, OURS, scale.repetitions)
+
+
+def nothing(scale: Scale) -> Case:
+    """Run this project where nothing is new."""
+    data = replace(scale.data, name="bench-small", records=SMALL_RECORDS)
+    entries = [Entry(OURS, OURS, data, caught_up=True)]
+    return Case("nothing", "Nothing new", entries, OURS, scale.repetitions)
+
+
+def hot(scale: Scale) -> Case:
+    """Run this project where one partition holds nearly everything."""
+    even = replace(scale.data, name="bench-even", skew=0.0) if scale.data.skew else scale.data
+    skewed = replace(scale.data, name="bench-hot", skew=HOT_SHARE)
+    entries = [Entry("evenly spread", OURS, even), Entry(f"{HOT_SHARE:.0%} in one partition", OURS, skewed)]
+    title = f"A hot partition, {OURS}, {scale.data.records:,} records"
+    return Case("hot", title, entries, "evenly spread", scale.repetitions)
+
+
+def memory(scale: Scale) -> Case:
+    """Look at the peak of memory as the number of records grows: parts of one topic, and Flink beside them."""
+    sizes = [max(scale.data.partitions, round(scale.data.records * share)) for share in MEMORY_SHARES]
+    data = replace(scale.data, name="bench-memory", records=sizes[-1], skew=0.0)
+    ours = [(f"{OURS}, {records:,}", OURS, records) for records in sizes]
+    theirs = [(f"flink, {sizes[1]:,}", "flink", sizes[1])] if "flink" in scale.contestants else []
+    entries = [Entry(label, who, data, data.first_offsets(records)) for label, who, records in [*ours, *theirs]]
+    return Case("memory", "Memory by number of records", entries, ours[0][0], 1)
+
+
+CASES: Mapping[str, Callable[[Scale], Case]] = {
+    "big": big,
+    "small": small,
+    "nothing": nothing,
+    "hot": hot,
+    "memory": memory,
+}
+ALL_CONTESTANTS = tuple(CONTESTANTS)

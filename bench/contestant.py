@@ -1,0 +1,226 @@
+"""Who takes part: how each contestant is started, on which records, and why one cannot take part here."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import yaml
+from bench_error import BenchmarkError
+
+from environment import ROOT, child_environment
+from free_ports import LOOPBACK
+
+BIN = ROOT / ".venv" / "bin"
+SCRIPTS = Path(__file__).with_name("contestants")
+SPARK_JARS = ROOT / ".jvm" / "spark"
+FLINK = ROOT / ".flink"
+FLINK_PYTHON = FLINK / "venv" / "bin" / "python"
+FLINK_HEAP = "-Xmx1536m"
+
+OURS = "kafka-ingest"
+FEED = "orders"
+
+TUNED_CONSUMER: Mapping[str, str] = {
+    "max.poll.records": "50000",
+    "max.partition.fetch.bytes": str(16 * 2**20),
+    "receive.buffer.bytes": "-1",
+}
+ZSTD_1: Mapping[str, str] = {
+    "spark.sql.parquet.compression.codec": "zstd",
+    "spark.hadoop.parquet.compression.codec.zstd.level": "1",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What to read and where to work. ``end_offsets`` are empty where everything is to be read."""
+
+    bootstrap_servers: str
+    topic: str
+    home: Path
+    end_offsets: Mapping[int, int]
+
+    @property
+    def output(self) -> Path:
+        """Where the Parquet files go."""
+        return self.home / "output"
+
+    def task(self, **more: object) -> str:
+        """Return what a contestant's script is told."""
+        return json.dumps(
+            {
+                "bootstrap_servers": self.bootstrap_servers,
+                "topic": self.topic,
+                "output": str(self.output),
+                "end_offsets": dict(self.end_offsets),
+                **more,
+            }
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """A command and its whole environment."""
+
+    command: Sequence[str]
+    environment: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Contestant:
+    """One who takes part. ``prepare`` is not measured; ``missing`` is the reason where it cannot take part."""
+
+    name: str
+    about: str
+    start: Callable[[Job], Start]
+    prepare: Callable[[Job], None] = lambda _: None
+    missing: Callable[[], str | None] = lambda: None
+
+
+def our_environment(job: Job) -> dict[str, str]:
+    """Return the environment of kafka-ingest: its settings, and nothing that makes a JVM other than it is by default."""
+    environment = child_environment(job.home, job.bootstrap_servers)
+    del environment["JDK_JAVA_OPTIONS"]
+    return environment | {
+        "KAFKA_INGEST_FEEDS": str(job.home / "feeds"),
+        "KAFKA_INGEST_DATA": str(job.home),
+        "SPARK_LOCAL_DIRS": str(job.home / "spark"),
+    }
+
+
+def prepare_ours(job: Job) -> None:
+    """Make a feed, and control tables that are empty."""
+    feeds = job.home / "feeds"
+    feeds.mkdir()
+    feed = {
+        "name": FEED,
+        "kafka": {"topics": [job.topic], "group": f"bench-{job.home.name}"},
+        "sink": {"format": "parquet", "path": job.output.name},
+    }
+    (feeds / f"{FEED}.yaml").write_text(yaml.safe_dump(feed))
+    done = subprocess.run(
+        [str(BIN / "kafka-ingest"), "db", "upgrade", "--create"],
+        env=our_environment(job),
+        cwd=job.home,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode:
+        raise BenchmarkError(
+            f"expected kafka-ingest db upgrade to succeed, found exit code {done.returncode}:\n{done.stderr}"
+        )
+
+
+def start_ours(job: Job) -> Start:
+    """Start one batch of the feed, as a user runs it without a scheduler."""
+    ends = [f"--end-offset={job.topic}:{partition}={offset}" for partition, offset in job.end_offsets.items()]
+    return Start([str(BIN / "kafka-ingest"), "run", FEED, *ends, "--json"], our_environment(job))
+
+
+def plain_environment(job: Job) -> dict[str, str]:
+    """Return an environment that carries no settings of Java, Spark, Flink or Python."""
+    prefixes = (
+        "AIRFLOW",
+        "KAFKA_INGEST_",
+        "SPARK_",
+        "PYSPARK_",
+        "FLINK_",
+        "PYTHON",
+        "JDK_JAVA",
+        "JAVA_TOOL",
+        "_JAVA",
+        "JVM_",
+    )
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith(prefixes)}
+    path = os.pathsep.join(filter(None, [str(BIN), inherited.get("PATH")]))
+    return {**inherited, "PATH": path, "SPARK_LOCAL_IP": LOOPBACK, "SPARK_LOCAL_DIRS": str(job.home / "spark")}
+
+
+def spark_submit(script: str, conf: Mapping[str, str], consumer: Mapping[str, str]) -> Callable[[Job], Start]:
+    """Return what starts a Spark application on this machine, with the jars of the Kafka connector."""
+
+    def start(job: Job) -> Start:
+        settings = [part for name, value in conf.items() for part in ("--conf", f"{name}={value}")]
+        jars = ",".join(map(str, sorted(SPARK_JARS.glob("*.jar"))))
+        task = job.task(
+            checkpoint=str(job.home / "checkpoint"),
+            consumer={f"kafka.{name}": value for name, value in consumer.items()},
+        )
+        return Start(
+            [str(BIN / "spark-submit"), "--master", "local[*]", "--jars", jars, *settings, str(SCRIPTS / script), task],
+            plain_environment(job),
+        )
+
+    return start
+
+
+def start_flink(job: Job) -> Start:
+    """Start Flink's mini cluster, in one JVM.
+
+    With the consumer's defaults: TUNED_CONSUMER did not make it faster on a million records, and doubled its memory.
+    """
+    task = job.task(jars=str(FLINK / "jars"), parallelism=os.cpu_count() or 1, consumer={})
+    environment = plain_environment(job) | {"JVM_ARGS": FLINK_HEAP, "FLINK_LOG_DIR": str(job.home)}
+    return Start([str(FLINK_PYTHON), str(SCRIPTS / "flink_batch.py"), task], environment)
+
+
+def missing_flink() -> str | None:
+    """Say why Flink cannot take part."""
+    if not (FLINK / ".stamp").exists():
+        return f"expected Flink in {FLINK.relative_to(ROOT)}, found none: it could not be installed (make bench tries again)"
+    return None
+
+
+def missing_spark() -> str | None:
+    """Say why Spark cannot take part."""
+    return (
+        None
+        if shutil.which(str(BIN / "spark-submit"))
+        else "expected spark-submit in .venv/bin, found none: make setup"
+    )
+
+
+def start_plain_python(job: Job) -> Start:
+    """Start the script without Spark."""
+    return Start([sys.executable, str(SCRIPTS / "plain_python.py"), job.task()], plain_environment(job))
+
+
+CONTESTANTS: Mapping[str, Contestant] = {
+    contestant.name: contestant
+    for contestant in (
+        Contestant(
+            OURS, "`kafka-ingest run`: plan, write, verification, commit", start_ours, prepare_ours, missing_spark
+        ),
+        Contestant(
+            "available-now",
+            "Spark Structured Streaming, trigger availableNow, defaults",
+            spark_submit("available_now.py", {}, {}),
+            missing=missing_spark,
+        ),
+        Contestant(
+            "available-now-zstd",
+            "the same with zstd level 1 and a tuned consumer",
+            spark_submit("available_now.py", ZSTD_1, TUNED_CONSUMER),
+            missing=missing_spark,
+        ),
+        Contestant(
+            "spark-batch",
+            "a Spark batch read, defaults",
+            spark_submit("spark_batch.py", {}, {}),
+            missing=missing_spark,
+        ),
+        Contestant(
+            "flink",
+            "Flink SQL in batch mode, zstd level 1, as many tasks as processors, 1.5 GB of heap",
+            start_flink,
+            missing=missing_flink,
+        ),
+        Contestant("python", "confluent-kafka and pyarrow, zstd level 1, one process", start_plain_python),
+    )
+}

@@ -1,0 +1,36 @@
+"""Spark Structured Streaming with trigger(availableNow=True): `spark-submit available_now.py TASK`, the task is JSON."""
+
+import json
+import sys
+
+from pyspark.sql import SparkSession
+
+COLUMNS = ("topic", "partition", "offset", "timestamp", "key", "value")
+
+
+def main() -> None:
+    """Read what is there, to the end, and write it as Parquet."""
+    task = json.loads(sys.argv[1])
+    spark = SparkSession.builder.appName("available-now").getOrCreate()
+    source = (
+        spark.readStream.format("kafka")
+        .option("kafka.bootstrap.servers", task["bootstrap_servers"])
+        .option("subscribe", task["topic"])
+        .option("startingOffsets", "earliest")
+        .options(**task["consumer"])
+        .load()
+    )
+    query = (
+        source.select(*COLUMNS)
+        .writeStream.format("parquet")
+        .option("path", task["output"])
+        .option("checkpointLocation", task["checkpoint"])
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination()
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main()

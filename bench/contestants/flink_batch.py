@@ -1,0 +1,78 @@
+"""Flink's table connectors in batch mode: `python flink_batch.py TASK`, in Flink's own environment; the task is JSON."""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from pyflink.table import EnvironmentSettings, TableEnvironment
+
+SOURCE = """
+CREATE TABLE source (
+  `topic` STRING METADATA VIRTUAL, `partition` INT METADATA VIRTUAL, `offset` BIGINT METADATA VIRTUAL,
+  `timestamp` TIMESTAMP_LTZ(3) METADATA VIRTUAL, `key` BYTES, `value` BYTES
+) WITH ({options})
+"""
+SINK = """
+CREATE TABLE sink (`topic` STRING, `partition` INT, `offset` BIGINT, `timestamp` TIMESTAMP_LTZ(3), `key` BYTES, `value` BYTES)
+WITH ({options})
+"""
+
+
+def main() -> None:
+    """Read what is there, to the end, and write it as Parquet."""
+    task = json.loads(sys.argv[1])
+    settings = EnvironmentSettings.new_instance().in_batch_mode().build()
+    tables = TableEnvironment.create(settings)
+    jars = sorted(Path(task["jars"]).glob("*.jar"))
+    for name, value in {
+        "pipeline.jars": ";".join(jar.as_uri() for jar in jars),
+        "parallelism.default": str(task["parallelism"]),
+        "execution.runtime-mode": "BATCH",
+    }.items():
+        tables.get_config().set(name, value)
+    tables.execute_sql(SOURCE.format(options=in_sql(source_options(task))))
+    tables.execute_sql(SINK.format(options=in_sql(sink_options(task))))
+    tables.execute_sql("INSERT INTO sink SELECT * FROM source").wait()
+
+
+def source_options(task: dict[str, Any]) -> dict[str, str]:
+    """Return the Kafka connector's options; ends where the task names offsets, otherwise where the log does."""
+    ends = ";".join(f"partition:{partition},offset:{offset}" for partition, offset in task["end_offsets"].items())
+    bounded = (
+        {"scan.bounded.mode": "specific-offsets", "scan.bounded.specific-offsets": ends}
+        if ends
+        else {"scan.bounded.mode": "latest-offset"}
+    )
+    return {
+        "connector": "kafka",
+        "topic": task["topic"],
+        "properties.bootstrap.servers": task["bootstrap_servers"],
+        "scan.startup.mode": "earliest-offset",
+        **bounded,
+        "key.format": "raw",
+        "key.fields": "key",
+        "value.format": "raw",
+        "value.fields-include": "EXCEPT_KEY",
+        **{f"properties.{name}": value for name, value in task["consumer"].items()},
+    }
+
+
+def sink_options(task: dict[str, Any]) -> dict[str, str]:
+    """Return the file system connector's options."""
+    return {
+        "connector": "filesystem",
+        "path": Path(task["output"]).as_uri(),
+        "format": "parquet",
+        "parquet.compression": "ZSTD",
+        "parquet.compression.codec.zstd.level": "1",
+    }
+
+
+def in_sql(options: dict[str, str]) -> str:
+    """Return options as SQL text."""
+    return ", ".join(f"'{name}' = '{value}'" for name, value in options.items())
+
+
+if __name__ == "__main__":
+    main()

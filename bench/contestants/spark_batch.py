@@ -1,0 +1,28 @@
+"""A Spark batch read of Kafka with its defaults: `spark-submit spark_batch.py TASK`, the task is JSON."""
+
+import json
+import sys
+
+from pyspark.sql import SparkSession
+
+COLUMNS = ("topic", "partition", "offset", "timestamp", "key", "value")
+
+
+def main() -> None:
+    """Read from the earliest to the latest offset and write it as Parquet."""
+    task = json.loads(sys.argv[1])
+    spark = SparkSession.builder.appName("spark-batch").getOrCreate()
+    source = (
+        spark.read.format("kafka")
+        .option("kafka.bootstrap.servers", task["bootstrap_servers"])
+        .option("subscribe", task["topic"])
+        .option("startingOffsets", "earliest")
+        .option("endingOffsets", "latest")
+        .load()
+    )
+    source.select(*COLUMNS).write.parquet(task["output"])
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,140 @@
+"""One run of one contestant, checked: what it took and what came out."""
+
+import os
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from bench_error import BenchmarkError
+from cases import Case, Entry
+from contestant import CONTESTANTS, OURS, Job
+from last_will import LastWill
+from positions import Positions, data_files, positions_in
+from whole_process import Finished, run_whole
+
+TIMEOUT_S = 1_800.0
+LINES_SHOWN = 12
+REASON_CHARACTERS = 400
+
+
+@dataclass(frozen=True, slots=True)
+class Measurement:
+    """One run. ``load`` is the machine's over the minute before; the rest as in whole_process.Finished."""
+
+    case: str
+    label: str
+    contestant: str
+    repetition: int
+    order: int
+    load: float
+    seconds: float
+    user_s: float
+    system_s: float
+    peak_mb: float
+    child_s: float
+    sampling_s: float
+    output_bytes: int
+    files: int
+    rows: int
+    checksum: str
+
+    @property
+    def cpu_s(self) -> float:
+        """Processor time of the whole tree."""
+        return self.user_s + self.system_s
+
+
+class CouldNotRunError(RuntimeError):
+    """A contestant ended with a failure: it is left out, and this says why."""
+
+
+@dataclass(frozen=True)
+class Track:
+    """Where contestants run, one after the other, each in an empty directory."""
+
+    directory: Path
+    logs: Path
+    bootstrap_servers: str
+    will: LastWill
+    _expected: dict[str, Positions] = field(default_factory=dict)
+
+    def measure(self, case: Case, entry: Entry, repetition: int, order: int) -> Measurement:
+        """Run it and check its output.
+
+        Raises CouldNotRunError where a peer fails, BenchmarkError where this project does or where the output is wrong.
+        """
+        home = self.directory / f"{case.name}-{repetition}-{order}"
+        job = Job(self.bootstrap_servers, entry.data.name, home, entry.end_offsets)
+        expected = self._positions(entry)
+        home.mkdir(parents=True)
+        try:
+            CONTESTANTS[entry.contestant].prepare(job)
+            log = self.logs / f"{case.name}-{entry.label.replace(' ', '-').replace(',', '')}-{repetition}.log"
+            if entry.caught_up:
+                self._run(entry, job, log.with_suffix(".before.log"))
+            os.sync()  # what others wrote is not to be written while this one runs
+            load = os.getloadavg()[0]
+            found = self._run(entry, job, log)
+            files, positions = self._checked(entry, job, expected, log)
+            return Measurement(
+                case=case.name,
+                label=entry.label,
+                contestant=entry.contestant,
+                repetition=repetition,
+                order=order,
+                load=load,
+                seconds=found.seconds,
+                user_s=found.user_s,
+                system_s=found.system_s,
+                peak_mb=found.peak_bytes / 1e6,
+                child_s=found.child_s,
+                sampling_s=found.sampling_s,
+                output_bytes=sum(file.stat().st_size for file in files),
+                files=len(files),
+                rows=positions.rows,
+                checksum=positions.checksum,
+            )
+        finally:
+            shutil.rmtree(home, ignore_errors=True)
+
+    def _run(self, entry: Entry, job: Job, log: Path) -> Finished:
+        start = CONTESTANTS[entry.contestant].start(job)
+        found = run_whole(start.command, start.environment, job.home, log, timeout_s=TIMEOUT_S, will=self.will)
+        if found.exit_code == 0:
+            return found
+        told = (
+            f"expected {entry.contestant} to succeed, found exit code {found.exit_code}; the end of {log}:\n{tail(log)}"
+        )
+        if entry.contestant == OURS:
+            raise BenchmarkError(told)
+        raise CouldNotRunError(told)
+
+    def _checked(self, entry: Entry, job: Job, expected: Positions, log: Path) -> tuple[Sequence[Path], Positions]:
+        files = data_files(job.output)
+        found = positions_in(files)
+        if found != expected:
+            raise BenchmarkError(
+                f"{entry.label}: expected {expected.rows:,} rows with checksum {expected.checksum} in {len(files)} files, found "
+                f"{found.rows:,} with {found.checksum}: records are missing, twice, or others. Its times say nothing; see {log}"
+            )
+        return files, found
+
+    def _positions(self, entry: Entry) -> Positions:
+        ends: Mapping[int, int] = entry.end_offsets or entry.data.end_offsets()
+        key = f"{entry.data} {ends}"
+        if key not in self._expected:
+            self._expected[key] = entry.data.positions(ends)
+        return self._expected[key]
+
+
+def tail(log: Path) -> str:
+    """Return the end of a log."""
+    lines = [line for line in log.read_text(errors="replace").splitlines() if line.strip()]
+    telling = [line for line in lines if not line.lstrip().startswith(("at ", "... "))]
+    return "\n".join(telling[-LINES_SHOWN:])
+
+
+def in_short(reason: str) -> str:
+    """Return a reason that fits into a line of a table."""
+    return " ".join(reason.split())[:REASON_CHARACTERS]

@@ -1,0 +1,144 @@
+"""What was measured, for people: tables in Markdown and a plot. The single measurements are in results.json."""
+
+import json
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from cases import Case
+from contestant import CONTESTANTS, OURS
+from matplotlib.figure import Figure
+from measurement import Measurement, in_short
+
+VERSION = 1
+HEADER = (
+    "| contestant | median s | min s | max s | CPU s | peak MB | output MB | files | rows | checksum | times the reference |",
+    "|---|--:|--:|--:|--:|--:|--:|--:|--:|---|--:|",
+)
+OUR_COLOUR, PEER_COLOUR = "#1f6f8b", "#b8c4cc"
+
+
+@dataclass(frozen=True, slots=True)
+class Results:
+    """All there is to tell. ``left_out`` has the reasons by case and label; ``complete`` unless it ended before its time."""
+
+    machine: Mapping[str, str]
+    cases: Sequence[Case]
+    measurements: Sequence[Measurement]
+    left_out: Mapping[tuple[str, str], str]
+    complete: bool
+
+    def of(self, case: Case) -> dict[str, list[Measurement]]:
+        """Return a case's measurements by label, in the order of its entries; without those that were left out."""
+        grouped: dict[str, list[Measurement]] = {entry.label: [] for entry in case.entries}
+        for each in self.measurements:
+            if each.case == case.name:
+                grouped[each.label].append(each)
+        return {label: rows for label, rows in grouped.items() if rows and (case.name, label) not in self.left_out}
+
+    def as_json(self) -> str:
+        """Return every single measurement."""
+        document = {
+            "version": VERSION,
+            "complete": self.complete,
+            "machine": self.machine,
+            "left_out": [
+                {"case": case, "label": label, "reason": reason} for (case, label), reason in self.left_out.items()
+            ],
+            "measurements": [{**asdict(each), "cpu_s": each.cpu_s} for each in self.measurements],
+        }
+        return json.dumps(document, indent=1)
+
+    def as_markdown(self) -> str:
+        """Return the tables."""
+        lines = [] if self.complete else ["**Not complete: the benchmark ended before its time.**", ""]
+        for case in self.cases:
+            if found := self.of(case):
+                lines += [f"## {case.title}", "", *table(case, found), "", *beside(found)]
+            lines += [
+                f"Left out: {label}. {in_short(reason)}\n"
+                for (name, label), reason in self.left_out.items()
+                if name == case.name
+            ]
+        about = {contestant.name: contestant.about for contestant in CONTESTANTS.values()}
+        taken_part = {each.contestant for each in self.measurements}
+        lines += [
+            "## Contestants",
+            "",
+            *(f"- {name}: {text}" for name, text in about.items() if name in taken_part),
+            "",
+        ]
+        lines += ["## Measured on", "", *(f"- {name}: {value}" for name, value in self.machine.items()), ""]
+        return "\n".join(lines)
+
+    def write(self, directory: Path) -> None:
+        """Write all three files."""
+        (directory / "results.json").write_text(self.as_json() + "\n")
+        (directory / "results.md").write_text(self.as_markdown())
+        if any(self.of(case) for case in self.cases):
+            self._draw(directory / "results.png")
+
+    def _draw(self, path: Path) -> None:
+        shown = [(case, found) for case in self.cases if (found := self.of(case))]
+        heights = [len(found) + 1.4 for _, found in shown]
+        # Without pyplot, which would look for a screen.
+        figure = Figure(figsize=(9, 0.55 * sum(heights) + 0.6), layout="constrained")
+        panels = figure.subplots(len(shown), 1, height_ratios=heights, squeeze=False)
+        for (case, found), panel in zip(shown, panels[:, 0], strict=True):
+            is_memory = case.name == "memory"
+            values = [[each.peak_mb if is_memory else each.seconds for each in rows] for rows in found.values()]
+            medians = [statistics.median(each) for each in values]
+            whiskers = [
+                [median - min(each) for median, each in zip(medians, values, strict=True)],
+                [max(each) - median for median, each in zip(medians, values, strict=True)],
+            ]
+            colours = [OUR_COLOUR if rows[0].contestant == OURS else PEER_COLOUR for rows in found.values()]
+            panel.barh(list(found), medians, xerr=whiskers, color=colours, height=0.65, capsize=3, ecolor="#444444")
+            panel.invert_yaxis()
+            panel.set_title(case.title, loc="left", fontsize=11)
+            panel.set_xlabel("peak memory of all processes, MB" if is_memory else "wall seconds: median, min to max")
+            panel.spines[["top", "right"]].set_visible(False)
+            panel.set_xlim(0, max(map(max, values)) * 1.15)
+            for number, (median, each) in enumerate(zip(medians, values, strict=True)):
+                text = f" {median:,.0f}" if is_memory else f" {median:.2f}"
+                panel.text(max(each), number, f" {text}", va="center", fontsize=9)
+        figure.savefig(path, dpi=150)
+
+
+def table(case: Case, found: Mapping[str, Sequence[Measurement]]) -> list[str]:
+    """Return a case's measurements as lines of a Markdown table."""
+    reference = found.get(case.reference)
+    base = statistics.median(each.seconds for each in reference) if reference else None
+    lines = list(HEADER)
+    for label, rows in found.items():
+        seconds = [each.seconds for each in rows]
+        middle = statistics.median(seconds)
+        cells = [
+            label,
+            *(f"{value:.2f}" for value in (middle, min(seconds), max(seconds))),
+            f"{statistics.median(each.cpu_s for each in rows):.1f}",
+            f"{max(each.peak_mb for each in rows):,.0f}",
+            f"{statistics.median(each.output_bytes for each in rows) / 1e6:,.2f}",
+            f"{rows[0].files}",
+            f"{rows[0].rows:,}",
+            f"`{rows[0].checksum}`",
+            f"{middle / base:.2f}" if base else "",
+        ]
+        lines.append(f"| {' | '.join(cells)} |")
+    repeated = min(len(rows) for rows in found.values())
+    basis = f"set in relation to: {case.reference}" if base else f"{case.reference}, the reference, was not measured"
+    return [*lines, "", f"Medians of {repeated}; peak memory is the largest of them; {basis}."]
+
+
+def beside(found: Mapping[str, Sequence[Measurement]]) -> list[str]:
+    """Return what this project spends beside Spark: wall time of the whole process less its child's."""
+    lines = []
+    for label, rows in found.items():
+        if rows[0].contestant != OURS:
+            continue
+        spark = statistics.median(each.child_s for each in rows)
+        rest = statistics.median(each.seconds - each.child_s for each in rows)
+        share = statistics.median((each.seconds - each.child_s) / each.seconds for each in rows)
+        lines.append(f"- {label}: Spark {spark:.2f} s, everything but Spark {rest:.2f} s ({share:.1%})")
+    return [*lines, ""] if lines else []
