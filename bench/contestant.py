@@ -84,9 +84,7 @@ class Contestant:
 
 def our_environment(job: Job) -> dict[str, str]:
     """Return the environment of kafka-ingest: its settings, and nothing that makes a JVM other than it is by default."""
-    environment = child_environment(job.home, job.bootstrap_servers)
-    del environment["JDK_JAVA_OPTIONS"]
-    return environment | {
+    return child_environment(job.home, job.bootstrap_servers) | {
         "KAFKA_INGEST_FEEDS": str(job.home / "feeds"),
         "KAFKA_INGEST_DATA": str(job.home),
         "SPARK_LOCAL_DIRS": str(job.home / "spark"),

@@ -50,8 +50,6 @@ def settings(home: Path, bootstrap_servers: str, api_port: int = 8080) -> dict[s
         "AIRFLOW_CONN_KAFKA_INGEST": json.dumps({"conn_type": "sqlite", "host": str(control_tables(home))}),
         "KAFKA_INGEST_DATA": str(output(home)),
         "SPARK_LOCAL_IP": LOOPBACK,
-        # Small batches: one compiler tier and the smallest collector start fastest.
-        "JDK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
     }
 
 

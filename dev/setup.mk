@@ -11,7 +11,9 @@ INSTALL := .venv/bin/uv pip install --python .venv/bin/python --system-certs
 run: .venv/.stamp-run
 dev: .venv/.stamp-dev
 bench: .venv/.stamp-bench
+# A look whether the archive fits is cheaper than a stamp that knows when Java, Spark or their places change.
 jvm: .jvm/.stamp
+	.venv/bin/python dev/archive_classes.py
 
 .venv/.stamp-run: requirements.txt pyproject.toml
 	command -v $(PYTHON) >/dev/null || { \

@@ -94,7 +94,6 @@ class Job:
         inherited = {
             key: value for key, value in os.environ.items() if not key.startswith(("PYTHON", "SPARK", "PYSPARK"))
         }
-        inherited["JDK_JAVA_OPTIONS"] = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
         alone = {"PYSPARK_DRIVER_PYTHON": str(python_without_the_repository(self.directory.parent))}
         done = subprocess.run(
             self.submission.command(),

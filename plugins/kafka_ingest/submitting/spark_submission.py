@@ -10,6 +10,7 @@ from kafka_ingest.batch import Attempt, BatchPlan
 from kafka_ingest.errors import OutputNotUsableError, UnsafeSparkMasterError
 from kafka_ingest.kafka_client_settings import KafkaClientSettings
 from kafka_ingest.submitting.installation import Installation
+from kafka_ingest.submitting.java_options import java_options, launcher_options
 
 PROJECT_CONF: Mapping[str, str] = {
     # The batch Kafka source takes the slow V1 path unless "kafka" is taken out of this list.
@@ -24,6 +25,11 @@ PROJECT_CONF: Mapping[str, str] = {
     "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
     # A receipt counts what was read once: a task that is run twice at a time would be counted twice.
     "spark.speculation": "false",
+    # Each range is read once: a consumer that is kept for another one only holds on to what it had fetched beyond the end.
+    "spark.kafka.consumer.cache.timeout": "1s",
+    "spark.kafka.consumer.cache.evictorThreadRunInterval": "1s",
+    "spark.kafka.consumer.fetchedData.cache.timeout": "1s",
+    "spark.kafka.consumer.fetchedData.cache.evictorThreadRunInterval": "1s",
     "spark.ui.enabled": "false",
     "spark.log.level": "WARN",
     "spark.ui.showConsoleProgress": "false",
@@ -41,6 +47,9 @@ A_FEED_MAY_CHANGE = frozenset(
     }
 )
 """What of PROJECT_CONF is taste; the rest is what receipts, readers and secrets rely on."""
+
+DRIVER_JAVA_OPTIONS = "spark.driver.defaultJavaOptions"
+"""Spark puts these before spark.driver.extraJavaOptions, which are the user's."""
 
 LOCAL_CONF: Mapping[str, str] = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
 
@@ -110,6 +119,9 @@ def spark_submission(
     """
     check_master(master, kafka, sink_is_shared=sink_is_shared)
     jars = ",".join(str(jar) for jar in installed.jars)
+    chosen = " ".join([installed.java_options, *(value for key, value in conf.items() if "JavaOptions" in key)])
+    # Elsewhere the executors read, and the driver never has much to do.
+    java = java_options(plan.max_rows if master.is_local else 0, installed.class_archive, chosen)
     return SparkSubmission(
         master=master.master,
         deploy_mode=master.deploy_mode,
@@ -118,7 +130,12 @@ def spark_submission(
         name=f"kafka_ingest {plan.feed_name} {plan.batch_id} {attempt.attempt}",
         application=str(installed.application),
         arguments=("--attempt", str(attempt.directory), "--document-sha256", attempt.document_sha256),
-        conf={**PROJECT_CONF, **(LOCAL_CONF if master.is_local else {}), **conf},
+        conf={
+            **PROJECT_CONF,
+            **({DRIVER_JAVA_OPTIONS: java} if java else {}),
+            **(LOCAL_CONF if master.is_local else {}),
+            **conf,
+        },
         py_files=str(attempt.directory / PACKAGE),
         # By --jars alone another class loader than the driver's own loads them; executors elsewhere need them shipped.
         jars=None if master.is_local else jars,
@@ -128,8 +145,17 @@ def spark_submission(
             "PYSPARK_PYTHON": str(installed.python),
             "PYSPARK_DRIVER_PYTHON": str(installed.python),
             "PATH": installed.search_path,
+            **spark_home(master, installed),
+            "SPARK_LAUNCHER_OPTS": launcher_options(installed.java_options),
         },
     )
+
+
+def spark_home(master: SparkMaster, installed: Installation) -> dict[str, str]:
+    """Return what tells ``spark-submit`` its home, so that it need not start a Python to find it."""
+    if master.spark_binary != "spark-submit" or installed.spark_home is None:
+        return {}  # another name may be of another Spark
+    return {"SPARK_HOME": str(installed.spark_home)}
 
 
 def check_master(master: SparkMaster, kafka: KafkaClientSettings, *, sink_is_shared: bool) -> None:

@@ -7,10 +7,11 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from kafka_ingest.batch import BatchPlan
+from kafka_ingest.writing.share_out import records_per_task
 
 # Measured defaults for a bounded read (docs/decisions.md); the connection's own settings win.
 READ_DEFAULTS = {
-    "max.poll.records": "50000",
+    "max.poll.records": "10000",
     "max.partition.fetch.bytes": str(16 * 1024 * 1024),
     "receive.buffer.bytes": "-1",
 }
@@ -23,8 +24,12 @@ def read_ranges(spark: SparkSession, plan: BatchPlan, kafka: Mapping[str, str]) 
     would fail on a partition added since the plan, and -1 or -2 would be resolved late and recorded nowhere.
     """
     client = {**READ_DEFAULTS, **kafka, "isolation.level": plan.isolation.value}
+    at_most = records_per_task(
+        [offset_range.span for offset_range in plan.ranges], spark.sparkContext.defaultParallelism
+    )
     return (
         spark.read.format("kafka")
+        .options(**({"maxRecordsPerPartition": at_most} if at_most is not None else {}))
         .options(**{f"kafka.{key}": value for key, value in client.items()})
         .option("assign", by_topic(plan, None))
         .option("startingOffsets", by_topic(plan, "start_offset"))

@@ -21,7 +21,7 @@ def stage_files(records: DataFrame, data: Path) -> int:
 def staged_files(data: Path) -> list[WrittenFile]:
     """Return what lies below ``data``, from the footers; files without rows are removed.
 
-    Each Spark task reads one Kafka range, so a file holds one partition, and its footer's statistics name it.
+    Each Spark task reads a range of one partition, so a file holds one partition, and its footer's statistics name it.
     """
     written: list[WrittenFile] = []
     for path in sorted(data.iterdir()):

@@ -8,13 +8,12 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
-from pyspark.sql import SparkSession
-
 from kafka_ingest.attempt_directory import DATA, DOCUMENT, FAILURE, KAFKA_SETTINGS_VARIABLE, RECEIPT
 from kafka_ingest.batch import AttemptDocument
 from kafka_ingest.durable_files import write_durably
 from kafka_ingest.receipt import Receipt
 from kafka_ingest.writing.read_ranges import read_ranges
+from kafka_ingest.writing.session import spark_session
 from kafka_ingest.writing.stage_files import stage_files, staged_files
 
 
@@ -29,7 +28,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     directory: Path = options.attempt
     document = AttemptDocument.from_bytes((directory / DOCUMENT).read_bytes(), options.document_sha256)
 
-    spark = SparkSession.builder.getOrCreate()
+    spark = spark_session()
     try:
         records = read_ranges(spark, document.plan, kafka_settings())
         rows_read = stage_files(records, directory / DATA)

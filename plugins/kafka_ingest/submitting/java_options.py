@@ -1,0 +1,40 @@
+"""Which Java the write job gets: its compiler and its collector follow how much there is to read."""
+
+import re
+import shlex
+from pathlib import Path
+
+SMALL_BATCH_RECORDS = 500_000
+"""Up to here code that is compiled fast is worth more than fast code (bench/README.md has the figures)."""
+
+SMALL = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
+LARGE = ("-XX:+UseParallelGC",)
+LAUNCHER = (*SMALL, "-XX:-UsePerfData")
+"""Spark's scripts start a Java of its own only to put the real command together."""
+
+COLLECTOR = re.compile(r"-XX:[+-]Use\w*GC\b")
+COMPILER = re.compile(r"-XX:(TieredStopAtLevel|[+-]TieredCompilation)|-Xint\b|-Xcomp\b")
+ARCHIVE = re.compile(r"-Xshare:|-XX:(SharedArchiveFile|ArchiveClassesAtExit|SharedClassListFile)")
+
+
+def java_options(records: int, archive: Path | None, chosen: str) -> str:
+    """Return options for the Java that reads at most so many records; ``chosen`` are those that it gets from elsewhere.
+
+    What a user has chosen is left alone: of two collectors Java takes none, and does not start.
+    """
+    options = SMALL if records <= SMALL_BATCH_RECORDS else LARGE
+    if archive is not None:
+        options = (*options, f"-XX:SharedArchiveFile={archive}")
+    # Spark takes such a text apart again as a shell would.
+    return shlex.join(left_to_us(options, chosen))
+
+
+def launcher_options(chosen: str) -> str:
+    """Return options for the short-lived Java of Spark's scripts."""
+    return " ".join(left_to_us(LAUNCHER, chosen))
+
+
+def left_to_us(options: tuple[str, ...], chosen: str) -> list[str]:
+    """Return the options of which nobody has chosen another one."""
+    taken = [kind for kind in (COLLECTOR, COMPILER, ARCHIVE) if kind.search(chosen)]
+    return [option for option in options if not any(kind.match(option) for kind in taken)]

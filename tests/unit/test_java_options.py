@@ -1,0 +1,58 @@
+"""Which Java reads a batch: what fits its size, and never against what a user has chosen."""
+
+import shlex
+from pathlib import Path
+
+import pytest
+
+from kafka_ingest.submitting.java_options import SMALL_BATCH_RECORDS, java_options, launcher_options
+
+ARCHIVE = Path("/jars/classes-0123.jsa")
+
+
+def test_a_small_batch_gets_the_compiler_and_the_collector_that_start_fast() -> None:
+    assert java_options(SMALL_BATCH_RECORDS, None, "").split() == ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"]
+
+
+def test_a_large_batch_gets_the_compiler_that_makes_fast_code_and_a_collector_that_uses_all_processors() -> None:
+    assert java_options(SMALL_BATCH_RECORDS + 1, None, "").split() == ["-XX:+UseParallelGC"]
+
+
+@pytest.mark.parametrize("records", [1, 10_000_000])
+def test_an_archive_of_classes_serves_every_batch(records: int) -> None:
+    assert f"-XX:SharedArchiveFile={ARCHIVE}" in java_options(records, ARCHIVE, "").split()
+
+
+def test_an_archive_in_a_folder_with_a_blank_in_its_name_is_one_option() -> None:
+    options = shlex.split(java_options(1, Path("/my jars/classes.jsa"), ""))
+    assert options[-1] == "-XX:SharedArchiveFile=/my jars/classes.jsa"
+
+
+@pytest.mark.parametrize("records", [1, 10_000_000])
+@pytest.mark.parametrize("chosen", ["-XX:+UseG1GC", "-Xlog:gc -XX:+UseZGC -Dkey=value", "-XX:+UseSerialGC"])
+def test_where_a_collector_is_chosen_no_other_one_is_named_since_java_would_not_start(
+    records: int, chosen: str
+) -> None:
+    assert "GC" not in java_options(records, ARCHIVE, chosen)
+
+
+@pytest.mark.parametrize("chosen", ["-XX:TieredStopAtLevel=4", "-XX:-TieredCompilation", "-Xint", "-Xcomp"])
+def test_a_chosen_compiler_stays(chosen: str) -> None:
+    assert java_options(1, None, chosen) == "-XX:+UseSerialGC"
+
+
+@pytest.mark.parametrize(
+    "chosen", ["-Xshare:off", "-XX:SharedArchiveFile=/mine.jsa", "-XX:ArchiveClassesAtExit=/new.jsa"]
+)
+def test_a_chosen_archive_stays_alone(chosen: str) -> None:
+    assert "Shared" not in java_options(1, ARCHIVE, chosen)
+
+
+def test_other_options_change_nothing() -> None:
+    chosen = "-Dsun.security.useGC=x -XX:MaxGCPauseMillis=10 -Xmx4g"
+    assert java_options(1, ARCHIVE, chosen) == java_options(1, ARCHIVE, "")
+
+
+def test_the_java_that_only_puts_the_command_together_starts_fast_too() -> None:
+    assert "-XX:TieredStopAtLevel=1" in launcher_options("")
+    assert "UseSerialGC" not in launcher_options("-XX:+UseG1GC")
