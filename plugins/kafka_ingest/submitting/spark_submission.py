@@ -17,6 +17,15 @@ PROJECT_CONF: Mapping[str, str] = {
     "spark.sql.sources.useV1SourceList": "avro,csv,json,orc,parquet,text",
     "spark.sql.parquet.compression.codec": "zstd",
     "spark.hadoop.parquet.compression.codec.zstd.level": "1",
+    # Hardly any of these values comes twice: a dictionary is built, found too large and dropped, in each row group.
+    "spark.hadoop.parquet.enable.dictionary#kafka_offset": "false",
+    "spark.hadoop.parquet.enable.dictionary#kafka_timestamp": "false",
+    "spark.hadoop.parquet.enable.dictionary#value": "false",
+    # Nobody looks for raw bytes between two others, and sizes are told by the footer anyway.
+    "spark.hadoop.parquet.column.statistics.enabled#value": "false",
+    "spark.hadoop.parquet.size.statistics.enabled": "false",
+    # A page is full at 1 MiB; 20,000 rows, the default, are far less in the narrow columns.
+    "spark.hadoop.parquet.page.row.count.limit": "100000",
     # INT96, the default, is refused by the table formats.
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     "spark.sql.session.timeZone": "UTC",
@@ -41,6 +50,12 @@ A_FEED_MAY_CHANGE = frozenset(
     {
         "spark.sql.parquet.compression.codec",
         "spark.hadoop.parquet.compression.codec.zstd.level",
+        "spark.hadoop.parquet.enable.dictionary#kafka_offset",
+        "spark.hadoop.parquet.enable.dictionary#kafka_timestamp",
+        "spark.hadoop.parquet.enable.dictionary#value",
+        "spark.hadoop.parquet.column.statistics.enabled#value",
+        "spark.hadoop.parquet.size.statistics.enabled",
+        "spark.hadoop.parquet.page.row.count.limit",
         "spark.ui.enabled",
         "spark.ui.showConsoleProgress",
         "spark.log.level",
