@@ -18,7 +18,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from embedded_broker import BrokerError, EmbeddedBroker
 from environment import ROOT, child_environment
 from kafka_ingest.errors import InstallationError
-from kafka_ingest.submitting.installation import archive_place, installation
+from kafka_ingest.submitting.installation import JARS_VARIABLE, archive_place, installation
 from progress import step
 
 FEED = TOPIC = "classes"
@@ -60,6 +60,7 @@ def run_one_batch(directory: Path, archive: Path, log: Path) -> None:
         environment = child_environment(directory, broker.bootstrap_servers) | {
             "KAFKA_INGEST_FEEDS": str(directory / "feeds"),
             "SPARK_LOCAL_DIRS": str(directory / "spark"),
+            JARS_VARIABLE: str(log.parent),
         }
         (directory / "feeds").mkdir()
         feed = {
