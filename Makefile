@@ -46,7 +46,7 @@ bench: ## compare with AvailableNow, Spark batch, Flink and a script on the same
 	$(SET_UP) run bench jvm flink
 	@PYTHONPATH=plugins:dev .venv/bin/python bench/against_peers.py $(ARGS)
 
-bench-quick: ## the same with fewer records, twice each; five minutes
+bench-quick: ## the same with fewer records, twice each; five to ten minutes
 	$(SET_UP) run bench jvm flink
 	@PYTHONPATH=plugins:dev .venv/bin/python bench/against_peers.py --quick $(ARGS)
 

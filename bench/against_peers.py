@@ -13,9 +13,7 @@ import time
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import NoReturn
 
-from bench_error import BenchmarkError
 from cases import ALL_CONTESTANTS, CASES, Case, Entry, Scale
 from confluent_kafka import libversion
 from contestant import CONTESTANTS, FLINK, FLINK_PYTHON
@@ -24,6 +22,7 @@ from machine import file_system, physical_memory_gb, processor
 from measurement import CouldNotRunError, Measurement, Track, in_short
 from process_tree import PSS_UP_TO_BYTES, reap_orphans
 from report import Results
+from talking import BenchmarkError, interrupt, say
 from topic_data import LARGEST_BYTES, SMALLEST_BYTES, TopicData, make_topic
 
 from embedded_broker import JARS, MUCH_DATA, BrokerError, EmbeddedBroker
@@ -242,16 +241,6 @@ def flink_version() -> str:
         return "not installed"
     jars = sorted(jar.stem for jar in (FLINK / "jars").glob("flink-sql-*.jar"))
     return f"{found[0].name.removeprefix('apache_flink-').removesuffix('.dist-info')}, {', '.join(jars)}"
-
-
-def say(line: str) -> None:
-    """Say what is going on; stdout is for the result."""
-    print(line, file=sys.stderr, flush=True)
-
-
-def interrupt(_number: int, _frame: object) -> NoReturn:
-    """End as on Ctrl-C, so that broker and contestants are stopped."""
-    raise KeyboardInterrupt
 
 
 if __name__ == "__main__":

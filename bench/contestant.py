@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import yaml
-from bench_error import BenchmarkError
+from talking import BenchmarkError
 
 from environment import ROOT, child_environment
 from free_ports import LOOPBACK

@@ -10,6 +10,7 @@ from typing import Final
 from confluent_kafka import KafkaError, KafkaException, Message, Producer, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 from confluent_kafka.cimpl import NewPartitions, NewTopic  # where they are defined: `admin` hides them from mypy
+from talking import BenchmarkError
 
 from embedded_broker import EmbeddedBroker
 
@@ -21,10 +22,6 @@ FILES_BESIDE_THE_LOGS: Final = 1_000
 
 PATIENCE_S: Final = 120.0
 _POLL_S: Final = 0.1
-
-
-class BenchError(RuntimeError):
-    """Something that is to be measured cannot be, or did not do the work that it should have."""
 
 
 def topic_of(partitions: int) -> str:
@@ -51,10 +48,10 @@ def broker_with_topics(sizes: Collection[int], directory: Path, say: Callable[[s
 
 
 def allow_open_files(needed: int) -> None:
-    """Raise this process's limit, which the broker inherits, where it may; raises BenchError where it is too low."""
+    """Raise this process's limit, which the broker inherits, where it may; raises BenchmarkError where it is too low."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard != resource.RLIM_INFINITY and hard < needed:
-        raise BenchError(
+        raise BenchmarkError(
             f"expected a limit of at least {needed:,} open files for the broker, found {hard:,} (ulimit -Hn): raise it, or "
             "measure fewer partitions (--sizes)"
         )
@@ -76,7 +73,7 @@ def create_topic(admin: AdminClient, topic: str, partitions: int) -> None:
 
 
 def produce(bootstrap_servers: str, topic: str, counts: Mapping[int, int]) -> None:
-    """Produce this many records into each partition; raises BenchError unless all are in the log."""
+    """Produce this many records into each partition; raises BenchmarkError unless all are in the log."""
     failures: list[KafkaError] = []
 
     def remember(error: KafkaError | None, _message: Message) -> None:
@@ -96,7 +93,7 @@ def produce(bootstrap_servers: str, topic: str, counts: Mapping[int, int]) -> No
             producer.poll(0)
         left = producer.flush(PATIENCE_S)
     if left or failures:
-        raise BenchError(
+        raise BenchmarkError(
             f"expected all records in {topic}, {left:,} are left and {len(failures):,} failed: {failures[:1]}"
         )
 
@@ -105,7 +102,9 @@ def _wait_until_led(admin: AdminClient, topic: str, partitions: int) -> None:
     deadline = time.monotonic() + PATIENCE_S
     while not _is_led(admin, topic, partitions):
         if time.monotonic() > deadline:
-            raise BenchError(f"expected {partitions:,} partitions of {topic} with a leader within {PATIENCE_S:.0f} s")
+            raise BenchmarkError(
+                f"expected {partitions:,} partitions of {topic} with a leader within {PATIENCE_S:.0f} s"
+            )
         time.sleep(_POLL_S)
 
 

@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from bench_error import BenchmarkError
 from cases import Case, Entry
 from contestant import CONTESTANTS, OURS, Job
 from last_will import LastWill
 from positions import Positions, data_files, positions_in
+from talking import BenchmarkError
 from whole_process import Finished, run_whole
 
 TIMEOUT_S = 1_800.0

@@ -14,15 +14,15 @@ import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import NoReturn
 from uuid import uuid4
 
 from confluent_kafka import libversion
 from control_databases import DATABASES, NewDatabase, control_databases
 from machine import file_system, physical_memory_gb, processor
-from many_partitions import BenchError, broker_with_topics, records_in, topic_of
+from many_partitions import broker_with_topics, records_in, topic_of
 from one_step import STEPS, Measured, Task, Work
 from sqlalchemy import create_engine, text
+from talking import BenchmarkError, interrupt, say
 
 from embedded_broker import JARS, BrokerError
 
@@ -61,7 +61,7 @@ def main() -> int:
             Path(directory).chmod(0o755)  # PostgreSQL may run as another user
             machine, rows = measure_all(options, Path(directory))
         check_same_work(rows)
-    except (BenchError, BrokerError) as error:
+    except (BenchmarkError, BrokerError) as error:
         say(str(error))
         return 1
     found, within = verdict(rows)
@@ -131,14 +131,14 @@ def life_of_a_feed(
         load = os.getloadavg()[0]
         found = in_a_process_of_its_own(replace(task, step=step))
         if found.work.rows != partitions:
-            raise BenchError(f"{step}: expected {partitions:,} partitions to take part, found {found.work.rows:,}")
+            raise BenchmarkError(f"{step}: expected {partitions:,} partitions to take part, found {found.work.rows:,}")
         if found.work.batch_id:
             task = replace(task, feed_id=found.work.feed_id, batch_id=found.work.batch_id)
         yield step, load, found
 
 
 def in_a_process_of_its_own(task: Task) -> Measured:
-    """Do a step in a new process; raises BenchError with what it said where it failed."""
+    """Do a step in a new process; raises BenchmarkError with what it said where it failed."""
     program = Path(__file__).with_name("one_step.py")
     try:
         done = subprocess.run(
@@ -149,21 +149,23 @@ def in_a_process_of_its_own(task: Task) -> Measured:
             check=True,
         )
     except subprocess.TimeoutExpired as error:
-        raise BenchError(f"{task.step}: no end within {STEP_TIMEOUT_S:.0f} s") from error
+        raise BenchmarkError(f"{task.step}: no end within {STEP_TIMEOUT_S:.0f} s") from error
     except subprocess.CalledProcessError as error:
-        raise BenchError(f"{task.step} failed with exit code {error.returncode}:\n{error.stderr}") from error
+        raise BenchmarkError(f"{task.step} failed with exit code {error.returncode}:\n{error.stderr}") from error
     document = json.loads(done.stdout)
     return Measured(**{**document, "work": Work(**document["work"])})
 
 
 def check_same_work(rows: Collection[Row]) -> None:
-    """Raise BenchError where a step's work differs between repetitions or databases: then its times say nothing."""
+    """Raise BenchmarkError where a step's work differs between repetitions or databases: then its times say nothing."""
     found: dict[tuple[str, int], set[str]] = {}
     for row in rows:
         found.setdefault((row.step, row.partitions), set()).add(row.measured.work.checksum)
     for (step, partitions), checksums in found.items():
         if len(checksums) > 1:
-            raise BenchError(f"{step}, {partitions:,} partitions: expected the same work each time, found {checksums}")
+            raise BenchmarkError(
+                f"{step}, {partitions:,} partitions: expected the same work each time, found {checksums}"
+            )
 
 
 def table(rows: Sequence[Row]) -> list[str]:
@@ -226,16 +228,6 @@ def about_this_machine(databases: Mapping[str, NewDatabase], directory: Path) ->
             versions.append(str(connection.execute(text(queries[kind])).scalar_one()).partition(" on ")[0])
         engine.dispose()
     return {**found, "control tables": ", ".join(versions)}
-
-
-def say(line: str) -> None:
-    """Say what is going on; stdout is for the result."""
-    print(line, file=sys.stderr, flush=True)
-
-
-def interrupt(_number: int, _frame: object) -> NoReturn:
-    """End as on Ctrl-C, so that broker and databases are stopped."""
-    raise KeyboardInterrupt
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 import pyarrow.parquet
-from bench_error import BenchmarkError
+from talking import BenchmarkError
 
 Numbers: TypeAlias = npt.NDArray[np.uint64]
 

@@ -10,8 +10,8 @@ import sys
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from bench_error import BenchmarkError
 from confluent_kafka import Producer
+from talking import BenchmarkError
 from topic_data import IN_A_TRANSACTION, PRODUCERS, TopicData
 
 AT_ONCE = 5_000

@@ -8,11 +8,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
-from bench_error import BenchmarkError
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 from confluent_kafka.cimpl import NewTopic  # where it is defined: `admin` hides it from mypy
 from positions import Numbers, Positions, positions_of
+from talking import BenchmarkError
 
 from dies_with_parent import dying_with_this_process
 

@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench_error import BenchmarkError
 from last_will import LastWill
 from process_tree import ProcessTree, all_processes, parent_of
+from talking import BenchmarkError
 
 SAMPLE_S = 0.1
 STARTING_S = 3.0

@@ -21,7 +21,7 @@ from kafka_ingest.offsets import Isolation, OffsetsPolicy
 from kafka_ingest.planning.settings import FeedPlanSettings, OnDataLoss, OnMissingTopic
 from kafka_ingest.planning.start_rules import StartRule
 from kafka_ingest.setting_types import Duration, Records, Settings, not_blank
-from kafka_ingest.submitting.spark_submission import A_FEED_MAY_CHANGE, PROJECT_CONF
+from kafka_ingest.submitting.spark_submission import FIXED_CONF
 
 DATA_VARIABLE = "KAFKA_INGEST_DATA"
 
@@ -32,7 +32,7 @@ PROJECT_DAGS = frozenset({"maintain_feeds", "backfill_offsets"})
 TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
 
 SECRET_NAMES = re.compile(r"password|secret|token|jaas|credential|access.?key", re.IGNORECASE)
-NOT_A_FEEDS = (PROJECT_CONF.keys() - A_FEED_MAY_CHANGE) | {
+NOT_A_FEEDS = FIXED_CONF.keys() | {
     "spark.app.name",
     "spark.driver.extraClassPath",
     "spark.jars",

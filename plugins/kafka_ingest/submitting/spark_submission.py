@@ -12,20 +12,9 @@ from kafka_ingest.kafka_client_settings import KafkaClientSettings
 from kafka_ingest.submitting.installation import Installation
 from kafka_ingest.submitting.java_options import java_options, launcher_options
 
-PROJECT_CONF: Mapping[str, str] = {
+FIXED_CONF: Mapping[str, str] = {
     # The batch Kafka source takes the slow V1 path unless "kafka" is taken out of this list.
     "spark.sql.sources.useV1SourceList": "avro,csv,json,orc,parquet,text",
-    "spark.sql.parquet.compression.codec": "zstd",
-    "spark.hadoop.parquet.compression.codec.zstd.level": "1",
-    # Hardly any of these values comes twice: a dictionary is built, found too large and dropped, in each row group.
-    "spark.hadoop.parquet.enable.dictionary#kafka_offset": "false",
-    "spark.hadoop.parquet.enable.dictionary#kafka_timestamp": "false",
-    "spark.hadoop.parquet.enable.dictionary#value": "false",
-    # Nobody looks for raw bytes between two others, and sizes are told by the footer anyway.
-    "spark.hadoop.parquet.column.statistics.enabled#value": "false",
-    "spark.hadoop.parquet.size.statistics.enabled": "false",
-    # A page is full at 1 MiB; 20,000 rows, the default, are far less in the narrow columns.
-    "spark.hadoop.parquet.page.row.count.limit": "100000",
     # INT96, the default, is refused by the table formats.
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     "spark.sql.session.timeZone": "UTC",
@@ -39,29 +28,31 @@ PROJECT_CONF: Mapping[str, str] = {
     "spark.kafka.consumer.cache.evictorThreadRunInterval": "1s",
     "spark.kafka.consumer.fetchedData.cache.timeout": "1s",
     "spark.kafka.consumer.fetchedData.cache.evictorThreadRunInterval": "1s",
-    "spark.ui.enabled": "false",
-    "spark.log.level": "WARN",
-    "spark.ui.showConsoleProgress": "false",
     # The connection's settings are options of the read; plans and logs must not show them.
     "spark.sql.redaction.options.regex": "(?i)url|sasl|ssl|password|secret|token",
     "spark.redaction.regex": "(?i)secret|password|token|access[.]?key|sasl|keystore|KAFKA_INGEST",
 }
-A_FEED_MAY_CHANGE = frozenset(
-    {
-        "spark.sql.parquet.compression.codec",
-        "spark.hadoop.parquet.compression.codec.zstd.level",
-        "spark.hadoop.parquet.enable.dictionary#kafka_offset",
-        "spark.hadoop.parquet.enable.dictionary#kafka_timestamp",
-        "spark.hadoop.parquet.enable.dictionary#value",
-        "spark.hadoop.parquet.column.statistics.enabled#value",
-        "spark.hadoop.parquet.size.statistics.enabled",
-        "spark.hadoop.parquet.page.row.count.limit",
-        "spark.ui.enabled",
-        "spark.ui.showConsoleProgress",
-        "spark.log.level",
-    }
-)
-"""What of PROJECT_CONF is taste; the rest is what receipts, readers and secrets rely on."""
+"""What receipts, readers and secrets rely on, and what nobody has a reason to change."""
+
+DEFAULT_CONF: Mapping[str, str] = {
+    "spark.sql.parquet.compression.codec": "zstd",
+    "spark.hadoop.parquet.compression.codec.zstd.level": "1",
+    # Hardly any of these values comes twice: a dictionary is built, found too large and dropped, in each row group.
+    "spark.hadoop.parquet.enable.dictionary#kafka_offset": "false",
+    "spark.hadoop.parquet.enable.dictionary#kafka_timestamp": "false",
+    "spark.hadoop.parquet.enable.dictionary#value": "false",
+    # Nobody looks for raw bytes between two others, and sizes are told by the footer anyway.
+    "spark.hadoop.parquet.column.statistics.enabled#value": "false",
+    "spark.hadoop.parquet.size.statistics.enabled": "false",
+    # A page is full at 1 MiB; 20,000 rows, the default, are far less in the narrow columns.
+    "spark.hadoop.parquet.page.row.count.limit": "100000",
+    "spark.ui.enabled": "false",
+    "spark.log.level": "WARN",
+    "spark.ui.showConsoleProgress": "false",
+}
+"""What is taste: a feed may change it."""
+
+PROJECT_CONF: Mapping[str, str] = {**FIXED_CONF, **DEFAULT_CONF}
 
 DRIVER_JAVA_OPTIONS = "spark.driver.defaultJavaOptions"
 """Spark puts these before spark.driver.extraJavaOptions, which are the user's."""
@@ -160,13 +151,13 @@ def spark_submission(
             "PYSPARK_PYTHON": str(installed.python),
             "PYSPARK_DRIVER_PYTHON": str(installed.python),
             "PATH": installed.search_path,
-            **spark_home(master, installed),
+            **home_of_spark(master, installed),
             "SPARK_LAUNCHER_OPTS": launcher_options(installed.java_options),
         },
     )
 
 
-def spark_home(master: SparkMaster, installed: Installation) -> dict[str, str]:
+def home_of_spark(master: SparkMaster, installed: Installation) -> dict[str, str]:
     """Return what tells ``spark-submit`` its home, so that it need not start a Python to find it."""
     if master.spark_binary != "spark-submit" or installed.spark_home is None:
         return {}  # another name may be of another Spark
