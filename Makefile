@@ -43,11 +43,11 @@ format: ## format the code and mend what can be mended
 	.venv/bin/ruff format .
 
 bench: ## compare with AvailableNow, Spark batch, Flink and a script on the same records; half an hour, and some GB of disk
-	$(SET_UP) run bench jvm flink
+	$(SET_UP) dev jvm flink
 	@PYTHONPATH=plugins:dev .venv/bin/python bench/against_peers.py $(ARGS)
 
 bench-quick: ## the same with fewer records, twice each; five to ten minutes
-	$(SET_UP) run bench jvm flink
+	$(SET_UP) dev jvm flink
 	@PYTHONPATH=plugins:dev .venv/bin/python bench/against_peers.py --quick $(ARGS)
 
 bench-plan: ## measure planning for feeds of up to 10,000 partitions, on a Kafka of its own; minutes

@@ -1,5 +1,5 @@
-# What the Makefile's verbs need: `run`, `dev` and `bench` in .venv, `jvm` in .jvm, `flink` in .flink. A stamp, written last, says
-# that it is there.
+# What the Makefile's verbs need: `run` and `dev` in .venv, `jvm` in .jvm, `flink` in .flink. A stamp, written last, says that it
+# is there.
 
 PYTHON ?= python3
 UV_VERSION := 0.13.8
@@ -7,10 +7,9 @@ FLINK_VERSION := 2.3.0
 # The machine's own certificates, as pip and Java use them: a company's proxy may sign with its own.
 INSTALL := .venv/bin/uv pip install --python .venv/bin/python --system-certs
 
-.PHONY: run dev bench jvm flink
+.PHONY: run dev jvm flink
 run: .venv/.stamp-run
 dev: .venv/.stamp-dev
-bench: .venv/.stamp-bench
 # A look whether the archive fits is cheaper than a stamp that knows when Java, Spark or their places change.
 jvm: .jvm/.stamp
 	.venv/bin/python dev/archive_classes.py
@@ -37,11 +36,6 @@ jvm: .jvm/.stamp
 	$(PYTHON) dev/check_machine.py
 	rm -f $@
 	.venv/bin/python dev/resolve_jvm.py
-	touch $@
-
-.venv/.stamp-bench: requirements-bench.txt .venv/.stamp-run
-	echo 'Installing requirements-bench.txt into .venv'
-	$(INSTALL) --requirement requirements.txt --requirement requirements-bench.txt
 	touch $@
 
 # One that `make bench` compares with, and nothing that it needs: where it cannot be had, the benchmark says so and goes on.
