@@ -29,6 +29,7 @@ TUNED_CONSUMER: Mapping[str, str] = {
     "max.poll.records": "50000",
     "max.partition.fetch.bytes": str(16 * 2**20),
     "receive.buffer.bytes": "-1",
+    "fetch.max.wait.ms": "1",
 }
 ZSTD_1: Mapping[str, str] = {
     "spark.sql.parquet.compression.codec": "zstd",

@@ -88,13 +88,18 @@ class Job:
             installed=installation(),
         )
 
+    done: subprocess.CompletedProcess[str]
+
     def run(self) -> subprocess.CompletedProcess[str]:
         empty = self.directory.parent / "empty"
         empty.mkdir(exist_ok=True)
         inherited = {
             key: value for key, value in os.environ.items() if not key.startswith(("PYTHON", "SPARK", "PYSPARK"))
         }
-        alone = {"PYSPARK_DRIVER_PYTHON": str(python_without_the_repository(self.directory.parent))}
+        alone = {
+            "PYSPARK_DRIVER_PYTHON": str(python_without_the_repository(self.directory.parent)),
+            "PYTHONVERBOSE": "1",  # tells on standard error what is imported, and from where
+        }
         done = subprocess.run(
             self.submission.command(),
             cwd=empty,
@@ -120,8 +125,8 @@ def written(broker: EmbeddedBroker, tmp_path_factory: pytest.TempPathFactory) ->
     home = tmp_path_factory.mktemp("spark")
     plan = plan_of(topic, home / "orders", (0, 100, 350), (1, 0, 50), (3, 10, 11))
     job = Job(plan, home / "attempt", broker.bootstrap_servers)
-    done = job.run()
-    assert done.returncode == 0, done.stderr[-3000:]
+    job.done = job.run()
+    assert job.done.returncode == 0, job.done.stderr[-3000:]
     return job
 
 
@@ -170,6 +175,17 @@ def test_spark_pyarrow_duckdb_and_polars_read_the_same_rows_from_the_output(writ
     frame = pl.scan_parquet(output, hive_partitioning=True).select("kafka_offset", "kafka_batch").collect()
     assert frame.height == 301
     assert set(frame["kafka_batch"].to_list()) == {str(written.plan.batch_id)}
+
+
+def test_its_python_imports_pyspark_as_it_is_installed_and_not_the_slow_libraries_that_it_asks_for(
+    written: Job,
+) -> None:
+    output = (written.done.stdout + written.done.stderr).splitlines()
+    imported = {line.split("'")[1]: line for line in output if line.startswith("import '")}
+
+    assert "zipimporter" in imported["kafka_ingest.writing.write_batch"]
+    assert "zipimporter" not in imported["pyspark"]
+    assert not {"pandas", "pyspark.testing", "pyspark.pandas"} & set(imported)
 
 
 def test_the_columns_are_those_of_the_raw_format(written: Job) -> None:

@@ -12,6 +12,7 @@ INSIDE_SPARK = (
     "errors.py",
     "offsets.py",
     "receipt.py",
+    "without_garbage_collection.py",
     "writing",
 )
 

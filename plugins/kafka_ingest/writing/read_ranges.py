@@ -14,6 +14,9 @@ READ_DEFAULTS = {
     "max.poll.records": "10000",
     "max.partition.fetch.bytes": str(16 * 1024 * 1024),
     "receive.buffer.bytes": "-1",
+    # At the end of a log the client's next fetch waits for new records, and Spark's question for the log's bounds behind it:
+    # half a second for each range by default, and a bounded read wants none that come later.
+    "fetch.max.wait.ms": "1",
 }
 
 

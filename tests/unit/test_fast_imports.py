@@ -1,0 +1,57 @@
+"""Where Spark's driver imports pyspark from."""
+
+import gc
+from pathlib import Path
+
+import pytest
+
+from kafka_ingest.writing.fast_imports import fast_imports, installed_before_zipped
+
+
+@pytest.fixture
+def libraries(tmp_path: Path) -> Path:
+    """A folder of installed packages with pyspark, whose folder is also a whole Spark, and py4j."""
+    for package in ("pyspark", "py4j"):
+        (tmp_path / package).mkdir()
+        (tmp_path / package / "__init__.py").touch()
+    return tmp_path
+
+
+def search_path(libraries: Path) -> list[str]:
+    archives = libraries / "pyspark" / "python" / "lib"
+    return ["/attempt/package.zip", f"{archives}/pyspark.zip", f"{archives}/py4j-src.zip", "/jars", str(libraries)]
+
+
+def test_an_installed_pyspark_is_taken_instead_of_the_archive_of_the_same_spark(libraries: Path) -> None:
+    found = installed_before_zipped(search_path(libraries), str(libraries / "pyspark"))
+
+    assert found == ["/attempt/package.zip", "/jars", str(libraries)]
+
+
+@pytest.mark.parametrize("spark_home", [None, "", "/opt/spark"])
+def test_the_archives_of_a_spark_that_is_not_installed_as_a_package_stay(
+    libraries: Path, spark_home: str | None
+) -> None:
+    assert installed_before_zipped(search_path(libraries), spark_home) == search_path(libraries)
+
+
+def test_the_archives_stay_where_this_python_does_not_look_for_the_installed_package(libraries: Path) -> None:
+    path = search_path(libraries)[:-1]
+
+    assert installed_before_zipped(path, str(libraries / "pyspark")) == path
+
+
+def test_the_archives_stay_where_py4j_is_not_installed(libraries: Path) -> None:
+    (libraries / "py4j" / "__init__.py").unlink()
+    (libraries / "py4j").rmdir()
+
+    assert installed_before_zipped(search_path(libraries), str(libraries / "pyspark")) == search_path(libraries)
+
+
+def test_nothing_looks_for_garbage_during_the_imports_and_again_after_them(libraries: Path) -> None:
+    path = search_path(libraries)
+    with fast_imports(path, {"SPARK_HOME": str(libraries / "pyspark")}):
+        during = gc.isenabled()
+
+    assert (during, gc.isenabled()) == (False, True)
+    assert path == ["/attempt/package.zip", "/jars", str(libraries)]
