@@ -6,9 +6,9 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from tests.orchestration.scheduler import RestError, running, until
 from tests.project import Project
 
+from airflow_server import RestError, running, until
 from embedded_broker import EmbeddedBroker
 from order_events import order_events, produce
 
@@ -56,7 +56,8 @@ def test_a_backfill_is_triggered_with_a_form_and_a_failed_chunk_is_cleared_alone
     java_home, fails = java_that_fails(project.home, after=1)
     ranges = [f"{topic}:{partition}=0-{end}" for partition, end in began.items() if end]
 
-    with running(project, JAVA_HOME=str(java_home), KAFKA_INGEST_BACKFILL_CHUNKS="1") as airflow:
+    inherited = project.environment | {"JAVA_HOME": str(java_home), "KAFKA_INGEST_BACKFILL_CHUNKS": "1"}
+    with running(project.home, project.bootstrap_servers, inherited) as airflow:
         until(lambda: airflow.has_dag("backfill_offsets") and airflow.has_dag("orders"), lambda: "no DAGs")
 
         # The form refuses what it can see to be wrong; nothing is started.

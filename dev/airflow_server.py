@@ -1,20 +1,23 @@
-"""A real Airflow: scheduler, DAG processor and API server as processes of their own, spoken to through the REST API."""
+"""A real Airflow: scheduler, DAG processor and API server as processes of their own, spoken to through the REST API.
+
+Its own tables are in a PostgreSQL, as Airflow wants them: with SQLite's one writer at a time, requests fail.
+"""
 
 import json
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from http import HTTPStatus
 from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from tests.project import Project
-
 import airflow_components
 import environment
 import own_process
+from embedded_postgresql import EmbeddedPostgresql
 from free_ports import LOOPBACK, free_port_from
 
 COMPONENTS = ("api-server", "scheduler", "dag-processor")
@@ -31,7 +34,7 @@ class RestError(Exception):
         self.body = body
 
 
-class Scheduler:
+class AirflowServer:
     """What a user does with Airflow's own pages, which do it through this API."""
 
     def __init__(self, home: Path, port: int) -> None:
@@ -39,7 +42,7 @@ class Scheduler:
         self._port = port
         self._token: str | None = None
 
-    def call(self, method: str, path: str, body: object = None) -> Any:
+    def call(self, method: str, path: str, body: object = None) -> dict[str, Any]:
         """Make one request and return its JSON answer; raises RestError where it is refused."""
         headers = {"Content-Type": "application/json"}
         if self._token is not None:
@@ -51,35 +54,43 @@ class Scheduler:
             content = answer.read().decode()
         finally:
             connection.close()
-        if answer.status >= 400:
+        if answer.status >= HTTPStatus.BAD_REQUEST:
             raise RestError(answer.status, content)
-        return json.loads(content) if content else None
+        return dict(json.loads(content)) if content else {}
 
     def log_in(self) -> None:
+        """Get the token of the one user."""
         passwords = json.loads(airflow_components.password_file(environment.airflow_home(self._home)).read_text())
         user = {"username": airflow_components.USER, "password": passwords[airflow_components.USER]}
         self._token = self.call("POST", "/auth/token", user)["access_token"]
 
     def has_dag(self, dag_id: str) -> bool:
+        """Whether the DAG processor has found it."""
         return dag_id in {dag["dag_id"] for dag in self.call("GET", "/api/v2/dags")["dags"]}
 
     def trigger(self, dag_id: str, conf: dict[str, Any]) -> str:
         """Trigger a run, as the form's button does, and return its id."""
         body = {"conf": conf, "logical_date": None}
-        return self.call("POST", f"/api/v2/dags/{dag_id}/dagRuns", body)["dag_run_id"]
+        return str(self.call("POST", f"/api/v2/dags/{dag_id}/dagRuns", body)["dag_run_id"])
 
     def pause(self, dag_id: str, *, paused: bool) -> None:
+        """Pause a DAG, or let it go on."""
         self.call("PATCH", f"/api/v2/dags/{dag_id}?update_mask=is_paused", {"is_paused": paused})
 
     def run_state(self, dag_id: str, run_id: str) -> str:
-        return self.call("GET", f"/api/v2/dags/{dag_id}/dagRuns/{quote(run_id)}")["state"]
+        """Return how far a run is."""
+        return str(self.call("GET", f"/api/v2/dags/{dag_id}/dagRuns/{quote(run_id)}")["state"])
+
+    def task_instances(self, dag_id: str, run_id: str) -> list[dict[str, Any]]:
+        """Return all that Airflow tells of each task of a run."""
+        found = self.call("GET", f"/api/v2/dags/{dag_id}/dagRuns/{quote(run_id)}/taskInstances?limit=1000")
+        return list(found["task_instances"])
 
     def tasks(self, dag_id: str, run_id: str) -> dict[str, str | None]:
         """Return the state of each task, mapped ones with their index."""
-        found = self.call("GET", f"/api/v2/dags/{dag_id}/dagRuns/{quote(run_id)}/taskInstances?limit=1000")
         return {
             entry["task_id"] if entry["map_index"] < 0 else f"{entry['task_id']}[{entry['map_index']}]": entry["state"]
-            for entry in found["task_instances"]
+            for entry in self.task_instances(dag_id, run_id)
         }
 
     def clear(self, dag_id: str, run_id: str, task_id: str, map_index: int) -> None:
@@ -110,28 +121,31 @@ def missing(port: int) -> set[str]:
 
 
 @contextmanager
-def running(project: Project, **variables: str) -> Iterator[Scheduler]:
-    """Run Airflow on a project's feeds until the block ends."""
+def running(home: Path, bootstrap_servers: str, inherited: Mapping[str, str]) -> Iterator[AirflowServer]:
+    """Run Airflow below ``home`` until the block ends; ``inherited`` is the environment that it starts from."""
     port = free_port_from(8100)
-    logs = project.home / "airflow-logs"
+    logs = home / "airflow-logs"
     logs.mkdir()
-    settings = {
-        **project.environment,
-        **environment.settings(project.home, project.bootstrap_servers, port),
-        "AIRFLOW__SCHEDULER__SCHEDULER_IDLE_SLEEP_TIME": "0.5",
-        "AIRFLOW__DAG_PROCESSOR__REFRESH_INTERVAL": "5",
-        "PYTHONPATH": os.pathsep.join([str(environment.ROOT / "plugins")]),
-        **variables,
-    }
-    airflow_components.prepare(environment.airflow_home(project.home), settings, logs / "db.log")
-    started = [
-        own_process.start(name, airflow_components.COMPONENTS[name], logs / f"{name}.log", settings)
-        for name in COMPONENTS
-    ]
-    try:
-        until(lambda: not missing(port), lambda: f"{missing(port)} still missing")
-        scheduler = Scheduler(project.home, port)
-        scheduler.log_in()
-        yield scheduler
-    finally:
-        own_process.stop(started, GRACE_S)
+    with EmbeddedPostgresql() as postgresql:
+        tables = postgresql.create_database("airflow").render_as_string(hide_password=False)
+        settings = {
+            **inherited,
+            **environment.settings(home, bootstrap_servers, port),
+            "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": tables,
+            "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN_ASYNC": tables,
+            "AIRFLOW__SCHEDULER__SCHEDULER_IDLE_SLEEP_TIME": "0.5",
+            "AIRFLOW__DAG_PROCESSOR__REFRESH_INTERVAL": "5",
+            "PYTHONPATH": os.pathsep.join([str(environment.ROOT / "plugins")]),
+        }
+        airflow_components.prepare(environment.airflow_home(home), settings, logs / "db.log")
+        started = [
+            own_process.start(name, airflow_components.COMPONENTS[name], logs / f"{name}.log", settings)
+            for name in COMPONENTS
+        ]
+        try:
+            until(lambda: not missing(port), lambda: f"{missing(port)} still missing")
+            server = AirflowServer(home, port)
+            server.log_in()
+            yield server
+        finally:
+            own_process.stop(started, GRACE_S)
