@@ -46,6 +46,8 @@ DEFAULT_CONF: Mapping[str, str] = {
     "spark.hadoop.parquet.size.statistics.enabled": "false",
     # A page is full at 1 MiB; 20,000 rows, the default, are far less in the narrow columns.
     "spark.hadoop.parquet.page.row.count.limit": "100000",
+    # What a row group holds is in memory until it is full: 128 MiB, the default, are seven million compressible records.
+    "spark.hadoop.parquet.block.size": str(32 * 1024 * 1024),
     "spark.ui.enabled": "false",
     "spark.log.level": "WARN",
     "spark.ui.showConsoleProgress": "false",

@@ -6,14 +6,14 @@ import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from kafka_ingest.without_garbage_collection import without_garbage_collection
+from kafka_ingest.without_garbage_collection import importing
 
 
 @contextlib.contextmanager
 def fast_imports(search_path: list[str] = sys.path, environment: Mapping[str, str] = os.environ) -> Iterator[None]:
     """Import what lives until the end, from where it is compiled already."""
     search_path[:] = installed_before_zipped(search_path, environment.get("SPARK_HOME"))
-    with without_garbage_collection():
+    with importing():
         yield
 
 
