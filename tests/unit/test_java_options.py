@@ -15,7 +15,12 @@ def test_a_small_batch_gets_the_compiler_and_the_collector_that_start_fast() -> 
 
 
 def test_a_large_batch_gets_the_compiler_that_makes_fast_code_and_a_collector_that_uses_all_processors() -> None:
-    assert java_options(SMALL_BATCH_RECORDS + 1, None, "").split() == ["-XX:+UseParallelGC"]
+    collector, *compiler = java_options(SMALL_BATCH_RECORDS + 1, None, "").split()
+
+    assert collector == "-XX:+UseParallelGC"
+    assert {option.partition("Threshold=")[0] for option in compiler} == {
+        f"-XX:Tier4{kind}" for kind in ("Invocation", "MinInvocation", "Compile", "BackEdge")
+    }
 
 
 @pytest.mark.parametrize("records", [1, 10_000_000])

@@ -40,6 +40,7 @@ def examine(files: list[FeedFile], find_connection: FindConnection, environment:
     """Yield the checks of the installation, of the control tables and of each feed, as they are made."""
     yield attempt("Java", java_version)
     yield attempt("Spark", spark_versions)
+    yield attempt("archive of classes", class_archive)
     yield attempt("control tables", lambda: control_tables(find_connection, environment))
     for file in files:
         if file.feed is None:
@@ -109,6 +110,12 @@ def spark_versions() -> str:
             "expected spark-submit on the PATH, found none. It comes with pyspark: run `make setup`."
         )
     return f"{version}, connector in {installed.jars[0].parent}, {binary}"
+
+
+def class_archive() -> str:
+    """Return the archive from which Java starts faster; without one everything works."""
+    found = installation().class_archive
+    return str(found or "none for this Java and these jars, so each run starts seconds later; `make setup` makes one")
 
 
 def control_tables(find_connection: FindConnection, environment: Mapping[str, str]) -> str:
