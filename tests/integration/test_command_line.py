@@ -11,6 +11,8 @@ from tests.kafka_faults import add_partitions, create_topic, delete_records, pla
 from tests.project import Project
 from tests.quick_project import QuickProject, spans
 
+from kafka_ingest.submitting.installation import installation
+
 
 def remember(quick: QuickProject) -> Path:
     """Copy the control tables as they are now."""
@@ -51,6 +53,20 @@ def test_doctor_refuses_a_sqlite_file_where_tasks_run_on_other_hosts(quick: Quic
     assert broken["check"] == "control tables"
     assert broken["error"]["code"] == "INVALID_CONNECTION"
     assert "CeleryExecutor" in broken["error"]["message"]
+
+
+def test_doctor_tells_that_no_archive_of_classes_fits_and_that_nothing_is_wrong_with_that(
+    quick: QuickProject, orders: str, tmp_path: Path
+) -> None:
+    quick.write_feed(orders)
+    for jar in installation().jars:
+        (tmp_path / jar.name).symlink_to(jar)
+
+    answer = quick.kafka_ingest("doctor", "--json", KAFKA_INGEST_SPARK_JARS=str(tmp_path))
+
+    [archive] = [check for check in answer.document["checks"] if check["check"] == "archive of classes"]
+    assert archive["ok"]
+    assert "`make setup` makes one" in archive["found"]
 
 
 def test_status_names_partitions_that_came_after_the_last_plan(quick: QuickProject, servers: str, orders: str) -> None:
