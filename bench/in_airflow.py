@@ -18,12 +18,15 @@ import yaml
 from contestant import BIN
 from talking import BenchmarkError, interrupt, say
 
+from airflow_components import AirflowError
 from airflow_server import AirflowServer, running, until
-from embedded_broker import EmbeddedBroker
+from embedded_broker import BrokerError, EmbeddedBroker
 from environment import child_environment, output
+from java_command import JavaMissingError
 from order_events import create_topic, order_events, produce
 
 VERSION = 1
+INTERRUPTED = 130
 RECORDS, PARTITIONS = 2_000, 6
 REPETITIONS = 5
 FEED = "orders"
@@ -52,9 +55,12 @@ def main() -> int:
     try:
         with tempfile.TemporaryDirectory(prefix="kafka-ingest-bench-") as directory:
             by_hand, in_airflow = measure(Path(directory), options.repetitions)
-    except (BenchmarkError, TimeoutError) as error:
+    except (BenchmarkError, AirflowError, BrokerError, JavaMissingError, TimeoutError) as error:
         say(str(error))
         return 1
+    except KeyboardInterrupt:
+        say("interrupted; nothing is kept")
+        return INTERRUPTED
     if options.json:
         runs = [{step.name: step.seconds for step in steps} for steps in in_airflow]
         print(
