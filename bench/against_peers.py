@@ -11,38 +11,35 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from datetime import UTC, datetime
 from pathlib import Path
 
-from cases import ALL_CONTESTANTS, CASES, Case, Entry, Scale
+from cases import Case, Entry, chosen_cases
 from confluent_kafka import libversion
-from contestant import CONTESTANTS, FLINK, FLINK_PYTHON
+from contestant import CONTESTANTS, FLINK, FLINK_PYTHON, Job, leave_settings_behind, our_environment
 from last_will import LastWill
-from machine import file_system, physical_memory_gb, processor
+from machine import commit, file_system, physical_memory_gb, processor
 from measurement import CouldNotRunError, Measurement, Track, in_short
+from options import parse_options, scale_of
+from places import new_results
 from process_tree import PSS_UP_TO_BYTES, reap_orphans
 from report import Results
 from talking import BenchmarkError, interrupt, say
-from topic_data import LARGEST_BYTES, SMALLEST_BYTES, TopicData, make_topic
+from topic_data import make_topic
 
 from embedded_broker import JARS, MUCH_DATA, BrokerError, EmbeddedBroker
 from environment import ROOT
 from java_command import JavaMissingError, java_command
+from kafka_ingest.submitting.installation import installation
 
-RECORDS, QUICK_RECORDS = 10_000_000, 1_000_000
-REPETITIONS, QUICK_REPETITIONS = 5, 2
-QUICK_CASES = ("big", "small", "nothing", "hot")
-LARGEST_SKEW = 0.99
-RESULTS = ROOT / ".local" / "bench"
 INTERRUPTED = 130
 
 
 def main() -> int:
     """Measure, write the results and print them; exit code 1 where something could not be measured as it should."""
-    options = parse_options()
+    options = parse_options(__doc__)
     signal.signal(signal.SIGTERM, interrupt)
-    results = RESULTS / datetime.now(UTC).strftime("%Y-%m-%dT%H%M%SZ")
-    results.mkdir(parents=True)
+    leave_settings_behind()
+    results = new_results()
     benchmark = Benchmark(options, results)
     try:
         reap_orphans()
@@ -60,44 +57,6 @@ def main() -> int:
     return 0
 
 
-def parse_options() -> argparse.Namespace:
-    """Return the command line's options."""
-    parser = argparse.ArgumentParser(prog="make bench ARGS=…", description=__doc__)
-    parser.add_argument(
-        "--quick", action="store_true", help="fewer records, repetitions and cases, where not told otherwise"
-    )
-    parser.add_argument("--cases", nargs="+", choices=CASES, help=f"default: all; with --quick {' '.join(QUICK_CASES)}")
-    parser.add_argument(
-        "--contestants", nargs="+", choices=ALL_CONTESTANTS, default=ALL_CONTESTANTS, help="default: all"
-    )
-    parser.add_argument("--repetitions", type=int, help=f"default: {REPETITIONS}; with --quick {QUICK_REPETITIONS}")
-    parser.add_argument("--records", type=int, help=f"default: {RECORDS:,}; with --quick {QUICK_RECORDS:,}")
-    parser.add_argument("--partitions", type=int, default=4, help="default: 4")
-    parser.add_argument("--record-bytes", type=int, default=200, help="length of each value; default: 200")
-    parser.add_argument("--incompressible", action="store_true", help="values in which nothing repeats")
-    parser.add_argument("--topic-compression", choices=("zstd", "none"), default="zstd", help="default: zstd")
-    parser.add_argument("--skew", type=float, default=0.0, help="share of the records in partition 0; default: even")
-    parser.add_argument("--transactional", action="store_true", help="records come in transactions")
-    parser.add_argument(
-        "--directory", type=Path, help="where broker and outputs keep their data; default: .local/bench"
-    )
-    parser.add_argument("--json", action="store_true", help="print every single measurement")
-    options = parser.parse_args()
-    options.cases = options.cases or (QUICK_CASES if options.quick else tuple(CASES))
-    options.records = options.records if options.records is not None else (QUICK_RECORDS if options.quick else RECORDS)
-    if options.repetitions is None:
-        options.repetitions = QUICK_REPETITIONS if options.quick else REPETITIONS
-    if min(options.records, options.repetitions, options.partitions) < 1:
-        parser.error("expected records, repetitions and partitions of 1 or more")
-    if not SMALLEST_BYTES <= options.record_bytes <= LARGEST_BYTES:
-        parser.error(f"expected --record-bytes from {SMALLEST_BYTES} to {LARGEST_BYTES}, found {options.record_bytes}")
-    if not 0.0 <= options.skew <= LARGEST_SKEW:
-        parser.error(f"expected --skew from 0.0 to {LARGEST_SKEW}, found {options.skew}")
-    if "hot" in options.cases and options.partitions == 1:
-        parser.error("expected 2 partitions or more: the case hot compares them (--cases)")
-    return options
-
-
 class Benchmark:
     """One benchmark from its options to its results; these are written after each case."""
 
@@ -106,7 +65,9 @@ class Benchmark:
         self._directory = directory
         self._scale = scale_of(options)
         self._missing = {name: reason for name in options.contestants if (reason := CONTESTANTS[name].missing())}
-        self._cases = [CASES[name](self._scale) for name in CASES if name in options.cases]
+        self._cases = chosen_cases(options.cases, self._scale)
+        # As it begins: the working tree may go on changing meanwhile.
+        self._this_project = f"commit {commit(ROOT)}, {archive_found(directory)}"
         self._measurements: list[Measurement] = []
         self._left_out: dict[tuple[str, str], str] = {}
         self._topics: set[str] = set()
@@ -124,7 +85,7 @@ class Benchmark:
             say(f"left out: {name}. {in_short(reason)}")
         broker = EmbeddedBroker(directory / "kafka", jvm_flags=MUCH_DATA)
         with LastWill() as will, running(broker) as bootstrap_servers:
-            track = Track(directory / "runs", logs, bootstrap_servers, will)
+            track = Track(directory / "runs", logs, bootstrap_servers, broker.pid, will)
             try:
                 for case in self._cases:
                     self._fill(case, bootstrap_servers, logs)
@@ -162,7 +123,8 @@ class Benchmark:
                 self._measurements.append(found)
                 say(
                     f"{case.name}, {repetition} of {case.repetitions}: {entry.label} {found.seconds:.2f} s, "
-                    f"{found.cpu_s:.1f} s of processors, {found.peak_mb:,.0f} MB, {found.output_bytes / 1e6:,.1f} MB out"
+                    f"{found.cpu_s:.1f} s of processors, and the broker's {found.broker_s:.2f} s, {found.peak_mb:,.0f} MB, "
+                    f"{found.output_bytes / 1e6:,.1f} MB out"
                 )
 
     def _machine(self) -> dict[str, str]:
@@ -172,10 +134,11 @@ class Benchmark:
         measured = sum(each.seconds for each in self._measurements) or 1.0
         return {
             "machine": f"{processor()}, {os.cpu_count()} processors, {physical_memory_gb():.0f} GB, {platform.platform()}",
+            "this project": self._this_project,
             "data on": file_system(self._options.directory or self._directory),
             "records": f"{data.record_bytes} bytes of JSON{', incompressible' if data.incompressible else ''}, a key each, "
-            f"{data.partitions} partitions, {'even' if not data.skew else f'{data.skew:.0%} in partition 0'}, topic compressed "
-            f"with {data.compression}{', in transactions' if data.transactional else ''}",
+            f"{data.partitions} partitions, {f'{data.skew:.0%} in partition 0' if data.skew else 'evenly spread'} unless a case "
+            f"says otherwise, topic compressed with {data.compression}{', in transactions' if data.transactional else ''}",
             "Kafka": f"{version_of_jar('kafka_2*.jar')}, one real broker on this machine ({' '.join(MUCH_DATA[:3])})",
             "Java": java_version(),
             "Python": f"{platform.python_version()}, {', '.join(map(versioned, ('pyspark', 'confluent-kafka', 'pyarrow')))}, "
@@ -187,22 +150,6 @@ class Benchmark:
             f"{PSS_UP_TO_BYTES // 2**20} MB, resident size (RSS) of larger ones",
             "cost of looking": f"{looked / measured:.2%} of one processor",
         }
-
-
-def scale_of(options: argparse.Namespace) -> Scale:
-    """Return how much the options ask for."""
-    data = TopicData(
-        name="bench-big",
-        records=options.records,
-        partitions=options.partitions,
-        record_bytes=options.record_bytes,
-        incompressible=options.incompressible,
-        compression=options.topic_compression,
-        skew=options.skew,
-        transactional=options.transactional,
-    )
-    contestants = [name for name in ALL_CONTESTANTS if name in options.contestants]
-    return Scale(data, options.repetitions, contestants)
 
 
 def rotated(entries: Sequence[Entry], by: int) -> list[Entry]:
@@ -226,6 +173,12 @@ def version_of_jar(pattern: str) -> str:
 def versioned(distribution: str) -> str:
     """Return a distribution with its version."""
     return f"{distribution} {importlib.metadata.version(distribution)}"
+
+
+def archive_found(home: Path) -> str:
+    """Return which archive of classes this project's Java is given."""
+    archive = installation(our_environment(Job("", "", home, {}))).class_archive
+    return f"archive of classes {archive.name}" if archive else "no archive of classes (make setup makes one)"
 
 
 def java_version() -> str:

@@ -49,6 +49,11 @@ class Scale:
     repetitions: int
     contestants: Collection[str]
 
+    @property
+    def has_ours(self) -> bool:
+        """Whether this project takes part."""
+        return OURS in self.contestants
+
 
 def big(scale: Scale) -> Case:
     """Compare all contestants on the large topic."""
@@ -66,7 +71,7 @@ def small(scale: Scale) -> Case:
 def nothing(scale: Scale) -> Case:
     """Run this project where nothing is new."""
     data = replace(scale.data, name="bench-small", records=SMALL_RECORDS)
-    entries = [Entry(OURS, OURS, data, caught_up=True)]
+    entries = [Entry(OURS, OURS, data, caught_up=True)] if scale.has_ours else []
     return Case("nothing", "Nothing new", entries, OURS, scale.repetitions)
 
 
@@ -76,17 +81,20 @@ def hot(scale: Scale) -> Case:
     skewed = replace(scale.data, name="bench-hot", skew=HOT_SHARE)
     entries = [Entry("evenly spread", OURS, even), Entry(f"{HOT_SHARE:.0%} in one partition", OURS, skewed)]
     title = f"A hot partition, {OURS}, {scale.data.records:,} records"
-    return Case("hot", title, entries, "evenly spread", scale.repetitions)
+    return Case("hot", title, entries if scale.has_ours else [], "evenly spread", scale.repetitions)
 
 
 def memory(scale: Scale) -> Case:
     """Look at the peak of memory as the number of records grows: parts of one topic, and Flink beside them."""
     sizes = [max(scale.data.partitions, round(scale.data.records * share)) for share in MEMORY_SHARES]
-    data = replace(scale.data, name="bench-memory", records=sizes[-1], skew=0.0)
-    ours = [(f"{OURS}, {records:,}", OURS, records) for records in sizes]
-    theirs = [(f"flink, {sizes[1]:,}", "flink", sizes[1])] if "flink" in scale.contestants else []
-    entries = [Entry(label, who, data, data.first_offsets(records)) for label, who, records in [*ours, *theirs]]
-    return Case("memory", "Memory by number of records", entries, ours[0][0], 1)
+    ours = [(OURS, records) for records in sizes] if scale.has_ours else []
+    theirs = [("flink", sizes[1])] if "flink" in scale.contestants else []
+    largest = max((records for _, records in [*ours, *theirs]), default=0)
+    data = replace(scale.data, name="bench-memory", records=largest, skew=0.0)
+    entries = [
+        Entry(f"{who}, {records:,}", who, data, data.first_offsets(records)) for who, records in [*ours, *theirs]
+    ]
+    return Case("memory", "Memory by number of records, evenly spread", entries, f"{OURS}, {sizes[0]:,}", 1)
 
 
 CASES: Mapping[str, Callable[[Scale], Case]] = {
@@ -96,4 +104,11 @@ CASES: Mapping[str, Callable[[Scale], Case]] = {
     "hot": hot,
     "memory": memory,
 }
+
+
+def chosen_cases(names: Collection[str], scale: Scale) -> list[Case]:
+    """Return the cases of these names in which somebody takes part."""
+    return [case for name, make in CASES.items() if name in names and (case := make(scale)).entries]
+
+
 ALL_CONTESTANTS = tuple(CONTESTANTS)

@@ -12,8 +12,9 @@ from pathlib import Path
 import yaml
 from talking import BenchmarkError
 
-from environment import ROOT, child_environment
+from environment import ROOT, settings
 from free_ports import LOOPBACK
+from kafka_ingest.writing.read_ranges import READ_DEFAULTS
 
 BIN = ROOT / ".venv" / "bin"
 SCRIPTS = Path(__file__).with_name("contestants")
@@ -25,12 +26,12 @@ FLINK_HEAP = "-Xmx1536m"
 OURS = "kafka-ingest"
 FEED = "orders"
 
-TUNED_CONSUMER: Mapping[str, str] = {
-    "max.poll.records": "50000",
-    "max.partition.fetch.bytes": str(16 * 2**20),
-    "receive.buffer.bytes": "-1",
-    "fetch.max.wait.ms": "1",
-}
+SETTINGS_OF_THE_SHELL = (
+    *("AIRFLOW", "KAFKA_INGEST_", "SPARK_", "PYSPARK_", "FLINK_", "HADOOP_", "YARN_"),
+    *("JDK_JAVA_OPTIONS", "JAVA_TOOL_OPTIONS", "_JAVA_OPTIONS", "JVM_"),
+)
+"""How variables begin from which a contestant, or the broker, would take settings that another reader's shell does not carry."""
+
 ZSTD_1: Mapping[str, str] = {
     "spark.sql.parquet.compression.codec": "zstd",
     "spark.hadoop.parquet.compression.codec.zstd.level": "1",
@@ -83,12 +84,27 @@ class Contestant:
     missing: Callable[[], str | None] = lambda: None
 
 
+def leave_settings_behind() -> None:
+    """Remove settings from this process's environment, so that nothing it starts has them: contestants, and the broker."""
+    for name in [name for name in os.environ if name.startswith(SETTINGS_OF_THE_SHELL)]:
+        del os.environ[name]
+
+
+def plain_environment(job: Job) -> dict[str, str]:
+    """Return an environment that carries no settings, neither the shell's nor Python's, with which the benchmark itself runs."""
+    behind = (*SETTINGS_OF_THE_SHELL, "PYTHON")
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith(behind)}
+    path = os.pathsep.join(filter(None, [str(BIN), inherited.get("PATH")]))
+    return {**inherited, "PATH": path, "SPARK_LOCAL_IP": LOOPBACK, "SPARK_LOCAL_DIRS": str(job.home / "spark")}
+
+
 def our_environment(job: Job) -> dict[str, str]:
-    """Return the environment of kafka-ingest: its settings, and nothing that makes a JVM other than it is by default."""
-    return child_environment(job.home, job.bootstrap_servers) | {
+    """Return the environment of kafka-ingest: everybody's, and where its own parts are."""
+    return {
+        **plain_environment(job),
+        **settings(job.home, job.bootstrap_servers),
         "KAFKA_INGEST_FEEDS": str(job.home / "feeds"),
         "KAFKA_INGEST_DATA": str(job.home),
-        "SPARK_LOCAL_DIRS": str(job.home / "spark"),
     }
 
 
@@ -122,25 +138,6 @@ def start_ours(job: Job) -> Start:
     return Start([str(BIN / "kafka-ingest"), "run", FEED, *ends, "--json"], our_environment(job))
 
 
-def plain_environment(job: Job) -> dict[str, str]:
-    """Return an environment that carries no settings of Java, Spark, Flink or Python."""
-    prefixes = (
-        "AIRFLOW",
-        "KAFKA_INGEST_",
-        "SPARK_",
-        "PYSPARK_",
-        "FLINK_",
-        "PYTHON",
-        "JDK_JAVA",
-        "JAVA_TOOL",
-        "_JAVA",
-        "JVM_",
-    )
-    inherited = {name: value for name, value in os.environ.items() if not name.startswith(prefixes)}
-    path = os.pathsep.join(filter(None, [str(BIN), inherited.get("PATH")]))
-    return {**inherited, "PATH": path, "SPARK_LOCAL_IP": LOOPBACK, "SPARK_LOCAL_DIRS": str(job.home / "spark")}
-
-
 def spark_submit(script: str, conf: Mapping[str, str], consumer: Mapping[str, str]) -> Callable[[Job], Start]:
     """Return what starts a Spark application on this machine, with the jars of the Kafka connector."""
 
@@ -162,7 +159,7 @@ def spark_submit(script: str, conf: Mapping[str, str], consumer: Mapping[str, st
 def start_flink(job: Job) -> Start:
     """Start Flink's mini cluster, in one JVM.
 
-    With the consumer's defaults: TUNED_CONSUMER did not make it faster on a million records, and doubled its memory.
+    With the consumer's defaults: larger polls and fetches did not make it faster on a million records, and doubled its memory.
     """
     task = job.task(jars=str(FLINK / "jars"), parallelism=os.cpu_count() or 1, consumer={})
     environment = plain_environment(job) | {"JVM_ARGS": FLINK_HEAP, "FLINK_LOG_DIR": str(job.home)}
@@ -204,8 +201,8 @@ CONTESTANTS: Mapping[str, Contestant] = {
         ),
         Contestant(
             "available-now-zstd",
-            "the same with zstd level 1 and a tuned consumer",
-            spark_submit("available_now.py", ZSTD_1, TUNED_CONSUMER),
+            "the same with zstd level 1 and the consumer's settings of kafka-ingest",
+            spark_submit("available_now.py", ZSTD_1, READ_DEFAULTS),
             missing=missing_spark,
         ),
         Contestant(

@@ -16,6 +16,7 @@ from uuid import UUID
 
 import yaml
 from control_databases import DATABASES, control_databases
+from places import directory_for_data
 from sqlalchemy import URL, Connection, create_engine, insert
 
 from environment import ROOT
@@ -52,7 +53,9 @@ def main() -> int:
     )
     parser.add_argument("--repetitions", type=int, default=REPETITIONS, help=f"default: {REPETITIONS}")
     parser.add_argument("--databases", nargs="+", choices=DATABASES, default=DATABASES, help="default: both")
-    parser.add_argument("--directory", type=Path, help="where the databases keep their data, some GB; default: /tmp")
+    parser.add_argument(
+        "--directory", type=directory_for_data, help="where the databases keep their data, some GB; default: /tmp"
+    )
     options = parser.parse_args()
     size = Size(options.partitions, options.batches, options.backfills)
     with tempfile.TemporaryDirectory(prefix="kafka-ingest-bench-", dir=options.directory) as name:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from contestant import BIN
+from contestant import BIN, leave_settings_behind
 from talking import BenchmarkError, interrupt, say
 
 from airflow_components import AirflowError
@@ -51,6 +51,7 @@ def main() -> int:
     if options.repetitions < 1:
         parser.error("expected 1 repetition or more")
     signal.signal(signal.SIGTERM, interrupt)
+    leave_settings_behind()
     try:
         with tempfile.TemporaryDirectory(prefix="kafka-ingest-bench-") as directory:
             by_hand, in_airflow = measure(Path(directory), options.repetitions)

@@ -2,6 +2,7 @@
 
 import os
 import platform
+import subprocess
 from pathlib import Path
 
 
@@ -24,3 +25,15 @@ def file_system(directory: Path) -> str:
     mounts = [line.split()[1:3] for line in Path("/proc/mounts").read_text().splitlines()]
     at = [(point, kind) for point, kind in mounts if directory.resolve().is_relative_to(point)]
     return max(at, key=lambda mount: len(mount[0]))[1]
+
+
+def commit(directory: Path) -> str:
+    """Return the Git commit of what is measured, with a plus where files differ from it; "unknown" outside of Git."""
+    try:
+        head, changes = (
+            subprocess.run(["git", *asked], cwd=directory, capture_output=True, text=True, check=True).stdout.strip()
+            for asked in (["rev-parse", "--short", "HEAD"], ["status", "--porcelain"])
+        )
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown"
+    return f"{head}+" if changes else head

@@ -6,10 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import pyarrow as pa
 from cases import Case, Entry
 from contestant import CONTESTANTS, OURS, Job
 from last_will import LastWill
 from positions import Positions, data_files, positions_in
+from process_tree import processor_s
 from talking import BenchmarkError
 from whole_process import Finished, run_whole
 
@@ -20,7 +22,10 @@ REASON_CHARACTERS = 400
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """One run. ``load`` is the machine's over the minute before; the rest as in whole_process.Finished."""
+    """One run. ``load`` is the machine's over the minute before, ``broker_s`` the broker's processor time meanwhile.
+
+    The rest is as in whole_process.Finished.
+    """
 
     case: str
     label: str
@@ -31,6 +36,7 @@ class Measurement:
     seconds: float
     user_s: float
     system_s: float
+    broker_s: float
     peak_mb: float
     child_s: float
     sampling_s: float
@@ -46,24 +52,34 @@ class Measurement:
 
 
 class CouldNotRunError(RuntimeError):
-    """A contestant ended with a failure: it is left out, and this says why."""
+    """A contestant failed, did not end or wrote something else: a peer is left out then, and this says why."""
 
 
 @dataclass(frozen=True)
 class Track:
-    """Where contestants run, one after the other, each in an empty directory."""
+    """Where contestants run, one after the other, each in an empty directory; ``broker`` is the broker's process."""
 
     directory: Path
     logs: Path
     bootstrap_servers: str
+    broker: int
     will: LastWill
     _expected: dict[str, Positions] = field(default_factory=dict)
 
     def measure(self, case: Case, entry: Entry, repetition: int, order: int) -> Measurement:
         """Run it and check its output.
 
-        Raises CouldNotRunError where a peer fails, BenchmarkError where this project does or where the output is wrong.
+        Where it fails, does not end or wrote something else, this raises CouldNotRunError for a peer, which is left out then,
+        and BenchmarkError for this project.
         """
+        try:
+            return self._measured(case, entry, repetition, order)
+        except CouldNotRunError as error:
+            if entry.contestant == OURS:
+                raise BenchmarkError(str(error)) from error
+            raise
+
+    def _measured(self, case: Case, entry: Entry, repetition: int, order: int) -> Measurement:
         home = self.directory / f"{case.name}-{repetition}-{order}"
         job = Job(self.bootstrap_servers, entry.data.name, home, entry.end_offsets)
         expected = self._positions(entry)
@@ -75,7 +91,9 @@ class Track:
                 self._run(entry, job, log.with_suffix(".before.log"))
             os.sync()  # what others wrote is not to be written while this one runs
             load = os.getloadavg()[0]
+            broker_before = processor_s(self.broker)
             found = self._run(entry, job, log)
+            broker_s = processor_s(self.broker) - broker_before
             files, positions = self._checked(entry, job, expected, log)
             return Measurement(
                 case=case.name,
@@ -87,6 +105,7 @@ class Track:
                 seconds=found.seconds,
                 user_s=found.user_s,
                 system_s=found.system_s,
+                broker_s=broker_s,
                 peak_mb=found.peak_bytes / 1e6,
                 child_s=found.child_s,
                 sampling_s=found.sampling_s,
@@ -100,21 +119,24 @@ class Track:
 
     def _run(self, entry: Entry, job: Job, log: Path) -> Finished:
         start = CONTESTANTS[entry.contestant].start(job)
-        found = run_whole(start.command, start.environment, job.home, log, timeout_s=TIMEOUT_S, will=self.will)
-        if found.exit_code == 0:
-            return found
-        told = (
-            f"expected {entry.contestant} to succeed, found exit code {found.exit_code}; the end of {log}:\n{tail(log)}"
-        )
-        if entry.contestant == OURS:
-            raise BenchmarkError(told)
-        raise CouldNotRunError(told)
+        try:
+            found = run_whole(start.command, start.environment, job.home, log, timeout_s=TIMEOUT_S, will=self.will)
+        except TimeoutError as error:
+            raise CouldNotRunError(f"{entry.contestant}: {error}; the end of {log}:\n{tail(log)}") from error
+        if found.exit_code:
+            raise CouldNotRunError(
+                f"expected {entry.contestant} to succeed, found exit code {found.exit_code}; the end of {log}:\n{tail(log)}"
+            )
+        return found
 
     def _checked(self, entry: Entry, job: Job, expected: Positions, log: Path) -> tuple[Sequence[Path], Positions]:
         files = data_files(job.output)
-        found = positions_in(files)
+        try:
+            found = positions_in(files)
+        except (BenchmarkError, pa.ArrowInvalid) as error:
+            raise CouldNotRunError(f"{entry.label}: {error}; see {log}") from error
         if found != expected:
-            raise BenchmarkError(
+            raise CouldNotRunError(
                 f"{entry.label}: expected {expected.rows:,} rows with checksum {expected.checksum} in {len(files)} files, found "
                 f"{found.rows:,} with {found.checksum}: records are missing, twice, or others. Its times say nothing; see {log}"
             )

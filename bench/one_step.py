@@ -17,6 +17,7 @@ from sqlalchemy import make_url
 
 from kafka_ingest.attempt_directory import RECEIPT
 from kafka_ingest.batch import Attempt, BatchPlan
+from kafka_ingest.boundaries import PublishedReceipt
 from kafka_ingest.committing.mirror_group import mirror_group
 from kafka_ingest.control.database import ControlDatabaseSettings, open_database
 from kafka_ingest.control.writer import SqlControlTables
@@ -30,6 +31,7 @@ from kafka_ingest.planning.settings import FeedPlanSettings
 from kafka_ingest.planning.start_rules import Earliest
 from kafka_ingest.receipt import Receipt, WrittenFile
 from kafka_ingest.sinks.choose import sink_of
+from kafka_ingest.sinks.kept_receipts import KeptReceipts
 from kafka_ingest.submitting.open_attempt import open_attempt
 from kafka_ingest.submitting.pin_receipt import pin_attempt
 
@@ -122,7 +124,10 @@ def _plan(task: Task, expected: PlanResult) -> Describe:
 
 
 def write(task: Task) -> Describe:
-    """Bring a planned batch to COMMITTING, as if Spark had written a file a range. No file is made."""
+    """Bring a planned batch to COMMITTING, as if Spark had written a file a range, and keep its receipt as publishing does.
+
+    No file of records is made.
+    """
     control, kafka, batch_id = task.control(), task.kafka(), UUID(task.batch_id)
     attempt = open_attempt(batch_id, control, kafka, sink_of, who=WHO)
     if attempt is None:
@@ -131,6 +136,10 @@ def write(task: Task) -> Describe:
     write_durably(attempt.directory / RECEIPT, receipt.as_bytes())
     pin_attempt(batch_id, attempt.attempt, control, kafka, sink_of)
     control.begin_commit(batch_id, attempt.attempt)
+    # The next plan looks for it, to see that the output is still the one that was published in.
+    beside = attempt.directory.parents[2]
+    published = PublishedReceipt(control.batch(batch_id).plan, receipt, control.ledger(batch_id))
+    KeptReceipts(beside / "receipts").keep(published)
     return lambda: work_of(f"{each.topic_partition} {each.rows}" for each in receipt.files)
 
 

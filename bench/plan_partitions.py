@@ -11,25 +11,30 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from uuid import uuid4
 
 from confluent_kafka import libversion
 from control_databases import DATABASES, NewDatabase, control_databases
-from machine import file_system, physical_memory_gb, processor
+from machine import commit, file_system, physical_memory_gb, processor
 from many_partitions import broker_with_topics, records_in, topic_of
 from one_step import STEPS, Measured, Task, Work
+from places import directory_for_data
 from sqlalchemy import create_engine, text
 from talking import BenchmarkError, interrupt, say
 
 from embedded_broker import JARS, BrokerError
+from environment import ROOT
+from java_command import JavaMissingError
 
 SIZES = (100, 1_000, 10_000)
 REPETITIONS = 3
-PLANNING_S, PLANNING_MB, PLANNING_PARTITIONS = 5.0, 500.0, 10_000
-"""What planning may take at most, for feeds of up to so many partitions."""
+PLANNING_S, PLANNING_MB = 5.0, 500.0
+COMMIT, COMMIT_S = "commit: stored offsets", 1.5
+JUDGED_PARTITIONS = 10_000
+"""What planning and moving the stored offsets may take at most, for feeds of up to so many partitions."""
 
 SHARE_OF_A_BATCH = 0.4
 """Of all records there are: so the first two plans both have to share out a limit, and both read every partition."""
@@ -61,14 +66,26 @@ def main() -> int:
             Path(directory).chmod(0o755)  # PostgreSQL may run as another user
             machine, rows = measure_all(options, Path(directory))
         check_same_work(rows)
-    except (BenchmarkError, BrokerError) as error:
+    except (BenchmarkError, BrokerError, JavaMissingError) as error:
         say(str(error))
         return 1
     found, within = verdict(rows)
     if options.json:
         print(json.dumps({"version": 1, "machine": machine, "within": within, "rows": [asdict(row) for row in rows]}))
     else:
-        print("\n".join([*table(rows), "", *(f"- {name}: {value}" for name, value in machine.items()), "", found]))
+        print(
+            "\n".join(
+                [
+                    *table(rows),
+                    "",
+                    *growth(rows),
+                    "",
+                    *(f"- {name}: {value}" for name, value in machine.items()),
+                    "",
+                    found,
+                ]
+            )
+        )
     return 0 if within else 1
 
 
@@ -78,11 +95,15 @@ def parse_options() -> argparse.Namespace:
     parser.add_argument("--sizes", type=int, nargs="+", default=SIZES, metavar="PARTITIONS", help=f"default: {SIZES}")
     parser.add_argument("--repetitions", type=int, default=REPETITIONS, help=f"default: {REPETITIONS}")
     parser.add_argument("--databases", nargs="+", choices=DATABASES, default=DATABASES, help="default: both")
-    parser.add_argument("--directory", type=Path, help="where broker and databases keep their data; default: /tmp")
+    parser.add_argument(
+        "--directory", type=directory_for_data, help="where broker and databases keep their data; default: /tmp"
+    )
     parser.add_argument("--json", action="store_true", help="print every single measurement")
     options = parser.parse_args()
-    if min(*options.sizes, options.repetitions, PLANNING_PARTITIONS) < 1:
-        parser.error("expected sizes and repetitions of 1 or more")
+    if min(options.sizes) < 1:
+        parser.error(f"expected --sizes of 1 or more, found {min(options.sizes)}")
+    if options.repetitions < 1:
+        parser.error(f"expected --repetitions of 1 or more, found {options.repetitions}")
     return options
 
 
@@ -174,10 +195,7 @@ def table(rows: Sequence[Row]) -> list[str]:
         "| step | control tables | partitions | median s | min s | max s | CPU s | peak MB | before MB | rows | checksum |",
         "|---|---|--:|--:|--:|--:|--:|--:|--:|--:|---|",
     ]
-    groups: dict[tuple[str, str, int], list[Measured]] = {}
-    for row in sorted(rows, key=lambda row: (TOLD.index(row.step), DATABASES.index(row.database), row.partitions)):
-        groups.setdefault((row.step, row.database, row.partitions), []).append(row.measured)
-    for (step, database, partitions), found in groups.items():
+    for (step, database, partitions), found in grouped(rows).items():
         seconds = [each.seconds for each in found]
         cells = [
             step,
@@ -194,27 +212,50 @@ def table(rows: Sequence[Row]) -> list[str]:
     return lines
 
 
+def grouped(rows: Iterable[Row]) -> dict[tuple[str, str, int], list[Measured]]:
+    """Return the measurements by step, control tables and partitions, in this order."""
+    groups: dict[tuple[str, str, int], list[Measured]] = {}
+    for row in sorted(rows, key=lambda row: (TOLD.index(row.step), DATABASES.index(row.database), row.partitions)):
+        groups.setdefault((row.step, row.database, row.partitions), []).append(row.measured)
+    return groups
+
+
+def growth(rows: Iterable[Row]) -> list[str]:
+    """Return how much longer each step takes with the most partitions than with the fewest, as lines of a Markdown table."""
+    lines = ["| step | control tables | partitions | times as many | times as long |", "|---|---|--:|--:|--:|"]
+    medians: dict[tuple[str, str], dict[int, float]] = {}
+    for (step, database, partitions), found in grouped(rows).items():
+        medians.setdefault((step, database), {})[partitions] = statistics.median(each.seconds for each in found)
+    for (step, database), by_size in medians.items():
+        few, many = min(by_size), max(by_size)
+        factors = f"{many / few:,.0f} | {by_size[many] / by_size[few]:.1f}"
+        lines.append(f"| {step} | {database} | {few:,} to {many:,} | {factors} |")
+    return lines
+
+
 def verdict(rows: Collection[Row]) -> tuple[str, bool]:
-    """Return whether every single plan was within the limits, in words and as a truth value."""
-    plans = [row for row in rows if "plan" in row.step and row.partitions <= PLANNING_PARTITIONS]
-    if not plans:
-        return "No plan to judge.", True
-    slowest, largest = (
-        max(plans, key=lambda row: row.measured.seconds),
-        max(plans, key=lambda row: row.measured.peak_mb),
-    )
-    within = slowest.measured.seconds < PLANNING_S and largest.measured.peak_mb < PLANNING_MB
+    """Return whether every single plan and commit was within the limits, in words and as a truth value."""
+    judged = [row for row in rows if row.partitions <= JUDGED_PARTITIONS]
+    plans = [row.measured for row in judged if "plan" in row.step]
+    commits = [row.measured.seconds for row in judged if row.step == COMMIT]
+    if not plans or not commits:
+        return "Nothing to judge.", True
+    slowest, largest = max(plan.seconds for plan in plans), max(plan.peak_mb for plan in plans)
+    planned = slowest < PLANNING_S and largest < PLANNING_MB
+    committed = max(commits) < COMMIT_S
     return (
-        f"Up to {max(row.partitions for row in plans):,} partitions planning is {'within' if within else 'NOT within'} "
-        f"{PLANNING_S:.0f} s and {PLANNING_MB:.0f} MB: the slowest of {len(plans)} plans took "
-        f"{slowest.measured.seconds:.2f} s, the largest {largest.measured.peak_mb:.0f} MB."
-    ), within
+        f"Up to {max(row.partitions for row in judged):,} partitions planning is {'within' if planned else 'NOT within'} "
+        f"{PLANNING_S:.0f} s and {PLANNING_MB:.0f} MB: the slowest of {len(plans)} plans took {slowest:.2f} s, the largest "
+        f"{largest:.0f} MB. Moving the stored offsets is {'within' if committed else 'NOT within'} {COMMIT_S:.1f} s: the slowest "
+        f"of {len(commits)} took {max(commits):.2f} s."
+    ), planned and committed
 
 
 def about_this_machine(databases: Mapping[str, NewDatabase], directory: Path) -> dict[str, str]:
     """Return what the numbers depend on."""
     found = {
         "machine": f"{processor()}, {os.cpu_count()} processors, {physical_memory_gb():.0f} GB, {platform.platform()}",
+        "this project": f"commit {commit(ROOT)}",
         "data on": file_system(directory),
         "Kafka": f"{next(JARS.glob('kafka_2*.jar')).stem.rpartition('-')[2]}, one real broker on this machine",
         "Python": f"{platform.python_version()}, confluent-kafka {importlib.metadata.version('confluent-kafka')}, "

@@ -14,6 +14,7 @@ from pathlib import Path
 
 PROC = Path("/proc")
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 PSS_UP_TO_BYTES = 256 * 2**20
 """Of larger processes the resident size is taken: the kernel walks all their pages for the other figure, and what a JVM of
@@ -112,6 +113,13 @@ def parent_of(pid: int) -> int:
         return 0
     # The command's name stands in parentheses and may contain anything, parentheses too. See proc(5).
     return int(stat[stat.rindex(b")") + 2 :].split()[1])
+
+
+def processor_s(pid: int) -> float:
+    """Return the processor time of all threads that a process has had, in seconds; not that of its children."""
+    stat = (PROC / f"{pid}/stat").read_bytes()
+    user, system = stat[stat.rindex(b")") + 2 :].split()[11:13]
+    return (int(user) + int(system)) / TICKS_PER_S
 
 
 def all_processes() -> set[int]:

@@ -20,6 +20,9 @@ QUEUED_KBYTES = 262_144
 FLUSH_S = 300.0
 
 FIRST_ORDER = 1_000_000_000
+ORDERS = 9_000_000_000
+"""Numbers of ten digits, so that every value has the same length."""
+
 CUSTOMERS = 5_000
 TEMPLATES = 20_000
 RANDOM_CHARACTERS = 8_000_000
@@ -141,7 +144,7 @@ def produce_in_transactions(
 def records(data: TopicData, partition: int, count: int, made: Sequence[Template]) -> Iterator[list[dict[str, object]]]:
     """Yield a partition's records, some thousand at a time; IN_A_TRANSACTION is a multiple of that."""
     chance = random.Random(data.seed * 1_000 + partition)  # noqa: S311  (repeatable, not secret)
-    order = FIRST_ORDER + partition * 100_000_000
+    order = FIRST_ORDER + partition * min(100_000_000, ORDERS // data.partitions)
     for start in range(0, count, AT_ONCE):
         chosen = chance.choices(made, k=min(AT_ONCE, count - start))
         yield [

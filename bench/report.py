@@ -12,9 +12,14 @@ from matplotlib.figure import Figure
 from measurement import Measurement, in_short
 
 VERSION = 1
+COLUMNS = (
+    *("contestant", "median s", "min s", "max s", "CPU s", "broker CPU s", "peak MB"),
+    *("output MB", "files", "rows", "checksum", "times the reference"),
+)
+TEXT = ("contestant", "checksum")
 HEADER = (
-    "| contestant | median s | min s | max s | CPU s | peak MB | output MB | files | rows | checksum | times the reference |",
-    "|---|--:|--:|--:|--:|--:|--:|--:|--:|---|--:|",
+    f"| {' | '.join(COLUMNS)} |",
+    f"|{'|'.join('---' if name in TEXT else '--:' for name in COLUMNS)}|",
 )
 OUR_COLOUR, PEER_COLOUR = "#1f6f8b", "#b8c4cc"
 
@@ -118,6 +123,7 @@ def table(case: Case, found: Mapping[str, Sequence[Measurement]]) -> list[str]:
             label,
             *(f"{value:.2f}" for value in (middle, min(seconds), max(seconds))),
             f"{statistics.median(each.cpu_s for each in rows):.1f}",
+            f"{statistics.median(each.broker_s for each in rows):.2f}",
             f"{max(each.peak_mb for each in rows):,.0f}",
             f"{statistics.median(each.output_bytes for each in rows) / 1e6:,.2f}",
             f"{rows[0].files}",

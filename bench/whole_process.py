@@ -10,7 +10,6 @@ from pathlib import Path
 
 from last_will import LastWill
 from process_tree import ProcessTree, all_processes, parent_of
-from talking import BenchmarkError
 
 SAMPLE_S = 0.1
 STARTING_S = 3.0
@@ -48,7 +47,7 @@ def run_whole(
 ) -> Finished:
     """Run a command in ``directory`` with its output in ``log``. Nothing of it runs on return, nor when this raises.
 
-    Raises BenchmarkError where it does not end in time.
+    Raises TimeoutError where it does not end in time.
     """
     others = all_processes()
     with log.open("wb") as output:
@@ -92,7 +91,9 @@ class _Measuring:
         while not self._ended_after:
             now = time.monotonic()
             if now > deadline:
-                raise BenchmarkError(f"expected an end within {deadline - self._started:.0f} s: it was killed")
+                raise TimeoutError(
+                    f"expected an end within {deadline - self._started:.0f} s, found none: it was killed"
+                )
             if now >= next_sample:
                 self._sample()
                 next_sample = now + SAMPLE_S

@@ -1,24 +1,29 @@
 """Makes the archive of classes that saves each Spark run from loading them one by one (docs/decisions.md).
 
 It runs one feed on a Kafka of its own, and lets that Java write down at its end what it has loaded. An archive that is there and
-fits is kept; where none can be made, everything works as before, more slowly, and it is not tried again until something changes.
+fits is kept; where none can be made, everything works as before, more slowly, and it is not tried again until something changes
+or somebody removes the log of the failure.
 """
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
 import yaml
-from confluent_kafka import Producer
+from confluent_kafka import KafkaException, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from embedded_broker import BrokerError, EmbeddedBroker
 from environment import ROOT, child_environment
+from java_command import JavaMissingError
+from kafka_ingest.durable_files import sync
 from kafka_ingest.errors import InstallationError
-from kafka_ingest.submitting.installation import JARS_VARIABLE, archive_place, installation
+from kafka_ingest.submitting.class_archive import ArchivePlace
+from kafka_ingest.submitting.installation import JARS_VARIABLE, JAVA_VARIABLES, archive_place, installation
 from progress import step
 
 FEED = TOPIC = "classes"
@@ -26,41 +31,51 @@ CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 RECORDS = 2_000
 KAFKA_INGEST = Path(sys.executable).with_name("kafka-ingest")
 TIMEOUT_S = 600
+FAILURES = (OSError, subprocess.SubprocessError, BrokerError, JavaMissingError, KafkaException)
 
 
 def archive_classes() -> None:
     """Make the archive, unless it is there."""
     found = installation()
-    archive = archive_place(found.jars, found.search_path, found.spark_home, os.environ)
-    if archive is None:
+    place = archive_place(found.jars, found.search_path, found.spark_home, os.environ)
+    # In a folder of somebody else's, they make it.
+    if place is None or place.archive() or place.failed_log.exists() or not os.access(place.folder, os.W_OK):
         return
-    log = archive.with_suffix(".log")
-    if archive.exists() or log.exists():
-        return
-    with step("Archiving Spark's classes, so that each run starts faster") as shown:
-        for former in archive.parent.glob("classes-*"):
-            former.unlink()
-        with tempfile.TemporaryDirectory(prefix="kafka-ingest-classes-") as directory:
-            made = Path(directory) / archive.name
-            try:
-                run_one_batch(Path(directory), made, log)
-                # Beside its place first: on another file system a move is a copy, and half an archive must not be found.
-                partial = shutil.move(made, archive.with_suffix(".partial"))
-                Path(partial).rename(archive)
-                log.unlink()
-            except (OSError, subprocess.SubprocessError, BrokerError) as error:
-                log.touch()
-                shown.note(f"none was made ({error}; see {log}): runs start as without one")
+    # Where this is interrupted, a Java that is on its way out may still write there.
+    with tempfile.TemporaryDirectory(prefix="kafka-ingest-classes-", ignore_cleanup_errors=True) as directory:
+        made, log = Path(directory) / "classes.jsa", Path(directory) / "log"
+        try:
+            with step("Archiving Spark's classes, so that each run starts faster"):
+                run_one_batch(Path(directory), made, log, jars=place.folder)
+                keep(made, place)
+        except FAILURES as error:
+            said = log.read_text(errors="replace") if log.exists() else ""
+            place.failed_log.write_text(f"{said}{error}\n")
+            print(
+                f"None was made, so runs start as without one: {error}\n  See {place.failed_log}; without it, make tries again."
+            )
 
 
-def run_one_batch(directory: Path, archive: Path, log: Path) -> None:
+def keep(made: Path, place: ArchivePlace) -> None:
+    """Give an archive its place, whole or not at all, and remove what it replaces."""
+    archive = place.file(made.stat().st_size)
+    partial = archive.with_suffix(".partial")
+    shutil.copyfile(made, partial)
+    sync(partial)
+    partial.rename(archive)
+    sync(place.folder)
+    for former in place.former_files(archive):
+        former.unlink(missing_ok=True)
+
+
+def run_one_batch(directory: Path, archive: Path, log: Path, *, jars: Path) -> None:
     """Run a feed whose Java leaves an archive behind."""
     with EmbeddedBroker(directory / "kafka") as broker:
         produce(broker.bootstrap_servers)
         environment = child_environment(directory, broker.bootstrap_servers) | {
             "KAFKA_INGEST_FEEDS": str(directory / "feeds"),
             "SPARK_LOCAL_DIRS": str(directory / "spark"),
-            JARS_VARIABLE: str(log.parent),
+            JARS_VARIABLE: str(jars),
         }
         (directory / "feeds").mkdir()
         feed = {
@@ -99,8 +114,17 @@ def produce(bootstrap_servers: str) -> None:
         producer.flush()
 
 
+def forget_other_installations() -> None:
+    """Drop what the archived run does not get either: by its own variables the archive would be looked for under another name."""
+    for name in [*os.environ]:
+        if name.startswith("SPARK_") or name in JAVA_VARIABLES:
+            del os.environ[name]
+
+
 if __name__ == "__main__":
     os.chdir(ROOT)
+    forget_other_installations()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     try:
         archive_classes()
     except InstallationError as error:

@@ -1,17 +1,33 @@
-"""An archive of classes is found by the Java and the jars that it was made for, and by no others."""
+"""An archive of classes is found whole, by the Java and the jars that it was made for, and by no others."""
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from confluent_kafka import KafkaError, KafkaException
 
-from kafka_ingest.submitting.class_archive import class_archive, java_binary
-from kafka_ingest.submitting.installation import installation, spark_defaults
+import archive_classes
+from java_command import JavaMissingError
+from kafka_ingest.observing import doctor
+from kafka_ingest.submitting.class_archive import ArchivePlace, java_binary
+from kafka_ingest.submitting.installation import (
+    CONNECTOR,
+    JARS_VARIABLE,
+    archive_place,
+    installation,
+    spark_defaults,
+)
+from kafka_ingest.submitting.java_options import java_options
 
 
 @pytest.fixture
 def java(tmp_path: Path) -> Path:
-    binary = tmp_path / "jdk" / "bin" / "java"
+    return java_in(tmp_path / "jdk")
+
+
+def java_in(home: Path) -> Path:
+    binary = home / "bin" / "java"
     binary.parent.mkdir(parents=True)
     binary.write_text("#!/bin/sh\n")
     binary.chmod(0o755)
@@ -20,25 +36,169 @@ def java(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def jars(tmp_path: Path) -> list[Path]:
-    found = [tmp_path / "b.jar", tmp_path / "a.jar"]
+    folder = tmp_path / "jars"
+    folder.mkdir()
+    found = [folder / "b.jar", folder / f"{CONNECTOR}.jar"]
     for jar in found:
         jar.write_bytes(b"classes")
         os.utime(jar, (1, 1))
     return found
 
 
+@pytest.fixture
+def place(java: Path, jars: list[Path]) -> ArchivePlace:
+    return ArchivePlace.of(java, jars, jars[0].parent)
+
+
+@pytest.fixture
+def made(tmp_path: Path) -> Path:
+    archive = tmp_path / "made.jsa"
+    archive.write_bytes(b"archive")
+    return archive
+
+
+@pytest.fixture
+def set_up(java: Path, jars: list[Path], monkeypatch: pytest.MonkeyPatch) -> ArchivePlace:
+    """Have the made-up Java and jars be the ones that are installed."""
+    monkeypatch.setenv(JARS_VARIABLE, str(jars[0].parent))
+    monkeypatch.setenv("JAVA_HOME", str(java.parent.parent))
+    monkeypatch.delenv("SPARK_HOME", raising=False)
+    found = installation()
+    place = archive_place(found.jars, found.search_path, found.spark_home, os.environ)
+    assert place is not None
+    return place
+
+
 def test_it_is_the_same_for_the_same_java_and_the_same_jars_in_any_order(java: Path, jars: list[Path]) -> None:
-    assert class_archive(java, jars, Path("/jars")) == class_archive(java, reversed(jars), Path("/jars"))
+    folder = Path("/jars")
+    assert ArchivePlace.of(java, jars, folder) == ArchivePlace.of(java, reversed(jars), folder)
 
 
 def test_another_java_a_changed_jar_and_one_jar_more_need_another_archive(java: Path, jars: list[Path]) -> None:
-    before = class_archive(java, jars, Path("/jars"))
-    assert class_archive(java, jars[:1], Path("/jars")) != before
+    folder = Path("/jars")
+    before = ArchivePlace.of(java, jars, folder)
+    assert ArchivePlace.of(java, jars[:1], folder) != before
     os.utime(java, (2, 2))
-    after_upgrade = class_archive(java, jars, Path("/jars"))
+    after_upgrade = ArchivePlace.of(java, jars, folder)
     assert after_upgrade != before
     os.utime(jars[0], (2, 2))
-    assert class_archive(java, jars, Path("/jars")) not in {before, after_upgrade}
+    assert ArchivePlace.of(java, jars, folder) not in {before, after_upgrade}
+
+
+def test_a_container_image_that_keeps_whole_seconds_only_finds_its_archive(java: Path, jars: list[Path]) -> None:
+    os.utime(jars[0], ns=(0, 1_999_999_999))
+    before = ArchivePlace.of(java, jars, Path("/jars"))
+    os.utime(jars[0], ns=(0, 1_000_000_000))
+    assert ArchivePlace.of(java, jars, Path("/jars")) == before
+
+
+def test_half_an_archive_is_not_used_and_the_next_set_up_replaces_it(place: ArchivePlace, made: Path) -> None:
+    archive_classes.keep(made, place)
+    archive = place.archive()
+    assert archive is not None
+    assert archive.read_bytes() == made.read_bytes()
+    assert place.damaged() is None
+
+    os.truncate(archive, 3)
+    assert place.archive() is None
+    assert place.damaged() == archive
+
+    made.write_bytes(b"a larger archive")
+    archive_classes.keep(made, place)
+    assert place.damaged() is None
+    assert place.archive() == place.file(len(b"a larger archive"))
+
+
+def test_java_checks_an_archive_before_it_runs_what_is_in_it(place: ArchivePlace) -> None:
+    options = java_options(1, place.file(1), "").split()
+    assert options[-2:] == ["-XX:+VerifySharedSpaces", f"-XX:SharedArchiveFile={place.file(1)}"]
+
+
+def test_a_new_archive_replaces_those_of_its_own_java_and_leaves_those_of_others(
+    java: Path, jars: list[Path], tmp_path: Path, made: Path
+) -> None:
+    folder = jars[0].parent
+    another_javas = ArchivePlace.of(java_in(tmp_path / "another"), jars, folder)
+    before = ArchivePlace.of(java, jars, folder)
+    for place in (another_javas, before):
+        archive_classes.keep(made, place)
+    before.failed_log.write_text("why")
+    before.file(1).with_suffix(".partial").write_text("interrupted")
+    os.utime(jars[0], (2, 2))
+    after = ArchivePlace.of(java, jars, folder)
+
+    archive_classes.keep(made, after)
+
+    assert another_javas.archive() is not None
+    assert set(folder.glob("classes-*")) == {another_javas.archive(), after.archive()}
+
+
+def failing(error: BaseException) -> Callable[..., None]:
+    def run_one_batch(_directory: Path, _archive: Path, log: Path, **_: Path) -> None:
+        log.write_text("what was said before\n")
+        raise error
+
+    return run_one_batch
+
+
+@pytest.mark.parametrize("error", [KafkaException(KafkaError(KafkaError._TIMED_OUT)), JavaMissingError("no java")])
+def test_a_failed_set_up_says_so_keeps_what_was_there_and_is_not_tried_again_while_its_log_is_there(
+    set_up: ArchivePlace,
+    made: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    error: Exception,
+) -> None:
+    former = ArchivePlace(set_up.folder, set_up.owner, "former")
+    archive_classes.keep(made, former)
+    monkeypatch.setattr(archive_classes, "run_one_batch", failing(error))
+
+    archive_classes.archive_classes()
+
+    assert str(set_up.failed_log) in capsys.readouterr().out
+    assert set_up.failed_log.read_text() == f"what was said before\n{error}\n"
+    assert former.archive() is not None
+    assert str(set_up.failed_log) in doctor.class_archive()
+    monkeypatch.setattr(archive_classes, "run_one_batch", failing(AssertionError("tried again")))
+    archive_classes.archive_classes()
+
+
+def test_an_interrupted_set_up_leaves_nothing_and_the_next_one_tries_again(
+    set_up: ArchivePlace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(archive_classes, "run_one_batch", failing(KeyboardInterrupt()))
+    for _ in range(2):
+        with pytest.raises(KeyboardInterrupt):
+            archive_classes.archive_classes()
+    assert list(set_up.folder.glob("classes-*")) == []
+
+
+def test_the_archive_is_named_for_what_the_archived_run_gets_whatever_the_shell_has(
+    set_up: ArchivePlace, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("SPARK_HOME", str(tmp_path))
+    monkeypatch.setenv("JDK_JAVA_OPTIONS", "-XX:+UseZGC")
+
+    archive_classes.forget_other_installations()
+
+    found = installation()
+    assert archive_place(found.jars, found.search_path, found.spark_home, os.environ) == set_up
+    assert "UseZGC" not in found.java_options
+
+
+def test_doctor_tells_what_it_finds_and_what_to_do(
+    set_up: ArchivePlace, made: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    assert "`make setup` makes one" in doctor.class_archive()
+    archive_classes.keep(made, set_up)
+    archive = set_up.archive()
+    assert archive is not None
+    assert doctor.class_archive() == str(archive)
+    os.truncate(archive, 3)
+    assert f"{archive} is damaged" in doctor.class_archive()
+    assert "`make setup` makes a new one" in doctor.class_archive()
+    monkeypatch.setenv("SPARK_HOME", str(tmp_path))
+    assert f"none for the Spark in SPARK_HOME, {tmp_path}" in doctor.class_archive()
 
 
 def test_java_is_the_one_that_sparks_scripts_would_start(java: Path, tmp_path: Path) -> None:

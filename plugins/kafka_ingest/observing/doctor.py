@@ -19,7 +19,7 @@ from kafka_ingest.feed_files import FeedFile
 from kafka_ingest.kafka_cluster import ConfluentKafkaCluster
 from kafka_ingest.observing.one_host import check_one_host
 from kafka_ingest.planning.topics import topics_of_feed, topics_wanted
-from kafka_ingest.submitting.installation import CONNECTOR, installation
+from kafka_ingest.submitting.installation import CONNECTOR, archive_place, installation
 from kafka_ingest.submitting.spark_submission import check_master
 
 ASK_TIMEOUT_S = 5.0
@@ -114,8 +114,21 @@ def spark_versions() -> str:
 
 def class_archive() -> str:
     """Return the archive from which Java starts faster; without one everything works."""
-    found = installation().class_archive
-    return str(found or "none for this Java and these jars, so each run starts seconds later; `make setup` makes one")
+    installed = installation()
+    if installed.class_archive is not None:
+        return str(installed.class_archive)
+    place = archive_place(installed.jars, installed.search_path, installed.spark_home, os.environ)
+    if place is None:
+        return "none without a Java and a Spark"
+    if place.failed_log.exists():
+        reason = f"none could be made, as {place.failed_log} tells; `make setup` tries again when that file is gone"
+    elif damaged := place.damaged():
+        reason = f"{damaged} is damaged and not used: its size is not the one in its name; `make setup` makes a new one"
+    elif os.environ.get("SPARK_HOME"):
+        reason = f"none for the Spark in SPARK_HOME, {installed.spark_home}; `make setup` makes one for the installed pyspark"
+    else:
+        reason = "none for this Java and these jars; `make setup` makes one"
+    return f"{reason} (elsewhere: docs/team-server.md). Until then each run starts seconds later"
 
 
 def control_tables(find_connection: FindConnection, environment: Mapping[str, str]) -> str:

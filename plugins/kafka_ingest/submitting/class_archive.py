@@ -8,9 +8,66 @@ import hashlib
 import os
 import shutil
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
+OWNER_LENGTH = 8
 KEY_LENGTH = 16
+
+
+@dataclass(frozen=True, slots=True)
+class ArchivePlace:
+    """Where the archive for one Java and one class path lies, or would lie: ``classes-OWNER-KEY-SIZE.jsa``.
+
+    ``owner`` stands for the Java and the folders of its jars, ``key`` for the jars in them. The size tells a whole archive: Java
+    would map half of one without a look, and die of it (SIGBUS).
+    """
+
+    folder: Path
+    owner: str
+    key: str
+
+    @classmethod
+    def of(cls, java: Path, jars: Iterable[Path], folder: Path) -> "ArchivePlace":
+        """Return the place in a folder. It depends on what Java itself compares: paths, sizes, and times of change in seconds.
+
+        A container's image keeps no finer times.
+        """
+        jars = sorted(jars)
+        folders = sorted({str(jar.parent) for jar in jars})
+        return cls(
+            folder,
+            owner=short_hash([*described([java]), *folders], OWNER_LENGTH),
+            key=short_hash(described(jars), KEY_LENGTH),
+        )
+
+    @property
+    def failed_log(self) -> Path:
+        """What was said when no archive could be made; there only after such a failure."""
+        return self.folder / f"{self._prefix}.log"
+
+    def file(self, size: int) -> Path:
+        """Return the path of an archive of so many bytes."""
+        return self.folder / f"{self._prefix}-{size}.jsa"
+
+    def archive(self) -> Path | None:
+        """Return the archive, if there is a whole one."""
+        return next((file for file, found in self._archives() if file == self.file(found.st_size)), None)
+
+    def damaged(self) -> Path | None:
+        """Return an archive that is not whole, if there is one."""
+        return next((file for file, found in self._archives() if file != self.file(found.st_size)), None)
+
+    def former_files(self, archive: Path) -> list[Path]:
+        """Return what an archive replaces: other ones of the same owner, their logs, and what an interrupted set-up left."""
+        return [file for file in self.folder.glob(f"classes-{self.owner}-*") if file != archive]
+
+    @property
+    def _prefix(self) -> str:
+        return f"classes-{self.owner}-{self.key}"
+
+    def _archives(self) -> Iterator[tuple[Path, os.stat_result]]:
+        return stats(sorted(self.folder.glob(f"{self._prefix}-*.jsa")))
 
 
 def java_binary(environment: Mapping[str, str], search_path: str) -> Path | None:
@@ -22,13 +79,14 @@ def java_binary(environment: Mapping[str, str], search_path: str) -> Path | None
     return Path(found).resolve() if found is not None else None
 
 
-def class_archive(java: Path, jars: Iterable[Path], folder: Path) -> Path:
-    """Return where the archive of this Java and these jars lies, or would lie, in a folder.
+def described(files: Iterable[Path]) -> list[str]:
+    """Return a line for each file: its path, its size and when it was changed."""
+    return [f"{file} {found.st_size} {int(found.st_mtime)}" for file, found in stats(files)]
 
-    Its name depends on where they are, their sizes and when they were changed: what Java itself compares.
-    """
-    described = "\n".join(f"{file} {found.st_size} {found.st_mtime_ns}" for file, found in stats([java, *sorted(jars)]))
-    return folder / f"classes-{hashlib.sha256(described.encode()).hexdigest()[:KEY_LENGTH]}.jsa"
+
+def short_hash(lines: Iterable[str], length: int) -> str:
+    """Return the first digits of the lines' SHA-256."""
+    return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:length]
 
 
 def stats(files: Iterable[Path]) -> Iterator[tuple[Path, os.stat_result]]:

@@ -8,7 +8,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from kafka_ingest.errors import InstallationError
-from kafka_ingest.submitting.class_archive import class_archive, java_binary
+from kafka_ingest.submitting.class_archive import ArchivePlace, java_binary
 
 JARS_VARIABLE = "KAFKA_INGEST_SPARK_JARS"
 CONNECTOR = "spark-sql-kafka-0-10_2.13"
@@ -55,14 +55,14 @@ def installation(environment: Mapping[str, str] = os.environ) -> Installation:
     # spark-submit is beside the Python that pyspark was installed for, also where nobody activated its environment.
     search_path = os.pathsep.join([str(python.parent), environment.get("PATH", os.defpath)])
     spark = spark_home(environment, python)
-    archive = archive_place(jars, search_path, spark, environment)
+    place = archive_place(jars, search_path, spark, environment)
     return Installation(
         application,
         jars,
         python,
         search_path,
         spark_home=spark,
-        class_archive=archive if archive is not None and archive.is_file() else None,
+        class_archive=place.archive() if place is not None else None,
         java_options=" ".join(
             [*(environment.get(name, "") for name in JAVA_VARIABLES), spark_defaults(spark, environment)]
         ),
@@ -71,11 +71,11 @@ def installation(environment: Mapping[str, str] = os.environ) -> Installation:
 
 def archive_place(
     jars: Iterable[Path], search_path: str, spark: Path | None, environment: Mapping[str, str]
-) -> Path | None:
+) -> ArchivePlace | None:
     """Return where an archive of classes lies or would lie, beside the connector's jars; None without a Java or a Spark."""
     java = java_binary(environment, search_path)
     folder = next(iter(jars)).parent
-    return class_archive(java, [*jars, *(spark / "jars").glob("*.jar")], folder) if java and spark else None
+    return ArchivePlace.of(java, [*jars, *(spark / "jars").glob("*.jar")], folder) if java and spark else None
 
 
 def spark_home(environment: Mapping[str, str], python: Path) -> Path | None:

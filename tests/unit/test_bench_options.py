@@ -1,0 +1,129 @@
+"""What `make bench` can be asked for, who then takes part in which case, and what is refused before anything starts."""
+
+import os
+from pathlib import Path
+
+import places
+import pytest
+from cases import ALL_CONTESTANTS, CASES, Scale, chosen_cases
+from contestant import OURS
+from options import parse_options, scale_of
+from topic_data import TopicData
+
+SCALE = Scale(TopicData("bench-big", 1_000, skew=0.5), 2, ALL_CONTESTANTS)
+
+
+def entries(contestants: tuple[str, ...]) -> dict[str, list[str]]:
+    """Return the labels of each case that is measured with these contestants."""
+    found = chosen_cases(CASES, Scale(SCALE.data, 2, contestants))
+    return {case.name: [entry.label for entry in case.entries] for case in found}
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ("--record-bytes 99", "expected --record-bytes from 100 to 10240, found 99"),
+        ("--record-bytes 10241", "expected --record-bytes from 100 to 10240, found 10241"),
+        ("--skew 1.5", "expected --skew from 0.0 to 0.99, found 1.5"),
+        ("--skew -1", "expected --skew from 0.0 to 0.99, found -1.0"),
+        ("--skew nan", "expected --skew from 0.0 to 0.99, found nan"),
+        ("--skew 0.5 --partitions 1 --cases big", "expected --partitions of 2 or more with --skew, found 1"),
+        ("--partitions 0", "expected --partitions of 1 or more, found 0"),
+        ("--partitions 1", "expected --partitions of 2 or more for the case hot, found 1"),
+        ("--records 0", "expected --records for each of 4 partitions, found 0"),
+        ("--records -1", "expected --records for each of 4 partitions, found -1"),
+        ("--records 3", "expected --records for each of 4 partitions, found 3"),
+        ("--repetitions 0", "expected --repetitions of 1 or more, found 0"),
+        ("--cases tiny", "invalid choice: 'tiny'"),
+        ("--contestants nobody", "invalid choice: 'nobody'"),
+        ("--topic-compression lz4", "invalid choice: 'lz4'"),
+        ("--cases nothing hot --contestants flink", "expected a contestant of the cases nothing, hot, found flink"),
+        ("--directory /no/such/place", "expected a directory that is there, found none at /no/such/place"),
+        ("--directory /proc/1/status", "expected a directory that is there, found none at /proc/1/status"),
+        # Where not even root may write.
+        ("--directory /proc", "expected a directory to write to, found /proc: "),
+    ],
+)
+def test_what_cannot_be_measured_is_refused(words: str, told: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        parse_options("", words.split())
+
+    assert ended.value.code == 2
+    assert told in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "--record-bytes 100 --incompressible --topic-compression none --transactional",
+        "--record-bytes 10240 --skew 0.99 --topic-compression zstd",
+        "--records 4 --repetitions 1",
+        "--partitions 1 --cases big small nothing memory",
+        "--partitions 1 --contestants flink python",
+    ],
+)
+def test_what_can_be_measured_is_accepted(words: str) -> None:
+    parse_options("", words.split())
+
+
+def test_quick_is_less_unless_told_otherwise() -> None:
+    quick, told = parse_options("", ["--quick"]), parse_options("", ["--quick", "--records", "50", "--cases", "memory"])
+
+    assert (quick.records, quick.repetitions, "memory" in quick.cases) == (1_000_000, 2, False)
+    assert (told.records, told.repetitions, told.cases) == (50, 2, ["memory"])
+
+
+def test_every_option_of_the_records_reaches_the_topic() -> None:
+    words = "--records 50 --partitions 2 --record-bytes 300 --incompressible --topic-compression none --skew 0.7 --transactional"
+
+    assert scale_of(parse_options("", words.split())).data == TopicData(
+        "bench-big", 50, 2, 300, incompressible=True, compression="none", skew=0.7, transactional=True
+    )
+
+
+def test_a_directory_is_the_same_one_wherever_a_contestant_is_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+
+    assert parse_options("", ["--directory", "."]).directory == tmp_path.resolve()
+
+
+def test_two_benchmarks_of_one_second_leave_their_results_in_two_places(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(places, "RESULTS", tmp_path)
+    mine = places.new_results()
+    monkeypatch.setattr(os, "getpid", lambda: -1)
+
+    assert places.new_results() != mine
+
+
+def test_without_this_project_the_cases_that_only_it_runs_are_skipped() -> None:
+    assert entries(("flink",)) == {"big": ["flink"], "small": ["flink"], "memory": ["flink, 1,000"]}
+    assert entries(("python",)) == {"big": ["python"], "small": ["python"]}
+
+
+def test_with_this_project_alone_nobody_else_runs() -> None:
+    found = entries((OURS,))
+
+    assert list(found) == ["big", "small", "nothing", "hot", "memory"]
+    assert found["memory"] == [f"{OURS}, 100", f"{OURS}, 1,000", f"{OURS}, 5,000"]
+
+
+def test_the_memory_of_a_peer_alone_needs_no_more_records_than_it_reads() -> None:
+    [case] = chosen_cases(["memory"], Scale(SCALE.data, 2, ["flink"]))
+
+    assert [topic.records for topic in case.topics()] == [1_000]
+
+
+def test_cases_that_spread_the_records_themselves_do_so_whatever_skew_is_asked_for() -> None:
+    cases = {case.name: case for case in chosen_cases(CASES, SCALE)}
+
+    assert {name: [topic.skew for topic in case.topics()] for name, case in cases.items()} == {
+        "big": [0.5],
+        "small": [0.5],
+        "nothing": [0.5],
+        "hot": [0.0, 0.9],
+        "memory": [0.0],
+    }

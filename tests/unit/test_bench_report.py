@@ -1,0 +1,124 @@
+"""The benchmark's results as people read them: each figure from what it stands for, nobody left out in silence."""
+
+from dataclasses import replace
+
+from cases import Case, Entry
+from measurement import Measurement
+from report import COLUMNS, Results, beside, table
+from topic_data import TopicData
+
+DATA = TopicData("bench-big", 1_000)
+CASE = Case("big", "1,000 records", [Entry(name, name, DATA) for name in ("kafka-ingest", "flink")], "kafka-ingest", 3)
+RUN = Measurement(
+    case="big",
+    label="kafka-ingest",
+    contestant="kafka-ingest",
+    repetition=1,
+    order=0,
+    load=0.5,
+    seconds=2.0,
+    user_s=1.5,
+    system_s=0.5,
+    broker_s=0.25,
+    peak_mb=100.0,
+    child_s=1.5,
+    sampling_s=0.0,
+    output_bytes=3_000_000,
+    files=4,
+    rows=1_000,
+    checksum="00ff",
+)
+
+
+def runs(label: str, *seconds: float) -> list[Measurement]:
+    return [replace(RUN, label=label, contestant=label, seconds=each) for each in seconds]
+
+
+def line_of(label: str, lines: list[str]) -> dict[str, str]:
+    """Return the cells of a contestant's line by the names of their columns."""
+    [line] = [line for line in lines if line.startswith(f"| {label} |")]
+    return dict(zip(COLUMNS, [cell.strip() for cell in line.strip("|").split("|")], strict=True))
+
+
+def results(*measurements: Measurement, left_out: dict[tuple[str, str], str] | None = None) -> Results:
+    return Results({"machine": "a computer"}, [CASE], measurements, left_out or {}, complete=True)
+
+
+def test_a_line_has_median_minimum_and_maximum_of_all_repetitions_in_whatever_order() -> None:
+    cells = line_of("kafka-ingest", table(CASE, {"kafka-ingest": runs("kafka-ingest", 9.0, 2.0, 3.0)}))
+
+    assert (cells["median s"], cells["min s"], cells["max s"]) == ("3.00", "2.00", "9.00")
+
+
+def test_of_an_even_number_the_median_is_between_the_middle_ones() -> None:
+    assert line_of("flink", table(CASE, {"flink": runs("flink", 1.0, 2.0, 4.0, 9.0)}))["median s"] == "3.00"
+
+
+def test_processor_time_is_the_median_and_the_brokers_is_beside_it() -> None:
+    found = [replace(RUN, user_s=user, broker_s=broker) for user, broker in [(1.0, 0.1), (2.0, 0.9), (7.0, 0.4)]]
+
+    cells = line_of("kafka-ingest", table(CASE, {"kafka-ingest": found}))
+
+    assert (cells["CPU s"], cells["broker CPU s"]) == ("2.5", "0.40")
+
+
+def test_memory_is_the_largest_of_all_repetitions() -> None:
+    found = [replace(RUN, peak_mb=peak) for peak in (100.0, 1_200.0, 90.0)]
+
+    assert line_of("kafka-ingest", table(CASE, {"kafka-ingest": found}))["peak MB"] == "1,200"
+
+
+def test_what_came_out_is_told() -> None:
+    cells = line_of("kafka-ingest", table(CASE, {"kafka-ingest": [RUN]}))
+
+    told = cells["output MB"], cells["files"], cells["rows"], cells["checksum"]
+    assert told == ("3.00", "4", "1,000", "`00ff`")
+
+
+def test_others_are_set_in_relation_to_the_medians_of_the_reference() -> None:
+    lines = table(CASE, {"kafka-ingest": runs("kafka-ingest", 2.0, 2.0, 8.0), "flink": runs("flink", 3.0, 3.0, 3.0)})
+
+    assert line_of("kafka-ingest", lines)["times the reference"] == "1.00"
+    assert line_of("flink", lines)["times the reference"] == "1.50"
+    assert lines[-1] == "Medians of 3; peak memory is the largest of them; set in relation to: kafka-ingest."
+
+
+def test_without_the_reference_there_is_no_relation() -> None:
+    lines = table(CASE, {"flink": runs("flink", 3.0)})
+
+    assert line_of("flink", lines)["times the reference"] == ""
+    assert "kafka-ingest, the reference, was not measured" in lines[-1]
+
+
+def test_the_fewest_repetitions_are_told_where_one_was_interrupted() -> None:
+    lines = table(CASE, {"kafka-ingest": runs("kafka-ingest", 2.0, 2.0), "flink": runs("flink", 3.0)})
+
+    assert lines[-1].startswith("Medians of 1;")
+
+
+def test_what_was_left_out_is_named_with_its_reason_and_has_no_line() -> None:
+    reason = "expected flink to succeed,\n found exit code 1"
+
+    told = results(*runs("kafka-ingest", 2.0), *runs("flink", 3.0), left_out={("big", "flink"): reason}).as_markdown()
+
+    assert "Left out: flink. expected flink to succeed, found exit code 1\n" in told
+    assert "| flink |" not in told
+    assert "| kafka-ingest |" in told
+
+
+def test_a_case_that_nobody_finished_is_told_too() -> None:
+    told = results(left_out={("big", "flink"): "it hung"}).as_markdown()
+
+    assert "Left out: flink. it hung" in told
+    assert "## 1,000 records" not in told
+
+
+def test_an_incomplete_benchmark_says_so_first() -> None:
+    assert replace(results(RUN), complete=False).as_markdown().startswith("**Not complete")
+    assert "Not complete" not in results(RUN).as_markdown()
+
+
+def test_what_is_spent_beside_spark_is_told_of_this_project_only() -> None:
+    lines = beside({"kafka-ingest": [RUN], "flink": runs("flink", 3.0)})
+
+    assert lines == ["- kafka-ingest: Spark 1.50 s, everything but Spark 0.50 s (25.0%)", ""]
