@@ -22,8 +22,9 @@ from environment import ROOT, child_environment
 from java_command import JavaMissingError
 from kafka_ingest.durable_files import sync
 from kafka_ingest.errors import InstallationError
+from kafka_ingest.submitting.chosen_java_options import JAVA_VARIABLES
 from kafka_ingest.submitting.class_archive import ArchivePlace
-from kafka_ingest.submitting.installation import JARS_VARIABLE, JAVA_VARIABLES, archive_place, installation
+from kafka_ingest.submitting.installation import JARS_VARIABLE, archive_place, installation
 from progress import step
 
 FEED = TOPIC = "classes"

@@ -32,6 +32,8 @@ SAME_IN_JAVA = frozenset(
     }
 )
 
+RENAMED_IN_JAVA = {"fetch.wait.max.ms": "fetch.max.wait.ms"}
+
 # Settings of consumers in a group, of producers, or of librdkafka's own workings: they say nothing about a bounded read.
 NOT_FOR_A_BOUNDED_READ = frozenset(
     {
@@ -119,7 +121,8 @@ class KafkaClientSettings:
         """Return the settings of an AdminClient: those of consumers and producers would only make it warn."""
         admin_too = {"broker.address.family", "debug", "log_level", "socket.timeout.ms", "socket.keepalive.enable"}
         java_only = {"client.dns.lookup", "request.timeout.ms"}
-        left_out = (NOT_FOR_A_BOUNDED_READ - admin_too) | java_only | {"fetch.max.bytes", "fetch.min.bytes"}
+        consumers = {"fetch.max.bytes", "fetch.min.bytes", "fetch.wait.max.ms"}
+        left_out = (NOT_FOR_A_BOUNDED_READ - admin_too) | java_only | consumers
         return {key: value for key, value in self.librdkafka.items() if key not in left_out}
 
     def java_settings(self) -> dict[str, str]:
@@ -128,15 +131,17 @@ class KafkaClientSettings:
         for key, value in self.librdkafka.items():
             if key in SAME_IN_JAVA:
                 java[key] = value
+            elif key in RENAMED_IN_JAVA:
+                java[RENAMED_IN_JAVA[key]] = value
             elif key == "security.protocol":
                 java[key] = value.upper()
             elif key in SSL_TRANSLATIONS:
                 java.update(SSL_TRANSLATIONS[key](self.conn_id, value))
             elif key not in NOT_FOR_A_BOUNDED_READ and key not in SASL_KEYS:
+                known = {*SAME_IN_JAVA, *RENAMED_IN_JAVA, *SSL_TRANSLATIONS, *SASL_KEYS, "security.protocol"}
                 raise InvalidConnectionError(
                     f"connection {self.conn_id!r}: {key!r} has no known translation to the Java client that Spark reads "
-                    "with. Remove it, or use one of: "
-                    + ", ".join(sorted(SAME_IN_JAVA | SSL_TRANSLATIONS.keys() | SASL_KEYS | {"security.protocol"}))
+                    f"with. Remove it, or use one of: {', '.join(sorted(known))}"
                 )
         java.update(self._java_sasl())
         return java

@@ -16,7 +16,6 @@ from kafka_ingest.submitting.installation import (
     JARS_VARIABLE,
     archive_place,
     installation,
-    spark_defaults,
 )
 from kafka_ingest.submitting.java_options import java_options
 
@@ -183,7 +182,7 @@ def test_the_archive_is_named_for_what_the_archived_run_gets_whatever_the_shell_
 
     found = installation()
     assert archive_place(found.jars, found.search_path, found.spark_home, os.environ) == set_up
-    assert "UseZGC" not in found.java_options
+    assert "UseZGC" not in found.java_options.every
 
 
 def test_doctor_tells_what_it_finds_and_what_to_do(
@@ -211,12 +210,4 @@ def test_without_a_java_there_is_none_and_nothing_fails(tmp_path: Path) -> None:
     found = installation({"PATH": str(tmp_path), "SPARK_HOME": str(tmp_path), "JDK_JAVA_OPTIONS": "-XX:+UseG1GC"})
     assert found.class_archive is None
     assert found.spark_home == tmp_path
-    assert "-XX:+UseG1GC" in found.java_options
-
-
-def test_what_sparks_own_settings_say_of_the_drivers_java_is_a_users_choice(tmp_path: Path) -> None:
-    (tmp_path / "spark-defaults.conf").write_text(
-        "# a comment\nspark.driver.memory 2g\nspark.driver.extraJavaOptions -XX:+UseZGC\n"
-    )
-    assert spark_defaults(None, {"SPARK_CONF_DIR": str(tmp_path)}) == "spark.driver.extraJavaOptions -XX:+UseZGC"
-    assert spark_defaults(tmp_path / "nowhere", {}) == ""
+    assert found.java_options.every == "-XX:+UseG1GC"

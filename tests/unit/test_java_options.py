@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from kafka_ingest.submitting.chosen_java_options import ChosenJavaOptions
 from kafka_ingest.submitting.java_options import SMALL_BATCH_RECORDS, java_options, launcher_options
 
 ARCHIVE = Path("/jars/classes-0123.jsa")
@@ -59,5 +60,5 @@ def test_other_options_change_nothing() -> None:
 
 
 def test_the_java_that_only_puts_the_command_together_starts_fast_too() -> None:
-    assert "-XX:TieredStopAtLevel=1" in launcher_options("")
-    assert "UseSerialGC" not in launcher_options("-XX:+UseG1GC")
+    assert "-XX:TieredStopAtLevel=1" in launcher_options(ChosenJavaOptions())
+    assert "UseSerialGC" not in launcher_options(ChosenJavaOptions(every="-XX:+UseG1GC"))

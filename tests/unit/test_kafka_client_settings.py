@@ -128,6 +128,10 @@ def test_settings_of_one_name_in_both_clients_go_over_as_they_are(key: str) -> N
     assert java(**{key: "17"}) == {key: "17"}
 
 
+def test_the_patience_of_a_fetch_has_another_name_in_java() -> None:
+    assert java(**{"fetch.wait.max.ms": "500"}) == {"fetch.max.wait.ms": "500"}
+
+
 @pytest.mark.parametrize(
     "key", ["group.id", "auto.offset.reset", "enable.auto.commit", "isolation.level", "session.timeout.ms", "debug"]
 )
@@ -170,6 +174,7 @@ def test_the_admin_client_takes_every_setting_that_it_is_handed() -> None:
         "request.timeout.ms": "1000",
         "fetch.max.bytes": "1000000",
         "fetch.min.bytes": "1",
+        "fetch.wait.max.ms": "500",
         "client.dns.lookup": "use_all_dns_ips",
         "socket.keepalive.enable": "true",
         "broker.address.family": "v4",

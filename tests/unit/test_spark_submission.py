@@ -2,6 +2,7 @@
 
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from kafka_ingest.connections import find_connection_from_shell, spark_master
 from kafka_ingest.errors import OutputNotUsableError, UnsafeSparkMasterError
 from kafka_ingest.feed import Spark
 from kafka_ingest.kafka_client_settings import KafkaClientSettings
+from kafka_ingest.submitting.chosen_java_options import DRIVER_JAVA_OPTIONS, ChosenJavaOptions
 from kafka_ingest.submitting.installation import Installation
 from kafka_ingest.submitting.spark_submission import (
     DEFAULT_CONF,
@@ -55,10 +57,17 @@ def submission(
     conf: dict[str, str] | None = None,
     *,
     shared: bool = False,
+    java: ChosenJavaOptions | None = None,
 ) -> SparkSubmission:
     """Return what is handed over for attempt 2 of a batch."""
     return spark_submission(
-        a_plan(), ATTEMPT, master=master, kafka=kafka, conf=conf or {}, sink_is_shared=shared, installed=INSTALLED
+        a_plan(),
+        ATTEMPT,
+        master=master,
+        kafka=kafka,
+        conf=conf or {},
+        sink_is_shared=shared,
+        installed=replace(INSTALLED, java_options=java or ChosenJavaOptions()),
     )
 
 
@@ -167,6 +176,31 @@ def test_the_project_sets_what_its_receipts_and_readers_rely_on(key: str, value:
 def test_the_feeds_own_settings_come_on_top() -> None:
     found = submission(conf={"spark.driver.memory": "2g", "spark.ui.enabled": "true"})
     assert (found.conf["spark.driver.memory"], found.conf["spark.ui.enabled"]) == ("2g", "true")
+
+
+def test_the_sites_options_for_the_drivers_java_stay_in_front_of_ours() -> None:
+    options = submission(java=ChosenJavaOptions(driver_defaults="-Dsite=1")).conf[DRIVER_JAVA_OPTIONS].split()
+    assert options[0] == "-Dsite=1"
+    assert "-XX:+UseSerialGC" in options
+
+
+@pytest.mark.parametrize(
+    "java",
+    [
+        ChosenJavaOptions(every="-XX:+UseG1GC"),
+        ChosenJavaOptions(driver="-XX:+UseG1GC"),
+        ChosenJavaOptions(driver_defaults="-XX:+UseG1GC"),
+    ],
+)
+def test_where_a_collector_is_chosen_for_the_driver_none_is_added(java: ChosenJavaOptions) -> None:
+    assert "UseSerialGC" not in submission(java=java).conf[DRIVER_JAVA_OPTIONS]
+
+
+def test_a_collector_of_the_feeds_own_counts_for_the_driver_and_not_one_for_its_executors() -> None:
+    own = submission(conf={"spark.driver.extraJavaOptions": "-XX:+UseG1GC"})
+    assert "UseSerialGC" not in own.conf[DRIVER_JAVA_OPTIONS]
+    theirs = submission(conf={"spark.executor.extraJavaOptions": "-XX:+UseG1GC"})
+    assert "-XX:+UseSerialGC" in theirs.conf[DRIVER_JAVA_OPTIONS]
 
 
 def test_only_a_local_driver_listens_on_the_loopback_interface_alone() -> None:

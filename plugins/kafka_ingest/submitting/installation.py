@@ -3,17 +3,16 @@
 import os
 import sys
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
 
 from kafka_ingest.errors import InstallationError
+from kafka_ingest.submitting.chosen_java_options import ChosenJavaOptions, chosen_java_options
 from kafka_ingest.submitting.class_archive import ArchivePlace, java_binary
 
 JARS_VARIABLE = "KAFKA_INGEST_SPARK_JARS"
 CONNECTOR = "spark-sql-kafka-0-10_2.13"
-JAVA_VARIABLES = ("JDK_JAVA_OPTIONS", "JAVA_TOOL_OPTIONS", "_JAVA_OPTIONS")
-"""From these every Java takes options, whoever starts it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +20,7 @@ class Installation:
     """``jars`` are the Kafka connector's, ``search_path`` where ``spark-submit`` is looked for.
 
     ``class_archive`` is the archive of classes that fits this Java and these jars, None where none was made.
-    ``java_options`` are those that Java gets from the environment, and Spark's driver from Spark's own settings.
+    ``java_options`` are what Java gets without this project.
     """
 
     application: Path
@@ -30,7 +29,7 @@ class Installation:
     search_path: str
     spark_home: Path | None = None
     class_archive: Path | None = None
-    java_options: str = ""
+    java_options: ChosenJavaOptions = field(default_factory=ChosenJavaOptions)
 
 
 def installation(environment: Mapping[str, str] = os.environ) -> Installation:
@@ -63,9 +62,7 @@ def installation(environment: Mapping[str, str] = os.environ) -> Installation:
         search_path,
         spark_home=spark,
         class_archive=place.archive() if place is not None else None,
-        java_options=" ".join(
-            [*(environment.get(name, "") for name in JAVA_VARIABLES), spark_defaults(spark, environment)]
-        ),
+        java_options=chosen_java_options(spark, environment),
     )
 
 
@@ -84,13 +81,3 @@ def spark_home(environment: Mapping[str, str], python: Path) -> Path | None:
         return Path(home)
     pyspark = find_spec("pyspark") if python.with_name("spark-submit").is_file() else None
     return Path(pyspark.origin).parent if pyspark is not None and pyspark.origin else None
-
-
-def spark_defaults(spark: Path | None, environment: Mapping[str, str]) -> str:
-    """Return the lines of ``spark-defaults.conf`` that have options for the driver's Java; mostly there is no such file."""
-    folder = environment.get("SPARK_CONF_DIR") or (spark / "conf" if spark is not None else None)
-    file = Path(folder) / "spark-defaults.conf" if folder is not None else None
-    if file is None or not file.is_file():
-        return ""
-    lines = file.read_text(encoding="utf-8", errors="replace").splitlines()
-    return " ".join(line for line in lines if line.lstrip().startswith("spark.driver.") and "JavaOptions" in line)

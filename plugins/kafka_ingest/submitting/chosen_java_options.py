@@ -1,0 +1,65 @@
+"""The options that Java gets from elsewhere than from a feed: from the environment, and from Spark's own settings."""
+
+import os
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+JAVA_VARIABLES = ("JDK_JAVA_OPTIONS", "JAVA_TOOL_OPTIONS", "_JAVA_OPTIONS")
+"""From these every Java takes options, whoever starts it."""
+
+DRIVER_JAVA_OPTIONS = "spark.driver.defaultJavaOptions"
+"""Spark puts these before spark.driver.extraJavaOptions, which are the user's."""
+
+SETTING = re.compile(r"\s*(spark\.driver\.(?:default|extra)JavaOptions)[\s=:]+(.*)")
+
+
+@dataclass(frozen=True, slots=True)
+class ChosenJavaOptions:
+    """Each a text of options: for every Java, for Spark's driver, and for the Java of Spark's scripts.
+
+    ``driver_defaults`` are what the site has set under the name that this project uses, too.
+    """
+
+    every: str = ""
+    driver: str = ""
+    driver_defaults: str = ""
+    launcher: str = ""
+
+
+def chosen_java_options(spark: Path | None, environment: Mapping[str, str]) -> ChosenJavaOptions:
+    """Return what is chosen, from where Spark's own launcher takes it (``AbstractCommandBuilder``, ``bin/spark-class``)."""
+    folder = environment.get("SPARK_CONF_DIR") or (spark / "conf" if spark is not None else None)
+    defaults = dict(filter(None, map(setting, lines_of(folder, "spark-defaults.conf"))))
+    return ChosenJavaOptions(
+        every=joined(environment.get(name) for name in JAVA_VARIABLES),
+        driver=joined(
+            [
+                environment.get("SPARK_SUBMIT_OPTS"),
+                *lines_of(folder, "java-opts"),
+                defaults.get("spark.driver.extraJavaOptions"),
+            ]
+        ),
+        driver_defaults=defaults.get(DRIVER_JAVA_OPTIONS, ""),
+        launcher=environment.get("SPARK_LAUNCHER_OPTS", ""),
+    )
+
+
+def lines_of(folder: str | os.PathLike[str] | None, name: str) -> list[str]:
+    """Return the lines of one of Spark's files of settings; mostly there is no such file."""
+    file = Path(folder) / name if folder is not None else None
+    return (
+        file.read_text(encoding="utf-8", errors="replace").splitlines() if file is not None and file.is_file() else []
+    )
+
+
+def setting(line: str) -> tuple[str, str] | None:
+    """Return name and value where a line of ``spark-defaults.conf`` has options for the driver's Java."""
+    found = SETTING.fullmatch(line)
+    return (found[1], found[2].strip()) if found is not None else None
+
+
+def joined(options: Iterable[str | None]) -> str:
+    """Return the options as one text."""
+    return " ".join(filter(None, options))
