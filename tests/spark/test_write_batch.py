@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import sysconfig
+from collections import Counter
 from datetime import UTC, datetime
 from pathlib import Path
 from uuid import UUID, uuid4
@@ -15,10 +16,10 @@ import polars as pl
 import pyarrow.dataset
 import pyarrow.parquet
 import pytest
-from confluent_kafka import Producer
 from confluent_kafka import TopicPartition as ClientTopicPartition
 from confluent_kafka.admin import AdminClient
 from pyspark.sql import SparkSession
+from tests.kafka_faults import aborted_transaction, committed_transaction, plain_records
 
 from embedded_broker import EmbeddedBroker
 from kafka_ingest.attempt_directory import DATA, DOCUMENT, PACKAGE, RECEIPT
@@ -31,6 +32,9 @@ from kafka_ingest.submitting.open_attempt import RAW_DECODE
 from kafka_ingest.submitting.package_zip import write_package_zip
 from kafka_ingest.submitting.spark_submission import SparkMaster, spark_submission
 from order_events import create_topic, order_events, produce
+
+MACHINE_LEARNING = "org.apache.spark.sql.ml.InternalFunctionRegistration"
+"""The one extension among Spark's own jars: every session that looks for extensions finds it."""
 
 # It says goodbye when the interpreter ends, and pytest has closed its streams by then.
 logging.getLogger("py4j").setLevel(logging.WARNING)
@@ -71,6 +75,7 @@ class Job:
     def __init__(self, plan: BatchPlan, directory: Path, bootstrap_servers: str, **conf: str) -> None:
         self.plan = plan
         self.directory = directory
+        self.class_log = directory.with_name(f"{directory.name}-classes.log")
         directory.mkdir(parents=True)
         content = AttemptDocument(plan, 1, RAW_DECODE).as_bytes()
         (directory / DOCUMENT).write_bytes(content)
@@ -83,7 +88,7 @@ class Job:
             self.attempt,
             master=SparkMaster("spark_default", "local[2]"),
             kafka=KafkaClientSettings("kafka_default", {"bootstrap.servers": bootstrap_servers}),
-            conf=conf,
+            conf={"spark.driver.extraJavaOptions": f"-Xlog:class+load:file={self.class_log}:none"} | conf,
             sink_is_shared=False,
             installed=installation(),
         )
@@ -115,6 +120,15 @@ class Job:
     def receipt(self) -> Receipt:
         return Receipt.from_bytes((self.directory / RECEIPT).read_bytes())
 
+    def classes(self) -> set[str]:
+        """Return the names of the classes that Spark's driver loaded."""
+        return {line.split(" ", 1)[0] for line in self.class_log.read_text().splitlines()}
+
+    def offsets(self) -> Counter[tuple[int, int]]:
+        """Return how often each partition and offset is in the data."""
+        data = pyarrow.dataset.dataset(self.directory / DATA).to_table(["kafka_partition", "kafka_offset"])
+        return Counter(zip(*(column.to_pylist() for column in data.columns), strict=True))
+
 
 @pytest.fixture(scope="module")
 def written(broker: EmbeddedBroker, tmp_path_factory: pytest.TempPathFactory) -> Job:
@@ -131,9 +145,7 @@ def written(broker: EmbeddedBroker, tmp_path_factory: pytest.TempPathFactory) ->
 
 
 def test_it_reads_exactly_the_plans_ranges(written: Job) -> None:
-    rows = pyarrow.dataset.dataset(written.directory / DATA).to_table(["kafka_partition", "kafka_offset"]).to_pylist()
-
-    assert sorted((row["kafka_partition"], row["kafka_offset"]) for row in rows) == sorted(
+    assert written.offsets() == Counter(
         [(0, offset) for offset in range(100, 350)] + [(1, offset) for offset in range(50)] + [(3, 10)]
     )
 
@@ -188,6 +200,24 @@ def test_its_python_imports_pyspark_as_it_is_installed_and_not_the_slow_librarie
     assert not {"pandas", "pyspark.testing", "pyspark.pandas"} & set(imported)
 
 
+def test_its_session_is_made_without_looking_for_extensions(written: Job) -> None:
+    classes = written.classes()
+
+    assert "org.apache.spark.sql.classic.SparkSession" in classes
+    assert MACHINE_LEARNING not in classes
+
+
+def test_an_extension_that_a_feed_names_is_applied(written: Job, broker: EmbeddedBroker) -> None:
+    named = {"spark.sql.extensions": MACHINE_LEARNING}
+    job = Job(written.plan, written.directory.with_name("extended"), broker.bootstrap_servers, **named)
+
+    done = job.run()
+
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert MACHINE_LEARNING in job.classes()
+    assert job.receipt.rows == written.receipt.rows
+
+
 def test_the_columns_are_those_of_the_raw_format(written: Job) -> None:
     schema = pyarrow.dataset.dataset(written.directory / DATA).schema
 
@@ -236,13 +266,7 @@ def test_a_range_that_retention_has_deleted_fails_the_job_and_leaves_no_receipt(
 def test_aborted_transactions_and_markers_are_invisible_and_an_empty_range_writes_a_receipt_alone(
     broker: EmbeddedBroker, tmp_path: Path, topic: str
 ) -> None:
-    producer = Producer({"bootstrap.servers": broker.bootstrap_servers, "transactional.id": f"t-{topic}"})
-    producer.init_transactions()
-    producer.begin_transaction()
-    for number in range(5):
-        producer.produce(topic, value=f"aborted {number}".encode(), partition=0)
-    producer.flush()
-    producer.abort_transaction()
+    aborted_transaction(broker.bootstrap_servers, topic, 0, plain_records(5))
     plan = plan_of(topic, tmp_path / "orders", (0, 0, 6))
     job = Job(plan, tmp_path / "attempt", broker.bootstrap_servers)
 
@@ -252,3 +276,27 @@ def test_aborted_transactions_and_markers_are_invisible_and_an_empty_range_write
     assert job.receipt.files == ()
     assert job.receipt.range_counts(plan)[0].invisible == 6
     assert list((job.directory / DATA).iterdir()) == []
+
+
+def test_a_hot_range_is_read_by_several_tasks_and_each_visible_record_is_there_once(
+    broker: EmbeddedBroker, tmp_path: Path, topic: str
+) -> None:
+    many = plain_records(70_000)
+    # Of 250,004 offsets each of three tasks gets a third: the second task begins amid what was aborted.
+    first = committed_transaction(broker.bootstrap_servers, topic, 0, many)
+    aborted_transaction(broker.bootstrap_servers, topic, 0, plain_records(40_000))
+    hot = first + [n for _ in range(2) for n in committed_transaction(broker.bootstrap_servers, topic, 0, many)]
+    quiet = committed_transaction(broker.bootstrap_servers, topic, 1, plain_records(100))
+    plan = plan_of(topic, tmp_path / "orders", (0, 0, 250_004), (1, 0, 101))
+    job = Job(plan, tmp_path / "attempt", broker.bootstrap_servers)
+
+    done = job.run()
+
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert job.receipt.contradictions(plan) == []
+    counts = [(count.rows, count.smallest_offset, count.largest_offset) for count in job.receipt.range_counts(plan)]
+    assert counts == [(210_000, 0, 250_002), (100, 0, 99)]
+    assert Counter(file.topic_partition.partition for file in job.receipt.files) == {0: 3, 1: 1}
+    visible, found = Counter([(0, n) for n in hot] + [(1, n) for n in quiet]), job.offsets()
+    # A few of them say enough: pytest would take minutes to compare all.
+    assert (sorted(visible - found)[:5], sorted(found - visible)[:5]) == ([], [])

@@ -1,6 +1,7 @@
 """Where Spark's driver imports pyspark from."""
 
 import gc
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,13 @@ def libraries(tmp_path: Path) -> Path:
         (tmp_path / package).mkdir()
         (tmp_path / package / "__init__.py").touch()
     return tmp_path
+
+
+@pytest.fixture(autouse=True)
+def nothing_stays_frozen() -> Iterator[None]:
+    """Give back to the collector what a test took from it: all objects of these tests' process."""
+    yield
+    gc.unfreeze()
 
 
 def search_path(libraries: Path) -> list[str]:
@@ -48,10 +56,21 @@ def test_the_archives_stay_where_py4j_is_not_installed(libraries: Path) -> None:
     assert installed_before_zipped(search_path(libraries), str(libraries / "pyspark")) == search_path(libraries)
 
 
-def test_nothing_looks_for_garbage_during_the_imports_and_again_after_them(libraries: Path) -> None:
+def test_during_the_imports_pyspark_is_found_where_it_is_installed_and_nothing_looks_for_garbage(
+    libraries: Path,
+) -> None:
     path = search_path(libraries)
     with fast_imports(path, {"SPARK_HOME": str(libraries / "pyspark")}):
-        during = gc.isenabled()
+        assert path == ["/attempt/package.zip", "/jars", str(libraries)]
+        assert not gc.isenabled()
 
-    assert (during, gc.isenabled()) == (False, True)
-    assert path == ["/attempt/package.zip", "/jars", str(libraries)]
+
+def test_after_the_imports_garbage_is_looked_for_again_but_not_among_what_was_imported() -> None:
+    with fast_imports([], {}):
+        imported = [[]]
+    later = [[]]
+
+    assert gc.isenabled()
+    looked_at = {id(each) for each in gc.get_objects()}
+    assert id(later) in looked_at
+    assert id(imported) not in looked_at
