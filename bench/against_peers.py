@@ -177,7 +177,7 @@ def versioned(distribution: str) -> str:
 
 def archive_found(home: Path) -> str:
     """Return which archive of classes this project's Java is given."""
-    archive = installation(our_environment(Job("", "", home, {}))).class_archive
+    archive = installation(our_environment(Job("", "", home, {}, 0))).class_archive
     return f"archive of classes {archive.name}" if archive else "no archive of classes (make setup makes one)"
 
 

@@ -81,8 +81,8 @@ class Track:
 
     def _measured(self, case: Case, entry: Entry, repetition: int, order: int) -> Measurement:
         home = self.directory / f"{case.name}-{repetition}-{order}"
-        job = Job(self.bootstrap_servers, entry.data.name, home, entry.end_offsets)
         expected = self._positions(entry)
+        job = Job(self.bootstrap_servers, entry.data.name, home, entry.end_offsets, expected.rows)
         home.mkdir(parents=True)
         try:
             CONTESTANTS[entry.contestant].prepare(job)

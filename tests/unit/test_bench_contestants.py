@@ -43,7 +43,7 @@ WRITES_NO_PARQUET = (
 
 @pytest.fixture
 def job(tmp_path: Path) -> Job:
-    return Job("127.0.0.1:1", "orders", tmp_path, {})
+    return Job("127.0.0.1:1", "orders", tmp_path, {}, 2_000)
 
 
 @pytest.fixture
