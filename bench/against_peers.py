@@ -17,7 +17,7 @@ from cases import Case, Entry, chosen_cases
 from confluent_kafka import libversion
 from contestant import CONTESTANTS, FLINK, FLINK_PYTHON, Job, leave_settings_behind, our_environment
 from last_will import LastWill
-from machine import commit, file_system, physical_memory_gb, processor
+from measured_on import commit, file_system, physical_memory_gb, processor
 from measurement import CouldNotRunError, Measurement, Track, in_short
 from options import parse_options, scale_of
 from places import new_results

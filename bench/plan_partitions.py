@@ -18,8 +18,8 @@ from uuid import uuid4
 
 from confluent_kafka import libversion
 from control_databases import DATABASES, NewDatabase, control_databases
-from machine import commit, file_system, physical_memory_gb, processor
 from many_partitions import broker_with_topics, records_in, topic_of
+from measured_on import commit, file_system, physical_memory_gb, processor
 from one_step import STEPS, Measured, Task, Work
 from places import directory_for_data
 from sqlalchemy import create_engine, text

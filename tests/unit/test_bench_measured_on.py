@@ -3,7 +3,7 @@
 import subprocess
 from pathlib import Path
 
-from machine import commit
+from measured_on import commit
 
 COMMITTED = ("-c", "user.name=t", "-c", "user.email=t@example.org", "commit", "--quiet", "--message", "first")
 
