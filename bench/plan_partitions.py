@@ -73,19 +73,8 @@ def main() -> int:
     if options.json:
         print(json.dumps({"version": 1, "machine": machine, "within": within, "rows": [asdict(row) for row in rows]}))
     else:
-        print(
-            "\n".join(
-                [
-                    *table(rows),
-                    "",
-                    *growth(rows),
-                    "",
-                    *(f"- {name}: {value}" for name, value in machine.items()),
-                    "",
-                    found,
-                ]
-            )
-        )
+        about = [f"- {name}: {value}" for name, value in machine.items()]
+        print("\n".join([*table(rows), "", *growth(rows), "", *about, "", found]))
     return 0 if within else 1
 
 

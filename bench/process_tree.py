@@ -108,18 +108,22 @@ def proportional_bytes(pid: int) -> int:
 def parent_of(pid: int) -> int:
     """Return a process's parent, 0 where it has ended."""
     try:
-        stat = (PROC / f"{pid}/stat").read_bytes()
+        return int(stat_of(pid)[1])
     except OSError:
         return 0
-    # The command's name stands in parentheses and may contain anything, parentheses too. See proc(5).
-    return int(stat[stat.rindex(b")") + 2 :].split()[1])
 
 
 def processor_s(pid: int) -> float:
     """Return the processor time of all threads that a process has had, in seconds; not that of its children."""
-    stat = (PROC / f"{pid}/stat").read_bytes()
-    user, system = stat[stat.rindex(b")") + 2 :].split()[11:13]
+    user, system = stat_of(pid)[11:13]
     return (int(user) + int(system)) / TICKS_PER_S
+
+
+def stat_of(pid: int) -> list[bytes]:
+    """Return the fields of a process's ``stat`` from its state on; raises OSError where it has ended."""
+    # The command's name stands in parentheses and may contain anything, parentheses too. See proc(5).
+    stat = (PROC / f"{pid}/stat").read_bytes()
+    return stat[stat.rindex(b")") + 2 :].split()
 
 
 def all_processes() -> set[int]:
