@@ -24,7 +24,7 @@ from kafka_ingest.durable_files import sync
 from kafka_ingest.errors import InstallationError
 from kafka_ingest.submitting.chosen_java_options import JAVA_VARIABLES
 from kafka_ingest.submitting.class_archive import ArchivePlace
-from kafka_ingest.submitting.installation import JARS_VARIABLE, archive_place, installation
+from kafka_ingest.submitting.installation import JARS_VARIABLE, installation
 from progress import step
 
 FEED = TOPIC = "classes"
@@ -37,8 +37,7 @@ FAILURES = (OSError, subprocess.SubprocessError, BrokerError, JavaMissingError, 
 
 def archive_classes() -> None:
     """Make the archive, unless it is there."""
-    found = installation()
-    place = archive_place(found.jars, found.search_path, found.spark_home, os.environ)
+    place = installation().archive_place
     # In a folder of somebody else's, they make it.
     if place is None or place.archive() or place.failed_log.exists() or not os.access(place.folder, os.W_OK):
         return

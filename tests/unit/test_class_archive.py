@@ -11,12 +11,7 @@ import archive_classes
 from java_command import JavaMissingError
 from kafka_ingest.observing import doctor
 from kafka_ingest.submitting.class_archive import ArchivePlace, java_binary
-from kafka_ingest.submitting.installation import (
-    CONNECTOR,
-    JARS_VARIABLE,
-    archive_place,
-    installation,
-)
+from kafka_ingest.submitting.installation import CONNECTOR, JARS_VARIABLE, installation
 from kafka_ingest.submitting.java_options import java_options
 
 
@@ -62,8 +57,7 @@ def set_up(java: Path, jars: list[Path], monkeypatch: pytest.MonkeyPatch) -> Arc
     monkeypatch.setenv(JARS_VARIABLE, str(jars[0].parent))
     monkeypatch.setenv("JAVA_HOME", str(java.parent.parent))
     monkeypatch.delenv("SPARK_HOME", raising=False)
-    found = installation()
-    place = archive_place(found.jars, found.search_path, found.spark_home, os.environ)
+    place = installation().archive_place
     assert place is not None
     return place
 
@@ -181,7 +175,7 @@ def test_the_archive_is_named_for_what_the_archived_run_gets_whatever_the_shell_
     archive_classes.forget_other_installations()
 
     found = installation()
-    assert archive_place(found.jars, found.search_path, found.spark_home, os.environ) == set_up
+    assert found.archive_place == set_up
     assert "UseZGC" not in found.java_options.every
 
 

@@ -19,7 +19,7 @@ from kafka_ingest.feed_files import FeedFile
 from kafka_ingest.kafka_cluster import ConfluentKafkaCluster
 from kafka_ingest.observing.one_host import check_one_host
 from kafka_ingest.planning.topics import topics_of_feed, topics_wanted
-from kafka_ingest.submitting.installation import CONNECTOR, archive_place, installation
+from kafka_ingest.submitting.installation import CONNECTOR, installation
 from kafka_ingest.submitting.spark_submission import check_master
 
 ASK_TIMEOUT_S = 5.0
@@ -115,11 +115,11 @@ def spark_versions() -> str:
 def class_archive() -> str:
     """Return the archive from which Java starts faster; without one everything works."""
     installed = installation()
-    if installed.class_archive is not None:
-        return str(installed.class_archive)
-    place = archive_place(installed.jars, installed.search_path, installed.spark_home, os.environ)
+    place = installed.archive_place
     if place is None:
         return "none without a Java and a Spark"
+    if archive := place.archive():
+        return str(archive)
     if place.failed_log.exists():
         reason = f"none could be made, as {place.failed_log} tells; `make setup` tries again when that file is gone"
     elif damaged := place.damaged():

@@ -2,7 +2,7 @@
 
 import os
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
@@ -19,7 +19,7 @@ CONNECTOR = "spark-sql-kafka-0-10_2.13"
 class Installation:
     """``jars`` are the Kafka connector's, ``search_path`` where ``spark-submit`` is looked for.
 
-    ``class_archive`` is the archive of classes that fits this Java and these jars, None where none was made.
+    ``archive_place`` is where the archive of classes for this Java and these jars lies or would lie, None without Java or Spark.
     ``java_options`` are what Java gets without this project.
     """
 
@@ -28,8 +28,13 @@ class Installation:
     python: Path
     search_path: str
     spark_home: Path | None = None
-    class_archive: Path | None = None
+    archive_place: ArchivePlace | None = None
     java_options: ChosenJavaOptions = field(default_factory=ChosenJavaOptions)
+
+    @property
+    def class_archive(self) -> Path | None:
+        """The archive of classes, None where none was made."""
+        return self.archive_place.archive() if self.archive_place is not None else None
 
 
 def installation(environment: Mapping[str, str] = os.environ) -> Installation:
@@ -54,25 +59,18 @@ def installation(environment: Mapping[str, str] = os.environ) -> Installation:
     # spark-submit is beside the Python that pyspark was installed for, also where nobody activated its environment.
     search_path = os.pathsep.join([str(python.parent), environment.get("PATH", os.defpath)])
     spark = spark_home(environment, python)
-    place = archive_place(jars, search_path, spark, environment)
+    java = java_binary(environment, search_path)
     return Installation(
         application,
         jars,
         python,
         search_path,
         spark_home=spark,
-        class_archive=place.archive() if place is not None else None,
+        archive_place=ArchivePlace.of(java, [*jars, *(spark / "jars").glob("*.jar")], folder)
+        if java and spark
+        else None,
         java_options=chosen_java_options(spark, environment),
     )
-
-
-def archive_place(
-    jars: Iterable[Path], search_path: str, spark: Path | None, environment: Mapping[str, str]
-) -> ArchivePlace | None:
-    """Return where an archive of classes lies or would lie, beside the connector's jars; None without a Java or a Spark."""
-    java = java_binary(environment, search_path)
-    folder = next(iter(jars)).parent
-    return ArchivePlace.of(java, [*jars, *(spark / "jars").glob("*.jar")], folder) if java and spark else None
 
 
 def spark_home(environment: Mapping[str, str], python: Path) -> Path | None:
