@@ -2,7 +2,8 @@
 
 import json
 import statistics
-from collections.abc import Mapping, Sequence
+import textwrap
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -12,15 +13,20 @@ from matplotlib.figure import Figure
 from measurement import Measurement, in_short
 
 VERSION = 1
-COLUMNS = (
-    *("contestant", "median s", "min s", "max s", "CPU s", "broker CPU s", "peak MB"),
-    *("output MB", "files", "rows", "checksum", "times the reference"),
-)
+FIGURES: Mapping[str, tuple[Callable[[Measurement], float], str]] = {
+    "seconds": (lambda run: run.seconds, ".2f"),
+    "CPU s": (lambda run: run.cpu_s, ".1f"),
+    "broker CPU s": (lambda run: run.broker_s, ".2f"),
+    "peak MB": (lambda run: run.peak_mb, ",.0f"),
+    "output MB": (lambda run: run.output_bytes / 1e6, ",.2f"),
+}
+COLUMNS = ("contestant", "times the reference", *FIGURES, "files", "rows", "checksum")
 TEXT = ("contestant", "checksum")
 HEADER = (
     f"| {' | '.join(COLUMNS)} |",
     f"|{'|'.join('---' if name in TEXT else '--:' for name in COLUMNS)}|",
 )
+PLOT_CHARACTERS = 150
 OUR_COLOUR, PEER_COLOUR = "#1f6f8b", "#b8c4cc"
 
 
@@ -94,6 +100,7 @@ class Results:
             is_memory = case.name == "memory"
             values = [[each.peak_mb if is_memory else each.seconds for each in rows] for rows in found.values()]
             medians = [statistics.median(each) for each in values]
+            form = ",.0f" if is_memory else ".2f"
             whiskers = [
                 [median - min(each) for median, each in zip(medians, values, strict=True)],
                 [max(each) - median for median, each in zip(medians, values, strict=True)],
@@ -102,12 +109,15 @@ class Results:
             panel.barh(list(found), medians, xerr=whiskers, color=colours, height=0.65, capsize=3, ecolor="#444444")
             panel.invert_yaxis()
             panel.set_title(case.title, loc="left", fontsize=11)
-            panel.set_xlabel("peak memory of all processes, MB" if is_memory else "wall seconds: median, min to max")
+            panel.set_xlabel(
+                "peak memory of all processes, MB" if is_memory else "wall seconds: median, smallest and largest"
+            )
             panel.spines[["top", "right"]].set_visible(False)
-            panel.set_xlim(0, max(map(max, values)) * 1.15)
-            for number, (median, each) in enumerate(zip(medians, values, strict=True)):
-                text = f" {median:,.0f}" if is_memory else f" {median:.2f}"
-                panel.text(max(each), number, f" {text}", va="center", fontsize=9)
+            panel.set_xlim(0, max(map(max, values)) * 1.3)
+            for number, each in enumerate(values):
+                panel.text(max(each), number, f"  {spread(each, form)}", va="center", fontsize=9)
+        about = [textwrap.fill(f"{name}: {value}", PLOT_CHARACTERS) for name, value in self.machine.items()]
+        figure.supxlabel("\n".join(about), fontsize=7, x=0.01, ha="left")
         figure.savefig(path, dpi=150)
 
 
@@ -117,24 +127,24 @@ def table(case: Case, found: Mapping[str, Sequence[Measurement]]) -> list[str]:
     base = statistics.median(each.seconds for each in reference) if reference else None
     lines = list(HEADER)
     for label, rows in found.items():
-        seconds = [each.seconds for each in rows]
-        middle = statistics.median(seconds)
         cells = [
             label,
-            *(f"{value:.2f}" for value in (middle, min(seconds), max(seconds))),
-            f"{statistics.median(each.cpu_s for each in rows):.1f}",
-            f"{statistics.median(each.broker_s for each in rows):.2f}",
-            f"{max(each.peak_mb for each in rows):,.0f}",
-            f"{statistics.median(each.output_bytes for each in rows) / 1e6:,.2f}",
+            f"{statistics.median(each.seconds for each in rows) / base:.2f}" if base else "",
+            *(spread([figure(each) for each in rows], form) for figure, form in FIGURES.values()),
             f"{rows[0].files}",
             f"{rows[0].rows:,}",
             f"`{rows[0].checksum}`",
-            f"{middle / base:.2f}" if base else "",
         ]
         lines.append(f"| {' | '.join(cells)} |")
     repeated = min(len(rows) for rows in found.values())
     basis = f"set in relation to: {case.reference}" if base else f"{case.reference}, the reference, was not measured"
-    return [*lines, "", f"Medians of {repeated}; peak memory is the largest of them; {basis}."]
+    return [*lines, "", f"Medians of {repeated}, with the smallest and the largest; {basis}."]
+
+
+def spread(values: Sequence[float], form: str) -> str:
+    """Return the median, and the smallest and the largest unless all are the same."""
+    middle, least, most = (format(each, form) for each in (statistics.median(values), min(values), max(values)))
+    return middle if least == most else f"{middle} ({least} to {most})"
 
 
 def beside(found: Mapping[str, Sequence[Measurement]]) -> list[str]:
@@ -143,8 +153,8 @@ def beside(found: Mapping[str, Sequence[Measurement]]) -> list[str]:
     for label, rows in found.items():
         if rows[0].contestant != OURS:
             continue
-        spark = statistics.median(each.child_s for each in rows)
-        rest = statistics.median(each.seconds - each.child_s for each in rows)
-        share = statistics.median((each.seconds - each.child_s) / each.seconds for each in rows)
-        lines.append(f"- {label}: Spark {spark:.2f} s, everything but Spark {rest:.2f} s ({share:.1%})")
+        spark = spread([each.child_s for each in rows], ".2f")
+        rest = spread([each.seconds - each.child_s for each in rows], ".2f")
+        share = spread([(each.seconds - each.child_s) / each.seconds for each in rows], ".1%")
+        lines.append(f"- {label}: Spark {spark} s, everything but Spark {rest} s, which is {share} of the time")
     return [*lines, ""] if lines else []

@@ -47,25 +47,33 @@ def results(*measurements: Measurement, left_out: dict[tuple[str, str], str] | N
 def test_a_line_has_median_minimum_and_maximum_of_all_repetitions_in_whatever_order() -> None:
     cells = line_of("kafka-ingest", table(CASE, {"kafka-ingest": runs("kafka-ingest", 9.0, 2.0, 3.0)}))
 
-    assert (cells["median s"], cells["min s"], cells["max s"]) == ("3.00", "2.00", "9.00")
+    assert cells["seconds"] == "3.00 (2.00 to 9.00)"
 
 
 def test_of_an_even_number_the_median_is_between_the_middle_ones() -> None:
-    assert line_of("flink", table(CASE, {"flink": runs("flink", 1.0, 2.0, 4.0, 9.0)}))["median s"] == "3.00"
+    found = line_of("flink", table(CASE, {"flink": runs("flink", 1.0, 2.0, 4.0, 9.0)}))
+
+    assert found["seconds"] == "3.00 (1.00 to 9.00)"
 
 
-def test_processor_time_is_the_median_and_the_brokers_is_beside_it() -> None:
-    found = [replace(RUN, user_s=user, broker_s=broker) for user, broker in [(1.0, 0.1), (2.0, 0.9), (7.0, 0.4)]]
+def test_every_figure_has_its_median_minimum_and_maximum_and_processor_time_the_brokers_beside_it() -> None:
+    found = [
+        replace(RUN, user_s=user, broker_s=broker, peak_mb=peak, output_bytes=size)
+        for user, broker, peak, size in [
+            (1.0, 0.1, 100.0, 3_000_000),
+            (2.0, 0.9, 1_200.0, 1_000_000),
+            (7.0, 0.4, 90.0, 2_000_000),
+        ]
+    ]
 
     cells = line_of("kafka-ingest", table(CASE, {"kafka-ingest": found}))
 
-    assert (cells["CPU s"], cells["broker CPU s"]) == ("2.5", "0.40")
+    assert (cells["CPU s"], cells["broker CPU s"]) == ("2.5 (1.5 to 7.5)", "0.40 (0.10 to 0.90)")
+    assert (cells["peak MB"], cells["output MB"]) == ("100 (90 to 1,200)", "2.00 (1.00 to 3.00)")
 
 
-def test_memory_is_the_largest_of_all_repetitions() -> None:
-    found = [replace(RUN, peak_mb=peak) for peak in (100.0, 1_200.0, 90.0)]
-
-    assert line_of("kafka-ingest", table(CASE, {"kafka-ingest": found}))["peak MB"] == "1,200"
+def test_what_was_the_same_each_time_is_told_once() -> None:
+    assert line_of("flink", table(CASE, {"flink": runs("flink", 3.0, 3.0)}))["seconds"] == "3.00"
 
 
 def test_what_came_out_is_told() -> None:
@@ -80,7 +88,7 @@ def test_others_are_set_in_relation_to_the_medians_of_the_reference() -> None:
 
     assert line_of("kafka-ingest", lines)["times the reference"] == "1.00"
     assert line_of("flink", lines)["times the reference"] == "1.50"
-    assert lines[-1] == "Medians of 3; peak memory is the largest of them; set in relation to: kafka-ingest."
+    assert lines[-1] == "Medians of 3, with the smallest and the largest; set in relation to: kafka-ingest."
 
 
 def test_without_the_reference_there_is_no_relation() -> None:
@@ -93,7 +101,7 @@ def test_without_the_reference_there_is_no_relation() -> None:
 def test_the_fewest_repetitions_are_told_where_one_was_interrupted() -> None:
     lines = table(CASE, {"kafka-ingest": runs("kafka-ingest", 2.0, 2.0), "flink": runs("flink", 3.0)})
 
-    assert lines[-1].startswith("Medians of 1;")
+    assert lines[-1].startswith("Medians of 1,")
 
 
 def test_what_was_left_out_is_named_with_its_reason_and_has_no_line() -> None:
@@ -119,6 +127,9 @@ def test_an_incomplete_benchmark_says_so_first() -> None:
 
 
 def test_what_is_spent_beside_spark_is_told_of_this_project_only() -> None:
-    lines = beside({"kafka-ingest": [RUN], "flink": runs("flink", 3.0)})
+    lines = beside({"kafka-ingest": [RUN, replace(RUN, seconds=2.5)], "flink": runs("flink", 3.0)})
 
-    assert lines == ["- kafka-ingest: Spark 1.50 s, everything but Spark 0.50 s (25.0%)", ""]
+    assert lines == [
+        "- kafka-ingest: Spark 1.50 s, everything but Spark 0.75 (0.50 to 1.00) s, which is 32.5% (25.0% to 40.0%) of the time",
+        "",
+    ]
