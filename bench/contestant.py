@@ -93,9 +93,8 @@ def leave_settings_behind() -> None:
 
 
 def plain_environment(job: Job) -> dict[str, str]:
-    """Return an environment that carries no settings, neither the shell's nor Python's, with which the benchmark itself runs."""
-    behind = (*SETTINGS_OF_THE_SHELL, "PYTHON")
-    inherited = {name: value for name, value in os.environ.items() if not name.startswith(behind)}
+    """Return what this process has left of its environment, without the settings of Python with which it runs itself."""
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
     path = os.pathsep.join(filter(None, [str(BIN), inherited.get("PATH")]))
     return {**inherited, "PATH": path, "SPARK_LOCAL_IP": LOOPBACK, "SPARK_LOCAL_DIRS": str(job.home / "spark")}
 

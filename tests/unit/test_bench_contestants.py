@@ -65,11 +65,11 @@ def run(track: Track, name: str, program: str, monkeypatch: pytest.MonkeyPatch) 
 def test_what_the_shell_carries_of_settings_reaches_nobody(
     name: str, job: Job, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for variable in (*OF_THE_SHELL, "AIRFLOW_CONN_KAFKA_DEFAULT", "PYTHONHASHSEED"):
-        monkeypatch.setenv(variable, "the shell's")
+    carried = (*OF_THE_SHELL, "AIRFLOW_CONN_KAFKA_DEFAULT", "PYTHONHASHSEED")
+    monkeypatch.setattr(os, "environ", {**os.environ, **dict.fromkeys(carried, "the shell's")})
 
+    leave_settings_behind()
     environment = CONTESTANTS[name].start(job).environment
-
     assert [name for name, value in environment.items() if value == "the shell's"] == []
     assert environment["PATH"].startswith(str(contestant.BIN))
 
