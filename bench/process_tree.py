@@ -23,6 +23,10 @@ that size shares with others is a few of its megabytes."""
 WORTH_ANOTHER_LOOK_BYTES = 4 * 2**20
 """As long as its resident size changes by less, a process keeps the proportional size that it was found with."""
 
+STACK, UNKNOWN_STACK = 25, b"0"
+"""Where ``stat`` says at which address the stack begins: another one in each program that is started (address space layout
+randomisation). It is 0 where this process may not know."""
+
 _PR_SET_CHILD_SUBREAPER = 36
 
 
@@ -87,8 +91,10 @@ class ProcessTree:
     def _memory_of(self, pid: int) -> int:
         try:
             resident = int((PROC / f"{pid}/statm").read_bytes().split()[1]) * PAGE_BYTES
-            if resident == 0 or resident > PSS_UP_TO_BYTES:
-                return resident
+            if resident > PSS_UP_TO_BYTES:
+                return 0 if is_copy(pid) else resident
+            if resident == 0:
+                return 0
             seen = self._sizes.get(pid)
             if seen is None or abs(seen.resident - resident) > WORTH_ANOTHER_LOOK_BYTES:
                 seen = self._sizes[pid] = _Seen(resident, proportional_bytes(pid))
@@ -103,6 +109,13 @@ def proportional_bytes(pid: int) -> int:
         if line.startswith(b"Pss:"):
             return int(line.split()[1]) * 1024
     return 0
+
+
+def is_copy(pid: int) -> bool:
+    """Return whether a process is still its parent's program: between fork and exec it holds its parent's memory, not its own."""
+    own = stat_of(pid)
+    stack, parent = own[STACK], int(own[1])
+    return stack != UNKNOWN_STACK and stack == stat_of(parent)[STACK]
 
 
 def parent_of(pid: int) -> int:
