@@ -40,13 +40,15 @@ DEFAULT_CONF: Mapping[str, str] = {
     "spark.hadoop.parquet.compression.codec.zstd.level": "1",
     # One topic a file: looking up the only value for each record was an eighth of the writing, and zstd leaves as little of it.
     "spark.hadoop.parquet.enable.dictionary#kafka_topic": "false",
+    # Keys are many: each record would be looked up among thousands, which takes longer than writing them out.
+    "spark.hadoop.parquet.enable.dictionary#key": "false",
     # Hardly any of these values comes twice: a dictionary is built, found too large and dropped, in each row group.
     "spark.hadoop.parquet.enable.dictionary#kafka_offset": "false",
     "spark.hadoop.parquet.enable.dictionary#kafka_timestamp": "false",
     "spark.hadoop.parquet.enable.dictionary#value": "false",
-    # Nobody looks for raw bytes between two others, and sizes are told by the footer anyway.
+    # Nobody looks for raw bytes between two others.
+    "spark.hadoop.parquet.column.statistics.enabled#key": "false",
     "spark.hadoop.parquet.column.statistics.enabled#value": "false",
-    "spark.hadoop.parquet.size.statistics.enabled": "false",
     # A page is full at 1 MiB; 20,000 rows, the default, are far less in the narrow columns.
     "spark.hadoop.parquet.page.row.count.limit": "100000",
     # What a row group holds is in memory until it is full: 128 MiB, the default, are seven million compressible records.
