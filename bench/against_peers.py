@@ -23,15 +23,13 @@ from options import parse_options, scale_of
 from places import new_results
 from process_tree import PSS_UP_TO_BYTES, reap_orphans
 from report import Results
-from talking import BenchmarkError, interrupt, say
+from talking import INTERRUPTED, BenchmarkError, interrupt, say
 from topic_data import make_topic
 
 from embedded_broker import JARS, MUCH_DATA, BrokerError, EmbeddedBroker
 from environment import ROOT
 from java_command import JavaMissingError, java_command
 from kafka_ingest.submitting.installation import installation
-
-INTERRUPTED = 130
 
 
 def main() -> int:

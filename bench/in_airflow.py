@@ -16,7 +16,7 @@ from typing import Any
 
 import yaml
 from contestant import BIN, leave_settings_behind
-from talking import BenchmarkError, interrupt, say
+from talking import INTERRUPTED, BenchmarkError, interrupt, say
 
 from airflow_components import AirflowError
 from airflow_server import AirflowServer, running, until
@@ -26,7 +26,6 @@ from java_command import JavaMissingError
 from order_events import create_topic, order_events, produce
 
 VERSION = 1
-INTERRUPTED = 130
 RECORDS, PARTITIONS = 2_000, 6
 REPETITIONS = 5
 FEED = "orders"

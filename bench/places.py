@@ -15,7 +15,7 @@ def directory_for_data(text: str) -> Path:
     """Return the directory of an option, as an absolute path: what runs in it is started from elsewhere."""
     found = Path(text).resolve()
     if not found.is_dir():
-        raise argparse.ArgumentTypeError(f"expected a directory that is there, found none at {found}")
+        raise argparse.ArgumentTypeError(f"expected a directory that is there, found {found}, which is none")
     try:
         with tempfile.TemporaryDirectory(dir=found):
             return found

@@ -23,7 +23,7 @@ from measured_on import commit, file_system, physical_memory_gb, processor
 from one_step import STEPS, Measured, Task, Work
 from places import directory_for_data
 from sqlalchemy import create_engine, text
-from talking import BenchmarkError, interrupt, say
+from talking import INTERRUPTED, BenchmarkError, interrupt, say
 
 from embedded_broker import JARS, BrokerError
 from environment import ROOT
@@ -69,6 +69,9 @@ def main() -> int:
     except (BenchmarkError, BrokerError, JavaMissingError) as error:
         say(str(error))
         return 1
+    except KeyboardInterrupt:
+        say("interrupted; nothing is kept")
+        return INTERRUPTED
     found, within = verdict(rows)
     if options.json:
         print(json.dumps({"version": 1, "machine": machine, "within": within, "rows": [asdict(row) for row in rows]}))

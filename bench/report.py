@@ -94,7 +94,7 @@ class Results:
         shown = [(case, found) for case in self.cases if (found := self.of(case))]
         heights = [len(found) + 1.4 for _, found in shown]
         # Without pyplot, which would look for a screen.
-        figure = Figure(figsize=(9, 0.55 * sum(heights) + 0.6), layout="constrained")
+        figure = Figure(figsize=(9, 0.55 * sum(heights) + 2), layout="constrained")
         panels = figure.subplots(len(shown), 1, height_ratios=heights, squeeze=False)
         for (case, found), panel in zip(shown, panels[:, 0], strict=True):
             is_memory = case.name == "memory"
@@ -137,8 +137,9 @@ def table(case: Case, found: Mapping[str, Sequence[Measurement]]) -> list[str]:
         ]
         lines.append(f"| {' | '.join(cells)} |")
     repeated = min(len(rows) for rows in found.values())
+    about = f"Medians of {repeated}, with the smallest and the largest" if repeated > 1 else "Measured once"
     basis = f"set in relation to: {case.reference}" if base else f"{case.reference}, the reference, was not measured"
-    return [*lines, "", f"Medians of {repeated}, with the smallest and the largest; {basis}."]
+    return [*lines, "", f"{about}; {basis}."]
 
 
 def spread(values: Sequence[float], form: str) -> str:

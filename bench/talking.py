@@ -3,6 +3,9 @@
 import sys
 from typing import NoReturn
 
+INTERRUPTED = 130
+"""The exit code after Ctrl-C."""
+
 
 class BenchmarkError(RuntimeError):
     """Something cannot be measured, or did not do the work that it should have: says what was expected and found."""

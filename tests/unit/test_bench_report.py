@@ -101,7 +101,7 @@ def test_without_the_reference_there_is_no_relation() -> None:
 def test_the_fewest_repetitions_are_told_where_one_was_interrupted() -> None:
     lines = table(CASE, {"kafka-ingest": runs("kafka-ingest", 2.0, 2.0), "flink": runs("flink", 3.0)})
 
-    assert lines[-1].startswith("Medians of 1,")
+    assert lines[-1].startswith("Measured once;")
 
 
 def test_what_was_left_out_is_named_with_its_reason_and_has_no_line() -> None:

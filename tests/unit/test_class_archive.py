@@ -102,6 +102,38 @@ def test_half_an_archive_is_not_used_and_the_next_set_up_replaces_it(place: Arch
     assert place.archive() == place.file(len(b"a larger archive"))
 
 
+@pytest.mark.parametrize("kind", ["a link to itself", "a link to nothing", "a directory"])
+def test_what_is_no_file_is_no_archive_and_nothing_fails(kind: str, place: ArchivePlace) -> None:
+    archive = place.file(7)
+    if kind == "a directory":
+        archive.mkdir()
+        archive.rename(place.file(archive.stat().st_size))
+    else:
+        archive.symlink_to(archive.name if kind == "a link to itself" else "nowhere")
+
+    assert (place.archive(), place.damaged()) == (None, None)
+
+
+def test_an_archive_is_built_on_the_one_of_javas_own_classes(java: Path, jars: list[Path]) -> None:
+    own = java.parents[1] / "lib" / "server" / "classes.jsa"
+    own.parent.mkdir(parents=True)
+    own.write_bytes(b"one")
+    before = ArchivePlace.of(java, jars, jars[0].parent)
+    own.write_bytes(b"another")
+
+    assert ArchivePlace.of(java, jars, jars[0].parent).owner != before.owner
+
+
+def test_where_a_folder_of_settings_is_before_the_jars_there_is_no_archive_and_doctor_says_why(
+    set_up: ArchivePlace, made: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    archive_classes.keep(made, set_up)
+    monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
+
+    assert installation().class_archive is None
+    assert f"none while SPARK_CONF_DIR is set: Spark puts {tmp_path} before its jars" in doctor.class_archive()
+
+
 def test_java_checks_an_archive_before_it_runs_what_is_in_it(place: ArchivePlace) -> None:
     options = java_options(1, place.file(1), "").split()
     assert options[-2:] == ["-XX:+VerifySharedSpaces", f"-XX:SharedArchiveFile={place.file(1)}"]

@@ -19,7 +19,7 @@ from kafka_ingest.feed_files import FeedFile
 from kafka_ingest.kafka_cluster import ConfluentKafkaCluster
 from kafka_ingest.observing.one_host import check_one_host
 from kafka_ingest.planning.topics import topics_of_feed, topics_wanted
-from kafka_ingest.submitting.installation import CONNECTOR, installation
+from kafka_ingest.submitting.installation import CONNECTOR, SETTINGS_VARIABLE, installation
 from kafka_ingest.submitting.spark_submission import check_master
 
 ASK_TIMEOUT_S = 5.0
@@ -116,6 +116,11 @@ def class_archive() -> str:
     """Return the archive from which Java starts faster; without one everything works."""
     installed = installation()
     place = installed.archive_place
+    if folder := os.environ.get(SETTINGS_VARIABLE):
+        return (
+            f"none while {SETTINGS_VARIABLE} is set: Spark puts {folder} before its jars, where no archive fits. Each run starts "
+            "seconds later than with the same settings in the feed's spark.conf"
+        )
     if place is None:
         return "none without a Java and a Spark"
     if archive := place.archive():

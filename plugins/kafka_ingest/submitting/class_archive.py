@@ -7,12 +7,16 @@ that fits, or Java finds that it does not, classes are loaded as ever.
 import hashlib
 import os
 import shutil
+import stat
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 OWNER_LENGTH = 8
 KEY_LENGTH = 16
+
+JAVAS_OWN = Path("lib", "server", "classes.jsa")
+"""The archive of Java's own classes, on which another one is built: it fits no other."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +41,7 @@ class ArchivePlace:
         folders = sorted({str(jar.parent) for jar in jars})
         return cls(
             folder,
-            owner=short_hash([*described([java]), *folders], OWNER_LENGTH),
+            owner=short_hash([*described([java, java.parents[1] / JAVAS_OWN]), *folders], OWNER_LENGTH),
             key=short_hash(described(jars), KEY_LENGTH),
         )
 
@@ -67,7 +71,8 @@ class ArchivePlace:
         return f"classes-{self.owner}-{self.key}"
 
     def _archives(self) -> Iterator[tuple[Path, os.stat_result]]:
-        return stats(sorted(self.folder.glob(f"{self._prefix}-*.jsa")))
+        found = stats(sorted(self.folder.glob(f"{self._prefix}-*.jsa")))
+        return ((file, status) for file, status in found if stat.S_ISREG(status.st_mode))
 
 
 def java_binary(environment: Mapping[str, str], search_path: str) -> Path | None:
@@ -94,5 +99,5 @@ def stats(files: Iterable[Path]) -> Iterator[tuple[Path, os.stat_result]]:
     for file in files:
         try:
             yield file, file.stat()
-        except FileNotFoundError:
+        except OSError:  # not there any more, or a link that leads nowhere: without it everything works
             continue

@@ -12,6 +12,7 @@ from kafka_ingest.submitting.chosen_java_options import ChosenJavaOptions, chose
 from kafka_ingest.submitting.class_archive import ArchivePlace, java_binary
 
 JARS_VARIABLE = "KAFKA_INGEST_SPARK_JARS"
+SETTINGS_VARIABLE = "SPARK_CONF_DIR"
 CONNECTOR = "spark-sql-kafka-0-10_2.13"
 
 
@@ -19,7 +20,8 @@ CONNECTOR = "spark-sql-kafka-0-10_2.13"
 class Installation:
     """``jars`` are the Kafka connector's, ``search_path`` where ``spark-submit`` is looked for.
 
-    ``archive_place`` is where the archive of classes for this Java and these jars lies or would lie, None without Java or Spark.
+    ``archive_place`` is where the archive of classes for this Java and these jars lies or would lie. It is None without Java or
+    Spark, and where a folder of settings is named: Spark puts it before its jars, and Java takes no archive of another class path.
     ``java_options`` are what Java gets without this project.
     """
 
@@ -59,7 +61,7 @@ def installation(environment: Mapping[str, str] = os.environ) -> Installation:
     # spark-submit is beside the Python that pyspark was installed for, also where nobody activated its environment.
     search_path = os.pathsep.join([str(python.parent), environment.get("PATH", os.defpath)])
     spark = spark_home(environment, python)
-    java = java_binary(environment, search_path)
+    java = java_binary(environment, search_path) if not environment.get(SETTINGS_VARIABLE) else None
     return Installation(
         application,
         jars,
