@@ -21,7 +21,7 @@ class Installation:
     """``jars`` are the Kafka connector's, ``search_path`` where ``spark-submit`` is looked for.
 
     ``archive_place`` is where the archive of classes for this Java and these jars lies or would lie. It is None without Java or
-    Spark, and where a folder of settings is named: Spark puts it before its jars, and Java takes no archive of another class path.
+    Spark, and where a folder of settings is named: Spark puts it before its jars, and Java takes none of another class path.
     ``java_options`` are what Java gets without this project.
     """
 
