@@ -23,8 +23,8 @@ JAVAS_OWN = Path("lib", "server", "classes.jsa")
 class ArchivePlace:
     """Where the archive for one Java and one class path lies, or would lie: ``classes-OWNER-KEY-SIZE.jsa``.
 
-    ``owner`` stands for the Java and the folders of its jars, ``key`` for the jars in them. The size tells a whole archive: Java
-    would map half of one without a look, and die of it (SIGBUS).
+    ``owner`` stands for where Java and its jars are, ``key`` for what is there: after an upgrade a new archive takes the place of
+    the former. The size tells a whole archive: Java would map half of one without a look, and die of it (SIGBUS).
     """
 
     folder: Path
@@ -41,8 +41,8 @@ class ArchivePlace:
         folders = sorted({str(jar.parent) for jar in jars})
         return cls(
             folder,
-            owner=short_hash([*described([java, java.parents[1] / JAVAS_OWN]), *folders], OWNER_LENGTH),
-            key=short_hash(described(jars), KEY_LENGTH),
+            owner=short_hash([str(java), *folders], OWNER_LENGTH),
+            key=short_hash(described([java, java.parents[1] / JAVAS_OWN, *jars]), KEY_LENGTH),
         )
 
     @property
