@@ -19,7 +19,8 @@ from kafka_ingest.feed_files import FeedFile
 from kafka_ingest.kafka_cluster import ConfluentKafkaCluster
 from kafka_ingest.observing.one_host import check_one_host
 from kafka_ingest.planning.topics import topics_of_feed, topics_wanted
-from kafka_ingest.submitting.installation import CONNECTOR, SETTINGS_VARIABLE, installation
+from kafka_ingest.submitting.chosen_java_options import SETTINGS_VARIABLE
+from kafka_ingest.submitting.installation import CONNECTOR, installation
 from kafka_ingest.submitting.spark_submission import check_master
 
 ASK_TIMEOUT_S = 5.0

@@ -12,6 +12,9 @@ JAVA_VARIABLES = ("JDK_JAVA_OPTIONS", "JAVA_TOOL_OPTIONS", "_JAVA_OPTIONS")
 DRIVER_JAVA_OPTIONS = "spark.driver.defaultJavaOptions"
 """Spark puts these before spark.driver.extraJavaOptions, which are the user's."""
 
+SETTINGS_VARIABLE = "SPARK_CONF_DIR"
+"""Names the folder of Spark's own settings; without it they are in ``conf`` of Spark's home."""
+
 SETTING = re.compile(r"\s*(spark\.driver\.(?:default|extra)JavaOptions)[\s=:]+(.*)")
 
 
@@ -30,7 +33,7 @@ class ChosenJavaOptions:
 
 def chosen_java_options(spark: Path | None, environment: Mapping[str, str]) -> ChosenJavaOptions:
     """Return what is chosen, from where Spark's own launcher takes it (``AbstractCommandBuilder``, ``bin/spark-class``)."""
-    folder = environment.get("SPARK_CONF_DIR") or (spark / "conf" if spark is not None else None)
+    folder = environment.get(SETTINGS_VARIABLE) or (spark / "conf" if spark is not None else None)
     defaults = dict(filter(None, map(setting, lines_of(folder, "spark-defaults.conf"))))
     return ChosenJavaOptions(
         every=joined(environment.get(name) for name in JAVA_VARIABLES),

@@ -8,11 +8,10 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from kafka_ingest.errors import InstallationError
-from kafka_ingest.submitting.chosen_java_options import ChosenJavaOptions, chosen_java_options
+from kafka_ingest.submitting.chosen_java_options import SETTINGS_VARIABLE, ChosenJavaOptions, chosen_java_options
 from kafka_ingest.submitting.class_archive import ArchivePlace, java_binary
 
 JARS_VARIABLE = "KAFKA_INGEST_SPARK_JARS"
-SETTINGS_VARIABLE = "SPARK_CONF_DIR"
 CONNECTOR = "spark-sql-kafka-0-10_2.13"
 
 
@@ -61,16 +60,17 @@ def installation(environment: Mapping[str, str] = os.environ) -> Installation:
     # spark-submit is beside the Python that pyspark was installed for, also where nobody activated its environment.
     search_path = os.pathsep.join([str(python.parent), environment.get("PATH", os.defpath)])
     spark = spark_home(environment, python)
-    java = java_binary(environment, search_path) if not environment.get(SETTINGS_VARIABLE) else None
+    java = java_binary(environment, search_path)
+    place = None
+    if java and spark and not environment.get(SETTINGS_VARIABLE):
+        place = ArchivePlace.of(java, [*jars, *(spark / "jars").glob("*.jar")], folder)
     return Installation(
         application,
         jars,
         python,
         search_path,
         spark_home=spark,
-        archive_place=ArchivePlace.of(java, [*jars, *(spark / "jars").glob("*.jar")], folder)
-        if java and spark
-        else None,
+        archive_place=place,
         java_options=chosen_java_options(spark, environment),
     )
 
