@@ -40,7 +40,7 @@ DEFAULT_CONF: Mapping[str, str] = {
     "spark.hadoop.parquet.compression.codec.zstd.level": "1",
     # One topic a file: looking up the only value for each record was an eighth of the writing, and zstd leaves as little of it.
     "spark.hadoop.parquet.enable.dictionary#kafka_topic": "false",
-    # Keys are many: each record would be looked up among thousands, which takes longer than writing them out.
+    # Looking each record's key up takes longer than writing it out, for 50 keys as for 5,000; zstd leaves nearly as little of it.
     "spark.hadoop.parquet.enable.dictionary#key": "false",
     # Hardly any of these values comes twice: a dictionary is built, found too large and dropped, in each row group.
     "spark.hadoop.parquet.enable.dictionary#kafka_offset": "false",
