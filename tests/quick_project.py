@@ -74,11 +74,11 @@ class QuickProject(Project):
         finally:
             self.spark_is_real, self.meanwhile = False, lambda: None
 
-    def submit(self, submission: SparkSubmission, log_file: Path) -> None:
+    def submit(self, submission: SparkSubmission, log_file: Path, *, meanwhile: Callable[[], object]) -> None:
         """Run what a run submits."""
         self.meanwhile()
         if self.spark_is_real:
-            run_spark_submit(submission, log_file)
+            run_spark_submit(submission, log_file, meanwhile=meanwhile)
         else:
             self.write_like_spark(submission, log_file)
 

@@ -4,7 +4,7 @@ import os
 import shutil
 import signal
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from kafka_ingest.errors import InstallationError, SparkFailedError
@@ -14,10 +14,17 @@ TAIL_LINES = 15
 AIRFLOW_VARIABLES = ("AIRFLOW_CONN_", "AIRFLOW__")
 
 
-def run_spark_submit(submission: SparkSubmission, log_file: Path, environment: Mapping[str, str] = os.environ) -> None:
+def run_spark_submit(
+    submission: SparkSubmission,
+    log_file: Path,
+    environment: Mapping[str, str] = os.environ,
+    *,
+    meanwhile: Callable[[], object] = lambda: None,
+) -> None:
     """Run Spark to its end with its output in a log file; raises SparkFailedError with the end of that log.
 
-    Its standard output never reaches ours, which may be a ``--json`` document.
+    Its standard output never reaches ours, which may be a ``--json`` document. ``meanwhile`` is called once Spark has been
+    started; what it raises ends Spark.
     """
     if shutil.which(submission.spark_binary, path=submission.environment["PATH"]) is None:
         raise InstallationError(
@@ -32,6 +39,7 @@ def run_spark_submit(submission: SparkSubmission, log_file: Path, environment: M
             stderr=subprocess.STDOUT,
         )
         try:
+            meanwhile()
             exit_code = child.wait()
         finally:
             if child.poll() is None:

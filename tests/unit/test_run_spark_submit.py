@@ -1,0 +1,62 @@
+"""Spark as a child process of the command line: what is done while it runs. A script stands in for spark-submit."""
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from kafka_ingest.submitting.run_spark_submit import run_spark_submit
+from kafka_ingest.submitting.spark_submission import SparkSubmission
+
+WAITS_FOR_A_SIGN = """#!/bin/sh
+cd "$(dirname "$0")" || exit
+echo $$ > running
+while [ ! -e go ]; do sleep 0.02; done
+"""
+
+
+def submission(directory: Path) -> SparkSubmission:
+    script = directory / "spark-submit"
+    script.write_text(WAITS_FOR_A_SIGN)
+    script.chmod(0o755)
+    return SparkSubmission(
+        master="local[*]",
+        deploy_mode=None,
+        spark_binary=str(script),
+        queue=None,
+        name="a batch",
+        application="write_batch.py",
+        arguments=(),
+        conf={},
+        py_files="package.zip",
+        jars=None,
+        driver_class_path="",
+        environment={"PATH": os.environ["PATH"]},
+    )
+
+
+def wait_until_it_runs(directory: Path) -> None:
+    running = directory / "running"
+    while not (running.exists() and running.read_text()):
+        time.sleep(0.02)
+
+
+def test_what_is_done_meanwhile_is_done_while_spark_runs(tmp_path: Path) -> None:
+    def let_it_go_on() -> None:
+        wait_until_it_runs(tmp_path)
+        (tmp_path / "go").touch()
+
+    run_spark_submit(submission(tmp_path), tmp_path / "spark.log", meanwhile=let_it_go_on)
+
+
+def test_what_fails_meanwhile_ends_spark(tmp_path: Path) -> None:
+    def fail() -> None:
+        wait_until_it_runs(tmp_path)
+        raise ImportError("no pyarrow here")
+
+    with pytest.raises(ImportError, match="no pyarrow here"):
+        run_spark_submit(submission(tmp_path), tmp_path / "spark.log", meanwhile=fail)
+
+    with pytest.raises(ProcessLookupError):
+        os.kill(int((tmp_path / "running").read_text()), 0)
