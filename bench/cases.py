@@ -85,14 +85,14 @@ def hot(scale: Scale) -> Case:
 
 
 def memory(scale: Scale) -> Case:
-    """Look at the peak of memory as the number of records grows: parts of one topic, and Flink beside them."""
+    """Look at the peak of memory as the number of records grows: parts of one topic, Flink beside this project."""
     sizes = [max(scale.data.partitions, round(scale.data.records * share)) for share in MEMORY_SHARES]
-    ours = [(OURS, records) for records in sizes] if scale.has_ours else []
-    theirs = [("flink", sizes[1])] if "flink" in scale.contestants else []
-    largest = max((records for _, records in [*ours, *theirs]), default=0)
-    data = replace(scale.data, name="bench-memory", records=largest, skew=0.0)
+    data = replace(scale.data, name="bench-memory", records=sizes[-1], skew=0.0)
     entries = [
-        Entry(f"{who}, {records:,}", who, data, data.first_offsets(records)) for who, records in [*ours, *theirs]
+        Entry(f"{who}, {records:,}", who, data, data.first_offsets(records))
+        for who in (OURS, "flink")
+        if who in scale.contestants
+        for records in sizes
     ]
     return Case("memory", "Memory by number of records, evenly spread", entries, f"{OURS}, {sizes[0]:,}", 1)
 
