@@ -42,7 +42,7 @@ format: ## format the code and mend what can be mended
 	.venv/bin/ruff check --fix .
 	.venv/bin/ruff format .
 
-bench: ## compare with AvailableNow, Spark batch, Flink and a script on the same records; half an hour, and some GB of disk
+bench: ## compare with AvailableNow, Spark batch, Flink and a script on the same records; half an hour or more, and some GB of disk
 	$(SET_UP) dev jvm flink
 	@PYTHONPATH=plugins:dev .venv/bin/python bench/against_peers.py $(ARGS)
 
