@@ -33,6 +33,7 @@ INSTALLED = Installation(
     jars=(Path("/jars/connector.jar"), Path("/jars/kafka-clients.jar")),
     python=Path("/venv/bin/python"),
     search_path="/venv/bin:/usr/bin",
+    spark_home=Path("/venv/pyspark"),
 )
 OPEN_KAFKA = KafkaClientSettings("kafka_default", {"bootstrap.servers": "kafka:9092"})
 SECRET_KAFKA = KafkaClientSettings(
@@ -58,6 +59,7 @@ def submission(
     *,
     shared: bool = False,
     java: ChosenJavaOptions | None = None,
+    spark_home: Path | None = INSTALLED.spark_home,
 ) -> SparkSubmission:
     """Return what is handed over for attempt 2 of a batch."""
     return spark_submission(
@@ -67,7 +69,7 @@ def submission(
         kafka=kafka,
         conf=conf or {},
         sink_is_shared=shared,
-        installed=replace(INSTALLED, java_options=java or ChosenJavaOptions()),
+        installed=replace(INSTALLED, java_options=java or ChosenJavaOptions(), spark_home=spark_home),
     )
 
 
@@ -113,6 +115,21 @@ def test_the_argument_list_is_the_one_that_airflows_own_hook_builds(
     master = spark_master(find_connection_from_shell("spark_default"))
     found = submission(master, kafka, {"spark.driver.memory": "2g"}, shared=True)
     assert found.command() == hooks_command(found)
+
+
+@pytest.mark.parametrize(
+    ("master", "spark_home"), [(replace(LOCAL, spark_binary="spark3-submit"), INSTALLED.spark_home), (LOCAL, None)]
+)
+def test_a_spark_whose_settings_nobody_has_read_keeps_its_own_options_for_java(
+    master: SparkMaster, spark_home: Path | None
+) -> None:
+    """Its spark-defaults.conf may name a collector, and of two Java takes none: it does not start."""
+    assert DRIVER_JAVA_OPTIONS in submission(LOCAL).conf
+
+    found = submission(master, spark_home=spark_home)
+
+    assert DRIVER_JAVA_OPTIONS not in found.conf
+    assert not {"SPARK_HOME", "SPARK_LAUNCHER_OPTS"} & found.environment.keys()
 
 
 def test_a_local_master_gets_the_connector_on_the_drivers_class_path_alone() -> None:

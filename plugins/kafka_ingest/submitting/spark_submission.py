@@ -129,7 +129,9 @@ def spark_submission(
     """
     check_master(master, kafka, sink_is_shared=sink_is_shared)
     jars = ",".join(str(jar) for jar in installed.jars)
-    java = driver_java_options(plan, master, conf, installed)
+    # Another name may be of another Spark, whose settings for Java nobody here has read.
+    spark = installed.spark_home if master.spark_binary == "spark-submit" else None
+    java = driver_java_options(plan, master, conf, installed) if spark else ""
     return SparkSubmission(
         master=master.master,
         deploy_mode=master.deploy_mode,
@@ -153,8 +155,12 @@ def spark_submission(
             "PYSPARK_PYTHON": str(installed.python),
             "PYSPARK_DRIVER_PYTHON": str(installed.python),
             "PATH": installed.search_path,
-            **home_of_spark(master, installed),
-            "SPARK_LAUNCHER_OPTS": launcher_options(installed.java_options),
+            # Told its home, spark-submit need not start a Python to find it.
+            **(
+                {"SPARK_HOME": str(spark), "SPARK_LAUNCHER_OPTS": launcher_options(installed.java_options)}
+                if spark
+                else {}
+            ),
         },
     )
 
@@ -168,13 +174,6 @@ def driver_java_options(plan: BatchPlan, master: SparkMaster, conf: Mapping[str,
     ours = java_options(plan.max_rows if master.is_local else 0, installed.class_archive, chosen)
     # The name may be the site's, too: what spark-submit gets here takes the place of what spark-defaults.conf says.
     return joined([elsewhere.driver_defaults, ours])
-
-
-def home_of_spark(master: SparkMaster, installed: Installation) -> dict[str, str]:
-    """Return what tells ``spark-submit`` its home, so that it need not start a Python to find it."""
-    if master.spark_binary != "spark-submit" or installed.spark_home is None:
-        return {}  # another name may be of another Spark
-    return {"SPARK_HOME": str(installed.spark_home)}
 
 
 def check_master(master: SparkMaster, kafka: KafkaClientSettings, *, sink_is_shared: bool) -> None:
