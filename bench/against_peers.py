@@ -1,7 +1,6 @@
 """`make bench`: this project and its peers on the same records, whole processes in turn. See README.md."""
 
 import argparse
-import contextlib
 import importlib.metadata
 import os
 import platform
@@ -10,10 +9,9 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from cases import Case, Entry, chosen_cases
+from cases import Case, chosen_cases
 from confluent_kafka import libversion
 from contestant import CONTESTANTS, FLINK, FLINK_PYTHON, Job, leave_settings_behind, our_environment
 from last_will import LastWill
@@ -82,11 +80,11 @@ class Benchmark:
         for name, reason in self._missing.items():
             say(f"left out: {name}. {in_short(reason)}")
         broker = EmbeddedBroker(directory / "kafka", jvm_flags=MUCH_DATA)
-        with LastWill() as will, running(broker) as bootstrap_servers:
-            track = Track(directory / "runs", logs, bootstrap_servers, broker.pid, will)
+        with LastWill() as will, broker:
+            track = Track(directory / "runs", logs, broker.bootstrap_servers, broker.pid, will)
             try:
                 for case in self._cases:
-                    self._fill(case, bootstrap_servers, logs)
+                    self._fill(case, broker.bootstrap_servers, logs)
                     self._measure(case, track)
                     self.results(complete=False).write(self._directory)
             except BaseException:
@@ -109,7 +107,7 @@ class Benchmark:
             if entry.contestant in self._missing:
                 self._left_out[case.name, entry.label] = self._missing[entry.contestant]
         for repetition in range(1, case.repetitions + 1):
-            for order, entry in enumerate(rotated(case.entries, repetition - 1)):
+            for order, entry in enumerate(case.in_turn(repetition)):
                 if (case.name, entry.label) in self._left_out:
                     continue
                 try:
@@ -148,19 +146,6 @@ class Benchmark:
             f"{PSS_UP_TO_BYTES // 2**20} MB, resident size (RSS) of larger ones",
             "cost of looking": f"{looked / measured:.2%} of one processor",
         }
-
-
-def rotated(entries: Sequence[Entry], by: int) -> list[Entry]:
-    """Return the entries so that each repetition begins with another one."""
-    start = by % len(entries) if entries else 0
-    return [*entries[start:], *entries[:start]]
-
-
-@contextlib.contextmanager
-def running(broker: EmbeddedBroker) -> Iterator[str]:
-    """Start a broker; yield its bootstrap servers."""
-    with broker:
-        yield broker.bootstrap_servers
 
 
 def version_of_jar(pattern: str) -> str:

@@ -6,6 +6,8 @@ from dataclasses import dataclass, field, replace
 from contestant import CONTESTANTS, OURS
 from topic_data import TopicData
 
+from repeatable_random import repeatable_random
+
 SMALL_RECORDS = 2_000
 HOT_SHARE = 0.9
 MEMORY_SHARES = (0.1, 1, 5)
@@ -39,6 +41,10 @@ class Case:
     def topics(self) -> list[TopicData]:
         """Return the topics that it reads."""
         return list({entry.data.name: entry.data for entry in self.entries}.values())
+
+    def in_turn(self, repetition: int) -> list[Entry]:
+        """Return the entries in an order of the repetition's own: nobody always follows the same one, and the load it leaves."""
+        return repeatable_random(repetition).sample(list(self.entries), len(self.entries))
 
 
 @dataclass(frozen=True, slots=True)

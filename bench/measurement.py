@@ -18,6 +18,8 @@ from whole_process import Finished, run_whole
 TIMEOUT_S = 1_800.0
 LINES_SHOWN = 12
 REASON_CHARACTERS = 400
+ANY_SPARK_S = 1.0
+"""No Spark starts and ends faster."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +96,10 @@ class Track:
             broker_before = processor_s(self.broker)
             found = self._run(entry, job, log)
             broker_s = processor_s(self.broker) - broker_before
+            if entry.caught_up and found.child_s > ANY_SPARK_S:
+                raise CouldNotRunError(
+                    f"{entry.label}: expected no Spark where nothing is new, found {found.child_s:.2f} s of it"
+                )
             files, positions = self._checked(entry, job, expected, log)
             return Measurement(
                 case=case.name,

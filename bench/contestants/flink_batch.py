@@ -66,6 +66,7 @@ def sink_options(task: dict[str, Any]) -> dict[str, str]:
         "format": "parquet",
         "parquet.compression": "ZSTD",
         "parquet.compression.codec.zstd.level": "1",
+        **task["parquet"],
     }
 
 

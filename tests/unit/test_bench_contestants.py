@@ -53,11 +53,11 @@ def track(tmp_path: Path) -> Iterator[Track]:
         yield Track(tmp_path / "runs", tmp_path / "logs", "127.0.0.1:1", os.getpid(), will)
 
 
-def run(track: Track, name: str, program: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def run(track: Track, name: str, program: str, monkeypatch: pytest.MonkeyPatch, *, caught_up: bool = False) -> None:
     """Measure a program in the place of a contestant."""
     start = Start([sys.executable, "-c", program], {})
     monkeypatch.setitem(CONTESTANTS, name, Contestant(name, "", lambda _: start))  # type: ignore[arg-type]
-    entry = Entry(name, name, TopicData("orders", 10))
+    entry = Entry(name, name, TopicData("orders", 10), caught_up=caught_up)
     track.measure(Case("big", "10 records", [entry], OURS, 1), entry, 1, 0)
 
 
@@ -94,6 +94,25 @@ def test_the_tuned_peer_reads_as_this_project_does(job: Job) -> None:
 
     for name, value in READ_DEFAULTS.items():
         assert f'"kafka.{name}": "{value}"' in told
+
+
+def test_the_tuned_flink_gets_this_projects_flags_for_java_and_no_dictionaries(job: Job) -> None:
+    plain, tuned = (CONTESTANTS[name].start(job) for name in ("flink", "flink-tuned"))
+
+    assert "SerialGC" not in plain.environment["JVM_ARGS"]
+    assert "-XX:+UseSerialGC" in tuned.environment["JVM_ARGS"].split()
+    assert '"parquet": {}' in plain.command[-1]
+    assert '"parquet": {"parquet.enable.dictionary": "false"}' in tuned.command[-1]
+
+
+def test_a_run_that_starts_spark_where_nothing_is_new_ends_the_benchmark(
+    track: Track, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(measurement, "ANY_SPARK_S", 0.2)
+    program = "import subprocess, sys; subprocess.run([sys.executable, '-c', 'import time; time.sleep(0.8)'])"
+
+    with pytest.raises(BenchmarkError, match="expected no Spark where nothing is new"):
+        run(track, OURS, program, monkeypatch, caught_up=True)
 
 
 @pytest.mark.parametrize(

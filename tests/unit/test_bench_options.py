@@ -115,6 +115,16 @@ def test_with_this_project_alone_nobody_else_runs() -> None:
     assert found["memory"] == [f"{OURS}, 100", f"{OURS}, 1,000", f"{OURS}, 5,000"]
 
 
+def test_everybody_takes_part_in_each_repetition_and_follows_now_one_and_now_another() -> None:
+    [case] = chosen_cases(["big"], SCALE)
+    orders = [[entry.label for entry in case.in_turn(repetition)] for repetition in range(1, 6)]
+
+    assert [sorted(order) for order in orders] == [sorted(ALL_CONTESTANTS)] * 5
+    for label in ALL_CONTESTANTS:
+        followed = [order[order.index(label) - 1] for order in orders if order[0] != label]
+        assert max(followed.count(other) for other in followed) <= 2, followed
+
+
 def test_cases_that_spread_the_records_themselves_do_so_whatever_skew_is_asked_for() -> None:
     cases = {case.name: case for case in chosen_cases(CASES, SCALE)}
 

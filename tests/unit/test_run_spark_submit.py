@@ -12,7 +12,11 @@ from kafka_ingest.submitting.spark_submission import SparkSubmission
 WAITS_FOR_A_SIGN = """#!/bin/sh
 cd "$(dirname "$0")" || exit
 echo $$ > running
-while [ ! -e go ]; do sleep 0.02; done
+for _ in $(seq 1500); do
+  [ -e go ] && exit
+  sleep 0.02
+done
+exit 1
 """
 
 
@@ -38,7 +42,9 @@ def submission(directory: Path) -> SparkSubmission:
 
 def wait_until_it_runs(directory: Path) -> None:
     running = directory / "running"
+    deadline = time.monotonic() + 30
     while not (running.exists() and running.read_text()):
+        assert time.monotonic() < deadline, "expected the script to have been started, found no sign of it"
         time.sleep(0.02)
 
 
