@@ -18,6 +18,7 @@ from sqlalchemy import make_url
 from kafka_ingest.attempt_directory import RECEIPT
 from kafka_ingest.batch import Attempt, BatchPlan
 from kafka_ingest.boundaries import PublishedReceipt
+from kafka_ingest.committing.commit_batch import pinned_attempt
 from kafka_ingest.committing.mirror_group import mirror_group
 from kafka_ingest.control.database import ControlDatabaseSettings, open_database
 from kafka_ingest.control.writer import SqlControlTables
@@ -124,7 +125,7 @@ def _plan(task: Task, expected: PlanResult) -> Describe:
 
 
 def write(task: Task) -> Describe:
-    """Bring a planned batch to COMMITTING, as if Spark had written a file a range, and keep its receipt as publishing does.
+    """Bring a planned batch to WRITTEN, as if Spark had written a file a range.
 
     No file of records is made.
     """
@@ -135,18 +136,20 @@ def write(task: Task) -> Describe:
     receipt = full_receipt(control.batch(batch_id).plan, attempt)
     write_durably(attempt.directory / RECEIPT, receipt.as_bytes())
     pin_attempt(batch_id, attempt.attempt, control, kafka, sink_of)
-    control.begin_commit(batch_id, attempt.attempt)
-    # The next plan looks for it, to see that the output is still the one that was published in.
-    beside = attempt.directory.parents[2]
-    published = PublishedReceipt(control.batch(batch_id).plan, receipt, control.ledger(batch_id))
-    KeptReceipts(beside / "receipts").keep(published)
     return lambda: work_of(f"{each.topic_partition} {each.rows}" for each in receipt.files)
 
 
 def move_offsets(task: Task) -> Describe:
-    """Move the stored offsets: the commit's compare-and-set over all partitions of the batch."""
-    control = task.control()
-    control.complete_commit(UUID(task.batch_id), who=WHO)
+    """Commit a written batch: COMMITTING, its receipt kept as publishing does, then the compare-and-set over all partitions."""
+    control, batch_id = task.control(), UUID(task.batch_id)
+    batch = control.batch(batch_id)
+    attempt = pinned_attempt(batch, control)
+    control.begin_commit(batch_id, attempt.attempt)
+    # The next plan looks for it, to see that the output is still the one that was published in.
+    beside = attempt.directory.parents[2]
+    published = PublishedReceipt(batch.plan, full_receipt(batch.plan, attempt), control.ledger(batch_id))
+    KeptReceipts(beside / "receipts").keep(published)
+    control.complete_commit(batch_id, who=WHO)
 
     def describe() -> Work:
         feed = control.feed(FEED)
