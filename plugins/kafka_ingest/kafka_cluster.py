@@ -2,6 +2,7 @@
 
 import contextlib
 import functools
+import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from concurrent.futures import Future
 from datetime import UTC, datetime, timedelta
@@ -36,6 +37,16 @@ NO_LEADER_KNOWN = Unavailable("LEADER_NOT_AVAILABLE: its leader did not answer")
 
 GROUP_COMMIT_PARTITIONS = 1_000
 """One request's offsets become one record batch of about 100 bytes each, which must stay below ``max.message.bytes``."""
+
+NO_TOPIC = "no topic: the cluster's id is asked"
+"""No topic can have this name, so asking for it tells of the cluster and creates nothing."""
+
+CLIENT_IDLE_S = 5.0
+"""How long a client keeps between two questions: within a step they follow at once, between steps Spark may work for hours.
+
+A cluster that restarts meanwhile may tell a client of no broker at all. librdkafka then forgets those it knew, and was seen
+not to find them again for five minutes (KIP-1102's ``metadata.recovery.rebootstrap.trigger.ms``); a new client does at once.
+"""
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -77,7 +88,7 @@ PARTITION_ERRORS = frozenset(
 
 
 class ConfluentKafkaCluster:
-    """One Kafka cluster, seen through an AdminClient that is made at the first question."""
+    """One Kafka cluster, seen through an AdminClient that is made at the first question of a step."""
 
     def __init__(self, find_settings: Callable[[], KafkaClientSettings], *, at_most_s: float | None = None) -> None:
         """Ask for the settings only when they are needed: a commit can do without Kafka, and so without its connection.
@@ -86,6 +97,8 @@ class ConfluentKafkaCluster:
         """
         self._find_settings = find_settings
         self._at_most_s = at_most_s
+        self._client: AdminClient | None = None
+        self._used_at = 0.0
 
     @cached_property
     def _settings(self) -> KafkaClientSettings:
@@ -95,9 +108,14 @@ class ConfluentKafkaCluster:
     def _request_timeout_s(self) -> float:
         return min(self._settings.request_timeout_s, self._at_most_s or self._settings.request_timeout_s)
 
-    @cached_property
+    @property
     def admin(self) -> AdminClient:
         """The client; librdkafka's own lines on stderr are silenced, each failure is raised here by name instead."""
+        if self._client is None:
+            self._client = self._new_client()
+        return self._client
+
+    def _new_client(self) -> AdminClient:
         try:
             return AdminClient({"log_level": "0", **self._settings.admin_settings()})
         except (KafkaException, TypeError, ValueError) as error:
@@ -108,9 +126,13 @@ class ConfluentKafkaCluster:
             ) from error
 
     def cluster_id(self) -> str:
-        """Return the cluster's id."""
+        """Return the cluster's id.
+
+        Not asked by describe_cluster: librdkafka 2.16 aborts the process where the answer names no broker, as that of a
+        cluster whose only broker was fenced a moment ago (DescribeClusterResponse_parse in rdkafka_admin.c).
+        """
         with self._time_limited("the cluster's id"):
-            cluster_id = self._result(self.admin.describe_cluster(request_timeout=self._request_timeout_s)).cluster_id
+            cluster_id = self.admin.list_topics(NO_TOPIC, timeout=self._request_timeout_s).cluster_id
         if not cluster_id:
             raise KafkaUnavailableError(f"the brokers at {self._settings.bootstrap_servers} gave no cluster id")
         return str(cluster_id)
@@ -319,6 +341,8 @@ class ConfluentKafkaCluster:
 
     @contextlib.contextmanager
     def _time_limited(self, question: str) -> Iterator[None]:
+        if time.monotonic() - self._used_at > CLIENT_IDLE_S:
+            self._client = None
         try:
             yield
         except TimeoutError as error:
@@ -334,6 +358,8 @@ class ConfluentKafkaCluster:
             if is_unreachable(error.args[0]):
                 raise self._no_answer(question, cause) from error
             raise KafkaUnavailableError(f"{where} answered with an error when asked for {question}: {cause}") from error
+        finally:
+            self._used_at = time.monotonic()
 
     def _no_answer(self, question: str, cause: str) -> KafkaUnavailableError:
         return KafkaUnavailableError(

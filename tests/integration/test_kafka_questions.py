@@ -1,8 +1,12 @@
 """The questions that planning asks, answered by a real broker: in bulk, with -1 and its like never past the edge."""
 
+import contextlib
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
 from tests.integration.conftest import MoveGroup
 from tests.kafka_faults import (
     Record,
@@ -17,6 +21,7 @@ from tests.kafka_faults import (
     range_without_records,
     topic_id,
 )
+from tests.killing import wait_for
 
 from embedded_broker import EmbeddedBroker
 from kafka_ingest.boundaries import MirrorRefusedError
@@ -185,6 +190,61 @@ def test_setting_a_group_s_offsets_is_refused_by_name_while_a_member_lives(
         kafka.set_group_offsets(f"{orders}-group", offsets, "who")
     kafka.set_group_offsets(f"{orders}-group", offsets, "who")
     assert kafka.group_offsets(f"{orders}-group", offsets) == offsets
+
+
+# ── A broker that is not among the living ─────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.fixture(scope="module")
+def often_fenced(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedBroker]:
+    """A cluster whose only broker always answers, but is left out of the cluster's list four seconds out of six."""
+    settings = {"broker.session.timeout.ms": "2000", "broker.heartbeat.interval.ms": "6000"}
+    with EmbeddedBroker(tmp_path_factory.mktemp("fenced"), extra=settings) as running:
+        yield running
+
+
+def wait_until_fenced(broker: EmbeddedBroker) -> None:
+    wait_for(lambda: brokers_told(broker) == [], "the broker to be fenced")
+
+
+def wait_until_let_in(broker: EmbeddedBroker) -> None:
+    """Wait for the moment in which it is, so that two seconds are left."""
+    wait_until_fenced(broker)
+    wait_for(lambda: brokers_told(broker) == [broker.node_id], "the broker to be let in again")
+
+
+def brokers_told(broker: EmbeddedBroker) -> list[int] | None:
+    """Return the cluster's list, None where the client lost its broker over an empty one."""
+    with AdminClient({"bootstrap.servers": broker.bootstrap_servers, "log_level": 0}) as client:
+        try:
+            return list(client.list_topics("no topic: who is there?", timeout=0.2).brokers)
+        except KafkaException:
+            return None
+
+
+def test_a_cluster_without_a_living_broker_says_its_id(often_fenced: EmbeddedBroker) -> None:
+    kafka = cluster(often_fenced.bootstrap_servers)
+    wait_until_let_in(often_fenced)
+    assert kafka.cluster_id() == often_fenced.cluster_id
+    wait_until_fenced(often_fenced)
+    assert kafka.cluster_id() == often_fenced.cluster_id
+
+
+def test_the_next_step_finds_a_broker_again_that_the_step_before_it_lost(
+    often_fenced: EmbeddedBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Without recovery librdkafka loses its brokers at the first empty list; with it, after some.
+    kafka = cluster(
+        often_fenced.bootstrap_servers, **{"metadata.recovery.strategy": "none", "socket.timeout.ms": "1000"}
+    )
+    wait_until_let_in(often_fenced)
+    kafka.cluster_id()
+    wait_until_fenced(often_fenced)
+    with contextlib.suppress(KafkaUnavailableError):
+        kafka.cluster_id()
+    wait_until_let_in(often_fenced)
+    monkeypatch.setattr("kafka_ingest.kafka_cluster.CLIENT_IDLE_S", 0.0)
+    assert kafka.cluster_id() == often_fenced.cluster_id
 
 
 # ── No broker there ───────────────────────────────────────────────────────────────────────────────────────────────────

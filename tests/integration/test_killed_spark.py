@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.conftest import PATIENT
 from tests.kafka_faults import create_topic
 from tests.killing import (
     Processes,
@@ -166,7 +167,7 @@ def test_two_runs_of_one_feed_at_the_same_moment_have_one_effect(
 
 
 def test_a_broker_that_is_killed_during_the_read_and_comes_back_costs_no_attempt(tmp_path: Path) -> None:
-    with EmbeddedBroker(tmp_path / "kafka") as broker:
+    with EmbeddedBroker(tmp_path / "kafka", extra=PATIENT) as broker:
         create_topic(broker.bootstrap_servers, "orders", 3)
         quick = QuickProject(tmp_path / "quick", broker.bootstrap_servers)
         quick.upgrade()
@@ -182,4 +183,5 @@ def test_a_broker_that_is_killed_during_the_read_and_comes_back_costs_no_attempt
             answer = run.end()
 
         assert answer.exit_code == 0, answer
+        assert [batch["mirror_failure"] for batch in answer.document["batches"]] == [None]
         check_every_record_once(quick, produced)

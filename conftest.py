@@ -1,0 +1,5 @@
+"""Failed assertions in the tests' own helpers tell what they compared, as those in test files do."""
+
+import pytest
+
+pytest.register_assert_rewrite("tests")
