@@ -357,9 +357,9 @@ def test_every_way_to_written_asks_kafka_for_the_cluster_and_the_topic_ids(
     feed.spark_writes(attempt)
     feed.kafka.questions.clear()
     feed.pin(attempt)
-    assert feed.kafka.questions == ["cluster_id", "describe_topics"]
+    assert feed.kafka.questions == ["describe_topics", "cluster_id"]
     feed.control.discard_written(plan.batch_id, 1, reason="damaged", who="run 1")
     feed.spark_writes(feed.open_attempt(plan.batch_id))
     feed.kafka.questions.clear()
     assert pin_first(feed, plan) is True
-    assert feed.kafka.questions == ["cluster_id", "describe_topics"]
+    assert feed.kafka.questions == ["describe_topics", "cluster_id"]
