@@ -47,6 +47,7 @@ def check_topic_ids(expected: Mapping[str, str | None], found: Mapping[str, Topi
 def check_identity(batch: Batch, kafka: KafkaCluster) -> None:
     """Ask Kafka; raise WrongClusterError, TopicGoneError or TopicRecreatedError unless all is as it was planned."""
     plan = batch.plan
+    # After Spark the client is new, and as its first question the cluster's id would take 50 ms.
     described = kafka.describe_topics(plan.topic_ids.keys())
     check_cluster(plan.cluster_id, kafka.cluster_id(), batch.feed_name)
     check_topic_ids(plan.topic_ids, described, batch.feed_name)

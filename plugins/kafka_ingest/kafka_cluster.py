@@ -130,7 +130,7 @@ class ConfluentKafkaCluster:
 
         Not asked by describe_cluster: librdkafka 2.16 aborts the process where the answer names no broker, as that of a
         cluster whose only broker was fenced a moment ago (DescribeClusterResponse_parse in rdkafka_admin.c). As a new client's
-        first question this takes 50 ms (librdkafka looks for a connection that often), after any other one it takes 1.
+        first question it takes 50 ms, after any other one 1 ms.
         """
         with self._time_limited("the cluster's id"):
             cluster_id = self.admin.list_topics(NO_TOPIC, timeout=self._request_timeout_s).cluster_id
