@@ -49,8 +49,8 @@ def test_another_folder_of_settings_takes_the_place_of_sparks_own(spark: Path, t
     assert chosen_java_options(spark, {"SPARK_CONF_DIR": str(tmp_path / "nowhere")}) == ChosenJavaOptions()
 
 
-def test_what_is_chosen_for_sparks_scripts_stays_in_front_of_ours() -> None:
-    options = launcher_options(ChosenJavaOptions(launcher="-Dmine=1 -XX:+UseG1GC")).split()
+def test_what_is_chosen_for_sparks_scripts_stays_in_front_of_ours(spark: Path) -> None:
+    options = launcher_options(ChosenJavaOptions(launcher="-Dmine=1 -XX:+UseG1GC"), spark).split()
     assert options[:2] == ["-Dmine=1", "-XX:+UseG1GC"]
     assert "-XX:TieredStopAtLevel=1" in options
     assert "-XX:+UseSerialGC" not in options

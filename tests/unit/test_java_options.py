@@ -29,6 +29,20 @@ def test_an_archive_of_classes_serves_every_batch(records: int) -> None:
     assert f"-XX:SharedArchiveFile={ARCHIVE}" in java_options(records, ARCHIVE, "").split()
 
 
+@pytest.mark.parametrize("records", [1, 10_000_000])
+def test_an_archive_is_mapped_as_it_is_instead_of_being_corrected_for_another_address(records: int) -> None:
+    options = java_options(records, ARCHIVE, "").split()
+    # Java refuses a diagnostic option before it is told that these are meant.
+    assert options.index("-XX:+UnlockDiagnosticVMOptions") < options.index("-XX:ArchiveRelocationMode=0")
+    assert "Relocation" not in java_options(records, None, "")
+
+
+def test_a_chosen_place_of_the_archive_stays() -> None:
+    options = java_options(1, ARCHIVE, "-XX:+UnlockDiagnosticVMOptions -XX:ArchiveRelocationMode=1")
+    assert "Relocation" not in options
+    assert f"-XX:SharedArchiveFile={ARCHIVE}" in options
+
+
 def test_an_archive_in_a_folder_with_a_blank_in_its_name_is_one_option() -> None:
     options = shlex.split(java_options(1, Path("/my jars/classes.jsa"), ""))
     assert options[-1] == "-XX:SharedArchiveFile=/my jars/classes.jsa"
@@ -59,6 +73,24 @@ def test_other_options_change_nothing() -> None:
     assert java_options(1, ARCHIVE, chosen) == java_options(1, ARCHIVE, "")
 
 
-def test_the_java_that_only_puts_the_command_together_starts_fast_too() -> None:
-    assert "-XX:TieredStopAtLevel=1" in launcher_options(ChosenJavaOptions())
-    assert "UseSerialGC" not in launcher_options(ChosenJavaOptions(every="-XX:+UseG1GC"))
+def test_the_java_that_only_puts_the_command_together_starts_fast_too(tmp_path: Path) -> None:
+    assert "-XX:TieredStopAtLevel=1" in launcher_options(ChosenJavaOptions(), tmp_path)
+    assert "UseSerialGC" not in launcher_options(ChosenJavaOptions(every="-XX:+UseG1GC"), tmp_path)
+
+
+def jar_of_the_launcher(spark: Path) -> Path:
+    jar = spark / "jars" / "spark-launcher_2.13-4.0.2.jar"
+    jar.parent.mkdir(parents=True)
+    jar.touch()
+    return jar
+
+
+def test_it_finds_its_one_jar_without_opening_all_of_sparks(tmp_path: Path) -> None:
+    jar = jar_of_the_launcher(tmp_path)
+    assert f"-Xbootclasspath/a:{jar}" in launcher_options(ChosenJavaOptions(), tmp_path).split(" ")
+    assert "bootclasspath" not in launcher_options(ChosenJavaOptions(), tmp_path / "another")
+
+
+def test_a_name_with_a_blank_which_the_script_would_take_apart_is_not_handed_to_it(tmp_path: Path) -> None:
+    jar_of_the_launcher(tmp_path / "my spark")
+    assert "bootclasspath" not in launcher_options(ChosenJavaOptions(), tmp_path / "my spark")

@@ -157,7 +157,7 @@ def spark_submission(
             "PATH": installed.search_path,
             # Told its home, spark-submit need not start a Python to find it.
             **(
-                {"SPARK_HOME": str(spark), "SPARK_LAUNCHER_OPTS": launcher_options(installed.java_options)}
+                {"SPARK_HOME": str(spark), "SPARK_LAUNCHER_OPTS": launcher_options(installed.java_options, spark)}
                 if spark
                 else {}
             ),

@@ -1,5 +1,9 @@
 """The Spark session of the job, without what only machine learning needs."""
 
+import contextlib
+from collections.abc import Iterator
+
+from py4j.java_gateway import JavaObject, JVMView
 from py4j.protocol import INPUT_CONVERTER, Py4JError
 from pyspark import SparkContext
 from pyspark.java_gateway import launch_gateway
@@ -7,23 +11,37 @@ from pyspark.sql import SparkSession
 from pyspark.sql.types import NumpyArrayConverter, NumpyScalarConverter
 
 
-def spark_session() -> SparkSession:
-    """Return the session of this application.
+@contextlib.contextmanager
+def spark_session() -> Iterator[SparkSession]:
+    """Yield the session of this application, and stop Spark after it.
 
-    Spark looks for extensions in all its jars, and the one that it finds, in its library for machine learning, brings up Scala's
-    runtime reflection: a tenth of what a small batch takes (bench/README.md). So the session is made without looking, unless a
-    setting names extensions. The constructor for that is not documented; where it is another one, the usual way is gone.
+    Java may be making its context already (:mod:`kafka_ingest.writing.head_start`). Python's own ``stop()`` would wait, up to
+    half a second, until its server for accumulators looks whether it shall end; that one ends with this process.
     """
     without_numpy()
     gateway = launch_gateway()
-    context = SparkContext(gateway=gateway)
+    java_context = gateway.jvm.org.apache.spark.SparkContext.getOrCreate()
+    try:
+        context = SparkContext(gateway=gateway, jsc=gateway.jvm.JavaSparkContext.fromSparkContext(java_context))
+        yield session_of(context, gateway.jvm, java_context)
+    finally:
+        with contextlib.suppress(Py4JError):  # where Java is gone, that has been told
+            java_context.stop()
+
+
+def session_of(context: SparkContext, jvm: JVMView, java_context: JavaObject) -> SparkSession:
+    """Return a session of this context, made without looking for extensions unless a setting names some.
+
+    Spark looks for extensions in all its jars, and the one that it finds, in its library for machine learning, brings up Scala's
+    runtime reflection: a tenth of what a small batch takes (bench/README.md). The constructor for that is not documented; where
+    it is another one, the usual way is gone.
+    """
     if context.getConf().contains("spark.sql.extensions"):
         return SparkSession.builder.getOrCreate()
-    jvm = gateway.jvm
     try:
         none, empty = jvm.scala.Option.empty(), jvm.scala.collection.immutable.HashMap()
         made = jvm.org.apache.spark.sql.classic.SparkSession(
-            *(jvm.org.apache.spark.SparkContext.getOrCreate(), none, none),
+            *(java_context, none, none),
             *(jvm.org.apache.spark.sql.SparkSessionExtensions(), empty, empty),
         )
     except (Py4JError, TypeError):  # a name that Java does not know is a package, which cannot be called

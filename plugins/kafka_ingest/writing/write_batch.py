@@ -28,17 +28,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
     directory: Path = options.attempt
     document = AttemptDocument.from_bytes((directory / DOCUMENT).read_bytes(), options.document_sha256)
 
-    spark = spark_session()
-    try:
-        records = read_ranges(spark, document.plan, kafka_settings())
-        rows_read = stage_files(records, directory / DATA)
-        application_id = spark.sparkContext.applicationId
-    except Exception as error:
-        # Whoever submitted this asks Kafka why; some answers only Spark has.
-        (directory / FAILURE).write_text(str(error), encoding="utf-8")
-        raise
-    finally:
-        spark.stop()
+    with spark_session() as spark:
+        try:
+            records = read_ranges(spark, document.plan, kafka_settings())
+            rows_read = stage_files(records, directory / DATA)
+            application_id = spark.sparkContext.applicationId
+        except Exception as error:
+            # Whoever submitted this asks Kafka why; some answers only Spark has.
+            (directory / FAILURE).write_text(str(error), encoding="utf-8")
+            raise
     receipt = Receipt(
         batch_id=document.plan.batch_id,
         attempt=document.attempt,

@@ -1,0 +1,68 @@
+"""How the job gets its Spark: Java begins while Python imports, and is stopped at the end."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from kafka_ingest.submitting.installation import installation
+from kafka_ingest.writing.head_start import head_start
+
+JOB = """
+import json, sys, time
+from kafka_ingest.writing.head_start import head_start
+
+began = head_start()
+if began:
+    began.join()
+imported, before = "pyspark" in sys.modules, time.time() * 1000
+from kafka_ingest.writing.session import spark_session
+
+with spark_session() as spark:
+    java, made = spark.sparkContext._jsc.sc(), spark.sparkContext.startTime < before
+    rows = spark.range(3).count()
+print(json.dumps({"imported": imported, "made": made, "rows": rows, "stopped": java.isStopped()}))
+"""
+
+
+def run_job(home: Path, master: str = "local[1]", **environment: str) -> subprocess.CompletedProcess[str]:
+    job = home / "job.py"
+    job.write_text(JOB)
+    installed = installation()
+    return subprocess.run(
+        ["spark-submit", "--master", master, "--conf", "spark.ui.enabled=false", job],
+        env=os.environ | {"PATH": installed.search_path, "PYSPARK_PYTHON": sys.executable} | environment,
+        cwd=home,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_java_makes_the_context_before_python_has_imported_pyspark_and_it_is_stopped_at_the_end(tmp_path: Path) -> None:
+    done = run_job(tmp_path)
+
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == {"imported": False, "made": True, "rows": 3, "stopped": True}
+
+
+def test_where_java_speaks_py4js_other_protocol_it_is_not_asked_ahead(tmp_path: Path) -> None:
+    done = run_job(tmp_path, PYSPARK_PIN_THREAD="false")
+
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == {"imported": False, "made": False, "rows": 3, "stopped": True}
+
+
+def test_a_context_that_cannot_be_made_ends_the_job_and_is_told(tmp_path: Path) -> None:
+    done = run_job(tmp_path, master="local[many]")
+
+    assert done.returncode == 1
+    assert "Could not parse Master URL: 'local[many]'" in done.stderr
+
+
+@pytest.mark.parametrize("environment", [{}, {"PYSPARK_GATEWAY_PORT": "1"}, {"PYSPARK_GATEWAY_SECRET": "x"}])
+def test_outside_of_spark_nothing_is_begun(environment: dict[str, str]) -> None:
+    assert head_start(environment) is None
