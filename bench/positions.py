@@ -14,7 +14,8 @@ Numbers: TypeAlias = npt.NDArray[np.uint64]
 
 AT_ONCE = 1_000_000
 PREFIXES = ("", "kafka_")
-"""Before the column names: the peers' are Spark's own, this project's say whose they are."""
+"""Before the names of metadata: the peers' are Spark's own, this project's say whose they are."""
+METADATA = ("topic", "partition", "offset", "timestamp", "headers")
 PAYLOAD = ("key", "value")
 
 
@@ -61,11 +62,14 @@ def positions_in(files: Iterable[Path]) -> Positions:
 def _parts(file: Path) -> Iterable[tuple[Numbers, Numbers]]:
     with pyarrow.parquet.ParquetFile(file) as parquet:
         names = set(parquet.schema_arrow.names)
-        columns = next(
-            (pair for prefix in PREFIXES if names >= {*(pair := [f"{prefix}partition", f"{prefix}offset"])}), []
+        prefix = next(
+            (prefix for prefix in PREFIXES if names >= {*PAYLOAD, *(prefix + name for name in METADATA)}), None
         )
-        if not columns or not names >= {*PAYLOAD}:
-            raise BenchmarkError(f"expected partition, offset, key and value in {file}, found {sorted(names)}")
+        if prefix is None:
+            raise BenchmarkError(
+                f"expected {', '.join((*METADATA, *PAYLOAD))} in {file}, found {', '.join(sorted(names))}: all write the same"
+            )
+        columns = [f"{prefix}partition", f"{prefix}offset"]
         for batch in parquet.iter_batches(AT_ONCE, columns=columns):
             partitions, offsets = (batch.column(name).to_numpy().astype(np.uint64) for name in columns)
             yield partitions, offsets

@@ -10,12 +10,15 @@ from pyflink.table import EnvironmentSettings, TableEnvironment
 SOURCE = """
 CREATE TABLE source (
   `topic` STRING METADATA VIRTUAL, `partition` INT METADATA VIRTUAL, `offset` BIGINT METADATA VIRTUAL,
-  `timestamp` TIMESTAMP_LTZ(3) METADATA VIRTUAL, `key` BYTES, `value` BYTES
+  `timestamp` TIMESTAMP_LTZ(3) METADATA VIRTUAL, `headers` MAP<STRING, BYTES> METADATA VIRTUAL,
+  `key` BYTES, `value` BYTES
 ) WITH ({options})
 """
 SINK = """
-CREATE TABLE sink (`topic` STRING, `partition` INT, `offset` BIGINT, `timestamp` TIMESTAMP_LTZ(3), `key` BYTES, `value` BYTES)
-WITH ({options})
+CREATE TABLE sink (
+  `topic` STRING, `partition` INT, `offset` BIGINT, `timestamp` TIMESTAMP_LTZ(3), `headers` MAP<STRING, BYTES>,
+  `key` BYTES, `value` BYTES
+) WITH ({options})
 """
 
 

@@ -12,6 +12,7 @@ POLLED_AT_ONCE = 10_000
 ROW_GROUP = 200_000
 POLL_S = 0.5
 TIMESTAMP = pa.timestamp("ms", "UTC")
+HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 
 
 def main() -> None:
@@ -76,10 +77,18 @@ def table(messages: list[Message]) -> pa.Table:
             "partition": pa.array([message.partition() for message in messages], pa.int32()),
             "offset": pa.array([message.offset() for message in messages], pa.int64()),
             "timestamp": pa.array([message.timestamp()[1] for message in messages], TIMESTAMP),
+            "headers": pa.array([headers(message) for message in messages], HEADERS),
             "key": pa.array([message.key() for message in messages], pa.binary()),
             "value": pa.array([message.value() for message in messages], pa.binary()),
         }
     )
+
+
+def headers(message: Message) -> list[dict[str, object]] | None:
+    """Return a record's headers as rows, None where it has none."""
+    found = message.headers() or []
+    pairs = found.items() if isinstance(found, dict) else found
+    return [{"key": name, "value": value} for name, value in pairs] or None
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ import sys
 
 from pyspark.sql import SparkSession
 
-COLUMNS = ("topic", "partition", "offset", "timestamp", "key", "value")
+COLUMNS = ("topic", "partition", "offset", "timestamp", "headers", "key", "value")
 
 
 def main() -> None:
@@ -16,6 +16,7 @@ def main() -> None:
         spark.read.format("kafka")
         .option("kafka.bootstrap.servers", task["bootstrap_servers"])
         .option("subscribe", task["topic"])
+        .option("includeHeaders", "true")
         .option("startingOffsets", "earliest")
         .option("endingOffsets", "latest")
         .load()

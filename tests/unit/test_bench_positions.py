@@ -34,12 +34,15 @@ def found(pairs: Pairs) -> Positions:
     return positions_of([(partitions, offsets)])
 
 
-def write(path: Path, pairs: Pairs, prefix: str = "", **more: list[bytes]) -> None:
+def write(path: Path, pairs: Pairs, prefix: str = "", without: str = "") -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     partitions, offsets = map(list, zip(*pairs, strict=True))
     numbers = {f"{prefix}partition": partitions, f"{prefix}offset": offsets}
-    payload = more or {"key": [b"k"] * len(pairs), "value": [b"v"] * len(pairs)}
-    pyarrow.parquet.write_table(pa.table({**numbers, **payload}), path)
+    rest = dict.fromkeys(
+        [f"{prefix}topic", f"{prefix}timestamp", f"{prefix}headers", "key", "value"], [b"x"] * len(pairs)
+    )
+    columns = {name: values for name, values in {**numbers, **rest}.items() if name != without}
+    pyarrow.parquet.write_table(pa.table(columns), path)
 
 
 def test_the_hash_of_a_position_is_the_published_one() -> None:
@@ -94,10 +97,11 @@ def test_what_is_hidden_is_nobodys_output(tmp_path: Path) -> None:
     assert data_files(tmp_path) == []
 
 
-def test_a_file_without_the_payload_is_no_output(tmp_path: Path) -> None:
-    write(tmp_path / "one.parquet", FOUR, key=[b"k"] * 4)
+@pytest.mark.parametrize("column", ["topic", "partition", "offset", "timestamp", "headers", "key", "value"])
+def test_a_file_without_a_column_that_the_others_write_is_no_output(tmp_path: Path, column: str) -> None:
+    write(tmp_path / "one.parquet", FOUR, without=column)
 
-    with pytest.raises(BenchmarkError, match=r"expected partition, offset, key and value .*found \['key', 'offset'"):
+    with pytest.raises(BenchmarkError, match=r"expected topic, .*, headers, key, value in .*: all write the same"):
         positions_in(data_files(tmp_path))
 
 

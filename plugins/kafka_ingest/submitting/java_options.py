@@ -27,7 +27,7 @@ LAUNCHER_JAR = "spark-launcher_*.jar"
 MAPPED_IN_PLACE = ("-XX:+UnlockDiagnosticVMOptions", "-XX:ArchiveRelocationMode=0")
 """An archive's pages stay shared, and are read when they are needed.
 
-Since JDK-8296157 Java puts an archive at a random address and corrects all pointers in it at each start: 85 ms for this one.
+Since JDK-8294323 Java puts an archive at a random address and corrects all pointers in it at each start: 85 ms for this one.
 """
 
 COLLECTOR = re.compile(r"-XX:[+-]Use\w*GC\b")
