@@ -42,7 +42,7 @@ def java_options(records: int, archive: Path | None, chosen: str) -> str:
     What a user has chosen is left alone: of two collectors Java takes none, and does not start.
     """
     options = SMALL if records <= SMALL_BATCH_RECORDS else LARGE
-    if archive is not None:
+    if archive is not None and not ARCHIVE.search(chosen):
         # A file system may lose pages in a crash: what does not add up is left alone then, instead of run. It takes 0.1 s.
         options = (*options, *MAPPED_IN_PLACE, "-XX:+VerifySharedSpaces", f"-XX:SharedArchiveFile={archive}")
     # Spark takes such a text apart again as a shell would.
@@ -59,5 +59,5 @@ def launcher_options(chosen: ChosenJavaOptions, spark_home: Path) -> str:
 
 def left_to_us(options: tuple[str, ...], chosen: str) -> list[str]:
     """Return the options of which nobody has chosen another one."""
-    taken = [kind for kind in (COLLECTOR, COMPILER, ARCHIVE, PLACE) if kind.search(chosen)]
+    taken = [kind for kind in (COLLECTOR, COMPILER, PLACE) if kind.search(chosen)]
     return [option for option in options if not any(kind.match(option) for kind in taken)]

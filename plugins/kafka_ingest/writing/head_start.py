@@ -28,7 +28,6 @@ def head_start(environment: Mapping[str, str] = os.environ) -> Thread | None:
 
 def make_context(java: ClientServer) -> None:
     """Make the context that ``spark_session`` takes; what fails here fails there again, and is told."""
-    with contextlib.suppress(
-        Py4JError, TypeError
-    ):  # a name that Java does not know is a package, which cannot be called
+    # A name that Java does not know is a package, which cannot be called; a Java that is gone refuses the connection.
+    with contextlib.suppress(Py4JError, TypeError, OSError):
         java.jvm.org.apache.spark.SparkContext.getOrCreate()

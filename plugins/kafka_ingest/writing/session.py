@@ -25,7 +25,7 @@ def spark_session() -> Iterator[SparkSession]:
         context = SparkContext(gateway=gateway, jsc=gateway.jvm.JavaSparkContext.fromSparkContext(java_context))
         yield session_of(context, gateway.jvm, java_context)
     finally:
-        with contextlib.suppress(Py4JError):  # where Java is gone, that has been told
+        with contextlib.suppress(Py4JError, OSError):  # where Java is gone, that has been told
             java_context.stop()
 
 
