@@ -63,7 +63,7 @@ def test_a_context_that_cannot_be_made_ends_the_job_and_is_told(tmp_path: Path) 
     assert "Could not parse Master URL: 'local[many]'" in done.stderr
 
 
-@pytest.mark.filterwarnings("error")  # of a thread that ends with an exception pytest warns
+@pytest.mark.filterwarnings("error::pytest.PytestUnhandledThreadExceptionWarning")
 def test_a_java_that_is_gone_is_told_where_it_is_needed_and_not_ahead() -> None:
     waiting = head_start({"PYSPARK_GATEWAY_PORT": "1", "PYSPARK_GATEWAY_SECRET": "x"})
     assert waiting is not None
