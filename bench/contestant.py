@@ -228,7 +228,7 @@ CONTESTANTS: Mapping[str, Contestant] = {
         ),
         Contestant(
             "flink-tuned",
-            "the same with this project's flags for Java (collector and compiler by the number of records)",
+            "the same with this project's flags for Java (collector and compiler by the number of records), and no dictionaries",
             start_flink_tuned,
             missing=missing_flink,
         ),

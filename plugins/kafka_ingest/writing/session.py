@@ -1,4 +1,4 @@
-"""The Spark session of the job, without what only machine learning needs."""
+"""The Spark session of the job: without what only machine learning needs, and stopped without a wait."""
 
 import contextlib
 from collections.abc import Iterator
