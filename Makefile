@@ -11,7 +11,7 @@ SET_UP = +@flock --nonblock Makefile true || echo 'Another make is setting up: w
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint format bench bench-quick bench-plan bench-coverage bench-airflow soak up down clean
+.PHONY: help setup demo test lint format bench bench-quick bench-plan bench-coverage bench-history bench-airflow soak up down clean
 
 help: ## list these verbs
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' Makefile
@@ -57,6 +57,10 @@ bench-plan: ## measure planning for feeds of up to 10,000 partitions, on a Kafka
 bench-coverage: ## measure asking about a feed with years of history; minutes, and some GB of disk for so long
 	$(SET_UP) dev
 	@PYTHONPATH=plugins:dev .venv/bin/python bench/coverage_of_years.py $(ARGS)
+
+bench-history: ## measure what a feed's runs and questions take after years of batches; some minutes, and some GB of disk
+	$(SET_UP) dev jvm
+	@PYTHONPATH=plugins:dev .venv/bin/python bench/history_of_years.py $(ARGS)
 
 bench-airflow: ## measure what a run in Airflow takes above `kafka-ingest run`, on an Airflow of its own; some minutes
 	$(SET_UP) dev jvm

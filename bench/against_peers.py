@@ -22,7 +22,7 @@ from places import new_results
 from process_tree import PSS_UP_TO_BYTES, reap_orphans
 from report import Results
 from talking import INTERRUPTED, BenchmarkError, interrupt, say
-from topic_data import make_topic
+from topic_data import make_topic, topic_id
 
 from embedded_broker import JARS, MUCH_DATA, BrokerError, EmbeddedBroker
 from environment import ROOT
@@ -66,7 +66,7 @@ class Benchmark:
         self._this_project = f"commit {commit(ROOT)}, {archive_found(directory)}"
         self._measurements: list[Measurement] = []
         self._left_out: dict[tuple[str, str], str] = {}
-        self._topics: set[str] = set()
+        self._topic_ids: dict[str, str] = {}
         self._started = time.monotonic()
 
     def results(self, *, complete: bool) -> Results:
@@ -81,7 +81,7 @@ class Benchmark:
             say(f"left out: {name}. {in_short(reason)}")
         broker = EmbeddedBroker(directory / "kafka", jvm_flags=MUCH_DATA)
         with LastWill() as will, broker:
-            track = Track(directory / "runs", logs, broker.bootstrap_servers, broker.pid, will)
+            track = Track(directory / "runs", logs, broker.bootstrap_servers, broker.pid, will, self._topic_ids)
             try:
                 for case in self._cases:
                     self._fill(case, broker.bootstrap_servers, logs)
@@ -95,11 +95,11 @@ class Benchmark:
 
     def _fill(self, case: Case, bootstrap_servers: str, logs: Path) -> None:
         for data in case.topics():
-            if data.name not in self._topics:
+            if data.name not in self._topic_ids:
                 say(f"producing {data.records:,} records into {data.name}")
                 started = time.monotonic()
                 make_topic(data, bootstrap_servers, logs / "producers.log")
-                self._topics.add(data.name)
+                self._topic_ids[data.name] = topic_id(data.name, bootstrap_servers)
                 say(f"produced in {time.monotonic() - started:.1f} s")
 
     def _measure(self, case: Case, track: Track) -> None:

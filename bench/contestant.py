@@ -41,13 +41,17 @@ ZSTD_1: Mapping[str, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What to read and where to work: so many records; ``end_offsets`` are empty where everything is to be read."""
+    """What to read and where to work: so many records; ``end_offsets`` are empty where everything is to be read.
+
+    ``topic_id`` is the constant that the peers write: none of them asks Kafka for it.
+    """
 
     bootstrap_servers: str
     topic: str
     home: Path
     end_offsets: Mapping[int, int]
     records: int
+    topic_id: str = ""
 
     @property
     def output(self) -> Path:
@@ -60,6 +64,7 @@ class Job:
             {
                 "bootstrap_servers": self.bootstrap_servers,
                 "topic": self.topic,
+                "topic_id": self.topic_id,
                 "output": str(self.output),
                 "end_offsets": dict(self.end_offsets),
                 **more,
@@ -116,6 +121,7 @@ def prepare_ours(job: Job) -> None:
     feed = {
         "name": FEED,
         "kafka": {"topics": [job.topic], "group": f"bench-{job.home.name}"},
+        "limits": {"max_records": "unlimited"},
         "sink": {"format": "parquet", "path": job.output.name},
     }
     (feeds / f"{FEED}.yaml").write_text(yaml.safe_dump(feed))

@@ -80,6 +80,7 @@ def measure(home: Path, repetitions: int) -> tuple[list[float], list[list[Step]]
             {
                 "name": FEED,
                 "kafka": {"topics": [FEED], "group": f"{FEED}-ingest"},
+                "limits": {"max_records": "unlimited"},
                 "sink": {"format": "parquet", "path": FEED},
                 "schedule": None,
             }

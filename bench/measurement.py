@@ -66,6 +66,7 @@ class Track:
     bootstrap_servers: str
     broker: int
     will: LastWill
+    topic_ids: dict[str, str] = field(default_factory=dict)
     _expected: dict[str, Positions] = field(default_factory=dict)
 
     def measure(self, case: Case, entry: Entry, repetition: int, order: int) -> Measurement:
@@ -84,7 +85,8 @@ class Track:
     def _measured(self, case: Case, entry: Entry, repetition: int, order: int) -> Measurement:
         home = self.directory / f"{case.name}-{repetition}-{order}"
         expected = self._positions(entry)
-        job = Job(self.bootstrap_servers, entry.data.name, home, entry.end_offsets, expected.rows)
+        name = entry.data.name
+        job = Job(self.bootstrap_servers, name, home, entry.end_offsets, expected.rows, self.topic_ids.get(name, ""))
         home.mkdir(parents=True)
         try:
             CONTESTANTS[entry.contestant].prepare(job)

@@ -136,7 +136,7 @@ def write(task: Task) -> Describe:
     receipt = full_receipt(control.batch(batch_id).plan, attempt)
     write_durably(attempt.directory / RECEIPT, receipt.as_bytes())
     pin_attempt(batch_id, attempt.attempt, control, kafka, sink_of)
-    return lambda: work_of(f"{each.topic_partition} {each.rows}" for each in receipt.files)
+    return lambda: work_of(f"{held.topic_partition} {held.rows}" for file in receipt.files for held in file.partitions)
 
 
 def move_offsets(task: Task) -> Describe:
@@ -200,7 +200,7 @@ STEPS: Mapping[str, Callable[[Task], Describe]] = {
 def full_receipt(planned: BatchPlan, attempt: Attempt) -> Receipt:
     """Return the receipt of an attempt that wrote every record that was planned."""
     files = tuple(
-        WrittenFile(
+        WrittenFile.of_one(
             name=f"part-{number:05d}.zstd.parquet",
             size_bytes=1_000,
             rows=each.span,
@@ -210,6 +210,11 @@ def full_receipt(planned: BatchPlan, attempt: Attempt) -> Receipt:
         )
         for number, each in enumerate(planned.ranges)
     )
+    return receipt_of(planned, attempt, files)
+
+
+def receipt_of(planned: BatchPlan, attempt: Attempt, files: tuple[WrittenFile, ...]) -> Receipt:
+    """Return the receipt of files that hold every record that was planned."""
     return Receipt(
         batch_id=planned.batch_id,
         attempt=attempt.attempt,

@@ -7,7 +7,6 @@ import os
 import platform
 import signal
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
@@ -20,9 +19,10 @@ from confluent_kafka import libversion
 from control_databases import DATABASES, NewDatabase, control_databases
 from many_partitions import broker_with_topics, records_in, topic_of
 from measured_on import commit, file_system, physical_memory_gb, processor
-from one_step import STEPS, Measured, Task, Work
+from one_step import STEPS, Measured, Task
 from places import directory_for_data
 from sqlalchemy import create_engine, text
+from step_process import in_a_process_of_its_own
 from talking import INTERRUPTED, BenchmarkError, interrupt, say
 
 from embedded_broker import JARS, BrokerError
@@ -142,31 +142,12 @@ def life_of_a_feed(
     )
     for step in STEPS:
         load = os.getloadavg()[0]
-        found = in_a_process_of_its_own(replace(task, step=step))
+        found = in_a_process_of_its_own("one_step.py", replace(task, step=step), STEP_TIMEOUT_S)
         if found.work.rows != partitions:
             raise BenchmarkError(f"{step}: expected {partitions:,} partitions to take part, found {found.work.rows:,}")
         if found.work.batch_id:
             task = replace(task, feed_id=found.work.feed_id, batch_id=found.work.batch_id)
         yield step, load, found
-
-
-def in_a_process_of_its_own(task: Task) -> Measured:
-    """Do a step in a new process; raises BenchmarkError with what it said where it failed."""
-    program = Path(__file__).with_name("one_step.py")
-    try:
-        done = subprocess.run(
-            [sys.executable, program, json.dumps(asdict(task))],
-            capture_output=True,
-            text=True,
-            timeout=STEP_TIMEOUT_S,
-            check=True,
-        )
-    except subprocess.TimeoutExpired as error:
-        raise BenchmarkError(f"{task.step}: no end within {STEP_TIMEOUT_S:.0f} s") from error
-    except subprocess.CalledProcessError as error:
-        raise BenchmarkError(f"{task.step} failed with exit code {error.returncode}:\n{error.stderr}") from error
-    document = json.loads(done.stdout)
-    return Measured(**{**document, "work": Work(**document["work"])})
 
 
 def check_same_work(rows: Collection[Row]) -> None:

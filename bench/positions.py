@@ -15,7 +15,7 @@ Numbers: TypeAlias = npt.NDArray[np.uint64]
 AT_ONCE = 1_000_000
 PREFIXES = ("", "kafka_")
 """Before the names of metadata: the peers' are Spark's own, this project's say whose they are."""
-METADATA = ("topic", "partition", "offset", "timestamp", "headers")
+METADATA = ("topic", "topic_id", "partition", "offset", "timestamp", "headers")
 PAYLOAD = ("key", "value")
 
 

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
-from confluent_kafka import TopicPartition
+from confluent_kafka import TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 from confluent_kafka.cimpl import NewTopic  # where it is defined: `admin` hides it from mypy
 from positions import Numbers, Positions, positions_of
@@ -102,6 +102,13 @@ def make_topic(data: TopicData, bootstrap_servers: str, log: Path) -> None:
             f"{data.name}: expected logs that end at {data.end_offsets()}, found {found}: records were lost or produced twice. "
             f"See {log}, and run the benchmark again"
         )
+
+
+def topic_id(topic: str, bootstrap_servers: str) -> str:
+    """Return Kafka's id of a topic."""
+    with AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": 0}) as admin:
+        described = admin.describe_topics(TopicCollection([topic]), request_timeout=ANSWER_TIMEOUT_S)
+        return str(described[topic].result().topic_id)
 
 
 def _produce(data: TopicData, bootstrap_servers: str, log: Path) -> None:

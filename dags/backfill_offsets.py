@@ -19,6 +19,9 @@ from kafka_ingest.feed_files import feeds_directory, read_feed_files
 CHUNKS_VARIABLE = "KAFKA_INGEST_BACKFILL_CHUNKS"
 """How many chunks are written at a time, of all runs, 2 unless it is set: each is a Spark application."""
 
+EXECUTION_TIMEOUT = timedelta(hours=12)
+"""Of each task, whatever the feed says for its own DAG: a chunk is about as large as a live batch."""
+
 # Airflow's own converter takes names; its annotation names an enum that the SDK does not export.
 RUN_TYPES: Any = ("manual", "operator_triggered")
 
@@ -174,6 +177,7 @@ with DAG(
         "retry_delay": timedelta(seconds=30),
         "retry_exponential_backoff": True,
         "max_retry_delay": timedelta(minutes=10),
+        "execution_timeout": EXECUTION_TIMEOUT,
     },
 ):
 

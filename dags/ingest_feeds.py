@@ -1,10 +1,7 @@
 """A scheduled DAG for each feed file: plan >> write >> commit >> next_batch."""
 
-import re
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
-from zlib import crc32
 
 from airflow.sdk import DAG
 
@@ -17,14 +14,15 @@ from kafka_ingest.airflow_tasks.feed_tasks import (
 )
 from kafka_ingest.errors import InvalidFeedError
 from kafka_ingest.feed import Feed
-from kafka_ingest.feed_files import FeedFile, feeds_directory, read_feed_files
+from kafka_ingest.feed_files import FeedFile, error_id, feeds_directory, read_feed_files, unusable
+from kafka_ingest.storable_text import storable
 
 # Airflow's own converter takes names; its annotation names an enum that the SDK does not export.
 RUN_TYPES: Any = ("scheduled", "manual", "operator_triggered")
 START_DATE = datetime(2024, 1, 1, tzinfo=UTC)
 
 
-def feed_dag(feed: Feed) -> DAG:
+def feed_dag(feed: Feed, contest: FeedFile | None = None) -> DAG:
     """Return the feed's DAG. Its runs read on from the stored offsets; dates decide only when they start."""
     with DAG(
         dag_id=feed.name,
@@ -43,9 +41,10 @@ def feed_dag(feed: Feed) -> DAG:
             "retry_delay": timedelta(seconds=30),
             "retry_exponential_backoff": True,
             "max_retry_delay": timedelta(minutes=10),
+            "execution_timeout": feed.airflow.execution_timeout,
         },
     ) as dag:
-        plan = PlanOperator(task_id="plan", feed=feed)
+        plan = PlanOperator(task_id="plan", feed=feed, contest=contest)
         batch_id = "{{ ti.xcom_pull(task_ids='plan') }}"
         write = WriteOperator(task_id="write", feed=feed, batch_id=batch_id)
         commit = CommitOperator(task_id="commit", feed=feed, batch_id=batch_id)
@@ -54,20 +53,21 @@ def feed_dag(feed: Feed) -> DAG:
     return dag
 
 
-def feed_error_dag(path: Path, error: InvalidFeedError) -> DAG:
-    """Return a DAG that says what is wrong with a feed file; raising here would take the other feeds down."""
-    # Two file names may come to one readable id; the sum keeps them apart.
-    readable = re.sub(r"[^A-Za-z0-9_.-]", "_", path.name)[:150]
+def feed_error_dag(file: FeedFile) -> DAG:
+    """Return a DAG that says what is wrong with a feed file, each time the feed would be due; raising would stop the others."""
     with DAG(
-        dag_id=f"feed_error__{readable}"
-        if readable == path.name
-        else f"feed_error__{readable}_{crc32(path.name.encode()):08x}",
-        description=f"{path.name} cannot be used",
-        schedule=None,
+        dag_id=error_id(file.path),
+        description=f"{storable(file.path.name)} cannot be used",
+        schedule=file.schedule,
+        start_date=START_DATE,
+        catchup=False,
+        max_active_runs=1,
+        # Airflow would pause a DAG that it has not seen before, and nothing would be red.
+        is_paused_upon_creation=False,
         tags=["kafka_ingest", "feed-error"],
-        doc_md=f"This feed file cannot be used:\n\n```\n{error}\n```\n",
+        doc_md=f"This feed file cannot be used:\n\n```\n{file.error}\n```\n",
     ) as dag:
-        FeedErrorOperator(task_id="feed_error", message=str(error), retries=0)
+        FeedErrorOperator(task_id="feed_error", message=str(file.error), retries=0)
     return dag
 
 
@@ -77,20 +77,24 @@ def feed_files() -> list[FeedFile]:
     try:
         return read_feed_files(directory)
     except (InvalidFeedError, OSError) as error:
-        return [FeedFile(directory, None, InvalidFeedError(str(error)))]
+        return [unusable(directory, str(error))]
 
 
-def dag_of(file: FeedFile) -> DAG:
-    """Return the DAG of one file; whatever is wrong with it concerns this file alone."""
-    if file.feed is None:
-        return feed_error_dag(file.path, file.error or InvalidFeedError(f"{file.path} holds no feed"))
+def dags_of(file: FeedFile) -> list[DAG]:
+    """Return the DAGs of one file; whatever is wrong with it concerns this file alone.
+
+    A contested feed has both: whether it is the one that keeps running is decided when it is planned, by the control tables.
+    """
+    feed = file.feed or file.contested
+    if feed is None:
+        return [feed_error_dag(file)]
     try:
-        dag = feed_dag(file.feed)
+        dag = feed_dag(feed, file if file.contested is not None else None)
         dag.validate()
     except Exception as error:  # noqa: BLE001 - Airflow has rules of its own, and an error here would take all feeds down
-        return feed_error_dag(file.path, InvalidFeedError(f"{file.path}: Airflow refuses its DAG: {error}"))
-    return dag
+        return [feed_error_dag(unusable(file.path, f"Airflow refuses its DAG: {error}", schedule=file.schedule))]
+    return [dag] if file.error is None else [dag, feed_error_dag(file)]
 
 
 # Names that are no identifiers: a feed called like something in this file must not replace it.
-globals().update({f"dag of {dag.dag_id}": dag for dag in map(dag_of, feed_files())})
+globals().update({f"dag of {dag.dag_id}": dag for file in feed_files() for dag in dags_of(file)})

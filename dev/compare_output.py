@@ -45,7 +45,8 @@ def compare(bootstrap_servers: str, topic: str, output: Path) -> Comparison:
             if position in found:
                 twice.append(position)
             headers = tuple((header["key"], header["value"]) for header in row["kafka_headers"] or ())
-            milliseconds = round(row["kafka_timestamp"].timestamp() * 1000)
+            when = row["kafka_timestamp"]
+            milliseconds = row["kafka_timestamp_ms"] if when is None else round(when.timestamp() * 1000)
             found[position] = (row["key"], row["value"], milliseconds, headers)
     missing = sorted(expected.keys() - found.keys())
     other = sorted(position for position, record in found.items() if expected.get(position) != record)

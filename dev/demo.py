@@ -19,10 +19,10 @@ from typing import Any
 
 import pyarrow.dataset
 from rich.markup import escape
-from rich.table import Table
 
 from embedded_broker import BrokerError, EmbeddedBroker
 from environment import ROOT, airflow_home, child_environment, control_tables, output
+from kafka_ingest.cli.fitting_table import FittingTable
 from order_events import PARTITIONS, create_topic, order_events, produce
 from progress import Step, console, step
 
@@ -175,28 +175,18 @@ def show(stage: Stage, title: str) -> None:
     status = stage.kafka_ingest("status", FEED)
     last = stage.kafka_ingest("batches", FEED)["batches"][0]
     taken = {(entry["topic"], entry["partition"]): entry["rows"] for entry in last["ranges"]}
-    table = Table(title=title, title_justify="left", title_style="bold")
-    for column in (
-        "partition",
-        "log start",
-        "log end",
-        "stored offset",
-        "lag",
-        "group offset",
-        "rows in all",
-        "this run",
-    ):
-        table.add_column(column, justify="right")
+    numbers = ["log start", "log end", "stored offset", "lag", "group offset", "rows in all", "this run"]
+    table = FittingTable(title, ["partition", *numbers], numbers=numbers)
     for entry in status["partitions"]:
         names = ("log_start_offset", "high_watermark", "stored_offset", "lag", "group_offset", "rows")
-        table.add_row(
+        table.add_line(
             f"{entry['topic']}-{entry['partition']}",
             *("-" if entry[name] is None else f"{entry[name]:,}" for name in names),
             f"{taken.get((entry['topic'], entry['partition']), 0):,}",
         )
     table.add_section()
     lag, rows = (sum(entry[name] for entry in status["partitions"]) for name in ("lag", "rows"))
-    table.add_row("total", "", "", "", f"{lag:,}", "", f"{rows:,}", f"{last['rows']:,}")
+    table.add_line("total", "", "", "", f"{lag:,}", "", f"{rows:,}", f"{last['rows']:,}")
     console.print(table)
     console.print(f"     consumer group {status['group']}, batch {last['batch_id']}, {last['size_bytes'] / 1e6:.2f} MB")
 
@@ -206,17 +196,15 @@ def show_output() -> None:
     directory = output(HOME) / FEED
     console.print(f"     output: {directory.relative_to(ROOT)}", soft_wrap=True)
     columns = ["kafka_partition", "kafka_offset", "kafka_timestamp", "key", "value", "kafka_headers"]
-    table = Table(title="The first rows, read back with pyarrow", title_justify="left", title_style="bold")
-    for column in columns:
-        table.add_column(column.removeprefix("kafka_"))
+    table = FittingTable("The first rows, read back with pyarrow", [name.removeprefix("kafka_") for name in columns])
     for row in pyarrow.dataset.dataset(directory, partitioning="hive").head(3, columns=columns).to_pylist():
         headers = ", ".join(entry["key"] for entry in row["kafka_headers"] or [])
-        table.add_row(
+        table.add_line(
             str(row["kafka_partition"]),
             str(row["kafka_offset"]),
             f"{row['kafka_timestamp']:%H:%M:%S.%f}"[:-3],
             (row["key"] or b"none").decode(),
-            escape((row["value"] or b"a tombstone").decode()[:VALUE_CHARACTERS] + " ..."),
+            (row["value"] or b"a tombstone").decode()[:VALUE_CHARACTERS] + " ...",
             headers,
         )
     console.print(table)

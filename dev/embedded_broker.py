@@ -74,6 +74,9 @@ class EmbeddedBroker:
     With `joins` it is one more node of that broker's cluster, which must have been started once: a broker only, with
     the node id 2 unless `extra` names another. The first node is the one controller, so it has to run as long.
 
+    `listeners` are more of them, each with its security protocol; `extra` says what else they need. The first one stays
+    without any security.
+
     The broker is in a session of its own, so a Ctrl-C in the terminal reaches its starter only, and it ends when its
     starter does, even by SIGKILL. `detached=True` is without that last tie: it runs until somebody stops `pid`.
     """
@@ -88,10 +91,12 @@ class EmbeddedBroker:
         jars: Path = JARS,
         joins: "EmbeddedBroker | None" = None,
         jvm_flags: Sequence[str] = QUICK_START,
+        listeners: Mapping[str, str] | None = None,
     ) -> None:
         self.directory = directory.absolute()
         self._fixed_port = port
-        self._ports: tuple[int, int] | None = None
+        self._ports: tuple[int, ...] | None = None
+        self._listeners = dict(listeners or {})
         self._extra = dict(extra or {})
         self._detached = detached
         self._jars = jars
@@ -105,6 +110,12 @@ class EmbeddedBroker:
         if self._ports is None:
             raise BrokerError("expected a broker that was started once, this one has no port yet: call start()")
         return f"{LOOPBACK}:{self._ports[0]}"
+
+    def servers_of(self, listener: str) -> str:
+        """`host:port` of one of the further `listeners`, known from the first start on."""
+        if self._ports is None:
+            raise BrokerError("expected a broker that was started once, this one has no port yet: call start()")
+        return f"{LOOPBACK}:{self._ports[2 + list(self._listeners).index(listener)]}"
 
     @property
     def node_id(self) -> int:
@@ -203,14 +214,18 @@ class EmbeddedBroker:
             raise BrokerError(f"expected Kafka's jars in {self._jars}, found none: run make setup")
 
     def _write_settings(self) -> Path:
-        client, controller = self._choose_ports()
+        client, controller, *further = self._choose_ports()
+        named = {"PLAINTEXT": client, **dict(zip(self._listeners, further, strict=True))}
+        listeners = ",".join(f"{name}://{LOOPBACK}:{port}" for name, port in named.items())
+        protocols = {"PLAINTEXT": "PLAINTEXT", "CONTROLLER": "PLAINTEXT", **self._listeners}
         settings = {
             **_SETTINGS,
-            "listeners": f"PLAINTEXT://{LOOPBACK}:{client},CONTROLLER://{LOOPBACK}:{controller}",
-            "advertised.listeners": f"PLAINTEXT://{LOOPBACK}:{client}",
+            "listeners": f"{listeners},CONTROLLER://{LOOPBACK}:{controller}",
+            "advertised.listeners": listeners,
+            "listener.security.protocol.map": ",".join(f"{name}:{protocol}" for name, protocol in protocols.items()),
             "controller.quorum.voters": f"1@{LOOPBACK}:{controller}",
             "log.dirs": str(self.directory / "data"),
-            **(self._settings_to_join(client) if self._joins else {}),
+            **(self._settings_to_join(listeners) if self._joins else {}),
             **self._extra,
         }
         self.directory.mkdir(parents=True, exist_ok=True)
@@ -218,7 +233,7 @@ class EmbeddedBroker:
         path.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
         return path
 
-    def _settings_to_join(self, client: int) -> dict[str, str]:
+    def _settings_to_join(self, listeners: str) -> dict[str, str]:
         first = self._joins._ports if self._joins else None  # noqa: SLF001  (its own class's)
         if first is None:
             raise BrokerError(
@@ -226,14 +241,14 @@ class EmbeddedBroker:
             )
         return {
             **_JOINING,
-            "listeners": f"PLAINTEXT://{LOOPBACK}:{client}",
+            "listeners": listeners,
             "controller.quorum.voters": f"1@{LOOPBACK}:{first[1]}",
         }
 
-    def _choose_ports(self) -> tuple[int, int]:
+    def _choose_ports(self) -> tuple[int, ...]:
         if self._ports is None:
-            client, controller = random_free_ports(2)
-            self._ports = (self._fixed_port or client, controller)
+            client, *others = random_free_ports(2 + len(self._listeners))
+            self._ports = (self._fixed_port or client, *others)
         for port in self._ports:
             if not is_free(port):
                 raise BrokerError(

@@ -1,4 +1,10 @@
-"""spark-submit's main: the package comes by ``--py-files``; everything is in :mod:`kafka_ingest.writing.write_batch`."""
+"""spark-submit's main: everything is in :mod:`kafka_ingest.writing.write_batch`, from the zip in the attempt's directory."""
+
+import sys
+from pathlib import Path
+
+# By --py-files Spark would take the zip's path for a list of URIs and patterns: an output's path may hold any of ",#:%*?[{".
+sys.path.insert(0, str(Path(sys.argv[sys.argv.index("--attempt") + 1]) / "kafka_ingest.zip"))
 
 from kafka_ingest.writing.fast_imports import fast_imports
 

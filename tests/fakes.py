@@ -7,10 +7,10 @@ at the next question that Kafka is asked, which is when no transaction is open a
 import copy
 import itertools
 import threading
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -30,6 +30,8 @@ from kafka_ingest.batch import (
     check_transition,
 )
 from kafka_ingest.boundaries import (
+    RECENT_BATCHES,
+    RESTORED_BY,
     AdoptedBatch,
     Adoption,
     BackfillRange,
@@ -39,12 +41,16 @@ from kafka_ingest.boundaries import (
     CoverageRows,
     Event,
     FeedSnapshot,
+    FileProblem,
+    FilesState,
+    FoundFiles,
     MirrorRefusedError,
     NewFeed,
     Output,
     PlanRecord,
     PublishedBatch,
     PublishedCount,
+    PublishedLook,
     PublishedReceipt,
     ResetMove,
     Rewind,
@@ -56,8 +62,9 @@ from kafka_ingest.boundaries import (
 from kafka_ingest.committing.commit_batch import Committed, commit_batch
 from kafka_ingest.control.coverage_rows import ids_before
 from kafka_ingest.control.offset_statements import row_detail, seed_detail
+from kafka_ingest.control.removed_output import union_of
 from kafka_ingest.control.reset_statements import reset_detail, reset_rows
-from kafka_ingest.control.rows import is_of_run
+from kafka_ingest.control.rows import is_dag_run, is_of_run
 from kafka_ingest.control.schema import LEDGER_KINDS
 from kafka_ingest.errors import (
     BatchRevokedError,
@@ -73,10 +80,11 @@ from kafka_ingest.errors import (
     UnknownBatchError,
     UnknownFeedError,
 )
-from kafka_ingest.gap import Gap, Jump, NewGap
-from kafka_ingest.hold import Hold, HoldCause
-from kafka_ingest.offset_sets import within
+from kafka_ingest.gap import Gap, GapCause, Jump, NewGap
+from kafka_ingest.hold import DECIDED_BY_TOPIC, Hold
+from kafka_ingest.offset_sets import within, without
 from kafka_ingest.offsets import (
+    FirstRecord,
     Isolation,
     LogBounds,
     OffsetRange,
@@ -87,11 +95,13 @@ from kafka_ingest.offsets import (
     Unavailable,
     listing,
 )
+from kafka_ingest.operating.held_offsets import not_in
 from kafka_ingest.planning.end_positions import EndPositions
 from kafka_ingest.planning.plan_batch import PlanOutcome, plan_batch
 from kafka_ingest.planning.settings import FeedPlanSettings
 from kafka_ingest.planning.start_rules import Earliest
 from kafka_ingest.receipt import RangeCount, Receipt, WrittenFile
+from kafka_ingest.removal import LostRange, Removal, RemovalCause, RemovedRange
 from kafka_ingest.rewound import ended_gaps
 from kafka_ingest.submitting.open_attempt import open_attempt
 from kafka_ingest.submitting.pin_receipt import pin_attempt
@@ -134,9 +144,12 @@ class FakeKafkaCluster:
         self.id = cluster_id
         self.groups: dict[str, dict[TopicPartition, int]] = {}
         self.times: dict[TopicPartition, dict[int, datetime]] = {}
+        self.epoch_starts: dict[TopicPartition, dict[int, int]] = {}
         self.damaged: dict[TopicPartition, int] = {}
+        self.firsts: dict[TopicPartition, FirstRecord | Unavailable | None] = {}
         self.questions: list[str] = []
         self.is_down = False
+        self.reads_nothing = False
         self.refusal: str | None = None
         self.meanwhile: Callable[[], object] | None = None
 
@@ -178,8 +191,30 @@ class FakeKafkaCluster:
         later = [offset for offset, at in times.items() if at >= timestamp and offset >= bounds.log_start_offset]
         return min(later, default=None)
 
-    def unreadable_at(self, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, str]:
+    def epoch_ends(self, epochs: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | Unavailable | None]:
+        self._asked("epoch_ends")
+        return {tp: self._epoch_end(tp, epoch) for tp, epoch in epochs.items()}
+
+    def _epoch_end(self, topic_partition: TopicPartition, epoch: int) -> int | Unavailable | None:
+        bounds = self.topics[topic_partition.topic].logs[topic_partition.partition]
+        if isinstance(bounds, Unavailable):
+            return bounds
+        if bounds.leader_epoch is None or epoch > bounds.leader_epoch:
+            return None
+        starts = self.epoch_starts.get(topic_partition, {})
+        return min((start for later, start in starts.items() if later > epoch), default=bounds.high_watermark)
+
+    def first_records(
+        self, log_starts: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, FirstRecord | Unavailable | None]:
+        self._asked("first_records")
+        written_now = FirstRecord(round(datetime.now(UTC).timestamp() * 1000) + 1, by_broker=True)
+        return {tp: self.firsts.get(tp, written_now) for tp in log_starts}
+
+    def unreadable_at(self, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, str | Unavailable]:
         self._asked("unreadable_at")
+        if self.reads_nothing:
+            return dict.fromkeys(offsets, Unavailable("no record within 15 s"))
         return {tp: "BAD_MSG: damaged" for tp, offset in offsets.items() if self.damaged.get(tp) == offset}
 
     def group_offsets(
@@ -217,6 +252,7 @@ class FeedRow:
     revision: int
     topic_pattern: str | None = None
     waiting_since: datetime | None = None
+    planned_at: datetime | None = None
 
 
 @dataclass
@@ -228,10 +264,19 @@ class ControlState:
     batches: dict[UUID, Batch] = field(default_factory=dict)
     attempts: dict[tuple[UUID, int], Attempt] = field(default_factory=dict)
     counts: dict[UUID, list[RangeCount]] = field(default_factory=dict)
+    written_at: dict[UUID, datetime] = field(default_factory=dict)
     ledgers: dict[UUID, tuple[int, int]] = field(default_factory=dict)
     events: list[tuple[UUID, Event]] = field(default_factory=list)
     gaps: dict[UUID, tuple[UUID, Gap]] = field(default_factory=dict)
     holds: dict[UUID, tuple[Hold, ...]] = field(default_factory=dict)
+    to_announce: set[UUID] = field(default_factory=set)
+    lost: dict[UUID, tuple[LostRange, ...]] = field(default_factory=dict)
+    removed: dict[UUID, tuple[RemovedRange, ...]] = field(default_factory=dict)
+
+    def kept(self, feed_id: UUID, batch_id: UUID, offset_range: OffsetRange) -> list[OffsetRange]:
+        """Return what a batch still holds of a range."""
+        lost = [each.offset_range for each in self.lost.get(feed_id, ()) if each.batch_id == batch_id]
+        return without([offset_range], lost)
 
     def copied(self) -> "ControlState":
         return ControlState(**{each.name: copy.copy(getattr(self, each.name)) for each in fields(self)})
@@ -322,20 +367,34 @@ class InMemoryControlTables:
         state = self.state
         if row is None:
             return None
+        stored = {tp: offset for (owner, tp), offset in sorted(state.stored.items()) if owner == row.feed_id}
         return FeedSnapshot(
             feed_id=row.feed_id,
             name=row.name,
             cluster_id=row.cluster_id,
             revision=row.revision,
             topics=row.topics,
-            stored={tp: offset for (owner, tp), offset in sorted(state.stored.items()) if owner == row.feed_id},
+            stored=stored,
             open_batch=state.open_live_batch(row.feed_id),
             topic_pattern=row.topic_pattern,
             gaps_ahead=[gap for gap in self.gaps(row.feed_id) if gap.applied_at is None],
+            behind_losses={
+                gap.offset_range.topic_partition
+                for before, gap in itertools.pairwise(
+                    gap for gap in self.gaps(row.feed_id) if gap.cause is GapCause.RETENTION and gap.applied_at
+                )
+                if (before.topic_id, before.offset_range.topic_partition)
+                == (gap.topic_id, gap.offset_range.topic_partition)
+                if before.offset_range.end_offset == gap.offset_range.start_offset
+                if (found := stored.get(gap.offset_range.topic_partition)) is not None
+                and (found.topic_id, found.next_offset) == (gap.topic_id, gap.offset_range.end_offset)
+            },
             holds=sorted_holds(state.holds.get(row.feed_id, ())),
             waiting_since=row.waiting_since,
+            planned_at=row.planned_at,
             newest_batch=max((batch.batch_id for batch in state.feed_batches(row.feed_id)), default=None),
             published_to=output_of(newest_published(state, row.feed_id)),
+            recent_batch=recent_batch([batch.batch_id for batch in state.feed_batches(row.feed_id)]),
         )
 
     def gaps(self, feed_id: UUID) -> list[Gap]:
@@ -346,11 +405,32 @@ class InMemoryControlTables:
         plan = newest_published(self.state, feed_id, kind)
         return PublishedBatch(plan.batch_id, output_of(plan)) if plan is not None else None
 
-    def batch_states(self, feed_id: UUID) -> dict[UUID, BatchState]:
-        return {batch.batch_id: batch.state for batch in self.state.feed_batches(feed_id)}
+    def batch_states(self, feed_id: UUID, since: UUID | None = None) -> dict[UUID, BatchState]:
+        planned_at = self.state.batch(since).plan.planned_at if since is not None else None
+        return {
+            batch.batch_id: batch.state
+            for batch in self.state.feed_batches(feed_id)
+            if since is None
+            or planned_at is None
+            or batch.batch_id >= since
+            or batch.state.is_open
+            or (batch.state is BatchState.ABANDONED and batch.updated_at >= planned_at)
+        }
 
     def batch(self, batch_id: UUID) -> Batch:
         return self.state.batch(batch_id)
+
+    def speeds(self, feed_id: UUID) -> list[float]:
+        state = self.state
+        newest = sorted(state.feed_batches(feed_id), key=by_age, reverse=True)[:20]
+        timed = [
+            (batch.plan.max_rows, state.written_at[batch.batch_id] - state.attempts[by_pin(batch)].opened_at)
+            for batch in newest
+            if batch.state is BatchState.COMMITTED
+            and not batch.planned_by.startswith(RESTORED_BY)
+            and not state.attempts[by_pin(batch)].opened_by.startswith(RESTORED_BY)
+        ]
+        return [offsets / took.total_seconds() for offsets, took in timed if took > timedelta()]
 
     def attempts(self, batch_id: UUID) -> list[Attempt]:
         return [attempt for (owner, _), attempt in sorted(self.state.attempts.items()) if owner == batch_id]
@@ -369,7 +449,7 @@ class InMemoryControlTables:
     def committed_ranges(self, batch_id: UUID) -> list[OffsetRange]:
         plan = self.state.batch(batch_id).plan
         return sorted(
-            theirs
+            kept
             for batch in self.state.feed_batches(plan.feed_id)
             if batch.state is BatchState.COMMITTED and batch.plan.kind is not BatchKind.COPY
             for theirs in batch.plan.ranges
@@ -378,6 +458,7 @@ class InMemoryControlTables:
             and batch.plan.topic_ids[theirs.topic] == plan.topic_ids[mine.topic]
             and theirs.start_offset < mine.end_offset
             and mine.start_offset < theirs.end_offset
+            for kept in self.state.kept(plan.feed_id, batch.batch_id, theirs)
         )
 
     def starts_since(self, batch_id: UUID) -> dict[TopicPartition, int]:
@@ -395,7 +476,8 @@ class InMemoryControlTables:
             for read in read_of_topics_now(self.state, batch) if batch.plan.kind is not BatchKind.COPY else []:
                 stored = self.state.stored[feed_id, read.topic_partition].next_offset
                 if stored is not None and read.end_offset > stored:
-                    found.append(replace(read, start_offset=max(read.start_offset, stored)))
+                    ahead = replace(read, start_offset=max(read.start_offset, stored))
+                    found += self.state.kept(feed_id, batch.batch_id, ahead)
         return sorted(found)
 
     def coverage(self, feed_name: str) -> CoverageRows | None:
@@ -409,11 +491,24 @@ class InMemoryControlTables:
             rewinds=rewinds_of(self.state, feed.feed_id),
             ids_before=ids_before(resets_of(self.state, feed.feed_id)),
             committed_ahead=self.committed_ahead(feed.feed_id),
+            lost=self.state.lost.get(feed.feed_id, ()),
+            removed=self.state.removed.get(feed.feed_id, ()),
         )
 
-    def committed_within(self, feed_id: UUID, intervals: Sequence[OffsetRange]) -> list[OffsetRange]:
+    def committed_within(
+        self, feed_id: UUID, intervals: Sequence[OffsetRange], *, apart_from: UUID | None = None
+    ) -> list[OffsetRange]:
         batches = [batch for batch in self.state.feed_batches(feed_id) if batch.plan.kind is not BatchKind.COPY]
-        return within(intervals, [read for batch in batches for read in read_of_topics_now(self.state, batch)])
+        return within(
+            intervals,
+            [
+                kept
+                for batch in batches
+                if batch.batch_id != apart_from
+                for read in read_of_topics_now(self.state, batch)
+                for kept in self.state.kept(feed_id, batch.batch_id, read)
+            ],
+        )
 
     def committed_batches(self, feed_id: UUID) -> Iterator[CommittedBatch]:
         for batch in sorted(self.state.feed_batches(feed_id), key=lambda batch: batch.batch_id):
@@ -435,6 +530,15 @@ class InMemoryControlTables:
     def backfill_of(self, feed_id: UUID, who: str) -> list[Batch]:
         found = [batch for batch in self.state.feed_batches(feed_id) if batch.plan.kind is not BatchKind.LIVE]
         return sorted((batch for batch in found if batch.planned_by == who), key=lambda batch: batch.batch_id)
+
+    def backfill_request(self, feed_id: UUID, who: str) -> Mapping[str, Any] | None:
+        events = [event for owner, event in self.state.events if owner == feed_id]
+        mine = [event for event in events if (event.kind, event.who) == ("backfill_planned", who)]
+        return mine[-1].detail["request"] if mine else None
+
+    def to_announce(self, feed_id: UUID) -> list[Batch]:
+        found = [batch for batch in self.state.feed_batches(feed_id) if batch.batch_id in self.state.to_announce]
+        return sorted(found, key=lambda batch: batch.batch_id)[:100]
 
     def open_backfills(self, feed_id: UUID) -> list[Batch]:
         found = [batch for batch in self.state.feed_batches(feed_id) if batch.plan.kind is not BatchKind.LIVE]
@@ -470,6 +574,7 @@ class InMemoryControlTables:
             "topics": tuple(sorted(record.topics)),
             "topic_pattern": record.topic_pattern,
             "waiting_since": record.waiting_since,
+            "planned_at": record.planned_at,
         }
         with self.transaction() as state:
             if isinstance(feed, NewFeed):
@@ -483,6 +588,8 @@ class InMemoryControlTables:
                 detail = {"partitions": [seed_detail(seed) for seed in record.seeds]}
                 state.append_event(feed.feed_id, "seeded", who, None, detail)
             apply_jumps(state, feed.feed_id, record.jumps, who)
+            for tp, epoch in record.leader_epochs.items():
+                state.stored[feed.feed_id, tp] = replace(state.stored[feed.feed_id, tp], leader_epoch=epoch)
             state.holds[feed.feed_id] = tuple(record.holds)
             if record.plan is not None:
                 insert_plan(state, record.plan, who)
@@ -535,6 +642,7 @@ class InMemoryControlTables:
                 )
             state.attempts[batch_id, attempt] = replace(row, state=AttemptState.PINNED, receipt_sha256=receipt_sha256)
             state.counts[batch_id] = list(counts)
+            state.written_at[batch_id] = receipt.written_at
             state.change(
                 batch_id,
                 state=BatchState.WRITTEN,
@@ -542,6 +650,9 @@ class InMemoryControlTables:
                 rows=receipt.rows,
                 size_bytes=receipt.size_bytes,
             )
+            if receipt.without_date:
+                detail = {"attempt": attempt, "rows": receipt.without_date}
+                state.append_event(batch.plan.feed_id, "no_dates", receipt.written_by, batch_id, detail)
 
     def discard_written(self, batch_id: UUID, attempt: int, *, reason: str, who: str) -> None:
         with self._locked_batch(batch_id) as (state, batch):
@@ -582,6 +693,8 @@ class InMemoryControlTables:
                 elif batch.plan.kind is BatchKind.BACKFILL:
                     close_gaps(state, batch.plan, who)
                 state.change(batch_id, state=BatchState.COMMITTED, committed_at=datetime.now(UTC), committed_by=who)
+                if is_dag_run(who):
+                    state.to_announce.add(batch_id)
             return state.batches[batch_id]
 
     def abandon(
@@ -596,6 +709,10 @@ class InMemoryControlTables:
         with self._locked_batch(batch_id) as (state, batch):
             abandon_batch(state, batch, reason, who, only_from)
             apply_jumps(state, batch.plan.feed_id, jumps, who, batch_id)
+
+    def note_announced(self, feed_id: UUID, batch_ids: Collection[UUID]) -> None:
+        with self.transaction() as state:
+            state.to_announce -= {each for each in batch_ids if state.batches[each].plan.feed_id == feed_id}
 
     def note_cleaned(self, attempt: Attempt) -> None:
         with self._locked_batch(attempt.batch_id) as (state, batch):
@@ -681,6 +798,36 @@ class InMemoryControlTables:
             state.append_event(feed.feed_id, "reset", who, None, reset_detail(feed, was, now, reason))
             apply_jumps(state, feed.feed_id, [move.jump for move in moves if move.jump is not None], who)
 
+    def record_lost(
+        self,
+        feed: FeedSnapshot,
+        lost: Sequence[LostRange],
+        gaps: Sequence[NewGap],
+        *,
+        reason: str,
+        who: str,
+    ) -> None:
+        with self.transaction() as state:
+            require_revision(state, feed)
+            state.touch(feed.feed_id)
+            state.lost[feed.feed_id] = tuple(dict.fromkeys([*state.lost.get(feed.feed_id, ()), *lost]))
+            take_from_removed(state, feed.feed_id, lost)
+            now = datetime.now(UTC)
+            filed = [a_gap(new, feed.stored[new.offset_range.topic_partition].topic_id, who, now) for new in gaps]
+            for gap in filed:
+                state.gaps[gap.gap_id] = (feed.feed_id, gap)
+            detail = {"gaps": [gap.as_document() for gap in filed], "lost": [each.as_document() for each in lost]}
+            state.append_event(feed.feed_id, "gap", who, lost[0].batch_id, detail | {"reason": reason})
+
+    def record_removed(
+        self, feed_id: UUID, batches: Sequence[UUID], ranges: Sequence[RemovedRange], *, reason: str, who: str
+    ) -> None:
+        with self.transaction() as state:
+            state.touch(feed_id)
+            state.removed[feed_id] = tuple(union_of([*state.removed.get(feed_id, ()), *ranges]))
+            detail = {"reason": reason, "batches": [str(batch_id) for batch_id in batches]}
+            state.append_event(feed_id, "expired", who, None, detail)
+
     def rename_feed(self, feed: FeedSnapshot, new_name: str, *, reason: str, who: str) -> None:
         with self.transaction() as state:
             require_revision(state, feed)
@@ -726,6 +873,13 @@ class InMemoryControlTables:
                 "partitions": [row_detail(row) for row in adoption.stored],
                 "removed": [str(topic_partition) for topic_partition in adoption.removed],
             }
+            expired = [*state.removed.get(feed.feed_id, ()), *adoption.expired]
+            state.removed[feed.feed_id] = tuple(union_of(expired))
+            take_from_removed(state, feed.feed_id, adoption.back)
+            lost = [*state.lost.get(feed.feed_id, ()), *adoption.lost]
+            state.lost[feed.feed_id] = tuple(dict.fromkeys(lost))
+            if adoption.files:
+                detail["files"] = {str(batch_id): found.state.value for batch_id, found in adoption.files.items()}
             state.append_event(feed.feed_id, "adopted", who, None, detail)
 
     def note_holds(self, feed: FeedSnapshot, holds: Sequence[Hold]) -> None:
@@ -739,6 +893,12 @@ class InMemoryControlTables:
     ) -> None:
         with self.transaction() as state:
             state.append_event(feed_id, kind, who, batch_id, detail)
+
+
+def take_from_removed(state: ControlState, feed_id: UUID, others: Iterable[LostRange | RemovedRange]) -> None:
+    """What was lost, or is there again, was not removed on purpose."""
+    taken = [RemovedRange(each.offset_range, each.topic_id) for each in others]
+    state.removed[feed_id] = tuple(not_in(state.removed.get(feed_id, ()), taken))
 
 
 def abandon_batch(state: ControlState, batch: Batch, reason: str, who: str, only_from: Collection[BatchState]) -> None:
@@ -777,7 +937,11 @@ def check_apart(state: ControlState, feed_id: UUID, chunks: Sequence[BatchPlan])
     taken = [
         later.offset_range
         for earlier, later in itertools.combinations(ranges, 2)
-        if earlier.topic_id == later.topic_id and within([earlier.offset_range], [later.offset_range])
+        if earlier.topic_id == later.topic_id
+        and within(
+            state.kept(feed_id, earlier.batch_id, earlier.offset_range),
+            state.kept(feed_id, later.batch_id, later.offset_range),
+        )
     ]
     mine = [planned for chunk in chunks if chunk.kind is BatchKind.BACKFILL for planned in chunk.ranges]
     taken = within(mine, taken)
@@ -804,9 +968,10 @@ def check_not_overtaken(state: ControlState, plan: BatchPlan) -> None:
         return
     ids = ids_before(resets_of(state, plan.feed_id))
     others = [
-        (each.offset_range, each.topic_id)
+        (kept, each.topic_id)
         for each in state.backfill_ranges(plan.feed_id, BatchKind.BACKFILL)
         if each.batch_id != plan.batch_id and each.state is BatchState.COMMITTED
+        for kept in state.kept(plan.feed_id, each.batch_id, each.offset_range)
     ]
     _, known = state.ledgers.get(plan.batch_id, (0, 0))
     since = [event.at for event in resets_of(state, plan.feed_id) if event.event_id > known]
@@ -861,6 +1026,11 @@ def rewinds_of(state: ControlState, feed_id: UUID) -> list[Rewind]:
                 same = row["topic"] in event.detail["same_records"]
                 found.append(Rewind(interval, row["topic_id"], event.at, event.who, event.detail["reason"], same))
     return found
+
+
+def recent_batch(batch_ids: list[UUID]) -> UUID | None:
+    newest_first = sorted(batch_ids, reverse=True)
+    return newest_first[RECENT_BATCHES - 1] if len(newest_first) >= RECENT_BATCHES else None
 
 
 def newest_published(state: ControlState, feed_id: UUID, kind: BatchKind = BatchKind.LIVE) -> BatchPlan | None:
@@ -936,7 +1106,9 @@ def apply_jumps(
                 f"stored offsets are not where a gap begins: {jump.topic_partition}: expected {jump.from_offset:,}, found "
                 f"{row.next_offset}. None was moved; plan again."
             )
-        state.stored[feed_id, jump.topic_partition] = replace(row, next_offset=jump.to_offset, updated_at=now)
+        state.stored[feed_id, jump.topic_partition] = replace(
+            row, next_offset=jump.to_offset, leader_epoch=None, updated_at=now
+        )
         filed += [a_gap(new, row.topic_id, who, now) for new in jump.gaps]
         passed += [replace(gap, applied_at=now) for gap in jump.passed]
     for gap in [*filed, *passed]:
@@ -979,6 +1151,15 @@ def end_gaps(state: ControlState, feed_id: UUID, was: Collection[StoredOffset], 
             state.gaps[left.gap_id] = (feed_id, left)
 
 
+def by_age(batch: Batch) -> tuple[datetime, UUID]:
+    return batch.plan.planned_at, batch.batch_id
+
+
+def by_pin(batch: Batch) -> tuple[UUID, int]:
+    assert batch.pinned_attempt is not None
+    return batch.batch_id, batch.pinned_attempt
+
+
 def replace_gaps(state: ControlState, feed_id: UUID, gaps: Collection[Gap]) -> None:
     """Write gaps in place of all pieces of the same decisions."""
     decided = {gap.decision for gap in gaps}
@@ -992,7 +1173,8 @@ def goes_on(hold: Hold, topic: StartOver) -> bool:
     """Whether a hold outlives the decision on a topic."""
     if hold.topic != topic.topic:
         return True
-    return hold.cause is not HoldCause.BEYOND_LOG and (topic.same_records or hold.topic_partition in topic.untouched)
+    is_decided = hold.cause in DECIDED_BY_TOPIC
+    return not is_decided and (topic.same_records or hold.topic_partition in topic.untouched)
 
 
 def keep_gaps(state: ControlState, feed: FeedSnapshot, topic: StartOver) -> None:
@@ -1036,6 +1218,7 @@ def adopt_batch(state: ControlState, adopted: AdoptedBatch, who: str) -> None:
         size_bytes=receipt.size_bytes,
     )
     state.counts[plan.batch_id] = receipt.range_counts(plan)
+    state.written_at[plan.batch_id] = receipt.written_at
 
 
 def record_seed(state: ControlState, feed_id: UUID, seed: StoredOffset) -> None:
@@ -1076,11 +1259,10 @@ def advance_stored_offsets(state: ControlState, plan: BatchPlan) -> None:
     """Move start → end of all partitions of a batch, whose place was checked before."""
     for planned in plan.ranges:
         key = (plan.feed_id, planned.topic_partition)
-        epoch = plan.leader_epochs.get(planned.topic_partition)
         state.stored[key] = replace(
             state.stored[key],
             next_offset=planned.end_offset,
-            leader_epoch=epoch if epoch is not None else state.stored[key].leader_epoch,
+            leader_epoch=plan.leader_epochs.get(planned.topic_partition),
             batch_id=plan.batch_id,
             updated_at=datetime.now(UTC),
         )
@@ -1100,6 +1282,11 @@ class InMemorySink:
         self.staged: set[Path] = set()
         self.damaged: set[Path] = set()
         self.published: dict[UUID, PublishedReceipt] = {}
+        self.removals: dict[UUID, Removal] = {}
+        self.visible: set[UUID] = set()
+        self.gone: set[UUID] = set()
+        self.hidden: set[UUID] = set()
+        self.lost: dict[UUID, set[str]] = {}
         self.revoked: set[UUID] = set()
         self.foreign_batches: list[str] = []
         self.is_prepared = False
@@ -1116,9 +1303,14 @@ class InMemorySink:
             raise OutputNotUsableError(self.refusal)
         self.is_prepared = True
 
-    def known_batches(self) -> list[str]:
+    def known_batches(self, since: UUID | None = None) -> list[str]:
         self._reachable()
-        return sorted([*self.foreign_batches, *(str(batch_id) for batch_id in self.published)])
+        known = [*self.foreign_batches, *(str(batch_id) for batch_id in self.published)]
+        return sorted(batch_id for batch_id in known if since is None or batch_id >= str(since))
+
+    def sort_receipts(self, now: datetime) -> int:  # noqa: ARG002 - the sink's signature
+        self._reachable()
+        return 0
 
     def open_attempt(self, directory: Path, document: bytes) -> None:
         self._reachable()
@@ -1134,7 +1326,61 @@ class InMemorySink:
 
     def published_receipts(self) -> Iterator[PublishedReceipt]:
         self._reachable()
-        yield from [self.published[batch_id] for batch_id in sorted(self.published)]
+        for batch_id in sorted(self.published):
+            removal = self.removal(batch_id)
+            there = FoundFiles(FilesState.GONE, "its files are gone") if batch_id in self.gone else None
+            files = FoundFiles(FilesState.EXPIRED, str(removal)) if removal else there or FoundFiles(FilesState.INTACT)
+            yield replace(self.published[batch_id], files=files, removal=removal)
+
+    def removal(self, batch_id: UUID) -> Removal | None:
+        self._reachable()
+        removal = self.removals.get(batch_id)
+        is_back = removal is not None and removal.cause is RemovalCause.GONE and batch_id not in self.gone
+        return None if is_back else removal
+
+    def removed_batches(self) -> list[str]:
+        self._reachable()
+        return sorted(map(str, self.removals))
+
+    def note_removal(self, removal: Removal) -> None:
+        self._reachable()
+        known = self.removals.get(removal.batch_id)
+        if known is None or known.is_overruled_by(removal):
+            self.removals[removal.batch_id] = removal
+            if removal.cause is RemovalCause.EXPIRED and removal.batch_id not in self.gone:
+                self.visible.add(removal.batch_id)
+
+    def hide(self, batch_id: UUID) -> None:
+        self._reachable()
+        if self.removal(batch_id) is None:
+            raise ValueError(f"expected batch {batch_id} to be noted as removed before it is hidden")
+        if batch_id in self.visible:
+            self.visible.discard(batch_id)
+            self.hidden.add(batch_id)
+
+    def unfinished_removals(self) -> list[str]:
+        self._reachable()
+        return sorted(map(str, self.visible | self.hidden))
+
+    def delete_hidden(self, batch_id: UUID) -> None:
+        self._reachable()
+        self.hidden.discard(batch_id)
+
+    def set_aside(self, batch_id: UUID, names: list[str]) -> None:
+        self._reachable()
+        self.lost.setdefault(batch_id, set()).update(names)
+
+    def look_at(self, batch_id: UUID, *, closely: bool = False) -> PublishedLook:  # noqa: ARG002 - nothing to be read
+        kept, lost = self.published.get(batch_id), self.lost.get(batch_id, set())
+        files = kept.receipt.files if kept is not None else ()
+        return PublishedLook(
+            counts=[] if lost else self.count_published(batch_id),
+            problems=[
+                FileProblem(file.name, file, f"{file.name} is not there", is_there=False)
+                for file in files
+                if file.name in lost
+            ],
+        )
 
     def is_kept(self, batch_id: UUID) -> bool:
         self._reachable()
@@ -1185,6 +1431,20 @@ class InMemorySink:
             raise BatchStateError(f"batch {batch_id} is published already, so it cannot be given up any more")
         self.staged.discard(directory)
         self.revoked.add(batch_id)
+
+    def check_restageable(self, directory: Path, receipt: Receipt) -> None:  # noqa: ARG002 - files are not in memory
+        self._reachable()
+        if directory in self.damaged or directory not in self.receipts:
+            raise StagedOutputUnusableError(f"part-00000.parquet is damaged in {directory / DATA}")
+
+    def restage(self, source: Path, receipt: Receipt, target: Path, ranges: Sequence[OffsetRange]) -> list[WrittenFile]:
+        self.check_restageable(source, receipt)
+        self.staged.add(target)
+        return [a_file(kept) for file in receipt.files for span, _ in file.spans for kept in within([span], ranges)]
+
+    def stage_receipt(self, directory: Path, content: bytes) -> None:
+        self._reachable()
+        self.receipts[directory] = content
 
     def staged_bytes(self, directory: Path) -> int:
         self._reachable()
@@ -1253,15 +1513,15 @@ def a_plan(*ranges: OffsetRange, **changes: Any) -> BatchPlan:
 def a_file(planned: OffsetRange, rows: int | None = None, **changes: Any) -> WrittenFile:
     """Return a file that holds a range's first records, all of them unless ``rows`` says fewer."""
     rows = planned.span if rows is None else rows
-    written = WrittenFile(
-        name=f"part-{planned.topic}-{planned.partition}.parquet",
-        size_bytes=1_000,
-        rows=rows,
-        topic_partition=planned.topic_partition,
-        smallest_offset=planned.start_offset,
-        largest_offset=planned.start_offset + rows - 1,
-    )
-    return replace(written, **changes)
+    said = {
+        "name": f"part-{planned.topic}-{planned.partition}.parquet",
+        "size_bytes": 1_000,
+        "rows": rows,
+        "topic_partition": planned.topic_partition,
+        "smallest_offset": planned.start_offset,
+        "largest_offset": planned.start_offset + rows - 1,
+    }
+    return WrittenFile.of_one(**said | changes)
 
 
 def a_receipt(plan: BatchPlan, *files: WrittenFile, document_sha256: str = "0" * 64, **changes: Any) -> Receipt:

@@ -150,6 +150,29 @@ def delete_records(bootstrap_servers: str, topic: str, partition: int, before_of
         return int(answer.result(PATIENCE_S).low_watermark)
 
 
+def hidden_by_deleted_records(bootstrap_servers: str, topic: str) -> None:
+    """Create a topic of records 0 to 29, a second apart, of which the first 12 are deleted and still lie in their files.
+
+    Of a time that they have, the broker says that no record is of it or later, until it removes the files (minutes).
+    """
+    create_topic(bootstrap_servers, topic, config={"segment.ms": "1"})
+    for number in range(0, 30, 5):  # a segment each
+        produce(bootstrap_servers, topic, 0, plain_records(5, FIRST_TIMESTAMP_MS + number * 1_000))
+    delete_records(bootstrap_servers, topic, 0, 12)
+
+
+def hidden_for_good(bootstrap_servers: str, topic: str) -> None:
+    """Create a topic whose records 1 and 2 are of the first second, and 3 and 4 of the hundredth; 0, deleted, of the fiftieth.
+
+    0 lies in one batch with 1 and 2, so its file stays, and hides 3 and 4 from whoever asks for the twentieth second.
+    """
+    create_topic(bootstrap_servers, topic, config={"segment.ms": "1"})
+    first = [Record(timestamp_ms=FIRST_TIMESTAMP_MS + second * 1_000) for second in (50, 1, 1)]
+    produce(bootstrap_servers, topic, 0, first)
+    produce(bootstrap_servers, topic, 0, plain_records(2, FIRST_TIMESTAMP_MS + 100_000))
+    delete_records(bootstrap_servers, topic, 0, 1)
+
+
 def read(
     bootstrap_servers: str, topic: str, partition: int, *, committed: bool = True
 ) -> list[tuple[int, bytes | None, bytes | None]]:
@@ -347,8 +370,18 @@ def stop_leader(broker: EmbeddedBroker, node: EmbeddedBroker, topic: str, partit
 def _make_internal_topics(bootstrap_servers: str) -> None:
     # A consumer waits for the topic of the groups; librdkafka's AdminClient sometimes crashes the process over it.
     consumer = Consumer({"bootstrap.servers": bootstrap_servers, "group.id": f"nobody-{uuid4().hex}", "log_level": 0})
+
+    def coordinator_answers() -> bool:
+        try:
+            consumer.committed([TopicPartition("nothing", 0)], PATIENCE_S)
+        except KafkaException as error:  # the coordinator of a topic that was just made is still loading, or elsewhere
+            if error.args[0].code() in {KafkaError.NOT_COORDINATOR, KafkaError.COORDINATOR_LOAD_IN_PROGRESS}:
+                return False
+            raise
+        return True
+
     try:
-        consumer.committed([TopicPartition("nothing", 0)], PATIENCE_S)
+        _wait(coordinator_answers, "the coordinator of groups to answer")
     finally:
         consumer.close()
     with Producer({"bootstrap.servers": bootstrap_servers, **_PRODUCER, "transactional.id": uuid4().hex}) as producer:

@@ -44,6 +44,8 @@ FIELDS: "list[pa.Field[Any]]" = [
     pa.field("key", pa.binary()),
     pa.field("value", pa.binary()),
     pa.field("kafka_headers", pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))),
+    pa.field("kafka_topic_id", pa.string()),
+    pa.field("kafka_timestamp_ms", pa.int64()),
 ]
 
 
@@ -92,7 +94,8 @@ class QuickProject(Project):
         (directory / DATA).mkdir()
         rows_read = 0
         for number, offset_range in enumerate(plan.ranges):
-            rows = [row_of(message) for message in read_range(servers, plan, offset_range)]
+            topic_id = plan.topic_ids[offset_range.topic]
+            rows = [row_of(message, topic_id) for message in read_range(servers, plan, offset_range)]
             rows_read += len(rows)
             table = pa.Table.from_pylist(rows, pa.schema(FIELDS))
             pyarrow.parquet.write_table(table, directory / DATA / f"part-{number:05}.parquet")
@@ -208,7 +211,7 @@ def read_range(bootstrap_servers: str, plan: BatchPlan, offset_range: OffsetRang
     raise TimeoutError(f"expected the end of {offset_range} within {PATIENCE_S:.0f} s")
 
 
-def row_of(message: Message) -> dict[str, Any]:
+def row_of(message: Message, topic_id: str | None) -> dict[str, Any]:
     """Return a record as the raw format has it."""
     _, timestamp_ms = message.timestamp()
     return {
@@ -219,4 +222,6 @@ def row_of(message: Message) -> dict[str, Any]:
         "key": message.key(),
         "value": message.value(),
         "kafka_headers": [{"key": header[0], "value": header[1]} for header in message.headers() or ()] or None,
+        "kafka_topic_id": topic_id,
+        "kafka_timestamp_ms": None,
     }

@@ -4,6 +4,7 @@ import json
 import sys
 
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as f
 
 COLUMNS = ("topic", "partition", "offset", "timestamp", "headers", "key", "value")
 
@@ -22,7 +23,7 @@ def main() -> None:
         .load()
     )
     query = (
-        source.select(*COLUMNS)
+        source.select(*COLUMNS, f.lit(task["topic_id"]).alias("topic_id"))
         .writeStream.format("parquet")
         .option("path", task["output"])
         .option("checkpointLocation", task["checkpoint"])

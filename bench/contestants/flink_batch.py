@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from pyflink.table import EnvironmentSettings, TableEnvironment
+from pyflink.table.expressions import lit
 
 SOURCE = """
 CREATE TABLE source (
@@ -17,7 +18,7 @@ CREATE TABLE source (
 SINK = """
 CREATE TABLE sink (
   `topic` STRING, `partition` INT, `offset` BIGINT, `timestamp` TIMESTAMP_LTZ(3), `headers` MAP<STRING, BYTES>,
-  `key` BYTES, `value` BYTES
+  `key` BYTES, `value` BYTES, `topic_id` STRING
 ) WITH ({options})
 """
 
@@ -36,7 +37,8 @@ def main() -> None:
         tables.get_config().set(name, value)
     tables.execute_sql(SOURCE.format(options=in_sql(source_options(task))))
     tables.execute_sql(SINK.format(options=in_sql(sink_options(task))))
-    tables.execute_sql("INSERT INTO sink SELECT * FROM source").wait()
+    records = tables.from_path("source").add_columns(lit(task["topic_id"]).alias("topic_id"))
+    records.execute_insert("sink").wait()
 
 
 def source_options(task: dict[str, Any]) -> dict[str, str]:

@@ -41,13 +41,13 @@ def main() -> None:
     output = Path(task["output"])
     output.mkdir(parents=True)
     with pyarrow.parquet.ParquetWriter(
-        output / "part-0.parquet", table([]).schema, compression="zstd", compression_level=1
+        output / "part-0.parquet", table([], "").schema, compression="zstd", compression_level=1
     ) as file:
-        read(consumer, ends, file)
+        read(consumer, ends, file, task["topic_id"])
     consumer.close()
 
 
-def read(consumer: Consumer, ends: dict[int, int], file: pyarrow.parquet.ParquetWriter) -> None:
+def read(consumer: Consumer, ends: dict[int, int], file: pyarrow.parquet.ParquetWriter, topic_id: str) -> None:
     """Write all records before the end offsets. A partition may end with a transaction's marker: then its end is announced."""
     rows: list[Message] = []
     left = set(ends)
@@ -63,13 +63,13 @@ def read(consumer: Consumer, ends: dict[int, int], file: pyarrow.parquet.Parquet
             if offset + 1 >= ends[partition]:
                 left.discard(partition)
         if len(rows) >= ROW_GROUP:
-            file.write_table(table(rows))
+            file.write_table(table(rows, topic_id))
             rows = []
     if rows:
-        file.write_table(table(rows))
+        file.write_table(table(rows, topic_id))
 
 
-def table(messages: list[Message]) -> pa.Table:
+def table(messages: list[Message], topic_id: str) -> pa.Table:
     """Return records as rows."""
     return pa.table(
         {
@@ -80,6 +80,7 @@ def table(messages: list[Message]) -> pa.Table:
             "headers": pa.array([headers(message) for message in messages], HEADERS),
             "key": pa.array([message.key() for message in messages], pa.binary()),
             "value": pa.array([message.value() for message in messages], pa.binary()),
+            "topic_id": pa.repeat(topic_id, len(messages)),
         }
     )
 

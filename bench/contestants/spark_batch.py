@@ -4,6 +4,7 @@ import json
 import sys
 
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as f
 
 COLUMNS = ("topic", "partition", "offset", "timestamp", "headers", "key", "value")
 
@@ -21,7 +22,7 @@ def main() -> None:
         .option("endingOffsets", "latest")
         .load()
     )
-    source.select(*COLUMNS).write.parquet(task["output"])
+    source.select(*COLUMNS, f.lit(task["topic_id"]).alias("topic_id")).write.parquet(task["output"])
     spark.stop()
 
 

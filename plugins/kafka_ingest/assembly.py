@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from functools import cached_property
 from uuid import UUID
 
-from kafka_ingest.attempt_directory import PACKAGE
+from kafka_ingest.attempt_directory import MAX_WAIT_FOR_EXECUTORS, PACKAGE
 from kafka_ingest.backfilling.decide import BackfillDecision
 from kafka_ingest.backfilling.plan_backfill import BackfillOutcome, dry_run, plan_backfill
 from kafka_ingest.backfilling.request import BackfillRequest
@@ -23,12 +23,15 @@ from kafka_ingest.connections import (
 )
 from kafka_ingest.control.database import open_database
 from kafka_ingest.control.operator_writer import SqlOperatorTables
+from kafka_ingest.errors import InvalidFeedError
 from kafka_ingest.feed import Feed
+from kafka_ingest.feed_files import FeedFile, feed_file_named, feed_of, feeds_directory, located
 from kafka_ingest.kafka_client_settings import KafkaClientSettings
 from kafka_ingest.kafka_cluster import ConfluentKafkaCluster
 from kafka_ingest.operating.clean import StagedOutput, clean_up, staged_outputs
 from kafka_ingest.operating.headroom import LowHeadroom, low_headroom
 from kafka_ingest.operating.known_feed import known_feed
+from kafka_ingest.planning.contested import Claimant, keeps_running
 from kafka_ingest.planning.end_positions import EndPositions
 from kafka_ingest.planning.known_output import check_output_known
 from kafka_ingest.planning.plan_batch import PlanOutcome, plan_batch
@@ -37,6 +40,7 @@ from kafka_ingest.sinks.choose import sink_of
 from kafka_ingest.submitting.explain_failure import explain_failure
 from kafka_ingest.submitting.installation import installation
 from kafka_ingest.submitting.open_attempt import open_attempt
+from kafka_ingest.submitting.out_of_memory import out_of_memory, ran_out_of_memory
 from kafka_ingest.submitting.package_zip import write_package_zip
 from kafka_ingest.submitting.pin_receipt import pin_attempt
 from kafka_ingest.submitting.spark_submission import SparkMaster, SparkSubmission, check_master, spark_submission
@@ -74,15 +78,25 @@ class FeedParts:
         """Where Spark runs."""
         return spark_master(self.find_connection(self.feed.spark.conn_id))
 
+    def check_keeps_running(self, file: FeedFile) -> None:
+        """Raise the file's error unless its feed, which is contested, is the one that the control tables know."""
+        rivals = [claimant(rival, self.environment) for rival in file.rivals]
+        if not keeps_running(claimant(self.feed, self.environment), rivals, self.control):
+            raise file.error or InvalidFeedError(f"{file.path} is contested")
+
     def check_spark(self) -> None:
         """Refuse a Spark that cannot be used, before anything is planned."""
         check_master(self.master, self.kafka_client, sink_is_shared=self.feed.sink.shared)
         self.kafka_client.java_settings()
 
     def plan(self, *, who: str, end: EndPositions = None, max_records: int | None = None) -> PlanOutcome:
-        """Run the plan task; a manual run may end earlier, or take less."""
+        """Run the plan task; a manual run may end earlier, or take less. The group follows a jump over a gap at once."""
         self.check_spark()
-        return plan_batch(self.settings_of_run(max_records), self.control, self.kafka, sink_of, who=who, end=end)
+        settings = self.settings_of_run(max_records)
+        outcome = plan_batch(settings, self.control, self.kafka, sink_of, who=who, end=end)
+        if outcome.moved:
+            self.mirror(who=who)
+        return outcome
 
     def settings_of_run(self, max_records: int | None) -> FeedPlanSettings:
         """Return the feed as the planner sees it, with a smaller limit where one run asks for it."""
@@ -110,16 +124,22 @@ class FeedParts:
             attempt,
             master=self.master,
             kafka=self.kafka_client,
-            conf=self.feed.spark.conf,
+            conf={**self.feed.spark.conf, **({} if self.master.is_local else self._limits_of_job())},
             sink_is_shared=self.feed.sink.shared,
             installed=installation(),
         )
         write_package_zip(attempt.directory / PACKAGE)
         return submission
 
-    def explain_failure(self, attempt: Attempt) -> None:
-        """Raise the named error behind a failed Spark run, where there is one to be found."""
+    def _limits_of_job(self) -> dict[str, str]:
+        return {MAX_WAIT_FOR_EXECUTORS: f"{self.feed.spark.max_wait_for_executors.total_seconds():.0f}"}
+
+    def explain_failure(self, attempt: Attempt, said: str) -> None:
+        """Raise the named error behind a failed Spark run, where there is one to be found; ``said`` is what is known of it."""
         explain_failure(attempt, self.control, self.kafka, sink_of)
+        plan = self.control.batch(attempt.batch_id).plan
+        if ran_out_of_memory(said) or ran_out_of_memory(sink_of(plan).read_failure(attempt.directory) or ""):
+            raise out_of_memory(plan, self.master, self.feed.spark.conf)
 
     def check_output_known(self) -> None:
         """Refuse what an operator asks of control tables that know less than the feed's output holds."""
@@ -140,6 +160,10 @@ class FeedParts:
         """Remove what is staged and not needed any more."""
         return clean_up(self.staged_outputs(), self.control, sink_of)
 
+    def sort_receipts(self) -> int:
+        """Move receipts of earlier versions to where the newest are found without reading all names; return how many."""
+        return sink_of(self.plan_settings).sort_receipts(datetime.now(UTC))
+
     def low_headroom(self) -> list[LowHeadroom]:
         """Return the partitions that retention is about to reach before they are read."""
         return low_headroom(known_feed(self.control, self.feed.name), self.kafka, self.feed.kafka.isolation)
@@ -156,6 +180,24 @@ class FeedParts:
 def assemble(feed: Feed, find_connection: FindConnection, environment: Mapping[str, str] = os.environ) -> FeedParts:
     """Return a feed's parts; raises MissingConnectionError, InvalidConnectionError or ControlSchemaError."""
     return FeedParts(feed, control_tables(find_connection), find_connection, environment)
+
+
+def assemble_named(
+    name: str, find_connection: FindConnection, environment: Mapping[str, str] = os.environ
+) -> FeedParts:
+    """Return the parts of the feed of that name; raises its file's error, or UnknownFeedError where there is none."""
+    file = feed_file_named(name, feeds_directory(environment), environment)
+    if file.contested is None:
+        return assemble(feed_of(file), find_connection, environment)
+    parts = assemble(file.contested, find_connection, environment)
+    parts.check_keeps_running(file)
+    return parts
+
+
+def claimant(feed: Feed, environment: Mapping[str, str]) -> Claimant:
+    """Return a feed as far as it matters to which one of two keeps running."""
+    topics = [topic.name for topic in feed.kafka.listed]
+    return Claimant(feed.name, located(feed, environment), topics, feed.kafka.topic_pattern)
 
 
 def control_tables(find_connection: FindConnection) -> SqlOperatorTables:

@@ -8,5 +8,11 @@ DATA_REVOKED = "data.revoked"
 RECEIPT = "receipt.json"
 FAILURE = "failure.txt"
 
+NO_EXECUTORS = "NO_EXECUTORS"
+"""How a failure begins where the cluster gave the application no executor in time."""
+
+MAX_WAIT_FOR_EXECUTORS = "spark.kafkaIngest.maxWaitForExecutors"
+"""How many seconds the job waits for an executor: in Spark's settings, since the job is told nothing else of the feed."""
+
 KAFKA_SETTINGS_VARIABLE = "KAFKA_INGEST_KAFKA_SETTINGS"
 """The Java client's settings as JSON. An environment variable, because arguments and conf are seen by everybody."""

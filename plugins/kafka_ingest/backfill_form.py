@@ -30,7 +30,8 @@ from kafka_ingest.errors import InvalidBackfillError, InvalidFeedError
 from kafka_ingest.feed import DATA_VARIABLE, Feed
 from kafka_ingest.feed_files import check_not_taken
 from kafka_ingest.offsets import OffsetRange, TopicPartition
-from kafka_ingest.setting_types import Instant, Records, Settings, describe
+from kafka_ingest.setting_types import Instant, Records, Settings
+from kafka_ingest.wrong_settings import describe
 
 TOPIC = "[A-Za-z0-9._-]+"
 PARTITION = "[0-9]{1,10}"
@@ -91,7 +92,7 @@ class BackfillForm(Settings):
             return cls.model_validate(dict(values))
         except ValidationError as error:
             raise InvalidBackfillError(
-                f"the backfill asks for what it cannot have: {'; '.join(describe(error))}. Nothing was planned."
+                f"the backfill asks for what it cannot have: {'; '.join(describe(error, cls))}. Nothing was planned."
             ) from error
 
     def request(
@@ -174,7 +175,9 @@ def copy_path(feed: Feed, text: str, environment: Mapping[str, str]) -> Path:
         sink = type(feed.sink).model_validate({"format": feed.sink.format, "path": text})
         path = Path(os.path.normpath(feed.model_copy(update={"sink": sink}).output_path(environment)))
     except ValidationError as error:
-        raise InvalidBackfillError(f"output: {'; '.join(describe(error))}. Nothing was planned.") from error
+        raise InvalidBackfillError(
+            f"output: {'; '.join(describe(error, type(feed.sink)))}. Nothing was planned."
+        ) from error
     except InvalidFeedError as error:
         raise InvalidBackfillError(f"output: {error} Nothing was planned.") from error
     check_not_taken(path, environment)

@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
@@ -250,8 +250,9 @@ class Batch:
 
 
 def canonical_json(document: Mapping[str, Any]) -> bytes:
-    """Return the one JSON text of a document: sorted keys, no spaces, UTF-8."""
-    return json.dumps(document, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
+    """Return the one JSON text of a document: sorted keys, no spaces, UTF-8; a lone surrogate, which has none, as its escape."""
+    text = json.dumps(document, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    return text.encode(errors="backslashreplace")
 
 
 def sha256(content: bytes) -> str:
@@ -259,11 +260,12 @@ def sha256(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
-def require_version(document: Mapping[str, Any], supported: int, what: str) -> None:
-    """Raise ValueError unless the document's format version is the supported one."""
+def require_version(document: Mapping[str, Any], supported: int | Collection[int], what: str) -> None:
+    """Raise ValueError unless the document's format version is the supported one, or one of them."""
     found = document.get("version")
-    if found != supported:
+    versions = [supported] if isinstance(supported, int) else sorted(supported)
+    if found not in versions:
         raise ValueError(
-            f"expected a {what} of format version {supported}, found {found!r}; "
+            f"expected a {what} of format version {' or '.join(map(str, versions))}, found {found!r}; "
             "it was written by another version of kafka_ingest"
         )

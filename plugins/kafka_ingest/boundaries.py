@@ -7,6 +7,7 @@ fakes of the tests implement these protocols and pass the same contract tests.
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from enum import StrEnum
 from pathlib import Path
 from typing import Any, Protocol
 from uuid import UUID
@@ -14,8 +15,17 @@ from uuid import UUID
 from kafka_ingest.batch import ABANDONABLE, Attempt, Batch, BatchKind, BatchPlan, BatchState
 from kafka_ingest.gap import Gap, Jump, NewGap
 from kafka_ingest.hold import Hold
-from kafka_ingest.offsets import LogBounds, OffsetRange, StoredOffset, TopicDescription, TopicPartition, Unavailable
-from kafka_ingest.receipt import RangeCount, Receipt
+from kafka_ingest.offsets import (
+    FirstRecord,
+    LogBounds,
+    OffsetRange,
+    StoredOffset,
+    TopicDescription,
+    TopicPartition,
+    Unavailable,
+)
+from kafka_ingest.receipt import RangeCount, Receipt, WrittenFile
+from kafka_ingest.removal import LostRange, Removal, RemovedRange
 
 
 class KafkaCluster(Protocol):
@@ -41,8 +51,22 @@ class KafkaCluster(Protocol):
         Kafka's ListOffsets by timestamp (KIP-79): times are of whole milliseconds, and the record need not be the oldest.
         """
 
-    def unreadable_at(self, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, str]:
-        """Try to read at each offset; return those where that fails, and why."""
+    def epoch_ends(self, epochs: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | Unavailable | None]:
+        """Return where each log goes on with records of a later leader epoch than this one, or ends.
+
+        None where its leader knows of no epoch that is as low. Kafka's OffsetsForLeaderEpoch (KIP-320).
+        """
+
+    def first_records(
+        self, log_starts: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, FirstRecord | Unavailable | None]:
+        """Return the first record of each log, read where it starts; None where no record is left in it."""
+
+    def unreadable_at(self, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, str | Unavailable]:
+        """Try to read at each offset; return where the record is damaged, and how, or why nobody can say.
+
+        No answer in time is no proof of damage, and none that it was mended.
+        """
 
     def group_offsets(
         self, group: str, topic_partitions: Collection[TopicPartition]
@@ -85,13 +109,24 @@ class PublishedBatch:
     output: Output
 
 
+RECENT_BATCHES = 100
+"""So many of a feed's newest batches a plan holds against its output; maintenance does so daily with all of them."""
+
+RESTORED_BY = "restore:"
+"""So the name begins of who plans batches that come of an abandoned one's staged files, and not of Kafka."""
+
+
 @dataclass(frozen=True, slots=True)
 class FeedSnapshot:
     """A feed's control rows at one instant. ``revision`` changes with every write to them.
 
-    ``topics`` and ``topic_pattern`` are the last plan's. ``gaps_ahead`` were filed ahead of the stored offsets.
-    ``waiting_since``: there are records to read, but fewer than the feed's ``min_records``. ``newest_batch`` has the largest
-    id of all that were ever planned. ``published_to`` is the output of the newest live batch that was committed.
+    ``topics`` and ``topic_pattern`` are the last plan's; ``planned_at`` is when it asked Kafka, None where that is not known.
+    ``gaps_ahead`` were filed ahead of the stored offsets.
+    ``behind_losses`` are the partitions of which Kafka deleted records twice since something was read: their stored offsets are
+    where the second of two adjoining gaps of cause ``retention`` ends. ``waiting_since``: there are records to read, but fewer
+    than the feed's ``min_records``. ``newest_batch`` has the largest id of all that were ever planned, ``recent_batch`` the one
+    of the :data:`RECENT_BATCHES` newest that is the oldest, None where there are fewer. ``published_to`` is the output of the
+    newest live batch that was committed.
     """
 
     feed_id: UUID
@@ -103,10 +138,13 @@ class FeedSnapshot:
     open_batch: Batch | None
     topic_pattern: str | None = None
     gaps_ahead: Collection[Gap] = ()
+    behind_losses: Collection[TopicPartition] = ()
     holds: Collection[Hold] = ()
     waiting_since: datetime | None = None
     newest_batch: UUID | None = None
     published_to: Output | None = None
+    recent_batch: UUID | None = None
+    planned_at: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,6 +216,12 @@ class CoverageRows:
     committed_ahead: Sequence[OffsetRange] = ()
     """What was committed at or above the stored offsets before an operator went back."""
 
+    lost: Sequence[LostRange] = ()
+    """What published files held that were lost since; a gap is filed of what no other batch holds."""
+
+    removed: Sequence[RemovedRange] = ()
+    """What was let expire from the output: still committed, and seen by no reader."""
+
     ids_before: Mapping[tuple[str, str | None], str | None] = field(default_factory=dict)
     """(topic, id) → the id that the same records have now, where an operator said that they are the same."""
 
@@ -218,6 +262,11 @@ class PlanRecord:
     holds: Sequence[Hold] = ()
     waiting_since: datetime | None = None
     plan: BatchPlan | None = None
+    leader_epochs: Mapping[TopicPartition, int] = field(default_factory=dict)
+    """The leader epochs in which logs were seen to reach their stored offsets, of those that had another."""
+
+    planned_at: datetime | None = None
+    """When Kafka was asked which topics there are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,6 +309,35 @@ class StartOver:
     untouched: Collection[TopicPartition] = ()
 
 
+class FilesState(StrEnum):
+    """What is there of a batch whose receipt is kept, by the names and sizes of its files."""
+
+    INTACT = "intact"
+    CHANGED = "changed"
+    """Other files lie there, or files of other sizes: somebody rewrote or removed some."""
+
+    GONE = "gone"
+    EXPIRED = "expired"
+    """They were removed on purpose, and a mark says so."""
+
+    STAGED = "staged"
+    """They are still in the attempt's directory: the commit ended between keeping the receipt and publishing."""
+
+    REVOKED = "revoked"
+    """They were taken from publishing by an operator who gave the batch up; that has only to be noted."""
+
+    BROKEN = "broken"
+    """They were never published, and what is staged is not what the receipt says."""
+
+
+@dataclass(frozen=True, slots=True)
+class FoundFiles:
+    """What is there of a batch, and in words how that differs from its receipt."""
+
+    state: FilesState
+    difference: str = ""
+
+
 @dataclass(frozen=True, slots=True)
 class AdoptedBatch:
     """A batch that the output holds and the control tables do not know, from its published receipt."""
@@ -273,6 +351,9 @@ class AdoptedBatch:
 @dataclass(frozen=True, slots=True)
 class Adoption:
     """A feed's control rows as its output tells them. ``abandoned`` is an open batch that was overtaken.
+
+    ``expired`` is what readers see no more, ``back`` what they see again of that, ``lost`` what files held that were lost, and
+    ``files`` which batches are not there as their receipts say.
 
     ``removed`` are rows of partitions that a topic does not have any more. ``reset`` topics were decided on since: what the
     control tables have planned ahead in them, or hold, is over.
@@ -288,6 +369,10 @@ class Adoption:
     abandoned: UUID | None = None
     removed: Sequence[TopicPartition] = ()
     reset: Collection[str] = ()
+    expired: Sequence[RemovedRange] = ()
+    back: Sequence[RemovedRange] = ()
+    lost: Sequence[LostRange] = ()
+    files: Mapping[UUID, FoundFiles] = field(default_factory=dict)
 
 
 class ControlReader(Protocol):
@@ -305,8 +390,18 @@ class ControlReader(Protocol):
     def newest_published(self, feed_id: UUID, kind: BatchKind = BatchKind.LIVE) -> PublishedBatch | None:
         """Return the feed's newest batch of a kind that was committed, None where none was."""
 
-    def batch_states(self, feed_id: UUID) -> dict[UUID, BatchState]:
-        """Return every batch of a feed with its state."""
+    def batch_states(self, feed_id: UUID, since: UUID | None = None) -> dict[UUID, BatchState]:
+        """Return every batch of a feed with its state.
+
+        ``since`` is a batch: only those from its id on, and older ones that are open, or were given up since it was planned.
+        """
+
+    def speeds(self, feed_id: UUID) -> list[float]:
+        """Return how many offsets a second the committed ones of the feed's twenty newest batches read; newest first.
+
+        From the beginning of the attempt that counts to its receipt, Spark's start included. What was restored is left out:
+        its files were copied, and no records read.
+        """
 
     def attempts(self, batch_id: UUID) -> list[Attempt]:
         """Return a batch's attempts, in order."""
@@ -329,6 +424,12 @@ class ControlReader(Protocol):
     def backfill_of(self, feed_id: UUID, who: str) -> list[Batch]:
         """Return the backfills and copies that somebody planned, in the order of their ids."""
 
+    def backfill_request(self, feed_id: UUID, who: str) -> Mapping[str, Any] | None:
+        """Return what ``who`` asked for with the newest backfill that it planned, None where that is not known."""
+
+    def to_announce(self, feed_id: UUID) -> list[Batch]:
+        """Return the batches that DAG runs committed and whose Asset event may be lost, oldest first, a hundred at most."""
+
     def open_backfills(self, feed_id: UUID) -> list[Batch]:
         """Return the backfills and copies that are open, in the order of their ids."""
 
@@ -341,8 +442,13 @@ class ControlReader(Protocol):
         Only committed live batches count, and only topics that are the ones the offsets are stored of now.
         """
 
-    def committed_within(self, feed_id: UUID, intervals: Sequence[OffsetRange]) -> list[OffsetRange]:
-        """Return what committed batches hold of intervals of the topics as they are now: of the feed's output, no copies."""
+    def committed_within(
+        self, feed_id: UUID, intervals: Sequence[OffsetRange], *, apart_from: UUID | None = None
+    ) -> list[OffsetRange]:
+        """Return what committed batches hold of intervals of the topics as they are now: of the feed's output, no copies.
+
+        What was lost of them is not held. ``apart_from`` is a batch that is not asked.
+        """
 
     def committed_ahead(self, feed_id: UUID) -> list[OffsetRange]:
         """Return what committed batches hold at or above the stored offsets, sorted: something once an operator went back.
@@ -417,6 +523,9 @@ class ControlTables(ControlReader, Protocol):
         Stored offsets move only over gaps, where some of the batch's offsets are lost: both happen or neither.
         """
 
+    def note_announced(self, feed_id: UUID, batch_ids: Collection[UUID]) -> None:
+        """Note that Airflow has recorded the Asset events of batches."""
+
     def note_cleaned(self, attempt: Attempt) -> None:
         """Note that an attempt's directory was removed."""
 
@@ -459,6 +568,25 @@ class OperatorTables(ControlTables, Protocol):
         Forward a gap is filed. Backward open gaps above the new offset end, since what they hold is read now.
         """
 
+    def record_lost(
+        self,
+        feed: FeedSnapshot,
+        lost: Sequence[LostRange],
+        gaps: Sequence[NewGap],
+        *,
+        reason: str,
+        who: str,
+    ) -> None:
+        """Write that published files were lost, and the gaps of what no other batch holds; no stored offset moves.
+
+        Raises FeedChangedError where the feed is not as in the snapshot any more.
+        """
+
+    def record_removed(
+        self, feed_id: UUID, batches: Sequence[UUID], ranges: Sequence[RemovedRange], *, reason: str, who: str
+    ) -> None:
+        """Write which committed offsets were let expire; again changes nothing but the audit journal."""
+
     def rename_feed(self, feed: FeedSnapshot, new_name: str, *, reason: str, who: str) -> None:
         """Give the feed another name; raises FeedChangedError where it is taken."""
 
@@ -468,11 +596,16 @@ class OperatorTables(ControlTables, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class PublishedReceipt:
-    """What is kept beside the output for ever: enough to rebuild lost control tables from."""
+    """What is kept beside the output for ever: enough to rebuild lost control tables from.
+
+    ``files`` is what is there of it now, ``removal`` why nothing is.
+    """
 
     plan: BatchPlan
     receipt: Receipt
     ledger: Sequence[Event]
+    files: FoundFiles = FoundFiles(FilesState.INTACT)
+    removal: Removal | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -486,6 +619,31 @@ class PublishedCount:
     largest_offset: int
 
 
+@dataclass(frozen=True, slots=True)
+class FileProblem:
+    """A file of a published batch that cannot be read, is not there, or is not what the batch's receipt says.
+
+    ``written`` is None where the receipt names no such file. ``is_there``: something lies in its place.
+    """
+
+    name: str
+    written: WrittenFile | None
+    problem: str
+    is_there: bool
+
+
+@dataclass(frozen=True, slots=True)
+class PublishedLook:
+    """What readers see of a batch, file by file: the rows of those that can be read, and what is wrong with others.
+
+    ``strangers`` are names that lie there and are not in the batch's receipt.
+    """
+
+    counts: Sequence[PublishedCount] = ()
+    problems: Sequence[FileProblem] = ()
+    strangers: Sequence[str] = ()
+
+
 class Sink(Protocol):
     """Where output goes: Spark stages into an attempt's directory, the commit task publishes it."""
 
@@ -495,8 +653,11 @@ class Sink(Protocol):
     def prepare(self) -> None:
         """Make the places for staging; raises OutputNotUsableError where the output's path cannot be written."""
 
-    def known_batches(self) -> list[str]:
-        """Return the ids of the batches that were ever published here, newest last."""
+    def known_batches(self, since: UUID | None = None) -> list[str]:
+        """Return the ids of the batches that were ever published here, newest last; ``since``: from this id on."""
+
+    def sort_receipts(self, now: datetime) -> int:
+        """Move receipts that an earlier version kept in another order to where they are found quickly; return how many."""
 
     def open_attempt(self, directory: Path, document: bytes) -> None:
         """Make the attempt's directory with its document in it, durably."""
@@ -508,7 +669,34 @@ class Sink(Protocol):
         """Return what Spark said when the attempt failed, None where it said nothing."""
 
     def published_receipts(self) -> Iterator[PublishedReceipt]:
-        """Return all that was ever published here, oldest first; raises OutputConflictError on one that cannot be read."""
+        """Return all that was ever published here, oldest first, with what is there of it now.
+
+        Raises OutputConflictError on a receipt that cannot be read.
+        """
+
+    def removal(self, batch_id: UUID) -> Removal | None:
+        """Return why readers see nothing of a published batch any more, None where they are to see it."""
+
+    def removed_batches(self) -> list[str]:
+        """Return the ids of the published batches that were removed, oldest first."""
+
+    def note_removal(self, removal: Removal) -> None:
+        """Note that a batch is removed, durably and before it is.
+
+        Does nothing where that was noted before, unless it was only found gone, and expires now.
+        """
+
+    def hide(self, batch_id: UUID) -> None:
+        """Take a removed batch out of readers' sight, whole and durably; does nothing where there is nothing to be seen."""
+
+    def unfinished_removals(self) -> list[str]:
+        """Return the removed batches that readers still see, or whose hidden or damaged files are not deleted yet."""
+
+    def delete_hidden(self, batch_id: UUID) -> None:
+        """Delete what was hidden of a removed batch; does nothing where that was done."""
+
+    def set_aside(self, batch_id: UUID, names: list[str]) -> None:
+        """Move files of a batch out of readers' sight, durably, and keep them; does nothing for those that are not there."""
 
     def is_kept(self, batch_id: UUID) -> bool:
         """Whether a receipt of the batch is kept here."""
@@ -520,6 +708,12 @@ class Sink(Protocol):
         """Read the positions of all that readers see of a batch, by partition; none where they see nothing of it.
 
         Raises OutputConflictError where something lies there that cannot be read as its data.
+        """
+
+    def look_at(self, batch_id: UUID, *, closely: bool = False) -> PublishedLook:
+        """Read what readers see of a batch file by file, so that one that is damaged keeps none of the others from it.
+
+        ``closely``: every column is read, not only those of the positions.
         """
 
     def can_take(self, batch_id: UUID) -> None:
@@ -539,6 +733,20 @@ class Sink(Protocol):
 
         Raises BatchStateError where the batch is published: of the two exactly one wins.
         """
+
+    def check_restageable(self, directory: Path, receipt: Receipt) -> None:
+        """Raise StagedOutputUnusableError unless an attempt's files, revoked or not, are what its receipt says."""
+
+    def restage(
+        self, source: Path, receipt: Receipt, target: Path, ranges: Sequence[OffsetRange]
+    ) -> Sequence[WrittenFile]:
+        """Stage the records of ranges, out of the files of an earlier attempt, revoked or not, in another one's directory.
+
+        Durable when it returns. Raises StagedOutputUnusableError where the files are not what the earlier receipt says.
+        """
+
+    def stage_receipt(self, directory: Path, content: bytes) -> None:
+        """Write the receipt of an attempt whose files were staged again, durably; the last thing of it."""
 
     def staged_bytes(self, directory: Path) -> int:
         """Return how large an attempt's directory is, 0 where there is none."""

@@ -11,6 +11,7 @@ from typing import Any
 from sqlalchemy import URL
 
 from kafka_ingest.control.database import ControlDatabaseSettings
+from kafka_ingest.control.postgresql_options import postgresql_options
 from kafka_ingest.errors import InvalidConnectionError, MissingConnectionError
 from kafka_ingest.kafka_client_settings import KafkaClientSettings
 from kafka_ingest.submitting.spark_submission import SparkMaster
@@ -48,13 +49,15 @@ def find_connection_from_shell(conn_id: str) -> ConnectionFields:
         return fields_from_json(conn_id, text)
 
     from airflow.models.connection import Connection  # noqa: PLC0415 - seconds, and only for those who need it
-    from airflow.sdk.exceptions import AirflowNotFoundException  # noqa: PLC0415
+    from airflow.sdk.exceptions import AirflowException, AirflowNotFoundException  # noqa: PLC0415
 
     try:
-        connection = Connection.get_connection_from_secrets(conn_id)
+        return fields_of(Connection.get_connection_from_secrets(conn_id))
     except AirflowNotFoundException as error:
-        raise missing(conn_id) from error
-    return fields_of(connection)
+        # Airflow looks elsewhere after what it cannot read in the environment, and then knows of none.
+        raise (unreadable(conn_id, error) if text else missing(conn_id)) from error
+    except (AirflowException, ValueError, TypeError) as error:
+        raise unreadable(conn_id, error) from None
 
 
 def find_connection_in_task(conn_id: str) -> ConnectionFields:
@@ -66,7 +69,10 @@ def find_connection_in_task(conn_id: str) -> ConnectionFields:
         connection = Connection.get(conn_id)
     except AirflowNotFoundException as error:
         raise missing(conn_id) from error
-    return fields_of(connection)
+    try:
+        return fields_of(connection)
+    except (ValueError, TypeError) as error:
+        raise unreadable(conn_id, error) from None
 
 
 def kafka_settings(fields: ConnectionFields) -> KafkaClientSettings:
@@ -104,10 +110,10 @@ def control_database(fields: ConnectionFields) -> ControlDatabaseSettings:
                 "postgresql+psycopg",
                 username=fields.login,
                 password=fields.password,
-                host=fields.host,
+                host=checked_host(fields),
                 port=fields.port,
                 database=fields.schema,
-                query={key: str(value) for key, value in fields.extra.items() if key.startswith("ssl")},
+                query=postgresql_options(fields.conn_id, fields.extra),
             )
         )
     raise wrong_type(fields, "sqlite or postgres")
@@ -117,7 +123,7 @@ def spark_master(fields: ConnectionFields) -> SparkMaster:
     """Return the master that the provider's hook would submit to (SparkSubmitHook._resolve_connection)."""
     if fields.conn_type not in {"spark", "local", "yarn", "k8s"}:
         raise wrong_type(fields, "spark")
-    host = fields.host or ""
+    host = checked_host(fields)
     if fields.conn_type == "spark" and host and ("://" in host or not fields.port):
         master = host
     else:
@@ -138,12 +144,17 @@ def spark_master(fields: ConnectionFields) -> SparkMaster:
     if binary not in SPARK_BINARIES:
         raise InvalidConnectionError(
             f"connection {fields.conn_id!r}: expected spark-binary in its extra to be one of {', '.join(SPARK_BINARIES)}, as "
-            f"Airflow's Spark provider allows, found {binary!r}"
+            "Airflow's Spark provider allows, found another value"
+        )
+    deploy_mode = fields.extra.get("deploy-mode")
+    if deploy_mode not in {None, "", "client", "cluster"}:
+        raise InvalidConnectionError(
+            f"connection {fields.conn_id!r}: expected deploy-mode client in its extra, found another value"
         )
     return SparkMaster(
         conn_id=fields.conn_id,
         master=master,
-        deploy_mode=fields.extra.get("deploy-mode"),
+        deploy_mode=deploy_mode,
         spark_binary=binary,
         queue=fields.extra.get("queue"),
     )
@@ -215,6 +226,25 @@ def missing(conn_id: str) -> MissingConnectionError:
         f"expected an Airflow connection {conn_id!r}, found none. Define it: in Airflow (Admin → Connections), in your "
         f"secrets backend, or as the environment variable AIRFLOW_CONN_{conn_id.upper()}."
     )
+
+
+def unreadable(conn_id: str, error: Exception) -> InvalidConnectionError:
+    """Return the error of a connection that Airflow cannot take apart; its words may repeat what they stumbled over."""
+    return InvalidConnectionError(
+        f"connection {conn_id!r}: expected a URI or JSON as Airflow's connections have it, found one that Airflow cannot read "
+        f"({type(error).__name__}; it is not repeated, since it may hold a password). Define it anew."
+    )
+
+
+def checked_host(fields: ConnectionFields) -> str:
+    """Return the host, which errors name; refuse what may be a whole URL with its password, without repeating it."""
+    host = fields.host or ""
+    if "@" in host or any(character.isspace() for character in host):
+        raise InvalidConnectionError(
+            f"connection {fields.conn_id!r}: expected a host's name or address as its host, found a text with '@' or blanks. "
+            "A user and a password have fields of their own."
+        )
+    return host
 
 
 def wrong_type(fields: ConnectionFields, expected: str) -> InvalidConnectionError:

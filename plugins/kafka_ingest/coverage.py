@@ -8,12 +8,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TypeVar
+from uuid import UUID
 
 from kafka_ingest.batch import BatchState
 from kafka_ingest.boundaries import BackfillRange, CoverageRows, DeadLetters, Rewind
 from kafka_ingest.gap import Gap
 from kafka_ingest.offset_sets import by_partition, merged, shared, within, without
 from kafka_ingest.offsets import OffsetRange, StoredOffset, TopicPartition, listing
+from kafka_ingest.removal import LostRange, RemovedRange
 
 T = TypeVar("T")
 
@@ -31,6 +33,8 @@ class PartitionCoverage:
     rewinds: Sequence[Rewind] = ()
     dead_letters: Sequence[DeadLetters] = ()
     committed_ahead: Sequence[OffsetRange] = ()
+    lost: Sequence[LostRange] = ()
+    removed: Sequence[RemovedRange] = ()
 
     @property
     def topic_partition(self) -> TopicPartition:
@@ -49,9 +53,20 @@ class PartitionCoverage:
         return without(self.read_through, [gap.offset_range for gap in self.gaps if gap.applied_at is not None])
 
     @cached_property
+    def kept_of_backfills(self) -> list[OffsetRange]:
+        """What each backfill has committed, without what was lost of it since; what two committed comes twice."""
+        return [
+            left
+            for each in self.backfills
+            if each.state is BatchState.COMMITTED
+            for lost in [[part.offset_range for part in self.lost if part.batch_id == each.batch_id]]
+            for left in (without([each.offset_range], lost) if lost else [each.offset_range])
+        ]
+
+    @cached_property
     def backfilled(self) -> list[OffsetRange]:
         """What backfills have committed."""
-        return merged(each.offset_range for each in self.backfills if each.state is BatchState.COMMITTED)
+        return merged(self.kept_of_backfills)
 
     @cached_property
     def before_first(self) -> list[OffsetRange]:
@@ -67,6 +82,11 @@ class PartitionCoverage:
     def committed(self) -> list[OffsetRange]:
         """What is in the output, by live batches or backfills."""
         return merged([*self.live, *self.backfilled, *self.committed_ahead])
+
+    @cached_property
+    def expired(self) -> list[OffsetRange]:
+        """What was committed and let expire from the output since: it stays committed, and no reader sees it."""
+        return within(self.committed, [each.offset_range for each in self.removed])
 
     @cached_property
     def rewound(self) -> list[OffsetRange]:
@@ -87,7 +107,7 @@ class PartitionCoverage:
     def problems(self) -> list[str]:
         """What contradicts invariant 11: every offset that was passed is committed once, or in an open gap."""
         reread = [rewind.offset_range for rewind in self.rewinds]
-        committed = [each.offset_range for each in self.backfills if each.state is BatchState.COMMITTED]
+        committed = self.kept_of_backfills
         found = [f"{twice} is committed twice" for twice in without(shared([*self.live, *committed]), reread)]
         open_gaps = [gap.offset_range for gap in self.open_gaps]
         found += [f"{both} is committed and in an open gap" for both in without(within(open_gaps, committed), reread)]
@@ -126,6 +146,8 @@ def coverage_of(rows: CoverageRows) -> dict[TopicPartition, PartitionCoverage]:
     gaps = by_topic_partition(rows, ((gap.offset_range, gap.topic_id, gap) for gap in rows.gaps))
     backfills = by_topic_partition(rows, ((each.offset_range, each.topic_id, each) for each in rows.backfills))
     rewinds = by_topic_partition(rows, ((each.offset_range, each.topic_id, each) for each in rows.rewinds))
+    lost = by_topic_partition(rows, ((each.offset_range, each.topic_id, each) for each in rows.lost))
+    removed = by_topic_partition(rows, ((each.offset_range, each.topic_id, each) for each in rows.removed))
     ahead = by_partition(rows.committed_ahead)
     letters = by_topic_partition(rows, ((each.offset_range, each.topic_id, each) for each in rows.dead_letters))
     return {
@@ -137,6 +159,8 @@ def coverage_of(rows: CoverageRows) -> dict[TopicPartition, PartitionCoverage]:
             rewinds=rewinds.get(tp, ()),
             dead_letters=letters.get(tp, ()),
             committed_ahead=ahead.get(tp, ()),
+            lost=lost.get(tp, ()),
+            removed=removed.get(tp, ()),
         )
         for tp, row in rows.feed.stored.items()
     }
@@ -152,6 +176,12 @@ def by_topic_partition(
         if row is not None and row.topic_id == rows.id_now(offset_range.topic, topic_id):
             of_partition.setdefault(offset_range.topic_partition, []).append(each)
     return of_partition
+
+
+def kept_of(rows: CoverageRows, batch_id: UUID, committed: OffsetRange) -> list[OffsetRange]:
+    """Return what a batch still holds of a range that it committed."""
+    lost = [each.offset_range for each in rows.lost if each.batch_id == batch_id]
+    return without([committed], lost) if lost else [committed]
 
 
 def dead_letters_in(partition: PartitionCoverage) -> int:

@@ -43,6 +43,10 @@ class SparkFailedError(RetryableError):
     """The Spark application ended without success; its attempt stays invisible."""
 
 
+class SparkExecutorsMissingError(RetryableError):
+    """The cluster gave the Spark application no executor within the feed's limit; its attempt stays invisible."""
+
+
 class InvalidReceiptError(RetryableError):
     """A receipt is missing, damaged, of another plan, attempt or format version; it is not used."""
 
@@ -131,6 +135,18 @@ class KafkaAccessDeniedError(WrongUseError):
     """Kafka refused the connection's credentials, or they may not do what is needed."""
 
 
+class KafkaLoginRefusedError(WrongUseError):
+    """Kafka refused the user or the password; trying them again could lock the account."""
+
+
+class KafkaTlsRefusedError(WrongUseError):
+    """No TLS connection came about: an unknown authority, another host's certificate, or a missing one."""
+
+
+class SparkOutOfMemoryError(WrongUseError):
+    """The heap is too small for the records that are read at once; the same try again would end the same way."""
+
+
 class UnsafeSparkMasterError(WrongUseError):
     """This Spark master would put the Kafka secret on a command line."""
 
@@ -180,6 +196,10 @@ class TopicRecreatedError(OperatorDecisionError):
     """A topic has another topic id than the stored offsets (KIP-516): it was deleted and created again."""
 
 
+class StartUndecidedError(OperatorDecisionError):
+    """The feed's only readable topics appeared since a plan, and nothing proves whether they are new."""
+
+
 class OffsetsLostError(OperatorDecisionError):
     """Stored offsets lie below the log start: retention deleted records that were not read."""
 
@@ -194,6 +214,10 @@ class StoredOffsetBeyondLogError(OperatorDecisionError):
 
 class OutputUnknownError(OperatorDecisionError):
     """The output holds batches that the control tables do not know."""
+
+
+class OutputElsewhereError(OperatorDecisionError):
+    """The feed's relative output lies under another root than the one that its batches were published under."""
 
 
 class ReceiptsDoNotFollowError(OperatorDecisionError):

@@ -3,11 +3,11 @@
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Annotated, Literal
 
-from croniter import croniter
+from croniter import CroniterBadDateError, croniter
 from pydantic import (
     AfterValidator,
     Field,
@@ -18,7 +18,7 @@ from pydantic import (
 from kafka_ingest.errors import InvalidFeedError
 from kafka_ingest.feed_start import ExplicitStart, Start, start_rule
 from kafka_ingest.offsets import Isolation, OffsetsPolicy
-from kafka_ingest.planning.settings import FeedPlanSettings, OnDataLoss, OnMissingTopic
+from kafka_ingest.planning.settings import FeedPlanSettings, OnDataLoss, OnMissingTopic, OnTopicChanged
 from kafka_ingest.planning.start_rules import StartRule
 from kafka_ingest.setting_types import Duration, Records, Settings, not_blank
 from kafka_ingest.submitting.spark_submission import FIXED_CONF
@@ -30,6 +30,9 @@ NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,199}")
 PROJECT_DAGS = frozenset({"maintain_feeds", "backfill_offsets"})
 # Kafka's own rule: org.apache.kafka.common.internals.Topic.
 TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
+LONGEST_PATTERN = 10_000
+# Escapes that name a character by its number or its Unicode name: ranges between them take seconds to compile.
+BY_NUMBER = re.compile(r"(?<!\\)(?:\\\\)*\\(?:[xuUN]|0)")
 
 SECRET_NAMES = re.compile(r"password|secret|token|jaas|credential|access.?key", re.IGNORECASE)
 NOT_A_FEEDS = FIXED_CONF.keys() | {
@@ -40,6 +43,33 @@ NOT_A_FEEDS = FIXED_CONF.keys() | {
     "spark.submit.deployMode",
     "spark.submit.pyFiles",
 }
+# What Spark refuses only once it is started, or Java for it. Java takes the driver's memory as it is (-Xmx).
+SPARK_VALUES = (
+    (
+        frozenset({"spark.driver.memory"}),
+        re.compile(r"[1-9][0-9]*[kmgt]", re.IGNORECASE),
+        "a number with k, m, g or t, such as 2g",
+    ),
+    (
+        frozenset({"spark.executor.memory", "spark.driver.memoryOverhead", "spark.executor.memoryOverhead"}),
+        re.compile(r"[1-9][0-9]*([kmgtp]?b?)", re.IGNORECASE),
+        "a number with k, m, g or t, such as 2g",
+    ),
+    (
+        frozenset(
+            {"spark.driver.cores", "spark.executor.cores", "spark.executor.instances", "spark.cores.max"}
+            | {"spark.default.parallelism", "spark.sql.shuffle.partitions", "spark.task.maxFailures", "spark.task.cpus"}
+        ),
+        re.compile(r"[1-9][0-9]*"),
+        "a number above 0",
+    ),
+    (
+        frozenset({"spark.authenticate", "spark.network.crypto.enabled"}),
+        re.compile(r"true|false", re.IGNORECASE),
+        "true or false",
+    ),
+)
+
 # What Airflow's DAG takes as a schedule, apart from a cron expression.
 PRESETS = frozenset({"@once", "@continuous", "@hourly", "@daily", "@weekly", "@monthly", "@quarterly", "@yearly"})
 
@@ -75,7 +105,8 @@ class Kafka(Settings):
             return None
         if not isinstance(entries, list):
             raise ValueError(f"expected a list of topics, found {entries!r}")  # noqa: TRY004 - pydantic collects ValueErrors
-        return [{"name": entry} if isinstance(entry, str) else entry for entry in entries]
+        # A word that YAML takes for something else, such as an unquoted no, was meant as a name.
+        return [entry if isinstance(entry, dict) else {"name": entry} for entry in entries]
 
     @field_validator("topics")
     @classmethod
@@ -87,11 +118,21 @@ class Kafka(Settings):
     @field_validator("topic_pattern")
     @classmethod
     def _is_a_pattern(cls, pattern: str | None) -> str | None:
+        if pattern is None:
+            return None
+        if len(pattern) > LONGEST_PATTERN:
+            raise ValueError(f"expected a pattern of at most {LONGEST_PATTERN:,} characters, found {len(pattern):,}")
+        if not re.fullmatch("[ -~]*", pattern) or BY_NUMBER.search(pattern):
+            raise ValueError(
+                f"expected a regular expression of printable ASCII, without characters by their number, found {pattern!r}: "
+                "topic names hold letters, digits, '.', '_' and '-'"
+            )
         try:
-            re.compile(pattern or "")
-        except re.error as error:
+            re.compile(pattern)
+        except (re.error, OverflowError, RecursionError) as error:
+            # Python's own limits, as on "a{1,99999999999}" and on parentheses within parentheses within parentheses.
             raise ValueError(f"expected a regular expression, found {pattern!r}: {error}") from error
-        if pattern is not None and not pattern.strip():
+        if not pattern.strip():
             raise ValueError(f"expected a regular expression, found {pattern!r}")
         return pattern
 
@@ -113,13 +154,26 @@ class Kafka(Settings):
 
 
 class Limits(Settings):
-    """How large one batch may become; a larger backlog is worked off batch by batch, without waiting for the schedule."""
+    """How large one batch may become; a larger backlog is worked off batch by batch, without waiting for the schedule.
+
+    Where ``max_records`` is left out, the feed's own speed says how many; null, or ``unlimited``, is no limit.
+    """
 
     max_records: Records | None = None
     max_records_per_partition: Records | None = None
     min_records: Records | None = None
     max_wait: Duration | None = None
     skip_to_latest_when_behind: Records | None = None
+
+    @field_validator("max_records", mode="before")
+    @classmethod
+    def _unlimited_is_no_limit(cls, value: object) -> object:
+        return None if value == "unlimited" else value
+
+    @property
+    def limit_follows_speed(self) -> bool:
+        """Whether the file says nothing of how many records a batch may hold."""
+        return "max_records" not in self.model_fields_set
 
     @model_validator(mode="after")
     def _small_batches_do_not_wait_for_ever(self) -> "Limits":
@@ -172,6 +226,7 @@ class Spark(Settings):
 
     conn_id: str = "spark_default"
     conf: Mapping[str, str] = Field(default_factory=dict)
+    max_wait_for_executors: Duration = timedelta(minutes=10)
 
     @field_validator("conf", mode="before")
     @classmethod
@@ -201,6 +256,9 @@ class Spark(Settings):
                 raise ValueError(
                     f"{key!r} looks like a secret, and a command line would show what was found; use a connection"
                 )
+            for keys, pattern, expected in SPARK_VALUES:
+                if key in keys and not pattern.fullmatch(conf[key]):
+                    raise ValueError(f"expected {key} to be {expected}, found {conf[key][:80]!r}")
         return conf
 
 
@@ -208,6 +266,7 @@ class AirflowSettings(Settings):
     """Passed on to the DAG."""
 
     retries: Annotated[int, Field(ge=0, le=1000, strict=True)] = 3
+    execution_timeout: Duration = timedelta(hours=12)
     pool: str = "default_pool"
     owner: str = "kafka_ingest"
     tags: tuple[Annotated[str, Field(min_length=1, max_length=100)], ...] = ()
@@ -222,6 +281,7 @@ class Feed(Settings):
     start: Start = "earliest"
     on_data_loss: OnDataLoss = OnDataLoss.FAIL
     on_missing_topic: OnMissingTopic = OnMissingTopic.STOP
+    on_topic_changed: OnTopicChanged = OnTopicChanged.STOP
     limits: Limits = Limits()
     sink: ParquetSink
     spark: Spark = Spark()
@@ -246,10 +306,8 @@ class Feed(Settings):
     @classmethod
     def _airflow_takes_it(cls, schedule: str | None) -> str | None:
         # Airflow's own error would name neither the file nor the field, and leave the feed without a DAG.
-        if schedule is not None and schedule not in PRESETS and not croniter.is_valid(schedule):
-            raise ValueError(
-                f"expected a cron expression, one of {', '.join(sorted(PRESETS))}, or null, found {schedule!r}"
-            )
+        if schedule is not None and (reason := why_no_schedule(schedule)):
+            raise ValueError(f"{reason}, found {schedule!r}")
         return schedule
 
     @model_validator(mode="after")
@@ -259,13 +317,7 @@ class Feed(Settings):
             if not isinstance(start, ExplicitStart):
                 continue
             if topic is None and self.kafka.topic_pattern is not None:
-                if unmatched := sorted(
-                    name for name in start.offsets if not re.fullmatch(self.kafka.topic_pattern, name)
-                ):
-                    raise ValueError(
-                        f"start.offsets names {', '.join(unmatched)}, expected only topics that kafka.topic_pattern "
-                        f"{self.kafka.topic_pattern!r} matches as a whole"
-                    )
+                # Matched when the feed is planned: a pattern may backtrack for ever, and all feeds' DAGs would wait for it.
                 continue
             # A topic with a start of its own does not look here.
             allowed = {each.name for each in self.kafka.listed if each.start is None} if topic is None else {topic.name}
@@ -277,9 +329,14 @@ class Feed(Settings):
         return self
 
     def start_rules(self) -> dict[str, StartRule]:
-        """Return the start rule of each topic that the file names."""
+        """Return the start rule of each topic that the file names; raises InvalidFeedError on one that is not the feed's."""
         named = {topic.name: topic.start or self.start for topic in self.kafka.listed}
-        if self.kafka.topic_pattern is not None and isinstance(self.start, ExplicitStart):
+        if (pattern := self.kafka.topic_pattern) is not None and isinstance(self.start, ExplicitStart):
+            if unmatched := sorted(name for name in self.start.offsets if not re.fullmatch(pattern, name)):
+                raise InvalidFeedError(
+                    f"feed {self.name}: start.offsets names {', '.join(unmatched)}, expected only topics that "
+                    f"kafka.topic_pattern {pattern!r} matches as a whole"
+                )
             named = dict.fromkeys(self.start.offsets, self.start)
         return {topic: start_rule(start, topic) for topic, start in named.items()}
 
@@ -305,12 +362,28 @@ class Feed(Settings):
             offsets_policy=self.kafka.offsets,
             sink_format=self.sink.format,
             output_path=self.output_path(environment),
+            relative_path=Path(self.sink.path) if not Path(self.sink.path).is_absolute() else None,
             topic_pattern=self.kafka.topic_pattern,
             pattern_start=start_rule(self.start, None),
             on_data_loss=self.on_data_loss,
             on_missing_topic=self.on_missing_topic,
+            on_topic_changed=self.on_topic_changed,
+            limit_follows_speed=self.limits.limit_follows_speed,
             **self.limits.model_dump(),
         )
+
+
+def why_no_schedule(schedule: str) -> str | None:
+    """Return what was expected where Airflow would not take a schedule, or would never be due by it; None where it is one."""
+    if schedule in PRESETS:
+        return None
+    if not croniter.is_valid(schedule):
+        return f"expected a cron expression, one of {', '.join(sorted(PRESETS))}, or null"
+    try:
+        croniter(schedule, datetime.now(UTC)).get_next()
+    except CroniterBadDateError:
+        return "expected a cron expression that some date fits (for runs by hand: null)"
+    return None
 
 
 def duplicates(values: Iterable[str]) -> list[str]:

@@ -26,6 +26,9 @@ class GapCause(StrEnum):
     RESET = "reset"
     """An operator moved the stored offset forward; a backfill can close it."""
 
+    OUTPUT_LOST = "output_lost"
+    """A published file was lost or damaged, and an operator said so (``kafka-ingest lost``); a backfill can close it."""
+
 
 @dataclass(frozen=True, slots=True)
 class NewGap:

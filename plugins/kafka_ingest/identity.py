@@ -28,8 +28,8 @@ def check_topic_id(topic: str, expected: str | None, found: str | None, feed_nam
     if is_other_topic(expected, found):
         raise TopicRecreatedError(
             f"topic {topic!r} was deleted and created again: expected topic id {expected}, found {found}. Its offsets start "
-            f"over, so the stored ones point into other records. The feed stays stopped until somebody decides: "
-            f"`kafka-ingest topic-changed {feed_name}` shows what can be done."
+            f"over, so the stored ones point into other records. The feed stays stopped until an operator decides, or only this "
+            f"topic where the feed says on_topic_changed: hold: `kafka-ingest topic-changed {feed_name}` shows what can be done."
         )
 
 

@@ -4,7 +4,8 @@ Sources of the two vocabularies: librdkafka's CONFIGURATION.md and Kafka's docum
 contents go inline (KIP-651), so that Spark executors on other machines need no files.
 """
 
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -80,6 +81,15 @@ JAAS_MODULE = {
 SECRET_KEYS = frozenset(
     {"sasl.password", "ssl.key.password", "ssl.key.pem", "ssl.key.location", "ssl.keystore.password"}
 )
+SERVERS = re.compile(r"\s*(?:[A-Za-z_]+://)?[\w.:%\[\]-]+(?:\s*,\s*(?:[A-Za-z_]+://)?[\w.:%\[\]-]+)*\s*,?\s*")
+MECHANISMS_ELSEWHERE = frozenset({"GSSAPI", "OAUTHBEARER", "AWS_MSK_IAM"})
+
+NEVER_SHOWN = re.compile(r"sasl\.(?!mechanism)|ssl\.|pem|password|secret|token")
+"""Of these keys the value may be a secret, or stand where one was meant to."""
+
+HIDDEN = "***"
+PEM_LINE = 16
+"""What is shorter is the end of a key, and may be part of any word."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +105,18 @@ class KafkaClientSettings:
                 f"connection {self.conn_id!r}: expected 'bootstrap.servers' in its extra, e.g. "
                 '{"bootstrap.servers": "kafka:9092"}; found none'
             )
+        if not SERVERS.fullmatch(self.bootstrap_servers):
+            raise InvalidConnectionError(
+                f"connection {self.conn_id!r}: expected bootstrap.servers to be host:port, or several with commas between "
+                "them; found something else, which is not repeated. User and password are sasl.username and sasl.password."
+            )
+        for key, value in self.librdkafka.items():
+            # librdkafka would take the text for a file's name and write it to stderr.
+            if key.endswith(".location") and "-----BEGIN" in value:
+                raise InvalidConnectionError(
+                    f"connection {self.conn_id!r}: expected the name of a file in {key}, found the text of one. Put it into "
+                    f"{key.removesuffix('location')}pem."
+                )
 
     @property
     def bootstrap_servers(self) -> str:
@@ -106,16 +128,28 @@ class KafkaClientSettings:
         """Whether the settings must not be seen."""
         return any(self.librdkafka.get(key) for key in SECRET_KEYS)
 
+    def secrets(self) -> tuple[str, ...]:
+        """Return the values that nothing may show, also in the forms that Java's settings and quoted texts have."""
+        found = {value for key, value in self.librdkafka.items() if value and NEVER_SHOWN.search(key)}
+        lines = {
+            line for value in found if "-----BEGIN" in value for line in value.splitlines() if len(line) >= PEM_LINE
+        }
+        return tuple(found | lines | {jaas_quoted(value)[1:-1] for value in found})
+
+    def redacted(self, text: str) -> str:
+        """Return a text of a client's or a broker's without what the connection keeps."""
+        return without_secrets(text, self.secrets())
+
     @property
     def request_timeout_s(self) -> float:
         """How long a question may take: the connection's ``socket.timeout.ms``, or 15 s."""
         milliseconds = self.librdkafka.get("socket.timeout.ms")
         try:
             return float(milliseconds) / 1000 if milliseconds is not None else DEFAULT_REQUEST_TIMEOUT_S
-        except ValueError as error:
+        except ValueError:
             raise InvalidConnectionError(
-                f"connection {self.conn_id!r}: expected socket.timeout.ms in milliseconds, found {milliseconds!r}"
-            ) from error
+                f"connection {self.conn_id!r}: expected socket.timeout.ms in milliseconds, found something else"
+            ) from None
 
     def admin_settings(self) -> dict[str, str]:
         """Return the settings of an AdminClient: those of consumers and producers would only make it warn."""
@@ -144,7 +178,7 @@ class KafkaClientSettings:
                     f"with. Remove it, or use one of: {', '.join(sorted(known))}"
                 )
         java.update(self._java_sasl())
-        return java
+        return with_readable_key(self.conn_id, java)
 
     def _java_sasl(self) -> dict[str, str]:
         mechanism = self.librdkafka.get("sasl.mechanism") or self.librdkafka.get("sasl.mechanisms")
@@ -153,7 +187,8 @@ class KafkaClientSettings:
         if mechanism not in JAAS_MODULE:
             raise InvalidConnectionError(
                 f"connection {self.conn_id!r}: expected sasl.mechanism to be one of {', '.join(JAAS_MODULE)}, "
-                f"found {mechanism!r}, which has no known translation to the Java client"
+                f"found {repr(mechanism) if mechanism in MECHANISMS_ELSEWHERE else 'another one'}, which has no known "
+                "translation to the Java client"
             )
         missing = [key for key in ("sasl.username", "sasl.password") if not self.librdkafka.get(key)]
         if missing:
@@ -167,6 +202,13 @@ class KafkaClientSettings:
         }
 
 
+def without_secrets(text: str, secrets: Collection[str]) -> str:
+    """Return a text in which nothing of these can be read; the longest first, as one may be part of another."""
+    for value in sorted(secrets, key=len, reverse=True):
+        text = text.replace(value, HIDDEN)
+    return text
+
+
 def jaas_quoted(value: str) -> str:
     """Return a value as a quoted string of a JAAS configuration."""
     escaped = value.replace("\\", "\\\\").replace('"', '\\"')
@@ -177,10 +219,12 @@ def read_pem(conn_id: str, key: str, location: str) -> str:
     """Return a PEM file's text; raises InvalidConnectionError naming the key."""
     try:
         return Path(location).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
+    except (OSError, ValueError) as error:
+        # Nothing of the value is repeated: it may be anything, the key itself included.
+        cause = error.strerror if isinstance(error, OSError) else "it is not text"
         raise InvalidConnectionError(
-            f"connection {conn_id!r}: {key} should name a readable PEM file, found {location!r}: {error}"
-        ) from error
+            f"connection {conn_id!r}: {key} should name a readable PEM file, found one that cannot be read: {cause}"
+        ) from None
 
 
 def private_key(conn_id: str, pem: str) -> dict[str, str]:
@@ -193,11 +237,34 @@ def private_key(conn_id: str, pem: str) -> dict[str, str]:
     return {"ssl.keystore.type": "PEM", "ssl.keystore.key": pem}
 
 
+def with_readable_key(conn_id: str, java: dict[str, str]) -> dict[str, str]:
+    """Return the settings with an encrypted key opened: of today's encryption (PBES2) Java 17 only says that it has none."""
+    key, password = java.get("ssl.keystore.key", ""), java.get("ssl.key.password")
+    if "-----BEGIN ENCRYPTED PRIVATE KEY-----" not in key or password is None:
+        return java
+    from cryptography.hazmat.primitives import serialization  # noqa: PLC0415 - only few keys are encrypted
+
+    try:
+        opened = serialization.load_pem_private_key(key.encode(), password.encode())
+    except ValueError:
+        # Its own words are not repeated, nor is what it was made from.
+        raise InvalidConnectionError(
+            f"connection {conn_id!r}: expected ssl.key.password to open the private key, found that it does not"
+        ) from None
+    text = opened.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+    return {name: value for name, value in java.items() if name != "ssl.key.password"} | {
+        "ssl.keystore.key": text.decode()
+    }
+
+
 def flag(conn_id: str, key: str, value: str, needed: str) -> dict[str, str]:
     """Accept a switch only in the position that the Java client has."""
     if value.lower() != needed:
+        found = value.lower() if value.lower() in {"true", "false"} else "…"
         raise InvalidConnectionError(
-            f"connection {conn_id!r}: {key}={value} cannot be done by the Java client that Spark reads with"
+            f"connection {conn_id!r}: {key}={found} cannot be done by the Java client that Spark reads with; expected {needed}"
         )
     return {}
 

@@ -82,6 +82,11 @@ class LogBounds:
     high_watermark: int
     leader_epoch: int | None = None
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether the log holds no offset."""
+        return self.log_start_offset == self.high_watermark
+
     def readable_end(self, isolation: Isolation) -> int:
         """Return the end of what a reader of that isolation can see: the LSO under read_committed (KIP-98)."""
         return self.last_stable_offset if isolation is Isolation.READ_COMMITTED else self.high_watermark
@@ -92,6 +97,17 @@ class Unavailable:
     """Kafka could not answer for a partition now, and why."""
 
     reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class FirstRecord:
+    """The first record of a log: its time in milliseconds since 1970, None where it has none.
+
+    ``by_broker``: the time is the broker's when it wrote the record (LogAppendTime), not what its producer said (KIP-32).
+    """
+
+    timestamp_ms: int | None
+    by_broker: bool
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 import itertools
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -11,23 +11,69 @@ from uuid import UUID
 from kafka_ingest.batch import BatchPlan, canonical_json, require_version
 from kafka_ingest.offsets import OffsetRange, TopicPartition
 
-RECEIPT_VERSION = 1
+ONE_PARTITION_A_FILE = 1
+SEVERAL_PARTITIONS_A_FILE = 2
+"""Format versions. A receipt is written in the older one where that can hold it: as earlier versions wrote it, byte for byte."""
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenPartition:
+    """What a data file holds of one partition."""
+
+    topic_partition: TopicPartition
+    rows: int
+    smallest_offset: int
+    largest_offset: int
 
 
 @dataclass(frozen=True, slots=True)
 class WrittenFile:
-    """One data file: its name inside the attempt's ``data`` directory, size in bytes, and what its footer says."""
+    """One data file: its name inside the attempt's ``data`` directory, size in bytes, and what it holds of each partition."""
 
     name: str
     size_bytes: int
-    rows: int
-    topic_partition: TopicPartition
-    smallest_offset: int
-    largest_offset: int
+    partitions: tuple[WrittenPartition, ...]
+    without_date: int = 0
+    """Records whose ``kafka_timestamp`` is null."""
 
     def __post_init__(self) -> None:
         if not self.name or "/" in self.name or self.name.startswith("."):
             raise ValueError(f"a data file's name is plain, without a path, found {self.name!r}")
+        found = [held.topic_partition for held in self.partitions]
+        if not found or found != sorted(set(found)):
+            raise ValueError(f"{self.name}: a data file names its partitions sorted, each once, found {found}")
+
+    @classmethod
+    def of_one(
+        cls,
+        name: str,
+        size_bytes: int,
+        rows: int,
+        topic_partition: TopicPartition,
+        smallest_offset: int,
+        largest_offset: int,
+        without_date: int = 0,
+    ) -> "WrittenFile":
+        """Return a file that holds one partition, as most do."""
+        held = WrittenPartition(topic_partition, rows, smallest_offset, largest_offset)
+        return cls(name, size_bytes, (held,), without_date)
+
+    @property
+    def rows(self) -> int:
+        """How many rows the file holds."""
+        return sum(held.rows for held in self.partitions)
+
+    def of_partition(self, topic_partition: TopicPartition) -> WrittenPartition | None:
+        """Return what the file holds of a partition, None where that is nothing."""
+        return next((held for held in self.partitions if held.topic_partition == topic_partition), None)
+
+    @property
+    def spans(self) -> list[tuple[OffsetRange, int]]:
+        """Which offsets it reaches over, of each partition from the smallest to the largest, and how many rows lie there."""
+        return [
+            (OffsetRange(held.topic_partition, held.smallest_offset, held.largest_offset + 1), held.rows)
+            for held in self.partitions
+        ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,25 +110,33 @@ class Receipt:
         return sum(file.rows for file in self.files)
 
     @property
+    def without_date(self) -> int:
+        """How many records have a timestamp that is no date; what it is instead is in ``kafka_timestamp_ms``."""
+        return sum(file.without_date for file in self.files)
+
+    @property
     def size_bytes(self) -> int:
         """How many bytes the files hold."""
         return sum(file.size_bytes for file in self.files)
 
     def range_counts(self, plan: BatchPlan) -> list[RangeCount]:
         """Return what was written of each planned range, in the plan's order."""
-        files_of: dict[TopicPartition, list[WrittenFile]] = {}
-        for file in self.files:
-            files_of.setdefault(file.topic_partition, []).append(file)
+        held_of: dict[TopicPartition, list[WrittenPartition]] = {}
+        for _, held in self._held():
+            held_of.setdefault(held.topic_partition, []).append(held)
         return [
             RangeCount(
                 offset_range=offset_range,
-                rows=sum(file.rows for file in files),
-                smallest_offset=min((file.smallest_offset for file in files), default=None),
-                largest_offset=max((file.largest_offset for file in files), default=None),
+                rows=sum(held.rows for held in found),
+                smallest_offset=min((held.smallest_offset for held in found), default=None),
+                largest_offset=max((held.largest_offset for held in found), default=None),
             )
             for offset_range in plan.ranges
-            for files in [files_of.get(offset_range.topic_partition, [])]
+            for found in [held_of.get(offset_range.topic_partition, [])]
         ]
+
+    def _held(self) -> Iterator[tuple[WrittenFile, WrittenPartition]]:
+        return ((file, held) for file in self.files for held in file.partitions)
 
     def contradictions(self, plan: BatchPlan) -> list[str]:
         """Return what in this receipt cannot be true of that plan; empty where all fits."""
@@ -98,9 +152,9 @@ class Receipt:
             )
         planned = {offset_range.topic_partition for offset_range in plan.ranges}
         found += [
-            f"{file.name} holds {file.topic_partition}, which the plan does not read"
-            for file in self.files
-            if file.topic_partition not in planned
+            f"{file.name} holds {held.topic_partition}, which the plan does not read"
+            for file, held in self._held()
+            if held.topic_partition not in planned
         ]
         for count in self.range_counts(plan):
             offset_range = count.offset_range
@@ -115,40 +169,35 @@ class Receipt:
     def _records_that_come_twice(self) -> list[str]:
         # Each Spark task reads an interval of one partition's offsets, so files of a partition never overlap.
         found = [
-            f"{file.name} holds {file.rows:,} records of {file.topic_partition} between offsets {file.smallest_offset:,} and "
-            f"{file.largest_offset:,}: some come twice"
-            for file in self.files
-            if file.rows > file.largest_offset - file.smallest_offset + 1
+            f"{file.name} holds {held.rows:,} records of {held.topic_partition} between offsets {held.smallest_offset:,} and "
+            f"{held.largest_offset:,}: some come twice"
+            for file, held in self._held()
+            if held.rows > held.largest_offset - held.smallest_offset + 1
         ]
-        in_order = sorted(self.files, key=lambda file: (file.topic_partition, file.smallest_offset))
+        in_order = sorted(self._held(), key=lambda each: (each[1].topic_partition, each[1].smallest_offset))
         return found + [
-            f"{earlier.name} and {later.name} both hold offsets of {later.topic_partition} from {later.smallest_offset:,} to "
+            f"{one.name} and {other.name} both hold offsets of {later.topic_partition} from {later.smallest_offset:,} to "
             f"{min(earlier.largest_offset, later.largest_offset):,}: records come twice"
-            for earlier, later in itertools.pairwise(in_order)
+            for (one, earlier), (other, later) in itertools.pairwise(in_order)
             if earlier.topic_partition == later.topic_partition and later.smallest_offset <= earlier.largest_offset
         ]
+
+    @property
+    def version(self) -> int:
+        """The format version that can hold this receipt."""
+        several = any(len(file.partitions) > 1 for file in self.files)
+        return SEVERAL_PARTITIONS_A_FILE if several else ONE_PARTITION_A_FILE
 
     def as_document(self) -> dict[str, Any]:
         """Return the receipt as JSON-able data, with its format version."""
         return {
-            "version": RECEIPT_VERSION,
+            "version": self.version,
             "batch_id": str(self.batch_id),
             "attempt": self.attempt,
             "plan_fingerprint": self.plan_fingerprint,
             "document_sha256": self.document_sha256,
             "rows_read": self.rows_read,
-            "files": [
-                {
-                    "name": file.name,
-                    "size_bytes": file.size_bytes,
-                    "rows": file.rows,
-                    "topic": file.topic_partition.topic,
-                    "partition": file.topic_partition.partition,
-                    "smallest_offset": file.smallest_offset,
-                    "largest_offset": file.largest_offset,
-                }
-                for file in self.files
-            ],
+            "files": [file_document(file, self.version) for file in self.files],
             "written_at": self.written_at.isoformat(),
             "written_by": self.written_by,
         }
@@ -160,24 +209,14 @@ class Receipt:
     @classmethod
     def from_document(cls, document: Mapping[str, Any]) -> "Receipt":
         """Read a receipt back; raises ValueError, KeyError or TypeError where it is damaged or of another version."""
-        require_version(document, RECEIPT_VERSION, "receipt")
+        require_version(document, (ONE_PARTITION_A_FILE, SEVERAL_PARTITIONS_A_FILE), "receipt")
         return cls(
             batch_id=UUID(document["batch_id"]),
             attempt=int(document["attempt"]),
             plan_fingerprint=document["plan_fingerprint"],
             document_sha256=document["document_sha256"],
             rows_read=int(document["rows_read"]),
-            files=tuple(
-                WrittenFile(
-                    name=entry["name"],
-                    size_bytes=int(entry["size_bytes"]),
-                    rows=int(entry["rows"]),
-                    topic_partition=TopicPartition(entry["topic"], int(entry["partition"])),
-                    smallest_offset=int(entry["smallest_offset"]),
-                    largest_offset=int(entry["largest_offset"]),
-                )
-                for entry in document["files"]
-            ),
+            files=tuple(file_of(entry, document["version"]) for entry in document["files"]),
             written_at=datetime.fromisoformat(document["written_at"]),
             written_by=document["written_by"],
         )
@@ -189,3 +228,39 @@ class Receipt:
         if not isinstance(document, dict):
             raise TypeError(f"expected a receipt, a JSON object; found {type(document).__name__}")
         return cls.from_document(document)
+
+
+def file_document(file: WrittenFile, version: int) -> dict[str, Any]:
+    """Return a file as a receipt of that version names it."""
+    named = {"name": file.name, "size_bytes": file.size_bytes}
+    named |= {"without_date": file.without_date} if file.without_date else {}
+    partitions = [
+        {
+            "rows": held.rows,
+            "topic": held.topic_partition.topic,
+            "partition": held.topic_partition.partition,
+            "smallest_offset": held.smallest_offset,
+            "largest_offset": held.largest_offset,
+        }
+        for held in file.partitions
+    ]
+    return named | (partitions[0] if version == ONE_PARTITION_A_FILE else {"partitions": partitions})
+
+
+def file_of(entry: Mapping[str, Any], version: int) -> WrittenFile:
+    """Read a file back from a receipt of that version."""
+    partitions = [entry] if version == ONE_PARTITION_A_FILE else entry["partitions"]
+    return WrittenFile(
+        name=entry["name"],
+        size_bytes=int(entry["size_bytes"]),
+        without_date=int(entry.get("without_date", 0)),
+        partitions=tuple(
+            WrittenPartition(
+                topic_partition=TopicPartition(held["topic"], int(held["partition"])),
+                rows=int(held["rows"]),
+                smallest_offset=int(held["smallest_offset"]),
+                largest_offset=int(held["largest_offset"]),
+            )
+            for held in partitions
+        ),
+    )

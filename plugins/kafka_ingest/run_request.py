@@ -6,10 +6,12 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationError
 
+from kafka_ingest.batch import Batch, BatchState
 from kafka_ingest.errors import InvalidRunRequestError
 from kafka_ingest.offsets import TopicPartition
 from kafka_ingest.planning.end_positions import EndPositions, ToOffsets, ToTimestamp
-from kafka_ingest.setting_types import Instant, Offset, Records, Settings, describe, not_blank
+from kafka_ingest.setting_types import Instant, Offset, Records, Settings, not_blank
+from kafka_ingest.wrong_settings import describe
 
 TopicName = Annotated[str, AfterValidator(not_blank)]
 
@@ -28,6 +30,10 @@ EndsOfTopic = Annotated[Mapping[PartitionNumber, Offset], Field(min_length=1)]
 NOT_APPLIED = (
     "what this run asks for is not applied: a batch was open and goes on as planned; ask again once it is committed"
 )
+APPLIED_NEXT = (
+    "what this run asks for is not applied to the batch that was open, which continues as planned: the run that follows its "
+    "commit applies it"
+)
 
 
 class RunRequest(Settings):
@@ -44,7 +50,7 @@ class RunRequest(Settings):
             request = cls.model_validate(conf)
         except ValidationError as error:
             raise InvalidRunRequestError(
-                f"the run asks for what it cannot have: {'; '.join(describe(error))}"
+                f"the run asks for what it cannot have: {'; '.join(describe(error, cls))}"
             ) from error
         if request.end_timestamp is not None and request.end_offsets:
             raise InvalidRunRequestError("expected end_timestamp or end_offsets, found both")
@@ -63,3 +69,20 @@ class RunRequest(Settings):
                 for partition, offset in offsets.items()
             }
         )
+
+
+def why_no_run_follows(batch: Batch, request: RunRequest, run: str) -> str | None:
+    """Return why the DAG is not run again at once after a run's batch; None where it is.
+
+    One run follows a committed batch that a limit cut, and one that this run did not plan: it was open from an earlier run, and
+    says nothing of what arrived since. The run that follows plans a batch of its own, so each chain ends.
+    """
+    if batch.state is not BatchState.COMMITTED:
+        return f"batch {batch.batch_id} is {batch.state}"
+    if batch.planned_by != run:
+        return None
+    if not batch.plan.capped:
+        return f"batch {batch.batch_id} reached the end of what there was to read"
+    if request.max_records is not None:
+        return f"this run was asked for {request.max_records:,} records at most"
+    return None

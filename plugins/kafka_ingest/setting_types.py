@@ -11,11 +11,11 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
-    ValidationError,
 )
 
 BARE_NUMBER = re.compile(r"[+-]?[0-9][0-9_.]*")
 DURATION = re.compile(r"([1-9][0-9]{0,6})([smhd])")
+A_TIME = "a time with a zone, such as 2026-01-31T00:00:00Z"
 LONGEST = timedelta(days=36_500)
 DURATION_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 
@@ -33,7 +33,7 @@ def not_blank(text: str) -> str:
 def is_an_instant(value: object) -> object:
     """Refuse what pydantic would take for seconds or milliseconds, whichever it guesses."""
     if isinstance(value, int | float) or (isinstance(value, str) and BARE_NUMBER.fullmatch(value.strip())):
-        raise ValueError(f"expected a time with a zone, such as 2026-01-31T00:00:00Z, found {value!r}")
+        raise ValueError(f"expected {A_TIME}, found {value!r}")
     return value
 
 
@@ -66,30 +66,4 @@ class Settings(BaseModel):
 
 
 START_TAG = "start by "
-
-
-def describe(error: ValidationError) -> list[str]:
-    """Return what is wrong, one text a field: where, what was expected, what was found."""
-    texts: list[str] = []
-    problems = error.errors()
-    places = [problem["loc"] for problem in problems]
-    for problem in problems:
-        # A list whose entries are wrong counts as too short besides.
-        inside = [
-            place for place in places if place != problem["loc"] and place[: len(problem["loc"])] == problem["loc"]
-        ]
-        if problem["type"] == "too_short" and inside:
-            continue
-        # Positions inside a union carry the name of the alternative; the user wrote none of them.
-        where = ".".join(str(part) for part in problem["loc"] if not str(part).startswith(START_TAG))
-        if problem["type"] == "extra_forbidden":
-            texts.append(f"{where}: unknown key")
-        elif problem["type"] == "missing":
-            texts.append(f"{where}: missing")
-        else:
-            message = problem["msg"].removeprefix("Value error, ")
-            # What lies in spark.conf may be a secret that was put in the wrong place.
-            hidden = where.startswith("spark.conf.") or (where == "spark.conf" and isinstance(problem["input"], dict))
-            found = "" if "found" in message or hidden else f", found {problem['input']!r}"
-            texts.append(f"{where + ': ' if where else ''}{message[:1].lower()}{message[1:]}{found}")
-    return list(dict.fromkeys(texts))
+"""Begins the name of an alternative of ``start`` in pydantic's errors."""

@@ -177,7 +177,7 @@ def attempt_of(plan: BatchPlan, number: int) -> Attempt:
 def receipt_of(plan: BatchPlan, number: int, rows: Mapping[TopicPartition, int] | None = None) -> Receipt:
     """Return the receipt of an attempt with one file a range; unless told otherwise every offset is a row."""
     files = tuple(
-        WrittenFile(
+        WrittenFile.of_one(
             name=f"part-{index:05d}.zstd.parquet",
             size_bytes=1_000,
             rows=count,

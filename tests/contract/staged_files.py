@@ -14,6 +14,9 @@ from kafka_ingest.offsets import TopicPartition
 from kafka_ingest.receipt import Receipt, WrittenFile
 from kafka_ingest.sinks.parquet_directory import ParquetDirectory
 
+DAY = "2023-06-28"
+"""The day that the builders' batch ids name."""
+
 SEEDED = Event(event_id=7, kind="seeded", at=NOON, who="planner", batch_id=None, detail={"partitions": [{"offset": 0}]})
 
 
@@ -32,7 +35,7 @@ class Staged:
         self.receipt = receipt_of_files(self.plan, attempt, self.data, [orders(each) for each in range(partitions)])
         (self.directory / "receipt.json").write_bytes(self.receipt.as_bytes())
         self.target = output / f"kafka_batch={self.plan.batch_id}"
-        self.kept = output.with_name("orders.kafka-ingest") / "receipts" / f"{self.plan.batch_id}.json"
+        self.kept = output.with_name("orders.kafka-ingest") / "receipts" / DAY / f"{self.plan.batch_id}.json"
 
     @property
     def published(self) -> PublishedReceipt:
@@ -66,7 +69,7 @@ def receipt_of_files(plan: BatchPlan, attempt: int, data: Path, partitions: list
     for index, topic_partition in enumerate(partitions):
         path = data / f"part-{index:05d}.zstd.parquet"
         write_rows(path, topic_partition, range(10))
-        files.append(WrittenFile(path.name, path.stat().st_size, 10, topic_partition, 0, 9))
+        files.append(WrittenFile.of_one(path.name, path.stat().st_size, 10, topic_partition, 0, 9))
     return Receipt(
         batch_id=plan.batch_id,
         attempt=attempt,

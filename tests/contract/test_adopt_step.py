@@ -50,7 +50,7 @@ def told(kind: str, number: int, **detail: Any) -> Event:
 
 
 SEEDED = told("seeded", 41, partitions=[{"topic": "orders", "partition": 0}])
-RESET = told("reset", 57, reason="made again")
+RESET = told("reset", 57, reason="made again", same_records=[], removed=[], partitions=[])
 KEPT_GAP = Gap(
     gap_id=batch_id_of(90),
     offset_range=OffsetRange(orders(1), 50, 60),

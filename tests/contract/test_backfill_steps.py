@@ -175,6 +175,17 @@ def test_a_backfill_is_recorded_with_all_its_chunks(holes: OperatorTables):
     assert {holes.batch(each.batch_id).planned_by for each in chunks} == {"operator"}
 
 
+def test_a_chunk_keeps_the_leader_epochs_it_was_planned_in_and_its_commit_notes_none(holes: OperatorTables):
+    before = {tp: row.leader_epoch for tp, row in snapshot_of(holes).stored.items()}
+    plan = replace(chunk(2, (orders(0), 20, 60), (orders(1), 0, 10)), leader_epochs={orders(0): 7})
+    claim(holes, plan)
+    found = holes.batch(plan.batch_id).plan
+    assert (found.leader_epochs, found.fingerprint) == ({orders(0): 7}, plan.fingerprint)
+
+    commit(holes, plan)
+    assert {tp: row.leader_epoch for tp, row in snapshot_of(holes).stored.items()} == before
+
+
 def test_a_backfill_moves_no_stored_offset_and_is_no_open_live_batch(holes: OperatorTables):
     before = snapshot_of(holes)
     claim(holes, chunk(2, (orders(0), 20, 60)))

@@ -24,6 +24,7 @@ from tests.contract.builders import (
     plan_next,
     plan_of,
     publish,
+    receipt_of,
     record,
     seed,
     snapshot_of,
@@ -202,15 +203,26 @@ def test_a_plan_of_one_feed_changes_nothing_of_another_that_reads_the_same_topic
 # ── Jumps and gaps ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_jump_moves_the_next_offset_alone(control: OperatorTables) -> None:
+def test_a_jump_moves_the_next_offset_and_forgets_the_leader_epoch_of_the_old_one(control: OperatorTables) -> None:
     plan_first(control, FIRST_PLAN, seed(orders(0), 0, leader_epoch=7), seed(orders(1), 40))
     commit(control, FIRST_PLAN)
     before = snapshot_of(control).stored[orders(0)]
     record(control, jumps=[jump(orders(0), 100, 140)])
 
     after = snapshot_of(control).stored[orders(0)]
-    assert after == replace(before, next_offset=140, updated_at=after.updated_at)
-    assert (after.first_offset, after.batch_id, after.leader_epoch) == (0, FIRST_PLAN.batch_id, 7)
+    assert after == replace(before, next_offset=140, leader_epoch=None, updated_at=after.updated_at)
+    assert (after.first_offset, after.batch_id) == (0, FIRST_PLAN.batch_id)
+    assert stored(control) == {orders(0): 140, orders(1): 50}
+
+
+def test_a_plan_notes_the_leader_epochs_in_which_logs_reached_their_stored_offsets_after_a_jump_too(
+    control: OperatorTables,
+) -> None:
+    plan_first(control, FIRST_PLAN, seed(orders(0), 0, leader_epoch=7), seed(orders(1), 40))
+    commit(control, FIRST_PLAN)
+    record(control, jumps=[jump(orders(0), 100, 140)], leader_epochs={orders(0): 9, orders(1): 4})
+    rows = snapshot_of(control).stored
+    assert [rows[orders(number)].leader_epoch for number in (0, 1)] == [9, 4]
     assert stored(control) == {orders(0): 140, orders(1): 50}
 
 
@@ -413,9 +425,10 @@ def test_pattern_topics_and_since_when_a_batch_waits_are_those_of_the_last_plan(
     feed = snapshot_of(control)
     assert (feed.topics, feed.topic_pattern, feed.waiting_since) == (("orders",), None, None)
 
-    record(control, topics=["orders", "offers"], topic_pattern="o.*ers", waiting_since=NOON)
+    record(control, topics=["orders", "offers"], topic_pattern="o.*ers", waiting_since=NOON, planned_at=NOON)
     feed = snapshot_of(control)
     assert (feed.topics, feed.topic_pattern, feed.waiting_since) == (("offers", "orders"), "o.*ers", NOON)
+    assert feed.planned_at == NOON
 
     record(control)
     feed = snapshot_of(control)
@@ -428,7 +441,9 @@ EVERY_HOLD = [
     hold(0, HoldCause.NO_ANSWER, reason="LEADER_NOT_AVAILABLE"),
     hold(1, HoldCause.OPEN_TRANSACTION, at_offset=0, reason="größer"),
     hold(2, HoldCause.UNREADABLE, at_offset=2**40),
+    hold(3, HoldCause.NEW_OR_OLDER, reason="its first record is dated by its producer"),
     replace(hold(3), partition=None, topic="refunds", cause=HoldCause.TOPIC_MISSING),
+    replace(hold(3), partition=None, topic="returns", cause=HoldCause.TOPIC_CHANGED),
 ]
 
 
@@ -602,3 +617,67 @@ def test_asking_for_gaps_states_and_feeds_changes_nothing(store: Store) -> None:
     store.gaps()
 
     assert store.dump() == before
+
+
+# ── What the next plan goes by ────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_partition_is_behind_losses_after_two_in_a_row_until_something_of_it_is_read(store: Store) -> None:
+    control = store.connect()
+    plan_first(control, None, seed(orders(0), 0), seed(orders(1), 0), seed(orders(2), 0))
+    skipped = Jump(orders(1), 0, 40, gaps=(gap(orders(1), 0, 40),))
+    record(control, jumps=[jump(orders(0), 0, 40), jump(orders(2), 0, 5), skipped])
+    assert set(snapshot_of(control).behind_losses) == set()
+
+    record(control, jumps=[jump(orders(0), 40, 50), jump(orders(1), 40, 45), jump(orders(2), 5, 6)])
+    assert set(snapshot_of(control).behind_losses) == {orders(0), orders(2)}
+
+    plan = plan_of((orders(0), 50, 60), number=2)
+    record(control, plan=plan)
+    commit(control, plan)
+    assert set(snapshot_of(control).behind_losses) == {orders(2)}
+
+
+def test_the_speed_of_a_batch_is_what_it_read_from_the_beginning_of_its_attempt_to_its_receipt(store: Store) -> None:
+    control = store.connect()
+    bring_to(control, BatchState.COMMITTING)
+    assert control.speeds(ORDERS_FEED) == []
+    control.complete_commit(FIRST_PLAN.batch_id, who="committer")
+    second = plan_of((orders(0), 100, 900), number=2)
+    plan_next(control, second)
+    commit(control, second)
+
+    took_s = (receipt_of(FIRST_PLAN, 1).written_at - attempt_of(FIRST_PLAN, 1).opened_at).total_seconds()
+    assert control.speeds(ORDERS_FEED) == [pytest.approx(800 / took_s), pytest.approx(110 / took_s)]
+
+
+@pytest.mark.parametrize(
+    ("planner", "writer"),
+    [(f"restore:{batch_id_of(1)}", "operator"), ("adopter", f"restore:{batch_id_of(1)}")],
+    ids=["restored", "restored_and_adopted"],
+)
+def test_what_a_restore_copied_in_seconds_says_nothing_of_speed(store: Store, planner: str, writer: str) -> None:
+    control = store.connect()
+    plan_first(control, None, seed(orders(0), 0))
+    restored, read = plan_of((orders(0), 0, 800), number=2), plan_of((orders(0), 800, 900), number=3)
+    record(control, who=planner, plan=restored)
+    control.open_attempt(replace(attempt_of(restored, 1), opened_by=writer))
+    pin(control, restored, 1)
+    control.begin_commit(restored.batch_id, 1)
+    control.complete_commit(restored.batch_id, who="committer")
+    assert control.speeds(ORDERS_FEED) == []
+
+    plan_next(control, read)
+    commit(control, read)
+    took_s = (receipt_of(read, 1).written_at - attempt_of(read, 1).opened_at).total_seconds()
+    assert control.speeds(ORDERS_FEED) == [pytest.approx(100 / took_s)]
+
+
+def test_the_speeds_are_those_of_the_newest_twenty_batches(store: Store) -> None:
+    control = store.connect()
+    plan_first(control, None, seed(orders(0), 0))
+    for number in range(1, 23):
+        plan = plan_of((orders(0), number - 1, number), number=number)
+        plan_next(control, plan)
+        commit(control, plan)
+    assert len(control.speeds(ORDERS_FEED)) == 20

@@ -50,7 +50,9 @@ from kafka_ingest.control.upgrade import alembic_config, upgrade
 from kafka_ingest.control.writer import SqlControlTables
 from kafka_ingest.errors import ControlSchemaError, ControlTablesUnavailableError, KafkaIngestError
 
-TABLES = {"feed", "batch", "attempt", "stored_offset", "batch_range", "gap", "hold", "event"}
+OFFSETS = {"feed", "batch", "attempt", "stored_offset", "batch_range", "gap", "hold", "event"}
+OUTPUT = {"removed_range", "lost_range"}
+TABLES = OFFSETS | OUTPUT
 NOBODY = UUID("01890000-0000-7000-8000-000000000404")
 
 
@@ -326,6 +328,8 @@ def history(shared_database: SqlStore) -> SqlStore:
     control.open_attempt(attempt_of(planned, 2))
     shared_database.insert("gap", **GAP)
     shared_database.insert("hold", **HOLD)
+    shared_database.insert("removed_range", **REMOVED)
+    shared_database.insert("lost_range", **LOST)
     return shared_database
 
 
@@ -364,6 +368,27 @@ HOLD: Mapping[str, Any] = {
 }
 
 
+REMOVED: Mapping[str, Any] = {
+    "range_id": UUID("01890000-0000-7000-8000-0000000000e1"),
+    "feed_id": ORDERS_FEED,
+    "topic": "orders",
+    "partition": 0,
+    "start_offset": 0,
+    "end_offset": 5,
+}
+
+LOST: Mapping[str, Any] = {
+    "feed_id": ORDERS_FEED,
+    "batch_id": batch_id_of(1),
+    "file": "part-00000.parquet",
+    "topic": "orders",
+    "partition": 0,
+    "start_offset": 0,
+    "end_offset": 5,
+    "rows": 5,
+}
+
+
 def change(table: str, batch_id: UUID | None = None, **values: Any) -> Executable:
     statement = update(schema.metadata.tables[table]).values(**values)
     return statement if batch_id is None else statement.where(schema.metadata.tables[table].c.batch_id == batch_id)
@@ -392,6 +417,14 @@ def add_batch(**values: Any) -> Executable:
 def add_attempt(**values: Any) -> Executable:
     row = {"batch_id": PLANNED_ID, "attempt": 3, "state": "OPEN", "directory": "/d", "document_sha256": SHA}
     return add("attempt", **(row | {"opened_at": NOON, "opened_by": "hand"} | values))
+
+
+def add_removed(**values: Any) -> Executable:
+    return add("removed_range", **(REMOVED | {"range_id": NOBODY} | values))
+
+
+def add_lost(**values: Any) -> Executable:
+    return add("lost_range", **(LOST | {"file": "part-00001.parquet"} | values))
 
 
 def add_stored_offset(**values: Any) -> Executable:
@@ -500,6 +533,12 @@ OFFENCES: Mapping[str, tuple[str, Executable]] = {
     "an open transaction without its offset": ("ck_hold_at_offset", add_hold(cause="open_transaction")),
     "an unreadable record without its offset": ("ck_hold_at_offset", add_hold(cause="unreadable")),
     "a partition without an answer at an offset": ("ck_hold_at_offset", add_hold(at_offset=7)),
+    "two removed ranges of one id": ("pk_removed_range", add_removed(range_id=REMOVED["range_id"])),
+    "a removed range of no feed": ("fk_removed_range_feed", add_removed(feed_id=NOBODY)),
+    "an empty removed range": ("ck_removed_range_offsets", add_removed(end_offset=0)),
+    "a file that was lost twice": ("pk_lost_range", add_lost(file=LOST["file"])),
+    "a lost file of no feed": ("fk_lost_range_feed", add_lost(feed_id=NOBODY)),
+    "a lost file that holds no offset": ("ck_lost_range_offsets", add_lost(end_offset=0)),
     "two events of one number": ("pk_event", add_event(event_id=1)),
     "an event of no feed": ("fk_event_feed", add_event(feed_id=NOBODY)),
     "an event of no batch": ("fk_event_batch", add_event(batch_id=NOBODY)),

@@ -1,6 +1,7 @@
 """What every implementation of the control tables does: the in-memory fake, SQLite and PostgreSQL, by the same tests."""
 
 from contextlib import suppress
+from dataclasses import replace
 from datetime import timedelta
 from itertools import pairwise
 from uuid import UUID
@@ -369,6 +370,20 @@ def test_a_pinned_attempt_makes_the_batch_written(control: ControlTables):
     assert stored(control) == {orders(0): 0, orders(1): 40}
 
 
+def test_a_pinned_receipt_with_records_without_a_date_is_in_the_journal(store: Store) -> None:
+    control = store.connect()
+    plan_first(control)
+    control.open_attempt(attempt_of(FIRST_PLAN, 1))
+    whole = receipt_of(FIRST_PLAN, 1)
+    first, *others = whole.files
+    receipt = replace(whole, files=(replace(first, without_date=3), *others))
+
+    control.pin(FIRST_PLAN.batch_id, 1, receipt, sha256(receipt.as_bytes()), receipt.range_counts(FIRST_PLAN))
+
+    [event] = store.events("no_dates")
+    assert (event.batch_id, event.who, event.detail) == (FIRST_PLAN.batch_id, "spark 1", {"attempt": 1, "rows": 3})
+
+
 def test_the_counts_of_each_range_are_stored_with_the_pin_in_the_plans_order(control: ControlTables):
     zebra, apple = TopicPartition("Zebra", 0), TopicPartition("apple", 0)
     plan = plan_of((orders(10), 0, 5), (orders(9), 3, 13), (zebra, 0, 4), (apple, 7, 9))
@@ -630,7 +645,7 @@ def test_a_completed_commit_moves_all_stored_offsets_of_the_batch_and_no_others(
     assert stored(control) == {orders(0): 100, orders(1): 50, orders(2): 12}
     assert [rows[orders(number)].first_offset for number in (0, 1, 2)] == [0, 40, 12]
     assert [rows[orders(number)].batch_id for number in (0, 1, 2)] == [plan.batch_id, plan.batch_id, None]
-    assert [rows[orders(number)].leader_epoch for number in (0, 1, 2)] == [9, 5, None]
+    assert [rows[orders(number)].leader_epoch for number in (0, 1, 2)] == [9, None, None]
     assert snapshot_of(control).open_batch is None
 
 
@@ -1032,7 +1047,7 @@ def test_the_newest_events_of_a_kind_are_found_up_to_a_limit(sql_control: SqlCon
     assert sql_control.events(OTHER_FEED, "reset") == []
 
 
-def test_rows_by_partition_counts_committed_live_batches_alone(sql_control: SqlControlTables):
+def test_rows_by_partition_counts_what_was_committed_by_live_batches_and_backfills(sql_control: SqlControlTables):
     plan_first(sql_control)
     sql_control.open_attempt(attempt_of(FIRST_PLAN, 1))
     pin(sql_control, FIRST_PLAN, 1, rows={orders(0): 90, orders(1): 10})
@@ -1049,7 +1064,7 @@ def test_rows_by_partition_counts_committed_live_batches_alone(sql_control: SqlC
     plan_next(sql_control, written)
     write(sql_control, written)
 
-    assert sql_control.rows_by_partition(ORDERS_FEED) == {orders(0): 95, orders(1): 10}
+    assert sql_control.rows_by_partition(ORDERS_FEED) == {orders(0): 145, orders(1): 10}
 
 
 def test_feed_summaries_say_where_each_feed_stands(sql_control: SqlControlTables):
@@ -1196,3 +1211,25 @@ def test_two_first_plans_under_one_feed_id_are_refused(store: Store):
         store.connect().record_plan(NewFeed(ORDERS_FEED, "refunds"), PlanRecord(CLUSTER, ["refunds"]), who="planner")
 
     assert store.dump() == before
+
+
+# ── Announcing ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_what_a_dag_run_commits_is_to_be_announced_until_that_is_noted(control: ControlTables):
+    plan_first(control)
+    publish(control, FIRST_PLAN)
+    assert control.to_announce(ORDERS_FEED) == []
+    control.complete_commit(FIRST_PLAN.batch_id, who="airflow:orders/run-1")
+
+    [batch] = control.to_announce(ORDERS_FEED)
+    assert batch.batch_id == FIRST_PLAN.batch_id
+    revision = snapshot_of(control).revision
+    control.note_announced(ORDERS_FEED, [batch.batch_id])
+    assert control.to_announce(ORDERS_FEED) == []
+    assert snapshot_of(control).revision == revision, "no decision rests on it"
+
+
+def test_what_the_command_line_commits_is_not_announced(control: ControlTables):
+    bring_to(control, BatchState.COMMITTED)
+    assert control.to_announce(ORDERS_FEED) == []

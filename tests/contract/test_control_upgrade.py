@@ -137,7 +137,7 @@ ROWS: Mapping[str, list[dict[str, Any]]] = {
         *range_rows(WRITTEN, counted=True),
     ],
     "stored_offset": [
-        stored_row(0, 0, 100, batch_id=COMMITTED.batch_id, leader_epoch=3),
+        stored_row(0, 0, 100, batch_id=COMMITTED.batch_id),
         stored_row(1, 40, 50, batch_id=COMMITTED.batch_id),
         stored_row(2, None, None, seeded_by="latest"),
     ],
@@ -246,7 +246,7 @@ def test_an_upgraded_feed_is_read_as_it_was_without_what_0001_did_not_know(older
     assert (feed.topic_pattern, feed.waiting_since, feed.gaps_ahead, feed.holds) == (None, None, [], [])
     assert feed.stored == {
         orders(0): StoredOffset(
-            orders(0), TOPIC_ID, 0, 100, "earliest", 3, batch_id=COMMITTED.batch_id, updated_at=ONE_O_CLOCK
+            orders(0), TOPIC_ID, 0, 100, "earliest", batch_id=COMMITTED.batch_id, updated_at=ONE_O_CLOCK
         ),
         orders(1): StoredOffset(
             orders(1), TOPIC_ID, 40, 50, "earliest", batch_id=COMMITTED.batch_id, updated_at=ONE_O_CLOCK
@@ -280,6 +280,24 @@ def test_upgraded_batches_are_read_in_the_states_they_were_in(older: SqlStore) -
     assert control.range_counts(COMMITTED.batch_id) == receipt_of(COMMITTED, 2).range_counts(COMMITTED)
     assert [event.detail for event in control.ledger(COMMITTED.batch_id)] == [SEEDED]
     assert control.gaps(ORDERS_FEED) == []
+
+
+def test_what_was_committed_before_the_upgrade_is_summed_up_and_later_commits_add_to_it(older: SqlStore) -> None:
+    upgrade(older.open(), create=False)
+    control = older.connect()
+    rows = receipt_of(COMMITTED, 2).rows
+
+    assert sum(control.rows_by_partition(ORDERS_FEED).values()) == rows
+    assert [summary.rows_committed for summary in control.feed_summaries()] == [rows]
+
+    # A backfill and a live batch.
+    control.complete_commit(COMMITTING.batch_id, who="committer")
+    control.begin_commit(WRITTEN.batch_id, 1)
+    control.complete_commit(WRITTEN.batch_id, who="committer")
+
+    rows += receipt_of(COMMITTING, 1).rows + receipt_of(WRITTEN, 1).rows
+    assert sum(control.rows_by_partition(ORDERS_FEED).values()) == rows
+    assert [summary.rows_committed for summary in control.feed_summaries()] == [rows]
 
 
 def test_open_batches_are_finished_after_the_upgrade_and_the_next_one_is_planned(older: SqlStore) -> None:
@@ -427,12 +445,44 @@ def test_a_log_that_ended_below_its_stored_offset_is_noted_in_upgraded_tables(he
     assert snapshot_of(control).holds == [BEYOND]
 
 
+def test_an_upgrade_forgets_leader_epochs_that_may_be_of_an_offset_that_was_left_behind(held: SqlStore) -> None:
+    engine = held.open()
+    with transaction(engine, "write") as connection:
+        connection.execute(schema.stored_offset.update().values(leader_epoch=3))
+    upgrade(held.open(), create=False)
+    assert {row.leader_epoch for row in snapshot_of(held.connect()).stored.values()} == {None}
+
+
+NEWER_HOLDS = [
+    Hold("orders", 2, HoldCause.OFFSETS_LOST, "4 offsets were deleted unread", NOON, at_offset=30),
+    Hold("refunds", None, HoldCause.TOPIC_CHANGED, "it was made again", NOON),
+]
+
+
+def test_version_0002_knows_no_held_losses_and_no_held_topics_that_were_made_again(held: SqlStore) -> None:
+    for found in NEWER_HOLDS:
+        row = hold_row(95, found.cause, topic=found.topic, partition=found.partition, at_offset=found.at_offset)
+        with pytest.raises(IntegrityError):
+            held.insert("hold", **row)
+
+
+def test_a_held_loss_and_a_held_topic_are_noted_in_upgraded_tables(held: SqlStore) -> None:
+    upgrade(held.open(), create=False)
+    control = held.connect()
+    control.record_plan(snapshot_of(control), PlanRecord(CLUSTER, ["orders"], holds=NEWER_HOLDS), who="planner")
+
+    assert snapshot_of(control).holds == NEWER_HOLDS
+
+
 REFUSED_HOLDS: Mapping[str, dict[str, Any]] = {
     "a log that ended nobody says where": hold_row(95, HoldCause.BEYOND_LOG),
     "an open transaction that begins nowhere": hold_row(95, HoldCause.OPEN_TRANSACTION),
     "a partition without a leader, at an offset": hold_row(95, HoldCause.NO_ANSWER, at_offset=3),
     "a log that ended of a whole topic": hold_row(95, HoldCause.BEYOND_LOG, partition=None, at_offset=3),
     "a topic that is missing in one partition": hold_row(95, HoldCause.TOPIC_MISSING),
+    "a topic that was made again in one partition": hold_row(95, HoldCause.TOPIC_CHANGED),
+    "a topic that was made again, at an offset": hold_row(95, HoldCause.TOPIC_CHANGED, partition=None, at_offset=3),
+    "a loss nobody says where": hold_row(95, HoldCause.OFFSETS_LOST),
     "a cause that nobody knows": hold_row(95, HoldCause.NO_ANSWER) | {"cause": "bad luck"},
     "a feed that nobody knows": hold_row(95, HoldCause.NO_ANSWER, feed_id=batch_id_of(404)),
     "the id of another hold": hold_row(91, HoldCause.NO_ANSWER),

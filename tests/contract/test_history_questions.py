@@ -76,6 +76,24 @@ def test_the_journal_is_one_feeds_and_of_the_named_kinds(sql_control: SqlOperato
     assert sql_control.journal(ORDERS_FEED, kinds=["reset"]) == []
 
 
+def test_a_line_names_so_many_and_says_how_many_more_there_were_unless_tables_are_rebuilt_from_it(
+    sql_control: SqlOperatorTables,
+) -> None:
+    plan_first(sql_control)
+    many = [{"partition": number} for number in range(10_000)]
+    note(sql_control, "adopted", batches=["a"] * 100, partitions=many, removed=[])
+    note(sql_control, "reset", partitions=many)
+
+    reset, adopted, _ = sql_control.journal(ORDERS_FEED)
+    assert reset.detail == {"partitions": many}
+    assert adopted.detail == {
+        "batches": ["a"] * 100,
+        "partitions": many[:100],
+        "removed": [],
+        "left_out": {"partitions": 9_900},
+    }
+
+
 def test_the_journal_is_limited_to_the_newest_and_begins_at_an_instant_that_is_in_it(database: SqlStore) -> None:
     control = database.connect()
     plan_first(control)

@@ -216,6 +216,7 @@ def test_published_batches_are_known_oldest_first_and_staged_ones_are_not(output
 
 
 def test_a_receipt_that_a_crash_left_half_written_makes_no_known_batch(staged: Staged):
+    staged.kept.parent.mkdir()
     staged.kept.with_name(f"{staged.kept.name}.4711.tmp").write_bytes(b'{"vers')
 
     assert staged.sink.known_batches() == []
@@ -533,6 +534,7 @@ def test_a_batch_whose_files_are_neither_staged_nor_published_is_an_error(staged
 
 
 def test_a_receipt_of_something_else_under_the_same_id_is_a_conflict_and_nothing_is_published(staged: Staged):
+    staged.kept.parent.mkdir()
     staged.kept.write_bytes(b'{"version":1}')
     before = (below(staged.output), below(staged.directory))
 

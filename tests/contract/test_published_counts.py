@@ -193,12 +193,16 @@ def test_a_parquet_file_of_somebody_elses_form_is_named(output: Path, published:
     assert "no column kafka_topic, kafka_partition, kafka_offset" in refused(output, foreign)
 
 
-def test_a_file_with_records_of_two_partitions_is_named(output: Path, published: Path) -> None:
+def test_a_file_with_records_of_two_partitions_is_counted_for_each_of_them(output: Path, published: Path) -> None:
     mixed = published / "part-0.parquet"
-    tables = [pyarrow.parquet.read_table(put(published, "x", [1], orders(number))) for number in (0, 1)]
+    tables = [pyarrow.parquet.read_table(put(published, "x", [1, 2, 2], orders(number))) for number in (0, 1)]
     (published / "x.parquet").unlink()
     pyarrow.parquet.write_table(pa.concat_tables(tables), mixed)
-    assert "expected the records of one partition" in refused(output, mixed)
+    put(published, "part-1", [2, 3], orders(1))
+    assert counted(output) == [
+        PublishedCount(orders(0), 3, 2, 1, 2),
+        PublishedCount(orders(1), 5, 3, 1, 3),
+    ]
 
 
 @pytest.mark.parametrize("kept", [0.2, 0.9])

@@ -15,14 +15,16 @@ import pyarrow.parquet
 import pytest
 from tests.contract.builders import NOON, attempt_of, batch_id_of, orders, plan_of
 from tests.contract.ordinary_user import ordinary_user
+from tests.contract.staged_files import DAY
 from tests.fakes import InMemorySink
 
 from kafka_ingest.attempt_directory import FAILURE
 from kafka_ingest.batch import BatchKind, BatchPlan
-from kafka_ingest.boundaries import Event, PublishedReceipt, Sink
+from kafka_ingest.boundaries import Event, FilesState, PublishedReceipt, Sink
 from kafka_ingest.errors import OutputConflictError, OutputUnavailableError
 from kafka_ingest.offsets import OffsetRange
 from kafka_ingest.receipt import Receipt, WrittenFile
+from kafka_ingest.removal import Removal, RemovalCause
 from kafka_ingest.sinks.parquet_directory import ParquetDirectory
 
 ROWS = 10
@@ -53,7 +55,7 @@ class ParquetOutput:
 
     def stage(self, directory: Path, files: list[str]) -> dict[str, int]:
         data = directory / "data"
-        data.mkdir()
+        data.mkdir(exist_ok=True)
         for name in files:
             pyarrow.parquet.write_table(pa.table({"kafka_offset": list(range(ROWS))}), data / name)
         return {name: (data / name).stat().st_size for name in files}
@@ -66,7 +68,7 @@ class ParquetOutput:
 
     def kept(self, number: int) -> Path:
         """Return where a batch's receipt is kept."""
-        return self.path.with_name("orders.kafka-ingest") / "receipts" / f"{batch_id_of(number)}.json"
+        return self.path.with_name("orders.kafka-ingest") / "receipts" / DAY / f"{batch_id_of(number)}.json"
 
     def visible(self, number: int) -> Path:
         """Return where a batch's files are."""
@@ -139,7 +141,8 @@ def written(
         document_sha256=attempt_of(plan, attempt).document_sha256,
         rows_read=ROWS * len(read),
         files=tuple(
-            WrittenFile(name_of(each), sizes[name_of(each)], ROWS, each.topic_partition, 0, ROWS - 1) for each in read
+            WrittenFile.of_one(name_of(each), sizes[name_of(each)], ROWS, each.topic_partition, 0, ROWS - 1)
+            for each in read
         ),
         written_at=NOON,
         written_by="spark local-1",
@@ -325,14 +328,59 @@ def test_a_directory_that_only_looks_like_a_batch_is_not_passed_over(three_batch
     assert "holds batch restored" in refusal(three_batches)
 
 
-def test_a_receipt_whose_files_are_gone_is_refused_with_both_ways_out(three_batches: ParquetOutput) -> None:
+def found(parquet: ParquetOutput) -> list[FilesState]:
+    """Return what is there of each batch."""
+    return [published.files.state for published in parquet.sink.published_receipts()]
+
+
+def test_a_receipt_whose_files_are_gone_is_told_and_says_so(three_batches: ParquetOutput) -> None:
     shutil.rmtree(three_batches.visible(2))
-    message = refusal(three_batches)
-    assert (
-        f"says that batch {batch_id_of(2)} was published, but its files are not in {three_batches.visible(2)}"
-        in message
-    )
-    assert "Restore them from a backup, or move that receipt away" in message
+    assert found(three_batches) == [FilesState.INTACT, FilesState.GONE, FilesState.INTACT]
+    assert told(three_batches)[1].files.difference == f"its files are not in {three_batches.visible(2)}"
+
+
+def removal_of(number: int, cause: RemovalCause) -> Removal:
+    return Removal(batch_id_of(number), cause, NOON, "ops", f"it is {cause}")
+
+
+def test_a_batch_that_was_found_gone_and_came_back_can_expire(output: Output) -> None:
+    publish(output, plan_to(output, 1))
+    output.sink.note_removal(removal_of(1, RemovalCause.GONE))
+    assert output.sink.removal(batch_id_of(1)) is None, "its files are there again"
+    with pytest.raises(ValueError, match="noted as removed before it is hidden"):
+        output.sink.hide(batch_id_of(1))
+
+    expires = removal_of(1, RemovalCause.EXPIRED)
+    for later in (expires, removal_of(1, RemovalCause.GONE), replace(expires, reason="said twice")):
+        output.sink.note_removal(later)
+        assert output.sink.removal(batch_id_of(1)) == expires
+    assert output.sink.unfinished_removals() == [str(batch_id_of(1))]
+    output.sink.hide(batch_id_of(1))
+    output.sink.delete_hidden(batch_id_of(1))
+    assert output.sink.unfinished_removals() == []
+    assert told(output)[0].files.state is FilesState.EXPIRED
+
+
+def test_damaged_files_that_were_kept_are_deleted_with_their_batch(three_batches: ParquetOutput) -> None:
+    sink, batch_id = three_batches.sink, batch_id_of(2)
+    names = [path.name for path in three_batches.visible(2).iterdir()]
+    sink.set_aside(batch_id, names)
+    aside = three_batches.path.with_name("orders.kafka-ingest") / "lost" / str(batch_id)
+    assert sorted(path.name for path in aside.iterdir()) == sorted(names)
+    assert sink.unfinished_removals() == [], "it is not removed, and they may be repaired"
+
+    sink.note_removal(removal_of(2, RemovalCause.EXPIRED))
+    sink.hide(batch_id)
+    assert sink.unfinished_removals() == [str(batch_id)]
+    sink.delete_hidden(batch_id)
+    assert (aside.exists(), sink.unfinished_removals()) == (False, [])
+    sink.delete_hidden(batch_id)
+
+
+def test_something_else_in_the_place_of_a_batch_is_a_change(three_batches: ParquetOutput) -> None:
+    shutil.rmtree(three_batches.visible(2))
+    three_batches.visible(2).write_text("not a directory")
+    assert found(three_batches)[1] is FilesState.CHANGED
 
 
 def take_a_file(directory: Path) -> None:
@@ -355,11 +403,12 @@ def cut_a_file(directory: Path) -> None:
         (cut_a_file, "part-00001.parquet has 5 bytes instead of"),
     ],
 )
-def test_visible_files_that_are_not_those_of_the_receipt_are_refused_with_the_difference(
+def test_visible_files_that_are_not_those_of_the_receipt_are_told_with_the_difference(
     three_batches: ParquetOutput, harm: Callable[[Path], None], difference: str
 ) -> None:
     harm(three_batches.visible(2))
-    assert difference in refusal(three_batches)
+    assert found(three_batches) == [FilesState.INTACT, FilesState.CHANGED, FilesState.INTACT]
+    assert difference in told(three_batches)[1].files.difference
 
 
 def test_a_receipt_that_a_crash_left_half_written_is_not_told(three_batches: ParquetOutput) -> None:
@@ -383,7 +432,10 @@ def test_a_batch_whose_publishing_died_between_receipt_and_files_is_not_taken_fo
         patch.setattr(Path, "rename", die_at_the_data)
         with pytest.raises(KeyboardInterrupt):
             parquet.sink.publish(directory, published)
-    assert "its files are not in" in refusal(parquet)
+    assert found(parquet) == [FilesState.STAGED]
+    cut_a_file(directory / "data")
+    assert found(parquet) == [FilesState.BROKEN]
+    parquet.stage(directory, [file.name for file in published.receipt.files])
     parquet.sink.publish(directory, published)
     assert told(parquet) == [published]
 

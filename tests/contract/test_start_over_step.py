@@ -4,11 +4,13 @@ from dataclasses import replace
 from uuid import UUID
 
 import pytest
+from sqlalchemy.event import listen
 from tests.contract.builders import (
     CLUSTER,
     FIRST_PLAN,
     NOON,
     ORDERS_FEED,
+    TOPIC_ID,
     at_once,
     batch_id_of,
     bring_to,
@@ -20,6 +22,7 @@ from tests.contract.builders import (
     plan_first,
     plan_next,
     plan_of,
+    publish,
     record,
     seed,
     snapshot_of,
@@ -27,14 +30,21 @@ from tests.contract.builders import (
 )
 from tests.contract.conftest import SqlStore, Store
 
-from kafka_ingest.batch import BatchState
-from kafka_ingest.boundaries import FeedSnapshot, OperatorTables, StartOver
+from kafka_ingest.batch import BatchKind, BatchState
+from kafka_ingest.boundaries import Adoption, FeedSnapshot, OperatorTables, StartOver
+from kafka_ingest.control.operator_writer import SqlOperatorTables
 from kafka_ingest.errors import BatchStateError, FeedChangedError, UnknownBatchError
-from kafka_ingest.hold import Hold, HoldCause
+from kafka_ingest.hold import OF_WHOLE_TOPICS, Hold, HoldCause
 from kafka_ingest.offsets import TopicPartition
 
 OTHER_FEED = UUID("01890000-0000-7000-8000-00000000beef")
-CAUSES_AT_AN_OFFSET = {HoldCause.OPEN_TRANSACTION, HoldCause.UNREADABLE, HoldCause.BEYOND_LOG}
+CAUSES_AT_AN_OFFSET = {
+    HoldCause.OPEN_TRANSACTION,
+    HoldCause.UNREADABLE,
+    HoldCause.BEYOND_LOG,
+    HoldCause.OFFSETS_LOST,
+}
+DECIDED_ON = {HoldCause.BEYOND_LOG, HoldCause.TOPIC_CHANGED, HoldCause.NEW_OR_OLDER}
 
 
 def from_its_beginning(topic: str = "orders", partitions: int = 2) -> StartOver:
@@ -182,7 +192,7 @@ def test_a_batch_that_nobody_knows_is_not_given_up_and_nothing_starts_over(store
 def held(cause: HoldCause, partition: int = 0, *, topic: str = "orders") -> Hold:
     """Return a hold of a cause on a partition, or on the whole topic where that is what such a hold says."""
     at_offset = 55 if cause in CAUSES_AT_AN_OFFSET else None
-    whole_topic = {"partition": None} if cause is HoldCause.TOPIC_MISSING else {}
+    whole_topic = {"partition": None} if cause in OF_WHOLE_TOPICS else {}
     return hold(partition, cause, at_offset, topic=topic, since=NOON, **whole_topic)
 
 
@@ -206,13 +216,13 @@ def test_every_hold_on_a_topic_that_starts_over_ends_and_those_on_other_topics_g
 
 
 @pytest.mark.parametrize("cause", HoldCause)
-def test_of_the_holds_on_a_topic_with_the_same_records_only_that_of_its_logs_end_is_decided_on(
+def test_of_the_holds_on_a_topic_with_the_same_records_those_that_were_decided_on_end(
     control: OperatorTables, cause: HoldCause
 ) -> None:
-    feed = held_feed(control, held(cause, 0), *([held(cause, 1)] if cause is not HoldCause.TOPIC_MISSING else []))
+    feed = held_feed(control, held(cause, 0), *([held(cause, 1)] if cause not in OF_WHOLE_TOPICS else []))
     start_over(control, with_the_same_records(feed))
 
-    assert snapshot_of(control).holds == ([] if cause is HoldCause.BEYOND_LOG else feed.holds)
+    assert snapshot_of(control).holds == ([] if cause in DECIDED_ON else feed.holds)
 
 
 def test_a_record_that_nobody_can_read_is_still_unreadable_where_the_records_are_the_same(
@@ -316,3 +326,75 @@ def test_a_gap_does_not_resolve_a_row_that_was_resolved_since_the_operator_looke
         control.file_gap(shown, gap(orders(1), 0, 12), seed=seed(orders(1), 0), who="ops")
 
     assert store.dump() == before
+
+
+# ── How many rows each partition was given ────────────────────────────────────────────────────────────────────────────
+
+
+def with_records_of_a_copy(feed: FeedSnapshot, topic_id: str) -> StartOver:
+    """Return the topic ``orders`` with another id and the same records."""
+    rows = [replace(row, topic_id=topic_id) for row in feed.stored.values()]
+    return StartOver("orders", topic_id, rows, same_records=True)
+
+
+def committed_rows(database: SqlStore) -> tuple[dict[TopicPartition, int], int]:
+    """Return how many rows the feed's output was given of each partition as it is now, and in all."""
+    control = database.connect()
+    [summary] = control.feed_summaries()
+    return control.rows_by_partition(ORDERS_FEED), summary.rows_committed
+
+
+def test_a_topic_with_the_same_records_keeps_its_rows_and_later_batches_and_backfills_add_theirs(
+    database: SqlStore,
+) -> None:
+    control = database.connect()
+    bring_to(control, BatchState.COMMITTED)
+    of_before = plan_of((orders(0), 0, 5), number=2, kind=BatchKind.BACKFILL)
+    plan_next(control, of_before)
+    publish(control, of_before)
+    start_over(control, with_records_of_a_copy(snapshot_of(control), "copied"))
+    assert committed_rows(database) == ({orders(0): 100, orders(1): 10}, 110)
+
+    control.complete_commit(of_before.batch_id, who="committer")
+    later = plan_of((orders(1), 50, 57), number=3, topic_id="copied")
+    plan_next(control, later)
+    commit(control, later)
+    assert committed_rows(database) == ({orders(0): 105, orders(1): 17}, 122)
+
+    adoption = Adoption(CLUSTER, ["orders"], [], [], [], [])
+    control.adopt(snapshot_of(control), adoption, reason="tables lost", who="ops")
+    assert committed_rows(database) == ({orders(0): 105, orders(1): 17}, 122)
+
+
+def test_a_topic_that_was_made_again_has_no_rows_yet_and_one_that_is_rewound_keeps_its_own(database: SqlStore) -> None:
+    control = database.connect()
+    bring_to(control, BatchState.COMMITTED)
+    start_over(control, rewound_to(snapshot_of(control), 0, 30))
+    assert committed_rows(database) == ({orders(0): 100, orders(1): 10}, 110)
+    start_over(control, from_its_beginning())
+    assert committed_rows(database) == ({}, 110)
+
+
+@pytest.mark.parametrize("same_records", [False, True])
+def test_a_topic_that_came_back_with_an_id_that_it_had_before_has_the_rows_of_that_id_again(
+    database: SqlStore, *, same_records: bool
+) -> None:
+    control = database.connect()
+    bring_to(control, BatchState.COMMITTED)
+    start_over(control, from_its_beginning())
+    made_again = plan_of((orders(0), 0, 7), number=2, topic_id="made-again")
+    plan_next(control, made_again)
+    commit(control, made_again)
+    assert committed_rows(database) == ({orders(0): 7}, 117)
+
+    back = replace(with_records_of_a_copy(snapshot_of(control), TOPIC_ID), same_records=same_records)
+    start_over(control, back)
+    assert committed_rows(database) == ({orders(0): 107 if same_records else 100, orders(1): 10}, 117)
+
+
+def test_starting_over_reads_no_batch_of_the_years_before(sqlite: SqlStore) -> None:
+    bring_to(sqlite.connect(), BatchState.COMMITTED)
+    engine, statements = sqlite.open(), []
+    listen(engine, "before_cursor_execute", lambda *call: statements.append(call[2]))
+    start_over(SqlOperatorTables(engine), from_its_beginning())
+    assert [statement for statement in statements if "batch_range" in statement] == []

@@ -25,6 +25,7 @@ from kafka_ingest.offsets import TopicPartition
 from kafka_ingest.planning.plan_batch import plan_batch
 from kafka_ingest.planning.settings import FeedPlanSettings
 from kafka_ingest.receipt import Receipt
+from kafka_ingest.run_request import RunRequest, why_no_run_follows
 from kafka_ingest.sinks.parquet_directory import ParquetDirectory
 from kafka_ingest.submitting.open_attempt import open_attempt
 from kafka_ingest.submitting.pin_receipt import pin_attempt
@@ -128,6 +129,7 @@ def parquet_of(records: list[Record]) -> bytes:
             "kafka_topic": pa.array(topics, pa.string()),
             "kafka_partition": pa.array(partitions, pa.int32()),
             "kafka_offset": pa.array(offsets, pa.int64()),
+            "kafka_timestamp": pa.array([datetime(2026, 3, 1, tzinfo=UTC)] * len(records), pa.timestamp("us", "UTC")),
             "value": pa.array(values, pa.binary()),
         }
     )
@@ -188,9 +190,9 @@ class WholeFeed:
             self.airflow.announce(batch_id)
         return committed
 
-    def next_batch(self, batch_id: UUID) -> None:
-        """Run the task that triggers the next run where a limit left records behind."""
-        if self.control.batch(batch_id).plan.capped:
+    def next_batch(self, batch_id: UUID, who: str) -> None:
+        """Run the task that triggers the next run where records may be left behind."""
+        if why_no_run_follows(self.control.batch(batch_id), RunRequest(), who) is None:
             self.airflow.trigger_next(batch_id)
 
     def sinks(self, target: SinkTarget) -> Sink:
@@ -245,10 +247,7 @@ class DagRun:
             self.batch_id = feed.plan(self.who)
             return
         assert self.batch_id is not None
-        if task == "next_batch":
-            feed.next_batch(self.batch_id)
-        else:
-            getattr(feed, task)(self.batch_id, self.who)
+        getattr(feed, task)(self.batch_id, self.who)
 
 
 def with_retries(task: Callable[[], None]) -> None:

@@ -29,6 +29,7 @@ from kafka_ingest.errors import (
 )
 from kafka_ingest.offsets import LogBounds
 from kafka_ingest.planning.settings import OnDataLoss
+from kafka_ingest.sinks.kept_receipts import KeptReceipts
 
 
 def check_explained(error: KafkaIngestError, world: World) -> None:
@@ -87,7 +88,7 @@ def a_log_was_cut_off(world: World) -> bool:
 def an_open_batch_is_revoked(world: World) -> bool:
     """Whether an operator began to take a COMMITTING batch back."""
     return any(
-        (output.with_name(f"{output.name}.kafka-ingest") / "receipts" / f"{batch.batch_id}.revoked").exists()
+        KeptReceipts(output.with_name(f"{output.name}.kafka-ingest") / "receipts").is_withdrawn(batch.batch_id)
         for batch in open_batches(world)
         for output in [batch.plan.output_path]
     )

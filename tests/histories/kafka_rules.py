@@ -49,9 +49,9 @@ class KafkaRules(History):
     @precondition(
         lambda self: self.known is not None and self.known.open_batch is None and not self.world.topics.cluster.is_down
     )
-    @rule(number=NUMBERS, lost=st.integers(1, 5))
-    def a_log_is_cut_off_and_a_plan_sees_it(self, number: int, lost: int) -> None:
-        """Only where a plan sees the end below the stored offset: what nobody sees nobody can tell from a healthy log."""
+    @rule(number=NUMBERS, lost=st.integers(1, 5), grown=st.integers(0, 8))
+    def a_log_is_cut_off_and_a_plan_sees_it(self, number: int, lost: int, grown: int) -> None:
+        """Also where it has grown again, if the plan knows the leader epoch in which the log reached the stored offset."""
         topic_partition = self.partition(number)
         row, log = self.feed.stored.get(topic_partition), self.world.topics.log(topic_partition)
         is_same_topic = row is not None and row.topic_id == self.world.topics[topic_partition.topic].topic_id
@@ -60,6 +60,8 @@ class KafkaRules(History):
         end = max(row.next_offset - lost, 0)
         self.world.cuts[topic_partition] = min(end, self.world.cuts.get(topic_partition, end))
         self.world.topics.cut_off(topic_partition, end)
+        if row.leader_epoch is not None:
+            self.world.topics.produce(topic_partition, grown, 0)
         with self.step():
             self.world.plan()
         held = {hold.topic_partition: hold.at_offset for hold in self.feed.holds}

@@ -26,7 +26,7 @@ from kafka_ingest.errors import (
     ReceiptsDoNotFollowError,
 )
 from kafka_ingest.offsets import TopicPartition
-from kafka_ingest.operating.adopt import decide_adoption
+from kafka_ingest.operating.adopt import adopt, decide_adoption
 from kafka_ingest.planning.settings import OnDataLoss
 
 NUMBERS = st.integers(0, 99)
@@ -106,7 +106,8 @@ class History(RuleBasedStateMachine):
         except (OutputConflictError, ReceiptsDoNotFollowError) as error:
             check_explained(error, self.world)
             return False
-        tables.adopt(decision.target, decision.adoption, reason="the disk died", who=OPERATOR)
+        if not decision.is_nothing:
+            adopt(decision, tables, self.world.sink, reason="the disk died", who=OPERATOR)
         return True
 
     def check_adopted(self, tables: SqlOperatorTables) -> None:

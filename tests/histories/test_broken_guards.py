@@ -102,7 +102,7 @@ def a_written_backfill_and_a_log_that_is_cut_off(history: Histories) -> None:
     a_hole(history)
     fill(history, is_planned_only=True)
     history.a_chunk_is_worked_on(number=0, spark="finishes", last_task="write", interruption=None)
-    history.a_log_is_cut_off_and_a_plan_sees_it(number=0, lost=5)
+    history.a_log_is_cut_off_and_a_plan_sees_it(number=0, lost=5, grown=0)
     history.an_operator_decides_on_a_topic(name=TOPICS[0], interruption=None)
     history.a_chunk_is_worked_on(number=0, spark="finishes", last_task="commit", interruption=None)
     if history.chunks:
@@ -115,7 +115,7 @@ def a_backfill_that_a_cut_log_and_a_live_run_overtook(history: Histories) -> Non
     a_hole(history)
     fill(history, is_planned_only=True)
     history.a_chunk_is_worked_on(number=0, spark="finishes", last_task="write", interruption=None)
-    history.a_log_is_cut_off_and_a_plan_sees_it(number=0, lost=5)
+    history.a_log_is_cut_off_and_a_plan_sees_it(number=0, lost=5, grown=0)
     history.an_operator_decides_on_a_topic(name=TOPICS[0], interruption=None)
     history.a_quiet_hour(records=[9], markers=0)
     history.all_holds()

@@ -24,6 +24,9 @@ RUNS = 200
 def run_to_the_end(world: World, checks: Checks) -> None:
     """Run the feed until nothing is new, and see that every record is where it should be."""
     world.topics.heal()
+    if world.settings.on_data_loss is OnDataLoss.HOLD:
+        # What is held waits for an operator: this one wants to be asked.
+        world.accept_losses(OnDataLoss.FAIL)
     with world.interrupter.during_step(None):
         for _ in range(RUNS):
             try:

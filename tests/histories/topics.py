@@ -27,6 +27,13 @@ class Log:
     content: dict[int, str] = field(default_factory=dict)
     has_leader: bool = True
     leader_epoch: int = 0
+    epoch_starts: dict[int, int] = field(default_factory=dict)
+
+    def elect(self) -> None:
+        """Let another leader begin where the log ends."""
+        self.leader_epoch += 1
+        self.epoch_starts = {epoch: min(start, self.end) for epoch, start in self.epoch_starts.items()}
+        self.epoch_starts[self.leader_epoch] = self.end
 
     @property
     def bounds(self) -> LogBounds | Unavailable:
@@ -103,14 +110,17 @@ class Topics:
         log = self.log(topic_partition)
         assert log is not None
         log.content = {offset: value for offset, value in log.content.items() if offset < end}
-        log.start, log.end, log.leader_epoch = min(log.start, end), end, log.leader_epoch + 1
+        log.start, log.end = min(log.start, end), end
+        log.elect()
         self._tell()
 
     def set_leader(self, topic_partition: TopicPartition, *, has_leader: bool) -> None:
         """Take a partition's leader away, or give it another one."""
         log = self.log(topic_partition)
         assert log is not None
-        log.has_leader, log.leader_epoch = has_leader, log.leader_epoch + int(has_leader)
+        log.has_leader = has_leader
+        if has_leader:
+            log.elect()
         self._tell()
 
     def go_down(self) -> None:
@@ -155,3 +165,5 @@ class Topics:
     def _tell(self) -> None:
         for name, topic in self._topics.items():
             self.cluster.topics[name] = FakeTopic(dict(enumerate(log.bounds for log in topic.logs)), topic.topic_id)
+            starts = {TopicPartition(name, number): log.epoch_starts for number, log in enumerate(topic.logs)}
+            self.cluster.epoch_starts |= starts

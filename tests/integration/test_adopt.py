@@ -10,11 +10,15 @@ from typing import Any
 from unittest.mock import patch
 from uuid import UUID
 
+import pyarrow.parquet as pq
 import pytest
 import uuid6
 from tests.integration.conftest import MoveGroup
 from tests.kafka_faults import create_topic, plain_records, produce, recreate_topic
 from tests.quick_project import Killed, QuickProject, spans
+
+from kafka_ingest.sinks.kept_receipts import KeptReceipts
+from kafka_ingest.sinks.parquet_directory import ParquetDirectory
 
 DO_IT = ("--execute", "--reason", "the disk died")
 
@@ -48,7 +52,7 @@ def restore(quick: QuickProject, copy: Path) -> None:
 
 def receipts(quick: QuickProject) -> list[Path]:
     """Return the published receipts, oldest first."""
-    return sorted((quick.home / "output" / "orders.kafka-ingest" / "receipts").glob("*.json"))
+    return sorted((quick.home / "output" / "orders.kafka-ingest" / "receipts").rglob("*.json"))
 
 
 def what_is_known(quick: QuickProject) -> tuple[list[Any], list[Any], list[Any]]:
@@ -265,11 +269,26 @@ def test_a_written_batch_of_an_older_copy_that_was_published_since_is_not_publis
 # ── What cannot be adopted ────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_there_is_nothing_to_adopt_where_the_tables_know_all(quick: QuickProject, orders: str) -> None:
+def test_tables_that_know_all_have_nothing_to_adopt_and_that_is_no_error(quick: QuickProject, orders: str) -> None:
     quick.write_feed(orders)
-    assert quick.refusal("adopt", "orders")[:2] == (2, "NOTHING_TO_ADOPT")
     quick.run()
-    assert quick.refusal("adopt", "orders")[:2] == (2, "NOTHING_TO_ADOPT")
+    known = what_is_known(quick)
+    for options in ((), DO_IT):
+        answer = quick.answer("adopt", "orders", *options)
+        assert (answer["nothing_new"], answer["executed"], answer["batches"]) == (True, False, [])
+    assert what_is_known(quick) == known
+    shown = quick.kafka_ingest("adopt", "orders")
+    assert (shown.exit_code, shown.stdout) == (
+        0,
+        "nothing to adopt: the control tables know all 1 batches of the output\n",
+    )
+
+
+def test_an_output_that_holds_nothing_at_all_is_refused_since_its_storage_may_be_away(
+    quick: QuickProject, orders: str
+) -> None:
+    quick.write_feed(orders)
+    assert quick.refusal("adopt", "orders", *DO_IT)[:2] == (2, "NOTHING_TO_ADOPT")
 
 
 def test_adopting_needs_a_reason(quick: QuickProject, orders: str) -> None:
@@ -326,12 +345,68 @@ def test_a_damaged_receipt_is_refused(quick: QuickProject) -> None:
 
 
 @pytest.mark.usefixtures("three_batches")
-def test_published_files_that_are_gone_are_named_before_their_records_are_taken_for_read(quick: QuickProject) -> None:
+def test_a_batch_whose_files_are_gone_is_adopted_from_its_receipt_and_recorded_as_removed(quick: QuickProject) -> None:
     batch_id = receipts(quick)[1].stem
     shutil.rmtree(quick.output / "orders" / f"kafka_batch={batch_id}")
-    exit_code, code, message = quick.refusal("adopt", "orders", *DO_IT)
-    assert (exit_code, code) == (3, "OUTPUT_CONFLICT")
-    assert batch_id in message
+    shown = quick.answer("adopt", "orders")
+    assert [(each["batch_id"], each["state"]) for each in shown["files"]] == [(batch_id, "gone")]
+    assert f"kafka_batch={batch_id}" in shown["files"][0]["difference"]
+    in_words = quick.kafka_ingest("adopt", "orders", COLUMNS="200")
+    assert f"batch {batch_id}: its files are not in" in in_words.stderr
+    assert "would be recorded as removed" in in_words.stderr
+
+    quick.answer("adopt", "orders", *DO_IT)
+    assert quick.stored_offsets() == {0: 10, 1: 5, 2: 0}
+    assert quick.run() == []
+    found = quick.answer("coverage", "orders", "--verify")
+    assert (found["accounted"], found["verified"]["differences"], found["verified"]["removed_batches"]) == (True, [], 1)
+    assert sum(partition["offsets"]["expired"] for partition in found["partitions"]) == 5
+
+    lose_control_tables(quick)
+    assert [each["state"] for each in quick.answer("adopt", "orders", *DO_IT)["files"]] == ["expired"]
+    again = quick.answer("coverage", "orders", "--verify")
+    assert again["partitions"] == found["partitions"]
+
+
+@pytest.mark.usefixtures("three_batches")
+def test_a_batch_whose_files_a_user_compacted_is_adopted_and_counted(quick: QuickProject) -> None:
+    batch_id = receipts(quick)[-1].stem
+    directory = quick.output / "orders" / f"kafka_batch={batch_id}"
+    for path in list(directory.iterdir()):
+        if pq.ParquetFile(path).metadata.num_rows:
+            pq.write_table(pq.ParquetFile(path).read(), directory / f"compacted-{path.name}")
+        path.unlink()
+    answer = quick.answer("adopt", "orders", *DO_IT)
+    assert [(each["batch_id"], each["state"]) for each in answer["files"]] == [(batch_id, "changed")]
+    found = quick.answer("coverage", "orders", "--verify")
+    assert (found["accounted"], found["verified"]["differences"], found["verified"]["rows"]) == (True, [], 15)
+
+
+def test_a_batch_whose_publishing_ended_half_way_is_published_by_adopting_and_not_taken_for_removed(
+    quick: QuickProject, orders: str
+) -> None:
+    quick.write_feed(orders)
+    with patch.object(ParquetDirectory, "_move", side_effect=Killed), suppress(Killed):
+        quick.kafka_ingest("run", "orders")
+    assert quick.positions() == []
+    lose_control_tables(quick)
+    assert [each["state"] for each in quick.answer("adopt", "orders")["files"]] == ["staged"]
+    assert quick.positions() == [], "showing publishes nothing"
+
+    quick.answer("adopt", "orders", *DO_IT)
+    assert quick.run() == []
+    assert every_record_once(quick, {0: 10, 1: 5})
+
+
+def test_a_batch_whose_giving_up_ended_half_way_stays_given_up(quick: QuickProject, orders: str) -> None:
+    quick.write_feed(orders)
+    with patch.object(ParquetDirectory, "_move", side_effect=Killed), suppress(Killed):
+        quick.kafka_ingest("run", "orders")
+    [batch] = quick.batches()
+    with patch.object(KeptReceipts, "withdraw", side_effect=Killed), suppress(Killed):
+        quick.kafka_ingest("abandon", batch["batch_id"], "--reason", "not wanted")
+    lose_control_tables(quick)
+    assert quick.refusal("adopt", "orders", *DO_IT)[:2] == (2, "NOTHING_TO_ADOPT")
 
 
 def test_the_output_of_another_feed_is_not_adopted(quick: QuickProject, orders: str) -> None:

@@ -45,6 +45,7 @@ def test_open_gaps_are_read_after_all_and_closed_by_the_chunks_that_read_them(sk
     assert [chunk["rows"] for chunk in done["chunks"]] == [2, 2, 1]
     assert offsets(skipped) == list(range(10))
     assert live_positions(skipped) == before
+    assert skipped.partition(0)["rows"] == 10
     closed = skipped.answer("gaps", "orders")["gaps"]
     assert [(gap["start_offset"], gap["end_offset"], gap["state"]) for gap in closed] == [
         (2, 4, "closed"),

@@ -1,14 +1,18 @@
 """What the command line says of a feed that is stopped, of a run that asks for more than it gets, and of wrong use."""
 
+import os
+import pty
 import shutil
 import sqlite3
-from contextlib import closing
+import subprocess
+import termios
+from contextlib import closing, suppress
 from pathlib import Path
 
 import pytest
 from tests.integration.conftest import MoveGroup
 from tests.kafka_faults import add_partitions, create_topic, delete_records, plain_records, produce
-from tests.project import Project
+from tests.project import KAFKA_INGEST, Project
 from tests.quick_project import QuickProject, spans
 
 from kafka_ingest.submitting.installation import installation
@@ -240,3 +244,35 @@ def test_an_end_time_that_would_be_guessed_is_refused(quick: QuickProject, order
     quick.write_feed(orders)
     assert quick.refusal("run", "orders", "--end-timestamp", time)[:2] == (2, "INVALID_RUN_REQUEST")
     assert quick.status()["partitions"] == []
+
+
+# ── Terminals ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def on_a_terminal(quick: QuickProject, columns: int, *arguments: str) -> list[str]:
+    """Run the command line on a terminal of its own, so many columns wide, and return the lines that it shows."""
+    controller, terminal = pty.openpty()
+    termios.tcsetwinsize(terminal, (50, columns))
+    environment = {key: value for key, value in quick.environment.items() if key not in {"COLUMNS", "LINES"}}
+    with subprocess.Popen(
+        [KAFKA_INGEST, *arguments], stdout=terminal, stdin=terminal, env=environment | {"TERM": "dumb"}
+    ) as process:
+        os.close(terminal)
+        shown = b""
+        with suppress(OSError):  # how Linux says that the other side has closed
+            while part := os.read(controller, 65536):
+                shown += part
+    os.close(controller)
+    assert process.returncode == 0
+    return shown.decode().splitlines()
+
+
+def test_nothing_is_cut_on_a_terminal_of_60_80_or_120_columns(quick: QuickProject, servers: str, orders: str) -> None:
+    produce(servers, orders, 0, plain_records(1_200))
+    quick.write_feed(orders)
+    [batch] = quick.run()
+    for columns in (60, 80, 120):
+        for command, words in (("status", {"1,210", orders}), ("batches", {batch["batch_id"], "COMMITTED"})):
+            lines = on_a_terminal(quick, columns, command, "orders")
+            assert all(len(line) <= columns for line in lines), lines
+            assert words <= set(" ".join(lines).split()), lines

@@ -81,7 +81,7 @@ def test_every_offset_is_live_backfilled_or_in_an_open_gap(feed: QuickProject) -
     exit_code, document = coverage(feed, "--verify")
 
     assert (exit_code, document["accounted"]) == (0, True)
-    assert document["verified"] == {"batches": 3, "rows": 12, "differences": []}
+    assert document["verified"] == {"batches": 3, "rows": 12, "removed_batches": 0, "differences": []}
     partition = of_partition(document)
     offsets = {name: count for name, count in partition["offsets"].items() if count}
     assert offsets == {"live": 5, "backfilled": 2, "gaps_open": 3, "gaps_closed": 2}
@@ -177,16 +177,20 @@ def test_differences_and_problems_are_said_in_words_as_well(feed: QuickProject) 
 
 def test_a_file_that_is_gone_is_named_by_its_range_and_batch(feed: QuickProject, orders: str) -> None:
     batch_id = batch_of(feed, "live")
-    files_of(feed, batch_id)[0].unlink()
+    path = files_of(feed, batch_id)[0]
+    path.unlink()
 
     exit_code, document = coverage(feed, "--verify")
     assert exit_code == 3
+    span = {"topic": orders, "partition": 0, "start_offset": 7, "end_offset": 10}
     assert document["verified"]["differences"] == [
         {
             "where": f"{orders}-0[7, 10)",
             "batch_id": batch_id,
             "expected": "3 rows of 3 offsets from 7 to 9",
             "found": "no rows",
+            "range": span,
+            "files": [{"file": path.name, "problem": f"{path} is not there", "ranges": [span]}],
         }
     ]
     assert document["accounted"]
@@ -250,15 +254,32 @@ def test_rows_of_a_partition_that_the_batch_did_not_read_are_named(feed: QuickPr
     )
 
 
-def test_a_damaged_file_is_named_and_the_other_batches_are_counted(feed: QuickProject) -> None:
-    path = files_of(feed, batch_of(feed, "backfill"))[0]
+def test_a_damaged_file_is_named_with_its_range_and_all_others_are_counted_those_of_its_batch_too(
+    feed: QuickProject, orders: str
+) -> None:
+    path = files_of(feed, batch_of(feed, "live"))[0]
     path.write_bytes(b"damaged")
 
     exit_code, document = coverage(feed, "--verify")
     [difference] = document["verified"]["differences"]
-    assert (exit_code, difference["expected"]) == (3, "files that can be read")
-    assert str(path) in difference["found"]
-    assert (document["verified"]["batches"], document["verified"]["rows"]) == (3, 10)
+    assert (exit_code, difference["where"], difference["found"]) == (3, f"{orders}-0[7, 10)", "no rows")
+    [file] = difference["files"]
+    assert (file["file"], file["ranges"]) == (path.name, [difference["range"]])
+    assert f"{path}: expected a data file of this project, found a damaged one" in file["problem"]
+    assert (document["verified"]["batches"], document["verified"]["rows"]) == (3, 9)
+
+    shown = feed.kafka_ingest("coverage", "orders", "--verify", COLUMNS="200")
+    assert f"{path.name} ({orders}-0[7, 10)): {path}" in shown.stderr
+    assert f"`kafka-ingest lost FEED --batch {batch_of(feed, 'live')}`" in shown.stderr
+
+
+def test_a_damaged_file_that_no_receipt_names_is_named(feed: QuickProject) -> None:
+    path = files_of(feed, batch_of(feed, "live"))[0].with_name("theirs.parquet")
+    path.write_bytes(b"damaged")
+
+    [(where, expected, found)] = verify(feed)[1]
+    assert (where, expected) == ("theirs.parquet", "files that can be read")
+    assert str(path) in found
 
 
 def test_a_range_that_is_lost_from_the_control_tables_is_a_hole_and_rows_that_nobody_read(
@@ -354,7 +375,7 @@ def test_what_is_committed_while_the_output_is_counted_is_no_difference(
 
     with while_counting(others_go_on):
         exit_code, document = coverage(feed, "--verify")
-    assert (exit_code, document["verified"]) == (0, {"batches": 3, "rows": 12, "differences": []})
+    assert (exit_code, document["verified"]) == (0, {"batches": 3, "rows": 12, "removed_batches": 0, "differences": []})
     assert verify(feed) == (0, [])
     assert feed.answer("coverage", "orders", "--verify")["verified"]["batches"] == 8
 

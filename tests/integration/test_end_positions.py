@@ -3,7 +3,14 @@
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from tests.kafka_faults import create_topic, open_transaction, plain_records, produce
+from tests.kafka_faults import (
+    create_topic,
+    hidden_by_deleted_records,
+    hidden_for_good,
+    open_transaction,
+    plain_records,
+    produce,
+)
 from tests.quick_project import QuickProject, spans
 
 FIRST = datetime(2026, 1, 1, tzinfo=UTC)
@@ -73,6 +80,21 @@ def test_a_time_in_an_open_transaction_ends_at_the_last_stable_offset(
     quick.write_feed(orders)
     with open_transaction(servers, orders, 0, plain_records(5, int(FIRST.timestamp() * 1000) + 60_000)):
         assert spans(quick.dry_run("--end-timestamp", after(62)))[0] == (0, 10)
+
+
+def test_a_time_before_what_is_left_of_a_log_ends_before_all_of_it_and_one_that_is_not_known_is_refused(
+    quick: QuickProject, servers: str, name: str
+) -> None:
+    hidden_by_deleted_records(servers, name)
+    quick.write_feed(name)
+    assert quick.dry_run("--end-timestamp", "2020-01-01T00:00:00Z")["result"] == "nothing_new"
+
+    hidden_for_good(servers, f"{name}-longer")
+    quick.write_feed(f"{name}-longer")
+    exit_code, code, message = quick.refusal("plan", "orders", "--end-timestamp", after(20))
+    assert (exit_code, code) == (1, "KAFKA_UNAVAILABLE")
+    assert "NO_OFFSET_AT_TIME" in message
+    assert quick.batches() == []
 
 
 # ── --end-offset ──────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -14,6 +14,8 @@ from tests.kafka_faults import (
     corrupt_batch,
     create_topic,
     delete_records,
+    hidden_by_deleted_records,
+    hidden_for_good,
     live_member,
     open_transaction,
     plain_records,
@@ -28,7 +30,7 @@ from kafka_ingest.boundaries import MirrorRefusedError
 from kafka_ingest.errors import InvalidConnectionError, KafkaUnavailableError
 from kafka_ingest.kafka_client_settings import KafkaClientSettings
 from kafka_ingest.kafka_cluster import ConfluentKafkaCluster
-from kafka_ingest.offsets import LogBounds, TopicPartition, Unavailable
+from kafka_ingest.offsets import FirstRecord, LogBounds, TopicPartition, Unavailable
 
 FIRST = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -142,6 +144,36 @@ def test_an_offset_at_a_time_may_lie_in_a_transaction_that_is_open_or_was_aborte
     assert list(found.values()) == [10, 5]
 
 
+@pytest.mark.parametrize(("seconds", "offset"), [(-10, 12), (0, 12), (7, 12), (12, 12), (13, 13), (29, 29), (30, None)])
+def test_deleted_records_that_still_lie_in_their_files_hide_no_other_from_a_time(
+    kafka: ConfluentKafkaCluster, servers: str, name: str, seconds: float, offset: int | None
+) -> None:
+    hidden_by_deleted_records(servers, name)
+    partition = TopicPartition(name, 0)
+    assert kafka.offsets_at({partition: FIRST + timedelta(seconds=seconds)}) == {partition: offset}
+
+
+def test_a_log_of_which_everything_is_deleted_has_no_record_of_any_time(
+    kafka: ConfluentKafkaCluster, servers: str, name: str
+) -> None:
+    hidden_by_deleted_records(servers, name)
+    delete_records(servers, name, 0, 30)
+    partition = TopicPartition(name, 0)
+    assert kafka.offsets_at({partition: FIRST}) == {partition: None}
+
+
+def test_where_kafka_s_answers_contradict_each_other_the_offset_at_a_time_is_not_known(
+    kafka: ConfluentKafkaCluster, servers: str, name: str
+) -> None:
+    hidden_for_good(servers, name)
+    partition = TopicPartition(name, 0)
+    [found] = kafka.offsets_at({partition: FIRST + timedelta(seconds=20)}).values()
+    assert isinstance(found, Unavailable)
+    assert found.reason.startswith("NO_OFFSET_AT_TIME: Kafka finds no record of 2026-01-01T00:00:20+00:00 or later")
+    delete_records(servers, name, 0, 3)
+    assert kafka.offsets_at({partition: FIRST + timedelta(seconds=20)}) == {partition: 3}
+
+
 # ── Records that nobody can read ──────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -167,7 +199,57 @@ def test_a_healthy_record_the_log_s_end_and_an_open_transaction_are_all_readable
         assert kafka.unreadable_at(partitions) == {}
 
 
+# ── Leader epochs ──
+
+
+def test_epochs_end_where_a_later_leader_began_and_an_epoch_that_no_leader_knows_has_no_end(
+    kafka: ConfluentKafkaCluster, orders: str
+) -> None:
+    first, second, empty = (TopicPartition(orders, number) for number in range(3))
+    assert kafka.epoch_ends({first: 0, second: 0, empty: 0}) == {first: 10, second: 5, empty: 0}
+    assert kafka.epoch_ends({first: 7}) == {first: None}
+
+
+def test_a_partition_that_does_not_exist_does_not_keep_the_others_from_being_answered(
+    orders: str, servers: str
+) -> None:
+    kafka = cluster(servers, **{"socket.timeout.ms": "3000"})
+    first, nowhere = TopicPartition(orders, 0), TopicPartition(orders, 9)
+    found = kafka.epoch_ends({first: 0, nowhere: 0})
+    assert found[first] == 10
+    assert isinstance(found[nowhere], Unavailable)
+
+
 # ── Groups ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_the_first_record_says_when_it_was_written_and_by_whose_clock(
+    kafka: ConfluentKafkaCluster, servers: str, orders: str
+) -> None:
+    appended = f"{orders}-appended"
+    create_topic(servers, appended, 4, config={"message.timestamp.type": "LogAppendTime"})
+    before = datetime.now(UTC)
+    produce(servers, appended, 0, plain_records(2))
+    range_without_records(servers, appended, 1)
+    produce(servers, appended, 2, plain_records(2))
+    delete_records(servers, appended, 2, 2)
+    delete_records(servers, orders, 1, 3)
+    of_producer, trimmed, *of_broker = [
+        TopicPartition(orders, 0),
+        TopicPartition(orders, 1),
+        *(TopicPartition(appended, number) for number in range(4)),
+    ]
+    found = kafka.first_records({of_producer: 0, trimmed: 3, **dict(zip(of_broker, (0, 0, 2, 0), strict=True))})
+
+    first_ms = round(FIRST.timestamp() * 1000)
+    assert found[of_producer] == FirstRecord(first_ms, by_broker=False)
+    assert found[trimmed] == FirstRecord(first_ms + 3_000, by_broker=False)
+    for written in (found[of_broker[0]], found[of_broker[1]]):
+        assert isinstance(written, FirstRecord)
+        assert written.by_broker
+        assert written.timestamp_ms is not None
+        assert written.timestamp_ms / 1000 > before.timestamp() - 60
+    assert (found[of_broker[2]], found[of_broker[3]]) == (None, None)
 
 
 def test_a_group_s_offsets_are_told_and_none_where_it_has_none(
@@ -197,35 +279,53 @@ def test_setting_a_group_s_offsets_is_refused_by_name_while_a_member_lives(
 
 @pytest.fixture(scope="module")
 def often_fenced(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedBroker]:
-    """A cluster whose only broker always answers, but is left out of the cluster's list four seconds out of six."""
-    settings = {"broker.session.timeout.ms": "2000", "broker.heartbeat.interval.ms": "6000"}
+    """A cluster whose only broker always answers, but is left out of the cluster's list three seconds out of eight."""
+    settings = {"broker.session.timeout.ms": "5000", "broker.heartbeat.interval.ms": "8000"}
     with EmbeddedBroker(tmp_path_factory.mktemp("fenced"), extra=settings) as running:
         yield running
 
 
+@pytest.fixture
+def kept_client(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However slow the machine, two questions of a test are asked by one client, as within a step."""
+    monkeypatch.setattr("kafka_ingest.kafka_cluster.CLIENT_IDLE_S", float("inf"))
+
+
 def wait_until_fenced(broker: EmbeddedBroker) -> None:
-    wait_for(lambda: brokers_told(broker) == [], "the broker to be fenced")
+    wait_for(lambda: brokers_listed(broker) == [], "the broker to be fenced")
 
 
-def wait_until_let_in(broker: EmbeddedBroker) -> None:
-    """Wait for the moment in which it is, so that two seconds are left."""
-    wait_until_fenced(broker)
-    wait_for(lambda: brokers_told(broker) == [broker.node_id], "the broker to be let in again")
-
-
-def brokers_told(broker: EmbeddedBroker) -> list[int] | None:
+def brokers_listed(broker: EmbeddedBroker) -> list[int] | None:
     """Return the cluster's list, None where the client lost its broker over an empty one."""
     with AdminClient({"bootstrap.servers": broker.bootstrap_servers, "log_level": 0}) as client:
         try:
-            return list(client.list_topics("no topic: who is there?", timeout=0.2).brokers)
+            return list(client.list_topics("no topic: who is there?", timeout=1.0).brokers)
         except KafkaException:
             return None
 
 
+def answers(kafka: ConfluentKafkaCluster, broker: EmbeddedBroker) -> bool:
+    """Whether the cluster says its id; a client that is new while the broker is fenced may not find it."""
+    with contextlib.suppress(KafkaUnavailableError):
+        return kafka.cluster_id() == broker.cluster_id
+    return False
+
+
+def client_that_met(broker: EmbeddedBroker, **settings: str) -> ConfluentKafkaCluster:
+    """Return a client that has asked the broker once."""
+    tried: list[ConfluentKafkaCluster] = []
+
+    def met() -> bool:
+        tried.append(cluster(broker.bootstrap_servers, **{"socket.timeout.ms": "1000", **settings}))
+        return answers(tried[-1], broker)
+
+    wait_for(met, "a client to find the broker while it is let in")
+    return tried[-1]
+
+
+@pytest.mark.usefixtures("kept_client")
 def test_a_cluster_without_a_living_broker_says_its_id(often_fenced: EmbeddedBroker) -> None:
-    kafka = cluster(often_fenced.bootstrap_servers)
-    wait_until_let_in(often_fenced)
-    assert kafka.cluster_id() == often_fenced.cluster_id
+    kafka = client_that_met(often_fenced)
     wait_until_fenced(often_fenced)
     assert kafka.cluster_id() == often_fenced.cluster_id
 
@@ -233,18 +333,15 @@ def test_a_cluster_without_a_living_broker_says_its_id(often_fenced: EmbeddedBro
 def test_the_next_step_finds_a_broker_again_that_the_step_before_it_lost(
     often_fenced: EmbeddedBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # Without recovery librdkafka loses its brokers at the first empty list; with it, after some.
-    kafka = cluster(
-        often_fenced.bootstrap_servers, **{"metadata.recovery.strategy": "none", "socket.timeout.ms": "1000"}
-    )
-    wait_until_let_in(often_fenced)
-    kafka.cluster_id()
-    wait_until_fenced(often_fenced)
-    with contextlib.suppress(KafkaUnavailableError):
-        kafka.cluster_id()
-    wait_until_let_in(often_fenced)
+    with monkeypatch.context() as patched:
+        patched.setattr("kafka_ingest.kafka_cluster.CLIENT_IDLE_S", float("inf"))
+        # Without recovery librdkafka loses its brokers at the first empty list; with it, after some.
+        kafka = client_that_met(often_fenced, **{"metadata.recovery.strategy": "none"})
+        wait_until_fenced(often_fenced)
+        with contextlib.suppress(KafkaUnavailableError):
+            kafka.cluster_id()
     monkeypatch.setattr("kafka_ingest.kafka_cluster.CLIENT_IDLE_S", 0.0)
-    assert kafka.cluster_id() == often_fenced.cluster_id
+    wait_for(lambda: answers(kafka, often_fenced), "the next step to find the broker")
 
 
 # ── No broker there ───────────────────────────────────────────────────────────────────────────────────────────────────

@@ -57,7 +57,7 @@ def run_until_spark_writes(quick: QuickProject, processes: Processes, attempt: i
 
 def published_attempts(quick: QuickProject) -> list[int]:
     """Return whose output each published batch is, oldest first."""
-    receipts = sorted((quick.output / "orders.kafka-ingest" / "receipts").glob("*.json"))
+    receipts = sorted((quick.output / "orders.kafka-ingest" / "receipts").rglob("*.json"))
     return [json.loads(path.read_text())["receipt"]["attempt"] for path in receipts]
 
 

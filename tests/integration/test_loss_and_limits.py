@@ -18,7 +18,7 @@ from tests.kafka_faults import (
 from tests.quick_project import QuickProject, seeds, spans
 
 from embedded_broker import EmbeddedBroker
-from kafka_ingest.planning import plan_batch
+from kafka_ingest.planning import default_limit, plan_batch
 
 
 def read_a_little(quick: QuickProject, orders: str, **changes: Any) -> None:
@@ -102,6 +102,50 @@ def test_record_gap_goes_on_from_the_log_start_and_keeps_when_and_why(
     assert [shown["gap_id"] for shown in quick.partition(0)["gaps"]] == [gap["gap_id"]]
 
 
+def test_what_two_batches_lost_is_read_apart_after_the_others_so_that_it_cannot_cost_them_theirs_again(
+    quick: QuickProject, servers: str, orders: str
+) -> None:
+    quick.write_feed(orders, on_data_loss="record_gap")
+    lost: list[str] = []
+    for deleted in (2, 4):
+        lost.append(quick.plan()["batch_id"])
+        delete_records(servers, orders, 0, deleted)
+
+    [others] = quick.run()
+    [apart] = quick.run()
+
+    assert (others["rows"], others["capped"]) == (5, True)
+    assert (apart["rows"], apart["capped"]) == (6, False)
+    assert [each["batch_id"] for each in quick.batches() if each["state"] == "ABANDONED"] == lost[::-1]
+    assert quick.gaps() == [(0, 0, 2, "retention", "open"), (0, 2, 4, "retention", "open")]
+    assert quick.positions() == [(0, n) for n in range(4, 10)] + [(1, n) for n in range(5)]
+
+
+def test_hold_holds_the_partition_that_lost_records_until_they_are_skipped_and_the_others_go_on(
+    quick: QuickProject, servers: str, orders: str
+) -> None:
+    read_a_little(quick, orders, on_data_loss="hold")
+    delete_records(servers, orders, 0, 6)
+
+    [batch] = quick.run()
+    assert batch["rows"] == 4
+    assert batch["left_out"] == [
+        {"topic": orders, "partition": 0, "reason": "4 offsets from 2 on were deleted unread: the log starts at 6"}
+    ]
+    [hold] = quick.status()["holds"]
+    assert (hold["partition"], hold["cause"], hold["at_offset"]) == (0, "offsets_lost", 2)
+    assert "4 offsets were deleted before they were read, held, since" in quick.kafka_ingest("status", "orders").stdout
+    assert quick.answer("run", "orders")["ended_with"] == "nothing new"
+    assert quick.status()["holds"] == [hold], "it stays held, since when it was first seen"
+    assert quick.gaps() == []
+
+    quick.answer("skip", "orders", orders, "0", "2-6", "--reason", "nobody needs them")
+    [batch] = quick.run()
+    assert batch["rows"] == 4
+    assert quick.status()["holds"] == []
+    assert quick.positions() == [(0, n) for n in (0, 1, 6, 7, 8, 9)] + [(1, n) for n in range(5)]
+
+
 def test_a_partition_of_which_everything_is_gone_goes_on_at_its_end(
     quick: QuickProject, servers: str, orders: str
 ) -> None:
@@ -109,7 +153,8 @@ def test_a_partition_of_which_everything_is_gone_goes_on_at_its_end(
     delete_records(servers, orders, 0, 10)
     assert spans(quick.plan()) == {1: (1, 5)}
     assert quick.gaps() == [(0, 2, 10, "retention", "open")]
-    assert quick.partition(0)["stored_offset"] == 10
+    # The group does not wait for a commit: what was jumped over would look like lag.
+    assert (quick.partition(0)["stored_offset"], quick.partition(0)["group_offset"]) == (10, 10)
 
 
 def test_every_partition_that_lost_records_is_named(quick: QuickProject, servers: str, orders: str) -> None:
@@ -162,6 +207,23 @@ def test_max_records_is_shared_by_lag_and_no_partition_is_left_out(
     assert sum(taken.values()) == 100
     assert taken == {0: 70, 1: 29, 2: 1}
     assert found["capped"] is True
+
+
+def test_a_feed_without_a_limit_begins_small_and_says_that_there_is_more(quick: QuickProject, orders: str) -> None:
+    quick.write_feed(orders)
+    with patch.object(default_limit, "LEAST_RECORDS", 4):
+        answer = quick.kafka_ingest("run", "orders")
+        assert quick.stored_offsets() == {0: 2, 1: 2, 2: 0}
+        assert "--until-caught-up reads them at once" in answer.stderr
+        assert quick.dry_run()["max_records"] > 4, "the speed of the first batch is known now"
+        quick.run("orders", "--until-caught-up")
+    assert quick.positions() == [(0, n) for n in range(10)] + [(1, n) for n in range(5)]
+
+
+def test_unlimited_is_no_limit(quick: QuickProject, orders: str) -> None:
+    quick.write_feed(orders, limits={"max_records": "unlimited"})
+    with patch.object(default_limit, "LEAST_RECORDS", 4):
+        assert spans(quick.dry_run()) == {0: (0, 10), 1: (0, 5)}
 
 
 def test_max_records_per_partition_cuts_the_large_ones_only(quick: QuickProject, orders: str) -> None:

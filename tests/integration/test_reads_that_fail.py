@@ -3,7 +3,9 @@
 from contextlib import suppress
 
 import pytest
+from confluent_kafka import Producer
 from tests.kafka_faults import (
+    Record,
     corrupt_batch,
     create_topic,
     delete_records,
@@ -230,3 +232,51 @@ def test_a_limit_lets_a_batch_end_before_the_damage_and_nothing_is_noticed_until
         [batch] = quick.run("orders", "--end-offset", f"{three_batches}:0=4")
     assert batch["rows"] == 4
     assert spans(quick.dry_run()) == {0: (4, 12), 1: (0, 5)}
+
+
+# ── A timestamp that Spark's source cannot take ───────────────────────────────────────────────────────────────────────
+
+
+def test_a_timestamp_in_nanoseconds_is_committed_at_the_first_attempt_counted_and_shown(
+    quick: QuickProject, servers: str, name: str
+) -> None:
+    largest = str(2**63 - 1)
+    taking_any = {"message.timestamp.before.max.ms": largest, "message.timestamp.after.max.ms": largest}
+    create_topic(servers, name, 2, config=taking_any)
+    produce(servers, name, 0, [*plain_records(3), Record(b"odd", b"key", 1_700_000_000_000_000_000)])
+    produce(servers, name, 1, plain_records(4))
+    quick.write_feed(name)
+
+    with quick.submitting(spark_is_real=True):
+        [batch] = quick.run()
+
+    assert batch["rows"] == 8
+    assert quick.stored_offsets() == {0: 4, 1: 4}
+    [odd] = [row for row in quick.rows() if row["kafka_timestamp"] is None]
+    assert (odd["kafka_offset"], odd["value"], odd["kafka_timestamp_ms"]) == (3, b"odd", 1_700_000_000_000_000_000)
+    [event] = quick.answer("history", "orders", "--kind", "no_dates")["events"]
+    assert event["detail"]["rows"] == 1
+    assert event["batch_id"] == batch["batch_id"]
+
+
+# ── A heap that is too small ──────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_records_that_do_not_fit_into_the_heap_end_in_an_error_that_names_the_setting(
+    quick: QuickProject, servers: str, name: str
+) -> None:
+    create_topic(servers, name)
+    settings = {"bootstrap.servers": servers, "compression.codec": "zstd", "message.max.bytes": 100_000_000}
+    with Producer(settings) as producer:
+        for _ in range(12):
+            producer.produce(name, b"x" * 60_000_000, partition=0)
+    quick.write_feed(name, spark={"conf": {"spark.driver.memory": "512m"}})
+
+    with quick.submitting(spark_is_real=True):
+        exit_code, code, message = quick.refusal("run", "orders")
+
+    assert (exit_code, code) == (2, "SPARK_OUT_OF_MEMORY")
+    assert "spark.driver.memory is 512m in the feed's spark.conf" in message
+    assert "up to 12 records of 1 partitions" in message
+    assert quick.status()["open_batch"]["state"] == "PLANNED"
+    assert quick.rows() == []

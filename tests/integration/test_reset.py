@@ -445,3 +445,16 @@ def test_resets_both_ways_are_told_again_by_the_receipts(
     quick.run()
     assert times_read(quick, 0) == {0: 1, 1: 1, 4: 1, 5: 1, 6: 2, 7: 2, 8: 2, 9: 2}
     assert times_read(quick, 1) == dict.fromkeys(range(5), 1) | {7: 1, 8: 1}
+
+
+@pytest.mark.usefixtures("read")
+def test_a_reason_that_is_no_utf8_is_kept_and_the_next_batch_commits(quick: QuickProject) -> None:
+    reason = b"caf\xe9".decode(errors="surrogateescape")
+    quick.answer("reset", "orders", "--to", "earliest", "--execute", "--reason", reason)
+
+    [batch] = quick.run()
+
+    assert batch["state"] == "COMMITTED"
+    [(_, detail)] = resets(quick)
+    assert detail["reason"] == r"caf\xe9"
+    assert r"caf\xe9" in quick.kafka_ingest("history", "orders").stdout

@@ -9,6 +9,8 @@ from tests.kafka_faults import (
     Record,
     create_topic,
     delete_records,
+    hidden_by_deleted_records,
+    hidden_for_good,
     open_transaction,
     plain_records,
     produce,
@@ -209,6 +211,46 @@ def test_a_timestamp_inside_an_open_transaction_waits_there_and_reads_it_once_it
         assert (found["result"], seeds(found)[0][0]) == ("nothing_new", 12)
         assert quick.partition(0)["lag"] == 0
     assert spans(quick.dry_run()) == {0: (12, 15)}
+
+
+def test_a_timestamp_hidden_by_deleted_records_that_still_lie_in_their_files_begins_at_the_log_start(
+    quick: QuickProject, servers: str, name: str
+) -> None:
+    hidden_by_deleted_records(servers, name)
+    quick.write_feed(name, start=at(-3600))
+    assert spans(quick.plan()) == {0: (12, 30)}
+
+
+def test_a_timestamp_that_kafka_contradicts_itself_about_stays_pending_with_the_reason_and_skips_nothing(
+    quick: QuickProject, servers: str, name: str
+) -> None:
+    hidden_for_good(servers, name)
+    other = f"{name}-other"
+    create_topic(servers, other)
+    produce(servers, other, 0, plain_records(40))
+    quick.write_feed(name, start=at(20), kafka={"topics": [name, other]})
+    quick.run()
+    [batch] = quick.batches()
+    assert [(found["topic"], found["start_offset"]) for found in batch["ranges"]] == [(other, 20)]
+    found = quick.partition(0, topic=name)
+    assert (found["stored_offset"], found["seeded_by"]) == (None, "timestamp 2026-01-01T00:00:20+00:00")
+    assert found["unavailable"]["reason"].startswith("NO_OFFSET_AT_TIME")
+    delete_records(servers, name, 0, 3)
+    assert spans(quick.plan()) == {0: (3, 5)}
+
+
+def test_a_time_that_kafka_contradicts_itself_about_moves_no_stored_offset_and_backfills_nothing(
+    quick: QuickProject, servers: str, name: str
+) -> None:
+    hidden_for_good(servers, name)
+    quick.write_feed(name)
+    quick.run()
+    time = at(20)["timestamp"]
+    for command in (("reset", "orders", "--to", f"timestamp={time}"), ("backfill", "orders", f"from={time}")):
+        exit_code, code, message = quick.refusal(*command)
+        assert (exit_code, code) == (1, "KAFKA_UNAVAILABLE")
+        assert "NO_OFFSET_AT_TIME" in message
+    assert quick.stored_offsets() == {0: 5}
 
 
 # ── explicit offsets ──────────────────────────────────────────────────────────────────────────────────────────────────

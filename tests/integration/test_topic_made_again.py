@@ -1,6 +1,7 @@
 """A topic that is deleted and created again, under a feed in each of its states, and another cluster in its place."""
 
 import json
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
 
@@ -45,6 +46,36 @@ def test_a_topic_made_again_stops_the_plan_also_where_the_numbers_look_valid(
     assert f"expected topic id {before}, found {after}" in message
     assert "`kafka-ingest topic-changed orders`" in message
     assert quick.stored_offsets() == {0: 10, 1: 5, 2: 0}
+    [change] = quick.answer("topic-changed", "orders")["topics"]
+    assert change["choices"] == ["start-over", "same-records"]
+    assert "--choice start-over" in quick.kafka_ingest("topic-changed", "orders").stdout
+
+
+def test_hold_holds_the_topic_made_again_until_it_starts_over_and_the_others_go_on(
+    quick: QuickProject, servers: str, orders: str
+) -> None:
+    refunds = f"{orders}-refunds"
+    create_topic(servers, refunds)
+    quick.write_feed(orders, kafka={"topics": [orders, refunds], "group": "orders-ingest"}, on_topic_changed="hold")
+    quick.run()
+    planned = quick.plan()
+    assert planned["result"] == "nothing_new"
+    produce(servers, refunds, 0, plain_records(3))
+    produce(servers, orders, 2, plain_records(1))
+    planned = quick.plan()
+    made_again(servers, orders)
+
+    [batch] = quick.run()
+    assert (batch["rows"], batch["mirror_failure"]) == (3, None)
+    assert {each["batch_id"]: each["state"] for each in quick.batches()}[planned["batch_id"]] == "ABANDONED"
+    [hold] = quick.status()["holds"]
+    assert (hold["topic"], hold["partition"], hold["cause"]) == (orders, None, "topic_changed")
+    assert "Held since" in quick.kafka_ingest("status", "orders").stdout
+
+    quick.answer("topic-changed", "orders", "--choice", "start-over", *WHY)
+    [batch] = quick.run()
+    assert batch["rows"] == 60
+    assert quick.status()["holds"] == []
 
 
 def test_a_dry_run_stops_there_too(quick: QuickProject, servers: str, orders: str) -> None:
@@ -89,6 +120,23 @@ def test_starting_over_is_shown_first_and_reads_the_new_topic_from_its_first_off
     assert batch["rows"] == 60
     assert quick.stored_offsets() == quick.group_offsets() == {0: 20, 1: 20, 2: 20}
     assert quick.answer("topic-changed", "orders")["topics"] == []
+
+
+def test_records_of_the_old_and_the_new_topic_at_the_same_offset_are_told_apart_by_the_topic_id(
+    quick: QuickProject, servers: str, orders: str
+) -> None:
+    quick.write_feed(orders)
+    quick.run()
+    before = topic_id(servers, orders)
+    after = made_again(servers, orders)
+    quick.answer("topic-changed", "orders", "--choice", "start-over", *WHY)
+    quick.run()
+
+    of_topic = Counter(row["kafka_topic_id"] for row in quick.rows())
+    assert of_topic == {before: 15, after: 60}
+    assert max(Counter(quick.positions()).values()) == 2, "the position alone is there twice"
+    identified = Counter((row["kafka_topic_id"], row["kafka_partition"], row["kafka_offset"]) for row in quick.rows())
+    assert set(identified.values()) == {1}
 
 
 def test_keeping_the_offsets_goes_on_where_the_feed_was(quick: QuickProject, servers: str, orders: str) -> None:

@@ -1,5 +1,6 @@
 """Which topics and partitions a feed reads: lists, patterns, what is new since the last plan, and what is not there."""
 
+from datetime import UTC, datetime
 from typing import Any
 
 from tests.kafka_faults import (
@@ -118,19 +119,47 @@ def test_a_topic_that_an_unchanged_pattern_newly_matches_is_read_from_offset_0(
 ) -> None:
     quick.write_feed(orders, start="latest", kafka={"topic_pattern": f"{orders}.*"})
     quick.plan()
-    refunds = one_partition(servers, f"{orders}-refunds", 3)
+    refunds = f"{orders}-refunds"
+    create_topic(servers, refunds)
+    produce(servers, refunds, 0, plain_records(3, round(datetime.now(UTC).timestamp() * 1000)))
     found = quick.plan()
     assert ranges(found) == [(refunds, 0, 0, 3)]
     assert seeds(found) == {0: (0, "new partition")}
 
 
-def test_a_topic_that_is_newly_matched_with_its_first_records_gone_is_loss(
+def test_a_topic_that_may_be_older_than_the_last_plan_is_held_until_an_operator_decides(
+    quick: QuickProject, servers: str, orders: str
+) -> None:
+    quick.write_feed(orders, start="latest", kafka={"topic_pattern": f"{orders}.*"})
+    quick.plan()
+    refunds = one_partition(servers, f"{orders}-refunds", 3)  # its records are dated before the plan, by their producer
+    produce(servers, orders, 2, plain_records(1))
+    assert ranges(quick.plan()) == [(orders, 2, 0, 1)]
+    [hold] = quick.status()["holds"]
+    assert (hold["topic"], hold["partition"], hold["cause"]) == (refunds, 0, "new_or_older")
+    assert f"kafka-ingest topic-changed orders --topic {refunds}" in hold["reason"]
+
+    decision = ("topic-changed", "orders", "--topic", refunds, "--choice", "start-rule")
+    quick.answer(*decision, "--execute", "--reason", "it is an old one")
+    assert quick.status()["holds"] == []
+    quick.run()  # the open batch
+    assert quick.plan()["ranges"] == []
+    assert quick.partition(0, topic=refunds)["stored_offset"] == 3
+    assert quick.partition(0, topic=refunds)["seeded_by"] == "latest"
+
+
+def test_a_topic_that_is_newly_matched_with_its_first_records_gone_is_held_and_loss_if_it_is_new(
     quick: QuickProject, servers: str, orders: str
 ) -> None:
     quick.write_feed(orders, kafka={"topic_pattern": f"{orders}.*"})
     quick.run()
     refunds = one_partition(servers, f"{orders}-refunds", 3)
     delete_records(servers, refunds, 0, 1)
+    assert quick.plan()["ranges"] == []
+    assert "the log starts at 1" in quick.status()["holds"][0]["reason"]
+
+    decision = ("topic-changed", "orders", "--topic", refunds, "--choice", "start-over")
+    quick.answer(*decision, "--execute", "--reason", "it was made today")
     exit_code, code, message = quick.refusal("plan", "orders")
     assert (exit_code, code) == (3, "OFFSETS_LOST")
     assert f"{refunds}-0: begins at 0 (new partition), log start 1" in message

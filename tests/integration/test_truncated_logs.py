@@ -241,3 +241,59 @@ def test_a_planned_batch_beyond_a_log_that_was_truncated_below_its_start_is_give
     project.answer("topic-changed", "orders", "--choice", "rewind", *WHY)
     [batch] = project.run()
     assert values(project, batch["batch_id"]) == [(0, 4, b"after 0"), (0, 5, b"after 1")]
+
+
+# ── Grown again before anybody looked ─────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.fixture
+def unseen(own_broker: EmbeddedBroker, truncated: str) -> str:
+    """The log was cut off at 4 and had grown to 12 when the feed looked again: only leader epochs tell. Its topic."""
+    grow(own_broker, truncated)
+    return truncated
+
+
+def test_a_log_that_was_cut_off_and_has_grown_again_between_two_plans_stops_the_feed_and_is_rewound(
+    project: QuickProject, own_broker: EmbeddedBroker, unseen: str
+) -> None:
+    for command in (("plan", "orders", "--dry-run"), ("run", "orders")):
+        exit_code, code, message = project.refusal(*command)
+        assert (exit_code, code) == (3, "STORED_OFFSET_BEYOND_LOG")
+        assert f"{unseen}-0: stored offset 10, log end 12, and 4 on " in message
+    assert project.partition(0)["beyond_log"]["at_offset"] == 4
+
+    project.answer("topic-changed", "orders", "--choice", "rewind", *WHY)
+    [batch] = project.run()
+    assert values(project, batch["batch_id"]) == [(0, 4 + n, f"after {n}".encode()) for n in range(8)]
+    assert project.run() == []
+    own_broker.stop()
+    own_broker.start()
+    assert project.run() == [], "another leader epoch alone is no truncation"
+    produce(own_broker.bootstrap_servers, unseen, 0, plain_records(1))
+    [batch] = project.run()
+    assert batch["rows"] == 1
+
+
+def test_what_no_plan_has_seen_yet_is_shown_by_topic_changed_and_refused_by_reset_and_backfill(
+    project: QuickProject, unseen: str
+) -> None:
+    for command in (("reset", "orders", "--to", "earliest"), ("backfill", "orders", f"{unseen}:0=0-10")):
+        exit_code, code, _ = project.refusal(*command)
+        assert (exit_code, code) == (3, "STORED_OFFSET_BEYOND_LOG")
+    [change] = project.answer("topic-changed", "orders", "--choice", "same-records", *WHY)["topics"]
+    assert change["log_ended_at"] == [{"partition": 0, "offset": 4}]
+    [batch] = project.run()
+    assert values(project, batch["batch_id"]) == [(0, 10, b"after 6"), (0, 11, b"after 7")]
+    assert project.run() == []
+
+
+def test_a_planned_batch_whose_log_was_cut_off_and_has_grown_again_is_given_up_before_it_is_read(
+    project: QuickProject, own_broker: EmbeddedBroker, feed: str
+) -> None:
+    planned = project.plan()
+    truncate_log(own_broker, feed, 0, 4)
+    grow(own_broker, feed)
+    [batch] = project.run()
+    assert batch["rows"] == 17
+    assert project.batches()[1]["state"] == "ABANDONED"
+    assert planned["batch_id"] == project.batches()[1]["batch_id"]

@@ -3,13 +3,14 @@
 from itertools import islice
 from uuid import UUID
 
+from tests.kafka_faults import topic_id
 from tests.project import Project, positions_of
 
 from embedded_broker import EmbeddedBroker
 from order_events import OrderEvent, order_events, produce
 
 
-def rows_expected(events: list[OrderEvent], topic: str) -> list[dict]:
+def rows_expected(events: list[OrderEvent], topic: str, id_of_topic: str | None) -> list[dict]:
     """Return the rows that events in an empty topic have to become, by position."""
     counts: dict[int, int] = {}
     rows = []
@@ -26,6 +27,8 @@ def rows_expected(events: list[OrderEvent], topic: str) -> list[dict]:
                 "key": event.key,
                 "value": event.value,
                 "kafka_headers": headers or None,
+                "kafka_topic_id": id_of_topic,
+                "kafka_timestamp_ms": None,
             }
         )
     return sorted(rows, key=lambda row: (row["kafka_partition"], row["kafka_offset"]))
@@ -44,15 +47,16 @@ def test_every_key_value_header_and_timestamp_arrives_once_and_only_the_new_ones
     assert {event.value is None for event in events} == {True, False}
     assert {event.key is None for event in events} == {True, False}
 
+    id_of_topic = topic_id(broker.bootstrap_servers, topic)
     produce(broker.bootstrap_servers, topic, islice(events, 4_000))
     [first] = project.run()
     assert first["rows"] == 4_000
-    assert [comparable(row) for row in project.rows()] == rows_expected(events[:4_000], topic)
+    assert [comparable(row) for row in project.rows()] == rows_expected(events[:4_000], topic, id_of_topic)
 
     produce(broker.bootstrap_servers, topic, events[4_000:])
     [second] = project.run()
     assert second["rows"] == 2_000
-    assert [comparable(row) for row in project.rows()] == rows_expected(events, topic)
+    assert [comparable(row) for row in project.rows()] == rows_expected(events, topic, id_of_topic)
     assert {row["kafka_batch"] for row in project.rows()} == {first["batch_id"], second["batch_id"]}
 
     ends = {partition: offset + 1 for partition, offset in positions_of(events)}

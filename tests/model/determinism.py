@@ -80,7 +80,7 @@ def forgetful(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 FORGETFUL = (
-    (plan_module, "check_output_known"),
+    (plan_module, "check_newest_known"),
     (plan_module, "new_feed"),
     (backfill_module, "decide_backfill"),
     (plan_module, "hand_on"),

@@ -49,6 +49,13 @@ class Airflow:
         return [(run_id, json.loads(conf)) for run_id, conf in found]
 
     @property
+    def announced(self) -> list[str]:
+        """The batches of the recorded Asset events, in their order."""
+        with closing(sqlite3.connect(airflow_home(self.project.home) / "airflow.db")) as database:
+            found = database.execute("SELECT extra FROM asset_event ORDER BY id").fetchall()
+        return [json.loads(extra)["batch_id"] for (extra,) in found]
+
+    @property
     def log(self) -> str:
         return (self.project.home / "airflow.log").read_text()
 

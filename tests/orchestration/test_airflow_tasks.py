@@ -1,10 +1,10 @@
 """What errors and signals mean to Airflow, without a run."""
 
 import pytest
-from airflow.sdk.exceptions import AirflowFailException
+from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
-from kafka_ingest.airflow_tasks.feed_tasks import WriteOperator
-from kafka_ingest.airflow_tasks.in_airflow import errors_for_airflow, id_of_batch
+from kafka_ingest.airflow_tasks.feed_tasks import WriteOperator, spark_failed
+from kafka_ingest.airflow_tasks.in_airflow import errors_for_airflow, id_of_batch, leave_out_traceback
 from kafka_ingest.errors import KafkaUnavailableError, OffsetsLostError, UnknownBatchError
 from kafka_ingest.feed import Feed
 
@@ -21,6 +21,45 @@ def test_what_may_succeed_later_is_left_to_airflows_retries() -> None:
 def test_what_an_operator_has_to_decide_fails_at_once_under_its_stable_name() -> None:
     with pytest.raises(AirflowFailException, match="OFFSETS_LOST: 40 records are gone"), errors_for_airflow():
         raise OffsetsLostError("40 records are gone")
+
+
+@pytest.mark.parametrize(
+    ("error", "logged"),
+    [
+        (OffsetsLostError("40 records are gone"), {"event": "Failed: OFFSETS_LOST: 40 records are gone"}),
+        (KafkaUnavailableError("the broker is down"), {"event": "Failed: KAFKA_UNAVAILABLE: the broker is down"}),
+        (KeyError("a fault"), {"event": "Failed", "exc_info": True}),
+    ],
+)
+def test_a_named_error_is_logged_as_one_message_and_any_other_with_its_traceback(
+    error: Exception, logged: dict[str, object]
+) -> None:
+    found: dict[str, object] = {}
+
+    class TaskRunner:
+        """Looks at the exception while it is handled, as Airflow's does."""
+
+        def __enter__(self) -> None: ...
+
+        def __exit__(self, *_: object) -> None:
+            found.update(leave_out_traceback(None, "error", {"event": "Failed", "exc_info": True}))
+
+    with pytest.raises((AirflowFailException, type(error))), TaskRunner(), errors_for_airflow():
+        raise error
+
+    assert found == logged
+
+
+def test_a_failure_of_spark_is_told_by_its_cause_and_not_by_the_command() -> None:
+    said = "\n".join(["Caused by: java.io.IOException: No space left on device", "\tat org.apache.Foo", *["INFO"] * 20])
+    error = AirflowException(
+        f"Cannot execute: spark-submit --conf a=b. Error code is: 1.\nLast spark-submit output:\n{said}"
+    )
+    message = str(spark_failed(error))
+    assert message.startswith("Spark ended with exit code 1; nothing it wrote is visible")
+    assert "No space left on device" in message
+    assert "--conf" not in message
+    assert "\tat " not in message
 
 
 def test_a_write_task_that_is_killed_before_spark_starts_makes_no_hook_that_would_start_one() -> None:

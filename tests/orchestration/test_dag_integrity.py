@@ -2,6 +2,7 @@
 
 import ast
 import json
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,7 @@ print("RESULT" + json.dumps({
         "doc": dag.doc_md, "pools": sorted({task.pool for task in dag.tasks}),
         "rendered": {task.task_id: list(task.template_fields) for task in dag.tasks},
         "at_a_time": {task.task_id: task.max_active_tis_per_dag for task in dag.tasks},
+        "paused_at_first": dag.is_paused_upon_creation,
     } for dag_id, dag in bag.dags.items()},
 }))
 """
@@ -109,15 +111,76 @@ def test_one_broken_feed_file_never_takes_the_other_feeds_dags_down(offline: Pro
     assert "feed-error" in typo["tags"]
 
 
-def test_two_feeds_of_one_name_are_both_errors_because_nobody_can_know_which_was_meant(offline: Project) -> None:
+def test_a_broken_file_is_red_on_its_own_schedule_and_not_paused_as_new_dags_are(offline: Project) -> None:
+    offline.write_feed("daily", name="daily", schedule="@daily", nmae="x")
+    (offline.feeds / "broken.yaml").write_text("name: [")
+
+    dags = describe(offline)["dags"]
+
+    found = {name: (dag["schedule"], dag["paused_at_first"], dag["catchup"]) for name, dag in dags.items()}
+    assert found["feed_error__daily.yaml"] == ("@daily", False, False)
+    assert found["feed_error__broken.yaml"] == ("@hourly", False, False)
+
+
+def test_no_feed_file_takes_the_other_feeds_dags_down_whatever_is_in_it(offline: Project) -> None:
+    offline.write_feed("orders")
+    smallest = "name: {0}\nkafka: {{topics: [t]}}\nsink: {{format: parquet, path: {0}}}\n"
+    pattern = "name: p\nkafka: {topic_pattern: '%s'}\nsink: {format: parquet, path: p}\n"
+    bomb = "a: &a [x,x,x,x,x,x,x,x,x]\n" + "".join(
+        f"{name}: &{name} [{','.join([f'*{before}'] * 9)}]\n"
+        for before, name in zip("abcdefgh", "bcdefghi", strict=True)
+    )
+    contents = {
+        "number": smallest.format("number") + f"limits: {{max_records: 0x{'f' * 4000}}}\n",
+        "digits": smallest.format("digits") + f"limits: {{max_records: {'9' * 5000}}}\n",
+        "bool": smallest.format("bool") + "schedule: !!bool abc\n",
+        "timestamp": smallest.format("timestamp") + "start: !!timestamp abc\n",
+        "repetition": pattern % "a{1,99999999999}",
+        "parentheses": pattern % ("(" * 5000 + ")" * 5000),
+        "bomb": bomb,
+        "deep": "[" * 100_000,
+        "bytes": "\udcff\udcfe",
+        "odd\n\udce9": "name: [",
+    }
+    for name, text in contents.items():
+        (offline.feeds / f"{name}.yaml").write_bytes(os.fsencode(text))
+    (offline.feeds / "dangling.yaml").symlink_to(offline.home / "nowhere")
+    (offline.feeds / "folder.yaml").mkdir()
+    (offline.feeds / "device.yaml").symlink_to("/dev/zero")
+    os.mkfifo(offline.feeds / "pipe.yaml")
+
+    found = describe(offline)
+
+    assert found["import_errors"] == {}
+    names = feed_dags(found)
+    assert names[-1] == "orders"
+    assert len(names) == len(contents) + 5
+    assert all(len(found["dags"][name]["doc"]) < 5_000 for name in names[:-1])
+
+
+def test_of_two_files_of_one_name_the_one_named_after_it_keeps_its_dag_and_both_are_red(offline: Project) -> None:
     offline.write_feed("orders")
     (offline.feeds / "copy.yaml").write_text((offline.feeds / "orders.yaml").read_text())
     offline.write_feed("refunds", name="refunds")
 
     found = describe(offline)
 
-    assert feed_dags(found) == ["feed_error__copy.yaml", "feed_error__orders.yaml", "refunds"]
+    # Whether the control tables know it is asked when it is planned: reading DAG files needs no database.
+    assert feed_dags(found) == ["feed_error__copy.yaml", "feed_error__orders.yaml", "orders", "refunds"]
     assert "orders.yaml" in found["dags"]["feed_error__copy.yaml"]["doc"]
+
+
+def test_two_feeds_that_share_a_group_each_keep_their_dag_and_are_red_beside(offline: Project) -> None:
+    offline.write_feed("a", name="a", kafka={"topics": ["a"], "group": "g"})
+    offline.write_feed("b", name="b", kafka={"topics": ["b"], "group": "g"})
+
+    found = describe(offline)
+
+    assert feed_dags(found) == ["a", "b", "feed_error__a.yaml", "feed_error__b.yaml"]
+    maintained = found["dags"]["maintain_feeds"]["tasks"]
+    assert sorted(maintained) == [
+        *["a.clean", "a.headroom", "b.clean", "b.headroom", "feed_error__a.yaml", "feed_error__b.yaml"]
+    ], "neither moves the group"
 
 
 def test_a_folder_of_feed_files_that_is_not_there_is_a_dag_that_says_so(offline: Project) -> None:
@@ -126,7 +189,7 @@ def test_a_folder_of_feed_files_that_is_not_there_is_a_dag_that_says_so(offline:
     assert found["import_errors"] == {}
     [name] = feed_dags(found)
     assert "nowhere" in found["dags"][name]["doc"]
-    assert found["dags"]["maintain_feeds"]["tasks"] == {}
+    assert list(found["dags"]["maintain_feeds"]["tasks"]) == [name]
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "dags").glob("*.py")), ids=lambda path: path.name)
@@ -164,7 +227,8 @@ def test_every_feed_that_can_be_used_is_looked_after_once_a_day_in_its_own_pool(
     dag = describe(offline)["dags"]["maintain_feeds"]
 
     of_orders = ["orders.clean", "orders.headroom", "orders.mirror"]
-    assert sorted(dag["tasks"]) == [*of_orders, "re.funds.clean", "re.funds.headroom"], "without a group, no mirror"
+    of_refunds = ["re.funds.clean", "re.funds.headroom"]
+    assert sorted(dag["tasks"]) == ["feed_error__broken.yaml", *of_orders, *of_refunds], "without a group, no mirror"
     assert set(map(tuple, dag["tasks"].values())) == {()}, "one that fails holds no other up"
     assert dag["pools"] == ["default_pool", "kafka"]
     assert (dag["schedule"], dag["catchup"], dag["max_active_runs"]) == ("@daily", False, 1)

@@ -64,6 +64,8 @@ def test_a_spark_failure_is_retried_with_a_new_attempt_of_the_same_plan(
 
     assert run["state"] == "success", airflow.log[-3000:]
     assert run["tasks"]["write"] == ["success", 2]
+    assert "Task failed with exception: SPARK_FAILED: Spark ended with exit code 1; " in airflow.log
+    assert "Traceback" not in airflow.log
     assert project.positions() == positions_of(events)
     [batch_directory] = (project.output / "orders.kafka-ingest" / "staging").iterdir()
     assert sorted(path.name for path in batch_directory.iterdir()) == ["1", "2"]
@@ -89,6 +91,22 @@ def test_a_crash_between_publish_and_commit_is_finished_by_the_next_run_without_
     assert project.group_offsets() == project.stored_offsets()
 
 
+def test_a_batch_whose_commit_task_died_before_announcing_it_is_announced_by_the_next_run(
+    airflow: Airflow, project: Project, broker: EmbeddedBroker, topic: str
+) -> None:
+    project.write_feed(topic)
+    produce(broker.bootstrap_servers, topic, order_events(60, seed=3))
+
+    assert airflow.run("orders", "kafka_ingest.airflow_tasks.announcing.Announcements.add") == {}
+    [batch] = project.kafka_ingest("batches", "orders", "--json").document["batches"]
+    assert (batch["state"], airflow.announced) == ("COMMITTED", [])
+
+    assert airflow.run("orders")["tasks"]["commit"] == ["skipped", 0]
+    assert airflow.announced == [batch["batch_id"]]
+    airflow.run("orders")
+    assert airflow.announced == [batch["batch_id"]], "once it was recorded, it is not announced again"
+
+
 def test_a_batch_that_a_limit_cut_triggers_the_next_run_once_it_is_committed(
     airflow: Airflow, project: Project, broker: EmbeddedBroker, topic: str
 ) -> None:
@@ -101,6 +119,24 @@ def test_a_batch_that_a_limit_cut_triggers_the_next_run_once_it_is_committed(
     [batch] = project.kafka_ingest("batches", "orders", "--json").document["batches"]
     assert batch["rows"] == 100
     assert f"next_batch__{batch['batch_id']}" in airflow.log
+
+
+def test_a_run_that_resumed_an_open_batch_triggers_the_next_run_for_what_arrived_since(
+    airflow: Airflow, project: Project, broker: EmbeddedBroker, topic: str
+) -> None:
+    project.write_feed(topic)
+    produce(broker.bootstrap_servers, topic, order_events(60, seed=4))
+    open_batch = project.kafka_ingest("plan", "orders", "--json").document["batch_id"]
+    produce(broker.bootstrap_servers, topic, order_events(40, seed=5))
+
+    resuming = airflow.run("orders")
+    following = airflow.run("orders", conf={})
+
+    assert resuming["tasks"]["next_batch"] == ["success", 1]
+    assert [run_id for run_id, _ in airflow.triggered] == [f"next_batch__{open_batch}"]
+    assert following["tasks"]["next_batch"] == ["skipped", 1], "its batch is its own, and reached the end"
+    newest, oldest = project.kafka_ingest("batches", "orders", "--json").document["batches"]
+    assert (oldest["batch_id"], oldest["rows"], newest["rows"]) == (open_batch, 60, 40)
 
 
 def test_a_manual_run_that_a_limit_cut_goes_on_to_the_end_that_it_was_asked_for(
@@ -185,7 +221,8 @@ def test_a_broker_that_is_down_is_retried(airflow: Airflow, project: Project) ->
     run = airflow.run("orders", AIRFLOW_CONN_KAFKA_DEFAULT=nowhere)
 
     assert run["tasks"]["plan"] == ["failed", 2]
-    assert "KafkaUnavailableError" in airflow.log
+    assert "Task failed with exception: KAFKA_UNAVAILABLE: " in airflow.log
+    assert "Traceback" not in airflow.log
 
 
 def test_a_missing_spark_connection_fails_the_plan_and_nothing_is_submitted_to_yarn(

@@ -2,12 +2,17 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.killing import wait_for
 
+from dies_with_parent import dying_with_this_process
+from kafka_ingest.attempt_directory import MAX_WAIT_FOR_EXECUTORS
 from kafka_ingest.submitting.installation import installation
 from kafka_ingest.writing.head_start import head_start
 
@@ -28,12 +33,12 @@ print(json.dumps({"imported": imported, "made": made, "rows": rows, "stopped": j
 """
 
 
-def run_job(home: Path, master: str = "local[1]", **environment: str) -> subprocess.CompletedProcess[str]:
+def run_job(home: Path, master: str = "local[1]", *conf: str, **environment: str) -> subprocess.CompletedProcess[str]:
     job = home / "job.py"
     job.write_text(JOB)
     installed = installation()
     return subprocess.run(
-        ["spark-submit", "--master", master, "--conf", "spark.ui.enabled=false", job],
+        ["spark-submit", "--master", master, "--conf", "spark.ui.enabled=false", *conf, job],
         env=os.environ | {"PATH": installed.search_path, "PYSPARK_PYTHON": sys.executable} | environment,
         cwd=home,
         capture_output=True,
@@ -73,3 +78,33 @@ def test_a_java_that_is_gone_is_told_where_it_is_needed_and_not_ahead() -> None:
 @pytest.mark.parametrize("environment", [{}, {"PYSPARK_GATEWAY_PORT": "1"}, {"PYSPARK_GATEWAY_SECRET": "x"}])
 def test_outside_of_spark_nothing_is_begun(environment: dict[str, str]) -> None:
     assert head_start(environment) is None
+
+
+@pytest.fixture
+def master_without_workers(tmp_path: Path) -> Iterator[str]:
+    """A real standalone master that has no cores to give."""
+    installed = installation()
+    log = tmp_path / "master.log"
+    java = ["java", "-cp", f"{installed.spark_home}/jars/*", "org.apache.spark.deploy.master.Master"]
+    with log.open("wb") as out:
+        master = subprocess.Popen(
+            dying_with_this_process([*java, "--host", "127.0.0.1", "--port", "0", "--webui-port", "0"]),
+            stdout=out,
+            stderr=subprocess.STDOUT,
+        )
+    try:
+        yield wait_for(lambda: re.findall(r"Starting Spark master at (\S+)", log.read_text()), "the master to listen")[
+            0
+        ]
+    finally:
+        master.kill()
+        master.wait()
+
+
+def test_an_application_that_gets_no_executor_is_ended_after_the_limit_with_the_reason(
+    tmp_path: Path, master_without_workers: str
+) -> None:
+    done = run_job(tmp_path, master_without_workers, "--conf", f"{MAX_WAIT_FOR_EXECUTORS}=1")
+
+    assert done.returncode != 0
+    assert "NO_EXECUTORS: expected an executor within 1 s (spark.max_wait_for_executors), found none" in done.stdout

@@ -7,8 +7,10 @@ import subprocess
 import sys
 import sysconfig
 from collections import Counter
-from datetime import UTC, datetime
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 from uuid import UUID, uuid4
 
 import duckdb
@@ -16,10 +18,12 @@ import polars as pl
 import pyarrow.dataset
 import pyarrow.parquet
 import pytest
+from confluent_kafka import Producer
 from confluent_kafka import TopicPartition as ClientTopicPartition
 from confluent_kafka.admin import AdminClient
 from pyspark.sql import SparkSession
-from tests.kafka_faults import aborted_transaction, committed_transaction, plain_records
+from tests.kafka_faults import Record, aborted_transaction, committed_transaction, plain_records
+from tests.kafka_faults import create_topic as create_plain_topic
 
 from embedded_broker import EmbeddedBroker
 from kafka_ingest.attempt_directory import DATA, DOCUMENT, PACKAGE, RECEIPT
@@ -31,7 +35,10 @@ from kafka_ingest.submitting.installation import installation
 from kafka_ingest.submitting.open_attempt import RAW_DECODE
 from kafka_ingest.submitting.package_zip import write_package_zip
 from kafka_ingest.submitting.spark_submission import SparkMaster, spark_submission
+from kafka_ingest.writing.read_ranges import END_OF_DATES, FIRST_DATE, milliseconds_of
 from order_events import create_topic, order_events, produce
+
+TOPIC_ID = "ycHo5xUrQBeDXzYxYmU6Xg"
 
 MACHINE_LEARNING = "org.apache.spark.sql.ml.InternalFunctionRegistration"
 """The one extension among Spark's own jars: every session that looks for extensions finds it."""
@@ -72,10 +79,20 @@ def python_without_the_repository(home: Path) -> Path:
 class Job:
     """One attempt, handed to spark-submit with a Python to which only the zip brings the package."""
 
-    def __init__(self, plan: BatchPlan, directory: Path, bootstrap_servers: str, **conf: str) -> None:
+    def __init__(
+        self,
+        plan: BatchPlan,
+        directory: Path,
+        bootstrap_servers: str,
+        *,
+        beside: Path | None = None,
+        master: str = "local[2]",
+        **conf: str,
+    ) -> None:
         self.plan = plan
         self.directory = directory
-        self.class_log = directory.with_name(f"{directory.name}-classes.log")
+        self.beside = beside or directory.parent
+        self.class_log = self.beside / f"{directory.name if beside is None else 'attempt'}-classes.log"
         directory.mkdir(parents=True)
         content = AttemptDocument(plan, 1, RAW_DECODE).as_bytes()
         (directory / DOCUMENT).write_bytes(content)
@@ -86,7 +103,7 @@ class Job:
         self.submission = spark_submission(
             plan,
             self.attempt,
-            master=SparkMaster("spark_default", "local[2]"),
+            master=SparkMaster("spark_default", master),
             kafka=KafkaClientSettings("kafka_default", {"bootstrap.servers": bootstrap_servers}),
             conf={"spark.driver.extraJavaOptions": f"-Xlog:class+load:file={self.class_log}:none"} | conf,
             sink_is_shared=False,
@@ -96,13 +113,13 @@ class Job:
     done: subprocess.CompletedProcess[str]
 
     def run(self) -> subprocess.CompletedProcess[str]:
-        empty = self.directory.parent / "empty"
+        empty = self.beside / "empty"
         empty.mkdir(exist_ok=True)
         inherited = {
             key: value for key, value in os.environ.items() if not key.startswith(("PYTHON", "SPARK", "PYSPARK"))
         }
         alone = {
-            "PYSPARK_DRIVER_PYTHON": str(python_without_the_repository(self.directory.parent)),
+            "PYSPARK_DRIVER_PYTHON": str(python_without_the_repository(self.beside)),
             "PYTHONVERBOSE": "1",  # tells on standard error what is imported, and from where
         }
         done = subprocess.run(
@@ -137,7 +154,8 @@ def written(broker: EmbeddedBroker, tmp_path_factory: pytest.TempPathFactory) ->
     create_topic(broker.bootstrap_servers, topic, 6)
     produce(broker.bootstrap_servers, topic, order_events(2_000, seed=4))
     home = tmp_path_factory.mktemp("spark")
-    plan = plan_of(topic, home / "orders", (0, 100, 350), (1, 0, 50), (3, 10, 11))
+    ranges = (0, 100, 350), (1, 0, 50), (3, 10, 11)
+    plan = plan_of(topic, home / "orders", *ranges, topic_ids={topic: TOPIC_ID})
     job = Job(plan, home / "attempt", broker.bootstrap_servers)
     job.done = job.run()
     assert job.done.returncode == 0, job.done.stderr[-3000:]
@@ -148,6 +166,24 @@ def test_it_reads_exactly_the_plans_ranges(written: Job) -> None:
     assert written.offsets() == Counter(
         [(0, offset) for offset in range(100, 350)] + [(1, offset) for offset in range(50)] + [(3, 10)]
     )
+
+
+ODD = "a,b#c:d{e,f}*?[g]!(h)%20%zz ;&|$x`'\"\\é😀+=@~."
+"""What is special to URIs, to Hadoop's patterns, to shells or to lists, and a dot at the end."""
+
+
+def test_an_output_may_have_any_printable_path(broker: EmbeddedBroker, tmp_path: Path) -> None:
+    topic = f"odd-{uuid4().hex[:8]}"
+    create_topic(broker.bootstrap_servers, topic, 6)
+    produce(broker.bootstrap_servers, topic, order_events(500, seed=4))
+    home = tmp_path / ODD
+    home.mkdir()
+    plan = plan_of(topic, home / "orders", (0, 0, 20))
+    job = Job(plan, home / f"attempt {ODD}", broker.bootstrap_servers, beside=tmp_path)
+    done = job.run()
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert job.offsets() == {(0, offset): 1 for offset in range(20)}
+    assert job.receipt.files[0].rows == 20
 
 
 def test_its_receipt_counts_what_the_footers_say_and_fits_the_plan(written: Job) -> None:
@@ -178,7 +214,7 @@ def test_a_column_has_a_dictionary_or_statistics_where_they_are_worth_their_time
     looked_up = {name for name, column in columns.items() if "PLAIN_DICTIONARY" in column.encodings}
     compared = {name for name, column in columns.items() if column.statistics and column.statistics.has_min_max}
     assert looked_up == {"kafka_partition"}
-    assert compared == {"kafka_topic", "kafka_partition", "kafka_offset", "kafka_timestamp"}
+    assert compared == {"kafka_topic", "kafka_partition", "kafka_offset", "kafka_timestamp", "kafka_topic_id"}
 
 
 def test_spark_pyarrow_duckdb_and_polars_read_the_same_rows_from_the_output(written: Job, tmp_path: Path) -> None:
@@ -199,6 +235,37 @@ def test_spark_pyarrow_duckdb_and_polars_read_the_same_rows_from_the_output(writ
     frame = pl.scan_parquet(output, hive_partitioning=True).select("kafka_offset", "kafka_batch").collect()
     assert frame.height == 301
     assert set(frame["kafka_batch"].to_list()) == {str(written.plan.batch_id)}
+
+
+def test_an_output_whose_older_batches_lack_a_column_is_read_with_all_of_them(written: Job, tmp_path: Path) -> None:
+    output = tmp_path / "orders"
+    new, old = output / "kafka_batch=01", output / "kafka_batch=00"
+    output.mkdir()
+    new.symlink_to(written.directory / DATA)
+    old.mkdir()
+    before = (
+        pyarrow.dataset.dataset(written.directory / DATA)
+        .to_table()
+        .drop_columns(["kafka_topic_id", "kafka_timestamp_ms"])
+    )
+    pyarrow.parquet.write_table(before, old / "part-0.parquet")
+    spark = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()
+    try:
+        frame = spark.read.option("mergeSchema", "true").parquet(str(output))
+        by_spark = frame.selectExpr("count(*)", "count(kafka_topic_id)").collect()
+    finally:
+        spark.stop()
+
+    assert [tuple(row) for row in by_spark] == [(602, 301)]
+    relation = duckdb.read_parquet(f"{output}/*/*.parquet", hive_partitioning=True, union_by_name=True)
+    assert relation.aggregate("count(*), count(kafka_topic_id)").fetchall() == [(602, 301)]
+    scanned = pl.scan_parquet(
+        sorted(output.glob("*/*.parquet"), reverse=True), missing_columns="insert", extra_columns="ignore"
+    )
+    assert scanned.select("kafka_topic_id").collect()["kafka_topic_id"].count() == 301
+    newest = pyarrow.dataset.dataset(new).schema
+    table = pyarrow.dataset.dataset(output, partitioning="hive", schema=newest).to_table(["kafka_topic_id"])
+    assert (table.num_rows, table["kafka_topic_id"].null_count) == (602, 301)
 
 
 def test_its_python_imports_pyspark_as_it_is_installed_and_not_the_slow_libraries_that_it_asks_for(
@@ -241,7 +308,28 @@ def test_the_columns_are_those_of_the_raw_format(written: Job) -> None:
         ("key", "binary"),
         ("value", "binary"),
         ("kafka_headers", "list<element: struct<key: string, value: binary>>"),
+        ("kafka_topic_id", "string"),
+        ("kafka_timestamp_ms", "int64"),
     ]
+
+
+def test_each_record_names_its_topic_s_id_and_none_where_the_broker_gave_none(
+    written: Job, broker: EmbeddedBroker, tmp_path: Path, topic: str
+) -> None:
+    [known] = written.plan.topic_ids
+    produce(broker.bootstrap_servers, topic, order_events(100, seed=4))
+    plan = plan_of(known, tmp_path / "orders", (0, 0, 10), topic_ids={known: TOPIC_ID, topic: None})
+    other = OffsetRange(TopicPartition(topic, 0), 0, 10)
+    plan = replace(plan, ranges=tuple(sorted((*plan.ranges, other), key=lambda found: found.topic)))
+    job = Job(plan, tmp_path / "attempt", broker.bootstrap_servers)
+
+    done = job.run()
+
+    assert done.returncode == 0, done.stderr[-3000:]
+    table = pyarrow.dataset.dataset(job.directory / DATA).to_table(["kafka_topic", "kafka_topic_id"])
+    assert Counter(zip(*table.to_pydict().values(), strict=True)) == {(known, TOPIC_ID): 10, (topic, None): 10}
+    of_one = pyarrow.dataset.dataset(written.directory / DATA).to_table(["kafka_topic_id"])
+    assert set(of_one["kafka_topic_id"].to_pylist()) == {TOPIC_ID}
 
 
 def test_it_refuses_a_document_that_is_not_the_one_that_was_handed_over(written: Job, broker: EmbeddedBroker) -> None:
@@ -308,7 +396,143 @@ def test_a_hot_range_is_read_by_several_tasks_and_each_visible_record_is_there_o
     assert job.receipt.contradictions(plan) == []
     counts = [(count.rows, count.smallest_offset, count.largest_offset) for count in job.receipt.range_counts(plan)]
     assert counts == [(210_000, 0, 250_002), (100, 0, 99)]
-    assert Counter(file.topic_partition.partition for file in job.receipt.files) == {0: 3, 1: 1}
+    assert Counter(file.partitions[0].topic_partition.partition for file in job.receipt.files) == {0: 3, 1: 1}
     visible, found = Counter([(0, n) for n in hot] + [(1, n) for n in quiet]), job.offsets()
     # A few of them say enough: pytest would take minutes to compare all.
     assert (sorted(visible - found)[:5], sorted(found - visible)[:5]) == ([], [])
+
+
+# ── Whatever number a producer writes into a timestamp ────────────────────────────────────────────────────────────────
+
+LARGEST = 2**63 - 1
+
+TAKES_ANY_TIMESTAMP = {
+    "message.timestamp.before.max.ms": str(LARGEST),
+    "message.timestamp.after.max.ms": str(LARGEST),
+}
+
+NO_DATES = [
+    -1,
+    -LARGEST - 1,
+    -LARGEST,
+    LARGEST,
+    LARGEST // 1_000 + 1,
+    -(LARGEST // 1_000) - 2,
+    1_700_000_000_000_000_000,
+]
+BEFORE_1900 = [datetime(1582, 10, 4, tzinfo=UTC), datetime(1, 1, 2, tzinfo=UTC), datetime(1899, 12, 31, 23, tzinfo=UTC)]
+DATES = [1, -2, 1_700_000_000_123, milliseconds_of(END_OF_DATES) - 1]
+
+IN_TURN = [
+    # What Spark's own source can take, what it changes without a word, and what it fails on.
+    pytest.param([*DATES, 1_700_000_000_000_000, milliseconds_of(END_OF_DATES), -1], False, id="numbers it takes"),
+    pytest.param([*DATES, *map(milliseconds_of, BEFORE_1900)], True, id="the Julian calendar"),
+    pytest.param([*DATES, *NO_DATES, *map(milliseconds_of, BEFORE_1900)], True, id="too large and too small"),
+]
+
+
+@pytest.mark.parametrize(("timestamps", "read_again"), IN_TURN)
+def test_a_record_lands_whatever_its_timestamp(
+    broker: EmbeddedBroker, tmp_path: Path, timestamps: list[int], *, read_again: bool
+) -> None:
+    topic = f"timestamps-{uuid4().hex[:8]}"
+    create_plain_topic(broker.bootstrap_servers, topic, config=TAKES_ANY_TIMESTAMP)
+    records = [Record(b"%d" % number, None, number) for number in timestamps]
+    offsets = committed_transaction(broker.bootstrap_servers, topic, 0, [*records, Record(None, b"")])
+    aborted_transaction(broker.bootstrap_servers, topic, 0, records)
+    plan = plan_of(topic, tmp_path / "orders", (0, 0, len(offsets) + len(records) + 2), topic_ids={topic: TOPIC_ID})
+    job = Job(plan, tmp_path / "attempt", broker.bootstrap_servers)
+
+    done = job.run()
+
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert ("all is read again" in done.stdout + done.stderr) is read_again
+    data = pyarrow.dataset.dataset(job.directory / DATA)
+    rows = data.to_table().to_pylist()
+    assert [row["kafka_offset"] for row in rows] == offsets
+    assert {row["kafka_topic"] for row in rows} == {topic}
+    assert {row["kafka_topic_id"] for row in rows} == {TOPIC_ID}
+    assert (rows[-1]["key"], rows[-1]["value"], rows[-1]["kafka_headers"]) == (b"", None, None)
+    found = [milliseconds_in(row) for row in rows[:-1]]
+    assert found == timestamps
+    dated = [number for number, row in zip(timestamps, rows, strict=False) if row["kafka_timestamp"] is not None]
+    assert dated == [number for number in timestamps if is_date(number)]
+    assert job.receipt.without_date == len(timestamps) - len(dated)
+    assert job.receipt.contradictions(plan) == []
+    assert len(duckdb.read_parquet(f"{job.directory / DATA}/*.parquet").fetchall()) == len(rows)
+    assert len(pl.read_parquet(job.directory / DATA).to_dicts()) == len(rows)
+
+
+def is_date(number: int) -> bool:
+    return number != -1 and milliseconds_of(FIRST_DATE) <= number < milliseconds_of(END_OF_DATES)
+
+
+def milliseconds_in(row: dict[str, Any]) -> int:
+    """Return the number that the record has in Kafka."""
+    when, number = row["kafka_timestamp"], row["kafka_timestamp_ms"]
+    assert (when is None) is not (number is None)
+    return int(number) if when is None else (when - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(milliseconds=1)
+
+
+ODD_RECORDS: list[dict[str, Any]] = [
+    {"value": None, "key": None},
+    {"value": b"", "key": b""},
+    {"value": b"\xff", "headers": [("a", None), ("", b"no name"), ("", None)]},
+    {"value": b"1", "headers": [("a", b"1"), ("a", b"2"), ("a", b"")]},
+    {"value": b"2", "headers": [(f"header {number}", b"value") for number in range(5_000)]},
+    {"value": b"3", "headers": [("k" * 100_000, b"v" * 100_000)]},
+    {"value": None, "key": b"k" * 900_000},
+    {"value": b"v" * 900_000, "headers": []},
+]
+
+
+@pytest.mark.parametrize("timestamp", [1_700_000_000_123, LARGEST])
+def test_keys_values_and_headers_land_as_they_are_also_where_timestamps_are_read_otherwise(
+    broker: EmbeddedBroker, tmp_path: Path, timestamp: int
+) -> None:
+    topic = f"headers-{uuid4().hex[:8]}"
+    create_plain_topic(broker.bootstrap_servers, topic, config=TAKES_ANY_TIMESTAMP)
+    producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
+    for record in ODD_RECORDS:
+        producer.produce(topic, partition=0, timestamp=timestamp, **record)
+    assert producer.flush(30) == 0
+    job = Job(plan_of(topic, tmp_path / "orders", (0, 0, 8)), tmp_path / "attempt", broker.bootstrap_servers)
+
+    done = job.run()
+
+    assert done.returncode == 0, done.stderr[-3000:]
+    table = pyarrow.dataset.dataset(job.directory / DATA).to_table()
+    found = [
+        (row["key"], row["value"], [(each["key"], each["value"]) for each in row["kafka_headers"] or ()])
+        for row in table.to_pylist()
+    ]
+    assert found == [(each.get("key"), each["value"], each.get("headers", [])) for each in ODD_RECORDS]
+    assert table["kafka_headers"].null_count == 4
+    assert str(table.schema.field("kafka_headers").type) == "list<element: struct<key: string, value: binary>>"
+    assert len(pl.read_parquet(job.directory / DATA)) == len(
+        duckdb.read_parquet(f"{job.directory / DATA}/*").fetchall()
+    )
+
+
+def test_records_of_kafkas_largest_default_size_fit_into_the_default_heap_with_six_tasks_at_once(
+    broker: EmbeddedBroker, tmp_path: Path, topic: str
+) -> None:
+    # A hundred of them are a few kilobytes on the wire: what a task holds follows from how many records it polls and writes.
+    for partition in range(6):
+        produce_large(broker.bootstrap_servers, topic, partition, [b"x" * 1_000_000] * 120)
+    plan = plan_of(topic, tmp_path / "orders", *((partition, 0, 120) for partition in range(6)))
+    job = Job(plan, tmp_path / "attempt", broker.bootstrap_servers, master="local[8]")
+
+    done = job.run()
+
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert job.receipt.contradictions(plan) == []
+    assert job.receipt.rows == 720
+
+
+def produce_large(bootstrap_servers: str, topic: str, partition: int, values: list[bytes]) -> None:
+    """Send values that are large but for their compression, in batches that the broker takes."""
+    settings = {"bootstrap.servers": bootstrap_servers, "compression.codec": "zstd", "message.max.bytes": 100_000_000}
+    with Producer({**settings, "queue.buffering.max.kbytes": 1_000_000}) as producer:
+        for value in values:
+            producer.produce(topic, value, partition=partition)

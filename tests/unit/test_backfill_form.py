@@ -234,7 +234,10 @@ def test_the_patterns_are_those_of_the_dags_form() -> None:
 @pytest.mark.parametrize("field", ["from_timestamp", "to_timestamp"])
 @pytest.mark.parametrize("text", ["2026-01-31", "2026-01-31T00:00:00", "2026-01-31 00:00"])
 def test_a_time_without_a_zone_is_refused(environment: Mapping[str, str], field: str, text: str) -> None:
-    assert refusal(environment, **{field: text}) == f"{field}: input should have timezone info, found {text!r}."
+    assert (
+        refusal(environment, **{field: text})
+        == f"{field}: expected a time with a zone, such as 2026-01-31T00:00:00Z, found {text!r}."
+    )
 
 
 @pytest.mark.parametrize("field", ["from_timestamp", "to_timestamp"])
@@ -294,8 +297,8 @@ def test_what_is_to_become_of_what_is_there_or_gone_is_chosen(environment: Mappi
 @pytest.mark.parametrize("value", ["", "replace", "CUT", 1, None])
 def test_a_choice_is_one_of_those_there_are(environment: Mapping[str, str], field: str, value: object) -> None:
     message = refusal(environment, open_gaps=True, **{field: value})
-    assert message.startswith(f"{field}: input should be '")
-    assert message.endswith(f"found {value!r}.")
+    assert message.startswith(f"{field}: expected '")
+    assert message.endswith(f"found {'null' if value is None else repr(value)}.")
 
 
 def test_a_chunk_holds_what_the_form_says_or_else_the_feed_or_else_five_million(environment: Mapping[str, str]) -> None:

@@ -39,7 +39,8 @@ def write(path: Path, pairs: Pairs, prefix: str = "", without: str = "") -> None
     partitions, offsets = map(list, zip(*pairs, strict=True))
     numbers = {f"{prefix}partition": partitions, f"{prefix}offset": offsets}
     rest = dict.fromkeys(
-        [f"{prefix}topic", f"{prefix}timestamp", f"{prefix}headers", "key", "value"], [b"x"] * len(pairs)
+        [f"{prefix}topic", f"{prefix}topic_id", f"{prefix}timestamp", f"{prefix}headers", "key", "value"],
+        [b"x"] * len(pairs),
     )
     columns = {name: values for name, values in {**numbers, **rest}.items() if name != without}
     pyarrow.parquet.write_table(pa.table(columns), path)

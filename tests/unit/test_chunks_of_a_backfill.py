@@ -1,6 +1,7 @@
 """The life of a chunk after it was claimed: read, written and committed like any batch, and never the feed's own concern."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from tests.fakes import GROUP, InMemoryControlTables, log, partition, span, topic
@@ -78,6 +79,54 @@ def test_a_copy_that_begins_above_what_is_left_of_the_log_holds_up_no_partition_
     with pytest.raises(RecordsDeletedError, match="plan the copy again"):
         feed.write(plan.batch_id)
     assert holds(feed) == []
+
+
+def seen_in_epoch(feed: Backfilled, epoch: int, *ranges: OffsetRange, **request: Any) -> BatchPlan:
+    """Plan one chunk while the logs have a leader epoch."""
+    feed.kafka.topics["orders"] = topic(log(0, 200, leader_epoch=epoch), log(0, 150, leader_epoch=epoch))
+    [plan] = feed.backfill(*ranges, **request).chunks
+    return plan
+
+
+def other_leader(feed: Backfilled, *starts: tuple[int, int], grown_to: int = 250) -> None:
+    """Let partition 0 have leaders after that, each with the offset at which its epoch begins."""
+    feed.kafka.topics["orders"] = topic(log(0, grown_to, leader_epoch=starts[-1][0]), log(0, 150, leader_epoch=3))
+    feed.kafka.epoch_starts = {partition(0): dict(starts)}
+
+
+def test_a_chunk_whose_log_was_cut_off_and_has_grown_again_is_not_read(feed: Backfilled) -> None:
+    plan = seen_in_epoch(feed, 3, selection=OpenGaps())
+    other_leader(feed, (5, 50))
+    message = refused(feed, plan, RecordsDeletedError)
+    assert "orders-0[20, 60) ends above the log end 50" in message
+    assert "plan the backfill again" in message
+
+
+def test_a_chunk_that_lies_behind_where_its_log_was_cut_off_is_read(feed: Backfilled) -> None:
+    plan = seen_in_epoch(feed, 3, selection=OpenGaps())
+    other_leader(feed, (4, 60), (5, 180))
+    feed.write(plan.batch_id)
+    assert feed.control.batch(plan.batch_id).state is BatchState.WRITTEN
+
+
+def test_a_copy_of_what_the_feed_has_not_read_yet_is_not_read_where_its_log_was_cut_off(feed: Backfilled) -> None:
+    plan = seen_in_epoch(feed, 3, span(0, 150, 200), **COPY)
+    other_leader(feed, (5, 170))
+    refused(feed, plan, RecordsDeletedError)
+
+
+def test_a_chunk_notes_the_epochs_of_its_own_partitions_as_its_log_is_led_now(feed: Backfilled) -> None:
+    # Led anew since the feed read it, with all that it has read.
+    plan = seen_in_epoch(feed, 7, selection=OpenGaps())
+    assert dict(plan.leader_epochs) == {partition(0): 7}
+    assert BatchPlan.from_document(plan.as_document()).leader_epochs == plan.leader_epochs
+
+
+def test_a_chunk_that_was_planned_without_epochs_is_read_under_any_leader(feed: Backfilled, chunk: BatchPlan) -> None:
+    assert not chunk.leader_epochs
+    other_leader(feed, (5, 180))
+    feed.write(chunk.batch_id)
+    assert feed.control.batch(chunk.batch_id).state is BatchState.WRITTEN
 
 
 def test_a_chunk_of_a_topic_that_was_made_again_is_not_read(feed: Backfilled, chunk: BatchPlan) -> None:

@@ -233,10 +233,82 @@ def test_a_postgresql_url_is_built_with_whatever_characters_the_password_has(con
     assert found.sqlite_file is None
 
 
-def test_postgresqls_tls_settings_are_passed_on_and_nothing_else() -> None:
-    extra = {"sslmode": "verify-full", "sslrootcert": "/ca.pem", "cursor": "dictcursor"}
+def test_postgresqls_extra_is_what_its_client_library_takes() -> None:
+    extra = {
+        "sslmode": "verify-full",
+        "sslrootcert": "/ca.pem",
+        "options": "-c search_path=control",
+        "connect_timeout": 5,
+        "keepalives": True,
+        "keepalives_idle": 30,
+        "application_name": "ingest",
+        "target_session_attrs": "read-write",
+        "service": "control",
+        "cursor": "dictcursor",
+        "iam": False,
+        "gssencmode": None,
+    }
     found = control_database(fields("postgres", host="db", schema="control", login="me", extra=extra))
-    assert dict(found.url.query) == {"sslmode": "verify-full", "sslrootcert": "/ca.pem"}
+    assert dict(found.url.query) == {
+        "sslmode": "verify-full",
+        "sslrootcert": "/ca.pem",
+        "options": "-c search_path=control",
+        "connect_timeout": "5",
+        "keepalives": "1",
+        "keepalives_idle": "30",
+        "application_name": "ingest",
+        "target_session_attrs": "read-write",
+        "service": "control",
+    }
+
+
+@pytest.mark.parametrize(
+    ("extra", "message"),
+    [
+        ({"aplication_name": SECRET}, "found 'aplication_name'; did you mean 'application_name'"),
+        ({"zzz": SECRET}, "found 'zzz'. It knows application_name, "),
+        ({"password": SECRET}, "expected password as a field of the connection, found 'password' in its extra"),
+        ({"dbname": SECRET}, "expected schema as a field of the connection, found 'dbname' in its extra"),
+        ({"iam": True}, "expected a login with a password or a certificate, found 'iam'"),
+    ],
+)
+def test_what_postgresqls_client_library_does_not_take_is_named_without_its_value(
+    extra: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(InvalidConnectionError, match=f"connection 'its_id': .*{message}") as error:
+        control_database(fields("postgres", host="db", schema="control", login="me", extra=extra))
+    assert_no_secret(*traceback.format_exception_only(error.value))
+
+
+@pytest.mark.parametrize("make", [control_database, spark_master])
+def test_a_url_with_its_password_where_a_host_belongs_is_refused_and_not_repeated(make: Any) -> None:
+    conn_type = "spark" if make is spark_master else "postgres"
+    with pytest.raises(InvalidConnectionError, match="found a text with '@' or blanks") as error:
+        make(fields(conn_type, host=f"{conn_type}://me:hunter2@host", schema="control", login="me"))
+    assert_no_secret(*traceback.format_exception_only(error.value))
+
+
+@pytest.mark.parametrize("key", ["spark-binary", "deploy-mode"])
+def test_what_the_extra_of_a_spark_connection_may_not_hold_is_not_repeated(key: str) -> None:
+    with pytest.raises(InvalidConnectionError, match=f"expected .*{key}") as error:
+        spark_master(fields("spark", host="local[*]", extra={key: "hunter2"}))
+    assert_no_secret(error.value)
+
+
+@pytest.mark.parametrize("uri", ["a://b://c://me:hunter2@db", "postgres://me:hunter2@db:hunter2/control"])
+def test_a_uri_that_airflow_cannot_read_is_refused_and_not_repeated(uri: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AIRFLOW_CONN_ITS_ID", uri)
+    with pytest.raises(InvalidConnectionError, match="connection 'its_id': expected a URI or JSON") as error:
+        find_connection_from_shell("its_id")
+    assert_no_secret(*traceback.format_exception(error.value))
+
+
+def test_what_postgresqls_client_library_quotes_of_an_option_is_not_shown() -> None:
+    extra = {"sslmode": "hunter2"}
+    found = control_database(fields("postgres", host="127.0.0.1", port=1, schema="control", login="me", extra=extra))
+    with pytest.raises(ControlTablesUnavailableError, match="sslmode") as error:
+        check_version(open_database(found))
+    assert_no_secret(error.value)
 
 
 def test_the_password_of_the_control_database_is_never_shown() -> None:

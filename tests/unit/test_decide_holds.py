@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from tests.fakes import SOME_DAY, FakeTopic, log, partition, span, topic
-from tests.unit.planning_inputs import NO_LEADER, ahead, answers, answers_of, decided, kinds_of, stored
+from tests.unit.planning_inputs import NO_LEADER, ahead, answers, answers_of, decided, kinds_of, seeds_of, stored
 
 from kafka_ingest.errors import OffsetsLostError, StoredOffsetBeyondLogError, TopicGoneError
 from kafka_ingest.gap import GapCause
@@ -17,6 +17,7 @@ from kafka_ingest.planning.settings import OnDataLoss, OnMissingTopic
 from kafka_ingest.planning.start_rules import Earliest, Latest
 
 YESTERDAY = datetime(2026, 1, 1, tzinfo=UTC)
+HOLD_LOSSES: dict[str, Any] = {"on_data_loss": OnDataLoss.HOLD}
 RECORD_GAP: dict[str, Any] = {"on_data_loss": OnDataLoss.RECORD_GAP}
 TWO_TOPICS: dict[str, Any] = {"start_rules": {"orders": Earliest(), "refunds": Latest()}}
 
@@ -263,6 +264,56 @@ def test_under_fail_a_lost_interval_that_an_operator_filed_before_is_not_loss() 
     known = {"gaps_ahead": ahead(span(0, 10, 30))}
     decision = decided(answers(orders=topic(log(30, 100))), stored({0: 10}), known=known)
     assert (gaps_of(decision), decision.ranges) == ([("orders-0[10, 30)", "skipped")], (span(0, 30, 100),))
+
+
+def test_under_hold_a_partition_that_lost_records_is_held_where_they_begin_and_the_others_go_on() -> None:
+    kafka = answers(orders=topic(log(30, 100), log(0, 100)))
+    decision = decided(kafka, stored({0: 10, 1: 60}), **HOLD_LOSSES)
+    assert (decision.jumps, decision.ranges) == ((), (span(1, 60, 100),))
+    assert kinds_of(decision.holds) == [("orders-0", "offsets_lost", 10)]
+    assert decision.left_out == {
+        partition(0): "20 offsets from 10 on were deleted unread: the log starts at 30",
+    }
+
+
+def test_a_held_loss_keeps_since_when_also_while_retention_takes_more() -> None:
+    known = {"holds": [Hold("orders", 0, HoldCause.OFFSETS_LOST, "20 offsets", YESTERDAY, 10)]}
+    kafka = answers(orders=topic(log(50, 100), log(0, 100)))
+    (hold,) = decided(kafka, stored({0: 10, 1: 60}), known=known, **HOLD_LOSSES).holds
+    assert (hold.since, hold.reason.startswith("40 offsets")) == (YESTERDAY, True)
+
+
+def test_under_hold_a_partition_goes_on_by_itself_once_its_loss_was_skipped() -> None:
+    known = {"holds": [Hold("orders", 0, HoldCause.OFFSETS_LOST, "20 offsets", YESTERDAY, 10)]}
+    decision = decided(answers(orders=topic(log(30, 100))), stored({0: 30}), known=known, **HOLD_LOSSES)
+    assert (decision.holds, decision.ranges) == ((), (span(0, 30, 100),))
+
+
+def test_under_hold_a_new_partition_that_lost_its_beginning_is_seeded_and_held_there() -> None:
+    kafka = answers(orders=topic(log(0, 100), log(30, 100)))
+    decision = decided(kafka, stored({0: 10}), **HOLD_LOSSES)
+    assert seeds_of(decision) == {partition(1): (0, "new partition")}
+    assert kinds_of(decision.holds) == [("orders-1", "offsets_lost", 0)]
+    assert decision.ranges == (span(0, 10, 100),)
+
+
+def test_where_every_partition_lost_records_even_hold_stops() -> None:
+    with pytest.raises(OffsetsLostError, match="orders-0: stored offset 10, log start 30"):
+        decided(answers(orders=topic(log(30, 100))), stored({0: 10}), **HOLD_LOSSES)
+
+
+def test_under_hold_a_log_that_ended_below_its_stored_offset_holds_its_partition_and_the_others_go_on() -> None:
+    kafka = answers(orders=topic(log(0, 100), log(0, 100)))
+    decision = decided(kafka, stored({0: 120, 1: 60}), **HOLD_LOSSES)
+    assert kinds_of(decision.holds) == [("orders-0", "beyond_log", 100)]
+    assert decision.ranges == (span(1, 60, 100),)
+
+
+def test_under_hold_a_log_that_was_seen_to_end_stays_held_also_when_it_has_grown_again() -> None:
+    seen = Hold("orders", 0, HoldCause.BEYOND_LOG, "the log ended at 100", YESTERDAY, 100)
+    kafka = answers(orders=topic(log(0, 200), log(0, 100)))
+    decision = decided(kafka, stored({0: 120, 1: 60}), known={"holds": [seen]}, **HOLD_LOSSES)
+    assert (decision.holds, decision.ranges) == ((seen,), (span(1, 60, 100),))
 
 
 @pytest.mark.parametrize("policy", list(OnDataLoss))

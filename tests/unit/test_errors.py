@@ -50,6 +50,7 @@ def test_the_names_that_scripts_and_log_searches_rely_on() -> None:
         "START_OUTSIDE_LOG",
         "STORED_OFFSET_BEYOND_LOG",
         "TOPIC_GONE",
+        "START_UNDECIDED",
         "TOPIC_RECREATED",
         "UNKNOWN_BATCH",
         "UNKNOWN_FEED",

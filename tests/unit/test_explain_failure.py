@@ -5,6 +5,9 @@ from tests.fakes import FakeKafkaCluster, FeedInMemory, feed_settings, log, part
 
 from kafka_ingest.batch import Attempt, BatchPlan, BatchState
 from kafka_ingest.errors import (
+    KafkaAccessDeniedError,
+    KafkaLoginRefusedError,
+    KafkaTlsRefusedError,
     KafkaUnavailableError,
     OffsetsLostError,
     OutputUnavailableError,
@@ -195,6 +198,25 @@ def test_what_kafka_can_read_by_now_is_not_held(feed: FeedInMemory, attempt: Att
     assert feed.control.feed("orders").holds == []
 
 
+def test_no_answer_in_time_is_not_taken_for_a_damaged_record(feed: FeedInMemory, attempt: Attempt) -> None:
+    stumbled(feed, attempt, partition(0), 34)
+    feed.kafka.reads_nothing = True
+    explain(feed, attempt)
+    assert feed.control.feed("orders").holds == []
+
+
+def test_a_record_that_is_known_to_be_damaged_stays_held_while_nobody_answers_for_it(
+    feed: FeedInMemory, attempt: Attempt
+) -> None:
+    stumbled(feed, attempt, partition(0), 34)
+    explanation(feed, attempt, PartitionUnreadableError)
+    feed.kafka.damaged.clear()
+    feed.kafka.reads_nothing = True
+    feed.committed()
+    assert feed.stored_offsets() == {partition(0): 34, partition(1): 50}
+    assert [hold.at_offset for hold in feed.control.feed("orders").holds] == [34]
+
+
 def test_an_earlier_attempts_failure_says_nothing_of_this_one(feed: FeedInMemory, attempt: Attempt) -> None:
     stumbled(feed, attempt, partition(0), 34)
     explain(feed, feed.open_attempt(attempt.batch_id))
@@ -273,3 +295,35 @@ def test_what_a_broker_itself_finds_corrupt_names_the_position_too(plan: BatchPl
     # org.apache.kafka.clients.consumer.internals.FetchCollector 3.9.1, for Errors.CORRUPT_MESSAGE.
     failure = "KafkaException: Encountered corrupt message when fetching offset 150 for topic-partition orders-0"
     assert unreadable_position(failure, plan) == (partition(0), 150)
+
+
+# ── What Kafka refused to Spark's client ──────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("cause", "error", "expected"),
+    [
+        (
+            "TopicAuthorizationException: Not authorized to access topics: [orders]",
+            KafkaAccessDeniedError,
+            "right READ",
+        ),
+        (
+            "GroupAuthorizationException: Not authorized to access group: g",
+            KafkaAccessDeniedError,
+            "right READ on this",
+        ),
+        ("SaslAuthenticationException: Authentication failed", KafkaLoginRefusedError, "the user and the password"),
+        ("SslAuthenticationException: SSL handshake failed", KafkaTlsRefusedError, "an authority"),
+    ],
+)
+def test_what_kafka_refused_to_sparks_client_is_named_and_no_reason_to_try_again(
+    feed: FeedInMemory, attempt: Attempt, cause: str, error: type[Exception], expected: str
+) -> None:
+    feed.sink.failures[attempt.directory] = (
+        "An error occurred while calling o1.parquet.\n: java.util.concurrent.ExecutionException\n"
+        f"Caused by: org.apache.kafka.common.errors.{cause}\n\tat org.apache.kafka.clients\n"
+    )
+    message = explanation(feed, attempt, error)
+    assert f"Kafka refused Spark's client: {cause.partition(': ')[2]}. Expected" in message
+    assert expected in message

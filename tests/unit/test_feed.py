@@ -1,6 +1,7 @@
 """Feed files: what they may say, what is made of it, and every refusal with the file, the field, expected and found."""
 
 import os
+import re
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -9,12 +10,20 @@ import pytest
 import yaml
 from pydantic import ValidationError
 
-from kafka_ingest.errors import InvalidFeedError, UnknownFeedError
-from kafka_ingest.feed import Feed
-from kafka_ingest.feed_files import FeedFile, feed_named, feeds_directory, read_feed_file, read_feed_files
+from kafka_ingest.errors import InvalidBackfillError, InvalidFeedError, UnknownFeedError
+from kafka_ingest.feed import Feed, Spark
+from kafka_ingest.feed_files import (
+    FeedFile,
+    check_not_taken,
+    feed_named,
+    feeds_directory,
+    read_feed_file,
+    read_feed_files,
+)
 from kafka_ingest.offsets import Isolation, OffsetsPolicy
 from kafka_ingest.planning.settings import FeedPlanSettings
 from kafka_ingest.planning.start_rules import AtOffsets, Earliest, Latest
+from kafka_ingest.wrong_settings import describe
 
 ROOT = Path(__file__).resolve().parents[2]
 NO_ENVIRONMENT: dict[str, str] = {}
@@ -96,13 +105,40 @@ def test_only_name_topics_and_sink_have_no_default(folder: Path) -> None:
         "start": "earliest",
         "on_data_loss": "fail",
         "on_missing_topic": "stop",
+        "on_topic_changed": "stop",
         "limits": dict.fromkeys(
             ("max_records", "max_records_per_partition", "min_records", "max_wait", "skip_to_latest_when_behind")
         ),
         "sink": {"format": "parquet", "path": "/data/orders", "shared": False, "staging_retention": timedelta(days=7)},
-        "spark": {"conn_id": "spark_default", "conf": {}},
-        "airflow": {"retries": 3, "pool": "default_pool", "owner": "kafka_ingest", "tags": ()},
+        "spark": {"conn_id": "spark_default", "conf": {}, "max_wait_for_executors": timedelta(minutes=10)},
+        "airflow": {
+            "retries": 3,
+            "execution_timeout": timedelta(hours=12),
+            "pool": "default_pool",
+            "owner": "kafka_ingest",
+            "tags": (),
+        },
     }
+
+
+@pytest.mark.parametrize(
+    ("limits", "limit", "follows_speed"),
+    [
+        ({}, None, True),
+        ({"max_records_per_partition": 5}, None, True),
+        ({"max_records": None}, None, False),
+        ({"max_records": "unlimited"}, None, False),
+        ({"max_records": 7}, 7, False),
+    ],
+)
+def test_a_file_that_says_nothing_of_max_records_leaves_it_to_the_feeds_speed(
+    folder: Path, limits: dict[str, Any], limit: int | None, *, follows_speed: bool
+) -> None:
+    write(folder, limits=limits)
+    (file,) = read_feed_files(folder)
+    assert file.feed is not None
+    settings = file.feed.plan_settings({"KAFKA_INGEST_DATA": "/data"})
+    assert (settings.max_records, settings.limit_follows_speed) == (limit, follows_speed)
 
 
 def test_every_feed_file_that_is_shipped_is_valid() -> None:
@@ -207,46 +243,49 @@ def test_a_relative_output_without_an_absolute_data_folder_is_refused(environmen
     ("changes", "message"),
     [
         # unknown keys, typos
-        ({"nmae": "orders"}, "nmae: unknown key"),
-        ({"kafka": {"topics": ["orders"], "topic": "orders"}}, "kafka.topic: unknown key"),
-        ({"limits": {"max_record": 5}}, "limits.max_record: unknown key"),
-        ({"kafka": {"topics": [{"name": "orders", "strat": "latest"}]}}, "kafka.topics.0.strat: unknown key"),
+        ({"nmae": "orders"}, "nmae: unknown key; did you mean name?"),
+        ({"kafka": {"topics": ["orders"], "topic": "orders"}}, "kafka.topic: unknown key; did you mean topics?"),
+        ({"limits": {"max_record": 5}}, "limits.max_record: unknown key; did you mean max_records?"),
+        (
+            {"kafka": {"topics": [{"name": "orders", "strat": "latest"}]}},
+            "kafka.topics.0.strat: unknown key; did you mean start?",
+        ),
         # missing
         ({"kafka": {}}, "kafka: expected either topics or topic_pattern, found neither"),
         ({"sink": {"format": "parquet"}}, "sink.path: missing"),
         ({"kafka": {"topics": [{"start": "latest"}]}}, "kafka.topics.0.name: missing"),
         # wrong type
-        ({"kafka": "orders"}, "kafka: input should be a valid dictionary or instance of Kafka, found 'orders'"),
+        ({"kafka": "orders"}, "kafka: expected a mapping, found 'orders'"),
         ({"kafka": {"topics": "orders"}}, "kafka.topics: expected a list of topics, found 'orders'"),
-        ({"limits": {"max_records": "many"}}, "limits.max_records: input should be a valid integer, found 'many'"),
-        ({"limits": {"max_records": 1.5}}, "limits.max_records: input should be a valid integer, found 1.5"),
-        ({"limits": {"max_records": True}}, "limits.max_records: input should be a valid integer, found True"),
-        ({"airflow": {"retries": "3"}}, "airflow.retries: input should be a valid integer, found '3'"),
-        ({"airflow": {"tags": "orders"}}, "airflow.tags: input should be a valid tuple, found 'orders'"),
-        ({"schedule": 5}, "schedule: input should be a valid string, found 5"),
+        ({"limits": {"max_records": "many"}}, "limits.max_records: expected a whole number, found 'many'"),
+        ({"limits": {"max_records": 1.5}}, "limits.max_records: expected a whole number, found '1.5'"),
+        ({"limits": {"max_records": True}}, "limits.max_records: expected a whole number, found true"),
+        ({"airflow": {"retries": "3"}}, "airflow.retries: expected a whole number, found '3'"),
+        ({"airflow": {"tags": "orders"}}, "airflow.tags: expected a list, found 'orders'"),
+        ({"schedule": 5}, "schedule: expected text, found 5, as YAML reads it without quotes; write it in quotes"),
         # wrong value
-        ({"limits": {"max_records": 0}}, "limits.max_records: input should be greater than or equal to 1, found 0"),
+        ({"limits": {"max_records": 0}}, "limits.max_records: expected a number from 1 on, found 0"),
         (
             {"limits": {"max_records_per_partition": 0}},
-            "limits.max_records_per_partition: input should be greater than or equal to 1, found 0",
+            "limits.max_records_per_partition: expected a number from 1 on, found 0",
         ),
-        ({"airflow": {"retries": -1}}, "airflow.retries: input should be greater than or equal to 0, found -1"),
+        ({"airflow": {"retries": -1}}, "airflow.retries: expected a number from 0 on, found -1"),
         (
             {"kafka": {"topics": []}},
-            "kafka.topics: tuple should have at least 1 item after validation, not 0, found []",
+            "kafka.topics: expected at least 1 entry, found []",
         ),
         (
             {"kafka": {"topics": ["orders"], "isolation": "serializable"}},
-            "kafka.isolation: input should be 'read_committed' or 'read_uncommitted', found 'serializable'",
+            "kafka.isolation: expected 'read_committed' or 'read_uncommitted', found 'serializable'",
         ),
-        ({"on_data_loss": "ignore"}, "on_data_loss: input should be 'fail' or 'record_gap', found 'ignore'"),
-        ({"sink": {"format": "csv", "path": "/data/x"}}, "sink.format: input should be 'parquet', found 'csv'"),
+        ({"on_data_loss": "ignore"}, "on_data_loss: expected 'fail', 'record_gap' or 'hold', found 'ignore'"),
+        ({"sink": {"format": "csv", "path": "/data/x"}}, "sink.format: expected 'parquet', found 'csv'"),
         (
             {"kafka": {"topics": ["orders", "orders"]}},
             "kafka.topics: expected each topic once, found orders more than once",
         ),
         # starts
-        ({"start": "newest"}, "start: input should be 'earliest' or 'latest', found 'newest'"),
+        ({"start": "newest"}, "start: expected 'earliest' or 'latest', found 'newest'"),
         (
             {"start": {"offsets": {"refunds": {0: 5}}, "otherwise": "latest"}},
             "start.offsets names refunds, expected only topics of this feed, without a start of their own: orders",
@@ -255,9 +294,9 @@ def test_a_relative_output_without_an_absolute_data_folder_is_refused(environmen
             {"kafka": {"topics": [{"name": "a", "start": {"offsets": {"b": {0: 5}}, "otherwise": "latest"}}, "b"]}},
             "start.offsets names b, expected only topics of this feed, without a start of their own: a",
         ),
-        ({"start": {"offsets": {"orders": {0: -1}}, "otherwise": "latest"}}, "greater than or equal to 0, found -1"),
-        ({"start": {"offsets": {"orders": {-1: 5}}, "otherwise": "latest"}}, "greater than or equal to 0, found -1"),
-        ({"start": {"offsets": {"orders": {0: "5"}}, "otherwise": "latest"}}, "valid integer, found '5'"),
+        ({"start": {"offsets": {"orders": {0: -1}}, "otherwise": "latest"}}, "expected a number from 0 on, found -1"),
+        ({"start": {"offsets": {"orders": {-1: 5}}, "otherwise": "latest"}}, "expected a number from 0 on, found -1"),
+        ({"start": {"offsets": {"orders": {0: "5"}}, "otherwise": "latest"}}, "expected a whole number, found '5'"),
         ({"start": {"offsets": {"orders": {0: 5}}}}, "start.otherwise: missing"),
         # outputs
         (
@@ -276,9 +315,9 @@ def test_a_relative_output_without_an_absolute_data_folder_is_refused(environmen
         ),
         (
             {"spark": {"conf": {"spark.driver.memory": None}}},
-            "spark.conf.spark.driver.memory: input should be a valid string",
+            "spark.conf.spark.driver.memory: expected text",
         ),
-        ({"spark": {"conf": ["spark.driver.memory"]}}, "spark.conf: input should be a valid dictionary, found ["),
+        ({"spark": {"conf": ["spark.driver.memory"]}}, "spark.conf: expected a mapping, found ["),
     ],
 )
 def test_a_wrong_field_is_named_with_what_was_expected_and_found(
@@ -343,6 +382,20 @@ def test_a_secret_that_is_not_even_a_text_is_not_repeated_either(folder: Path) -
     assert "hunter2" not in field_error(folder, spark={"conf": {"spark.ssl.keyPassword": ["hunter2"]}})
 
 
+@pytest.mark.parametrize("schedule", ["0 0 30 2 *", "0 0 31 4,6 *"])
+def test_a_schedule_that_no_date_fits_is_refused_since_the_feed_would_never_run(folder: Path, schedule: str) -> None:
+    message = field_error(folder, schedule=schedule)
+    assert (
+        f"schedule: expected a cron expression that some date fits (for runs by hand: null), found {schedule!r}"
+        in message
+    )
+
+
+@pytest.mark.parametrize("schedule", ["0 0 29 2 *", "0 0 29 2 MON"])
+def test_a_schedule_of_leap_days_is_taken(folder: Path, schedule: str) -> None:
+    assert read_feed_file(write(folder, schedule=schedule)).error is None
+
+
 @pytest.mark.parametrize("schedule", ["every hour", "61 * * * *", "", "@often"])
 def test_a_schedule_that_airflow_would_not_take_is_refused(folder: Path, schedule: str) -> None:
     # Airflow's own error names neither the file nor the field, and leaves the feed without any DAG.
@@ -383,10 +436,12 @@ def test_the_root_of_the_file_system_is_no_output(folder: Path) -> None:
         ("name: orders\n\tkafka: x\n", "cannot be read as YAML"),
         ("name: orders\x00\n", "cannot be read as YAML"),
         ("name: !!python/object/apply:os.getcwd []\n", "cannot be read as YAML"),
-        ("start: 2026-13-45\n", "cannot be read as YAML"),
+        ("name: !!timestamp abc\n", "cannot be read as YAML"),
         (SMALLEST + "name: refunds\n", "key 'name' comes twice"),
         (SMALLEST + "limits: {max_records: 5, max_records: 6}\n", "key 'max_records' comes twice"),
         ("{[a]: b}\n", "cannot be read as YAML"),
+        (SMALLEST + "start: {timestamp: 2026-13-45}\n", "start.timestamp: expected a time with a zone"),
+        (SMALLEST + "---\n" + SMALLEST, "expected one document"),
         (SMALLEST.replace("/data/orders", "{{ var.value.root }}"), "cannot be read as YAML"),
     ],
 )
@@ -409,9 +464,165 @@ def test_a_named_pipe_is_refused_instead_of_waited_for(folder: Path) -> None:
     assert "expected a file, found something else" in error_of(read_feed_file(folder / "orders.yaml"))
 
 
-@pytest.mark.parametrize("path", ["s3://bucket/orders", "s3a:/bucket/orders", "/data/or\0ders"])
+@pytest.mark.parametrize("path", ["s3://bucket/orders", "s3a:/bucket/orders", "/data/or\nders"])
 def test_a_path_that_no_file_system_here_has_is_refused(folder: Path, path: str) -> None:
     assert "sink.path: expected" in field_error(folder, sink={"format": "parquet", "path": path})
+
+
+@pytest.mark.parametrize("character", ["\0", "\x1b", "\x85", "\ud800"])
+def test_a_character_that_cannot_be_stored_is_refused_wherever_it_is(folder: Path, character: str) -> None:
+    written = f'{{topics: [orders], group: "\\u{ord(character):04x}"}}'
+    message = text_error(folder, SMALLEST.replace("{topics: [orders]}", written))
+    assert f"line 2: expected text that can be stored, found the character U+{ord(character):04X}" in message
+
+
+def test_a_file_that_cannot_be_opened_is_refused_with_the_reason(folder: Path) -> None:
+    (folder / "orders.yaml").symlink_to(folder / "nowhere")
+    assert "No such file or directory" in error_of(read_feed_file(folder / "orders.yaml"))
+
+
+def test_a_device_is_refused_before_it_is_read(folder: Path) -> None:
+    (folder / "orders.yaml").symlink_to("/dev/zero")
+    assert "expected a file, found something else" in error_of(read_feed_file(folder / "orders.yaml"))
+
+
+def test_a_file_that_is_too_large_is_refused_before_all_of_it_is_read(folder: Path) -> None:
+    with (folder / "orders.yaml").open("wb") as file:
+        file.truncate(10**12)
+    assert "expected at most 1,048,576 bytes, found more" in error_of(read_feed_file(folder / "orders.yaml"))
+
+
+def test_a_file_that_is_removed_between_listing_and_reading_is_not_there(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(folder, "orders")
+    write(folder, "refunds")
+
+    def removed_first(path: Path) -> FeedFile:
+        (folder / "orders.yaml").unlink(missing_ok=True)
+        return read_feed_file(path)
+
+    monkeypatch.setattr("kafka_ingest.feed_files.read_feed_file", removed_first)
+    assert [(file.path.name, file.error) for file in read_feed_files(folder)] == [("refunds.yaml", None)]
+
+
+def test_an_error_that_nobody_foresaw_is_that_files_alone(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(folder, "orders", schedule="@daily")
+    write(folder, "refunds", schedule="1 2 3 4 5")
+
+    def out_of_memory(_: str) -> bool:
+        raise MemoryError
+
+    monkeypatch.setattr("kafka_ingest.feed.croniter.is_valid", out_of_memory)
+    files = read_feed_files(folder)
+    assert names(files) == ["orders"]
+    assert "cannot be used: MemoryError" in error_of(files[1])
+
+
+def test_a_file_name_that_is_no_text_is_shown_with_escapes(folder: Path) -> None:
+    # A lone surrogate can neither be printed nor stored; DAGs are.
+    path = Path(os.fsdecode(os.fsencode(folder) + b"/\xe9.yaml"))
+    path.write_text("name: [")
+    [file] = read_feed_files(folder)
+    assert f"{folder}/\\xe9.yaml: cannot be read" in str(file.error)
+
+
+# ── Patterns ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("pattern", "message"),
+    [
+        (
+            "a{1,99999999999}",
+            "expected a regular expression, found 'a{1,99999999999}': the repetition number is too large",
+        ),
+        ("(" * 3_000 + ")" * 3_000, "expected a regular expression"),
+        ("orders(", "expected a regular expression, found 'orders('"),
+        ("a" * 10_001, "expected a pattern of at most 10,000 characters, found 10,001"),
+        (r"[\x00-\U0010ffff]", "without characters by their number"),
+        (r"a\\\u0041", "without characters by their number"),
+        ("[ä-ü]", "expected a regular expression of printable ASCII"),
+        (" ", "expected a regular expression"),
+    ],
+)
+def test_a_pattern_that_python_cannot_compile_in_no_time_is_refused(folder: Path, pattern: str, message: str) -> None:
+    assert message in field_error(folder, kafka={"topic_pattern": pattern})
+
+
+@pytest.mark.parametrize("pattern", [r"orders\.(eu|us)\..*", r"(?i)(?!test-)\w+\\u", r"[\w.-]+", "(a+)+$"])
+def test_other_patterns_are_taken(folder: Path, pattern: str) -> None:
+    assert read_feed_file(write(folder, kafka={"topic_pattern": pattern})).error is None
+
+
+def test_no_pattern_is_matched_while_files_are_read_since_it_may_backtrack_for_ever(folder: Path) -> None:
+    start = {"offsets": {"a" * 200 + "!": {0: 5}}, "otherwise": "latest"}
+    assert read_feed_file(write(folder, kafka={"topic_pattern": "(a+)+b"}, start=start)).error is None
+
+
+def test_explicit_offsets_of_a_topic_that_the_pattern_does_not_match_are_refused_when_the_feed_is_planned() -> None:
+    feed = a_feed(
+        kafka={"topic_pattern": "orders.*"},
+        start={"offsets": {"orders-eu": {0: 5}, "refunds": {0: 5}}, "otherwise": "latest"},
+    )
+    with pytest.raises(
+        InvalidFeedError, match=r"feed orders: start.offsets names refunds, expected only topics that kaf"
+    ):
+        feed.plan_settings(NO_ENVIRONMENT)
+
+
+# ── Words ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("changes", "hint"),
+    [
+        ({"kafka": {"topics": ["orders"], "gruop": "g"}}, "kafka.gruop: unknown key; did you mean group?"),
+        ({"group": "g"}, "group: unknown key; did you mean kafka.group or start.group?"),
+        ({"max_record": 5}, "max_record: unknown key; did you mean limits.max_records?"),
+        ({"start": {"offsets": {}, "otherwis": "latest"}}, "start.otherwis: unknown key; did you mean otherwise?"),
+        ({"whatever": 1}, "whatever: unknown key"),
+    ],
+)
+def test_an_unknown_key_says_what_may_have_been_meant(folder: Path, changes: dict[str, Any], hint: str) -> None:
+    assert hint in field_error(folder, **changes)
+
+
+def test_a_topic_called_no_is_explained(folder: Path) -> None:
+    assert text_error(folder, SMALLEST.replace("[orders]", "[no]")) == (
+        "kafka.topics.0.name: expected text, found false, as YAML reads it without quotes; write it in quotes"
+    )
+
+
+WRONG = [None, True, 5, -5, 10**30, 1.5, "", "x", "x" * 300, [], [[]], [None], {}, {"x": 1}, {5: 5}]
+
+
+@pytest.mark.parametrize("value", WRONG, ids=repr)
+def test_every_refusal_is_in_this_projects_words(value: object) -> None:
+    fields = [[name] for name in Feed.model_fields]
+    for part in ("kafka", "limits", "sink", "spark", "airflow"):
+        annotation: Any = Feed.model_fields[part].annotation
+        fields += [[part, name] for name in annotation.model_fields]
+    for where in fields:
+        whole: dict[str, Any] = document()
+        inner = whole if len(where) == 1 else whole.setdefault(where[0], {})
+        inner[where[-1]] = value
+        try:
+            Feed.model_validate(whole)
+        except ValidationError as error:
+            for text in describe(error, Feed):
+                assert re.search("expected|unknown key|missing", text), text
+                assert not re.search("should|valid |instance|tuple|parse", text), text
+
+
+def test_many_problems_are_a_short_message(folder: Path) -> None:
+    message = field_error(folder, kafka={"topics": ["?"] * 20_000})
+    assert message.count("expected a topic name") == 20
+    assert message.endswith("; and 19,980 more")
+
+
+def test_a_long_value_is_a_short_message(folder: Path) -> None:
+    assert len(field_error(folder, schedule="x" * 500_000)) < 5_000
 
 
 def test_a_folder_with_the_name_of_a_feed_file_is_refused(folder: Path) -> None:
@@ -469,7 +680,7 @@ def test_the_folder_of_feed_files_is_beside_the_plugins_unless_it_is_named() -> 
         ),
     ],
 )
-def test_two_feeds_that_share_a_name_an_output_or_a_group_are_both_off_and_no_other(
+def test_two_feeds_that_share_a_name_an_output_or_a_group_are_both_in_error_and_no_other(
     folder: Path, first: dict[str, Any], second: dict[str, Any], what: str
 ) -> None:
     write(folder, "orders", **first)
@@ -477,10 +688,78 @@ def test_two_feeds_that_share_a_name_an_output_or_a_group_are_both_off_and_no_ot
     write(folder, "unharmed")
     files = read_feed_files(folder)
     assert names(files) == ["unharmed"]
-    assert [error_of(file) for file in files if file.error is not None] == [
-        f"{what} is also that of {other}. Two feeds may not share it; all of them are off until one is changed."
-        for other in (folder / "second.yaml", folder / "orders.yaml")
+    assert [error_of(file).partition(". ")[0] for file in files if file.error is not None] == [
+        f"{what} is also that of {other}" for other in (folder / "second.yaml", folder / "orders.yaml")
     ]
+
+
+def contested(folder: Path) -> list[tuple[str, str, list[str]]]:
+    """Return the file, the name and the rivals' names of each feed that may run if the control tables know it."""
+    return [
+        (file.path.name, file.contested.name, [rival.name for rival in file.rivals])
+        for file in read_feed_files(folder)
+        if file.contested is not None
+    ]
+
+
+def test_feeds_that_share_an_output_or_a_group_may_run_if_the_control_tables_know_them(folder: Path) -> None:
+    write(folder, "a", kafka={"topics": ["a"], "group": "g"})
+    write(folder, "b", kafka={"topics": ["b"], "group": "g"})
+    write(folder, "c", sink={"format": "parquet", "path": "/data/b"})
+    assert contested(folder) == [("a.yaml", "a", ["b"]), ("b.yaml", "b", ["a", "c"]), ("c.yaml", "c", ["b"])]
+    assert error_of(read_feed_files(folder)[0]) == (
+        f"kafka.group 'g' is also that of {folder / 'b.yaml'}. Two feeds may not share it; until one is changed, only a feed "
+        "that the control tables know, and none of the others, runs."
+    )
+
+
+def test_of_files_of_one_name_the_one_that_is_named_after_it_may_run(folder: Path) -> None:
+    write(folder, "orders")
+    (folder / "copy.yaml").write_text((folder / "orders.yaml").read_text())
+    assert contested(folder) == [("orders.yaml", "orders", ["orders"])]
+    assert "until one is changed, this file is off" in error_of(read_feed_files(folder)[0])
+
+
+def test_of_files_of_one_name_that_are_all_named_otherwise_none_may_run(folder: Path) -> None:
+    write(folder, "orders").rename(folder / "first.yaml")
+    (folder / "second.yaml").write_text((folder / "first.yaml").read_text())
+    assert contested(folder) == []
+    assert names(read_feed_files(folder)) == []
+
+
+@pytest.mark.parametrize(
+    ("schedule", "due"),
+    [
+        ("'*/5 * * * *'", "*/5 * * * *"),
+        ("'@daily'", "@daily"),
+        ("null", "@hourly"),
+        ("'@once'", "@hourly"),
+        ("'@continuous'", "@hourly"),
+        ("every hour", "@hourly"),
+        ("[1]", "@hourly"),
+    ],
+)
+def test_a_broken_file_is_due_on_its_own_schedule_where_that_has_times(folder: Path, schedule: str, due: str) -> None:
+    path = folder / "orders.yaml"
+    path.write_text(SMALLEST + f"schedule: {schedule}\nnmae: x\n")
+    assert read_feed_file(path).schedule == due
+
+
+def test_a_file_that_cannot_be_read_is_due_each_hour(folder: Path) -> None:
+    (folder / "orders.yaml").write_text("name: [")
+    assert read_feed_file(folder / "orders.yaml").schedule == "@hourly"
+
+
+@pytest.mark.parametrize("broken", [False, True])
+@pytest.mark.parametrize("copy", ["/data/orders", "/data/orders/copy", "/data/orders.kafka-ingest", "/data"])
+def test_a_copy_may_not_lie_in_a_feeds_output_whether_the_file_can_be_used_or_not(
+    folder: Path, copy: str, *, broken: bool
+) -> None:
+    write(folder, "orders", **({"nmae": "x"} if broken else {}))
+    environment = {"KAFKA_INGEST_FEEDS": str(folder)}
+    with pytest.raises(InvalidBackfillError, match="holds the output of feed orders, /data/orders"):
+        check_not_taken(Path(copy), environment)
+    check_not_taken(Path("/data/copy"), environment)
 
 
 def test_feeds_without_a_group_share_nothing(folder: Path) -> None:
@@ -507,12 +786,29 @@ def test_a_relative_and_an_absolute_path_of_one_output_are_shared(
     assert names(read_feed_files(folder)) == []
 
 
-@pytest.mark.parametrize("inner", ["/data/orders/eu", "/data/orders.kafka-ingest"])
-def test_an_output_inside_another_feeds_output_is_shared(folder: Path, inner: str) -> None:
+@pytest.mark.parametrize(
+    ("inner", "of_orders", "of_refunds"),
+    [
+        (
+            "/data/orders/eu",
+            "in sink.path '/data/orders' lies the output of {refunds}, '/data/orders/eu'",
+            "sink.path '/data/orders/eu' lies in the output of {orders}, '/data/orders'",
+        ),
+        (
+            "/data/orders.kafka-ingest",
+            "sink.path '/data/orders' and that of {refunds}, '/data/orders.kafka-ingest': one lies where the other stages",
+            "sink.path '/data/orders.kafka-ingest' and that of {orders}, '/data/orders': one lies where the other stages",
+        ),
+    ],
+)
+def test_an_output_inside_another_feeds_output_is_refused_and_not_called_the_same(
+    folder: Path, inner: str, of_orders: str, of_refunds: str
+) -> None:
     # Nothing but published files may lie under an output's path.
-    write(folder, "orders")
-    write(folder, "refunds", sink={"format": "parquet", "path": inner})
-    assert names(read_feed_files(folder)) == []
+    paths = {"orders": write(folder, "orders")}
+    paths["refunds"] = write(folder, "refunds", sink={"format": "parquet", "path": inner})
+    errors = [error_of(file).partition(". Two feeds")[0] for file in read_feed_files(folder)]
+    assert errors == [text.format(**paths) for text in (of_orders, of_refunds)]
 
 
 # ── One feed by name ──────────────────────────────────────────────────────────────────────────────────────────────────
@@ -547,3 +843,37 @@ def test_an_unknown_feed_is_not_mistaken_for_a_broken_file_that_mentions_the_wor
     write(folder, "orders", kafka={"topics": []})
     with pytest.raises(UnknownFeedError, match=r"found 'kafka'. These files cannot be used: .*/orders.yaml"):
         feed_named("kafka", folder)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("spark.driver.memory", "lots"),
+        ("spark.driver.memory", "2gb"),
+        ("spark.driver.memory", "0g"),
+        ("spark.driver.memory", 512),
+        ("spark.executor.memory", "2 gigabytes"),
+        ("spark.executor.cores", "two"),
+        ("spark.cores.max", 0),
+        ("spark.authenticate", "yes"),
+    ],
+)
+def test_what_spark_would_refuse_once_it_is_started_is_refused_in_the_feed_file(key: str, value: object) -> None:
+    message = f"expected {key} to be "
+    with pytest.raises(ValidationError, match=message):
+        Spark.model_validate({"conf": {key: value}})
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("spark.driver.memory", "2560m"),
+        ("spark.driver.memory", "2G"),
+        ("spark.executor.memory", "2gb"),
+        ("spark.executor.cores", 4),
+        ("spark.authenticate", True),
+        ("spark.some.other.setting", "lots"),
+    ],
+)
+def test_what_spark_takes_is_left_to_it(key: str, value: object) -> None:
+    assert Spark.model_validate({"conf": {key: value}}).conf.keys() == {key}

@@ -1,8 +1,11 @@
 """One Kafka connection in two vocabularies: librdkafka's, and the Java client's that Spark reads with."""
 
+import traceback
 from pathlib import Path
 
 import pytest
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric.ec import SECP256R1, EllipticCurvePrivateKey, generate_private_key
 
 from kafka_ingest.errors import InvalidConnectionError
 from kafka_ingest.kafka_client_settings import KafkaClientSettings, jaas_quoted
@@ -106,6 +109,31 @@ def test_pem_texts_in_the_connection_go_inline_as_they_are() -> None:
         "ssl.keystore.certificate.chain": CERTIFICATE,
         "ssl.keystore.key": ENCRYPTED_KEY,
     }
+
+
+def encrypted_key(password: str) -> tuple[str, EllipticCurvePrivateKey]:
+    key = generate_private_key(SECP256R1())
+    encryption = serialization.BestAvailableEncryption(password.encode())
+    return key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, encryption).decode(), key
+
+
+def test_an_encrypted_key_is_opened_since_java_knows_no_such_encryption() -> None:
+    pem, key = encrypted_key("hunter2")
+    assert "BEGIN ENCRYPTED PRIVATE KEY" in pem
+    found = java(ssl__key__pem=pem, ssl__key__password="hunter2")
+    assert "ssl.key.password" not in found
+    opened = serialization.load_pem_private_key(found["ssl.keystore.key"].encode(), None)
+    assert isinstance(opened, EllipticCurvePrivateKey)
+    assert opened.private_numbers() == key.private_numbers()
+
+
+def test_a_key_that_its_password_does_not_open_is_refused_and_neither_is_repeated() -> None:
+    pem, _ = encrypted_key("another")
+    with pytest.raises(InvalidConnectionError, match=r"expected ssl\.key\.password to open the private key") as error:
+        java(ssl__key__pem=pem, ssl__key__password="hunter2")
+    shown = "".join(traceback.format_exception(error.value))
+    assert "hunter2" not in shown.replace('password="hunter2"', "")
+    assert pem.splitlines()[1] not in shown
 
 
 @pytest.mark.parametrize(("value", "translated"), [("none", ""), ("NONE", ""), ("https", "https")])
@@ -238,8 +266,11 @@ def test_a_pkcs1_key_is_refused_with_how_to_convert_it_and_never_repeated(key: s
 def test_a_pem_file_that_cannot_be_read_is_named_with_its_key(key: str, tmp_path: Path) -> None:
     missing = tmp_path / "nowhere.pem"
     name = key.replace("__", ".")
-    with pytest.raises(InvalidConnectionError, match=rf"{name} should name a readable PEM file, found '{missing}'"):
+    with pytest.raises(
+        InvalidConnectionError, match=rf"{name} should name a readable PEM file, found one.*No such file"
+    ) as error:
         java(**{key: str(missing)})
+    assert str(missing) not in "".join(traceback.format_exception(error.value))
 
 
 def test_a_pem_file_that_is_binary_is_refused(tmp_path: Path) -> None:
@@ -277,3 +308,86 @@ def test_nothing_of_the_settings_is_shown() -> None:
 )
 def test_a_password_or_a_private_key_makes_the_settings_secret(settings: dict[str, str], *, holds_secret: bool) -> None:
     assert client(**settings).holds_secret is holds_secret
+
+
+@pytest.mark.parametrize("key", ["ssl.ca.location", "ssl.certificate.location", "ssl.key.location"])
+def test_a_text_where_a_files_name_belongs_is_refused_before_any_client_sees_it(key: str) -> None:
+    message = rf"the name of a file in {key}, found the text of one. Put it into {key.replace('location', 'pem')}"
+    with pytest.raises(InvalidConnectionError, match=message) as error:
+        client(**{key: PKCS8_KEY})
+    assert "hunter2" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"bootstrap.servers": "SASL_SSL://me:hunter2@kafka:9092"},
+        {"bootstrap.servers": "-----BEGIN PRIVATE KEY-----\nhunter2"},
+        {"bootstrap.servers": "kafka:9092 hunter2"},
+        {"ssl.key.location": "hunter2"},
+        {"ssl.ca.location": "hunter2\0"},
+        {"sasl.mechanism": "hunter2"},
+        {"enable.ssl.certificate.verification": "hunter2"},
+        {"sasl.password": "hunter2", "sasl.mechanism": "PLAIN"},
+        {"unknown": "hunter2"},
+        {"ssl.key.pem": "hunter2"},
+        {"socket.timeout.ms": "hunter2"},
+    ],
+)
+def test_no_refusal_repeats_the_value_that_is_refused(settings: dict[str, str]) -> None:
+    def use() -> None:
+        found = KafkaClientSettings("its_id", BROKERS | settings)
+        found.java_settings()
+        assert found.request_timeout_s
+
+    with pytest.raises(InvalidConnectionError) as error:
+        use()
+    assert "hunter2" not in "".join(traceback.format_exception(error.value))
+
+
+@pytest.mark.parametrize(
+    "servers",
+    [
+        "kafka:9092",
+        "one:9092,two:9092",
+        "one:9092, two:9092",
+        "[::1]:9092",
+        "SSL://kafka:9093",
+        "10.0.0.1",
+        "kafka_1:9092",
+    ],
+)
+def test_brokers_are_named_as_librdkafka_takes_them(servers: str) -> None:
+    assert KafkaClientSettings("its_id", {"bootstrap.servers": servers}).bootstrap_servers == servers
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"security.protocol": "hunter2"},
+        {"client.dns.lookup": "hunter2", "security.protocol": "hunter2"},
+        {"debug": "hunter2"},
+        {"socket.timeout.ms": "77777777"},
+        {"security.protocol": "ssl", "ssl.key.pem": "hunter2"},
+        {"security.protocol": "ssl", "ssl.ca.location": "/hunter2"},
+    ],
+)
+def test_what_librdkafka_says_of_a_setting_is_passed_on_without_its_value(
+    settings: dict[str, str], capfd: pytest.CaptureFixture[str]
+) -> None:
+    from kafka_ingest.kafka_cluster import ConfluentKafkaCluster
+
+    found = KafkaClientSettings("its_id", {"bootstrap.servers": "127.0.0.1:1"} | settings)
+    with pytest.raises(
+        InvalidConnectionError, match=rf"librdkafka refuses its extra: the value of {[*settings][-1]}"
+    ) as error:
+        ConfluentKafkaCluster(lambda: found).cluster_id()
+    shown = "".join(traceback.format_exception(error.value)) + "".join(capfd.readouterr())
+    assert "hunter2" not in shown
+    assert "77777777" not in shown
+
+
+def test_a_text_is_shown_without_any_form_of_a_secret() -> None:
+    settings = client(**sasl("PLAIN", username="ada", password='hun"ter2'), ssl__key__pem=PKCS8_KEY + "A" * 64)
+    shown = settings.redacted(f"ada {jaas_quoted(chr(104) + 'un' + chr(34) + 'ter2')} {'A' * 64} kafka:9092")
+    assert shown == '*** "***" *** kafka:9092'

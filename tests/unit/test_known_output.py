@@ -1,10 +1,13 @@
 """Whether the control tables are those that an output was written with: if not, nothing is planned."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+from uuid import UUID
 
 import pytest
 import uuid6
+from tests import fakes
 from tests.fakes import (
     FeedInMemory,
     InMemoryControlTables,
@@ -23,7 +26,7 @@ from tests.fakes import (
 from kafka_ingest.batch import BatchPlan, BatchState
 from kafka_ingest.boundaries import PublishedReceipt
 from kafka_ingest.errors import OutputUnavailableError, OutputUnknownError
-from kafka_ingest.planning.known_output import check_output_known, new_feed
+from kafka_ingest.planning.known_output import check_newest_known, check_output_known, new_feed
 from kafka_ingest.planning.plan_batch import PlanResult, plan_batch
 
 ELSEWHERE = Path("/data/elsewhere")
@@ -81,6 +84,70 @@ def publish(feed: FeedInMemory, plan: BatchPlan) -> None:
     attempts = feed.control.attempts(plan.batch_id)
     receipt = a_receipt(plan, document_sha256=attempts[0].document_sha256 if attempts else "0" * 64)
     feed.sink.published[plan.batch_id] = PublishedReceipt(plan, receipt, [])
+
+
+# ── Years of batches ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.fixture
+def years(feed: FeedInMemory, monkeypatch: pytest.MonkeyPatch) -> FeedInMemory:
+    """A feed with more batches than a plan holds against its output, which are the two newest here."""
+    monkeypatch.setattr(fakes, "RECENT_BATCHES", 2)
+    for end in (110, 120, 130):
+        feed.kafka.topics["orders"] = topic(log(0, end), log(0, 50))
+        feed.committed()
+    return feed
+
+
+def test_a_plan_asks_the_output_for_its_newest_batches_only(
+    years: FeedInMemory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[UUID | None] = []
+    known = years.sink.known_batches
+
+    def known_batches(since: UUID | None = None) -> list[str]:
+        asked.append(since)
+        return known(since)
+
+    monkeypatch.setattr(years.sink, "known_batches", known_batches)
+    assert years.plan().result is PlanResult.NOTHING_NEW
+    assert asked == [sorted(years.sink.published)[-2]]
+
+
+def test_batches_that_older_tables_do_not_know_are_newer_than_all_they_know_and_stop_a_plan(
+    years: FeedInMemory,
+) -> None:
+    older = years.control.state
+    years.kafka.topics["orders"] = topic(log(0, 150), log(0, 50))
+    plan = years.committed()
+    years.control.state = older
+    assert str(plan.batch_id) in refusal(years)
+
+
+@pytest.mark.parametrize("state", [BatchState.PLANNED, BatchState.WRITTEN, BatchState.ABANDONED])
+def test_a_batch_that_was_published_after_the_backup_stops_a_plan_however_old_it_is(
+    years: FeedInMemory, state: BatchState
+) -> None:
+    years.kafka.topics["orders"] = topic(log(0, 150), log(0, 50))
+    plan = bring_to(years, state)
+    publish(years, plan)
+    # As if years of batches had followed: it is far below the newest ones.
+    feed = replace(years.control.feed("orders"), recent_batch=uuid6.uuid7())
+    later = a_plan(span(0, 150, 151), batch_id=feed.recent_batch, planned_at=plan.planned_at)
+    batches = years.control.state.batches
+    years.control.state = replace(
+        years.control.state,
+        batches={**batches, later.batch_id: replace(batches[plan.batch_id], plan=later, state=BatchState.COMMITTED)},
+    )
+    with pytest.raises(OutputUnknownError, match=str(plan.batch_id)):
+        check_newest_known(feed, years.settings, years.control, sinks(years.sink))
+
+
+def test_an_unknown_batch_among_old_ones_is_found_by_the_daily_look_at_all(years: FeedInMemory) -> None:
+    years.sink.foreign_batches.append("01890000-0000-7000-8000-000000000001")
+    assert years.plan().result is PlanResult.NOTHING_NEW
+    with pytest.raises(OutputUnknownError, match="holds 1 published batches that the control tables do not know"):
+        check(years)
 
 
 # ── Tables that are the right ones ────────────────────────────────────────────────────────────────────────────────────

@@ -43,6 +43,7 @@ from kafka_ingest.errors import (
 from kafka_ingest.gap import Gap
 from kafka_ingest.offsets import LogBounds, OffsetRange, StoredOffset, TopicPartition, Unavailable
 from kafka_ingest.operating.adopt import AdoptDecision, decide_adoption
+from kafka_ingest.operating.adopt import adopt as adopt_output
 from kafka_ingest.operating.reset_offsets import decide_reset, reset
 from kafka_ingest.operating.reset_target import ResetTarget, ShiftBy, ToEarliest, ToOffsets
 from kafka_ingest.operating.skip import decide_skip, skip
@@ -73,7 +74,8 @@ def decided(feed: FeedInMemory) -> AdoptDecision:
 def adopt(feed: FeedInMemory) -> AdoptDecision:
     """Show what adopting comes to, and do it."""
     decision = decided(feed)
-    feed.control.adopt(decision.target, decision.adoption, reason="the disk died", who="operator")
+    if not decision.is_nothing:
+        adopt_output(decision, feed.control, feed.sink, reason="the disk died", who="operator")
     return decision
 
 
@@ -444,12 +446,12 @@ def test_ranges_of_which_no_receipt_says_where_they_began_are_refused() -> None:
     assert "orders-0[100, 200)" in refusal(feed, ReceiptsDoNotFollowError)
 
 
-def test_the_newest_leader_epoch_that_is_known_is_kept() -> None:
+def test_a_leader_epoch_belongs_to_the_offset_that_it_was_seen_with_and_not_to_a_later_one() -> None:
     feed = FeedInMemory()
     published(feed.sink, numbered(1, span(0, 0, 10), leader_epochs={partition(0): 4}), seeded(span(0, 0, 10)))
     published(feed.sink, numbered(2, span(0, 10, 20)))
     adopt(feed)
-    assert rows(feed)[partition(0)].leader_epoch == 4
+    assert rows(feed)[partition(0)].leader_epoch is None
 
 
 def test_receipts_of_an_older_name_of_the_feed_are_its_own() -> None:
@@ -631,14 +633,16 @@ def test_an_output_without_a_published_batch_has_nothing_to_adopt() -> None:
 
 
 def test_tables_that_know_all_have_nothing_to_adopt(feed: FeedInMemory) -> None:
-    message = refusal(feed, NothingToAdoptError)
-    assert message == "feed orders: the control tables know all 2 batches of /data/orders as committed"
+    before = feed.control.state
+    decision = adopt(feed)
+    assert (decision.is_nothing, decision.known) == (True, 2)
+    assert feed.control.state is before
 
 
 def test_adopting_twice_has_nothing_to_adopt_the_second_time(feed: FeedInMemory) -> None:
     lose_tables(feed)
     adopt(feed)
-    refusal(feed, NothingToAdoptError)
+    assert adopt(feed).is_nothing
 
 
 def test_an_output_of_two_feeds_is_refused(feed: FeedInMemory) -> None:

@@ -1,6 +1,8 @@
-"""The zip for ``--py-files``: complete, and free of everything that Spark's machines do not have."""
+"""The zip that the job imports the package from: complete, and free of everything that Spark's machines do not have."""
 
 import ast
+import os
+import shutil
 import subprocess
 import sys
 import zipfile
@@ -8,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from kafka_ingest.submitting import package_zip as zipping
 from kafka_ingest.submitting.package_zip import INSIDE_SPARK, PACKAGE_ROOT, write_package_zip
 
 NOT_INSIDE_SPARK = {"airflow", "sqlalchemy", "alembic", "confluent_kafka", "pydantic", "yaml", "typer", "rich"}
@@ -87,3 +90,28 @@ def test_the_package_is_at_the_root_of_the_zip_as_source_only(package_zip: Path)
 
 def test_every_part_that_the_zip_is_made_of_exists() -> None:
     assert [name for name in INSIDE_SPARK if not (PACKAGE_ROOT / name).exists()] == []
+
+
+@pytest.mark.parametrize("seconds", [0, -1, 315_532_799, 4_354_819_200, 2**34 + 7])
+def test_the_same_sources_are_the_same_bytes_whatever_their_dates_modes_and_order_on_the_disk(
+    package_zip: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seconds: int
+) -> None:
+    copied = tmp_path / "kafka_ingest"
+    for name in reversed(INSIDE_SPARK):
+        source = PACKAGE_ROOT / name
+        for file in sorted(source.rglob("*.py"), reverse=True) if source.is_dir() else [source]:
+            to = copied / file.relative_to(PACKAGE_ROOT)
+            to.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(file, to)
+            os.utime(to, (seconds, seconds))
+            to.chmod(0o600)
+    monkeypatch.setattr(zipping, "PACKAGE_ROOT", copied)
+
+    write_package_zip(tmp_path / "old.zip")
+
+    assert (tmp_path / "old.zip").read_bytes() == package_zip.read_bytes()
+
+
+def test_whoever_may_read_the_attempts_directory_may_read_what_is_unpacked_from_the_zip(package_zip: Path) -> None:
+    with zipfile.ZipFile(package_zip) as archive:
+        assert {entry.external_attr >> 16 for entry in archive.infolist()} == {0o644}

@@ -65,9 +65,13 @@ def test_the_offsets_of_a_file_are_told_as_contiguous_intervals(
 ) -> None:
     found = write(path, offsets, row_group_size=row_group_size).contents(intervals=100)
     assert list(found.intervals) == [span(0, *interval) for interval in intervals]
-    assert (found.interval_count, found.topic_partition) == (len(intervals), partition(0))
+    assert (found.interval_count, [held.topic_partition for held in found.partitions]) == (
+        len(intervals),
+        [partition(0)],
+    )
     assert (found.rows, found.distinct_offsets) == (len(offsets), len(offsets))
-    assert (found.smallest_offset, found.largest_offset) == (min(offsets), max(offsets))
+    assert found.only is not None
+    assert (found.only.smallest_offset, found.only.largest_offset) == (min(offsets), max(offsets))
     assert found.size_bytes == path.stat().st_size
     assert found.columns == (("kafka_topic", "string"), ("kafka_partition", "int32"), ("kafka_offset", "int64"))
 
@@ -85,7 +89,24 @@ def test_a_record_that_comes_twice_is_one_offset_and_two_rows(path: Path) -> Non
 
 def test_a_file_without_rows_is_of_no_partition(path: Path) -> None:
     found = write(path, []).contents(intervals=100)
-    assert (found.rows, found.topic_partition, found.smallest_offset, found.intervals) == (0, None, None, ())
+    assert (found.rows, found.only, found.partitions, found.intervals) == (0, None, (), ())
+
+
+@pytest.mark.parametrize("row_group_size", [1, 2, 3, None])
+def test_of_a_file_of_several_partitions_each_is_told_apart(path: Path, row_group_size: int | None) -> None:
+    refunds = partition(0, "refunds")
+    file = write(path, [1, 7, 1, 2, 8, 5], [partition(0), partition(1), refunds], row_group_size=row_group_size)
+    found = file.contents(intervals=100)
+    assert (found.rows, found.distinct_offsets, found.only) == (6, 6, None)
+    assert [
+        (held.topic_partition, held.rows, held.smallest_offset, held.largest_offset) for held in found.partitions
+    ] == [
+        (partition(0), 2, 1, 2),
+        (partition(1), 2, 7, 8),
+        (refunds, 2, 1, 5),
+    ]
+    assert [held.interval_count for held in found.partitions] == [1, 1, 2]
+    assert len(file.contents(intervals=3).intervals) == 3
 
 
 # ── Whether an offset is in it ────────────────────────────────────────────────────────────────────────────────────────
@@ -97,16 +118,20 @@ def test_a_file_holds_the_offsets_that_were_written_to_it(
     path: Path, row_group_size: int | None, *, statistics: bool
 ) -> None:
     file = write(path, [2, 3, 5, 9], row_group_size=row_group_size, statistics=statistics)
-    assert [offset for offset in range(11) if file.holds(offset)] == [2, 3, 5, 9]
+    assert [offset for offset in range(11) if file.holds(partition(0), offset)] == [2, 3, 5, 9]
+    assert not any(file.holds(other, 3) for other in (partition(1), partition(0, "refunds")))
+
+
+@pytest.mark.parametrize("row_group_size", [1, 3, None])
+def test_a_file_of_several_partitions_holds_an_offset_of_one_and_not_of_the_other(
+    path: Path, row_group_size: int | None
+) -> None:
+    file = write(path, [1, 7, 2, 8], [partition(0), partition(1)], row_group_size=row_group_size)
+    assert [offset for offset in range(11) if file.holds(partition(0), offset)] == [1, 2]
+    assert [offset for offset in range(11) if file.holds(partition(1), offset)] == [7, 8]
 
 
 # ── What is no data file ──────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def test_a_file_of_two_partitions_is_none_of_ours(path: Path) -> None:
-    file = write(path, [1, 2], [partition(0), partition(1)])
-    with pytest.raises(NotADataFileError, match=r"records of one partition.*orders-0, orders-1"):
-        file.contents(intervals=100)
 
 
 def test_a_file_without_positions_is_none_of_ours(path: Path) -> None:
@@ -114,7 +139,7 @@ def test_a_file_without_positions_is_none_of_ours(path: Path) -> None:
     with pytest.raises(NotADataFileError, match="no column kafka_topic, kafka_partition among kafka_offset, customer"):
         data_file(path).contents(intervals=100)
     with pytest.raises(NotADataFileError, match="no column kafka_topic"):
-        data_file(path).holds(1)
+        data_file(path).holds(partition(0), 1)
 
 
 def test_a_file_that_is_damaged_or_no_parquet_is_none_of_ours(path: Path) -> None:
@@ -127,7 +152,7 @@ def test_a_file_that_is_damaged_or_no_parquet_is_none_of_ours(path: Path) -> Non
 
 def test_a_file_that_is_not_there_is_the_systems_to_tell(path: Path) -> None:
     with pytest.raises(FileNotFoundError):
-        data_file(path).holds(1)
+        data_file(path).holds(partition(0), 1)
 
 
 # ── Whose it is by its place ──────────────────────────────────────────────────────────────────────────────────────────

@@ -109,7 +109,7 @@ class Backfilled(FeedInMemory):
 
 def a_request(*ranges: OffsetRange, selection: Selection | None = None, **request: Any) -> BackfillRequest:
     """Return a request for ranges, or for what a selection means."""
-    return BackfillRequest(selection or OffsetRanges(ranges), asked={"by": "a test"}, **request)
+    return BackfillRequest(selection or OffsetRanges(ranges), **{"asked": {"by": "a test"}, **request})
 
 
 COPY = {"mode": Mode.COPY, "output": COPIES}
@@ -482,6 +482,20 @@ def test_a_run_that_is_tried_again_goes_on_with_the_chunks_that_it_has_but_those
 
     assert (list(again.chunks), again.decision) == ([first.chunks[0], first.chunks[2]], None)
     assert feed.control.state is before
+
+
+def test_another_request_under_a_run_id_that_comes_again_is_refused_and_changes_nothing(feed: Backfilled) -> None:
+    first = feed.backfill(span(0, 20, 30), who="run 1", once=True, asked={"offset_ranges": ["orders:0=20-30"]})
+    feed.write(first.chunks[0].batch_id)
+    feed.commit(first.chunks[0].batch_id)
+    before = feed.control.state
+
+    with pytest.raises(InvalidBackfillError, match=r"orders:0=20-30.* found another .*orders:0=30-40.* no run has had"):
+        feed.backfill(span(0, 30, 40), who="run 1", once=True, asked={"offset_ranges": ["orders:0=30-40"]})
+
+    assert feed.control.state is before
+    again = feed.backfill(span(0, 20, 30), who="run 1", once=True, asked={"offset_ranges": ["orders:0=20-30"]})
+    assert again.chunks == first.chunks
 
 
 def test_a_run_whose_chunks_were_all_given_up_plans_anew(feed: Backfilled) -> None:

@@ -3,12 +3,14 @@
 import itertools
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import uuid6
 from tests.fakes import (
     CLUSTER,
     FEED_ID,
+    GROUP,
     OUTPUT,
     TOPIC_ID,
     FakeKafkaCluster,
@@ -43,7 +45,7 @@ from kafka_ingest.offsets import Isolation, OffsetsPolicy, Unavailable
 from kafka_ingest.operating.skip import decide_skip, skip
 from kafka_ingest.planning.end_positions import ToOffsets
 from kafka_ingest.planning.plan_batch import PlanResult, dry_run, next_batch_id
-from kafka_ingest.planning.settings import OnDataLoss
+from kafka_ingest.planning.settings import OnDataLoss, OnTopicChanged
 from kafka_ingest.planning.start_rules import Earliest, Latest
 
 NO_LEADER = Unavailable("LEADER_NOT_AVAILABLE")
@@ -539,6 +541,101 @@ def test_a_new_attempt_after_an_abandoned_batch_is_attempt_1_of_the_new_one(feed
     feed.control.abandon(stale.batch_id, reason="not wanted", who="operator")
     attempt = feed.open_attempt(feed.planned().batch_id)
     assert (attempt.attempt, attempt.state) == (1, AttemptState.OPEN)
+
+
+# ── One bad part holds itself, and the rest goes on ────────────────────────────────────────────────────────────────────
+
+
+def two_topics(feed: FeedInMemory, **changes: Any) -> None:
+    """Let the feed read orders and refunds, and hold what is bad."""
+    feed.kafka.topics["refunds"] = topic(log(0, 30))
+    feed.settings = feed_settings(
+        start_rules={"orders": Earliest(), "refunds": Earliest()},
+        on_topic_changed=OnTopicChanged.HOLD,
+        **{"on_data_loss": OnDataLoss.HOLD} | changes,
+    )
+
+
+@pytest.mark.parametrize("on_data_loss", list(OnDataLoss))
+def test_an_open_batch_over_a_topic_made_again_is_given_up_and_the_other_topic_goes_on(
+    feed: FeedInMemory, on_data_loss: OnDataLoss
+) -> None:
+    two_topics(feed, on_data_loss=on_data_loss)
+    first = feed.planned()
+    feed.kafka.topics["refunds"] = topic(log(20, 90), topic_id="another-topic-id")
+
+    second = feed.planned()
+
+    assert feed.control.batch(first.batch_id).state is BatchState.ABANDONED
+    assert {planned.topic for planned in second.ranges} == {"orders"}
+    assert feed.control.gaps(first.feed_id) == [], "the new topic's log says nothing of the old one's offsets"
+    assert feed.stored_offsets()[partition(0, "refunds")] == 0
+    feed.write(second.batch_id)
+    feed.commit(second.batch_id)
+    [hold] = feed.control.feed("orders").holds
+    assert (hold.topic, hold.cause) == ("refunds", HoldCause.TOPIC_CHANGED)
+    assert feed.plan().result is PlanResult.NOTHING_NEW, "it stays held"
+
+
+def test_a_receipt_over_a_topic_made_again_needs_the_operator_also_under_hold(feed: FeedInMemory) -> None:
+    two_topics(feed)
+    plan = feed.planned()
+    feed.spark_writes(feed.open_attempt(plan.batch_id))
+    feed.kafka.topics["refunds"] = topic(log(0, 90), topic_id="another-topic-id")
+    with pytest.raises(TopicRecreatedError):
+        feed.plan()
+    assert feed.control.batch(plan.batch_id).state is BatchState.PLANNED
+
+
+def test_a_written_batch_over_a_topic_made_again_commits(feed: FeedInMemory) -> None:
+    two_topics(feed)
+    plan = feed.written()
+    feed.kafka.topics["refunds"] = topic(log(0, 90), topic_id="another-topic-id")
+    assert feed.plan().result is PlanResult.RESUMED
+    feed.commit(plan.batch_id)
+    assert feed.stored_offsets()[partition(0, "refunds")] == 30
+
+
+def test_the_group_follows_the_topics_that_go_on_and_a_held_one_is_no_failure(feed: FeedInMemory) -> None:
+    two_topics(feed)
+    feed.committed()
+    feed.kafka.topics |= {
+        "refunds": topic(log(0, 90), topic_id="another-topic-id"),
+        "orders": topic(log(0, 120), log(0, 50)),
+    }
+    plan = feed.written()
+    assert feed.commit(plan.batch_id).mirrored.failure is None
+    assert feed.kafka.groups[GROUP][partition(0)] == 120
+    assert feed.kafka.groups[GROUP][partition(0, "refunds")] == 30
+
+
+def test_an_open_batch_that_lost_records_is_given_up_and_its_other_partitions_are_read(feed: FeedInMemory) -> None:
+    feed.settings = feed_settings(on_data_loss=OnDataLoss.HOLD)
+    first = feed.planned()
+    feed.kafka.topics["orders"] = topic(log(10, 100), log(0, 50))
+
+    second = feed.planned()
+
+    assert feed.control.batch(first.batch_id).state is BatchState.ABANDONED
+    assert second.ranges == (span(1, 0, 50),)
+    assert feed.control.gaps(first.feed_id) == []
+    [hold] = feed.control.feed("orders").holds
+    assert (hold.cause, hold.topic_partition, hold.at_offset) == (HoldCause.OFFSETS_LOST, partition(0), 0)
+
+
+def test_a_log_that_ended_below_its_stored_offset_holds_its_partition_until_an_operator_decides(
+    feed: FeedInMemory,
+) -> None:
+    feed.settings = feed_settings(on_data_loss=OnDataLoss.HOLD)
+    feed.committed()
+    for ends, other in ((60, 80), (150, 90)):
+        feed.kafka.topics["orders"] = topic(log(0, ends), log(0, other))
+        plan = feed.written()
+        assert [planned.topic_partition for planned in plan.ranges] == [partition(1)]
+        feed.commit(plan.batch_id)
+    [hold] = feed.control.feed("orders").holds
+    assert (hold.cause, hold.topic_partition, hold.at_offset) == (HoldCause.BEYOND_LOG, partition(0), 60)
+    assert feed.stored_offsets() == {partition(0): 100, partition(1): 90}
 
 
 # ── Retention over a gap that lies ahead ──────────────────────────────────────────────────────────────────────────────

@@ -7,7 +7,7 @@ from uuid import UUID
 import pytest
 from tests.fakes import BATCH_ID, a_file, a_plan, a_receipt, partition, span
 
-from kafka_ingest.receipt import RangeCount, Receipt
+from kafka_ingest.receipt import RangeCount, Receipt, WrittenFile, WrittenPartition
 
 PLANNED = span(0, 100, 200)
 PLAN = a_plan(PLANNED)
@@ -23,9 +23,17 @@ def test_a_receipt_comes_back_from_its_bytes_as_it_was() -> None:
     assert Receipt.from_bytes(receipt.as_bytes()) == receipt
 
 
-@pytest.mark.parametrize("version", [0, 2, "1", None])
+def test_records_without_a_date_are_counted_by_file_and_a_receipt_without_the_count_has_none() -> None:
+    receipt = a_receipt(PLAN, a_file(PLANNED, without_date=7))
+
+    assert Receipt.from_bytes(receipt.as_bytes()).without_date == 7
+    assert "without_date" not in json.dumps(a_receipt(PLAN).as_document())
+    assert Receipt.from_bytes(a_receipt(PLAN).as_bytes()).without_date == 0
+
+
+@pytest.mark.parametrize("version", [0, 3, "1", None])
 def test_a_receipt_of_an_unknown_version_is_refused(version: object) -> None:
-    with pytest.raises(ValueError, match=f"expected a receipt of format version 1, found {version!r}"):
+    with pytest.raises(ValueError, match=f"expected a receipt of format version 1 or 2, found {version!r}"):
         Receipt.from_bytes(changed_document(a_receipt(PLAN), version=version))
 
 
@@ -144,3 +152,80 @@ def test_all_contradictions_are_named() -> None:
 def test_a_receipt_of_a_partition_is_of_that_topic_too() -> None:
     receipt = a_receipt(PLAN, a_file(PLANNED, topic_partition=partition(0, "refunds")))
     assert receipt.contradictions(PLAN) == ["part-orders-0.parquet holds refunds-0, which the plan does not read"]
+
+
+# ── Files of several partitions ───────────────────────────────────────────────────────────────────────────────────────
+
+SMALL = a_plan(span(0, 100, 103), span(1, 0, 2), span(2, 5, 9))
+
+
+def shared(*held: tuple[int, int, int, int], name: str = "part-0.parquet") -> WrittenFile:
+    """Return a file of several partitions: number, rows, smallest and largest offset of each."""
+    return WrittenFile(
+        name, 900, tuple(WrittenPartition(partition(number), rows, *bounds) for number, rows, *bounds in held)
+    )
+
+
+EVERY_RECORD = shared((0, 3, 100, 102), (1, 2, 0, 1), (2, 4, 5, 8))
+
+
+def test_a_file_of_several_partitions_is_counted_for_each_of_them() -> None:
+    receipt = a_receipt(SMALL, EVERY_RECORD)
+    assert (receipt.rows, receipt.size_bytes) == (9, 900)
+    assert receipt.range_counts(SMALL) == [
+        RangeCount(SMALL.ranges[0], 3, 100, 102),
+        RangeCount(SMALL.ranges[1], 2, 0, 1),
+        RangeCount(SMALL.ranges[2], 4, 5, 8),
+    ]
+    assert receipt.contradictions(SMALL) == []
+
+
+def test_a_receipt_of_such_a_file_is_of_version_2_and_comes_back_as_it_was() -> None:
+    receipt = a_receipt(SMALL, EVERY_RECORD, a_file(span(1, 0, 2)))
+    assert receipt.as_document()["version"] == 2
+    assert Receipt.from_bytes(receipt.as_bytes()) == receipt
+
+
+def test_a_receipt_of_files_of_one_partition_is_what_earlier_versions_wrote_byte_for_byte() -> None:
+    receipt = a_receipt(PLAN)
+    assert receipt.as_document()["version"] == 1
+    assert receipt.as_document()["files"] == [
+        {
+            "name": "part-orders-0.parquet",
+            "size_bytes": 1_000,
+            "rows": 100,
+            "topic": "orders",
+            "partition": 0,
+            "smallest_offset": 100,
+            "largest_offset": 199,
+        }
+    ]
+
+
+@pytest.mark.parametrize(
+    ("file", "problem"),
+    [
+        (shared((0, 3, 99, 102), (1, 2, 0, 1)), "orders-0[100, 103) was planned, the files begin at offset 99"),
+        (shared((0, 3, 100, 102), (1, 2, 0, 2)), "orders-1[0, 2) was planned, the files go up to offset 2"),
+        (shared((0, 3, 100, 102), (9, 2, 0, 1)), "part-0.parquet holds orders-9, which the plan does not read"),
+        (
+            shared((0, 3, 100, 101), (1, 2, 0, 1)),
+            "part-0.parquet holds 3 records of orders-0 between offsets 100 and 101",
+        ),
+        (shared((0, 4, 100, 103), (1, 2, 0, 1)), "orders-0[100, 103) can hold 3 records, the files hold 4"),
+    ],
+)
+def test_each_partition_of_a_file_is_held_against_the_plan(file: WrittenFile, problem: str) -> None:
+    assert any(found.startswith(problem) for found in a_receipt(SMALL, file).contradictions(SMALL))
+
+
+def test_a_partition_in_two_files_may_not_come_twice_wherever_the_others_are() -> None:
+    again = shared((1, 1, 1, 1), (2, 4, 5, 8), name="again.parquet")
+    [_, twice] = a_receipt(SMALL, shared((0, 3, 100, 102), (1, 2, 0, 1)), again).contradictions(SMALL)
+    assert twice == "part-0.parquet and again.parquet both hold offsets of orders-1 from 1 to 1: records come twice"
+
+
+@pytest.mark.parametrize("held", [(), ((1, 1, 0, 0), (0, 1, 0, 0)), ((0, 1, 0, 0), (0, 1, 1, 1))])
+def test_a_file_names_its_partitions_sorted_and_each_once(held: tuple[tuple[int, int, int, int], ...]) -> None:
+    with pytest.raises(ValueError, match="names its partitions sorted, each once"):
+        shared(*held)

@@ -1,5 +1,6 @@
 """What one manual run may ask for: read once, at the edge, and refused with a text that says what was expected."""
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -7,9 +8,10 @@ import pytest
 from pydantic import ValidationError
 from tests.fakes import FakeKafkaCluster, FeedInMemory, log, partition, span, topic
 
+from kafka_ingest.batch import Batch
 from kafka_ingest.errors import EndOutsideLogError, InvalidRunRequestError
 from kafka_ingest.planning.end_positions import ToOffsets, ToTimestamp
-from kafka_ingest.run_request import RunRequest
+from kafka_ingest.run_request import RunRequest, why_no_run_follows
 
 END_OF_JANUARY = datetime(2026, 1, 31, tzinfo=UTC)
 
@@ -95,7 +97,7 @@ def test_a_run_ends_before_the_first_record_of_the_time_it_asks_for(feed: FeedIn
 
 
 def test_a_key_that_nobody_knows_is_refused_by_name() -> None:
-    assert refusal({"max_record": 5}) == "max_record: unknown key"
+    assert refusal({"max_record": 5}) == "max_record: unknown key; did you mean max_records?"
 
 
 def test_all_that_is_wrong_is_said_at_once() -> None:
@@ -115,7 +117,10 @@ def test_a_limit_is_a_number_of_records_from_1_on(limit: object) -> None:
 
 @pytest.mark.parametrize("text", ["2026-01-31", "2026-01-31T00:00:00"])
 def test_a_time_without_a_zone_is_refused(text: str) -> None:
-    assert refusal({"end_timestamp": text}) == f"end_timestamp: input should have timezone info, found {text!r}"
+    assert (
+        refusal({"end_timestamp": text})
+        == f"end_timestamp: expected a time with a zone, such as 2026-01-31T00:00:00Z, found {text!r}"
+    )
 
 
 @pytest.mark.parametrize("number", [1_767_225_600, 1_767_225_600_000, 0, 1.5, True])
@@ -158,7 +163,7 @@ def test_ends_are_by_topic_and_partition(ends: object) -> None:
 
 @pytest.mark.parametrize("conf", [[], "max_records=5", None, 5])
 def test_a_conf_that_is_no_object_is_refused(conf: object) -> None:
-    assert f"found {conf!r}" in refusal(conf)
+    assert f"found {'null' if conf is None else repr(conf)}" in refusal(conf)
 
 
 @pytest.mark.parametrize("text", ["1767225600", "1767225600000", "1.5"])
@@ -173,3 +178,43 @@ def test_a_partition_that_is_named_twice_is_refused(other: str) -> None:
 
 def test_a_topic_without_a_partition_is_refused_because_nothing_would_be_read() -> None:
     refusal({"end_offsets": {"orders": {}}})
+
+
+# ── Whether the DAG is run again at once ──────────────────────────────────────────────────────────────────────────────
+
+THIS_RUN = "airflow:orders/scheduled__2026-01-02"
+YESTERDAYS_RUN = "airflow:orders/scheduled__2026-01-01"
+
+
+def committed(feed: FeedInMemory, *, by: str, max_records: int | None = None) -> Batch:
+    """Return a committed batch that a run planned."""
+    feed.settings = replace(feed.settings, max_records=max_records)
+    planned = feed.planned(by)
+    feed.write(planned.batch_id)
+    return feed.commit(planned.batch_id).batch
+
+
+def test_no_run_follows_a_batch_that_reached_the_end_in_its_own_run(feed: FeedInMemory) -> None:
+    assert "reached the end" in (why_no_run_follows(committed(feed, by=THIS_RUN), RunRequest(), THIS_RUN) or "")
+
+
+def test_a_run_follows_a_batch_that_a_limit_cut(feed: FeedInMemory) -> None:
+    assert why_no_run_follows(committed(feed, by=THIS_RUN, max_records=4), RunRequest(), THIS_RUN) is None
+
+
+@pytest.mark.parametrize("planned_by", [YESTERDAYS_RUN, "cli:ana@host"])
+@pytest.mark.parametrize("request_of_run", [RunRequest(), RunRequest(max_records=5)])
+def test_a_run_follows_a_batch_that_was_open_from_before_also_where_no_limit_cut_it(
+    feed: FeedInMemory, planned_by: str, request_of_run: RunRequest
+) -> None:
+    assert why_no_run_follows(committed(feed, by=planned_by), request_of_run, THIS_RUN) is None
+
+
+def test_no_run_follows_a_batch_of_as_many_records_as_its_run_asked_for(feed: FeedInMemory) -> None:
+    batch = committed(feed, by=THIS_RUN, max_records=4)
+    assert "4 records at most" in (why_no_run_follows(batch, RunRequest(max_records=4), THIS_RUN) or "")
+
+
+def test_no_run_follows_a_batch_that_was_not_committed(feed: FeedInMemory) -> None:
+    batch = feed.control.batch(feed.planned(YESTERDAYS_RUN).batch_id)
+    assert "is PLANNED" in (why_no_run_follows(batch, RunRequest(), THIS_RUN) or "")

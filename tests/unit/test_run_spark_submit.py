@@ -33,7 +33,6 @@ def submission(directory: Path) -> SparkSubmission:
         application="write_batch.py",
         arguments=(),
         conf={},
-        py_files="package.zip",
         jars=None,
         driver_class_path="",
         environment={"PATH": os.environ["PATH"]},

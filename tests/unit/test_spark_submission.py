@@ -80,7 +80,6 @@ def hooks_command(found: SparkSubmission) -> list[str]:
     hook = SparkSubmitHook(
         conn_id="spark_default",
         conf=dict(found.conf),
-        py_files=found.py_files,
         jars=found.jars,
         driver_class_path=found.driver_class_path,
         name=found.name,
@@ -155,8 +154,9 @@ def test_the_job_is_told_its_attempt_and_the_hash_of_its_document() -> None:
     ]
 
 
-def test_the_package_is_the_one_beside_the_attempts_document() -> None:
-    assert submission().py_files == str(DIRECTORY / "kafka_ingest.zip")
+def test_the_outputs_path_is_an_argument_alone_since_spark_reads_others_as_lists_of_uris() -> None:
+    command = submission().command()
+    assert [text for text in command if str(DIRECTORY) in text] == [command[command.index("--attempt") + 1]]
 
 
 def test_driver_and_executors_run_the_environments_own_python() -> None:

@@ -153,6 +153,8 @@ WORDS: Mapping[str, tuple[dict[str, Any], str, str | None]] = {
         "2 of the output's batches taken over; stored offsets orders-0 → 10; ended orders-7; open batch c → ABANDONED",
         "lost",
     ),
+    "restored": ({"reason": "the last copy", "into": ["a"]}, "its staged records come back with a", "the last copy"),
+    "expired": ({"reason": "a year", "batches": ["a", "b"]}, "2 batches removed from the output: a, b", "a year"),
     "backfill_planned": (
         {
             "request": {
@@ -175,6 +177,12 @@ def test_an_event_is_told_in_words(kind: str, told_of: tuple[dict[str, Any], str
     detail, summary, reason = told_of
     found = told(kind, **detail)
     assert (found.summary, found.reason, found.changes) == (summary, reason, ())
+
+
+def test_timestamps_that_are_no_dates_are_told_with_their_number() -> None:
+    assert told("no_dates", attempt=1, rows=1200).summary == (
+        "timestamps that are no dates: 1,200 records have kafka_timestamp null and their number in kafka_timestamp_ms"
+    )
 
 
 # ── What this version does not know ───────────────────────────────────────────────────────────────────────────────────

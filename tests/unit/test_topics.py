@@ -10,7 +10,7 @@ from tests.unit.planning_inputs import Stored, described, known_feed, stored
 from kafka_ingest.boundaries import FeedSnapshot
 from kafka_ingest.errors import StartOutsideLogError, TopicGoneError, TopicRecreatedError, UnknownTopicError
 from kafka_ingest.hold import Hold, HoldCause
-from kafka_ingest.planning.settings import OnMissingTopic
+from kafka_ingest.planning.settings import OnMissingTopic, OnTopicChanged
 from kafka_ingest.planning.start_rules import (
     AtOffset,
     AtOffsets,
@@ -143,6 +143,43 @@ def test_under_hold_a_topic_that_a_pattern_matched_and_that_is_gone_is_held() ->
     found = selected(feed, {"orders": ONE}, **pattern("orders.*"), on_missing_topic=OnMissingTopic.HOLD)
     assert list(found.present) == ["orders"]
     assert [hold.topic for hold in found.holds] == ["orders-eu"]
+
+
+HOLD_CHANGED: dict[str, Any] = ORDERS_AND_REFUNDS | {"on_topic_changed": OnTopicChanged.HOLD}
+MADE_AGAIN = topic(log(0, 10), topic_id="another-topic-id")
+
+
+def test_a_topic_made_again_stops_the_feed_unless_it_is_to_be_held() -> None:
+    feed = known_feed(stored({0: 5}) | stored({0: 5}, of="refunds"))
+    with pytest.raises(TopicRecreatedError, match="'refunds' was deleted and created again"):
+        selected(feed, {"orders": ONE, "refunds": MADE_AGAIN}, **HOLD)
+
+
+def test_a_topic_made_again_is_held_with_its_reason_and_the_others_go_on() -> None:
+    feed = known_feed(stored({0: 5}) | stored({0: 5}, of="refunds"))
+    found = selected(feed, {"orders": ONE, "refunds": MADE_AGAIN}, **HOLD_CHANGED)
+    assert list(found.present) == ["orders"]
+    (hold,) = found.holds
+    assert (hold.topic, hold.partition, hold.cause) == ("refunds", None, HoldCause.TOPIC_CHANGED)
+    assert "found another-topic-id" in hold.reason
+
+
+def test_a_topic_made_again_on_brokers_without_topic_ids_shows_by_its_missing_partitions_and_is_held() -> None:
+    feed = known_feed(stored({0: 5, 1: 5}) | stored({0: 5}, of="refunds"))
+    found = selected(feed, {"orders": ONE, "refunds": ONE}, **HOLD_CHANGED)
+    assert [(hold.topic, hold.cause) for hold in found.holds] == [("orders", HoldCause.TOPIC_CHANGED)]
+
+
+def test_where_a_topic_made_again_is_the_only_one_even_hold_stops() -> None:
+    feed = known_feed(stored({0: 5}))
+    with pytest.raises(TopicRecreatedError):
+        selected(feed, {"orders": MADE_AGAIN}, on_topic_changed=OnTopicChanged.HOLD)
+
+
+def test_a_missing_topic_stops_also_where_one_that_was_made_again_is_held() -> None:
+    feed = known_feed(stored({0: 5}) | stored({0: 5}, of="refunds"))
+    with pytest.raises(TopicGoneError, match="'orders' has stored offsets"):
+        selected(feed, {"refunds": MADE_AGAIN}, **HOLD_CHANGED)
 
 
 def test_where_every_topic_is_missing_even_hold_stops() -> None:

@@ -1,37 +1,53 @@
 """The tasks that plan, write and commit a batch."""
 
 import os
+import re
+from collections.abc import Collection
 from typing import Any
 
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 from airflow.providers.standard.operators.trigger_dagrun import TriggerDagRunOperator
-from airflow.sdk import Asset, AssetAlias, BaseOperator, Context
+from airflow.sdk import BaseOperator, Context
 from airflow.sdk.bases.skipmixin import SkipMixin
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
+from airflow.sdk.log import mask_secret
 
+from kafka_ingest.airflow_tasks.announcing import Announcements
 from kafka_ingest.airflow_tasks.in_airflow import errors_for_airflow, id_of_batch, parts_of, parts_of_run, run_of
-from kafka_ingest.batch import BatchKind, BatchPlan, BatchState
-from kafka_ingest.committing.commit_batch import Committed
+from kafka_ingest.batch import BatchState
+from kafka_ingest.errors import BatchStateError, SparkFailedError
 from kafka_ingest.feed import Feed
+from kafka_ingest.feed_files import FeedFile
+from kafka_ingest.kafka_client_settings import without_secrets
 from kafka_ingest.offsets import listing
 from kafka_ingest.planning.plan_batch import PlanResult, why_nothing
-from kafka_ingest.run_request import NOT_APPLIED, RunRequest
-from kafka_ingest.submitting.run_spark_submit import AIRFLOW_VARIABLES
+from kafka_ingest.run_request import APPLIED_NEXT, RunRequest, why_no_run_follows
+from kafka_ingest.submitting.driver_environment import emptied
+from kafka_ingest.submitting.spark_output import telling_lines
 
 
 class PlanOperator(BaseOperator, SkipMixin):
-    """Plans the feed's next batch, or takes an open one on; its XCom is the batch id. Nothing new skips the rest."""
+    """Plans the feed's next batch, or takes an open one on; its XCom is the batch id. Nothing new skips the rest.
 
-    def __init__(self, *, feed: Feed, **kwargs: Any) -> None:  # noqa: ANN401 - Airflow's own arguments
-        super().__init__(**kwargs)
+    ``contest``: the file of a feed that shares something with another; only the one that the control tables know is planned.
+    """
+
+    def __init__(self, *, feed: Feed, contest: FeedFile | None = None, **kwargs: Any) -> None:  # noqa: ANN401 - Airflow's own arguments
+        self.announcements = Announcements(feed)
+        super().__init__(outlets=[self.announcements.alias], on_success_callback=[self.announcements.note], **kwargs)
         self.feed = feed
+        self.contest = contest
 
     def execute(self, context: Context) -> str | None:
         """Return the id of the batch to write and commit."""
         with errors_for_airflow():
             request = RunRequest.of(context["dag_run"].conf or {})
             parts = parts_of(self.feed)
+            if self.contest is not None:
+                parts.check_keeps_running(self.contest)
             outcome = parts.plan(who=run_of(context), end=request.end(), max_records=request.max_records)
+            if lost := self.announcements.add_lost(context, parts):
+                self.log.info("announced %d batches whose commit task did not live to do so", lost)
         if outcome.decision is not None:
             for gap in outcome.decision.gaps:
                 self.log.warning("gap %s (%s): %s", gap.offset_range, gap.cause, gap.reason)
@@ -43,7 +59,7 @@ class PlanOperator(BaseOperator, SkipMixin):
             self.skip(ti=context["ti"], tasks=list(self.get_flat_relatives(upstream=False)))
             return None
         if outcome.result is PlanResult.RESUMED and request != RunRequest():
-            self.log.warning("%s", NOT_APPLIED)
+            self.log.warning("%s", APPLIED_NEXT)
         verb = "continuing with open batch" if outcome.result is PlanResult.RESUMED else "planned batch"
         self.log.info("%s %s: %s", verb, outcome.batch.batch_id, listing(outcome.batch.ranges, limit=20))
         return str(outcome.batch.batch_id)
@@ -79,23 +95,24 @@ class WriteOperator(SparkSubmitOperator):
         self.application = submission.application
         self.application_args = list(submission.arguments)
         self.conf = dict(submission.conf)
-        self.py_files = submission.py_files
         self.jars = submission.jars
         self.driver_class_path = submission.driver_class_path
         self.name = submission.name
-        # The hook adds to this process's environment; Spark has no use for Airflow's settings, nor for its passwords.
-        unused = {key: "" for key in os.environ if key.startswith(AIRFLOW_VARIABLES) and parts.master.is_local}
+        # The hook adds to this process's environment; on YARN and Kubernetes what it adds would be on the command line.
+        unused = {} if parts.master.shows_environment else emptied(os.environ)
         self.env_vars = {**unused, **submission.environment}
+        for secret in submission.secrets:
+            mask_secret(secret)
         if self.killed:
             raise AirflowException(
                 f"attempt {attempt.attempt} of batch {self.batch_id} was ended before Spark was started"
             )
         try:
             super().execute(context)
-        except AirflowException:
+        except AirflowException as error:
             with errors_for_airflow():
-                parts.explain_failure(attempt)
-            raise
+                parts.explain_failure(attempt, str(error))
+                raise spark_failed(error, submission.secrets) from error
         with errors_for_airflow():
             parts.pin(attempt)
 
@@ -104,6 +121,17 @@ class WriteOperator(SparkSubmitOperator):
         self.killed = True
         if self._hook is not None:
             super().on_kill()
+
+
+def spark_failed(error: AirflowException, secrets: Collection[str] = ()) -> SparkFailedError:
+    """Return what the provider says of a failed spark-submit, without the command and its two thousand characters of flags."""
+    command, _, output = str(error).partition("Last spark-submit output:\n")
+    code = re.search(r"Error code is: (-?[0-9]+)", command)
+    ended = f"ended with exit code {code[1]}" if code else "failed"
+    return SparkFailedError(
+        f"Spark {ended}; nothing it wrote is visible, and no offset was moved. A retry writes a new attempt of the same batch. "
+        f"All that Spark said is above; its end:\n{without_secrets(telling_lines(output), secrets)}"
+    )
 
 
 class CommitOperator(BaseOperator):
@@ -115,8 +143,8 @@ class CommitOperator(BaseOperator):
     template_fields = ("batch_id",)
 
     def __init__(self, *, feed: Feed | None, batch_id: str, **kwargs: Any) -> None:  # noqa: ANN401 - Airflow's own arguments
-        self.asset_alias = AssetAlias(name=f"kafka_ingest/{feed.name if feed is not None else 'backfills'}")
-        super().__init__(outlets=[self.asset_alias], **kwargs)
+        self.announcements = Announcements(feed)
+        super().__init__(outlets=[self.announcements.alias], on_success_callback=[self.announcements.note], **kwargs)
         self.feed = feed
         self.batch_id = batch_id
 
@@ -130,14 +158,11 @@ class CommitOperator(BaseOperator):
         if not committed.by_us:
             self.log.info("batch %s was committed by %s: nothing to do", self.batch_id, committed.batch.committed_by)
             return
-        # A plain outlet would announce every success of this task; the alias only what this run committed. Delivery is
-        # at least once: whoever listens tells batches apart by their id.
-        asset = asset_of(committed.batch.plan, parts.feed)
-        context["outlet_events"][self.asset_alias].add(asset, extra=announcement(committed))
+        self.announcements.add(context, committed.batch, committed.counts, parts)
 
 
 class NextBatchOperator(TriggerDagRunOperator):
-    """Runs the DAG again at once where a limit left records behind: a backlog is worked off without the schedule."""
+    """Runs the DAG again at once where records may be left behind: a limit cut the batch, or an earlier run had planned it."""
 
     template_fields = ("batch_id",)
 
@@ -147,14 +172,17 @@ class NextBatchOperator(TriggerDagRunOperator):
         self.batch_id = batch_id
 
     def execute(self, context: Context) -> None:
-        """Trigger the next run, once for each committed batch that was capped."""
+        """Trigger the next run, at most once for each committed batch."""
         with errors_for_airflow():
             batch = parts_of(self.feed).control.batch(id_of_batch(self.batch_id))
             request = RunRequest.of(context["dag_run"].conf or {})
-        if batch.state is not BatchState.COMMITTED or not batch.plan.capped:
-            raise AirflowSkipException(f"batch {self.batch_id} reached the end of what there was to read")
-        if request.max_records is not None and batch.planned_by == run_of(context):
-            raise AirflowSkipException(f"this run was asked for {request.max_records:,} records at most")
+            if batch.state is not BatchState.COMMITTED:
+                raise BatchStateError(
+                    f"batch {batch.batch_id}: expected it to be COMMITTED after the task commit, found {batch.state}. Was commit "
+                    "marked as success by hand? Nothing is lost: clear that task, or run the DAG again, and it is committed."
+                )
+        if reason := why_no_run_follows(batch, request, run_of(context)):
+            raise AirflowSkipException(reason)
         self.trigger_run_id = f"next_batch__{self.batch_id}"
         self.conf = context["dag_run"].conf or None  # a run that ends at a time goes on to that time, batch by batch
         super().execute(context)
@@ -170,29 +198,3 @@ class FeedErrorOperator(BaseOperator):
     def execute(self, context: Context) -> None:  # noqa: ARG002 - Airflow's signature
         """Fail, without retries."""
         raise AirflowFailException(self.message)
-
-
-def asset_of(plan: BatchPlan, feed: Feed) -> Asset:
-    """Return the output as Airflow knows it: the feed's, or that of its copies."""
-    uri = plan.output_path.as_uri()
-    return Asset(uri) if plan.kind is BatchKind.COPY else Asset(name=f"kafka_ingest/{feed.name}", uri=uri)
-
-
-def announcement(committed: Committed) -> dict[str, Any]:
-    """Return what the Asset event carries."""
-    return {
-        "batch_id": str(committed.batch.batch_id),
-        "feed": committed.batch.plan.feed_name,
-        "kind": committed.batch.plan.kind.value,
-        "rows": sum(count.rows for count in committed.counts),
-        "ranges": [
-            {
-                "topic": count.offset_range.topic,
-                "partition": count.offset_range.partition,
-                "start_offset": count.offset_range.start_offset,
-                "end_offset": count.offset_range.end_offset,
-                "rows": count.rows,
-            }
-            for count in committed.counts
-        ],
-    }

@@ -1,17 +1,19 @@
 """What tasks share: their feed's parts, who they are, and what an error means to Airflow."""
 
 import contextlib
+import sys
 from collections.abc import Iterator
+from typing import Any
 from uuid import UUID
 
+import structlog
 from airflow.sdk import Context
 from airflow.sdk.exceptions import AirflowFailException
 
-from kafka_ingest.assembly import FeedParts, assemble
+from kafka_ingest.assembly import FeedParts, assemble, assemble_named
 from kafka_ingest.connections import find_connection_in_task
 from kafka_ingest.errors import KafkaIngestError, RetryableError, UnknownBatchError
 from kafka_ingest.feed import Feed
-from kafka_ingest.feed_files import feed_named, feeds_directory
 
 
 def parts_of(feed: Feed) -> FeedParts:
@@ -21,7 +23,9 @@ def parts_of(feed: Feed) -> FeedParts:
 
 def parts_of_run(feed: Feed | None, context: Context) -> FeedParts:
     """Return the parts of the DAG's feed; where the DAG is of no one feed, of the one that the run names in its params."""
-    return parts_of(feed if feed is not None else feed_named(str(context["params"]["feed"]), feeds_directory()))
+    if feed is not None:
+        return parts_of(feed)
+    return assemble_named(str(context["params"]["feed"]), find_connection_in_task)
 
 
 def id_of_batch(text: str) -> UUID:
@@ -42,10 +46,33 @@ def run_of(context: Context) -> str:
 
 @contextlib.contextmanager
 def errors_for_airflow() -> Iterator[None]:
-    """Let Airflow retry what may succeed later; everything else fails at once, since a retry would only hide it."""
+    """Let Airflow retry what may succeed later; everything else fails at once, since a retry would only hide it.
+
+    A named error says what to do; frames of a stack trace in the task's log would only hide that.
+    """
     try:
         yield
     except RetryableError:
+        log_without_traceback()
         raise
     except KafkaIngestError as error:
+        log_without_traceback()
         raise AirflowFailException(f"{error.code}: {error}") from error
+
+
+def log_without_traceback() -> None:
+    """Let this process's log show named errors as one message: Airflow's task runner logs every exception with its frames."""
+    processors = structlog.get_config()["processors"]
+    if leave_out_traceback not in processors:
+        processors.insert(0, leave_out_traceback)
+
+
+def leave_out_traceback(_logger: object, _method: str, event: dict[str, Any]) -> dict[str, Any]:
+    """Put a named error's message in the place of its traceback; a processor of structlog."""
+    found = event.get("exc_info")
+    error = found if isinstance(found, BaseException) else sys.exc_info()[1] if found else None
+    named = error.__cause__ if isinstance(error, AirflowFailException) else error
+    if isinstance(named, KafkaIngestError):
+        del event["exc_info"]
+        event["event"] = f"{event['event']}: {named.code}: {named}"
+    return event

@@ -11,7 +11,7 @@ from kafka_ingest.feed import Feed
 
 
 class CleanOperator(BaseOperator):
-    """Removes staged output that is over, by the feed's retention."""
+    """Removes staged output that is over, by the feed's retention, and looks at all that the output holds."""
 
     def __init__(self, *, feed: Feed, **kwargs: Any) -> None:  # noqa: ANN401 - Airflow's own arguments
         super().__init__(**kwargs)
@@ -21,13 +21,21 @@ class CleanOperator(BaseOperator):
         """Clean up, and return how many attempts went, how many stay, and the bytes that are free again."""
         removed, kept, failed, freed = 0, 0, 0, 0
         with errors_for_airflow():
-            for staged in planned_before(self.feed).clean_up():
+            parts = planned_before(self.feed)
+            for staged in parts.clean_up():
                 if staged.kept is not None:
                     kept, failed = kept + 1, failed + staged.failed
                     self.log.warning("%s stays: %s", staged.attempt.directory, staged.kept)
                     continue
                 removed, freed = removed + 1, freed + staged.size_bytes
                 self.log.info("removed %s, %s bytes", staged.attempt.directory, f"{staged.size_bytes:,}")
+            if sorted_receipts := parts.sort_receipts():
+                self.log.info("moved %s receipts into the folders of their days", f"{sorted_receipts:,}")
+            # A plan looks at the newest batches only.
+            parts.check_output_known()
+        self.log.info(
+            "%s attempts removed, %s stay, %s bytes are free again", f"{removed:,}", f"{kept:,}", f"{freed:,}"
+        )
         if failed:
             raise AirflowException(f"{failed:,} attempts could not be removed; their warnings above say why")
         return {"removed": removed, "kept": kept, "freed_bytes": freed}
@@ -48,6 +56,7 @@ class MirrorOperator(BaseOperator):
             mirrored = parts.mirror(who=run_of(context))
         if mirrored.failure is not None:
             raise AirflowException(f"the consumer group {mirrored.group} was not moved: {mirrored.failure}")
+        self.log.info("the consumer group %s is at the stored offsets", mirrored.group)
 
 
 class HeadroomOperator(BaseOperator):
@@ -63,6 +72,8 @@ class HeadroomOperator(BaseOperator):
             warnings = [str(found) for found in planned_before(self.feed).low_headroom()]
         for warning in warnings:
             self.log.warning("%s", warning)
+        if not warnings:
+            self.log.info("retention is near none of the feed's stored offsets")
         return len(warnings)
 
 

@@ -1,7 +1,7 @@
 """Decide what a backfill reads: what is asked for, without what is there already, is claimed, or is gone. Pure."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from kafka_ingest.backfilling.chunks import cut_into_chunks
 from kafka_ingest.backfilling.request import BackfillRequest, Mode, OnMissing, OnOverlap, OpenGaps
@@ -31,6 +31,8 @@ class BackfillDecision:
     claimed: Sequence[OffsetRange] = ()
     deleted: Sequence[OffsetRange] = ()
     gaps: Sequence[NewGap] = ()
+    leader_epochs: Mapping[TopicPartition, int] = field(default_factory=dict)
+    """In which the logs were seen to reach the ends of the chunks; without the partitions whose broker says none."""
 
     @property
     def records_at_most(self) -> int:
@@ -45,6 +47,8 @@ class Taken:
     committed: Sequence[OffsetRange]
     claimed: Sequence[OffsetRange]
     by: Sequence[BackfillRange]
+    expired: Sequence[OffsetRange] = ()
+    """What of the committed was removed from the output on purpose: it is not filled again, and can be copied."""
 
 
 def taken_in_feed(coverage: Mapping[TopicPartition, PartitionCoverage], rewound: Sequence[OffsetRange] = ()) -> Taken:
@@ -53,6 +57,7 @@ def taken_in_feed(coverage: Mapping[TopicPartition, PartitionCoverage], rewound:
         committed=[*rewound, *(each for partition in coverage.values() for each in partition.committed)],
         claimed=[each for partition in coverage.values() for each in partition.claimed],
         by=[each for partition in coverage.values() for each in partition.backfills],
+        expired=[each for partition in coverage.values() for each in partition.expired],
     )
 
 
@@ -101,7 +106,9 @@ def decide(
         # Nothing to do would be taken for done.
         raise_taken(committed, claimed, taken, request.on_overlap)
     gaps = new_gaps(deleted, coverage, bounds) if request.mode is Mode.FILL else []
-    return BackfillDecision(chunks, for_later, committed, claimed, deleted, gaps)
+    # All chunks end within these logs: where one is cut off below an end later, this epoch ends there (KIP-320).
+    epochs = {tp: found.leader_epoch for tp, found in bounds.items() if found.leader_epoch is not None}
+    return BackfillDecision(chunks, for_later, committed, claimed, deleted, gaps, epochs)
 
 
 def check_below_stored(wanted: Sequence[OffsetRange], coverage: Mapping[TopicPartition, PartitionCoverage]) -> None:
@@ -141,6 +148,8 @@ def raise_taken(
         {str(each.batch_id) for each in taken.by if each.state.is_open and within([each.offset_range], claimed)}
     )
     texts = [f"committed already: {listing(committed)}"] if committed else []
+    if gone := within(committed, taken.expired):
+        texts.append(f"expired from the output since: {listing(gone)}, which a copy can read (`--copy-to`)")
     texts += [f"claimed by open backfills, {listing(batches)}: {listing(claimed)}"] if claimed else []
     others = (
         " Go on with those: `kafka-ingest backfill FEED open`, or the form's open chunks; or give one up: `abandon`."

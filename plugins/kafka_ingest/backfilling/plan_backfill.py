@@ -1,9 +1,12 @@
 """Plan a backfill: find what it means, ask Kafka, decide, and claim its chunks, each a batch, under the feed's lock."""
 
+import json
 import logging
-from collections.abc import Collection, Sequence
+import textwrap
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from typing import Any
 
 from kafka_ingest.backfilling.decide import BackfillDecision, Taken, decide, taken_in_copy, taken_in_feed
 from kafka_ingest.backfilling.request import BackfillRequest, BetweenTimestamps, OfBatch, OfDagRun, OpenChunks
@@ -31,11 +34,13 @@ from kafka_ingest.identity import check_cluster, check_topic_ids
 from kafka_ingest.offset_sets import within
 from kafka_ingest.offsets import LogBounds, OffsetRange, TopicPartition, Unavailable, listing
 from kafka_ingest.output_places import is_taken
+from kafka_ingest.planning.ask_kafka import where_cut_off
 from kafka_ingest.planning.held_partitions import held_beyond_log
 from kafka_ingest.planning.known_output import check_output_known
 from kafka_ingest.planning.plan_batch import next_batch_id
 from kafka_ingest.planning.settings import FeedPlanSettings
-from kafka_ingest.used_output import check_output_there
+from kafka_ingest.storable_text import storable_document
+from kafka_ingest.used_output import check_output_there, check_same_root
 
 log = logging.getLogger(__name__)
 
@@ -71,6 +76,7 @@ def plan_backfill(
             return BackfillOutcome([batch.plan for batch in control.open_backfills(rows.feed.feed_id)], None)
         known = [batch.plan for batch in control.backfill_of(rows.feed.feed_id, who) if once and not is_given_up(batch)]
         if known:
+            check_same_request(request, control.backfill_request(rows.feed.feed_id, who), who)
             return BackfillOutcome(known, None)
         decision = decide_backfill(request, rows, settings, control, kafka, sinks)
         output = request.output or Output(settings.sink_format, settings.output_path)
@@ -88,6 +94,23 @@ def plan_backfill(
     raise FeedChangedError(
         f"feed {settings.name}: somebody else wrote to it {TRIES} times while the backfill was planned; try again"
     )
+
+
+def check_same_request(request: BackfillRequest, before: Mapping[str, Any] | None, who: str) -> None:
+    """Raise InvalidBackfillError where ``who`` has chunks already that were planned for another request.
+
+    Airflow gives a run's id again once the run was deleted.
+    """
+    if before is not None and storable_document(before) != storable_document(request.asked):
+        raise InvalidBackfillError(
+            f"expected the request that {who} planned its chunks for before ({shown(before)}), found another "
+            f"({shown(request.asked)}). {NOTHING_DONE} Trigger the DAG with a run id that no run has had."
+        )
+
+
+def shown(asked: Mapping[str, Any]) -> str:
+    """Return a request for a message, however long it is."""
+    return textwrap.shorten(json.dumps(asked, ensure_ascii=False, default=str), 300, placeholder=" …")
 
 
 def is_given_up(batch: Batch) -> bool:
@@ -125,6 +148,8 @@ def decide_backfill(
     feed = rows.feed
     check_output_known(feed, settings, control, sinks)
     check_output_there(feed.feed_id, settings, control, sinks)
+    if request.output is None:
+        check_same_root(feed, settings, settings.relative_path, control, sinks)
     coverage = coverage_of(rows)
     earlier = earlier_plans(request, feed, control)
     meant = partitions_meant(request, coverage, feed.topics, earlier)
@@ -134,6 +159,7 @@ def decide_backfill(
     check_cluster(feed.cluster_id, kafka.cluster_id(), feed.name)
     check_topic_ids(topic_ids, kafka.describe_topics(topic_ids.keys()), feed.name)
     answers = ask_kafka(request, meant, kafka)
+    check_not_cut_off(meant, answers.bounds, feed, kafka)
     wanted = select(request, meant, coverage, answers, settings.isolation, earlier)
     if request.output is not None:
         taken = copied(request.output, rows, topic_ids, control, sinks)
@@ -179,9 +205,27 @@ def check_same_topics(earlier: Collection[BatchPlan], topic_ids: dict[str, str |
 
 def check_not_held(meant: Collection[TopicPartition], feed: FeedSnapshot) -> None:
     """Raise StoredOffsetBeyondLogError where a log was seen to end below its stored offset: other records may lie there now."""
-    if held := sorted(held_beyond_log(feed).keys() & set(meant)):
+    raise_beyond(sorted(held_beyond_log(feed).keys() & set(meant)), feed)
+
+
+def check_not_cut_off(
+    meant: Collection[TopicPartition],
+    bounds: Mapping[TopicPartition, LogBounds],
+    feed: FeedSnapshot,
+    kafka: KafkaCluster,
+) -> None:
+    """Raise StoredOffsetBeyondLogError where a log was cut off below its stored offset and no plan has seen it yet."""
+    found = where_cut_off([feed.stored[tp] for tp in meant], bounds, kafka)
+    if silent := [f"{tp}: {end.reason}" for tp, end in sorted(found.items()) if isinstance(end, Unavailable)]:
+        raise KafkaUnavailableError(f"Kafka cannot answer now for {listing(silent)}. {NOTHING_DONE} Try again.")
+    raise_beyond(sorted(found), feed)
+
+
+def raise_beyond(beyond: Sequence[TopicPartition], feed: FeedSnapshot) -> None:
+    """Raise StoredOffsetBeyondLogError where there are logs that ended below their stored offset."""
+    if beyond:
         raise StoredOffsetBeyondLogError(
-            f"expected logs that hold what was read of them, found that {listing(held)} ended below the stored offset. "
+            f"expected logs that hold what was read of them, found that {listing(beyond)} ended below the stored offset. "
             f"{NOTHING_DONE} Decide that first: `kafka-ingest topic-changed {feed.name}`."
         )
 
@@ -261,6 +305,7 @@ def plans_of(
                 sink_format=output.sink_format,
                 output_path=output.output_path,
                 planned_at=datetime.now(UTC),
+                leader_epochs=epochs_of(ranges, decision),
             )
         )
     return plans
@@ -269,3 +314,9 @@ def plans_of(
 def ids_of(ranges: Collection[OffsetRange], feed: FeedSnapshot) -> dict[str, str | None]:
     """Return the topic ids of ranges, as the stored offsets have them."""
     return {planned.topic: feed.stored[planned.topic_partition].topic_id for planned in ranges}
+
+
+def epochs_of(ranges: Collection[OffsetRange], decision: BackfillDecision) -> dict[TopicPartition, int]:
+    """Return the leader epochs in which the logs of ranges were seen to reach their ends, where a broker said them."""
+    partitions = {planned.topic_partition for planned in ranges}
+    return {tp: epoch for tp, epoch in decision.leader_epochs.items() if tp in partitions}

@@ -18,6 +18,7 @@ from kafka_ingest.cli import (
     ending_commands,
     history_commands,
     operator_commands,
+    output_commands,
     reset_command,
     status_command,
 )
@@ -34,7 +35,16 @@ from kafka_ingest.cli.arguments import (
     who,
 )
 from kafka_ingest.cli.documents import batch_document, decision_document
-from kafka_ingest.cli.output import answers, out, print_json, progress, step
+from kafka_ingest.cli.output import (
+    STOPPED,
+    answers,
+    out,
+    print_error_json,
+    print_json,
+    progress,
+    step,
+    unexpected_in_json,
+)
 from kafka_ingest.cli.tables import (
     batches_table,
     checks_line,
@@ -54,6 +64,8 @@ from kafka_ingest.planning.plan_batch import PlanResult, dry_run, result_of, why
 from kafka_ingest.run_request import NOT_APPLIED, RunRequest
 from kafka_ingest.sinks.choose import sink_of
 
+MAY_BE_MORE = "there may be more records to read: the next run reads them; --until-caught-up reads them at once"
+
 app = typer.Typer(
     help="Bounded Kafka batches over explicit offset ranges, committed once.",
     no_args_is_help=True,
@@ -68,6 +80,7 @@ backfill_command.add_to(app)
 coverage_command.add_to(app)
 ending_commands.add_to(app)
 operator_commands.add_to(app)
+output_commands.add_to(app)
 history_commands.add_to(app)
 reset_command.add_to(app)
 
@@ -81,6 +94,7 @@ def main() -> None:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")
     if "--json" in sys.argv:
+        sys.excepthook = unexpected_in_json
         sys.exit(answer_in_json())
     app()
 
@@ -90,10 +104,10 @@ def answer_in_json() -> int:
     try:
         return int(app(standalone_mode=False) or 0)
     except TyperException as error:
-        error_document = {"code": "WRONG_USE", "message": error.format_message(), "exit_code": error.exit_code}
-        print_json({"error": error_document})
+        print_error_json("WRONG_USE", error.format_message(), error.exit_code)
         return error.exit_code
     except Abort:
+        print_error_json("STOPPED", STOPPED, 128 + signal.SIGINT)
         return 128 + signal.SIGINT
 
 
@@ -172,7 +186,7 @@ def run(
     feed_name: FeedName,
     *,
     until_caught_up: Annotated[
-        bool, typer.Option("--until-caught-up", help="Go on, batch after batch, until no limit leaves records behind.")
+        bool, typer.Option("--until-caught-up", help="Go on, batch after batch, until no records are left behind.")
     ] = False,
     max_records: MaxRecords = None,
     end_timestamp: EndTimestamp = None,
@@ -184,11 +198,13 @@ def run(
     with answers(as_json=as_json):
         request = run_request(max_records, end_timestamp, end_offset)
         parts = feed_parts(feed_name)
-        nothing = ""
+        nothing, hint = "", ""
         while not isinstance(batch := run_one_batch(parts, request), str):
             done.append(batch)
             # A batch that was open says nothing of what came after it was planned.
-            if not until_caught_up or not (batch["capped"] or batch["result"] == PlanResult.RESUMED.value):
+            may_be_more = batch["capped"] or batch["result"] == PlanResult.RESUMED.value
+            if not until_caught_up or not may_be_more:
+                hint = MAY_BE_MORE if may_be_more else ""
                 break
         else:
             nothing = batch
@@ -196,6 +212,8 @@ def run(
             print_json({"feed": feed_name, "batches": done, "ended_with": nothing or None})
         elif not done:
             out.print(f"feed {feed_name}: {nothing}")
+        elif hint:
+            progress.print(f"  {hint}", soft_wrap=True)
 
 
 @app.command()
@@ -232,7 +250,7 @@ def doctor(feed_name: Annotated[str | None, typer.Argument(metavar="[FEED]")] = 
     with answers(as_json=as_json):
         files = read_feed_files(feeds_directory())
         if feed_name is not None:
-            named = [file for file in files if feed_name in {file.path.stem, file.feed.name if file.feed else None}]
+            named = [file for file in files if feed_name in {file.path.stem, file.name}]
             if not named:
                 raise UnknownFeedError(
                     f"expected a feed of {feeds_directory()}, found {feed_name!r}; see `kafka-ingest feeds`"

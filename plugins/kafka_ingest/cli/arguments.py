@@ -8,11 +8,13 @@ from typing import Annotated
 
 import typer
 
-from kafka_ingest.assembly import FeedParts, assemble
+from kafka_ingest.assembly import FeedParts, assemble_named
 from kafka_ingest.connections import find_connection_from_shell
 from kafka_ingest.errors import WrongUseError
-from kafka_ingest.feed_files import feed_named, feeds_directory
 from kafka_ingest.run_request import RunRequest
+from kafka_ingest.storable_text import storable
+
+LONGEST_REASON = 2_000
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")]
 FeedName = Annotated[str, typer.Argument(metavar="FEED", help="A feed's name, as in its file.")]
@@ -33,7 +35,7 @@ EndOffsets = Annotated[
 
 def feed_parts(feed_name: str) -> FeedParts:
     """Return a feed's parts, with connections as a shell finds them."""
-    return assemble(feed_named(feed_name, feeds_directory()), find_connection_from_shell)
+    return assemble_named(feed_name, find_connection_from_shell)
 
 
 def run_request(max_records: int | None, end_timestamp: str | None, end_offsets: list[str] | None) -> RunRequest:
@@ -62,7 +64,9 @@ def reason_given(reason: str | None) -> str:
         raise WrongUseError(f"expected --reason with a few words, found the option {reason!r} in their place")
     if reason is None or not reason.strip():
         raise WrongUseError("expected --reason with a few words, found none: the audit journal keeps why it was done")
-    return reason
+    if len(reason) > LONGEST_REASON:
+        raise WrongUseError(f"expected --reason with at most {LONGEST_REASON:,} characters, found {len(reason):,}")
+    return storable(reason)
 
 
 def time_with_zone(text: str | None) -> datetime | None:
@@ -84,4 +88,4 @@ def who() -> str:
         user = getpass.getuser()
     except (KeyError, OSError):  # a container may run as a number without a name
         user = str(os.getuid())
-    return f"cli:{user}@{socket.gethostname()}/{os.getpid()}"
+    return storable(f"cli:{user}@{socket.gethostname()}/{os.getpid()}")

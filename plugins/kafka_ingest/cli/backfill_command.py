@@ -205,9 +205,9 @@ def print_decision(feed_name: str, decision: BackfillDecision | None, *, execute
         for number_of_chunk, chunk in enumerate(decision.chunks, start=1):
             for each in chunk:
                 cells = (number(each.start_offset), number(each.end_offset), number(each.span))
-                made.add_row(number(number_of_chunk), each.topic, str(each.partition), *cells)
+                made.add_line(number(number_of_chunk), each.topic, str(each.partition), *cells)
         made.add_section()
-        made.add_row("total", "", "", "", "", number(decision.records_at_most))
+        made.add_line("total", "", "", "", "", number(decision.records_at_most))
         out.print(made)
     print_left_out("in the output already", decision.committed)
     print_left_out("another open backfill reads it", decision.claimed)

@@ -3,18 +3,18 @@
 from typing import Annotated, Any
 
 import typer
-from rich.table import Table
 from rich.text import Text
 
 from kafka_ingest.assembly import control_tables
 from kafka_ingest.boundaries import CoverageRows, Output
 from kafka_ingest.cli.arguments import FeedName, Json
 from kafka_ingest.cli.documents import range_document
+from kafka_ingest.cli.fitting_table import FittingTable
 from kafka_ingest.cli.output import answers, counting, number, out, print_json, progress
 from kafka_ingest.cli.tables import table
 from kafka_ingest.connections import find_connection_from_shell
 from kafka_ingest.control.reader import SqlControlReader
-from kafka_ingest.coverage import PartitionCoverage, coverage_of, dead_letters_in
+from kafka_ingest.coverage import PartitionCoverage, coverage_of, dead_letters_in, kept_of
 from kafka_ingest.errors import OperatorDecisionError
 from kafka_ingest.feed_files import feed_named, feeds_directory
 from kafka_ingest.observing.verify_output import (
@@ -24,7 +24,7 @@ from kafka_ingest.observing.verify_output import (
     unknown_batches,
 )
 from kafka_ingest.offset_sets import span_of
-from kafka_ingest.offsets import OffsetRange, TopicPartition
+from kafka_ingest.offsets import OffsetRange, TopicPartition, listing
 from kafka_ingest.sinks.choose import sink_of
 from kafka_ingest.without_garbage_collection import without_garbage_collection
 
@@ -70,26 +70,43 @@ def verify_output(
     committed: dict[TopicPartition, list[OffsetRange]] = {}
     found: list[Difference] = []
     outputs: set[Output] = set()
-    batches, counted = 0, 0
+    batches, counted, removed = 0, 0, 0
     with counting("batches counted") as advance:
         for each in count_batches(rows, control, sink_of):
             batches, counted = batches + 1, counted + each.rows
+            removed += each.removal is not None
             found += each.differences
             outputs.add(each.batch.output)
             for of_batch in each.batch.ranges:
                 topic_partition = of_batch.count.offset_range.topic_partition
                 known = partitions.get(topic_partition)
                 if known is not None and known.stored.topic_id == rows.id_now(topic_partition.topic, of_batch.topic_id):
-                    committed.setdefault(topic_partition, []).append(of_batch.count.offset_range)
+                    kept = kept_of(rows, each.batch.batch_id, of_batch.count.offset_range)
+                    committed.setdefault(topic_partition, []).extend(kept)
             advance()
     found += holes_and_overlaps(partitions, committed)
     found += unknown_batches(outputs, rows, control, sink_of)
     return {
         "batches": batches,
         "rows": counted,
-        "differences": [
-            {"where": each.where, "batch_id": each.batch_id, "expected": each.expected, "found": each.found}
-            for each in found
+        "removed_batches": removed,
+        "differences": [difference_document(each) for each in found],
+    }
+
+
+def difference_document(difference: Difference) -> dict[str, Any]:
+    """Return a difference as ``--json`` shows it; the range and the files are there where they are known."""
+    span = difference.offset_range
+    return {
+        "where": difference.where,
+        "batch_id": difference.batch_id,
+        "expected": difference.expected,
+        "found": difference.found,
+        "range": range_document(span) if span is not None else None,
+        "files": [
+            {"file": each.name, "problem": each.problem}
+            | {"ranges": [range_document(span) for span, _ in each.written.spans] if each.written else []}
+            for each in difference.files
         ],
     }
 
@@ -119,6 +136,7 @@ def partition_document(partition: PartitionCoverage) -> dict[str, Any]:
             if not each.state.is_open
         ],
         "before_first": [range_document(each) for each in partition.before_first],
+        "expired": [range_document(each) for each in partition.expired],
         "pending": pending,
         "dead_letters": [
             range_document(each.offset_range) | {"batch_id": str(each.batch_id), "count": each.count}
@@ -141,6 +159,7 @@ def offsets_document(partition: PartitionCoverage) -> dict[str, int]:
         "live": span_of(partition.live),
         "backfilled": span_of(partition.backfilled),
         "before_first": span_of(partition.before_first),
+        "expired": span_of(partition.expired),
         "pending": span_of(partition.pending_live) + span_of(partition.claimed),
         "dead_letters": dead_letters_in(partition),
         "gaps_open": of_state["open"],
@@ -154,6 +173,7 @@ HEADINGS = {
     "live": "live",
     "backfilled": "backfilled",
     "before_first": "before first",
+    "expired": "expired",
     "pending": "pending",
     "dead_letters": "dead letters",
     "gaps_open": "open gaps",
@@ -163,7 +183,7 @@ HEADINGS = {
 }
 
 
-def coverage_table(feed_name: str, partitions: dict[TopicPartition, PartitionCoverage]) -> Table:
+def coverage_table(feed_name: str, partitions: dict[TopicPartition, PartitionCoverage]) -> FittingTable:
     """Return how many offsets of each partition are where; columns about what is nowhere the case are left out."""
     counts = {tp: offsets_document(partition) for tp, partition in partitions.items()}
     always = ("live", "gaps_open", "pending")
@@ -175,7 +195,7 @@ def coverage_table(feed_name: str, partitions: dict[TopicPartition, PartitionCov
         numbers=("partition", *numbers),
     )
     for tp, partition in partitions.items():
-        made.add_row(
+        made.add_line(
             tp.topic,
             str(tp.partition),
             number(partition.stored.first_offset),
@@ -185,7 +205,7 @@ def coverage_table(feed_name: str, partitions: dict[TopicPartition, PartitionCov
         )
     made.add_section()
     totals = [number(sum(count[name] for count in counts.values())) for name in used]
-    made.add_row("total", str(len(partitions)), "", "", *totals, "")
+    made.add_line("total", str(len(partitions)), "", "", *totals, "")
     return made
 
 
@@ -198,6 +218,12 @@ def print_problems(partitions: dict[TopicPartition, PartitionCoverage]) -> None:
         out.print("never planned: there is no offset to say anything of")
 
 
+LOST = (
+    "Restore such files from a backup, or make gaps of what they held, which a backfill reads again: `kafka-ingest lost FEED "
+    "--batch {batch}` shows which."
+)
+
+
 def print_verified(verified: dict[str, Any] | None) -> None:
     """Say what counting the output came to."""
     if verified is None:
@@ -206,9 +232,19 @@ def print_verified(verified: dict[str, Any] | None) -> None:
         of_batch = f" (batch {each['batch_id']})" if each["batch_id"] else ""
         text = f"{each['where']}{of_batch}: expected {each['expected']}, found {each['found']}"
         progress.print(text, style="red", markup=False, soft_wrap=True)
+        for file in each["files"]:
+            ranges = listing(
+                f"{span['topic']}-{span['partition']}[{span['start_offset']}, {span['end_offset']})"
+                for span in file["ranges"]
+            )
+            progress.print(f"  {file['file']} ({ranges}): {file['problem']}", style="red", markup=False, soft_wrap=True)
+    damaged = sorted({each["batch_id"] for each in verified["differences"] if each["files"]})
+    if damaged:
+        progress.print(LOST.format(batch=damaged[0]), style="yellow", markup=False, soft_wrap=True)
     count = len(verified["differences"])
     result = f"{count:,} difference{'s' if count > 1 else ''}" if count else "no difference"
-    out.print(f"counted {verified['rows']:,} rows in {verified['batches']:,} batches: {result}")
+    removed = f", {verified['removed_batches']:,} of them removed" if verified["removed_batches"] else ""
+    out.print(f"counted {verified['rows']:,} rows in {verified['batches']:,} batches{removed}: {result}")
 
 
 def add_to(app: typer.Typer) -> None:

@@ -1,6 +1,7 @@
 """What ``--json`` prints, where it is not the object itself that says it."""
 
 import dataclasses
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -8,14 +9,14 @@ from kafka_ingest.boundaries import StartOver
 from kafka_ingest.control.reader import BatchSummary, FeedSummary
 from kafka_ingest.offsets import OffsetRange, StoredOffset
 from kafka_ingest.operating.adopt import AdoptDecision
-from kafka_ingest.operating.topic_changed import Changes
+from kafka_ingest.operating.topic_changed import Changes, Choice
 from kafka_ingest.planning.decide import PlanDecision
 
 
 def decision_document(decision: PlanDecision | None) -> dict[str, Any]:
     """Return a decision as ``--json`` shows it."""
     if decision is None:
-        return dict.fromkeys(("ranges", "seeds", "gaps", "holds", "left_out", "capped", "waiting_since"))
+        return dict.fromkeys(("ranges", "seeds", "gaps", "holds", "left_out", "capped", "max_records", "waiting_since"))
     return {
         "ranges": [range_document(found) for found in decision.ranges],
         "seeds": [
@@ -34,18 +35,9 @@ def decision_document(decision: PlanDecision | None) -> dict[str, Any]:
         "gaps": [
             range_document(gap.offset_range) | {"cause": gap.cause.value, "reason": gap.reason} for gap in decision.gaps
         ],
-        "holds": [
-            {
-                "topic": hold.topic,
-                "partition": hold.partition,
-                "cause": hold.cause.value,
-                "reason": hold.reason,
-                "since": hold.since.isoformat(),
-                "at_offset": hold.at_offset,
-            }
-            for hold in decision.holds
-        ],
+        "holds": [hold.as_document() for hold in decision.holds],
         "capped": decision.capped,
+        "max_records": decision.max_records,
         "waiting_since": decision.waiting_since.isoformat() if decision.waiting_since else None,
     }
 
@@ -71,8 +63,10 @@ def row_document(row: StoredOffset) -> dict[str, Any]:
     }
 
 
-def change_document(changes: Changes, after: list[StartOver] | None, *, executed: bool) -> dict[str, Any]:
-    """Return what changed under a feed, and the stored offsets after a choice, as ``--json`` shows it."""
+def change_document(
+    changes: Changes, choices: Mapping[str, Sequence[Choice]], after: list[StartOver] | None, *, executed: bool
+) -> dict[str, Any]:
+    """Return what changed under a feed, by topic what can be chosen, and the stored offsets after a choice, for ``--json``."""
     return {
         "feed": changes.feed.name,
         "cluster_id": {"was": changes.feed.cluster_id, "is": changes.cluster_id},
@@ -85,6 +79,7 @@ def change_document(changes: Changes, after: list[StartOver] | None, *, executed
                 "log_ended_at": [
                     {"partition": tp.partition, "offset": end} for tp, end in sorted(change.log_ends.items())
                 ],
+                "choices": [choice.value for choice in choices[change.topic]],
                 "stored": [row_document(row) for row in change.stored],
             }
             for change in changes.topics
@@ -109,6 +104,11 @@ def adoption_document(feed_name: str, decision: AdoptDecision, *, executed: bool
             for row in adoption.stored
             for now in [decision.stored_now.get(row.topic_partition)]
         ],
+        "files": [
+            {"batch_id": str(batch_id), "state": found.state.value, "difference": found.difference}
+            for batch_id, found in adoption.files.items()
+        ],
+        "nothing_new": decision.is_nothing,
         "executed": executed,
     }
 

@@ -6,14 +6,18 @@ from uuid import UUID
 import typer
 
 from kafka_ingest.assembly import assemble, control_tables
+from kafka_ingest.backfilling.restore import RestoreDecision, decide_restore
+from kafka_ingest.backfilling.restore import restore as restore_batch
 from kafka_ingest.batch import BatchState
-from kafka_ingest.cli.arguments import DryRun, Json, Reason, ReasonToExecute, reason_given, who
+from kafka_ingest.cli.arguments import DryRun, Execute, Json, Reason, ReasonToExecute, feed_parts, reason_given, who
+from kafka_ingest.cli.documents import range_document
 from kafka_ingest.cli.output import answers, out, print_json, progress
 from kafka_ingest.cli.tables import staged_table
+from kafka_ingest.cli.write_and_commit import commit_batch
 from kafka_ingest.connections import find_connection_from_shell
 from kafka_ingest.errors import KafkaIngestError, UnknownBatchError, WrongUseError
 from kafka_ingest.feed import Feed
-from kafka_ingest.feed_files import feed_named, feeds_directory, read_feed_files
+from kafka_ingest.feed_files import feed_file_named, feed_of, feeds_directory, read_feed_files
 from kafka_ingest.operating.abandon import abandon as abandon_batch
 from kafka_ingest.operating.clean import StagedOutput, clean_up, staged_outputs_of_batch
 from kafka_ingest.sinks.choose import sink_of
@@ -30,7 +34,7 @@ def abandon(
 ) -> None:
     """Give up an open batch. No offset moves: the next plan reads its ranges again. Refused once it is published."""
     with answers(as_json=as_json):
-        reason_given(reason)
+        reason = reason_given(reason)
         batch_id = id_of_batch(batch)
         control = control_tables(find_connection_from_shell)
         was = abandon_batch(batch_id, control, sink_of, reason=reason, who=who(), output_is_lost=lost_output)
@@ -39,6 +43,67 @@ def abandon(
         else:
             files = "its staged files were revoked" if was is BatchState.COMMITTING else "its files stay where they are"
             out.print(f"batch {batch_id} is abandoned; {files}, and no offset moved", soft_wrap=True)
+
+
+def restore(
+    batch: Annotated[str, typer.Argument(metavar="BATCH", help="The abandoned batch's id.")],
+    *,
+    execute: Execute = False,
+    reason: ReasonToExecute = None,
+    as_json: Json = False,
+) -> None:
+    """Publish the staged files of an abandoned batch after all: what of it no other batch holds comes back in new batches."""
+    with answers(as_json=as_json):
+        batch_id = id_of_batch(batch)
+        control = control_tables(find_connection_from_shell)
+        parts = feed_parts(control.batch(batch_id).feed_name)
+        decision = decide_restore(batch_id, control, sink_of)
+        parts.check_output_known()
+        into: list[UUID] = []
+        if execute:
+            why = reason_given(reason)
+            into = restore_batch(decision, control, parts.kafka, sink_of, reason=why, who=who())
+            for each in into:
+                commit_batch(parts, each)
+        if as_json:
+            print_json(restored_document(decision, into, executed=execute and not decision.is_nothing))
+            return
+        print_restored(decision, into, executed=execute)
+
+
+def restored_document(decision: RestoreDecision, into: list[UUID], *, executed: bool) -> dict[str, Any]:
+    """Return what comes back as ``--json`` shows it."""
+    return {
+        "feed": decision.rows.feed.name,
+        "batch_id": str(decision.batch.batch_id),
+        "attempt": decision.attempt.attempt,
+        "live": [range_document(each) for each in decision.live],
+        "fill": [range_document(each) for each in decision.fill],
+        "held": [range_document(each) for each in decision.held],
+        "begun": [str(each.batch_id) for each in decision.begun],
+        "into": [str(each) for each in into],
+        "executed": executed,
+    }
+
+
+def print_restored(decision: RestoreDecision, into: list[UUID], *, executed: bool) -> None:
+    """Say what comes back, and what does not."""
+    texts = (
+        (decision.live, "from the stored offset on, which moves"),
+        (decision.fill, "below the stored offset, where it closes the gaps"),
+        (decision.held, "left out: other batches hold it, or are about to"),
+    )
+    for ranges, text in texts:
+        for each in ranges:
+            out.print(f"{each}: {text}", markup=False, soft_wrap=True)
+    for begun in decision.begun:
+        out.print(f"batch {begun.batch_id} was planned by an earlier call and is {begun.state}", soft_wrap=True)
+    if decision.is_nothing:
+        out.print(f"nothing of batch {decision.batch.batch_id} is left to come back", soft_wrap=True)
+    elif executed:
+        out.print(f"committed with {', '.join(map(str, into))}", soft_wrap=True)
+    else:
+        out.print("nothing was changed: --execute --reason … does it")
 
 
 def clean(
@@ -61,7 +126,9 @@ def clean(
         elif reason is not None:
             raise WrongUseError("expected --reason with --batch only: without it, sink.staging_retention decides")
         elif feed_name is not None:
-            found = clean_feed(feed_named(feed_name, feeds_directory()), only_show=only_show)
+            file = feed_file_named(feed_name, feeds_directory())
+            # One that shares something with another may be running all the same: what is over is no less over.
+            found = clean_feed(file.contested or feed_of(file), only_show=only_show)
         else:
             found, errors = clean_all_feeds(only_show=only_show)
         print_cleaned(found, errors, executed=not only_show, as_json=as_json)
@@ -75,11 +142,13 @@ def clean_all_feeds(*, only_show: bool) -> tuple[list[StagedOutput], list[KafkaI
     found: list[StagedOutput] = []
     errors: list[KafkaIngestError] = []
     for file in read_feed_files(feeds_directory()):
-        if file.feed is None:
-            errors += [file.error] if file.error is not None else []
+        if file.error is not None:
+            errors.append(file.error)
+        feed = file.feed or file.contested
+        if feed is None:
             continue
         try:
-            found += clean_feed(file.feed, only_show=only_show)
+            found += clean_feed(feed, only_show=only_show)
         except KafkaIngestError as error:
             errors.append(error)
     return found, errors
@@ -106,7 +175,11 @@ def clean_feed(feed: Feed, *, only_show: bool) -> list[StagedOutput]:
     parts = assemble(feed, find_connection_from_shell)
     if parts.control.feed(feed.name) is None:
         return []
-    return list(parts.staged_outputs() if only_show else parts.clean_up())
+    if only_show:
+        return list(parts.staged_outputs())
+    cleaned = list(parts.clean_up())
+    parts.sort_receipts()
+    return cleaned
 
 
 def clean_batch(batch_id: UUID, reason: str | None, *, only_show: bool) -> list[StagedOutput]:
@@ -147,4 +220,5 @@ def id_of_batch(text: str) -> UUID:
 def add_to(app: typer.Typer) -> None:
     """Add these commands to the command line."""
     app.command()(abandon)
+    app.command()(restore)
     app.command()(clean)

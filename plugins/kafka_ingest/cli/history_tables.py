@@ -1,16 +1,20 @@
 """Tables about what was: events, the batches of an offset, what is in a file."""
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-from rich.table import Table
 from rich.text import Text
 
+from kafka_ingest.cli.fitting_table import FittingTable
 from kafka_ingest.cli.output import number
 from kafka_ingest.cli.tables import moment, table
 from kafka_ingest.observing.explain_file import BatchOfFile, ExplainedFile
 from kafka_ingest.observing.history import HistoryLine
 from kafka_ingest.observing.locate import LocatedBatch, LocatedOffset, RecordState
-from kafka_ingest.offsets import OffsetRange
+from kafka_ingest.offsets import OffsetRange, listing
+
+if TYPE_CHECKING:
+    from kafka_ingest.sinks.parquet_contents import PartitionContents
 
 INTERVALS_SHOWN = 20
 
@@ -22,12 +26,12 @@ RECORD = {
 }
 
 
-def history_table(feed: str, lines: list[HistoryLine]) -> Table:
+def history_table(feed: str, lines: list[HistoryLine]) -> FittingTable:
     """Return a feed's events."""
     made = table(f"history of feed {feed}", "when (UTC)", "who", "what", "batch", "old → new", "why")
     for line in lines:
         event = line.event
-        made.add_row(
+        made.add_line(
             moment(event.at),
             Text(event.who),
             event.kind,
@@ -38,7 +42,7 @@ def history_table(feed: str, lines: list[HistoryLine]) -> Table:
     return made
 
 
-def located_table(found: LocatedOffset) -> Table:
+def located_table(found: LocatedOffset) -> FittingTable:
     """Return the batches that hold an offset, newest first."""
     numbers = ("start offset", "end offset")
     used = [*(["topic"] if any(batch.is_earlier_topic for batch in found.batches) else [])]
@@ -49,7 +53,7 @@ def located_table(found: LocatedOffset) -> Table:
     )
     for located in found.batches:
         batch = located.batch
-        made.add_row(
+        made.add_line(
             str(batch.batch_id),
             batch.kind.value,
             batch.state.value,
@@ -70,26 +74,40 @@ def of_topic(located: LocatedBatch) -> str:
     return f"{topic_id}, an earlier topic of that name" if located.is_earlier_topic else topic_id
 
 
-def explained_table(found: ExplainedFile) -> Table:
+def explained_table(found: ExplainedFile) -> FittingTable:
     """Return what is in a file, and whose it is, a line each."""
     contents = found.contents
     made = table(found.path.name, "fact", "value")
     facts = {
         "file": str(found.path),
-        "topic": contents.topic_partition.topic if contents.topic_partition else "-",
-        "partition": str(contents.topic_partition.partition) if contents.topic_partition else "-",
         "rows": number(contents.rows),
-        "smallest offset": number(contents.smallest_offset),
-        "largest offset": number(contents.largest_offset),
-        "intervals": intervals_in_words(contents.intervals, contents.interval_count),
+        **facts_of_partitions(contents.partitions),
         "columns": ", ".join(f"{name} ({kind})" for name, kind in contents.columns),
         "bytes": number(contents.size_bytes),
         "batch": str(found.place.batch_id),
         "published": "yes" if found.place.attempt is None else f"no, staged by attempt {found.place.attempt}",
     }
     for fact, value in (facts | facts_of_batch(found.batch)).items():
-        made.add_row(fact, Text(value))
+        made.add_line(fact, Text(value))
     return made
+
+
+def facts_of_partitions(partitions: "Sequence[PartitionContents]") -> dict[str, str]:
+    """Return which offsets are in a file; of one that holds several partitions, where each begins and ends."""
+    if len(partitions) > 1:
+        each = (
+            f"{held.topic_partition}: {held.rows:,} rows, offsets {held.smallest_offset:,} to {held.largest_offset:,}"
+            for held in partitions
+        )
+        return {f"{len(partitions):,} partitions": listing(each)}
+    only = partitions[0] if partitions else None
+    return {
+        "topic": only.topic_partition.topic if only else "-",
+        "partition": str(only.topic_partition.partition) if only else "-",
+        "smallest offset": number(only.smallest_offset if only else None),
+        "largest offset": number(only.largest_offset if only else None),
+        "intervals": intervals_in_words(only.intervals, only.interval_count) if only else "none",
+    }
 
 
 def facts_of_batch(found: BatchOfFile | None) -> dict[str, str]:
@@ -101,7 +119,7 @@ def facts_of_batch(found: BatchOfFile | None) -> dict[str, str]:
         "feed": batch.feed_name,
         "kind": batch.plan.kind.value,
         "state": batch.state.value,
-        "planned range": str(found.planned or "none of this partition"),
+        "planned range": listing(found.planned) or "none of this partition",
         "planned by": f"{batch.planned_by}, {moment(batch.plan.planned_at)} UTC",
         "committed by": f"{batch.committed_by}, {moment(batch.committed_at)} UTC" if batch.committed_by else "-",
         **({"attempt": found.attempt.state.value} if found.attempt else {}),

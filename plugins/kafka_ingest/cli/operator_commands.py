@@ -1,10 +1,12 @@
 """The commands by which an operator decides what the pipeline must not decide by itself."""
 
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Literal
 
 import typer
 
 from kafka_ingest.assembly import control_tables
+from kafka_ingest.boundaries import FilesState
 from kafka_ingest.cli.arguments import (
     DryRun,
     Execute,
@@ -23,11 +25,12 @@ from kafka_ingest.connections import find_connection_from_shell
 from kafka_ingest.errors import InvalidRangeError, WrongUseError
 from kafka_ingest.feed import NAME
 from kafka_ingest.feed_files import feed_named, feeds_directory
-from kafka_ingest.offsets import OffsetRange, TopicPartition
-from kafka_ingest.operating.adopt import decide_adoption
+from kafka_ingest.offsets import OffsetRange, TopicPartition, listing
+from kafka_ingest.operating.adopt import AdoptDecision, decide_adoption
+from kafka_ingest.operating.adopt import adopt as adopt_output
 from kafka_ingest.operating.known_feed import known_feed
 from kafka_ingest.operating.skip import decide_skip, skip
-from kafka_ingest.operating.topic_changed import Choice, accept_batch, apply_choice, changes_of, rows_after
+from kafka_ingest.operating.topic_changed import Choice, accept_batch, apply_choice, changes_of, choices_of, rows_after
 from kafka_ingest.sinks.choose import sink_of
 
 
@@ -123,6 +126,7 @@ def topic_changed(
         parts.check_output_known()
         changes = changes_of(feed_name, topic or [], parts.plan_settings, parts.control, parts.kafka)
         after = rows_after(changes, choice, parts.plan_settings) if choice is not None else None
+        choices = {change.topic: choices_of(change, changes, parts.plan_settings) for change in changes.topics}
         mirror_failure = None
         if execute and batch == "accept":
             accept_batch(changes, parts.control, sink_of, reason=reason_given(reason), who=who())
@@ -132,7 +136,8 @@ def topic_changed(
             )
             mirror_failure = parts.mirror(who=who()).failure
         if as_json:
-            print_json(change_document(changes, after, executed=execute) | {"mirror_failure": mirror_failure})
+            found = change_document(changes, choices, after, executed=execute)
+            print_json(found | {"mirror_failure": mirror_failure})
             return
         if not changes.topics:
             out.print(f"feed {feed_name}: its cluster and all its topics are what they were")
@@ -150,8 +155,28 @@ def topic_changed(
             done = "its receipt counts now: `kafka-ingest run` commits it" if batch == "accept" else "done"
             out.print(done)
         else:
+            print_choices(choices)
             out.print("nothing was changed: --choice shows what it would come to, with --execute --reason … it is done")
         print_mirror_failure(mirror_failure)
+
+
+CHOICE_IN_WORDS = {
+    Choice.START_OVER: "other records: read from the topic's beginning, on another cluster by the start rule",
+    Choice.START_RULE: "a topic that appeared, and is not new: begin as the feed file's start says",
+    Choice.REWIND: "the log was truncated: read on from where it ended",
+    Choice.SAME_RECORDS: "the same records: keep the stored offsets",
+    Choice.FORGET: "the topic is gone for good: its stored offsets end",
+}
+
+
+def print_choices(choices: Mapping[str, Sequence[Choice]]) -> None:
+    """Print what can be chosen, and for which topics where they differ."""
+    for fitting in dict.fromkeys(tuple(found) for found in choices.values()):
+        topics = [topic for topic, found in choices.items() if tuple(found) == fitting]
+        of_topics = f" of {listing(topics)} (--topic)" if len(topics) < len(choices) else ""
+        out.print(f"choices{of_topics}:" if fitting else f"no choice fits{of_topics}", markup=False, soft_wrap=True)
+        for choice in fitting:
+            out.print(f"  --choice {choice.value:<13} {CHOICE_IN_WORDS[choice]}", markup=False, soft_wrap=True)
 
 
 def mirror(
@@ -207,13 +232,21 @@ def adopt(
     """Rebuild a feed's control rows from the receipts beside its output: after they were lost, or restored from a backup."""
     with answers(as_json=as_json):
         parts = feed_parts(feed_name)
-        decision = decide_adoption(parts.plan_settings, parts.control, sink_of(parts.plan_settings))
+        sink = sink_of(parts.plan_settings)
+        decision = decide_adoption(parts.plan_settings, parts.control, sink)
         mirror_failure = None
-        if execute:
-            parts.control.adopt(decision.target, decision.adoption, reason=reason_given(reason), who=who())
+        if execute and not decision.is_nothing:
+            adopt_output(decision, parts.control, sink, reason=reason_given(reason), who=who())
             mirror_failure = parts.mirror(who=who()).failure
         if as_json:
-            print_json(adoption_document(feed_name, decision, executed=execute) | {"mirror_failure": mirror_failure})
+            executed = execute and not decision.is_nothing
+            print_json(adoption_document(feed_name, decision, executed=executed) | {"mirror_failure": mirror_failure})
+            return
+        if decision.is_nothing:
+            out.print(
+                f"nothing to adopt: the control tables know all {decision.known:,} batches of the output",
+                soft_wrap=True,
+            )
             return
         out.print(adoption_table(feed_name, decision))
         adoption = decision.adoption
@@ -225,9 +258,23 @@ def adopt(
             out.print(
                 f"{'abandoned' if execute else 'would abandon'} open batch {adoption.abandoned}: later batches read its ranges"
             )
+        print_files(decision, executed=execute)
         if not execute:
             out.print("nothing was changed: --execute --reason … does it")
         print_mirror_failure(mirror_failure)
+
+
+def print_files(decision: AdoptDecision, *, executed: bool) -> None:
+    """Say which batches are not there as their receipts say, and what becomes of them."""
+    fates = {
+        FilesState.CHANGED: "taken as it is: `kafka-ingest coverage --verify` counts it",
+        FilesState.GONE: f"{'' if executed else 'would be '}recorded as removed",
+        FilesState.EXPIRED: "it expired",
+        FilesState.STAGED: f"{'' if executed else 'would be '}published now: its commit ended half way",
+    }
+    for batch_id, found in decision.adoption.files.items():
+        text = f"batch {batch_id}: {found.difference}; {fates[found.state]}"
+        progress.print(text, style="yellow", markup=False, soft_wrap=True)
 
 
 def rename_feed(

@@ -6,6 +6,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
+from types import TracebackType
 from typing import Any
 
 import typer
@@ -13,9 +14,14 @@ from rich.console import Console
 from rich.markup import escape
 
 from kafka_ingest.errors import KafkaIngestError
+from kafka_ingest.storable_text import storable
 
 JSON_VERSION = 1
 READABLE = 1_000_000  # characters
+
+STOPPED = (
+    "Stopped. An open batch stays as it is: the next run continues it, `kafka-ingest backfill FEED open` a backfill's."
+)
 
 # A pipe or a file has no width of its own: whole lines there, so that grep finds them.
 WIDTH_OF_A_FILE = 200
@@ -31,6 +37,18 @@ def print_json(document: Mapping[str, Any]) -> None:
     sys.stdout.write((text if len(text) > READABLE else json.dumps(whole, indent=2, default=str)) + "\n")
 
 
+def print_error_json(code: str, message: str, exit_code: int) -> None:
+    """Print the object that stands for an answer where there is none."""
+    print_json({"error": {"code": code, "message": storable(message), "exit_code": exit_code}})
+
+
+def unexpected_in_json(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    """Answer with an object also where an error has no name: Python's ``sys.excepthook`` for ``--json``."""
+    if isinstance(error, Exception):
+        print_error_json("UNEXPECTED", f"{kind.__name__}: {error}", 1)
+    sys.__excepthook__(kind, error, trace)
+
+
 @contextlib.contextmanager
 def answers(*, as_json: bool) -> Iterator[None]:
     """Turn a named error into its message and its exit code."""
@@ -38,15 +56,20 @@ def answers(*, as_json: bool) -> Iterator[None]:
         yield
     except KafkaIngestError as error:
         if as_json:
-            print_json({"error": {"code": error.code, "message": str(error), "exit_code": error.exit_code}})
+            print_error_json(error.code, str(error), error.exit_code)
         else:
-            progress.print(f"[red]{error.code}[/red] {escape(str(error))}", soft_wrap=True)
+            progress.print(f"[red]{error.code}[/red] {escape(storable(str(error)))}", soft_wrap=True)
         raise typer.Exit(error.exit_code) from error
     except KeyboardInterrupt:
-        progress.print(
-            "Stopped. An open batch stays as it is: the next run continues it, `kafka-ingest backfill FEED open` a backfill's."
-        )
+        if as_json:
+            print_error_json("STOPPED", STOPPED, 128 + signal.SIGINT)
+        else:
+            progress.print(STOPPED)
         raise typer.Exit(128 + signal.SIGINT) from None
+    except SystemExit as ended:
+        if as_json and ended.code == 128 + signal.SIGTERM:
+            print_error_json("STOPPED", STOPPED, 128 + signal.SIGTERM)
+        raise
 
 
 @contextlib.contextmanager

@@ -4,10 +4,10 @@ from collections.abc import Iterable
 from typing import Annotated, Any
 
 import typer
-from rich.table import Table
 from rich.text import Text
 
 from kafka_ingest.cli.arguments import Execute, FeedName, Json, ReasonToExecute, feed_parts, reason_given, who
+from kafka_ingest.cli.fitting_table import FittingTable
 from kafka_ingest.cli.operator_commands import print_mirror_failure
 from kafka_ingest.cli.output import answers, number, out, print_json
 from kafka_ingest.cli.reset_options import named_partitions, reset_target
@@ -92,13 +92,13 @@ def intervals(ranges: Iterable[OffsetRange]) -> list[dict[str, int]]:
     return [{"start_offset": each.start_offset, "end_offset": each.end_offset} for each in ranges]
 
 
-def reset_table(decision: ResetDecision, *, executed: bool) -> Table:
+def reset_table(decision: ResetDecision, *, executed: bool) -> FittingTable:
     """Return the stored offsets as they were and are, or as they are and would be."""
     numbers = ("partition", "old offset", "new offset") if executed else ("partition", "stored offset", "new offset")
     made = table(f"reset of feed {decision.feed.name}", "topic", *numbers, "change", "remark", numbers=numbers)
     for partition in decision.partitions:
         tp = partition.stored.topic_partition
-        made.add_row(
+        made.add_line(
             tp.topic,
             str(tp.partition),
             number(partition.stored.next_offset),

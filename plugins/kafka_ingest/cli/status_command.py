@@ -13,9 +13,9 @@ from kafka_ingest.cli.tables import feeds_status_table, moment, status_table
 from kafka_ingest.connections import find_connection_from_shell, kafka_settings
 from kafka_ingest.control.reader import SqlControlReader
 from kafka_ingest.control.writer import SqlControlTables
-from kafka_ingest.errors import KafkaIngestError
+from kafka_ingest.errors import KafkaIngestError, WrongUseError
 from kafka_ingest.feed import Feed
-from kafka_ingest.feed_files import feed_named, feeds_directory, read_feed_files
+from kafka_ingest.feed_files import FeedFile, feed_file_named, feed_of, feeds_directory, read_feed_files
 from kafka_ingest.kafka_cluster import ConfluentKafkaCluster
 from kafka_ingest.observing.feed_status import FeedStatus, feed_status
 from kafka_ingest.planning.known_output import check_output
@@ -31,16 +31,20 @@ def status(feed_name: Annotated[str | None, typer.Argument(metavar="[FEED]")] = 
         if feed_name is None:
             show_all_feeds(control, as_json=as_json)
             return
-        feed = feed_named(feed_name, feeds_directory())
+        file = feed_file_named(feed_name, feeds_directory())
+        # One that shares something with another may be running all the same.
+        feed = file.contested or feed_of(file)
         kafka = ConfluentKafkaCluster(
             lambda: kafka_settings(find_connection_from_shell(feed.kafka.conn_id)), at_most_s=STATUS_TIMEOUT_S
         )
         found = feed_status(feed.name, control, kafka, group=feed.kafka.group, isolation=feed.kafka.isolation)
         output_error = output_problem(feed, control)
         if as_json:
-            print_json(found.as_document() | {"output": {"error": output_error} if output_error else None})
+            problems = {"output": output_error, "feed_file": str(file.error) if file.error else None}
+            print_json(found.as_document() | {key: {"error": text} if text else None for key, text in problems.items()})
         else:
             print_status(found, output_error)
+            print_broken([file])
         if found.kafka_error is not None:
             raise typer.Exit(1)
 
@@ -49,19 +53,37 @@ def show_all_feeds(control: SqlControlReader, *, as_json: bool) -> None:
     """Print a line for each feed, also for those that were never planned."""
     summaries = control.feed_summaries()
     known = {summary.name for summary in summaries}
-    names = [file.feed.name for file in read_feed_files(feeds_directory()) if file.feed is not None]
-    never_planned = [name for name in names if name not in known]
+    files = read_feed_files(feeds_directory())
+    feeds = [feed for file in files if (feed := file.feed or file.contested) is not None]
+    never_planned = [feed.name for feed in feeds if feed.name not in known]
+    broken = [file for file in files if file.error is not None]
     if as_json:
-        print_json({"feeds": [*map(summary_document, summaries), *map(never_planned_document, never_planned)]})
+        print_json(
+            {
+                "feeds": [*map(summary_document, summaries), *map(never_planned_document, never_planned)],
+                "errors": [{"file": str(file.path), "feed": file.name, "message": str(file.error)} for file in broken],
+            }
+        )
     else:
         out.print(feeds_status_table(summaries, never_planned))
+        print_broken(broken)
+    if broken:
+        raise typer.Exit(WrongUseError.exit_code)
+
+
+def print_broken(files: list[FeedFile]) -> None:
+    """Print why files cannot be used."""
+    for file in files:
+        if file.error is not None:
+            progress.print(f"✗ {file.error}", style="red", markup=False, soft_wrap=True)
 
 
 def print_status(found: FeedStatus, output_error: str | None) -> None:
     """Print one feed's partitions, and below them what else a plan would come across."""
     out.print(status_table(found))
     for problem in found.topic_problems:
-        out.print(f"topic {problem.topic}: {problem.reason}", style="yellow", markup=False, soft_wrap=True)
+        held = f" Held since {moment(problem.hold.since)} UTC." if problem.hold is not None else ""
+        out.print(f"topic {problem.topic}: {problem.reason}{held}", style="yellow", markup=False, soft_wrap=True)
     if found.waiting_since is not None:
         out.print(f"few records wait for min_records since {moment(found.waiting_since)} UTC")
     if found.open_batch is not None:

@@ -4,12 +4,11 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any
 
-from rich import box
 from rich.markup import escape
-from rich.table import Table
 from rich.text import Text
 
 from kafka_ingest.boundaries import StartOver
+from kafka_ingest.cli.fitting_table import FittingTable
 from kafka_ingest.cli.output import number
 from kafka_ingest.control.reader import BatchSummary, FeedSummary
 from kafka_ingest.feed_files import FeedFile
@@ -22,20 +21,9 @@ from kafka_ingest.operating.topic_changed import Changes
 from kafka_ingest.planning.decide import PlanDecision
 
 
-def table(title: str, *columns: str, numbers: tuple[str, ...] = ()) -> Table:
+def table(title: str, *columns: str, numbers: tuple[str, ...] = ()) -> FittingTable:
     """Return an empty table; the named columns hold numbers."""
-    made = Table(title=title, title_justify="left", header_style="bold", box=box.SIMPLE_HEAD, padding=(0, 0))
-    for column in columns:
-        # On a narrow terminal text folds before a heading's words, or an id that somebody wants to copy, are torn.
-        longest_word = max(len(word) for word in column.split())
-        made.add_column(
-            column,
-            justify="right" if column in numbers else "left",
-            overflow="fold",
-            min_width=longest_word,
-            no_wrap=column == "batch",
-        )
-    return made
+    return FittingTable(title, columns, numbers=numbers)
 
 
 def moment(value: datetime | None) -> str:
@@ -43,7 +31,7 @@ def moment(value: datetime | None) -> str:
     return "-" if value is None else value.strftime("%Y-%m-%d %H:%M:%S")
 
 
-def status_table(status: FeedStatus) -> Table:
+def status_table(status: FeedStatus) -> FittingTable:
     """Return a feed's partitions, with a total; columns about what is nowhere the case are left out."""
     rows = [status_cells(partition) for partition in status.partitions]
     always = ("stored offset", "log start", "LSO", "high watermark", "lag", "headroom", "rows")
@@ -53,14 +41,14 @@ def status_table(status: FeedStatus) -> Table:
     made = table(f"feed {status.feed}", "topic", "partition", *columns, numbers=("partition", *numbers))
     for partition, row in zip(status.partitions, rows, strict=True):
         tp = partition.stored.topic_partition
-        made.add_row(tp.topic, str(tp.partition), *(row[name] for name in columns))
+        made.add_line(tp.topic, str(tp.partition), *(row[name] for name in columns))
     totals = {
         "lag": total(partition.lag for partition in status.partitions),
         "in gaps": sum(partition.gap_offsets for partition in status.partitions),
         "rows": sum(partition.rows for partition in status.partitions),
     }
     made.add_section()
-    made.add_row("total", number(len(rows)), *(number(totals[name]) if name in totals else "" for name in columns))
+    made.add_line("total", number(len(rows)), *(number(totals[name]) if name in totals else "" for name in columns))
     return made
 
 
@@ -111,7 +99,8 @@ def remarks(partition: PartitionStatus) -> str:
     if document["unavailable"]:
         found.append("{reason}{since}".format(**document["unavailable"] | {"since": since(document["unavailable"])}))
     if partition.lost:
-        found.append(f"{partition.lost:,} offsets were deleted before they were read")
+        held_since = f", held{since(document['offsets_lost'])}" if document["offsets_lost"] else ""
+        found.append(f"{partition.lost:,} offsets were deleted before they were read{held_since}")
     if partition.is_beyond_log and not document["beyond_log"]:
         found.append("stored offset above the log's end")
     if not partition.is_read:
@@ -129,7 +118,7 @@ def since(document: Mapping[str, Any]) -> str:
     return f", since {moment(datetime.fromisoformat(document['since']))}" if document["since"] else ""
 
 
-def feeds_status_table(summaries: list[FeedSummary], never_planned: list[str]) -> Table:
+def feeds_status_table(summaries: list[FeedSummary], never_planned: list[str]) -> FittingTable:
     """Return a line a feed."""
     made = table(
         "feeds",
@@ -138,7 +127,7 @@ def feeds_status_table(summaries: list[FeedSummary], never_planned: list[str]) -
     )
     for summary in summaries:
         open_batch = f"{summary.open_batch_state} {summary.open_batch}" if summary.open_batch else "none"
-        made.add_row(
+        made.add_line(
             summary.name,
             number(summary.partitions),
             number(summary.rows_committed),
@@ -146,16 +135,16 @@ def feeds_status_table(summaries: list[FeedSummary], never_planned: list[str]) -
             open_batch,
         )
     for name in never_planned:
-        made.add_row(name, "0", "0", "never planned", "none")
+        made.add_line(name, "0", "0", "never planned", "none")
     return made
 
 
-def feed_files_table(files: list[FeedFile]) -> Table:
+def feed_files_table(files: list[FeedFile]) -> FittingTable:
     """Return the feed files that can be used."""
     made = table("feeds", "feed", "topics", "schedule", "output", "file")
     for file in files:
         if file.feed is not None:
-            made.add_row(
+            made.add_line(
                 file.feed.name,
                 file.feed.kafka.described(),
                 file.feed.schedule or "none",
@@ -165,7 +154,7 @@ def feed_files_table(files: list[FeedFile]) -> Table:
     return made
 
 
-def batches_table(batches: list[BatchSummary]) -> Table:
+def batches_table(batches: list[BatchSummary]) -> FittingTable:
     """Return batches, newest first."""
     made = table(
         "batches",
@@ -173,7 +162,7 @@ def batches_table(batches: list[BatchSummary]) -> Table:
         numbers=("ranges", "rows", "MB"),
     )
     for batch in batches:
-        made.add_row(
+        made.add_line(
             str(batch.batch_id),
             batch.feed,
             batch.kind,
@@ -187,30 +176,30 @@ def batches_table(batches: list[BatchSummary]) -> Table:
     return made
 
 
-def staged_table(found: list[StagedOutput], *, executed: bool) -> Table:
+def staged_table(found: list[StagedOutput], *, executed: bool) -> FittingTable:
     """Return what lay staged of attempts that are over, and what became of it."""
     made = table("staged output", "batch", "feed", "state", "attempt", "MB", "result", numbers=("attempt", "MB"))
     for staged in found:
         fate = f"kept: {staged.kept}" if staged.kept is not None else "removed" if executed else "would be removed"
-        made.add_row(
+        made.add_line(
             str(staged.batch.batch_id),
             staged.batch.feed_name,
             staged.batch.state.value,
             str(staged.attempt.attempt),
             f"{staged.size_bytes / 1e6:,.1f}",
-            escape(fate),
+            fate,
         )
     return made
 
 
-def decision_table(feed: str, decision: PlanDecision) -> Table:
+def decision_table(feed: str, decision: PlanDecision) -> FittingTable:
     """Return what the next plan would be."""
     numbers = ("start offset", "end offset", "records at most")
     made = table(f"next batch of feed {feed}", "topic", "partition", *numbers, "start", numbers=("partition", *numbers))
     seeds = {seed.topic_partition: seed for seed in decision.seeds}
     for offset_range in decision.ranges:
         seed = seeds.get(offset_range.topic_partition)
-        made.add_row(
+        made.add_line(
             offset_range.topic,
             str(offset_range.partition),
             number(offset_range.start_offset),
@@ -222,9 +211,9 @@ def decision_table(feed: str, decision: PlanDecision) -> Table:
     for tp, seed in seeds.items():
         if tp not in read:
             offset = number(seed.next_offset)
-            made.add_row(tp.topic, str(tp.partition), offset, offset, "0", f"start rule: {seed.seeded_by}")
+            made.add_line(tp.topic, str(tp.partition), offset, offset, "0", f"start rule: {seed.seeded_by}")
     made.add_section()
-    made.add_row("total", str(len(decision.ranges)), "", "", number(sum(r.span for r in decision.ranges)), "")
+    made.add_line("total", str(len(decision.ranges)), "", "", number(sum(r.span for r in decision.ranges)), "")
     return made
 
 
@@ -235,7 +224,7 @@ def checks_line(check: Check) -> str:
     return f"[red]✗[/red] {escape(check.about)}: {escape(str(check.error))}"
 
 
-def gaps_table(gaps: list[tuple[str, Gap]]) -> Table:
+def gaps_table(gaps: list[tuple[str, Gap]]) -> FittingTable:
     """Return the gap ledger."""
     numbers = ("partition", "start offset", "end offset", "offsets")
     closed = ["closed by"] if any(gap.closed_by_batch for _, gap in gaps) else []
@@ -246,7 +235,7 @@ def gaps_table(gaps: list[tuple[str, Gap]]) -> Table:
     )
     for feed, gap in gaps:
         span = gap.offset_range
-        made.add_row(
+        made.add_line(
             feed,
             span.topic,
             str(span.partition),
@@ -263,7 +252,7 @@ def gaps_table(gaps: list[tuple[str, Gap]]) -> Table:
     return made
 
 
-def changes_table(changes: Changes, after: list[StartOver] | None) -> Table:
+def changes_table(changes: Changes, after: list[StartOver] | None) -> FittingTable:
     """Return the topics that changed, partition by partition, with the stored offsets after a choice."""
     numbers = ("partition", "stored offset", "log ended at", "after")
     made = table(
@@ -277,7 +266,7 @@ def changes_table(changes: Changes, after: list[StartOver] | None) -> Table:
         for tp in sorted(rows_now.keys() | {tp for tp in rows_after if tp.topic == change.topic}):
             row, new = rows_now.get(tp), rows_after.get(tp)
             shown = "" if after is None else "ends" if new is None else number(new.next_offset)
-            made.add_row(
+            made.add_line(
                 change.topic,
                 change.known_id or "not known",
                 change.found_id or ("not known" if change.found else "gone"),
@@ -289,7 +278,7 @@ def changes_table(changes: Changes, after: list[StartOver] | None) -> Table:
     return made
 
 
-def adoption_table(feed: str, decision: AdoptDecision) -> Table:
+def adoption_table(feed: str, decision: AdoptDecision) -> FittingTable:
     """Return the stored offsets as they are and as they would be."""
     numbers = ("partition", "stored now", "from the output")
     made = table(f"feed {feed}, as its output tells it", "topic", *numbers, numbers=numbers)
@@ -297,5 +286,5 @@ def adoption_table(feed: str, decision: AdoptDecision) -> Table:
     for row in decision.adoption.stored:
         tp = row.topic_partition
         stored = now[tp].next_offset if tp in now else None
-        made.add_row(tp.topic, str(tp.partition), number(stored), number(row.next_offset))
+        made.add_line(tp.topic, str(tp.partition), number(stored), number(row.next_offset))
     return made

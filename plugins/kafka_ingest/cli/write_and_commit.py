@@ -20,8 +20,8 @@ def write_batch(parts: FeedParts, batch_id: UUID) -> None:
         try:
             log_file = attempt.directory / "spark.log"
             run_spark_submit(parts.submission(attempt), log_file, meanwhile=import_for_commit)
-        except SparkFailedError:
-            parts.explain_failure(attempt)
+        except SparkFailedError as error:
+            parts.explain_failure(attempt, str(error))
             raise
         parts.pin(attempt)
 

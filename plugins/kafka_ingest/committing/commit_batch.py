@@ -71,6 +71,13 @@ def commit_batch(
                 return commit_batch(batch_id, control, kafka, sinks, group=group, who=who)
             raise
         log.info("batch %s is committed: %s rows", batch_id, f"{receipt.rows:,}")
+        if receipt.without_date:
+            log.warning(
+                "batch %s: %s records have a timestamp that is no date: their kafka_timestamp is null, and "
+                "kafka_timestamp_ms holds the number",
+                batch_id,
+                f"{receipt.without_date:,}",
+            )
 
     # 5. The consumer group follows; whatever happens there, the data stays committed. A backfill never moves it.
     follows = group if batch.plan.kind is BatchKind.LIVE else None

@@ -8,7 +8,7 @@ from uuid import UUID
 
 from kafka_ingest.boundaries import ControlTables, FeedSnapshot, KafkaCluster, MirrorRefusedError
 from kafka_ingest.errors import KafkaIngestError, KafkaUnavailableError, OperatorDecisionError
-from kafka_ingest.hold import HoldCause
+from kafka_ingest.hold import OF_WHOLE_TOPICS
 from kafka_ingest.identity import check_cluster, check_topic_ids
 from kafka_ingest.offsets import TopicPartition
 
@@ -78,16 +78,16 @@ def offsets_to_mirror(feed: FeedSnapshot, kafka: KafkaCluster) -> tuple[dict[Top
     """Return what the group is to be set to, and why some of it is left out.
 
     Numbers of another cluster, or of a topic that was made again, would mislead everybody who looks at the group. Topics that
-    the feed no longer names are left to whoever reads them now, and those that are missing and held have no group offsets.
+    the feed no longer names are left to whoever reads them now. A topic that is held is no failure each time: the hold says so.
     """
     check_cluster(feed.cluster_id, kafka.cluster_id(), feed.name)
     described = kafka.describe_topics(feed.topics)
-    held = {hold.topic for hold in feed.holds if hold.cause is HoldCause.TOPIC_MISSING}
+    held = {hold.topic for hold in feed.holds if hold.cause in OF_WHOLE_TOPICS}
     problems: dict[str, str] = {}
     offsets: dict[TopicPartition, int] = {}
     for topic_partition, row in feed.stored.items():
         topic = topic_partition.topic
-        if topic not in feed.topics or topic in problems or topic in held - described.keys() or row.next_offset is None:
+        if topic not in feed.topics or topic in problems or row.next_offset is None:
             continue
         try:
             check_topic_ids({topic: row.topic_id}, described, feed.name)
@@ -95,4 +95,4 @@ def offsets_to_mirror(feed: FeedSnapshot, kafka: KafkaCluster) -> tuple[dict[Top
             problems[topic] = str(error)
         else:
             offsets[topic_partition] = row.next_offset
-    return offsets, "; ".join(problems.values()) or None
+    return offsets, "; ".join(problem for topic, problem in problems.items() if topic not in held) or None

@@ -9,13 +9,15 @@ from sqlalchemy import Connection, and_, bindparam, delete, func, or_, select, u
 from kafka_ingest.batch import BatchKind, BatchPlan, BatchState
 from kafka_ingest.boundaries import BackfillRecord, FeedSnapshot
 from kafka_ingest.control.batch_statements import insert_plan
-from kafka_ingest.control.coverage_rows import COUNTS, ids_before, resets, rewinds_of, span_of_row
+from kafka_ingest.control.coverage_rows import COUNTS, backfill_ranges, ids_before, resets, rewinds_of, span_of_row
 from kafka_ingest.control.feed_statements import append_event
 from kafka_ingest.control.offset_statements import gap_of, insert_gaps, note_gaps, same_partition
+from kafka_ingest.control.removed_output import kept
 from kafka_ingest.control.rows import gaps_of, newest_ledger_event, of_newest_published
 from kafka_ingest.control.schema import batch, batch_range, gap, stored_offset
 from kafka_ingest.errors import OffsetsMovedError, RangesTakenError
 from kafka_ingest.gap import NewGap
+from kafka_ingest.offset_sets import shared as offsets_shared
 from kafka_ingest.offset_sets import within
 from kafka_ingest.offsets import OffsetRange, TopicPartition, listing
 
@@ -86,11 +88,25 @@ def check_apart(connection: Connection, feed_id: UUID, chunks: Sequence[BatchPla
     )
     shared = connection.execute(select(query).where(query.c.start_offset < query.c.taken_to)).mappings()
     taken = within([planned for chunk in chunks for planned in chunk.ranges], map(span_of_row, shared))
+    if taken:
+        taken = taken_by_others(connection, feed_id, chunks)
     if taken and any(chunk.kind is BatchKind.BACKFILL for chunk in chunks):
         raise RangesTakenError(
             f"expected offsets that no other backfill of the feed reads, found {listing(taken)}. "
             "Nothing was written; plan the backfill again."
         )
+
+
+def taken_by_others(connection: Connection, feed_id: UUID, chunks: Sequence[BatchPlan]) -> list[OffsetRange]:
+    """Return the chunks' ranges that share an offset: with other backfills, open or committed, unless it was lost; or a chunk."""
+    mine = {chunk.batch_id for chunk in chunks}
+    found = backfill_ranges(connection, feed_id, batch.c.kind == BatchKind.BACKFILL.value)
+    ids = {(planned.topic, chunk.topic_ids[planned.topic]) for chunk in chunks for planned in chunk.ranges}
+    same = [each for each in found if (each.offset_range.topic, each.topic_id) in ids]
+    others = [(each.batch_id, each.offset_range) for each in same if each.batch_id not in mine]
+    planned = [planned for chunk in chunks for planned in chunk.ranges]
+    held = [*kept(connection, feed_id, others), *offsets_shared(planned)]
+    return [each for each in planned if within([each], held)]
 
 
 def check_below_stored(connection: Connection, feed_id: UUID, batch_id: UUID) -> None:
@@ -129,7 +145,12 @@ def check_not_overtaken(connection: Connection, feed_id: UUID, batch_id: UUID) -
     same_partition = (mine.c.topic == other.c.topic) & (mine.c.partition == other.c.partition)
     same_log = same_partition & mine.c.topic_id.is_not_distinct_from(other.c.topic_id)
     read_by_another = (
-        select(mine)
+        select(
+            mine,
+            other.c.batch_id.label("by"),
+            other.c.start_offset.label("by_start"),
+            other.c.end_offset.label("by_end"),
+        )
         .select_from(mine.join(other, same_log).join(batch, batch.c.batch_id == other.c.batch_id))
         .where(
             mine.c.batch_id == batch_id,
@@ -141,7 +162,12 @@ def check_not_overtaken(connection: Connection, feed_id: UUID, batch_id: UUID) -
             batch.c.state == BatchState.COMMITTED.value,
         )
     )
-    overtaken = {span_of_row(row) for row in connection.execute(read_by_another).mappings()}
+    overtaken: set[OffsetRange] = set()
+    for row in connection.execute(read_by_another).mappings():
+        span = span_of_row(row)
+        by = OffsetRange(span.topic_partition, row["by_start"], row["by_end"])
+        if within([span], kept(connection, feed_id, [(row["by"], by)])):
+            overtaken.add(span)
     known = connection.execute(select(batch.c.ledger_upto).where(batch.c.batch_id == batch_id)).scalar_one() or 0
     decided = resets(connection, feed_id)
     rewinds = [rewind for reset in decided if reset.event_id > known for rewind in rewinds_of(reset)]

@@ -1,7 +1,8 @@
 """Which offset is where, and which batches are no live ones: every method one read transaction."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 from uuid import UUID
 
 from sqlalchemy import ColumnElement, or_, select
@@ -27,8 +28,11 @@ from kafka_ingest.control.rows import (
     batch_of,
     is_of_run,
 )
-from kafka_ingest.control.schema import batch, feed
+from kafka_ingest.control.schema import batch, event, feed
 from kafka_ingest.offsets import OffsetRange, TopicPartition
+
+ANNOUNCED_AT_ONCE = 100
+"""How many batches one task announces that earlier ones did not: their events travel in one answer of the task."""
 
 
 class SqlCoverageReader(SqlFeedReader):
@@ -62,6 +66,19 @@ class SqlCoverageReader(SqlFeedReader):
         """Return the backfills and copies that somebody planned, in the order of their ids."""
         return self._batches(batch.c.feed_id == feed_id, NOT_LIVE, batch.c.planned_by == who)
 
+    def backfill_request(self, feed_id: UUID, who: str) -> Mapping[str, Any] | None:
+        """Return what ``who`` asked for with the newest backfill that it planned, None where that is not known."""
+        query = select(event.c.detail).where(
+            event.c.feed_id == feed_id, event.c.kind == "backfill_planned", event.c.who == who
+        )
+        with transaction(self._engine, "read") as connection:
+            detail = connection.execute(query.order_by(event.c.event_id.desc()).limit(1)).scalar()
+        return None if detail is None else detail.get("request")
+
+    def to_announce(self, feed_id: UUID) -> list[Batch]:
+        """Return the batches that DAG runs committed and whose Asset event may be lost, oldest first, a hundred at most."""
+        return self._batches(batch.c.feed_id == feed_id, batch.c.to_announce, limit=ANNOUNCED_AT_ONCE)
+
     def open_backfills(self, feed_id: UUID) -> list[Batch]:
         """Return the backfills and copies that are open, in the order of their ids."""
         is_open = batch.c.state.in_(sorted(OPEN_STATES))
@@ -80,8 +97,9 @@ class SqlCoverageReader(SqlFeedReader):
             if is_of_run(found.planned_by, run_id) or is_of_run(found.committed_by, run_id)
         ]
 
-    def _batches(self, *conditions: ColumnElement[bool]) -> list[Batch]:
+    def _batches(self, *conditions: ColumnElement[bool], limit: int | None = None) -> list[Batch]:
         query = select(batch, feed.c.name.label("feed_name")).join(feed).where(*conditions).order_by(batch.c.batch_id)
+        query = query.limit(limit)
         with transaction(self._engine, "read") as connection:
             return [batch_of(row) for row in connection.execute(query).mappings()]
 
@@ -90,10 +108,12 @@ class SqlCoverageReader(SqlFeedReader):
         with transaction(self._engine, "read") as connection:
             return starts_since(connection, batch_id)
 
-    def committed_within(self, feed_id: UUID, intervals: Sequence[OffsetRange]) -> list[OffsetRange]:
+    def committed_within(
+        self, feed_id: UUID, intervals: Sequence[OffsetRange], *, apart_from: UUID | None = None
+    ) -> list[OffsetRange]:
         """Return what committed batches hold of intervals of the topics as they are now: of the feed's output, no copies."""
         with transaction(self._engine, "read") as connection:
-            return committed_within(connection, feed_id, intervals)
+            return committed_within(connection, feed_id, intervals, apart_from=apart_from)
 
     def committed_ahead(self, feed_id: UUID) -> list[OffsetRange]:
         """Return what committed batches hold at or above the stored offsets, sorted; nothing before an operator went back."""

@@ -2,10 +2,9 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 from uuid import UUID
 
-from sqlalchemy import ColumnElement, Connection, RowMapping, Select, bindparam, literal, select
+from sqlalchemy import ColumnElement, Connection, RowMapping, bindparam, literal, select
 
 from kafka_ingest.batch import OPEN_STATES, BatchKind, BatchState
 from kafka_ingest.boundaries import (
@@ -19,6 +18,7 @@ from kafka_ingest.boundaries import (
     Output,
     Rewind,
 )
+from kafka_ingest.control.removed_output import lost_ranges, removed_ranges
 from kafka_ingest.control.rows import event_of, gaps_of
 from kafka_ingest.control.schema import batch, batch_range, event
 from kafka_ingest.offset_sets import place
@@ -46,6 +46,8 @@ def coverage_rows(connection: Connection, feed: FeedSnapshot) -> CoverageRows:
         backfills=backfill_ranges(connection, feed.feed_id, batch.c.kind == BatchKind.BACKFILL.value),
         rewinds=[rewind for reset in decided for rewind in rewinds_of(reset)],
         dead_letters=dead_letters(connection, feed.feed_id),
+        lost=lost_ranges(connection, feed.feed_id),
+        removed=removed_ranges(connection, feed.feed_id),
         ids_before=ids_before(decided),
     )
 
@@ -77,7 +79,7 @@ def backfill_ranges(connection: Connection, feed_id: UUID, *conditions: ColumnEl
     of_batch = select(*(batch_range.c[name] for name in names)).where(batch_range.c.batch_id == bindparam("id"))
     places: dict[tuple[str, int], TopicPartition] = {}
     found: list[BackfillRange] = []
-    for batch_id, state in connection.execute(of_feed.order_by(batch.c.batch_id)).all():
+    for batch_id, state in connection.execute(of_feed).all():
         state_of_batch = BatchState(state)
         for topic, partition, start, end, topic_id in connection.execute(of_batch, {"id": batch_id}):
             at = places.get((topic, partition)) or places.setdefault(
@@ -89,10 +91,17 @@ def backfill_ranges(connection: Connection, feed_id: UUID, *conditions: ColumnEl
 
 def dead_letters(connection: Connection, feed_id: UUID) -> list[DeadLetters]:
     """Return which committed ranges hold records that could not be decoded."""
-    committed = (OF_THE_FEED, batch.c.state == BatchState.COMMITTED.value, HAS_DEAD_LETTERS)
+    committed = select(batch.c.batch_id).where(
+        batch.c.batch_id == batch_range.c.batch_id,
+        batch.c.feed_id == feed_id,
+        OF_THE_FEED,
+        batch.c.state == BatchState.COMMITTED.value,
+    )
+    # Not joined: the ranges with dead letters lead, and not years of batches.
+    query = select(batch_range).where(HAS_DEAD_LETTERS, committed.exists())
     found = [
         DeadLetters(row["batch_id"], span_of_row(row), row["topic_id"], row["dead_letters"])
-        for row in connection.execute(ranges_of_feed(feed_id).where(*committed)).mappings()
+        for row in connection.execute(query).mappings()
     ]
     return sorted(found, key=lambda each: (each.offset_range, each.batch_id))
 
@@ -116,15 +125,6 @@ def committed_batches_after(connection: Connection, feed_id: UUID, newest: UUID 
         CommittedBatch(batch_id, BatchKind(kind), Output(sink_format, Path(path)), ranges[batch_id])
         for batch_id, kind, sink_format, path in found
     ]
-
-
-def ranges_of_feed(feed_id: UUID) -> Select[Any]:
-    """Return the query of ranges with the state of their batch."""
-    return (
-        select(batch.c.state, batch_range)
-        .join(batch_range, batch_range.c.batch_id == batch.c.batch_id)
-        .where(batch.c.feed_id == feed_id)
-    )
 
 
 def span_of_row(row: RowMapping) -> OffsetRange:

@@ -1,6 +1,10 @@
 """The control database: opening it, checking its schema's version, and upgrading it. A task never creates or migrates."""
 
 import contextlib
+import os
+import re
+import socket
+import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,8 +20,20 @@ from kafka_ingest.control.schema import SCHEMA_VERSION, VERSION_TABLE
 from kafka_ingest.errors import ControlAccessDeniedError, ControlSchemaError, ControlTablesUnavailableError
 
 BUSY_TIMEOUT_S = 30
+STATEMENT_TIMEOUT_S = 60
+"""The longest that a statement of a step may take."""
+TRANSACTION_TIMEOUT_S = 120
+"""The longest that a transaction of a step may take, its commit included.
+
+PostgreSQL has no limit of its own for a commit that waits for a synchronous standby, and a server that stands still keeps none.
+"""
 INSUFFICIENT_PRIVILEGE = "42501"  # https://www.postgresql.org/docs/18/errcodes-appendix.html
 UPGRADE_COMMAND = "kafka-ingest db upgrade"
+
+Kind = Literal["read", "write", "rebuild", "upgrade"]
+"""What a transaction does. A ``rebuild`` writes what a whole output tells, years of batches at once."""
+UNLIMITED: frozenset[Kind] = frozenset({"rebuild", "upgrade"})
+"""What takes as long as there are rows to write. An operator waits for it, and can interrupt it; it is whole or not at all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +68,11 @@ def open_database(settings: ControlDatabaseSettings, *, create: bool = False) ->
         # A connection for each step: one that is kept over hours of Spark is often cut by a firewall in between.
         # https://www.postgresql.org/docs/18/libpq-connect.html: a server that vanished is noticed in as long as one that is busy.
         limits = {"connect_timeout": BUSY_TIMEOUT_S, "tcp_user_timeout": BUSY_TIMEOUT_S * 1000}
-        return create_engine(settings.url, poolclass=NullPool, connect_args=limits)
+        # What the connection's extra says wins.
+        limits = {key: value for key, value in limits.items() if key not in settings.url.query}
+        # https://www.pgbouncer.org/features.html: behind a pool of transactions a statement that is prepared in one is missing in
+        # the next, which another server process may serve.
+        return create_engine(settings.url, poolclass=NullPool, connect_args={**limits, "prepare_threshold": None})
     file = settings.sqlite_file
     if create:
         try:
@@ -103,23 +123,27 @@ def _begin_sqlite_transaction(connection: Connection) -> None:
 
 
 @contextlib.contextmanager
-def transaction(engine: Engine, kind: Literal["read", "write", "upgrade"]) -> Iterator[Connection]:
+def transaction(engine: Engine, kind: Kind) -> Iterator[Connection]:
     """Run one transaction; a database that cannot be reached or is locked raises ControlTablesUnavailableError."""
     options: dict[str, Any] = {"kafka_ingest_kind": kind}
     if kind == "read" and engine.dialect.name == "postgresql":
         # One instant for all the queries of a reading; under READ COMMITTED each would see its own.
         options |= {"isolation_level": "REPEATABLE READ", "postgresql_readonly": True}
     try:
-        with engine.connect().execution_options(**options) as connection, connection.begin():
-            if kind != "read" and engine.dialect.name == "postgresql":
-                # As SQLite's busy time-out: a rival that stands still in a transaction must not hold the others up for ever.
-                connection.exec_driver_sql(f"SET LOCAL lock_timeout = {int(BUSY_TIMEOUT_S * 1000)}")
-            yield connection
+        with engine.connect().execution_options(**options) as connection:
+            if engine.dialect.name == "postgresql":
+                with limited(connection, kind), connection.begin():
+                    for statement in limits(engine.url, kind):
+                        connection.exec_driver_sql(statement)
+                    yield connection
+            else:
+                with connection.begin():
+                    yield connection
     except (IntegrityError, ProgrammingError, DataError) as error:
         if getattr(error.orig, "sqlstate", None) == INSUFFICIENT_PRIVILEGE:
             raise ControlAccessDeniedError(
-                f"the control database {described(engine.url)} refused: {error.orig}. Expected a role that may read and write "
-                "all control tables; nothing was changed. Grant it the rights, or correct the connection's login."
+                f"the control database {described(engine.url)} refused: {cause_of(engine.url, error)}. Expected a role that may "
+                "read and write all control tables; nothing was changed. Grant it the rights, or correct the connection's login."
             ) from error
         raise  # a constraint did its work, or a mistake of ours: neither is about the database being there
     except DBAPIError as error:
@@ -131,12 +155,53 @@ def transaction(engine: Engine, kind: Literal["read", "write", "upgrade"]) -> It
         raise unavailable(engine, error) from error
 
 
+def limits(url: URL, kind: Kind) -> list[str]:
+    """Return PostgreSQL's statements that limit one transaction; those that the connection's ``options`` set are left alone.
+
+    As SQLite's busy time-out: a rival that stands still in a transaction must not hold the others up for ever. They are
+    the transaction's alone, since behind a pool the session is not.
+    """
+    found = {"lock_timeout": BUSY_TIMEOUT_S}
+    if kind not in UNLIMITED:
+        found["statement_timeout"] = STATEMENT_TIMEOUT_S
+    options = str(url.query.get("options", ""))
+    return [f"SET LOCAL {name} = {int(limit * 1000)}" for name, limit in found.items() if name not in options]
+
+
+@contextlib.contextmanager
+def limited(connection: Connection, kind: Kind) -> Iterator[None]:
+    """Cut a transaction's connection where it takes too long; it then fails like any other whose server is gone.
+
+    A commit that was under way may still be done, as after any lost answer: the next run looks.
+    """
+    driver: Any = connection.connection.driver_connection
+    # A copy of its own: the number may be another connection's by the time it is used.
+    with socket.socket(fileno=os.dup(driver.fileno())) as line:
+        watch = threading.Timer(TRANSACTION_TIMEOUT_S, lambda: line.shutdown(socket.SHUT_RDWR))
+        watch.daemon = True
+        if kind not in UNLIMITED:
+            watch.start()
+        try:
+            yield
+        finally:
+            watch.cancel()
+
+
 def unavailable(engine: Engine, error: DBAPIError) -> ControlTablesUnavailableError:
     """Return the error that names the database and the cause, without the statement and its parameters."""
     return ControlTablesUnavailableError(
-        f"the control database {described(engine.url)} could not be used: {error.orig}. "
+        f"the control database {described(engine.url)} could not be used: {cause_of(engine.url, error)}. "
         "Whether this step was done shows when it is run again, once the database answers; it is never done twice."
     )
+
+
+def cause_of(url: URL, error: DBAPIError) -> str:
+    """Return what the driver said, without the password and the options, which libpq quotes where it does not know them."""
+    text = str(error.orig)
+    hidden = [url.password or "", *(str(value) for key, value in url.query.items() if key not in {"host", "port"})]
+    for value in sorted(filter(None, hidden), key=len, reverse=True):
+        text = re.sub(rf"(?<!\w){re.escape(value)}(?!\w)", "***", text)
+    return text
 
 
 def found_version(engine: Engine) -> str | None:

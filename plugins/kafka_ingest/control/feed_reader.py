@@ -4,19 +4,23 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import Connection, Engine, Select, and_, or_, select
+from sqlalchemy import Connection, Engine, Select, and_, func, literal, or_, select
 
-from kafka_ingest.batch import Attempt, AttemptState, Batch, BatchKind, BatchState
+from kafka_ingest.batch import OPEN_STATES, Attempt, AttemptState, Batch, BatchKind, BatchState
 from kafka_ingest.boundaries import (
+    RECENT_BATCHES,
+    RESTORED_BY,
     Event,
     FeedSnapshot,
     PublishedBatch,
 )
 from kafka_ingest.control.database import check_version, transaction
+from kafka_ingest.control.removed_output import kept
 from kafka_ingest.control.rows import (
     attempt_of,
     batch_of,
     batch_row,
+    behind_losses,
     event_of,
     gaps_of,
     holds_of,
@@ -28,6 +32,11 @@ from kafka_ingest.errors import BatchStateError
 from kafka_ingest.offsets import OffsetRange, TopicPartition
 from kafka_ingest.receipt import RangeCount
 
+BATCHES_OF_SPEED = 20
+
+# Written out, not bound: SQLite takes a partial index only where it sees that its condition holds.
+NOT_COMMITTED = batch.c.state != literal(BatchState.COMMITTED.value, literal_execute=True)
+
 
 def snapshot(connection: Connection, query: Select[Any]) -> FeedSnapshot | None:
     """Return a feed's control rows; ``query`` finds its row."""
@@ -35,15 +44,14 @@ def snapshot(connection: Connection, query: Select[Any]) -> FeedSnapshot | None:
     if row is None:
         return None
     open_batch = connection.execute(
-        select(batch, feed.c.name.label("feed_name"))
-        .join(feed)
-        .where(
+        select(batch, literal(row["name"]).label("feed_name")).where(
             batch.c.feed_id == row["feed_id"],
             batch.c.kind == "live",
+            NOT_COMMITTED,
             batch.c.state.in_([state.value for state in BatchState if state.is_open]),
         )
     )
-    newest = select(batch.c.batch_id).where(batch.c.feed_id == row["feed_id"])
+    ids = select(batch.c.batch_id).where(batch.c.feed_id == row["feed_id"]).order_by(batch.c.batch_id.desc()).limit(1)
     published = newest_published(connection, row["feed_id"])
     open_row = open_batch.mappings().one_or_none()
     return FeedSnapshot(
@@ -56,10 +64,13 @@ def snapshot(connection: Connection, query: Select[Any]) -> FeedSnapshot | None:
         open_batch=batch_of(open_row) if open_row is not None else None,
         topic_pattern=row["topic_pattern"],
         gaps_ahead=gaps_of(connection, row["feed_id"], gap.c.applied_at.is_(None)),
+        behind_losses=behind_losses(connection, row["feed_id"]),
         holds=holds_of(connection, row["feed_id"]),
         waiting_since=row["waiting_since"],
-        newest_batch=connection.execute(newest.order_by(batch.c.batch_id.desc()).limit(1)).scalar(),
+        newest_batch=connection.execute(ids).scalar(),
         published_to=published.output if published is not None else None,
+        planned_at=row["planned_at"],
+        recent_batch=connection.execute(ids.offset(RECENT_BATCHES - 1)).scalar(),
     )
 
 
@@ -92,11 +103,64 @@ class SqlFeedReader:
         with transaction(self._engine, "read") as connection:
             return newest_published(connection, feed_id, kind)
 
-    def batch_states(self, feed_id: UUID) -> dict[UUID, BatchState]:
-        """Return every batch of a feed with its state."""
+    def batch_states(self, feed_id: UUID, since: UUID | None = None) -> dict[UUID, BatchState]:
+        """Return every batch of a feed with its state.
+
+        ``since`` is a batch: only those from its id on, and older ones that are open, or were given up since it was planned.
+        """
+        query = select(batch.c.batch_id, batch.c.state).where(batch.c.feed_id == feed_id)
+        queries = [query]
+        if since is not None:
+            planned_at = select(batch.c.planned_at).where(batch.c.batch_id == since).scalar_subquery()
+            given_up = (batch.c.state == BatchState.ABANDONED.value, batch.c.updated_at >= planned_at)
+            is_open = batch.c.state.in_(sorted(OPEN_STATES))
+            # One by one, since each has an index of its own.
+            queries = [
+                query.where(batch.c.batch_id >= since),
+                query.where(NOT_COMMITTED, *given_up),
+                query.where(NOT_COMMITTED, is_open),
+            ]
         with transaction(self._engine, "read") as connection:
-            query = select(batch.c.batch_id, batch.c.state).where(batch.c.feed_id == feed_id)
-            return {row.batch_id: BatchState(row.state) for row in connection.execute(query)}
+            return {row.batch_id: BatchState(row.state) for each in queries for row in connection.execute(each)}
+
+    def speeds(self, feed_id: UUID) -> list[float]:
+        """Return how many offsets a second the committed ones of the feed's twenty newest batches read; newest first."""
+        # Of all states and kinds: narrowed before, years of batches would be sorted.
+        columns = ("batch_id", "state", "planned_at", "planned_by", "pinned_attempt", "written_at")
+        newest = (
+            select(*(batch.c[name] for name in columns))
+            .where(batch.c.feed_id == feed_id)
+            .order_by(batch.c.planned_at.desc(), batch.c.batch_id.desc())
+            .limit(BATCHES_OF_SPEED)
+            .subquery()
+        )
+        pinned = and_(attempt.c.batch_id == newest.c.batch_id, attempt.c.attempt == newest.c.pinned_attempt)
+        read = func.sum(batch_range.c.end_offset - batch_range.c.start_offset).label("read")
+        query = (
+            select(newest.c.written_at, newest.c.planned_by, attempt.c.opened_at, attempt.c.opened_by, read)
+            .join(attempt, pinned)
+            .join(batch_range, batch_range.c.batch_id == newest.c.batch_id)
+            .where(newest.c.state == BatchState.COMMITTED.value)
+            .group_by(
+                newest.c.batch_id,
+                newest.c.planned_at,
+                newest.c.planned_by,
+                newest.c.written_at,
+                attempt.c.opened_at,
+                attempt.c.opened_by,
+            )
+            .order_by(newest.c.planned_at.desc(), newest.c.batch_id.desc())
+        )
+        with transaction(self._engine, "read") as connection:
+            timed = [
+                (int(row.read), (row.written_at - row.opened_at).total_seconds())
+                for row in connection.execute(query)
+                if row.written_at is not None
+                # Of adopted batches only the attempt, from its receipt, says that they were restored.
+                and not any(who.startswith(RESTORED_BY) for who in (row.planned_by, row.opened_by))
+            ]
+        # The two clocks may be of two machines; and what was adopted from an output has no times of its own.
+        return [offsets / seconds for offsets, seconds in timed if seconds > 0]
 
     def attempts(self, batch_id: UUID) -> list[Attempt]:
         """Return a batch's attempts, in order."""
@@ -117,13 +181,14 @@ class SqlFeedReader:
                 batch.c.feed_id == feed_id,
                 or_(ended, attempt.c.state == AttemptState.DISCARDED.value),
                 batch.c.updated_at < ended_before,
-                # One that was cleaned up lately is looked at again: its Spark may go on, and have made it anew.
-                or_(attempt.c.cleaned_at.is_(None), attempt.c.cleaned_at >= ended_before),
             )
-            .order_by(attempt.c.batch_id, attempt.c.attempt)
         )
+        # One that was cleaned up lately is looked at again: its Spark may go on, and have made it anew. Each by its index, and
+        # not in order: for that every attempt of years would be read.
+        cleaned = (attempt.c.cleaned_at.is_(None), attempt.c.cleaned_at >= ended_before)
         with transaction(self._engine, "read") as connection:
-            return [attempt_of(row) for row in connection.execute(query).mappings()]
+            found = [attempt_of(row) for when in cleaned for row in connection.execute(query.where(when)).mappings()]
+        return sorted(found, key=lambda each: (each.batch_id, each.attempt))
 
     def committed_ranges(self, batch_id: UUID) -> list[OffsetRange]:
         """Return what the feed's output holds of this batch's topics and partitions, where committed batches overlap it."""
@@ -137,7 +202,7 @@ class SqlFeedReader:
             theirs.c.end_offset > mine.c.start_offset,
         )
         query = (
-            select(theirs.c.topic, theirs.c.partition, theirs.c.start_offset, theirs.c.end_offset)
+            select(theirs, other.c.feed_id)
             .select_from(mine)
             .join(this, this.c.batch_id == mine.c.batch_id)
             .join(theirs, overlaps)
@@ -149,10 +214,12 @@ class SqlFeedReader:
             )
         )
         with transaction(self._engine, "read") as connection:
-            return sorted(
-                OffsetRange(TopicPartition(row.topic, row.partition), row.start_offset, row.end_offset)
-                for row in connection.execute(query)
-            )
+            rows = connection.execute(query).all()
+            found = [
+                (row.batch_id, OffsetRange(TopicPartition(row.topic, row.partition), row.start_offset, row.end_offset))
+                for row in rows
+            ]
+            return sorted(kept(connection, rows[0].feed_id, found)) if rows else []
 
     def range_counts(self, batch_id: UUID) -> list[RangeCount]:
         """Return what a written batch's receipt says of each range, in the plan's order."""

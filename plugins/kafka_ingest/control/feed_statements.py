@@ -10,9 +10,12 @@ from sqlalchemy import Connection, RowMapping, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
 from kafka_ingest.boundaries import FeedSnapshot, NewFeed
-from kafka_ingest.control.schema import event, feed, hold
+from kafka_ingest.control.schema import LEDGER_KINDS, event, feed, hold
 from kafka_ingest.errors import FeedChangedError, UnknownFeedError
 from kafka_ingest.hold import Hold
+
+MAX_ENTRIES = 100
+"""So many partitions, batches or gaps of one step the journal names; all of them lie in rows of their own."""
 
 
 def lock_feed(connection: Connection, feed_id: UUID) -> RowMapping:
@@ -92,9 +95,22 @@ def insert_holds(connection: Connection, feed_id: UUID, holds: Sequence[Hold]) -
 def append_event(
     connection: Connection, feed_id: UUID, kind: str, who: str, batch_id: UUID | None, detail: Mapping[str, Any]
 ) -> None:
-    """Append a line to the audit journal."""
+    """Append a line to the audit journal. Only what lost control tables are rebuilt from is kept whole, however long it is."""
+    kept = dict(detail) if kind in LEDGER_KINDS else shortened(detail)
     connection.execute(
-        insert(event).values(
-            feed_id=feed_id, batch_id=batch_id, kind=kind, at=datetime.now(UTC), who=who, detail=dict(detail)
-        )
+        insert(event).values(feed_id=feed_id, batch_id=batch_id, kind=kind, at=datetime.now(UTC), who=who, detail=kept)
     )
+
+
+def shortened(detail: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what is kept of a line: the first entries of a long list, and under ``left_out`` how many more there were."""
+    left_out = {
+        name: len(value) - MAX_ENTRIES
+        for name, value in detail.items()
+        if isinstance(value, list) and len(value) > MAX_ENTRIES
+    }
+    if not left_out:
+        return dict(detail)
+    return {name: value[:MAX_ENTRIES] if name in left_out else value for name, value in detail.items()} | {
+        "left_out": left_out
+    }

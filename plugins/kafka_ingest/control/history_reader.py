@@ -11,10 +11,12 @@ from sqlalchemy import ColumnElement, Connection, RowMapping, Select, Table, fun
 
 from kafka_ingest.batch import BatchKind, BatchState
 from kafka_ingest.boundaries import Event, Output
+from kafka_ingest.control.removed_output import lost_ranges
 from kafka_ingest.control.rows import event_of, gaps_of, stored_offsets
 from kafka_ingest.control.schema import batch, batch_range, event, feed, gap, stored_offset
 from kafka_ingest.gap import Gap
 from kafka_ingest.offsets import OffsetRange, StoredOffset, TopicPartition
+from kafka_ingest.removal import LostRange
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +54,8 @@ class OffsetRows:
     batches: Sequence[BatchOfOffset]
     gaps: Sequence[Gap]
     resets: Sequence[Event]
+    lost: Sequence[LostRange] = ()
+    """Published files that held the offset and were lost."""
 
 
 def journal(
@@ -96,6 +100,12 @@ def offset_rows(
         ],
         gaps=sorted(gaps, key=lambda found: found.decided_at, reverse=True),
         resets=journal(connection, row.feed_id, kinds=["reset"]),
+        lost=[
+            each
+            for each in lost_ranges(connection, row.feed_id)
+            if each.offset_range.topic_partition == topic_partition
+            and each.offset_range.start_offset <= offset < each.offset_range.end_offset
+        ],
     )
 
 

@@ -1,13 +1,13 @@
 """Statements that write stored offsets and gaps. Each runs inside a transaction that holds the feed's lock."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
 
 import uuid6
-from sqlalchemy import ColumnElement, Connection, and_, bindparam, func, insert, not_, or_, select, update
+from sqlalchemy import ColumnElement, Connection, Update, and_, bindparam, func, insert, not_, or_, select, update
 
 from kafka_ingest.batch import BatchKind
 from kafka_ingest.control.feed_statements import append_event
@@ -91,7 +91,8 @@ def apply_jumps(
     connection.execute(
         update(stored_offset)
         .where(stored_offset.c.feed_id == feed_id, *(stored_offset.c[name] == bindparam(f"at_{name}") for name in key))
-        .values(next_offset=bindparam("to_offset"), updated_at=now),
+        # The epoch belongs to the old offset; the next plan notes that of the new one.
+        .values(next_offset=bindparam("to_offset"), leader_epoch=None, updated_at=now),
         [
             {
                 "at_topic": jump.topic_partition.topic,
@@ -114,6 +115,28 @@ def apply_jumps(
         )
     note_gaps(connection, feed_id, [*gaps, *passed], who, batch_id)
     return gaps
+
+
+def each_stored_offset(feed_id: UUID) -> Update:
+    """Return an update of one stored offset at a time: parameters ``of_topic`` and ``of_partition`` name it."""
+    return update(stored_offset).where(
+        stored_offset.c.feed_id == feed_id,
+        stored_offset.c.topic == bindparam("of_topic"),
+        stored_offset.c.partition == bindparam("of_partition"),
+    )
+
+
+def note_leader_epochs(connection: Connection, feed_id: UUID, epochs: Mapping[TopicPartition, int]) -> None:
+    """Write the leader epochs in which logs were seen to reach their stored offsets."""
+    if not epochs:
+        return
+    connection.execute(
+        each_stored_offset(feed_id).values(leader_epoch=bindparam("seen_epoch")),
+        [
+            {"of_topic": tp.topic, "of_partition": tp.partition, "seen_epoch": epoch}
+            for tp, epoch in sorted(epochs.items())
+        ],
+    )
 
 
 def gap_of(new: NewGap, topic_id: str | None, who: str, now: datetime, *, applied_at: datetime | None) -> Gap:
@@ -170,8 +193,9 @@ def advance_stored_offsets(connection: Connection, feed_id: UUID, batch_id: UUID
         .where(stored_offset.c.feed_id == feed_id, batch_range.c.batch_id == batch_id, same_partition(), in_place())
         .values(
             next_offset=batch_range.c.end_offset,
-            leader_epoch=func.coalesce(batch_range.c.leader_epoch, stored_offset.c.leader_epoch),
+            leader_epoch=batch_range.c.leader_epoch,
             batch_id=batch_id,
+            rows=stored_offset.c["rows"] + func.coalesce(batch_range.c["rows"], 0),
             updated_at=datetime.now(UTC),
         )
     ).rowcount

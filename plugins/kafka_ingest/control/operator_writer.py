@@ -12,7 +12,7 @@ from kafka_ingest.batch import AttemptState, BatchState
 from kafka_ingest.boundaries import AdoptedBatch, Adoption, FeedSnapshot, NewFeed, ResetMove, StartOver
 from kafka_ingest.control.batch_statements import batch_values, insert_ranges, set_range_counts
 from kafka_ingest.control.database import transaction
-from kafka_ingest.control.feed_statements import append_event, insert_feed, require_revision, touch_feed
+from kafka_ingest.control.feed_statements import append_event, insert_feed, lock_feed, require_revision, touch_feed
 from kafka_ingest.control.offset_statements import (
     apply_jumps,
     gap_of,
@@ -23,14 +23,23 @@ from kafka_ingest.control.offset_statements import (
     seed_detail,
     upsert_seeds,
 )
+from kafka_ingest.control.removed_output import add_lost_ranges, add_removed_ranges, take_from_removed
 from kafka_ingest.control.reset_statements import end_gaps, require_none_open, reset_detail, reset_rows, write_rows
+from kafka_ingest.control.row_sums import (
+    count_again,
+    count_partitions,
+    rows_kept,
+    topics_that_came_back,
+    write_rows_kept,
+)
 from kafka_ingest.control.rows import batch_row, gaps_of
 from kafka_ingest.control.schema import LEDGER_KINDS, attempt, batch, event, gap, hold, stored_offset
 from kafka_ingest.control.writer import SqlControlTables, abandon_batch
 from kafka_ingest.errors import FeedChangedError
 from kafka_ingest.gap import Gap, Jump, NewGap
-from kafka_ingest.hold import HoldCause
+from kafka_ingest.hold import DECIDED_BY_TOPIC
 from kafka_ingest.offsets import StoredOffset
+from kafka_ingest.removal import LostRange, RemovedRange
 
 
 class SqlOperatorTables(SqlControlTables):
@@ -75,10 +84,13 @@ class SqlOperatorTables(SqlControlTables):
                 row = batch_row(connection, abandoned, for_update=True)
                 abandon_batch(connection, row, reason=reason, who=who, only_from={BatchState.PLANNED})
             old = [row for row in feed.stored.values() if row.topic_partition.topic in names]
+            came_back = topics_that_came_back(connection, feed, topics)
+            kept = rows_kept(connection, feed.feed_id, topics)
             connection.execute(
                 delete(stored_offset).where(stored_offset.c.feed_id == feed.feed_id, stored_offset.c.topic.in_(names))
             )
             insert_seeds(connection, feed.feed_id, rows)
+            write_rows_kept(connection, feed.feed_id, kept)
             end_gaps(connection, feed.feed_id, old, rows)
             keep_gaps(connection, feed, topics)
             end_holds(connection, feed, topics)
@@ -91,6 +103,8 @@ class SqlOperatorTables(SqlControlTables):
                 "partitions": [row_detail(row) for row in rows],
             }
             append_event(connection, feed.feed_id, "reset", who, None, detail)
+            if came_back:
+                count_partitions(connection, feed.feed_id, came_back)
 
     def reset_offsets(self, feed: FeedSnapshot, moves: Sequence[ResetMove], *, reason: str, who: str) -> None:
         """Move stored offsets, all or none; raises FeedChangedError, or BatchStateError where a batch is open."""
@@ -105,6 +119,45 @@ class SqlOperatorTables(SqlControlTables):
             # The gaps of what is skipped come after it in the journal: whoever tells it again finds the rows moved already.
             append_event(connection, feed.feed_id, "reset", who, None, reset_detail(feed, was, now, reason))
             apply_jumps(connection, feed.feed_id, [move.jump for move in moves if move.jump is not None], who=who)
+
+    def record_lost(
+        self,
+        feed: FeedSnapshot,
+        lost: Sequence[LostRange],
+        gaps: Sequence[NewGap],
+        *,
+        reason: str,
+        who: str,
+    ) -> None:
+        """Write that published files were lost, and the gaps of what no other batch holds; no stored offset moves."""
+        with transaction(self._engine, "write") as connection:
+            require_revision(connection, feed)
+            touch_feed(connection, feed.feed_id)
+            add_lost_ranges(connection, feed.feed_id, lost)
+            take_from_removed(connection, feed.feed_id, lost)
+            now = datetime.now(UTC)
+            filed = [
+                gap_of(new, feed.stored[new.offset_range.topic_partition].topic_id, who, now, applied_at=now)
+                for new in gaps
+            ]
+            insert_gaps(connection, feed.feed_id, filed)
+            detail = {
+                "gaps": [found.as_document() for found in filed],
+                "lost": [each.as_document() for each in lost],
+                "reason": reason,
+            }
+            append_event(connection, feed.feed_id, "gap", who, lost[0].batch_id, detail)
+
+    def record_removed(
+        self, feed_id: UUID, batches: Sequence[UUID], ranges: Sequence[RemovedRange], *, reason: str, who: str
+    ) -> None:
+        """Write which committed offsets were let expire; again changes nothing but the audit journal."""
+        with transaction(self._engine, "write") as connection:
+            lock_feed(connection, feed_id)
+            touch_feed(connection, feed_id)
+            add_removed_ranges(connection, feed_id, ranges)
+            detail = {"reason": reason, "batches": [str(batch_id) for batch_id in batches]}
+            append_event(connection, feed_id, "expired", who, None, detail)
 
     def rename_feed(self, feed: FeedSnapshot, new_name: str, *, reason: str, who: str) -> None:
         """Give the feed another name; raises FeedChangedError where it is taken."""
@@ -121,7 +174,8 @@ class SqlOperatorTables(SqlControlTables):
 
     def adopt(self, feed: FeedSnapshot | NewFeed, adoption: Adoption, *, reason: str, who: str) -> None:
         """Write what the output tells of a feed."""
-        with transaction(self._engine, "write") as connection:
+        # A year of batches every five minutes is 105,000, which no limit of a task's step has room for.
+        with transaction(self._engine, "rebuild") as connection:
             if isinstance(feed, NewFeed):
                 values = {"topics": sorted(adoption.topics), "topic_pattern": adoption.topic_pattern}
                 insert_feed(connection, feed, cluster_id=adoption.cluster_id, **values)
@@ -144,6 +198,10 @@ class SqlOperatorTables(SqlControlTables):
             # A closed gap names the batch that read it.
             adopt_gaps(connection, feed, adoption)
             replace_stored(connection, feed, adoption)
+            count_again(connection, feed.feed_id)
+            add_removed_ranges(connection, feed.feed_id, adoption.expired)
+            take_from_removed(connection, feed.feed_id, adoption.back)
+            add_lost_ranges(connection, feed.feed_id, adoption.lost)
             detail: dict[str, Any] = {
                 "reason": reason,
                 "batches": [str(adopted.plan.batch_id) for adopted in adoption.batches],
@@ -151,6 +209,8 @@ class SqlOperatorTables(SqlControlTables):
                 "partitions": [row_detail(row) for row in adoption.stored],
                 "removed": [str(topic_partition) for topic_partition in adoption.removed],
             }
+            if adoption.files:
+                detail["files"] = {str(batch_id): found.state.value for batch_id, found in adoption.files.items()}
             append_event(connection, feed.feed_id, "adopted", who, None, detail)
 
 
@@ -178,7 +238,7 @@ def end_holds(connection: Connection, feed: FeedSnapshot, topics: Sequence[Start
     for topic in topics:
         of_topic = [hold.c.feed_id == feed.feed_id, hold.c.topic == topic.topic]
         stay = [tp.partition for tp in topic.untouched]
-        is_decided = hold.c.cause == HoldCause.BEYOND_LOG.value
+        is_decided = hold.c.cause.in_([cause.value for cause in DECIDED_BY_TOPIC])
         means_others = or_(hold.c.partition.is_(None), hold.c.partition.not_in(stay))
         connection.execute(
             delete(hold).where(*of_topic, is_decided if topic.same_records else is_decided | means_others)

@@ -7,6 +7,7 @@ from sqlalchemy import ColumnElement, Connection, and_, func, or_, select
 
 from kafka_ingest.batch import BatchKind, BatchState
 from kafka_ingest.control.coverage_rows import ids_before, resets
+from kafka_ingest.control.removed_output import kept
 from kafka_ingest.control.schema import batch, batch_range, stored_offset
 from kafka_ingest.offset_sets import within
 from kafka_ingest.offsets import OffsetRange, TopicPartition
@@ -53,12 +54,14 @@ def starts_since(connection: Connection, batch_id: UUID) -> dict[TopicPartition,
     return {TopicPartition(row.topic, row.partition): row.start_offset for row in connection.execute(first)}
 
 
-def committed_within(connection: Connection, feed_id: UUID, intervals: Sequence[OffsetRange]) -> list[OffsetRange]:
-    """Return what committed batches hold of intervals, sorted; copies are not among them."""
+def committed_within(
+    connection: Connection, feed_id: UUID, intervals: Sequence[OffsetRange], *, apart_from: UUID | None = None
+) -> list[OffsetRange]:
+    """Return what committed batches hold of intervals, sorted; copies are not among them, and nothing that was lost."""
     topics = {interval.topic for interval in intervals}
     partitions = {interval.partition for interval in intervals}
     query = (
-        select(batch_range.c.topic, batch_range.c.partition, batch_range.c.start_offset, batch_range.c.end_offset)
+        select(batch_range)
         .join(batch, batch.c.batch_id == batch_range.c.batch_id)
         .join(stored_offset, same_topic(connection, feed_id))
         .where(
@@ -67,20 +70,20 @@ def committed_within(connection: Connection, feed_id: UUID, intervals: Sequence[
             batch.c.state == BatchState.COMMITTED.value,
             batch_range.c.topic.in_(topics),
             batch_range.c.partition.in_(partitions),
+            *([batch_range.c.batch_id != apart_from] if apart_from is not None else []),
         )
     )
     found = [
-        OffsetRange(TopicPartition(row.topic, row.partition), row.start_offset, row.end_offset)
+        (row.batch_id, OffsetRange(TopicPartition(row.topic, row.partition), row.start_offset, row.end_offset))
         for row in connection.execute(query)
     ]
-    return within(intervals, found)
+    return within(intervals, kept(connection, feed_id, found))
 
 
 def committed_ahead(connection: Connection, feed_id: UUID) -> list[OffsetRange]:
     """Return what committed batches hold at or above the stored offsets, sorted; nothing before an operator went back."""
     query = (
-        select(batch_range.c.topic, batch_range.c.partition, batch_range.c.start_offset, batch_range.c.end_offset)
-        .add_columns(stored_offset.c.next_offset)
+        select(batch_range, stored_offset.c.next_offset)
         .join(batch, batch.c.batch_id == batch_range.c.batch_id)
         .join(stored_offset, same_topic(connection, feed_id))
         .where(
@@ -90,7 +93,13 @@ def committed_ahead(connection: Connection, feed_id: UUID) -> list[OffsetRange]:
             batch_range.c.end_offset > stored_offset.c.next_offset,
         )
     )
-    return sorted(
-        OffsetRange(TopicPartition(row.topic, row.partition), max(row.start_offset, row.next_offset), row.end_offset)
+    ahead = [
+        (
+            row.batch_id,
+            OffsetRange(
+                TopicPartition(row.topic, row.partition), max(row.start_offset, row.next_offset), row.end_offset
+            ),
+        )
         for row in connection.execute(query)
-    )
+    ]
+    return sorted(kept(connection, feed_id, ahead))

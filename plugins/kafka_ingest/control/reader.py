@@ -7,14 +7,16 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import Select, and_, func, select
+from sqlalchemy import Label, Select, func, select
 
 from kafka_ingest.batch import BatchKind, BatchState
 from kafka_ingest.boundaries import (
     Event,
 )
 from kafka_ingest.control.coverage_reader import SqlCoverageReader
+from kafka_ingest.control.coverage_rows import NOT_LIVE
 from kafka_ingest.control.database import transaction
+from kafka_ingest.control.feed_reader import NOT_COMMITTED
 from kafka_ingest.control.history_reader import OffsetRows, journal, offset_rows
 from kafka_ingest.control.rows import (
     BatchRange,
@@ -22,7 +24,7 @@ from kafka_ingest.control.rows import (
     gaps_of,
     ranges_of,
 )
-from kafka_ingest.control.schema import batch, batch_range, event, feed, stored_offset
+from kafka_ingest.control.schema import batch, event, feed, stored_offset
 from kafka_ingest.gap import Gap
 from kafka_ingest.offsets import TopicPartition
 
@@ -63,6 +65,14 @@ class BatchSummary:
     ranges: tuple[BatchRange, ...]
 
 
+def last_committed_at(kind: BatchKind) -> Label[datetime | None]:
+    """Return the column of when a feed's newest commit was: asked of each, since a grouped one would read every batch."""
+    newest = select(func.max(batch.c.committed_at)).where(
+        batch.c.feed_id == feed.c.feed_id, batch.c.kind == kind.value, batch.c.state == BatchState.COMMITTED.value
+    )
+    return newest.scalar_subquery().label(f"last_{kind.value}")
+
+
 class SqlControlReader(SqlCoverageReader):
     """The control tables, read only."""
 
@@ -99,27 +109,19 @@ class SqlControlReader(SqlCoverageReader):
         with transaction(self._engine, "read") as connection:
             counts = select(stored_offset.c.feed_id, func.count()).group_by(stored_offset.c.feed_id)
             partitions: dict[UUID, int] = dict(connection.execute(counts).all())
-            committed = {
-                row.feed_id: row
-                for row in connection.execute(
-                    select(
-                        batch.c.feed_id,
-                        func.max(batch.c.committed_at).label("last"),
-                        func.sum(batch.c["rows"]).label("total"),
-                    )
-                    .where(batch.c.state == BatchState.COMMITTED.value, batch.c.kind == "live")
-                    .group_by(batch.c.feed_id)
-                )
-            }
             open_batches = {
                 row.feed_id: row
                 for row in connection.execute(
                     select(batch.c.feed_id, batch.c.batch_id, batch.c.state).where(
+                        # Feed by feed: each is one look into an index.
+                        batch.c.feed_id.in_(select(feed.c.feed_id)),
                         batch.c.kind == "live",
+                        NOT_COMMITTED,
                         batch.c.state.in_([state.value for state in BatchState if state.is_open]),
                     )
                 )
             }
+            feeds = select(feed, last_committed_at(BatchKind.LIVE), last_committed_at(BatchKind.BACKFILL))
             return [
                 FeedSummary(
                     name=row["name"],
@@ -127,31 +129,19 @@ class SqlControlReader(SqlCoverageReader):
                     partitions=partitions.get(row["feed_id"], 0),
                     open_batch=open_row.batch_id if open_row is not None else None,
                     open_batch_state=BatchState(open_row.state) if open_row is not None else None,
-                    last_committed_at=done.last if done is not None else None,
-                    rows_committed=int(done.total) if done is not None else 0,
+                    last_committed_at=max(filter(None, (row["last_live"], row["last_backfill"])), default=None),
+                    rows_committed=row["rows_committed"],
                 )
-                for row in connection.execute(select(feed).order_by(feed.c.name)).mappings()
+                for row in connection.execute(feeds.order_by(feed.c.name)).mappings()
                 for open_row in [open_batches.get(row["feed_id"])]
-                for done in [committed.get(row["feed_id"])]
             ]
 
     def rows_by_partition(self, feed_id: UUID) -> dict[TopicPartition, int]:
-        """Return how many rows live batches have committed of the topics as they are now, by partition."""
-        same_topic = and_(
-            stored_offset.c.feed_id == feed_id,
-            stored_offset.c.topic == batch_range.c.topic,
-            stored_offset.c.partition == batch_range.c.partition,
-            stored_offset.c.topic_id.is_not_distinct_from(batch_range.c.topic_id),
-        )
+        """Return how many rows the feed's output was given of the topics as they are now, by partition; backfills included."""
+        query = select(stored_offset.c.topic, stored_offset.c.partition, stored_offset.c["rows"])
         with transaction(self._engine, "read") as connection:
-            query = (
-                select(batch_range.c.topic, batch_range.c.partition, func.sum(batch_range.c["rows"]))
-                .join(batch, batch.c.batch_id == batch_range.c.batch_id)
-                .join(stored_offset, same_topic)
-                .where(batch.c.feed_id == feed_id, batch.c.state == BatchState.COMMITTED.value, batch.c.kind == "live")
-                .group_by(batch_range.c.topic, batch_range.c.partition)
-            )
-            return {TopicPartition(topic, number): int(rows) for topic, number, rows in connection.execute(query)}
+            found = connection.execute(query.where(stored_offset.c.feed_id == feed_id, stored_offset.c["rows"] > 0))
+            return {TopicPartition(topic, number): rows for topic, number, rows in found}
 
     def batch_summaries(
         self,
@@ -163,23 +153,30 @@ class SqlControlReader(SqlCoverageReader):
         limit: int | None = None,
     ) -> list[BatchSummary]:
         """Return batches with their ranges, newest first; of all kinds and states where none is named."""
-        query: Select[Any] = select(batch, feed.c.name.label("feed")).join(feed, feed.c.feed_id == batch.c.feed_id)
-        if feed_name is not None:
-            query = query.where(feed.c.name == feed_name)
+        query: Select[Any] = select(batch)
         if since is not None:
             query = query.where(batch.c.planned_at >= since)
         if kinds:
             query = query.where(batch.c.kind.in_(sorted(kind.value for kind in kinds)))
+            if BatchKind.LIVE not in kinds:
+                query = query.where(NOT_LIVE)
         if states:
             query = query.where(batch.c.state.in_(sorted(state.value for state in states)))
+            if BatchState.COMMITTED not in states:
+                query = query.where(NOT_COMMITTED)
         query = query.order_by(batch.c.planned_at.desc(), batch.c.batch_id.desc()).limit(limit)
         with transaction(self._engine, "read") as connection:
+            # Not joined: sorted beside its feed's name, every batch of years would be read for the newest few.
+            names: dict[UUID, str] = dict(connection.execute(select(feed.c.feed_id, feed.c.name)).all())
+            if feed_name is not None:
+                feed_id = next((each for each, name in names.items() if name == feed_name), None)
+                query = query.where(batch.c.feed_id == feed_id)
             rows = connection.execute(query).mappings().all()
             ranges = ranges_of(connection, select(query.subquery().c.batch_id))
             return [
                 BatchSummary(
                     batch_id=row["batch_id"],
-                    feed=row["feed"],
+                    feed=names[row["feed_id"]],
                     kind=row["kind"],
                     state=BatchState(row["state"]),
                     planned_at=row["planned_at"],

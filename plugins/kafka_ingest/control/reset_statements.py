@@ -6,13 +6,13 @@ from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import Connection, bindparam, delete, select, update
+from sqlalchemy import Connection, bindparam, delete, select
 
 from kafka_ingest.batch import OPEN_STATES, BatchKind
 from kafka_ingest.boundaries import FeedSnapshot, ResetMove
-from kafka_ingest.control.offset_statements import insert_gaps, row_detail, with_commas
+from kafka_ingest.control.offset_statements import each_stored_offset, insert_gaps, row_detail, with_commas
 from kafka_ingest.control.rows import gaps_of
-from kafka_ingest.control.schema import batch, gap, stored_offset
+from kafka_ingest.control.schema import batch, gap
 from kafka_ingest.errors import BatchStateError, OffsetsMovedError
 from kafka_ingest.offsets import StoredOffset, listing
 from kafka_ingest.rewound import ended_gaps
@@ -49,6 +49,8 @@ def reset_rows(feed: FeedSnapshot, moves: Sequence[ResetMove]) -> list[StoredOff
             first_offset=min(row.first_offset or 0, move.to_offset),
             next_offset=move.to_offset,
             batch_id=None,
+            # It was seen to reach the old offset; nobody looked further since.
+            leader_epoch=row.leader_epoch if move.to_offset <= move.from_offset else None,
         )
         for move in moves
         for row in [feed.stored[move.topic_partition]]
@@ -58,16 +60,11 @@ def reset_rows(feed: FeedSnapshot, moves: Sequence[ResetMove]) -> list[StoredOff
 def write_rows(connection: Connection, feed_id: UUID, rows: Sequence[StoredOffset], moves: Sequence[ResetMove]) -> None:
     """Write the rows; those that pass gaps wait where they are, since the gaps move them."""
     connection.execute(
-        update(stored_offset)
-        .where(
-            stored_offset.c.feed_id == feed_id,
-            stored_offset.c.topic == bindparam("of_topic"),
-            stored_offset.c.partition == bindparam("of_partition"),
-        )
-        .values(
+        each_stored_offset(feed_id).values(
             first_offset=bindparam("to_first"),
             next_offset=bindparam("to_next"),
             batch_id=None,
+            leader_epoch=bindparam("to_epoch"),
             updated_at=datetime.now(UTC),
         ),
         [
@@ -75,6 +72,7 @@ def write_rows(connection: Connection, feed_id: UUID, rows: Sequence[StoredOffse
                 "of_topic": row.topic_partition.topic,
                 "of_partition": row.topic_partition.partition,
                 "to_first": row.first_offset,
+                "to_epoch": row.leader_epoch,
                 "to_next": row.next_offset if move.jump is None else move.from_offset,
             }
             for row, move in zip(rows, moves, strict=True)

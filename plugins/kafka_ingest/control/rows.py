@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import ColumnElement, Connection, RowMapping, Select, func, select
+from sqlalchemy import ColumnElement, Connection, RowMapping, Select, and_, func, select
 
 from kafka_ingest.batch import Attempt, AttemptState, Batch, BatchKind, BatchPlan, BatchState
 from kafka_ingest.boundaries import Event, Output, PublishedBatch
@@ -73,6 +73,36 @@ def gaps_of(connection: Connection, feed_id: UUID, *conditions: ColumnElement[bo
         for row in connection.execute(query).mappings()
     ]
     return sorted(gaps, key=lambda gap: (gap.offset_range, gap.decided_at))
+
+
+def behind_losses(connection: Connection, feed_id: UUID) -> frozenset[TopicPartition]:
+    """Return the partitions whose stored offset is where the second of two adjoining gaps ends that retention made."""
+    before = gap.alias("before")
+    follows = and_(
+        before.c.feed_id == gap.c.feed_id,
+        before.c.topic == gap.c.topic,
+        before.c.partition == gap.c.partition,
+        before.c.topic_id.is_not_distinct_from(gap.c.topic_id),
+        before.c.end_offset == gap.c.start_offset,
+    )
+    ends_there = and_(
+        gap.c.feed_id == stored_offset.c.feed_id,
+        gap.c.topic == stored_offset.c.topic,
+        gap.c.partition == stored_offset.c.partition,
+        gap.c.topic_id.is_not_distinct_from(stored_offset.c.topic_id),
+        gap.c.end_offset == stored_offset.c.next_offset,
+    )
+    query = (
+        select(stored_offset.c.topic, stored_offset.c.partition)
+        .join(gap, ends_there)
+        .join(before, follows)
+        .where(
+            stored_offset.c.feed_id == feed_id,
+            *(each.c.cause == GapCause.RETENTION.value for each in (before, gap)),
+            *(each.c.applied_at.is_not(None) for each in (before, gap)),
+        )
+    )
+    return frozenset(TopicPartition(row.topic, row.partition) for row in connection.execute(query))
 
 
 def holds_of(connection: Connection, feed_id: UUID) -> list[Hold]:
@@ -146,9 +176,14 @@ def batch_of(row: Mapping[Any, Any]) -> Batch:
     )
 
 
+def is_dag_run(who: str) -> bool:
+    """Whether who acted is a task of a DAG run: ``airflow:DAG/RUN``."""
+    return who.startswith("airflow:")
+
+
 def is_of_run(who: str | None, run_id: str) -> bool:
-    """Whether who acted is a task of a DAG run: ``airflow:DAG/RUN``; a DAG's id has no slash, and a run's may have one."""
-    return who is not None and who.startswith("airflow:") and who.partition("/")[2] == run_id
+    """Whether who acted is a task of this DAG run; a DAG's id has no slash, and a run's may have one."""
+    return who is not None and is_dag_run(who) and who.partition("/")[2] == run_id
 
 
 def attempt_of(row: Mapping[Any, Any]) -> Attempt:
@@ -198,5 +233,9 @@ def of_newest_published(query: Select[Any], feed_id: UUID, kind: BatchKind = Bat
 
 def newest_ledger_event(connection: Connection, feed_id: UUID) -> int:
     """Return the number of a feed's newest seed, gap or reset; 0 where there is none."""
-    query = select(func.max(event.c.event_id)).where(event.c.feed_id == feed_id, event.c.kind.in_(LEDGER_KINDS))
-    return int(connection.execute(query).scalar_one() or 0)
+    # Kind by kind: each is one look into an index, all at once are a look at every line of the journal.
+    newest = [
+        select(func.max(event.c.event_id)).where(event.c.feed_id == feed_id, event.c.kind == kind).scalar_subquery()
+        for kind in LEDGER_KINDS
+    ]
+    return max(found or 0 for found in connection.execute(select(*newest)).one())

@@ -4,10 +4,12 @@
 """
 
 from datetime import UTC, datetime
+from typing import Any
 
 from sqlalchemy import (
     JSON,
     BigInteger,
+    Boolean,
     CheckConstraint,
     Column,
     DateTime,
@@ -21,14 +23,16 @@ from sqlalchemy import (
     Text,
     TypeDecorator,
     Uuid,
+    false,
     text,
 )
 
 from kafka_ingest.batch import AttemptState, BatchKind, BatchState
 from kafka_ingest.gap import GapCause
 from kafka_ingest.hold import HoldCause
+from kafka_ingest.storable_text import storable, storable_document
 
-SCHEMA_VERSION = "0005"
+SCHEMA_VERSION = "0011"
 """The migration that makes these tables; a test compares it with the newest one."""
 
 VERSION_TABLE = "kafka_ingest_schema"
@@ -56,6 +60,32 @@ class UtcDateTime(TypeDecorator[datetime]):
         return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
 
 
+class StorableText(TypeDecorator[str]):
+    """Text of any origin: what a database cannot hold is escaped, so a reason or an error never stops a transaction."""
+
+    impl = Text
+    cache_ok = True
+
+    def process_bind_param(self, value: str | None, dialect: Dialect) -> str | None:  # noqa: ARG002
+        """Escape what cannot be stored; a name that holds such characters is then nobody's."""
+        return None if value is None else storable(value)
+
+
+class StorableDocument(TypeDecorator[Any]):
+    """JSON whose texts are of any origin. Read as it is written: rows of earlier versions may hold what cannot be encoded."""
+
+    impl = JSON
+    cache_ok = True
+
+    def process_bind_param(self, value: Any, dialect: Dialect) -> Any:  # noqa: ANN401, ARG002 - JSON-able data
+        """Escape what cannot be stored."""
+        return storable_document(value)
+
+    def process_result_value(self, value: Any, dialect: Dialect) -> Any:  # noqa: ANN401, ARG002 - JSON-able data
+        """Escape what an earlier version stored all the same."""
+        return storable_document(value)
+
+
 def one_of(column: str, values: type[BatchState | BatchKind | AttemptState | GapCause | HoldCause]) -> str:
     """Return the check that a column holds one of an enum's values."""
     return f"{column} IN ({', '.join(repr(member.value) for member in values)})"
@@ -78,14 +108,22 @@ feed = Table(
     "feed",
     metadata,
     Column("feed_id", Uuid, primary_key=True),
-    Column("name", Text, nullable=False, unique=True),
-    Column("cluster_id", Text, nullable=False),
+    Column("name", StorableText, nullable=False, unique=True),
+    Column("cluster_id", StorableText, nullable=False),
     Column("topics", JSON, nullable=False, comment="the topics of the last plan"),
     Column("revision", BigInteger, nullable=False, comment="grows with every write to the feed's control rows"),
     Column("created_at", UtcDateTime, nullable=False),
     Column("updated_at", UtcDateTime, nullable=False),
-    Column("topic_pattern", Text, comment="the pattern of the last plan; null where its topics were listed"),
+    Column("topic_pattern", StorableText, comment="the pattern of the last plan; null where its topics were listed"),
     Column("waiting_since", UtcDateTime, comment="since when there are records, but fewer than min_records"),
+    Column(
+        "rows_committed",
+        BigInteger,
+        nullable=False,
+        server_default="0",
+        comment="what its batches have committed; copies not",
+    ),
+    Column("planned_at", UtcDateTime, comment="when the last plan asked Kafka which topics there are"),
     comment="one row a feed; its lock is the lock of everything below it",
 )
 
@@ -94,12 +132,12 @@ batch = Table(
     metadata,
     Column("batch_id", Uuid, primary_key=True),
     Column("feed_id", ForeignKey("feed.feed_id"), nullable=False),
-    Column("kind", Text, nullable=False),
-    Column("state", Text, nullable=False),
+    Column("kind", StorableText, nullable=False),
+    Column("state", StorableText, nullable=False),
     Column("plan", JSON, nullable=False, comment="frozen: what is read, from where, and where it goes"),
-    Column("plan_fingerprint", Text, nullable=False),
+    Column("plan_fingerprint", StorableText, nullable=False),
     Column("planned_at", UtcDateTime, nullable=False),
-    Column("planned_by", Text, nullable=False),
+    Column("planned_by", StorableText, nullable=False),
     Column("pinned_attempt", Integer, comment="the attempt whose receipt counts; none other can be committed"),
     Column("rows", BigInteger, comment="from the pinned receipt"),
     Column("size_bytes", BigInteger, comment="from the pinned receipt"),
@@ -109,10 +147,17 @@ batch = Table(
     ),
     Column("ledger_upto", BigInteger, comment="… up to and with this one"),
     Column("committed_at", UtcDateTime),
-    Column("committed_by", Text),
-    Column("reason", Text, comment="why it was abandoned"),
+    Column("committed_by", StorableText),
+    Column("reason", StorableText, comment="why it was abandoned"),
     Column("updated_at", UtcDateTime, nullable=False),
-    Column("abandoned_by", Text),
+    Column("abandoned_by", StorableText),
+    Column(
+        "to_announce",
+        Boolean,
+        nullable=False,
+        server_default=false(),
+        comment="committed by a DAG run, and its Asset event may not have been recorded",
+    ),
     ForeignKeyConstraint(
         ["batch_id", "pinned_attempt"],
         ["attempt.batch_id", "attempt.attempt"],
@@ -129,15 +174,31 @@ batch = Table(
     CheckConstraint("(state = 'COMMITTED') = (committed_at IS NOT NULL)", name="committed"),
     CheckConstraint("(state = 'ABANDONED') = (reason IS NOT NULL)", name="abandoned"),
     Index("ix_batch_feed", "feed_id", "planned_at"),
-    # What `status` sums up, without reading plans.
+    # The newest batches of all feeds.
+    Index("ix_batch_planned", "planned_at"),
+    # The newest of a feed's ids, and those near it.
+    Index("ix_batch_ids", "feed_id", "batch_id"),
+    # The newest published one; without it a kind of which there is none is looked for in all that there are.
+    Index("ix_batch_published", "feed_id", "kind", "state", "batch_id"),
+    # When the newest commit was.
     Index("ix_batch_sums", "feed_id", "kind", "state", "committed_at", "rows"),
+    # What is open or was given up, among years of committed batches.
+    Index(
+        "ix_batch_not_committed",
+        "feed_id",
+        "updated_at",
+        sqlite_where=text("state <> 'COMMITTED'"),
+        postgresql_where=text("state <> 'COMMITTED'"),
+    ),
     # Backfills among years of live batches.
     Index(
         "ix_batch_not_live",
         "feed_id",
+        "planned_at",
         sqlite_where=text("kind <> 'live'"),
         postgresql_where=text("kind <> 'live'"),
     ),
+    Index("ix_batch_to_announce", "feed_id", sqlite_where=text("to_announce"), postgresql_where=text("to_announce")),
     # Invariant 2: at most one open live batch a feed.
     Index(
         "uq_batch_open_live",
@@ -153,13 +214,13 @@ attempt = Table(
     metadata,
     Column("batch_id", ForeignKey("batch.batch_id"), primary_key=True),
     Column("attempt", Integer, primary_key=True),
-    Column("state", Text, nullable=False),
+    Column("state", StorableText, nullable=False),
     Column("directory", Text, nullable=False, comment="absolute; receipts are found here, never by listing"),
-    Column("document_sha256", Text, nullable=False),
+    Column("document_sha256", StorableText, nullable=False),
     Column("opened_at", UtcDateTime, nullable=False),
-    Column("opened_by", Text, nullable=False),
-    Column("receipt_sha256", Text),
-    Column("reason", Text, comment="why it was discarded"),
+    Column("opened_by", StorableText, nullable=False),
+    Column("receipt_sha256", StorableText),
+    Column("reason", StorableText, comment="why it was discarded"),
     Column("cleaned_at", UtcDateTime, comment="since when its directory is removed"),
     CheckConstraint(one_of("state", AttemptState), name="state"),
     CheckConstraint("attempt >= 1", name="number"),
@@ -172,21 +233,30 @@ attempt = Table(
         sqlite_where=text("state = 'PINNED'"),
         postgresql_where=text("state = 'PINNED'"),
     ),
+    # What is not removed yet, or lately, among years of attempts.
+    Index("ix_attempt_cleaned", "cleaned_at"),
 )
 
 stored_offset = Table(
     "stored_offset",
     metadata,
     Column("feed_id", ForeignKey("feed.feed_id"), primary_key=True),
-    Column("topic", Text, primary_key=True),
+    Column("topic", StorableText, primary_key=True),
     Column("partition", Integer, primary_key=True),
-    Column("topic_id", Text, comment="Kafka's UUID of the topic (KIP-516); null where brokers do not know it"),
+    Column("topic_id", StorableText, comment="Kafka's UUID of the topic (KIP-516); null where brokers do not know it"),
     Column("first_offset", BigInteger),
     Column("next_offset", BigInteger, comment="the next offset to read: the truth"),
-    Column("seeded_by", Text, nullable=False, comment="the start rule that decided"),
+    Column("seeded_by", StorableText, nullable=False, comment="the start rule that decided"),
     Column("leader_epoch", Integer),
     Column("batch_id", ForeignKey("batch.batch_id"), comment="the batch that moved it last"),
     Column("updated_at", UtcDateTime, nullable=False),
+    Column(
+        "rows",
+        BigInteger,
+        nullable=False,
+        server_default="0",
+        comment="how many were committed of the topic with this id; copies not",
+    ),
     CheckConstraint("partition >= 0", name="partition"),
     CheckConstraint("(first_offset IS NULL) = (next_offset IS NULL)", name="pending"),
     CheckConstraint("next_offset >= 0 AND first_offset >= 0", name="offsets"),
@@ -197,9 +267,9 @@ batch_range = Table(
     "batch_range",
     metadata,
     Column("batch_id", ForeignKey("batch.batch_id"), primary_key=True),
-    Column("topic", Text, primary_key=True),
+    Column("topic", StorableText, primary_key=True),
     Column("partition", Integer, primary_key=True),
-    Column("topic_id", Text),
+    Column("topic_id", StorableText),
     Column("start_offset", BigInteger, nullable=False),
     Column("end_offset", BigInteger, nullable=False),
     Column("leader_epoch", Integer),
@@ -233,21 +303,59 @@ gap = Table(
     metadata,
     Column("gap_id", Uuid, primary_key=True),
     Column("feed_id", ForeignKey("feed.feed_id"), nullable=False),
-    Column("topic", Text, nullable=False),
+    Column("topic", StorableText, nullable=False),
     Column("partition", Integer, nullable=False),
-    Column("topic_id", Text),
+    Column("topic_id", StorableText),
     Column("start_offset", BigInteger, nullable=False),
     Column("end_offset", BigInteger, nullable=False),
-    Column("cause", Text, nullable=False),
-    Column("reason", Text, nullable=False),
-    Column("decided_by", Text, nullable=False),
+    Column("cause", StorableText, nullable=False),
+    Column("reason", StorableText, nullable=False),
+    Column("decided_by", StorableText, nullable=False),
     Column("decided_at", UtcDateTime, nullable=False),
     Column("applied_at", UtcDateTime, comment="null while it lies ahead of the stored offset"),
     Column("closed_by_batch", ForeignKey("batch.batch_id"), comment="the batch that read it after all"),
     CheckConstraint("start_offset >= 0 AND end_offset > start_offset", name="offsets"),
     CheckConstraint(one_of("cause", GapCause), name="cause"),
     Index("ix_gap_feed", "feed_id", "topic", "partition"),
+    # What a plan has to stop at, among all that was ever passed.
+    Index(
+        "ix_gap_ahead",
+        "feed_id",
+        sqlite_where=text("applied_at IS NULL"),
+        postgresql_where=text("applied_at IS NULL"),
+    ),
     comment="intervals that will not be ingested, or not yet: who or what decided it, when and why",
+)
+
+removed_range = Table(
+    "removed_range",
+    metadata,
+    Column("range_id", Uuid, primary_key=True),
+    Column("feed_id", ForeignKey("feed.feed_id"), nullable=False),
+    Column("topic", Text, nullable=False),
+    Column("partition", Integer, nullable=False),
+    Column("topic_id", Text),
+    Column("start_offset", BigInteger, nullable=False),
+    Column("end_offset", BigInteger, nullable=False),
+    CheckConstraint("start_offset >= 0 AND end_offset > start_offset", name="offsets"),
+    Index("ix_removed_range_feed", "feed_id", "topic", "partition"),
+    comment="which committed offsets were let expire from the output; neighbours are one row",
+)
+
+lost_range = Table(
+    "lost_range",
+    metadata,
+    Column("feed_id", ForeignKey("feed.feed_id"), primary_key=True),
+    Column("batch_id", Uuid, primary_key=True),
+    Column("file", Text, primary_key=True),
+    Column("topic", Text, primary_key=True),
+    Column("partition", Integer, primary_key=True),
+    Column("topic_id", Text),
+    Column("start_offset", BigInteger, nullable=False),
+    Column("end_offset", BigInteger, nullable=False),
+    Column("rows", BigInteger, nullable=False),
+    CheckConstraint("start_offset >= 0 AND end_offset > start_offset", name="offsets"),
+    comment="what published files held that were lost; their batches were committed without it, as it turned out",
 )
 
 hold = Table(
@@ -255,16 +363,17 @@ hold = Table(
     metadata,
     Column("hold_id", Uuid, primary_key=True),
     Column("feed_id", ForeignKey("feed.feed_id"), nullable=False),
-    Column("topic", Text, nullable=False),
+    Column("topic", StorableText, nullable=False),
     Column("partition", Integer, comment="null where the whole topic is held"),
-    Column("cause", Text, nullable=False),
-    Column("reason", Text, nullable=False),
+    Column("cause", StorableText, nullable=False),
+    Column("reason", StorableText, nullable=False),
     Column("at_offset", BigInteger),
     Column("since", UtcDateTime, nullable=False, comment="when a plan first saw it"),
     CheckConstraint(one_of("cause", HoldCause), name="cause"),
-    CheckConstraint("(cause = 'topic_missing') = (partition IS NULL)", name="partition"),
+    CheckConstraint("(cause IN ('topic_missing', 'topic_changed')) = (partition IS NULL)", name="partition"),
     CheckConstraint(
-        "(cause IN ('open_transaction', 'unreadable', 'beyond_log')) = (at_offset IS NOT NULL)", name="at_offset"
+        "(cause IN ('open_transaction', 'unreadable', 'beyond_log', 'offsets_lost')) = (at_offset IS NOT NULL)",
+        name="at_offset",
     ),
     Index("ix_hold_feed", "feed_id"),
     comment="what takes no part in the feed's batches for now; every plan writes them anew",
@@ -276,11 +385,13 @@ event = Table(
     Column("event_id", EventId, primary_key=True, autoincrement=True),
     Column("feed_id", ForeignKey("feed.feed_id"), nullable=False),
     Column("batch_id", ForeignKey("batch.batch_id")),
-    Column("kind", Text, nullable=False),
+    Column("kind", StorableText, nullable=False),
     Column("at", UtcDateTime, nullable=False),
-    Column("who", Text, nullable=False),
-    Column("detail", JSON, nullable=False),
+    Column("who", StorableText, nullable=False),
+    Column("detail", StorableDocument, nullable=False),
     Index("ix_event_feed", "feed_id", "event_id"),
+    # The newest of a kind, however long ago it was.
+    Index("ix_event_kind", "feed_id", "kind", "event_id"),
     comment="append-only audit journal",
 )
 

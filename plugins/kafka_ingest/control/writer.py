@@ -38,12 +38,21 @@ from kafka_ingest.control.offset_statements import (
     advance_stored_offsets,
     apply_jumps,
     check_offsets_in_place,
+    note_leader_epochs,
     row_detail,
     seed_detail,
     upsert_seeds,
 )
 from kafka_ingest.control.reader import SqlControlReader
-from kafka_ingest.control.rows import batch_of, batch_row, newest_ledger_event, of_newest_published, stored_offsets
+from kafka_ingest.control.row_sums import add_rows
+from kafka_ingest.control.rows import (
+    batch_of,
+    batch_row,
+    is_dag_run,
+    newest_ledger_event,
+    of_newest_published,
+    stored_offsets,
+)
 from kafka_ingest.control.schema import attempt, batch
 from kafka_ingest.errors import BatchStateError
 from kafka_ingest.gap import Jump
@@ -60,6 +69,7 @@ class SqlControlTables(SqlControlReader):
             "topics": sorted(record.topics),
             "topic_pattern": record.topic_pattern,
             "waiting_since": record.waiting_since,
+            "planned_at": record.planned_at,
         }
         with transaction(self._engine, "write") as connection:
             if isinstance(feed, NewFeed):
@@ -72,6 +82,7 @@ class SqlControlTables(SqlControlReader):
                 detail = {"partitions": [seed_detail(seed) for seed in record.seeds]}
                 append_event(connection, feed.feed_id, "seeded", who, None, detail)
             apply_jumps(connection, feed.feed_id, record.jumps, who=who)
+            note_leader_epochs(connection, feed.feed_id, record.leader_epochs)
             replace_holds(connection, feed.feed_id, record.holds)
             if record.plan is not None:
                 insert_plan(connection, record.plan, who)
@@ -128,6 +139,9 @@ class SqlControlTables(SqlControlReader):
                 written_at=receipt.written_at,
             )
             set_range_counts(connection, batch_id, counts)
+            if receipt.without_date:
+                detail = {"attempt": attempt_number, "rows": receipt.without_date}
+                append_event(connection, row["feed_id"], "no_dates", receipt.written_by, batch_id, detail)
 
     def discard_written(self, batch_id: UUID, attempt_number: int, *, reason: str, who: str) -> None:
         """WRITTEN by this attempt → PLANNED, and every attempt so far DISCARDED, so that none can be pinned later."""
@@ -186,12 +200,14 @@ class SqlControlTables(SqlControlReader):
                     advance_stored_offsets(connection, row["feed_id"], batch_id)
                 elif row["kind"] == BatchKind.BACKFILL.value:
                     close_gaps(connection, row["feed_id"], batch_id, who)
+                add_rows(connection, row)
                 set_batch(
                     connection,
                     row,
                     state=BatchState.COMMITTED.value,
                     committed_at=datetime.now(UTC),
                     committed_by=who,
+                    to_announce=is_dag_run(who),
                 )
             return batch_of(batch_row(connection, batch_id))
 
@@ -208,6 +224,14 @@ class SqlControlTables(SqlControlReader):
         with self._locked_batch(batch_id) as (connection, row):
             abandon_batch(connection, row, reason=reason, who=who, only_from=only_from)
             apply_jumps(connection, row["feed_id"], jumps, who=who, batch_id=batch_id)
+
+    def note_announced(self, feed_id: UUID, batch_ids: Collection[UUID]) -> None:
+        """Note that Airflow has recorded the Asset events of batches."""
+        with transaction(self._engine, "write") as connection:
+            lock_feed(connection, feed_id)
+            # No decision rests on it, so the feed's revision stays.
+            these = batch.c.batch_id.in_(list(batch_ids)), batch.c.feed_id == feed_id
+            connection.execute(update(batch).where(*these).values(to_announce=False))
 
     def note_cleaned(self, cleaned: Attempt) -> None:
         """Note that an attempt's directory was removed."""

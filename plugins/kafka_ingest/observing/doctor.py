@@ -13,18 +13,28 @@ from pathlib import Path
 from kafka_ingest.connections import CONTROL_CONN_ID, FindConnection, control_database, kafka_settings, spark_master
 from kafka_ingest.control.database import check_version, open_database
 from kafka_ingest.control.schema import SCHEMA_VERSION
-from kafka_ingest.errors import InstallationError, KafkaIngestError, OutputNotUsableError
+from kafka_ingest.errors import (
+    InstallationError,
+    KafkaAccessDeniedError,
+    KafkaIngestError,
+    OutputNotUsableError,
+    WrongUseError,
+)
 from kafka_ingest.feed import Feed
 from kafka_ingest.feed_files import FeedFile
 from kafka_ingest.kafka_cluster import ConfluentKafkaCluster
 from kafka_ingest.observing.one_host import check_one_host
+from kafka_ingest.offsets import listing
 from kafka_ingest.planning.topics import topics_of_feed, topics_wanted
-from kafka_ingest.submitting.chosen_java_options import SETTINGS_VARIABLE
+from kafka_ingest.submitting.chosen_java_options import SETTINGS_VARIABLE, lines_of
 from kafka_ingest.submitting.installation import CONNECTOR, installation
 from kafka_ingest.submitting.spark_submission import check_master
 
 ASK_TIMEOUT_S = 5.0
 OLDEST_JAVA = 17
+RPC_PROTECTION = ("spark.authenticate", "spark.network.crypto.enabled")
+"""Without them whoever reads the network between driver and executors reads the settings of the read, too."""
+
 JARS = ("kafka-clients-", "spark-token-provider-kafka-0-10_2.13-", "commons-pool2-")
 
 
@@ -44,11 +54,13 @@ def examine(files: list[FeedFile], find_connection: FindConnection, environment:
     yield attempt("archive of classes", class_archive)
     yield attempt("control tables", lambda: control_tables(find_connection, environment))
     for file in files:
-        if file.feed is None:
+        feed = file.feed or file.contested
+        if file.error is not None:
             yield Check(f"feed file {file.path.name}", "", file.error)
+        elif feed is not None:
+            yield Check(f"feed {feed.name}", f"{file.path} is valid")
+        if feed is None:
             continue
-        feed = file.feed
-        yield Check(f"feed {feed.name}", f"{file.path} is valid")
         yield attempt(f"feed {feed.name}: Kafka", lambda feed=feed: kafka(feed, find_connection))  # type: ignore[misc]
         yield attempt(f"feed {feed.name}: Spark master", lambda feed=feed: master(feed, find_connection))  # type: ignore[misc]
         yield attempt(f"feed {feed.name}: output", lambda feed=feed: output(feed, environment))  # type: ignore[misc]
@@ -156,15 +168,41 @@ def kafka(feed: Feed, find_connection: FindConnection) -> str:
     there = cluster.topic_names() if feed.kafka.topic_pattern else []
     described = cluster.describe_topics(topics_wanted(None, plan_settings, there))
     topics = topics_of_feed(None, plan_settings, described, cluster_id, datetime.now(UTC)).present
+    if missing := cluster.missing_rights(topics, feed.kafka.group):
+        raise KafkaAccessDeniedError(
+            f"expected the user of connection {feed.kafka.conn_id!r} to have all rights that this feed needs, found it "
+            f"without {listing(missing)}. Grant them (docs/security.md), or correct the user."
+        )
     partitions = ", ".join(f"{topic} ({len(found.partitions)} partitions)" for topic, found in sorted(topics.items()))
     return f"cluster {cluster_id} at {settings.bootstrap_servers}, {partitions}"
 
 
 def master(feed: Feed, find_connection: FindConnection) -> str:
-    """Return the Spark master, after checking that it can be used safely."""
+    """Return the Spark master, after checking that it can be used safely, and what travels to it unencrypted."""
     found = spark_master(find_connection(feed.spark.conn_id))
-    check_master(found, kafka_settings(find_connection(feed.kafka.conn_id)), sink_is_shared=feed.sink.shared)
-    return found.master
+    try:
+        settings = kafka_settings(find_connection(feed.kafka.conn_id))
+    except WrongUseError:
+        settings = None  # the check of Kafka names it
+    check_master(found, settings, sink_is_shared=feed.sink.shared)
+    if found.is_local or settings is None or not settings.holds_secret:
+        return found.master
+    conf = {**site_conf(), **feed.spark.conf}
+    off = [key for key in RPC_PROTECTION if conf.get(key, "false").lower() != "true"]
+    if not off:
+        return found.master
+    return (
+        f"{found.master}; the Kafka connection's secret travels to its executors unprotected, since {' and '.join(off)} "
+        f"{'are' if len(off) > 1 else 'is'} off: docs/security.md"
+    )
+
+
+def site_conf() -> dict[str, str]:
+    """Return Spark's own settings, of the folder that spark-submit takes them from."""
+    home = installation().spark_home
+    lines = lines_of(os.environ.get(SETTINGS_VARIABLE) or (home / "conf" if home else None), "spark-defaults.conf")
+    pairs = (re.split(r"[\s=:]+", line.strip(), maxsplit=1) for line in lines if not line.lstrip().startswith("#"))
+    return {pair[0]: pair[1] for pair in pairs if len(pair) == 2}  # noqa: PLR2004 - a name and its value
 
 
 def output(feed: Feed, environment: Mapping[str, str]) -> str:

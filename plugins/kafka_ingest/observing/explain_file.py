@@ -19,6 +19,7 @@ from kafka_ingest.errors import (
 from kafka_ingest.offsets import OffsetRange, listing
 from kafka_ingest.receipt import Receipt
 from kafka_ingest.sinks.choose import sink_of
+from kafka_ingest.sinks.file_differences import partitions_that_differ
 from kafka_ingest.sinks.published_parquet import FilePlace, data_file, place_of
 
 if TYPE_CHECKING:
@@ -33,13 +34,14 @@ class BatchOfFile:
     """What the control tables say of a file's batch. ``attempt`` is the one that staged the file, where it is not published."""
 
     batch: Batch
-    planned: OffsetRange | None
-    """What the batch was to read of the file's partition."""
+    planned: tuple[OffsetRange, ...]
+    """What the batch was to read of the file's partitions."""
     attempt: Attempt | None
 
     def as_document(self) -> dict[str, Any]:
         """Return the batch as ``--json`` shows it."""
-        batch, planned = self.batch, self.planned
+        batch = self.batch
+        planned = self.planned[0] if len(self.planned) == 1 else None
         return {
             "batch_id": str(batch.batch_id),
             "feed": batch.feed_name,
@@ -77,7 +79,7 @@ class ExplainedFile:
     def as_document(self) -> dict[str, Any]:
         """Return the answer as ``--json`` shows it."""
         contents, error = self.contents, self.control_error
-        topic_partition = contents.topic_partition
+        only = contents.only
         return {
             "file": str(self.path),
             "batch_id": str(self.place.batch_id),
@@ -85,15 +87,31 @@ class ExplainedFile:
             "attempt": self.place.attempt,
             "size_bytes": contents.size_bytes,
             "rows": contents.rows,
-            "topic": topic_partition.topic if topic_partition else None,
-            "partition": topic_partition.partition if topic_partition else None,
-            "smallest_offset": contents.smallest_offset,
-            "largest_offset": contents.largest_offset,
+            "topic": only.topic_partition.topic if only else None,
+            "partition": only.topic_partition.partition if only else None,
+            "smallest_offset": only.smallest_offset if only else None,
+            "largest_offset": only.largest_offset if only else None,
             "distinct_offsets": contents.distinct_offsets,
             "interval_count": contents.interval_count,
             "intervals": [
                 {"start_offset": interval.start_offset, "end_offset": interval.end_offset}
-                for interval in contents.intervals
+                for interval in (only.intervals if only else ())
+            ],
+            "partitions": [
+                {
+                    "topic": held.topic_partition.topic,
+                    "partition": held.topic_partition.partition,
+                    "rows": held.rows,
+                    "smallest_offset": held.smallest_offset,
+                    "largest_offset": held.largest_offset,
+                    "distinct_offsets": held.distinct_offsets,
+                    "interval_count": held.interval_count,
+                    "intervals": [
+                        {"start_offset": interval.start_offset, "end_offset": interval.end_offset}
+                        for interval in held.intervals
+                    ],
+                }
+                for held in contents.partitions
             ],
             "columns": [{"name": name, "type": kind} for name, kind in contents.columns],
             "batch": self.batch.as_document() if self.batch else None,
@@ -152,9 +170,10 @@ def batch_of_file(control: SqlControlReader, place: FilePlace, contents: "FileCo
         batch = control.batch(place.batch_id)
     except UnknownBatchError:
         return None
-    planned = (found for found in batch.plan.ranges if found.topic_partition == contents.topic_partition)
+    held = {each.topic_partition for each in contents.partitions}
+    planned = tuple(found for found in batch.plan.ranges if found.topic_partition in held)
     attempts = (found for found in control.attempts(place.batch_id) if found.attempt == place.attempt)
-    return BatchOfFile(batch, next(planned, None), next(attempts, None))
+    return BatchOfFile(batch, planned, next(attempts, None))
 
 
 def receipt_of_file(path: Path, place: FilePlace, batch: BatchOfFile | None) -> Receipt:
@@ -192,9 +211,7 @@ def differences_of(
     for what, expected, found in (
         ("bytes", written.size_bytes, contents.size_bytes),
         ("rows", written.rows, contents.rows),
-        ("partition", written.topic_partition, contents.topic_partition),
-        ("smallest offset", written.smallest_offset, contents.smallest_offset),
-        ("largest offset", written.largest_offset, contents.largest_offset),
     ):
         if expected != found:
             yield f"{what}: the receipt says {expected}, found {found}"
+    yield from partitions_that_differ(written, contents)

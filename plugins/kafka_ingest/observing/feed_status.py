@@ -9,7 +9,7 @@ from kafka_ingest.boundaries import FeedSnapshot, KafkaCluster
 from kafka_ingest.control.reader import SqlControlReader
 from kafka_ingest.errors import OperatorDecisionError, RetryableError, WrongClusterError, WrongUseError
 from kafka_ingest.gap import Gap
-from kafka_ingest.hold import Hold, HoldCause
+from kafka_ingest.hold import OF_WHOLE_TOPICS, Hold, HoldCause
 from kafka_ingest.identity import check_cluster, check_topic_ids
 from kafka_ingest.offsets import Isolation, LogBounds, StoredOffset, TopicPartition, Unavailable, listing
 
@@ -112,6 +112,7 @@ class PartitionStatus:
             "open_transaction": self._open_transaction(),
             "unreadable": self._held(HoldCause.UNREADABLE),
             "beyond_log": self._held(HoldCause.BEYOND_LOG),
+            "offsets_lost": self._held(HoldCause.OFFSETS_LOST),
         }
 
     def _held(self, cause: HoldCause) -> dict[str, Any] | None:
@@ -121,9 +122,13 @@ class PartitionStatus:
         return None
 
     def _unavailable(self) -> dict[str, Any] | None:
-        if self.unavailable is None:
-            return None
-        return {"reason": self.unavailable, "since": self.held_since(HoldCause.NO_ANSWER)}
+        if self.unavailable is not None:
+            return {"reason": self.unavailable, "since": self.held_since(HoldCause.NO_ANSWER)}
+        # The log answers now; what its start rule asked for may still have no answer.
+        for hold in self.holds if self.stored.is_pending else ():
+            if hold.cause in {HoldCause.NO_ANSWER, HoldCause.NEW_OR_OLDER}:
+                return {"reason": hold.reason, "since": hold.since.isoformat()}
+        return None
 
     def _open_transaction(self) -> dict[str, Any] | None:
         if self.bounds is None or self.open_transaction is None:
@@ -139,11 +144,17 @@ class TopicProblem:
 
     topic: str
     reason: str
-    since: datetime | None
+    hold: Hold | None = None
 
     def as_document(self) -> dict[str, Any]:
-        """Return the problem as ``--json`` shows it."""
-        return {"topic": self.topic, "reason": self.reason, "since": self.since.isoformat() if self.since else None}
+        """Return the problem as ``--json`` shows it; ``cause`` and ``since`` where a plan holds the topic."""
+        hold = self.hold
+        return {
+            "topic": self.topic,
+            "reason": self.reason,
+            "cause": hold.cause.value if hold is not None else None,
+            "since": hold.since.isoformat() if hold is not None else None,
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,6 +169,7 @@ class FeedStatus:
     kafka_error: str | None
     topic_problems: tuple[TopicProblem, ...] = ()
     waiting_since: datetime | None = None
+    holds: tuple[Hold, ...] = ()
 
     def as_document(self) -> dict[str, Any]:
         """Return the status as ``--json`` shows it, without the version."""
@@ -169,6 +181,7 @@ class FeedStatus:
             "kafka": {"error": self.kafka_error} if self.kafka_error else None,
             "waiting_since": self.waiting_since.isoformat() if self.waiting_since else None,
             "topics": [problem.as_document() for problem in self.topic_problems],
+            "holds": [hold.as_document() for hold in self.holds],
             "partitions": [partition.as_document() for partition in self.partitions],
         }
 
@@ -213,6 +226,7 @@ def feed_status(
         kafka_error=answers.error,
         topic_problems=tuple(answers.topic_problems),
         waiting_since=snapshot.waiting_since,
+        holds=tuple(snapshot.holds),
     )
 
 
@@ -230,7 +244,7 @@ def ask(snapshot: FeedSnapshot, kafka: KafkaCluster, group: str | None) -> Answe
     """Return Kafka's answers; those about a topic that is another one now are left out, since they would mislead."""
     answers = Answers()
     ids = {topic_partition.topic: row.topic_id for topic_partition, row in snapshot.stored.items()}
-    since = {hold.topic: hold.since for hold in snapshot.holds if hold.cause is HoldCause.TOPIC_MISSING}
+    held = {hold.topic: hold for hold in snapshot.holds if hold.cause in OF_WHOLE_TOPICS}
     try:
         check_cluster(snapshot.cluster_id, kafka.cluster_id(), snapshot.name)
         described = kafka.describe_topics(ids.keys())
@@ -240,15 +254,13 @@ def ask(snapshot: FeedSnapshot, kafka: KafkaCluster, group: str | None) -> Answe
                 new = set(described[topic].topic_partitions()) - snapshot.stored.keys()
                 if new and topic in snapshot.topics:
                     reason = f"{listing(sorted(new))} came after the last plan; the next one begins there at offset 0"
-                    answers.topic_problems.append(TopicProblem(topic, reason, None))
+                    answers.topic_problems.append(TopicProblem(topic, reason))
             except OperatorDecisionError as error:
-                answers.topic_problems.append(TopicProblem(topic, str(error), since.get(topic)))
+                answers.topic_problems.append(TopicProblem(topic, str(error), held.get(topic)))
                 partitions = [tp for tp in snapshot.stored if tp.topic == topic]
                 answers.bounds |= dict.fromkeys(partitions, Unavailable(f"{error.code}: see its topic"))
         answers.topic_problems += [
-            TopicProblem(hold.topic, hold.reason, hold.since)
-            for hold in snapshot.holds
-            if hold.cause is HoldCause.TOPIC_MISSING and hold.topic not in ids
+            TopicProblem(hold.topic, hold.reason, hold) for hold in held.values() if hold.topic not in ids
         ]
         asked = [topic_partition for topic_partition in snapshot.stored if topic_partition not in answers.bounds]
         answers.bounds |= kafka.log_bounds(asked)

@@ -14,7 +14,8 @@ from kafka_ingest.errors import KafkaIngestError, NotADataFileError, UnknownFeed
 from kafka_ingest.gap import Gap
 from kafka_ingest.identity import is_other_topic
 from kafka_ingest.offsets import StoredOffset, TopicPartition, listing
-from kafka_ingest.receipt import WrittenFile
+from kafka_ingest.receipt import WrittenFile, WrittenPartition
+from kafka_ingest.removal import LostRange
 from kafka_ingest.sinks.choose import published_files_of
 from kafka_ingest.sinks.published_parquet import PublishedParquet
 
@@ -39,16 +40,23 @@ class RecordState(StrEnum):
     """Whether a committed batch published a record of the offset."""
 
     IN_FILE = "in_file"
+    EXPIRED = "expired"
+    """It did, and the batch was removed from the output since."""
+    LOST = "lost"
+    """It did, and an operator said that the file was lost."""
     NONE = "none"
     NOT_KNOWN = "not_known"
 
 
 @dataclass(frozen=True, slots=True)
 class FileOfOffset:
-    """A published file whose offsets reach from below to above the offset; ``problem`` says why nobody can look into it."""
+    """A published file whose offsets of the partition reach from below to above the offset.
+
+    ``problem`` says why nobody can look into it.
+    """
 
     path: Path
-    written: WrittenFile
+    written: WrittenPartition
     holds_record: bool | None
     problem: str | None = None
 
@@ -72,17 +80,20 @@ class LocatedBatch:
     is_earlier_topic: bool
     files: tuple[FileOfOffset, ...] | None = None
     problem: str | None = None
+    gone: RecordState | None = None
 
     @property
     def counts(self) -> bool:
         """Whether it says something of the feed's own output, in the topic as it is now."""
-        return self.batch.kind is not BatchKind.COPY and not self.is_earlier_topic
+        return self.batch.kind is not BatchKind.COPY and not self.is_earlier_topic and self.gone is not RecordState.LOST
 
     @property
     def record(self) -> RecordState | None:
         """Whether the record was published, None for a batch that is not committed."""
         if self.batch.state is not BatchState.COMMITTED:
             return None
+        if self.gone is not None:
+            return self.gone
         if self.files is None:
             return RecordState.NOT_KNOWN
         held = {file.holds_record for file in self.files}
@@ -171,7 +182,7 @@ def locate(control: SqlControlReader, feed_name: str, topic_partition: TopicPart
             f"expected a topic and partition of feed {feed_name}: {known or 'it has none yet'}; found {topic_partition}"
         )
     same = ids_of_same_records(topic_partition.topic, rows.stored, rows.resets)
-    batches = tuple(located(batch, topic_partition, offset, same) for batch in rows.batches)
+    batches = tuple(located(batch, topic_partition, offset, same, rows.lost) for batch in rows.batches)
     gap = gap_of(rows.gaps, same)
     return LocatedOffset(
         feed=feed_name,
@@ -247,14 +258,23 @@ def state_beside(stored: StoredOffset, offset: int) -> OffsetState:
 
 
 def located(
-    batch: BatchOfOffset, topic_partition: TopicPartition, offset: int, same: Collection[str | None]
+    batch: BatchOfOffset,
+    topic_partition: TopicPartition,
+    offset: int,
+    same: Collection[str | None],
+    lost: Collection[LostRange] = (),
 ) -> LocatedBatch:
     """Return a batch with the files of its that may hold the record; storage that is away is said, and no error."""
     earlier = is_earlier(batch.topic_id, same)
     if batch.state is not BatchState.COMMITTED:
         return LocatedBatch(batch, earlier)
+    if file := next((each.file for each in lost if each.batch_id == batch.batch_id), None):
+        problem = f"its file {file} was lost, and an operator said so"
+        return LocatedBatch(batch, earlier, problem=problem, gone=RecordState.LOST)
     try:
         published = published_files_of(batch.output)
+        if (removal := published.removal(batch.batch_id)) is not None:
+            return LocatedBatch(batch, earlier, problem=str(removal), gone=RecordState.EXPIRED)
         receipt = published.receipt(batch.batch_id)
     except KafkaIngestError as error:
         return LocatedBatch(batch, earlier, problem=str(error))
@@ -265,22 +285,25 @@ def located(
             problem=f"expected its receipt beside {batch.output.output_path}, found none: is its storage mounted?",
         )
     candidates = [
-        file
+        (file, held)
         for file in receipt.files
-        if file.topic_partition == topic_partition and file.smallest_offset <= offset <= file.largest_offset
+        if (held := file.of_partition(topic_partition)) and held.smallest_offset <= offset <= held.largest_offset
     ]
     return LocatedBatch(batch, earlier, tuple(files_of(batch, candidates, published, offset)))
 
 
 def files_of(
-    batch: BatchOfOffset, candidates: Collection[WrittenFile], published: PublishedParquet, offset: int
+    batch: BatchOfOffset,
+    candidates: Collection[tuple[WrittenFile, WrittenPartition]],
+    published: PublishedParquet,
+    offset: int,
 ) -> Iterator[FileOfOffset]:
     """Yield the files with what a look into each says."""
-    for file in candidates:
+    for file, held in candidates:
         path = published.path(batch.batch_id, file)
         try:
-            yield FileOfOffset(path, file, published.holds(batch.batch_id, file, offset))
+            yield FileOfOffset(path, held, published.holds(batch.batch_id, file, held.topic_partition, offset))
         except FileNotFoundError:
-            yield FileOfOffset(path, file, None, "it is not there: removed, or moved, or its storage is not mounted")
+            yield FileOfOffset(path, held, None, "it is not there: removed, or moved, or its storage is not mounted")
         except (NotADataFileError, OSError) as error:
-            yield FileOfOffset(path, file, None, str(error))
+            yield FileOfOffset(path, held, None, str(error))

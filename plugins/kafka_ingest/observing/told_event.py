@@ -81,13 +81,22 @@ def gaps_filed(detail: Detail) -> Told:
         f"not ingested: {listing(f'{gap.offset_range} ({gap.cause})' for gap in others)}",
         f"ahead of the stored offset: {listing(f'{gap.offset_range} ({gap.cause})' for gap in ahead)}",
     ]
-    return Told("; ".join(part for part in parts if not part.endswith(": ")), tuple(changes), reasons(gaps))
+    parts.append(f"lost: {listing(lost_file(entry) for entry in detail.get('lost', ()))}")
+    why = detail.get("reason") or reasons(gaps)
+    return Told("; ".join(part for part in parts if not part.endswith(": ")), tuple(changes), why)
+
+
+def lost_file(entry: Detail) -> str:
+    """Tell which published file was lost."""
+    return f"{entry['file']} of batch {entry['batch_id']}, {entry['rows']:,} rows"
 
 
 def gaps_closed(detail: Detail) -> Told:
     """Tell which gaps a backfill read after all."""
     gaps = gaps_in(detail)
-    return Told(f"read after all: {listing(gap.offset_range for gap in gaps)}", reason=reasons(gaps))
+    return Told(
+        f"read after all: {listing(gap.offset_range for gap in gaps)}{more(detail, 'gaps')}", reason=reasons(gaps)
+    )
 
 
 def reset(detail: Detail) -> Told:
@@ -120,12 +129,24 @@ def adopted(detail: Detail) -> Told:
     """Tell what was taken over from the output; what the stored offsets were before is not on record."""
     rows = listing(f"{place(row)} → {offset(row['next_offset'])}" for row in detail["partitions"])
     parts = [
-        f"{len(detail['batches']):,} of the output's batches taken over",
-        f"stored offsets {rows}" if rows else "",
-        f"ended {listing(detail['removed'])}" if detail["removed"] else "",
+        f"{count_of(detail, 'batches'):,} of the output's batches taken over",
+        f"stored offsets {rows}{more(detail, 'partitions')}" if rows else "",
+        f"ended {listing(detail['removed'])}{more(detail, 'removed')}" if detail["removed"] else "",
         f"open batch {detail['abandoned']} → ABANDONED" if detail["abandoned"] else "",
+        files_not_there(detail.get("files", {})),
     ]
     return Told("; ".join(part for part in parts if part))
+
+
+def files_not_there(files: Mapping[str, str]) -> str:
+    """Tell which batches were not there as their receipts said."""
+    states = sorted(set(files.values()))
+    return "; ".join(f"{state}: {listing(sorted(one for one in files if files[one] == state))}" for state in states)
+
+
+def expired(detail: Detail) -> Told:
+    """Tell which batches were let expire."""
+    return Told(f"{len(detail['batches']):,} batches removed from the output: {listing(detail['batches'])}")
 
 
 def cleaned(detail: Detail) -> Told:
@@ -133,12 +154,12 @@ def cleaned(detail: Detail) -> Told:
     attempts = detail["attempts"]
     gone = sum(attempt["size_bytes"] for attempt in attempts)
     which = listing(f"attempt {attempt['attempt']}" for attempt in attempts)
-    return Told(f"staged output of {which} removed, {gone / 1e6:,.1f} MB")
+    return Told(f"staged output of {which}{more(detail, 'attempts')} removed, {gone / 1e6:,.1f} MB")
 
 
 def backfill_planned(detail: Detail) -> Told:
     """Tell what a backfill was asked for, and how many batches it came to."""
-    count, request = len(detail["chunks"]), detail["request"]
+    count, request = count_of(detail, "chunks"), detail["request"]
     asked = [
         f"{key} {plain(value)}"
         for key, value in request.items()
@@ -158,15 +179,36 @@ TELLERS: Mapping[str, Callable[[Detail], Told]] = {
         f"WRITTEN → PLANNED; attempt {detail['attempt']} and all before it DISCARDED"
     ),
     "receipt_refused": lambda detail: Told(f"attempt {detail['attempt']}: its receipt is not used"),
+    "no_dates": lambda detail: Told(
+        f"timestamps that are no dates: {detail['rows']:,} records have kafka_timestamp null and their number in "
+        "kafka_timestamp_ms"
+    ),
     "receipt_accepted": lambda detail: Told(f"PLANNED → WRITTEN by attempt {detail['attempt']}"),
     "mirror_failed": lambda detail: Told(f"consumer group {detail['group']} was not moved"),
     "adopted": adopted,
     "renamed": lambda detail: Told(f"{detail['was']} → {detail['is']}"),
     "output_changed": lambda detail: Told(f"{detail['was']['path']} → {detail['is']['path']}"),
     "cleaned": cleaned,
+    "expired": expired,
+    "restored": lambda detail: Told(f"its staged records come back with {listing(detail['into'])}"),
     "backfill_planned": backfill_planned,
 }
 """Every kind of event that is written; a test compares them with the code."""
+
+
+def left_out(detail: Detail, name: str) -> int:
+    """Return how many entries of a long list the journal has left out."""
+    return int(detail.get("left_out", {}).get(name, 0))
+
+
+def count_of(detail: Detail, name: str) -> int:
+    """Return how many entries a list had when its event was written."""
+    return len(detail[name]) + left_out(detail, name)
+
+
+def more(detail: Detail, name: str) -> str:
+    """Return the words for the entries that the journal has left out."""
+    return f", and {missing:,} that the journal does not name" if (missing := left_out(detail, name)) else ""
 
 
 def place(row: Detail) -> TopicPartition:

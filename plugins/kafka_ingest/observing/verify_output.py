@@ -1,15 +1,26 @@
 """Hold the output against the control tables: every committed range is counted where readers see it, and none is missing."""
 
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from uuid import UUID
 
-from kafka_ingest.boundaries import CommittedBatch, ControlReader, CoverageRows, Output, PublishedCount, Sinks
+from kafka_ingest.boundaries import (
+    CommittedBatch,
+    ControlReader,
+    CoverageRows,
+    FileProblem,
+    Output,
+    PublishedCount,
+    PublishedLook,
+    Sink,
+    Sinks,
+)
 from kafka_ingest.coverage import PartitionCoverage
 from kafka_ingest.errors import OutputConflictError, OutputUnavailableError
 from kafka_ingest.offset_sets import merged, shared, without
 from kafka_ingest.offsets import OffsetRange, TopicPartition
-from kafka_ingest.receipt import RangeCount
+from kafka_ingest.receipt import RangeCount, Receipt
+from kafka_ingest.removal import LostRange, Removal
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +31,9 @@ class Difference:
     expected: str
     found: str
     batch_id: str | None = None
+    offset_range: OffsetRange | None = None
+    files: tuple[FileProblem, ...] = ()
+    """The files that make the difference, as far as a receipt names them."""
 
     def __str__(self) -> str:
         return f"{self.where}: expected {self.expected}, found {self.found}"
@@ -32,6 +46,7 @@ class Counted:
     batch: CommittedBatch
     rows: int
     differences: tuple[Difference, ...]
+    removal: Removal | None = None
 
 
 def count_batches(rows: CoverageRows, control: ControlReader, sinks: Sinks) -> Iterator[Counted]:
@@ -43,13 +58,23 @@ def count_batches(rows: CoverageRows, control: ControlReader, sinks: Sinks) -> I
     for batch in control.committed_batches(rows.feed.feed_id):
         if newest is None or batch.batch_id > newest or batch.batch_id in was_open:
             continue
+        sink = sinks(batch.output)
         try:
-            found = {count.topic_partition: count for count in sinks(batch.output).count_published(batch.batch_id)}
+            removal = sink.removal(batch.batch_id)
+            if removal is not None:
+                yield Counted(batch, 0, (), removal)
+                continue
+            look = sink.look_at(batch.batch_id)
+            lost = [each for each in rows.lost if each.batch_id == batch.batch_id]
+            expected = expected_of(batch, lost, sink)
         except (OutputConflictError, OutputUnavailableError) as error:
             told = Difference(str(batch.output.output_path), "files that can be read", str(error), str(batch.batch_id))
             yield Counted(batch, 0, (told,))
             continue
-        yield Counted(batch, sum(count.rows for count in found.values()), tuple(differences_of(batch, found)))
+        known = {each.file for each in lost}
+        problems = [each for each in look.problems if each.is_there or each.name not in known]
+        differences = differences_of(batch, expected, replace(look, problems=problems))
+        yield Counted(batch, sum(count.rows for count in look.counts), tuple(differences))
 
 
 def open_batches(rows: CoverageRows) -> set[UUID]:
@@ -58,16 +83,50 @@ def open_batches(rows: CoverageRows) -> set[UUID]:
     return live | {each.batch_id for each in rows.backfills if each.state.is_open}
 
 
-def differences_of(batch: CommittedBatch, found: Mapping[TopicPartition, PublishedCount]) -> Iterator[Difference]:
-    """Yield where the files of a batch do not hold what its receipt said of each range."""
+def expected_of(batch: CommittedBatch, lost: Collection[LostRange], sink: Sink) -> dict[TopicPartition, RangeCount]:
+    """Return what readers should see of each range: what the control tables say, without the files that were lost since."""
     planned = {each.count.offset_range.topic_partition: each.count for each in batch.ranges}
+    if not lost:
+        return planned
+    content, gone = sink.kept_receipt(batch.batch_id), {each.file for each in lost}
+    written = Receipt.from_bytes(content).files if content is not None else ()
+    spans = [span for file in written if file.name not in gone for span in file.spans]
+    for topic_partition, count in planned.items():
+        left = [(span, rows) for span, rows in spans if span.topic_partition == topic_partition]
+        planned[topic_partition] = RangeCount(
+            count.offset_range,
+            sum(rows for _, rows in left),
+            min((span.start_offset for span, _ in left), default=None),
+            max((span.end_offset - 1 for span, _ in left), default=None),
+        )
+    return planned
+
+
+def differences_of(
+    batch: CommittedBatch, planned: Mapping[TopicPartition, RangeCount], look: PublishedLook
+) -> Iterator[Difference]:
+    """Yield where the files of a batch do not hold what its receipt said of each range, with the files that make it."""
+    found = {count.topic_partition: count for count in look.counts}
+    batch_id = str(batch.batch_id)
     for topic_partition, count in sorted(planned.items()):
         expected, there = told_of(count), told_of_published(found.get(topic_partition))
         if expected != there:
-            yield Difference(str(count.offset_range), expected, there, str(batch.batch_id))
+            files = tuple(problems_of(topic_partition, look))
+            yield Difference(str(count.offset_range), expected, there, batch_id, count.offset_range, files)
     for topic_partition in sorted(found.keys() - planned.keys()):
         there = told_of_published(found[topic_partition])
-        yield Difference(str(topic_partition), "nothing in this batch", there, str(batch.batch_id))
+        yield Difference(str(topic_partition), "nothing in this batch", there, batch_id)
+    for problem in look.problems:
+        if problem.written is None:
+            yield Difference(problem.name, "files that can be read", problem.problem, batch_id)
+
+
+def problems_of(topic_partition: TopicPartition, look: PublishedLook) -> Iterator[FileProblem]:
+    """Yield the files with records of a partition that are not what the receipt says."""
+    for problem in look.problems:
+        spans = problem.written.spans if problem.written is not None else []
+        if any(span.topic_partition == topic_partition for span, _ in spans):
+            yield problem
 
 
 def told_of(count: RangeCount) -> str:

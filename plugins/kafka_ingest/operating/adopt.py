@@ -1,16 +1,18 @@
 """Rebuild a feed's control rows from what its output holds: after they were lost, or restored from an older backup."""
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import UTC, datetime
 from uuid import UUID
 
 from kafka_ingest.batch import BatchKind, BatchPlan, BatchState, sha256
 from kafka_ingest.boundaries import (
     AdoptedBatch,
     Adoption,
+    CoverageRows,
     Event,
     FeedSnapshot,
+    FilesState,
     NewFeed,
     OperatorTables,
     PublishedReceipt,
@@ -19,17 +21,31 @@ from kafka_ingest.boundaries import (
 from kafka_ingest.errors import NothingToAdoptError, OutputConflictError, ReceiptsDoNotFollowError
 from kafka_ingest.gap import Gap
 from kafka_ingest.offsets import StoredOffset, TopicPartition, listing
+from kafka_ingest.operating.held_offsets import also_in, held, is_visible, lost_of_batches, not_in
 from kafka_ingest.operating.journal_rows import row_of
 from kafka_ingest.operating.rebuilt_gaps import rebuilt_gaps
 from kafka_ingest.planning.settings import FeedPlanSettings
+from kafka_ingest.removal import LostRange, Removal, RemovalCause, RemovedRange
 
 
 @dataclass(frozen=True, slots=True)
 class AdoptDecision:
-    """What adopting would write, beside what is stored now."""
+    """What adopting would write, beside what is stored now.
+
+    ``to_publish`` and ``to_revoke`` are batches whose publishing, or giving up, ended half way; ``known`` is how many batches
+    the output holds in all.
+    """
 
     target: FeedSnapshot | NewFeed
     adoption: Adoption
+    to_publish: Sequence[PublishedReceipt] = ()
+    to_revoke: Sequence[PublishedReceipt] = ()
+    known: int = 0
+
+    @property
+    def is_nothing(self) -> bool:
+        """Whether the control tables know all that the output tells."""
+        return not (self.adoption.batches or self.adoption.expired or self.adoption.back or self.to_revoke)
 
     @property
     def stored_now(self) -> dict[TopicPartition, StoredOffset]:
@@ -68,6 +84,12 @@ class Rebuilt:
         elif published.plan.kind is BatchKind.BACKFILL:
             self.story.append(published.plan)
 
+    @property
+    def lost(self) -> list[LostRange]:
+        """What published files held that were lost, as far as receipts tell."""
+        told = [event.detail.get("lost", ()) for event in self.ledger.values() if event.kind == "gap"]
+        return [LostRange.from_document(entry) for entries in told for entry in entries]
+
     def _seed(self, event: Event) -> None:
         for entry in event.detail["partitions"]:
             row = self.rows.get(TopicPartition(entry["topic"], entry["partition"]))
@@ -83,7 +105,7 @@ class Rebuilt:
             row = self.rows.get(gap.offset_range.topic_partition)
             if gap.applied_at is not None and row is not None and row.next_offset is not None:
                 end_offset = max(row.next_offset, gap.offset_range.end_offset)
-                self.rows[row.topic_partition] = replace(row, next_offset=end_offset)
+                self.rows[row.topic_partition] = replace(row, next_offset=end_offset, leader_epoch=None)
 
     def _reset(self, event: Event) -> None:
         for row in map(row_of, event.detail["removed"]):
@@ -112,7 +134,7 @@ class Rebuilt:
                 next_offset=planned.end_offset,
                 first_offset=row.first_offset if row.first_offset is not None else planned.start_offset,
                 topic_id=topic_id,
-                leader_epoch=plan.leader_epochs.get(planned.topic_partition, row.leader_epoch),
+                leader_epoch=plan.leader_epochs.get(planned.topic_partition),
                 batch_id=plan.batch_id,
             )
 
@@ -120,16 +142,21 @@ class Rebuilt:
 def decide_adoption(settings: FeedPlanSettings, control: OperatorTables, sink: Sink) -> AdoptDecision:
     """Return what the output tells of a feed; nothing is written.
 
-    Raises NothingToAdoptError where it tells nothing new, OutputConflictError where it is not this feed's or a receipt is
+    What the output lacks of what receipts name is no hindrance: it is part of what is shown, and is written down.
+
+    Raises NothingToAdoptError where it holds nothing at all, OutputConflictError where it is not this feed's or a receipt is
     damaged, ReceiptsDoNotFollowError where one is missing.
     """
-    receipts = list(sink.published_receipts())
+    found = list(sink.published_receipts())
+    # Given up, but for the mark: what it was to read was read by others since, or is to be.
+    receipts = [published for published in found if published.files.state is not FilesState.REVOKED]
     if not receipts:
         raise NothingToAdoptError(
             f"feed {settings.name}: its output {settings.output_path} holds no published batch, so there is nothing to adopt. Is "
             "its storage mounted?"
         )
     feed_id = the_only_feed(receipts, settings)
+    refuse_broken(receipts)
     feed = control.feed(settings.name)
     renamed = control.feed_of_id(feed_id)
     if feed is not None and feed.feed_id != feed_id:
@@ -154,14 +181,21 @@ def decide_adoption(settings: FeedPlanSettings, control: OperatorTables, sink: S
         )
     states = control.batch_states(feed_id)
     new = [published for published in receipts if states.get(published.plan.batch_id) is not BatchState.COMMITTED]
-    if not new:
-        raise NothingToAdoptError(
-            f"feed {settings.name}: the control tables know all {len(receipts):,} batches of {settings.output_path} as committed"
-        )
+    rows = control.coverage(settings.name)
+    lost = lost_of_batches([*rebuilt.lost, *(rows.lost if rows is not None else ())])
+    expired, back = removed_since(receipts, {published.plan.batch_id for published in new}, lost, rows)
     newest = receipts[-1].plan
+    target = feed or NewFeed(feed_id, settings.name)
+    to_revoke = [published for published in found if published.files.state is FilesState.REVOKED]
+    if not new:
+        adoption = Adoption(newest.cluster_id, feed.topics if feed else (), [], [], [], [], expired=expired, back=back)
+        return AdoptDecision(target, adoption, to_revoke=to_revoke, known=len(receipts))
     reset = reset_since(rebuilt, control.ledger_of_feed(feed_id))
     return AdoptDecision(
-        target=feed or NewFeed(feed_id, settings.name),
+        target=target,
+        to_publish=[published for published in new if published.files.state is FilesState.STAGED],
+        to_revoke=to_revoke,
+        known=len(receipts),
         adoption=Adoption(
             cluster_id=newest.cluster_id,
             topics=sorted({topic_partition.topic for topic_partition in rebuilt.rows}),
@@ -174,8 +208,69 @@ def decide_adoption(settings: FeedPlanSettings, control: OperatorTables, sink: S
             gaps=rebuilt_gaps(rebuilt.story),
             ledger=sorted(rebuilt.ledger.values(), key=lambda event: event.at),
             abandoned=overtaken(feed, rebuilt, {published.plan.batch_id for published in new}, reset),
+            expired=expired,
+            back=back,
+            lost=rebuilt.lost,
+            files={
+                published.plan.batch_id: published.files
+                for published in new
+                if published.files.state is not FilesState.INTACT and not is_known_to_be_lost(published, lost)
+            },
         ),
     )
+
+
+def adopt(decision: AdoptDecision, control: OperatorTables, sink: Sink, *, reason: str, who: str) -> None:
+    """Finish what ended half way, mark what is gone, and write the control rows; safe to call again after a crash at any line.
+
+    A batch that was being published rolls forward, as its commit would have. What is gone without a mark gets one, so that
+    everybody who asks for it later learns when that was noticed.
+    """
+    for published in decision.to_revoke:
+        directory = sink.attempt_directory(published.plan.batch_id, published.receipt.attempt)
+        sink.revoke(directory, published.plan.batch_id, rows=published.receipt.rows)
+    for published in decision.to_publish:
+        sink.publish(sink.attempt_directory(published.plan.batch_id, published.receipt.attempt), published)
+    for batch_id, files in decision.adoption.files.items():
+        if files.state is FilesState.GONE:
+            sink.note_removal(Removal(batch_id, RemovalCause.GONE, datetime.now(UTC), who, reason))
+    control.adopt(decision.target, decision.adoption, reason=reason, who=who)
+
+
+def removed_since(
+    receipts: Sequence[PublishedReceipt],
+    new: Collection[UUID],
+    lost: Mapping[UUID, Sequence[LostRange]],
+    rows: CoverageRows | None,
+) -> tuple[list[RemovedRange], list[RemovedRange]]:
+    """Return what readers see no more of the output, where the control tables do not know all of that, and what is back.
+
+    What is gone without a mark was removed, as far as anybody can tell who knows no more than receipts: of a batch that the
+    control tables know it was lost, and ``coverage --verify`` names it.
+    """
+    visible = [each for published in receipts if is_visible(published) for each in held(published, lost)]
+    removed = [
+        each
+        for published in receipts
+        if published.files.state is FilesState.EXPIRED
+        or (
+            published.files.state is FilesState.GONE
+            and published.plan.batch_id in new
+            and not is_known_to_be_lost(published, lost)
+        )
+        for each in held(published, lost)
+    ]
+    known = rows.removed if rows is not None else ()
+    found = not_in(removed, visible)
+    return found if not_in(found, known) else [], also_in(known, visible)
+
+
+def is_known_to_be_lost(published: PublishedReceipt, lost: Mapping[UUID, Sequence[LostRange]]) -> bool:
+    """Whether what is not there of a batch's files was recorded as lost."""
+    files = {each.file for each in lost.get(published.plan.batch_id, ())}
+    if published.files.state is FilesState.GONE:
+        return files.issuperset(file.name for file in published.receipt.files)
+    return bool(files) and published.files.state is FilesState.CHANGED
 
 
 def the_only_feed(receipts: Iterable[PublishedReceipt], settings: FeedPlanSettings) -> UUID:
@@ -187,6 +282,16 @@ def the_only_feed(receipts: Iterable[PublishedReceipt], settings: FeedPlanSettin
             "Nothing was changed."
         )
     return feeds.pop()
+
+
+def refuse_broken(receipts: Iterable[PublishedReceipt]) -> None:
+    """Raise OutputConflictError where a batch was about to be published and cannot be: its records are not in the output."""
+    for published in receipts:
+        if published.files.state is FilesState.BROKEN:
+            raise OutputConflictError(
+                f"batch {published.plan.batch_id} was being published, but {published.files.difference}. Nothing was changed. "
+                "Restore those files from a backup. If it was published, and removed since: move the staged ones away."
+            )
 
 
 def reset_since(rebuilt: Rebuilt, known: Iterable[Event]) -> set[str]:

@@ -31,11 +31,16 @@ class GapLedger:
     """The gaps at one moment, by their ids."""
 
     gaps: dict[UUID, Gap] = field(default_factory=dict)
+    lost_by: dict[UUID, set[UUID]] = field(default_factory=dict)
+    """Gap → the batches whose files it is of: one that was planned later may be told after it, and has not read it again."""
 
     def tell(self, event: Event) -> None:
         """Take in what an event says of gaps."""
         if event.kind == "gap":
-            self.gaps |= {gap.gap_id: gap for gap in map(Gap.from_document, event.detail["gaps"])}
+            gaps = {gap.gap_id: gap for gap in map(Gap.from_document, event.detail["gaps"])}
+            self.gaps |= gaps
+            if lost := {UUID(entry["batch_id"]) for entry in event.detail.get("lost", ())}:
+                self.lost_by |= dict.fromkeys(gaps, lost)
         elif event.kind == "reset":
             self._end(event)
             self._start_over(event)
@@ -43,6 +48,8 @@ class GapLedger:
     def read(self, plan: BatchPlan) -> None:
         """Close what a backfill has read."""
         for gap in list(self.gaps.values()):
+            if plan.batch_id in self.lost_by.get(gap.gap_id, ()):
+                continue
             if gap.is_open and plan.topic_ids.get(gap.offset_range.topic, gap.topic_id) == gap.topic_id:
                 self._replace(gap, gap.read_by(plan.batch_id, plan.ranges))
 
@@ -67,3 +74,5 @@ class GapLedger:
     def _replace(self, gap: Gap, pieces: Sequence[Gap]) -> None:
         del self.gaps[gap.gap_id]
         self.gaps |= {piece.gap_id: piece for piece in pieces}
+        if gap.gap_id in self.lost_by:
+            self.lost_by |= {piece.gap_id: self.lost_by[gap.gap_id] for piece in pieces}

@@ -27,6 +27,7 @@ from kafka_ingest.operating.reset_target import (
 )
 from kafka_ingest.planning.held_partitions import held_beyond_log
 from kafka_ingest.planning.settings import FeedPlanSettings
+from kafka_ingest.truncation import counted, cut_off_at
 
 Answer = TypeVar("Answer")
 
@@ -117,7 +118,8 @@ def bounds_of(
 ) -> dict[TopicPartition, LogBounds]:
     """Return the logs' bounds; raises where Kafka has none for a partition, or a stored offset lies beyond its log."""
     bounds = all_answered(kafka.log_bounds(rows.keys()))
-    held = held_beyond_log(feed)
+    cut_off = all_answered(cut_off_at(counted(feed.stored[tp] for tp in rows), bounds, kafka))
+    held = held_beyond_log(feed).keys() | cut_off.keys()
     beyond = [
         f"{tp}: stored offset {stored_offset:,}, log end {bounds[tp].high_watermark:,}"
         for tp, stored_offset in rows.items()

@@ -8,7 +8,7 @@ from kafka_ingest.gap import Gap, GapCause, NewGap
 from kafka_ingest.identity import check_cluster, check_topic_ids
 from kafka_ingest.offsets import OffsetRange, StoredOffset, Unavailable
 from kafka_ingest.operating.known_feed import known_feed
-from kafka_ingest.planning.start_rules import NewPartition
+from kafka_ingest.planning.start_rules import NewOrOlder, NewPartition
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,8 +72,14 @@ def decide_skip(
     seed = StoredOffset(topic_partition, topic_id, 0, 0, str(NewPartition())) if is_new else None
     stored = seed or rows[topic_partition]
     if stored.next_offset is None:
+        is_undecided = NewOrOlder.noted(stored.seeded_by) is not None
+        decide = (
+            f"`kafka-ingest topic-changed {feed_name} --topic {topic_partition.topic}` decides it"
+            if is_undecided
+            else ""
+        )
         raise InvalidRangeError(
-            f"{topic_partition}: its start is not decided yet ({stored.seeded_by}); plan the feed first"
+            f"{topic_partition}: its start is not decided yet ({stored.seeded_by}); {decide or 'plan the feed first'}"
         )
     if start < stored.next_offset or (seed is not None and start):
         raise InvalidRangeError(

@@ -1,5 +1,6 @@
 """The audited way out when a feed stopped because its stored offsets mean other records: another cluster, topic or log."""
 
+import contextlib
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
@@ -8,12 +9,13 @@ from kafka_ingest.batch import AttemptState, Batch, BatchState, sha256
 from kafka_ingest.boundaries import FeedSnapshot, KafkaCluster, OperatorTables, Sinks, StartOver
 from kafka_ingest.errors import BatchStateError, InvalidReceiptError, WrongUseError
 from kafka_ingest.identity import is_other_topic
-from kafka_ingest.offsets import LogBounds, StoredOffset, TopicDescription, TopicPartition, listing
+from kafka_ingest.offsets import LogBounds, StoredOffset, TopicDescription, TopicPartition, Unavailable, listing
 from kafka_ingest.operating.known_feed import known_feed
 from kafka_ingest.planning.held_partitions import held_beyond_log
 from kafka_ingest.planning.settings import FeedPlanSettings
-from kafka_ingest.planning.start_rules import rule_of_partition
+from kafka_ingest.planning.start_rules import NewOrOlder, NewPartition, rule_of_partition
 from kafka_ingest.submitting.pin_receipt import valid_receipt
+from kafka_ingest.truncation import counted, cut_off_at
 
 
 class Choice(StrEnum):
@@ -21,6 +23,9 @@ class Choice(StrEnum):
 
     START_OVER = "start-over"
     """Other records: read the topic from its first offset; after a change of cluster by the feed's start rule."""
+
+    START_RULE = "start-rule"
+    """A topic that appeared and of which nobody knows whether it is new: begin by the feed's start rule."""
 
     REWIND = "rewind"
     """The same topic with a log that was truncated: read on from where the log ended."""
@@ -54,6 +59,11 @@ class TopicChange:
     def found_id(self) -> str | None:
         """The topic id that Kafka names now."""
         return self.found.topic_id if self.found is not None else None
+
+    @property
+    def undecided(self) -> tuple[StoredOffset, ...]:
+        """The partitions that wait for an operator to say whether their topic, which appeared, is new."""
+        return tuple(row for row in self.stored if row.is_pending and NewOrOlder.noted(row.seeded_by) is not None)
 
     @property
     def has_fewer_partitions(self) -> bool:
@@ -104,8 +114,12 @@ def changes_of(
     is_other_cluster = cluster_id != feed.cluster_id
     asked = sorted(named or (topic for topic in rows_of if settings.selects(topic) or is_other_cluster))
     described = kafka.describe_topics(asked)
-    ends_now = log_ends_now([row for topic in asked for row in rows_of[topic]], described, kafka)
+    rows = [row for topic in asked for row in rows_of[topic]]
+    bounds = bounds_now(rows, described, kafka)
+    ends_now = {tp: found.high_watermark for tp, found in bounds.items() if isinstance(found, LogBounds)}
     seen = {tp: hold.at_offset for tp, hold in held_beyond_log(feed).items() if hold.at_offset is not None}
+    if not is_other_cluster:
+        seen = lower_ends(seen, rows, described, bounds, kafka)
     found = [topic_change(topic, rows_of[topic], described.get(topic), ends_now, seen) for topic in asked]
     changed = tuple(change for change in found if change.topic in named or is_other_cluster or is_changed(change))
     batch, names = feed.open_batch, {change.topic for change in changed}
@@ -113,18 +127,38 @@ def changes_of(
     return Changes(feed, cluster_id, changed, batch if affected else None)
 
 
-def log_ends_now(
+def bounds_now(
     rows: Collection[StoredOffset], described: Mapping[str, TopicDescription], kafka: KafkaCluster
-) -> dict[TopicPartition, int]:
-    """Return where the logs of stored offsets end now, of those that are there and that Kafka can answer for."""
+) -> Mapping[TopicPartition, LogBounds | Unavailable]:
+    """Return the bounds of the logs of stored offsets, of those that are there."""
     there = [
         row.topic_partition
         for row in rows
         if (topic := described.get(row.topic_partition.topic)) is not None
         and row.topic_partition.partition in topic.partitions
     ]
-    bounds = kafka.log_bounds(there)
-    return {tp: found.high_watermark for tp, found in bounds.items() if isinstance(found, LogBounds)}
+    return kafka.log_bounds(there)
+
+
+def lower_ends(
+    seen: Mapping[TopicPartition, int],
+    rows: Collection[StoredOffset],
+    described: Mapping[str, TopicDescription],
+    bounds: Mapping[TopicPartition, LogBounds | Unavailable],
+    kafka: KafkaCluster,
+) -> dict[TopicPartition, int]:
+    """Return where logs were seen to end, also those that were cut off and have grown again since, which no plan has seen."""
+    same = [
+        row
+        for row in rows
+        if (topic := described.get(row.topic_partition.topic)) is not None
+        and not is_other_topic(row.topic_id, topic.topic_id)
+    ]
+    lowest = dict(seen)
+    for tp, end in cut_off_at(counted(same), bounds, kafka).items():
+        if not isinstance(end, Unavailable):
+            lowest[tp] = min(end, lowest.get(tp, end))
+    return lowest
 
 
 def topic_change(
@@ -147,8 +181,8 @@ def topic_change(
 
 
 def is_changed(change: TopicChange) -> bool:
-    """Whether a topic is gone, has another id, fewer partitions, or a log that ended below its stored offset."""
-    if change.found is None:
+    """Whether a topic is gone, has another id, fewer partitions, a log that ended below its stored offset, or no start yet."""
+    if change.found is None or change.undecided:
         return True
     return change.is_other_topic or change.has_fewer_partitions or bool(change.log_ends)
 
@@ -164,12 +198,28 @@ def rows_after(changes: Changes, choice: Choice, settings: FeedPlanSettings) -> 
         StartOver(
             change.topic,
             change.found_id,
-            rows,
+            [without_old_epoch(row, change, changes) for row in rows],
             same_records=choice is Choice.SAME_RECORDS and bool(rows),
             untouched=untouched(change, rows),
         )
         for change, rows in after
     ]
+
+
+def choices_of(change: TopicChange, changes: Changes, settings: FeedPlanSettings) -> list[Choice]:
+    """Return the choices that fit what was found of one topic."""
+    fitting: list[Choice] = []
+    for choice in Choice:
+        with contextlib.suppress(WrongUseError):
+            rows_of_topic(change, choice, changes, settings)
+            fitting.append(choice)
+    return fitting
+
+
+def without_old_epoch(row: StoredOffset, change: TopicChange, changes: Changes) -> StoredOffset:
+    """Return a row without the leader epoch of a log that is not the one it is counted in now; the next plan notes another."""
+    is_other_log = changes.is_other_cluster or change.is_other_topic or row.topic_partition in change.log_ends
+    return replace(row, leader_epoch=None) if is_other_log else row
 
 
 def untouched(change: TopicChange, rows: Collection[StoredOffset]) -> list[TopicPartition]:
@@ -181,21 +231,11 @@ def rows_of_topic(
     change: TopicChange, choice: Choice, changes: Changes, settings: FeedPlanSettings
 ) -> list[StoredOffset]:
     """Return one topic's stored offsets as they would be."""
-    same_topic = change.found is not None and change.known_id is not None and change.found_id == change.known_id
     if changes.is_other_cluster and is_left_behind(change, choice, settings):
         return []
-    if (choice is Choice.FORGET) != (change.found is None):
-        expected = (
-            "forget, because it is gone"
-            if change.found is None
-            else "start-over, rewind or same-records, because it exists"
-        )
-        way_on = (
-            f"It is not on cluster {changes.cluster_id}: take it out of the feed file first."
-            if changes.is_other_cluster
-            else "Where several topics changed, --topic names those meant."
-        )
-        raise WrongUseError(f"topic {change.topic!r}: expected --choice {expected}. {way_on} Nothing was changed.")
+    if change.found is not None and change.undecided and not changes.is_other_cluster and not change.is_other_topic:
+        return decided_rows(change, choice, settings)
+    check_choice(change, choice, changes)
     if change.found is None:
         return []
     if choice is Choice.SAME_RECORDS:
@@ -212,18 +252,68 @@ def rows_of_topic(
                 "Nothing was changed."
             )
         return [rewound(row, change.log_ends.get(row.topic_partition)) for row in change.stored]
+    return started_over(change, change.found, changes, settings)
+
+
+def started_over(
+    change: TopicChange, found: TopicDescription, changes: Changes, settings: FeedPlanSettings
+) -> list[StoredOffset]:
+    """Return the rows of a topic that holds other records: from offset 0, on another cluster by the start rule."""
+    same_topic = change.known_id is not None and change.found_id == change.known_id
     if same_topic and not changes.is_other_cluster:
         raise WrongUseError(
             f"topic {change.topic!r} is the one its offsets were stored with (topic id {change.known_id}): starting over would "
             f"read its records a second time.{' A log that was truncated: --choice rewind.' if change.log_ends else ''} "
             "Nothing was changed."
         )
-    partitions = change.found.topic_partitions()
+    partitions = found.topic_partitions()
     if changes.is_other_cluster:
         # Not made since the last plan: the feed's start rule says where to begin, and the next plan asks Kafka for it.
         rule = settings.start_rule(change.topic)
         return [StoredOffset(tp, change.found_id, None, None, str(rule_of_partition(rule, tp))) for tp in partitions]
     return [StoredOffset(tp, change.found_id, 0, 0, "topic made again") for tp in partitions]
+
+
+def check_choice(change: TopicChange, choice: Choice, changes: Changes) -> None:
+    """Raise WrongUseError where a choice is of a topic that is gone and this one is not, or the other way round."""
+    if (choice is Choice.FORGET) != (change.found is None):
+        expected = (
+            "forget, because it is gone"
+            if change.found is None
+            else "start-over, rewind or same-records, because it exists"
+        )
+        way_on = (
+            f"It is not on cluster {changes.cluster_id}: take it out of the feed file first."
+            if changes.is_other_cluster
+            else "Where several topics changed, --topic names those meant."
+        )
+        raise WrongUseError(f"topic {change.topic!r}: expected --choice {expected}. {way_on} Nothing was changed.")
+    if choice is Choice.START_RULE:
+        raise WrongUseError(
+            f"topic {change.topic!r}: --choice start-rule is for a topic that appeared and may be new or older; found one whose "
+            "start was decided. Nothing was changed."
+        )
+
+
+def decided_rows(change: TopicChange, choice: Choice, settings: FeedPlanSettings) -> list[StoredOffset]:
+    """Return the rows of a topic that appeared, with an operator's word on where it begins; the next plan asks Kafka for it."""
+    if choice not in {Choice.START_OVER, Choice.START_RULE}:
+        raise WrongUseError(
+            f"topic {change.topic!r} appeared, and nothing of it was read: expected --choice start-over (from offset 0) or "
+            f"start-rule (as the feed file's start says), found {choice.value}. Nothing was changed."
+        )
+    rule = settings.start_rule(change.topic)
+    return [
+        replace(
+            row,
+            seeded_by=str(
+                NewPartition() if choice is Choice.START_OVER else rule_of_partition(rule, row.topic_partition)
+            ),
+        )
+        if row in change.undecided
+        else row
+        for row in change.stored
+    ]
 
 
 def is_left_behind(change: TopicChange, choice: Choice, settings: FeedPlanSettings) -> bool:

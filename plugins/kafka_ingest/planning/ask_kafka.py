@@ -1,15 +1,18 @@
 """Ask Kafka all that a decision needs, in bulk."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from kafka_ingest.boundaries import FeedSnapshot, KafkaCluster
 from kafka_ingest.hold import HoldCause
-from kafka_ingest.offsets import LogBounds, TopicPartition
+from kafka_ingest.identity import is_other_topic
+from kafka_ingest.offsets import LogBounds, StoredOffset, TopicDescription, TopicPartition, Unavailable
+from kafka_ingest.planning.ask_topic_ages import topic_ages
 from kafka_ingest.planning.end_positions import EndPositions, ToTimestamp
 from kafka_ingest.planning.kafka_answers import KafkaAnswers
 from kafka_ingest.planning.settings import FeedPlanSettings
 from kafka_ingest.planning.start_rules import AtTimestamp, FromGroup, PartitionRule
 from kafka_ingest.planning.topics import rules_to_resolve, topics_wanted
+from kafka_ingest.truncation import Counted, counted, cut_off_at
 
 
 def ask_kafka(
@@ -23,13 +26,26 @@ def ask_kafka(
     there = kafka.topic_names() if settings.topic_pattern is not None else []
     present = kafka.describe_topics(topics_wanted(feed, settings, there))
     partitions = [tp for description in present.values() for tp in description.topic_partitions()]
-    rules = rules_to_resolve(feed, settings, present)
+    ages = topic_ages(feed, settings, present, kafka)
+    rules = rules_to_resolve(feed, settings, present, ages)
     group_offsets = start_groups(rules, kafka)
     bounds = kafka.log_bounds(partitions)
+    cut_off: dict[TopicPartition, int] = {}
+    for tp, end_offset in cut_off_at(known_logs(feed, present), bounds, kafka).items():
+        if isinstance(end_offset, Unavailable):
+            bounds[tp] = end_offset
+        else:
+            cut_off[tp] = end_offset
 
     start_times = {tp: rule.timestamp for tp, rule in rules.items() if isinstance(rule, AtTimestamp)}
     end_times = dict.fromkeys(partitions, end.timestamp) if isinstance(end, ToTimestamp) else {}
-    held = {tp: at for tp, at in unreadable_offsets(feed).items() if isinstance(bounds.get(tp), LogBounds)}
+    unreadable = unreadable_offsets(feed)
+    held = {
+        tp: at
+        for tp, at in unreadable.items()
+        # In a topic that was made again the offset means another record.
+        if isinstance(bounds.get(tp), LogBounds) and not was_made_again(tp, feed, present)
+    }
     return KafkaAnswers(
         cluster_id=kafka.cluster_id(),
         topics=present,
@@ -37,8 +53,32 @@ def ask_kafka(
         start_offsets_at=kafka.offsets_at(start_times) if start_times else {},
         group_offsets=group_offsets,
         end_offsets_at=kafka.offsets_at(end_times) if end_times else {},
+        cut_off_at=cut_off,
         unreadable=kafka.unreadable_at(held).keys() if held else (),
+        ages=ages,
     )
+
+
+def where_cut_off(
+    rows: Collection[StoredOffset], bounds: Mapping[TopicPartition, LogBounds | Unavailable], kafka: KafkaCluster
+) -> dict[TopicPartition, int | Unavailable]:
+    """Return where logs were cut off below their stored offsets, or why Kafka cannot say; the others are left out."""
+    return cut_off_at(counted(rows), bounds, kafka)
+
+
+def known_logs(feed: FeedSnapshot | None, present: Mapping[str, TopicDescription]) -> Mapping[TopicPartition, Counted]:
+    """Return what is known of the logs that take part, of topics that are the ones their offsets were counted in."""
+    rows = feed.stored.values() if feed is not None else ()
+    known = counted(row for row in rows if row.topic_partition.topic in present)
+    return {tp: was for tp, was in known.items() if not was_made_again(tp, feed, present)}
+
+
+def was_made_again(
+    topic_partition: TopicPartition, feed: FeedSnapshot | None, present: Mapping[str, TopicDescription]
+) -> bool:
+    """Whether a partition's topic is not the one its stored offset was counted in."""
+    row = feed.stored.get(topic_partition) if feed is not None else None
+    return row is not None and is_other_topic(row.topic_id, present[topic_partition.topic].topic_id)
 
 
 def start_groups(

@@ -10,7 +10,7 @@ from kafka_ingest.hold import Hold, HoldCause, dated
 from kafka_ingest.identity import check_cluster
 from kafka_ingest.offsets import LogBounds, OffsetRange, StoredOffset, TopicPartition
 from kafka_ingest.planning.end_positions import EndPositions, ToOffsets, ToTimestamp
-from kafka_ingest.planning.held_partitions import held_beyond_log, holds_of, still_unreadable
+from kafka_ingest.planning.held_partitions import held_beyond_log, held_by_loss, holds_of, still_unreadable
 from kafka_ingest.planning.kafka_answers import KafkaAnswers
 from kafka_ingest.planning.limits import share_fairly
 from kafka_ingest.planning.positions import (
@@ -23,6 +23,7 @@ from kafka_ingest.planning.positions import (
 from kafka_ingest.planning.settings import FeedPlanSettings, OnDataLoss
 from kafka_ingest.planning.starts import starts_of
 from kafka_ingest.planning.topics import topics_of_feed
+from kafka_ingest.planning.turns import turn_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +32,8 @@ class PlanDecision:
 
     There are no ranges where nothing is new, or where ``waiting_records`` are too few, ``waiting_since`` then. ``left_out``
     says which partitions take no part although they should, and why. ``answered`` counts the partitions that take part.
-    ``capped`` says whether a limit, or a gap that lies ahead, left records behind that could be read at once.
+    ``capped`` says whether ``max_records`` or another limit, a gap that lies ahead, or the turn of others left records behind
+    that could be read at once.
     """
 
     cluster_id: str
@@ -47,6 +49,7 @@ class PlanDecision:
     left_out: Mapping[TopicPartition, str] = field(default_factory=dict)
     waiting_since: datetime | None = None
     waiting_records: int = 0
+    max_records: int | None = None
 
     @property
     def gaps(self) -> list[NewGap | Gap]:
@@ -76,11 +79,16 @@ def decide(
     unreadable = still_unreadable(feed, answers)
     positions = positions_of(starts.offsets, feed, unreadable, answers, settings, end)
     beyond = held_beyond_log(feed)
-    check_not_beyond(positions, beyond, answers.cluster_id, settings.name)
-    if settings.on_data_loss is OnDataLoss.FAIL:
-        check_nothing_lost(positions, starts.seeds, settings.name, answers.cluster_id)
+    losses = held_by_loss(positions, beyond, now) if settings.on_data_loss is OnDataLoss.HOLD else []
+    lost = {hold.topic_partition for hold in losses}
+    going_on = [position for position in positions if position.topic_partition not in lost]
+    if not going_on or settings.on_data_loss is not OnDataLoss.HOLD:
+        # Where no other partition takes part, a hold would be a green run that never reads anything.
+        check_not_beyond(positions, beyond, answers.cluster_id, settings.name)
+        if settings.on_data_loss is not OnDataLoss.RECORD_GAP:
+            check_nothing_lost(positions, starts.seeds, settings.name, answers.cluster_id)
 
-    ranges, capped = cut_ranges(positions, feed, settings)
+    ranges, capped = cut_ranges(going_on, feed, settings)
     waiting_since: datetime | None = None
     waiting_records = 0
     # What a limit cut off, or a gap ahead, would not grow by waiting.
@@ -91,18 +99,18 @@ def decide(
         waiting_since = (feed.waiting_since if feed is not None else None) or now
         waiting_records, ranges, capped = sum(offset_range.span for offset_range in ranges), (), False
     unreadable = {tp: hold for tp, hold in unreadable.items() if tp.topic in topics.names}
-    held = holds_of(positions, unreadable, settings.isolation, now)
-    holds = [*topics.holds, *starts.holds, *held, *(hold for _, hold in sorted(beyond.items()))]
+    held = [*starts.holds, *holds_of(positions, unreadable, settings.isolation, now), *losses]
+    holds = [*topics.holds, *held, *(hold for tp, hold in sorted(beyond.items()) if tp not in lost)]
     return PlanDecision(
         cluster_id=answers.cluster_id,
         topics=topics.names,
         topic_ids=starts.topic_ids,
         seeds=tuple(starts.seeds),
-        jumps=tuple(position.jump for position in positions if position.jump is not None),
+        jumps=tuple(position.jump for position in going_on if position.jump is not None),
         ranges=ranges,
         leader_epochs={
             position.topic_partition: position.bounds.leader_epoch
-            for position in positions
+            for position in going_on
             if position.bounds.leader_epoch is not None
         },
         capped=capped,
@@ -110,11 +118,12 @@ def decide(
         holds=dated(holds, feed.holds if feed is not None else []),
         left_out={
             hold.topic_partition: hold.reason
-            for hold in holds
-            if hold.topic_partition is not None and hold.cause in {HoldCause.NO_ANSWER, HoldCause.UNREADABLE}
+            for hold in held
+            if hold.topic_partition is not None and hold.cause is not HoldCause.OPEN_TRANSACTION
         },
         waiting_since=waiting_since,
         waiting_records=waiting_records,
+        max_records=settings.max_records,
     )
 
 
@@ -163,20 +172,23 @@ def cut_ranges(
     positions: Collection[Position], feed: FeedSnapshot | None, settings: FeedPlanSettings
 ) -> tuple[tuple[OffsetRange, ...], bool]:
     """Return the non-empty ranges within the feed's limits, sorted, and whether records were left behind."""
-    lags = {position.topic_partition: position.lag for position in positions}
-    headroom = {position.topic_partition: position.headroom for position in positions}
+    turn = turn_of(positions, feed)
+    lags = {position.topic_partition: position.lag for position in turn.positions}
+    headroom = {position.topic_partition: position.headroom for position in turn.positions}
     unmoved_since = {
         tp: row.updated_at
         for tp, row in (feed.stored if feed is not None else {}).items()
         if row.updated_at is not None
     }
-    shares = share_fairly(lags, headroom, unmoved_since, settings.max_records, settings.max_records_per_partition)
+    max_records = turn.max_records(settings.max_records)
+    shares = share_fairly(lags, headroom, unmoved_since, max_records, settings.max_records_per_partition)
     ranges = tuple(
         OffsetRange(position.topic_partition, position.offset, position.offset + shares[position.topic_partition])
         for position in positions
         if position.topic_partition in shares
     )
-    left_behind = sum(shares.values()) < sum(lags.values()) or any(position.cut_short for position in positions)
+    to_read = sum(position.lag for position in positions)
+    left_behind = sum(shares.values()) < to_read or any(position.cut_short for position in positions)
     return ranges, bool(ranges) and left_behind
 
 

@@ -5,14 +5,15 @@ from collections.abc import Mapping
 
 from kafka_ingest.batch import Batch, BatchPlan, BatchState
 from kafka_ingest.boundaries import ControlTables, FeedSnapshot, KafkaCluster, Sinks
-from kafka_ingest.errors import BatchStateError, TopicGoneError
+from kafka_ingest.errors import BatchStateError, TopicGoneError, TopicRecreatedError
 from kafka_ingest.gap import Jump
-from kafka_ingest.identity import check_identity
+from kafka_ingest.identity import check_cluster, check_topic_ids
 from kafka_ingest.offsets import LogBounds, TopicPartition, Unavailable, listing, ranges_outside_log
 from kafka_ingest.planning.ask_kafka import unreadable_offsets
 from kafka_ingest.planning.positions import gaps_by_partition, position_of
-from kafka_ingest.planning.settings import FeedPlanSettings, OnDataLoss, OnMissingTopic
+from kafka_ingest.planning.settings import FeedPlanSettings, OnDataLoss, OnMissingTopic, OnTopicChanged
 from kafka_ingest.submitting.pin_receipt import pin_first_valid_receipt
+from kafka_ingest.truncation import bounds_as_planned
 
 log = logging.getLogger(__name__)
 
@@ -37,7 +38,9 @@ def hand_on(
     if pin_first_valid_receipt(batch, control, kafka, sinks, who=who):
         return True
     bounds = kafka.log_bounds([offset_range.topic_partition for offset_range in batch.plan.ranges])
-    problems = missing_topics(batch, settings, kafka)
+    held = held_topics(batch, settings, kafka)
+    bounds = bounds_as_planned(batch.plan, bounds, kafka)
+    problems = list(held.values())
     problems += ranges_outside_log(batch.plan.ranges, bounds, batch.plan.isolation)
     problems += unreadable_ranges(batch.plan, feed, kafka)
     unanswered = [f"{tp}: {found.reason}" for tp, found in sorted(bounds.items()) if isinstance(found, Unavailable)]
@@ -49,7 +52,11 @@ def hand_on(
         # A Spark that ended while Kafka was asked may have written what the log has lost: look once more.
         if pin_first_valid_receipt(batch, control, kafka, sinks, who=who):
             return True
-        jumps = jumps_over_lost(batch.plan, bounds, feed, settings)
+        jumps = [
+            jump
+            for jump in jumps_over_lost(batch.plan, bounds, feed, settings)
+            if jump.topic_partition.topic not in held
+        ]
         try:
             control.abandon(batch.batch_id, only_from={BatchState.PLANNED}, reason=reason, who=who, jumps=jumps)
         except BatchStateError as error:
@@ -76,26 +83,36 @@ def any_answers(
     return any(isinstance(found, LogBounds) for found in kafka.log_bounds(others).values())
 
 
-def missing_topics(batch: Batch, settings: FeedPlanSettings, kafka: KafkaCluster) -> list[str]:
-    """Return which topic of a batch is gone, where the feed's others are to go on; otherwise raise what says so."""
-    try:
-        check_identity(batch, kafka)
-    except TopicGoneError as error:
-        if settings.on_missing_topic is OnMissingTopic.STOP:
-            raise
-        return [str(error)]
-    return []
+def held_topics(batch: Batch, settings: FeedPlanSettings, kafka: KafkaCluster) -> dict[str, str]:
+    """Return which topics of a batch are gone or made again, where the feed's others go on; otherwise raise what says so."""
+    topic_ids = batch.plan.topic_ids
+    described = kafka.describe_topics(topic_ids.keys())
+    check_cluster(batch.plan.cluster_id, kafka.cluster_id(), batch.feed_name)
+    held: dict[str, str] = {}
+    for topic, topic_id in sorted(topic_ids.items()):
+        try:
+            check_topic_ids({topic: topic_id}, described, batch.feed_name)
+        except TopicGoneError as error:
+            if settings.on_missing_topic is OnMissingTopic.STOP:
+                raise
+            held[topic] = str(error)
+        except TopicRecreatedError as error:
+            if settings.on_topic_changed is OnTopicChanged.STOP:
+                raise
+            held[topic] = str(error)
+    return held
 
 
 def unreadable_ranges(plan: BatchPlan, feed: FeedSnapshot, kafka: KafkaCluster) -> list[str]:
-    """Return which of a plan's ranges hold an offset that an attempt found unreadable, and that still is."""
+    """Return which of a plan's ranges hold an offset that an attempt found unreadable, and that is not known to be mended."""
     held = unreadable_offsets(feed)
     inside = {
         offset_range.topic_partition: held[offset_range.topic_partition]
         for offset_range in plan.ranges
         if offset_range.start_offset <= held.get(offset_range.topic_partition, -1) < offset_range.end_offset
     }
-    return [f"{tp}: {reason}" for tp, reason in kafka.unreadable_at(inside).items()] if inside else []
+    found = kafka.unreadable_at(inside) if inside else {}
+    return [f"{tp}: {reason.reason if isinstance(reason, Unavailable) else reason}" for tp, reason in found.items()]
 
 
 def jumps_over_lost(

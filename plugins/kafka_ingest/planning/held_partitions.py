@@ -1,10 +1,10 @@
-"""Which partitions are held at an offset: by an open transaction, a record that nobody can read, or a log that ended. Pure."""
+"""Which partitions are held at an offset: by an open transaction, an unreadable or deleted record, or a log that ended. Pure."""
 
 from collections.abc import Collection, Mapping
 from datetime import datetime
 
 from kafka_ingest.boundaries import FeedSnapshot
-from kafka_ingest.hold import Hold, HoldCause, beyond_log
+from kafka_ingest.hold import Hold, HoldCause, beyond_log, offsets_lost
 from kafka_ingest.identity import is_other_topic
 from kafka_ingest.offsets import Isolation, LogBounds, TopicPartition
 from kafka_ingest.planning.kafka_answers import KafkaAnswers
@@ -26,7 +26,7 @@ def still_unreadable(feed: FeedSnapshot | None, answers: KafkaAnswers) -> dict[T
 
 
 def newly_beyond_log(feed: FeedSnapshot, answers: KafkaAnswers, now: datetime) -> list[Hold]:
-    """Return a hold for each stored offset that lies above the log's end, lower than it was ever seen to end.
+    """Return a hold for each stored offset that lies above the log's end, or where it was cut off; not above one seen before.
 
     Only where the log is the one the offsets were counted in, apart from what was cut off: the same cluster and topic.
     """
@@ -39,11 +39,14 @@ def newly_beyond_log(feed: FeedSnapshot, answers: KafkaAnswers, now: datetime) -
         if row.next_offset is None or described is None or not isinstance(bounds, LogBounds):
             continue
         known_end = seen[tp].at_offset if tp in seen else None
-        is_seen = known_end is not None and known_end <= bounds.high_watermark
-        is_inside = after_gaps(row.next_offset, ahead.get(tp, ())) <= bounds.high_watermark
+        end = min(bounds.high_watermark, answers.cut_off_at.get(tp, bounds.high_watermark))
+        is_seen = known_end is not None and known_end <= end
+        is_inside = (
+            tp not in answers.cut_off_at and after_gaps(row.next_offset, ahead.get(tp, ())) <= bounds.high_watermark
+        )
         if is_inside or is_seen or is_other_topic(row.topic_id, described.topic_id):
             continue
-        found.append(beyond_log(tp, row.next_offset, bounds.high_watermark, now))
+        found.append(beyond_log(tp, row.next_offset, end, now))
     return found
 
 
@@ -58,6 +61,20 @@ def held_beyond_log(feed: FeedSnapshot | None) -> dict[TopicPartition, Hold]:
         if known is None or known.at_offset is None or hold.at_offset < known.at_offset:
             lowest[tp] = hold
     return lowest
+
+
+def held_by_loss(positions: Collection[Position], beyond: Mapping[TopicPartition, Hold], now: datetime) -> list[Hold]:
+    """Return a hold for each partition that lost records, or whose log ended, or was seen to end, below its stored offset."""
+    holds: list[Hold] = []
+    for position in positions:
+        tp, bounds = position.topic_partition, position.bounds
+        if tp in beyond:
+            holds.append(beyond[tp])
+        elif position.is_beyond_log:
+            holds.append(beyond_log(tp, position.offset, bounds.high_watermark, now))
+        elif position.lost:
+            holds.append(offsets_lost(position.lost[0], bounds.log_start_offset, now))
+    return holds
 
 
 def holds_of(

@@ -4,6 +4,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from kafka_ingest.offsets import LogBounds, TopicDescription, TopicPartition, Unavailable
+from kafka_ingest.planning.topic_age import TopicAge
 
 
 @dataclass(frozen=True, slots=True)
@@ -11,7 +12,8 @@ class KafkaAnswers:
     """What Kafka said when it was asked for this plan. A topic it does not have is not in ``topics``.
 
     ``start_offsets_at`` and ``group_offsets`` are of partitions whose start rule asks for them, ``end_offsets_at`` is there
-    where a manual run ends at a time. ``unreadable`` says which held offsets still cannot be read.
+    where a manual run ends at a time. ``cut_off_at`` says where logs were cut off below their stored offsets, ``unreadable``
+    which held offsets still cannot be read, ``ages`` how old topics are that the last plan did not find.
     """
 
     cluster_id: str
@@ -20,4 +22,6 @@ class KafkaAnswers:
     start_offsets_at: Mapping[TopicPartition, int | Unavailable | None] = field(default_factory=dict)
     group_offsets: Mapping[TopicPartition, int | None] = field(default_factory=dict)
     end_offsets_at: Mapping[TopicPartition, int | Unavailable | None] = field(default_factory=dict)
+    cut_off_at: Mapping[TopicPartition, int] = field(default_factory=dict)
     unreadable: Collection[TopicPartition] = ()
+    ages: Mapping[str, TopicAge] = field(default_factory=dict)

@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Collection, Iterator
+from uuid import UUID
 
 import uuid6
 
@@ -9,8 +10,20 @@ from kafka_ingest.batch import BatchState
 from kafka_ingest.boundaries import ControlTables, FeedSnapshot, NewFeed, Sink, Sinks, SinkTarget
 from kafka_ingest.errors import FeedChangedError, OutputNotUsableError, OutputUnavailableError, OutputUnknownError
 from kafka_ingest.planning.settings import FeedPlanSettings
+from kafka_ingest.used_output import check_same_root
 
 log = logging.getLogger(__name__)
+
+PUBLISHED = frozenset({BatchState.COMMITTING, BatchState.COMMITTED})
+
+
+def check_newest_known(feed: FeedSnapshot, settings: FeedPlanSettings, control: ControlTables, sinks: Sinks) -> None:
+    """Raise as :func:`check_output_known`, having looked at the newest batches, and those that are open or were given up lately.
+
+    What older control tables do not know is newer than all they know, or open in them; so years of batches need no look at
+    every plan. Maintenance looks at all of them daily, and so does every step of an operator.
+    """
+    _check(feed, settings, control, sinks, since=feed.recent_batch)
 
 
 def check_output_known(feed: FeedSnapshot, settings: FeedPlanSettings, control: ControlTables, sinks: Sinks) -> None:
@@ -18,12 +31,19 @@ def check_output_known(feed: FeedSnapshot, settings: FeedPlanSettings, control: 
 
     That is what control tables restored from an older backup look like: going on would write records a second time.
     """
-    for target, known in outputs_of(feed, settings, sinks):
-        unknown = unknown_batches(feed, known, control)
+    _check(feed, settings, control, sinks, since=None)
+
+
+def _check(
+    feed: FeedSnapshot, settings: FeedPlanSettings, control: ControlTables, sinks: Sinks, *, since: UUID | None
+) -> None:
+    for target, known in outputs_of(feed, settings, sinks, since):
+        unknown = unknown_batches(feed, known, control, sinks(target), since)
         if unknown:
             # Looked at again: one of them may have been revoked between the two looks.
-            still_there = set(sinks(target).known_batches())
-            unknown = [batch_id for batch_id in unknown if batch_id in still_there]
+            sink = sinks(target)
+            still_there = set(sink.known_batches(since))
+            unknown = [each for each in unknown if each in still_there or is_older_and_kept(each, sink, since)]
         if not unknown:
             continue
         is_current = target.output_path == settings.output_path
@@ -36,26 +56,37 @@ def check_output_known(feed: FeedSnapshot, settings: FeedPlanSettings, control: 
         )
 
 
-def unknown_batches(feed: FeedSnapshot, found: Collection[str], control: ControlTables) -> list[str]:
-    """Return which of the batches that were found in an output the control tables do not know as published.
+def unknown_batches(
+    feed: FeedSnapshot, found: Collection[str], control: ControlTables, sink: Sink, since: UUID | None
+) -> list[str]:
+    """Return which of the batches that were found in an output the control tables do not know as published, oldest first.
 
     They are asked after the output: what somebody publishes meanwhile is known to them before it is visible.
     """
-    states = {str(batch_id): state for batch_id, state in control.batch_states(feed.feed_id).items()}
-    published = {BatchState.COMMITTING, BatchState.COMMITTED}
-    return [batch_id for batch_id in found if states.get(batch_id) not in published]
+    states = {str(batch_id): state for batch_id, state in control.batch_states(feed.feed_id, since).items()}
+    older = [
+        batch_id
+        for batch_id, state in sorted(states.items())
+        if state not in PUBLISHED and is_older_and_kept(batch_id, sink, since)
+    ]
+    return older + [batch_id for batch_id in found if states.get(batch_id) not in PUBLISHED]
+
+
+def is_older_and_kept(batch_id: str, sink: Sink, since: UUID | None) -> bool:
+    """Whether a batch from before those that were looked at was published."""
+    return since is not None and UUID(batch_id) < since and sink.is_kept(UUID(batch_id))
 
 
 def outputs_of(
-    feed: FeedSnapshot, settings: FeedPlanSettings, sinks: Sinks
+    feed: FeedSnapshot, settings: FeedPlanSettings, sinks: Sinks, since: UUID | None
 ) -> Iterator[tuple[SinkTarget, Collection[str]]]:
-    """Yield the outputs that a feed's batches may lie in, with the ids of those that do."""
+    """Yield the outputs that a feed's batches may lie in, with the ids of those that do, from an id on."""
     # An open batch keeps its own output, whatever the feed file says now.
     target = feed.open_batch.plan if feed.open_batch is not None else settings
-    yield target, sinks(target).known_batches()
+    yield target, sinks(target).known_batches(since)
     if feed.published_to is not None and feed.published_to.output_path != target.output_path:
         try:
-            known = sinks(feed.published_to).known_batches()
+            known = sinks(feed.published_to).known_batches(since)
         except (OutputUnavailableError, OutputNotUsableError) as error:
             # An output that was left behind may be gone with its storage, and stops nothing.
             log.info("%s", error)
@@ -64,9 +95,10 @@ def outputs_of(
 
 
 def check_output(feed: FeedSnapshot | None, settings: FeedPlanSettings, control: ControlTables, sinks: Sinks) -> None:
-    """Raise OutputUnknownError where a plan would, whether the control tables know the feed or not."""
+    """Raise OutputUnknownError or OutputElsewhereError where a plan would, whether the control tables know the feed or not."""
     if feed is not None:
         check_output_known(feed, settings, control, sinks)
+        check_same_root(feed, settings, settings.relative_path, control, sinks)
     else:
         new_feed(settings, control, sinks(settings))
 

@@ -31,6 +31,17 @@ class Position:
         return max(0, self.end_offset - self.offset)
 
     @property
+    def lost(self) -> list[OffsetRange]:
+        """What Kafka deleted before it was read."""
+        gaps = self.jump.gaps if self.jump is not None else ()
+        return [gap.offset_range for gap in gaps if gap.cause is GapCause.RETENTION]
+
+    @property
+    def is_beyond_log(self) -> bool:
+        """Whether it lies above the log's end."""
+        return self.offset > self.bounds.high_watermark
+
+    @property
     def headroom(self) -> int:
         """How many offsets retention can delete before it reaches one that was not read."""
         return self.offset - self.bounds.log_start_offset
@@ -115,24 +126,19 @@ def check_nothing_lost(
     positions: Collection[Position], seeds: Collection[StoredOffset], feed_name: str, cluster_id: str
 ) -> None:
     """Raise OffsetsLostError where records are gone that were not read, naming every such partition with both numbers."""
-    lost = [
-        (gap, position)
-        for position in positions
-        for gap in (position.jump.gaps if position.jump else ())
-        if gap.cause is GapCause.RETENTION
-    ]
+    lost = [(offset_range, position) for position in positions for offset_range in position.lost]
     if not lost:
         return
     rule_of = {seed.topic_partition: seed.seeded_by for seed in seeds}
     texts: list[str] = []
-    for gap, position in lost:
-        tp, start = gap.offset_range.topic_partition, f"{gap.offset_range.start_offset:,}"
+    for offset_range, position in lost:
+        tp, start = offset_range.topic_partition, f"{offset_range.start_offset:,}"
         begins = f"begins at {start} ({rule_of[tp]})" if tp in rule_of else f"stored offset {start}"
-        gone = f"log start {position.bounds.log_start_offset:,} ({gap.offset_range.span:,} offsets gone)"
+        gone = f"log start {position.bounds.log_start_offset:,} ({offset_range.span:,} offsets gone)"
         texts.append(f"{tp}: {begins}, {gone}")
     # Where a start rule decides, the feed file is what to change; a new partition begins at 0 and can be skipped from there.
     by_rule = {tp for tp, rule in rule_of.items() if rule != str(NewPartition())}
-    first = next((gap.offset_range for gap, _ in lost if gap.offset_range.topic_partition not in by_rule), None)
+    first = next((offset_range for offset_range, _ in lost if offset_range.topic_partition not in by_rule), None)
     one_by_one = (
         f", or partition by partition: `kafka-ingest skip {feed_name} {first.topic} {first.partition} "
         f"{first.start_offset}-{first.end_offset} --reason …`"
@@ -141,8 +147,8 @@ def check_nothing_lost(
     )
     raise OffsetsLostError(
         f"feed {feed_name}: records were deleted by retention before they were read (cluster {cluster_id}): {listing(texts)}. "
-        "Nothing was planned and no offset moved (on_data_loss: fail). To go on from the log start with a gap on record: "
-        f"on_data_loss: record_gap in the feed file{one_by_one}."
+        "Nothing was planned and no offset moved. To go on from the log start with a gap on record: on_data_loss: record_gap "
+        f"in the feed file{one_by_one}. With on_data_loss: hold the feed's other partitions go on."
     )
 
 
@@ -153,7 +159,7 @@ def check_not_beyond(
     beyond: list[str] = []
     for position in positions:
         seen = held.get(position.topic_partition)
-        if seen is not None or position.offset > position.bounds.high_watermark:
+        if seen is not None or position.is_beyond_log:
             text = f"{position.topic_partition}: stored offset {position.offset:,}, log end {position.bounds.high_watermark:,}"
             seen_end = f", and {seen.at_offset:,} on {seen.since:%Y-%m-%d %H:%M} UTC" if seen is not None else ""
             beyond.append(text + seen_end)
@@ -162,5 +168,6 @@ def check_not_beyond(
             f"stored offsets lie beyond the end of the log (cluster {cluster_id}): {listing(beyond)}. The log was truncated "
             "(an unclean leader election), or this is not the cluster they were read from. Nothing was planned; the feed stays "
             "stopped, also when the log grows past them, since other records lie there now: "
-            f"`kafka-ingest topic-changed {feed_name}` shows what can be done."
+            f"`kafka-ingest topic-changed {feed_name}` shows what can be done. With on_data_loss: hold the feed's other "
+            "partitions go on."
         )

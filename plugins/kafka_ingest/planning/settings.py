@@ -16,10 +16,19 @@ class OnDataLoss(StrEnum):
 
     FAIL = "fail"
     RECORD_GAP = "record_gap"
+    HOLD = "hold"
+    """Hold that partition until an operator decides; also one whose log ended below its stored offset."""
 
 
 class OnMissingTopic(StrEnum):
     """What to do where a topic of the feed, or a partition of it, is not there."""
+
+    STOP = "stop"
+    HOLD = "hold"
+
+
+class OnTopicChanged(StrEnum):
+    """What to do where a topic of the feed was deleted and created again."""
 
     STOP = "stop"
     HOLD = "hold"
@@ -30,7 +39,8 @@ class FeedPlanSettings:
     """A feed as the planner sees it; limits are in records, None means no limit.
 
     A feed reads the topics that ``start_rules`` names, or all that ``topic_pattern`` matches as a whole; then
-    ``start_rules`` names exceptions from ``pattern_start``.
+    ``start_rules`` names exceptions from ``pattern_start``. ``limit_follows_speed``: the feed names no
+    ``max_records``, so a batch holds what its newest ones would have read in minutes, or less where one run asks for less.
     """
 
     name: str
@@ -43,11 +53,15 @@ class FeedPlanSettings:
     pattern_start: StartRule = field(default_factory=Earliest)
     on_data_loss: OnDataLoss = OnDataLoss.FAIL
     on_missing_topic: OnMissingTopic = OnMissingTopic.STOP
+    on_topic_changed: OnTopicChanged = OnTopicChanged.STOP
     max_records: int | None = None
+    limit_follows_speed: bool = False
     max_records_per_partition: int | None = None
     min_records: int | None = None
     max_wait: timedelta | None = None
     skip_to_latest_when_behind: int | None = None
+    relative_path: Path | None = None
+    """The output's path as the feed file says it, where that is relative: its root is the environment's."""
 
     def selects(self, topic: str) -> bool:
         """Whether a topic is one of the feed's. A pattern never matches Kafka's own topics, which begin with two underscores."""

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Final
 
 from kafka_ingest.errors import StartOutsideLogError
 from kafka_ingest.offsets import Isolation, LogBounds, TopicPartition
@@ -135,7 +136,30 @@ class NewPartition:
         return Start(0, str(self))
 
 
-PartitionRule = Earliest | Latest | AtOffset | AtTimestamp | FromGroup | NewPartition
+@dataclass(frozen=True, slots=True)
+class NewOrOlder:
+    """Of a topic that appeared after a plan: Kafka cannot say whether it was made since, so its start stays pending.
+
+    Its text keeps that plan's time, since later plans have one of their own. ``why`` is for the hold.
+    """
+
+    last_plan: datetime
+    why: str = ""
+
+    def __str__(self) -> str:
+        return f"{NEW_OR_OLDER}{self.last_plan.isoformat()}"
+
+    @classmethod
+    def noted(cls, seeded_by: str) -> "NewOrOlder | None":
+        """Return what a pending seed was noted with, None where it was another rule."""
+        if not seeded_by.startswith(NEW_OR_OLDER):
+            return None
+        return cls(datetime.fromisoformat(seeded_by.removeprefix(NEW_OR_OLDER)))
+
+
+NEW_OR_OLDER: Final = "undecided: new, or older than the plan of "
+
+PartitionRule = Earliest | Latest | AtOffset | AtTimestamp | FromGroup | NewPartition | NewOrOlder
 """What decides the start of one partition. Its text is what a pending seed is noted with."""
 
 

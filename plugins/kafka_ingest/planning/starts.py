@@ -10,7 +10,8 @@ from kafka_ingest.offsets import Isolation, LogBounds, StoredOffset, TopicDescri
 from kafka_ingest.planning.end_positions import EndPositions, ToTimestamp
 from kafka_ingest.planning.kafka_answers import KafkaAnswers
 from kafka_ingest.planning.settings import FeedPlanSettings
-from kafka_ingest.planning.start_rules import PartitionAnswers
+from kafka_ingest.planning.start_rules import NewOrOlder, PartitionAnswers
+from kafka_ingest.planning.topic_age import Age
 from kafka_ingest.planning.topics import rules_to_resolve
 
 
@@ -37,7 +38,7 @@ def starts_of(
     # A topic keeps the identity its first row was stored with, also where that is "not known": the commit compares it.
     known_ids = {topic_partition.topic: row.topic_id for topic_partition, row in stored.items()}
     starts = Starts({name: known_ids.get(name, found.topic_id) for name, found in sorted(present.items())})
-    rules = rules_to_resolve(feed, settings, present)
+    rules = rules_to_resolve(feed, settings, present, answers.ages)
     partitions = sorted(tp for description in present.values() for tp in description.topic_partitions())
     for topic_partition in partitions:
         rule, row = rules.get(topic_partition), stored.get(topic_partition)
@@ -49,15 +50,33 @@ def starts_of(
             if rule is not None and (row is None or row.seeded_by != str(rule)):
                 # Its start cannot be said yet; it counts as known from now on.
                 starts.seeds.append(StoredOffset(topic_partition, topic_id, None, None, str(rule)))
+        elif isinstance(rule, NewOrOlder):
+            topic, number = topic_partition.topic, topic_partition.partition
+            reason = to_be_decided(rule, topic, settings.name)
+            starts.holds.append(Hold(topic, number, HoldCause.NEW_OR_OLDER, reason, now))
+            if row is None:
+                starts.seeds.append(StoredOffset(topic_partition, topic_id, None, None, str(rule)))
         elif rule is not None:
             start = rule.resolve(topic_partition, answers_for(topic_partition, bounds, answers, settings.isolation))
+            age = answers.ages.get(topic_partition.topic)
+            is_older = age is not None and age.age is Age.OLDER
+            note = f"{start.note}: the topic is older than the last plan" if is_older else start.note
             starts.seeds.append(
-                StoredOffset(topic_partition, topic_id, start.offset, start.offset, start.note, bounds.leader_epoch)
+                StoredOffset(topic_partition, topic_id, start.offset, start.offset, note, bounds.leader_epoch)
             )
             starts.offsets[topic_partition] = (start.offset, bounds)
         elif row is not None and row.next_offset is not None:
             starts.offsets[topic_partition] = (row.next_offset, bounds)
     return starts
+
+
+def to_be_decided(rule: NewOrOlder, topic: str, feed_name: str) -> str:
+    """Return why a topic that appeared is held, and what decides."""
+    return (
+        f"the topic was not there at the plan of {rule.last_plan:%Y-%m-%d %H:%M} UTC, and nothing proves whether it was made "
+        f"since or is older: {rule.why}. `kafka-ingest topic-changed {feed_name} --topic {topic}`: start-over reads it from "
+        "offset 0, start-rule begins as the feed file's start says"
+    )
 
 
 def bounds_of(topic_partition: TopicPartition, answers: KafkaAnswers, end: EndPositions) -> LogBounds | Unavailable:

@@ -4,25 +4,37 @@ import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from types import MappingProxyType
 
 from kafka_ingest.boundaries import FeedSnapshot
-from kafka_ingest.errors import StartOutsideLogError, TopicGoneError, UnknownTopicError
+from kafka_ingest.errors import StartOutsideLogError, TopicGoneError, TopicRecreatedError, UnknownTopicError
 from kafka_ingest.hold import Hold, HoldCause
 from kafka_ingest.identity import check_topic_id
 from kafka_ingest.offsets import StoredOffset, TopicDescription, TopicPartition, listing
-from kafka_ingest.planning.settings import FeedPlanSettings, OnMissingTopic
+from kafka_ingest.planning.settings import FeedPlanSettings, OnMissingTopic, OnTopicChanged
 from kafka_ingest.planning.start_rules import (
     AtOffsets,
+    NewOrOlder,
     NewPartition,
     PartitionRule,
     StartRule,
     rule_of_partition,
 )
+from kafka_ingest.planning.topic_age import Age, TopicAge
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Why a topic takes no part, and whether the feed stops for it."""
+
+    error: TopicGoneError | UnknownTopicError | TopicRecreatedError
+    cause: HoldCause
+    stops: bool
 
 
 @dataclass(frozen=True, slots=True)
 class TopicsOfFeed:
-    """The feed's topics now: those that take part, and holds on those that are missing."""
+    """The feed's topics now: those that take part, and holds on those that are missing or were made again."""
 
     names: Collection[str]
     present: Mapping[str, TopicDescription]
@@ -47,25 +59,23 @@ def topics_of_feed(
     """Return the topics that take part.
 
     Raises UnknownTopicError, TopicGoneError or TopicRecreatedError where a topic or partition is not there, or is not the one
-    the stored offsets were counted in; under ``on_missing_topic: hold`` a missing one is held and the others go on.
+    the stored offsets were counted in. Under ``on_missing_topic: hold`` a missing one is held and the others go on, under
+    ``on_topic_changed: hold`` one that was made again; not where no other is left, which would be a run that never reads.
     """
     rows_of: dict[str, list[StoredOffset]] = {}
     for row in feed.stored.values() if feed is not None else []:
         rows_of.setdefault(row.topic_partition.topic, []).append(row)
 
     wanted = topics_wanted(feed, settings, described)
-    missing: dict[str, TopicGoneError | UnknownTopicError] = {}
+    problems: dict[str, Problem] = {}
     present: dict[str, TopicDescription] = {}
     for topic in wanted:
         description, rows = described.get(topic), rows_of.get(topic, [])
-        problem = why_missing(topic, description, rows, settings.name, cluster_id)
+        problem = problem_of(topic, description, rows, settings, cluster_id)
         if problem is not None:
-            missing[topic] = problem
-        if description is not None:
-            for row in rows[:1]:  # all rows of a topic carry one id
-                check_topic_id(topic, row.topic_id, description.topic_id, settings.name)
-            if problem is None:
-                present[topic] = description
+            problems[topic] = problem
+        elif description is not None:
+            present[topic] = description
         if description is not None and not rows:
             check_named_partitions(settings.start_rule(topic), description)
     if not wanted:
@@ -73,10 +83,46 @@ def topics_of_feed(
             f"feed {settings.name}: no topic on cluster {cluster_id} matches kafka.topic_pattern {settings.topic_pattern!r} as a "
             "whole. Correct the pattern, or create a topic; topics that begin with '__' are Kafka's own and never match."
         )
-    if missing and (settings.on_missing_topic is OnMissingTopic.STOP or not present):
-        raise next(iter(missing.values()))
-    holds = [Hold(topic, None, HoldCause.TOPIC_MISSING, str(problem), now) for topic, problem in missing.items()]
+    for problem in problems.values():
+        if problem.stops or not present:
+            raise problem.error
+    holds = [Hold(topic, None, problem.cause, str(problem.error), now) for topic, problem in problems.items()]
     return TopicsOfFeed(wanted, present, holds)
+
+
+def problem_of(
+    topic: str,
+    description: TopicDescription | None,
+    rows: Collection[StoredOffset],
+    settings: FeedPlanSettings,
+    cluster_id: str,
+) -> Problem | None:
+    """Return why a topic takes no part, None where it does; raises where it was made again and the feed is to stop."""
+    if changed := why_changed(description, rows, settings):
+        return Problem(changed, HoldCause.TOPIC_CHANGED, stops=False)
+    missing = why_missing(topic, description, rows, settings.name, cluster_id)
+    if missing is None:
+        return None
+    if description is not None and settings.on_topic_changed is OnTopicChanged.HOLD:
+        # It has fewer partitions: it was made again, on brokers that do not know topic ids.
+        return Problem(missing, HoldCause.TOPIC_CHANGED, stops=False)
+    return Problem(missing, HoldCause.TOPIC_MISSING, stops=settings.on_missing_topic is OnMissingTopic.STOP)
+
+
+def why_changed(
+    description: TopicDescription | None, rows: Collection[StoredOffset], settings: FeedPlanSettings
+) -> TopicRecreatedError | None:
+    """Return the error where a topic was made again and is to be held; raises it where the feed is to stop."""
+    if description is None or not rows:
+        return None
+    row = next(iter(rows))  # all rows of a topic carry one id
+    try:
+        check_topic_id(description.topic, row.topic_id, description.topic_id, settings.name)
+    except TopicRecreatedError as error:
+        if settings.on_topic_changed is OnTopicChanged.STOP:
+            raise
+        return error
+    return None
 
 
 def why_missing(
@@ -106,29 +152,45 @@ def why_missing(
 
 
 def rules_to_resolve(
-    feed: FeedSnapshot | None, settings: FeedPlanSettings, present: Mapping[str, TopicDescription]
+    feed: FeedSnapshot | None,
+    settings: FeedPlanSettings,
+    present: Mapping[str, TopicDescription],
+    ages: Mapping[str, TopicAge] = MappingProxyType({}),
 ) -> dict[TopicPartition, PartitionRule]:
     """Return the start rule of every partition that has no offset yet, also of those that were noted as pending.
 
-    A new partition stays one. For the others the feed file counts as it is now: nothing of theirs was decided yet.
+    A new partition stays one. For the others the feed file counts as it is now: nothing of theirs was decided yet. ``ages`` says
+    how old topics are that appeared; one whose age nobody asked for is new.
     """
     stored = feed.stored if feed is not None else {}
     known_topics = {topic_partition.topic for topic_partition in stored}
     rules: dict[TopicPartition, PartitionRule] = {}
     for topic, description in present.items():
-        is_new = topic in known_topics or (feed is not None and was_selected(feed, topic))
+        appeared = topic not in known_topics and feed is not None and was_selected(feed, topic)
         rule: StartRule = settings.start_rule(topic)
         for topic_partition in description.topic_partitions():
             row = stored.get(topic_partition)
             if row is not None and not row.is_pending:
                 continue
-            begins_at_0 = is_new if row is None else row.seeded_by == str(NewPartition())
-            rules[topic_partition] = NewPartition() if begins_at_0 else rule_of_partition(rule, topic_partition)
+            by_start_rule = rule_of_partition(rule, topic_partition)
+            if appeared or (row is not None and NewOrOlder.noted(row.seeded_by) is not None):
+                rules[topic_partition] = rule_by_age(ages.get(topic), by_start_rule)
+            elif topic in known_topics if row is None else row.seeded_by == str(NewPartition()):
+                rules[topic_partition] = NewPartition()
+            else:
+                rules[topic_partition] = by_start_rule
     return rules
 
 
+def rule_by_age(age: TopicAge | None, by_start_rule: PartitionRule) -> PartitionRule:
+    """Return where a partition begins of a topic that appeared since a plan."""
+    if age is None or age.age is Age.NEW:
+        return NewPartition()
+    return by_start_rule if age.age is Age.OLDER else NewOrOlder(age.last_plan, age.why)
+
+
 def was_selected(feed: FeedSnapshot, topic: str) -> bool:
-    """Whether the last plan would have read the topic: then it was made since, and all of it is new."""
+    """Whether the last plan would have read the topic: then it was made since, or became visible."""
     return topic in feed.topics or (
         feed.topic_pattern is not None and re.fullmatch(feed.topic_pattern, topic) is not None
     )

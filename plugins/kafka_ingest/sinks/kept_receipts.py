@@ -1,18 +1,42 @@
-"""The receipts that are kept for ever beside an output: one for each batch that was published, a mark for each revoked one."""
+"""The receipts that are kept for ever beside an output: one for each batch that was published, and marks beside them.
 
+A mark says that a batch was revoked, so that it will never be published, or that its files were removed since.
+
+Each lies in the folder of the day that its batch's id was made (RFC 9562, version 7), so that the newest are found without
+reading the names of years. Earlier versions put them all into one folder; there they are found, too, until they are moved
+(:meth:`KeptReceipts.sort`).
+"""
+
+import contextlib
+import errno
 import json
+import os
+import stat
+from collections.abc import Collection
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 from uuid import UUID
 
+from kafka_ingest.batch import canonical_json
 from kafka_ingest.boundaries import PublishedReceipt
 from kafka_ingest.durable_files import make_directory_durably, sync, write_durably
 from kafka_ingest.errors import OutputConflictError
 from kafka_ingest.receipt import Receipt
+from kafka_ingest.removal import Removal
 from kafka_ingest.sinks.published_document import published_document, published_of
 
 KEPT = ".json"
 REVOKED = ".revoked"
+REMOVED = ".removed"
+DATED = 7
+"""The version of the ids that say when they were made."""
+
+BELOW_TIMESTAMP = 80  # bits of such an id below its 48 of milliseconds
+NOT_SORTED = timedelta(days=1)
+"""A batch of so late may be being committed, or given up, by an earlier version."""
+
+NO_LINKS = frozenset({errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK})
 
 
 class KeptReceipts:
@@ -22,25 +46,61 @@ class KeptReceipts:
         self.folder = folder
 
     def path(self, batch_id: UUID | str) -> Path:
-        """Return where a batch's receipt is kept."""
-        return self.folder / f"{batch_id}{KEPT}"
+        """Return where a batch's receipt is kept; where none is, the place of a new one."""
+        return self._found(batch_id, KEPT) or self._places(batch_id, KEPT)[0]
 
-    def batch_ids(self) -> set[str]:
+    def batch_ids(self, since: UUID | None = None) -> set[str]:
         """Return the ids of the batches whose receipts are kept, without those that were revoked.
 
-        A publisher that lost against a revoking operator may have kept a receipt before it noticed.
+        ``since``: only from this id on. A publisher that lost against a revoking operator may have kept a receipt before it
+        noticed.
         """
-        # Not glob: it takes a folder that cannot be read for an empty one.
-        found = list(self.folder.iterdir()) if self.folder.exists() else []
-        revoked = {path.stem for path in found if path.suffix == REVOKED}
-        return {path.stem for path in found if path.suffix == KEPT} - revoked
+        least = str(since) if since is not None else ""
+        found = self._names(since)
+        revoked = {name.removesuffix(REVOKED) for name in found if name.endswith(REVOKED)}
+        kept = {name.removesuffix(KEPT) for name in found if name.endswith(KEPT)}
+        return {batch_id for batch_id in kept - revoked if batch_id >= least}
+
+    def sort(self, now: datetime) -> int:
+        """Move what an earlier version left in one folder into the days' folders; return how many moved.
+
+        A name is durable in its new place before it goes from the old one. Where the file system has no links, all stays.
+        """
+        before = day_name(now - NOT_SORTED)
+        of_days: dict[str, list[str]] = {}
+        for name in names_in(self.folder) if self.folder.exists() else []:
+            day = day_of_name(name)
+            if day is not None and day < before:
+                of_days.setdefault(day, []).append(name)
+        moved = sum(self._sort_day(day, names) for day, names in sorted(of_days.items()))
+        if moved:
+            sync(self.folder)
+        return moved
+
+    def _sort_day(self, day: str, names: Collection[str]) -> int:
+        self._make(self.folder / day)
+        linked: list[str] = []
+        for name in names:
+            try:
+                os.link(self.folder / name, self.folder / day / name)
+            except FileExistsError:
+                linked.append(name)  # linked before a crash
+            except FileNotFoundError:
+                continue  # another process sorts, too
+            except OSError as error:
+                if error.errno not in NO_LINKS:
+                    raise
+                break
+            else:
+                linked.append(name)
+        sync(self.folder / day)
+        for name in linked:
+            (self.folder / name).unlink(missing_ok=True)
+        return len(linked)
 
     def is_kept(self, batch_id: UUID) -> bool:
-        """Whether a receipt of the batch is kept."""
-        try:
-            return bool(self.path(batch_id).stat())
-        except FileNotFoundError:
-            return False
+        """Whether a receipt of the batch is kept, and the batch was not revoked."""
+        return self._found(batch_id, KEPT) is not None and not self.is_withdrawn(batch_id)
 
     def published(self, batch_id: str) -> PublishedReceipt:
         """Return what is kept of a batch; raises ValueError, KeyError, TypeError or AttributeError where it cannot be used."""
@@ -70,9 +130,11 @@ class KeptReceipts:
         batch_id = published.receipt.batch_id
         kept = self._read(batch_id)
         if kept is None:
-            write_durably(self.path(batch_id), published_document(published))
+            path = self._places(batch_id, KEPT)[0]
+            self._make(path.parent)
+            write_durably(path, published_document(published))
             return
-        sync(self.folder)  # a publisher that died may have left the name to the system
+        sync(self.path(batch_id).parent)  # a publisher that died may have left the name to the system
         # The fingerprint and the receipt say what was published; the rest may be another version's way to write it down.
         if (
             kept.get("plan_fingerprint") != published.plan.fingerprint
@@ -85,28 +147,104 @@ class KeptReceipts:
 
     def withdraw(self, batch_id: UUID) -> None:
         """Mark a batch as revoked, for ever and durably, whatever receipt of it is kept, now or by somebody who comes late."""
-        make_directory_durably(self.folder)
-        mark = self._mark(batch_id)
-        try:
-            self.path(batch_id).rename(mark)
-        except FileNotFoundError:
-            if not mark.exists():
-                write_durably(mark, b"")
-        sync(self.folder)
+        mark = self._places(batch_id, REVOKED)[0]
+        self._make(mark.parent)
+        for path in self._places(batch_id, KEPT):
+            try:
+                path.rename(mark)
+            except FileNotFoundError:
+                continue
+            # Renaming one name of a file to another name of it does nothing: a crash of `sort` leaves two.
+            path.unlink(missing_ok=True)
+            sync(path.parent)
+        if not self.is_withdrawn(batch_id):
+            write_durably(mark, b"")
+        sync(mark.parent)
+
+    def note_removal(self, removal: Removal) -> None:
+        """Mark a batch as removed, durably; one that is marked keeps its first mark, unless that says only that it was gone."""
+        mark = self._found(removal.batch_id, REMOVED)
+        known = self.removal(removal.batch_id)
+        if mark is None or (known is not None and known.is_overruled_by(removal)):
+            mark = mark or self._places(removal.batch_id, REMOVED)[0]
+            self._make(mark.parent)
+            write_durably(mark, canonical_json(removal.as_document()))
+        sync(mark.parent)
+
+    def removal(self, batch_id: UUID) -> Removal | None:
+        """Return why a batch was removed, None where it was not; raises OutputConflictError on a mark that cannot be used."""
+        for mark in self._places(batch_id, REMOVED):
+            try:
+                return Removal.from_document(json.loads(mark.read_bytes()))
+            except FileNotFoundError:
+                continue
+            except (ValueError, KeyError, TypeError, AttributeError) as error:
+                raise OutputConflictError(
+                    f"{mark}: expected who removed batch {batch_id} and why, found that it cannot be used: {error!r}. Restore "
+                    "it from a backup; if the batch's files are where readers see them, move it away."
+                ) from error
+        return None
+
+    def removed(self) -> set[str]:
+        """Return the ids of the batches that are marked as removed."""
+        return {name.removesuffix(REMOVED) for name in self._names(None) if name.endswith(REMOVED)}
 
     def is_withdrawn(self, batch_id: UUID) -> bool:
         """Whether a batch was marked as revoked."""
-        return self._mark(batch_id).exists()
+        return self._found(batch_id, REVOKED) is not None
 
-    def _mark(self, batch_id: UUID) -> Path:
-        return self.folder / f"{batch_id}{REVOKED}"
+    def _make(self, folder: Path) -> None:
+        """Make a day's folder, durably, for the same users as the one that it lies in."""
+        if folder.is_dir():
+            return
+        make_directory_durably(folder)
+        if folder != self.folder:
+            with contextlib.suppress(PermissionError):  # another user made it at the same moment
+                folder.chmod(stat.S_IMODE(self.folder.stat().st_mode))
+
+    def _places(self, batch_id: UUID | str, suffix: str) -> list[Path]:
+        """Return where a file of a batch may lie, the place of new ones first."""
+        name = f"{batch_id}{suffix}"
+        day = day_of_name(name)
+        if day is None:
+            return [self.folder / name]
+        # Its day again: it may have been moved there between the two looks before.
+        return [self.folder / day / name, self.folder / name, self.folder / day / name]
+
+    def _found(self, batch_id: UUID | str, suffix: str) -> Path | None:
+        """Return where a file of a batch lies, None where there is none."""
+        for path in self._places(batch_id, suffix):
+            try:
+                path.stat()
+            except FileNotFoundError:
+                continue
+            return path
+        return None
+
+    def _names(self, since: UUID | None) -> set[str]:
+        """Return the names of all files that are kept, of batches from an id on at least."""
+        first = day_of(since) if since is not None else None
+        # The one folder of earlier versions before the days, where its receipts are moved.
+        entries = names_in(self.folder) if self.folder.exists() else []
+        found = set(entries)
+        for day in entries:
+            if is_day(day) and (first is None or day >= first):
+                found |= set(names_in(self.folder / day))
+        return found
 
     def _read(self, batch_id: UUID) -> dict[str, Any] | None:
-        path = self.path(batch_id)
+        for path in self._places(batch_id, KEPT):
+            try:
+                content = path.read_bytes()
+            except FileNotFoundError:
+                continue
+            return self._parsed(path, content)
+        return None
+
+    @staticmethod
+    def _parsed(path: Path, content: bytes) -> dict[str, Any]:
         try:
-            kept = json.loads(path.read_bytes())
-        except FileNotFoundError:
-            return None
+            kept = json.loads(content)
         except ValueError as error:
             raise OutputConflictError(
                 f"{path}: expected the receipt of a published batch, found no JSON ({error}). Receipts are written whole, so "
@@ -118,3 +256,40 @@ class KeptReceipts:
                 "it, or move it away to have it written again."
             )
         return kept
+
+
+def names_in(folder: Path) -> list[str]:
+    """Return the names in a folder; raises OSError where it cannot be read, which is not an empty one."""
+    with os.scandir(folder) as entries:
+        return [entry.name for entry in entries]
+
+
+def day_of(batch_id: UUID) -> str | None:
+    """Return the day an id was made, None of an id that does not say so."""
+    if batch_id.version != DATED:
+        return None
+    try:
+        return day_name(datetime.fromtimestamp((batch_id.int >> BELOW_TIMESTAMP) / 1000, UTC))
+    except (OverflowError, ValueError):
+        return None  # beyond the year 9999
+
+
+def day_name(when: datetime) -> str:
+    """Return the name of a day's folder."""
+    return when.strftime("%Y-%m-%d")
+
+
+def is_day(name: str) -> bool:
+    """Whether a name in the folder is a day's."""
+    return len(name) == len("2026-01-31") and name[4] == name[7] == "-"
+
+
+def day_of_name(name: str) -> str | None:
+    """Return the day of a batch that a file's name names, None where it names none."""
+    batch_id, dot, suffix = name.partition(".")
+    if dot + suffix not in {KEPT, REVOKED, REMOVED}:
+        return None
+    try:
+        return day_of(UUID(batch_id))
+    except ValueError:
+        return None

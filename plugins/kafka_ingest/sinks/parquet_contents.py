@@ -1,4 +1,4 @@
-"""What is in a Parquet file of ours: which partition, which offsets exactly. Importing this imports pyarrow."""
+"""What is in a Parquet file of ours: which partitions, which offsets exactly. Importing this imports pyarrow."""
 
 import contextlib
 from collections.abc import Iterator
@@ -20,23 +20,51 @@ NO_NEIGHBOUR = -2
 
 
 @dataclass(frozen=True, slots=True)
-class FileContents:
-    """What a data file holds. ``topic_partition`` and the offsets are None where it has no rows.
+class PartitionContents:
+    """What a data file holds of one partition, at least one row.
 
     ``intervals`` are the contiguous runs of its offsets, as many as were asked for; ``interval_count`` says how many there are.
     ``distinct_offsets`` equals ``rows`` unless a record comes twice.
     """
 
-    size_bytes: int
+    topic_partition: TopicPartition
     rows: int
-    topic_partition: TopicPartition | None
-    smallest_offset: int | None
-    largest_offset: int | None
+    smallest_offset: int
+    largest_offset: int
     distinct_offsets: int
     intervals: tuple[OffsetRange, ...]
     interval_count: int
+
+
+@dataclass(frozen=True, slots=True)
+class FileContents:
+    """What a data file holds: mostly one partition, several where their ranges were small, none where it has no rows."""
+
+    size_bytes: int
+    rows: int
+    partitions: tuple[PartitionContents, ...]
     columns: tuple[tuple[str, str], ...]
     """Name and type of each, as Arrow calls it."""
+
+    @property
+    def only(self) -> PartitionContents | None:
+        """What it holds, where that is one partition's."""
+        return self.partitions[0] if len(self.partitions) == 1 else None
+
+    @property
+    def distinct_offsets(self) -> int:
+        """How many different positions it holds."""
+        return sum(held.distinct_offsets for held in self.partitions)
+
+    @property
+    def intervals(self) -> tuple[OffsetRange, ...]:
+        """The contiguous runs of offsets, as many as were asked for."""
+        return tuple(interval for held in self.partitions for interval in held.intervals)
+
+    @property
+    def interval_count(self) -> int:
+        """How many contiguous runs there are."""
+        return sum(held.interval_count for held in self.partitions)
 
 
 class DataFile:
@@ -53,42 +81,43 @@ class DataFile:
         """Return what it holds, with its first intervals of offsets."""
         with self._open() as file:
             schema = file.schema_arrow
-            partitions, offsets = positions(file)
+            offsets_of = positions(file)
             rows = file.metadata.num_rows
-        if len(partitions) > 1:
-            raise NotADataFileError(
-                f"{self._path}: expected the records of one partition, as this project writes them, found "
-                f"{listing(sorted(partitions))}"
-            )
-        topic_partition = next(iter(partitions), None)
-        in_order = offsets.unique().sort()
-        starts, ends = runs(in_order)
-        first: tuple[list[Any], list[Any]] = starts[:intervals].to_pylist(), ends[:intervals].to_pylist()
+        partitions: list[PartitionContents] = []
+        for topic_partition, offsets in sorted(offsets_of.items()):
+            partitions.append(contents_of(topic_partition, offsets, intervals))
+            intervals -= len(partitions[-1].intervals)
         return FileContents(
             size_bytes=self._path.stat().st_size,
             rows=rows,
-            topic_partition=topic_partition,
-            smallest_offset=in_order[0].as_py() if len(in_order) else None,
-            largest_offset=in_order[-1].as_py() if len(in_order) else None,
-            distinct_offsets=len(in_order),
-            intervals=tuple(OffsetRange(topic_partition, *run) for run in zip(*first, strict=True) if topic_partition),
-            interval_count=len(starts),
+            partitions=tuple(partitions),
             columns=tuple((field.name, str(field.type)) for field in schema),
         )
 
-    def holds(self, offset: int) -> bool:
-        """Whether the record of an offset is in it; reads no more than the row groups whose statistics allow for it."""
+    def read_all(self) -> None:
+        """Read every column of every row, as somebody who uses the file does; a damaged page shows nowhere else."""
         with self._open() as file:
-            return any(
-                pc.index(file.read_row_group(group, columns=["kafka_offset"])["kafka_offset"], offset).as_py() >= 0
+            for group in range(file.num_row_groups):
+                for batch in file.iter_batches(row_groups=[group]):
+                    del batch
+
+    def holds(self, topic_partition: TopicPartition, offset: int) -> bool:
+        """Whether the record of a position is in it; reads no more than the row groups whose statistics allow for it."""
+        with self._open() as file:
+            groups = (
+                file.read_row_group(group, columns=list(POSITION))
                 for group in range(file.num_row_groups)
                 if may_hold(file.metadata.row_group(group), offset)
             )
+            of_offset = (
+                group.filter(pc.equal(group["kafka_offset"], pa.scalar(offset, pa.int64()))) for group in groups
+            )
+            return any(topic_partition in partitions_of(found) for found in of_offset)
 
     @contextlib.contextmanager
     def _open(self) -> Iterator[pyarrow.parquet.ParquetFile]:
         try:
-            with pyarrow.parquet.ParquetFile(self._path) as file:
+            with pyarrow.parquet.ParquetFile(self._path, page_checksum_verification=True) as file:
                 check_columns(file)
                 yield file
         except (pa.ArrowException, ValueError, TypeError, OSError) as error:
@@ -117,16 +146,45 @@ def may_hold(group: pyarrow.parquet.RowGroupMetaData, offset: int) -> bool:
     return True
 
 
-def positions(file: pyarrow.parquet.ParquetFile) -> tuple[set[TopicPartition], "pa.Array[Any]"]:
-    """Return which partitions a file has records of, and all offsets in it; one row group at a time is in memory besides."""
-    partitions: set[TopicPartition] = set()
-    offsets: list[pa.Array[Any]] = [pa.array([], pa.int64())]
+def contents_of(topic_partition: TopicPartition, offsets: "pa.Array[Any]", intervals: int) -> PartitionContents:
+    """Return what a partition's offsets, at least one, come to, with their first intervals."""
+    in_order = offsets.unique().sort()
+    starts, ends = runs(in_order)
+    first: tuple[list[Any], list[Any]] = starts[:intervals].to_pylist(), ends[:intervals].to_pylist()
+    return PartitionContents(
+        topic_partition=topic_partition,
+        rows=len(offsets),
+        smallest_offset=in_order[0].as_py(),
+        largest_offset=in_order[-1].as_py(),
+        distinct_offsets=len(in_order),
+        intervals=tuple(OffsetRange(topic_partition, *run) for run in zip(*first, strict=True)),
+        interval_count=len(starts),
+    )
+
+
+def positions(file: pyarrow.parquet.ParquetFile) -> dict[TopicPartition, "pa.Array[Any]"]:
+    """Return all offsets in a file, by partition; one row group at a time is in memory besides."""
+    offsets: dict[TopicPartition, list[pa.Array[Any]]] = {}
     for group in range(file.num_row_groups):
         table = file.read_row_group(group, columns=list(POSITION))
-        by_partition = table.group_by(["kafka_topic", "kafka_partition"]).aggregate([])
-        partitions |= {TopicPartition(row["kafka_topic"], row["kafka_partition"]) for row in by_partition.to_pylist()}
-        offsets += table["kafka_offset"].chunks
-    return partitions, pa.concat_arrays(offsets)
+        there = partitions_of(table)
+        for topic_partition in there:
+            # Where there is one, as in most files, nothing is compared.
+            found = table if len(there) == 1 else rows_of(table, topic_partition)
+            offsets.setdefault(topic_partition, []).extend(found["kafka_offset"].chunks)
+    return {topic_partition: pa.concat_arrays(chunks) for topic_partition, chunks in offsets.items()}
+
+
+def partitions_of(table: "pa.Table") -> set[TopicPartition]:
+    """Return which partitions a table has positions of."""
+    by_partition = table.group_by(["kafka_topic", "kafka_partition"]).aggregate([])
+    return {TopicPartition(row["kafka_topic"], row["kafka_partition"]) for row in by_partition.to_pylist()}
+
+
+def rows_of(table: "pa.Table", topic_partition: TopicPartition) -> "pa.Table":
+    """Return the rows of a partition."""
+    of_topic = table.filter(pc.equal(table["kafka_topic"], pa.scalar(topic_partition.topic)))
+    return of_topic.filter(pc.equal(of_topic["kafka_partition"], pa.scalar(topic_partition.partition, pa.int32())))
 
 
 def runs(offsets: "pa.Array[Any]") -> tuple["pa.Array[Any]", "pa.Array[Any]"]:

@@ -5,20 +5,25 @@ hidden directories too::
 
     P/kafka_batch=<batch>/*.parquet               published, all that readers see
     P.kafka-ingest/staging/<batch>/<attempt>/     plan.json, kafka_ingest.zip, data/, receipt.json
-    P.kafka-ingest/receipts/<batch>.json          what was published, for ever
-    P.kafka-ingest/receipts/<batch>.revoked       what never will be, for ever
+    P.kafka-ingest/receipts/<day>/<batch>.json    what was published, for ever
+    P.kafka-ingest/receipts/<day>/<batch>.revoked what never will be, for ever
+    P.kafka-ingest/receipts/<day>/<batch>.removed what was, and was removed since: who, when and why
+    P.kafka-ingest/removed/, lost/                what was taken out of readers' sight
+    P.kafka-ingest/listed.json                    since when P's names need no reading (:mod:`.listed_output`)
 """
 
 import contextlib
 import errno
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from datetime import datetime
 from pathlib import Path
 from uuid import UUID
 
 from kafka_ingest.attempt_directory import DATA, DATA_PUBLISHED, DATA_REVOKED, DOCUMENT, FAILURE, RECEIPT
-from kafka_ingest.boundaries import PublishedCount, PublishedReceipt
+from kafka_ingest.boundaries import FilesState, FoundFiles, PublishedCount, PublishedLook, PublishedReceipt
 from kafka_ingest.durable_files import make_directory_durably, sync, write_durably
 from kafka_ingest.errors import (
     BatchRevokedError,
@@ -28,8 +33,12 @@ from kafka_ingest.errors import (
     OutputUnavailableError,
     StagedOutputUnusableError,
 )
-from kafka_ingest.receipt import Receipt
+from kafka_ingest.offsets import OffsetRange
+from kafka_ingest.receipt import Receipt, WrittenFile
+from kafka_ingest.removal import Removal, RemovalCause
 from kafka_ingest.sinks.kept_receipts import KeptReceipts
+from kafka_ingest.sinks.listed_output import ListedOutput
+from kafka_ingest.sinks.published_batches import PublishedBatches
 from kafka_ingest.sinks.staged_parquet import check_listing, difference, file_size, file_sizes, verify_footer
 
 REMOVE_TRIES = 10
@@ -56,6 +65,8 @@ class ParquetDirectory:
         self._beside = output.with_name(f"{output.name}.kafka-ingest")
         self._staging = self._beside / "staging"
         self._receipts = KeptReceipts(self._beside / "receipts")
+        self._batches = PublishedBatches(output, self._beside)
+        self._listed = ListedOutput(output, self._beside / "listed.json")
 
     def attempt_directory(self, batch_id: UUID, attempt: int) -> Path:
         """Return the absolute directory that belongs to one attempt alone."""
@@ -63,7 +74,7 @@ class ParquetDirectory:
 
     def published_directory(self, batch_id: UUID) -> Path:
         """Return where a batch's files are once it is published; readers get ``kafka_batch`` from this name."""
-        return self._output / f"kafka_batch={batch_id}"
+        return self._batches.directory(batch_id)
 
     def prepare(self) -> None:
         """Make output, staging and receipts; raises OutputNotUsableError where that cannot be, whoever tries again."""
@@ -95,15 +106,31 @@ class ParquetDirectory:
                 "rename. Mount their parent directory instead of the output itself."
             )
 
-    def known_batches(self) -> list[str]:
-        """Return the ids of the batches that were ever published here, oldest first."""
+    def known_batches(self, since: UUID | None = None) -> list[str]:
+        """Return the ids of the batches that were ever published here, oldest first; ``since``: from this id on.
+
+        Receipts and visible files: either may have been lost, or left behind by a backup, without the other. With ``since`` the
+        output's names are read only where it changed since each had its receipt.
+        """
+        with storage_errors(self._output):
+            is_unchanged = since is not None and self._listed.is_unchanged()
+        if is_unchanged:
+            with storage_errors(self._receipts.folder):
+                return sorted(self._receipts.batch_ids(since))
+        with storage_errors(self._output):
+            # In this order: a batch's receipt is kept before it is visible.
+            listing = self._listed.read()
         with storage_errors(self._receipts.folder):
             kept = self._receipts.batch_ids()
-        with storage_errors(self._output):
-            visible = list(self._output.iterdir()) if self._output.exists() else []
-        # Either may have been lost, or left behind by a backup, without the other.
-        prefix = "kafka_batch="
-        return sorted(kept | {path.name.removeprefix(prefix) for path in visible if path.name.startswith(prefix)})
+        if since is not None and listing.batch_ids <= kept:
+            self._listed.note(listing)
+        least = str(since) if since is not None else ""
+        return sorted(batch_id for batch_id in kept | listing.batch_ids if batch_id >= least)
+
+    def sort_receipts(self, now: datetime) -> int:
+        """Move receipts that an earlier version kept in one folder into the days' folders; return how many moved."""
+        with storage_errors(self._receipts.folder):
+            return self._receipts.sort(now)
 
     def open_attempt(self, directory: Path, document: bytes) -> None:
         """Make the attempt's directory with its document in it, durably."""
@@ -139,7 +166,10 @@ class ParquetDirectory:
                 return None
 
     def published_receipts(self) -> Iterator[PublishedReceipt]:
-        """Return all that was ever published here, oldest first; raises OutputConflictError on one that cannot be read."""
+        """Return all that was ever published here, oldest first, with what is there of it now.
+
+        Raises OutputConflictError on a receipt that cannot be read: nobody else says which offsets the batch holds.
+        """
         for name in self.known_batches():
             path = self._receipts.path(name)
             try:
@@ -150,13 +180,81 @@ class ParquetDirectory:
                     f"{self._output} holds batch {name}, expected its receipt in {path}, found that it cannot be used: {error}. "
                     "Restore that file from a backup; without it nobody can say which offsets the batch holds."
                 ) from error
-            target = self.published_directory(published.plan.batch_id)
-            if published.receipt.files and not self._is_published(target, published.receipt):
-                raise OutputConflictError(
-                    f"{path} says that batch {name} was published, but its files are not in {target}. Restore them from a "
-                    "backup, or move that receipt away if the batch was never published or was removed on purpose."
-                )
-            yield published
+            batch_id = published.plan.batch_id
+            removal = self.removal(batch_id)
+            if removal is not None:
+                files = FoundFiles(FilesState.EXPIRED, str(removal))
+            else:
+                with storage_errors(self.published_directory(batch_id)):
+                    directory = self.attempt_directory(batch_id, published.receipt.attempt)
+                    files = self._batches.found(published.receipt, directory)
+            yield replace(published, files=files, removal=removal)
+
+    def removal(self, batch_id: UUID) -> Removal | None:
+        """Return why readers see nothing of a published batch any more, None where they are to see it.
+
+        What was only found gone may have been brought back since.
+        """
+        with storage_errors(self._receipts.folder):
+            removal = self._receipts.removal(batch_id)
+            is_back = removal is not None and removal.cause is RemovalCause.GONE and self._batches.is_there(batch_id)
+            return None if is_back else removal
+
+    def removed_batches(self) -> list[str]:
+        """Return the ids of the published batches that were removed, oldest first."""
+        with storage_errors(self._receipts.folder):
+            return sorted(self._receipts.removed())
+
+    def note_removal(self, removal: Removal) -> None:
+        """Note that a batch is removed, durably and before it is.
+
+        Does nothing where that was noted before, unless it was only found gone, and expires now.
+        """
+        with storage_errors(self._receipts.folder):
+            self._check_mounted()
+            self._receipts.note_removal(removal)
+
+    def hide(self, batch_id: UUID) -> None:
+        """Take a removed batch out of readers' sight, whole and durably; does nothing where there is nothing to be seen."""
+        if self.removal(batch_id) is None:
+            raise ValueError(f"expected batch {batch_id} to be noted as removed before it is hidden")
+        with storage_errors(self.published_directory(batch_id)):
+            self._check_mounted()
+            with self._listed.kept_up():
+                self._batches.hide(batch_id)
+
+    def unfinished_removals(self) -> list[str]:
+        """Return the removed batches that readers still see, or whose hidden or damaged files are not deleted yet."""
+        with storage_errors(self._beside):
+            left = [
+                batch_id
+                for batch_id in map(UUID, self.removed_batches())
+                if self._batches.is_there(batch_id) or self._batches.has_set_aside(batch_id)
+            ]
+            removals = [removal for batch_id in left if (removal := self.removal(batch_id)) is not None]
+            expired = {str(removal.batch_id) for removal in removals if removal.cause is RemovalCause.EXPIRED}
+            return sorted(expired | set(self._batches.hidden()))
+
+    def delete_hidden(self, batch_id: UUID) -> None:
+        """Delete what was hidden of a removed batch; does nothing where that was done."""
+        with storage_errors(self._beside):
+            self._batches.delete_hidden(batch_id)
+
+    def set_aside(self, batch_id: UUID, names: list[str]) -> None:
+        """Move files of a batch out of readers' sight, durably, and keep them; does nothing for those that are not there."""
+        with storage_errors(self.published_directory(batch_id)):
+            self._check_mounted()
+            with self._listed.kept_up():
+                self._batches.set_aside(batch_id, names)
+
+    def look_at(self, batch_id: UUID, *, closely: bool = False) -> PublishedLook:
+        """Read what readers see of a batch file by file, so that one that is damaged keeps none of the others from it."""
+        # A third of a second for pyarrow, which only somebody who counts should pay.
+        from kafka_ingest.sinks.published_counts import look_at_files  # noqa: PLC0415
+
+        target = self.published_directory(batch_id)
+        with storage_errors(target):
+            return look_at_files(target, self._receipts.receipt(batch_id), closely=closely)
 
     def count_published(self, batch_id: UUID) -> list[PublishedCount]:
         """Read the positions of all that readers see of a batch, by partition; none where they see nothing of it."""
@@ -202,6 +300,8 @@ class ParquetDirectory:
         target = self._target(directory, receipt.batch_id, rows=receipt.rows)
         with storage_errors(self._output):
             self._check_mounted()
+            if self.removal(receipt.batch_id) is not None:
+                return  # it was published, and removed since: older control tables may not know
             if not self._is_published(target, receipt):
                 self._refuse_revoked(directory, receipt.batch_id)
             self._receipts.keep(published)
@@ -225,7 +325,8 @@ class ParquetDirectory:
             # Also after a crash: what was verified then may be gone now.
             check_listing(data, receipt)
             self._refuse_revoked(directory, receipt.batch_id)
-            data.rename(target)
+            with self._listed.kept_up():
+                data.rename(target)
         except (FileNotFoundError, StagedOutputUnusableError) as error:
             if self._is_published(target, receipt):
                 return
@@ -285,6 +386,28 @@ class ParquetDirectory:
         with storage_errors(directory):
             self._check_mounted()
             return sum(file_size(path) for path in directory.rglob("*"))
+
+    def check_restageable(self, directory: Path, receipt: Receipt) -> None:
+        """Raise StagedOutputUnusableError unless an attempt's files, revoked or not, are what its receipt says."""
+        from kafka_ingest.sinks.restaged_parquet import staged_data  # noqa: PLC0415
+
+        with storage_errors(directory):
+            self._check_mounted()
+            staged_data(directory, receipt)
+
+    def restage(self, source: Path, receipt: Receipt, target: Path, ranges: Sequence[OffsetRange]) -> list[WrittenFile]:
+        """Stage the records of ranges, out of the files of an earlier attempt, revoked or not, in another one's directory."""
+        # A third of a second for pyarrow, which only somebody who restores should pay.
+        from kafka_ingest.sinks.restaged_parquet import restage  # noqa: PLC0415
+
+        with storage_errors(target):
+            self._check_mounted()
+            return restage(source, receipt, target, ranges)
+
+    def stage_receipt(self, directory: Path, content: bytes) -> None:
+        """Write the receipt of an attempt whose files were staged again, durably; the last thing of it."""
+        with storage_errors(directory):
+            write_durably(directory / RECEIPT, content)
 
     def remove_attempt(self, directory: Path) -> None:
         """Remove an attempt's directory; raises ValueError on a directory that is none of this output's attempts."""

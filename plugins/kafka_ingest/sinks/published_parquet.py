@@ -5,7 +5,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from uuid import UUID
 
+from kafka_ingest.offsets import TopicPartition
 from kafka_ingest.receipt import Receipt, WrittenFile
+from kafka_ingest.removal import Removal
 from kafka_ingest.sinks.parquet_directory import ParquetDirectory
 
 if TYPE_CHECKING:
@@ -43,16 +45,20 @@ class PublishedParquet:
         kept = self._sink.kept_receipt(batch_id)
         return Receipt.from_bytes(kept) if kept is not None else None
 
+    def removal(self, batch_id: UUID) -> Removal | None:
+        """Return why readers see nothing of a batch any more, None where they are to see it; raises what the sink does."""
+        return self._sink.removal(batch_id)
+
     def path(self, batch_id: UUID, file: WrittenFile) -> Path:
         """Return where readers find a file of a batch."""
         return self._sink.published_directory(batch_id) / file.name
 
-    def holds(self, batch_id: UUID, file: WrittenFile, offset: int) -> bool:
-        """Whether a record of that offset is in a published file.
+    def holds(self, batch_id: UUID, file: WrittenFile, topic_partition: TopicPartition, offset: int) -> bool:
+        """Whether the record of that partition and offset is in a published file.
 
         Raises NotADataFileError where it is damaged, OSError where it cannot be read or is not there.
         """
-        return data_file(self.path(batch_id, file)).holds(offset)
+        return data_file(self.path(batch_id, file)).holds(topic_partition, offset)
 
 
 def data_file(path: Path) -> "DataFile":

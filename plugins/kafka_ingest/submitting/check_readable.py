@@ -8,6 +8,7 @@ from kafka_ingest.errors import KafkaUnavailableError, RangeNotInLogError, Recor
 from kafka_ingest.hold import beyond_log
 from kafka_ingest.identity import check_identity
 from kafka_ingest.offsets import LogBounds, Unavailable, listing, ranges_outside_log
+from kafka_ingest.truncation import bounds_as_planned
 
 
 def check_readable(batch: Batch, control: ControlTables, kafka: KafkaCluster) -> None:
@@ -20,6 +21,7 @@ def check_readable(batch: Batch, control: ControlTables, kafka: KafkaCluster) ->
     plan = batch.plan
     check_identity(batch, kafka)
     bounds = kafka.log_bounds([offset_range.topic_partition for offset_range in plan.ranges])
+    bounds = bounds_as_planned(plan, bounds, kafka)
     # Only a live batch begins at stored offsets.
     for planned in plan.ranges if plan.kind is BatchKind.LIVE else ():
         found = bounds[planned.topic_partition]

@@ -1,13 +1,22 @@
 """Why a write failed: Kafka is asked what became of the batch's ranges, and what Spark said is searched for the rest."""
 
 import re
+from collections.abc import Mapping
 from datetime import UTC, datetime
 
+from kafka_ingest.attempt_directory import NO_EXECUTORS
 from kafka_ingest.batch import Attempt, BatchKind, BatchPlan
 from kafka_ingest.boundaries import ControlTables, KafkaCluster, Sinks
-from kafka_ingest.errors import PartitionUnreadableError
+from kafka_ingest.errors import (
+    KafkaAccessDeniedError,
+    KafkaIngestError,
+    KafkaLoginRefusedError,
+    KafkaTlsRefusedError,
+    PartitionUnreadableError,
+    SparkExecutorsMissingError,
+)
 from kafka_ingest.hold import Hold, HoldCause
-from kafka_ingest.offsets import TopicPartition
+from kafka_ingest.offsets import TopicPartition, Unavailable
 from kafka_ingest.submitting.check_readable import check_readable
 
 
@@ -18,16 +27,24 @@ def explain_failure(attempt: Attempt, control: ControlTables, kafka: KafkaCluste
     """
     batch = control.batch(attempt.batch_id)
     plan = batch.plan
-    check_readable(batch, control, kafka)
     failure = sinks(plan).read_failure(attempt.directory) or ""
+    if failure.startswith(NO_EXECUTORS):
+        raise SparkExecutorsMissingError(
+            f"attempt {attempt.attempt} of batch {plan.batch_id}: {failure.removeprefix(NO_EXECUTORS).lstrip(': ')}. Nothing was "
+            "read and no offset was moved. Free cores or memory on the cluster, or raise the limit; the next try begins anew."
+        )
+    check_readable(batch, control, kafka)
+    if refused := refused_by_kafka(failure):
+        raise refused
     found = unreadable_position(failure, plan)
     if found is None:
         return
     topic_partition, offset = found
-    reasons = kafka.unreadable_at({topic_partition: offset})
-    if topic_partition not in reasons:
+    damage = kafka.unreadable_at({topic_partition: offset}).get(topic_partition)
+    if damage is None or isinstance(damage, Unavailable):
+        # Readable by now, or nobody answered, which proves nothing of the record.
         return
-    reason = f"the record at offset {offset:,} cannot be read ({reasons[topic_partition]})"
+    reason = f"the record at offset {offset:,} cannot be read ({damage})"
     if plan.kind is not BatchKind.LIVE:
         raise PartitionUnreadableError(
             f"{topic_partition}: {reason}. Mend the broker's log, or give this {plan.kind} up (`kafka-ingest abandon "
@@ -42,6 +59,29 @@ def explain_failure(attempt: Attempt, control: ControlTables, kafka: KafkaCluste
         "partitions go on. Mend the broker's log, or jump over the interval: "
         f"`kafka-ingest skip {batch.feed_name} {topic_partition.topic} {topic_partition.partition} {offset}-TO --reason …`."
     )
+
+
+def refused_by_kafka(failure: str) -> KafkaIngestError | None:
+    """Return the error where Kafka let Spark's client not in, or not read, though it answered this machine before."""
+    for exception, (error, expected) in REFUSED.items():
+        if found := re.search(rf"{exception}: (?P<text>[^\n]+)", failure):
+            return error(
+                f"Kafka refused Spark's client: {found['text'].strip().removesuffix('.')}. Expected {expected} "
+                "(docs/security.md). No offset was moved."
+            )
+    return None
+
+
+REFUSED: Mapping[str, tuple[type[KafkaIngestError], str]] = {
+    "TopicAuthorizationException": (KafkaAccessDeniedError, "the right READ on these topics for the connection's user"),
+    "GroupAuthorizationException": (KafkaAccessDeniedError, "the right READ on this group for the connection's user"),
+    "SaslAuthenticationException": (KafkaLoginRefusedError, "the user and the password of the Kafka connection"),
+    "SslAuthenticationException": (
+        KafkaTlsRefusedError,
+        "an authority, and where brokers ask for one a certificate, that also Java takes",
+    ),
+}
+"""Kafka's Java exceptions (org.apache.kafka.common.errors), as they are quoted in what Spark says."""
 
 
 def unreadable_position(failure: str, plan: BatchPlan) -> tuple[TopicPartition, int] | None:

@@ -8,10 +8,10 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from kafka_ingest.errors import InstallationError, SparkFailedError
+from kafka_ingest.kafka_client_settings import without_secrets
+from kafka_ingest.submitting.driver_environment import driver_environment
+from kafka_ingest.submitting.spark_output import telling_lines
 from kafka_ingest.submitting.spark_submission import SparkSubmission
-
-TAIL_LINES = 15
-AIRFLOW_VARIABLES = ("AIRFLOW_CONN_", "AIRFLOW__")
 
 
 def run_spark_submit(
@@ -33,7 +33,7 @@ def run_spark_submit(
     with log_file.open("wb") as log:
         child = subprocess.Popen(
             submission.command(),
-            env={**without_airflow(environment), **submission.environment},
+            env={**driver_environment(environment), **submission.environment},
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=subprocess.STDOUT,
@@ -46,9 +46,9 @@ def run_spark_submit(
                 child.terminate()
                 child.wait()
     if exit_code:
-        raise SparkFailedError(
-            f"Spark {ending(exit_code)}; nothing it wrote is visible. The end of {log_file}:\n{tail(log_file)}"
-        )
+        said = log_file.read_text(encoding="utf-8", errors="replace")
+        end = without_secrets(telling_lines(said), submission.secrets)
+        raise SparkFailedError(f"Spark {ending(exit_code)}; nothing it wrote is visible. The end of {log_file}:\n{end}")
 
 
 def ending(exit_code: int) -> str:
@@ -56,16 +56,3 @@ def ending(exit_code: int) -> str:
     if exit_code == -signal.SIGKILL:
         return "was killed (by the system, where memory ran out, or by somebody)"
     return f"ended with exit code {exit_code}" if exit_code > 0 else f"was ended by {signal.Signals(-exit_code).name}"
-
-
-def without_airflow(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return an environment without Airflow's settings and connections: the job knows no database, nor its password."""
-    return {key: value for key, value in environment.items() if not key.startswith(AIRFLOW_VARIABLES)}
-
-
-def tail(log_file: Path) -> str:
-    """Return the last lines of a log that say something, and the lines that name an error before them."""
-    lines = log_file.read_text(encoding="utf-8", errors="replace").splitlines()
-    telling = [line for line in lines if line.strip() and not line.lstrip().startswith(("at ", "... "))]
-    causes = [line for line in telling[:-TAIL_LINES] if "Error" in line or "Exception" in line or "Caused by" in line]
-    return "\n".join(causes[-5:] + telling[-TAIL_LINES:])

@@ -5,7 +5,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from kafka_ingest.attempt_directory import KAFKA_SETTINGS_VARIABLE, PACKAGE
+from kafka_ingest.attempt_directory import KAFKA_SETTINGS_VARIABLE
 from kafka_ingest.batch import Attempt, BatchPlan
 from kafka_ingest.errors import OutputNotUsableError, UnsafeSparkMasterError
 from kafka_ingest.kafka_client_settings import KafkaClientSettings
@@ -25,8 +25,10 @@ FIXED_CONF: Mapping[str, str] = {
     # A receipt counts what was read once: a task that is run twice at a time would be counted twice.
     "spark.speculation": "false",
     # Each range is read once: a consumer that is kept for another one only holds on to what it had fetched beyond the end.
-    "spark.kafka.consumer.cache.timeout": "1s",
-    "spark.kafka.consumer.cache.evictorThreadRunInterval": "1s",
+    "spark.kafka.consumer.cache.timeout": "200ms",
+    "spark.kafka.consumer.cache.evictorThreadRunInterval": "200ms",
+    # Tasks that read many small ranges have more than 64 at work, of which Spark would warn at each one.
+    "spark.kafka.consumer.cache.capacity": "1000",
     "spark.kafka.consumer.fetchedData.cache.timeout": "1s",
     "spark.kafka.consumer.fetchedData.cache.evictorThreadRunInterval": "1s",
     # The connection's settings are options of the read; plans and logs must not show them.
@@ -40,17 +42,23 @@ DEFAULT_CONF: Mapping[str, str] = {
     "spark.hadoop.parquet.compression.codec.zstd.level": "1",
     # One topic a file: looking up the only value for each record was an eighth of the writing, and zstd leaves as little of it.
     "spark.hadoop.parquet.enable.dictionary#kafka_topic": "false",
+    "spark.hadoop.parquet.enable.dictionary#kafka_topic_id": "false",
     # Looking each record's key up takes longer than writing it out, for 50 keys as for 5,000; zstd leaves nearly as little of it.
     "spark.hadoop.parquet.enable.dictionary#key": "false",
     # Hardly any of these values comes twice: a dictionary is built, found too large and dropped, in each row group.
     "spark.hadoop.parquet.enable.dictionary#kafka_offset": "false",
     "spark.hadoop.parquet.enable.dictionary#kafka_timestamp": "false",
+    "spark.hadoop.parquet.enable.dictionary#kafka_timestamp_ms": "false",
     "spark.hadoop.parquet.enable.dictionary#value": "false",
     # Nobody looks for raw bytes between two others.
     "spark.hadoop.parquet.column.statistics.enabled#key": "false",
     "spark.hadoop.parquet.column.statistics.enabled#value": "false",
     # A page is full at 1 MiB; 20,000 rows, the default, are far less in the narrow columns.
     "spark.hadoop.parquet.page.row.count.limit": "100000",
+    # How large page and row group are is looked at once these many records are in them, and then again when they may be half
+    # full. By default it is 100: a hundred megabytes, or gigabytes, where a record is one megabyte or ten.
+    "spark.hadoop.parquet.page.size.row.check.min": "4",
+    "spark.hadoop.parquet.block.size.row.check.min": "4",
     # What a row group holds is in memory until it is full: 128 MiB, the default, are seven million compressible records.
     "spark.hadoop.parquet.block.size": str(32 * 1024 * 1024),
     "spark.ui.enabled": "false",
@@ -79,6 +87,12 @@ class SparkMaster:
         """Whether Spark runs inside one process on this machine."""
         return self.master == "local" or self.master.startswith("local[")
 
+    @property
+    def shows_environment(self) -> bool:
+        """Whether what the driver's environment holds becomes part of the command line."""
+        # The provider's hook looks for these words anywhere in the master, a host's name included.
+        return "yarn" in self.master or "k8s" in self.master or not self.master.startswith(("local", "spark://"))
+
 
 @dataclass(frozen=True, slots=True)
 class SparkSubmission:
@@ -92,17 +106,18 @@ class SparkSubmission:
     application: str
     arguments: tuple[str, ...]
     conf: Mapping[str, str]
-    py_files: str
     jars: str | None
     driver_class_path: str
     environment: Mapping[str, str] = field(repr=False)
+    secrets: tuple[str, ...] = field(default=(), repr=False)
+    """What no log may show of what Spark says."""
 
     def command(self) -> list[str]:
         """Return the argument list, in the order in which the provider's hook makes it; a test compares the two."""
         command = [self.spark_binary, "--master", self.master]
         for key, value in self.conf.items():
             command += ["--conf", f"{key}={value}"]
-        command += ["--py-files", self.py_files, "--driver-class-path", self.driver_class_path]
+        command += ["--driver-class-path", self.driver_class_path]
         if self.jars:
             command += ["--jars", self.jars]
         command += ["--name", self.name]
@@ -146,7 +161,6 @@ def spark_submission(
             **(LOCAL_CONF if master.is_local else {}),
             **conf,
         },
-        py_files=str(attempt.directory / PACKAGE),
         # By --jars alone another class loader than the driver's own loads them; executors elsewhere need them shipped.
         jars=None if master.is_local else jars,
         driver_class_path=jars.replace(",", os.pathsep),
@@ -162,6 +176,7 @@ def spark_submission(
                 else {}
             ),
         },
+        secrets=kafka.secrets(),
     )
 
 
@@ -176,18 +191,14 @@ def driver_java_options(plan: BatchPlan, master: SparkMaster, conf: Mapping[str,
     return joined([elsewhere.driver_defaults, ours])
 
 
-def check_master(master: SparkMaster, kafka: KafkaClientSettings, *, sink_is_shared: bool) -> None:
-    """Raise where this master cannot be used safely with these settings."""
+def check_master(master: SparkMaster, kafka: KafkaClientSettings | None, *, sink_is_shared: bool) -> None:
+    """Raise where this master cannot be used safely with these settings; None where there are none to look at."""
     if master.deploy_mode not in {None, "", "client"}:
         raise UnsafeSparkMasterError(
             f"connection {master.conn_id!r}: expected deploy-mode client, found {master.deploy_mode!r}. The driver has to run "
             "where its environment can carry the Kafka settings and where the output is mounted."
         )
-    # The provider's hook looks for these words anywhere in the master, a host's name included.
-    on_command_line = (
-        "yarn" in master.master or "k8s" in master.master or not master.master.startswith(("local", "spark://"))
-    )
-    if on_command_line and kafka.holds_secret:
+    if master.shows_environment and kafka is not None and kafka.holds_secret:
         raise UnsafeSparkMasterError(
             f"connection {master.conn_id!r} leads to {master.master}, and Kafka connection {kafka.conn_id!r} holds a secret: on "
             "YARN and Kubernetes it would appear on spark-submit's command line. Use a master local[*] or spark://…"

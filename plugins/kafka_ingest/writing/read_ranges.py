@@ -1,15 +1,22 @@
 """Read exactly the plan's offset ranges from Kafka."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from functools import reduce
+from zlib import crc32
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from kafka_ingest.batch import BatchPlan
-from kafka_ingest.writing.share_out import records_per_task
+from kafka_ingest.offsets import OffsetRange
+from kafka_ingest.writing.kafka_records import kafka_records
+from kafka_ingest.writing.memory import memory_per_task, read_sizes
+from kafka_ingest.writing.share_out import records_per_task, shared_out, shared_tasks, small_ranges
 
-# Measured defaults for a bounded read (docs/decisions.md); the connection's own settings win.
+# Measured defaults for a bounded read (docs/decisions.md); the connection's own settings win. How much is read at a time is
+# less where many tasks share a heap, and of ranges of few records (`memory.py`).
 READ_DEFAULTS = {
     "max.poll.records": "10000",
     "max.partition.fetch.bytes": str(16 * 1024 * 1024),
@@ -18,47 +25,146 @@ READ_DEFAULTS = {
     # half a second for each range by default. A bounded read wants none that come later, so none is enough. Less patience
     # (fetch.max.wait.ms) would do the same, but before KIP-1018 it is also how long a broker reads from tiered storage.
     "fetch.min.bytes": "0",
+    # Registering some hundred metrics with JMX, and naming them for brokers that may ask (KIP-714), is half of making a consumer.
+    "auto.include.jmx.reporter": "false",
+    "enable.metrics.push": "false",
 }
 
+NO_TIMESTAMP = -1
+"""Kafka's own word for none (RecordBatch.NO_TIMESTAMP): records of the oldest message format have it."""
 
-def read_ranges(spark: SparkSession, plan: BatchPlan, kafka: Mapping[str, str]) -> DataFrame:
-    """Return the records of the plan's ranges, in the raw format's columns.
+FIRST_DATE = datetime(1, 1, 2, tzinfo=UTC)
+END_OF_DATES = datetime(9999, 12, 31, tzinfo=UTC)
+"""A timestamp before the first or from the end on is no date to Python, and to SQL's standard, in some time zone or in all."""
 
-    ``kafka`` holds the Java client's settings. Partitions are assigned with explicit numbers at both ends: a subscription
+REBASED_BEFORE = datetime(1900, 1, 1, tzinfo=UTC)
+"""What is earlier, Spark's source takes from the Julian calendar to ours (DateTimeUtils.fromJavaTimestamp): by days."""
+
+REBASED = "kafka_ingest: a timestamp before 1900, which is not what Kafka holds any more"
+
+
+def read_ranges(spark: SparkSession, plan: BatchPlan, kafka: Mapping[str, str], *, any_timestamp: bool) -> DataFrame:
+    """Return the records of the plan's ranges, in the raw format's columns (docs/output.md).
+
+    ``kafka`` holds the Java client's settings. Without ``any_timestamp`` Spark's own source reads, and fails on a timestamp that
+    it cannot take (:func:`is_about_timestamps`). Partitions are read with explicit numbers at both ends: a subscription
     would fail on a partition added since the plan, and -1 or -2 would be resolved late and recorded nowhere.
     """
-    client = {**READ_DEFAULTS, **kafka, "isolation.level": plan.isolation.value}
     at_most = records_per_task(
         [offset_range.span for offset_range in plan.ranges], spark.sparkContext.defaultParallelism
     )
+    if any_timestamp:
+        client = client_settings(spark, plan, plan.ranges, kafka)
+        records = kafka_records(spark, shared_out(plan.ranges, at_most), client)
+    else:
+        records = records_in_few_tasks(spark, plan, kafka, at_most)
+    # Literals as SQL: where pyspark makes one of a number or text, it imports pandas.
+    milliseconds = f.col("timestamp_ms")
+    is_date = f.expr(
+        f"timestamp_ms >= {milliseconds_of(FIRST_DATE)} and timestamp_ms < {milliseconds_of(END_OF_DATES)} "
+        f"and timestamp_ms != {NO_TIMESTAMP}"
+    )
+    return records.select(
+        f.col("topic").alias("kafka_topic"),
+        f.col("partition").alias("kafka_partition"),
+        f.col("offset").alias("kafka_offset"),
+        f.when(is_date, f.timestamp_millis(milliseconds)).alias("kafka_timestamp"),
+        f.col("key"),
+        f.col("value"),
+        f.col("headers").alias("kafka_headers"),
+        topic_id(plan).alias("kafka_topic_id"),
+        f.when(~is_date, milliseconds).alias("kafka_timestamp_ms"),
+    )
+
+
+def is_about_timestamps(error: Exception) -> bool:
+    """Whether Spark's source failed on a record whose timestamp it cannot take, or changes."""
+    return any(said in str(error) for said in ("ArithmeticException: long overflow", REBASED))
+
+
+def milliseconds_of(when: datetime) -> int:
+    """Return the number of milliseconds from 1970 to a time."""
+    return round(when.timestamp()) * 1000
+
+
+def records_in_few_tasks(
+    spark: SparkSession, plan: BatchPlan, kafka: Mapping[str, str], at_most: int | None
+) -> DataFrame:
+    """Return the records by Spark's own source, many small ranges in tasks that read several of them one after the other."""
+    small = small_ranges(plan.ranges)
+    shared = set(small)
+    large = [offset_range for offset_range in plan.ranges if offset_range not in shared]
+    found: list[DataFrame] = []
+    if large:
+        found.append(records_of_source(spark, large, client_settings(spark, plan, large, kafka), at_most))
+    if small:
+        records = records_of_source(spark, small, client_settings(spark, plan, small, kafka), None)
+        # Without a shuffle: each of these tasks writes one file.
+        found.append(records.coalesce(shared_tasks(small, spark.sparkContext.defaultParallelism)))
+    return reduce(DataFrame.unionAll, found)
+
+
+def client_settings(
+    spark: SparkSession, plan: BatchPlan, ranges: Sequence[OffsetRange], kafka: Mapping[str, str]
+) -> dict[str, str]:
+    """Return the settings of the consumers that read some of the plan's ranges."""
+    sizes = read_sizes(memory_of_a_task(spark), max(offset_range.span for offset_range in ranges))
+    return {**READ_DEFAULTS, **sizes, **kafka, "isolation.level": plan.isolation.value}
+
+
+def records_of_source(
+    spark: SparkSession, ranges: Sequence[OffsetRange], client: Mapping[str, str], at_most: int | None
+) -> DataFrame:
+    """Return the records by Spark's own source, and their timestamps in milliseconds again."""
+    is_as_it_was = f.expr(f"timestamp >= timestamp_millis({milliseconds_of(REBASED_BEFORE)})")
+    failed = f.expr(f"cast(raise_error('{REBASED}') as bigint)")
     return (
         spark.read.format("kafka")
         .options(**({"maxRecordsPerPartition": at_most} if at_most is not None else {}))
         .options(**{f"kafka.{key}": value for key, value in client.items()})
-        .option("assign", by_topic(plan, None))
-        .option("startingOffsets", by_topic(plan, "start_offset"))
-        .option("endingOffsets", by_topic(plan, "end_offset"))
+        .option("assign", by_topic(ranges, None))
+        .option("startingOffsets", by_topic(ranges, "start_offset"))
+        .option("endingOffsets", by_topic(ranges, "end_offset"))
         # With false, an end past the last stable offset silently drops the rest of the range.
         .option("failOnDataLoss", "true")
         .option("includeHeaders", "true")
         .load()
-        .select(
-            f.col("topic").alias("kafka_topic"),
-            f.col("partition").alias("kafka_partition"),
-            f.col("offset").alias("kafka_offset"),
-            f.col("timestamp").alias("kafka_timestamp"),
-            f.col("key"),
-            f.col("value"),
-            f.col("headers").alias("kafka_headers"),
-        )
+        .withColumn("timestamp_ms", f.when(is_as_it_was, f.unix_millis("timestamp")).otherwise(failed))
     )
 
 
-def by_topic(plan: BatchPlan, bound: str | None) -> str:
-    """Return the plan's partitions, or one bound of their ranges, as the Kafka source's JSON."""
+def memory_of_a_task(spark: SparkSession) -> int:
+    """Return how many bytes of heap a task has."""
+    context = spark.sparkContext
+    is_local = (context.master or "").startswith("local")
+    return memory_per_task(dict(context.getConf().getAll()), context.defaultParallelism, is_local=is_local)
+
+
+def topic_id(plan: BatchPlan) -> Column:
+    """Return the plan's id of each record's topic; null where the broker gave none.
+
+    A position alone is not unique in an output: a topic that was deleted and made again counts its offsets from 0 again.
+    """
+    ids = {offset_range.topic: plan.topic_ids[offset_range.topic] for offset_range in plan.ranges}
+    if len(ids) == 1:
+        [known] = ids.values()
+        return f.expr("cast(null as string)" if known is None else f"'{known}'")
+    # Spark looks through a map entry by entry, so each topic has a small one.
+    buckets: list[dict[str, str]] = [{} for _ in ids]
+    for topic, known in ids.items():
+        if known is not None:
+            buckets[crc32(topic.encode()) % len(buckets)][topic] = known
+    maps = (",".join(f"'{topic}','{known}'" for topic, known in bucket.items()) for bucket in buckets)
+    nothing = "cast(null as map<string,string>)"
+    arrays = ",".join(f"map({pairs})" if pairs else nothing for pairs in maps)
+    return f.expr(f"array({arrays})[cast(crc32(topic) % {len(buckets)} as int)][topic]")
+
+
+def by_topic(ranges: Sequence[OffsetRange], bound: str | None) -> str:
+    """Return the ranges' partitions, or one bound of theirs, as the Kafka source's JSON."""
     partitions: dict[str, list[int]] = {}
     bounds: dict[str, dict[str, int]] = {}
-    for offset_range in plan.ranges:
+    for offset_range in ranges:
         partitions.setdefault(offset_range.topic, []).append(offset_range.partition)
         if bound is not None:
             bounds.setdefault(offset_range.topic, {})[str(offset_range.partition)] = getattr(offset_range, bound)

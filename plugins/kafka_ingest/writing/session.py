@@ -10,6 +10,8 @@ from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 from pyspark.sql.types import NumpyArrayConverter, NumpyScalarConverter
 
+from kafka_ingest.writing.wait_for_executors import wait_for_executors
+
 
 @contextlib.contextmanager
 def spark_session() -> Iterator[SparkSession]:
@@ -22,6 +24,7 @@ def spark_session() -> Iterator[SparkSession]:
     gateway = launch_gateway()
     java_context = gateway.jvm.org.apache.spark.SparkContext.getOrCreate()
     try:
+        wait_for_executors(java_context)
         context = SparkContext(gateway=gateway, jsc=gateway.jvm.JavaSparkContext.fromSparkContext(java_context))
         yield session_of(context, gateway.jvm, java_context)
     finally:

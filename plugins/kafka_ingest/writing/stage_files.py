@@ -8,7 +8,9 @@ from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as f
 
 from kafka_ingest.offsets import TopicPartition
-from kafka_ingest.receipt import WrittenFile
+from kafka_ingest.receipt import WrittenFile, WrittenPartition
+
+POSITION = ("kafka_topic", "kafka_partition", "kafka_offset")
 
 
 def stage_files(records: DataFrame, data: Path) -> int:
@@ -19,9 +21,10 @@ def stage_files(records: DataFrame, data: Path) -> int:
 
 
 def staged_files(data: Path) -> list[WrittenFile]:
-    """Return what lies below ``data``, from the footers; files without rows are removed.
+    """Return what lies below ``data``; files without rows are removed.
 
-    Each Spark task reads a range of one partition, so a file holds one partition, and its footer's statistics name it.
+    Most Spark tasks read a range of one partition: such a file's footer says all. One that read several small ranges has their
+    positions counted row by row.
     """
     written: list[WrittenFile] = []
     for path in sorted(data.iterdir()):
@@ -29,31 +32,57 @@ def staged_files(data: Path) -> list[WrittenFile]:
         if not metadata.num_rows:
             path.unlink()
             continue
-        topic, same_topic = column_bounds(metadata, "kafka_topic")
-        partition, same_partition = column_bounds(metadata, "kafka_partition")
-        if (topic, partition) != (same_topic, same_partition):
-            raise ValueError(
-                f"{path}: expected the records of one partition, found {topic}-{partition} to {same_topic}-{same_partition}"
-            )
-        smallest_offset, largest_offset = column_bounds(metadata, "kafka_offset")
-        written.append(
-            WrittenFile(
-                name=path.name,
-                size_bytes=path.stat().st_size,
-                rows=metadata.num_rows,
-                topic_partition=TopicPartition(str(topic), int(partition)),
-                smallest_offset=int(smallest_offset),
-                largest_offset=int(largest_offset),
-            )
-        )
+        topic, last_topic = column_bounds(metadata, "kafka_topic")
+        partition, last_partition = column_bounds(metadata, "kafka_partition")
+        if (topic, partition) == (last_topic, last_partition):
+            bounds = map(int, column_bounds(metadata, "kafka_offset"))
+            held = [WrittenPartition(TopicPartition(str(topic), int(partition)), metadata.num_rows, *bounds)]
+        else:
+            held = counted_partitions(path)
+        without_date = null_count(metadata, "kafka_timestamp")
+        written.append(WrittenFile(path.name, path.stat().st_size, tuple(held), without_date))
     return written
+
+
+def counted_partitions(path: Path) -> list[WrittenPartition]:
+    """Return what a file holds of each partition, sorted, from the positions of all its rows."""
+    offsets = pyarrow.parquet.read_table(path, columns=list(POSITION))
+    counted = offsets.group_by(["kafka_topic", "kafka_partition"]).aggregate(
+        [("kafka_offset", "count"), ("kafka_offset", "min"), ("kafka_offset", "max")]
+    )
+    held = [
+        WrittenPartition(
+            TopicPartition(row["kafka_topic"], row["kafka_partition"]),
+            row["kafka_offset_count"],
+            row["kafka_offset_min"],
+            row["kafka_offset_max"],
+        )
+        for row in counted.to_pylist()
+    ]
+    return sorted(held, key=lambda each: each.topic_partition)
 
 
 def column_bounds(metadata: pyarrow.parquet.FileMetaData, column: str) -> tuple[Any, Any]:
     """Return the smallest and largest value of a column over all row groups, from their statistics."""
-    index = next(number for number in range(metadata.num_columns) if metadata.schema.column(number).path == column)
-    groups = [metadata.row_group(number).column(index).statistics for number in range(metadata.num_row_groups)]
+    groups = statistics_of(metadata, column)
     filled = [statistics for statistics in groups if statistics is not None and statistics.has_min_max]
     if not filled or len(filled) != len(groups):
         raise ValueError(f"expected statistics of column {column} in every row group, found them in {len(filled)}")
     return min(statistics.min for statistics in filled), max(statistics.max for statistics in filled)  # type: ignore[type-var]
+
+
+def null_count(metadata: pyarrow.parquet.FileMetaData, column: str) -> int:
+    """Return how many rows have no value in a column, from the statistics of all row groups."""
+    groups = statistics_of(metadata, column)
+    counted = [count for statistics in groups if statistics and (count := statistics.null_count) is not None]
+    if len(counted) != len(groups):
+        raise ValueError(
+            f"expected every row group to count the nulls of column {column}, found {len(counted)} that do"
+        )
+    return sum(counted)
+
+
+def statistics_of(metadata: pyarrow.parquet.FileMetaData, column: str) -> list[pyarrow.parquet.Statistics | None]:
+    """Return a column's statistics by row group."""
+    index = next(number for number in range(metadata.num_columns) if metadata.schema.column(number).path == column)
+    return [metadata.row_group(number).column(index).statistics for number in range(metadata.num_row_groups)]

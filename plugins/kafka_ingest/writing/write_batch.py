@@ -3,16 +3,21 @@
 import argparse
 import json
 import os
+import shutil
 import sys
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
 from kafka_ingest.attempt_directory import DATA, DOCUMENT, FAILURE, KAFKA_SETTINGS_VARIABLE, RECEIPT
-from kafka_ingest.batch import AttemptDocument
+from kafka_ingest.batch import AttemptDocument, BatchPlan
 from kafka_ingest.durable_files import write_durably
 from kafka_ingest.receipt import Receipt
-from kafka_ingest.writing.read_ranges import read_ranges
+from kafka_ingest.writing.read_ranges import is_about_timestamps, read_ranges
 from kafka_ingest.writing.session import spark_session
 from kafka_ingest.writing.stage_files import stage_files, staged_files
 
@@ -28,15 +33,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
     directory: Path = options.attempt
     document = AttemptDocument.from_bytes((directory / DOCUMENT).read_bytes(), options.document_sha256)
 
-    with spark_session() as spark:
-        try:
-            records = read_ranges(spark, document.plan, kafka_settings())
-            rows_read = stage_files(records, directory / DATA)
+    try:
+        with spark_session() as spark:
+            rows_read = read_and_stage(spark, document.plan, directory / DATA)
             application_id = spark.sparkContext.applicationId
-        except Exception as error:
-            # Whoever submitted this asks Kafka why; some answers only Spark has.
-            (directory / FAILURE).write_text(str(error), encoding="utf-8")
-            raise
+    except Exception as error:
+        # Whoever submitted this asks Kafka why; some answers only Spark has.
+        (directory / FAILURE).write_text(str(error), encoding="utf-8")
+        raise
     receipt = Receipt(
         batch_id=document.plan.batch_id,
         attempt=document.attempt,
@@ -50,6 +54,23 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if problems := receipt.contradictions(document.plan):
         sys.exit(f"batch {document.plan.batch_id}: what was written is not what was planned: {'; '.join(problems)}")
     write_durably(directory / RECEIPT, receipt.as_bytes())
+
+
+def read_and_stage(spark: SparkSession, plan: BatchPlan, data: Path) -> int:
+    """Stage the records of the plan's ranges below ``data``, and return how many Spark counted.
+
+    Spark's own source is tried first, since it starts faster; what it staged until it came to a timestamp that it cannot take
+    is thrown away.
+    """
+    kafka = kafka_settings()
+    try:
+        return stage_files(read_ranges(spark, plan, kafka, any_timestamp=False), data)
+    except (Py4JJavaError, PySparkException) as error:
+        if not is_about_timestamps(error):
+            raise
+    sys.stderr.write("Spark's own source cannot take a record's timestamp: all is read again, by another way.\n")
+    shutil.rmtree(data, ignore_errors=True)
+    return stage_files(read_ranges(spark, plan, kafka, any_timestamp=True), data)
 
 
 def kafka_settings() -> dict[str, str]:

@@ -1,0 +1,232 @@
+"""Control tables and outputs as years of runs leave them: any number of batches, each of one offset of each partition."""
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+from uuid import UUID, uuid4
+
+from sqlalchemy import URL, Connection, create_engine
+
+from kafka_ingest.batch import BatchKind, BatchPlan, BatchState
+from kafka_ingest.boundaries import PublishedReceipt
+from kafka_ingest.control import schema
+from kafka_ingest.control.many_rows import insert_rows
+from kafka_ingest.offsets import Isolation, OffsetRange, OffsetsPolicy, TopicPartition
+from kafka_ingest.receipt import Receipt, WrittenFile
+from kafka_ingest.sinks.kept_receipts import KeptReceipts
+from kafka_ingest.sinks.parquet_directory import ParquetDirectory
+from kafka_ingest.sinks.published_document import published_document
+
+EVERY = timedelta(minutes=5)
+AT_ONCE = 5_000
+WHOLE = 1_000
+"""So many of the newest batches have a plan and a receipt as a run writes them; of those before them nobody reads these."""
+
+FAILED_MIRRORS = 100
+"""One commit of so many leaves a line in the journal."""
+
+LINKS = 50_000
+"""So many names of one file: ext4 takes 65,000."""
+
+FEED, CLUSTER_RUN = "bench", "airflow:bench/scheduled__2026-01-01T00:00:00+00:00"
+VERSION_7, VARIANT = 7 << 76, 2 << 62
+
+
+@dataclass(frozen=True, slots=True)
+class Years:
+    """What is made: a feed of one topic, whose batches read one offset of each partition."""
+
+    topic: str
+    topic_id: str
+    cluster_id: str
+    partitions: int
+    batches: int
+    output: Path
+    ends_at: datetime
+
+    @property
+    def feed_id(self) -> UUID:
+        """The feed's id."""
+        return id_at(self.ends_at - EVERY * (self.batches + 1), 0)
+
+    def batch_id(self, number: int) -> UUID:
+        """Return a batch's id: as old as its turn is."""
+        return id_at(self.planned_at(number), number)
+
+    def planned_at(self, number: int) -> datetime:
+        """Return when a batch was planned."""
+        return self.ends_at - EVERY * (self.batches - number)
+
+    def plan(self, number: int) -> BatchPlan:
+        """Return a batch's plan."""
+        return BatchPlan(
+            batch_id=self.batch_id(number),
+            kind=BatchKind.LIVE,
+            feed_id=self.feed_id,
+            feed_name=FEED,
+            cluster_id=self.cluster_id,
+            topic_ids={self.topic: self.topic_id},
+            ranges=tuple(
+                OffsetRange(TopicPartition(self.topic, p), number, number + 1) for p in range(self.partitions)
+            ),
+            isolation=Isolation.READ_COMMITTED,
+            offsets_policy=OffsetsPolicy.AUTO,
+            sink_format="parquet",
+            output_path=self.output,
+            planned_at=self.planned_at(number),
+        )
+
+
+def id_at(when: datetime, number: int) -> UUID:
+    """Return a time-ordered id (RFC 9562, version 7)."""
+    return UUID(int=int(when.timestamp() * 1000) << 80 | VERSION_7 | VARIANT | number)
+
+
+def fill_tables(url: URL, years: Years) -> None:
+    """Write the control rows."""
+    engine = create_engine(url)
+    sqlite = url.get_backend_name() == "sqlite"
+    with engine.connect() as connection:
+        # Batches name their pinned attempts, and those name their batch.
+        connection.exec_driver_sql("PRAGMA foreign_keys=OFF" if sqlite else "SET session_replication_role = replica")
+        connection.commit()
+        write_feed(connection, years)
+        for first in range(0, years.batches, AT_ONCE):
+            write_batches(connection, years, range(first, min(first + AT_ONCE, years.batches)))
+            connection.commit()
+        connection.execution_options(isolation_level="AUTOCOMMIT").exec_driver_sql(
+            "ANALYZE" if sqlite else "VACUUM ANALYZE"
+        )
+    engine.dispose()
+
+
+def write_feed(connection: Connection, years: Years) -> None:
+    """Write the feed's row, where its partitions begin and stand, and what the journal has of that."""
+    begun = years.ends_at - EVERY * (years.batches + 1)
+    feed = {"feed_id": years.feed_id, "name": FEED, "cluster_id": years.cluster_id, "topics": [years.topic]}
+    feed |= {"revision": 1, "created_at": begun, "updated_at": years.ends_at}
+    feed |= {"rows_committed": years.batches * years.partitions}
+    insert_rows(connection, schema.feed, [feed])
+    place = [
+        {"topic": years.topic, "partition": number, "topic_id": years.topic_id} for number in range(years.partitions)
+    ]
+    stored = {"feed_id": years.feed_id, "first_offset": 0, "next_offset": years.batches, "seeded_by": "earliest"}
+    stored |= {"updated_at": years.ends_at} | {"rows": years.batches}
+    insert_rows(connection, schema.stored_offset, [stored | each for each in place])
+    seeded = {"partitions": [each | {"offset": 0, "rule": "earliest"} for each in place]}
+    about = {"feed_id": years.feed_id, "at": begun, "who": CLUSTER_RUN}
+    insert_rows(connection, schema.event, [about | {"kind": "seeded", "detail": seeded}])
+
+
+def write_batches(connection: Connection, years: Years, numbers: range) -> None:
+    """Write committed batches with an attempt each, and a line in the journal for one of a hundred, whose mirror failed."""
+    insert_rows(connection, schema.batch, list(batch_rows(years, numbers)))
+    attempt = {"attempt": 1, "state": "PINNED", "document_sha256": "s" * 64, "receipt_sha256": "r" * 64}
+    attempt |= {"opened_by": CLUSTER_RUN, "directory": str(years.output.with_name("staging") / "1")}
+    insert_rows(
+        connection,
+        schema.attempt,
+        [
+            attempt | {"batch_id": years.batch_id(number), "opened_at": when, "cleaned_at": when}
+            for number in numbers
+            for when in [years.planned_at(number)]
+        ],
+    )
+    counts = {"rows": 1, "filtered": 0, "dead_letters": 0, "invisible": 0, "topic_id": years.topic_id}
+    insert_rows(
+        connection,
+        schema.batch_range,
+        [
+            {"batch_id": years.batch_id(number), "topic": years.topic, "partition": partition}
+            | {"start_offset": number, "end_offset": number + 1, "smallest_offset": number, "largest_offset": number}
+            | counts
+            for number in numbers
+            for partition in range(years.partitions)
+        ],
+    )
+    failed = {"feed_id": years.feed_id, "kind": "mirror_failed", "who": CLUSTER_RUN, "detail": {"reason": "no answer"}}
+    insert_rows(
+        connection,
+        schema.event,
+        [
+            failed | {"batch_id": years.batch_id(n), "at": years.planned_at(n)}
+            for n in numbers
+            if n % FAILED_MIRRORS == 1
+        ],
+    )
+
+
+def batch_rows(years: Years, numbers: range) -> Iterator[dict[str, Any]]:
+    """Yield the rows of committed batches."""
+    plan = years.plan(0)
+    document, fingerprint = plan.as_document(), plan.fingerprint
+    for number in numbers:
+        if number >= years.batches - WHOLE:
+            plan = years.plan(number)
+            document, fingerprint = plan.as_document(), plan.fingerprint
+        when = years.planned_at(number)
+        yield {
+            "batch_id": years.batch_id(number),
+            "feed_id": years.feed_id,
+            "kind": BatchKind.LIVE.value,
+            "state": BatchState.COMMITTED.value,
+            "plan": document,
+            "plan_fingerprint": fingerprint,
+            "planned_at": when,
+            "planned_by": CLUSTER_RUN,
+            "pinned_attempt": 1,
+            "rows": years.partitions,
+            "size_bytes": 1_000,
+            "written_at": when,
+            "ledger_after": 1,
+            "ledger_upto": 1,
+            "committed_at": when,
+            "committed_by": CLUSTER_RUN,
+            "updated_at": when,
+        }
+
+
+def fill_output(years: Years) -> None:
+    """Make the names that the batches have left beside and in the output; only the newest are more than names."""
+    sink = ParquetDirectory(years.output)
+    sink.prepare()
+    receipts = KeptReceipts(years.output.with_name(f"{years.output.name}.kafka-ingest") / "receipts")
+    linked = years.output.with_name(f"{years.output.name}.names")
+    linked.mkdir()
+    source = linked
+    for number in range(years.batches):
+        batch_id = years.batch_id(number)
+        directory, kept = sink.published_directory(batch_id), receipts.path(batch_id)
+        kept.parent.mkdir(exist_ok=True)
+        if number >= years.batches - WHOLE:
+            directory.mkdir()
+            kept.write_bytes(published_document(published(years, number)))
+            continue
+        if number % (LINKS // 2) == 0:
+            source = linked / uuid4().hex
+            source.touch()
+        os.link(source, directory)
+        os.link(source, kept)
+
+
+def published(years: Years, number: int) -> PublishedReceipt:
+    """Return what is kept of a batch."""
+    plan = years.plan(number)
+    files = tuple(
+        WrittenFile.of_one(f"part-{index:05d}.parquet", 1_000, 1, each.topic_partition, number, number)
+        for index, each in enumerate(plan.ranges)
+    )
+    receipt = Receipt(
+        batch_id=plan.batch_id,
+        attempt=1,
+        plan_fingerprint=plan.fingerprint,
+        document_sha256="s" * 64,
+        rows_read=years.partitions,
+        files=files,
+        written_at=plan.planned_at.astimezone(UTC),
+        written_by=CLUSTER_RUN,
+    )
+    return PublishedReceipt(plan, receipt, [])

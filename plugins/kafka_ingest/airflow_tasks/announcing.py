@@ -1,0 +1,53 @@
+"""Asset events: each batch that a DAG run commits is announced at least once."""
+
+from collections.abc import Sequence
+
+from airflow.sdk import Asset, AssetAlias, Context
+
+from kafka_ingest.assembly import FeedParts
+from kafka_ingest.batch import Batch, BatchKind, BatchPlan
+from kafka_ingest.committing.announcement import announcement
+from kafka_ingest.feed import Feed
+from kafka_ingest.receipt import RangeCount
+
+
+class Announcements:
+    """What one task announces, and what becomes of it.
+
+    Airflow records a task's events with its success, so only then the control tables note them: a task that dies in between
+    leaves its batch to be announced by the feed's next run. Consumers tell batches apart by their id.
+    """
+
+    def __init__(self, feed: Feed | None) -> None:
+        # A plain outlet would announce every success of the task; the alias only what is added to it.
+        self.alias = AssetAlias(name=f"kafka_ingest/{feed.name if feed is not None else 'backfills'}")
+        self._added: list[Batch] = []
+        self._parts: FeedParts | None = None
+
+    def add(self, context: Context, batch: Batch, counts: Sequence[RangeCount], parts: FeedParts) -> None:
+        """Add a batch's event to the task's."""
+        self._parts = parts
+        self._added.append(batch)
+        context["outlet_events"][self.alias].add(
+            asset_of(batch.plan, parts.feed), extra=announcement(batch.plan, counts)
+        )
+
+    def add_lost(self, context: Context, parts: FeedParts) -> int:
+        """Add the events of batches whose tasks did not live to announce them, and return how many those are."""
+        feed = parts.control.feed(parts.feed.name)
+        found = parts.control.to_announce(feed.feed_id) if feed is not None else []
+        for batch in found:
+            self.add(context, batch, parts.control.range_counts(batch.batch_id), parts)
+        return len(found)
+
+    def note(self, context: Context) -> None:  # noqa: ARG002 - the signature of Airflow's ``on_success_callback``
+        """Note what was announced, now that Airflow has recorded the success of the task and its events."""
+        if self._parts is not None:
+            feed_id = self._added[0].plan.feed_id
+            self._parts.control.note_announced(feed_id, [batch.batch_id for batch in self._added])
+
+
+def asset_of(plan: BatchPlan, feed: Feed) -> Asset:
+    """Return the output as Airflow knows it: the feed's, or that of its copies."""
+    uri = plan.output_path.as_uri()
+    return Asset(uri) if plan.kind is BatchKind.COPY else Asset(name=f"kafka_ingest/{feed.name}", uri=uri)

@@ -1,0 +1,264 @@
+"""An abandoned batch's staged files are published after all, because an operator says so: they may be the last copy.
+
+The batch itself stays ABANDONED, and what was revoked stays revoked: offsets may have moved since. Its records go into new
+batches, which claim their offsets, are pinned and committed like any other:
+
+1. what lies below the stored offsets and nobody holds, or is about to, becomes chunks of a backfill, which close the gaps;
+2. what begins at a stored offset becomes a live batch, which moves it.
+
+What other batches hold is left out. A crash in between leaves open batches that the next call goes on with.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from uuid import UUID
+
+from kafka_ingest.backfilling.chunks import cut_into_chunks
+from kafka_ingest.backfilling.decide import MOST_CHUNKS, taken_in_feed
+from kafka_ingest.batch import Attempt, AttemptState, Batch, BatchKind, BatchPlan, BatchState
+from kafka_ingest.boundaries import (
+    RESTORED_BY,
+    BackfillRecord,
+    CoverageRows,
+    FeedSnapshot,
+    KafkaCluster,
+    OperatorTables,
+    PlanRecord,
+    Sink,
+    Sinks,
+)
+from kafka_ingest.coverage import coverage_of
+from kafka_ingest.errors import BatchStateError, InvalidReceiptError
+from kafka_ingest.identity import check_cluster, check_topic_ids
+from kafka_ingest.offset_sets import within, without
+from kafka_ingest.offsets import OffsetRange, listing
+from kafka_ingest.planning.plan_batch import next_batch_id
+from kafka_ingest.receipt import Receipt
+from kafka_ingest.submitting.open_attempt import next_attempt
+from kafka_ingest.submitting.pin_receipt import pin_attempt, valid_receipt
+from kafka_ingest.used_output import check_output_there
+
+NOTHING_DONE = "Nothing was changed."
+
+
+@dataclass(frozen=True, slots=True)
+class RestoreDecision:
+    """What comes back of an abandoned batch. ``begun`` are batches that an earlier call planned and did not finish.
+
+    ``live`` begins at stored offsets, ``fill`` lies below them; ``held`` is what other batches hold, or are about to.
+    """
+
+    rows: CoverageRows
+    batch: Batch
+    attempt: Attempt
+    receipt: Receipt
+    live: Sequence[OffsetRange]
+    fill: Sequence[OffsetRange]
+    held: Sequence[OffsetRange]
+    begun: Sequence[Batch]
+
+    @property
+    def is_nothing(self) -> bool:
+        """Whether nothing is left to come back."""
+        return not (self.live or self.fill or self.begun)
+
+
+def planner_of(batch_id: UUID) -> str:
+    """Return who plans the batches that come of a batch, by which the next call finds them."""
+    return f"{RESTORED_BY}{batch_id}"
+
+
+def decide_restore(batch_id: UUID, control: OperatorTables, sinks: Sinks) -> RestoreDecision:
+    """Return what comes back of an abandoned batch; nothing is written.
+
+    Raises BatchStateError where it is not abandoned, or has no receipt any more, StagedOutputUnusableError where its files are
+    not what that says, OutputUnavailableError where its storage is away.
+    """
+    batch = control.batch(batch_id)
+    check_can_come_back(batch)
+    rows = control.coverage(batch.feed_name)
+    if rows is None:
+        raise BatchStateError(f"batch {batch_id}: its feed {batch.feed_name} is not known any more. {NOTHING_DONE}")
+    check_output_there(rows.feed.feed_id, batch.plan, control, sinks)
+    attempt, receipt = staged_attempt(batch, control, sinks(batch.plan))
+    feed, open_live = rows.feed, rows.feed.open_batch
+    begun = [each for each in control.backfill_of(feed.feed_id, planner_of(batch_id)) if each.state.is_open]
+    if open_live is not None and open_live.planned_by == planner_of(batch_id):
+        begun.append(open_live)
+    mine = ranges_of_topics_now(batch.plan, rows)
+    live = live_ranges(batch.plan, mine, feed) if open_live not in begun else []
+    coverage = coverage_of(rows)
+    passed = within(mine, [OffsetRange(tp, 0, row.next_offset) for tp, row in feed.stored.items() if row.next_offset])
+    again = within(passed, [interval for partition in coverage.values() for interval in partition.rewound])
+    taken = taken_in_feed(coverage, control.committed_within(feed.feed_id, again) if again else [])
+    fill = without(passed, [*taken.committed, *taken.claimed])
+    if live and open_live is not None:
+        raise BatchStateError(
+            f"batch {batch_id}: {listing(live)} begin at stored offsets, but batch {open_live.batch_id} is {open_live.state}. "
+            f"{NOTHING_DONE} Finish that one (run the feed), or give it up, and restore then."
+        )
+    held = without(within(mine, [*taken.committed, *taken.claimed]), [*live, *fill])
+    return RestoreDecision(rows, batch, attempt, receipt, live, fill, held, begun)
+
+
+def check_can_come_back(batch: Batch) -> None:
+    """Raise BatchStateError unless a batch was given up, and is one of the feed's own output."""
+    if batch.state is not BatchState.ABANDONED:
+        raise BatchStateError(
+            f"batch {batch.batch_id} is {batch.state}: expected an ABANDONED one to restore. {NOTHING_DONE}"
+        )
+    if batch.plan.kind is BatchKind.COPY:
+        raise BatchStateError(
+            f"batch {batch.batch_id} is a copy into {batch.plan.output_path}: copy its ranges again. {NOTHING_DONE}"
+        )
+
+
+def staged_attempt(batch: Batch, control: OperatorTables, sink: Sink) -> tuple[Attempt, Receipt]:
+    """Return the attempt whose receipt is valid, the pinned one first, after its files were held against it."""
+    attempts = control.attempts(batch.batch_id)
+    problems: list[str] = []
+    for attempt in sorted(attempts, key=lambda each: each.attempt != batch.pinned_attempt):
+        if attempt.state is AttemptState.DISCARDED:
+            problems.append(f"attempt {attempt.attempt} was discarded: {attempt.reason}")
+            continue
+        try:
+            receipt = valid_receipt(batch.plan, attempt, sink.read_receipt(attempt.directory))
+        except InvalidReceiptError as error:
+            problems.append(str(error))
+        else:
+            sink.check_restageable(attempt.directory, receipt)
+            return attempt, receipt
+    raise BatchStateError(
+        f"batch {batch.batch_id}: expected an attempt with a valid receipt, found none: {listing(problems) or 'none opened'}. "
+        f"{NOTHING_DONE}"
+    )
+
+
+def ranges_of_topics_now(plan: BatchPlan, rows: CoverageRows) -> list[OffsetRange]:
+    """Return a plan's ranges of topics that are the ones the offsets are stored of now."""
+    return [
+        planned
+        for planned in plan.ranges
+        if (row := rows.feed.stored.get(planned.topic_partition)) is not None
+        and row.topic_id == rows.id_now(planned.topic, plan.topic_ids[planned.topic])
+    ]
+
+
+def live_ranges(plan: BatchPlan, mine: Sequence[OffsetRange], feed: FeedSnapshot) -> list[OffsetRange]:
+    """Return what of a live batch's ranges begins at the stored offset now, up to where a gap lies ahead."""
+    found: list[OffsetRange] = []
+    for planned in mine if plan.kind is BatchKind.LIVE else ():
+        start = feed.stored[planned.topic_partition].next_offset
+        if start is None or not planned.start_offset <= start < planned.end_offset:
+            continue
+        ahead = [
+            gap.offset_range.start_offset
+            for gap in feed.gaps_ahead
+            if gap.offset_range.topic_partition == planned.topic_partition and gap.offset_range.start_offset >= start
+        ]
+        end = min([planned.end_offset, *ahead])
+        found += [OffsetRange(planned.topic_partition, start, end)] if start < end else []
+    return found
+
+
+def restore(
+    decision: RestoreDecision, control: OperatorTables, kafka: KafkaCluster, sinks: Sinks, *, reason: str, who: str
+) -> list[UUID]:
+    """Plan and write what comes back, and return its batches, WRITTEN, in the order in which to commit them.
+
+    Raises FeedChangedError where the feed changed since it was decided. Where Kafka does not answer, or has other topics than
+    the stored offsets are of, its named error is raised before anything is written.
+    """
+    planner = planner_of(decision.batch.batch_id)
+    feed, begun = decision.rows.feed, decision.begun
+    newest = feed.newest_batch
+    chunks: list[BatchPlan] = []
+    most = max((each.span for each in decision.fill), default=1) * len(decision.fill)
+    for ranges in cut_into_chunks(decision.fill, max(most, 1), MOST_CHUNKS)[0]:
+        newest = next_batch_id(newest)
+        chunks.append(plan_again(decision.batch.plan, newest, BatchKind.BACKFILL, ranges, feed))
+    live = None
+    if decision.live:
+        live = plan_again(decision.batch.plan, next_batch_id(newest), BatchKind.LIVE, tuple(decision.live), feed)
+    plans = [*(each.plan for each in begun), *chunks, *([live] if live is not None else [])]
+    # What is written already needs no topic any more, only its commit.
+    to_write = [*(each.plan for each in begun if each.state is BatchState.PLANNED), *plans[len(begun) :]]
+    check_can_be_pinned(to_write, feed, kafka)
+    if chunks:
+        request = {"restored": str(decision.batch.batch_id), "reason": reason}
+        control.record_backfill(feed, BackfillRecord(chunks, [], request), who=planner)
+        feed = control.feed(feed.name) or feed
+    if live is not None:
+        record = PlanRecord(
+            feed.cluster_id, feed.topics, topic_pattern=feed.topic_pattern, holds=tuple(feed.holds), plan=live
+        )
+        control.record_plan(feed, record, who=planner)
+    if plans:
+        # Only now, so that no batch is named that never was. After a crash in between the next call names those that were begun.
+        detail = {"reason": reason, "into": [str(plan.batch_id) for plan in plans]}
+        control.record_event(feed.feed_id, "restored", who=who, batch_id=decision.batch.batch_id, detail=detail)
+    for plan in plans:
+        stage_again(control.batch(plan.batch_id), decision, control, kafka, sinks, who=who)
+    return [plan.batch_id for plan in plans]
+
+
+def check_can_be_pinned(plans: Sequence[BatchPlan], feed: FeedSnapshot, kafka: KafkaCluster) -> None:
+    """Raise what pinning would raise, before it leaves an open batch: the feed would stop at it."""
+    if not plans:
+        return
+    described = kafka.describe_topics({topic for plan in plans for topic in plan.topic_ids})
+    found = kafka.cluster_id()
+    for plan in plans:
+        check_cluster(plan.cluster_id, found, feed.name)
+        check_topic_ids(plan.topic_ids, described, feed.name)
+
+
+def plan_again(
+    was: BatchPlan, batch_id: UUID, kind: BatchKind, ranges: tuple[OffsetRange, ...], feed: FeedSnapshot
+) -> BatchPlan:
+    """Return the plan of a batch that takes over some of another's ranges."""
+    return BatchPlan(
+        batch_id=batch_id,
+        kind=kind,
+        feed_id=feed.feed_id,
+        feed_name=feed.name,
+        cluster_id=feed.cluster_id,
+        topic_ids={planned.topic: feed.stored[planned.topic_partition].topic_id for planned in ranges},
+        ranges=tuple(sorted(ranges)),
+        isolation=was.isolation,
+        offsets_policy=was.offsets_policy,
+        sink_format=was.sink_format,
+        output_path=was.output_path,
+        planned_at=datetime.now(UTC),
+        leader_epochs={
+            planned.topic_partition: was.leader_epochs[planned.topic_partition]
+            for planned in ranges
+            if kind is BatchKind.LIVE and planned.topic_partition in was.leader_epochs
+        },
+    )
+
+
+def stage_again(
+    batch: Batch, decision: RestoreDecision, control: OperatorTables, kafka: KafkaCluster, sinks: Sinks, *, who: str
+) -> None:
+    """PLANNED → WRITTEN from the files that the abandoned batch's attempt has staged; does nothing where it is written."""
+    if batch.state is not BatchState.PLANNED:
+        return
+    sink = sinks(batch.plan)
+    attempt, document = next_attempt(batch, control, sinks, who)
+    control.open_attempt(attempt)
+    sink.open_attempt(attempt.directory, document)
+    files = sink.restage(decision.attempt.directory, decision.receipt, attempt.directory, batch.plan.ranges)
+    receipt = Receipt(
+        batch_id=batch.batch_id,
+        attempt=attempt.attempt,
+        plan_fingerprint=batch.plan.fingerprint,
+        document_sha256=attempt.document_sha256,
+        rows_read=sum(file.rows for file in files),
+        files=tuple(files),
+        written_at=datetime.now(UTC),
+        written_by=planner_of(decision.batch.batch_id),
+    )
+    sink.stage_receipt(attempt.directory, receipt.as_bytes())
+    pin_attempt(batch.batch_id, attempt.attempt, control, kafka, sinks)

@@ -1,0 +1,84 @@
+"""A table that cuts nothing on a narrow terminal: text wraps between words; where that is too wide, rows become records."""
+
+from collections.abc import Iterable, Sequence
+
+from rich import box
+from rich.cells import cell_len
+from rich.console import Console, ConsoleOptions, RenderResult
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from kafka_ingest.storable_text import storable
+
+
+class FittingTable(Table):
+    """Rich cuts what is in a table that is too wide; this one gives text less room first, down to its longest word.
+
+    A cell is plain text, never markup, and holds nothing that a terminal obeys: names and reasons come from anywhere.
+    """
+
+    def __init__(self, title: str, columns: Sequence[str], *, numbers: Sequence[str] = ()) -> None:
+        super().__init__(title=title, title_justify="left", header_style="bold", box=box.SIMPLE_HEAD, padding=(0, 0))
+        self._names = list(columns)
+        self._cells: list[list[Text]] = []
+        for name in columns:
+            self.add_column(name, justify="right" if name in numbers else "left", overflow="fold")
+
+    def add_line(self, *cells: str | Text) -> None:
+        """Add a row of as many cells as there are columns."""
+        made = [cell if isinstance(cell, Text) else Text(storable(cell)) for cell in cells]
+        self._cells.append(made)
+        self.add_row(*made)
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """Render as a table where every word fits, else as records."""
+        wanted = [
+            room_of([Text(name), *(cells[number] for cells in self._cells)]) for number, name in enumerate(self._names)
+        ]
+        widths = fitting_widths(wanted, options.max_width - self._extra_width)
+        if widths is None:
+            yield from self._records()
+            return
+        for column, width in zip(self.columns, widths, strict=True):
+            column.width = width
+        yield from super().__rich_console__(console, options)
+
+    def _records(self) -> RenderResult:
+        """Yield each row as lines of name and value; those without a value are left out."""
+        if self.title:
+            yield Text(str(self.title), style="italic")
+        for cells in self._cells:
+            yield Text()
+            for name, cell in zip(self._names, cells, strict=True):
+                if cell.plain:
+                    yield Padding(
+                        Text.assemble((f"{name}: ", "bold"), cell, overflow="fold"), (0, 0, 0, 2), expand=False
+                    )
+
+
+def room_of(cells: Iterable[Text]) -> tuple[int, int]:
+    """Return the widest word and the widest line of a column's cells, in places of the terminal."""
+    words, lines = 1, 1
+    for cell in cells:
+        words = max(words, *(cell_len(word) for word in cell.plain.split()), 1)
+        lines = max(lines, *(cell_len(line) for line in cell.plain.splitlines()), 1)
+    return words, lines
+
+
+def fitting_widths(columns: Sequence[tuple[int, int]], width: int) -> list[int] | None:
+    """Return each column's width, from its widest word up to its widest line; None where not even all words fit.
+
+    What is left above the words goes first to the columns that need the least to hold their lines.
+    """
+    left = width - sum(words for words, _ in columns)
+    if left < 0:
+        return None
+    widths = [words for words, _ in columns]
+    by_need = sorted(range(len(columns)), key=lambda number: columns[number][1] - columns[number][0])
+    for place, number in enumerate(by_need):
+        words, lines = columns[number]
+        more = min(lines - words, left // (len(by_need) - place))
+        widths[number] += more
+        left -= more
+    return widths

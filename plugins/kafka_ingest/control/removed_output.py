@@ -1,0 +1,123 @@
+"""What of a feed's output was let expire, or was lost: its rows. What writes them runs in a transaction with the feed's lock."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from uuid import UUID
+
+import uuid6
+from sqlalchemy import Connection, delete, select
+
+from kafka_ingest.control.many_rows import insert_rows
+from kafka_ingest.control.schema import lost_range, removed_range
+from kafka_ingest.offset_sets import merged, without
+from kafka_ingest.offsets import OffsetRange, TopicPartition
+from kafka_ingest.removal import LostRange, RemovedRange
+
+
+def removed_ranges(connection: Connection, feed_id: UUID) -> list[RemovedRange]:
+    """Return which committed offsets were let expire."""
+    query = select(removed_range).where(removed_range.c.feed_id == feed_id)
+    return [
+        RemovedRange(
+            OffsetRange(TopicPartition(row["topic"], row["partition"]), row["start_offset"], row["end_offset"]),
+            row["topic_id"],
+        )
+        for row in connection.execute(query).mappings()
+    ]
+
+
+def add_removed_ranges(connection: Connection, feed_id: UUID, ranges: Sequence[RemovedRange]) -> None:
+    """Write that ranges were let expire, in as few rows as can be: those of years of batches that followed each other are one."""
+    known = removed_ranges(connection, feed_id)
+    union = union_of([*known, *ranges])
+    if set(union) == set(known):
+        return
+    connection.execute(delete(removed_range).where(removed_range.c.feed_id == feed_id))
+    rows = [
+        {
+            "range_id": uuid6.uuid7(),
+            "feed_id": feed_id,
+            "topic": each.offset_range.topic,
+            "partition": each.offset_range.partition,
+            "topic_id": each.topic_id,
+            "start_offset": each.offset_range.start_offset,
+            "end_offset": each.offset_range.end_offset,
+        }
+        for each in union
+    ]
+    insert_rows(connection, removed_range, rows)
+
+
+def union_of(ranges: Iterable[RemovedRange]) -> list[RemovedRange]:
+    """Return the same offsets in as few ranges as can be; those of a topic that was made again are others."""
+    of_id: dict[str | None, list[OffsetRange]] = {}
+    for each in ranges:
+        of_id.setdefault(each.topic_id, []).append(each.offset_range)
+    return [RemovedRange(each, topic_id) for topic_id, found in of_id.items() for each in merged(found)]
+
+
+def lost_ranges(connection: Connection, feed_id: UUID) -> list[LostRange]:
+    """Return what published files held that were lost."""
+    query = select(lost_range).where(lost_range.c.feed_id == feed_id)
+    return [
+        LostRange(
+            row["batch_id"],
+            row["file"],
+            OffsetRange(TopicPartition(row["topic"], row["partition"]), row["start_offset"], row["end_offset"]),
+            row["topic_id"],
+            row["rows"],
+        )
+        for row in connection.execute(query).mappings()
+    ]
+
+
+def add_lost_ranges(connection: Connection, feed_id: UUID, lost: Sequence[LostRange]) -> None:
+    """Write that files were lost, apart from those that are known to be."""
+    known = set(lost_ranges(connection, feed_id))
+    rows = [
+        {
+            "feed_id": feed_id,
+            "batch_id": each.batch_id,
+            "file": each.file,
+            "topic": each.offset_range.topic,
+            "partition": each.offset_range.partition,
+            "topic_id": each.topic_id,
+            "start_offset": each.offset_range.start_offset,
+            "end_offset": each.offset_range.end_offset,
+            "rows": each.rows,
+        }
+        for each in dict.fromkeys(lost)
+        if each not in known
+    ]
+    insert_rows(connection, lost_range, rows)
+
+
+def take_from_removed(connection: Connection, feed_id: UUID, others: Sequence[LostRange | RemovedRange]) -> None:
+    """Write that what was lost, or is there again, is not removed on purpose, whatever was noted of it before."""
+    known = removed_ranges(connection, feed_id)
+    left = [
+        RemovedRange(piece, each.topic_id)
+        for each in known
+        for piece in without(
+            [each.offset_range], [other.offset_range for other in others if other.topic_id == each.topic_id]
+        )
+    ]
+    if left != known:
+        connection.execute(delete(removed_range).where(removed_range.c.feed_id == feed_id))
+        add_removed_ranges(connection, feed_id, left)
+
+
+def lost_of_batches(connection: Connection, feed_id: UUID) -> Mapping[UUID, list[OffsetRange]]:
+    """Return what was lost of each batch."""
+    found: dict[UUID, list[OffsetRange]] = {}
+    for each in lost_ranges(connection, feed_id):
+        found.setdefault(each.batch_id, []).append(each.offset_range)
+    return found
+
+
+def kept(connection: Connection, feed_id: UUID, committed: Iterable[tuple[UUID, OffsetRange]]) -> list[OffsetRange]:
+    """Return what batches still hold of ranges that they committed."""
+    lost = lost_of_batches(connection, feed_id)
+    left: list[OffsetRange] = []
+    for batch_id, offset_range in committed:
+        left += without([offset_range], lost[batch_id]) if batch_id in lost else [offset_range]
+    return left

@@ -1,0 +1,118 @@
+"""How many rows a feed's output was given, of each partition, too: commits keep it up, so that years need no summing up."""
+
+from collections.abc import Mapping, Sequence
+from uuid import UUID
+
+from sqlalchemy import ColumnElement, Connection, RowMapping, bindparam, func, select, update
+
+from kafka_ingest.batch import BatchKind, BatchState
+from kafka_ingest.boundaries import FeedSnapshot, StartOver
+from kafka_ingest.control.coverage_rows import resets
+from kafka_ingest.control.offset_statements import each_stored_offset
+from kafka_ingest.control.passed_offsets import same_topic
+from kafka_ingest.control.schema import batch, batch_range, feed, stored_offset
+from kafka_ingest.offsets import TopicPartition
+
+OF_THE_OUTPUT = (BatchKind.LIVE.value, BatchKind.BACKFILL.value)
+"""Kinds of batches that the feed's own output was given; copies are not among them."""
+
+
+def add_rows(connection: Connection, committed: RowMapping) -> None:
+    """Add what a batch has committed to its feed's sum, and a backfill's ranges to their partitions'.
+
+    A live batch's are added where its stored offsets move, in the same statement.
+    """
+    if committed["kind"] not in OF_THE_OUTPUT:
+        return
+    total = feed.c.rows_committed + committed["rows"]
+    connection.execute(update(feed).where(feed.c.feed_id == committed["feed_id"]).values(rows_committed=total))
+    if committed["kind"] == BatchKind.BACKFILL.value:
+        connection.execute(
+            update(stored_offset)
+            .where(
+                stored_offset.c.feed_id == committed["feed_id"],
+                batch.c.batch_id == committed["batch_id"],
+                batch_range.c.batch_id == batch.c.batch_id,
+                same_topic(connection, committed["feed_id"]),
+            )
+            .values(rows=stored_offset.c["rows"] + func.coalesce(batch_range.c["rows"], 0))
+        )
+
+
+def rows_kept(connection: Connection, feed_id: UUID, topics: Sequence[StartOver]) -> dict[TopicPartition, int]:
+    """Return the sums that stay where topics start over: of a topic that has its id still, or the same records."""
+    same = {topic.topic for topic in topics if topic.same_records}
+    ids = {row.topic_partition: row.topic_id for topic in topics for row in topic.rows}
+    query = select(stored_offset.c.topic, stored_offset.c.partition, stored_offset.c.topic_id, stored_offset.c["rows"])
+    of_topics = (stored_offset.c.feed_id == feed_id, stored_offset.c.topic.in_([topic.topic for topic in topics]))
+    found = {
+        TopicPartition(topic, number): (topic_id, rows)
+        for topic, number, topic_id, rows in connection.execute(query.where(*of_topics, stored_offset.c["rows"] > 0))
+    }
+    return {
+        tp: rows for tp, (topic_id, rows) in found.items() if tp in ids and (tp.topic in same or ids[tp] == topic_id)
+    }
+
+
+def write_rows_kept(connection: Connection, feed_id: UUID, kept: Mapping[TopicPartition, int]) -> None:
+    """Write the sums that stay; the other partitions that start over have committed nothing."""
+    if not kept:
+        return
+    connection.execute(
+        each_stored_offset(feed_id).values(rows=bindparam("kept")),
+        [{"of_topic": tp.topic, "of_partition": tp.partition, "kept": rows} for tp, rows in sorted(kept.items())],
+    )
+
+
+def topics_that_came_back(connection: Connection, known: FeedSnapshot, topics: Sequence[StartOver]) -> list[str]:
+    """Return which topics start over with an id that they had before another one: of those alone batches are summed up again."""
+    before = {
+        (entry["topic"], entry["topic_id"])
+        for reset in resets(connection, known.feed_id)
+        for entry in reset.detail["removed"]
+    }
+    now = {(tp.topic, row.topic_id) for tp, row in known.stored.items()}
+    return [topic.topic for topic in topics if (topic.topic, topic.topic_id) in before - now]
+
+
+def count_again(connection: Connection, feed_id: UUID) -> None:
+    """Count what is committed, batch by batch: after an operator's step wrote batches. Years of them take minutes."""
+    total = select(func.coalesce(func.sum(batch.c["rows"]), 0)).where(*committed_of(feed_id)).scalar_subquery()
+    connection.execute(update(feed).where(feed.c.feed_id == feed_id).values(rows_committed=total))
+    count_partitions(connection, feed_id)
+
+
+def committed_of(feed_id: UUID) -> tuple[ColumnElement[bool], ...]:
+    """Return the conditions that a batch gave rows to its feed's output."""
+    return (
+        batch.c.feed_id == feed_id,
+        batch.c.kind.in_(OF_THE_OUTPUT),
+        batch.c.state == BatchState.COMMITTED.value,
+    )
+
+
+def count_partitions(connection: Connection, feed_id: UUID, topics: Sequence[str] | None = None) -> None:
+    """Count what is committed of each partition, of some topics or all."""
+    of_topics = (
+        stored_offset.c.feed_id == feed_id,
+        *([stored_offset.c.topic.in_(topics)] if topics is not None else []),
+    )
+    place = (batch_range.c.topic, batch_range.c.partition)
+    counted = (
+        select(*place, func.sum(batch_range.c["rows"]).label("total"))
+        .join(batch, batch.c.batch_id == batch_range.c.batch_id)
+        .join(stored_offset, same_topic(connection, feed_id))
+        .where(*committed_of(feed_id), *of_topics)
+        .group_by(*place)
+        .cte("counted")
+    )
+    connection.execute(update(stored_offset).where(*of_topics).values(rows=0))
+    connection.execute(
+        update(stored_offset)
+        .where(
+            stored_offset.c.feed_id == feed_id,
+            stored_offset.c.topic == counted.c.topic,
+            stored_offset.c.partition == counted.c.partition,
+        )
+        .values(rows=counted.c.total)
+    )

@@ -1,0 +1,152 @@
+"""Old batches leave the output because an operator says so; their receipts stay, so their offsets stay committed.
+
+The order of what is done to a batch, safe to do again after a crash at any line:
+
+1. a mark beside the output: the batch is removed, by whom, when and why. Whoever misses its files from now on learns that;
+2. its directory leaves readers' sight in one rename: they see all of a batch, or nothing;
+3. the control tables note which committed offsets expired;
+4. the files are deleted.
+
+A batch that is marked and not at its end is finished by the next call, whatever that one is asked for.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from uuid import UUID
+
+from kafka_ingest.batch import BatchState
+from kafka_ingest.boundaries import (
+    FeedSnapshot,
+    FilesState,
+    OperatorTables,
+    PublishedReceipt,
+    Sink,
+    Sinks,
+)
+from kafka_ingest.operating.held_offsets import also_in, held, is_visible, lost_of_batches, not_in
+from kafka_ingest.operating.known_feed import known_feed
+from kafka_ingest.planning.known_output import check_output_known
+from kafka_ingest.planning.settings import FeedPlanSettings
+from kafka_ingest.removal import LostRange, Removal, RemovalCause, RemovedRange
+from kafka_ingest.used_output import check_output_there
+
+AT_ONCE = 100
+"""So many batches are noted in one transaction; each has been out of sight by then, and is deleted after it."""
+
+
+@dataclass(frozen=True, slots=True)
+class ExpireDecision:
+    """Which batches of a feed's output are to expire, oldest first; ``begun`` are those that an earlier call did not finish.
+
+    ``kept`` are as old, and stay, for a reason. ``lost`` is what lost files of batches held: that does not expire with them.
+    Neither does what is ``visible`` of other batches, which read the same offsets again.
+    """
+
+    feed: FeedSnapshot
+    before: datetime
+    batches: Sequence[PublishedReceipt]
+    begun: Sequence[PublishedReceipt] = ()
+    kept: Mapping[UUID, str] = field(default_factory=dict)
+    lost: Mapping[UUID, Sequence[LostRange]] = field(default_factory=dict)
+    visible: Sequence[RemovedRange] = ()
+
+    def ranges_of(self, batches: Iterable[PublishedReceipt]) -> list[RemovedRange]:
+        """Return which offsets expire with some batches."""
+        return not_in([each for published in batches for each in held(published, self.lost)], self.visible)
+
+    @property
+    def rows(self) -> int:
+        """How many rows expire, of those that are decided on now."""
+        return sum(published.receipt.rows for published in self.batches)
+
+    @property
+    def size_bytes(self) -> int:
+        """How many bytes expire, of those that are decided on now."""
+        return sum(published.receipt.size_bytes for published in self.batches)
+
+
+def decide_expiry(
+    settings: FeedPlanSettings, before: datetime, control: OperatorTables, sinks: Sinks
+) -> ExpireDecision:
+    """Return which batches expire whose files were written before a time; nothing is written.
+
+    Only batches that are COMMITTED and lie in the feed's present output; never the newest live one, by which the output is known
+    again. Raises OutputUnknownError where the output holds batches that the control tables do not know, OutputUnavailableError
+    where its storage is away.
+    """
+    feed = known_feed(control, settings.name)
+    check_output_known(feed, settings, control, sinks)
+    check_output_there(feed.feed_id, settings, control, sinks)
+    sink = sinks(settings)
+    states = control.batch_states(feed.feed_id)
+    newest = control.newest_published(feed.feed_id)
+    rows = control.coverage(settings.name)
+    lost = lost_of_batches(rows.lost if rows is not None else ())
+    unfinished = set(sink.unfinished_removals())
+    batches: list[PublishedReceipt] = []
+    removed: list[PublishedReceipt] = []
+    kept: dict[UUID, str] = {}
+    visible: list[RemovedRange] = []
+    for published in sink.published_receipts():
+        batch_id = published.plan.batch_id
+        if published.removal is not None:
+            removed.append(published)
+            continue
+        if published.receipt.written_at < before and published.receipt.files:
+            if (state := states.get(batch_id)) is not BatchState.COMMITTED:
+                kept[batch_id] = f"it is {state}"
+            elif newest is not None and newest.batch_id == batch_id:
+                kept[batch_id] = "it is the feed's newest"
+            elif published.files.state in {FilesState.INTACT, FilesState.CHANGED, FilesState.GONE}:
+                batches.append(published)
+                continue
+        if is_visible(published):
+            visible += held(published, lost)
+    # As few ranges as can be: they are looked at for every hundred batches.
+    decision = ExpireDecision(feed, before, batches, kept=kept, lost=lost, visible=not_in(visible, ()))
+    noted = rows.removed if rows is not None else ()
+    not_noted = not_in(decision.ranges_of(filter(is_expired, removed)), noted)
+    begun = [
+        published
+        for published in removed
+        if str(published.plan.batch_id) in unfinished
+        or (not_noted and is_expired(published) and also_in(decision.ranges_of([published]), not_noted))
+    ]
+    return replace(decision, begun=begun)
+
+
+def is_expired(published: PublishedReceipt) -> bool:
+    """Whether an operator let a batch expire; what was only found gone is written down by adopting."""
+    return published.removal is not None and published.removal.cause is RemovalCause.EXPIRED
+
+
+def expire(decision: ExpireDecision, control: OperatorTables, sink: Sink, *, reason: str, who: str) -> Iterator[UUID]:
+    """Let batches expire, and yield each that is gone."""
+    for published in decision.begun:
+        removal = published.removal
+        why = removal.reason if removal is not None else reason
+        yield from remove([published], decision, control, sink, reason=why, who=who)
+    for start in range(0, len(decision.batches), AT_ONCE):
+        some = decision.batches[start : start + AT_ONCE]
+        yield from remove(some, decision, control, sink, reason=reason, who=who)
+
+
+def remove(
+    batches: Sequence[PublishedReceipt],
+    decision: ExpireDecision,
+    control: OperatorTables,
+    sink: Sink,
+    *,
+    reason: str,
+    who: str,
+) -> Iterator[UUID]:
+    """Take the steps of the module's description with some batches, and yield each that is gone."""
+    ids = [published.plan.batch_id for published in batches]
+    for batch_id in ids:
+        sink.note_removal(Removal(batch_id, RemovalCause.EXPIRED, datetime.now(UTC), who, reason))
+        sink.hide(batch_id)
+    control.record_removed(decision.feed.feed_id, ids, decision.ranges_of(batches), reason=reason, who=who)
+    for batch_id in ids:
+        sink.delete_hidden(batch_id)
+        yield batch_id

@@ -1,0 +1,60 @@
+"""Which offsets batches hold in the output, apart from what their lost files held; by topic id, as topics are made again."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from uuid import UUID
+
+from kafka_ingest.boundaries import FilesState, PublishedReceipt
+from kafka_ingest.offset_sets import merged, within, without
+from kafka_ingest.offsets import OffsetRange
+from kafka_ingest.removal import LostRange, RemovedRange
+
+THERE = frozenset({FilesState.INTACT, FilesState.CHANGED, FilesState.STAGED})
+"""Readers see a batch's files, or are to see them as soon as its publishing is finished."""
+
+
+def lost_of_batches(lost: Iterable[LostRange]) -> dict[UUID, list[LostRange]]:
+    """Return what was lost by the batch that held it."""
+    found: dict[UUID, list[LostRange]] = {}
+    for each in lost:
+        found.setdefault(each.batch_id, []).append(each)
+    return found
+
+
+def held(published: PublishedReceipt, lost: Mapping[UUID, Sequence[LostRange]]) -> list[RemovedRange]:
+    """Return what a batch read, without what its lost files held."""
+    plan = published.plan
+    gone = [each.offset_range for each in lost.get(plan.batch_id, ())]
+    return [RemovedRange(each, plan.topic_ids[each.topic]) for each in without(plan.ranges, gone)]
+
+
+def is_visible(published: PublishedReceipt) -> bool:
+    """Whether readers see files of a batch."""
+    return published.files.state in THERE and bool(published.receipt.files)
+
+
+def not_in(ranges: Iterable[RemovedRange], others: Iterable[RemovedRange]) -> list[RemovedRange]:
+    """Return what is left of ranges where others are taken out of them."""
+    taken = by_topic_id(others)
+    return [
+        RemovedRange(each, topic_id)
+        for topic_id, found in by_topic_id(ranges).items()
+        for each in without(merged(found), taken.get(topic_id, ()))
+    ]
+
+
+def also_in(ranges: Iterable[RemovedRange], others: Iterable[RemovedRange]) -> list[RemovedRange]:
+    """Return which offsets of ranges lie in others, too."""
+    taken = by_topic_id(others)
+    return [
+        RemovedRange(each, topic_id)
+        for topic_id, found in by_topic_id(ranges).items()
+        for each in within(merged(found), taken.get(topic_id, ()))
+    ]
+
+
+def by_topic_id(ranges: Iterable[RemovedRange]) -> dict[str | None, list[OffsetRange]]:
+    """Return ranges by the id of their topic."""
+    found: dict[str | None, list[OffsetRange]] = {}
+    for each in ranges:
+        found.setdefault(each.topic_id, []).append(each.offset_range)
+    return found

@@ -1,0 +1,147 @@
+"""Published files that were lost or damaged become gaps, because an operator says so; a backfill can read their records again.
+
+The order of what is done, safe to do again after a crash at any line:
+
+1. what is damaged is moved out of readers' sight, beside the output: nobody reads a file whose records come again;
+2. in one transaction the control tables say which files of which batch are lost, and the gaps that come of it. The next
+   published receipt carries both.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from uuid import UUID
+
+from kafka_ingest.batch import Batch, BatchKind, BatchState
+from kafka_ingest.boundaries import CoverageRows, FileProblem, OperatorTables, PublishedLook, Sink, Sinks
+from kafka_ingest.errors import BatchStateError, OutputConflictError, OutputUnavailableError, UnknownBatchError
+from kafka_ingest.gap import GapCause, NewGap
+from kafka_ingest.offset_sets import within, without
+from kafka_ingest.offsets import OffsetRange, listing
+from kafka_ingest.operating.known_feed import known_feed
+from kafka_ingest.removal import LostRange, RemovalCause
+from kafka_ingest.used_output import check_output_there
+
+NOTHING_DONE = "Nothing was changed."
+
+
+@dataclass(frozen=True, slots=True)
+class LostDecision:
+    """Which files of a batch are lost, what they held, and which of that becomes a gap.
+
+    The rest of ``lost`` is in the output by another batch, is still to be read, or is of a topic that is not there any more.
+    """
+
+    rows: CoverageRows
+    batch: Batch
+    files: Sequence[FileProblem]
+    lost: Sequence[LostRange]
+    gaps: Sequence[OffsetRange]
+
+    @property
+    def damaged(self) -> list[str]:
+        """The files that are still where readers see them."""
+        return [file.name for file in self.files if file.is_there]
+
+
+def decide_lost(feed_name: str, batch_id: UUID, control: OperatorTables, sinks: Sinks) -> LostDecision:
+    """Return what of a batch is lost, after reading all of its files; nothing is written.
+
+    Raises UnknownBatchError and BatchStateError where it is no committed batch of the feed's output, OutputUnavailableError where
+    its storage is away, OutputConflictError where nobody can say what is lost.
+    """
+    rows = control.coverage(known_feed(control, feed_name).name)
+    batch = control.batch(batch_id)
+    if rows is None or batch.plan.feed_id != rows.feed.feed_id:
+        raise UnknownBatchError(
+            f"expected a batch of feed {feed_name}, found {batch_id}, which is feed {batch.feed_name}'s"
+        )
+    check_can_be_lost(batch)
+    # An empty folder in the place of a mount must not be taken for files that are lost.
+    check_output_there(rows.feed.feed_id, batch.plan, control, sinks)
+    sink = sinks(batch.plan)
+    check_receipt_there(batch, sink)
+    check_not_expired(batch, sink)
+    look = sink.look_at(batch_id, closely=True)
+    check_no_strangers(batch, look)
+    known = {each.file for each in rows.lost if each.batch_id == batch_id}
+    files = [file for file in look.problems if file.name not in known or file.is_there]
+    lost = [
+        LostRange(batch_id, file.name, span, batch.plan.topic_ids[span.topic], count)
+        for file in files
+        if file.written is not None and file.name not in known
+        for span, count in file.written.spans
+    ]
+    return LostDecision(rows, batch, files, lost, gaps_of(rows, batch_id, lost, control))
+
+
+def check_can_be_lost(batch: Batch) -> None:
+    """Raise BatchStateError unless a batch is in the feed's own output."""
+    if batch.state is not BatchState.COMMITTED:
+        raise BatchStateError(
+            f"batch {batch.batch_id} is {batch.state}: expected a COMMITTED one, whose files readers see. {NOTHING_DONE}"
+        )
+    if batch.plan.kind is BatchKind.COPY:
+        raise BatchStateError(
+            f"batch {batch.batch_id} is a copy into {batch.plan.output_path}, which the feed's gaps say nothing of. "
+            f"{NOTHING_DONE} Copy its ranges again, into another output."
+        )
+
+
+def check_receipt_there(batch: Batch, sink: Sink) -> None:
+    """Raise OutputUnavailableError where a batch's receipt is away: the output may be one that was left behind, and unmounted."""
+    if not sink.is_kept(batch.batch_id):
+        raise OutputUnavailableError(
+            f"batch {batch.batch_id}: expected its receipt beside {batch.plan.output_path}, found none. Is that storage mounted? "
+            f"{NOTHING_DONE} Without the receipt nobody can say what its files held; restore it from a backup."
+        )
+
+
+def check_not_expired(batch: Batch, sink: Sink) -> None:
+    """Raise BatchStateError where an operator let a batch expire: its files are gone on purpose."""
+    removal = sink.removal(batch.batch_id)
+    if removal is not None and removal.cause is RemovalCause.EXPIRED:
+        raise BatchStateError(
+            f"batch {batch.batch_id}: {removal}. Its files are gone on purpose, and its offsets stay committed. {NOTHING_DONE} "
+            f"To have its records again: `kafka-ingest backfill {batch.feed_name} batch={batch.batch_id} --copy-to PATH`."
+        )
+
+
+def check_no_strangers(batch: Batch, look: PublishedLook) -> None:
+    """Raise OutputConflictError where files lie among a batch's own that may hold the same records."""
+    if look.problems and look.strangers:
+        raise OutputConflictError(
+            f"batch {batch.batch_id}: {listing(look.strangers)} lie among its files and are not in its receipt, so nobody can "
+            f"say which of its records are lost: {listing(file.problem for file in look.problems)}. {NOTHING_DONE} Move them "
+            "away, or put the batch's own files back."
+        )
+
+
+def gaps_of(
+    rows: CoverageRows, batch_id: UUID, lost: Sequence[LostRange], control: OperatorTables
+) -> list[OffsetRange]:
+    """Return which lost offsets nobody holds and nobody is to read: those are to be gaps."""
+    stored = rows.feed.stored
+    of_topics_now = [
+        each.offset_range
+        for each in lost
+        if (row := stored.get(each.offset_range.topic_partition)) is not None
+        and row.topic_id == rows.id_now(each.offset_range.topic, each.topic_id)
+    ]
+    passed = [OffsetRange(tp, 0, row.next_offset) for tp, row in stored.items() if row.next_offset]
+    missing = within(of_topics_now, passed)
+    if not missing:
+        return []
+    in_gaps = [gap.offset_range for gap in rows.gaps if gap.is_open]
+    held = control.committed_within(rows.feed.feed_id, missing, apart_from=batch_id)
+    return without(missing, [*held, *in_gaps])
+
+
+def record_lost(decision: LostDecision, control: OperatorTables, sinks: Sinks, *, reason: str, who: str) -> None:
+    """Do what was decided; raises FeedChangedError where the feed changed since."""
+    batch = decision.batch
+    if decision.damaged:
+        sinks(batch.plan).set_aside(batch.batch_id, decision.damaged)
+    if not decision.lost:
+        return
+    gaps = [NewGap(each, GapCause.OUTPUT_LOST, reason) for each in decision.gaps]
+    control.record_lost(decision.rows.feed, decision.lost, gaps, reason=reason, who=who)

@@ -1,0 +1,36 @@
+"""Text that any database, any JSON reader and any terminal takes, whatever bytes it was made of.
+
+Arguments that are not UTF-8 reach Python as lone surrogates (PEP 383), JSON may name them as escapes, and neither UTF-8 nor
+PostgreSQL has a form for them; PostgreSQL's text holds no NUL; a terminal obeys control characters.
+"""
+
+import re
+from typing import Any
+
+UNSTORABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
+"""Control characters other than tab and line feed, and surrogates: a string that Python decoded holds only lone ones."""
+
+ESCAPED_BYTES = range(0xDC80, 0xDD00)
+"""What a byte that is not UTF-8 is decoded to (PEP 383)."""
+
+
+def storable(text: str) -> str:
+    r"""Return a text with what cannot be stored or shown as an escape: the byte 0xE9 as ``\xe9``. Others are unchanged."""
+    return UNSTORABLE.sub(lambda found: escape(ord(found.group())), text)
+
+
+def escape(code: int) -> str:
+    """Return one character in the notation of Python and C; a byte that was no UTF-8 as that byte."""
+    byte = code - 0xDC00 if code in ESCAPED_BYTES else code
+    return f"\\x{byte:02x}" if byte < 0x100 else f"\\u{byte:04x}"  # noqa: PLR2004 - what two digits hold
+
+
+def storable_document(value: Any) -> Any:  # noqa: ANN401 - JSON-able data of any shape
+    """Return JSON-able data with all its texts storable, those that are keys included."""
+    if isinstance(value, str):
+        return storable(value)
+    if isinstance(value, dict):
+        return {storable(key) if isinstance(key, str) else key: storable_document(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [storable_document(item) for item in value]
+    return value

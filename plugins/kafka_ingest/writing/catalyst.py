@@ -1,0 +1,90 @@
+"""Expressions of Spark's own planner, for what its SQL has no words for: calling methods of Java objects."""
+
+from collections.abc import Iterable
+from typing import Any
+
+Java = Any
+"""An object of Java's, which has whatever methods Java gives it."""
+
+STRING, INT, BIGINT, BINARY, BOOLEAN = "STRING", "INT", "BIGINT", "BINARY", "BOOLEAN"
+"""Types of columns, as SQL spells them. Every other type here is the name of a Java class."""
+
+NULL_IN_NULL_OUT = (True, True, True)
+"""How methods are called: not with null, with perhaps null as the answer, and the same answer each time."""
+
+NEVER_NULL, NULLABLE = False, True
+
+
+class Catalyst:
+    """Makes expressions, each compiled into the code of its query. ``org.apache.spark.sql.catalyst`` calls them so, too."""
+
+    def __init__(self, jvm: Java) -> None:
+        self._jvm = jvm
+        self._expressions = jvm.org.apache.spark.sql.catalyst.expressions
+        self._none = jvm.scala.Option.empty()
+
+    def seq(self, items: Iterable[Java]) -> Java:
+        """Return a Scala ``Seq``."""
+        return self._jvm.PythonUtils.toSeq(list(items))
+
+    def type_of(self, name: str) -> Java:
+        """Return the type of a column, or the one of a Java class's objects."""
+        types = self._jvm.org.apache.spark.sql.types
+        if name.isupper():
+            return types.DataType.fromDDL(name)
+        return types.ObjectType(self._jvm.java.lang.Class.forName(name))
+
+    def attribute(self, name: str, type_name: str) -> Java:
+        """Return an attribute that is never null."""
+        no_metadata = self._jvm.org.apache.spark.sql.types.Metadata.empty()
+        return self._expressions.AttributeReference(
+            name, self.type_of(type_name), NEVER_NULL, no_metadata, self._new_id(), self.seq([])
+        )
+
+    def named(self, expression: Java, name: str) -> Java:
+        """Return an expression with the name of its column."""
+        return self._expressions.Alias(expression, name, self._new_id(), self.seq([]), self._none, self.seq([]))
+
+    def call(self, target: Java, method: str, returns: str, *arguments: Java) -> Java:
+        """Return what a method of an object returns, null where the object or an argument is."""
+        return self._expressions.objects.Invoke(
+            target, method, self.type_of(returns), self.seq(arguments), self.seq([]), *NULL_IN_NULL_OUT
+        )
+
+    def utf8(self, text: Java) -> Java:
+        """Return Java's text as a column's."""
+        spark_text = self._jvm.java.lang.Class.forName("org.apache.spark.unsafe.types.UTF8String")
+        return self._expressions.objects.StaticInvoke(
+            spark_text,
+            self.type_of(STRING),
+            "fromString",
+            self.seq([text]),
+            self.seq([]),
+            *NULL_IN_NULL_OUT,
+            self._none,
+        )
+
+    def struct(self, **fields: Java) -> Java:
+        """Return a struct of these fields."""
+        literal = self._expressions.Literal.create
+        pairs = [part for name, field in fields.items() for part in (literal(name, self.type_of(STRING)), field)]
+        return self._expressions.CreateNamedStruct(self.seq(pairs))
+
+    def element(self, type_name: str) -> Java:
+        """Return what stands for one element of an array in ``each``."""
+        return self._expressions.objects.LambdaVariable("element", self.type_of(type_name), NULLABLE, 1)
+
+    def each(self, array: Java, element: Java, becomes: Java) -> Java:
+        """Return the column's array of what each element of Java's array becomes."""
+        return self._expressions.objects.MapObjects(element, becomes, array, self._none)
+
+    def not_null(self, expression: Java) -> Java:
+        """Return whether there is a value."""
+        return self._expressions.IsNotNull(expression)
+
+    def if_true(self, condition: Java, then: Java) -> Java:
+        """Return ``then`` where the condition holds, null elsewhere."""
+        return self._expressions.If(condition, then, self._expressions.Literal.create(None, then.dataType()))
+
+    def _new_id(self) -> Java:
+        return self._expressions.NamedExpression.newExprId()

@@ -1,0 +1,95 @@
+"""Kafka's records as rows of Spark, whatever number a producer has put into their timestamps.
+
+Spark's source ``kafka`` makes microseconds of each record's milliseconds before a query sees them. A number that is too large for
+that, say nanoseconds in a field of milliseconds, fails every read of its range with "long overflow" (KafkaRecordToRowConverter of
+spark-sql-kafka), and no setting helps. So this goes one step below: the RDD that fetches the records for the source, too, and a
+node of Spark's planner that makes rows of objects. It brings up Scala's runtime reflection, half a second of processor time, so
+it is only used where the source has failed.
+"""
+
+from collections.abc import Mapping, Sequence
+from uuid import uuid4
+
+from pyspark.sql import DataFrame, SparkSession
+
+from kafka_ingest.offsets import OffsetRange
+from kafka_ingest.writing.catalyst import BIGINT, BINARY, BOOLEAN, INT, Catalyst, Java
+
+CLIENTS = "org.apache.kafka.clients.consumer"
+BYTES = "org.apache.kafka.common.serialization.ByteArrayDeserializer"
+HEADERS, HEADER = "org.apache.kafka.common.header.Headers", "org.apache.kafka.common.header.Header"
+TEXT, ITERATOR = "java.lang.String", "java.util.Iterator"
+
+ALWAYS = {
+    "key.deserializer": BYTES,
+    "value.deserializer": BYTES,
+    # An offset that is not there is an error, and nobody's group is touched.
+    "auto.offset.reset": "none",
+    "enable.auto.commit": "false",
+}
+"""What Spark's source gives to its consumers, too."""
+
+
+def kafka_records(spark: SparkSession, ranges: Sequence[OffsetRange], client: Mapping[str, str]) -> DataFrame:
+    """Return the records of the ranges, each range read by one task.
+
+    ``client`` holds the Java client's settings. The columns are those of Spark's source, but ``timestamp_ms`` is the record's own
+    number. Raises Py4JError or TypeError on a Spark that is made otherwise than the pinned one.
+    """
+    jvm: Java = spark.sparkContext._jvm
+    session: Java = spark._jsparkSession
+    catalyst = Catalyst(jvm)
+    record = catalyst.attribute("record", f"{CLIENTS}.ConsumerRecord")
+    fetched = jvm.org.apache.spark.sql.execution.ExternalRDD(
+        record, fetched_records(spark, jvm, ranges, client), session
+    )
+    columns = record_columns(catalyst, record)
+    named = catalyst.seq(catalyst.named(expression, name) for name, expression in columns.items())
+    rows = jvm.org.apache.spark.sql.catalyst.plans.logical.SerializeFromObject(named, fetched)
+    return DataFrame(jvm.org.apache.spark.sql.classic.Dataset.ofRows(session, rows), spark)
+
+
+def fetched_records(spark: SparkSession, jvm: Java, ranges: Sequence[OffsetRange], client: Mapping[str, str]) -> Java:
+    """Return the RDD of Kafka's own records, which fails where an offset of a range is not in the log any more."""
+    settings = jvm.java.util.HashMap()
+    group = {"group.id": f"spark-kafka-relation-{uuid4()}-executor"}
+    for name, value in {**client, **ALWAYS, **group}.items():
+        settings.put(name, value)
+    read = [
+        jvm.org.apache.spark.sql.kafka010.KafkaOffsetRange(
+            jvm.org.apache.kafka.common.TopicPartition(offset_range.topic, offset_range.partition),
+            offset_range.start_offset,
+            offset_range.end_offset,
+            jvm.scala.Option.empty(),
+        )
+        for offset_range in ranges
+    ]
+    context: Java = spark.sparkContext._jsc.sc()
+    # How long a record is waited for, by the same setting as in Spark's source.
+    patience_ms = context.conf().getTimeAsSeconds("spark.network.timeout", "120s") * 1000
+    fail_on_data_loss = True
+    return jvm.org.apache.spark.sql.kafka010.KafkaSourceRDD(
+        context, settings, jvm.PythonUtils.toSeq(read), patience_ms, fail_on_data_loss
+    )
+
+
+def record_columns(catalyst: Catalyst, record: Java) -> dict[str, Java]:
+    """Return the columns of a row, by their names."""
+    headers = catalyst.call(record, "headers", HEADERS)
+    any_header = catalyst.call(catalyst.call(headers, "iterator", ITERATOR), "hasNext", BOOLEAN)
+    header = catalyst.element(HEADER)
+    pair = catalyst.struct(
+        key=catalyst.utf8(catalyst.call(header, "key", TEXT)), value=catalyst.call(header, "value", BINARY)
+    )
+    # No header is ever null, but Spark's source says that one may be, and files of one output have one schema.
+    nullable = catalyst.if_true(catalyst.not_null(header), pair)
+    pairs = catalyst.each(catalyst.call(headers, "toArray", f"[L{HEADER};"), header, nullable)
+    return {
+        "topic": catalyst.utf8(catalyst.call(record, "topic", TEXT)),
+        "partition": catalyst.call(record, "partition", INT),
+        "offset": catalyst.call(record, "offset", BIGINT),
+        "timestamp_ms": catalyst.call(record, "timestamp", BIGINT),
+        "key": catalyst.call(record, "key", BINARY),
+        "value": catalyst.call(record, "value", BINARY),
+        "headers": catalyst.if_true(any_header, pairs),
+    }

@@ -1,0 +1,62 @@
+"""How much a task reads from Kafka at a time, so that all tasks at once fit into the heap, whatever records hold.
+
+Nothing says how large a record is before it is read, and what is fetched is compressed: a megabyte on the wire may be a
+hundred in memory. So what one task holds is bounded twice, by bytes on the wire and by a number of records.
+"""
+
+import math
+import re
+from collections.abc import Mapping
+
+MIB = 1024 * 1024
+
+MOST_FETCHED = 16 * MIB
+LEAST_FETCHED = MIB
+"""Kafka's own default; a record that is larger is fetched alone (KIP-74)."""
+
+MOST_POLLED = 10_000
+"""Each poll costs two questions for the log's bounds, too: fewer records a poll take longer (bench/README.md)."""
+
+POLLS = 8
+"""So many polls of a range cost nothing that can be measured beside the start of Spark."""
+
+LARGEST_BY_DEFAULT = MIB
+"""Producers and brokers let no larger records pass unless they are told to (``max.request.size``, ``message.max.bytes``)."""
+
+DEFAULT_MEMORY = "1g"
+CORES_OF_AN_EXECUTOR = 16
+"""Taken where no setting says how many: an executor of a standalone cluster gets all of its machine."""
+
+SIZE = re.compile(r"(\d+)\s*(?:([kmgtp])i?b?|b)?", re.IGNORECASE)
+UNITS = {"k": 1 / 1024, "m": 1, "g": 1024, "t": 1024**2, "p": 1024**3}
+
+
+def memory_per_task(conf: Mapping[str, str], processors: int, *, is_local: bool) -> int:
+    """Return how many bytes of heap one task has where as many run at once as may; ``conf`` is Spark's own.
+
+    With a local master all tasks share the driver's heap.
+    """
+    if is_local:
+        return heap_bytes(conf.get("spark.driver.memory", DEFAULT_MEMORY)) // max(1, processors)
+    cores = int(conf.get("spark.executor.cores", CORES_OF_AN_EXECUTOR))
+    return heap_bytes(conf.get("spark.executor.memory", DEFAULT_MEMORY)) // max(1, cores)
+
+
+def heap_bytes(text: str) -> int:
+    """Return a size as Spark writes that of a heap, MiB where it has no unit; its default where it is none."""
+    found = SIZE.fullmatch(text.strip())
+    if found is None:
+        return heap_bytes(DEFAULT_MEMORY)
+    return int(int(found[1]) * UNITS[(found[2] or "m").lower()] * MIB)
+
+
+def read_sizes(memory: int, largest_range: int) -> dict[str, str]:
+    """Return the consumer's settings for tasks of so much memory each, the largest of which reads so many offsets.
+
+    A thirty-second of a task's memory is fetched at a time. A range of few records is polled in parts, which all may be as
+    large as Kafka's default lets them be; one of many has small ones.
+    """
+    fetched = min(max(memory // 32, LEAST_FETCHED), MOST_FETCHED)
+    always_fit = max(1, memory // 4 // LARGEST_BY_DEFAULT)
+    polled = min(max(math.ceil(largest_range / POLLS), always_fit), MOST_POLLED)
+    return {"max.poll.records": str(polled), "max.partition.fetch.bytes": str(fetched)}

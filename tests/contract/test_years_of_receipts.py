@@ -1,0 +1,283 @@
+"""Receipts by the day, and an output whose names are not read again: found as quickly and as surely after years of batches."""
+
+import os
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from uuid import UUID
+
+import pytest
+from tests.contract.builders import batch_id_of
+from tests.contract.power_cut import PowerCut, power_cut
+from tests.contract.staged_files import DAY, Staged
+
+from kafka_ingest.errors import BatchRevokedError, OutputConflictError
+from kafka_ingest.sinks.kept_receipts import KeptReceipts, day_of
+from kafka_ingest.sinks.parquet_directory import ParquetDirectory
+
+NOW = datetime(2026, 3, 1, tzinfo=UTC)
+
+
+@pytest.fixture
+def output(tmp_path: Path) -> Path:
+    return tmp_path / "lake" / "orders"
+
+
+def published(output: Path, *numbers: int) -> list[Staged]:
+    staged = [Staged(output, number=number) for number in numbers]
+    for each in staged:
+        each.publish()
+    return staged
+
+
+def as_earlier_versions_kept_it(staged: Staged) -> Path:
+    """Move a receipt to where versions before the days' folders kept it."""
+    flat = staged.kept.parent.parent / staged.kept.name
+    staged.kept.rename(flat)
+    return flat
+
+
+def known(output: Path, since: int | None = None) -> list[str]:
+    return ParquetDirectory(output).known_batches(batch_id_of(since) if since is not None else None)
+
+
+def ids(*numbers: int) -> list[str]:
+    return [str(batch_id_of(number)) for number in numbers]
+
+
+@pytest.fixture
+def names_read(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Return the names of the directories that are listed."""
+    real, listed = os.scandir, []
+
+    def scandir(path: Path) -> object:
+        listed.append(Path(path).name)
+        return real(path)
+
+    monkeypatch.setattr(os, "scandir", scandir)
+    return listed
+
+
+# ── By the day ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_receipt_lies_in_the_folder_of_the_day_that_its_batchs_id_names(output: Path):
+    [staged] = published(output, 1)
+    receipts = output.with_name("orders.kafka-ingest") / "receipts"
+    assert [path.relative_to(receipts) for path in receipts.rglob("*.json")] == [Path(DAY, f"{batch_id_of(1)}.json")]
+    assert staged.kept.is_file()
+
+
+def test_a_days_folder_is_for_the_same_users_as_the_one_that_it_lies_in(output: Path):
+    staged = Staged(output)
+    staged.kept.parent.parent.chmod(0o2777)
+    staged.publish()
+    assert staged.kept.parent.stat().st_mode & 0o7777 == 0o2777
+
+
+@pytest.mark.parametrize(
+    ("batch_id", "day"),
+    [
+        ("019a2b00-0000-7000-8000-000000000000", "2025-10-28"),
+        ("00000000-0000-7000-8000-000000000000", "1970-01-01"),
+        ("ffffffff-ffff-7fff-bfff-ffffffffffff", None),
+        ("d9428888-122b-41e1-b85c-61ab3c5a2c3f", None),
+    ],
+    ids=["a day", "the first day", "beyond the calendar", "an id that says no time"],
+)
+def test_the_day_is_read_from_the_id_where_that_names_one(batch_id: str, day: str | None):
+    assert day_of(UUID(batch_id)) == day
+
+
+def test_the_newest_batches_are_found_without_reading_the_names_of_other_days(output: Path, names_read: list[str]):
+    published(output, 1, 2, 3)
+    receipts = output.with_name("orders.kafka-ingest") / "receipts"
+    for day in ("2019-01-01", "2021-06-30"):
+        (receipts / day).mkdir()
+    assert known(output, since=1) == ids(1, 2, 3)
+    names_read.clear()
+
+    assert known(output, since=2) == ids(2, 3)
+
+    assert names_read == ["receipts", DAY]
+
+
+def test_receipts_that_an_earlier_version_kept_in_one_folder_are_found_read_and_not_kept_twice(output: Path):
+    [first, _] = published(output, 1, 2)
+    flat = as_earlier_versions_kept_it(first)
+
+    assert known(output) == known(output, since=1) == ids(1, 2)
+    assert first.sink.is_kept(batch_id_of(1))
+    assert first.sink.kept_receipt(batch_id_of(1)) == first.receipt.as_bytes()
+    assert [each.plan.batch_id for each in first.sink.published_receipts()] == [batch_id_of(1), batch_id_of(2)]
+    first.publish()
+    assert (flat.is_file(), first.kept.exists()) == (True, False)
+
+
+def test_a_damaged_receipt_is_named_where_it_lies(output: Path):
+    [staged] = published(output, 1)
+    flat = as_earlier_versions_kept_it(staged)
+    flat.write_text("[")
+    with pytest.raises(OutputConflictError, match=f"{flat}: expected the receipt of a published batch, found no JSON"):
+        staged.sink.kept_receipt(batch_id_of(1))
+
+
+def test_a_batch_whose_receipt_lies_in_the_one_folder_is_revoked_for_ever(output: Path):
+    staged = Staged(output)
+    receipts = KeptReceipts(staged.kept.parent.parent)
+    receipts.keep(staged.published)
+    as_earlier_versions_kept_it(staged)
+
+    staged.sink.revoke(staged.directory, batch_id_of(1), rows=staged.receipt.rows)
+
+    assert known(output) == known(output, since=1) == []
+    assert not staged.sink.is_kept(batch_id_of(1))
+    with pytest.raises(BatchRevokedError):
+        staged.publish()
+
+
+def test_a_mark_of_an_earlier_version_revokes_too(output: Path):
+    staged = Staged(output)
+    (staged.kept.parent.parent / f"{batch_id_of(1)}.revoked").touch()
+    with pytest.raises(BatchRevokedError):
+        staged.publish()
+
+
+# ── Sorted into days ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_receipts_are_sorted_into_their_days_and_nothing_else_changes(output: Path):
+    batches = published(output, 1, 2)
+    for staged in batches:
+        as_earlier_versions_kept_it(staged)
+    folder = batches[0].kept.parent.parent
+    (folder / f"{batch_id_of(3)}.revoked").touch()
+    (folder / f".{batch_id_of(4)}.json.4711.tmp").touch()
+    told = list(batches[0].sink.published_receipts())
+
+    assert batches[0].sink.sort_receipts(NOW) == 3
+
+    assert sorted(path.name for path in folder.iterdir()) == [f".{batch_id_of(4)}.json.4711.tmp", DAY]
+    assert list(batches[0].sink.published_receipts()) == told
+    assert known(output, since=1) == ids(1, 2)
+    assert batches[0].sink.sort_receipts(NOW) == 0
+
+
+def test_what_may_be_being_committed_by_an_earlier_version_is_not_moved(output: Path):
+    [staged] = published(output, 1)
+    flat = as_earlier_versions_kept_it(staged)
+    of_that_day = datetime.fromisoformat(f"{DAY}T12:00:00+00:00")
+
+    assert staged.sink.sort_receipts(of_that_day + timedelta(days=1)) == 0
+    assert flat.is_file()
+    assert staged.sink.sort_receipts(of_that_day + timedelta(days=2)) == 1
+
+
+def test_a_power_cut_while_receipts_are_sorted_loses_none(output: Path):
+    [staged] = published(output, 1)
+    as_earlier_versions_kept_it(staged)
+    for crash in range(100):
+        try:
+            with power_cut(after=crash):
+                staged.sink.sort_receipts(NOW)
+        except PowerCut:
+            assert known(output, since=1) == ids(1)
+            assert staged.sink.kept_receipt(batch_id_of(1)) == staged.receipt.as_bytes()
+        else:
+            break
+    assert crash >= 1
+    assert staged.kept.is_file()
+
+
+def test_without_links_receipts_stay_where_they_are_and_are_found(output: Path, monkeypatch: pytest.MonkeyPatch):
+    [staged] = published(output, 1)
+    flat = as_earlier_versions_kept_it(staged)
+
+    def refuse(*_: object) -> None:
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr(os, "link", refuse)
+    assert staged.sink.sort_receipts(NOW) == 0
+    assert flat.is_file()
+    assert known(output, since=1) == ids(1)
+
+
+# ── Names that need no reading ────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_an_output_that_only_publications_have_changed_is_not_listed_again(output: Path, names_read: list[str]):
+    published(output, 1)
+    assert known(output, since=1) == ids(1)
+    published(output, 2, 3)
+    names_read.clear()
+
+    assert known(output, since=1) == ids(1, 2, 3)
+
+    assert output.name not in names_read
+
+
+def put_back(output: Path) -> None:
+    (output / f"kafka_batch={batch_id_of(9)}").mkdir()
+
+
+def put_back_in_another_directory(output: Path) -> None:
+    away = output.with_name("away")
+    output.rename(away)
+    output.mkdir()
+    put_back(output)
+    changed = away.stat()
+    os.utime(output, ns=(changed.st_atime_ns, changed.st_mtime_ns))
+
+
+@pytest.mark.parametrize("put", [put_back, put_back_in_another_directory])
+def test_a_visible_batch_without_a_receipt_is_known_each_time_it_is_asked(output: Path, put: Callable[[Path], None]):
+    published(output, 1)
+    assert known(output, since=1) == ids(1)
+    put(output)
+
+    assert known(output, since=2) == known(output, since=2) == ids(9)
+    published(output, 2)
+    assert known(output, since=2) == ids(2, 9)
+
+
+def test_receipts_that_a_backup_left_behind_are_missed_though_publications_went_on(output: Path):
+    batches = published(output, 1)
+    assert known(output, since=1) == ids(1)
+    batches += published(output, 2)
+    note = output.with_name("orders.kafka-ingest") / "listed.json"
+    batches[1].kept.unlink()
+    note.unlink()
+
+    assert known(output, since=2) == known(output, since=2) == ids(2)
+
+
+@pytest.mark.parametrize("content", ["", "[]", '{"version": 2, "modified_ns": 1, "inode": 2}', '{"version": 1}'])
+def test_a_note_that_cannot_be_used_only_has_the_names_read_again(output: Path, content: str):
+    published(output, 1)
+    assert known(output, since=1) == ids(1)
+    note = output.with_name("orders.kafka-ingest") / "listed.json"
+    note.write_text(content)
+    put_back(output)
+
+    assert known(output, since=1) == ids(1, 9)
+
+
+def test_a_crash_between_a_receipts_two_names_does_not_undo_that_its_batch_is_revoked(output: Path):
+    staged = Staged(output)
+    KeptReceipts(staged.kept.parent.parent).keep(staged.published)
+    flat = staged.kept.parent.parent / staged.kept.name
+    os.link(staged.kept, flat)  # sorting died before it took the old name away
+
+    staged.sink.revoke(staged.directory, batch_id_of(1), rows=staged.receipt.rows)
+
+    assert not flat.exists()
+    assert not staged.sink.is_kept(batch_id_of(1))
+
+
+def test_a_receipt_that_lies_beside_the_mark_of_its_revoked_batch_is_not_taken_for_a_published_one(output: Path):
+    staged = Staged(output)
+    staged.sink.revoke(staged.directory, batch_id_of(1), rows=staged.receipt.rows)
+    KeptReceipts(staged.kept.parent.parent).keep(staged.published)
+    assert staged.kept.exists(), "a publisher that lost against the revoking operator kept it too late"
+    assert not staged.sink.is_kept(batch_id_of(1))
+    assert known(output, since=1) == []

@@ -1,0 +1,70 @@
+"""Text of any origin can be stored, encoded and shown, and ordinary text stays as it is."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kafka_ingest.batch import canonical_json
+from kafka_ingest.storable_text import storable, storable_document
+
+ANY_TEXT = st.text(st.characters())  # surrogates included
+ANY_JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | ANY_TEXT,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(ANY_TEXT, inner, max_size=3),
+)
+
+
+@given(ANY_TEXT)
+def test_whatever_a_text_was_made_of_it_can_be_encoded_and_stays_as_it_is_the_second_time(text: str) -> None:
+    found = storable(text)
+    assert "\0" not in found
+    assert found.encode().decode() == found == storable(found)
+
+
+@pytest.mark.parametrize("text", ["", "a late producer", "Zoë: 注文 🎉", "two\nlines\tand a tab"])
+def test_ordinary_text_is_not_changed(text: str) -> None:
+    assert storable(text) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "stored"),
+    [
+        (b"caf\xe9".decode(errors="surrogateescape"), r"caf\xe9"),
+        ("half a pair \ud83d", r"half a pair \ud83d"),
+        ("nul \0", r"nul \x00"),
+        ("clear \x1b[2J the screen", r"clear \x1b[2J the screen"),
+        ("over\rwrite", r"over\x0dwrite"),
+    ],
+)
+def test_what_cannot_be_stored_or_shown_becomes_its_escape(text: str, stored: str) -> None:
+    assert storable(text) == stored
+
+
+@given(ANY_JSON)
+def test_a_document_keeps_its_shape(document: object) -> None:
+    found = storable_document(document)
+    json.dumps(found, ensure_ascii=False).encode()
+    assert storable_document(found) == found
+
+
+@given(st.dictionaries(st.text(st.characters(), max_size=5), ANY_JSON, max_size=3))
+def test_canonical_json_has_a_text_for_every_document_and_gives_it_back(document: dict[str, object]) -> None:
+    assert json.loads(canonical_json(document)) == document
+
+
+def test_with_json_an_error_without_a_name_is_an_object_too() -> None:
+    # In a process of its own: what is not caught anywhere is Python's to report.
+    broken = (
+        "import sys; from kafka_ingest.cli import app\n"
+        "def boom(**_): raise RuntimeError('caf\\udce9')\n"
+        "app.app = boom; sys.argv = ['kafka-ingest', 'feeds', '--json']; app.main()"
+    )
+    done = subprocess.run([sys.executable, "-c", broken], capture_output=True, check=False)
+    assert done.returncode == 1
+    error = json.loads(done.stdout)["error"]
+    assert (error["code"], error["message"]) == ("UNEXPECTED", r"RuntimeError: caf\xe9")
+    assert b"Traceback" in done.stderr
