@@ -27,6 +27,7 @@ from kafka_ingest.kafka_client_settings import KafkaClientSettings
 from kafka_ingest.kafka_cluster import ConfluentKafkaCluster
 from kafka_ingest.observing.feed_status import feed_status
 from kafka_ingest.offsets import Isolation, OffsetsPolicy
+from kafka_ingest.output_location import OutputLocation
 from kafka_ingest.planning.plan_batch import PlanResult, plan_batch
 from kafka_ingest.planning.settings import FeedPlanSettings
 from kafka_ingest.planning.start_rules import Earliest
@@ -62,8 +63,7 @@ class Task:
             start_rules={self.topic: Earliest()},
             isolation=Isolation.READ_COMMITTED,
             offsets_policy=OffsetsPolicy.AUTO,
-            sink_format="parquet",
-            output_path=Path(self.output),
+            output=OutputLocation("parquet", self.output),
             max_records=self.max_records,
         )
 

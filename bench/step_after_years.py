@@ -140,7 +140,12 @@ def clean(task: Task) -> Describe:
     control = task.control()
     found = list(
         staged_outputs(
-            known(control), task.settings, control, task.kafka(), sink_of, ended_before=datetime.now(UTC) - RETENTION
+            known(control),
+            task.settings.output,
+            control,
+            task.kafka(),
+            sink_of,
+            ended_before=datetime.now(UTC) - RETENTION,
         )
     )
     return lambda: work_of(str(each.size_bytes) for each in found)

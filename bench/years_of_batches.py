@@ -15,6 +15,7 @@ from kafka_ingest.boundaries import PublishedReceipt
 from kafka_ingest.control import schema
 from kafka_ingest.control.many_rows import insert_rows
 from kafka_ingest.offsets import Isolation, OffsetRange, OffsetsPolicy, TopicPartition
+from kafka_ingest.output_location import OutputLocation
 from kafka_ingest.receipt import Receipt, WrittenFile
 from kafka_ingest.sinks.kept_receipts import KeptReceipts
 from kafka_ingest.sinks.parquet_directory import ParquetDirectory
@@ -74,8 +75,7 @@ class Years:
             ),
             isolation=Isolation.READ_COMMITTED,
             offsets_policy=OffsetsPolicy.AUTO,
-            sink_format="parquet",
-            output_path=self.output,
+            output=OutputLocation.local("parquet", self.output),
             planned_at=self.planned_at(number),
         )
 

@@ -16,6 +16,7 @@ from typing import Any
 from uuid import UUID
 
 import uuid6
+from tests.outputs import parquet_at
 
 from kafka_ingest.attempt_directory import DATA
 from kafka_ingest.batch import (
@@ -46,7 +47,6 @@ from kafka_ingest.boundaries import (
     FoundFiles,
     MirrorRefusedError,
     NewFeed,
-    Output,
     PlanRecord,
     PublishedBatch,
     PublishedCount,
@@ -56,7 +56,6 @@ from kafka_ingest.boundaries import (
     Rewind,
     Sink,
     Sinks,
-    SinkTarget,
     StartOver,
 )
 from kafka_ingest.committing.commit_batch import Committed, commit_batch
@@ -96,6 +95,7 @@ from kafka_ingest.offsets import (
     listing,
 )
 from kafka_ingest.operating.held_offsets import not_in
+from kafka_ingest.output_location import OutputLocation
 from kafka_ingest.planning.end_positions import EndPositions
 from kafka_ingest.planning.plan_batch import PlanOutcome, plan_batch
 from kafka_ingest.planning.settings import FeedPlanSettings
@@ -515,14 +515,14 @@ class InMemoryControlTables:
             if batch.state is BatchState.COMMITTED and batch.plan.kind is not BatchKind.COPY:
                 counts = self.range_counts(batch.batch_id)
                 ranges = [CommittedRange(count, batch.plan.topic_ids[count.offset_range.topic]) for count in counts]
-                output = Output(batch.plan.sink_format, batch.plan.output_path)
+                output = batch.plan.output
                 yield CommittedBatch(batch.batch_id, batch.plan.kind, output, ranges)
 
-    def copied_ranges(self, feed_id: UUID, output: Output) -> list[BackfillRange]:
+    def copied_ranges(self, feed_id: UUID, output: OutputLocation) -> list[BackfillRange]:
         copies = self.state.backfill_ranges(feed_id, BatchKind.COPY)
         return [each for each in copies if output_of(self.state.batch(each.batch_id).plan) == output]
 
-    def copy_outputs(self) -> list[tuple[UUID, Output]]:
+    def copy_outputs(self) -> list[tuple[UUID, OutputLocation]]:
         copies = [batch for batch in self.state.batches.values() if batch.plan.kind is BatchKind.COPY]
         there = [batch for batch in copies if batch.state is not BatchState.ABANDONED]
         return [(batch.plan.feed_id, output_of(batch.plan)) for batch in there]
@@ -1043,9 +1043,9 @@ def newest_published(state: ControlState, feed_id: UUID, kind: BatchKind = Batch
     return max(published, key=lambda plan: plan.batch_id, default=None)
 
 
-def output_of(plan: BatchPlan | None) -> Output | None:
+def output_of(plan: BatchPlan | None) -> OutputLocation | None:
     """Return where a batch was published."""
-    return Output(plan.sink_format, plan.output_path) if plan is not None else None
+    return plan.output if plan is not None else None
 
 
 def note_output_changed(state: ControlState, batch: Batch) -> int:
@@ -1472,8 +1472,8 @@ def sinks(*known: Sink) -> Sinks:
     """Return what finds the sink of a target among these in-memory ones, by its path."""
     by_path: dict[Path, Any] = {sink.output_path: sink for sink in known}
 
-    def find(target: SinkTarget) -> Sink:
-        return by_path.setdefault(target.output_path, InMemorySink(target.output_path))
+    def find(target: OutputLocation) -> Sink:
+        return by_path.setdefault(target.path, InMemorySink(target.path))
 
     return find
 
@@ -1503,8 +1503,7 @@ def a_plan(*ranges: OffsetRange, **changes: Any) -> BatchPlan:
         ranges=ranges or (span(0, 100, 200), span(1, 0, 50)),
         isolation=Isolation.READ_COMMITTED,
         offsets_policy=OffsetsPolicy.AUTO,
-        sink_format="parquet",
-        output_path=OUTPUT,
+        output=parquet_at(OUTPUT),
         planned_at=SOME_DAY,
     )
     return replace(plan, **changes)
@@ -1547,8 +1546,7 @@ def feed_settings(**changes: Any) -> FeedPlanSettings:
         start_rules={"orders": Earliest()},
         isolation=Isolation.READ_COMMITTED,
         offsets_policy=OffsetsPolicy.AUTO,
-        sink_format="parquet",
-        output_path=OUTPUT,
+        output=parquet_at(OUTPUT),
     )
     return replace(settings, **changes)
 

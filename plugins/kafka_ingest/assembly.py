@@ -31,6 +31,7 @@ from kafka_ingest.kafka_cluster import ConfluentKafkaCluster
 from kafka_ingest.operating.clean import StagedOutput, clean_up, staged_outputs
 from kafka_ingest.operating.headroom import LowHeadroom, low_headroom
 from kafka_ingest.operating.known_feed import known_feed
+from kafka_ingest.output_location import OutputLocation
 from kafka_ingest.planning.contested import Claimant, keeps_running
 from kafka_ingest.planning.end_positions import EndPositions
 from kafka_ingest.planning.known_output import check_output_known
@@ -138,7 +139,7 @@ class FeedParts:
         """Raise the named error behind a failed Spark run, where there is one to be found; ``said`` is what is known of it."""
         explain_failure(attempt, self.control, self.kafka, sink_of)
         plan = self.control.batch(attempt.batch_id).plan
-        if ran_out_of_memory(said) or ran_out_of_memory(sink_of(plan).read_failure(attempt.directory) or ""):
+        if ran_out_of_memory(said) or ran_out_of_memory(sink_of(plan.output).read_failure(attempt.directory) or ""):
             raise out_of_memory(plan, self.master, self.feed.spark.conf)
 
     def check_output_known(self) -> None:
@@ -154,7 +155,9 @@ class FeedParts:
         """Return what is staged in attempts that are over for longer than the feed keeps them."""
         feed = known_feed(self.control, self.feed.name)
         ended_before = datetime.now(UTC) - self.feed.sink.staging_retention
-        return staged_outputs(feed, self.plan_settings, self.control, self.kafka, sink_of, ended_before=ended_before)
+        return staged_outputs(
+            feed, self.plan_settings.output, self.control, self.kafka, sink_of, ended_before=ended_before
+        )
 
     def clean_up(self) -> Iterator[StagedOutput]:
         """Remove what is staged and not needed any more."""
@@ -162,7 +165,7 @@ class FeedParts:
 
     def sort_receipts(self) -> int:
         """Move receipts of earlier versions to where the newest are found without reading all names; return how many."""
-        return sink_of(self.plan_settings).sort_receipts(datetime.now(UTC))
+        return sink_of(self.plan_settings.output).sort_receipts(datetime.now(UTC))
 
     def low_headroom(self) -> list[LowHeadroom]:
         """Return the partitions that retention is about to reach before they are read."""
@@ -197,7 +200,9 @@ def assemble_named(
 def claimant(feed: Feed, environment: Mapping[str, str]) -> Claimant:
     """Return a feed as far as it matters to which one of two keeps running."""
     topics = [topic.name for topic in feed.kafka.listed]
-    return Claimant(feed.name, located(feed, environment), topics, feed.kafka.topic_pattern)
+    path = located(feed, environment)
+    output = OutputLocation.local(feed.sink.format, path) if path.is_absolute() else None
+    return Claimant(feed.name, output, topics, feed.kafka.topic_pattern)
 
 
 def control_tables(find_connection: FindConnection) -> SqlOperatorTables:

@@ -25,11 +25,11 @@ from kafka_ingest.backfilling.request import (
     Place,
     Selection,
 )
-from kafka_ingest.boundaries import Output
 from kafka_ingest.errors import InvalidBackfillError, InvalidFeedError
 from kafka_ingest.feed import DATA_VARIABLE, Feed
 from kafka_ingest.feed_files import check_not_taken
 from kafka_ingest.offsets import OffsetRange, TopicPartition
+from kafka_ingest.output_location import OutputLocation
 from kafka_ingest.setting_types import Instant, Records, Settings
 from kafka_ingest.wrong_settings import describe
 
@@ -141,7 +141,7 @@ class BackfillForm(Settings):
             return OfBatch(self.batch_id)
         return OfDagRun(self.dag_run_id) if self.dag_run_id is not None else OpenGaps()
 
-    def _output(self, feed: Feed, environment: Mapping[str, str], *, anywhere: bool) -> Output | None:
+    def _output(self, feed: Feed, environment: Mapping[str, str], *, anywhere: bool) -> OutputLocation | None:
         if self.mode is not Mode.COPY:
             if self.output is not None:
                 raise InvalidBackfillError(
@@ -157,7 +157,7 @@ class BackfillForm(Settings):
         path = copy_path(feed, self.output, environment)
         if not anywhere:
             check_below_a_root(path, feed, environment)
-        return Output(feed.sink.format, path)
+        return OutputLocation.local(feed.sink.format, path)
 
 
 def between(start: datetime | None, end: datetime | None) -> BetweenTimestamps:
@@ -173,7 +173,7 @@ def copy_path(feed: Feed, text: str, environment: Mapping[str, str]) -> Path:
     """Return the absolute directory of a copy; raises InvalidBackfillError where it is no place of its own."""
     try:
         sink = type(feed.sink).model_validate({"format": feed.sink.format, "path": text})
-        path = Path(os.path.normpath(feed.model_copy(update={"sink": sink}).output_path(environment)))
+        path = Path(os.path.normpath(feed.model_copy(update={"sink": sink}).output(environment).path))
     except ValidationError as error:
         raise InvalidBackfillError(
             f"output: {'; '.join(describe(error, type(feed.sink)))}. Nothing was planned."
@@ -186,7 +186,7 @@ def copy_path(feed: Feed, text: str, environment: Mapping[str, str]) -> Path:
 
 def check_below_a_root(path: Path, feed: Feed, environment: Mapping[str, str]) -> None:
     """Raise InvalidBackfillError where a directory is neither below the root of all outputs nor beside the feed's."""
-    roots = {feed.output_path(environment).parent.resolve(), Path(environment.get(DATA_VARIABLE) or "/").resolve()}
+    roots = {feed.output(environment).path.parent.resolve(), Path(environment.get(DATA_VARIABLE) or "/").resolve()}
     roots -= {Path("/")}  # nobody means all of the machine
     if roots.isdisjoint(path.resolve().parents):
         below = " or ".join(sorted(map(str, roots))) or DATA_VARIABLE

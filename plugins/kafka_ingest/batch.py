@@ -12,6 +12,7 @@ from uuid import UUID
 
 from kafka_ingest.errors import BatchStateError
 from kafka_ingest.offsets import Isolation, OffsetRange, OffsetsPolicy, TopicPartition
+from kafka_ingest.output_location import OutputLocation
 
 PLAN_VERSION = 1
 ATTEMPT_DOCUMENT_VERSION = 1
@@ -90,8 +91,7 @@ class BatchPlan:
     ranges: tuple[OffsetRange, ...]
     isolation: Isolation
     offsets_policy: OffsetsPolicy
-    sink_format: str
-    output_path: Path
+    output: OutputLocation
     planned_at: datetime
     capped: bool = False
     leader_epochs: Mapping[TopicPartition, int] = field(default_factory=dict)
@@ -106,8 +106,6 @@ class BatchPlan:
             raise ValueError("a batch's ranges are sorted, one per partition")
         if missing := {offset_range.topic for offset_range in self.ranges} - set(self.topic_ids):
             raise ValueError(f"a plan names the topic id of each topic, missing: {sorted(missing)}")
-        if not self.output_path.is_absolute():
-            raise ValueError(f"a plan's output path is absolute, found {self.output_path}")
 
     @property
     def max_rows(self) -> int:
@@ -135,7 +133,7 @@ class BatchPlan:
             ],
             "isolation": self.isolation.value,
             "offsets": self.offsets_policy.value,
-            "sink": {"format": self.sink_format, "path": str(self.output_path)},
+            "sink": {"format": self.output.format, "path": self.output.uri},
             "capped": self.capped,
             "planned_at": self.planned_at.isoformat(),
         }
@@ -161,8 +159,7 @@ class BatchPlan:
             ranges=tuple(ranges),
             isolation=Isolation(document["isolation"]),
             offsets_policy=OffsetsPolicy(document["offsets"]),
-            sink_format=document["sink"]["format"],
-            output_path=Path(document["sink"]["path"]),
+            output=OutputLocation(document["sink"]["format"], document["sink"]["path"]),
             planned_at=datetime.fromisoformat(document["planned_at"]),
             capped=document["capped"],
             leader_epochs=leader_epochs,

@@ -24,6 +24,7 @@ from kafka_ingest.offsets import (
     TopicPartition,
     Unavailable,
 )
+from kafka_ingest.output_location import OutputLocation
 from kafka_ingest.receipt import RangeCount, Receipt, WrittenFile
 from kafka_ingest.removal import LostRange, Removal, RemovedRange
 
@@ -81,32 +82,12 @@ class MirrorRefusedError(Exception):
     """Kafka refused to set the group's offsets (live members, not authorised, …); the data is not affected."""
 
 
-class SinkTarget(Protocol):
-    """What says where output goes: a batch's frozen plan, or a feed's settings when there is no plan yet."""
-
-    @property
-    def sink_format(self) -> str:
-        """Which sink."""
-
-    @property
-    def output_path(self) -> Path:
-        """Its absolute location."""
-
-
-@dataclass(frozen=True, slots=True)
-class Output:
-    """One output, past or present."""
-
-    sink_format: str
-    output_path: Path
-
-
 @dataclass(frozen=True, slots=True)
 class PublishedBatch:
     """A batch that was committed, and the output that it was published in."""
 
     batch_id: UUID
-    output: Output
+    output: OutputLocation
 
 
 RECENT_BATCHES = 100
@@ -142,7 +123,7 @@ class FeedSnapshot:
     holds: Collection[Hold] = ()
     waiting_since: datetime | None = None
     newest_batch: UUID | None = None
-    published_to: Output | None = None
+    published_to: OutputLocation | None = None
     recent_batch: UUID | None = None
     planned_at: datetime | None = None
 
@@ -196,7 +177,7 @@ class CommittedBatch:
 
     batch_id: UUID
     kind: BatchKind
-    output: Output
+    output: OutputLocation
     ranges: Sequence[CommittedRange]
 
 
@@ -415,10 +396,10 @@ class ControlReader(Protocol):
     def coverage(self, feed_name: str) -> CoverageRows | None:
         """Return what the control rows say of which offset is where; None where the feed was never planned."""
 
-    def copied_ranges(self, feed_id: UUID, output: Output) -> list[BackfillRange]:
+    def copied_ranges(self, feed_id: UUID, output: OutputLocation) -> list[BackfillRange]:
         """Return what the feed's copies into another output hold, or are about to."""
 
-    def copy_outputs(self) -> list[tuple[UUID, Output]]:
+    def copy_outputs(self) -> list[tuple[UUID, OutputLocation]]:
         """Return where copies of all feeds lie, or are about to, with the feeds' ids."""
 
     def backfill_of(self, feed_id: UUID, who: str) -> list[Batch]:
@@ -756,7 +737,7 @@ class Sink(Protocol):
 
 
 class Sinks(Protocol):
-    """Finds the sink of a plan or a feed; an open batch keeps its own, whatever the feed file says now."""
+    """Finds the sink of an output; an open batch keeps its own, whatever the feed file says now."""
 
-    def __call__(self, target: SinkTarget) -> Sink:
+    def __call__(self, output: OutputLocation) -> Sink:
         """Return the sink; raises OutputNotUsableError where the format is not known."""

@@ -18,6 +18,7 @@ from pydantic import (
 from kafka_ingest.errors import InvalidFeedError
 from kafka_ingest.feed_start import ExplicitStart, Start, start_rule
 from kafka_ingest.offsets import Isolation, OffsetsPolicy
+from kafka_ingest.output_location import OutputLocation
 from kafka_ingest.planning.settings import FeedPlanSettings, OnDataLoss, OnMissingTopic, OnTopicChanged
 from kafka_ingest.planning.start_rules import StartRule
 from kafka_ingest.setting_types import Duration, Records, Settings, not_blank
@@ -340,18 +341,18 @@ class Feed(Settings):
             named = dict.fromkeys(self.start.offsets, self.start)
         return {topic: start_rule(start, topic) for topic, start in named.items()}
 
-    def output_path(self, environment: Mapping[str, str]) -> Path:
-        """Return the absolute path of the output; raises InvalidFeedError where there is nothing to make it absolute with."""
+    def output(self, environment: Mapping[str, str]) -> OutputLocation:
+        """Return where the output goes; raises InvalidFeedError where there is nothing to make it absolute with."""
         path = Path(self.sink.path)
         if path.is_absolute():
-            return path
+            return OutputLocation.local(self.sink.format, path)
         root = environment.get(DATA_VARIABLE)
         if not root or not Path(root).is_absolute():
             raise InvalidFeedError(
                 f"feed {self.name}: sink.path {self.sink.path!r} is relative. Expected an absolute path, or {DATA_VARIABLE} to "
                 f"name the absolute directory it lies under; found {DATA_VARIABLE}={root!r}."
             )
-        return Path(root) / path
+        return OutputLocation.local(self.sink.format, Path(root) / path)
 
     def plan_settings(self, environment: Mapping[str, str]) -> FeedPlanSettings:
         """Return the feed as the planner sees it."""
@@ -360,8 +361,7 @@ class Feed(Settings):
             start_rules=self.start_rules(),
             isolation=self.kafka.isolation,
             offsets_policy=self.kafka.offsets,
-            sink_format=self.sink.format,
-            output_path=self.output_path(environment),
+            output=self.output(environment),
             relative_path=Path(self.sink.path) if not Path(self.sink.path).is_absolute() else None,
             topic_pattern=self.kafka.topic_pattern,
             pattern_start=start_rule(self.start, None),

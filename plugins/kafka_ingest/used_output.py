@@ -7,11 +7,12 @@ from pathlib import Path
 from uuid import UUID
 
 from kafka_ingest.batch import BatchKind
-from kafka_ingest.boundaries import ControlReader, FeedSnapshot, Output, Sinks, SinkTarget
+from kafka_ingest.boundaries import ControlReader, FeedSnapshot, Sinks
 from kafka_ingest.errors import OutputElsewhereError, OutputUnavailableError
+from kafka_ingest.output_location import OutputLocation
 
 
-def check_output_there(feed_id: UUID, target: SinkTarget, control: ControlReader, sinks: Sinks) -> None:
+def check_output_there(feed_id: UUID, target: OutputLocation, control: ControlReader, sinks: Sinks) -> None:
     """Raise OutputUnavailableError where the output lacks the receipt of the feed's newest committed batch of a kind.
 
     What would be made in the place of a mount would be invisible, and records with it, once the storage is back; what is
@@ -19,39 +20,35 @@ def check_output_there(feed_id: UUID, target: SinkTarget, control: ControlReader
     """
     for kind in BatchKind:
         newest = control.newest_published(feed_id, kind)
-        if newest is None or newest.output != Output(target.sink_format, target.output_path):
+        if newest is None or newest.output != target:
             continue
         if sinks(target).is_kept(newest.batch_id):
             continue
         raise OutputUnavailableError(
-            f"{target.output_path} is not the output that batch {newest.batch_id} was published in: its receipt is not beside "
+            f"{target} is not the output that batch {newest.batch_id} was published in: its receipt is not beside "
             "it. Is the storage mounted? Nothing was read, written or moved; run this again once it is. If it is gone for good, "
             "give the feed another sink.path; an open batch is ended by `kafka-ingest abandon BATCH --lost-output --reason …`."
         )
 
 
 def check_same_root(
-    feed: FeedSnapshot, target: SinkTarget, relative_path: Path | None, control: ControlReader, sinks: Sinks
+    feed: FeedSnapshot, target: OutputLocation, relative_path: Path | None, control: ControlReader, sinks: Sinks
 ) -> None:
     """Raise OutputElsewhereError where a feed's relative output would be split over two roots.
 
     An edited path is meant, and so is an absolute one. A relative one that was published below another root is the same path
     in another environment, unless it is the same storage under another name: then the newest batch's receipt is there.
     """
-    was = feed.published_to.output_path if feed.published_to is not None else target.output_path
-    if (
-        relative_path is None
-        or was == target.output_path
-        or was.parts[-len(relative_path.parts) :] != relative_path.parts
-    ):
+    was = feed.published_to or target
+    if relative_path is None or was == target or not was.uri.endswith(f"/{relative_path}"):
         return
     newest = control.newest_published(feed.feed_id)
     if newest is None or sinks(target).is_kept(newest.batch_id):
         return
-    root = Path(*was.parts[: -len(relative_path.parts)])
+    root = was.uri.removesuffix(f"/{relative_path}") or "/"
     raise OutputElsewhereError(
-        f"sink.path {str(relative_path)!r} leads to {target.output_path} here, but the feed's newest batch, {newest.batch_id}, "
+        f"sink.path {str(relative_path)!r} leads to {target} here, but the feed's newest batch, {newest.batch_id}, "
         f"was published in {was}: does KAFKA_INGEST_DATA differ between here and the tasks'? Nothing was read, written "
         f"or moved. Set KAFKA_INGEST_DATA={root} as there. If the output is to go on at the new place, say so in the feed file: "
-        f"sink.path: {target.output_path}."
+        f"sink.path: {target}."
     )

@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
+from tests.outputs import parquet_at
+
 from kafka_ingest.batch import (
     Attempt,
     AttemptDocument,
@@ -79,8 +81,7 @@ def plan_of(
         ranges=tuple(OffsetRange(topic_partition, start, end) for topic_partition, start, end in sorted(ranges)),
         isolation=Isolation.READ_COMMITTED,
         offsets_policy=OffsetsPolicy.AUTO,
-        sink_format="parquet",
-        output_path=output,
+        output=parquet_at(output),
         planned_at=planned_at or NOON + timedelta(hours=number),
         leader_epochs=leader_epochs or {},
     )
@@ -167,7 +168,7 @@ def attempt_of(plan: BatchPlan, number: int) -> Attempt:
         batch_id=plan.batch_id,
         attempt=number,
         state=AttemptState.OPEN,
-        directory=plan.output_path.with_name("orders.kafka-ingest") / "staging" / str(plan.batch_id) / str(number),
+        directory=plan.output.path.with_name("orders.kafka-ingest") / "staging" / str(plan.batch_id) / str(number),
         document_sha256=sha256(document),
         opened_at=NOON + timedelta(minutes=number),
         opened_by=f"writer {number}",

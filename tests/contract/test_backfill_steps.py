@@ -32,6 +32,7 @@ from tests.contract.builders import (
     write,
 )
 from tests.contract.conftest import SqlStore, Store
+from tests.outputs import parquet_at
 
 from kafka_ingest.batch import BatchKind, BatchPlan, BatchState
 from kafka_ingest.boundaries import (
@@ -43,7 +44,6 @@ from kafka_ingest.boundaries import (
     DeadLetters,
     FeedSnapshot,
     OperatorTables,
-    Output,
     PublishedBatch,
     ResetMove,
     StartOver,
@@ -54,6 +54,7 @@ from kafka_ingest.errors import FeedChangedError, KafkaIngestError, OffsetsMoved
 from kafka_ingest.gap import GapCause, Jump, NewGap
 from kafka_ingest.offset_sets import merged
 from kafka_ingest.offsets import OffsetRange, TopicPartition
+from kafka_ingest.output_location import OutputLocation
 
 ASKED = {"open_gaps": True}
 COPIES = Path("/data/orders-again")
@@ -585,7 +586,7 @@ def test_a_committed_backfill_moves_no_stored_offset_and_changes_the_revision(ho
     assert (batch.state, batch.committed_by) == (BatchState.COMMITTED, "committer")
     assert after.stored == before.stored
     assert after.revision > before.revision
-    assert after.published_to == before.published_to == Output("parquet", OUTPUT)
+    assert after.published_to == before.published_to == parquet_at(OUTPUT)
 
 
 def test_the_newest_batch_of_each_kind_is_told_with_its_output_once_it_is_committed(holes: OperatorTables):
@@ -597,9 +598,9 @@ def test_the_newest_batch_of_each_kind_is_told_with_its_output_once_it_is_commit
     commit(holes, copy)
 
     assert [holes.newest_published(ORDERS_FEED, kind) for kind in BatchKind] == [
-        PublishedBatch(batch_id_of(1), Output("parquet", OUTPUT)),
-        PublishedBatch(batch_id_of(3), Output("parquet", OUTPUT)),
-        PublishedBatch(copy.batch_id, Output("parquet", COPIES)),
+        PublishedBatch(batch_id_of(1), parquet_at(OUTPUT)),
+        PublishedBatch(batch_id_of(3), parquet_at(OUTPUT)),
+        PublishedBatch(copy.batch_id, parquet_at(COPIES)),
     ]
     assert holes.newest_published(ORDERS_FEED) == holes.newest_published(ORDERS_FEED, BatchKind.LIVE)
 
@@ -993,22 +994,22 @@ def test_copied_ranges_are_those_of_one_output_apart_from_abandoned_ones(holes: 
     commit(holes, plans[0])
     holes.abandon(plans[2].batch_id, reason="not wanted", who="ops")
 
-    assert holes.copied_ranges(ORDERS_FEED, Output("parquet", COPIES)) == [
+    assert holes.copied_ranges(ORDERS_FEED, parquet_at(COPIES)) == [
         BackfillRange(batch_id_of(2), BatchState.COMMITTED, OffsetRange(orders(0), 0, 50), "orders-topic-id"),
         BackfillRange(batch_id_of(3), BatchState.PLANNED, OffsetRange(orders(0), 50, 90), "orders-topic-id"),
         BackfillRange(batch_id_of(2), BatchState.COMMITTED, OffsetRange(orders(1), 0, 10), "orders-topic-id"),
     ]
-    assert holes.copied_ranges(ORDERS_FEED, Output("iceberg", COPIES)) == []
-    assert holes.copied_ranges(ORDERS_FEED, Output("parquet", OUTPUT)) == []
-    assert holes.copied_ranges(batch_id_of(77), Output("parquet", COPIES)) == []
+    assert holes.copied_ranges(ORDERS_FEED, OutputLocation.local("iceberg", COPIES)) == []
+    assert holes.copied_ranges(ORDERS_FEED, parquet_at(OUTPUT)) == []
+    assert holes.copied_ranges(batch_id_of(77), parquet_at(COPIES)) == []
 
 
 def test_a_path_with_characters_of_json_and_sql_is_found_again(holes: OperatorTables):
     strange = Path('/data/it\'s "100%" \\ über_alles')
     claim(holes, copy_of(2, (orders(0), 0, 50), output=strange))
 
-    assert len(holes.copied_ranges(ORDERS_FEED, Output("parquet", strange))) == 1
-    assert holes.copied_ranges(ORDERS_FEED, Output("parquet", Path('/data/it\'s "100x" \\ über_alles'))) == []
+    assert len(holes.copied_ranges(ORDERS_FEED, parquet_at(strange))) == 1
+    assert holes.copied_ranges(ORDERS_FEED, parquet_at(Path('/data/it\'s "100x" \\ über_alles'))) == []
 
 
 def test_the_chunks_that_somebody_planned_are_found_whatever_became_of_them(holes: OperatorTables):
@@ -1110,7 +1111,7 @@ def test_committed_batches_are_told_oldest_first_with_the_counts_of_each_range(h
         (batch_id_of(2), BatchKind.LIVE),
         (batch_id_of(3), BatchKind.BACKFILL),
     ]
-    assert {each.output for each in found} == {Output("parquet", OUTPUT)}
+    assert {each.output for each in found} == {parquet_at(OUTPUT)}
     counts = sorted((each.count for each in found[-1].ranges), key=lambda count: count.offset_range)
     assert [(str(c.offset_range), c.rows, c.smallest_offset, c.largest_offset) for c in counts] == [
         ("orders-0[20, 30)", 7, 20, 26),

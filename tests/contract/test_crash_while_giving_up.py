@@ -219,5 +219,5 @@ def attempts_to_clean(feed: WholeFeed) -> Iterator[StagedOutput]:
     """Yield what the attempts that are over have left behind."""
     tomorrow = datetime.now(UTC) + timedelta(days=1)
     yield from staged_outputs(
-        feed.snapshot(), feed.settings, feed.control, feed.kafka, feed.sinks, ended_before=tomorrow
+        feed.snapshot(), feed.settings.output, feed.control, feed.kafka, feed.sinks, ended_before=tomorrow
     )

@@ -24,9 +24,10 @@ from tests.contract.builders import (
     write,
 )
 from tests.contract.conftest import SqlStore
+from tests.outputs import parquet_at
 
 from kafka_ingest.batch import BatchKind, BatchState
-from kafka_ingest.boundaries import Output, StartOver
+from kafka_ingest.boundaries import StartOver
 from kafka_ingest.control.history_reader import batches_of_offset
 from kafka_ingest.control.operator_writer import SqlOperatorTables
 from kafka_ingest.offsets import OffsetRange, StoredOffset, TopicPartition
@@ -124,12 +125,12 @@ def test_an_offset_is_in_the_batches_whose_range_holds_it_newest_first(sql_contr
     assert found is not None
     first, second = found.batches
     assert (first.batch_id, first.kind, first.state) == (copy.batch_id, BatchKind.COPY, BatchState.WRITTEN)
-    assert first.output == Output("parquet", elsewhere)
+    assert first.output == parquet_at(elsewhere)
     assert (first.offset_range, first.topic_id) == (OffsetRange(orders(0), 20, 30), TOPIC_ID)
     assert (first.planned_by, first.committed_by, first.committed_at) == ("planner", None, None)
     assert (first.dead_letters, first.filtered) == (0, 0)
     assert (second.batch_id, second.kind, second.state) == (FIRST_PLAN.batch_id, BatchKind.LIVE, BatchState.COMMITTED)
-    assert (second.committed_by, second.output) == ("committer", Output("parquet", OUTPUT))
+    assert (second.committed_by, second.output) == ("committer", parquet_at(OUTPUT))
     assert second.committed_at == sql_control.batch(FIRST_PLAN.batch_id).committed_at
 
 

@@ -195,9 +195,9 @@ def test_a_receipt_that_cannot_be_read_is_the_storages_failure_and_not_a_missing
 def test_a_sink_is_found_by_the_format_of_a_plan(output: Path):
     plan = plan_of((orders(0), 0, 10), output=output)
 
-    assert sink_of(plan).attempt_directory(BATCH, 1) == ParquetDirectory(output).attempt_directory(BATCH, 1)
+    assert sink_of(plan.output).attempt_directory(BATCH, 1) == ParquetDirectory(output).attempt_directory(BATCH, 1)
     with pytest.raises(OutputNotUsableError, match=r"expected a sink format out of parquet, found 'delta'"):
-        sink_of(replace(plan, sink_format="delta"))
+        sink_of(replace(plan.output, format="delta"))
 
 
 # ── What is known of the output ───────────────────────────────────────────────────────────────────────────────────────

@@ -14,14 +14,16 @@ from uuid import UUID
 import pyarrow as pa
 import pyarrow.parquet
 from tests.fakes import GROUP, FakeKafkaCluster, feed_settings, log, topic
+from tests.outputs import parquet_at
 
 from kafka_ingest.attempt_directory import DATA, DOCUMENT, RECEIPT
 from kafka_ingest.batch import Attempt, AttemptDocument, BatchState
-from kafka_ingest.boundaries import ControlTables, FeedSnapshot, Sink, SinkTarget
+from kafka_ingest.boundaries import ControlTables, FeedSnapshot, Sink
 from kafka_ingest.committing.commit_batch import Committed, commit_batch
 from kafka_ingest.durable_files import write_durably
 from kafka_ingest.errors import KafkaIngestError, RetryableError, SparkFailedError
 from kafka_ingest.offsets import TopicPartition
+from kafka_ingest.output_location import OutputLocation
 from kafka_ingest.planning.plan_batch import plan_batch
 from kafka_ingest.planning.settings import FeedPlanSettings
 from kafka_ingest.receipt import Receipt
@@ -195,9 +197,9 @@ class WholeFeed:
         if why_no_run_follows(self.control.batch(batch_id), RunRequest(), who) is None:
             self.airflow.trigger_next(batch_id)
 
-    def sinks(self, target: SinkTarget) -> Sink:
+    def sinks(self, target: OutputLocation) -> Sink:
         """Find the one sink that there is."""
-        assert target.output_path == self.settings.output_path
+        assert target.path == self.settings.output.path
         return self.sink
 
     def snapshot(self) -> FeedSnapshot:
@@ -212,15 +214,15 @@ class WholeFeed:
 
     @property
     def output(self) -> Path:
-        return self.settings.output_path
+        return self.settings.output.path
 
 
 def whole_feed(name: str, control: ControlTables, lake: Path) -> WholeFeed:
     """Return a feed that was never planned, of a topic without records, with a folder of its own in the lake."""
     made = Log()
     (lake / name).mkdir()
-    settings = feed_settings(name=name, output_path=lake / name / "orders")
-    sink = ParquetDirectory(settings.output_path)
+    settings = feed_settings(name=name, output=parquet_at(lake / name / "orders"))
+    sink = ParquetDirectory(settings.output.path)
     return WholeFeed(settings, control, sink, made, made.kafka, SparkStandIn(), AirflowStandIn())
 
 

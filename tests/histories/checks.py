@@ -98,7 +98,7 @@ class Checks:
 
     def check_output(self, feed: FeedSnapshot | None) -> None:
         """Readers see whole batches that are being committed or are, for ever, and each record once, as it was produced."""
-        for batch_id in self.read(self.world.settings.output_path, self.rows):
+        for batch_id in self.read(self.world.settings.output.path, self.rows):
             assert self.world.tables.batch(batch_id).plan.kind is not BatchKind.COPY
             self.times_seen.update(value for *_, value in self.rows[batch_id])
         states = self.world.tables.batch_states(feed.feed_id) if feed is not None else {}
@@ -107,7 +107,7 @@ class Checks:
 
     def check_copies(self) -> None:
         """Another output holds copies and nothing else, and each record once, however often the feed read it."""
-        for batch_id in self.read(self.world.copy_output.output_path, self.copied):
+        for batch_id in self.read(self.world.copy_output.path, self.copied):
             assert self.world.tables.batch(batch_id).plan.kind is BatchKind.COPY
         seen = Counter(value for rows in self.copied.values() for *_, value in rows)
         assert all(times == 1 for times in seen.values()), f"{seen.most_common(1)} is copied twice"

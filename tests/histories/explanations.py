@@ -90,7 +90,7 @@ def an_open_batch_is_revoked(world: World) -> bool:
     return any(
         KeptReceipts(output.with_name(f"{output.name}.kafka-ingest") / "receipts").is_withdrawn(batch.batch_id)
         for batch in open_batches(world)
-        for output in [batch.plan.output_path]
+        for output in [batch.plan.output.path]
     )
 
 

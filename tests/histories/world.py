@@ -16,11 +16,12 @@ from tests.histories import spark_stand_in
 from tests.histories.interruptions import Interrupter, Killed
 from tests.histories.told import Told, told_by
 from tests.histories.topics import Topics
+from tests.outputs import parquet_at
 
 from kafka_ingest.backfilling.plan_backfill import BackfillOutcome, plan_backfill
 from kafka_ingest.backfilling.request import BackfillRequest, OnMissing, OpenGaps
 from kafka_ingest.batch import Attempt, Batch, BatchKind, BatchState
-from kafka_ingest.boundaries import FeedSnapshot, Output, SinkTarget
+from kafka_ingest.boundaries import FeedSnapshot
 from kafka_ingest.committing.commit_batch import commit_batch
 from kafka_ingest.committing.mirror_group import mirror_group
 from kafka_ingest.control import schema
@@ -34,6 +35,7 @@ from kafka_ingest.operating.reset_offsets import decide_reset, reset
 from kafka_ingest.operating.reset_target import ResetTarget
 from kafka_ingest.operating.skip import decide_skip, skip
 from kafka_ingest.operating.topic_changed import Choice, accept_batch, apply_choice, changes_of, rows_after
+from kafka_ingest.output_location import OutputLocation
 from kafka_ingest.planning.plan_batch import PlanOutcome, plan_batch
 from kafka_ingest.planning.settings import OnDataLoss
 from kafka_ingest.planning.start_rules import Earliest
@@ -58,7 +60,10 @@ class World:
         self.topics = Topics(*TOPICS, partitions=partitions)
         rules = dict.fromkeys(TOPICS, Earliest())
         self.settings = feed_settings(
-            name=FEED, start_rules=rules, output_path=directory / "output", max_records=max_records
+            name=FEED,
+            start_rules=rules,
+            output=parquet_at(directory / "output"),
+            max_records=max_records,
         )
         self.interrupter = Interrupter(self._incident)
         self.kafka: Watched = self.interrupter.watch(self.topics.cluster)
@@ -69,7 +74,7 @@ class World:
         self.cuts: dict[TopicPartition, int] = {}
         self.told: dict[UUID, Told] = {}
         self.backup: Path | None = None
-        self.copy_output = Output("parquet", directory / "copy-0")
+        self.copy_output = parquet_at(directory / "copy-0")
         self._engines: list[Engine] = []
         self.go_on_with(self.tables_in(template))
 
@@ -93,7 +98,7 @@ class World:
         published = set(self.sink.known_batches())
         self.told = {batch_id: told for batch_id, told in self.told.items() if str(batch_id) in published}
         # Which copies were made only the lost tables knew: others go elsewhere.
-        self.copy_output = Output("parquet", self.directory / f"copy-{len(self._engines)}")
+        self.copy_output = parquet_at(self.directory / f"copy-{len(self._engines)}")
 
     def back_up(self) -> None:
         """Keep a copy of the control tables."""
@@ -117,14 +122,14 @@ class World:
         for engine in self._engines:
             engine.dispose()
 
-    def sinks(self, target: SinkTarget) -> Watched:
+    def sinks(self, target: OutputLocation) -> Watched:
         """Return the sink of a feed or plan."""
-        return self.interrupter.watch(ParquetDirectory(target.output_path))
+        return self.interrupter.watch(ParquetDirectory(target.path))
 
     @property
     def sink(self) -> ParquetDirectory:
         """The output."""
-        return ParquetDirectory(self.settings.output_path)
+        return ParquetDirectory(self.settings.output.path)
 
     def feed(self) -> FeedSnapshot | None:
         """Return the feed as it is stored."""
@@ -228,7 +233,7 @@ class World:
         if (feed := self.tables.feed(FEED)) is None:
             return
         later = datetime.now(UTC) + timedelta(days=1)
-        found = staged_outputs(feed, self.settings, self.control, self.kafka, self.sinks, ended_before=later)
+        found = staged_outputs(feed, self.settings.output, self.control, self.kafka, self.sinks, ended_before=later)
         assert not [staged for staged in clean_up(found, self.control, self.sinks) if staged.failed]
 
     def decide_topic(self, name: str, choice: Choice) -> None:

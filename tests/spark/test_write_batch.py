@@ -24,6 +24,7 @@ from confluent_kafka.admin import AdminClient
 from pyspark.sql import SparkSession
 from tests.kafka_faults import Record, aborted_transaction, committed_transaction, plain_records
 from tests.kafka_faults import create_topic as create_plain_topic
+from tests.outputs import parquet_at
 
 from embedded_broker import EmbeddedBroker
 from kafka_ingest.attempt_directory import DATA, DOCUMENT, PACKAGE, RECEIPT
@@ -58,8 +59,7 @@ def plan_of(topic: str, output: Path, *ranges: tuple[int, int, int], **changes: 
         "ranges": tuple(OffsetRange(TopicPartition(topic, p), start, end) for p, start, end in ranges),
         "isolation": Isolation.READ_COMMITTED,
         "offsets_policy": OffsetsPolicy.AUTO,
-        "sink_format": "parquet",
-        "output_path": output,
+        "output": parquet_at(output),
         "planned_at": datetime.now(UTC),
     }
     return BatchPlan(**values | changes)

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.fakes import BATCH_ID, SOME_DAY, TOPIC_ID, log, partition, span
+from tests.outputs import parquet_at
 
 from kafka_ingest.backfilling import decide as deciding
 from kafka_ingest.backfilling.decide import BackfillDecision, decide, taken_in_copy, taken_in_feed
@@ -22,7 +23,7 @@ from kafka_ingest.backfilling.request import (
     OpenGaps,
 )
 from kafka_ingest.batch import BatchState
-from kafka_ingest.boundaries import BackfillRange, Output
+from kafka_ingest.boundaries import BackfillRange
 from kafka_ingest.coverage import PartitionCoverage
 from kafka_ingest.errors import InvalidBackfillError, KafkaIngestError, RangesTakenError, RecordsDeletedError
 from kafka_ingest.gap import Gap, GapCause, NewGap
@@ -30,7 +31,7 @@ from kafka_ingest.offset_sets import merged, span_of, within, without
 from kafka_ingest.offsets import Isolation, LogBounds, OffsetRange, StoredOffset, TopicPartition
 
 CHUNK_A, CHUNK_B = UUID(int=0xA), UUID(int=0xB)
-ELSEWHERE = Output("parquet", Path("/data/copies"))
+ELSEWHERE = parquet_at(Path("/data/copies"))
 COPY: dict[str, Any] = {"mode": Mode.COPY, "output": ELSEWHERE}
 ONLY_GAPS: dict[str, Any] = {"selection": OpenGaps()}
 RECORD: dict[str, Any] = {"on_missing": OnMissing.RECORD_GAP}

@@ -9,6 +9,7 @@ from uuid import UUID
 
 import pytest
 import yaml
+from tests.outputs import parquet_at
 
 from kafka_ingest.backfill_form import LARGEST_OFFSET, OFFSET_RANGE, PLACE, BackfillForm
 from kafka_ingest.backfilling.request import (
@@ -25,7 +26,6 @@ from kafka_ingest.backfilling.request import (
     OpenGaps,
     Place,
 )
-from kafka_ingest.boundaries import Output
 from kafka_ingest.errors import InvalidBackfillError
 from kafka_ingest.feed import Feed
 from kafka_ingest.offsets import OffsetRange, TopicPartition
@@ -350,13 +350,13 @@ def test_what_was_asked_for_is_kept_as_it_was_said(environment: Mapping[str, str
 )
 def test_a_copy_goes_to_a_directory_below_the_data(environment: Mapping[str, str], output: str, path: str) -> None:
     request = request_of(environment, open_gaps=True, mode="copy", output=output)
-    assert (request.mode, request.output) == (Mode.COPY, Output("parquet", Path(path)))
+    assert (request.mode, request.output) == (Mode.COPY, parquet_at(Path(path)))
 
 
 def test_a_copy_goes_beside_the_feeds_output_where_that_is_elsewhere(environment: Mapping[str, str]) -> None:
     elsewhere = a_feed(sink={"format": "parquet", "path": "/lake/raw/orders"})
     request = request_of(environment, elsewhere, open_gaps=True, mode="copy", output="/lake/raw/again")
-    assert request.output == Output("parquet", Path("/lake/raw/again"))
+    assert request.output == parquet_at(Path("/lake/raw/again"))
 
 
 @pytest.mark.parametrize("output", ["/lake/again", "/etc", "/database/again", "/data2"])
@@ -364,7 +364,7 @@ def test_only_who_has_a_shell_copies_to_any_place_of_the_machine(environment: Ma
     with pytest.raises(InvalidBackfillError, match=r"below /data.* found .*Nothing was planned\. .*--copy-to"):
         request_of(environment, open_gaps=True, mode="copy", output=output)
     request = request_of(environment, anywhere=True, open_gaps=True, mode="copy", output=output)
-    assert request.output == Output("parquet", Path(output))
+    assert request.output == parquet_at(Path(output))
 
 
 def test_a_link_out_of_the_data_does_not_lead_a_copy_there(environment: Mapping[str, str], tmp_path: Path) -> None:

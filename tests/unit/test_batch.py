@@ -4,7 +4,6 @@ import json
 from collections.abc import Mapping
 from dataclasses import fields, replace
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 from uuid import UUID
 
@@ -22,6 +21,7 @@ from kafka_ingest.batch import (
 )
 from kafka_ingest.errors import BatchStateError
 from kafka_ingest.offsets import Isolation, OffsetsPolicy
+from kafka_ingest.output_location import OutputLocation
 
 ANOTHER_VALUE: Mapping[str, Any] = {
     "batch_id": UUID(int=7),
@@ -33,8 +33,7 @@ ANOTHER_VALUE: Mapping[str, Any] = {
     "ranges": (span(0, 100, 201), span(1, 0, 50)),
     "isolation": Isolation.READ_UNCOMMITTED,
     "offsets_policy": OffsetsPolicy.DENSE,
-    "sink_format": "delta",
-    "output_path": Path("/data/elsewhere"),
+    "output": OutputLocation("delta", "/data/elsewhere"),
     "planned_at": datetime(2026, 1, 2, 3, 4, 6, tzinfo=UTC),
     "capped": True,
     "leader_epochs": {partition(0): 5},
@@ -83,11 +82,6 @@ def test_a_plan_with_two_ranges_of_one_partition_is_refused() -> None:
 def test_a_plan_that_does_not_name_a_topics_id_is_refused() -> None:
     with pytest.raises(ValueError, match=r"names the topic id of each topic, missing: \['orders'\]"):
         a_plan(topic_ids={"refunds": "id"})
-
-
-def test_a_plan_with_a_relative_output_is_refused() -> None:
-    with pytest.raises(ValueError, match="output path is absolute, found orders"):
-        a_plan(output_path=Path("orders"))
 
 
 # ── Documents ─────────────────────────────────────────────────────────────────────────────────────────────────────────

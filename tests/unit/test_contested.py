@@ -5,13 +5,14 @@ from pathlib import Path
 
 import pytest
 from tests.fakes import OUTPUT, FeedInMemory, InMemorySink, feed_settings, log, topic
+from tests.outputs import parquet_at
 
 from kafka_ingest.assembly import claimant
 from kafka_ingest.feed import Feed
 from kafka_ingest.planning.contested import Claimant, keeps_running
 
-ORDERS = Claimant("orders", OUTPUT, ("orders",), None)
-COPY = Claimant("copy", OUTPUT, ("orders",), None)
+ORDERS = Claimant("orders", parquet_at(OUTPUT), ("orders",), None)
+COPY = Claimant("copy", parquet_at(OUTPUT), ("orders",), None)
 ELSEWHERE = Path("/data/elsewhere")
 
 
@@ -25,7 +26,7 @@ def feed() -> FeedInMemory:
 
 def known_elsewhere(feed: FeedInMemory) -> None:
     """Let the control tables know feed ``refunds``, too, with a batch in an output of its own."""
-    settings = feed_settings(name="refunds", output_path=ELSEWHERE)
+    settings = feed_settings(name="refunds", output=parquet_at(ELSEWHERE))
     FeedInMemory(control=feed.control, sink=InMemorySink(ELSEWHERE), settings=settings).committed()
 
 
@@ -50,20 +51,25 @@ def test_where_the_control_tables_know_none_nobody_runs() -> None:
 def test_where_they_know_both_at_their_places_nobody_runs(feed: FeedInMemory) -> None:
     # They share a group: whose it was, the control tables do not say.
     known_elsewhere(feed)
-    claimant = Claimant("refunds", ELSEWHERE, ("orders",), None)
+    claimant = Claimant("refunds", parquet_at(ELSEWHERE), ("orders",), None)
     assert not keeps_running(ORDERS, [claimant], feed.control)
     assert not keeps_running(claimant, [ORDERS], feed.control)
 
 
 def test_a_known_feed_that_was_edited_into_anothers_output_does_not_stop_that_one(feed: FeedInMemory) -> None:
     known_elsewhere(feed)
-    edited = Claimant("refunds", OUTPUT, ("orders",), None)
+    edited = Claimant("refunds", parquet_at(OUTPUT), ("orders",), None)
     assert keeps_running(ORDERS, [edited], feed.control)
     assert not keeps_running(edited, [ORDERS], feed.control)
 
 
 @pytest.mark.parametrize(
-    "other", [{"output_path": ELSEWHERE}, {"topics": ("refunds",)}, {"topics": (), "topic_pattern": "orders"}]
+    "other",
+    [
+        {"output": parquet_at(ELSEWHERE)},
+        {"topics": ("refunds",)},
+        {"topics": (), "topic_pattern": "orders"},
+    ],
 )
 def test_a_copy_that_took_the_name_is_not_the_feed_where_it_reads_or_writes_something_else(
     feed: FeedInMemory, other: dict[str, object]
@@ -77,18 +83,18 @@ def test_a_root_that_goes_up_again_is_the_place_it_leads_to(is_committed: bool) 
     environment = {"KAFKA_INGEST_DATA": "/opt/x/../data"}
     document = {"name": "orders", "kafka": {"topics": ["orders"]}, "sink": {"format": "parquet", "path": "orders"}}
     file = Feed.model_validate(document)
-    written = file.output_path(environment)
+    written = file.output(environment).path
     assert written == Path("/opt/x/../data/orders"), "what is there already was published under this name"
-    feed = FeedInMemory(sink=InMemorySink(written), settings=feed_settings(output_path=written))
+    feed = FeedInMemory(sink=InMemorySink(written), settings=feed_settings(output=parquet_at(written)))
     feed.committed() if is_committed else feed.planned()
     claim = claimant(file, environment)
     assert keeps_running(claim, [COPY], feed.control)
-    assert not keeps_running(replace(claim, output_path=Path("/opt/x/data/orders")), [COPY], feed.control)
+    assert not keeps_running(replace(claim, output=parquet_at(Path("/opt/x/data/orders"))), [COPY], feed.control)
 
 
 def test_an_open_batch_says_where_a_feed_writes(feed: FeedInMemory) -> None:
-    feed.settings, feed.sink = feed_settings(output_path=ELSEWHERE), InMemorySink(ELSEWHERE)
+    feed.settings, feed.sink = feed_settings(output=parquet_at(ELSEWHERE)), InMemorySink(ELSEWHERE)
     feed.kafka.topics = {"orders": topic(log(0, 200), log(0, 50))}
     feed.planned()
-    assert keeps_running(replace(ORDERS, output_path=ELSEWHERE), [COPY], feed.control)
+    assert keeps_running(replace(ORDERS, output=parquet_at(ELSEWHERE)), [COPY], feed.control)
     assert keeps_running(ORDERS, [COPY], feed.control)

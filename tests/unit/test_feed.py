@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import yaml
 from pydantic import ValidationError
+from tests.outputs import parquet_at
 
 from kafka_ingest.errors import InvalidBackfillError, InvalidFeedError, UnknownFeedError
 from kafka_ingest.feed import Feed, Spark
@@ -198,8 +199,7 @@ def test_the_planner_sees_the_feeds_settings() -> None:
         start_rules={"orders": Earliest()},
         isolation=Isolation.READ_UNCOMMITTED,
         offsets_policy=OffsetsPolicy.DENSE,
-        sink_format="parquet",
-        output_path=Path("/data/orders"),
+        output=parquet_at(Path("/data/orders")),
         max_records=10,
         max_records_per_partition=5,
     )
@@ -218,12 +218,12 @@ def test_spark_settings_become_texts_as_spark_writes_them() -> None:
 
 
 def test_an_absolute_output_needs_no_environment() -> None:
-    assert a_feed().output_path(NO_ENVIRONMENT) == Path("/data/orders")
+    assert a_feed().output(NO_ENVIRONMENT).path == Path("/data/orders")
 
 
 def test_a_relative_output_lies_under_the_data_folder() -> None:
     feed = a_feed(sink={"format": "parquet", "path": "lake/orders"})
-    assert feed.output_path({"KAFKA_INGEST_DATA": "/mnt/data"}) == Path("/mnt/data/lake/orders")
+    assert feed.output({"KAFKA_INGEST_DATA": "/mnt/data"}).path == Path("/mnt/data/lake/orders")
 
 
 @pytest.mark.parametrize("environment", [{}, {"KAFKA_INGEST_DATA": ""}, {"KAFKA_INGEST_DATA": "data"}])
@@ -233,7 +233,7 @@ def test_a_relative_output_without_an_absolute_data_folder_is_refused(environmen
         rf"feed orders: sink.path 'lake' is relative.*found KAFKA_INGEST_DATA={environment.get('KAFKA_INGEST_DATA')!r}"
     )
     with pytest.raises(InvalidFeedError, match=message):
-        feed.output_path(environment)
+        feed.output(environment)
 
 
 # ── One field is wrong ────────────────────────────────────────────────────────────────────────────────────────────────

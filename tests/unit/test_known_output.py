@@ -22,6 +22,7 @@ from tests.fakes import (
     topic,
     watched,
 )
+from tests.outputs import parquet_at
 
 from kafka_ingest.batch import BatchPlan, BatchState
 from kafka_ingest.boundaries import PublishedReceipt
@@ -189,7 +190,7 @@ def test_an_output_that_was_emptied_says_nothing_against_the_tables(feed: FeedIn
 
 
 def test_a_feed_whose_output_is_elsewhere_from_now_on_goes_on_there(feed: FeedInMemory) -> None:
-    feed.settings = feed_settings(output_path=ELSEWHERE)
+    feed.settings = feed_settings(output=parquet_at(ELSEWHERE))
     feed.sink = InMemorySink(ELSEWHERE)
     assert feed.committed().ranges == (span(0, 100, 130),)
 
@@ -238,14 +239,14 @@ def test_an_open_batch_is_held_against_its_own_output_whatever_the_feed_file_say
     feed.planned()
     other = InMemorySink(ELSEWHERE)
     other.foreign_batches = ["01990000-0000-7000-8000-00000000beef"]
-    feed.settings = feed_settings(output_path=ELSEWHERE)
+    feed.settings = feed_settings(output=parquet_at(ELSEWHERE))
     check(feed, other)
     somebody_published(feed)
     assert "its output /data/orders holds 1" in refusal(feed, lambda: check(feed, other))
 
 
 def test_an_output_that_another_feed_writes_to_is_unknown(feed: FeedInMemory) -> None:
-    feed.settings = feed_settings(output_path=ELSEWHERE)
+    feed.settings = feed_settings(output=parquet_at(ELSEWHERE))
     feed.sink = InMemorySink(ELSEWHERE)
     somebody_published(feed)
     assert "its output /data/elsewhere holds 1 published batches" in refusal(feed)
@@ -307,6 +308,6 @@ def test_older_tables_are_found_out_also_where_the_feed_file_names_another_outpu
     feed.kafka.topics["orders"] = topic(log(0, 200), log(0, 50))
     plan = feed.committed()
     feed.control.state = older
-    settings = feed_settings(output_path=ELSEWHERE)
+    settings = feed_settings(output=parquet_at(ELSEWHERE))
     with pytest.raises(OutputUnknownError, match=f"{plan.batch_id}.*set sink.path to /data/orders, as it was, and"):
         plan_batch(settings, feed.control, feed.kafka, sinks(feed.sink), who="run 2")

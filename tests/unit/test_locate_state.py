@@ -8,9 +8,10 @@ from uuid import UUID
 
 import pytest
 from tests.fakes import partition, span
+from tests.outputs import parquet_at
 
 from kafka_ingest.batch import BatchKind, BatchState
-from kafka_ingest.boundaries import Event, Output
+from kafka_ingest.boundaries import Event
 from kafka_ingest.control.history_reader import BatchOfOffset
 from kafka_ingest.gap import Gap, GapCause
 from kafka_ingest.observing.locate import LocatedBatch, OffsetState, gap_of, ids_of_same_records, is_earlier, state_of
@@ -36,7 +37,7 @@ def a_batch(state: BatchState, kind: BatchKind = BatchKind.LIVE, *, is_earlier_t
         topic_id="id-1",
         dead_letters=None,
         filtered=None,
-        output=Output("parquet", Path("/data/orders")),
+        output=parquet_at(Path("/data/orders")),
     )
     return LocatedBatch(batch, is_earlier_topic)
 

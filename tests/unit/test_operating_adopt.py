@@ -27,6 +27,7 @@ from tests.fakes import (
     span,
     topic,
 )
+from tests.outputs import parquet_at
 
 from kafka_ingest.backfilling.plan_backfill import plan_backfill
 from kafka_ingest.backfilling.request import BackfillRequest, OffsetRanges, OnMissing, OpenGaps, Selection
@@ -958,7 +959,7 @@ def test_a_receipt_that_is_missing_before_the_output_was_left_for_another_is_sti
     missing = feed.committed()
     more_records(feed, 300, 50)
     feed.committed()
-    feed.settings, feed.sink = feed_settings(output_path=ELSEWHERE), InMemorySink(ELSEWHERE)
+    feed.settings, feed.sink = feed_settings(output=parquet_at(ELSEWHERE)), InMemorySink(ELSEWHERE)
     more_records(feed, 400, 50)
     feed.committed()
     feed.settings, feed.sink = feed_settings(), first
@@ -973,7 +974,7 @@ def test_a_receipt_that_is_missing_before_the_output_was_left_for_another_is_sti
 
 
 def test_the_first_receipt_in_another_output_tells_of_partitions_that_it_never_read(feed: FeedInMemory) -> None:
-    feed.settings, feed.sink = feed_settings(output_path=ELSEWHERE), InMemorySink(ELSEWHERE)
+    feed.settings, feed.sink = feed_settings(output=parquet_at(ELSEWHERE)), InMemorySink(ELSEWHERE)
     more_records(feed, 200, 50)
     assert feed.committed().ranges == (span(0, 130, 200),)
     before = feed.stored_offsets()

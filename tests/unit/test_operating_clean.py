@@ -22,7 +22,7 @@ def over(feed: FeedInMemory, *, ended_before: datetime | None = None) -> list[St
     """Return what is staged and over, with the retention long gone unless told otherwise."""
     ended_before = ended_before or datetime.now(UTC) + timedelta(days=1)
     known = feed.control.feed("orders")
-    output = feed_settings()
+    output = feed_settings().output
     return list(staged_outputs(known, output, feed.control, feed.kafka, sinks(feed.sink), ended_before=ended_before))
 
 

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 from tests.fakes import partition, span
+from tests.outputs import parquet_at
 
 from kafka_ingest.errors import NotADataFileError
 from kafka_ingest.offsets import TopicPartition
@@ -160,10 +161,10 @@ def test_a_file_that_is_not_there_is_the_systems_to_tell(path: Path) -> None:
 
 def test_a_file_is_a_published_batchs_or_an_attempts_where_the_sink_puts_those() -> None:
     sink = ParquetDirectory(OUTPUT)
-    assert place_of(sink.published_directory(BATCH) / "part-0.parquet") == FilePlace(OUTPUT, BATCH, None)
+    assert place_of(sink.published_directory(BATCH) / "part-0.parquet") == FilePlace(parquet_at(OUTPUT), BATCH, None)
     for data in ("data", "data.revoked"):
         staged = sink.attempt_directory(BATCH, 2) / data / "part-0.parquet"
-        assert place_of(staged) == FilePlace(OUTPUT, BATCH, 2)
+        assert place_of(staged) == FilePlace(parquet_at(OUTPUT), BATCH, 2)
 
 
 @pytest.mark.parametrize(

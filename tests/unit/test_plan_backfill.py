@@ -21,6 +21,7 @@ from tests.fakes import (
     span,
     topic,
 )
+from tests.outputs import parquet_at
 
 from kafka_ingest.backfilling.decide import BackfillDecision
 from kafka_ingest.backfilling.plan_backfill import BackfillOutcome, dry_run, plan_backfill
@@ -39,7 +40,7 @@ from kafka_ingest.backfilling.request import (
     Selection,
 )
 from kafka_ingest.batch import BatchKind, BatchPlan, BatchState
-from kafka_ingest.boundaries import BackfillRecord, NewFeed, Output, PlanRecord, StartOver
+from kafka_ingest.boundaries import BackfillRecord, NewFeed, PlanRecord, StartOver
 from kafka_ingest.coverage import coverage_of
 from kafka_ingest.errors import (
     FeedChangedError,
@@ -66,7 +67,7 @@ from kafka_ingest.operating.reset_target import ToOffsets
 from kafka_ingest.operating.skip import decide_skip, skip
 from kafka_ingest.planning.start_rules import Latest
 
-COPIES = Output("parquet", Path("/data/orders-again"))
+COPIES = parquet_at(Path("/data/orders-again"))
 NEW_YEAR = datetime(2026, 1, 1, tzinfo=UTC)
 
 
@@ -74,7 +75,7 @@ NEW_YEAR = datetime(2026, 1, 1, tzinfo=UTC)
 class Backfilled(FeedInMemory):
     """A feed in memory with an output for copies, and what an operator does with it."""
 
-    copies: Any = field(default_factory=lambda: InMemorySink(COPIES.output_path))
+    copies: Any = field(default_factory=lambda: InMemorySink(COPIES.path))
 
     def sinks(self) -> Any:
         return sinks(self.sink, self.copies)
@@ -163,11 +164,7 @@ def test_a_hole_is_claimed_in_chunks_that_are_batches_of_the_feed(feed: Backfill
     ids = [newest, *(chunk.batch_id for chunk in outcome.chunks)]
     assert ids == sorted(set(ids))
     for chunk in outcome.chunks:
-        assert (chunk.kind, chunk.output_path, chunk.sink_format) == (
-            BatchKind.BACKFILL,
-            feed.sink.output_path,
-            "parquet",
-        )
+        assert (chunk.kind, chunk.output) == (BatchKind.BACKFILL, parquet_at(feed.sink.output_path))
         assert (chunk.isolation, chunk.offsets_policy) == (feed.settings.isolation, feed.settings.offsets_policy)
         assert (chunk.cluster_id, dict(chunk.topic_ids)) == (feed.kafka.id, {"orders": "topic-id-1"})
     assert feed.sink.is_prepared
@@ -333,7 +330,7 @@ def test_a_batch_or_run_that_nobody_knows_is_refused(feed: Backfilled) -> None:
 def test_a_batch_of_another_feed_is_refused(feed: Backfilled) -> None:
     refunds = replace(
         feed,
-        settings=feed_settings(name="refunds", output_path=Path("/data/refunds")),
+        settings=feed_settings(name="refunds", output=parquet_at(Path("/data/refunds"))),
         sink=InMemorySink(Path("/data/refunds")),
     )
     theirs = refunds.planned()
@@ -620,7 +617,7 @@ def copied(feed: Backfilled, *ranges: OffsetRange) -> None:
 def test_a_copy_reads_what_the_feed_has_committed_into_an_output_of_its_own(feed: Backfilled) -> None:
     [plan] = feed.backfill(span(0, 0, 200), span(1, 140, 150), **COPY).chunks
 
-    assert (plan.kind, plan.output_path) == (BatchKind.COPY, COPIES.output_path)
+    assert (plan.kind, plan.output.path) == (BatchKind.COPY, COPIES.path)
     assert plan.ranges == (span(0, 0, 200), span(1, 140, 150))
     assert feed.copies.is_prepared
 
@@ -632,7 +629,7 @@ def test_a_copy_leaves_out_what_is_copied_or_being_copied_into_the_same_output(f
 
     assert (decision.committed, decision.claimed) == ([span(0, 0, 50)], [span(0, 50, 80)])
     assert list(decision.chunks) == [(span(0, 80, 100),)]
-    elsewhere = Output("parquet", Path("/data/third"))
+    elsewhere = parquet_at(Path("/data/third"))
     assert list(feed.dry_run(span(0, 0, 100), mode=Mode.COPY, output=elsewhere).chunks) == [(span(0, 0, 100),)]
 
 
@@ -646,7 +643,7 @@ def test_a_copy_into_an_output_with_other_batches_is_refused(feed: Backfilled) -
 
 def test_a_copy_into_an_output_whose_copies_are_not_there_any_more_is_refused(feed: Backfilled) -> None:
     copied(feed, span(0, 0, 50))
-    feed.copies = InMemorySink(COPIES.output_path)
+    feed.copies = InMemorySink(COPIES.path)
 
     assert "Is its storage mounted?" in refused(feed, OutputConflictError, span(0, 50, 60), **COPY)
 

@@ -23,6 +23,7 @@ from tests.fakes import (
     span,
     topic,
 )
+from tests.outputs import parquet_at
 
 from kafka_ingest.batch import AttemptState, BatchKind, BatchState
 from kafka_ingest.boundaries import NewFeed, PlanRecord
@@ -77,7 +78,7 @@ def test_a_plan_says_everything_that_a_retry_needs() -> None:
     assert (plan.kind, plan.feed_name, plan.cluster_id) == (BatchKind.LIVE, "orders", CLUSTER)
     assert (plan.topic_ids, plan.ranges) == ({"orders": TOPIC_ID}, (span(0, 0, 40),))
     assert (plan.isolation, plan.offsets_policy) == (Isolation.READ_COMMITTED, OffsetsPolicy.DENSE)
-    assert (plan.sink_format, plan.output_path) == ("parquet", OUTPUT)
+    assert plan.output == parquet_at(OUTPUT)
     assert (plan.capped, plan.leader_epochs) == (True, {partition(0): 3})
 
 

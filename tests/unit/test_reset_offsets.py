@@ -126,8 +126,7 @@ def backfill(feed: FeedInMemory, *ranges: OffsetRange, kind: BatchKind = BatchKi
         ranges=ranges,
         isolation=Isolation.READ_COMMITTED,
         offsets_policy=feed.settings.offsets_policy,
-        sink_format="parquet",
-        output_path=feed.settings.output_path,
+        output=feed.settings.output,
         planned_at=NOON,
     )
     feed.control.record_backfill(known, BackfillRecord([plan], [], {}), who="airflow:backfill")

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 from tests.fakes import OUTPUT, FeedInMemory, InMemorySink, feed_settings, log, sinks, topic
+from tests.outputs import parquet_at
 
 from kafka_ingest.errors import OutputElsewhereError
 from kafka_ingest.planning.known_output import check_output
@@ -24,7 +25,7 @@ def feed() -> FeedInMemory:
     made = FeedInMemory(settings=feed_settings(relative_path=RELATIVE))
     made.committed()
     made.kafka.topics = {"orders": topic(log(0, 200), log(0, 50))}
-    made.settings = feed_settings(output_path=HERE, relative_path=RELATIVE)
+    made.settings = feed_settings(output=parquet_at(HERE), relative_path=RELATIVE)
     return made
 
 
@@ -45,17 +46,20 @@ def test_a_dry_run_and_status_say_it_too(feed: FeedInMemory) -> None:
     "settings",
     [
         # The feed file says where: a root has no part in it.
-        feed_settings(output_path=HERE),
+        feed_settings(output=parquet_at(HERE)),
         # The feed file was edited.
-        feed_settings(output_path=HERE.with_name("renamed"), relative_path=Path("renamed")),
-        feed_settings(output_path=HERE.parent / "lake" / OUTPUT.name, relative_path=Path("lake") / OUTPUT.name),
+        feed_settings(output=parquet_at(HERE.with_name("renamed")), relative_path=Path("renamed")),
+        feed_settings(
+            output=parquet_at(HERE.parent / "lake" / OUTPUT.name),
+            relative_path=Path("lake") / OUTPUT.name,
+        ),
         # The same root.
         feed_settings(relative_path=RELATIVE),
     ],
 )
 def test_what_the_feed_file_says_itself_is_meant(feed: FeedInMemory, settings: object) -> None:
     feed.settings = settings
-    feed.sink = InMemorySink(feed.settings.output_path) if feed.settings.output_path != OUTPUT else feed.sink
+    feed.sink = InMemorySink(feed.settings.output.path) if feed.settings.output.path != OUTPUT else feed.sink
     assert feed.plan().result is PlanResult.PLANNED
 
 

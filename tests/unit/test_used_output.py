@@ -6,6 +6,7 @@ from uuid import UUID
 
 import pytest
 from tests.fakes import SOME_DAY, FeedInMemory, InMemorySink, a_plan, feed_settings, log, sinks, span, topic
+from tests.outputs import parquet_at
 
 from kafka_ingest.batch import Batch, BatchKind, BatchPlan, BatchState
 from kafka_ingest.errors import OutputUnavailableError
@@ -78,8 +79,8 @@ def test_where_the_output_is_gone_for_good_a_batch_is_given_up_and_the_feed_goes
 
     assert give_up(feed, plan, lost=True) is BatchState.COMMITTING
 
-    new = feed_settings(output_path=feed.settings.output_path.with_name("elsewhere"))
-    feed.settings, feed.sink = new, InMemorySink(new.output_path)
+    new = feed_settings(output=parquet_at(feed.settings.output.path.with_name("elsewhere")))
+    feed.settings, feed.sink = new, InMemorySink(new.output.path)
     feed.committed()
     assert feed.sink.published_ranges() == sorted(plan.ranges)
 
@@ -91,7 +92,7 @@ def test_nothing_is_called_cleaned_up_while_the_storage_is_away(feed: FeedInMemo
     def over() -> list[object]:
         known = feed.control.feed("orders")
         return list(
-            staged_outputs(known, feed.settings, feed.control, feed.kafka, sinks(feed.sink), ended_before=later)
+            staged_outputs(known, feed.settings.output, feed.control, feed.kafka, sinks(feed.sink), ended_before=later)
         )
 
     with pytest.raises(OutputUnavailableError, match=AWAY):
@@ -113,15 +114,21 @@ def test_an_output_is_known_by_the_newest_batch_of_any_kind_that_was_published_i
 ) -> None:
     elsewhere = Path("/data/elsewhere")
     feed_id = feed.control.feed("orders").feed_id
-    target = feed_settings(output_path=elsewhere)
-    plan = a_plan(span(0, 0, 5), kind=kind, feed_id=feed_id, batch_id=UUID(int=2**127), output_path=elsewhere)
+    target = feed_settings(output=parquet_at(elsewhere))
+    plan = a_plan(
+        span(0, 0, 5),
+        kind=kind,
+        feed_id=feed_id,
+        batch_id=UUID(int=2**127),
+        output=parquet_at(elsewhere),
+    )
     with feed.control.transaction() as state:
         state.batches[plan.batch_id] = Batch("orders", plan, BatchState.COMMITTED, "run 1", SOME_DAY)
     there, away = InMemorySink(elsewhere), InMemorySink(elsewhere)
     there.published[plan.batch_id] = plan
 
-    check_output_there(feed_id, target, feed.control, sinks(there))
+    check_output_there(feed_id, target.output, feed.control, sinks(there))
     with pytest.raises(OutputUnavailableError, match=f"batch {plan.batch_id} was published in.*{AWAY}"):
-        check_output_there(feed_id, target, feed.control, sinks(away))
+        check_output_there(feed_id, target.output, feed.control, sinks(away))
     # The feed's own output is told by its live batch, whatever was published elsewhere.
-    check_output_there(feed_id, feed_settings(output_path=Path("/data/third")), feed.control, sinks(away))
+    check_output_there(feed_id, parquet_at(Path("/data/third")), feed.control, sinks(away))

@@ -49,5 +49,5 @@ class Announcements:
 
 def asset_of(plan: BatchPlan, feed: Feed) -> Asset:
     """Return the output as Airflow knows it: the feed's, or that of its copies."""
-    uri = plan.output_path.as_uri()
+    uri = plan.output.path.as_uri()
     return Asset(uri) if plan.kind is BatchKind.COPY else Asset(name=f"kafka_ingest/{feed.name}", uri=uri)

@@ -18,7 +18,6 @@ from kafka_ingest.boundaries import (
     CoverageRows,
     FeedSnapshot,
     KafkaCluster,
-    Output,
     Sinks,
 )
 from kafka_ingest.coverage import coverage_of
@@ -33,6 +32,7 @@ from kafka_ingest.errors import (
 from kafka_ingest.identity import check_cluster, check_topic_ids
 from kafka_ingest.offset_sets import within
 from kafka_ingest.offsets import LogBounds, OffsetRange, TopicPartition, Unavailable, listing
+from kafka_ingest.output_location import OutputLocation
 from kafka_ingest.output_places import is_taken
 from kafka_ingest.planning.ask_kafka import where_cut_off
 from kafka_ingest.planning.held_partitions import held_beyond_log
@@ -79,7 +79,7 @@ def plan_backfill(
             check_same_request(request, control.backfill_request(rows.feed.feed_id, who), who)
             return BackfillOutcome(known, None)
         decision = decide_backfill(request, rows, settings, control, kafka, sinks)
-        output = request.output or Output(settings.sink_format, settings.output_path)
+        output = request.output or settings.output
         if decision.chunks:
             sinks(output).prepare()
         chunks = plans_of(decision, request, rows.feed, settings, output)
@@ -147,9 +147,9 @@ def decide_backfill(
     """Ask Kafka and the output, and decide."""
     feed = rows.feed
     check_output_known(feed, settings, control, sinks)
-    check_output_there(feed.feed_id, settings, control, sinks)
+    check_output_there(feed.feed_id, settings.output, control, sinks)
     if request.output is None:
-        check_same_root(feed, settings, settings.relative_path, control, sinks)
+        check_same_root(feed, settings.output, settings.relative_path, control, sinks)
     coverage = coverage_of(rows)
     earlier = earlier_plans(request, feed, control)
     meant = partitions_meant(request, coverage, feed.topics, earlier)
@@ -250,7 +250,7 @@ def ask_kafka(request: BackfillRequest, meant: Collection[TopicPartition], kafka
 
 
 def copied(
-    output: Output, rows: CoverageRows, topic_ids: dict[str, str | None], control: ControlTables, sinks: Sinks
+    output: OutputLocation, rows: CoverageRows, topic_ids: dict[str, str | None], control: ControlTables, sinks: Sinks
 ) -> Taken:
     """Return what another output holds; raises OutputConflictError where batches lie there that are no copies of the feed's."""
     check_own_place(output, rows.feed, control)
@@ -260,31 +260,35 @@ def copied(
     known = {str(each.batch_id) for each in ranges}
     if unknown := [batch_id for batch_id in there if batch_id not in known]:
         raise OutputConflictError(
-            f"expected {output.output_path} to be empty, or to hold copies of feed {feed.name} only; found "
+            f"expected {output} to be empty, or to hold copies of feed {feed.name} only; found "
             f"{len(unknown):,} other batches (the newest is {unknown[-1]}). {NOTHING_DONE} Name another output."
         )
     if not there and any(not each.state.is_open for each in ranges):
         raise OutputConflictError(
-            f"expected the copies of feed {feed.name} that were committed into {output.output_path}, found none there. Is its "
+            f"expected the copies of feed {feed.name} that were committed into {output}, found none there. Is its "
             f"storage mounted? {NOTHING_DONE} If they were removed on purpose, name another output."
         )
     now = [replace(each, topic_id=rows.id_now(each.offset_range.topic, each.topic_id)) for each in ranges]
     return taken_in_copy(now, topic_ids)
 
 
-def check_own_place(output: Output, feed: FeedSnapshot, control: ControlTables) -> None:
+def check_own_place(output: OutputLocation, feed: FeedSnapshot, control: ControlTables) -> None:
     """Raise OutputConflictError where a copy's output is, lies in, or holds that of another copy."""
     for feed_id, other in control.copy_outputs():
-        if (feed_id, other) != (feed.feed_id, output) and is_taken(output.output_path, other.output_path):
+        if (feed_id, other) != (feed.feed_id, output) and is_taken(output.path, other.path):
             whose = "another copy of this feed" if feed_id == feed.feed_id else "a copy of another feed"
             raise OutputConflictError(
-                f"expected an output of the copy's own, found {output.output_path}, which is, lies in, or holds "
-                f"{other.output_path}, where {whose} lies. {NOTHING_DONE} Name another output."
+                f"expected an output of the copy's own, found {output}, which is, lies in, or holds "
+                f"{other}, where {whose} lies. {NOTHING_DONE} Name another output."
             )
 
 
 def plans_of(
-    decision: BackfillDecision, request: BackfillRequest, feed: FeedSnapshot, settings: FeedPlanSettings, output: Output
+    decision: BackfillDecision,
+    request: BackfillRequest,
+    feed: FeedSnapshot,
+    settings: FeedPlanSettings,
+    output: OutputLocation,
 ) -> list[BatchPlan]:
     """Return a plan for each chunk, with ids in the order in which they are to be read."""
     plans: list[BatchPlan] = []
@@ -302,8 +306,7 @@ def plans_of(
                 ranges=ranges,
                 isolation=settings.isolation,
                 offsets_policy=settings.offsets_policy,
-                sink_format=output.sink_format,
-                output_path=output.output_path,
+                output=output,
                 planned_at=datetime.now(UTC),
                 leader_epochs=epochs_of(ranges, decision),
             )

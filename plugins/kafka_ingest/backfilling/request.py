@@ -8,8 +8,8 @@ from typing import Any
 from uuid import UUID
 
 from kafka_ingest.batch import BatchKind
-from kafka_ingest.boundaries import Output
 from kafka_ingest.offsets import OffsetRange, TopicPartition
+from kafka_ingest.output_location import OutputLocation
 
 MAX_RECORDS = 5_000_000
 """Of a chunk, where nobody says otherwise."""
@@ -122,7 +122,7 @@ class BackfillRequest:
     mode: Mode = Mode.FILL
     on_overlap: OnOverlap = OnOverlap.CUT
     on_missing: OnMissing = OnMissing.REFUSE
-    output: Output | None = None
+    output: OutputLocation | None = None
     only: Sequence[Place] = ()
     max_records: int = MAX_RECORDS
 

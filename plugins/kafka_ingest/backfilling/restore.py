@@ -80,8 +80,8 @@ def decide_restore(batch_id: UUID, control: OperatorTables, sinks: Sinks) -> Res
     rows = control.coverage(batch.feed_name)
     if rows is None:
         raise BatchStateError(f"batch {batch_id}: its feed {batch.feed_name} is not known any more. {NOTHING_DONE}")
-    check_output_there(rows.feed.feed_id, batch.plan, control, sinks)
-    attempt, receipt = staged_attempt(batch, control, sinks(batch.plan))
+    check_output_there(rows.feed.feed_id, batch.plan.output, control, sinks)
+    attempt, receipt = staged_attempt(batch, control, sinks(batch.plan.output))
     feed, open_live = rows.feed, rows.feed.open_batch
     begun = [each for each in control.backfill_of(feed.feed_id, planner_of(batch_id)) if each.state.is_open]
     if open_live is not None and open_live.planned_by == planner_of(batch_id):
@@ -110,7 +110,7 @@ def check_can_come_back(batch: Batch) -> None:
         )
     if batch.plan.kind is BatchKind.COPY:
         raise BatchStateError(
-            f"batch {batch.batch_id} is a copy into {batch.plan.output_path}: copy its ranges again. {NOTHING_DONE}"
+            f"batch {batch.batch_id} is a copy into {batch.plan.output}: copy its ranges again. {NOTHING_DONE}"
         )
 
 
@@ -228,8 +228,7 @@ def plan_again(
         ranges=tuple(sorted(ranges)),
         isolation=was.isolation,
         offsets_policy=was.offsets_policy,
-        sink_format=was.sink_format,
-        output_path=was.output_path,
+        output=was.output,
         planned_at=datetime.now(UTC),
         leader_epochs={
             planned.topic_partition: was.leader_epochs[planned.topic_partition]
@@ -245,7 +244,7 @@ def stage_again(
     """PLANNED → WRITTEN from the files that the abandoned batch's attempt has staged; does nothing where it is written."""
     if batch.state is not BatchState.PLANNED:
         return
-    sink = sinks(batch.plan)
+    sink = sinks(batch.plan.output)
     attempt, document = next_attempt(batch, control, sinks, who)
     control.open_attempt(attempt)
     sink.open_attempt(attempt.directory, document)

@@ -321,7 +321,7 @@ def run_one_batch(parts: FeedParts, request: RunRequest) -> dict[str, Any] | str
         "committed_by": committed.batch.committed_by,
         "rows": sum(count.rows for count in committed.counts),
         "capped": outcome.batch.capped,
-        "output": str(outcome.batch.output_path),
+        "output": str(outcome.batch.output),
         "left_out": decision_document(outcome.decision)["left_out"],
         "mirror_failure": committed.mirrored.failure,
         "seconds": round(time.monotonic() - started, 3),

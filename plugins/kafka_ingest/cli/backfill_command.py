@@ -149,7 +149,7 @@ def run_chunks(parts: FeedParts, chunks: Sequence[BatchPlan]) -> tuple[list[dict
             "batch_id": str(chunk.batch_id),
             "kind": chunk.kind.value,
             "ranges": ranges_document(chunk.ranges),
-            "output": str(chunk.output_path),
+            "output": str(chunk.output),
         }
         try:
             write_batch(parts, chunk.batch_id)

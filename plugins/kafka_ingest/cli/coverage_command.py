@@ -1,12 +1,12 @@
 """``kafka-ingest coverage``: which offset is where, and whether that is everything."""
 
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.text import Text
 
 from kafka_ingest.assembly import control_tables
-from kafka_ingest.boundaries import CoverageRows, Output
+from kafka_ingest.boundaries import CoverageRows
 from kafka_ingest.cli.arguments import FeedName, Json
 from kafka_ingest.cli.documents import range_document
 from kafka_ingest.cli.fitting_table import FittingTable
@@ -27,6 +27,9 @@ from kafka_ingest.offset_sets import span_of
 from kafka_ingest.offsets import OffsetRange, TopicPartition, listing
 from kafka_ingest.sinks.choose import sink_of
 from kafka_ingest.without_garbage_collection import without_garbage_collection
+
+if TYPE_CHECKING:
+    from kafka_ingest.output_location import OutputLocation
 
 
 def coverage(
@@ -69,7 +72,7 @@ def verify_output(
     """Count what readers see of each committed batch, and return what differs from what the control tables say."""
     committed: dict[TopicPartition, list[OffsetRange]] = {}
     found: list[Difference] = []
-    outputs: set[Output] = set()
+    outputs: set[OutputLocation] = set()
     batches, counted, removed = 0, 0, 0
     with counting("batches counted") as advance:
         for each in count_batches(rows, control, sink_of):

@@ -232,7 +232,7 @@ def adopt(
     """Rebuild a feed's control rows from the receipts beside its output: after they were lost, or restored from a backup."""
     with answers(as_json=as_json):
         parts = feed_parts(feed_name)
-        sink = sink_of(parts.plan_settings)
+        sink = sink_of(parts.plan_settings.output)
         decision = decide_adoption(parts.plan_settings, parts.control, sink)
         mirror_failure = None
         if execute and not decision.is_nothing:

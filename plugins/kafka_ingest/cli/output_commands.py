@@ -40,7 +40,7 @@ def expire(
         if only_show and execute:
             raise WrongUseError("expected --dry-run or --execute, found both")
         parts = feed_parts(feed_name)
-        sink = sink_of(parts.plan_settings)
+        sink = sink_of(parts.plan_settings.output)
         decision = decide_expiry(parts.plan_settings, time_before(before), parts.control, sink_of)
         why = reason_given(reason) if execute else ""
         if execute:
@@ -179,7 +179,7 @@ def print_lost(feed_name: str, decision: LostDecision, *, executed: bool) -> Non
         )
     if decision.damaged:
         moved = "moved" if executed else "would move"
-        beside = f"{decision.batch.plan.output_path}.kafka-ingest/lost/{batch_id}"
+        beside = f"{decision.batch.plan.output}.kafka-ingest/lost/{batch_id}"
         out.print(f"{moved} {len(decision.damaged):,} damaged files to {beside}", markup=False, soft_wrap=True)
     if executed:
         out.print(

@@ -37,7 +37,7 @@ def commit_batch(parts: FeedParts, batch_id: UUID) -> Committed:
         committed = parts.commit(batch_id, who=who())
     rows = sum(count.rows for count in committed.counts)
     done = "committed" if committed.by_us else f"{committed.batch.committed_by} was first and committed"
-    progress.print(f"  {done} {rows:,} rows into {committed.batch.plan.output_path}", markup=False, soft_wrap=True)
+    progress.print(f"  {done} {rows:,} rows into {committed.batch.plan.output}", markup=False, soft_wrap=True)
     if committed.mirrored.failure is not None:
         progress.print(
             f"  the consumer group was not moved: {committed.mirrored.failure}",

@@ -52,11 +52,11 @@ def commit_batch(
 
     if batch.state is not BatchState.COMMITTED:
         attempt = pinned_attempt(batch, control)
-        sink = sinks(batch.plan)
+        sink = sinks(batch.plan.output)
         seen = batch.state
         try:
             # 1. Verify: the output is there, the receipt is the one that was pinned, the files are what it says and on the disk.
-            check_output_there(batch.plan.feed_id, batch.plan, control, sinks)
+            check_output_there(batch.plan.feed_id, batch.plan.output, control, sinks)
             receipt = verified_receipt(batch, attempt, control, sink, who=who)
             # 2. COMMITTING: from here it rolls forward, unless an operator revokes it, and nothing else moves the offsets.
             control.begin_commit(batch_id, attempt.attempt)

@@ -12,7 +12,6 @@ from kafka_ingest.boundaries import (
     BackfillRange,
     CommittedBatch,
     CoverageRows,
-    Output,
 )
 from kafka_ingest.control.coverage_rows import (
     NOT_LIVE,
@@ -30,6 +29,7 @@ from kafka_ingest.control.rows import (
 )
 from kafka_ingest.control.schema import batch, event, feed
 from kafka_ingest.offsets import OffsetRange, TopicPartition
+from kafka_ingest.output_location import OutputLocation
 
 ANNOUNCED_AT_ONCE = 100
 """How many batches one task announces that earlier ones did not: their events travel in one answer of the task."""
@@ -52,12 +52,12 @@ class SqlCoverageReader(SqlFeedReader):
             ahead = committed_ahead(connection, found.feed_id) if went_back else ()
             return replace(rows, committed_ahead=ahead)
 
-    def copied_ranges(self, feed_id: UUID, output: Output) -> list[BackfillRange]:
+    def copied_ranges(self, feed_id: UUID, output: OutputLocation) -> list[BackfillRange]:
         """Return what the feed's copies into another output hold, or are about to."""
         with transaction(self._engine, "read") as connection:
             return copied_ranges(connection, feed_id, output)
 
-    def copy_outputs(self) -> list[tuple[UUID, Output]]:
+    def copy_outputs(self) -> list[tuple[UUID, OutputLocation]]:
         """Return where copies of all feeds lie, or are about to, with the feeds' ids."""
         with transaction(self._engine, "read") as connection:
             return copy_outputs(connection)

@@ -1,7 +1,6 @@
 """Which offset is where, as far as the control rows say. None of these questions reads the ranges of live batches."""
 
 from collections.abc import Sequence
-from pathlib import Path
 from uuid import UUID
 
 from sqlalchemy import ColumnElement, Connection, RowMapping, bindparam, literal, select
@@ -15,7 +14,6 @@ from kafka_ingest.boundaries import (
     DeadLetters,
     Event,
     FeedSnapshot,
-    Output,
     Rewind,
 )
 from kafka_ingest.control.removed_output import lost_ranges, removed_ranges
@@ -23,6 +21,7 @@ from kafka_ingest.control.rows import event_of, gaps_of
 from kafka_ingest.control.schema import batch, batch_range, event
 from kafka_ingest.offset_sets import place
 from kafka_ingest.offsets import OffsetRange, TopicPartition
+from kafka_ingest.output_location import OutputLocation
 from kafka_ingest.receipt import RangeCount
 
 # Written out, not bound: SQLite takes a partial index only where it sees that its condition holds.
@@ -52,23 +51,21 @@ def coverage_rows(connection: Connection, feed: FeedSnapshot) -> CoverageRows:
     )
 
 
-def copied_ranges(connection: Connection, feed_id: UUID, output: Output) -> list[BackfillRange]:
+def copied_ranges(connection: Connection, feed_id: UUID, output: OutputLocation) -> list[BackfillRange]:
     """Return what the feed's copies into another output hold, or are about to."""
     sink = batch.c.plan["sink"]
-    into_output = (sink["format"].as_string() == output.sink_format) & (
-        sink["path"].as_string() == str(output.output_path)
-    )
+    into_output = (sink["format"].as_string() == output.format) & (sink["path"].as_string() == output.uri)
     return backfill_ranges(connection, feed_id, batch.c.kind == BatchKind.COPY.value, into_output)
 
 
-def copy_outputs(connection: Connection) -> list[tuple[UUID, Output]]:
+def copy_outputs(connection: Connection) -> list[tuple[UUID, OutputLocation]]:
     """Return where copies of all feeds lie, or are about to, with the feeds' ids."""
     sink = batch.c.plan["sink"]
     query = select(batch.c.feed_id, sink["format"].as_string(), sink["path"].as_string()).where(
         batch.c.kind == BatchKind.COPY.value, COUNTS
     )
     found = connection.execute(query.distinct()).all()
-    return [(feed_id, Output(sink_format, Path(path))) for feed_id, sink_format, path in found]
+    return [(feed_id, OutputLocation(sink_format, path)) for feed_id, sink_format, path in found]
 
 
 def backfill_ranges(connection: Connection, feed_id: UUID, *conditions: ColumnElement[bool]) -> list[BackfillRange]:
@@ -122,7 +119,7 @@ def committed_batches_after(connection: Connection, feed_id: UUID, newest: UUID 
         count = RangeCount(span_of_row(row), row["rows"] or 0, row["smallest_offset"], row["largest_offset"])
         ranges[row["batch_id"]].append(CommittedRange(count, row["topic_id"]))
     return [
-        CommittedBatch(batch_id, BatchKind(kind), Output(sink_format, Path(path)), ranges[batch_id])
+        CommittedBatch(batch_id, BatchKind(kind), OutputLocation(sink_format, path), ranges[batch_id])
         for batch_id, kind, sink_format, path in found
     ]
 

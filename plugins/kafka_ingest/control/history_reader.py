@@ -3,19 +3,19 @@
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from pathlib import Path
 from typing import Any
 from uuid import UUID
 
 from sqlalchemy import ColumnElement, Connection, RowMapping, Select, Table, func, select
 
 from kafka_ingest.batch import BatchKind, BatchState
-from kafka_ingest.boundaries import Event, Output
+from kafka_ingest.boundaries import Event
 from kafka_ingest.control.removed_output import lost_ranges
 from kafka_ingest.control.rows import event_of, gaps_of, stored_offsets
 from kafka_ingest.control.schema import batch, batch_range, event, feed, gap, stored_offset
 from kafka_ingest.gap import Gap
 from kafka_ingest.offsets import OffsetRange, StoredOffset, TopicPartition
+from kafka_ingest.output_location import OutputLocation
 from kafka_ingest.removal import LostRange
 
 
@@ -36,7 +36,7 @@ class BatchOfOffset:
     topic_id: str | None
     dead_letters: int | None
     filtered: int | None
-    output: Output
+    output: OutputLocation
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,5 +162,5 @@ def batch_of_offset(row: RowMapping) -> BatchOfOffset:
         topic_id=row["topic_id"],
         dead_letters=row["dead_letters"],
         filtered=row["filtered"],
-        output=Output(row["sink_format"], Path(row["output_path"])),
+        output=OutputLocation(row["sink_format"], row["output_path"]),
     )

@@ -9,12 +9,13 @@ from uuid import UUID
 from sqlalchemy import ColumnElement, Connection, RowMapping, Select, and_, func, select
 
 from kafka_ingest.batch import Attempt, AttemptState, Batch, BatchKind, BatchPlan, BatchState
-from kafka_ingest.boundaries import Event, Output, PublishedBatch
+from kafka_ingest.boundaries import Event, PublishedBatch
 from kafka_ingest.control.schema import LEDGER_KINDS, batch, batch_range, event, feed, gap, hold, stored_offset
 from kafka_ingest.errors import ControlSchemaError, UnknownBatchError
 from kafka_ingest.gap import Gap, GapCause
 from kafka_ingest.hold import Hold, HoldCause
 from kafka_ingest.offsets import OffsetRange, StoredOffset, TopicPartition
+from kafka_ingest.output_location import OutputLocation
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,7 +220,7 @@ def newest_published(connection: Connection, feed_id: UUID, kind: BatchKind = Ba
     sink = batch.c.plan["sink"]
     query = select(batch.c.batch_id, sink["format"].as_string(), sink["path"].as_string())
     row = connection.execute(of_newest_published(query, feed_id, kind)).one_or_none()
-    return PublishedBatch(row[0], Output(row[1], Path(row[2]))) if row is not None else None
+    return PublishedBatch(row[0], OutputLocation(row[1], row[2])) if row is not None else None
 
 
 def of_newest_published(query: Select[Any], feed_id: UUID, kind: BatchKind = BatchKind.LIVE) -> Select[Any]:

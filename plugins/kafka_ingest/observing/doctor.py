@@ -207,7 +207,7 @@ def site_conf() -> dict[str, str]:
 
 def output(feed: Feed, environment: Mapping[str, str]) -> str:
     """Return the output's path, after looking, without making anything, whether it can be made and written."""
-    path = feed.plan_settings(environment).output_path
+    path = feed.output(environment).path
     existing = next(folder for folder in [path, *path.parents] if os.path.lexists(folder))
     if not existing.is_dir() or not os.access(existing, os.W_OK | os.X_OK):
         raise OutputNotUsableError(

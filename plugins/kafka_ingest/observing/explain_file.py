@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kafka_ingest.batch import Attempt, Batch
-from kafka_ingest.boundaries import Output
 from kafka_ingest.control.reader import SqlControlReader
 from kafka_ingest.errors import (
     InvalidReceiptError,
@@ -52,7 +51,7 @@ class BatchOfFile:
             "committed_at": batch.committed_at.isoformat() if batch.committed_at else None,
             "committed_by": batch.committed_by,
             "reason": batch.reason,
-            "output": str(batch.plan.output_path),
+            "output": str(batch.plan.output),
             "topic_id": batch.plan.topic_ids[planned.topic] if planned else None,
             "start_offset": planned.start_offset if planned else None,
             "end_offset": planned.end_offset if planned else None,
@@ -182,11 +181,11 @@ def receipt_of_file(path: Path, place: FilePlace, batch: BatchOfFile | None) -> 
     Raises InvalidReceiptError where there is none or it cannot be used, and what the sink raises where it cannot be read.
     """
     # The plan's output where it is known: the file's own may be another name of it.
-    target = batch.batch.plan if batch is not None else Output(place.sink_format, place.output_path)
+    target = batch.batch.plan.output if batch is not None else place.output
     sink = sink_of(target)
     if place.attempt is None:
         content = sink.kept_receipt(place.batch_id)
-        expected = f"expected the receipt of batch {place.batch_id} beside {target.output_path}, found none"
+        expected = f"expected the receipt of batch {place.batch_id} beside {target}, found none"
     else:
         content = sink.read_receipt(path.parent.parent)
         expected = f"attempt {place.attempt} has written no receipt: it is not done, or failed"
@@ -202,8 +201,8 @@ def differences_of(
     path: Path, place: FilePlace, contents: "FileContents", batch: BatchOfFile | None, receipt: Receipt
 ) -> Iterator[str]:
     """Yield in which respects a file is not what its receipt says; none where all fits."""
-    if batch is not None and os.path.realpath(batch.batch.plan.output_path) != os.path.realpath(place.output_path):
-        yield f"the batch's output is {batch.batch.plan.output_path}, the file lies in {place.output_path}: a copy, or moved"
+    if batch is not None and os.path.realpath(batch.batch.plan.output.uri) != os.path.realpath(place.output.uri):
+        yield f"the batch's output is {batch.batch.plan.output}, the file lies in {place.output}: a copy, or moved"
     written = next((file for file in receipt.files if file.name == path.name), None)
     if written is None:
         yield f"the receipt names no file {path.name}, but {listing(file.name for file in receipt.files) or 'none at all'}"

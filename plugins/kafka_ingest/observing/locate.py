@@ -117,7 +117,7 @@ class LocatedBatch:
             "earlier_topic": self.is_earlier_topic,
             "start_offset": batch.offset_range.start_offset,
             "end_offset": batch.offset_range.end_offset,
-            "output": str(batch.output.output_path),
+            "output": str(batch.output),
             "record": self.record.value if self.record else None,
             "files": None if self.files is None else [file.as_document() for file in self.files],
             "problem": self.problem,
@@ -282,7 +282,7 @@ def located(
         return LocatedBatch(
             batch,
             earlier,
-            problem=f"expected its receipt beside {batch.output.output_path}, found none: is its storage mounted?",
+            problem=f"expected its receipt beside {batch.output}, found none: is its storage mounted?",
         )
     candidates = [
         (file, held)

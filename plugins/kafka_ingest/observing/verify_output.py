@@ -9,7 +9,6 @@ from kafka_ingest.boundaries import (
     ControlReader,
     CoverageRows,
     FileProblem,
-    Output,
     PublishedCount,
     PublishedLook,
     Sink,
@@ -19,6 +18,7 @@ from kafka_ingest.coverage import PartitionCoverage
 from kafka_ingest.errors import OutputConflictError, OutputUnavailableError
 from kafka_ingest.offset_sets import merged, shared, without
 from kafka_ingest.offsets import OffsetRange, TopicPartition
+from kafka_ingest.output_location import OutputLocation
 from kafka_ingest.receipt import RangeCount, Receipt
 from kafka_ingest.removal import LostRange, Removal
 
@@ -68,7 +68,7 @@ def count_batches(rows: CoverageRows, control: ControlReader, sinks: Sinks) -> I
             lost = [each for each in rows.lost if each.batch_id == batch.batch_id]
             expected = expected_of(batch, lost, sink)
         except (OutputConflictError, OutputUnavailableError) as error:
-            told = Difference(str(batch.output.output_path), "files that can be read", str(error), str(batch.batch_id))
+            told = Difference(str(batch.output), "files that can be read", str(error), str(batch.batch_id))
             yield Counted(batch, 0, (told,))
             continue
         known = {each.file for each in lost}
@@ -163,10 +163,10 @@ def holes_and_overlaps(
 
 
 def unknown_batches(
-    outputs: Collection[Output], rows: CoverageRows, control: ControlReader, sinks: Sinks
+    outputs: Collection[OutputLocation], rows: CoverageRows, control: ControlReader, sinks: Sinks
 ) -> Iterator[Difference]:
     """Yield what lies in outputs that the feed has used and is no batch of the feed's."""
-    for output in sorted(outputs, key=lambda each: each.output_path):
+    for output in sorted(outputs):
         try:
             there = sinks(output).known_batches()
         except OutputUnavailableError:
@@ -175,4 +175,4 @@ def unknown_batches(
         states = {str(batch_id) for batch_id in control.batch_states(rows.feed.feed_id)}
         for batch_id in there:
             if batch_id not in states:
-                yield Difference(str(output.output_path), "batches that the control tables know", batch_id, batch_id)
+                yield Difference(str(output), "batches that the control tables know", batch_id, batch_id)

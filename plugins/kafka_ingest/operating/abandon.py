@@ -42,9 +42,9 @@ def abandon(
 
 def revoke(batch: Batch, control: ControlTables, sinks: Sinks, *, output_is_lost: bool) -> None:
     """Take the staged files of a COMMITTING batch from every publisher."""
-    sink = sinks(batch.plan)
+    sink = sinks(batch.plan.output)
     if output_is_lost:
         sink.prepare()
     else:
-        check_output_there(batch.plan.feed_id, batch.plan, control, sinks)
+        check_output_there(batch.plan.feed_id, batch.plan.output, control, sinks)
     sink.revoke(pinned_attempt(batch, control).directory, batch.batch_id, rows=batch.rows or 0)

@@ -152,7 +152,7 @@ def decide_adoption(settings: FeedPlanSettings, control: OperatorTables, sink: S
     receipts = [published for published in found if published.files.state is not FilesState.REVOKED]
     if not receipts:
         raise NothingToAdoptError(
-            f"feed {settings.name}: its output {settings.output_path} holds no published batch, so there is nothing to adopt. Is "
+            f"feed {settings.name}: its output {settings.output} holds no published batch, so there is nothing to adopt. Is "
             "its storage mounted?"
         )
     feed_id = the_only_feed(receipts, settings)
@@ -161,12 +161,12 @@ def decide_adoption(settings: FeedPlanSettings, control: OperatorTables, sink: S
     renamed = control.feed_of_id(feed_id)
     if feed is not None and feed.feed_id != feed_id:
         raise OutputConflictError(
-            f"feed {settings.name} is {feed.feed_id} in the control tables, but {settings.output_path} was written by feed "
+            f"feed {settings.name} is {feed.feed_id} in the control tables, but {settings.output} was written by feed "
             f"{feed_id}: two feeds share this output, or it was moved here. Nothing was changed; correct sink.path."
         )
     if feed is None and renamed is not None:
         raise OutputConflictError(
-            f"{settings.output_path} was written by the feed that the control tables know as {renamed.name!r}. To keep "
+            f"{settings.output} was written by the feed that the control tables know as {renamed.name!r}. To keep "
             f"its history under the new name: `kafka-ingest rename-feed {renamed.name} {settings.name} --reason …`."
         )
     rebuilt = Rebuilt()
@@ -176,7 +176,7 @@ def decide_adoption(settings: FeedPlanSettings, control: OperatorTables, sink: S
         rebuilt.problems.append("there are backfills only, and no live batch's receipt says how far the feed had come")
     if rebuilt.problems:
         raise ReceiptsDoNotFollowError(
-            f"the receipts beside {settings.output_path} do not follow each other: {listing(rebuilt.problems)}. One is missing "
+            f"the receipts beside {settings.output} do not follow each other: {listing(rebuilt.problems)}. One is missing "
             "or was put there by hand. Nothing was changed; restore it from a backup."
         )
     states = control.batch_states(feed_id)
@@ -278,7 +278,7 @@ def the_only_feed(receipts: Iterable[PublishedReceipt], settings: FeedPlanSettin
     feeds = {published.plan.feed_id for published in receipts}
     if len(feeds) != 1:
         raise OutputConflictError(
-            f"expected the batches of one feed in {settings.output_path}, found those of {len(feeds)}: {listing(sorted(feeds))}. "
+            f"expected the batches of one feed in {settings.output}, found those of {len(feeds)}: {listing(sorted(feeds))}. "
             "Nothing was changed."
         )
     return feeds.pop()

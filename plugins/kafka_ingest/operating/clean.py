@@ -6,11 +6,12 @@ from datetime import datetime
 from uuid import UUID
 
 from kafka_ingest.batch import Attempt, AttemptState, Batch, BatchPlan, BatchState
-from kafka_ingest.boundaries import ControlTables, FeedSnapshot, KafkaCluster, Sinks, SinkTarget
+from kafka_ingest.boundaries import ControlTables, FeedSnapshot, KafkaCluster, Sinks
 from kafka_ingest.errors import BatchStateError, InvalidReceiptError, KafkaUnavailableError, OutputUnavailableError
 from kafka_ingest.identity import is_other_topic
 from kafka_ingest.offset_sets import without
 from kafka_ingest.offsets import OffsetRange, Unavailable, listing
+from kafka_ingest.output_location import OutputLocation
 from kafka_ingest.submitting.pin_receipt import valid_receipt
 from kafka_ingest.used_output import check_output_there
 
@@ -24,7 +25,7 @@ class StagedOutput:
 
     batch: Batch
     attempt: Attempt
-    target: SinkTarget
+    target: OutputLocation
     size_bytes: int = 0
     kept: str | None = None
     failed: bool = False
@@ -32,7 +33,7 @@ class StagedOutput:
 
 def staged_outputs(
     feed: FeedSnapshot,
-    output: SinkTarget,
+    output: OutputLocation,
     control: ControlTables,
     kafka: KafkaCluster,
     sinks: Sinks,
@@ -49,7 +50,7 @@ def staged_outputs(
     for attempt in control.ended_attempts(feed.feed_id, ended_before=ended_before):
         batch = control.batch(attempt.batch_id)
         yield from staged_output(
-            batch, attempt, sinks, (batch.plan, output), lambda plan: last_copy(plan, control, kafka)
+            batch, attempt, sinks, (batch.plan.output, output), lambda plan: last_copy(plan, control, kafka)
         )
 
 
@@ -70,7 +71,9 @@ def staged_outputs_of_batch(batch_id: UUID, control: ControlTables, sinks: Sinks
             f"feed), or give it up first: `kafka-ingest abandon {batch_id} --reason …`."
         )
     return [
-        staged for attempt in over for staged in staged_output(batch, attempt, sinks, (batch.plan,), lambda _: None)
+        staged
+        for attempt in over
+        for staged in staged_output(batch, attempt, sinks, (batch.plan.output,), lambda _: None)
     ]
 
 
@@ -78,7 +81,7 @@ def staged_output(
     batch: Batch,
     attempt: Attempt,
     sinks: Sinks,
-    outputs: Sequence[SinkTarget],
+    outputs: Sequence[OutputLocation],
     why_kept: Callable[[BatchPlan], str | None],
 ) -> Iterator[StagedOutput]:
     """Yield what lies in an attempt's directory; nothing where that was removed, and stayed so."""
@@ -92,14 +95,14 @@ def staged_output(
     )
     if target is None:
         where = f"{attempt.directory} is not where the output keeps its attempts: it was moved. Remove it by hand."
-        yield StagedOutput(batch, attempt, batch.plan, kept=where)
+        yield StagedOutput(batch, attempt, batch.plan.output, kept=where)
         return
     sink = sinks(target)
     try:
         size_bytes, receipt = sink.staged_bytes(attempt.directory), sink.read_receipt(attempt.directory)
     except OutputUnavailableError as error:
         # An output that was left behind may be gone with its storage, and fails nothing.
-        is_present = target.output_path == outputs[-1].output_path
+        is_present = target == outputs[-1]
         yield StagedOutput(batch, attempt, target, kept=str(error), failed=is_present)
         return
     if not size_bytes and attempt.cleaned_at is not None:

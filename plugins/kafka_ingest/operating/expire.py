@@ -77,8 +77,8 @@ def decide_expiry(
     """
     feed = known_feed(control, settings.name)
     check_output_known(feed, settings, control, sinks)
-    check_output_there(feed.feed_id, settings, control, sinks)
-    sink = sinks(settings)
+    check_output_there(feed.feed_id, settings.output, control, sinks)
+    sink = sinks(settings.output)
     states = control.batch_states(feed.feed_id)
     newest = control.newest_published(feed.feed_id)
     rows = control.coverage(settings.name)

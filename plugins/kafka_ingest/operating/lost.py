@@ -57,8 +57,8 @@ def decide_lost(feed_name: str, batch_id: UUID, control: OperatorTables, sinks: 
         )
     check_can_be_lost(batch)
     # An empty folder in the place of a mount must not be taken for files that are lost.
-    check_output_there(rows.feed.feed_id, batch.plan, control, sinks)
-    sink = sinks(batch.plan)
+    check_output_there(rows.feed.feed_id, batch.plan.output, control, sinks)
+    sink = sinks(batch.plan.output)
     check_receipt_there(batch, sink)
     check_not_expired(batch, sink)
     look = sink.look_at(batch_id, closely=True)
@@ -82,7 +82,7 @@ def check_can_be_lost(batch: Batch) -> None:
         )
     if batch.plan.kind is BatchKind.COPY:
         raise BatchStateError(
-            f"batch {batch.batch_id} is a copy into {batch.plan.output_path}, which the feed's gaps say nothing of. "
+            f"batch {batch.batch_id} is a copy into {batch.plan.output}, which the feed's gaps say nothing of. "
             f"{NOTHING_DONE} Copy its ranges again, into another output."
         )
 
@@ -91,7 +91,7 @@ def check_receipt_there(batch: Batch, sink: Sink) -> None:
     """Raise OutputUnavailableError where a batch's receipt is away: the output may be one that was left behind, and unmounted."""
     if not sink.is_kept(batch.batch_id):
         raise OutputUnavailableError(
-            f"batch {batch.batch_id}: expected its receipt beside {batch.plan.output_path}, found none. Is that storage mounted? "
+            f"batch {batch.batch_id}: expected its receipt beside {batch.plan.output}, found none. Is that storage mounted? "
             f"{NOTHING_DONE} Without the receipt nobody can say what its files held; restore it from a backup."
         )
 
@@ -140,7 +140,7 @@ def record_lost(decision: LostDecision, control: OperatorTables, sinks: Sinks, *
     """Do what was decided; raises FeedChangedError where the feed changed since."""
     batch = decision.batch
     if decision.damaged:
-        sinks(batch.plan).set_aside(batch.batch_id, decision.damaged)
+        sinks(batch.plan.output).set_aside(batch.batch_id, decision.damaged)
     if not decision.lost:
         return
     gaps = [NewGap(each, GapCause.OUTPUT_LOST, reason) for each in decision.gaps]

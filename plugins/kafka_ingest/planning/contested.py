@@ -3,12 +3,11 @@
 Files alone cannot say it, and reading them asks no database; so each such feed has its DAG, and its plan task decides.
 """
 
-import os
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
-from pathlib import Path
 
 from kafka_ingest.boundaries import ControlTables, FeedSnapshot
+from kafka_ingest.output_location import OutputLocation
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,7 +15,9 @@ class Claimant:
     """A feed as far as its file says where it reads and writes."""
 
     name: str
-    output_path: Path
+    output: OutputLocation | None
+    """None where a relative path has no root here."""
+
     topics: Collection[str]
     topic_pattern: str | None
 
@@ -40,9 +41,11 @@ def writes_there(known: FeedSnapshot, feed: Claimant) -> bool:
     Compared without ``..``: batches keep the path as KAFKA_INGEST_DATA spells it, since taking ``..`` out of a path that is
     written to leads elsewhere where it follows a symbolic link.
     """
-    used = [known.open_batch.plan.output_path] if known.open_batch is not None else []
-    used += [known.published_to.output_path] if known.published_to is not None else []
-    return not used or os.path.normpath(feed.output_path) in map(os.path.normpath, used)
+    used = [known.open_batch.plan.output] if known.open_batch is not None else []
+    used += [known.published_to] if known.published_to is not None else []
+    if not used:
+        return True
+    return feed.output is not None and feed.output.normalised in [output.normalised for output in used]
 
 
 def reads_that(known: FeedSnapshot, feed: Claimant) -> bool:

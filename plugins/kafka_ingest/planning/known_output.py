@@ -7,8 +7,9 @@ from uuid import UUID
 import uuid6
 
 from kafka_ingest.batch import BatchState
-from kafka_ingest.boundaries import ControlTables, FeedSnapshot, NewFeed, Sink, Sinks, SinkTarget
+from kafka_ingest.boundaries import ControlTables, FeedSnapshot, NewFeed, Sink, Sinks
 from kafka_ingest.errors import FeedChangedError, OutputNotUsableError, OutputUnavailableError, OutputUnknownError
+from kafka_ingest.output_location import OutputLocation
 from kafka_ingest.planning.settings import FeedPlanSettings
 from kafka_ingest.used_output import check_same_root
 
@@ -46,10 +47,10 @@ def _check(
             unknown = [each for each in unknown if each in still_there or is_older_and_kept(each, sink, since)]
         if not unknown:
             continue
-        is_current = target.output_path == settings.output_path
-        first = "" if is_current else f"set sink.path to {target.output_path}, as it was, and "
+        is_current = target == settings.output
+        first = "" if is_current else f"set sink.path to {target}, as it was, and "
         raise OutputUnknownError(
-            f"feed {settings.name}: its output {target.output_path} holds {len(unknown):,} published batches that the control "
+            f"feed {settings.name}: its output {target} holds {len(unknown):,} published batches that the control "
             f"tables do not know as published (the newest is {unknown[-1]}). Were the tables restored from an older backup, or "
             "is this another database? Nothing was done: reading on would write records twice. If the output is this feed's, "
             f"rebuild the tables from it: {first}`kafka-ingest adopt {settings.name}` shows how they would change."
@@ -79,12 +80,12 @@ def is_older_and_kept(batch_id: str, sink: Sink, since: UUID | None) -> bool:
 
 def outputs_of(
     feed: FeedSnapshot, settings: FeedPlanSettings, sinks: Sinks, since: UUID | None
-) -> Iterator[tuple[SinkTarget, Collection[str]]]:
+) -> Iterator[tuple[OutputLocation, Collection[str]]]:
     """Yield the outputs that a feed's batches may lie in, with the ids of those that do, from an id on."""
     # An open batch keeps its own output, whatever the feed file says now.
-    target = feed.open_batch.plan if feed.open_batch is not None else settings
+    target = feed.open_batch.plan.output if feed.open_batch is not None else settings.output
     yield target, sinks(target).known_batches(since)
-    if feed.published_to is not None and feed.published_to.output_path != target.output_path:
+    if feed.published_to is not None and feed.published_to != target:
         try:
             known = sinks(feed.published_to).known_batches(since)
         except (OutputUnavailableError, OutputNotUsableError) as error:
@@ -98,9 +99,9 @@ def check_output(feed: FeedSnapshot | None, settings: FeedPlanSettings, control:
     """Raise OutputUnknownError or OutputElsewhereError where a plan would, whether the control tables know the feed or not."""
     if feed is not None:
         check_output_known(feed, settings, control, sinks)
-        check_same_root(feed, settings, settings.relative_path, control, sinks)
+        check_same_root(feed, settings.output, settings.relative_path, control, sinks)
     else:
-        new_feed(settings, control, sinks(settings))
+        new_feed(settings, control, sinks(settings.output))
 
 
 def new_feed(settings: FeedPlanSettings, control: ControlTables, sink: Sink) -> NewFeed:
@@ -111,7 +112,7 @@ def new_feed(settings: FeedPlanSettings, control: ControlTables, sink: Sink) -> 
                 f"feed {settings.name}: another first plan was faster. Nothing was written; plan again."
             )
         raise OutputUnknownError(
-            f"feed {settings.name} is new to the control tables, but its output {settings.output_path} already holds "
+            f"feed {settings.name} is new to the control tables, but its output {settings.output} already holds "
             f"{len(known):,} published batches (the newest is {known[-1]}). Reading again would write their records twice. "
             "Is this the right control database? If the feed was renamed: `kafka-ingest rename-feed OLD NEW`. If the tables are "
             f"lost: `kafka-ingest adopt {settings.name}` rebuilds them from the output. Or give the feed another sink.path."

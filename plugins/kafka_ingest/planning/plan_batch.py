@@ -79,7 +79,7 @@ def plan_batch(
                     return PlanOutcome(PlanResult.RESUMED, feed.open_batch.plan, None)
                 continue
             # An open batch keeps its output; a new one must not split the feed's.
-            check_same_root(feed, settings, settings.relative_path, control, sinks)
+            check_same_root(feed, settings.output, settings.relative_path, control, sinks)
         asked_at = datetime.now(UTC)
         answers = ask_kafka(feed, settings, kafka, end)
         now = datetime.now(UTC)
@@ -91,9 +91,9 @@ def plan_batch(
         if feed is None:
             check_something_answered(decision)
         # Only now is anything made: a first plan that is refused above leaves no trace.
-        sink = sinks(settings)
+        sink = sinks(settings.output)
         if feed is not None:
-            check_output_there(feed.feed_id, settings, control, sinks)
+            check_output_there(feed.feed_id, settings.output, control, sinks)
         sink.prepare()
         try:
             target = feed or new_feed(settings, control, sink)
@@ -228,8 +228,7 @@ def plan_of(decision: PlanDecision, batch_id: UUID, feed_id: UUID, settings: Fee
         ranges=decision.ranges,
         isolation=settings.isolation,
         offsets_policy=settings.offsets_policy,
-        sink_format=settings.sink_format,
-        output_path=settings.output_path,
+        output=settings.output,
         planned_at=datetime.now(UTC),
         capped=decision.capped,
         leader_epochs={tp: epoch for tp, epoch in decision.leader_epochs.items() if tp in partitions},

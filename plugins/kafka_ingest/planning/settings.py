@@ -8,6 +8,7 @@ from enum import StrEnum
 from pathlib import Path
 
 from kafka_ingest.offsets import Isolation, OffsetsPolicy
+from kafka_ingest.output_location import OutputLocation
 from kafka_ingest.planning.start_rules import Earliest, StartRule
 
 
@@ -47,8 +48,7 @@ class FeedPlanSettings:
     start_rules: Mapping[str, StartRule]
     isolation: Isolation
     offsets_policy: OffsetsPolicy
-    sink_format: str
-    output_path: Path
+    output: OutputLocation
     topic_pattern: str | None = None
     pattern_start: StartRule = field(default_factory=Earliest)
     on_data_loss: OnDataLoss = OnDataLoss.FAIL

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 from uuid import UUID
 
 from kafka_ingest.offsets import TopicPartition
+from kafka_ingest.output_location import OutputLocation
 from kafka_ingest.receipt import Receipt, WrittenFile
 from kafka_ingest.removal import Removal
 from kafka_ingest.sinks.parquet_directory import ParquetDirectory
@@ -21,14 +22,9 @@ BESIDE = ".kafka-ingest"
 class FilePlace:
     """Whose file lies at a place: of a published batch, or, where ``attempt`` is not None, staged by one of its attempts."""
 
-    output_path: Path
+    output: OutputLocation
     batch_id: UUID
     attempt: int | None
-
-    @property
-    def sink_format(self) -> str:
-        """The sink that puts files there."""
-        return "parquet"
 
 
 class PublishedParquet:
@@ -83,14 +79,14 @@ def place_of(path: Path) -> FilePlace | None:
 def guess(output: Path, batch_id: str, attempt: int | None) -> list[FilePlace]:
     """Return the place that names stand for; none where one of them is no batch's id."""
     try:
-        return [FilePlace(output, UUID(batch_id), attempt)]
+        return [FilePlace(OutputLocation.local("parquet", output), UUID(batch_id), attempt)]
     except ValueError:
         return []
 
 
 def is_at(path: Path, place: FilePlace) -> bool:
     """Whether the sink puts files of that batch and attempt there."""
-    sink = ParquetDirectory(place.output_path)
+    sink = ParquetDirectory(place.output.path)
     if place.attempt is None:
         return path.parent == sink.published_directory(place.batch_id)
     return path.parent.parent == sink.attempt_directory(place.batch_id, place.attempt)

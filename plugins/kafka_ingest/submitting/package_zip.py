@@ -11,6 +11,7 @@ INSIDE_SPARK = (
     "durable_files.py",
     "errors.py",
     "offsets.py",
+    "output_location.py",
     "receipt.py",
     "without_garbage_collection.py",
     "writing",

@@ -1,0 +1,10 @@
+"""Outputs for tests."""
+
+from pathlib import Path
+
+from kafka_ingest.output_location import OutputLocation
+
+
+def parquet_at(path: Path) -> OutputLocation:
+    """Return the Parquet output in a directory."""
+    return OutputLocation.local("parquet", path)
