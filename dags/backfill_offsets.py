@@ -7,7 +7,7 @@ import os
 from datetime import timedelta
 from typing import Any
 
-from airflow.sdk import DAG, Param, task_group
+from airflow.sdk import DAG, Param, get_parsing_context, task_group
 
 from kafka_ingest.airflow_tasks.backfill_tasks import BackfillPlanOperator
 from kafka_ingest.airflow_tasks.feed_tasks import CommitOperator, WriteOperator
@@ -16,6 +16,7 @@ from kafka_ingest.backfilling.request import Mode, OnMissing, OnOverlap
 from kafka_ingest.errors import InvalidFeedError
 from kafka_ingest.feed_files import feeds_directory, read_feed_files
 
+DAG_ID = "backfill_offsets"
 CHUNKS_VARIABLE = "KAFKA_INGEST_BACKFILL_CHUNKS"
 """How many chunks are written at a time, of all runs, 2 unless it is set: each is a Spark application."""
 
@@ -24,6 +25,9 @@ EXECUTION_TIMEOUT = timedelta(hours=12)
 
 # Airflow's own converter takes names; its annotation names an enum that the SDK does not export.
 RUN_TYPES: Any = ("manual", "operator_triggered")
+
+
+asked = get_parsing_context()
 
 
 def chunks_at_a_time() -> int:
@@ -35,7 +39,12 @@ def chunks_at_a_time() -> int:
 
 
 def feed_names() -> list[str]:
-    """Return the feeds that can be used; a broken one has a DAG of its own that says so."""
+    """Return the feeds that can be used; a broken one has a DAG of its own that says so.
+
+    None where a task is started: it needs no form, and says itself where its run's feed is unknown.
+    """
+    if asked.task_id is not None or asked.dag_id not in {None, DAG_ID}:
+        return []
     try:
         return [file.feed.name for file in read_feed_files(feeds_directory()) if file.feed is not None]
     except (InvalidFeedError, OSError):
@@ -164,30 +173,38 @@ PARAMS = {
     ),
 }
 
-with DAG(
-    dag_id="backfill_offsets",
-    description="Offset ranges of a feed, read again or after all; stored offsets and consumer groups never move",
-    doc_md=__doc__,
-    schedule=None,
-    allowed_run_types=RUN_TYPES,
-    params=PARAMS,
-    tags=["kafka_ingest", "backfill"],
-    default_args={
-        "retries": 3,
-        "retry_delay": timedelta(seconds=30),
-        "retry_exponential_backoff": True,
-        "max_retry_delay": timedelta(minutes=10),
-        "execution_timeout": EXECUTION_TIMEOUT,
-    },
-):
 
-    @task_group
-    def chunk(batch_id: str) -> None:
-        """Write and commit one chunk; whatever becomes of the others."""
-        of_chunk: dict[str, Any] = {"feed": None, "batch_id": batch_id, "map_index_template": "{{ task.batch_id }}"}
-        write = WriteOperator(task_id="write", max_active_tis_per_dag=chunks_at_a_time(), **of_chunk)
-        commit = CommitOperator(task_id="commit", **of_chunk)
-        write >> commit
+def backfill_dag() -> DAG:
+    """Return the DAG, with its form."""
+    with DAG(
+        dag_id=DAG_ID,
+        description="Offset ranges of a feed, read again or after all; stored offsets and consumer groups never move",
+        doc_md=__doc__,
+        schedule=None,
+        allowed_run_types=RUN_TYPES,
+        params=PARAMS,
+        tags=["kafka_ingest", "backfill"],
+        default_args={
+            "retries": 3,
+            "retry_delay": timedelta(seconds=30),
+            "retry_exponential_backoff": True,
+            "max_retry_delay": timedelta(minutes=10),
+            "execution_timeout": EXECUTION_TIMEOUT,
+        },
+    ) as dag:
 
-    plan = BackfillPlanOperator(task_id="plan")
-    chunk.expand(batch_id=plan.output)
+        @task_group
+        def chunk(batch_id: str) -> None:
+            """Write and commit one chunk; whatever becomes of the others."""
+            of_chunk: dict[str, Any] = {"feed": None, "batch_id": batch_id, "map_index_template": "{{ task.batch_id }}"}
+            write = WriteOperator(task_id="write", max_active_tis_per_dag=chunks_at_a_time(), **of_chunk)
+            commit = CommitOperator(task_id="commit", **of_chunk)
+            write >> commit
+
+        plan = BackfillPlanOperator(task_id="plan")
+        chunk.expand(batch_id=plan.output)
+    return dag
+
+
+if asked.dag_id in {None, DAG_ID}:
+    dag = backfill_dag()

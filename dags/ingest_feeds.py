@@ -3,7 +3,7 @@
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from airflow.sdk import DAG
+from airflow.sdk import DAG, get_parsing_context
 
 from kafka_ingest.airflow_tasks.feed_tasks import (
     CommitOperator,
@@ -12,17 +12,18 @@ from kafka_ingest.airflow_tasks.feed_tasks import (
     PlanOperator,
     WriteOperator,
 )
-from kafka_ingest.errors import InvalidFeedError
 from kafka_ingest.feed import Feed
-from kafka_ingest.feed_files import FeedFile, error_id, feeds_directory, read_feed_files, unusable
+from kafka_ingest.feed_file import FeedFile, error_id, unusable
+from kafka_ingest.files_for_dags import files_for_dags
 from kafka_ingest.storable_text import storable
+from kafka_ingest.without_garbage_collection import without_garbage_collection
 
 # Airflow's own converter takes names; its annotation names an enum that the SDK does not export.
 RUN_TYPES: Any = ("scheduled", "manual", "operator_triggered")
 START_DATE = datetime(2024, 1, 1, tzinfo=UTC)
 
 
-def feed_dag(feed: Feed, contest: FeedFile | None = None) -> DAG:
+def feed_dag(feed: Feed, file: FeedFile) -> DAG:
     """Return the feed's DAG. Its runs read on from the stored offsets; dates decide only when they start."""
     with DAG(
         dag_id=feed.name,
@@ -44,7 +45,7 @@ def feed_dag(feed: Feed, contest: FeedFile | None = None) -> DAG:
             "execution_timeout": feed.airflow.execution_timeout,
         },
     ) as dag:
-        plan = PlanOperator(task_id="plan", feed=feed, contest=contest)
+        plan = PlanOperator(task_id="plan", feed=feed, file=file)
         batch_id = "{{ ti.xcom_pull(task_ids='plan') }}"
         write = WriteOperator(task_id="write", feed=feed, batch_id=batch_id)
         commit = CommitOperator(task_id="commit", feed=feed, batch_id=batch_id)
@@ -67,17 +68,8 @@ def feed_error_dag(file: FeedFile) -> DAG:
         tags=["kafka_ingest", "feed-error"],
         doc_md=f"This feed file cannot be used:\n\n```\n{file.error}\n```\n",
     ) as dag:
-        FeedErrorOperator(task_id="feed_error", message=str(file.error), retries=0)
+        FeedErrorOperator(task_id="feed_error", file=file, retries=0)
     return dag
-
-
-def feed_files() -> list[FeedFile]:
-    """Return the feed files, or one with an error where the folder itself cannot be read."""
-    directory = feeds_directory()
-    try:
-        return read_feed_files(directory)
-    except (InvalidFeedError, OSError) as error:
-        return [unusable(directory, str(error))]
 
 
 def dags_of(file: FeedFile) -> list[DAG]:
@@ -89,12 +81,15 @@ def dags_of(file: FeedFile) -> list[DAG]:
     if feed is None:
         return [feed_error_dag(file)]
     try:
-        dag = feed_dag(feed, file if file.contested is not None else None)
+        dag = feed_dag(feed, file)
         dag.validate()
     except Exception as error:  # noqa: BLE001 - Airflow has rules of its own, and an error here would take all feeds down
         return [feed_error_dag(unusable(file.path, f"Airflow refuses its DAG: {error}", schedule=file.schedule))]
     return [dag] if file.error is None else [dag, feed_error_dag(file)]
 
 
-# Names that are no identifiers: a feed called like something in this file must not replace it.
-globals().update({f"dag of {dag.dag_id}": dag for file in feed_files() for dag in dags_of(file)})
+# Only the DAG of the task that is being started, where Airflow starts one; all of them where it reads DAG files.
+files = files_for_dags(get_parsing_context().dag_id)
+with without_garbage_collection():
+    # Names that are no identifiers: a feed called like something in this file must not replace it.
+    globals().update({f"dag of {dag.dag_id}": dag for file in files for dag in dags_of(file)})

@@ -23,9 +23,10 @@ from kafka_ingest.connections import (
 )
 from kafka_ingest.control.database import open_database
 from kafka_ingest.control.operator_writer import SqlOperatorTables
-from kafka_ingest.errors import InvalidFeedError
 from kafka_ingest.feed import Feed
-from kafka_ingest.feed_files import FeedFile, feed_file_named, feed_of, feeds_directory, located
+from kafka_ingest.feed_claims import located
+from kafka_ingest.feed_file import FeedFile, feed_of
+from kafka_ingest.feed_files import feed_file_named, feeds_directory
 from kafka_ingest.kafka_client_settings import KafkaClientSettings
 from kafka_ingest.kafka_cluster import ConfluentKafkaCluster
 from kafka_ingest.operating.clean import StagedOutput, clean_up, staged_outputs
@@ -80,10 +81,12 @@ class FeedParts:
         return spark_master(self.find_connection(self.feed.spark.conn_id))
 
     def check_keeps_running(self, file: FeedFile) -> None:
-        """Raise the file's error unless its feed, which is contested, is the one that the control tables know."""
+        """Raise the file's error, unless its feed is contested and the one that the control tables know."""
+        if file.error is None:
+            return
         rivals = [claimant(rival, self.environment) for rival in file.rivals]
-        if not keeps_running(claimant(self.feed, self.environment), rivals, self.control):
-            raise file.error or InvalidFeedError(f"{file.path} is contested")
+        if file.contested is None or not keeps_running(claimant(self.feed, self.environment), rivals, self.control):
+            raise file.error
 
     def check_spark(self) -> None:
         """Refuse a Spark that cannot be used, before anything is planned."""
@@ -190,9 +193,7 @@ def assemble_named(
 ) -> FeedParts:
     """Return the parts of the feed of that name; raises its file's error, or UnknownFeedError where there is none."""
     file = feed_file_named(name, feeds_directory(environment), environment)
-    if file.contested is None:
-        return assemble(feed_of(file), find_connection, environment)
-    parts = assemble(file.contested, find_connection, environment)
+    parts = assemble(file.contested or feed_of(file), find_connection, environment)
     parts.check_keeps_running(file)
     return parts
 

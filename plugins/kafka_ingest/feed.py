@@ -4,6 +4,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -373,6 +374,7 @@ class Feed(Settings):
         )
 
 
+@lru_cache(maxsize=10_000)  # asked two times a file, and most feeds share a few
 def why_no_schedule(schedule: str) -> str | None:
     """Return what was expected where Airflow would not take a schedule, or would never be due by it; None where it is one."""
     if schedule in PRESETS:

@@ -3,10 +3,14 @@
 The parser's events are put together here, within limits and without recursion: no text can take more than its size in time
 or memory, as YAML's tags, aliases and numbers of any length may. All else that YAML 1.1 knows stays the text that was
 written: times, numbers with a point or a leading zero, ``0x1f``, and ``12:30``, which YAML 1.1 takes for 750.
+
+Two parsers make events: libyaml, which comes with PyYAML on most machines and is several times as fast, and PyYAML's own.
+They differ in rare texts only, so what libyaml refuses, and what may be such a text, PyYAML's own parser decides: a file
+means the same on every machine, and its error has the same words.
 """
 
+import contextlib
 import re
-import unicodedata
 from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import Any, Final
@@ -22,6 +26,10 @@ MAX_VALUES: Final = 100_000
 MAX_DEPTH: Final = 20
 MAX_DIGITS: Final = 40
 
+READ_DIFFERENTLY: Final = re.compile("[\ufeff?\t\ud800-\udfff]|[|>][-+0-9]*#")
+"""What the two parsers read differently: a byte order mark inside a text, ``?`` and tabs in flow, a comment after ``|``."""
+
+NOT_STORABLE: Final = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
 WHOLE_NUMBER: Final = re.compile(r"[-+]?(?:0|[1-9][0-9_]*)")
 WORDS: Final = {
     word: value
@@ -30,6 +38,10 @@ WORDS: Final = {
     for word in (name, name.capitalize(), name.upper())
 } | {"": None}
 """What YAML 1.1 means by these words where they are not quoted."""
+
+
+FAST_LOADER: Final[type[Any] | None] = getattr(yaml, "CSafeLoader", None)
+"""libyaml's; none where PyYAML was built without it."""
 
 
 class NotPlainError(ValueError):
@@ -59,7 +71,10 @@ class Node:
 
 def read_plain_yaml(text: str) -> Any:  # noqa: ANN401 - whatever the text holds
     """Return what a YAML text holds, None where it is empty; raises NotPlainError."""
-    return Reading().read(text)
+    if FAST_LOADER is not None and not READ_DIFFERENTLY.search(text):
+        with contextlib.suppress(NotPlainError):
+            return Reading().read(text, FAST_LOADER)
+    return Reading().read(text, yaml.SafeLoader)
 
 
 class Reading:
@@ -70,12 +85,12 @@ class Reading:
         self.anchors: dict[str, Node] = {}
         self.documents: list[Any] = []
 
-    def read(self, text: str) -> Any:  # noqa: ANN401 - whatever the text holds
+    def read(self, text: str, loader: type[Any]) -> Any:  # noqa: ANN401 - whatever the text holds
         """Return what the text holds."""
         if len(text) > MAX_BYTES:
             raise NotPlainError(f"expected at most {MAX_BYTES:,} characters, found {len(text):,}")
         try:
-            for event in yaml.parse(text, Loader=yaml.SafeLoader):
+            for event in yaml.parse(text, Loader=loader):
                 self.take(event)
         except yaml.YAMLError as error:
             raise NotPlainError(str(error)) from error
@@ -139,11 +154,8 @@ class Reading:
     def scalar(self, event: yaml.ScalarEvent) -> str | int | bool | None:
         """Return what one word or number stands for."""
         text: str = event.value
-        for character in text:
-            if unicodedata.category(character) in {"Cc", "Cs"} and character not in "\t\n":
-                raise self.refused(
-                    event, f"expected text that can be stored, found the character U+{ord(character):04X}"
-                )
+        if found := NOT_STORABLE.search(text):
+            raise self.refused(event, f"expected text that can be stored, found the character U+{ord(found[0]):04X}")
         if not event.implicit[0]:
             return text
         if text in WORDS:

@@ -1,12 +1,16 @@
 """What errors and signals mean to Airflow, without a run."""
 
-import pytest
-from airflow.sdk.exceptions import AirflowException, AirflowFailException
+from pathlib import Path
 
-from kafka_ingest.airflow_tasks.feed_tasks import WriteOperator, spark_failed
+import pytest
+from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
+
+from kafka_ingest.airflow_tasks.feed_tasks import FeedErrorOperator, WriteOperator, spark_failed
 from kafka_ingest.airflow_tasks.in_airflow import errors_for_airflow, id_of_batch, leave_out_traceback
-from kafka_ingest.errors import KafkaUnavailableError, OffsetsLostError, UnknownBatchError
+from kafka_ingest.airflow_tasks.maintenance_tasks import MirrorOperator
+from kafka_ingest.errors import InvalidFeedError, KafkaUnavailableError, OffsetsLostError, UnknownBatchError
 from kafka_ingest.feed import Feed
+from kafka_ingest.feed_file import FeedFile, read_feed_file
 
 FEED = Feed.model_validate(
     {"name": "orders", "kafka": {"topics": ["orders"]}, "sink": {"format": "parquet", "path": "/data/orders"}}
@@ -75,3 +79,33 @@ def test_a_write_task_that_is_killed_before_spark_starts_makes_no_hook_that_woul
 def test_a_plan_that_was_marked_as_success_by_hand_is_named_as_the_reason(text: str) -> None:
     with pytest.raises(UnknownBatchError, match="Was plan marked as success by hand"):
         id_of_batch(text)
+
+
+def written(folder: Path, name: str) -> FeedFile:
+    """Write a feed file that claims the group ``g``, and return it as a task's start reads it: by itself."""
+    path = folder / f"{name}.yaml"
+    path.write_text(f"name: {name}\nkafka: {{topics: [t], group: g}}\nsink: {{format: parquet, path: /data/{name}}}\n")
+    return read_feed_file(path)
+
+
+def test_a_group_that_another_file_claims_since_the_task_was_started_is_not_moved(tmp_path: Path) -> None:
+    file = written(tmp_path, "orders")
+    assert file.feed is not None
+    task = MirrorOperator(task_id="mirror", feed=file.feed, file=file)
+    written(tmp_path, "copy")
+
+    with pytest.raises(AirflowSkipException, match=r"its group is not moved: .*kafka\.group 'g' is also that of"):
+        task.execute({})
+
+
+def test_a_red_task_says_what_a_file_shares_when_it_runs_and_is_skipped_once_it_shares_nothing(tmp_path: Path) -> None:
+    file = written(tmp_path, "orders")
+    contested = FeedFile(file.path, None, InvalidFeedError("earlier"), contested=file.feed)
+    task = FeedErrorOperator(task_id="feed_error", file=contested)
+    written(tmp_path, "copy")
+
+    with pytest.raises(AirflowFailException, match=r"kafka\.group 'g' is also that of"):
+        task.execute({})
+    (tmp_path / "copy.yaml").unlink()
+    with pytest.raises(AirflowSkipException, match="shares nothing with other files any more"):
+        task.execute({})

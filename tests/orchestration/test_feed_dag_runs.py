@@ -247,3 +247,16 @@ def test_a_broken_feed_file_has_a_dag_of_its_own_that_fails_with_the_message(
 
     assert run["tasks"] == {"feed_error": ["failed", 1]}
     assert "kafka.topicz: unknown key" in airflow.log
+
+
+def test_a_feed_that_shares_its_group_with_another_and_was_never_planned_is_not_planned(
+    airflow: Airflow, project: Project
+) -> None:
+    project.write_feed("orders")
+    project.write_feed("orders", name="copy", kafka={"topics": ["orders"], "group": "orders-ingest"})
+
+    run = airflow.run("orders")
+
+    assert run["tasks"]["plan"] == ["failed", 1]
+    assert "INVALID_FEED" in airflow.log
+    assert "kafka.group 'orders-ingest' is also that of" in airflow.log

@@ -13,12 +13,11 @@ from tests.outputs import parquet_at
 
 from kafka_ingest.errors import InvalidBackfillError, InvalidFeedError, UnknownFeedError
 from kafka_ingest.feed import Feed, Spark
+from kafka_ingest.feed_file import FeedFile, read_feed_file
 from kafka_ingest.feed_files import (
-    FeedFile,
     check_not_taken,
     feed_named,
     feeds_directory,
-    read_feed_file,
     read_feed_files,
 )
 from kafka_ingest.offsets import Isolation, OffsetsPolicy
@@ -673,6 +672,7 @@ def test_the_folder_of_feed_files_is_beside_the_plugins_unless_it_is_named() -> 
         ({}, {"name": "orders"}, "name 'orders'"),
         ({}, {"sink": {"format": "parquet", "path": "/data/orders"}}, "sink.path '/data/orders'"),
         ({}, {"sink": {"format": "parquet", "path": "/data/./orders/"}}, "sink.path '/data/orders'"),
+        ({}, {"sink": {"format": "parquet", "path": "//data/orders"}}, "sink.path '/data/orders'"),
         (
             {"kafka": {"topics": ["orders"], "group": "g"}},
             {"kafka": {"topics": ["refunds"], "group": "g"}},

@@ -5,12 +5,14 @@ import re
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kafka_ingest.errors import InvalidFeedError
-from kafka_ingest.feed_files import MAX_REASON, read_feed_file
+from kafka_ingest.feed_file import MAX_REASON, read_feed_file
+from kafka_ingest.plain_yaml import FAST_LOADER, NotPlainError, Reading, read_plain_yaml
 
 FEED = """\
 name: orders
@@ -114,6 +116,20 @@ contents = (
     | st.lists(st.sampled_from([*PIECES, *LINES]), max_size=30).map(lambda pieces: "".join(pieces).encode())
     | st.binary(max_size=200)
 )
+
+
+@settings(max_examples=400, deadline=None)
+@given(contents)
+def test_a_file_means_the_same_with_libyaml_and_without(content: bytes) -> None:
+    text = content.decode("utf-8", "replace")
+    assert FAST_LOADER is not None
+    try:
+        found = Reading().read(text, yaml.SafeLoader)
+    except NotPlainError as error:
+        with pytest.raises(NotPlainError, match=re.escape(str(error))):
+            read_plain_yaml(text)
+    else:
+        assert read_plain_yaml(text) == found
 
 
 @settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

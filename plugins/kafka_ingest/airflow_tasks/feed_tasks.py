@@ -17,7 +17,8 @@ from kafka_ingest.airflow_tasks.in_airflow import errors_for_airflow, id_of_batc
 from kafka_ingest.batch import BatchState
 from kafka_ingest.errors import BatchStateError, SparkFailedError
 from kafka_ingest.feed import Feed
-from kafka_ingest.feed_files import FeedFile
+from kafka_ingest.feed_file import FeedFile
+from kafka_ingest.feed_files import beside_others
 from kafka_ingest.kafka_client_settings import without_secrets
 from kafka_ingest.offsets import listing
 from kafka_ingest.planning.plan_batch import PlanResult, why_nothing
@@ -29,22 +30,22 @@ from kafka_ingest.submitting.spark_output import telling_lines
 class PlanOperator(BaseOperator, SkipMixin):
     """Plans the feed's next batch, or takes an open one on; its XCom is the batch id. Nothing new skips the rest.
 
-    ``contest``: the file of a feed that shares something with another; only the one that the control tables know is planned.
+    ``file`` is the feed's: where it shares something with another, only the one that the control tables know is planned.
+    Which files there are is asked when the task runs: starting it reads no other.
     """
 
-    def __init__(self, *, feed: Feed, contest: FeedFile | None = None, **kwargs: Any) -> None:  # noqa: ANN401 - Airflow's own arguments
+    def __init__(self, *, feed: Feed, file: FeedFile, **kwargs: Any) -> None:  # noqa: ANN401 - Airflow's own arguments
         self.announcements = Announcements(feed)
         super().__init__(outlets=[self.announcements.alias], on_success_callback=[self.announcements.note], **kwargs)
         self.feed = feed
-        self.contest = contest
+        self.file = file
 
     def execute(self, context: Context) -> str | None:
         """Return the id of the batch to write and commit."""
         with errors_for_airflow():
             request = RunRequest.of(context["dag_run"].conf or {})
             parts = parts_of(self.feed)
-            if self.contest is not None:
-                parts.check_keeps_running(self.contest)
+            parts.check_keeps_running(beside_others(self.file))
             outcome = parts.plan(who=run_of(context), end=request.end(), max_records=request.max_records)
             if lost := self.announcements.add_lost(context, parts):
                 self.log.info("announced %d batches whose commit task did not live to do so", lost)
@@ -189,12 +190,16 @@ class NextBatchOperator(TriggerDagRunOperator):
 
 
 class FeedErrorOperator(BaseOperator):
-    """The only task of a broken feed's DAG: it fails with what is wrong with the file."""
+    """Fails because a feed file cannot be used, which its message says; skipped where the file can be used again."""
 
-    def __init__(self, *, message: str, **kwargs: Any) -> None:  # noqa: ANN401 - Airflow's own arguments
+    def __init__(self, *, file: FeedFile, **kwargs: Any) -> None:  # noqa: ANN401 - Airflow's own arguments
         super().__init__(**kwargs)
-        self.message = message
+        self.file = file
 
     def execute(self, context: Context) -> None:  # noqa: ARG002 - Airflow's signature
         """Fail, without retries."""
-        raise AirflowFailException(self.message)
+        # What a file shares with others is not read when a task starts.
+        file = beside_others(self.file)
+        if file.error is not None:
+            raise AirflowFailException(str(file.error))
+        raise AirflowSkipException(f"{file.path} shares nothing with other files any more")

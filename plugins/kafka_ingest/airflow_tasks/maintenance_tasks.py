@@ -8,6 +8,8 @@ from airflow.sdk.exceptions import AirflowException, AirflowSkipException
 from kafka_ingest.airflow_tasks.in_airflow import errors_for_airflow, parts_of, run_of
 from kafka_ingest.assembly import FeedParts
 from kafka_ingest.feed import Feed
+from kafka_ingest.feed_file import FeedFile
+from kafka_ingest.feed_files import beside_others
 
 
 class CleanOperator(BaseOperator):
@@ -42,15 +44,21 @@ class CleanOperator(BaseOperator):
 
 
 class MirrorOperator(BaseOperator):
-    """Brings the consumer group to the stored offsets, where a commit could not, or somebody moved it."""
+    """Brings the consumer group to the stored offsets, where a commit could not, or somebody moved it.
 
-    def __init__(self, *, feed: Feed, **kwargs: Any) -> None:  # noqa: ANN401 - Airflow's own arguments
+    Skipped for a feed whose file shares something with another: the group may be the other's.
+    """
+
+    def __init__(self, *, feed: Feed, file: FeedFile, **kwargs: Any) -> None:  # noqa: ANN401 - Airflow's own arguments
         super().__init__(**kwargs)
         self.feed = feed
+        self.file = file
 
     def execute(self, context: Context) -> None:
         """Repair the mirror; a group that cannot be moved fails the task, since telling is all that this one is for."""
         with errors_for_airflow():
+            if (error := beside_others(self.file).error) is not None:
+                raise AirflowSkipException(f"its group is not moved: {error}")
             parts = planned_before(self.feed)
             parts.check_output_known()
             mirrored = parts.mirror(who=run_of(context))

@@ -17,7 +17,8 @@ from kafka_ingest.cli.write_and_commit import commit_batch
 from kafka_ingest.connections import find_connection_from_shell
 from kafka_ingest.errors import KafkaIngestError, UnknownBatchError, WrongUseError
 from kafka_ingest.feed import Feed
-from kafka_ingest.feed_files import feed_file_named, feed_of, feeds_directory, read_feed_files
+from kafka_ingest.feed_file import feed_of
+from kafka_ingest.feed_files import feed_file_named, feeds_directory, read_feed_files
 from kafka_ingest.operating.abandon import abandon as abandon_batch
 from kafka_ingest.operating.clean import StagedOutput, clean_up, staged_outputs_of_batch
 from kafka_ingest.sinks.choose import sink_of

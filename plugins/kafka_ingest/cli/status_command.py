@@ -15,7 +15,8 @@ from kafka_ingest.control.reader import SqlControlReader
 from kafka_ingest.control.writer import SqlControlTables
 from kafka_ingest.errors import KafkaIngestError, WrongUseError
 from kafka_ingest.feed import Feed
-from kafka_ingest.feed_files import FeedFile, feed_file_named, feed_of, feeds_directory, read_feed_files
+from kafka_ingest.feed_file import FeedFile, feed_of
+from kafka_ingest.feed_files import feed_file_named, feeds_directory, read_feed_files
 from kafka_ingest.kafka_cluster import ConfluentKafkaCluster
 from kafka_ingest.observing.feed_status import FeedStatus, feed_status
 from kafka_ingest.planning.known_output import check_output

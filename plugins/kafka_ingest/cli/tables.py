@@ -11,7 +11,7 @@ from kafka_ingest.boundaries import StartOver
 from kafka_ingest.cli.fitting_table import FittingTable
 from kafka_ingest.cli.output import number
 from kafka_ingest.control.reader import BatchSummary, FeedSummary
-from kafka_ingest.feed_files import FeedFile
+from kafka_ingest.feed_file import FeedFile
 from kafka_ingest.gap import Gap
 from kafka_ingest.observing.doctor import Check
 from kafka_ingest.observing.feed_status import FeedStatus, PartitionStatus

@@ -21,7 +21,7 @@ from kafka_ingest.errors import (
     WrongUseError,
 )
 from kafka_ingest.feed import Feed
-from kafka_ingest.feed_files import FeedFile
+from kafka_ingest.feed_file import FeedFile
 from kafka_ingest.kafka_cluster import ConfluentKafkaCluster
 from kafka_ingest.observing.one_host import check_one_host
 from kafka_ingest.offsets import listing
