@@ -11,7 +11,7 @@ SET_UP = +@flock --nonblock Makefile true || echo 'Another make is setting up: w
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint format bench bench-quick bench-plan bench-coverage bench-history bench-airflow soak up down clean
+.PHONY: help setup demo test lint format bench bench-quick bench-plan bench-coverage bench-history bench-airflow bench-feeds soak up down clean
 
 help: ## list these verbs
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' Makefile
@@ -65,6 +65,10 @@ bench-history: ## measure what a feed's runs and questions take after years of b
 bench-airflow: ## measure what a run in Airflow takes above `kafka-ingest run`, on an Airflow of its own; some minutes
 	$(SET_UP) dev jvm
 	@PYTHONPATH=plugins:dev .venv/bin/python bench/in_airflow.py $(ARGS)
+
+bench-feeds: ## measure reading DAG files, task starts and the command line with up to 2,000 feeds; some minutes
+	$(SET_UP) dev jvm
+	@PYTHONPATH=plugins:dev .venv/bin/python bench/many_feeds.py $(ARGS)
 
 soak: ## 15 minutes of a live producer, scheduled runs and kill -9 at random, then every record is compared
 	$(SET_UP) run jvm
