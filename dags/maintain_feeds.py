@@ -1,4 +1,7 @@
-"""Looks after all feeds once a day: removes staged output that is over, repairs mirrors, and warns about headroom."""
+"""Looks after all feeds once a day.
+
+Removes staged output that is over, sums up old batches in the control tables, repairs mirrors, and warns about headroom.
+"""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -6,7 +9,7 @@ from typing import Any
 from airflow.sdk import DAG, get_parsing_context
 
 from kafka_ingest.airflow_tasks.feed_tasks import FeedErrorOperator
-from kafka_ingest.airflow_tasks.maintenance_tasks import CleanOperator, HeadroomOperator, MirrorOperator
+from kafka_ingest.airflow_tasks.maintenance_tasks import CleanOperator, FoldOperator, HeadroomOperator, MirrorOperator
 from kafka_ingest.feed_file import FEED_ERROR, FeedFile, error_id
 from kafka_ingest.files_for_dags import files_for_dags
 
@@ -23,8 +26,11 @@ def maintain(file: FeedFile) -> None:
         return
     # No task groups: their ids may not hold a dot, as a feed's name may.
     of_feed: dict[str, Any] = {"feed": feed, "owner": feed.airflow.owner, "pool": feed.airflow.pool}
-    CleanOperator(task_id=f"{feed.name}.clean", **of_feed)
+    clean = CleanOperator(task_id=f"{feed.name}.clean", **of_feed)
     HeadroomOperator(task_id=f"{feed.name}.headroom", **of_feed)
+    if feed.control_retention is not None and file.contested is None:
+        # After it: batches are folded once their staged output is gone. What could not be cleaned up keeps the others not.
+        clean >> FoldOperator(task_id=f"{feed.name}.fold", trigger_rule="all_done", file=file, **of_feed)
     if feed.kafka.group is not None and file.contested is None:
         MirrorOperator(task_id=f"{feed.name}.mirror", file=file, **of_feed)
 

@@ -3,7 +3,7 @@
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from uuid import UUID
 
@@ -12,6 +12,7 @@ from kafka_ingest.backfilling.decide import BackfillDecision
 from kafka_ingest.backfilling.plan_backfill import BackfillOutcome, dry_run, plan_backfill
 from kafka_ingest.backfilling.request import BackfillRequest
 from kafka_ingest.batch import Attempt, Batch
+from kafka_ingest.boundaries import Foldable, FoldCut, Folded
 from kafka_ingest.committing.commit_batch import Committed, commit_batch
 from kafka_ingest.committing.mirror_group import Mirrored, mirror_group
 from kafka_ingest.connections import (
@@ -23,6 +24,7 @@ from kafka_ingest.connections import (
 )
 from kafka_ingest.control.database import open_database
 from kafka_ingest.control.operator_writer import SqlOperatorTables
+from kafka_ingest.errors import WrongUseError
 from kafka_ingest.feed import Feed
 from kafka_ingest.feed_claims import located
 from kafka_ingest.feed_file import FeedFile, feed_of
@@ -30,6 +32,7 @@ from kafka_ingest.feed_files import feed_file_named, feeds_directory
 from kafka_ingest.kafka_client_settings import KafkaClientSettings
 from kafka_ingest.kafka_cluster import ConfluentKafkaCluster
 from kafka_ingest.operating.clean import StagedOutput, clean_up, staged_outputs
+from kafka_ingest.operating.fold import cut_before, fold
 from kafka_ingest.operating.headroom import LowHeadroom, low_headroom
 from kafka_ingest.operating.known_feed import known_feed
 from kafka_ingest.output_location import OutputLocation
@@ -165,6 +168,29 @@ class FeedParts:
     def clean_up(self) -> Iterator[StagedOutput]:
         """Remove what is staged and not needed any more."""
         return clean_up(self.staged_outputs(), self.control, sink_of)
+
+    def fold(self, before: datetime | None = None, *, who: str) -> Iterator[Folded]:
+        """Fold what the control tables hold of batches committed before a time; by default, as long ago as the feed says."""
+        return fold(self.feed_id, self.fold_cut(before), self.control, who=who)
+
+    def foldable(self, before: datetime | None = None) -> Foldable:
+        """Return what may be folded, and what stays that is as old."""
+        return self.control.foldable(self.feed_id, self.fold_cut(before))
+
+    @property
+    def feed_id(self) -> UUID:
+        """The feed's own id; raises UnknownFeedError where it was never planned."""
+        return known_feed(self.control, self.feed.name).feed_id
+
+    def fold_cut(self, before: datetime | None) -> FoldCut:
+        """Return what may be folded; raises WrongUseError where neither the caller nor the feed says what is old."""
+        now = datetime.now(UTC)
+        if before is None and self.feed.control_retention is None:
+            raise WrongUseError(
+                f"feed {self.feed.name}: expected --before, or control_retention in its file, found neither: nothing says what "
+                "is old. Nothing was changed."
+            )
+        return cut_before(before or now - (self.feed.control_retention or timedelta()), now)
 
     def sort_receipts(self) -> int:
         """Move receipts of earlier versions to where the newest are found without reading all names; return how many."""

@@ -3,7 +3,7 @@
 import hashlib
 import json
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
 from pathlib import Path
@@ -95,10 +95,14 @@ class BatchPlan:
     planned_at: datetime
     capped: bool = False
     leader_epochs: Mapping[TopicPartition, int] = field(default_factory=dict)
+    folded: str | None = None
+    """The plan's fingerprint where its ranges were folded: its receipt beside the output has them, the control tables not."""
 
     def __post_init__(self) -> None:
-        if not self.ranges:
+        if not self.ranges and self.folded is None:
             raise ValueError("a batch has at least one range, found none")
+        if self.ranges and self.folded is not None:
+            raise ValueError(f"a batch that is folded has no ranges, found {len(self.ranges)}")
         if any(not offset_range.span for offset_range in self.ranges):
             raise ValueError("a batch has no empty ranges; leave them out")
         partitions = [offset_range.topic_partition for offset_range in self.ranges]
@@ -112,9 +116,14 @@ class BatchPlan:
         """How many records the ranges can hold at most; compaction and transactions make it fewer."""
         return sum(offset_range.span for offset_range in self.ranges)
 
+    def without_ranges(self) -> "BatchPlan":
+        """Return what stays of the plan in the control tables once it is folded: all but what grows with its partitions."""
+        return replace(self, ranges=(), topic_ids={}, leader_epochs={}, folded=self.fingerprint)
+
     def as_document(self) -> dict[str, Any]:
         """Return the plan as JSON-able data, with its format version."""
-        return {
+        folded = {"folded": self.folded} if self.folded is not None else {}
+        return folded | {
             "version": PLAN_VERSION,
             "batch_id": str(self.batch_id),
             "kind": self.kind.value,
@@ -163,12 +172,13 @@ class BatchPlan:
             planned_at=datetime.fromisoformat(document["planned_at"]),
             capped=document["capped"],
             leader_epochs=leader_epochs,
+            folded=document.get("folded"),
         )
 
     @property
     def fingerprint(self) -> str:
         """The SHA-256 of the plan's canonical JSON: whatever carries it belongs to this plan."""
-        return sha256(canonical_json(self.as_document()))
+        return self.folded or sha256(canonical_json(self.as_document()))
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 from uuid import UUID
 
 from kafka_ingest.batch import ABANDONABLE, Attempt, Batch, BatchKind, BatchPlan, BatchState
+from kafka_ingest.folded import FoldedRange
 from kafka_ingest.gap import Gap, Jump, NewGap
 from kafka_ingest.hold import Hold
 from kafka_ingest.offsets import (
@@ -173,12 +174,78 @@ class CommittedRange:
 
 @dataclass(frozen=True, slots=True)
 class CommittedBatch:
-    """A committed batch with its ranges and where it was published."""
+    """A committed batch with its ranges and where it was published.
+
+    ``folded`` is its plan's fingerprint where the control tables keep no ranges of it: then its receipt has them.
+    """
 
     batch_id: UUID
     kind: BatchKind
     output: OutputLocation
     ranges: Sequence[CommittedRange]
+    folded: str | None = None
+
+
+NEWEST_STAY = 20
+"""So many of a feed's newest batches are never folded: how fast they were says how much the next one may read."""
+
+
+@dataclass(frozen=True, slots=True)
+class FoldCut:
+    """Which batches may be folded: those committed before a time, apart from the newest; and how much one transaction takes."""
+
+    before: datetime
+    newest_stay: int = NEWEST_STAY
+    batches_at_once: int = 500
+    ranges_at_once: int = 20_000
+    events_at_once: int = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Folded:
+    """What one transaction folded: batches, and how many of their rows, and of the journal's, are gone."""
+
+    batches: int = 0
+    ranges: int = 0
+    attempts: int = 0
+    events: int = 0
+
+    @property
+    def is_nothing(self) -> bool:
+        """Whether nothing is left to be folded."""
+        return not (self.batches or self.events)
+
+
+@dataclass(frozen=True, slots=True)
+class Foldable:
+    """What may be folded now, and what is as old and stays: not announced, with staged output, or with dead letters."""
+
+    batches: int
+    events: int
+    to_announce: int = 0
+    staged: int = 0
+    dead_letters: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class FoldedFeed:
+    """What is folded of a feed at one instant."""
+
+    batches: frozenset[UUID]
+    ranges: Sequence[FoldedRange]
+
+
+@dataclass(frozen=True, slots=True)
+class FoldedBatch:
+    """A batch whose ranges are folded: who made it, where it lies, and the fingerprint by which its receipt is known."""
+
+    batch_id: UUID
+    fingerprint: str
+    planned_at: datetime
+    planned_by: str
+    committed_at: datetime
+    committed_by: str
+    output: OutputLocation
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,6 +269,9 @@ class CoverageRows:
 
     removed: Sequence[RemovedRange] = ()
     """What was let expire from the output: still committed, and seen by no reader."""
+
+    folded: Sequence[FoldedRange] = ()
+    """What old live batches have read, of which the control tables keep no ranges any more."""
 
     ids_before: Mapping[tuple[str, str | None], str | None] = field(default_factory=dict)
     """(topic, id) → the id that the same records have now, where an operator said that they are the same."""
@@ -420,7 +490,8 @@ class ControlReader(Protocol):
     def starts_since(self, batch_id: UUID) -> dict[TopicPartition, int]:
         """Return where a live batch began in each partition, or the first one after it that read the partition.
 
-        Only committed live batches count, and only topics that are the ones the offsets are stored of now.
+        Only committed live batches count, and only topics that are the ones the offsets are stored of now. Raises
+        BatchFoldedError where the batch, or a later one, is folded.
         """
 
     def committed_within(
@@ -439,6 +510,9 @@ class ControlReader(Protocol):
 
     def committed_batches(self, feed_id: UUID) -> Iterator[CommittedBatch]:
         """Yield the feed's committed batches with all their ranges, oldest first; copies are not among them."""
+
+    def folded(self, feed_id: UUID) -> FoldedFeed:
+        """Return which of the feed's batches are folded, and what they have read."""
 
     def committed_ranges(self, batch_id: UUID) -> list[OffsetRange]:
         """Return what the feed's output holds of this batch's topics and partitions, where committed batches overlap it."""
@@ -522,7 +596,22 @@ class ControlTables(ControlReader, Protocol):
         """Append a line to the audit journal."""
 
 
-class OperatorTables(ControlTables, Protocol):
+class FoldingTables(ControlTables, Protocol):
+    """The step that keeps the control tables small after years."""
+
+    def foldable(self, feed_id: UUID, cut: FoldCut) -> Foldable:
+        """Return what may be folded now, and what stays that is as old."""
+
+    def fold(self, feed_id: UUID, cut: FoldCut) -> Folded:
+        """Fold the next old live batches and lines of the journal, and return how many; nothing where none is left.
+
+        A batch's ranges become part of the feed's folded ranges, and its attempts go. Only of COMMITTED ones that were announced,
+        whose staged output is removed, and that hold no dead letters. No decision rests on where a range is kept, so the feed's
+        revision stays.
+        """
+
+
+class OperatorTables(FoldingTables, Protocol):
     """The steps that only an operator takes. Each names who and why, and is refused where the feed changed meanwhile."""
 
     def file_gap(self, feed: FeedSnapshot, new_gap: NewGap, *, seed: StoredOffset | None, who: str) -> Gap:
@@ -681,6 +770,12 @@ class Sink(Protocol):
 
     def is_kept(self, batch_id: UUID) -> bool:
         """Whether a receipt of the batch is kept here."""
+
+    def published_receipt(self, batch_id: UUID) -> PublishedReceipt | None:
+        """Return what is kept of one batch, None where nothing is; what is there of its files is not looked at.
+
+        Raises OutputConflictError where it cannot be used.
+        """
 
     def kept_receipt(self, batch_id: UUID) -> bytes | None:
         """Return the receipt of a batch as it was published, None where none was."""

@@ -12,7 +12,8 @@ from uuid import UUID
 
 from kafka_ingest.batch import BatchState
 from kafka_ingest.boundaries import BackfillRange, CoverageRows, DeadLetters, Rewind
-from kafka_ingest.gap import Gap
+from kafka_ingest.folded import FoldedRange
+from kafka_ingest.gap import Gap, GapCause
 from kafka_ingest.offset_sets import by_partition, merged, shared, within, without
 from kafka_ingest.offsets import OffsetRange, StoredOffset, TopicPartition, listing
 from kafka_ingest.removal import LostRange, RemovedRange
@@ -35,6 +36,7 @@ class PartitionCoverage:
     committed_ahead: Sequence[OffsetRange] = ()
     lost: Sequence[LostRange] = ()
     removed: Sequence[RemovedRange] = ()
+    folded: Sequence[FoldedRange] = ()
 
     @property
     def topic_partition(self) -> TopicPartition:
@@ -115,12 +117,24 @@ class PartitionCoverage:
         beyond = [*committed, *open_gaps]
         end = self.stored.next_offset or 0
         found += [f"{each} lies beyond the stored offset {end:,}" for each in self._above(beyond, end, reread)]
-        return found
+        return [*found, *self._folded_elsewhere(reread)]
 
     @property
     def is_accounted(self) -> bool:
         """Whether every offset that the stored one has passed is committed, once, or in an open gap."""
         return not self.problems
+
+    def _folded_elsewhere(self, reread: Sequence[OffsetRange]) -> Iterator[str]:
+        """Yield what folded batches have read and the stored offset has not passed, read twice, or passed over as a gap."""
+        folded = [each.offset_range for each in self.folded]
+        for each in without(merged(folded), [*self.read_through, *reread]):
+            yield f"{each} is folded, and lies outside what the stored offset has passed"
+        for twice in without(shared(folded), reread):
+            yield f"{twice} is folded twice, and no reset reads it again"
+        # What files held that were lost was committed all the same.
+        passed = [gap.offset_range for gap in self.gaps if gap.applied_at and gap.cause is not GapCause.OUTPUT_LOST]
+        for both in without(within(passed, folded), reread):
+            yield f"{both} is folded and in a gap"
 
     def _closed_without_being_read(self) -> Iterator[str]:
         committed = [each for each in self.backfills if each.state is BatchState.COMMITTED]
@@ -147,6 +161,7 @@ def coverage_of(rows: CoverageRows) -> dict[TopicPartition, PartitionCoverage]:
     backfills = by_topic_partition(rows, ((each.offset_range, each.topic_id, each) for each in rows.backfills))
     rewinds = by_topic_partition(rows, ((each.offset_range, each.topic_id, each) for each in rows.rewinds))
     lost = by_topic_partition(rows, ((each.offset_range, each.topic_id, each) for each in rows.lost))
+    folded = by_topic_partition(rows, ((each.offset_range, each.topic_id, each) for each in rows.folded))
     removed = by_topic_partition(rows, ((each.offset_range, each.topic_id, each) for each in rows.removed))
     ahead = by_partition(rows.committed_ahead)
     letters = by_topic_partition(rows, ((each.offset_range, each.topic_id, each) for each in rows.dead_letters))
@@ -161,6 +176,7 @@ def coverage_of(rows: CoverageRows) -> dict[TopicPartition, PartitionCoverage]:
             committed_ahead=ahead.get(tp, ()),
             lost=lost.get(tp, ()),
             removed=removed.get(tp, ()),
+            folded=folded.get(tp, ()),
         )
         for tp, row in rows.feed.stored.items()
     }

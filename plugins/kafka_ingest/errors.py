@@ -123,6 +123,10 @@ class UnknownBatchError(WrongUseError):
     """No batch of that id."""
 
 
+class BatchFoldedError(WrongUseError):
+    """What was asked needs the ranges of old batches one by one, and they are folded."""
+
+
 class MissingConnectionError(WrongUseError):
     """An Airflow connection is not defined."""
 

@@ -19,6 +19,7 @@ from pydantic import (
 from kafka_ingest.errors import InvalidFeedError
 from kafka_ingest.feed_start import ExplicitStart, Start, start_rule
 from kafka_ingest.offsets import Isolation, OffsetsPolicy
+from kafka_ingest.operating.fold import LEAST_RETENTION
 from kafka_ingest.output_location import OutputLocation
 from kafka_ingest.planning.settings import FeedPlanSettings, OnDataLoss, OnMissingTopic, OnTopicChanged
 from kafka_ingest.planning.start_rules import StartRule
@@ -275,7 +276,10 @@ class AirflowSettings(Settings):
 
 
 class Feed(Settings):
-    """What one pipeline ingests. Only ``name``, ``kafka.topics`` and ``sink`` have no default."""
+    """What one pipeline ingests. Only ``name``, ``kafka.topics`` and ``sink`` have no default.
+
+    ``control_retention``: how long the control tables keep the ranges of each live batch; None: for ever.
+    """
 
     name: str
     schedule: str | None = "@hourly"
@@ -285,6 +289,7 @@ class Feed(Settings):
     on_missing_topic: OnMissingTopic = OnMissingTopic.STOP
     on_topic_changed: OnTopicChanged = OnTopicChanged.STOP
     limits: Limits = Limits()
+    control_retention: Duration | None = None
     sink: ParquetSink
     spark: Spark = Spark()
     airflow: AirflowSettings = AirflowSettings()
@@ -303,6 +308,13 @@ class Feed(Settings):
                 f"expected a name that does not begin with 'feed_error__', as broken files' DAGs do, found {name!r}"
             )
         return name
+
+    @field_validator("control_retention")
+    @classmethod
+    def _younger_ranges_stay(cls, retention: timedelta | None) -> timedelta | None:
+        if retention is not None and retention < LEAST_RETENTION:
+            raise ValueError(f"expected {LEAST_RETENTION.days}d or more, found {retention}")
+        return retention
 
     @field_validator("schedule")
     @classmethod

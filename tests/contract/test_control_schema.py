@@ -51,7 +51,7 @@ from kafka_ingest.control.writer import SqlControlTables
 from kafka_ingest.errors import ControlSchemaError, ControlTablesUnavailableError, KafkaIngestError
 
 OFFSETS = {"feed", "batch", "attempt", "stored_offset", "batch_range", "gap", "hold", "event"}
-OUTPUT = {"removed_range", "lost_range"}
+OUTPUT = {"folded_range", "removed_range", "lost_range"}
 TABLES = OFFSETS | OUTPUT
 NOBODY = UUID("01890000-0000-7000-8000-000000000404")
 
@@ -329,6 +329,7 @@ def history(shared_database: SqlStore) -> SqlStore:
     shared_database.insert("gap", **GAP)
     shared_database.insert("hold", **HOLD)
     shared_database.insert("removed_range", **REMOVED)
+    shared_database.insert("folded_range", **FOLDED)
     shared_database.insert("lost_range", **LOST)
     return shared_database
 
@@ -377,6 +378,22 @@ REMOVED: Mapping[str, Any] = {
     "end_offset": 5,
 }
 
+FOLDED: Mapping[str, Any] = {
+    "folded_id": UUID("01890000-0000-7000-8000-0000000f01d0"),
+    "feed_id": ORDERS_FEED,
+    "topic": "orders",
+    "partition": 0,
+    "topic_id": "an id",
+    "start_offset": 0,
+    "end_offset": 5,
+    "rows": 5,
+    "filtered": 0,
+    "dead_letters": 0,
+    "invisible": 0,
+    "batches": 2,
+    "oldest_commit": NOON,
+    "newest_commit": NOON,
+}
 LOST: Mapping[str, Any] = {
     "feed_id": ORDERS_FEED,
     "batch_id": batch_id_of(1),
@@ -421,6 +438,10 @@ def add_attempt(**values: Any) -> Executable:
 
 def add_removed(**values: Any) -> Executable:
     return add("removed_range", **(REMOVED | {"range_id": NOBODY} | values))
+
+
+def add_folded(**values: Any) -> Executable:
+    return add("folded_range", **(dict(FOLDED) | {"folded_id": NOBODY} | values))
 
 
 def add_lost(**values: Any) -> Executable:
@@ -533,6 +554,32 @@ OFFENCES: Mapping[str, tuple[str, Executable]] = {
     "an open transaction without its offset": ("ck_hold_at_offset", add_hold(cause="open_transaction")),
     "an unreadable record without its offset": ("ck_hold_at_offset", add_hold(cause="unreadable")),
     "a partition without an answer at an offset": ("ck_hold_at_offset", add_hold(at_offset=7)),
+    "a folded batch with a pin": ("ck_batch_pinned", change("batch", COMMITTED_ID, folded_at=NOON)),
+    "a committed batch without a pin that is not folded": (
+        "ck_batch_pinned",
+        change("batch", COMMITTED_ID, pinned_attempt=None),
+    ),
+    "a folded batch that is not committed": (
+        "ck_batch_folded",
+        change("batch", WRITTEN_ID, pinned_attempt=None, folded_at=NOON),
+    ),
+    "a folded backfill": (
+        "ck_batch_folded",
+        change("batch", COMMITTED_ID, kind="backfill", pinned_attempt=None, folded_at=NOON),
+    ),
+    "a folded batch that is still to be announced": (
+        "ck_batch_folded",
+        change("batch", COMMITTED_ID, pinned_attempt=None, folded_at=NOON, to_announce=True),
+    ),
+    "two folded ranges of one id": ("pk_folded_range", add_folded(folded_id=FOLDED["folded_id"])),
+    "a folded range of no feed": ("fk_folded_range_feed", add_folded(feed_id=NOBODY)),
+    "an empty folded range": ("ck_folded_range_offsets", add_folded(end_offset=0, rows=0)),
+    "a folded range with an offset nobody accounts for": ("ck_folded_range_accounted", add_folded(rows=4)),
+    "a folded range that adds up by a negative count": (
+        "ck_folded_range_accounted",
+        add_folded(rows=6, invisible=-1),
+    ),
+    "a folded range of no batch": ("ck_folded_range_batches", add_folded(batches=0)),
     "two removed ranges of one id": ("pk_removed_range", add_removed(range_id=REMOVED["range_id"])),
     "a removed range of no feed": ("fk_removed_range_feed", add_removed(feed_id=NOBODY)),
     "an empty removed range": ("ck_removed_range_offsets", add_removed(end_offset=0)),

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
 from uuid import UUID
@@ -126,7 +126,7 @@ class Checks:
         return new
 
     def check_rows(self, batch_id: UUID, rows: list[Row]) -> None:
-        plan = self.world.tables.batch(batch_id).plan
+        plan = self.world.whole_plan(batch_id)
         for topic, partition, offset, value in rows:
             generation = self.world.topics.generation_of[str(plan.topic_ids[topic])]
             assert self.world.topics.produced[value] == Record(topic, generation, partition, offset)
@@ -140,7 +140,8 @@ class Checks:
         now_committed = {batch_id for batch_id, state in states.items() if state is BatchState.COMMITTED}
         assert self._committed.keys() <= now_committed
         for batch_id in now_committed - self._committed.keys():
-            batch, counts = self.world.tables.batch(batch_id), self.world.tables.range_counts(batch_id)
+            batch, counts = self.world.tables.batch(batch_id), self.world.counts(batch_id)
+            batch = replace(batch, plan=self.world.whole_plan(batch_id))
             assert [count.offset_range for count in counts] == list(batch.plan.ranges)
             # Copies into an output that was left behind with lost tables are not looked at any more.
             if (rows := {**self.rows, **self.copied}.get(batch_id)) is not None:

@@ -20,8 +20,8 @@ from tests.outputs import parquet_at
 
 from kafka_ingest.backfilling.plan_backfill import BackfillOutcome, plan_backfill
 from kafka_ingest.backfilling.request import BackfillRequest, OnMissing, OpenGaps
-from kafka_ingest.batch import Attempt, Batch, BatchKind, BatchState
-from kafka_ingest.boundaries import FeedSnapshot
+from kafka_ingest.batch import Attempt, Batch, BatchKind, BatchPlan, BatchState
+from kafka_ingest.boundaries import FeedSnapshot, FoldCut
 from kafka_ingest.committing.commit_batch import commit_batch
 from kafka_ingest.committing.mirror_group import mirror_group
 from kafka_ingest.control import schema
@@ -31,6 +31,7 @@ from kafka_ingest.errors import KafkaIngestError
 from kafka_ingest.offsets import OffsetRange, TopicPartition
 from kafka_ingest.operating.abandon import abandon
 from kafka_ingest.operating.clean import clean_up, staged_outputs
+from kafka_ingest.operating.fold import fold
 from kafka_ingest.operating.reset_offsets import decide_reset, reset
 from kafka_ingest.operating.reset_target import ResetTarget
 from kafka_ingest.operating.skip import decide_skip, skip
@@ -39,9 +40,12 @@ from kafka_ingest.output_location import OutputLocation
 from kafka_ingest.planning.plan_batch import PlanOutcome, plan_batch
 from kafka_ingest.planning.settings import OnDataLoss
 from kafka_ingest.planning.start_rules import Earliest
+from kafka_ingest.receipt import RangeCount
+from kafka_ingest.sinks.choose import sink_of
 from kafka_ingest.sinks.parquet_directory import ParquetDirectory
 from kafka_ingest.submitting.open_attempt import open_attempt
 from kafka_ingest.submitting.pin_receipt import pin_attempt
+from kafka_ingest.whole_plan import receipt_of_folded, whole_plan
 
 FEED = "orders"
 TOPICS = ("orders", "refunds")
@@ -235,6 +239,26 @@ class World:
         later = datetime.now(UTC) + timedelta(days=1)
         found = staged_outputs(feed, self.settings.output, self.control, self.kafka, self.sinks, ended_before=later)
         assert not [staged for staged in clean_up(found, self.control, self.sinks) if staged.failed]
+
+    def whole_plan(self, batch_id: UUID) -> BatchPlan:
+        """Return a batch's plan with its ranges, also where the control tables have them no more."""
+        return whole_plan(self.tables.batch(batch_id).plan, sink_of)
+
+    def counts(self, batch_id: UUID) -> list[RangeCount]:
+        """Return what a batch's receipt says of each range."""
+        plan = self.tables.batch(batch_id).plan
+        if plan.folded is None:
+            return self.tables.range_counts(batch_id)
+        published = receipt_of_folded(batch_id, plan.folded, plan.output, sink_of)
+        return published.receipt.range_counts(published.plan)
+
+    def fold(self, newest_stay: int) -> None:
+        """Fold all old batches but the newest, two at a time; staged output is removed before."""
+        feed = self.tables.feed(FEED)
+        if feed is not None:
+            cut = FoldCut(datetime.now(UTC) + timedelta(days=1), newest_stay=newest_stay, batches_at_once=2)
+            for _ in fold(feed.feed_id, cut, self.control, who=OPERATOR):
+                pass
 
     def decide_topic(self, name: str, choice: Choice) -> None:
         """Decide on a topic that changed. What an open batch read cleanly from it counts, otherwise the batch is given up."""

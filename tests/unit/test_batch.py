@@ -118,10 +118,25 @@ def test_a_plan_document_with_a_sentinel_in_it_is_refused() -> None:
         BatchPlan.from_document(document)
 
 
-@pytest.mark.parametrize("name", [each.name for each in fields(BatchPlan)])
+@pytest.mark.parametrize("name", [each.name for each in fields(BatchPlan) if each.name != "folded"])
 def test_a_plans_fingerprint_changes_with_every_field(name: str) -> None:
     plan = a_plan()
     assert replace(plan, **{name: ANOTHER_VALUE[name]}).fingerprint != plan.fingerprint
+
+
+def test_a_folded_plan_keeps_its_fingerprint_and_has_no_ranges() -> None:
+    plan = a_plan(span(0, 0, 10), span(1, 5, 7))
+    folded = plan.without_ranges()
+
+    assert (folded.ranges, folded.topic_ids, folded.leader_epochs) == ((), {}, {})
+    assert folded.fingerprint == plan.fingerprint
+    assert BatchPlan.from_document(document_of(folded)) == folded
+    assert len(str(document_of(folded))) < 600
+
+
+def test_a_folded_plan_with_ranges_is_refused() -> None:
+    with pytest.raises(ValueError, match="a batch that is folded has no ranges, found 1"):
+        replace(a_plan(span(0, 0, 10)), folded="ab")
 
 
 def test_a_plans_fingerprint_does_not_depend_on_the_order_of_its_topics() -> None:

@@ -43,6 +43,37 @@ class CleanOperator(BaseOperator):
         return {"removed": removed, "kept": kept, "freed_bytes": freed}
 
 
+class FoldOperator(BaseOperator):
+    """Sums up what the control tables hold of batches that are older than the feed's ``control_retention``.
+
+    Skipped for a feed whose file shares something with another: the rows, and what they are kept for, may be the other's.
+    """
+
+    def __init__(self, *, feed: Feed, file: FeedFile, **kwargs: Any) -> None:  # noqa: ANN401 - Airflow's own arguments
+        super().__init__(**kwargs)
+        self.feed = feed
+        self.file = file
+
+    def execute(self, context: Context) -> dict[str, int]:
+        """Fold, and return how many batches, ranges, attempts and lines of the journal that were."""
+        counts = dict.fromkeys(("batches", "ranges", "attempts", "events"), 0)
+        with errors_for_airflow():
+            if (error := beside_others(self.file).error) is not None:
+                raise AirflowSkipException(f"its batches are not folded: {error}")
+            parts = planned_before(self.feed)
+            for folded in parts.fold(who=run_of(context)):
+                counts = {name: count + getattr(folded, name) for name, count in counts.items()}
+                self.log.info("folded %s batches so far", f"{counts['batches']:,}")
+            there = parts.foldable()
+        self.log.info("folded %s", ", ".join(f"{count:,} {name}" for name, count in counts.items()))
+        if stays := there.to_announce + there.staged + there.dead_letters:
+            self.log.info(
+                "%s batches stay that are as old: %s to be announced, %s with staged output, %s with dead letters",
+                *(f"{count:,}" for count in (stays, there.to_announce, there.staged, there.dead_letters)),
+            )
+        return counts
+
+
 class MirrorOperator(BaseOperator):
     """Brings the consumer group to the stored offsets, where a commit could not, or somebody moved it.
 

@@ -41,6 +41,7 @@ from kafka_ingest.planning.plan_batch import next_batch_id
 from kafka_ingest.planning.settings import FeedPlanSettings
 from kafka_ingest.storable_text import storable_document
 from kafka_ingest.used_output import check_output_there, check_same_root
+from kafka_ingest.whole_plan import whole_plan
 
 log = logging.getLogger(__name__)
 
@@ -151,7 +152,7 @@ def decide_backfill(
     if request.output is None:
         check_same_root(feed, settings.output, settings.relative_path, control, sinks)
     coverage = coverage_of(rows)
-    earlier = earlier_plans(request, feed, control)
+    earlier = [whole_plan(plan, sinks) for plan in earlier_plans(request, feed, control)]
     meant = partitions_meant(request, coverage, feed.topics, earlier)
     topic_ids = {tp.topic: coverage[tp].stored.topic_id for tp in meant}
     check_same_topics(earlier, topic_ids, rows)
@@ -171,7 +172,10 @@ def decide_backfill(
 
 
 def earlier_plans(request: BackfillRequest, feed: FeedSnapshot, control: ControlTables) -> list[BatchPlan]:
-    """Return the plans that a request refers to; raises InvalidBackfillError where they are none of the feed's."""
+    """Return the plans that a request refers to, of folded batches without ranges.
+
+    Raises InvalidBackfillError where they are none of the feed's.
+    """
     match request.selection:
         case OfBatch(batch_id):
             batch = control.batch(batch_id)

@@ -16,6 +16,7 @@ from kafka_ingest.cli import (
     backfill_command,
     coverage_command,
     ending_commands,
+    fold_command,
     history_commands,
     operator_commands,
     output_commands,
@@ -81,6 +82,7 @@ coverage_command.add_to(app)
 ending_commands.add_to(app)
 operator_commands.add_to(app)
 output_commands.add_to(app)
+fold_command.add_to(app)
 history_commands.add_to(app)
 reset_command.add_to(app)
 

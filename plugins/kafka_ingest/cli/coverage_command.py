@@ -17,6 +17,8 @@ from kafka_ingest.control.reader import SqlControlReader
 from kafka_ingest.coverage import PartitionCoverage, coverage_of, dead_letters_in, kept_of
 from kafka_ingest.errors import OperatorDecisionError
 from kafka_ingest.feed_files import feed_named, feeds_directory
+from kafka_ingest.folded import FoldedRange
+from kafka_ingest.observing.verify_folded import FoldedProof
 from kafka_ingest.observing.verify_output import (
     Difference,
     count_batches,
@@ -73,13 +75,16 @@ def verify_output(
     committed: dict[TopicPartition, list[OffsetRange]] = {}
     found: list[Difference] = []
     outputs: set[OutputLocation] = set()
-    batches, counted, removed = 0, 0, 0
+    folded = FoldedProof(control.folded(rows.feed.feed_id))
+    batches, counted, removed, proven = 0, 0, 0, 0
     with counting("batches counted") as advance:
         for each in count_batches(rows, control, sink_of):
             batches, counted = batches + 1, counted + each.rows
             removed += each.removal is not None
             found += each.differences
             outputs.add(each.batch.output)
+            folded.add(each.batch)
+            proven += each.batch.folded is not None and bool(each.batch.ranges)
             for of_batch in each.batch.ranges:
                 topic_partition = of_batch.count.offset_range.topic_partition
                 known = partitions.get(topic_partition)
@@ -87,12 +92,14 @@ def verify_output(
                     kept = kept_of(rows, each.batch.batch_id, of_batch.count.offset_range)
                     committed.setdefault(topic_partition, []).extend(kept)
             advance()
+    found += folded.differences()
     found += holes_and_overlaps(partitions, committed)
     found += unknown_batches(outputs, rows, control, sink_of)
     return {
         "batches": batches,
         "rows": counted,
         "removed_batches": removed,
+        "folded_batches": proven,
         "differences": [difference_document(each) for each in found],
     }
 
@@ -140,6 +147,7 @@ def partition_document(partition: PartitionCoverage) -> dict[str, Any]:
         ],
         "before_first": [range_document(each) for each in partition.before_first],
         "expired": [range_document(each) for each in partition.expired],
+        "folded": [folded_document(each) for each in partition.folded],
         "pending": pending,
         "dead_letters": [
             range_document(each.offset_range) | {"batch_id": str(each.batch_id), "count": each.count}
@@ -150,6 +158,20 @@ def partition_document(partition: PartitionCoverage) -> dict[str, Any]:
             range_document(each.offset_range) | {"at": each.at.isoformat(), "who": each.who, "reason": each.reason}
             for each in partition.rewinds
         ],
+    }
+
+
+def folded_document(folded: FoldedRange) -> dict[str, Any]:
+    """Return what old batches have read of a partition, summed up, as ``--json`` shows it."""
+    return range_document(folded.offset_range) | {
+        "topic_id": folded.topic_id,
+        "rows": folded.rows,
+        "filtered": folded.filtered,
+        "dead_letters": folded.dead_letters,
+        "invisible": folded.invisible,
+        "batches": folded.batches,
+        "oldest_commit": folded.oldest.isoformat(),
+        "newest_commit": folded.newest.isoformat(),
     }
 
 

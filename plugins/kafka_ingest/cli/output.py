@@ -83,14 +83,14 @@ def step(title: str) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def counting(what: str) -> Iterator[Callable[[], None]]:
+def counting(what: str) -> Iterator[Callable[..., None]]:
     """Show how far something long has come: on a terminal as it happens; on stderr, so that it is never part of an answer."""
     started, done = time.monotonic(), 0
     live = progress.status(f"0 {what} …") if progress.is_terminal else None
 
-    def advance() -> None:
+    def advance(by: int = 1) -> None:
         nonlocal done
-        done += 1
+        done += by
         if live is not None:
             live.update(f"{done:,} {what}, {time.monotonic() - started:,.0f} s")
 

@@ -169,7 +169,7 @@ def batches_table(batches: list[BatchSummary]) -> FittingTable:
             batch.state.value,
             Text(batch.planned_by),
             moment(batch.committed_at),
-            number(len(batch.ranges)),
+            "folded" if batch.folded else number(len(batch.ranges)),
             number(batch.rows),
             "-" if batch.size_bytes is None else f"{batch.size_bytes / 1e6:,.1f}",
         )

@@ -12,6 +12,7 @@ from kafka_ingest.boundaries import (
     BackfillRange,
     CommittedBatch,
     CoverageRows,
+    FoldedFeed,
 )
 from kafka_ingest.control.coverage_rows import (
     NOT_LIVE,
@@ -22,6 +23,7 @@ from kafka_ingest.control.coverage_rows import (
 )
 from kafka_ingest.control.database import transaction
 from kafka_ingest.control.feed_reader import SqlFeedReader, snapshot
+from kafka_ingest.control.folded_rows import folded_feed
 from kafka_ingest.control.passed_offsets import committed_ahead, committed_within, starts_since
 from kafka_ingest.control.rows import (
     batch_of,
@@ -119,6 +121,11 @@ class SqlCoverageReader(SqlFeedReader):
         """Return what committed batches hold at or above the stored offsets, sorted; nothing before an operator went back."""
         with transaction(self._engine, "read") as connection:
             return committed_ahead(connection, feed_id)
+
+    def folded(self, feed_id: UUID) -> FoldedFeed:
+        """Return which of the feed's batches are folded, and what they have read."""
+        with transaction(self._engine, "read") as connection:
+            return folded_feed(connection, feed_id)
 
     def committed_batches(self, feed_id: UUID) -> Iterator[CommittedBatch]:
         """Yield the feed's committed batches with all their ranges, oldest first; copies are not among them."""

@@ -16,6 +16,7 @@ from kafka_ingest.boundaries import (
     FeedSnapshot,
     Rewind,
 )
+from kafka_ingest.control.folded_rows import folded_ranges
 from kafka_ingest.control.removed_output import lost_ranges, removed_ranges
 from kafka_ingest.control.rows import event_of, gaps_of
 from kafka_ingest.control.schema import batch, batch_range, event
@@ -47,6 +48,7 @@ def coverage_rows(connection: Connection, feed: FeedSnapshot) -> CoverageRows:
         dead_letters=dead_letters(connection, feed.feed_id),
         lost=lost_ranges(connection, feed.feed_id),
         removed=removed_ranges(connection, feed.feed_id),
+        folded=folded_ranges(connection, feed.feed_id),
         ids_before=ids_before(decided),
     )
 
@@ -106,7 +108,10 @@ def dead_letters(connection: Connection, feed_id: UUID) -> list[DeadLetters]:
 def committed_batches_after(connection: Connection, feed_id: UUID, newest: UUID | None) -> list[CommittedBatch]:
     """Return the next of a feed's committed batches, in the order of their ids; copies are not among them."""
     sink = batch.c.plan["sink"]
-    query = select(batch.c.batch_id, batch.c.kind, sink["format"].as_string(), sink["path"].as_string()).where(
+    output = (sink["format"].as_string(), sink["path"].as_string())
+    query = select(
+        batch.c.batch_id, batch.c.kind, batch.c.plan_fingerprint, batch.c.folded_at.is_not(None), *output
+    ).where(
         batch.c.feed_id == feed_id,
         batch.c.state == BatchState.COMMITTED.value,
         OF_THE_FEED,
@@ -119,8 +124,14 @@ def committed_batches_after(connection: Connection, feed_id: UUID, newest: UUID 
         count = RangeCount(span_of_row(row), row["rows"] or 0, row["smallest_offset"], row["largest_offset"])
         ranges[row["batch_id"]].append(CommittedRange(count, row["topic_id"]))
     return [
-        CommittedBatch(batch_id, BatchKind(kind), OutputLocation(sink_format, path), ranges[batch_id])
-        for batch_id, kind, sink_format, path in found
+        CommittedBatch(
+            batch_id,
+            BatchKind(kind),
+            OutputLocation(sink_format, path),
+            ranges[batch_id],
+            fingerprint if is_folded else None,
+        )
+        for batch_id, kind, fingerprint, is_folded, sink_format, path in found
     ]
 
 

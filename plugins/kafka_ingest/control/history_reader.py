@@ -10,9 +10,11 @@ from sqlalchemy import ColumnElement, Connection, RowMapping, Select, Table, fun
 
 from kafka_ingest.batch import BatchKind, BatchState
 from kafka_ingest.boundaries import Event
+from kafka_ingest.control.folded_rows import folded_ranges
 from kafka_ingest.control.removed_output import lost_ranges
 from kafka_ingest.control.rows import event_of, gaps_of, stored_offsets
-from kafka_ingest.control.schema import batch, batch_range, event, feed, gap, stored_offset
+from kafka_ingest.control.schema import batch, batch_range, event, feed, folded_range, gap, stored_offset
+from kafka_ingest.folded import FoldedRange
 from kafka_ingest.gap import Gap
 from kafka_ingest.offsets import OffsetRange, StoredOffset, TopicPartition
 from kafka_ingest.output_location import OutputLocation
@@ -48,6 +50,7 @@ class OffsetRows:
     ``resets`` are the feed's, newest first: they say which topic ids stand for the same records.
     """
 
+    feed_id: UUID
     stored: StoredOffset | None
     topics: Collection[str]
     largest_partitions: Mapping[str, int]
@@ -56,6 +59,9 @@ class OffsetRows:
     resets: Sequence[Event]
     lost: Sequence[LostRange] = ()
     """Published files that held the offset and were lost."""
+
+    folded: Sequence[FoldedRange] = ()
+    """What old batches have read that holds the offset: each is of a batch that only its receipt names."""
 
 
 def journal(
@@ -91,6 +97,7 @@ def offset_rows(
         .group_by(stored_offset.c.topic)
     )
     return OffsetRows(
+        feed_id=row.feed_id,
         stored=stored.get(topic_partition),
         topics=tuple(row.topics),
         largest_partitions=dict(sorted(tuple(found) for found in connection.execute(largest))),
@@ -106,6 +113,9 @@ def offset_rows(
             if each.offset_range.topic_partition == topic_partition
             and each.offset_range.start_offset <= offset < each.offset_range.end_offset
         ],
+        folded=folded_ranges(
+            connection, row.feed_id, *of_partition(folded_range, topic_partition), *holds_offset(folded_range, offset)
+        ),
     )
 
 

@@ -13,6 +13,7 @@ from kafka_ingest.boundaries import AdoptedBatch, Adoption, FeedSnapshot, NewFee
 from kafka_ingest.control.batch_statements import batch_values, insert_ranges, set_range_counts
 from kafka_ingest.control.database import transaction
 from kafka_ingest.control.feed_statements import append_event, insert_feed, lock_feed, require_revision, touch_feed
+from kafka_ingest.control.folding_writer import SqlFoldingTables
 from kafka_ingest.control.offset_statements import (
     apply_jumps,
     gap_of,
@@ -34,7 +35,7 @@ from kafka_ingest.control.row_sums import (
 )
 from kafka_ingest.control.rows import batch_row, gaps_of
 from kafka_ingest.control.schema import LEDGER_KINDS, attempt, batch, event, gap, hold, stored_offset
-from kafka_ingest.control.writer import SqlControlTables, abandon_batch
+from kafka_ingest.control.writer import abandon_batch
 from kafka_ingest.errors import FeedChangedError
 from kafka_ingest.gap import Gap, Jump, NewGap
 from kafka_ingest.hold import DECIDED_BY_TOPIC
@@ -42,7 +43,7 @@ from kafka_ingest.offsets import StoredOffset
 from kafka_ingest.removal import LostRange, RemovedRange
 
 
-class SqlOperatorTables(SqlControlTables):
+class SqlOperatorTables(SqlFoldingTables):
     """The control tables, with what only an operator writes to them."""
 
     def file_gap(self, feed: FeedSnapshot, new_gap: NewGap, *, seed: StoredOffset | None, who: str) -> Gap:

@@ -3,36 +3,68 @@
 from collections.abc import Sequence
 from uuid import UUID
 
-from sqlalchemy import ColumnElement, Connection, and_, func, or_, select
+from sqlalchemy import ColumnElement, Connection, Table, and_, exists, func, or_, select
 
 from kafka_ingest.batch import BatchKind, BatchState
 from kafka_ingest.control.coverage_rows import ids_before, resets
+from kafka_ingest.control.folded_rows import folded_of, kept_of
 from kafka_ingest.control.removed_output import kept
-from kafka_ingest.control.schema import batch, batch_range, stored_offset
+from kafka_ingest.control.schema import batch, batch_range, folded_range, stored_offset
+from kafka_ingest.errors import BatchFoldedError
+from kafka_ingest.folded import FoldedRange
 from kafka_ingest.offset_sets import within
 from kafka_ingest.offsets import OffsetRange, TopicPartition
 
+LAST_OFFSET = 2**63 - 1
 
-def same_topic(connection: Connection, feed_id: UUID) -> ColumnElement[bool]:
-    """Return the condition that a range is of a stored offset's topic as it is now.
+
+def same_topic(connection: Connection, feed_id: UUID, ranges: Table = batch_range) -> ColumnElement[bool]:
+    """Return the condition that a range, or a folded one, is of a stored offset's topic as it is now.
 
     Offsets of a topic of that name that is not there any more mean other records, unless an operator said that they are the same.
     """
-    of_one_id = [stored_offset.c.topic_id.is_not_distinct_from(batch_range.c.topic_id)]
+    of_one_id = [stored_offset.c.topic_id.is_not_distinct_from(ranges.c.topic_id)]
     for (topic, before), now in ids_before(resets(connection, feed_id)).items():
-        was = (batch_range.c.topic == topic) & batch_range.c.topic_id.is_not_distinct_from(before)
+        was = (ranges.c.topic == topic) & ranges.c.topic_id.is_not_distinct_from(before)
         of_one_id.append(was & stored_offset.c.topic_id.is_not_distinct_from(now))
     return and_(
-        stored_offset.c.feed_id == batch.c.feed_id,
-        stored_offset.c.topic == batch_range.c.topic,
-        stored_offset.c.partition == batch_range.c.partition,
+        stored_offset.c.feed_id == (batch.c.feed_id if ranges is batch_range else ranges.c.feed_id),
+        stored_offset.c.topic == ranges.c.topic,
+        stored_offset.c.partition == ranges.c.partition,
         or_(*of_one_id),
     )
+
+
+def folded_now(
+    connection: Connection, feed_id: UUID, *conditions: ColumnElement[bool]
+) -> list[tuple[FoldedRange, int]]:
+    """Return what is folded of the topics as they are now, with the stored offsets."""
+    query = (
+        select(folded_range, stored_offset.c.next_offset)
+        .join(stored_offset, same_topic(connection, feed_id, folded_range))
+        .where(folded_range.c.feed_id == feed_id, *conditions)
+    )
+    return [(folded_of(row), row["next_offset"]) for row in connection.execute(query).mappings()]
+
+
+def check_not_folded(connection: Connection, feed_id: UUID, batch_id: UUID) -> None:
+    """Raise BatchFoldedError where a batch is folded, or a later one is: nobody here knows where those began."""
+    folded = select(batch.c.planned_at).where(
+        batch.c.feed_id == feed_id, batch.c.batch_id >= batch_id, batch.c.folded_at.is_not(None)
+    )
+    if connection.execute(select(exists(folded))).scalar():
+        planned_at = connection.execute(select(batch.c.planned_at).where(batch.c.batch_id == batch_id)).scalar_one()
+        raise BatchFoldedError(
+            f"expected a batch whose ranges are in the control tables, found {batch_id}, which is folded, or followed by one "
+            f"that is. Nothing was changed. It was planned at {planned_at.isoformat()}: go back to that time "
+            f"(`--to timestamp={planned_at.isoformat()}`), or to the offsets in its receipt beside the output (`--to offsets=…`)."
+        )
 
 
 def starts_since(connection: Connection, batch_id: UUID) -> dict[TopicPartition, int]:
     """Return where a live batch began in each partition, or the first one after it that read the partition."""
     feed_id = connection.execute(select(batch.c.feed_id).where(batch.c.batch_id == batch_id)).scalar_one()
+    check_not_folded(connection, feed_id, batch_id)
     place = (batch_range.c.topic, batch_range.c.partition)
     numbered = (
         select(
@@ -77,7 +109,12 @@ def committed_within(
         (row.batch_id, OffsetRange(TopicPartition(row.topic, row.partition), row.start_offset, row.end_offset))
         for row in connection.execute(query)
     ]
-    return within(intervals, kept(connection, feed_id, found))
+    of_folded = (folded_range.c.topic.in_(topics), folded_range.c.partition.in_(partitions))
+    folded = [each for each, _ in folded_now(connection, feed_id, *of_folded)]
+    ids = ids_before(resets(connection, feed_id))
+    apart = (apart_from, intervals) if apart_from is not None else None
+    held = [*kept(connection, feed_id, found), *kept_of(connection, feed_id, folded, ids, apart)]
+    return within(intervals, held)
 
 
 def committed_ahead(connection: Connection, feed_id: UUID) -> list[OffsetRange]:
@@ -102,4 +139,8 @@ def committed_ahead(connection: Connection, feed_id: UUID) -> list[OffsetRange]:
         )
         for row in connection.execute(query)
     ]
-    return sorted(kept(connection, feed_id, ahead))
+    folded = folded_now(connection, feed_id, folded_range.c.end_offset > stored_offset.c.next_offset)
+    beyond = [OffsetRange(each.offset_range.topic_partition, stored, LAST_OFFSET) for each, stored in folded]
+    ids = ids_before(resets(connection, feed_id))
+    of_folded = within(kept_of(connection, feed_id, [each for each, _ in folded], ids), beyond)
+    return sorted([*kept(connection, feed_id, ahead), *of_folded])

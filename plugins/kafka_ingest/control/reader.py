@@ -10,13 +10,12 @@ from uuid import UUID
 from sqlalchemy import Label, Select, func, select
 
 from kafka_ingest.batch import BatchKind, BatchState
-from kafka_ingest.boundaries import (
-    Event,
-)
+from kafka_ingest.boundaries import Event, FoldedBatch
 from kafka_ingest.control.coverage_reader import SqlCoverageReader
 from kafka_ingest.control.coverage_rows import NOT_LIVE
 from kafka_ingest.control.database import transaction
 from kafka_ingest.control.feed_reader import NOT_COMMITTED
+from kafka_ingest.control.folded_rows import folded_batches
 from kafka_ingest.control.history_reader import OffsetRows, journal, offset_rows
 from kafka_ingest.control.rows import (
     BatchRange,
@@ -63,6 +62,8 @@ class BatchSummary:
     """The one whose receipt counts."""
     output: Path
     ranges: tuple[BatchRange, ...]
+    """None once the batch is folded."""
+    folded: bool = False
 
 
 def last_committed_at(kind: BatchKind) -> Label[datetime | None]:
@@ -103,6 +104,11 @@ class SqlControlReader(SqlCoverageReader):
         """Return what the control rows say of one offset; None where the feed was never planned."""
         with transaction(self._engine, "read") as connection:
             return offset_rows(connection, feed_name, topic_partition, offset)
+
+    def folded_batches(self, feed_id: UUID, oldest: datetime, newest: datetime) -> list[FoldedBatch]:
+        """Return the folded batches that were committed between two times, in the order of their commits."""
+        with transaction(self._engine, "read") as connection:
+            return folded_batches(connection, feed_id, oldest, newest)
 
     def feed_summaries(self) -> list[FeedSummary]:
         """Return a line for each feed that was ever planned, by name."""
@@ -191,6 +197,7 @@ class SqlControlReader(SqlCoverageReader):
                     attempt=row["pinned_attempt"],
                     output=Path(row["plan"]["sink"]["path"]),
                     ranges=tuple(ranges.get(row["batch_id"], [])),
+                    folded=row["folded_at"] is not None,
                 )
                 for row in rows
             ]

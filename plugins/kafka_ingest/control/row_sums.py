@@ -3,14 +3,14 @@
 from collections.abc import Mapping, Sequence
 from uuid import UUID
 
-from sqlalchemy import ColumnElement, Connection, RowMapping, bindparam, func, select, update
+from sqlalchemy import ColumnElement, Connection, RowMapping, bindparam, func, select, union_all, update
 
 from kafka_ingest.batch import BatchKind, BatchState
 from kafka_ingest.boundaries import FeedSnapshot, StartOver
 from kafka_ingest.control.coverage_rows import resets
 from kafka_ingest.control.offset_statements import each_stored_offset
 from kafka_ingest.control.passed_offsets import same_topic
-from kafka_ingest.control.schema import batch, batch_range, feed, stored_offset
+from kafka_ingest.control.schema import batch, batch_range, feed, folded_range, stored_offset
 from kafka_ingest.offsets import TopicPartition
 
 OF_THE_OUTPUT = (BatchKind.LIVE.value, BatchKind.BACKFILL.value)
@@ -97,15 +97,20 @@ def count_partitions(connection: Connection, feed_id: UUID, topics: Sequence[str
         stored_offset.c.feed_id == feed_id,
         *([stored_offset.c.topic.in_(topics)] if topics is not None else []),
     )
-    place = (batch_range.c.topic, batch_range.c.partition)
-    counted = (
-        select(*place, func.sum(batch_range.c["rows"]).label("total"))
+    one_by_one = (
+        select(*(batch_range.c[name] for name in ("topic", "partition", "rows")))
         .join(batch, batch.c.batch_id == batch_range.c.batch_id)
         .join(stored_offset, same_topic(connection, feed_id))
         .where(*committed_of(feed_id), *of_topics)
-        .group_by(*place)
-        .cte("counted")
     )
+    folded = (
+        select(*(folded_range.c[name] for name in ("topic", "partition", "rows")))
+        .join(stored_offset, same_topic(connection, feed_id, folded_range))
+        .where(folded_range.c.feed_id == feed_id, *of_topics)
+    )
+    ranges = union_all(one_by_one, folded).subquery()
+    place = (ranges.c.topic, ranges.c.partition)
+    counted = select(*place, func.sum(ranges.c["rows"]).label("total")).group_by(*place).cte("counted")
     connection.execute(update(stored_offset).where(*of_topics).values(rows=0))
     connection.execute(
         update(stored_offset)

@@ -32,7 +32,7 @@ from kafka_ingest.gap import GapCause
 from kafka_ingest.hold import HoldCause
 from kafka_ingest.storable_text import storable, storable_document
 
-SCHEMA_VERSION = "0011"
+SCHEMA_VERSION = "0012"
 """The migration that makes these tables; a test compares it with the newest one."""
 
 VERSION_TABLE = "kafka_ingest_schema"
@@ -158,6 +158,7 @@ batch = Table(
         server_default=false(),
         comment="committed by a DAG run, and its Asset event may not have been recorded",
     ),
+    Column("folded_at", UtcDateTime, comment="since when its ranges are in folded_range alone, and its attempts gone"),
     ForeignKeyConstraint(
         ["batch_id", "pinned_attempt"],
         ["attempt.batch_id", "attempt.attempt"],
@@ -168,8 +169,13 @@ batch = Table(
     CheckConstraint(one_of("state", BatchState), name="state"),
     CheckConstraint(
         "(state = 'PLANNED' AND pinned_attempt IS NULL) OR state = 'ABANDONED' OR "
-        "(state IN ('WRITTEN', 'COMMITTING', 'COMMITTED') AND pinned_attempt IS NOT NULL AND rows IS NOT NULL)",
+        "(state IN ('WRITTEN', 'COMMITTING', 'COMMITTED') AND rows IS NOT NULL "
+        "AND (pinned_attempt IS NULL) = (folded_at IS NOT NULL))",
         name="pinned",
+    ),
+    CheckConstraint(
+        "folded_at IS NULL OR (state = 'COMMITTED' AND kind = 'live' AND NOT to_announce)",
+        name="folded",
     ),
     CheckConstraint("(state = 'COMMITTED') = (committed_at IS NOT NULL)", name="committed"),
     CheckConstraint("(state = 'ABANDONED') = (reason IS NOT NULL)", name="abandoned"),
@@ -197,6 +203,14 @@ batch = Table(
         "planned_at",
         sqlite_where=text("kind <> 'live'"),
         postgresql_where=text("kind <> 'live'"),
+    ),
+    # The oldest that are to be folded, among years of those that are.
+    Index(
+        "ix_batch_to_fold",
+        "feed_id",
+        "committed_at",
+        sqlite_where=text("kind = 'live' AND state = 'COMMITTED' AND folded_at IS NULL"),
+        postgresql_where=text("kind = 'live' AND state = 'COMMITTED' AND folded_at IS NULL"),
     ),
     Index("ix_batch_to_announce", "feed_id", sqlite_where=text("to_announce"), postgresql_where=text("to_announce")),
     # Invariant 2: at most one open live batch a feed.
@@ -298,6 +312,34 @@ batch_range = Table(
     comment="the non-empty ranges of a batch",
 )
 
+folded_range = Table(
+    "folded_range",
+    metadata,
+    Column("folded_id", Uuid, primary_key=True),
+    Column("feed_id", ForeignKey("feed.feed_id"), nullable=False),
+    Column("topic", StorableText, nullable=False),
+    Column("partition", Integer, nullable=False),
+    Column("topic_id", StorableText),
+    Column("start_offset", BigInteger, nullable=False),
+    Column("end_offset", BigInteger, nullable=False),
+    Column("rows", BigInteger, nullable=False),
+    Column("filtered", BigInteger, nullable=False),
+    Column("dead_letters", BigInteger, nullable=False),
+    Column("invisible", BigInteger, nullable=False),
+    Column("batches", BigInteger, nullable=False),
+    Column("oldest_commit", UtcDateTime, nullable=False),
+    Column("newest_commit", UtcDateTime, nullable=False),
+    CheckConstraint("start_offset >= 0 AND end_offset > start_offset", name="offsets"),
+    CheckConstraint(
+        "rows >= 0 AND filtered >= 0 AND dead_letters >= 0 AND invisible >= 0 "
+        "AND rows + filtered + dead_letters + invisible = end_offset - start_offset",
+        name="accounted",
+    ),
+    CheckConstraint("batches >= 1 AND oldest_commit <= newest_commit", name="batches"),
+    Index("ix_folded_range_feed", "feed_id", "topic", "partition"),
+    comment="what old live batches have read, summed up: ranges that follow each other are one",
+)
+
 gap = Table(
     "gap",
     metadata,
@@ -397,3 +439,6 @@ event = Table(
 
 LEDGER_KINDS = ("seeded", "gap", "reset", "output_changed")
 """Kinds of events that say where offsets came from; published receipts carry them."""
+
+FOLDED_KINDS = ("attempts_discarded", "mirror_failed", "no_dates", "receipt_refused")
+"""Kinds of events that machines write, as often as there are batches; no decision rests on them, and nothing is rebuilt."""

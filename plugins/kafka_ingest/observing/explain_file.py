@@ -1,5 +1,6 @@
 """Which offsets are in a file, and which batch it belongs to. What is in the file is told also without control tables."""
 
+import contextlib
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -20,6 +21,7 @@ from kafka_ingest.receipt import Receipt
 from kafka_ingest.sinks.choose import sink_of
 from kafka_ingest.sinks.file_differences import partitions_that_differ
 from kafka_ingest.sinks.published_parquet import FilePlace, data_file, place_of
+from kafka_ingest.whole_plan import whole_plan
 
 if TYPE_CHECKING:
     from kafka_ingest.sinks.parquet_contents import FileContents
@@ -36,6 +38,8 @@ class BatchOfFile:
     planned: tuple[OffsetRange, ...]
     """What the batch was to read of the file's partitions."""
     attempt: Attempt | None
+    topic_id: str | None
+    """Of the topic in the file, where it holds one range of one."""
 
     def as_document(self) -> dict[str, Any]:
         """Return the batch as ``--json`` shows it."""
@@ -52,11 +56,12 @@ class BatchOfFile:
             "committed_by": batch.committed_by,
             "reason": batch.reason,
             "output": str(batch.plan.output),
-            "topic_id": batch.plan.topic_ids[planned.topic] if planned else None,
+            "topic_id": self.topic_id if planned else None,
             "start_offset": planned.start_offset if planned else None,
             "end_offset": planned.end_offset if planned else None,
             "pinned_attempt": batch.pinned_attempt,
             "attempt_state": self.attempt.state.value if self.attempt else None,
+            "folded": batch.plan.folded is not None,
         }
 
 
@@ -170,9 +175,13 @@ def batch_of_file(control: SqlControlReader, place: FilePlace, contents: "FileCo
     except UnknownBatchError:
         return None
     held = {each.topic_partition for each in contents.partitions}
-    planned = tuple(found for found in batch.plan.ranges if found.topic_partition in held)
+    plan = batch.plan
+    # Where a folded batch's receipt cannot be read, that is said of the file: no range is known then.
+    with contextlib.suppress(KafkaIngestError):
+        plan = whole_plan(plan, sink_of)
+    planned = tuple(found for found in plan.ranges if found.topic_partition in held)
     attempts = (found for found in control.attempts(place.batch_id) if found.attempt == place.attempt)
-    return BatchOfFile(batch, planned, next(attempts, None))
+    return BatchOfFile(batch, planned, next(attempts, None), plan.topic_ids[planned[0].topic] if planned else None)
 
 
 def receipt_of_file(path: Path, place: FilePlace, batch: BatchOfFile | None) -> Receipt:

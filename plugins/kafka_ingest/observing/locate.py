@@ -6,18 +6,21 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from kafka_ingest.batch import BatchKind, BatchState
-from kafka_ingest.boundaries import Event
-from kafka_ingest.control.history_reader import BatchOfOffset
+from kafka_ingest.batch import BatchKind, BatchPlan, BatchState
+from kafka_ingest.boundaries import Event, FoldedBatch
+from kafka_ingest.control.history_reader import BatchOfOffset, OffsetRows
 from kafka_ingest.control.reader import SqlControlReader
 from kafka_ingest.errors import KafkaIngestError, NotADataFileError, UnknownFeedError, WrongUseError
+from kafka_ingest.folded import FoldedRange
 from kafka_ingest.gap import Gap
 from kafka_ingest.identity import is_other_topic
+from kafka_ingest.observing.locate_folded import batch_that_read
 from kafka_ingest.offsets import StoredOffset, TopicPartition, listing
 from kafka_ingest.receipt import WrittenFile, WrittenPartition
 from kafka_ingest.removal import LostRange
-from kafka_ingest.sinks.choose import published_files_of
+from kafka_ingest.sinks.choose import published_files_of, sink_of
 from kafka_ingest.sinks.published_parquet import PublishedParquet
+from kafka_ingest.whole_plan import receipt_of_folded
 
 
 class OffsetState(StrEnum):
@@ -125,6 +128,31 @@ class LocatedBatch:
 
 
 @dataclass(frozen=True, slots=True)
+class LocatedFolded:
+    """What old batches have read that holds the offset, and the one of them; ``problem`` says why nobody can tell which."""
+
+    folded: FoldedRange
+    is_earlier_topic: bool
+    batch: BatchOfOffset | None
+    problem: str | None = None
+
+    def as_document(self) -> dict[str, Any]:
+        """Return the folded range as ``--json`` shows it."""
+        folded = self.folded
+        return {
+            "start_offset": folded.offset_range.start_offset,
+            "end_offset": folded.offset_range.end_offset,
+            "topic_id": folded.topic_id,
+            "earlier_topic": self.is_earlier_topic,
+            "batches": folded.batches,
+            "oldest_commit": folded.oldest.isoformat(),
+            "newest_commit": folded.newest.isoformat(),
+            "batch_id": str(self.batch.batch_id) if self.batch is not None else None,
+            "problem": self.problem,
+        }
+
+
+@dataclass(frozen=True, slots=True)
 class LocatedOffset:
     """The whole answer. ``batches`` are newest first, ``gap`` is the one that holds the offset in the topic as it is now."""
 
@@ -136,6 +164,7 @@ class LocatedOffset:
     is_read: bool
     batches: tuple[LocatedBatch, ...]
     gap: Gap | None
+    folded: tuple[LocatedFolded, ...] = ()
 
     @property
     def deciding(self) -> LocatedBatch | None:
@@ -159,6 +188,7 @@ class LocatedOffset:
             "is_read": self.is_read,
             "batches": [batch.as_document() for batch in self.batches],
             "gap": {"state": self.gap.state, **self.gap.as_document()} if self.gap else None,
+            "folded": [folded.as_document() for folded in self.folded],
         }
 
 
@@ -173,7 +203,7 @@ def locate(control: SqlControlReader, feed_name: str, topic_partition: TopicPart
             f"expected a feed that was planned before, found {feed_name!r}, of which the control tables know nothing. Is this "
             "the right control database? `kafka-ingest status` lists what it knows."
         )
-    if rows.stored is None and not rows.batches and not rows.gaps:
+    if rows.stored is None and not rows.batches and not rows.gaps and not rows.folded:
         known = listing(
             f"{topic} (partitions 0 to {largest})" if largest else f"{topic} (partition 0)"
             for topic, largest in rows.largest_partitions.items()
@@ -182,18 +212,51 @@ def locate(control: SqlControlReader, feed_name: str, topic_partition: TopicPart
             f"expected a topic and partition of feed {feed_name}: {known or 'it has none yet'}; found {topic_partition}"
         )
     same = ids_of_same_records(topic_partition.topic, rows.stored, rows.resets)
-    batches = tuple(located(batch, topic_partition, offset, same, rows.lost) for batch in rows.batches)
+    folded: tuple[LocatedFolded, ...] = ()
+    for each in rows.folded:
+        folded = (*folded, located_folded(control, rows, each, offset, same, folded))
+    read = [*rows.batches, *(each.batch for each in folded if each.batch is not None)]
+    batches = tuple(
+        located(batch, topic_partition, offset, same, rows.lost)
+        for batch in sorted(read, key=lambda each: (each.planned_at, each.batch_id), reverse=True)
+    )
     gap = gap_of(rows.gaps, same)
     return LocatedOffset(
         feed=feed_name,
         topic_partition=topic_partition,
         offset=offset,
-        state=state_of(rows.stored, batches, gap, offset),
+        state=state_of(rows.stored, batches, gap, offset, folded),
         stored=rows.stored,
         is_read=topic_partition.topic in rows.topics,
         batches=batches,
         gap=gap,
+        folded=folded,
     )
+
+
+def located_folded(
+    control: SqlControlReader,
+    rows: OffsetRows,
+    folded: FoldedRange,
+    offset: int,
+    same: Collection[str | None],
+    others: Collection[LocatedFolded],
+) -> LocatedFolded:
+    """Return which batch of a folded range has read an offset; storage that is away is said, and no error."""
+    earlier = is_earlier(folded.topic_id, same)
+    known = {other.batch.batch_id for other in others if other.batch is not None}
+    found = control.folded_batches(rows.feed_id, folded.oldest, folded.newest)
+    batches = [each for each in found if each.batch_id not in known]
+
+    def plan_of(batch: FoldedBatch) -> BatchPlan:
+        return receipt_of_folded(batch.batch_id, batch.fingerprint, batch.output, sink_of).plan
+
+    try:
+        batch = batch_that_read(folded, offset, batches, plan_of)
+    except KafkaIngestError as error:
+        return LocatedFolded(folded, earlier, None, str(error))
+    problem = None if batch is not None else "no receipt of its batches holds the offset: somebody changed one"
+    return LocatedFolded(folded, earlier, batch, problem)
 
 
 def ids_of_same_records(topic: str, stored: StoredOffset | None, resets: Collection[Event]) -> set[str | None]:
@@ -235,11 +298,17 @@ def is_open(found: LocatedBatch) -> bool:
 
 
 def state_of(
-    stored: StoredOffset | None, batches: Collection[LocatedBatch], gap: Gap | None, offset: int
+    stored: StoredOffset | None,
+    batches: Collection[LocatedBatch],
+    gap: Gap | None,
+    offset: int,
+    folded: Collection[LocatedFolded] = (),
 ) -> OffsetState:
     """Return what became of an offset; what was committed stays so, also where it is to be read again."""
     counting = [found for found in batches if found.counts]
-    if any(map(is_committed, counting)):
+    # Which batch of a folded range it was may be unknown; that one has committed the offset is not.
+    is_folded = any(each.batch is None and not each.is_earlier_topic for each in folded)
+    if is_folded or any(map(is_committed, counting)):
         return OffsetState.COMMITTED
     if any(map(is_open, counting)):
         return OffsetState.PENDING

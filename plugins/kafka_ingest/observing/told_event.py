@@ -190,6 +190,10 @@ TELLERS: Mapping[str, Callable[[Detail], Told]] = {
     "output_changed": lambda detail: Told(f"{detail['was']['path']} → {detail['is']['path']}"),
     "cleaned": cleaned,
     "expired": expired,
+    "folded": lambda detail: Told(
+        f"{detail['batches']:,} batches committed before {detail['before'][:10]}: {detail['ranges']:,} ranges and "
+        f"{detail['attempts']:,} attempts became sums, {detail['events']:,} lines of the journal went"
+    ),
     "restored": lambda detail: Told(f"its staged records come back with {listing(detail['into'])}"),
     "backfill_planned": backfill_planned,
 }

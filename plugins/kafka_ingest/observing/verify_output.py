@@ -6,6 +6,7 @@ from uuid import UUID
 
 from kafka_ingest.boundaries import (
     CommittedBatch,
+    CommittedRange,
     ControlReader,
     CoverageRows,
     FileProblem,
@@ -21,6 +22,7 @@ from kafka_ingest.offsets import OffsetRange, TopicPartition
 from kafka_ingest.output_location import OutputLocation
 from kafka_ingest.receipt import RangeCount, Receipt
 from kafka_ingest.removal import LostRange, Removal
+from kafka_ingest.whole_plan import receipt_of_folded
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,11 +57,13 @@ def count_batches(rows: CoverageRows, control: ControlReader, sinks: Sinks) -> I
     Those that were committed after the rows were read are left out: the rows say nothing of them.
     """
     newest, was_open = rows.feed.newest_batch, open_batches(rows)
-    for batch in control.committed_batches(rows.feed.feed_id):
+    for committed in control.committed_batches(rows.feed.feed_id):
+        batch = committed
         if newest is None or batch.batch_id > newest or batch.batch_id in was_open:
             continue
         sink = sinks(batch.output)
         try:
+            batch = whole_batch(batch, sinks)
             removal = sink.removal(batch.batch_id)
             if removal is not None:
                 yield Counted(batch, 0, (), removal)
@@ -75,6 +79,17 @@ def count_batches(rows: CoverageRows, control: ControlReader, sinks: Sinks) -> I
         problems = [each for each in look.problems if each.is_there or each.name not in known]
         differences = differences_of(batch, expected, replace(look, problems=problems))
         yield Counted(batch, sum(count.rows for count in look.counts), tuple(differences))
+
+
+def whole_batch(batch: CommittedBatch, sinks: Sinks) -> CommittedBatch:
+    """Return a batch with its ranges: of a folded one as its receipt has them, which its fingerprint proves."""
+    if batch.folded is None:
+        return batch
+    published = receipt_of_folded(batch.batch_id, batch.folded, batch.output, sinks)
+    counts = published.receipt.range_counts(published.plan)
+    return replace(
+        batch, ranges=[CommittedRange(count, published.plan.topic_ids[count.offset_range.topic]) for count in counts]
+    )
 
 
 def open_batches(rows: CoverageRows) -> set[UUID]:
@@ -153,7 +168,9 @@ def holes_and_overlaps(
         ranges = committed.get(topic_partition, [])
         reread = [rewind.offset_range for rewind in partition.rewinds]
         gaps = [gap.offset_range for gap in partition.open_gaps]
-        for hole in without(partition.read_through, [*ranges, *gaps]):
+        # Of a folded batch whose receipt cannot be read that is said; its offsets are committed all the same.
+        folded = [each.offset_range for each in partition.folded]
+        for hole in without(partition.read_through, [*ranges, *gaps, *folded]):
             yield Difference(str(hole), "a committed batch or an open gap", "neither")
         for twice in without(shared(ranges), reread):
             yield Difference(str(twice), "one committed batch", "more than one, and no reset that reads it again")

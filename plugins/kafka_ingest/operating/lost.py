@@ -20,6 +20,7 @@ from kafka_ingest.offsets import OffsetRange, listing
 from kafka_ingest.operating.known_feed import known_feed
 from kafka_ingest.removal import LostRange, RemovalCause
 from kafka_ingest.used_output import check_output_there
+from kafka_ingest.whole_plan import whole_plan
 
 NOTHING_DONE = "Nothing was changed."
 
@@ -61,12 +62,13 @@ def decide_lost(feed_name: str, batch_id: UUID, control: OperatorTables, sinks: 
     sink = sinks(batch.plan.output)
     check_receipt_there(batch, sink)
     check_not_expired(batch, sink)
+    topic_ids = whole_plan(batch.plan, sinks).topic_ids
     look = sink.look_at(batch_id, closely=True)
     check_no_strangers(batch, look)
     known = {each.file for each in rows.lost if each.batch_id == batch_id}
     files = [file for file in look.problems if file.name not in known or file.is_there]
     lost = [
-        LostRange(batch_id, file.name, span, batch.plan.topic_ids[span.topic], count)
+        LostRange(batch_id, file.name, span, topic_ids[span.topic], count)
         for file in files
         if file.written is not None and file.name not in known
         for span, count in file.written.spans

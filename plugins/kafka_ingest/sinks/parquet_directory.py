@@ -431,6 +431,18 @@ class ParquetDirectory:
         with storage_errors(self._receipts.folder):
             return self._receipts.is_kept(batch_id)
 
+    def published_receipt(self, batch_id: UUID) -> PublishedReceipt | None:
+        """Return what is kept of one batch, None where nothing is; what is there of its files is not looked at."""
+        path = self._receipts.path(str(batch_id))
+        try:
+            with storage_errors(path):
+                return self._receipts.published(str(batch_id)) if self._receipts.is_kept(batch_id) else None
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise OutputConflictError(
+                f"{path}: expected the receipt of batch {batch_id}, found that it cannot be used: {error}. Restore that file "
+                "from a backup; without it nobody can say which offsets the batch holds."
+            ) from error
+
     def kept_receipt(self, batch_id: UUID) -> bytes | None:
         """Return the receipt of a batch as it was published, None where none was."""
         with storage_errors(self._receipts.folder):

@@ -1,0 +1,72 @@
+"""Hold what is folded against the receipts of the batches that it is the sum of, range by range."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from kafka_ingest.boundaries import CommittedBatch, FoldedFeed
+from kafka_ingest.observing.verify_output import Difference
+from kafka_ingest.offset_sets import merged, shared, span_of
+from kafka_ingest.offsets import OffsetRange, TopicPartition
+
+Place = tuple[TopicPartition, str | None]
+"""A partition of a topic with this id."""
+
+
+@dataclass(slots=True)
+class Sums:
+    """What batches have read of one place. ``apart`` are records that were filtered, or could not be decoded."""
+
+    batches: int = 0
+    rows: int = 0
+    apart: int = 0
+    spans: list[OffsetRange] = field(default_factory=list)
+
+    def __str__(self) -> str:
+        often = span_of(self.spans)
+        return f"{often:,} offsets of {self.batches:,} batches, {self.rows:,} rows, {self.apart:,} filtered or dead letters"
+
+    def is_as(self, other: "Sums") -> bool:
+        """Whether others come to the same, and to the same offsets, as often."""
+        return (
+            str(self) == str(other)
+            and merged(self.spans) == merged(other.spans)
+            and shared(self.spans) == shared(other.spans)
+        )
+
+
+class FoldedProof:
+    """Adds up what the receipts of folded batches say, batch by batch."""
+
+    def __init__(self, folded: FoldedFeed) -> None:
+        self._folded = folded
+        self._read = 0
+        self._of_receipts: dict[Place, Sums] = {}
+
+    def add(self, batch: CommittedBatch) -> None:
+        """Add a batch with its ranges; one that was not folded yet when the folded ranges were read is left out."""
+        if batch.batch_id not in self._folded.batches or not batch.ranges:
+            return
+        self._read += 1
+        for each in batch.ranges:
+            span = each.count.offset_range
+            sums = self._of_receipts.setdefault((span.topic_partition, each.topic_id), Sums())
+            sums.batches, sums.rows = sums.batches + 1, sums.rows + each.count.rows
+            sums.spans.append(span)
+
+    def differences(self) -> Iterator[Difference]:
+        """Yield where the folded ranges do not come to that.
+
+        Nothing where the receipt of one could not be read: that is a difference of its own, and nobody knows the sums.
+        """
+        if self._read < len(self._folded.batches):
+            return
+        of_tables: dict[Place, Sums] = {}
+        for chain in self._folded.ranges:
+            sums = of_tables.setdefault((chain.offset_range.topic_partition, chain.topic_id), Sums())
+            sums.batches, sums.rows = sums.batches + chain.batches, sums.rows + chain.rows
+            sums.apart += chain.filtered + chain.dead_letters
+            sums.spans.append(chain.offset_range)
+        for place in sorted({*self._of_receipts, *of_tables}, key=lambda each: (each[0], each[1] or "")):
+            expected, found = self._of_receipts.get(place, Sums()), of_tables.get(place, Sums())
+            if not expected.is_as(found):
+                yield Difference(f"what is folded of {place[0]}", str(expected), str(found))

@@ -1,0 +1,33 @@
+"""A plan with its ranges, also where the control tables keep them no more: the batch's receipt beside the output has them."""
+
+from uuid import UUID
+
+from kafka_ingest.batch import BatchPlan
+from kafka_ingest.boundaries import PublishedReceipt, Sinks
+from kafka_ingest.errors import OutputConflictError, OutputUnavailableError
+from kafka_ingest.output_location import OutputLocation
+
+
+def whole_plan(plan: BatchPlan, sinks: Sinks) -> BatchPlan:
+    """Return a plan with its ranges; raises what :func:`receipt_of_folded` does where it is folded."""
+    return plan if plan.folded is None else receipt_of_folded(plan.batch_id, plan.folded, plan.output, sinks).plan
+
+
+def receipt_of_folded(batch_id: UUID, fingerprint: str, output: OutputLocation, sinks: Sinks) -> PublishedReceipt:
+    """Return what is kept of a folded batch beside its output: of the plan with this fingerprint, and no other.
+
+    Raises OutputUnavailableError where it is not there, OutputConflictError where it is of another plan, or cannot be used.
+    """
+    published = sinks(output).published_receipt(batch_id)
+    if published is None:
+        raise OutputUnavailableError(
+            f"batch {batch_id} is folded: expected its receipt, which alone has its ranges, beside {output}, found "
+            "none. Is that storage mounted? Otherwise restore the receipt from a backup. Nothing was changed."
+        )
+    if published.plan.fingerprint != fingerprint:
+        raise OutputConflictError(
+            f"batch {batch_id} is folded: expected the receipt of its plan, with fingerprint {fingerprint}, beside "
+            f"{output}, found that of another, {published.plan.fingerprint}. Restore the receipt from a backup. "
+            "Nothing was changed."
+        )
+    return published

@@ -1,0 +1,25 @@
+"""Long random histories in which old batches are folded again and again: coverage, gaps, backfills and adopting are as without.
+
+``HISTORIES=deep`` tries many more, and others each time.
+"""
+
+import os
+from pathlib import Path
+
+from hypothesis import settings
+from hypothesis.stateful import run_state_machine_as_test
+from tests.histories.fold_rules import FoldRules
+from tests.histories.test_random_histories import DEEP, FIXED, Histories
+
+FEW = settings(FIXED, max_examples=10)
+
+
+class FoldedHistories(Histories, FoldRules):
+    """All that can happen, and batches that are folded. What a restored backup leads to, the other histories try."""
+
+    the_backup_is_restored_and_adopts = None
+
+
+def test_whatever_happens_to_a_feed_its_folded_batches_are_accounted_for_as_before(migrated_sqlite_file: Path) -> None:
+    chosen = DEEP if os.environ.get("HISTORIES") == "deep" else FEW
+    run_state_machine_as_test(lambda: FoldedHistories(migrated_sqlite_file), settings=chosen)
