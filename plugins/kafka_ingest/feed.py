@@ -313,7 +313,7 @@ class Feed(Settings):
     @classmethod
     def _younger_ranges_stay(cls, retention: timedelta | None) -> timedelta | None:
         if retention is not None and retention < LEAST_RETENTION:
-            raise ValueError(f"expected {LEAST_RETENTION.days}d or more, found {retention}")
+            raise ValueError(f"expected {LEAST_RETENTION.days}d or more, found {retention / timedelta(days=1):g}d")
         return retention
 
     @field_validator("schedule")

@@ -234,6 +234,18 @@ def test_every_feed_that_can_be_used_is_looked_after_once_a_day_in_its_own_pool(
     assert (dag["schedule"], dag["catchup"], dag["max_active_runs"]) == ("@daily", False, 1)
 
 
+def test_a_feed_with_a_control_retention_is_folded_after_its_clean_up_whatever_becomes_of_that(
+    offline: Project,
+) -> None:
+    offline.write_feed("orders", control_retention="365d")
+    offline.write_feed("refunds", name="refunds")
+
+    tasks = describe(offline)["dags"]["maintain_feeds"]["tasks"]
+
+    assert tasks["orders.clean"] == ["orders.fold"]
+    assert [task for task in tasks if task.endswith(".fold")] == ["orders.fold"]
+
+
 def test_backfills_are_run_by_hand_chunk_by_chunk_some_at_a_time(offline: Project) -> None:
     offline.write_feed("orders")
     offline.write_feed("refunds", name="refunds")

@@ -1,6 +1,8 @@
 """The daily DAG that looks after the feeds, run by Airflow on real parts."""
 
 import json
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 from tests.kafka_faults import delete_records, plain_records
@@ -43,6 +45,41 @@ def test_staging_that_is_over_goes_a_group_that_drifted_is_brought_back_and_low_
     assert project.rows() == rows
     assert project.group_offsets() == project.stored_offsets()
     assert f"{topic}-0: the stored offset {read_to:,} lies 3 above the log start" in airflow.log
+
+
+OLDER = (
+    "UPDATE batch SET planned_at = '2024-01-01 00:00:00.000000', committed_at = '2024-01-01 00:00:00.000000', "
+    "updated_at = '2024-01-01 00:00:00.000000'"
+)
+TWENTY_NEWER = (
+    "WITH RECURSIVE numbers (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers WHERE n < 20) "
+    "INSERT INTO batch (batch_id, feed_id, kind, state, plan, plan_fingerprint, planned_at, planned_by, updated_at, reason) "
+    "SELECT printf('01990000000070008000%012d', n), feed_id, 'backfill', 'ABANDONED', plan, plan_fingerprint, "
+    "'2025-01-01 00:00:00.000000', planned_by, updated_at, 'not wanted' FROM batch, numbers"
+)
+
+
+def test_old_batches_are_folded_once_their_staging_is_gone(
+    airflow: Airflow, project: Project, broker: EmbeddedBroker, topic: str
+) -> None:
+    sink = {"format": "parquet", "path": "orders", "staging_retention": "1s"}
+    project.write_feed(topic, sink=sink, control_retention="365d")
+    produce(broker.bootstrap_servers, topic, list(order_events(300, seed=6)))
+    project.run()
+    with closing(sqlite3.connect(project.control_file)) as connection:
+        for statement in (OLDER, TWENTY_NEWER):
+            connection.execute(statement)
+        connection.commit()
+    assert staged(project)
+
+    run = airflow.run("maintain_feeds")
+
+    assert states(run)["orders.fold"] == "success"
+    assert staged(project) == []
+    shown = json.loads(project.kafka_ingest("batches", "orders", "--state", "committed", "--json").stdout)["batches"]
+    assert [(batch["folded"], batch["rows"]) for batch in shown] == [(True, 300)]
+    verified = json.loads(project.kafka_ingest("coverage", "orders", "--verify", "--json").stdout)["verified"]
+    assert (verified["folded_batches"], verified["rows"], verified["differences"]) == (1, 300, [])
 
 
 def test_a_feed_that_was_never_planned_is_skipped_and_a_mirror_that_cannot_be_repaired_fails_alone(

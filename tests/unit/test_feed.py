@@ -106,6 +106,7 @@ def test_only_name_topics_and_sink_have_no_default(folder: Path) -> None:
         "on_data_loss": "fail",
         "on_missing_topic": "stop",
         "on_topic_changed": "stop",
+        "control_retention": None,
         "limits": dict.fromkeys(
             ("max_records", "max_records_per_partition", "min_records", "max_wait", "skip_to_latest_when_behind")
         ),
@@ -119,6 +120,29 @@ def test_only_name_topics_and_sink_have_no_default(folder: Path) -> None:
             "tags": (),
         },
     }
+
+
+@pytest.mark.parametrize(("written", "retention"), [("365d", timedelta(days=365)), ("168h", timedelta(days=7))])
+def test_control_retention_is_a_duration(folder: Path, written: str, retention: timedelta) -> None:
+    path = folder / "orders.yaml"
+    path.write_text(f"{SMALLEST}\ncontrol_retention: {written}\n")
+    feed = read_feed_file(path).feed
+    assert feed is not None
+    assert feed.control_retention == retention
+
+
+@pytest.mark.parametrize(
+    ("written", "expected"),
+    [
+        ("6d", "expected 7d or more, found 6d"),
+        ("365", "expected a duration such as"),
+        ("0d", "expected a duration such as"),
+    ],
+)
+def test_control_retention_of_less_than_a_week_is_refused(folder: Path, written: str, expected: str) -> None:
+    path = folder / "orders.yaml"
+    path.write_text(f"{SMALLEST}\ncontrol_retention: {written}\n")
+    assert expected in str(read_feed_file(path).error)
 
 
 @pytest.mark.parametrize(
