@@ -14,10 +14,11 @@ from pathlib import Path
 
 from confluent_kafka.admin import AdminClient
 from control_databases import DATABASES, NewDatabase, control_databases
+from folding_of_years import fold_years, lines_of
 from many_partitions import create_topic, produce
 from one_step import Measured, Task
 from places import directory_for_data
-from sqlalchemy import create_engine, func, select
+from sqlalchemy import create_engine, func, make_url, select
 from step_after_years import STEPS
 from step_process import in_a_process_of_its_own
 from talking import INTERRUPTED, BenchmarkError, interrupt, say
@@ -94,7 +95,10 @@ def parse_options() -> argparse.Namespace:
 def measure_all(
     options: argparse.Namespace, directory: Path
 ) -> tuple[list[str], dict[tuple[str, int, str], list[Measured]]]:
-    """Return how many rows there are, and the measurements: of all histories in turn, step by step, repetition by repetition."""
+    """Return how many rows there are, before and after folding, and the measurements.
+
+    They are of all histories in turn, step by step, repetition by repetition.
+    """
     with (
         control_databases(options.databases, directory) as databases,
         EmbeddedBroker(directory / "kafka") as broker,
@@ -112,7 +116,11 @@ def measure_all(
             for step, feed, measured in one_repetition(feeds, options, broker.bootstrap_servers):
                 found.setdefault((feed.database, feed.batches, step), []).append(measured)
             say(f"{number} of {options.repetitions} in {time.monotonic() - started:.0f} s")
-    return counts, {place: measured for place, measured in found.items() if place[2] in options.steps}
+        # The last of all: of batches that are folded the questions above would be others.
+        folded = [fold_years(make_url(feed.task.database)) for feed in feeds]
+    return [*counts, "", *lines_of(folded)], {
+        place: measured for place, measured in found.items() if place[2] in options.steps
+    }
 
 
 def histories(

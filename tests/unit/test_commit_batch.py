@@ -3,6 +3,7 @@
 import itertools
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
 
@@ -14,12 +15,14 @@ from tests.fakes import (
     feed_settings,
     log,
     partition,
+    sinks,
     span,
     topic,
     watched,
 )
 
 from kafka_ingest.batch import AttemptState, BatchPlan, BatchState
+from kafka_ingest.boundaries import FoldCut
 from kafka_ingest.committing.mirror_group import Mirrored
 from kafka_ingest.errors import (
     BatchStateError,
@@ -35,6 +38,8 @@ from kafka_ingest.errors import (
 from kafka_ingest.offsets import OffsetsPolicy, TopicPartition, Unavailable
 from kafka_ingest.planning.plan_batch import PlanResult
 from kafka_ingest.planning.start_rules import Earliest, Latest
+from kafka_ingest.submitting.open_attempt import open_attempt
+from kafka_ingest.whole_plan import whole_plan
 
 P0, P1 = partition(0), partition(1)
 BEFORE = {P0: 0, P1: 0}
@@ -160,6 +165,49 @@ def test_a_commit_by_somebody_else_is_not_ours(feed: FeedInMemory, plan: BatchPl
 def test_a_retry_of_the_run_that_committed_still_calls_the_batch_its_own(feed: FeedInMemory, plan: BatchPlan) -> None:
     feed.commit(plan.batch_id, who="run 1")
     assert feed.commit(plan.batch_id, who="run 1").by_us is True
+
+
+def fold_all(feed: FeedInMemory, plan: BatchPlan) -> None:
+    """Fold every batch of the feed."""
+    for attempt in feed.control.attempts(plan.batch_id):
+        feed.control.note_cleaned(attempt)
+    cut = FoldCut(datetime.now(UTC) + timedelta(days=1), newest_stay=0)
+    assert feed.control.fold(plan.feed_id, cut).batches == 1
+
+
+def test_a_cleared_commit_of_a_folded_batch_succeeds_and_announces_nothing_again(
+    feed: FeedInMemory, plan: BatchPlan
+) -> None:
+    feed.commit(plan.batch_id, who="run 1")
+    fold_all(feed, plan)
+    feed.sink.is_down = True
+    again = feed.commit(plan.batch_id, who="run 1")
+    assert (again.batch.state, again.by_us, again.counts) == (BatchState.COMMITTED, False, ())
+    assert feed.stored_offsets() == AFTER
+
+
+def test_a_cleared_write_of_a_folded_batch_reads_nothing_again(feed: FeedInMemory, plan: BatchPlan) -> None:
+    feed.commit(plan.batch_id)
+    fold_all(feed, plan)
+    assert open_attempt(plan.batch_id, feed.control, feed.kafka, sinks(feed.sink), who="run") is None
+
+
+def test_a_folded_batchs_plan_is_read_back_from_its_receipt_and_from_no_other(
+    feed: FeedInMemory, plan: BatchPlan
+) -> None:
+    feed.commit(plan.batch_id)
+    fold_all(feed, plan)
+    folded = feed.control.batch(plan.batch_id).plan
+    assert folded.ranges == ()
+    assert whole_plan(folded, sinks(feed.sink)) == plan
+    assert whole_plan(plan, sinks()) == plan, "one that is not folded is not looked for"
+
+    published = feed.sink.published.pop(plan.batch_id)
+    with pytest.raises(OutputUnavailableError, match="expected its receipt"):
+        whole_plan(folded, sinks(feed.sink))
+    feed.sink.published[plan.batch_id] = replace(published, plan=replace(plan, capped=not plan.capped))
+    with pytest.raises(OutputConflictError, match="found that of another"):
+        whole_plan(folded, sinks(feed.sink))
 
 
 def test_a_cleared_commit_of_an_older_batch_moves_nothing_back(feed: FeedInMemory) -> None:

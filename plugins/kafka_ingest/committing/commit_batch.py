@@ -32,7 +32,7 @@ LATER = {
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """What a commit came to. ``by_us`` says whether this caller committed the batch, now or in an earlier try."""
+    """What a commit came to. ``by_us`` says whether this caller committed the batch, now or in an earlier try not long ago."""
 
     batch: Batch
     counts: tuple[RangeCount, ...]
@@ -82,7 +82,9 @@ def commit_batch(
     # 5. The consumer group follows; whatever happens there, the data stays committed. A backfill never moves it.
     follows = group if batch.plan.kind is BatchKind.LIVE else None
     mirrored = mirror_group(batch.plan.feed_id, follows, control, kafka, batch_id=batch_id, who=who)
-    return Committed(batch, tuple(control.range_counts(batch_id)), batch.committed_by == who, mirrored)
+    # One that is folded was announced long ago, and its ranges are not here to be announced again.
+    by_us = batch.committed_by == who and batch.plan.folded is None
+    return Committed(batch, tuple(control.range_counts(batch_id)), by_us, mirrored)
 
 
 def refuse_what_cannot_be_committed(batch: Batch) -> None:
