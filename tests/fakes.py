@@ -88,6 +88,7 @@ from kafka_ingest.errors import (
 from kafka_ingest.folded import Chains, FoldedRange, kept_of_folded
 from kafka_ingest.gap import Gap, GapCause, Jump, NewGap
 from kafka_ingest.hold import DECIDED_BY_TOPIC, Hold
+from kafka_ingest.left_out import LeftOut, log_starts_of, ranges_read, to_leave_out
 from kafka_ingest.offset_sets import within, without
 from kafka_ingest.offsets import (
     FirstRecord,
@@ -367,7 +368,8 @@ class ControlState:
         if plan.kind is not BatchKind.LIVE:
             return
         moved: list[str] = []
-        for planned in plan.ranges:
+        known = self.batches.get(plan.batch_id)
+        for planned in known.ranges_read if known is not None else plan.ranges:
             row = self.stored.get((plan.feed_id, planned.topic_partition))
             expected, found = plan.topic_ids[planned.topic], row.topic_id if row is not None else None
             if row is None or row.next_offset != planned.start_offset:
@@ -467,7 +469,10 @@ class InMemoryControlTables:
         state = self.state
         newest = sorted(state.feed_batches(feed_id), key=by_age, reverse=True)[:20]
         timed = [
-            (batch.plan.max_rows, state.written_at[batch.batch_id] - state.attempts[by_pin(batch)].opened_at)
+            (
+                sum(read.span for read in batch.ranges_read),
+                state.written_at[batch.batch_id] - state.attempts[by_pin(batch)].opened_at,
+            )
             for batch in newest
             if batch.state is BatchState.COMMITTED
             and batch.plan.folded is None
@@ -496,8 +501,8 @@ class InMemoryControlTables:
             kept
             for batch in self.state.feed_batches(plan.feed_id)
             if batch.state is BatchState.COMMITTED and batch.plan.kind is not BatchKind.COPY
-            for theirs in batch.plan.ranges
-            for mine in plan.ranges
+            for theirs in batch.ranges_read
+            for mine in self.state.batch(batch_id).ranges_read
             if theirs.topic_partition == mine.topic_partition
             and batch.plan.topic_ids[theirs.topic] == plan.topic_ids[mine.topic]
             and theirs.start_offset < mine.end_offset
@@ -653,9 +658,9 @@ class InMemoryControlTables:
         found = [batch for batch in self.state.feed_batches(feed_id) if batch.plan.kind is not BatchKind.LIVE]
         return sorted((batch for batch in found if batch.state.is_open), key=lambda batch: batch.batch_id)
 
-    def plans_of_run(self, feed_id: UUID, run_id: str) -> list[BatchPlan]:
+    def batches_of_run(self, feed_id: UUID, run_id: str) -> list[Batch]:
         return [
-            batch.plan
+            batch
             for batch in sorted(self.state.feed_batches(feed_id), key=lambda batch: batch.batch_id)
             if is_of_run(batch.planned_by, run_id) or is_of_run(batch.committed_by, run_id)
         ]
@@ -758,7 +763,11 @@ class InMemoryControlTables:
                 pinned_attempt=attempt,
                 rows=receipt.rows,
                 size_bytes=receipt.size_bytes,
+                left_out=receipt.left_out,
             )
+            if receipt.left_out:
+                left_out = {"attempt": attempt, "ranges": [each.as_document() for each in receipt.left_out]}
+                state.append_event(batch.plan.feed_id, "ranges_left_out", receipt.written_by, batch_id, left_out)
             if receipt.without_date:
                 detail = {"attempt": attempt, "rows": receipt.without_date}
                 state.append_event(batch.plan.feed_id, "no_dates", receipt.written_by, batch_id, detail)
@@ -771,7 +780,9 @@ class InMemoryControlTables:
                 if row.batch_id == batch_id and row.state is not AttemptState.DISCARDED:
                     state.attempts[key] = replace(row, state=AttemptState.DISCARDED, reason=reason)
             state.counts.pop(batch_id, None)
-            state.change(batch_id, state=BatchState.PLANNED, pinned_attempt=None, rows=None, size_bytes=None)
+            state.change(
+                batch_id, state=BatchState.PLANNED, pinned_attempt=None, rows=None, size_bytes=None, left_out=()
+            )
             detail = {"attempt": attempt, "reason": reason}
             state.append_event(batch.plan.feed_id, "attempts_discarded", who, batch_id, detail)
 
@@ -798,7 +809,7 @@ class InMemoryControlTables:
                 check_transition(batch_id, batch.state, BatchState.COMMITTED)
                 state.check_offsets_in_place(batch.plan)
                 if batch.plan.kind is BatchKind.LIVE:
-                    advance_stored_offsets(state, batch.plan)
+                    advance_stored_offsets(state, batch)
                 elif batch.plan.kind is BatchKind.BACKFILL:
                     close_gaps(state, batch.plan, who)
                 state.change(batch_id, state=BatchState.COMMITTED, committed_at=datetime.now(UTC), committed_by=who)
@@ -1272,7 +1283,7 @@ def read_of_topics_now(state: ControlState, batch: Batch) -> list[OffsetRange]:
     ids = ids_before(resets_of(state, plan.feed_id))
     return [
         planned
-        for planned in plan.ranges
+        for planned in batch.ranges_read
         if batch.state is BatchState.COMMITTED
         and (row := state.stored.get((plan.feed_id, planned.topic_partition))) is not None
         for topic_id in [plan.topic_ids[planned.topic]]
@@ -1287,6 +1298,11 @@ def end_gaps(state: ControlState, feed_id: UUID, was: Collection[StoredOffset], 
         del state.gaps[gap_id]
         if left is not None:
             state.gaps[left.gap_id] = (feed_id, left)
+
+
+def span_of(batch: Batch) -> int:
+    """Return how many offsets a batch has read."""
+    return sum(read.span for read in batch.ranges_read)
 
 
 def by_age(batch: Batch) -> tuple[datetime, UUID]:
@@ -1354,6 +1370,7 @@ def adopt_batch(state: ControlState, adopted: AdoptedBatch, who: str) -> None:
         committed_by=who,
         rows=receipt.rows,
         size_bytes=receipt.size_bytes,
+        left_out=receipt.left_out,
     )
     state.counts[plan.batch_id] = receipt.range_counts(plan)
     state.written_at[plan.batch_id] = receipt.written_at
@@ -1393,9 +1410,10 @@ def require_pinned(batch: Batch, attempt: int) -> None:
         )
 
 
-def advance_stored_offsets(state: ControlState, plan: BatchPlan) -> None:
-    """Move start → end of all partitions of a batch, whose place was checked before."""
-    for planned in plan.ranges:
+def advance_stored_offsets(state: ControlState, batch: Batch) -> None:
+    """Move start → end of all partitions that a batch has read, whose place was checked before."""
+    plan = batch.plan
+    for planned in batch.ranges_read:
         key = (plan.feed_id, planned.topic_partition)
         state.stored[key] = replace(
             state.stored[key],
@@ -1600,7 +1618,7 @@ class InMemorySink:
 
     def published_ranges(self) -> list[OffsetRange]:
         """Return every range that readers see, sorted; one that was published twice comes twice."""
-        return sorted(planned for kept in self.published.values() for planned in kept.plan.ranges)
+        return sorted(planned for kept in self.published.values() for planned in kept.ranges)
 
     def _reachable(self) -> None:
         if self.meanwhile is not None:
@@ -1649,6 +1667,11 @@ def a_plan(*ranges: OffsetRange, **changes: Any) -> BatchPlan:
         planned_at=SOME_DAY,
     )
     return replace(plan, **changes)
+
+
+def partitions_of(plan: BatchPlan) -> list[TopicPartition]:
+    """Return the partitions that a plan reads."""
+    return [planned.topic_partition for planned in plan.ranges]
 
 
 def a_file(planned: OffsetRange, rows: int | None = None, **changes: Any) -> WrittenFile:
@@ -1725,16 +1748,24 @@ class FeedInMemory:
         """Run the first half of the write task."""
         return open_attempt(batch_id, self.control, self.kafka, sinks(self.sink), who=who)
 
-    def spark_writes(self, attempt: Attempt, *, without: int = 0) -> Receipt:
+    def lost_now(self, attempt: Attempt) -> tuple[LeftOut, ...]:
+        """Return what the Spark job would leave out where it reads the attempt's ranges now."""
+        plan = AttemptDocument.from_bytes(self.sink.documents[attempt.directory], attempt.document_sha256).plan
+        bounds = {tp: self.kafka.topics[tp.topic].logs[tp.partition] for tp in partitions_of(plan)}
+        return to_leave_out(plan.ranges, log_starts_of(bounds)) if plan.kind is BatchKind.LIVE else ()
+
+    def spark_writes(self, attempt: Attempt, *, without: int = 0, left_out: Sequence[LeftOut] = ()) -> Receipt:
         """Do what the Spark job does with the attempt; ``without`` records of each range are not in the log."""
         document = AttemptDocument.from_bytes(self.sink.documents[attempt.directory], attempt.document_sha256)
-        files = [a_file(planned, planned.span - without) for planned in document.plan.ranges if planned.span > without]
+        read = ranges_read(document.plan.ranges, left_out)
+        files = [a_file(planned, planned.span - without) for planned in read if planned.span > without]
         receipt = a_receipt(
             document.plan,
             document_sha256=attempt.document_sha256,
             attempt=document.attempt,
             files=tuple(files),
             rows_read=sum(file.rows for file in files),
+            left_out=tuple(left_out),
         )
         self.sink.staged.add(attempt.directory)
         self.sink.receipts[attempt.directory] = receipt.as_bytes()
@@ -1748,7 +1779,7 @@ class FeedInMemory:
         """Run the whole write task, with Spark only where it is needed."""
         attempt = self.ask_for_attempt(batch_id)
         if attempt is not None:
-            self.spark_writes(attempt, without=without)
+            self.spark_writes(attempt, without=without, left_out=self.lost_now(attempt))
             self.pin(attempt)
 
     def written(self, *, without: int = 0) -> BatchPlan:

@@ -11,6 +11,7 @@ from typing import Any
 from uuid import UUID
 
 from kafka_ingest.errors import BatchStateError
+from kafka_ingest.left_out import LeftOut, ranges_read
 from kafka_ingest.offsets import Isolation, OffsetRange, OffsetsPolicy, TopicPartition
 from kafka_ingest.output_location import OutputLocation
 
@@ -228,7 +229,10 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """A batch as the control tables hold it now. ``feed_name`` is the feed's present name; the plan's is of its time."""
+    """A batch as the control tables hold it now. ``feed_name`` is the feed's present name; the plan's is of its time.
+
+    ``left_out`` are the planned ranges that the pinned receipt leaves out.
+    """
 
     feed_name: str
     plan: BatchPlan
@@ -242,6 +246,12 @@ class Batch:
     abandoned_by: str | None = None
     rows: int | None = None
     size_bytes: int | None = None
+    left_out: tuple[LeftOut, ...] = ()
+
+    @property
+    def ranges_read(self) -> tuple[OffsetRange, ...]:
+        """The planned ranges that the batch reads, or has read: all of them, unless its pinned receipt leaves some out."""
+        return ranges_read(self.plan.ranges, self.left_out)
 
     @property
     def batch_id(self) -> UUID:

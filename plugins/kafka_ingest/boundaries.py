@@ -484,8 +484,8 @@ class ControlReader(Protocol):
     def open_backfills(self, feed_id: UUID) -> list[Batch]:
         """Return the backfills and copies that are open, in the order of their ids."""
 
-    def plans_of_run(self, feed_id: UUID, run_id: str) -> list[BatchPlan]:
-        """Return the plans of the batches that a DAG run planned or committed, oldest first."""
+    def batches_of_run(self, feed_id: UUID, run_id: str) -> list[Batch]:
+        """Return the batches that a DAG run planned or committed, oldest first."""
 
     def starts_since(self, batch_id: UUID) -> dict[TopicPartition, int]:
         """Return where a live batch began in each partition, or the first one after it that read the partition.
@@ -676,6 +676,11 @@ class PublishedReceipt:
     ledger: Sequence[Event]
     files: FoundFiles = FoundFiles(FilesState.INTACT)
     removal: Removal | None = None
+
+    @property
+    def ranges(self) -> tuple[OffsetRange, ...]:
+        """What the batch has read: its plan's ranges, without those that its receipt leaves out."""
+        return self.receipt.ranges_read(self.plan)
 
 
 @dataclass(frozen=True, slots=True)

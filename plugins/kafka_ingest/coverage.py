@@ -155,7 +155,7 @@ def coverage_of(rows: CoverageRows) -> dict[TopicPartition, PartitionCoverage]:
     """Return the coverage of each partition that has a stored offset, in order."""
     batch = rows.feed.open_batch
     pending: dict[TopicPartition, list[OffsetRange]] = {}
-    for planned in batch.plan.ranges if batch is not None else ():
+    for planned in batch.ranges_read if batch is not None else ():
         pending.setdefault(planned.topic_partition, []).append(planned)
     gaps = by_topic_partition(rows, ((gap.offset_range, gap.topic_id, gap) for gap in rows.gaps))
     backfills = by_topic_partition(rows, ((each.offset_range, each.topic_id, each) for each in rows.backfills))

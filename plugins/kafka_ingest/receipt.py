@@ -8,12 +8,14 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from kafka_ingest.batch import BatchPlan, canonical_json, require_version
+from kafka_ingest.batch import BatchKind, BatchPlan, canonical_json, require_version
+from kafka_ingest.left_out import LeftOut, ranges_read, wrongly_left_out
 from kafka_ingest.offsets import OffsetRange, TopicPartition
 
 ONE_PARTITION_A_FILE = 1
 SEVERAL_PARTITIONS_A_FILE = 2
-"""Format versions. A receipt is written in the older one where that can hold it: as earlier versions wrote it, byte for byte."""
+RANGES_LEFT_OUT = 3
+"""Format versions. A receipt is written in the oldest one that can hold it: as earlier versions wrote it, byte for byte."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +95,10 @@ class RangeCount:
 
 @dataclass(frozen=True, slots=True)
 class Receipt:
-    """An attempt's receipt. ``rows_read`` is Spark's own count while reading; the files' rows come from their footers."""
+    """An attempt's receipt. ``rows_read`` is Spark's own count while reading; the files' rows come from their footers.
+
+    ``left_out`` are the planned ranges that it did not read, since Kafka had deleted records of them.
+    """
 
     batch_id: UUID
     attempt: int
@@ -103,6 +108,7 @@ class Receipt:
     files: tuple[WrittenFile, ...]
     written_at: datetime
     written_by: str
+    left_out: tuple[LeftOut, ...] = ()
 
     @property
     def rows(self) -> int:
@@ -119,8 +125,12 @@ class Receipt:
         """How many bytes the files hold."""
         return sum(file.size_bytes for file in self.files)
 
+    def ranges_read(self, plan: BatchPlan) -> tuple[OffsetRange, ...]:
+        """Return the planned ranges that were read, in the plan's order."""
+        return ranges_read(plan.ranges, self.left_out)
+
     def range_counts(self, plan: BatchPlan) -> list[RangeCount]:
-        """Return what was written of each planned range, in the plan's order."""
+        """Return what was written of each range that was read, in the plan's order."""
         held_of: dict[TopicPartition, list[WrittenPartition]] = {}
         for _, held in self._held():
             held_of.setdefault(held.topic_partition, []).append(held)
@@ -131,7 +141,7 @@ class Receipt:
                 smallest_offset=min((held.smallest_offset for held in found), default=None),
                 largest_offset=max((held.largest_offset for held in found), default=None),
             )
-            for offset_range in plan.ranges
+            for offset_range in self.ranges_read(plan)
             for found in [held_of.get(offset_range.topic_partition, [])]
         ]
 
@@ -164,7 +174,20 @@ class Receipt:
                 found.append(f"{offset_range} was planned, the files begin at offset {count.smallest_offset}")
             if count.largest_offset is not None and count.largest_offset >= offset_range.end_offset:
                 found.append(f"{offset_range} was planned, the files go up to offset {count.largest_offset}")
-        return found + self._records_that_come_twice()
+        return found + self._wrongly_left_out(plan) + self._records_that_come_twice()
+
+    def _wrongly_left_out(self, plan: BatchPlan) -> list[str]:
+        """Return what speaks against the ranges left out. Only a live batch leaves any out: the next plan decides on those."""
+        if not self.left_out:
+            return []
+        found = [f"a {plan.kind} batch leaves no range out"] if plan.kind is not BatchKind.LIVE else []
+        partitions = {each.offset_range.topic_partition for each in self.left_out}
+        found += [
+            f"{file.name} holds {held.topic_partition}, which is left out"
+            for file, held in self._held()
+            if held.topic_partition in partitions
+        ]
+        return found + wrongly_left_out(plan.ranges, self.left_out)
 
     def _records_that_come_twice(self) -> list[str]:
         # Each Spark task reads an interval of one partition's offsets, so files of a partition never overlap.
@@ -185,12 +208,15 @@ class Receipt:
     @property
     def version(self) -> int:
         """The format version that can hold this receipt."""
+        if self.left_out:
+            return RANGES_LEFT_OUT
         several = any(len(file.partitions) > 1 for file in self.files)
         return SEVERAL_PARTITIONS_A_FILE if several else ONE_PARTITION_A_FILE
 
     def as_document(self) -> dict[str, Any]:
         """Return the receipt as JSON-able data, with its format version."""
-        return {
+        left_out = {"left_out": [each.as_document() for each in self.left_out]} if self.left_out else {}
+        return left_out | {
             "version": self.version,
             "batch_id": str(self.batch_id),
             "attempt": self.attempt,
@@ -209,7 +235,7 @@ class Receipt:
     @classmethod
     def from_document(cls, document: Mapping[str, Any]) -> "Receipt":
         """Read a receipt back; raises ValueError, KeyError or TypeError where it is damaged or of another version."""
-        require_version(document, (ONE_PARTITION_A_FILE, SEVERAL_PARTITIONS_A_FILE), "receipt")
+        require_version(document, (ONE_PARTITION_A_FILE, SEVERAL_PARTITIONS_A_FILE, RANGES_LEFT_OUT), "receipt")
         return cls(
             batch_id=UUID(document["batch_id"]),
             attempt=int(document["attempt"]),
@@ -219,6 +245,7 @@ class Receipt:
             files=tuple(file_of(entry, document["version"]) for entry in document["files"]),
             written_at=datetime.fromisoformat(document["written_at"]),
             written_by=document["written_by"],
+            left_out=left_out_of(document),
         )
 
     @classmethod
@@ -228,6 +255,16 @@ class Receipt:
         if not isinstance(document, dict):
             raise TypeError(f"expected a receipt, a JSON object; found {type(document).__name__}")
         return cls.from_document(document)
+
+
+def left_out_of(document: Mapping[str, Any]) -> tuple[LeftOut, ...]:
+    """Read back which ranges a receipt leaves out; raises ValueError where it is of the version for that and names none."""
+    if document["version"] != RANGES_LEFT_OUT:
+        return ()
+    left_out = tuple(LeftOut.from_document(entry) for entry in document["left_out"])
+    if not left_out:
+        raise ValueError(f"a receipt of format version {RANGES_LEFT_OUT} leaves ranges out, found none")
+    return left_out
 
 
 def file_document(file: WrittenFile, version: int) -> dict[str, Any]:

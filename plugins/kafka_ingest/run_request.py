@@ -74,14 +74,15 @@ class RunRequest(Settings):
 def why_no_run_follows(batch: Batch, request: RunRequest, run: str) -> str | None:
     """Return why the DAG is not run again at once after a run's batch; None where it is.
 
-    One run follows a committed batch that a limit cut, and one that this run did not plan: it was open from an earlier run, and
-    says nothing of what arrived since. The run that follows plans a batch of its own, so each chain ends.
+    One run follows a committed batch that a limit cut, one that left ranges out, since only a plan decides what becomes of the
+    loss, and one that this run did not plan: it was open from an earlier run, and says nothing of what arrived since. The run
+    that follows plans a batch of its own, so each chain ends.
     """
     if batch.state is not BatchState.COMMITTED:
         return f"batch {batch.batch_id} is {batch.state}"
     if batch.planned_by != run:
         return None
-    if not batch.plan.capped:
+    if not (batch.plan.capped or batch.left_out):
         return f"batch {batch.batch_id} reached the end of what there was to read"
     if request.max_records is not None:
         return f"this run was asked for {request.max_records:,} records at most"

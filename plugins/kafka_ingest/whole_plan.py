@@ -1,8 +1,9 @@
 """A plan with its ranges, also where the control tables keep them no more: the batch's receipt beside the output has them."""
 
+from dataclasses import replace
 from uuid import UUID
 
-from kafka_ingest.batch import BatchPlan
+from kafka_ingest.batch import Batch, BatchPlan
 from kafka_ingest.boundaries import PublishedReceipt, Sinks
 from kafka_ingest.errors import OutputConflictError, OutputUnavailableError
 from kafka_ingest.output_location import OutputLocation
@@ -11,6 +12,19 @@ from kafka_ingest.output_location import OutputLocation
 def whole_plan(plan: BatchPlan, sinks: Sinks) -> BatchPlan:
     """Return a plan with its ranges; raises what :func:`receipt_of_folded` does where it is folded."""
     return plan if plan.folded is None else receipt_of_folded(plan.batch_id, plan.folded, plan.output, sinks).plan
+
+
+def plan_read(batch: Batch, sinks: Sinks) -> BatchPlan:
+    """Return a batch's plan with those of its ranges that it has read, or is to read; raises what :func:`whole_plan` does."""
+    plan = batch.plan
+    if plan.folded is None:
+        return replace(plan, ranges=batch.ranges_read)
+    return plan_as_read(receipt_of_folded(plan.batch_id, plan.folded, plan.output, sinks))
+
+
+def plan_as_read(published: PublishedReceipt) -> BatchPlan:
+    """Return the plan of a published batch with those of its ranges that it has read."""
+    return replace(published.plan, ranges=published.ranges_read)
 
 
 def receipt_of_folded(batch_id: UUID, fingerprint: str, output: OutputLocation, sinks: Sinks) -> PublishedReceipt:

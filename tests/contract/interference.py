@@ -27,7 +27,7 @@ QUESTIONS = frozenset(
         *("control.range_counts", "control.ledger", "control.newest_published"),
         *("control.coverage", "control.copied_ranges", "control.backfill_of", "control.open_backfills"),
         *(
-            "control.plans_of_run",
+            "control.batches_of_run",
             "control.starts_since",
             "control.committed_ahead",
             "control.committed_within",

@@ -1055,9 +1055,9 @@ def test_the_batches_of_a_run_are_those_that_it_planned_or_committed_oldest_firs
     commit(holes, taken_over, who=run)
     commit(holes, planned, who=other)
 
-    assert holes.plans_of_run(ORDERS_FEED, RUN) == [taken_over, planned]
-    assert holes.plans_of_run(batch_id_of(77), RUN) == []
-    assert holes.plans_of_run(ORDERS_FEED, "never") == []
+    assert [batch.plan for batch in holes.batches_of_run(ORDERS_FEED, RUN)] == [taken_over, planned]
+    assert holes.batches_of_run(batch_id_of(77), RUN) == []
+    assert holes.batches_of_run(ORDERS_FEED, "never") == []
 
 
 @pytest.mark.parametrize(
@@ -1077,14 +1077,14 @@ def test_a_run_is_found_by_its_whole_id_and_no_pattern(holes: OperatorTables, ru
     claim(holes, chunk(2, (orders(0), 20, 30)), who=f"airflow:backfill_offsets/{run}")
     claim(holes, chunk(3, (orders(0), 30, 40)), who=f"airflow:backfill_offsets/{other}")
 
-    assert [plan.batch_id for plan in holes.plans_of_run(ORDERS_FEED, run)] == [batch_id_of(2)]
-    assert [plan.batch_id for plan in holes.plans_of_run(ORDERS_FEED, other)] == [batch_id_of(3)]
+    assert [batch.batch_id for batch in holes.batches_of_run(ORDERS_FEED, run)] == [batch_id_of(2)]
+    assert [batch.batch_id for batch in holes.batches_of_run(ORDERS_FEED, other)] == [batch_id_of(3)]
 
 
 def test_what_an_operator_did_is_of_no_run(holes: OperatorTables):
     claim(holes, chunk(2, (orders(0), 20, 30)), who=f"cli:somebody/{RUN}")
 
-    assert holes.plans_of_run(ORDERS_FEED, RUN) == []
+    assert holes.batches_of_run(ORDERS_FEED, RUN) == []
 
 
 def test_committed_batches_are_told_oldest_first_with_the_counts_of_each_range(holes: OperatorTables):

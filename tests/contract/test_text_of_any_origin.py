@@ -29,7 +29,7 @@ def test_a_name_that_nothing_can_have_is_not_found(database: SqlStore) -> None:
     control = database.connect()
     plan_first(control)
     assert control.feed(HOSTILE) is None
-    assert control.plans_of_run(ORDERS_FEED, HOSTILE) == []
+    assert control.batches_of_run(ORDERS_FEED, HOSTILE) == []
 
 
 def test_an_event_that_an_earlier_version_stored_as_it_came_does_not_stop_the_commit(database: SqlStore) -> None:

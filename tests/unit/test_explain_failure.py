@@ -86,13 +86,29 @@ def test_a_failure_of_sparks_own_is_not_kafkas(feed: FeedInMemory, attempt: Atte
 
 
 def test_what_retention_took_while_spark_read_is_named_with_both_numbers(feed: FeedInMemory, attempt: Attempt) -> None:
-    feed.kafka.topics["orders"] = topic(log(40, 100), log(0, 50))
+    feed.kafka.topics["orders"] = topic(log(40, 100), log(10, 50))
     message = explanation(feed, attempt, RangeNotInLogError)
     assert (
-        f"batch {attempt.batch_id} cannot be read as it was planned: orders-0[0, 100) begins below the log start 40"
-        in (message)
+        f"batch {attempt.batch_id} cannot be read as it was planned: orders-0[0, 100) begins below the log start 40, "
+        "orders-1[0, 50) begins below the log start 10. " in message
     )
     assert "No offset was moved. Run the feed again" in message
+
+
+def test_a_live_batch_of_which_one_range_lost_its_beginning_can_be_read_without_it(
+    feed: FeedInMemory, attempt: Attempt
+) -> None:
+    feed.kafka.topics["orders"] = topic(log(40, 100), log(0, 50))
+    explain(feed, attempt)
+    assert feed.ask_for_attempt(attempt.batch_id) is not None
+
+
+def test_what_is_wrong_with_the_ranges_that_lost_nothing_is_named_as_ever(feed: FeedInMemory, attempt: Attempt) -> None:
+    feed.kafka.topics["orders"] = topic(log(40, 100), log(0, 45))
+    message = explanation(feed, attempt, RangeNotInLogError)
+    assert "as it was planned: orders-1[0, 50) ends above the log end 45. " in message
+    feed.kafka.topics["orders"] = topic(log(40, 100), NO_LEADER)
+    assert "LEADER_NOT_AVAILABLE" in explanation(feed, attempt, KafkaUnavailableError)
 
 
 def test_what_a_truncated_log_lost_while_spark_read_is_named(feed: FeedInMemory, attempt: Attempt) -> None:
@@ -139,14 +155,14 @@ def test_a_partition_that_kafka_cannot_answer_for_is_not_taken_for_lost(feed: Fe
 
 
 def test_what_is_lost_stops_the_next_attempt_before_spark_starts(feed: FeedInMemory, attempt: Attempt) -> None:
-    feed.kafka.topics["orders"] = topic(log(40, 100), log(0, 50))
+    feed.kafka.topics["orders"] = topic(log(40, 100), log(10, 50))
     with pytest.raises(RangeNotInLogError):
         feed.ask_for_attempt(attempt.batch_id)
     assert len(feed.control.attempts(attempt.batch_id)) == 1
 
 
 def test_after_retention_the_next_plan_gives_the_batch_up_and_decides(feed: FeedInMemory, attempt: Attempt) -> None:
-    feed.kafka.topics["orders"] = topic(log(40, 100), log(0, 50))
+    feed.kafka.topics["orders"] = topic(log(40, 100), log(10, 50))
     explanation(feed, attempt, RangeNotInLogError)
     with pytest.raises(OffsetsLostError):
         feed.plan()

@@ -453,7 +453,7 @@ def test_a_planned_batch_above_the_end_of_a_log_is_abandoned_and_planning_starts
 
 def test_a_planned_batch_whose_records_were_deleted_is_abandoned_and_the_loss_is_said(feed: FeedInMemory) -> None:
     stale = feed.planned()
-    feed.kafka.topics["orders"] = topic(log(30, 100), log(0, 50))
+    feed.kafka.topics["orders"] = topic(log(30, 100), log(10, 50))
     with pytest.raises(OffsetsLostError, match="orders-0: stored offset 0, log start 30"):
         feed.plan()
     assert feed.control.batch(stale.batch_id).state is BatchState.ABANDONED
@@ -610,18 +610,23 @@ def test_the_group_follows_the_topics_that_go_on_and_a_held_one_is_no_failure(fe
     assert feed.kafka.groups[GROUP][partition(0, "refunds")] == 30
 
 
-def test_an_open_batch_that_lost_records_is_given_up_and_its_other_partitions_are_read(feed: FeedInMemory) -> None:
-    feed.settings = feed_settings(on_data_loss=OnDataLoss.HOLD)
+def test_an_open_batch_that_lost_records_and_a_leader_is_given_up_and_its_other_partitions_are_read() -> None:
+    kafka = FakeKafkaCluster({"orders": topic(log(0, 100), log(0, 50), log(0, 30))})
+    feed = FeedInMemory(kafka, settings=feed_settings(on_data_loss=OnDataLoss.HOLD))
     first = feed.planned()
-    feed.kafka.topics["orders"] = topic(log(10, 100), log(0, 50))
+    feed.kafka.topics["orders"] = topic(log(10, 100), NO_LEADER, log(0, 30))
 
     second = feed.planned()
 
-    assert feed.control.batch(first.batch_id).state is BatchState.ABANDONED
-    assert second.ranges == (span(1, 0, 50),)
+    batch = feed.control.batch(first.batch_id)
+    assert batch.state is BatchState.ABANDONED
+    assert batch.reason == (
+        "its ranges can no longer be read: orders-1: LEADER_NOT_AVAILABLE, orders-0[0, 100) begins below the log start 10"
+    )
+    assert second.ranges == (span(2, 0, 30),)
     assert feed.control.gaps(first.feed_id) == []
-    [hold] = feed.control.feed("orders").holds
-    assert (hold.cause, hold.topic_partition, hold.at_offset) == (HoldCause.OFFSETS_LOST, partition(0), 0)
+    [hold] = [each for each in feed.control.feed("orders").holds if each.cause is HoldCause.OFFSETS_LOST]
+    assert (hold.topic_partition, hold.at_offset) == (partition(0), 0)
 
 
 def test_a_log_that_ended_below_its_stored_offset_holds_its_partition_until_an_operator_decides(

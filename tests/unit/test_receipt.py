@@ -31,9 +31,9 @@ def test_records_without_a_date_are_counted_by_file_and_a_receipt_without_the_co
     assert Receipt.from_bytes(a_receipt(PLAN).as_bytes()).without_date == 0
 
 
-@pytest.mark.parametrize("version", [0, 3, "1", None])
+@pytest.mark.parametrize("version", [0, 4, "1", None])
 def test_a_receipt_of_an_unknown_version_is_refused(version: object) -> None:
-    with pytest.raises(ValueError, match=f"expected a receipt of format version 1 or 2, found {version!r}"):
+    with pytest.raises(ValueError, match=f"expected a receipt of format version 1 or 2 or 3, found {version!r}"):
         Receipt.from_bytes(changed_document(a_receipt(PLAN), version=version))
 
 

@@ -44,7 +44,7 @@ def run(feed: FeedInMemory, while_reading: Callable[[], object]) -> PlanResult:
 def committed(feed: FeedInMemory) -> list[OffsetRange]:
     """Return all ranges that batches committed."""
     batches = feed.control.state.batches.values()
-    return [each for batch in batches if batch.state is BatchState.COMMITTED for each in batch.plan.ranges]
+    return [each for batch in batches if batch.state is BatchState.COMMITTED for each in batch.ranges_read]
 
 
 def in_gaps(feed: FeedInMemory) -> list[OffsetRange]:
@@ -111,17 +111,36 @@ def test_partitions_that_lost_records_together_are_parted_where_one_of_them_goes
     assert feed.stored_offsets()[partition(2)] == 700
 
 
+def test_of_endangered_partitions_those_that_lose_nothing_more_are_committed_by_the_same_batch() -> None:
+    feed = a_feed(log(0, 1_000), log(0, 1_000), log(0, 10))
+
+    def all_but_the_last_lose() -> None:
+        trim(feed, 0, 10)
+        trim(feed, 1, 10)
+        feed.kafka.topics["orders"].logs[2] = log(0, feed.kafka.topics["orders"].logs[2].high_watermark + 40)
+
+    for _ in range(3):
+        run(feed, all_but_the_last_lose)
+    batch = feed.planned()
+    assert [planned.partition for planned in batch.ranges] == [0, 1], "apart from the last"
+    trim(feed, 0, 10)
+    feed.write(batch.batch_id)
+    feed.commit(batch.batch_id)
+
+    assert feed.stored_offsets() == {partition(0): 30, partition(1): 1_000, partition(2): 90}
+    assert [planned.partition for planned in feed.planned().ranges] == [2], "which waited longer"
+    for number in range(3):
+        assert_each_offset_once(feed, number)
+
+
 def test_what_an_endangered_partition_reads_at_once_is_a_tenth_of_a_batch() -> None:
     feed = a_feed(log(0, 10_000), log(0, 10_000), max_records=1_000)
-    for _ in range(2):
+    for _ in range(3):
         run(feed, lambda: trim(feed, 0, 50))
+    assert feed.stored_offsets()[partition(0)] == 100
 
-    others = feed.written()
-    assert others.ranges == (span(1, 0, 1_000),)
-    feed.commit(others.batch_id)
     endangered = feed.written()
-    assert endangered.ranges == (span(0, 100, 200),)
-    assert others.capped
+    assert endangered.ranges == (span(0, 150, 250),)
     assert endangered.capped
     feed.commit(endangered.batch_id)
     assert {planned.partition for planned in feed.planned().ranges} == {0, 1}, (
@@ -143,7 +162,9 @@ def test_an_endangered_partition_without_others_is_read_too(max_records: int | N
 def test_one_loss_parts_nothing() -> None:
     feed = a_feed(log(0, 100), log(0, 100))
     run(feed, lambda: trim(feed, 0, 10))
-    assert feed.planned().ranges == (span(0, 10, 100), span(1, 0, 100))
+    assert committed(feed) == [span(1, 0, 100)]
+    feed.kafka.topics["orders"].logs[1] = log(0, 150)
+    assert feed.planned().ranges == (span(0, 10, 100), span(1, 100, 150))
 
 
 def test_a_feed_at_rest_after_a_loss_has_nothing_to_do() -> None:

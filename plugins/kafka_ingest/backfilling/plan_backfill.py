@@ -41,7 +41,7 @@ from kafka_ingest.planning.plan_batch import next_batch_id
 from kafka_ingest.planning.settings import FeedPlanSettings
 from kafka_ingest.storable_text import storable_document
 from kafka_ingest.used_output import check_output_there, check_same_root
-from kafka_ingest.whole_plan import whole_plan
+from kafka_ingest.whole_plan import plan_read
 
 log = logging.getLogger(__name__)
 
@@ -152,7 +152,7 @@ def decide_backfill(
     if request.output is None:
         check_same_root(feed, settings.output, settings.relative_path, control, sinks)
     coverage = coverage_of(rows)
-    earlier = [whole_plan(plan, sinks) for plan in earlier_plans(request, feed, control)]
+    earlier = [plan_read(batch, sinks) for batch in earlier_batches(request, feed, control)]
     meant = partitions_meant(request, coverage, feed.topics, earlier)
     topic_ids = {tp.topic: coverage[tp].stored.topic_id for tp in meant}
     check_same_topics(earlier, topic_ids, rows)
@@ -171,11 +171,8 @@ def decide_backfill(
     return decide(request, wanted, taken, coverage, answers.bounds, settings.isolation)
 
 
-def earlier_plans(request: BackfillRequest, feed: FeedSnapshot, control: ControlTables) -> list[BatchPlan]:
-    """Return the plans that a request refers to, of folded batches without ranges.
-
-    Raises InvalidBackfillError where they are none of the feed's.
-    """
+def earlier_batches(request: BackfillRequest, feed: FeedSnapshot, control: ControlTables) -> list[Batch]:
+    """Return the batches that a request refers to; raises InvalidBackfillError where they are none of the feed's."""
     match request.selection:
         case OfBatch(batch_id):
             batch = control.batch(batch_id)
@@ -183,15 +180,15 @@ def earlier_plans(request: BackfillRequest, feed: FeedSnapshot, control: Control
                 raise InvalidBackfillError(
                     f"expected a batch of feed {feed.name}, found {batch_id}, which is feed {batch.feed_name}'s. {NOTHING_DONE}"
                 )
-            return [batch.plan]
+            return [batch]
         case OfDagRun(run_id):
-            plans = control.plans_of_run(feed.feed_id, run_id)
-            if not plans:
+            batches = control.batches_of_run(feed.feed_id, run_id)
+            if not batches:
                 raise InvalidBackfillError(
                     f"expected a DAG run that planned or committed a batch of feed {feed.name}, found {run_id!r}, which did "
                     f"neither. {NOTHING_DONE} `kafka-ingest batches {feed.name} --json` names the runs."
                 )
-            return plans
+            return batches
         case _:
             return []
 

@@ -86,7 +86,7 @@ def decide_restore(batch_id: UUID, control: OperatorTables, sinks: Sinks) -> Res
     begun = [each for each in control.backfill_of(feed.feed_id, planner_of(batch_id)) if each.state.is_open]
     if open_live is not None and open_live.planned_by == planner_of(batch_id):
         begun.append(open_live)
-    mine = ranges_of_topics_now(batch.plan, rows)
+    mine = ranges_of_topics_now(batch.plan, receipt.ranges_read(batch.plan), rows)
     live = live_ranges(batch.plan, mine, feed) if open_live not in begun else []
     coverage = coverage_of(rows)
     passed = within(mine, [OffsetRange(tp, 0, row.next_offset) for tp, row in feed.stored.items() if row.next_offset])
@@ -135,11 +135,11 @@ def staged_attempt(batch: Batch, control: OperatorTables, sink: Sink) -> tuple[A
     )
 
 
-def ranges_of_topics_now(plan: BatchPlan, rows: CoverageRows) -> list[OffsetRange]:
-    """Return a plan's ranges of topics that are the ones the offsets are stored of now."""
+def ranges_of_topics_now(plan: BatchPlan, read: Sequence[OffsetRange], rows: CoverageRows) -> list[OffsetRange]:
+    """Return what was read of a plan, of topics that are the ones the offsets are stored of now."""
     return [
         planned
-        for planned in plan.ranges
+        for planned in read
         if (row := rows.feed.stored.get(planned.topic_partition)) is not None
         and row.topic_id == rows.id_now(planned.topic, plan.topic_ids[planned.topic])
     ]

@@ -118,7 +118,7 @@ def batch_document(batch: BatchSummary) -> dict[str, Any]:
     document = dataclasses.asdict(batch)
     times = {key: value.isoformat() for key, value in document.items() if isinstance(value, datetime)}
     texts = {"batch_id": str(batch.batch_id), "state": batch.state.value, "output": str(batch.output)}
-    return document | times | texts
+    return document | times | texts | {"left_out": [each.as_document() for each in batch.left_out]}
 
 
 def summary_document(summary: FeedSummary) -> dict[str, Any]:

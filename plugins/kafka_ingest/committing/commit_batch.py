@@ -78,6 +78,15 @@ def commit_batch(
                 batch_id,
                 f"{receipt.without_date:,}",
             )
+        if receipt.left_out:
+            log.warning(
+                "batch %s is without %s of its %s planned ranges, of which Kafka had deleted records before they were read: %s. "
+                "Their stored offsets stay; the next plan does with the loss what the feed's on_data_loss says",
+                batch_id,
+                f"{len(receipt.left_out):,}",
+                f"{len(batch.plan.ranges):,}",
+                listing(receipt.left_out),
+            )
 
     # 5. The consumer group follows; whatever happens there, the data stays committed. A backfill never moves it.
     follows = group if batch.plan.kind is BatchKind.LIVE else None

@@ -2,9 +2,10 @@
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from typing import Any
 from uuid import UUID
 
-from sqlalchemy import Connection, RowMapping, insert, select, update
+from sqlalchemy import Connection, RowMapping, insert, update
 from sqlalchemy.exc import IntegrityError
 
 from kafka_ingest.batch import Attempt, BatchPlan, BatchState
@@ -13,7 +14,8 @@ from kafka_ingest.control.many_rows import insert_rows
 from kafka_ingest.control.offset_statements import check_offsets_in_place
 from kafka_ingest.control.schema import attempt, batch, batch_range
 from kafka_ingest.errors import BatchStateError, FeedChangedError
-from kafka_ingest.receipt import RangeCount
+from kafka_ingest.offsets import OffsetRange
+from kafka_ingest.receipt import RangeCount, Receipt
 
 
 def insert_plan(connection: Connection, plan: BatchPlan, who: str) -> None:
@@ -24,7 +26,7 @@ def insert_plan(connection: Connection, plan: BatchPlan, who: str) -> None:
         raise FeedChangedError(
             f"feed {plan.feed_name}: another batch is open already. Nothing was written; plan again to take it on."
         ) from error
-    insert_ranges(connection, plan)
+    insert_rows(connection, batch_range, [range_values(plan, offset_range) for offset_range in plan.ranges])
     check_offsets_in_place(connection, plan.feed_id, plan.batch_id)
 
 
@@ -43,24 +45,17 @@ def batch_values(plan: BatchPlan, who: str) -> dict[str, object]:
     }
 
 
-def insert_ranges(connection: Connection, plan: BatchPlan) -> None:
-    """Write a plan's ranges."""
-    insert_rows(
-        connection,
-        batch_range,
-        [
-            {
-                "batch_id": plan.batch_id,
-                "topic": offset_range.topic,
-                "partition": offset_range.partition,
-                "topic_id": plan.topic_ids[offset_range.topic],
-                "start_offset": offset_range.start_offset,
-                "end_offset": offset_range.end_offset,
-                "leader_epoch": plan.leader_epochs.get(offset_range.topic_partition),
-            }
-            for offset_range in plan.ranges
-        ],
-    )
+def range_values(plan: BatchPlan, offset_range: OffsetRange) -> dict[str, object]:
+    """Return the row of a range as it begins."""
+    return {
+        "batch_id": plan.batch_id,
+        "topic": offset_range.topic,
+        "partition": offset_range.partition,
+        "topic_id": plan.topic_ids[offset_range.topic],
+        "start_offset": offset_range.start_offset,
+        "end_offset": offset_range.end_offset,
+        "leader_epoch": plan.leader_epochs.get(offset_range.topic_partition),
+    }
 
 
 def insert_attempt(connection: Connection, new: Attempt) -> None:
@@ -98,19 +93,15 @@ def require_pinned(batch_id: UUID, row: RowMapping, attempt_number: int) -> None
         )
 
 
-def set_range_counts(connection: Connection, batch_id: UUID, counts: Sequence[RangeCount]) -> None:
-    """Write what the pinned receipt says of each range."""
-    by_partition = {
-        (row["topic"], row["partition"]): row
-        for row in connection.execute(select(batch_range).where(batch_range.c.batch_id == batch_id)).mappings()
-    }
-    if by_partition.keys() != {(count.offset_range.topic, count.offset_range.partition) for count in counts}:
-        raise ValueError(
-            f"batch {batch_id}: expected a count of each of its {len(by_partition):,} ranges, found {len(counts):,}"
-        )
+def set_range_counts(connection: Connection, plan: BatchPlan, counts: Sequence[RangeCount]) -> None:
+    """Write the ranges that a batch has read, with what its pinned receipt says of each, in place of all that it has.
+
+    A range that was left out has no row from then on: what is asked of a batch's ranges, and what its commit moves, is about
+    those that were read.
+    """
     rows = [
-        {
-            **by_partition[(count.offset_range.topic, count.offset_range.partition)],
+        range_values(plan, count.offset_range)
+        | {
             "rows": count.rows,
             "filtered": 0,
             "dead_letters": 0,
@@ -121,11 +112,16 @@ def set_range_counts(connection: Connection, batch_id: UUID, counts: Sequence[Ra
         for count in counts
     ]
     # One bulk insert instead of an update a row: 10,000 partitions stay well under a second.
-    connection.execute(batch_range.delete().where(batch_range.c.batch_id == batch_id))
-    connection.execute(insert(batch_range), rows)
+    connection.execute(batch_range.delete().where(batch_range.c.batch_id == plan.batch_id))
+    insert_rows(connection, batch_range, rows)
 
 
-def clear_range_counts(connection: Connection, batch_id: UUID) -> None:
-    """Forget what a receipt said that counts no more."""
-    names = ("rows", "filtered", "dead_letters", "invisible", "smallest_offset", "largest_offset")
-    connection.execute(update(batch_range).where(batch_range.c.batch_id == batch_id).values(dict.fromkeys(names)))
+def plan_ranges_again(connection: Connection, plan: BatchPlan) -> None:
+    """Write a batch's ranges as they were planned: what a receipt said counts no more."""
+    connection.execute(batch_range.delete().where(batch_range.c.batch_id == plan.batch_id))
+    insert_rows(connection, batch_range, [range_values(plan, offset_range) for offset_range in plan.ranges])
+
+
+def left_out_document(receipt: Receipt) -> list[dict[str, Any]] | None:
+    """Return which ranges a receipt leaves out as the batch's row holds them."""
+    return [each.as_document() for each in receipt.left_out] or None

@@ -7,7 +7,7 @@ from uuid import UUID
 
 from sqlalchemy import ColumnElement, or_, select
 
-from kafka_ingest.batch import OPEN_STATES, Batch, BatchPlan
+from kafka_ingest.batch import OPEN_STATES, Batch
 from kafka_ingest.boundaries import (
     BackfillRange,
     CommittedBatch,
@@ -86,15 +86,15 @@ class SqlCoverageReader(SqlFeedReader):
         is_open = batch.c.state.in_(sorted(OPEN_STATES))
         return self._batches(batch.c.feed_id == feed_id, NOT_LIVE, is_open)
 
-    def plans_of_run(self, feed_id: UUID, run_id: str) -> list[BatchPlan]:
-        """Return the plans of the batches that a DAG run planned or committed, oldest first."""
+    def batches_of_run(self, feed_id: UUID, run_id: str) -> list[Batch]:
+        """Return the batches that a DAG run planned or committed, oldest first."""
         by_run = [
             column.startswith("airflow:") & column.endswith(f"/{run_id}", autoescape=True)
             for column in (batch.c.planned_by, batch.c.committed_by)
         ]
         # LIKE finds more: SQLite's takes capital letters for small ones, and another run's id may end like this one.
         return [
-            found.plan
+            found
             for found in self._batches(batch.c.feed_id == feed_id, or_(*by_run))
             if is_of_run(found.planned_by, run_id) or is_of_run(found.committed_by, run_id)
         ]

@@ -10,7 +10,7 @@ from sqlalchemy.exc import IntegrityError
 
 from kafka_ingest.batch import AttemptState, BatchState
 from kafka_ingest.boundaries import AdoptedBatch, Adoption, FeedSnapshot, NewFeed, ResetMove, StartOver
-from kafka_ingest.control.batch_statements import batch_values, insert_ranges, set_range_counts
+from kafka_ingest.control.batch_statements import batch_values, left_out_document, set_range_counts
 from kafka_ingest.control.database import transaction
 from kafka_ingest.control.feed_statements import append_event, insert_feed, lock_feed, require_revision, touch_feed
 from kafka_ingest.control.folding_writer import SqlFoldingTables
@@ -296,7 +296,6 @@ def adopt_batches(
             # Committed below; PLANNED it could not be beside an open batch, not even until then.
             values = batch_values(plan, who) | {"state": BatchState.ABANDONED.value, "reason": "being adopted"}
             connection.execute(insert(batch).values(**values))
-            insert_ranges(connection, plan)
         of_batch = attempt.c.batch_id == plan.batch_id
         connection.execute(
             update(attempt)
@@ -326,6 +325,7 @@ def adopt_batches(
                 rows=receipt.rows,
                 size_bytes=receipt.size_bytes,
                 written_at=receipt.written_at,
+                left_out=left_out_document(receipt),
                 ledger_after=0,
                 ledger_upto=upto,
                 # The receipt was written before the commit; when exactly that was, only the lost tables knew.
@@ -336,7 +336,7 @@ def adopt_batches(
                 updated_at=datetime.now(UTC),
             )
         )
-        set_range_counts(connection, plan.batch_id, receipt.range_counts(plan))
+        set_range_counts(connection, plan, receipt.range_counts(plan))
 
 
 def replace_stored(connection: Connection, feed: FeedSnapshot | NewFeed, adoption: Adoption) -> None:

@@ -21,10 +21,12 @@ from kafka_ingest.control.rows import (
     BatchRange,
     event_of,
     gaps_of,
+    left_out_of,
     ranges_of,
 )
 from kafka_ingest.control.schema import batch, event, feed, stored_offset
 from kafka_ingest.gap import Gap
+from kafka_ingest.left_out import LeftOut
 from kafka_ingest.offsets import TopicPartition
 
 
@@ -64,6 +66,8 @@ class BatchSummary:
     ranges: tuple[BatchRange, ...]
     """None once the batch is folded."""
     folded: bool = False
+    left_out: tuple[LeftOut, ...] = ()
+    """Planned ranges of which Kafka had deleted records when the batch was read; they are not among ``ranges``."""
 
 
 def last_committed_at(kind: BatchKind) -> Label[datetime | None]:
@@ -198,6 +202,7 @@ class SqlControlReader(SqlCoverageReader):
                     output=Path(row["plan"]["sink"]["path"]),
                     ranges=tuple(ranges.get(row["batch_id"], [])),
                     folded=row["folded_at"] is not None,
+                    left_out=left_out_of(row),
                 )
                 for row in rows
             ]

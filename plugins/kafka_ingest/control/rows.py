@@ -14,6 +14,7 @@ from kafka_ingest.control.schema import LEDGER_KINDS, batch, batch_range, event,
 from kafka_ingest.errors import ControlSchemaError, UnknownBatchError
 from kafka_ingest.gap import Gap, GapCause
 from kafka_ingest.hold import Hold, HoldCause
+from kafka_ingest.left_out import LeftOut
 from kafka_ingest.offsets import OffsetRange, StoredOffset, TopicPartition
 from kafka_ingest.output_location import OutputLocation
 
@@ -174,7 +175,13 @@ def batch_of(row: Mapping[Any, Any]) -> Batch:
         abandoned_by=row["abandoned_by"],
         rows=row["rows"],
         size_bytes=row["size_bytes"],
+        left_out=left_out_of(row),
     )
+
+
+def left_out_of(row: Mapping[Any, Any]) -> tuple[LeftOut, ...]:
+    """Return which of its planned ranges a batch left out."""
+    return tuple(LeftOut.from_document(entry) for entry in row["left_out"] or ())
 
 
 def is_dag_run(who: str) -> bool:

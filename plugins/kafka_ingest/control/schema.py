@@ -32,7 +32,7 @@ from kafka_ingest.gap import GapCause
 from kafka_ingest.hold import HoldCause
 from kafka_ingest.storable_text import storable, storable_document
 
-SCHEMA_VERSION = "0012"
+SCHEMA_VERSION = "0013"
 """The migration that makes these tables; a test compares it with the newest one."""
 
 VERSION_TABLE = "kafka_ingest_schema"
@@ -159,6 +159,11 @@ batch = Table(
         comment="committed by a DAG run, and its Asset event may not have been recorded",
     ),
     Column("folded_at", UtcDateTime, comment="since when its ranges are in folded_range alone, and its attempts gone"),
+    Column(
+        "left_out",
+        JSON(none_as_null=True),
+        comment="planned ranges that the pinned receipt leaves out, with their log starts; they have no batch_range",
+    ),
     ForeignKeyConstraint(
         ["batch_id", "pinned_attempt"],
         ["attempt.batch_id", "attempt.attempt"],

@@ -17,9 +17,10 @@ from kafka_ingest.control.backfill_statements import (
     insert_backfill,
 )
 from kafka_ingest.control.batch_statements import (
-    clear_range_counts,
     insert_attempt,
     insert_plan,
+    left_out_document,
+    plan_ranges_again,
     require_pinned,
     set_batch,
     set_range_counts,
@@ -137,11 +138,15 @@ class SqlControlTables(SqlControlReader):
                 rows=receipt.rows,
                 size_bytes=receipt.size_bytes,
                 written_at=receipt.written_at,
+                left_out=left_out_document(receipt),
             )
-            set_range_counts(connection, batch_id, counts)
+            set_range_counts(connection, batch_of(row).plan, counts)
             if receipt.without_date:
                 detail = {"attempt": attempt_number, "rows": receipt.without_date}
                 append_event(connection, row["feed_id"], "no_dates", receipt.written_by, batch_id, detail)
+            if receipt.left_out:
+                left_out = {"attempt": attempt_number, "ranges": left_out_document(receipt)}
+                append_event(connection, row["feed_id"], "ranges_left_out", receipt.written_by, batch_id, left_out)
 
     def discard_written(self, batch_id: UUID, attempt_number: int, *, reason: str, who: str) -> None:
         """WRITTEN by this attempt → PLANNED, and every attempt so far DISCARDED, so that none can be pinned later."""
@@ -156,13 +161,14 @@ class SqlControlTables(SqlControlReader):
                 rows=None,
                 size_bytes=None,
                 written_at=None,
+                left_out=None,
             )
             connection.execute(
                 update(attempt)
                 .where(attempt.c.batch_id == batch_id, attempt.c.state != AttemptState.DISCARDED.value)
                 .values(state=AttemptState.DISCARDED.value, reason=reason)
             )
-            clear_range_counts(connection, batch_id)
+            plan_ranges_again(connection, batch_of(row).plan)
             detail = {"attempt": attempt_number, "reason": reason}
             append_event(connection, row["feed_id"], "attempts_discarded", who, batch_id, detail)
 

@@ -20,7 +20,7 @@ from kafka_ingest.receipt import WrittenFile, WrittenPartition
 from kafka_ingest.removal import LostRange
 from kafka_ingest.sinks.choose import published_files_of, sink_of
 from kafka_ingest.sinks.published_parquet import PublishedParquet
-from kafka_ingest.whole_plan import receipt_of_folded
+from kafka_ingest.whole_plan import plan_as_read, receipt_of_folded
 
 
 class OffsetState(StrEnum):
@@ -249,7 +249,7 @@ def located_folded(
     batches = [each for each in found if each.batch_id not in known]
 
     def plan_of(batch: FoldedBatch) -> BatchPlan:
-        return receipt_of_folded(batch.batch_id, batch.fingerprint, batch.output, sink_of).plan
+        return plan_as_read(receipt_of_folded(batch.batch_id, batch.fingerprint, batch.output, sink_of))
 
     try:
         batch = batch_that_read(folded, offset, batches, plan_of)

@@ -9,6 +9,7 @@ from typing import Any
 
 from kafka_ingest.boundaries import Event
 from kafka_ingest.gap import Gap, GapCause
+from kafka_ingest.left_out import LeftOut
 from kafka_ingest.offsets import TopicPartition, listing
 
 Detail = Mapping[str, Any]
@@ -182,6 +183,10 @@ TELLERS: Mapping[str, Callable[[Detail], Told]] = {
     "no_dates": lambda detail: Told(
         f"timestamps that are no dates: {detail['rows']:,} records have kafka_timestamp null and their number in "
         "kafka_timestamp_ms"
+    ),
+    "ranges_left_out": lambda detail: Told(
+        f"not read: {listing(map(LeftOut.from_document, detail['ranges']))}{more(detail, 'ranges')}",
+        reason="Kafka had deleted records of them",
     ),
     "receipt_accepted": lambda detail: Told(f"PLANNED → WRITTEN by attempt {detail['attempt']}"),
     "mirror_failed": lambda detail: Told(f"consumer group {detail['group']} was not moved"),

@@ -80,7 +80,7 @@ class Rebuilt:
             elif event.kind == "output_changed":
                 self._begin_again(event)
         if published.plan.kind is BatchKind.LIVE:
-            self._advance(published.plan)
+            self._advance(published)
         elif published.plan.kind is BatchKind.BACKFILL:
             self.story.append(published.plan)
 
@@ -117,8 +117,9 @@ class Rebuilt:
         self.rows.clear()
         self.rows |= {row.topic_partition: row for row in map(row_of, event.detail["partitions"])}
 
-    def _advance(self, plan: BatchPlan) -> None:
-        for planned in plan.ranges:
+    def _advance(self, published: PublishedReceipt) -> None:
+        plan = published.plan
+        for planned in published.ranges:
             topic_id = plan.topic_ids[planned.topic]
             row = self.rows.get(planned.topic_partition)
             if row is None:
@@ -315,7 +316,7 @@ def stored_after(
     decided on since.
     """
     known = feed.stored if feed is not None else {}
-    topics_read = {planned.topic for published in new for planned in published.plan.ranges}
+    topics_read = {planned.topic for published in new for planned in published.ranges}
     changed: list[StoredOffset] = []
     for topic_partition, row in sorted(rebuilt.rows.items()):
         stored = known.get(topic_partition)
@@ -333,9 +334,7 @@ def removed_after(
 ) -> list[TopicPartition]:
     """Return the stored offsets of an older copy that end: partitions that a topic has no more since it was made again."""
     read = {
-        (planned.topic, published.plan.topic_ids[planned.topic])
-        for published in new
-        for planned in published.plan.ranges
+        (planned.topic, published.plan.topic_ids[planned.topic]) for published in new for planned in published.ranges
     }
     ids = {topic_partition.topic: row.topic_id for topic_partition, row in rebuilt.rows.items()}
     return [

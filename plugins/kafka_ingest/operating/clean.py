@@ -50,7 +50,11 @@ def staged_outputs(
     for attempt in control.ended_attempts(feed.feed_id, ended_before=ended_before):
         batch = control.batch(attempt.batch_id)
         yield from staged_output(
-            batch, attempt, sinks, (batch.plan.output, output), lambda plan: last_copy(plan, control, kafka)
+            batch,
+            attempt,
+            sinks,
+            (batch.plan.output, output),
+            lambda plan, written: last_copy(plan, written, control, kafka),
         )
 
 
@@ -73,7 +77,7 @@ def staged_outputs_of_batch(batch_id: UUID, control: ControlTables, sinks: Sinks
     return [
         staged
         for attempt in over
-        for staged in staged_output(batch, attempt, sinks, (batch.plan.output,), lambda _: None)
+        for staged in staged_output(batch, attempt, sinks, (batch.plan.output,), lambda *_: None)
     ]
 
 
@@ -82,7 +86,7 @@ def staged_output(
     attempt: Attempt,
     sinks: Sinks,
     outputs: Sequence[OutputLocation],
-    why_kept: Callable[[BatchPlan], str | None],
+    why_kept: Callable[[BatchPlan, Sequence[OffsetRange]], str | None],
 ) -> Iterator[StagedOutput]:
     """Yield what lies in an attempt's directory; nothing where that was removed, and stayed so."""
     target = next(
@@ -107,8 +111,8 @@ def staged_output(
         return
     if not size_bytes and attempt.cleaned_at is not None:
         return
-    may_count = batch.state is not BatchState.COMMITTED and is_valid(attempt, batch.plan, receipt)
-    yield StagedOutput(batch, attempt, target, size_bytes, why_kept(batch.plan) if may_count else None)
+    written = ranges_written(attempt, batch.plan, receipt) if batch.state is not BatchState.COMMITTED else ()
+    yield StagedOutput(batch, attempt, target, size_bytes, why_kept(batch.plan, written) if written else None)
 
 
 def clean_up(found: Iterable[StagedOutput], control: ControlTables, sinks: Sinks) -> Iterator[StagedOutput]:
@@ -125,18 +129,19 @@ def clean_up(found: Iterable[StagedOutput], control: ControlTables, sinks: Sinks
             yield staged
 
 
-def is_valid(attempt: Attempt, plan: BatchPlan, content: bytes | None) -> bool:
-    """Whether an attempt's receipt is one that could be pinned."""
+def ranges_written(attempt: Attempt, plan: BatchPlan, content: bytes | None) -> tuple[OffsetRange, ...]:
+    """Return which of a plan's ranges an attempt has written; none where its receipt is not one that could be pinned."""
     try:
-        valid_receipt(plan, attempt, content)
+        return valid_receipt(plan, attempt, content).ranges_read(plan)
     except InvalidReceiptError:
-        return False
-    return True
+        return ()
 
 
-def last_copy(plan: BatchPlan, control: ControlTables, kafka: KafkaCluster) -> str | None:
-    """Return which offsets a plan's staged files may be the last copy of, None where all are committed or in Kafka still."""
-    missing = without(plan.ranges, control.committed_ranges(plan.batch_id))
+def last_copy(
+    plan: BatchPlan, written: Sequence[OffsetRange], control: ControlTables, kafka: KafkaCluster
+) -> str | None:
+    """Return which offsets staged files may be the last copy of, None where all are committed or in Kafka still."""
+    missing = without(written, control.committed_ranges(plan.batch_id))
     if not missing:
         return None
     try:

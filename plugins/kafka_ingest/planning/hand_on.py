@@ -12,6 +12,7 @@ from kafka_ingest.offsets import LogBounds, TopicPartition, Unavailable, listing
 from kafka_ingest.planning.ask_kafka import unreadable_offsets
 from kafka_ingest.planning.positions import gaps_by_partition, position_of
 from kafka_ingest.planning.settings import FeedPlanSettings, OnDataLoss, OnMissingTopic, OnTopicChanged
+from kafka_ingest.submitting.check_readable import ranges_to_read
 from kafka_ingest.submitting.pin_receipt import pin_first_valid_receipt
 from kafka_ingest.truncation import bounds_as_planned
 
@@ -31,7 +32,8 @@ def hand_on(
     """Return whether an open batch can go on as it is; where it cannot be read any more, abandon it and return False.
 
     WRITTEN and COMMITTING go on without asking anybody. A PLANNED batch whose records are written already is pinned; only
-    one that is not is held against the log, since its ranges will be read (again).
+    one that is not is held against the log, since its ranges will be read (again). Where only the beginning of some is deleted
+    it goes on: they are left out when it is read, and the plan after it decides on them.
     """
     if batch.state is not BatchState.PLANNED:
         return True
@@ -40,14 +42,17 @@ def hand_on(
     bounds = kafka.log_bounds([offset_range.topic_partition for offset_range in batch.plan.ranges])
     held = held_topics(batch, settings, kafka)
     bounds = bounds_as_planned(batch.plan, bounds, kafka)
+    to_read = ranges_to_read(batch.plan, bounds)
     problems = list(held.values())
-    problems += ranges_outside_log(batch.plan.ranges, bounds, batch.plan.isolation)
+    problems += ranges_outside_log(to_read, bounds, batch.plan.isolation)
     problems += unreadable_ranges(batch.plan, feed, kafka)
     unanswered = [f"{tp}: {found.reason}" for tp, found in sorted(bounds.items()) if isinstance(found, Unavailable)]
     if unanswered and any_answers(feed, bounds, settings, kafka):
         # The others need not wait for a partition without a leader. Where Kafka answers for none, waiting is all there is.
         problems += unanswered
+    lost = ranges_outside_log(set(batch.plan.ranges) - set(to_read), bounds, batch.plan.isolation)
     if problems:
+        problems += sorted(lost)
         reason = f"its ranges can no longer be read: {listing(problems)}"
         # A Spark that ended while Kafka was asked may have written what the log has lost: look once more.
         if pin_first_valid_receipt(batch, control, kafka, sinks, who=who):
@@ -66,6 +71,8 @@ def hand_on(
             for gap in (gap for jump in jumps for gap in jump.gaps):
                 log.warning("gap %s (%s): %s", gap.offset_range, gap.cause, gap.reason)
         return False
+    if lost:
+        log.warning("batch %s goes on without what was deleted: %s", batch.batch_id, listing(sorted(lost)))
     # Kafka took its time: an operator may have abandoned the batch meanwhile.
     return control.batch(batch.batch_id).state.is_open
 

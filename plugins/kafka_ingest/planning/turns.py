@@ -1,9 +1,9 @@
 """Whose turn it is where retention is at some partitions' heels: what they lose must not cost the others their work. Pure.
 
-A batch that loses a part of one range while it is read is given up as a whole, and a partition that lost records twice may lose
-more: read together, all would start over again and again. So such partitions are read apart from the others until something was
-read of them, those that lost records at the same time together; those that waited longest come first. After each loss all others
-have their turn, and those that lose nothing more are soon by themselves: their batch is committed, whatever becomes of the rest.
+A batch that loses a part of one range while it is read leaves that range out, and reads the others again. A partition that lost
+records twice may lose more: read together, it would cost the others that again and again, and none of it would ever be read. So
+such partitions are read apart from the others until something was read of them, in small batches, which are quicker than
+retention; whichever waited longer comes first. Of an endangered batch, too, what lost nothing is committed.
 """
 
 from collections.abc import Collection, Sequence
@@ -32,22 +32,13 @@ class Turn:
 
 def turn_of(positions: Collection[Position], feed: FeedSnapshot | None) -> Turn:
     """Return whose turn it is, of the partitions that have something to read."""
-    together: dict[float | None, list[Position]] = {}
-    for position in positions:
-        together.setdefault(lost_at(position, feed), []).append(position)
-    turns = [
-        Turn(found, is_endangered=lost is not None)
-        for lost, found in together.items()
-        if any(each.lag for each in found)
-    ]
+    behind_losses = feed.behind_losses if feed is not None else ()
+    endangered = [position for position in positions if position.topic_partition in behind_losses]
+    others = [position for position in positions if position.topic_partition not in behind_losses]
+    both = (Turn(endangered, is_endangered=True), Turn(others))
+    turns = [turn for turn in both if any(each.lag for each in turn.positions)]
     # Of those that waited equally long the endangered come first.
     return min(turns, key=lambda turn: (last_moved(turn, feed), not turn.is_endangered), default=Turn(()))
-
-
-def lost_at(position: Position, feed: FeedSnapshot | None) -> float | None:
-    """Return when a partition lost records last, in seconds, where it did so twice since it was read; None elsewhere."""
-    is_behind_a_loss = feed is not None and position.topic_partition in feed.behind_losses
-    return moved_at(position, feed) if is_behind_a_loss else None
 
 
 def last_moved(turn: Turn, feed: FeedSnapshot | None) -> float:

@@ -1,5 +1,6 @@
 """Before a read, and after one that failed: whether Kafka can still give what a batch was planned to read."""
 
+from collections.abc import Mapping
 from datetime import UTC, datetime
 
 from kafka_ingest.batch import Batch, BatchKind, BatchPlan
@@ -7,16 +8,18 @@ from kafka_ingest.boundaries import ControlTables, KafkaCluster
 from kafka_ingest.errors import KafkaUnavailableError, RangeNotInLogError, RecordsDeletedError
 from kafka_ingest.hold import beyond_log
 from kafka_ingest.identity import check_identity
-from kafka_ingest.offsets import LogBounds, Unavailable, listing, ranges_outside_log
+from kafka_ingest.left_out import log_starts_of, ranges_read, to_leave_out
+from kafka_ingest.offsets import LogBounds, OffsetRange, TopicPartition, Unavailable, listing, ranges_outside_log
 from kafka_ingest.truncation import bounds_as_planned
 
 
 def check_readable(batch: Batch, control: ControlTables, kafka: KafkaCluster) -> None:
-    """Ask Kafka whether a batch can be read as it is planned.
+    """Ask Kafka whether a batch can be read as it is planned, or of a live one the ranges of which no record was deleted.
 
     Raises WrongClusterError, TopicGoneError or TopicRecreatedError where its offsets mean other records by now,
-    RangeNotInLogError where some are deleted, and KafkaUnavailableError where a partition has nobody to read it from; the next
-    plan decides what becomes of the batch. Of a backfill's chunk no plan does: there it is RecordsDeletedError.
+    RangeNotInLogError where records of all ranges are deleted, or other records lie in one, and KafkaUnavailableError where a
+    partition has nobody to read it from; the next plan decides what becomes of the batch. Of a backfill's chunk no plan does: it
+    is read as planned, or it is RecordsDeletedError.
     """
     plan = batch.plan
     check_identity(batch, kafka)
@@ -29,7 +32,7 @@ def check_readable(batch: Batch, control: ControlTables, kafka: KafkaCluster) ->
             # No plan may see it any more when it comes by: the log may have grown again.
             hold = beyond_log(planned.topic_partition, planned.start_offset, found.high_watermark, datetime.now(UTC))
             control.hold(plan.feed_id, hold)
-    if problems := ranges_outside_log(plan.ranges, bounds, plan.isolation):
+    if problems := ranges_outside_log(ranges_to_read(plan, bounds), bounds, plan.isolation):
         error = RangeNotInLogError if plan.kind is BatchKind.LIVE else RecordsDeletedError
         raise error(
             f"batch {plan.batch_id} cannot be read as it was planned: {listing(problems)}. No offset was moved. "
@@ -41,6 +44,15 @@ def check_readable(batch: Batch, control: ControlTables, kafka: KafkaCluster) ->
             f"batch {plan.batch_id} cannot be read now, Kafka cannot answer for {listing(unanswered)}. No offset was moved. Look "
             "at the brokers, or run the feed again: where others of its partitions can be read, the plan goes on with those."
         )
+
+
+def ranges_to_read(
+    plan: BatchPlan, bounds: Mapping[TopicPartition, LogBounds | Unavailable]
+) -> tuple[OffsetRange, ...]:
+    """Return the ranges that an attempt reads now: all, but for those that a live batch can be read without (`rounds.py`)."""
+    if plan.kind is not BatchKind.LIVE:
+        return plan.ranges
+    return ranges_read(plan.ranges, to_leave_out(plan.ranges, log_starts_of(bounds)))
 
 
 def plan_again(plan: BatchPlan) -> str:

@@ -10,6 +10,7 @@ INSIDE_SPARK = (
     "batch.py",
     "durable_files.py",
     "errors.py",
+    "left_out.py",
     "offsets.py",
     "output_location.py",
     "receipt.py",

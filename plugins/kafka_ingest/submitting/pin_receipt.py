@@ -7,6 +7,7 @@ from kafka_ingest.batch import Attempt, AttemptState, Batch, BatchPlan, BatchSta
 from kafka_ingest.boundaries import ControlTables, KafkaCluster, Sinks
 from kafka_ingest.errors import BatchStateError, InvalidReceiptError
 from kafka_ingest.identity import check_identity
+from kafka_ingest.offsets import listing
 from kafka_ingest.receipt import Receipt
 
 log = logging.getLogger(__name__)
@@ -83,6 +84,13 @@ def try_to_pin(
     except BatchStateError as error:
         log.info("%s", error)
         return False
+    if receipt.left_out:
+        log.warning(
+            "batch %s: attempt %d left out %s: Kafka had deleted records of them",
+            batch.batch_id,
+            attempt.attempt,
+            listing(receipt.left_out),
+        )
     return True
 
 

@@ -36,7 +36,7 @@ def kafka_records(spark: SparkSession, ranges: Sequence[OffsetRange], client: Ma
     ``client`` holds the Java client's settings. The columns are those of Spark's source, but ``timestamp_ms`` is the record's own
     number. Raises Py4JError or TypeError on a Spark that is made otherwise than the pinned one.
     """
-    jvm: Java = spark.sparkContext._jvm
+    jvm = jvm_of(spark)
     session: Java = spark._jsparkSession
     catalyst = Catalyst(jvm)
     record = catalyst.attribute("record", f"{CLIENTS}.ConsumerRecord")
@@ -47,6 +47,11 @@ def kafka_records(spark: SparkSession, ranges: Sequence[OffsetRange], client: Ma
     named = catalyst.seq(catalyst.named(expression, name) for name, expression in columns.items())
     rows = jvm.org.apache.spark.sql.catalyst.plans.logical.SerializeFromObject(named, fetched)
     return DataFrame(jvm.org.apache.spark.sql.classic.Dataset.ofRows(session, rows), spark)
+
+
+def jvm_of(spark: SparkSession) -> Java:
+    """Return the driver's Java."""
+    return spark.sparkContext._jvm
 
 
 def fetched_records(spark: SparkSession, jvm: Java, ranges: Sequence[OffsetRange], client: Mapping[str, str]) -> Java:

@@ -43,21 +43,26 @@ REBASED_BEFORE = datetime(1900, 1, 1, tzinfo=UTC)
 REBASED = "kafka_ingest: a timestamp before 1900, which is not what Kafka holds any more"
 
 
-def read_ranges(spark: SparkSession, plan: BatchPlan, kafka: Mapping[str, str], *, any_timestamp: bool) -> DataFrame:
-    """Return the records of the plan's ranges, in the raw format's columns (docs/output.md).
+def read_ranges(
+    spark: SparkSession,
+    plan: BatchPlan,
+    ranges: Sequence[OffsetRange],
+    kafka: Mapping[str, str],
+    *,
+    any_timestamp: bool,
+) -> DataFrame:
+    """Return the records of ranges of the plan, in the raw format's columns (docs/output.md).
 
     ``kafka`` holds the Java client's settings. Without ``any_timestamp`` Spark's own source reads, and fails on a timestamp that
     it cannot take (:func:`is_about_timestamps`). Partitions are read with explicit numbers at both ends: a subscription
     would fail on a partition added since the plan, and -1 or -2 would be resolved late and recorded nowhere.
     """
-    at_most = records_per_task(
-        [offset_range.span for offset_range in plan.ranges], spark.sparkContext.defaultParallelism
-    )
+    at_most = records_per_task([offset_range.span for offset_range in ranges], spark.sparkContext.defaultParallelism)
     if any_timestamp:
-        client = client_settings(spark, plan, plan.ranges, kafka)
-        records = kafka_records(spark, shared_out(plan.ranges, at_most), client)
+        client = client_settings(spark, plan, ranges, kafka)
+        records = kafka_records(spark, shared_out(ranges, at_most), client)
     else:
-        records = records_in_few_tasks(spark, plan, kafka, at_most)
+        records = records_in_few_tasks(spark, plan, ranges, kafka, at_most)
     # Literals as SQL: where pyspark makes one of a number or text, it imports pandas.
     milliseconds = f.col("timestamp_ms")
     is_date = f.expr(
@@ -88,12 +93,12 @@ def milliseconds_of(when: datetime) -> int:
 
 
 def records_in_few_tasks(
-    spark: SparkSession, plan: BatchPlan, kafka: Mapping[str, str], at_most: int | None
+    spark: SparkSession, plan: BatchPlan, ranges: Sequence[OffsetRange], kafka: Mapping[str, str], at_most: int | None
 ) -> DataFrame:
     """Return the records by Spark's own source, many small ranges in tasks that read several of them one after the other."""
-    small = small_ranges(plan.ranges)
+    small = small_ranges(ranges)
     shared = set(small)
-    large = [offset_range for offset_range in plan.ranges if offset_range not in shared]
+    large = [offset_range for offset_range in ranges if offset_range not in shared]
     found: list[DataFrame] = []
     if large:
         found.append(records_of_source(spark, large, client_settings(spark, plan, large, kafka), at_most))

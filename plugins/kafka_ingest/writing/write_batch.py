@@ -5,7 +5,7 @@ import json
 import os
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -16,8 +16,11 @@ from pyspark.sql import SparkSession
 from kafka_ingest.attempt_directory import DATA, DOCUMENT, FAILURE, KAFKA_SETTINGS_VARIABLE, RECEIPT
 from kafka_ingest.batch import AttemptDocument, BatchPlan
 from kafka_ingest.durable_files import write_durably
+from kafka_ingest.offsets import OffsetRange
 from kafka_ingest.receipt import Receipt
+from kafka_ingest.writing.log_starts import log_starts
 from kafka_ingest.writing.read_ranges import is_about_timestamps, read_ranges
+from kafka_ingest.writing.rounds import Staged, read_in_rounds
 from kafka_ingest.writing.session import spark_session
 from kafka_ingest.writing.stage_files import stage_files, staged_files
 
@@ -35,7 +38,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
     try:
         with spark_session() as spark:
-            rows_read = read_and_stage(spark, document.plan, directory / DATA)
+            staged = read_and_stage(spark, document.plan, directory / DATA)
             application_id = spark.sparkContext.applicationId
     except Exception as error:
         # Whoever submitted this asks Kafka why; some answers only Spark has.
@@ -46,31 +49,44 @@ def main(arguments: Sequence[str] | None = None) -> None:
         attempt=document.attempt,
         plan_fingerprint=document.plan.fingerprint,
         document_sha256=options.document_sha256,
-        rows_read=rows_read,
+        rows_read=staged.rows_read,
         files=tuple(staged_files(directory / DATA)),
         written_at=datetime.now(UTC),
         written_by=f"spark {application_id}",
+        left_out=staged.left_out,
     )
     if problems := receipt.contradictions(document.plan):
         sys.exit(f"batch {document.plan.batch_id}: what was written is not what was planned: {'; '.join(problems)}")
     write_durably(directory / RECEIPT, receipt.as_bytes())
 
 
-def read_and_stage(spark: SparkSession, plan: BatchPlan, data: Path) -> int:
-    """Stage the records of the plan's ranges below ``data``, and return how many Spark counted.
+def read_and_stage(spark: SparkSession, plan: BatchPlan, data: Path) -> Staged:
+    """Stage the records of the plan's ranges below ``data``."""
+    kafka = kafka_settings()
+    return read_in_rounds(
+        plan,
+        data,
+        stage=lambda ranges, here: read_once(spark, plan, ranges, kafka, here),
+        log_starts=lambda ranges: log_starts(spark, ranges, kafka),
+    )
+
+
+def read_once(
+    spark: SparkSession, plan: BatchPlan, ranges: Sequence[OffsetRange], kafka: Mapping[str, str], data: Path
+) -> int:
+    """Stage the records of some of the plan's ranges below ``data``, and return how many Spark counted.
 
     Spark's own source is tried first, since it starts faster; what it staged until it came to a timestamp that it cannot take
     is thrown away.
     """
-    kafka = kafka_settings()
     try:
-        return stage_files(read_ranges(spark, plan, kafka, any_timestamp=False), data)
+        return stage_files(read_ranges(spark, plan, ranges, kafka, any_timestamp=False), data)
     except (Py4JJavaError, PySparkException) as error:
         if not is_about_timestamps(error):
             raise
     sys.stderr.write("Spark's own source cannot take a record's timestamp: all is read again, by another way.\n")
     shutil.rmtree(data, ignore_errors=True)
-    return stage_files(read_ranges(spark, plan, kafka, any_timestamp=True), data)
+    return stage_files(read_ranges(spark, plan, ranges, kafka, any_timestamp=True), data)
 
 
 def kafka_settings() -> dict[str, str]:

@@ -1,0 +1,42 @@
+"""Where logs start, asked of Kafka's Java client: Spark's driver has it, and no other."""
+
+import sys
+from collections.abc import Mapping, Sequence
+
+from py4j.protocol import Py4JError
+from pyspark.sql import SparkSession
+
+from kafka_ingest.offsets import OffsetRange, TopicPartition
+from kafka_ingest.writing.kafka_records import ALWAYS, jvm_of
+from kafka_ingest.writing.read_ranges import READ_DEFAULTS
+
+ANSWER_WITHIN_S = 30
+"""As long as Kafka's own clients try by default (``default.api.timeout.ms`` is a minute): a new leader is found by then."""
+
+CLOSE_WITHIN_S = 5
+
+
+def log_starts(
+    spark: SparkSession, ranges: Sequence[OffsetRange], kafka: Mapping[str, str]
+) -> dict[TopicPartition, int]:
+    """Return where the logs of ranges start now (ListOffsets, with the right that reading them needs); empty without an answer.
+
+    ``kafka`` holds the Java client's settings.
+    """
+    jvm = jvm_of(spark)
+    settings, wanted = jvm.java.util.HashMap(), jvm.java.util.ArrayList()
+    for name, value in {**READ_DEFAULTS, **kafka, **ALWAYS}.items():
+        settings.put(name, value)
+    for offset_range in ranges:
+        wanted.add(jvm.org.apache.kafka.common.TopicPartition(offset_range.topic, offset_range.partition))
+    seconds = jvm.java.time.Duration.ofSeconds
+    try:
+        consumer = jvm.org.apache.kafka.clients.consumer.KafkaConsumer(settings)
+        try:
+            found = consumer.beginningOffsets(wanted, seconds(ANSWER_WITHIN_S))
+            return {TopicPartition(each.topic(), each.partition()): int(found.get(each)) for each in found.keySet()}
+        finally:
+            consumer.close(seconds(CLOSE_WITHIN_S))
+    except (Py4JError, TypeError) as error:
+        sys.stderr.write(f"Kafka did not say where the logs start: {error}\n")
+        return {}
