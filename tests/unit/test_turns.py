@@ -121,14 +121,18 @@ def test_of_endangered_partitions_those_that_lose_nothing_more_are_committed_by_
 
     for _ in range(3):
         run(feed, all_but_the_last_lose)
+    run(feed, lambda: None)
+    assert committed(feed)[-1].partition == 2, "the others first"
+
     batch = feed.planned()
     assert [planned.partition for planned in batch.ranges] == [0, 1], "apart from the last"
     trim(feed, 0, 10)
     feed.write(batch.batch_id)
     feed.commit(batch.batch_id)
 
-    assert feed.stored_offsets() == {partition(0): 30, partition(1): 1_000, partition(2): 90}
-    assert [planned.partition for planned in feed.planned().ranges] == [2], "which waited longer"
+    assert feed.stored_offsets() == {partition(0): 30, partition(1): 1_000, partition(2): 130}
+    feed.kafka.topics["orders"].logs[2] = log(0, 200)
+    assert [planned.partition for planned in feed.planned().ranges] == [2], "after a loss the others have their turn"
     for number in range(3):
         assert_each_offset_once(feed, number)
 
@@ -139,8 +143,12 @@ def test_what_an_endangered_partition_reads_at_once_is_a_tenth_of_a_batch() -> N
         run(feed, lambda: trim(feed, 0, 50))
     assert feed.stored_offsets()[partition(0)] == 100
 
+    others = feed.written()
+    assert others.ranges == (span(1, 999, 1_999),)
+    feed.commit(others.batch_id)
     endangered = feed.written()
     assert endangered.ranges == (span(0, 150, 250),)
+    assert others.capped
     assert endangered.capped
     feed.commit(endangered.batch_id)
     assert {planned.partition for planned in feed.planned().ranges} == {0, 1}, (

@@ -6,6 +6,7 @@ such partitions are read apart from the others until something was read of them,
 retention; whichever waited longer comes first. Of an endangered batch, too, what lost nothing is committed.
 """
 
+import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
@@ -47,6 +48,8 @@ def last_moved(turn: Turn, feed: FeedSnapshot | None) -> float:
 
 
 def moved_at(position: Position, feed: FeedSnapshot | None) -> float:
-    """Return when a stored offset was moved, in seconds; 0 where it never was."""
+    """Return when a stored offset was moved, in seconds: later than all others where this plan does it, 0 where it never was."""
+    if position.jump is not None:
+        return math.inf
     row = feed.stored.get(position.topic_partition) if feed is not None else None
     return row.updated_at.timestamp() if row is not None and row.updated_at is not None else 0.0
