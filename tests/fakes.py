@@ -1618,7 +1618,7 @@ class InMemorySink:
 
     def published_ranges(self) -> list[OffsetRange]:
         """Return every range that readers see, sorted; one that was published twice comes twice."""
-        return sorted(planned for kept in self.published.values() for planned in kept.ranges)
+        return sorted(planned for kept in self.published.values() for planned in kept.ranges_read)
 
     def _reachable(self) -> None:
         if self.meanwhile is not None:

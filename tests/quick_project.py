@@ -5,7 +5,7 @@ holes in a log) is tested with :class:`tests.project.Project`.
 """
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -23,11 +23,12 @@ from typer.testing import CliRunner
 from environment import settings
 from kafka_ingest.assembly import FeedParts
 from kafka_ingest.attempt_directory import DATA, DOCUMENT, KAFKA_SETTINGS_VARIABLE, RECEIPT
-from kafka_ingest.batch import AttemptDocument, BatchPlan
+from kafka_ingest.batch import AttemptDocument, BatchKind, BatchPlan
 from kafka_ingest.cli import app as command_line
 from kafka_ingest.cli import write_and_commit
 from kafka_ingest.durable_files import write_durably
-from kafka_ingest.offsets import OffsetRange
+from kafka_ingest.left_out import ranges_read, to_leave_out
+from kafka_ingest.offsets import OffsetRange, TopicPartition
 from kafka_ingest.receipt import Receipt
 from kafka_ingest.submitting.run_spark_submit import run_spark_submit
 from kafka_ingest.submitting.spark_submission import SparkSubmission
@@ -93,7 +94,9 @@ class QuickProject(Project):
         servers = json.loads(submission.environment[KAFKA_SETTINGS_VARIABLE])["bootstrap.servers"]
         (directory / DATA).mkdir()
         rows_read = 0
-        for number, offset_range in enumerate(plan.ranges):
+        live = plan.kind is BatchKind.LIVE
+        left_out = to_leave_out(plan.ranges, log_starts(servers, plan.ranges)) if live else ()
+        for number, offset_range in enumerate(ranges_read(plan.ranges, left_out)):
             topic_id = plan.topic_ids[offset_range.topic]
             rows = [row_of(message, topic_id) for message in read_range(servers, plan, offset_range)]
             rows_read += len(rows)
@@ -108,6 +111,7 @@ class QuickProject(Project):
             files=tuple(staged_files(directory / DATA)),
             written_at=datetime.now(UTC),
             written_by="stand-in for Spark",
+            left_out=left_out,
         )
         write_durably(directory / RECEIPT, receipt.as_bytes())
 
@@ -181,6 +185,20 @@ def spans(document: dict[str, Any]) -> dict[int, tuple[int, int]]:
 def seeds(document: dict[str, Any]) -> dict[int, tuple[int | None, str]]:
     """Return where a plan lets the partitions of one topic begin, and by which rule."""
     return {entry["partition"]: (entry["offset"], entry["rule"]) for entry in document["seeds"]}
+
+
+def log_starts(bootstrap_servers: str, ranges: Iterable[OffsetRange]) -> dict[TopicPartition, int]:
+    """Return where the logs of ranges start now."""
+    consumer = Consumer({"bootstrap.servers": bootstrap_servers, "group.id": "stand-in", "log_level": 0})
+    try:
+        return {
+            each.topic_partition: consumer.get_watermark_offsets(
+                ClientTopicPartition(each.topic, each.partition), PATIENCE_S
+            )[0]
+            for each in ranges
+        }
+    finally:
+        consumer.close()
 
 
 def read_range(bootstrap_servers: str, plan: BatchPlan, offset_range: OffsetRange) -> Iterator[Message]:

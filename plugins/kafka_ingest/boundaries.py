@@ -678,7 +678,7 @@ class PublishedReceipt:
     removal: Removal | None = None
 
     @property
-    def ranges(self) -> tuple[OffsetRange, ...]:
+    def ranges_read(self) -> tuple[OffsetRange, ...]:
         """What the batch has read: its plan's ranges, without those that its receipt leaves out."""
         return self.receipt.ranges_read(self.plan)
 

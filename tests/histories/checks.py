@@ -142,7 +142,8 @@ class Checks:
         for batch_id in now_committed - self._committed.keys():
             batch, counts = self.world.tables.batch(batch_id), self.world.counts(batch_id)
             batch = replace(batch, plan=self.world.whole_plan(batch_id))
-            assert [count.offset_range for count in counts] == list(batch.plan.ranges)
+            assert [count.offset_range for count in counts] == list(batch.ranges_read)
+            assert batch.ranges_read, "a batch reads something"
             # Copies into an output that was left behind with lost tables are not looked at any more.
             if (rows := {**self.rows, **self.copied}.get(batch_id)) is not None:
                 for count in counts:
@@ -168,7 +169,7 @@ class Checks:
         found: dict[LogKey, Covered] = {}
         for batch, _ in self._committed.values():
             # What lies in another output says nothing of the feed's own.
-            for planned in batch.plan.ranges if batch.plan.kind is not BatchKind.COPY else ():
+            for planned in batch.ranges_read if batch.plan.kind is not BatchKind.COPY else ():
                 covered = found.setdefault(self.key(planned, batch.plan.topic_ids[planned.topic]), Covered())
                 assert batch.committed_at is not None
                 add(covered.committed, planned, batch.committed_at)

@@ -10,9 +10,10 @@ import pyarrow.parquet
 from tests.histories.topics import Topics
 
 from kafka_ingest.attempt_directory import DATA, DOCUMENT, RECEIPT
-from kafka_ingest.batch import Attempt, AttemptDocument, BatchPlan
+from kafka_ingest.batch import Attempt, AttemptDocument, BatchKind, BatchPlan
 from kafka_ingest.durable_files import write_durably
 from kafka_ingest.errors import SparkFailedError
+from kafka_ingest.left_out import LeftOut, ranges_read, to_leave_out
 from kafka_ingest.receipt import Receipt
 from kafka_ingest.writing.stage_files import staged_files
 
@@ -41,6 +42,7 @@ class SparkJob:
     tables: list[Any]
     is_clean: bool
     values: list[str] = field(default_factory=list)
+    left_out: tuple[LeftOut, ...] = ()
 
     def finish(self) -> None:
         """Stage the files, and last of all the receipt."""
@@ -57,19 +59,27 @@ class SparkJob:
             files=tuple(staged_files(directory / DATA)),
             written_at=datetime.now(UTC),
             written_by="stand-in for Spark",
+            left_out=self.left_out,
         )
         write_durably(directory / RECEIPT, receipt.as_bytes())
 
 
 def start(attempt: Attempt, topics: Topics) -> SparkJob:
-    """Read an attempt's ranges from whatever lies in the topics of these names; fails where offsets are not there."""
+    """Read an attempt's ranges from whatever lies in the topics of these names; fails where offsets are not there.
+
+    Of a live batch it leaves out what retention was quicker at, as the real job does, if anything is left.
+    """
     document = AttemptDocument.from_bytes((attempt.directory / DOCUMENT).read_bytes(), attempt.document_sha256)
     plan = document.plan
     is_clean = all(
         topics[name].generation == topics.generation_of[str(known)] for name, known in plan.topic_ids.items()
     )
     job = SparkJob(plan, attempt, [], is_clean)
-    for planned in plan.ranges:
+    if plan.kind is BatchKind.LIVE:
+        logs = {planned.topic_partition: topics.log(planned.topic_partition) for planned in plan.ranges}
+        starts = {tp: log.start for tp, log in logs.items() if log is not None and log.has_leader}
+        job.left_out = to_leave_out(plan.ranges, starts)
+    for planned in ranges_read(plan.ranges, job.left_out):
         log = topics.log(planned.topic_partition)
         if log is None or not topics.has_all(planned):
             raise SparkFailedError(f"cannot read {planned}")

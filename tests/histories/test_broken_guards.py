@@ -1,21 +1,26 @@
 """The histories see what they are there to see: with a guard broken, a short one of them fails."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from sqlalchemy import true
+from sqlalchemy import Connection, true
 from tests.histories.interruptions import Interruption
 from tests.histories.test_random_histories import Histories
 from tests.histories.world import TOPICS
 
 from kafka_ingest.backfilling.request import OnMissing
+from kafka_ingest.batch import BatchPlan
+from kafka_ingest.boundaries import PublishedReceipt
 from kafka_ingest.committing import mirror_group
 from kafka_ingest.control import backfill_statements, offset_statements, operator_writer, writer
+from kafka_ingest.control.batch_statements import set_range_counts
 from kafka_ingest.offsets import TopicPartition
 from kafka_ingest.operating import adopt, clean, rebuilt_gaps, reset_offsets
 from kafka_ingest.operating.reset_target import ShiftBy
+from kafka_ingest.receipt import RangeCount, Receipt
 
 BEFORE_THE_OFFSETS_MOVE = Interruption("before", 9, "crash")
 """In a commit: the batch, its attempts, the receipt, can_take, verify_staged, begin_commit, the ledger, publish."""
@@ -45,6 +50,21 @@ def records_that_retention_took(history: Histories) -> None:
     history.retention_takes(number=0, taken=6)
     history.the_dag_runs(spark="finishes", last_task="commit", interruption=None)
     history.all_holds()
+
+
+def a_batch_that_loses_one_range_before_it_is_read(history: Histories) -> None:
+    history.records_arrive(records=[3, 3], markers=0)
+    history.the_dag_runs(spark="finishes", last_task="plan", interruption=None)
+    history.retention_takes(number=0, taken=6)
+    history.the_dag_runs(spark="finishes", last_task="commit", interruption=None)
+    history.all_holds()
+    newest = history.world.tables.batch_summaries(limit=1)
+    assert [(len(batch.left_out), len(batch.ranges)) for batch in newest] == [(1, 1)]
+
+
+def a_batch_that_lost_one_range_and_tables_that_were_lost(history: Histories) -> None:
+    a_batch_that_loses_one_range_before_it_is_read(history)
+    history.the_output_is_adopted_by_empty_tables(is_lost=True)
 
 
 def a_skip_that_was_told_and_tables_that_were_lost(history: Histories) -> None:
@@ -220,6 +240,18 @@ def without_writing_gaps(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(offset_statements, "insert_gaps", lambda *_: None)
 
 
+def without_leaving_ranges_out_of_the_tables(patch: pytest.MonkeyPatch) -> None:
+    def with_all_ranges(connection: Connection, plan: BatchPlan, receipt: Receipt, _: Sequence[RangeCount]) -> None:
+        full = replace(receipt, left_out=())
+        set_range_counts(connection, plan, full, full.range_counts(plan))
+
+    patch.setattr(writer, "set_range_counts", with_all_ranges)
+
+
+def without_leaving_ranges_out_of_what_is_adopted(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(PublishedReceipt, "ranges_read", property(lambda published: published.plan.ranges))
+
+
 def without_adopting_gaps(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(operator_writer, "insert_gaps", lambda *_: None)
 
@@ -288,6 +320,8 @@ def without_closing_adopted_gaps(patch: pytest.MonkeyPatch) -> None:
 GUARDS = [
     (without_compare_and_set, offsets_moved_by_hand_during_a_commit),
     (without_writing_gaps, records_that_retention_took),
+    (without_leaving_ranges_out_of_the_tables, a_batch_that_loses_one_range_before_it_is_read),
+    (without_leaving_ranges_out_of_what_is_adopted, a_batch_that_lost_one_range_and_tables_that_were_lost),
     (without_adopting_gaps, a_skip_that_was_told_and_tables_that_were_lost),
     (without_dropping_gaps_ahead, a_skip_ahead_and_a_topic_that_is_made_again),
     (without_care_for_last_copies, a_last_copy_and_a_clean_up),

@@ -7,11 +7,11 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from kafka_ingest.batch import BatchKind, BatchPlan, BatchState
-from kafka_ingest.boundaries import FeedSnapshot
+from kafka_ingest.batch import Batch, BatchKind, BatchPlan, BatchState
+from kafka_ingest.boundaries import FeedSnapshot, PublishedReceipt
 from kafka_ingest.control.operator_writer import SqlOperatorTables
 from kafka_ingest.gap import Gap
-from kafka_ingest.offsets import StoredOffset, TopicPartition
+from kafka_ingest.offsets import OffsetRange, StoredOffset, TopicPartition
 from kafka_ingest.sinks.choose import sink_of
 from kafka_ingest.whole_plan import whole_plan
 
@@ -28,9 +28,9 @@ class Told:
     committing: UUID | None = None
     """The live batch whose commit had begun by then and moved no offset yet."""
 
-    def after(self, plan: BatchPlan) -> "Told":
+    def after(self, read: Iterable[OffsetRange]) -> "Told":
         """Return the same with a batch's ranges read."""
-        ends = {planned.topic_partition: planned.end_offset for planned in plan.ranges}
+        ends = {each.topic_partition: each.end_offset for each in read}
         stored = {tp: replace(row, next_offset=ends[tp]) if tp in ends else row for tp, row in self.stored.items()}
         return replace(self, stored=stored)
 
@@ -91,29 +91,30 @@ def check_adopted(
         plan = lost.batch(batch_id).plan
         assert adopted.batch(batch_id).plan == whole_plan(plan, sink_of)
         assert adopted.batch(batch_id).rows == lost.batch(batch_id).rows
+        assert adopted.batch(batch_id).left_out == lost.batch(batch_id).left_out
         if plan.folded is None:
             assert adopted.range_counts(batch_id) == lost.range_counts(batch_id)
-    plans = [adopted.batch(batch_id).plan for batch_id in ids]
-    newest = last_told(told, plans)
+    batches = [adopted.batch(batch_id) for batch_id in ids]
+    newest = last_told(told, batches)
     assert newest is not None
-    backfills = [plan for plan in plans if plan.kind is BatchKind.BACKFILL]
+    backfills = [batch.plan for batch in batches if batch.plan.kind is BatchKind.BACKFILL]
     expected, found = newest.filled_by(backfills), told_by(adopted, feed)
     assert found.stored == expected.stored
     assert pieces(found.gaps) == pieces(expected.gaps)
     assert found.ledger == expected.ledger
 
 
-def last_told(told: Mapping[UUID, Told], published: Iterable[BatchPlan]) -> Told | None:
+def last_told(told: Mapping[UUID, Told], published: Iterable[Batch | PublishedReceipt]) -> Told | None:
     """Return what the receipts of batches tell together, the gaps as they were before backfills filled them.
 
     The last that any of them tells is the newest live one's, with its ranges read, or of a backfill that was planned later.
     """
-    plans = {plan.batch_id: plan for plan in published}
-    live = [batch_id for batch_id, plan in plans.items() if plan.kind is BatchKind.LIVE]
+    batches = {batch.plan.batch_id: batch for batch in published}
+    live = [batch_id for batch_id, batch in batches.items() if batch.plan.kind is BatchKind.LIVE]
     if not live:
         return None
     newest = max(live)
     # Of as many lines, the live one's: a backfill that was planned on the same does not have its ranges.
-    of_backfills = [told[batch_id] for batch_id in plans if batch_id in told and batch_id not in live]
+    of_backfills = [told[batch_id] for batch_id in batches if batch_id in told and batch_id not in live]
     last = max([told[newest], *of_backfills], key=lambda each: len(each.ledger))
-    return last.after(plans[newest]) if last is told[newest] or last.committing == newest else last
+    return last.after(batches[newest].ranges_read) if last is told[newest] or last.committing == newest else last

@@ -74,7 +74,7 @@ def check_starts(control: ControlState) -> None:
     for batch in control.batches.values():
         if batch.plan.kind is not BatchKind.LIVE or not batch.state.is_open:
             continue
-        for planned in batch.plan.ranges:
+        for planned in batch.ranges_read:
             row = control.stored.get((batch.plan.feed_id, planned.topic_partition))
             if row is None or row.next_offset != planned.start_offset:
                 found = row.next_offset if row is not None else None
@@ -93,7 +93,7 @@ def check_moves(before: ControlState, after: Moment) -> None:
     for batch in committed_now(before, after.control):
         if batch.batch_id not in after.published:
             raise ViolationError(f"4: batch {batch.batch_id} is COMMITTED, and not published")
-        allowed |= {each.topic_partition: (each.start_offset, each.end_offset) for each in batch.plan.ranges}
+        allowed |= {each.topic_partition: (each.start_offset, each.end_offset) for each in batch.ranges_read}
     if moved != allowed:
         raise ViolationError(f"3, 4: stored offsets moved {told(moved)}, expected {told(allowed)}")
 

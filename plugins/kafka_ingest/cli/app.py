@@ -203,8 +203,9 @@ def run(
         nothing, hint = "", ""
         while not isinstance(batch := run_one_batch(parts, request), str):
             done.append(batch)
-            # A batch that was open says nothing of what came after it was planned.
-            may_be_more = batch["capped"] or batch["result"] == PlanResult.RESUMED.value
+            # A batch that was open says nothing of what came after it was planned; on what one left out a plan decides.
+            was_open = batch["result"] == PlanResult.RESUMED.value
+            may_be_more = batch["capped"] or was_open or bool(batch["ranges_left_out"])
             if not until_caught_up or not may_be_more:
                 hint = MAY_BE_MORE if may_be_more else ""
                 break
@@ -325,6 +326,7 @@ def run_one_batch(parts: FeedParts, request: RunRequest) -> dict[str, Any] | str
         "capped": outcome.batch.capped,
         "output": str(outcome.batch.output),
         "left_out": decision_document(outcome.decision)["left_out"],
+        "ranges_left_out": [each.as_document() for each in committed.batch.left_out],
         "mirror_failure": committed.mirrored.failure,
         "seconds": round(time.monotonic() - started, 3),
     }

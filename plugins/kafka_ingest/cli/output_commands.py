@@ -93,7 +93,7 @@ def batch_document(published: PublishedReceipt) -> dict[str, Any]:
         "written_at": published.receipt.written_at.isoformat(),
         "rows": published.receipt.rows,
         "size_bytes": published.receipt.size_bytes,
-        "ranges": [range_document(planned) for planned in published.ranges],
+        "ranges": [range_document(planned) for planned in published.ranges_read],
     }
 
 

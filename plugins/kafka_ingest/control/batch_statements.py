@@ -93,12 +93,17 @@ def require_pinned(batch_id: UUID, row: RowMapping, attempt_number: int) -> None
         )
 
 
-def set_range_counts(connection: Connection, plan: BatchPlan, counts: Sequence[RangeCount]) -> None:
+def set_range_counts(connection: Connection, plan: BatchPlan, receipt: Receipt, counts: Sequence[RangeCount]) -> None:
     """Write the ranges that a batch has read, with what its pinned receipt says of each, in place of all that it has.
 
     A range that was left out has no row from then on: what is asked of a batch's ranges, and what its commit moves, is about
     those that were read.
     """
+    read = receipt.ranges_read(plan)
+    if [count.offset_range for count in counts] != list(read):
+        raise ValueError(
+            f"batch {plan.batch_id}: expected a count of each of its {len(read):,} ranges, found {len(counts):,}"
+        )
     rows = [
         range_values(plan, count.offset_range)
         | {

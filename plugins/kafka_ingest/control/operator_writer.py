@@ -336,7 +336,7 @@ def adopt_batches(
                 updated_at=datetime.now(UTC),
             )
         )
-        set_range_counts(connection, plan, receipt.range_counts(plan))
+        set_range_counts(connection, plan, receipt, receipt.range_counts(plan))
 
 
 def replace_stored(connection: Connection, feed: FeedSnapshot | NewFeed, adoption: Adoption) -> None:

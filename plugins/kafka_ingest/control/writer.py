@@ -140,7 +140,7 @@ class SqlControlTables(SqlControlReader):
                 written_at=receipt.written_at,
                 left_out=left_out_document(receipt),
             )
-            set_range_counts(connection, batch_of(row).plan, counts)
+            set_range_counts(connection, batch_of(row).plan, receipt, counts)
             if receipt.without_date:
                 detail = {"attempt": attempt_number, "rows": receipt.without_date}
                 append_event(connection, row["feed_id"], "no_dates", receipt.written_by, batch_id, detail)

@@ -119,7 +119,7 @@ class Rebuilt:
 
     def _advance(self, published: PublishedReceipt) -> None:
         plan = published.plan
-        for planned in published.ranges:
+        for planned in published.ranges_read:
             topic_id = plan.topic_ids[planned.topic]
             row = self.rows.get(planned.topic_partition)
             if row is None:
@@ -316,7 +316,7 @@ def stored_after(
     decided on since.
     """
     known = feed.stored if feed is not None else {}
-    topics_read = {planned.topic for published in new for planned in published.ranges}
+    topics_read = {planned.topic for published in new for planned in published.ranges_read}
     changed: list[StoredOffset] = []
     for topic_partition, row in sorted(rebuilt.rows.items()):
         stored = known.get(topic_partition)
@@ -334,7 +334,9 @@ def removed_after(
 ) -> list[TopicPartition]:
     """Return the stored offsets of an older copy that end: partitions that a topic has no more since it was made again."""
     read = {
-        (planned.topic, published.plan.topic_ids[planned.topic]) for published in new for planned in published.ranges
+        (planned.topic, published.plan.topic_ids[planned.topic])
+        for published in new
+        for planned in published.ranges_read
     }
     ids = {topic_partition.topic: row.topic_id for topic_partition, row in rebuilt.rows.items()}
     return [

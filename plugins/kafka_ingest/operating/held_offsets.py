@@ -24,7 +24,7 @@ def held(published: PublishedReceipt, lost: Mapping[UUID, Sequence[LostRange]]) 
     """Return what a batch read, without what its lost files held."""
     plan = published.plan
     gone = [each.offset_range for each in lost.get(plan.batch_id, ())]
-    return [RemovedRange(each, plan.topic_ids[each.topic]) for each in without(published.ranges, gone)]
+    return [RemovedRange(each, plan.topic_ids[each.topic]) for each in without(published.ranges_read, gone)]
 
 
 def is_visible(published: PublishedReceipt) -> bool:
