@@ -1,6 +1,6 @@
 """What actors do: DAG runs as Airflow would run them, their Spark applications, single tasks, and operators."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TypeVar
 from uuid import UUID
@@ -14,6 +14,7 @@ from kafka_ingest.batch import Attempt
 from kafka_ingest.boundaries import StartOver
 from kafka_ingest.committing.mirror_group import mirror_group
 from kafka_ingest.errors import RangesTakenError, RetryableError, SparkFailedError
+from kafka_ingest.left_out import LeftOut
 from kafka_ingest.operating.abandon import abandon
 from kafka_ingest.operating.known_feed import known_feed
 from kafka_ingest.operating.skip import decide_skip, skip
@@ -78,7 +79,8 @@ def write(actor: Actor, batch_id: UUID) -> None:
 
 def submit(actor: Actor, attempt: Attempt) -> Actor:
     """Start the attempt's Spark application."""
-    return actor.world.add(spark_name(attempt), spark_job(attempt), can_crash=actor.world.spark_may_die)
+    job = spark_job(attempt, left_out=actor.world.feed.lost_now(attempt))
+    return actor.world.add(spark_name(attempt), job, can_crash=actor.world.spark_may_die)
 
 
 def spark_name(attempt: Attempt) -> str:
@@ -86,15 +88,15 @@ def spark_name(attempt: Attempt) -> str:
     return f"Spark of attempt {attempt.attempt} of batch …{str(attempt.batch_id)[-4:]}"
 
 
-def spark_job(attempt: Attempt) -> Work:
-    """Return what an attempt's Spark application does: the files, then the receipt."""
+def spark_job(attempt: Attempt, *, left_out: Sequence[LeftOut] = ()) -> Work:
+    """Return what an attempt's Spark application does: the files, then the receipt, which leaves out what was deleted."""
 
     def run(actor: Actor) -> str:
         feed = actor.world.feed
         actor.pause("stages its files")
         feed.sink.staged.add(attempt.directory)
         actor.pause("leaves its receipt")
-        feed.spark_writes(attempt)
+        feed.spark_writes(attempt, left_out=left_out)
         return "done"
 
     return run

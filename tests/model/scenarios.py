@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from uuid import UUID
 
-from tests.fakes import FeedInMemory, feed_settings, partition, span, watched
+from tests.fakes import FeedInMemory, feed_settings, log, partition, span, topic, watched
 from tests.model.determinism import deterministic
 from tests.model.explore import Explored, explore
 from tests.model.invariants import OPERATOR, RUDE
@@ -28,6 +28,7 @@ from kafka_ingest.batch import Attempt, Batch, BatchKind, BatchPlan, BatchState
 from kafka_ingest.errors import BatchRevokedError, InvalidRangeError, KafkaIngestError, OffsetsMovedError
 from kafka_ingest.gap import Gap
 from kafka_ingest.operating.skip import decide_skip, skip
+from kafka_ingest.planning.settings import OnDataLoss
 
 BACKFILL = UUID("01990000-0000-7000-8000-0000000bacf1")
 
@@ -65,6 +66,15 @@ def planned() -> Start:
     start = one_committed()
     plan = start.feed.planned()
     return replace(start, batch=plan, zombies=[start.feed.open_attempt(plan.batch_id)])
+
+
+def planned_and_lost() -> Start:
+    """The same, and retention took the beginning of one of its ranges since the zombie read it."""
+    start = planned()
+    lost, _ = start.batch.ranges
+    start.feed.settings = replace(start.feed.settings, on_data_loss=OnDataLoss.RECORD_GAP)
+    start.feed.kafka.topics["orders"] = topic(log(lost.start_offset + 3, 100), log(0, 50))
+    return start
 
 
 def written() -> Start:
@@ -234,6 +244,8 @@ SCENARIOS = {
     "one run from nothing": Scenario(nothing_planned, RUN_A, bounds=replace(ALL_MAY_DIE, group="orders-ingest")),
     "two runs, PLANNED": Scenario(planned, TWO_RUNS),
     "one run, PLANNED": Scenario(planned, RUN_A, bounds=ALL_MAY_DIE),
+    "two runs, PLANNED, a range lost its beginning": Scenario(planned_and_lost, TWO_RUNS),
+    "one run, PLANNED, a range lost its beginning": Scenario(planned_and_lost, RUN_A, bounds=ALL_MAY_DIE),
     "two runs, WRITTEN": Scenario(written, TWO_RUNS, bounds=MIRRORED),
     "two runs, damaged": Scenario(written_and_damaged, TWO_RUNS, bounds=ONE),
     "two runs, COMMITTING": Scenario(committing, TWO_RUNS, bounds=MIRRORED),
