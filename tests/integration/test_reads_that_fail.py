@@ -23,8 +23,12 @@ from embedded_broker import EmbeddedBroker
 def test_retention_while_spark_starts_becomes_the_named_error_and_the_next_run_decides(
     quick: QuickProject, servers: str, orders: str
 ) -> None:
+    def retention() -> None:
+        delete_records(servers, orders, 0, 4)
+        delete_records(servers, orders, 1, 2)
+
     quick.write_feed(orders)
-    with quick.submitting(spark_is_real=True, meanwhile=lambda: delete_records(servers, orders, 0, 4)):
+    with quick.submitting(spark_is_real=True, meanwhile=retention):
         exit_code, code, message = quick.refusal("run", "orders")
     assert (exit_code, code) == (1, "RANGE_NOT_IN_LOG")
     assert f"{orders}-0[0, 10) begins below the log start 4" in message
@@ -41,20 +45,21 @@ def test_retention_while_spark_starts_becomes_the_named_error_and_the_next_run_d
 
     quick.edit_feed(on_data_loss="record_gap")
     [batch] = quick.run()
-    assert batch["rows"] == 11
-    assert quick.gaps() == [(0, 0, 4, "retention", "open")]
-    assert quick.positions() == [(0, n) for n in range(4, 10)] + [(1, n) for n in range(5)]
+    assert batch["rows"] == 9
+    assert quick.gaps() == [(0, 0, 4, "retention", "open"), (1, 0, 2, "retention", "open")]
+    assert quick.positions() == [(0, n) for n in range(4, 10)] + [(1, n) for n in range(2, 5)]
 
 
-def test_retention_between_two_runs_gives_the_batch_up_and_goes_on_with_a_gap_in_the_same_run(
+def test_retention_of_all_ranges_between_two_runs_gives_the_batch_up_and_goes_on_with_gaps_in_the_same_run(
     quick: QuickProject, servers: str, orders: str
 ) -> None:
     quick.write_feed(orders, on_data_loss="record_gap")
     planned = quick.plan()
     delete_records(servers, orders, 0, 4)
+    delete_records(servers, orders, 1, 2)
     [batch] = quick.run()
-    assert (batch["result"], batch["rows"]) == ("planned", 11)
-    assert quick.gaps() == [(0, 0, 4, "retention", "open")]
+    assert (batch["result"], batch["rows"]) == ("planned", 9)
+    assert quick.gaps() == [(0, 0, 4, "retention", "open"), (1, 0, 2, "retention", "open")]
     assert [(found["batch_id"], found["state"]) for found in quick.batches()] == [
         (batch["batch_id"], "COMMITTED"),
         (planned["batch_id"], "ABANDONED"),
@@ -117,8 +122,8 @@ def test_retention_that_reaches_a_gap_filed_ahead_of_a_planned_batch_files_nothi
     after = range(max(6, log_start), 10)
     assert quick.positions() == [(0, n) for n in (0, *first, *after)] + [(1, n) for n in range(5)]
     assert quick.batches()[-1]["state"] == "COMMITTED"
-    [given_up] = [batch for batch in quick.batches() if batch["state"] == "ABANDONED"]
-    assert given_up["batch_id"] == planned["batch_id"]
+    [kept] = [batch for batch in quick.batches() if batch["left_out"]]
+    assert (kept["batch_id"], kept["state"]) == (planned["batch_id"], "COMMITTED")
     assert quick.stored_offsets() == {0: 10, 1: 5, 2: 0}
 
 

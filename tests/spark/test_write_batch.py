@@ -22,7 +22,7 @@ from confluent_kafka import Producer
 from confluent_kafka import TopicPartition as ClientTopicPartition
 from confluent_kafka.admin import AdminClient
 from pyspark.sql import SparkSession
-from tests.kafka_faults import Record, aborted_transaction, committed_transaction, plain_records
+from tests.kafka_faults import Record, aborted_transaction, committed_transaction, delete_records, plain_records
 from tests.kafka_faults import create_topic as create_plain_topic
 from tests.outputs import parquet_at
 
@@ -30,6 +30,7 @@ from embedded_broker import EmbeddedBroker
 from kafka_ingest.attempt_directory import DATA, DOCUMENT, PACKAGE, RECEIPT
 from kafka_ingest.batch import Attempt, AttemptDocument, AttemptState, BatchKind, BatchPlan, sha256
 from kafka_ingest.kafka_client_settings import KafkaClientSettings
+from kafka_ingest.left_out import LeftOut
 from kafka_ingest.offsets import Isolation, OffsetRange, OffsetsPolicy, TopicPartition
 from kafka_ingest.receipt import Receipt
 from kafka_ingest.submitting.installation import installation
@@ -361,6 +362,23 @@ def test_a_range_that_retention_has_deleted_fails_the_job_and_leaves_no_receipt(
 
     assert done.returncode != 0
     assert not (job.directory / RECEIPT).exists()
+
+
+def test_a_range_that_retention_has_deleted_is_left_out_where_another_can_be_read(
+    broker: EmbeddedBroker, tmp_path: Path, topic: str
+) -> None:
+    produce(broker.bootstrap_servers, topic, order_events(100, seed=4))
+    delete_records(broker.bootstrap_servers, topic, 0, 10)
+    plan = plan_of(topic, tmp_path / "orders", (0, 0, 20), (1, 0, 5), topic_ids={topic: TOPIC_ID})
+    job = Job(plan, tmp_path / "attempt", broker.bootstrap_servers)
+
+    done = job.run()
+
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert job.receipt.left_out == (LeftOut(plan.ranges[0], 10),)
+    assert job.receipt.contradictions(plan) == []
+    assert job.offsets() == Counter((1, offset) for offset in range(5))
+    assert sorted(path.name for path in job.directory.iterdir()) == [DATA, PACKAGE, DOCUMENT, RECEIPT]
 
 
 def test_aborted_transactions_and_markers_are_invisible_and_an_empty_range_writes_a_receipt_alone(
