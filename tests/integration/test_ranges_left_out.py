@@ -67,6 +67,7 @@ def test_a_batch_that_loses_one_range_keeps_the_others_and_the_next_plan_meets_t
     assert quick.partition(0)["group_offset"] in {0, None}
     assert quick.partition(1)["group_offset"] == 5
     assert quick.positions() == [(1, n) for n in range(5)]
+    assert " 1 of 2 " in quick.kafka_ingest("batches", "orders", COLUMNS="200").stdout
     [event] = quick.answer("history", "orders", "--kind", "ranges_left_out")["events"]
     assert event["summary"] == f"not read: {orders}-0[0, 10) (the log starts at 4)"
     located = quick.kafka_ingest("locate", "orders", orders, "0", "5", "--json").document

@@ -169,11 +169,19 @@ def batches_table(batches: list[BatchSummary]) -> FittingTable:
             batch.state.value,
             Text(batch.planned_by),
             moment(batch.committed_at),
-            "folded" if batch.folded else number(len(batch.ranges)),
+            number_of_ranges(batch),
             number(batch.rows),
             "-" if batch.size_bytes is None else f"{batch.size_bytes / 1e6:,.1f}",
         )
     return made
+
+
+def number_of_ranges(batch: BatchSummary) -> str:
+    """Return how many ranges a batch has read, and of how many planned ones where it left some out; a folded one has none."""
+    if batch.folded:
+        return "folded"
+    read = len(batch.ranges)
+    return f"{number(read)} of {number(read + len(batch.left_out))}" if batch.left_out else number(read)
 
 
 def staged_table(found: list[StagedOutput], *, executed: bool) -> FittingTable:
