@@ -9,7 +9,7 @@ from unittest.mock import patch
 
 from tests.hold_and_run import GO_ON, HELD
 from tests.kafka_faults import delete_records, plain_records, produce
-from tests.killing import HOLD_AND_RUN, kill, processes_of, wait_for
+from tests.killing import HOLD_AND_RUN, processes_of, wait_for
 from tests.quick_project import QuickProject
 
 from kafka_ingest.attempt_directory import DATA
@@ -132,7 +132,7 @@ def test_what_is_lost_in_each_round_is_left_out_by_the_same_attempt(
     assert (batch["rows"], batch["result"]) == (5, "planned")
     [told] = quick.batches()
     assert (told["attempt"], left_out(told)) == (1, [(0, 0, 10, 4), (2, 0, 3, 1)])
-    [attempt] = (quick.home / "data").glob("**/staging/*/1")
+    [attempt] = quick.output.glob("**/staging/*/1")
     assert [path.name for path in attempt.iterdir() if path.is_dir() and path.name.startswith(DATA)] in ([], [DATA])
 
     [batch] = quick.run()
@@ -147,7 +147,7 @@ def test_a_spark_that_is_killed_between_two_rounds_leaves_what_the_next_run_does
 ) -> None:
     def kill_spark() -> None:
         for process in processes_of(quick.home):
-            kill(process)
+            process.kill()  # and no more: who started it has to learn of its end
 
     quick.write_feed(orders)
     with (
