@@ -30,4 +30,4 @@ class FoldedHistories(Histories, FoldRules):
 def test_whatever_happens_to_a_feed_its_folded_batches_are_accounted_for_as_before(migrated_sqlite_file: Path) -> None:
     chosen = DEEP if os.environ.get("HISTORIES") == "deep" else FEW
     run_state_machine_as_test(lambda: FoldedHistories(migrated_sqlite_file), settings=chosen)
-    assert FoldRules.most_folded[0] > 3, "there was something to be folded"
+    assert FoldRules.most_folded[0] > 1, "there was something to be folded"
