@@ -11,7 +11,7 @@ SET_UP = +@flock --nonblock Makefile true || echo 'Another make is setting up: w
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint format bench bench-quick bench-plan bench-coverage bench-history bench-airflow bench-feeds soak up down clean
+.PHONY: help setup demo test lint format bench bench-quick bench-plan bench-coverage bench-history bench-airflow bench-feeds bench-feeds-due soak up down clean
 
 help: ## list these verbs
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' Makefile
@@ -69,6 +69,10 @@ bench-airflow: ## measure what a run in Airflow takes above `kafka-ingest run`, 
 bench-feeds: ## measure reading DAG files, task starts and the command line with up to 2,000 feeds; some minutes
 	$(SET_UP) dev jvm
 	@PYTHONPATH=plugins:dev .venv/bin/python bench/many_feeds.py $(ARGS)
+
+bench-feeds-due: ## measure how many feeds a minute a scheduler works off, on an Airflow of its own; up to an hour
+	$(SET_UP) dev jvm
+	@PYTHONPATH=plugins:dev .venv/bin/python bench/feeds_due.py $(ARGS)
 
 soak: ## 15 minutes of a live producer, scheduled runs and kill -9 at random, then every record is compared
 	$(SET_UP) run jvm
