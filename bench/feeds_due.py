@@ -24,7 +24,7 @@ from airflow_server import AirflowServer, running
 from embedded_broker import BrokerError, EmbeddedBroker
 from environment import ROOT, child_environment
 from java_command import JavaMissingError
-from order_events import create_topic, order_events, produce
+from order_events import PARTITIONS, create_topic, order_events, produce
 
 VERSION = 1
 FEEDS, IDLE, RECORDS = 60, 60, 2_000
@@ -91,7 +91,7 @@ def measure(home: Path, busy: int, idle: int, timeout_s: float) -> list[Round]:
     without = [f"idle{number:04d}" for number in range(idle)]
     with EmbeddedBroker(home / "kafka") as broker:
         for number, name in enumerate(with_records + without):
-            create_topic(broker.bootstrap_servers, name, 1)
+            create_topic(broker.bootstrap_servers, name, PARTITIONS)
             write_feed(home / "feeds" / f"{name}.yaml", name)
             if number < busy:
                 produce(broker.bootstrap_servers, name, order_events(RECORDS, seed=number))
