@@ -32,6 +32,7 @@ MINUTES = 60
 OWN_DAGS = 2
 """Beside the feeds': the maintenance's and the backfills'."""
 
+MAINTENANCE = "maintain_feeds"
 TASKS = ("plan", "write", "commit", "next_batch")
 
 
@@ -99,6 +100,9 @@ def measure(home: Path, busy: int, idle: int, timeout_s: float) -> list[Round]:
         answer(environment, "db", "upgrade", "--create")
         with running(home, broker.bootstrap_servers, environment) as airflow:
             deadline = time.monotonic() + timeout_s
+            # Once a day it has three tasks for each feed; today's would begin now.
+            wait_for(deadline, "the maintenance's DAG", lambda: has_dag(airflow, MAINTENANCE))
+            airflow.pause(MAINTENANCE, paused=True)
             wait_for(deadline, "all DAGs", lambda: total(airflow, "/api/v2/dags?limit=1") == busy + idle + OWN_DAGS)
             rounds = [
                 due_at_once(airflow, names, records, deadline)
@@ -145,9 +149,18 @@ def of_instance(feed: str, task: dict[str, Any]) -> Task:
     return Task(feed, task["task_id"], started - queued, ended - started)
 
 
+def has_dag(airflow: AirflowServer, dag_id: str) -> bool:
+    """Whether the DAG processor has found a DAG, among however many."""
+    return total(airflow, f"/api/v2/dags?dag_id_pattern={dag_id}&limit=1") > 0
+
+
 def unfinished(airflow: AirflowServer) -> int:
-    """Return how many runs have not ended."""
-    return total(airflow, "/api/v2/dags/~/dagRuns?state=queued&state=running&limit=1")
+    """Return how many runs of feeds have not ended."""
+    of_all, of_maintenance = (
+        total(airflow, f"/api/v2/dags/{dag_id}/dagRuns?state=queued&state=running&limit=1")
+        for dag_id in ("~", MAINTENANCE)
+    )
+    return of_all - of_maintenance
 
 
 def total(airflow: AirflowServer, path: str) -> int:

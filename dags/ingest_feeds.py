@@ -43,6 +43,8 @@ def feed_dag(feed: Feed, file: FeedFile) -> DAG:
             "retry_exponential_backoff": True,
             "max_retry_delay": timedelta(minutes=10),
             "execution_timeout": feed.airflow.execution_timeout,
+            # Where many are due at once: commit what is written before another feed's Spark is started.
+            "weight_rule": "upstream",
         },
     ) as dag:
         plan = PlanOperator(task_id="plan", feed=feed, file=file)

@@ -26,6 +26,7 @@ print("RESULT" + json.dumps({
         "owner": dag.owner, "tags": sorted(dag.tags), "catchup": dag.catchup, "max_active_runs": dag.max_active_runs,
         "schedule": str(dag.schedule), "run_types": sorted(str(t.value) for t in dag.allowed_run_types or []),
         "doc": dag.doc_md, "pools": sorted({task.pool for task in dag.tasks}),
+        "weights": {task.task_id: str(task.weight_rule) for task in dag.tasks},
         "rendered": {task.task_id: list(task.template_fields) for task in dag.tasks},
         "at_a_time": {task.task_id: task.max_active_tis_per_dag for task in dag.tasks},
         "paused_at_first": dag.is_paused_upon_creation,
@@ -84,6 +85,12 @@ def test_a_feeds_dag_never_catches_up_by_dates_nor_runs_twice_at_once(offline: P
     assert dag["max_active_runs"] == 1
     assert dag["run_types"] == ["manual", "operator_triggered", "scheduled"]
     assert dag["schedule"] == "*/5 * * * *"
+
+
+def test_what_is_written_is_committed_before_another_feed_begins(offline: Project) -> None:
+    offline.write_feed("orders")
+
+    assert set(describe(offline)["dags"]["orders"]["weights"].values()) == {"upstream"}
 
 
 def test_only_the_batch_id_is_rendered_so_nothing_that_reaches_spark_is_stored_by_airflow(offline: Project) -> None:
