@@ -1,6 +1,7 @@
 """The steps of a batch whose receipt leaves ranges out: what was not read is committed nowhere, and moves nowhere."""
 
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from tests.contract.builders import (
@@ -24,7 +25,7 @@ from tests.contract.conftest import Store
 from tests.contract.test_adopt_step import adopt, adoption, row
 
 from kafka_ingest.batch import BatchPlan, BatchState, sha256
-from kafka_ingest.boundaries import AdoptedBatch, ControlTables, OperatorTables
+from kafka_ingest.boundaries import AdoptedBatch, ControlTables, FoldCut, OperatorTables
 from kafka_ingest.control.operator_writer import SqlOperatorTables
 from kafka_ingest.coverage import coverage_of
 from kafka_ingest.errors import BatchStateError, OffsetsMovedError
@@ -165,6 +166,19 @@ def test_while_it_is_open_what_was_left_out_is_not_pending(control: OperatorTabl
     coverage = coverage_of(rows)
     assert list(coverage[LOST.topic_partition].pending_live) == []
     assert list(coverage[KEPT.topic_partition].pending_live) == [KEPT]
+
+
+def test_once_it_is_folded_the_chains_hold_what_was_read_only(control: OperatorTables) -> None:
+    committed(control)
+    for attempt in control.attempts(FIRST_PLAN.batch_id):
+        control.note_cleaned(attempt)
+    before = datetime.now(UTC) + timedelta(days=1)
+    assert control.fold(ORDERS_FEED, FoldCut(before, newest_stay=0)).ranges == 1
+
+    assert [each.offset_range for each in control.folded(ORDERS_FEED).ranges] == [KEPT]
+    batch = control.batch(FIRST_PLAN.batch_id)
+    assert (batch.left_out, batch.ranges_read) == ((LEFT_OUT,), ())
+    assert control.committed_within(ORDERS_FEED, list(FIRST_PLAN.ranges)) == [KEPT]
 
 
 @pytest.mark.parametrize("step", ["begin_commit", "complete_commit"])

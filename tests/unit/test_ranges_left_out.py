@@ -1,9 +1,22 @@
 """A live batch of which Kafka deleted records before they were read: the ranges that lost none are committed by the very same."""
 
 import json
+from dataclasses import replace
 
 import pytest
-from tests.fakes import GROUP, FeedInMemory, a_file, a_plan, a_receipt, feed_settings, log, partition, span, topic
+from tests.fakes import (
+    GROUP,
+    FeedInMemory,
+    a_file,
+    a_plan,
+    a_receipt,
+    feed_settings,
+    log,
+    partition,
+    sinks,
+    span,
+    topic,
+)
 
 from kafka_ingest.batch import BatchKind, BatchState
 from kafka_ingest.coverage import coverage_of
@@ -14,6 +27,7 @@ from kafka_ingest.planning.plan_batch import PlanResult
 from kafka_ingest.planning.settings import OnDataLoss
 from kafka_ingest.receipt import RangeCount, Receipt
 from kafka_ingest.run_request import RunRequest, why_no_run_follows
+from kafka_ingest.whole_plan import plan_read
 
 LOST, KEPT = span(0, 100, 200), span(1, 0, 50)
 PLAN = a_plan(LOST, KEPT)
@@ -150,6 +164,17 @@ def test_a_batch_that_is_written_again_is_written_as_it_was_planned(feed: FeedIn
     with pytest.raises(OffsetsLostError):
         feed.plan()
     assert feed.control.batch(plan.batch_id).state is BatchState.ABANDONED
+
+
+def test_a_backfill_of_such_a_batch_means_what_it_has_read_also_once_it_is_folded(feed: FeedInMemory) -> None:
+    plan = feed.planned()
+    feed.kafka.topics["orders"] = topic(log(30, 100), log(0, 50))
+    feed.write(plan.batch_id)
+    batch = feed.commit(plan.batch_id).batch
+
+    assert plan_read(batch, sinks(feed.sink)).ranges == (span(1, 0, 50),)
+    folded = replace(batch, plan=plan.without_ranges())
+    assert plan_read(folded, sinks(feed.sink)).ranges == (span(1, 0, 50),)
 
 
 # ── What follows ──────────────────────────────────────────────────────────────────────────────────────────────────────
