@@ -17,8 +17,8 @@ from kafka_ingest.control.many_rows import insert_rows
 from kafka_ingest.offsets import Isolation, OffsetRange, OffsetsPolicy, TopicPartition
 from kafka_ingest.output_location import OutputLocation
 from kafka_ingest.receipt import Receipt, WrittenFile
-from kafka_ingest.sinks.kept_receipts import KeptReceipts
-from kafka_ingest.sinks.parquet_directory import ParquetDirectory
+from kafka_ingest.sinks.parquet import parquet_sink
+from kafka_ingest.sinks.parquet.directory import ParquetDirectory
 from kafka_ingest.sinks.published_document import published_document
 
 EVERY = timedelta(minutes=5)
@@ -191,24 +191,23 @@ def batch_rows(years: Years, numbers: range) -> Iterator[dict[str, Any]]:
 
 def fill_output(years: Years) -> None:
     """Make the names that the batches have left beside and in the output; only the newest are more than names."""
-    sink = ParquetDirectory(years.output)
-    sink.prepare()
-    receipts = KeptReceipts(years.output.with_name(f"{years.output.name}.kafka-ingest") / "receipts")
+    parquet_sink(years.output).publisher.prepare()
+    directory = ParquetDirectory.at(years.output)
     linked = years.output.with_name(f"{years.output.name}.names")
     linked.mkdir()
     source = linked
     for number in range(years.batches):
         batch_id = years.batch_id(number)
-        directory, kept = sink.published_directory(batch_id), receipts.path(batch_id)
+        visible, kept = directory.batches.directory(batch_id), directory.receipts.path(batch_id)
         kept.parent.mkdir(exist_ok=True)
         if number >= years.batches - WHOLE:
-            directory.mkdir()
+            visible.mkdir()
             kept.write_bytes(published_document(published(years, number)))
             continue
         if number % (LINKS // 2) == 0:
             source = linked / uuid4().hex
             source.touch()
-        os.link(source, directory)
+        os.link(source, visible)
         os.link(source, kept)
 
 

@@ -1450,6 +1450,12 @@ class InMemorySink:
         self.refusal: str | None = None
         self.meanwhile: Callable[[], object] | None = None
 
+    @property
+    def staging(self) -> "InMemorySink":
+        return self
+
+    publisher = archive = inspector = remover = staging
+
     def attempt_directory(self, batch_id: UUID, attempt: int) -> Path:
         return self.output_path.with_name(f"{self.output_path.name}.kafka-ingest") / str(batch_id) / str(attempt)
 
@@ -1464,7 +1470,7 @@ class InMemorySink:
         known = [*self.foreign_batches, *(str(batch_id) for batch_id in self.published)]
         return sorted(batch_id for batch_id in known if since is None or batch_id >= str(since))
 
-    def sort_receipts(self, now: datetime) -> int:  # noqa: ARG002 - the sink's signature
+    def sort(self, now: datetime) -> int:  # noqa: ARG002 - the sink's signature
         self._reachable()
         return 0
 
@@ -1514,7 +1520,7 @@ class InMemorySink:
             self.visible.discard(batch_id)
             self.hidden.add(batch_id)
 
-    def unfinished_removals(self) -> list[str]:
+    def unfinished(self) -> list[str]:
         self._reachable()
         return sorted(map(str, self.visible | self.hidden))
 
@@ -1530,7 +1536,7 @@ class InMemorySink:
         kept, lost = self.published.get(batch_id), self.lost.get(batch_id, set())
         files = kept.receipt.files if kept is not None else ()
         return PublishedLook(
-            counts=[] if lost else self.count_published(batch_id),
+            counts=[] if lost else self._counts(batch_id),
             problems=[
                 FileProblem(file.name, file, f"{file.name} is not there", is_there=False)
                 for file in files
@@ -1546,12 +1552,12 @@ class InMemorySink:
         self._reachable()
         return self.published.get(batch_id)
 
-    def kept_receipt(self, batch_id: UUID) -> bytes | None:
+    def receipt(self, batch_id: UUID) -> Receipt | None:
         self._reachable()
         kept = self.published.get(batch_id)
-        return kept.receipt.as_bytes() if kept is not None else None
+        return kept.receipt if kept is not None else None
 
-    def count_published(self, batch_id: UUID) -> list[PublishedCount]:
+    def _counts(self, batch_id: UUID) -> list[PublishedCount]:
         self._reachable()
         kept = self.published.get(batch_id)
         counts = kept.receipt.range_counts(kept.plan) if kept is not None else []
@@ -1566,7 +1572,7 @@ class InMemorySink:
         if batch_id in self.published:
             raise OutputConflictError(f"batch {batch_id} is in {self.output_path} already")
 
-    def verify_staged(self, directory: Path, receipt: Receipt) -> None:
+    def verify(self, directory: Path, receipt: Receipt) -> None:
         self._reachable()
         if receipt.files and (directory not in self.staged or directory in self.damaged):
             raise StagedOutputUnusableError(f"part-00000.parquet is damaged in {directory / DATA}")
@@ -1602,15 +1608,15 @@ class InMemorySink:
         self.staged.add(target)
         return [a_file(kept) for file in receipt.files for span, _ in file.spans for kept in within([span], ranges)]
 
-    def stage_receipt(self, directory: Path, content: bytes) -> None:
+    def write_receipt(self, directory: Path, content: bytes) -> None:
         self._reachable()
         self.receipts[directory] = content
 
-    def staged_bytes(self, directory: Path) -> int:
+    def size_bytes(self, directory: Path) -> int:
         self._reachable()
         return 1_000 if directory in self.documents else 0
 
-    def remove_attempt(self, directory: Path) -> None:
+    def remove(self, directory: Path) -> None:
         self._reachable()
         for kept in (self.documents, self.receipts, self.failures):
             kept.pop(directory, None)
@@ -1804,6 +1810,10 @@ class FeedInMemory:
         return {tp: row.next_offset for tp, row in feed.stored.items()} if feed is not None else {}
 
 
+ROLES = frozenset({"staging", "publisher", "archive", "inspector", "remover"})
+"""The roles of a sink, each with calls of its own."""
+
+
 class Watched:
     """A part whose calls are noted, by name, before they are made and after they returned."""
 
@@ -1816,6 +1826,8 @@ class Watched:
 
     def __getattr__(self, name: str) -> Any:
         found = getattr(self._part, name)
+        if name in ROLES:
+            return Watched(found, self._called, self._returned)
         if not callable(found):
             return found
 

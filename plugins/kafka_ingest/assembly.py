@@ -145,7 +145,9 @@ class FeedParts:
         """Raise the named error behind a failed Spark run, where there is one to be found; ``said`` is what is known of it."""
         explain_failure(attempt, self.control, self.kafka, sink_of)
         plan = self.control.batch(attempt.batch_id).plan
-        if ran_out_of_memory(said) or ran_out_of_memory(sink_of(plan.output).read_failure(attempt.directory) or ""):
+        if ran_out_of_memory(said) or ran_out_of_memory(
+            sink_of(plan.output).staging.read_failure(attempt.directory) or ""
+        ):
             raise out_of_memory(plan, self.master, self.feed.spark.conf)
 
     def check_output_known(self) -> None:
@@ -194,7 +196,7 @@ class FeedParts:
 
     def sort_receipts(self) -> int:
         """Move receipts of earlier versions to where the newest are found without reading all names; return how many."""
-        return sink_of(self.plan_settings.output).sort_receipts(datetime.now(UTC))
+        return sink_of(self.plan_settings.output).archive.sort(datetime.now(UTC))
 
     def low_headroom(self) -> list[LowHeadroom]:
         """Return the partitions that retention is about to reach before they are read."""

@@ -22,7 +22,7 @@ def check_output_there(feed_id: UUID, target: OutputLocation, control: ControlRe
         newest = control.newest_published(feed_id, kind)
         if newest is None or newest.output != target:
             continue
-        if sinks(target).is_kept(newest.batch_id):
+        if sinks(target).archive.is_kept(newest.batch_id):
             continue
         raise OutputUnavailableError(
             f"{target} is not the output that batch {newest.batch_id} was published in: its receipt is not beside "
@@ -43,7 +43,7 @@ def check_same_root(
     if relative_path is None or was == target or not was.uri.endswith(f"/{relative_path}"):
         return
     newest = control.newest_published(feed.feed_id)
-    if newest is None or sinks(target).is_kept(newest.batch_id):
+    if newest is None or sinks(target).archive.is_kept(newest.batch_id):
         return
     root = was.uri.removesuffix(f"/{relative_path}") or "/"
     raise OutputElsewhereError(

@@ -32,7 +32,7 @@ def receipt_of_folded(batch_id: UUID, fingerprint: str, output: OutputLocation, 
 
     Raises OutputUnavailableError where it is not there, OutputConflictError where it is of another plan, or cannot be used.
     """
-    published = sinks(output).published_receipt(batch_id)
+    published = sinks(output).archive.published_receipt(batch_id)
     if published is None:
         raise OutputUnavailableError(
             f"batch {batch_id} is folded: expected its receipt, which alone has its ranges, beside {output}, found "

@@ -20,7 +20,7 @@ def assert_every_record_is_there_once(feed: WholeFeed) -> int:
     assert {tp: row.next_offset for tp, row in snapshot.stored.items()} == ends
     assert snapshot.open_batch is None
     committed = [batch_id for batch_id, state in feed.states().items() if state is BatchState.COMMITTED]
-    published = list(feed.sink.published_receipts())
+    published = list(feed.sink.publisher.published_receipts())
     assert [each.plan.batch_id for each in published] == committed
     assert set(directories_in(feed.output)) == {
         f"kafka_batch={each.plan.batch_id}" for each in published if each.receipt.files

@@ -12,7 +12,7 @@ from kafka_ingest.batch import BatchPlan
 from kafka_ingest.boundaries import Event, PublishedReceipt
 from kafka_ingest.offsets import TopicPartition
 from kafka_ingest.receipt import Receipt, WrittenFile
-from kafka_ingest.sinks.parquet_directory import ParquetDirectory
+from kafka_ingest.sinks.parquet import parquet_sink
 
 DAY = "2023-06-28"
 """The day that the builders' batch ids name."""
@@ -25,11 +25,11 @@ class Staged:
 
     def __init__(self, output: Path, *, number: int = 1, attempt: int = 1, partitions: int = 2) -> None:
         self.output = output
-        self.sink = ParquetDirectory(output)
+        self.sink = parquet_sink(output)
         self.plan = plan_of(*((orders(each), 0, 10) for each in range(2)), number=number, output=output)
-        self.sink.prepare()
-        self.directory = self.sink.attempt_directory(self.plan.batch_id, attempt)
-        self.sink.open_attempt(self.directory, b"{}")
+        self.sink.publisher.prepare()
+        self.directory = self.sink.staging.attempt_directory(self.plan.batch_id, attempt)
+        self.sink.staging.open_attempt(self.directory, b"{}")
         self.data = self.directory / "data"
         self.data.mkdir()
         self.receipt = receipt_of_files(self.plan, attempt, self.data, [orders(each) for each in range(partitions)])
@@ -42,10 +42,10 @@ class Staged:
         return PublishedReceipt(self.plan, self.receipt, [SEEDED])
 
     def verify(self) -> None:
-        self.sink.verify_staged(self.directory, self.receipt)
+        self.sink.staging.verify(self.directory, self.receipt)
 
     def publish(self) -> None:
-        self.sink.publish(self.directory, self.published)
+        self.sink.publisher.publish(self.directory, self.published)
 
     def retouch(self, name: str, **changes: Any) -> None:
         """Let the receipt say something else of a file."""

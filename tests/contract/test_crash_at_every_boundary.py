@@ -40,7 +40,7 @@ THE_LIFE_OF_A_BATCH = {
     "spark.write_receipt": "Spark has written all",
     "control.pin": "the receipt is pinned: WRITTEN",
     "sink.can_take": "the output can take the batch",
-    "sink.verify_staged": "the staged files are what the receipt says, and on the disk",
+    "sink.verify": "the staged files are what the receipt says, and on the disk",
     "control.begin_commit": "the commit begins: COMMITTING",
     "sink.publish": "the batch is published, in two steps:",
     "os.rename <id>.json": "the receipt is kept",

@@ -19,7 +19,7 @@ from kafka_ingest.committing.commit_batch import Committed
 from kafka_ingest.errors import BatchStateError
 from kafka_ingest.operating.abandon import abandon
 from kafka_ingest.operating.clean import clean_up, staged_outputs_of_batch
-from kafka_ingest.sinks.parquet_directory import ParquetDirectory
+from kafka_ingest.sinks.parquet import parquet_sink
 from kafka_ingest.submitting.pin_receipt import pin_attempt
 
 ROUNDS = 5
@@ -38,7 +38,7 @@ def feeds(database: SqlStore, lake: Path) -> Feeds:
 
 def elsewhere(feed: WholeFeed, database: SqlStore) -> WholeFeed:
     """Return the same feed as a task in another process has it."""
-    return replace(feed, control=database.connect(), sink=ParquetDirectory(feed.output))
+    return replace(feed, control=database.connect(), sink=parquet_sink(feed.output))
 
 
 # ── At the same moment ────────────────────────────────────────────────────────────────────────────────────────────────
@@ -50,7 +50,7 @@ def test_of_two_commits_of_a_batch_at_once_one_commits_it_and_both_say_who(
 ) -> None:
     for _ in range(ROUNDS):
         feed = feeds.new(life)
-        stop_before(feed, "sink.verify_staged")
+        stop_before(feed, "sink.verify")
         batch_id = max(feed.states())
         rivals = [elsewhere(feed, database) for _ in range(2)]
 

@@ -14,7 +14,7 @@ from tests.contract.power_cut import PowerCut, power_cut
 from tests.contract.staged_files import Staged, below
 
 from kafka_ingest.errors import BatchRevokedError, BatchStateError, OutputConflictError, OutputUnavailableError
-from kafka_ingest.sinks.parquet_directory import ParquetDirectory
+from kafka_ingest.sinks.parquet import parquet_sink
 
 ROUNDS = 25
 
@@ -31,13 +31,13 @@ def staged(request: pytest.FixtureRequest, output: Path) -> Staged:
 
 
 def revoke(staged: Staged) -> None:
-    staged.sink.revoke(staged.directory, staged.plan.batch_id, rows=staged.receipt.rows)
+    staged.sink.publisher.revoke(staged.directory, staged.plan.batch_id, rows=staged.receipt.rows)
 
 
 def assert_nothing_is_visible(staged: Staged) -> None:
     assert below(staged.output) == {}
-    assert staged.sink.known_batches() == []
-    assert list(staged.sink.published_receipts()) == []
+    assert staged.sink.publisher.known_batches() == []
+    assert list(staged.sink.publisher.published_receipts()) == []
 
 
 # ── Revoking ──────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -60,7 +60,7 @@ def test_a_batch_that_is_published_already_is_not_revoked_and_stays_as_it_is(sta
 
     assert below(staged.output.parent) == before
     staged.publish()
-    assert staged.sink.known_batches() == [str(staged.plan.batch_id)]
+    assert staged.sink.publisher.known_batches() == [str(staged.plan.batch_id)]
 
 
 def test_revoking_twice_is_revoking_once(staged: Staged):
@@ -109,32 +109,32 @@ def test_a_late_task_of_sparks_does_not_keep_a_revoked_batch_from_being_revoked_
 
 def test_an_abandon_that_comes_after_the_clean_up_of_a_committed_batch_takes_nothing_of_it(staged: Staged):
     staged.publish()
-    staged.sink.remove_attempt(staged.directory)
+    staged.sink.staging.remove(staged.directory)
     before = below(staged.output.parent)
 
     with pytest.raises(BatchStateError, match="is published already"):
         revoke(staged)
 
     assert below(staged.output.parent) == before
-    assert [told.plan for told in staged.sink.published_receipts()] == [staged.plan]
+    assert [told.plan for told in staged.sink.publisher.published_receipts()] == [staged.plan]
 
 
 def test_control_tables_from_a_backup_cannot_publish_a_batch_that_was_revoked_since(staged: Staged):
     revoke(staged)
-    staged.sink.remove_attempt(staged.directory)
+    staged.sink.staging.remove(staged.directory)
     with pytest.raises(BatchRevokedError):
-        staged.sink.can_take(staged.plan.batch_id)
+        staged.sink.publisher.can_take(staged.plan.batch_id)
 
 
 STORAGE_STEPS: dict[str, Callable[[Staged], object]] = {
-    "can_take": lambda staged: staged.sink.can_take(staged.plan.batch_id),
-    "open_attempt": lambda staged: staged.sink.open_attempt(staged.directory, b"{}"),
-    "read_receipt": lambda staged: staged.sink.read_receipt(staged.directory),
-    "verify_staged": lambda staged: staged.verify(),
+    "can_take": lambda staged: staged.sink.publisher.can_take(staged.plan.batch_id),
+    "open_attempt": lambda staged: staged.sink.staging.open_attempt(staged.directory, b"{}"),
+    "read_receipt": lambda staged: staged.sink.staging.read_receipt(staged.directory),
+    "verify": lambda staged: staged.verify(),
     "publish": lambda staged: staged.publish(),
     "revoke": revoke,
-    "staged_bytes": lambda staged: staged.sink.staged_bytes(staged.directory),
-    "remove_attempt": lambda staged: staged.sink.remove_attempt(staged.directory),
+    "size_bytes": lambda staged: staged.sink.staging.size_bytes(staged.directory),
+    "remove": lambda staged: staged.sink.staging.remove(staged.directory),
 }
 
 
@@ -162,7 +162,7 @@ def test_a_file_system_that_became_read_only_is_the_storages_failure_and_not_a_w
     monkeypatch.setattr(os, "access", lambda *_: False)
     monkeypatch.setattr(os, "statvfs", lambda _: SimpleNamespace(f_flag=os.ST_RDONLY))
     with pytest.raises(OutputUnavailableError, match="Read-only file system"):
-        staged.sink.can_take(staged.plan.batch_id)
+        staged.sink.publisher.can_take(staged.plan.batch_id)
 
 
 def test_files_that_somebody_adds_to_a_published_batch_are_named_and_are_what_has_to_go(output: Path):
@@ -193,7 +193,7 @@ def test_a_publisher_that_kept_the_receipt_and_then_died_makes_no_revoked_batch_
 
 def test_a_publisher_that_comes_after_the_clean_up_of_a_revoked_batch_makes_nothing_known(staged: Staged):
     revoke(staged)
-    staged.sink.remove_attempt(staged.directory)
+    staged.sink.staging.remove(staged.directory)
 
     with pytest.raises(BatchRevokedError):
         staged.publish()
@@ -209,7 +209,7 @@ def test_of_publishers_and_revokers_at_once_exactly_one_side_wins(output: Path, 
         answers = at_once(*(rival(staged) for rival in (publisher, revoker, publisher, revoker)))
 
         did_publish, did_revoke = ({type(answer) for answer in side} for side in (answers[::2], answers[1::2]))
-        is_known = str(staged.plan.batch_id) in staged.sink.known_batches()
+        is_known = str(staged.plan.batch_id) in staged.sink.publisher.known_batches()
         assert (did_publish, did_revoke, is_known) in [
             ({type(None)}, {BatchStateError}, True),
             ({BatchRevokedError}, {type(None)}, False),
@@ -220,12 +220,12 @@ def test_of_publishers_and_revokers_at_once_exactly_one_side_wins(output: Path, 
 
 
 def publisher(staged: Staged) -> Callable[[], None]:
-    return lambda: ParquetDirectory(staged.output).publish(staged.directory, staged.published)
+    return lambda: parquet_sink(staged.output).publisher.publish(staged.directory, staged.published)
 
 
 def revoker(staged: Staged) -> Callable[[], None]:
     rows = staged.receipt.rows
-    return lambda: ParquetDirectory(staged.output).revoke(staged.directory, staged.plan.batch_id, rows=rows)
+    return lambda: parquet_sink(staged.output).publisher.revoke(staged.directory, staged.plan.batch_id, rows=rows)
 
 
 @pytest.mark.parametrize("partitions", [2, 0], ids=["with files", "without files"])
@@ -258,7 +258,7 @@ def test_a_publish_after_a_revoke_that_died_either_wins_whole_or_is_refused(outp
             except BatchRevokedError:
                 assert below(staged.target) == {}
             else:
-                assert str(staged.plan.batch_id) in staged.sink.known_batches()
+                assert str(staged.plan.batch_id) in staged.sink.publisher.known_batches()
                 with pytest.raises(BatchStateError, match="published already"):
                     revoke(staged)
         else:
@@ -273,22 +273,22 @@ def test_removing_an_attempt_leaves_the_other_attempts_and_all_that_is_published
     staged.publish()
     published, kept, others = below(output), staged.kept.read_bytes(), below(other.directory)
 
-    staged.sink.remove_attempt(staged.directory)
+    staged.sink.staging.remove(staged.directory)
 
     assert not staged.directory.exists()
     assert (below(output), staged.kept.read_bytes(), below(other.directory)) == (published, kept, others)
-    assert [told.plan for told in staged.sink.published_receipts()] == [staged.plan]
+    assert [told.plan for told in staged.sink.publisher.published_receipts()] == [staged.plan]
 
 
 def test_with_its_last_attempt_a_batchs_directory_goes(staged: Staged):
-    staged.sink.remove_attempt(staged.directory)
+    staged.sink.staging.remove(staged.directory)
     assert not staged.directory.parent.exists()
 
 
 def test_removing_what_is_gone_does_nothing(staged: Staged):
-    staged.sink.remove_attempt(staged.directory)
-    staged.sink.remove_attempt(staged.directory)
-    assert staged.sink.staged_bytes(staged.directory) == 0
+    staged.sink.staging.remove(staged.directory)
+    staged.sink.staging.remove(staged.directory)
+    assert staged.sink.staging.size_bytes(staged.directory) == 0
 
 
 def test_a_name_that_vanishes_while_an_attempt_is_removed_leaves_nothing_behind(
@@ -304,7 +304,7 @@ def test_a_name_that_vanishes_while_an_attempt_is_removed_leaves_nothing_behind(
             raise FileNotFoundError
 
     monkeypatch.setattr(os, "unlink", unlink_what_somebody_else_just_did)
-    staged.sink.remove_attempt(staged.directory)
+    staged.sink.staging.remove(staged.directory)
     assert vanished
     assert not staged.directory.exists()
 
@@ -315,7 +315,7 @@ def test_an_attempt_that_somebody_goes_on_writing_to_is_not_called_removed(
     staged = Staged(output)
     monkeypatch.setattr(shutil, "rmtree", lambda _: None)
     with pytest.raises(OutputUnavailableError, match="somebody writes to it"):
-        staged.sink.remove_attempt(staged.directory)
+        staged.sink.staging.remove(staged.directory)
 
 
 @pytest.mark.parametrize("where", ["target", "output", "receipts", "staging", "batch", "outside"])
@@ -332,12 +332,12 @@ def test_nothing_but_an_attempts_own_directory_is_ever_removed(output: Path, whe
         "outside": output.parent / "other.kafka-ingest" / "staging" / "batch" / "1",
     }
     with pytest.raises(ValueError, match="expected the directory of an attempt"):
-        staged.sink.remove_attempt(elsewhere[where])
+        staged.sink.staging.remove(elsewhere[where])
     assert below(output.parent) == before
 
 
 def test_an_attempts_size_is_that_of_all_its_files(output: Path):
     staged = Staged(output)
-    assert staged.sink.staged_bytes(staged.directory) == sum(
+    assert staged.sink.staging.size_bytes(staged.directory) == sum(
         len(content) for content in below(staged.directory).values()
     )

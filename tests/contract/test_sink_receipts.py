@@ -25,7 +25,7 @@ from kafka_ingest.errors import OutputConflictError, OutputUnavailableError
 from kafka_ingest.offsets import OffsetRange
 from kafka_ingest.receipt import Receipt, WrittenFile
 from kafka_ingest.removal import Removal, RemovalCause
-from kafka_ingest.sinks.parquet_directory import ParquetDirectory
+from kafka_ingest.sinks.parquet import parquet_sink
 
 ROWS = 10
 
@@ -51,7 +51,7 @@ class ParquetOutput:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.sink = ParquetDirectory(path)
+        self.sink = parquet_sink(path)
 
     def stage(self, directory: Path, files: list[str]) -> dict[str, int]:
         data = directory / "data"
@@ -102,21 +102,21 @@ class InMemoryOutput:
 @pytest.fixture(params=[ParquetOutput, InMemoryOutput])
 def output(request: pytest.FixtureRequest, tmp_path: Path) -> Output:
     made: Output = request.param(tmp_path / "orders")
-    made.sink.prepare()
+    made.sink.publisher.prepare()
     return made
 
 
 @pytest.fixture
 def parquet(tmp_path: Path) -> ParquetOutput:
     made = ParquetOutput(tmp_path / "orders")
-    made.sink.prepare()
+    made.sink.publisher.prepare()
     return made
 
 
 def opened(output: Output, plan: BatchPlan, attempt: int = 1) -> Path:
     """Open an attempt and return its directory."""
-    directory = output.sink.attempt_directory(plan.batch_id, attempt)
-    output.sink.open_attempt(directory, b"{}")
+    directory = output.sink.staging.attempt_directory(plan.batch_id, attempt)
+    output.sink.staging.open_attempt(directory, b"{}")
     return directory
 
 
@@ -158,13 +158,15 @@ def name_of(offset_range: OffsetRange) -> str:
 def publish(output: Output, plan: BatchPlan, **written_with: Any) -> PublishedReceipt:
     """Write a batch and publish it."""
     directory, published = written(output, plan, **written_with)
-    output.sink.publish(directory, published)
+    output.sink.publisher.publish(directory, published)
     return published
 
 
 def told(output: Output) -> list[PublishedReceipt]:
     """Return all that was published; a ledger is the same in whatever it comes."""
-    return [replace(published, ledger=tuple(published.ledger)) for published in output.sink.published_receipts()]
+    return [
+        replace(published, ledger=tuple(published.ledger)) for published in output.sink.publisher.published_receipts()
+    ]
 
 
 # ── What was published ────────────────────────────────────────────────────────────────────────────────────────────────
@@ -175,7 +177,7 @@ def test_an_output_in_which_nothing_was_published_tells_nothing(output: Output) 
 
 
 def test_an_output_that_is_not_there_tells_nothing(tmp_path: Path) -> None:
-    assert list(ParquetDirectory(tmp_path / "lake" / "orders").published_receipts()) == []
+    assert list(parquet_sink(tmp_path / "lake" / "orders").publisher.published_receipts()) == []
 
 
 def test_a_published_batch_is_told_as_it_was_published(output: Output) -> None:
@@ -224,26 +226,26 @@ def test_the_attempt_that_was_published_is_the_one_that_is_told(output: Output) 
 
 def test_publishing_twice_is_told_once(output: Output) -> None:
     directory, published = written(output, plan_to(output, 1))
-    output.sink.publish(directory, published)
-    output.sink.publish(directory, published)
+    output.sink.publisher.publish(directory, published)
+    output.sink.publisher.publish(directory, published)
     assert told(output) == [published]
 
 
 def test_all_that_is_known_is_told(output: Output) -> None:
     for number in (1, 2):
         publish(output, plan_to(output, number))
-    assert [str(published.plan.batch_id) for published in told(output)] == output.sink.known_batches()
+    assert [str(published.plan.batch_id) for published in told(output)] == output.sink.publisher.known_batches()
 
 
 def test_what_is_told_of_a_batch_is_what_is_kept_of_it(output: Output) -> None:
     publish(output, plan_to(output, 1))
     (published,) = told(output)
-    assert output.sink.kept_receipt(batch_id_of(1)) == published.receipt.as_bytes()
+    assert output.sink.archive.receipt(batch_id_of(1)) == published.receipt
 
 
 def test_nothing_is_kept_of_a_batch_that_was_never_published(output: Output) -> None:
     written(output, plan_to(output, 1))
-    assert output.sink.kept_receipt(batch_id_of(1)) is None
+    assert output.sink.archive.receipt(batch_id_of(1)) is None
 
 
 def test_telling_changes_nothing(parquet: ParquetOutput) -> None:
@@ -259,7 +261,7 @@ def test_telling_changes_nothing(parquet: ParquetOutput) -> None:
 def refusal(parquet: ParquetOutput, error: type[Exception] = OutputConflictError) -> str:
     """Return why what was published is not told to its end."""
     with pytest.raises(error) as refused:
-        list(parquet.sink.published_receipts())
+        list(parquet.sink.publisher.published_receipts())
     return str(refused.value)
 
 
@@ -273,7 +275,7 @@ def three_batches(parquet: ParquetOutput) -> ParquetOutput:
 
 def test_the_batches_before_a_damaged_receipt_are_told_before_it_is_refused(three_batches: ParquetOutput) -> None:
     three_batches.kept(2).write_text("{}")
-    telling = three_batches.sink.published_receipts()
+    telling = three_batches.sink.publisher.published_receipts()
     assert next(telling).plan.batch_id == batch_id_of(1)
     with pytest.raises(OutputConflictError):
         next(telling)
@@ -330,7 +332,7 @@ def test_a_directory_that_only_looks_like_a_batch_is_not_passed_over(three_batch
 
 def found(parquet: ParquetOutput) -> list[FilesState]:
     """Return what is there of each batch."""
-    return [published.files.state for published in parquet.sink.published_receipts()]
+    return [published.files.state for published in parquet.sink.publisher.published_receipts()]
 
 
 def test_a_receipt_whose_files_are_gone_is_told_and_says_so(three_batches: ParquetOutput) -> None:
@@ -345,36 +347,36 @@ def removal_of(number: int, cause: RemovalCause) -> Removal:
 
 def test_a_batch_that_was_found_gone_and_came_back_can_expire(output: Output) -> None:
     publish(output, plan_to(output, 1))
-    output.sink.note_removal(removal_of(1, RemovalCause.GONE))
-    assert output.sink.removal(batch_id_of(1)) is None, "its files are there again"
+    output.sink.archive.note_removal(removal_of(1, RemovalCause.GONE))
+    assert output.sink.archive.removal(batch_id_of(1)) is None, "its files are there again"
     with pytest.raises(ValueError, match="noted as removed before it is hidden"):
-        output.sink.hide(batch_id_of(1))
+        output.sink.remover.hide(batch_id_of(1))
 
     expires = removal_of(1, RemovalCause.EXPIRED)
     for later in (expires, removal_of(1, RemovalCause.GONE), replace(expires, reason="said twice")):
-        output.sink.note_removal(later)
-        assert output.sink.removal(batch_id_of(1)) == expires
-    assert output.sink.unfinished_removals() == [str(batch_id_of(1))]
-    output.sink.hide(batch_id_of(1))
-    output.sink.delete_hidden(batch_id_of(1))
-    assert output.sink.unfinished_removals() == []
+        output.sink.archive.note_removal(later)
+        assert output.sink.archive.removal(batch_id_of(1)) == expires
+    assert output.sink.remover.unfinished() == [str(batch_id_of(1))]
+    output.sink.remover.hide(batch_id_of(1))
+    output.sink.remover.delete_hidden(batch_id_of(1))
+    assert output.sink.remover.unfinished() == []
     assert told(output)[0].files.state is FilesState.EXPIRED
 
 
 def test_damaged_files_that_were_kept_are_deleted_with_their_batch(three_batches: ParquetOutput) -> None:
     sink, batch_id = three_batches.sink, batch_id_of(2)
     names = [path.name for path in three_batches.visible(2).iterdir()]
-    sink.set_aside(batch_id, names)
+    sink.remover.set_aside(batch_id, names)
     aside = three_batches.path.with_name("orders.kafka-ingest") / "lost" / str(batch_id)
     assert sorted(path.name for path in aside.iterdir()) == sorted(names)
-    assert sink.unfinished_removals() == [], "it is not removed, and they may be repaired"
+    assert sink.remover.unfinished() == [], "it is not removed, and they may be repaired"
 
-    sink.note_removal(removal_of(2, RemovalCause.EXPIRED))
-    sink.hide(batch_id)
-    assert sink.unfinished_removals() == [str(batch_id)]
-    sink.delete_hidden(batch_id)
-    assert (aside.exists(), sink.unfinished_removals()) == (False, [])
-    sink.delete_hidden(batch_id)
+    sink.archive.note_removal(removal_of(2, RemovalCause.EXPIRED))
+    sink.remover.hide(batch_id)
+    assert sink.remover.unfinished() == [str(batch_id)]
+    sink.remover.delete_hidden(batch_id)
+    assert (aside.exists(), sink.remover.unfinished()) == (False, [])
+    sink.remover.delete_hidden(batch_id)
 
 
 def test_something_else_in_the_place_of_a_batch_is_a_change(three_batches: ParquetOutput) -> None:
@@ -431,12 +433,12 @@ def test_a_batch_whose_publishing_died_between_receipt_and_files_is_not_taken_fo
     with monkeypatch.context() as patch:
         patch.setattr(Path, "rename", die_at_the_data)
         with pytest.raises(KeyboardInterrupt):
-            parquet.sink.publish(directory, published)
+            parquet.sink.publisher.publish(directory, published)
     assert found(parquet) == [FilesState.STAGED]
     cut_a_file(directory / "data")
     assert found(parquet) == [FilesState.BROKEN]
     parquet.stage(directory, [file.name for file in published.receipt.files])
-    parquet.sink.publish(directory, published)
+    parquet.sink.publisher.publish(directory, published)
     assert told(parquet) == [published]
 
 
@@ -454,7 +456,7 @@ def open_to_all() -> Iterator[Path]:
 def test_a_receipt_that_cannot_be_read_now_is_not_a_damaged_one(open_to_all: Path) -> None:
     with ordinary_user():
         parquet = ParquetOutput(open_to_all / "orders")
-        parquet.sink.prepare()
+        parquet.sink.publisher.prepare()
         publish(parquet, plan_to(parquet, 1))
         parquet.kept(1).chmod(0)
         assert "Permission denied" in refusal(parquet, OutputUnavailableError)
@@ -469,7 +471,7 @@ def test_a_receipt_that_is_a_directory_is_the_storages_failure(three_batches: Pa
 def test_receipts_that_cannot_be_listed_are_not_an_output_in_which_nothing_was_published(open_to_all: Path) -> None:
     with ordinary_user():
         parquet = ParquetOutput(open_to_all / "orders")
-        parquet.sink.prepare()
+        parquet.sink.publisher.prepare()
         publish(parquet, plan_to(parquet, 1))
         parquet.kept(1).parent.chmod(0o300)
         assert "Permission denied" in refusal(parquet, OutputUnavailableError)
@@ -485,37 +487,41 @@ SAID = (
 def test_what_spark_said_is_read_as_it_was_said(output: Output) -> None:
     directory = opened(output, plan_to(output, 1))
     output.fail(directory, SAID)
-    assert output.sink.read_failure(directory) == SAID
+    assert output.sink.staging.read_failure(directory) == SAID
 
 
 def test_an_attempt_of_which_spark_said_nothing_has_no_failure(output: Output) -> None:
     directory = opened(output, plan_to(output, 1))
-    assert output.sink.read_failure(directory) is None
+    assert output.sink.staging.read_failure(directory) is None
 
 
 def test_an_attempt_whose_directory_was_never_made_has_no_failure(output: Output) -> None:
-    assert output.sink.read_failure(output.sink.attempt_directory(batch_id_of(9), 1)) is None
+    assert output.sink.staging.read_failure(output.sink.staging.attempt_directory(batch_id_of(9), 1)) is None
 
 
 def test_an_attempt_that_finished_has_a_receipt_and_no_failure(output: Output) -> None:
     directory, published = written(output, plan_to(output, 1))
-    assert output.sink.read_failure(directory) is None
-    assert output.sink.read_receipt(directory) == published.receipt.as_bytes()
+    assert output.sink.staging.read_failure(directory) is None
+    assert output.sink.staging.read_receipt(directory) == published.receipt.as_bytes()
 
 
 def test_a_failure_is_no_receipt(output: Output) -> None:
     directory = opened(output, plan_to(output, 1))
     output.fail(directory, SAID)
-    assert output.sink.read_receipt(directory) is None
+    assert output.sink.staging.read_receipt(directory) is None
 
 
 def test_each_attempt_has_a_failure_of_its_own(output: Output) -> None:
     plan = plan_to(output, 1)
     first, second = opened(output, plan, 1), opened(output, plan, 2)
     output.fail(first, "of the first")
-    assert output.sink.read_failure(second) is None
+    assert output.sink.staging.read_failure(second) is None
     output.fail(second, "of the second")
-    assert (output.sink.read_failure(first), output.sink.read_failure(second)) == ("of the first", "of the second")
+    staging = output.sink.staging
+    assert (staging.read_failure(first), staging.read_failure(second)) == (
+        "of the first",
+        "of the second",
+    )
 
 
 def test_what_spark_said_is_still_there_after_another_attempt_was_published(output: Output) -> None:
@@ -523,19 +529,19 @@ def test_what_spark_said_is_still_there_after_another_attempt_was_published(outp
     failed = opened(output, plan, 1)
     output.fail(failed, SAID)
     publish(output, plan, attempt=2)
-    assert output.sink.read_failure(failed) == SAID
+    assert output.sink.staging.read_failure(failed) == SAID
 
 
 def test_a_failure_without_a_word_is_not_one_of_which_nothing_is_known(output: Output) -> None:
     directory = opened(output, plan_to(output, 1))
     output.fail(directory, "")
-    assert output.sink.read_failure(directory) == ""
+    assert output.sink.staging.read_failure(directory) == ""
 
 
 def test_a_failure_that_is_not_quite_utf_8_is_read_all_the_same(parquet: ParquetOutput) -> None:
     directory = opened(parquet, plan_to(parquet, 1))
     (directory / FAILURE).write_bytes(b"partition orders-0 at offset 34 \xff\xfe cut in the middle of \xe2\x80")
-    said = parquet.sink.read_failure(directory)
+    said = parquet.sink.staging.read_failure(directory)
     assert said is not None
     assert said.startswith("partition orders-0 at offset 34 ")
 
@@ -544,15 +550,15 @@ def test_a_failure_that_cannot_be_read_is_the_storages_and_not_a_missing_one(par
     directory = opened(parquet, plan_to(parquet, 1))
     (directory / FAILURE).mkdir()
     with pytest.raises(OutputUnavailableError, match=r"Is a directory.*No offset was moved"):
-        parquet.sink.read_failure(directory)
+        parquet.sink.staging.read_failure(directory)
 
 
 def test_a_file_where_an_attempts_directory_should_be_is_the_storages_failure(parquet: ParquetOutput) -> None:
-    directory = parquet.sink.attempt_directory(batch_id_of(1), 1)
+    directory = parquet.sink.staging.attempt_directory(batch_id_of(1), 1)
     directory.parent.mkdir(parents=True)
     directory.write_text("a file in the way")
     with pytest.raises(OutputUnavailableError):
-        parquet.sink.read_failure(directory)
+        parquet.sink.staging.read_failure(directory)
 
 
 @pytest.mark.parametrize("part", ["plan", "receipt"])

@@ -13,7 +13,7 @@ from tests.contract.staged_files import DAY, Staged
 
 from kafka_ingest.errors import BatchRevokedError, OutputConflictError
 from kafka_ingest.sinks.kept_receipts import KeptReceipts, day_of
-from kafka_ingest.sinks.parquet_directory import ParquetDirectory
+from kafka_ingest.sinks.parquet import parquet_sink
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
 
@@ -38,7 +38,7 @@ def as_earlier_versions_kept_it(staged: Staged) -> Path:
 
 
 def known(output: Path, since: int | None = None) -> list[str]:
-    return ParquetDirectory(output).known_batches(batch_id_of(since) if since is not None else None)
+    return parquet_sink(output).publisher.known_batches(batch_id_of(since) if since is not None else None)
 
 
 def ids(*numbers: int) -> list[str]:
@@ -107,9 +107,12 @@ def test_receipts_that_an_earlier_version_kept_in_one_folder_are_found_read_and_
     flat = as_earlier_versions_kept_it(first)
 
     assert known(output) == known(output, since=1) == ids(1, 2)
-    assert first.sink.is_kept(batch_id_of(1))
-    assert first.sink.kept_receipt(batch_id_of(1)) == first.receipt.as_bytes()
-    assert [each.plan.batch_id for each in first.sink.published_receipts()] == [batch_id_of(1), batch_id_of(2)]
+    assert first.sink.archive.is_kept(batch_id_of(1))
+    assert first.sink.archive.receipt(batch_id_of(1)) == first.receipt
+    assert [each.plan.batch_id for each in first.sink.publisher.published_receipts()] == [
+        batch_id_of(1),
+        batch_id_of(2),
+    ]
     first.publish()
     assert (flat.is_file(), first.kept.exists()) == (True, False)
 
@@ -119,7 +122,7 @@ def test_a_damaged_receipt_is_named_where_it_lies(output: Path):
     flat = as_earlier_versions_kept_it(staged)
     flat.write_text("[")
     with pytest.raises(OutputConflictError, match=f"{flat}: expected the receipt of a published batch, found no JSON"):
-        staged.sink.kept_receipt(batch_id_of(1))
+        staged.sink.archive.receipt(batch_id_of(1))
 
 
 def test_a_batch_whose_receipt_lies_in_the_one_folder_is_revoked_for_ever(output: Path):
@@ -128,10 +131,10 @@ def test_a_batch_whose_receipt_lies_in_the_one_folder_is_revoked_for_ever(output
     receipts.keep(staged.published)
     as_earlier_versions_kept_it(staged)
 
-    staged.sink.revoke(staged.directory, batch_id_of(1), rows=staged.receipt.rows)
+    staged.sink.publisher.revoke(staged.directory, batch_id_of(1), rows=staged.receipt.rows)
 
     assert known(output) == known(output, since=1) == []
-    assert not staged.sink.is_kept(batch_id_of(1))
+    assert not staged.sink.archive.is_kept(batch_id_of(1))
     with pytest.raises(BatchRevokedError):
         staged.publish()
 
@@ -153,14 +156,14 @@ def test_receipts_are_sorted_into_their_days_and_nothing_else_changes(output: Pa
     folder = batches[0].kept.parent.parent
     (folder / f"{batch_id_of(3)}.revoked").touch()
     (folder / f".{batch_id_of(4)}.json.4711.tmp").touch()
-    told = list(batches[0].sink.published_receipts())
+    told = list(batches[0].sink.publisher.published_receipts())
 
-    assert batches[0].sink.sort_receipts(NOW) == 3
+    assert batches[0].sink.archive.sort(NOW) == 3
 
     assert sorted(path.name for path in folder.iterdir()) == [f".{batch_id_of(4)}.json.4711.tmp", DAY]
-    assert list(batches[0].sink.published_receipts()) == told
+    assert list(batches[0].sink.publisher.published_receipts()) == told
     assert known(output, since=1) == ids(1, 2)
-    assert batches[0].sink.sort_receipts(NOW) == 0
+    assert batches[0].sink.archive.sort(NOW) == 0
 
 
 def test_what_may_be_being_committed_by_an_earlier_version_is_not_moved(output: Path):
@@ -168,9 +171,9 @@ def test_what_may_be_being_committed_by_an_earlier_version_is_not_moved(output: 
     flat = as_earlier_versions_kept_it(staged)
     of_that_day = datetime.fromisoformat(f"{DAY}T12:00:00+00:00")
 
-    assert staged.sink.sort_receipts(of_that_day + timedelta(days=1)) == 0
+    assert staged.sink.archive.sort(of_that_day + timedelta(days=1)) == 0
     assert flat.is_file()
-    assert staged.sink.sort_receipts(of_that_day + timedelta(days=2)) == 1
+    assert staged.sink.archive.sort(of_that_day + timedelta(days=2)) == 1
 
 
 def test_a_power_cut_while_receipts_are_sorted_loses_none(output: Path):
@@ -179,10 +182,10 @@ def test_a_power_cut_while_receipts_are_sorted_loses_none(output: Path):
     for crash in range(100):
         try:
             with power_cut(after=crash):
-                staged.sink.sort_receipts(NOW)
+                staged.sink.archive.sort(NOW)
         except PowerCut:
             assert known(output, since=1) == ids(1)
-            assert staged.sink.kept_receipt(batch_id_of(1)) == staged.receipt.as_bytes()
+            assert staged.sink.archive.receipt(batch_id_of(1)) == staged.receipt
         else:
             break
     assert crash >= 1
@@ -197,7 +200,7 @@ def test_without_links_receipts_stay_where_they_are_and_are_found(output: Path, 
         raise PermissionError(1, "Operation not permitted")
 
     monkeypatch.setattr(os, "link", refuse)
-    assert staged.sink.sort_receipts(NOW) == 0
+    assert staged.sink.archive.sort(NOW) == 0
     assert flat.is_file()
     assert known(output, since=1) == ids(1)
 
@@ -268,16 +271,16 @@ def test_a_crash_between_a_receipts_two_names_does_not_undo_that_its_batch_is_re
     flat = staged.kept.parent.parent / staged.kept.name
     os.link(staged.kept, flat)  # sorting died before it took the old name away
 
-    staged.sink.revoke(staged.directory, batch_id_of(1), rows=staged.receipt.rows)
+    staged.sink.publisher.revoke(staged.directory, batch_id_of(1), rows=staged.receipt.rows)
 
     assert not flat.exists()
-    assert not staged.sink.is_kept(batch_id_of(1))
+    assert not staged.sink.archive.is_kept(batch_id_of(1))
 
 
 def test_a_receipt_that_lies_beside_the_mark_of_its_revoked_batch_is_not_taken_for_a_published_one(output: Path):
     staged = Staged(output)
-    staged.sink.revoke(staged.directory, batch_id_of(1), rows=staged.receipt.rows)
+    staged.sink.publisher.revoke(staged.directory, batch_id_of(1), rows=staged.receipt.rows)
     KeptReceipts(staged.kept.parent.parent).keep(staged.published)
     assert staged.kept.exists(), "a publisher that lost against the revoking operator kept it too late"
-    assert not staged.sink.is_kept(batch_id_of(1))
+    assert not staged.sink.archive.is_kept(batch_id_of(1))
     assert known(output, since=1) == []

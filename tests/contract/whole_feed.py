@@ -28,7 +28,7 @@ from kafka_ingest.planning.plan_batch import plan_batch
 from kafka_ingest.planning.settings import FeedPlanSettings
 from kafka_ingest.receipt import Receipt
 from kafka_ingest.run_request import RunRequest, why_no_run_follows
-from kafka_ingest.sinks.parquet_directory import ParquetDirectory
+from kafka_ingest.sinks.parquet import parquet_sink
 from kafka_ingest.submitting.open_attempt import open_attempt
 from kafka_ingest.submitting.pin_receipt import pin_attempt
 from kafka_ingest.writing.stage_files import staged_files
@@ -222,7 +222,7 @@ def whole_feed(name: str, control: ControlTables, lake: Path) -> WholeFeed:
     made = Log()
     (lake / name).mkdir()
     settings = feed_settings(name=name, output=parquet_at(lake / name / "orders"))
-    sink = ParquetDirectory(settings.output.path)
+    sink = parquet_sink(settings.output.path)
     return WholeFeed(settings, control, sink, made, made.kafka, SparkStandIn(), AirflowStandIn())
 
 

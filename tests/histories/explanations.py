@@ -116,7 +116,7 @@ def tables_were_restored(world: World) -> bool:
 
 def only_backfills_are_published(world: World) -> bool:
     """Whether no live batch's receipt lies beside the output."""
-    kinds = {receipt.plan.kind for receipt in world.sink.published_receipts()}
+    kinds = {receipt.plan.kind for receipt in world.sink.publisher.published_receipts()}
     return kinds == {BatchKind.BACKFILL}
 
 

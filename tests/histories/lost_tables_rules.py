@@ -46,7 +46,7 @@ class LostTablesRules(History):
 
     def rewinds_that_no_receipt_tells(self) -> bool:
         """Whether a log was cut off since the newest receipt: whoever loses the tables then has to rewind it again."""
-        feed, told = self.feed, last_told(self.world.told, self.world.sink.published_receipts())
+        feed, told = self.feed, last_told(self.world.told, self.world.sink.publisher.published_receipts())
         if feed is None:
             return False
         known = {(kind, at) for kind, at, _, _ in told.ledger} if told is not None else set()

@@ -112,7 +112,7 @@ class History(RuleBasedStateMachine):
 
     def check_adopted(self, tables: SqlOperatorTables) -> None:
         """Hold tables that were empty before they adopted against those that wrote the output."""
-        if published := self.world.sink.known_batches():
+        if published := self.world.sink.publisher.known_batches():
             check_adopted(tables, self.world.tables, FEED, self.world.told, published)
             check_accounted(tables)
 

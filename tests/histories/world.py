@@ -21,7 +21,7 @@ from tests.outputs import parquet_at
 from kafka_ingest.backfilling.plan_backfill import BackfillOutcome, plan_backfill
 from kafka_ingest.backfilling.request import BackfillRequest, OnMissing, OpenGaps
 from kafka_ingest.batch import Attempt, Batch, BatchKind, BatchPlan, BatchState
-from kafka_ingest.boundaries import FeedSnapshot, FoldCut
+from kafka_ingest.boundaries import FeedSnapshot, FoldCut, Sink
 from kafka_ingest.committing.commit_batch import commit_batch
 from kafka_ingest.committing.mirror_group import mirror_group
 from kafka_ingest.control import schema
@@ -42,7 +42,7 @@ from kafka_ingest.planning.settings import OnDataLoss
 from kafka_ingest.planning.start_rules import Earliest
 from kafka_ingest.receipt import RangeCount
 from kafka_ingest.sinks.choose import sink_of
-from kafka_ingest.sinks.parquet_directory import ParquetDirectory
+from kafka_ingest.sinks.parquet import parquet_sink
 from kafka_ingest.submitting.open_attempt import open_attempt
 from kafka_ingest.submitting.pin_receipt import pin_attempt
 from kafka_ingest.whole_plan import receipt_of_folded, whole_plan
@@ -99,7 +99,7 @@ class World:
         """Throw the control tables away and use these; what was told by receipts that nobody ever saw is forgotten."""
         self.tables = tables
         self.control: Watched = self.interrupter.watch(tables, self._tables_answered)
-        published = set(self.sink.known_batches())
+        published = set(self.sink.publisher.known_batches())
         self.told = {batch_id: told for batch_id, told in self.told.items() if str(batch_id) in published}
         # Which copies were made only the lost tables knew: others go elsewhere.
         self.copy_output = parquet_at(self.directory / f"copy-{len(self._engines)}")
@@ -128,12 +128,12 @@ class World:
 
     def sinks(self, target: OutputLocation) -> Watched:
         """Return the sink of a feed or plan."""
-        return self.interrupter.watch(ParquetDirectory(target.path))
+        return self.interrupter.watch(parquet_sink(target.path))
 
     @property
-    def sink(self) -> ParquetDirectory:
+    def sink(self) -> Sink:
         """The output."""
-        return ParquetDirectory(self.settings.output.path)
+        return parquet_sink(self.settings.output.path)
 
     def feed(self) -> FeedSnapshot | None:
         """Return the feed as it is stored."""

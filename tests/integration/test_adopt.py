@@ -18,7 +18,7 @@ from tests.kafka_faults import create_topic, plain_records, produce, recreate_to
 from tests.quick_project import Killed, QuickProject, spans
 
 from kafka_ingest.sinks.kept_receipts import KeptReceipts
-from kafka_ingest.sinks.parquet_directory import ParquetDirectory
+from kafka_ingest.sinks.parquet.publisher import ParquetPublisher
 
 DO_IT = ("--execute", "--reason", "the disk died")
 
@@ -386,7 +386,7 @@ def test_a_batch_whose_publishing_ended_half_way_is_published_by_adopting_and_no
     quick: QuickProject, orders: str
 ) -> None:
     quick.write_feed(orders)
-    with patch.object(ParquetDirectory, "_move", side_effect=Killed), suppress(Killed):
+    with patch.object(ParquetPublisher, "_move", side_effect=Killed), suppress(Killed):
         quick.kafka_ingest("run", "orders")
     assert quick.positions() == []
     lose_control_tables(quick)
@@ -400,7 +400,7 @@ def test_a_batch_whose_publishing_ended_half_way_is_published_by_adopting_and_no
 
 def test_a_batch_whose_giving_up_ended_half_way_stays_given_up(quick: QuickProject, orders: str) -> None:
     quick.write_feed(orders)
-    with patch.object(ParquetDirectory, "_move", side_effect=Killed), suppress(Killed):
+    with patch.object(ParquetPublisher, "_move", side_effect=Killed), suppress(Killed):
         quick.kafka_ingest("run", "orders")
     [batch] = quick.batches()
     with patch.object(KeptReceipts, "withdraw", side_effect=Killed), suppress(Killed):

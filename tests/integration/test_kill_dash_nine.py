@@ -17,7 +17,7 @@ from tests.quick_project import Killed, QuickProject
 
 CONTROL = "kafka_ingest.control.writer"
 TABLES = f"{CONTROL}:SqlControlTables"
-SINK = "kafka_ingest.sinks.parquet_directory:ParquetDirectory"
+SINK = "kafka_ingest.sinks.parquet.publisher:ParquetPublisher"
 KEPT = "kafka_ingest.sinks.kept_receipts:KeptReceipts"
 
 

@@ -9,7 +9,8 @@ from tests.quick_project import Killed, QuickProject
 
 from kafka_ingest.assembly import FeedParts
 from kafka_ingest.control.operator_writer import SqlOperatorTables
-from kafka_ingest.sinks.parquet_directory import ParquetDirectory
+from kafka_ingest.sinks.parquet.publisher import ParquetPublisher
+from kafka_ingest.sinks.staged_files import StagedFiles
 
 EXECUTE = ("--execute", "--reason", "it was the last copy")
 EVERY_RECORD = [(0, n) for n in range(10)] + [(1, n) for n in range(5)]
@@ -25,7 +26,7 @@ def given_up(request: pytest.FixtureRequest, quick: QuickProject, orders: str) -
 def abandoned(quick: QuickProject, *options: str, is_committing: bool = False) -> str:
     """Write a batch, and give it up."""
     dying = (
-        patch.object(ParquetDirectory, "publish", side_effect=Killed)
+        patch.object(ParquetPublisher, "publish", side_effect=Killed)
         if is_committing
         else quick.stopping_before_the_commit()
     )
@@ -105,8 +106,8 @@ def test_a_batch_that_was_read_again_has_nothing_to_come_back(quick: QuickProjec
         (SqlOperatorTables, "record_backfill"),
         (SqlOperatorTables, "record_plan"),
         (SqlOperatorTables, "open_attempt"),
-        (ParquetDirectory, "restage"),
-        (ParquetDirectory, "stage_receipt"),
+        (StagedFiles, "restage"),
+        (StagedFiles, "write_receipt"),
         (SqlOperatorTables, "pin"),
         (FeedParts, "commit"),
     ],

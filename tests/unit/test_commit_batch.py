@@ -72,7 +72,7 @@ def assert_committed(feed: FeedInMemory, plan: BatchPlan) -> None:
 
 
 def directory_of(feed: FeedInMemory, plan: BatchPlan) -> object:
-    return feed.sink.attempt_directory(plan.batch_id, 1)
+    return feed.sink.staging.attempt_directory(plan.batch_id, 1)
 
 
 def move_by_hand(feed: FeedInMemory, plan: BatchPlan, number: int, next_offset: int) -> None:
@@ -93,7 +93,7 @@ def more_arrives(feed: FeedInMemory, *ends: int) -> None:
 def test_the_order_of_the_commit(feed: FeedInMemory, plan: BatchPlan) -> None:
     calls: list[str] = []
     watched(feed, calls.append).commit(plan.batch_id)
-    steps = ("can_take", "verify_staged", "begin_commit", "publish", "complete_commit", "set_group_offsets")
+    steps = ("can_take", "verify", "begin_commit", "publish", "complete_commit", "set_group_offsets")
     assert [call for call in calls if call in steps] == list(steps)
 
 
@@ -153,7 +153,7 @@ def test_a_commit_that_is_run_again_does_nothing(feed: FeedInMemory, plan: Batch
     calls: list[str] = []
     again = watched(feed, calls.append).commit(plan.batch_id)
     assert again == first
-    assert not {"publish", "begin_commit", "complete_commit", "verify_staged"} & set(calls)
+    assert not {"publish", "begin_commit", "complete_commit", "verify"} & set(calls)
     assert_committed(feed, plan)
 
 
@@ -224,7 +224,7 @@ def test_a_committing_batch_is_finished_without_a_look_at_its_staged_files(feed:
     feed.sink.damaged.add(directory_of(feed, plan))
     calls: list[str] = []
     watched(feed, calls.append).commit(plan.batch_id)
-    assert "verify_staged" not in calls
+    assert "verify" not in calls
     assert_committed(feed, plan)
 
 
@@ -297,7 +297,7 @@ def test_something_else_where_the_batch_is_to_be_published_is_refused_before_com
     def conflict(batch_id: UUID) -> None:
         raise OutputConflictError(f"kafka_batch={batch_id} exists")
 
-    feed.sink.can_take = conflict
+    feed.sink.publisher.can_take = conflict
     with pytest.raises(OutputConflictError):
         feed.commit(plan.batch_id)
     assert_nothing_happened(feed, plan)
@@ -433,7 +433,7 @@ def rival_publishes_and_crashes(feed: FeedInMemory, plan: BatchPlan) -> None:
 
 @pytest.mark.parametrize(
     "step",
-    ["attempts", "read_receipt", "can_take", "verify_staged", "begin_commit", "ledger", "publish", "complete_commit"],
+    ["attempts", "read_receipt", "can_take", "verify", "begin_commit", "ledger", "publish", "complete_commit"],
 )
 @pytest.mark.parametrize(("rival", "ours"), [(rival_commits, False), (rival_publishes_and_crashes, True)])
 def test_a_second_committer_that_is_faster_at_any_step_is_harmless(

@@ -104,7 +104,7 @@ def test_a_plan_asks_the_output_for_its_newest_batches_only(
     years: FeedInMemory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[UUID | None] = []
-    known = years.sink.known_batches
+    known = years.sink.publisher.known_batches
 
     def known_batches(since: UUID | None = None) -> list[str]:
         asked.append(since)
@@ -168,7 +168,7 @@ def test_a_batch_whose_commit_died_after_publishing_is_the_tables_own_and_goes_o
     feed.write(plan.batch_id)
     with pytest.raises(ProcessEndedError):
         watched(feed, end_before_complete_commit).commit(plan.batch_id)
-    assert str(plan.batch_id) in feed.sink.known_batches()
+    assert str(plan.batch_id) in feed.sink.publisher.known_batches()
     assert feed.plan().batch == plan
     feed.commit(plan.batch_id)
     assert feed.stored_offsets() == {partition(0): 130, partition(1): 50}

@@ -190,7 +190,7 @@ def test_an_output_that_stops_answering_while_it_is_cleaned_up_is_a_failure_that
 def test_a_crash_between_removing_and_saying_so_is_made_up_for_the_next_time(feed: FeedInMemory) -> None:
     feed.committed()
     [staged] = over(feed)
-    feed.sink.remove_attempt(staged.attempt.directory)
+    feed.sink.staging.remove(staged.attempt.directory)
     assert [again.size_bytes for again in clean(feed)] == [0]
     assert over(feed) == []
 

@@ -476,7 +476,7 @@ def test_what_a_discarded_batch_wrote_stays_invisible(feed: FeedInMemory) -> Non
     feed.spark_writes(attempt)
     made_again_under(feed)
     choose(feed, Choice.START_OVER, discard_batch=True)
-    assert str(plan.batch_id) not in feed.sink.known_batches()
+    assert str(plan.batch_id) not in feed.sink.publisher.known_batches()
     with pytest.raises(BatchStateError, match="the receipt of attempt 1 is refused: the batch was abandoned"):
         feed.pin(attempt)
 

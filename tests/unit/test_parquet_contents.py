@@ -15,9 +15,11 @@ from tests.outputs import parquet_at
 
 from kafka_ingest.errors import NotADataFileError
 from kafka_ingest.offsets import TopicPartition
+from kafka_ingest.sinks.choose import place_of_file
+from kafka_ingest.sinks.data_file import FilePlace, data_file
+from kafka_ingest.sinks.parquet import parquet_sink
+from kafka_ingest.sinks.parquet.directory import ParquetDirectory
 from kafka_ingest.sinks.parquet_contents import DataFile
-from kafka_ingest.sinks.parquet_directory import ParquetDirectory
-from kafka_ingest.sinks.published_parquet import FilePlace, data_file, place_of
 
 BATCH = UUID("01890000-0000-7000-8000-000000000001")
 OUTPUT = Path("/data/orders")
@@ -160,11 +162,13 @@ def test_a_file_that_is_not_there_is_the_systems_to_tell(path: Path) -> None:
 
 
 def test_a_file_is_a_published_batchs_or_an_attempts_where_the_sink_puts_those() -> None:
-    sink = ParquetDirectory(OUTPUT)
-    assert place_of(sink.published_directory(BATCH) / "part-0.parquet") == FilePlace(parquet_at(OUTPUT), BATCH, None)
+    sink = parquet_sink(OUTPUT)
+    assert place_of_file(ParquetDirectory.at(OUTPUT).batches.directory(BATCH) / "part-0.parquet") == FilePlace(
+        parquet_at(OUTPUT), BATCH, None
+    )
     for data in ("data", "data.revoked"):
-        staged = sink.attempt_directory(BATCH, 2) / data / "part-0.parquet"
-        assert place_of(staged) == FilePlace(parquet_at(OUTPUT), BATCH, 2)
+        staged = sink.staging.attempt_directory(BATCH, 2) / data / "part-0.parquet"
+        assert place_of_file(staged) == FilePlace(parquet_at(OUTPUT), BATCH, 2)
 
 
 @pytest.mark.parametrize(
@@ -183,7 +187,7 @@ def test_a_file_is_a_published_batchs_or_an_attempts_where_the_sink_puts_those()
     ],
 )
 def test_at_any_other_place_a_file_is_nobodys(path: str) -> None:
-    assert place_of(Path(path)) is None
+    assert place_of_file(Path(path)) is None
 
 
 # ── Who pays for it ───────────────────────────────────────────────────────────────────────────────────────────────────

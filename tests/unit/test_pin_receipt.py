@@ -71,8 +71,8 @@ def test_an_attempt_is_in_the_control_tables_and_its_document_in_its_directory(
 
 def test_an_attempts_row_is_there_before_its_directory(feed: FeedInMemory, plan: BatchPlan) -> None:
     rows_then: list[list[Attempt]] = []
-    made = feed.sink.open_attempt
-    feed.sink.open_attempt = lambda *arguments: (
+    made = feed.sink.staging.open_attempt
+    feed.sink.staging.open_attempt = lambda *arguments: (
         rows_then.append(feed.control.attempts(plan.batch_id)),
         made(*arguments),
     )

@@ -29,7 +29,7 @@ def feed() -> FeedInMemory:
 def storage_goes_away(feed: FeedInMemory) -> InMemorySink:
     """Let a folder be in the output's place, as it was before the storage was mounted; return the output."""
     there, feed.sink = feed.sink, InMemorySink()
-    feed.sink.prepare()
+    feed.sink.publisher.prepare()
     return there
 
 

@@ -82,7 +82,7 @@ def plan_backfill(
         decision = decide_backfill(request, rows, settings, control, kafka, sinks)
         output = request.output or settings.output
         if decision.chunks:
-            sinks(output).prepare()
+            sinks(output).publisher.prepare()
         chunks = plans_of(decision, request, rows.feed, settings, output)
         if not chunks and not decision.gaps:
             return BackfillOutcome([], decision)
@@ -255,7 +255,7 @@ def copied(
 ) -> Taken:
     """Return what another output holds; raises OutputConflictError where batches lie there that are no copies of the feed's."""
     check_own_place(output, rows.feed, control)
-    feed, there = rows.feed, sinks(output).known_batches()
+    feed, there = rows.feed, sinks(output).publisher.known_batches()
     # Asked after the output: a copy that is committed meanwhile is then known.
     ranges = control.copied_ranges(feed.feed_id, output)
     known = {str(each.batch_id) for each in ranges}

@@ -123,11 +123,11 @@ def staged_attempt(batch: Batch, control: OperatorTables, sink: Sink) -> tuple[A
             problems.append(f"attempt {attempt.attempt} was discarded: {attempt.reason}")
             continue
         try:
-            receipt = valid_receipt(batch.plan, attempt, sink.read_receipt(attempt.directory))
+            receipt = valid_receipt(batch.plan, attempt, sink.staging.read_receipt(attempt.directory))
         except InvalidReceiptError as error:
             problems.append(str(error))
         else:
-            sink.check_restageable(attempt.directory, receipt)
+            sink.staging.check_restageable(attempt.directory, receipt)
             return attempt, receipt
     raise BatchStateError(
         f"batch {batch.batch_id}: expected an attempt with a valid receipt, found none: {listing(problems) or 'none opened'}. "
@@ -247,8 +247,8 @@ def stage_again(
     sink = sinks(batch.plan.output)
     attempt, document = next_attempt(batch, control, sinks, who)
     control.open_attempt(attempt)
-    sink.open_attempt(attempt.directory, document)
-    files = sink.restage(decision.attempt.directory, decision.receipt, attempt.directory, batch.plan.ranges)
+    sink.staging.open_attempt(attempt.directory, document)
+    files = sink.staging.restage(decision.attempt.directory, decision.receipt, attempt.directory, batch.plan.ranges)
     receipt = Receipt(
         batch_id=batch.batch_id,
         attempt=attempt.attempt,
@@ -259,5 +259,5 @@ def stage_again(
         written_at=datetime.now(UTC),
         written_by=planner_of(decision.batch.batch_id),
     )
-    sink.stage_receipt(attempt.directory, receipt.as_bytes())
+    sink.staging.write_receipt(attempt.directory, receipt.as_bytes())
     pin_attempt(batch.batch_id, attempt.attempt, control, kafka, sinks)

@@ -179,7 +179,7 @@ def print_lost(feed_name: str, decision: LostDecision, *, executed: bool) -> Non
         )
     if decision.damaged:
         moved = "moved" if executed else "would move"
-        beside = f"{decision.batch.plan.output}.kafka-ingest/lost/{batch_id}"
+        beside = sink_of(decision.batch.plan.output).remover.aside(decision.batch.batch_id)
         out.print(f"{moved} {len(decision.damaged):,} damaged files to {beside}", markup=False, soft_wrap=True)
     if executed:
         out.print(

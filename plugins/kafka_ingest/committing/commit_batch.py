@@ -62,7 +62,7 @@ def commit_batch(
             control.begin_commit(batch_id, attempt.attempt)
             seen = BatchState.COMMITTING
             # 3. Publish: visible once, under the batch's id.
-            sink.publish(attempt.directory, PublishedReceipt(batch.plan, receipt, control.ledger(batch_id)))
+            sink.publisher.publish(attempt.directory, PublishedReceipt(batch.plan, receipt, control.ledger(batch_id)))
             # 4. The stored offsets, all or none; the batch is COMMITTED.
             batch = control.complete_commit(batch_id, who=who)
         except KafkaIngestError:
@@ -123,8 +123,8 @@ def verified_receipt(batch: Batch, attempt: Attempt, control: ControlTables, sin
         receipt = pinned_receipt(batch, attempt, sink)
         if batch.state is BatchState.WRITTEN:
             check_density(batch, receipt)
-            sink.can_take(batch.batch_id)
-            sink.verify_staged(attempt.directory, receipt)
+            sink.publisher.can_take(batch.batch_id)
+            sink.staging.verify(attempt.directory, receipt)
     except (InvalidReceiptError, StagedOutputUnusableError) as error:
         if batch.state is not BatchState.WRITTEN:
             raise OutputConflictError(
@@ -147,9 +147,11 @@ def verified_receipt(batch: Batch, attempt: Attempt, control: ControlTables, sin
 
 def pinned_receipt(batch: Batch, attempt: Attempt, sink: Sink) -> Receipt:
     """Return the pinned receipt; raises InvalidReceiptError where it is not byte for byte the one that was pinned."""
-    content = sink.read_receipt(attempt.directory)
+    content = sink.staging.read_receipt(attempt.directory)
     if content is None and batch.state is BatchState.COMMITTING:
-        content = sink.kept_receipt(batch.batch_id)  # somebody removed the attempt's directory since
+        # Somebody removed the attempt's directory since.
+        kept = sink.archive.receipt(batch.batch_id)
+        content = kept.as_bytes() if kept is not None else None
     receipt = valid_receipt(batch.plan, attempt, content)
     if content is not None and (found := sha256(content)) != attempt.receipt_sha256:
         raise InvalidReceiptError(

@@ -18,9 +18,9 @@ from kafka_ingest.errors import (
 )
 from kafka_ingest.offsets import OffsetRange, listing
 from kafka_ingest.receipt import Receipt
-from kafka_ingest.sinks.choose import sink_of
+from kafka_ingest.sinks.choose import place_of_file, sink_of, where_files_lie
+from kafka_ingest.sinks.data_file import FilePlace, data_file
 from kafka_ingest.sinks.file_differences import partitions_that_differ
-from kafka_ingest.sinks.published_parquet import FilePlace, data_file, place_of
 from kafka_ingest.whole_plan import whole_plan
 
 if TYPE_CHECKING:
@@ -160,11 +160,10 @@ def found_at(named: Path) -> tuple[Path, FilePlace]:
     if not tried[0].is_file():
         raise NotADataFileError(f"expected a data file, found {tried[1]}, which is not a file; name one of those in it")
     for path in tried:
-        if (place := place_of(path)) is not None:
+        if (place := place_of_file(path)) is not None:
             return path, place
     raise NotADataFileError(
-        "expected a data file in its place, OUTPUT/kafka_batch=<batch>/<file>, or staged by an attempt, "
-        f"OUTPUT.kafka-ingest/staging/<batch>/<attempt>/data/<file>; found {tried[0]}, which belongs to no batch"
+        f"expected a data file in its place, {where_files_lie()}; found {tried[0]}, which belongs to no batch"
     )
 
 
@@ -193,13 +192,13 @@ def receipt_of_file(path: Path, place: FilePlace, batch: BatchOfFile | None) -> 
     target = batch.batch.plan.output if batch is not None else place.output
     sink = sink_of(target)
     if place.attempt is None:
-        content = sink.kept_receipt(place.batch_id)
-        expected = f"expected the receipt of batch {place.batch_id} beside {target}, found none"
-    else:
-        content = sink.read_receipt(path.parent.parent)
-        expected = f"attempt {place.attempt} has written no receipt: it is not done, or failed"
+        receipt = sink.archive.receipt(place.batch_id)
+        if receipt is None:
+            raise InvalidReceiptError(f"expected the receipt of batch {place.batch_id} beside {target}, found none")
+        return receipt
+    content = sink.staging.read_receipt(path.parent.parent)
     if content is None:
-        raise InvalidReceiptError(expected)
+        raise InvalidReceiptError(f"attempt {place.attempt} has written no receipt: it is not done, or failed")
     try:
         return Receipt.from_bytes(content)
     except (ValueError, KeyError, TypeError) as error:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from kafka_ingest.batch import BatchKind, BatchPlan, BatchState
-from kafka_ingest.boundaries import Event, FoldedBatch
+from kafka_ingest.boundaries import Event, FoldedBatch, Inspector
 from kafka_ingest.control.history_reader import BatchOfOffset, OffsetRows
 from kafka_ingest.control.reader import SqlControlReader
 from kafka_ingest.errors import KafkaIngestError, NotADataFileError, UnknownFeedError, WrongUseError
@@ -18,8 +18,7 @@ from kafka_ingest.observing.locate_folded import batch_that_read
 from kafka_ingest.offsets import StoredOffset, TopicPartition, listing
 from kafka_ingest.receipt import WrittenFile, WrittenPartition
 from kafka_ingest.removal import LostRange
-from kafka_ingest.sinks.choose import published_files_of, sink_of
-from kafka_ingest.sinks.published_parquet import PublishedParquet
+from kafka_ingest.sinks.choose import sink_of
 from kafka_ingest.whole_plan import plan_as_read, receipt_of_folded
 
 
@@ -341,10 +340,10 @@ def located(
         problem = f"its file {file} was lost, and an operator said so"
         return LocatedBatch(batch, earlier, problem=problem, gone=RecordState.LOST)
     try:
-        published = published_files_of(batch.output)
-        if (removal := published.removal(batch.batch_id)) is not None:
+        sink = sink_of(batch.output)
+        if (removal := sink.archive.removal(batch.batch_id)) is not None:
             return LocatedBatch(batch, earlier, problem=str(removal), gone=RecordState.EXPIRED)
-        receipt = published.receipt(batch.batch_id)
+        receipt = sink.archive.receipt(batch.batch_id)
     except KafkaIngestError as error:
         return LocatedBatch(batch, earlier, problem=str(error))
     if receipt is None:
@@ -358,20 +357,20 @@ def located(
         for file in receipt.files
         if (held := file.of_partition(topic_partition)) and held.smallest_offset <= offset <= held.largest_offset
     ]
-    return LocatedBatch(batch, earlier, tuple(files_of(batch, candidates, published, offset)))
+    return LocatedBatch(batch, earlier, tuple(files_of(batch, candidates, sink.inspector, offset)))
 
 
 def files_of(
     batch: BatchOfOffset,
     candidates: Collection[tuple[WrittenFile, WrittenPartition]],
-    published: PublishedParquet,
+    inspector: Inspector,
     offset: int,
 ) -> Iterator[FileOfOffset]:
     """Yield the files with what a look into each says."""
     for file, held in candidates:
-        path = published.path(batch.batch_id, file)
+        path = inspector.path(batch.batch_id, file)
         try:
-            yield FileOfOffset(path, held, published.holds(batch.batch_id, file, held.topic_partition, offset))
+            yield FileOfOffset(path, held, inspector.holds(batch.batch_id, file, held.topic_partition, offset))
         except FileNotFoundError:
             yield FileOfOffset(path, held, None, "it is not there: removed, or moved, or its storage is not mounted")
         except (NotADataFileError, OSError) as error:

@@ -20,7 +20,7 @@ from kafka_ingest.errors import OutputConflictError, OutputUnavailableError
 from kafka_ingest.offset_sets import merged, shared, without
 from kafka_ingest.offsets import OffsetRange, TopicPartition
 from kafka_ingest.output_location import OutputLocation
-from kafka_ingest.receipt import RangeCount, Receipt
+from kafka_ingest.receipt import RangeCount
 from kafka_ingest.removal import LostRange, Removal
 from kafka_ingest.whole_plan import receipt_of_folded
 
@@ -64,11 +64,11 @@ def count_batches(rows: CoverageRows, control: ControlReader, sinks: Sinks) -> I
         sink = sinks(batch.output)
         try:
             batch = whole_batch(batch, sinks)
-            removal = sink.removal(batch.batch_id)
+            removal = sink.archive.removal(batch.batch_id)
             if removal is not None:
                 yield Counted(batch, 0, (), removal)
                 continue
-            look = sink.look_at(batch.batch_id)
+            look = sink.inspector.look_at(batch.batch_id)
             lost = [each for each in rows.lost if each.batch_id == batch.batch_id]
             expected = expected_of(batch, lost, sink)
         except (OutputConflictError, OutputUnavailableError) as error:
@@ -103,8 +103,8 @@ def expected_of(batch: CommittedBatch, lost: Collection[LostRange], sink: Sink) 
     planned = {each.count.offset_range.topic_partition: each.count for each in batch.ranges}
     if not lost:
         return planned
-    content, gone = sink.kept_receipt(batch.batch_id), {each.file for each in lost}
-    written = Receipt.from_bytes(content).files if content is not None else ()
+    receipt, gone = sink.archive.receipt(batch.batch_id), {each.file for each in lost}
+    written = receipt.files if receipt is not None else ()
     spans = [span for file in written if file.name not in gone for span in file.spans]
     for topic_partition, count in planned.items():
         left = [(span, rows) for span, rows in spans if span.topic_partition == topic_partition]
@@ -185,7 +185,7 @@ def unknown_batches(
     """Yield what lies in outputs that the feed has used and is no batch of the feed's."""
     for output in sorted(outputs):
         try:
-            there = sinks(output).known_batches()
+            there = sinks(output).publisher.known_batches()
         except OutputUnavailableError:
             continue  # said of each of its batches already
         # Asked after the output: what is published meanwhile is known before it is visible.

@@ -44,7 +44,7 @@ def revoke(batch: Batch, control: ControlTables, sinks: Sinks, *, output_is_lost
     """Take the staged files of a COMMITTING batch from every publisher."""
     sink = sinks(batch.plan.output)
     if output_is_lost:
-        sink.prepare()
+        sink.publisher.prepare()
     else:
         check_output_there(batch.plan.feed_id, batch.plan.output, control, sinks)
-    sink.revoke(pinned_attempt(batch, control).directory, batch.batch_id, rows=batch.rows or 0)
+    sink.publisher.revoke(pinned_attempt(batch, control).directory, batch.batch_id, rows=batch.rows or 0)

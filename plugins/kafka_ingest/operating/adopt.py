@@ -148,7 +148,7 @@ def decide_adoption(settings: FeedPlanSettings, control: OperatorTables, sink: S
     Raises NothingToAdoptError where it holds nothing at all, OutputConflictError where it is not this feed's or a receipt is
     damaged, ReceiptsDoNotFollowError where one is missing.
     """
-    found = list(sink.published_receipts())
+    found = list(sink.publisher.published_receipts())
     # Given up, but for the mark: what it was to read was read by others since, or is to be.
     receipts = [published for published in found if published.files.state is not FilesState.REVOKED]
     if not receipts:
@@ -228,13 +228,15 @@ def adopt(decision: AdoptDecision, control: OperatorTables, sink: Sink, *, reaso
     everybody who asks for it later learns when that was noticed.
     """
     for published in decision.to_revoke:
-        directory = sink.attempt_directory(published.plan.batch_id, published.receipt.attempt)
-        sink.revoke(directory, published.plan.batch_id, rows=published.receipt.rows)
+        directory = sink.staging.attempt_directory(published.plan.batch_id, published.receipt.attempt)
+        sink.publisher.revoke(directory, published.plan.batch_id, rows=published.receipt.rows)
     for published in decision.to_publish:
-        sink.publish(sink.attempt_directory(published.plan.batch_id, published.receipt.attempt), published)
+        sink.publisher.publish(
+            sink.staging.attempt_directory(published.plan.batch_id, published.receipt.attempt), published
+        )
     for batch_id, files in decision.adoption.files.items():
         if files.state is FilesState.GONE:
-            sink.note_removal(Removal(batch_id, RemovalCause.GONE, datetime.now(UTC), who, reason))
+            sink.archive.note_removal(Removal(batch_id, RemovalCause.GONE, datetime.now(UTC), who, reason))
     control.adopt(decision.target, decision.adoption, reason=reason, who=who)
 
 
@@ -376,5 +378,5 @@ def adopted(published: PublishedReceipt, sink: Sink) -> AdoptedBatch:
         plan=published.plan,
         receipt=published.receipt,
         receipt_sha256=sha256(published.receipt.as_bytes()),
-        attempt_directory=sink.attempt_directory(published.plan.batch_id, published.receipt.attempt),
+        attempt_directory=sink.staging.attempt_directory(published.plan.batch_id, published.receipt.attempt),
     )

@@ -93,7 +93,7 @@ def staged_output(
         (
             each
             for each in outputs
-            if sinks(each).attempt_directory(batch.batch_id, attempt.attempt) == attempt.directory
+            if sinks(each).staging.attempt_directory(batch.batch_id, attempt.attempt) == attempt.directory
         ),
         None,
     )
@@ -103,7 +103,7 @@ def staged_output(
         return
     sink = sinks(target)
     try:
-        size_bytes, receipt = sink.staged_bytes(attempt.directory), sink.read_receipt(attempt.directory)
+        size_bytes, receipt = sink.staging.size_bytes(attempt.directory), sink.staging.read_receipt(attempt.directory)
     except OutputUnavailableError as error:
         # An output that was left behind may be gone with its storage, and fails nothing.
         is_present = target == outputs[-1]
@@ -120,7 +120,7 @@ def clean_up(found: Iterable[StagedOutput], control: ControlTables, sinks: Sinks
     for staged in found:
         try:
             if staged.kept is None:
-                sinks(staged.target).remove_attempt(staged.attempt.directory)
+                sinks(staged.target).staging.remove(staged.attempt.directory)
                 # Afterwards, so that nothing is left that the control tables call removed.
                 control.note_cleaned(staged.attempt)
         except OutputUnavailableError as error:

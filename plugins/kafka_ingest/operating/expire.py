@@ -83,12 +83,12 @@ def decide_expiry(
     newest = control.newest_published(feed.feed_id)
     rows = control.coverage(settings.name)
     lost = lost_of_batches(rows.lost if rows is not None else ())
-    unfinished = set(sink.unfinished_removals())
+    unfinished = set(sink.remover.unfinished())
     batches: list[PublishedReceipt] = []
     removed: list[PublishedReceipt] = []
     kept: dict[UUID, str] = {}
     visible: list[RemovedRange] = []
-    for published in sink.published_receipts():
+    for published in sink.publisher.published_receipts():
         batch_id = published.plan.batch_id
         if published.removal is not None:
             removed.append(published)
@@ -144,9 +144,9 @@ def remove(
     """Take the steps of the module's description with some batches, and yield each that is gone."""
     ids = [published.plan.batch_id for published in batches]
     for batch_id in ids:
-        sink.note_removal(Removal(batch_id, RemovalCause.EXPIRED, datetime.now(UTC), who, reason))
-        sink.hide(batch_id)
+        sink.archive.note_removal(Removal(batch_id, RemovalCause.EXPIRED, datetime.now(UTC), who, reason))
+        sink.remover.hide(batch_id)
     control.record_removed(decision.feed.feed_id, ids, decision.ranges_of(batches), reason=reason, who=who)
     for batch_id in ids:
-        sink.delete_hidden(batch_id)
+        sink.remover.delete_hidden(batch_id)
         yield batch_id

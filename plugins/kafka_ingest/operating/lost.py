@@ -63,7 +63,7 @@ def decide_lost(feed_name: str, batch_id: UUID, control: OperatorTables, sinks: 
     check_receipt_there(batch, sink)
     check_not_expired(batch, sink)
     topic_ids = whole_plan(batch.plan, sinks).topic_ids
-    look = sink.look_at(batch_id, closely=True)
+    look = sink.inspector.look_at(batch_id, closely=True)
     check_no_strangers(batch, look)
     known = {each.file for each in rows.lost if each.batch_id == batch_id}
     files = [file for file in look.problems if file.name not in known or file.is_there]
@@ -91,7 +91,7 @@ def check_can_be_lost(batch: Batch) -> None:
 
 def check_receipt_there(batch: Batch, sink: Sink) -> None:
     """Raise OutputUnavailableError where a batch's receipt is away: the output may be one that was left behind, and unmounted."""
-    if not sink.is_kept(batch.batch_id):
+    if not sink.archive.is_kept(batch.batch_id):
         raise OutputUnavailableError(
             f"batch {batch.batch_id}: expected its receipt beside {batch.plan.output}, found none. Is that storage mounted? "
             f"{NOTHING_DONE} Without the receipt nobody can say what its files held; restore it from a backup."
@@ -100,7 +100,7 @@ def check_receipt_there(batch: Batch, sink: Sink) -> None:
 
 def check_not_expired(batch: Batch, sink: Sink) -> None:
     """Raise BatchStateError where an operator let a batch expire: its files are gone on purpose."""
-    removal = sink.removal(batch.batch_id)
+    removal = sink.archive.removal(batch.batch_id)
     if removal is not None and removal.cause is RemovalCause.EXPIRED:
         raise BatchStateError(
             f"batch {batch.batch_id}: {removal}. Its files are gone on purpose, and its offsets stay committed. {NOTHING_DONE} "
@@ -142,7 +142,7 @@ def record_lost(decision: LostDecision, control: OperatorTables, sinks: Sinks, *
     """Do what was decided; raises FeedChangedError where the feed changed since."""
     batch = decision.batch
     if decision.damaged:
-        sinks(batch.plan.output).set_aside(batch.batch_id, decision.damaged)
+        sinks(batch.plan.output).remover.set_aside(batch.batch_id, decision.damaged)
     if not decision.lost:
         return
     gaps = [NewGap(each, GapCause.OUTPUT_LOST, reason) for each in decision.gaps]

@@ -390,7 +390,7 @@ def accept_batch(changes: Changes, control: OperatorTables, sinks: Sinks, *, rea
         )
     refused: list[str] = []
     for attempt in control.attempts(batch.batch_id):
-        content = sinks(batch.plan.output).read_receipt(attempt.directory)
+        content = sinks(batch.plan.output).staging.read_receipt(attempt.directory)
         if attempt.state is not AttemptState.OPEN or content is None:
             continue
         try:

@@ -43,7 +43,7 @@ def _check(
         if unknown:
             # Looked at again: one of them may have been revoked between the two looks.
             sink = sinks(target)
-            still_there = set(sink.known_batches(since))
+            still_there = set(sink.publisher.known_batches(since))
             unknown = [each for each in unknown if each in still_there or is_older_and_kept(each, sink, since)]
         if not unknown:
             continue
@@ -75,7 +75,7 @@ def unknown_batches(
 
 def is_older_and_kept(batch_id: str, sink: Sink, since: UUID | None) -> bool:
     """Whether a batch from before those that were looked at was published."""
-    return since is not None and UUID(batch_id) < since and sink.is_kept(UUID(batch_id))
+    return since is not None and UUID(batch_id) < since and sink.archive.is_kept(UUID(batch_id))
 
 
 def outputs_of(
@@ -84,10 +84,10 @@ def outputs_of(
     """Yield the outputs that a feed's batches may lie in, with the ids of those that do, from an id on."""
     # An open batch keeps its own output, whatever the feed file says now.
     target = feed.open_batch.plan.output if feed.open_batch is not None else settings.output
-    yield target, sinks(target).known_batches(since)
+    yield target, sinks(target).publisher.known_batches(since)
     if feed.published_to is not None and feed.published_to != target:
         try:
-            known = sinks(feed.published_to).known_batches(since)
+            known = sinks(feed.published_to).publisher.known_batches(since)
         except (OutputUnavailableError, OutputNotUsableError) as error:
             # An output that was left behind may be gone with its storage, and stops nothing.
             log.info("%s", error)
@@ -106,7 +106,7 @@ def check_output(feed: FeedSnapshot | None, settings: FeedPlanSettings, control:
 
 def new_feed(settings: FeedPlanSettings, control: ControlTables, sink: Sink) -> NewFeed:
     """Return the feed's new identity; raises OutputUnknownError where its output holds batches that nobody knows."""
-    if known := sink.known_batches():
+    if known := sink.publisher.known_batches():
         if control.feed(settings.name) is not None:
             raise FeedChangedError(
                 f"feed {settings.name}: another first plan was faster. Nothing was written; plan again."

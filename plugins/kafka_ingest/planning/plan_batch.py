@@ -94,7 +94,7 @@ def plan_batch(
         sink = sinks(settings.output)
         if feed is not None:
             check_output_there(feed.feed_id, settings.output, control, sinks)
-        sink.prepare()
+        sink.publisher.prepare()
         try:
             target = feed or new_feed(settings, control, sink)
             batch_id = next_batch_id(feed.newest_batch if feed is not None else None)

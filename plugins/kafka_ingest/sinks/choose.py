@@ -1,13 +1,16 @@
-"""Find the sink of an output."""
+"""Find the sink of an output: one entry for each format."""
+
+from pathlib import Path
 
 from kafka_ingest.boundaries import Sink
 from kafka_ingest.errors import OutputNotUsableError
 from kafka_ingest.output_location import OutputLocation
-from kafka_ingest.sinks.parquet_directory import ParquetDirectory
-from kafka_ingest.sinks.published_parquet import PublishedParquet
+from kafka_ingest.sinks.data_file import FilePlace
+from kafka_ingest.sinks.parquet import parquet_sink
+from kafka_ingest.sinks.parquet.file_places import IN_WORDS, place_of
 
-SINKS = {"parquet": ParquetDirectory}
-PUBLISHED_FILES = {"parquet": PublishedParquet}
+SINKS = {"parquet": parquet_sink}
+PLACES_OF_FILES = {"parquet": (place_of, IN_WORDS)}
 
 
 def sink_of(output: OutputLocation) -> Sink:
@@ -21,7 +24,12 @@ def sink_of(output: OutputLocation) -> Sink:
     return sink(output.path)
 
 
-def published_files_of(output: OutputLocation) -> PublishedParquet:
-    """Return what reads an output's published files; raises OutputNotUsableError where the format is not known."""
-    sink_of(output)
-    return PUBLISHED_FILES[output.format](output.path)
+def place_of_file(path: Path) -> FilePlace | None:
+    """Return whose data file an absolute path names, None where no sink puts one there."""
+    found = (place(path) for place, _ in PLACES_OF_FILES.values())
+    return next((place for place in found if place is not None), None)
+
+
+def where_files_lie() -> str:
+    """Return the places of data files, for a message."""
+    return "; ".join(in_words for _, in_words in PLACES_OF_FILES.values())

@@ -27,7 +27,7 @@ def explain_failure(attempt: Attempt, control: ControlTables, kafka: KafkaCluste
     """
     batch = control.batch(attempt.batch_id)
     plan = batch.plan
-    failure = sinks(plan.output).read_failure(attempt.directory) or ""
+    failure = sinks(plan.output).staging.read_failure(attempt.directory) or ""
     if failure.startswith(NO_EXECUTORS):
         raise SparkExecutorsMissingError(
             f"attempt {attempt.attempt} of batch {plan.batch_id}: {failure.removeprefix(NO_EXECUTORS).lstrip(': ')}. Nothing was "

@@ -40,7 +40,7 @@ def open_attempt(
         except (FeedChangedError, BatchStateError) as error:
             log.info("%s", error)  # a rival opened, wrote or abandoned it meanwhile: look again
             continue
-        sinks(batch.plan.output).open_attempt(attempt.directory, document)
+        sinks(batch.plan.output).staging.open_attempt(attempt.directory, document)
         return attempt
     raise FeedChangedError(
         f"batch {batch_id}: {TRIES} times somebody else opened an attempt at the same moment; try again"
@@ -55,7 +55,7 @@ def next_attempt(batch: Batch, control: ControlTables, sinks: Sinks, who: str) -
         batch_id=batch.batch_id,
         attempt=number,
         state=AttemptState.OPEN,
-        directory=sinks(batch.plan.output).attempt_directory(batch.batch_id, number),
+        directory=sinks(batch.plan.output).staging.attempt_directory(batch.batch_id, number),
         document_sha256=sha256(document),
         opened_at=datetime.now(UTC),
         opened_by=who,

@@ -21,7 +21,7 @@ def pin_attempt(batch_id: UUID, number: int, control: ControlTables, kafka: Kafk
     attempt = next(attempt for attempt in control.attempts(batch_id) if attempt.attempt == number)
     batch = control.batch(batch_id)
     if batch.state is BatchState.PLANNED:
-        content = sinks(batch.plan.output).read_receipt(attempt.directory)
+        content = sinks(batch.plan.output).staging.read_receipt(attempt.directory)
         try:
             receipt = valid_receipt(batch.plan, attempt, content)
         except InvalidReceiptError as error:
@@ -48,7 +48,7 @@ def pin_first_valid_receipt(
     for attempt in control.attempts(batch.batch_id):
         if attempt.state is not AttemptState.OPEN:
             continue
-        content = sinks(batch.plan.output).read_receipt(attempt.directory)
+        content = sinks(batch.plan.output).staging.read_receipt(attempt.directory)
         if content is None:
             continue
         try:

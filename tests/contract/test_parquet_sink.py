@@ -23,7 +23,7 @@ from tests.contract.power_cut import PowerCut, power_cut
 from tests.contract.staged_files import Staged, below, write_rows
 
 from kafka_ingest.batch import BatchPlan
-from kafka_ingest.boundaries import PublishedReceipt
+from kafka_ingest.boundaries import PublishedReceipt, Sink
 from kafka_ingest.errors import (
     OutputConflictError,
     OutputNotUsableError,
@@ -32,7 +32,7 @@ from kafka_ingest.errors import (
 )
 from kafka_ingest.receipt import Receipt
 from kafka_ingest.sinks.choose import sink_of
-from kafka_ingest.sinks.parquet_directory import ParquetDirectory
+from kafka_ingest.sinks.parquet import parquet_sink
 
 ROUNDS = 25
 BATCH = batch_id_of(1)
@@ -53,7 +53,7 @@ def staged(output: Path) -> Staged:
 
 
 def test_prepare_makes_the_output_and_what_lies_beside_it(output: Path):
-    ParquetDirectory(output).prepare()
+    parquet_sink(output).publisher.prepare()
 
     assert sorted(str(path.relative_to(output.parent)) for path in output.parent.rglob("*")) == [
         "orders",
@@ -67,7 +67,7 @@ def test_prepare_leaves_alone_what_is_there(staged: Staged):
     staged.publish()
     before = below(staged.output.parent)
 
-    staged.sink.prepare()
+    staged.sink.publisher.prepare()
 
     assert below(staged.output.parent) == before
 
@@ -81,14 +81,14 @@ def test_prepare_refuses_a_path_where_a_file_is_in_the_way(tmp_path: Path, in_th
     file.write_text("not a directory")
 
     with pytest.raises(OutputNotUsableError, match=r"lake/orders, found: .*Correct sink\.path"):
-        ParquetDirectory(tmp_path / "lake" / "orders").prepare()
+        parquet_sink(tmp_path / "lake" / "orders").publisher.prepare()
 
     assert file.read_text() == "not a directory"
 
 
 def test_prepare_refuses_a_path_where_nobody_can_make_a_directory():
     with pytest.raises(OutputNotUsableError, match=r"/proc/lake/orders, found: .*Correct sink\.path"):
-        ParquetDirectory(Path("/proc/lake/orders")).prepare()
+        parquet_sink(Path("/proc/lake/orders")).publisher.prepare()
 
 
 @pytest.fixture
@@ -105,7 +105,7 @@ def test_prepare_refuses_a_parent_this_user_may_not_write(open_to_all: Path):
         parent.mkdir(mode=0o555)
 
         with pytest.raises(OutputNotUsableError, match="Permission denied"):
-            ParquetDirectory(parent / "orders").prepare()
+            parquet_sink(parent / "orders").publisher.prepare()
 
     assert list(parent.iterdir()) == []
 
@@ -116,11 +116,11 @@ def test_prepare_refuses_a_parent_this_user_may_not_write(open_to_all: Path):
 def test_prepare_refuses_a_directory_this_user_may_not_write(open_to_all: Path, name: str):
     output = open_to_all / "orders"
     with ordinary_user():
-        ParquetDirectory(output).prepare()
+        parquet_sink(output).publisher.prepare()
         (open_to_all / name).chmod(0o555)
 
         with pytest.raises(OutputNotUsableError, match=f"{name} without that right"):
-            ParquetDirectory(output).prepare()
+            parquet_sink(output).publisher.prepare()
 
 
 def test_prepare_refuses_an_output_on_another_file_system_than_its_staging(output: Path):
@@ -129,12 +129,14 @@ def test_prepare_refuses_an_output_on_another_file_system_than_its_staging(outpu
         output.symlink_to(elsewhere)
 
         with pytest.raises(OutputNotUsableError, match="on one file system, found two"):
-            ParquetDirectory(output).prepare()
+            parquet_sink(output).publisher.prepare()
 
 
 def test_attempts_have_absolute_directories_of_their_own_that_lie_beside_the_output(output: Path):
-    sink = ParquetDirectory(output)
-    directories = {sink.attempt_directory(batch_id_of(batch), attempt) for batch in (1, 2) for attempt in (1, 2, 12)}
+    sink = parquet_sink(output)
+    directories = {
+        sink.staging.attempt_directory(batch_id_of(batch), attempt) for batch in (1, 2) for attempt in (1, 2, 12)
+    }
 
     assert len(directories) == 6
     assert all(directory.is_absolute() for directory in directories)
@@ -143,45 +145,45 @@ def test_attempts_have_absolute_directories_of_their_own_that_lie_beside_the_out
 
 
 def test_two_outputs_share_no_places(tmp_path: Path):
-    orders_directory = ParquetDirectory(tmp_path / "orders").attempt_directory(BATCH, 1)
-    refunds_directory = ParquetDirectory(tmp_path / "refunds").attempt_directory(BATCH, 1)
+    orders_directory = parquet_sink(tmp_path / "orders").staging.attempt_directory(BATCH, 1)
+    refunds_directory = parquet_sink(tmp_path / "refunds").staging.attempt_directory(BATCH, 1)
 
     assert os.path.commonpath([orders_directory, refunds_directory]) == str(tmp_path)
 
 
 def test_an_opened_attempt_has_its_document(output: Path):
-    sink = ParquetDirectory(output)
-    sink.prepare()
-    directory = sink.attempt_directory(BATCH, 1)
-    sink.open_attempt(directory, b'{"plan": 1}')
+    sink = parquet_sink(output)
+    sink.publisher.prepare()
+    directory = sink.staging.attempt_directory(BATCH, 1)
+    sink.staging.open_attempt(directory, b'{"plan": 1}')
 
     assert below(directory) == {"plan.json": b'{"plan": 1}'}
 
 
 def test_an_attempt_that_cannot_be_opened_is_the_storages_failure(output: Path):
-    sink = ParquetDirectory(output)
-    sink.prepare()
-    directory = sink.attempt_directory(BATCH, 1)
+    sink = parquet_sink(output)
+    sink.publisher.prepare()
+    directory = sink.staging.attempt_directory(BATCH, 1)
     directory.parent.parent.rmdir()
     directory.parent.parent.write_text("a file in the way")
 
     with pytest.raises(OutputUnavailableError, match=r"could not be read or written: .*No offset was moved"):
-        sink.open_attempt(directory, b"{}")
+        sink.staging.open_attempt(directory, b"{}")
 
 
 def test_a_receipt_is_read_byte_for_byte(staged: Staged):
-    assert staged.sink.read_receipt(staged.directory) == staged.receipt.as_bytes()
+    assert staged.sink.staging.read_receipt(staged.directory) == staged.receipt.as_bytes()
     assert Receipt.from_bytes(staged.receipt.as_bytes()) == staged.receipt
 
 
 def test_an_attempt_that_did_not_finish_has_no_receipt(staged: Staged):
     (staged.directory / "receipt.json").unlink()
 
-    assert staged.sink.read_receipt(staged.directory) is None
+    assert staged.sink.staging.read_receipt(staged.directory) is None
 
 
 def test_an_attempt_whose_directory_was_never_made_has_no_receipt(staged: Staged):
-    assert staged.sink.read_receipt(staged.sink.attempt_directory(BATCH, 9)) is None
+    assert staged.sink.staging.read_receipt(staged.sink.staging.attempt_directory(BATCH, 9)) is None
 
 
 def test_a_receipt_that_cannot_be_read_is_the_storages_failure_and_not_a_missing_one(staged: Staged):
@@ -189,13 +191,15 @@ def test_a_receipt_that_cannot_be_read_is_the_storages_failure_and_not_a_missing
     (staged.directory / "receipt.json").mkdir()
 
     with pytest.raises(OutputUnavailableError, match="Is a directory"):
-        staged.sink.read_receipt(staged.directory)
+        staged.sink.staging.read_receipt(staged.directory)
 
 
 def test_a_sink_is_found_by_the_format_of_a_plan(output: Path):
     plan = plan_of((orders(0), 0, 10), output=output)
 
-    assert sink_of(plan.output).attempt_directory(BATCH, 1) == ParquetDirectory(output).attempt_directory(BATCH, 1)
+    assert sink_of(plan.output).staging.attempt_directory(BATCH, 1) == parquet_sink(output).staging.attempt_directory(
+        BATCH, 1
+    )
     with pytest.raises(OutputNotUsableError, match=r"expected a sink format out of parquet, found 'delta'"):
         sink_of(replace(plan.output, format="delta"))
 
@@ -204,7 +208,7 @@ def test_a_sink_is_found_by_the_format_of_a_plan(output: Path):
 
 
 def test_an_output_that_is_not_there_knows_no_batches(output: Path):
-    assert ParquetDirectory(output).known_batches() == []
+    assert parquet_sink(output).publisher.known_batches() == []
 
 
 def test_published_batches_are_known_oldest_first_and_staged_ones_are_not(output: Path):
@@ -212,14 +216,14 @@ def test_published_batches_are_known_oldest_first_and_staged_ones_are_not(output
         Staged(output, number=number).publish()
     unpublished = Staged(output, number=4)
 
-    assert unpublished.sink.known_batches() == [str(batch_id_of(1)), str(batch_id_of(2)), str(batch_id_of(3))]
+    assert unpublished.sink.publisher.known_batches() == [str(batch_id_of(1)), str(batch_id_of(2)), str(batch_id_of(3))]
 
 
 def test_a_receipt_that_a_crash_left_half_written_makes_no_known_batch(staged: Staged):
     staged.kept.parent.mkdir()
     staged.kept.with_name(f"{staged.kept.name}.4711.tmp").write_bytes(b'{"vers')
 
-    assert staged.sink.known_batches() == []
+    assert staged.sink.publisher.known_batches() == []
 
 
 def test_receipts_that_cannot_be_listed_are_not_an_output_without_batches(open_to_all: Path):
@@ -229,20 +233,20 @@ def test_receipts_that_cannot_be_listed_are_not_an_output_without_batches(open_t
         staged.kept.parent.chmod(0o300)
 
         with pytest.raises(OutputUnavailableError, match="Permission denied"):
-            staged.sink.known_batches()
+            staged.sink.publisher.known_batches()
 
 
 # ── Asked before the commit ───────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_a_prepared_output_can_take_a_batch(staged: Staged):
-    staged.sink.can_take(BATCH)
+    staged.sink.publisher.can_take(BATCH)
 
 
 def test_an_output_that_was_removed_is_made_again_before_it_takes_a_batch(staged: Staged):
     staged.output.rmdir()
 
-    staged.sink.can_take(BATCH)
+    staged.sink.publisher.can_take(BATCH)
 
     assert staged.output.is_dir()
 
@@ -271,7 +275,7 @@ def test_an_output_where_something_lies_in_the_batchs_place_cannot_take_it(
     make(staged.target)
 
     with pytest.raises(OutputConflictError, match=rf"{staged.target.name} exists.*move it away"):
-        staged.sink.can_take(BATCH)
+        staged.sink.publisher.can_take(BATCH)
 
 
 def test_an_output_that_cannot_be_written_cannot_take_a_batch(staged: Staged):
@@ -279,7 +283,7 @@ def test_an_output_that_cannot_be_written_cannot_take_a_batch(staged: Staged):
     staged.output.write_text("a file in the way")
 
     with pytest.raises(OutputNotUsableError, match=r"Correct sink\.path"):
-        staged.sink.can_take(BATCH)
+        staged.sink.publisher.can_take(BATCH)
 
 
 # ── Verifying what is staged ──────────────────────────────────────────────────────────────────────────────────────────
@@ -430,7 +434,7 @@ def test_nothing_but_published_files_lies_under_the_output(output: Path):
 
 def test_nothing_is_under_the_output_before_a_batch_is_published(staged: Staged):
     staged.verify()
-    staged.sink.can_take(BATCH)
+    staged.sink.publisher.can_take(BATCH)
 
     assert list(staged.output.iterdir()) == []
 
@@ -471,7 +475,7 @@ def test_a_batch_without_files_publishes_its_receipt_only(output: Path):
     staged.publish()
 
     assert list(output.iterdir()) == []
-    assert staged.sink.known_batches() == [str(BATCH)]
+    assert staged.sink.publisher.known_batches() == [str(BATCH)]
 
 
 @pytest.mark.parametrize("make", [make_empty_directory, make_directory_with_a_file, make_file, make_dangling_link])
@@ -573,7 +577,7 @@ def test_a_receipt_that_is_kept_already_stays_as_it_is_however_the_rest_of_it_wo
     staged.publish()
     kept = staged.kept.read_bytes()
 
-    staged.sink.publish(staged.directory, PublishedReceipt(staged.plan, staged.receipt, []))
+    staged.sink.publisher.publish(staged.directory, PublishedReceipt(staged.plan, staged.receipt, []))
 
     assert staged.kept.read_bytes() == kept
 
@@ -592,7 +596,7 @@ def test_the_receipt_of_a_published_batch_is_found_without_its_attempts_director
     staged.publish()
     shutil.rmtree(staged.directory)
 
-    assert staged.sink.kept_receipt(staged.plan.batch_id) == staged.receipt.as_bytes()
+    assert staged.sink.archive.receipt(staged.plan.batch_id) == staged.receipt
 
 
 def test_an_output_that_is_gone_is_the_storages_failure_and_the_files_stay_staged(staged: Staged):
@@ -667,14 +671,14 @@ def test_after_a_crash_between_receipt_and_rename_the_batch_is_not_visible_until
 
 
 def test_a_document_whose_writing_died_is_written_by_the_next_try(output: Path):
-    sink = ParquetDirectory(output)
-    sink.prepare()
-    directory = sink.attempt_directory(BATCH, 1)
+    sink = parquet_sink(output)
+    sink.publisher.prepare()
+    directory = sink.staging.attempt_directory(BATCH, 1)
     for crash in range(5):
         with suppress(PowerCut), power_cut(after=crash):
-            sink.open_attempt(directory, b"{}")
+            sink.staging.open_attempt(directory, b"{}")
 
-    sink.open_attempt(directory, b"{}")
+    sink.staging.open_attempt(directory, b"{}")
 
     assert (directory / "plan.json").read_bytes() == b"{}"
 
@@ -714,18 +718,18 @@ def in_order(calls: list[tuple[str, Path]], *expected: tuple[str, Path]) -> bool
 
 def test_the_names_of_all_directories_that_prepare_makes_are_on_the_disk(output: Path):
     with recorded_calls() as calls:
-        ParquetDirectory(output).prepare()
+        parquet_sink(output).publisher.prepare()
 
     beside = output.with_name("orders.kafka-ingest")
     assert synced(calls) == {output.parent.parent, output.parent, beside}
 
 
 def test_an_attempts_document_and_its_directories_are_on_the_disk(output: Path):
-    sink = ParquetDirectory(output)
-    sink.prepare()
-    directory = sink.attempt_directory(BATCH, 1)
+    sink = parquet_sink(output)
+    sink.publisher.prepare()
+    directory = sink.staging.attempt_directory(BATCH, 1)
     with recorded_calls() as calls:
-        sink.open_attempt(directory, b"{}")
+        sink.staging.open_attempt(directory, b"{}")
 
     (temporary,) = [path for path in synced(calls) if path.parent == directory]
     assert synced(calls) == {directory.parent.parent, directory.parent, directory, temporary}
@@ -788,28 +792,28 @@ def test_a_batch_that_is_published_already_is_on_the_disk_when_publish_returns(s
 def test_of_publishers_at_once_all_succeed_and_the_batch_is_there_once(output: Path, partitions: int):
     for number in range(1, ROUNDS + 1):
         staged = Staged(output, number=number, partitions=partitions)
-        rivals = [ParquetDirectory(output) for _ in range(4)]
+        rivals = [parquet_sink(output) for _ in range(4)]
 
-        def publisher(rival: ParquetDirectory, staged: Staged = staged) -> Callable[[], None]:
-            return lambda: rival.publish(staged.directory, staged.published)
+        def publisher(rival: Sink, staged: Staged = staged) -> Callable[[], None]:
+            return lambda: rival.publisher.publish(staged.directory, staged.published)
 
         assert at_once(*(publisher(rival) for rival in rivals)) == [None] * 4
         assert len(list(staged.target.iterdir()) if staged.target.exists() else []) == partitions
 
-    assert len(staged.sink.known_batches()) == ROUNDS
+    assert len(staged.sink.publisher.known_batches()) == ROUNDS
     assert len(list(output.iterdir())) == (ROUNDS if partitions else 0)
     assert [path.name for path in staged.kept.parent.iterdir() if path.suffix != ".json"] == []
 
 
 def test_of_attempts_that_open_their_directories_at_once_all_succeed(output: Path):
-    sink = ParquetDirectory(output)
-    sink.prepare()
+    sink = parquet_sink(output)
+    sink.publisher.prepare()
 
     def opener(number: int) -> Callable[[], None]:
-        return lambda: sink.open_attempt(sink.attempt_directory(BATCH, number), f"{number}".encode())
+        return lambda: sink.staging.open_attempt(sink.staging.attempt_directory(BATCH, number), f"{number}".encode())
 
     assert at_once(*(opener(number) for number in range(1, 9))) == [None] * 8
-    assert [(sink.attempt_directory(BATCH, number) / "plan.json").read_text() for number in range(1, 9)] == [
+    assert [(sink.staging.attempt_directory(BATCH, number) / "plan.json").read_text() for number in range(1, 9)] == [
         "1",
         "2",
         "3",
@@ -823,7 +827,7 @@ def test_of_attempts_that_open_their_directories_at_once_all_succeed(output: Pat
 
 def test_of_feeds_that_prepare_the_same_parents_at_once_all_succeed(tmp_path: Path):
     def preparer(number: int) -> Callable[[], None]:
-        return ParquetDirectory(tmp_path / "a" / "b" / "c" / f"feed-{number % 2}").prepare
+        return parquet_sink(tmp_path / "a" / "b" / "c" / f"feed-{number % 2}").publisher.prepare
 
     assert at_once(*(preparer(number) for number in range(8))) == [None] * 8
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from uuid import uuid4
 
-from kafka_ingest.sinks.published_batches import PUBLISHED
+from kafka_ingest.sinks.parquet.published_batches import PUBLISHED
 
 VERSION = 1
 

@@ -83,7 +83,7 @@ class PublishedBatches:
 
     def has_set_aside(self, batch_id: UUID) -> bool:
         """Whether damaged files of a batch are kept."""
-        return (self._lost / str(batch_id)).exists()
+        return self.aside(batch_id).exists()
 
     def delete_hidden(self, batch_id: UUID) -> None:
         """Delete what was taken out of sight, damaged files among it; does nothing where that was done."""
@@ -91,9 +91,13 @@ class PublishedBatches:
             with contextlib.suppress(FileNotFoundError):
                 shutil.rmtree(folder / str(batch_id))
 
+    def aside(self, batch_id: UUID) -> Path:
+        """Return where damaged files of a batch are kept."""
+        return self._lost / str(batch_id)
+
     def set_aside(self, batch_id: UUID, names: list[str]) -> None:
         """Move files of a batch out of readers' sight, durably, and keep them; does nothing for those that are not there."""
-        target, aside = self.directory(batch_id), self._lost / str(batch_id)
+        target, aside = self.directory(batch_id), self.aside(batch_id)
         make_directory_durably(aside)
         for name in names:
             with contextlib.suppress(FileNotFoundError):

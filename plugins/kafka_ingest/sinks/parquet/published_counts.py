@@ -6,23 +6,12 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from kafka_ingest.boundaries import FileProblem, PublishedCount, PublishedLook
-from kafka_ingest.errors import NotADataFileError, OutputConflictError
+from kafka_ingest.errors import NotADataFileError
 from kafka_ingest.offset_sets import merged, span_of
 from kafka_ingest.offsets import TopicPartition, listing
 from kafka_ingest.receipt import Receipt, WrittenFile
 from kafka_ingest.sinks.file_differences import partitions_that_differ
 from kafka_ingest.sinks.parquet_contents import DataFile, FileContents, PartitionContents
-
-
-def published_counts(directory: Path) -> list[PublishedCount]:
-    """Return what the files of a directory hold, by partition; none where there is no such directory.
-
-    Raises OutputConflictError where one is not a data file of this project, OSError where it cannot be read.
-    """
-    look = look_at_files(directory, None, closely=False)
-    if look.problems:
-        raise OutputConflictError(listing(each.problem for each in look.problems))
-    return list(look.counts)
 
 
 def look_at_files(directory: Path, receipt: Receipt | None, *, closely: bool) -> PublishedLook:

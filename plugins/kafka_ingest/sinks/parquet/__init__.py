@@ -1,0 +1,33 @@
+"""``format: parquet``: a directory of Parquet files, one sub-directory per batch, made visible by one rename.
+
+Beside an output ``P`` lies ``P.kafka-ingest/``, on the same file system and never under ``P``, because DuckDB and Polars read
+hidden directories too::
+
+    P/kafka_batch=<batch>/*.parquet               published, all that readers see
+    P.kafka-ingest/staging/                       attempts (:mod:`kafka_ingest.sinks.staged_files`)
+    P.kafka-ingest/receipts/<day>/<batch>.json    what was published, for ever (:mod:`kafka_ingest.sinks.kept_receipts`)
+    P.kafka-ingest/receipts/<day>/<batch>.revoked what never will be, for ever
+    P.kafka-ingest/receipts/<day>/<batch>.removed what was, and was removed since: who, when and why
+    P.kafka-ingest/removed/, lost/                what was taken out of readers' sight (:mod:`.published_batches`)
+    P.kafka-ingest/listed.json                    since when P's names need no reading (:mod:`.listed_output`)
+"""
+
+from pathlib import Path
+
+from kafka_ingest.boundaries import Sink
+from kafka_ingest.sinks.parquet.directory import ParquetDirectory
+from kafka_ingest.sinks.parquet.inspector import ParquetInspector
+from kafka_ingest.sinks.parquet.publisher import ParquetPublisher
+from kafka_ingest.sinks.parquet.remover import ParquetRemover
+
+
+def parquet_sink(output: Path) -> Sink:
+    """Return the roles of the output in a local or mounted directory."""
+    directory = ParquetDirectory.at(output)
+    return Sink(
+        staging=directory.staging,
+        publisher=ParquetPublisher(directory),
+        archive=directory.archive,
+        inspector=ParquetInspector(directory),
+        remover=ParquetRemover(directory),
+    )

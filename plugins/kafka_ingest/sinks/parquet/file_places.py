@@ -1,0 +1,42 @@
+"""Which batch a file of a Parquet directory belongs to, by the places that the sink gives to files."""
+
+from pathlib import Path
+from uuid import UUID
+
+from kafka_ingest.output_location import OutputLocation
+from kafka_ingest.sinks.data_file import FilePlace
+from kafka_ingest.sinks.parquet.directory import ParquetDirectory
+from kafka_ingest.sinks.parquet.published_batches import PUBLISHED
+
+BESIDE = ".kafka-ingest"
+IN_WORDS = (
+    f"OUTPUT/{PUBLISHED}<batch>/<file>, or staged by an attempt, OUTPUT{BESIDE}/staging/<batch>/<attempt>/data/<file>"
+)
+"""Where data files lie, for a message."""
+
+
+def place_of(path: Path) -> FilePlace | None:
+    """Return whose data file an absolute path names, None where it is no place that the sink gives to one."""
+    guesses: list[FilePlace] = []
+    match path.parts:
+        case (*above, beside, "staging", batch_id, attempt, _, _) if beside.endswith(BESIDE) and attempt.isdecimal():
+            guesses += guess(Path(*above, beside.removesuffix(BESIDE)), batch_id, int(attempt))
+        case (*above, directory, _) if directory.startswith(PUBLISHED):
+            guesses += guess(Path(*above), directory.removeprefix(PUBLISHED), None)
+    return next((found for found in guesses if is_at(path, found)), None)
+
+
+def guess(output: Path, batch_id: str, attempt: int | None) -> list[FilePlace]:
+    """Return the place that names stand for; none where one of them is no batch's id."""
+    try:
+        return [FilePlace(OutputLocation.local("parquet", output), UUID(batch_id), attempt)]
+    except ValueError:
+        return []
+
+
+def is_at(path: Path, place: FilePlace) -> bool:
+    """Whether the sink puts files of that batch and attempt there."""
+    directory = ParquetDirectory.at(place.output.path)
+    if place.attempt is None:
+        return path.parent == directory.batches.directory(place.batch_id)
+    return path.parent.parent == directory.staging.attempt_directory(place.batch_id, place.attempt)

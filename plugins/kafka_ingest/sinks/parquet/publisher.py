@@ -1,0 +1,267 @@
+"""Publish in a Parquet directory: the rename of an attempt's ``data`` makes a batch visible, or revokes it."""
+
+import errno
+import os
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from uuid import UUID
+
+from kafka_ingest.attempt_directory import DATA, DATA_PUBLISHED, DATA_REVOKED
+from kafka_ingest.boundaries import FilesState, FoundFiles, PublishedReceipt
+from kafka_ingest.durable_files import make_directory_durably, sync
+from kafka_ingest.errors import (
+    BatchRevokedError,
+    BatchStateError,
+    OutputConflictError,
+    OutputNotUsableError,
+    StagedOutputUnusableError,
+)
+from kafka_ingest.receipt import Receipt
+from kafka_ingest.sinks.parquet.directory import ParquetDirectory
+from kafka_ingest.sinks.staged_parquet import check_listing, difference, file_sizes
+from kafka_ingest.sinks.storage_errors import storage_errors
+
+OF_THE_PATH = frozenset(
+    {
+        errno.EACCES,
+        errno.EPERM,
+        errno.ENOENT,
+        errno.ENOTDIR,
+        errno.EEXIST,
+        errno.ENAMETOOLONG,
+        errno.ELOOP,
+        errno.EINVAL,
+    }
+)
+"""What is wrong with a path, or with who may use it; other input/output errors pass."""
+
+
+class ParquetPublisher:
+    """Makes batches visible in a local or mounted directory."""
+
+    def __init__(self, directory: ParquetDirectory) -> None:
+        self._output = directory.output
+        self._beside = directory.beside
+        self._staging = directory.staging
+        self._receipts = directory.receipts
+        self._archive = directory.archive
+        self._batches = directory.batches
+        self._listed = directory.listed
+
+    def prepare(self) -> None:
+        """Make output, staging and receipts; raises OutputNotUsableError where that cannot be, whoever tries again."""
+        with storage_errors(self._output):
+            try:
+                for directory in (self._output, self._staging.folder, self._receipts.folder):
+                    make_directory_durably(directory)
+            except OSError as error:
+                if error.errno not in OF_THE_PATH:
+                    raise
+                raise OutputNotUsableError(
+                    f"expected to be able to make and write the output directory {self._output}, found: {error}. "
+                    "Correct sink.path, or give this user the right to write there."
+                ) from error
+            self._check_places()
+
+    def _check_places(self) -> None:
+        for directory in (self._output, self._beside, self._staging.folder, self._receipts.folder):
+            if not os.access(directory, os.W_OK | os.X_OK):
+                if os.statvfs(directory).f_flag & os.ST_RDONLY:
+                    raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(directory))
+                raise OutputNotUsableError(
+                    f"expected a directory this user can write, found {directory} without that right. "
+                    "Correct sink.path, or the directory's owner and mode."
+                )
+        if self._output.stat().st_dev != self._beside.stat().st_dev:
+            raise OutputNotUsableError(
+                f"expected {self._output} and {self._beside} on one file system, found two: a batch is published by one "
+                "rename. Mount their parent directory instead of the output itself."
+            )
+
+    def known_batches(self, since: UUID | None = None) -> list[str]:
+        """Return the ids of the batches that were ever published here, oldest first; ``since``: from this id on.
+
+        Receipts and visible files: either may have been lost, or left behind by a backup, without the other. With ``since`` the
+        output's names are read only where it changed since each had its receipt.
+        """
+        with storage_errors(self._output):
+            is_unchanged = since is not None and self._listed.is_unchanged()
+        if is_unchanged:
+            with storage_errors(self._receipts.folder):
+                return sorted(self._receipts.batch_ids(since))
+        with storage_errors(self._output):
+            # In this order: a batch's receipt is kept before it is visible.
+            listing = self._listed.read()
+        with storage_errors(self._receipts.folder):
+            kept = self._receipts.batch_ids()
+        if since is not None and listing.batch_ids <= kept:
+            self._listed.note(listing)
+        least = str(since) if since is not None else ""
+        return sorted(batch_id for batch_id in kept | listing.batch_ids if batch_id >= least)
+
+    def published_receipts(self) -> Iterator[PublishedReceipt]:
+        """Return all that was ever published here, oldest first, with what is there of it now.
+
+        Raises OutputConflictError on a receipt that cannot be read: nobody else says which offsets the batch holds.
+        """
+        for name in self.known_batches():
+            published = self._archive.published_named(name)
+            batch_id = published.plan.batch_id
+            removal = self._archive.removal(batch_id)
+            if removal is not None:
+                files = FoundFiles(FilesState.EXPIRED, str(removal))
+            else:
+                with storage_errors(self._batches.directory(batch_id)):
+                    directory = self._staging.attempt_directory(batch_id, published.receipt.attempt)
+                    files = self._batches.found(published.receipt, directory)
+            yield replace(published, files=files, removal=removal)
+
+    def can_take(self, batch_id: UUID) -> None:
+        """Ask before COMMITTING whether the batch can be published; raises OutputNotUsable- or OutputConflictError."""
+        with storage_errors(self._output):
+            self._staging.check_mounted()
+        self.prepare()
+        if self._receipts.is_withdrawn(batch_id):
+            raise being_given_up(batch_id)
+        target = self._batches.directory(batch_id)
+        if os.path.lexists(target):
+            raise OutputConflictError(
+                f"batch {batch_id} was never published, but {target} exists. Nothing was moved into it; move it away and "
+                "run the commit again."
+            )
+
+    def publish(self, directory: Path, published: PublishedReceipt) -> None:
+        """Copy the receipt to where it is kept, then make the files visible by one rename.
+
+        A rename gives one winner whoever tries; the loser finds the source gone, and the target in place or the files revoked.
+        """
+        receipt = published.receipt
+        target = self._target(directory, receipt.batch_id, rows=receipt.rows)
+        with storage_errors(self._output):
+            self._staging.check_mounted()
+            if self._archive.removal(receipt.batch_id) is not None:
+                return  # it was published, and removed since: older control tables may not know
+            if not self._is_published(target, receipt):
+                self._refuse_revoked(directory, receipt.batch_id)
+            self._receipts.keep(published)
+            if not receipt.files and not directory.exists():
+                return  # the receipt is all that there is of it, and the rest was cleaned up
+            if not self._is_published(target, receipt):
+                self._move(directory, target, receipt)
+            # Once more where readers see it: a task of Spark's that was late may have added a file meanwhile.
+            self._is_published(target, receipt)
+            sync(target)
+            sync(target.parent)
+
+    def _target(self, directory: Path, batch_id: UUID, *, rows: int) -> Path:
+        # Without rows nothing becomes visible, but publishing and revoking have to agree who was first.
+        return self._batches.directory(batch_id) if rows else directory / DATA_PUBLISHED
+
+    def _move(self, directory: Path, target: Path, receipt: Receipt) -> None:
+        data = directory / DATA
+        put_back = f"put them back and run the commit again, or {give_up(receipt.batch_id)}"
+        try:
+            # Also after a crash: what was verified then may be gone now.
+            check_listing(data, receipt)
+            self._refuse_revoked(directory, receipt.batch_id)
+            with self._listed.kept_up():
+                data.rename(target)
+        except (FileNotFoundError, StagedOutputUnusableError) as error:
+            if self._is_published(target, receipt):
+                return
+            self._refuse_revoked(directory, receipt.batch_id)
+            if not data.exists():
+                raise OutputConflictError(
+                    f"batch {receipt.batch_id}: neither its staged files ({data}) nor its published ones ({target}) are there. "
+                    f"Somebody removed them; no offset was moved. Either {put_back}."
+                ) from error
+            if isinstance(error, FileNotFoundError):
+                raise
+            raise OutputConflictError(
+                f"{error}; they were whole when the commit began. Nothing was published and no offset was moved. Either "
+                f"{put_back}."
+            ) from error
+
+    def revoke(self, directory: Path, batch_id: UUID, *, rows: int) -> None:
+        """Take a COMMITTING batch's staged files from every publisher, for ever; raises BatchStateError where it is published.
+
+        Publishing renames the same source, so exactly one of the two wins.
+        """
+        target = self._target(directory, batch_id, rows=rows)
+        revoked = directory / DATA_REVOKED
+        with storage_errors(directory):
+            self._staging.check_mounted()
+            self._refuse_published(directory, target, batch_id)
+            make_directory_durably(directory)
+            try:
+                (directory / DATA).rename(revoked)
+            except FileNotFoundError:
+                if os.path.lexists(target):
+                    raise published_already(batch_id) from None
+                revoked.mkdir(exist_ok=True)  # somebody removed the files, or this was done before
+            except OSError as error:
+                if error.errno not in {errno.ENOTEMPTY, errno.EEXIST}:
+                    raise
+                # Done before; a task of Spark's that was late made the source again.
+            # Again: what was renamed may have been such a task's, and the files published just before.
+            self._refuse_published(directory, target, batch_id)
+            sync(directory)
+            self._receipts.withdraw(batch_id)
+
+    def _refuse_published(self, directory: Path, target: Path, batch_id: UUID) -> None:
+        kept = self._receipts.receipt(batch_id)
+        if kept is None:
+            return  # it is kept before anything is published
+        names = {file.name for file in kept.files}
+        if names & file_sizes(target).keys() or (not names and (target.exists() or not directory.exists())):
+            raise published_already(batch_id)
+
+    def _refuse_revoked(self, directory: Path, batch_id: UUID) -> None:
+        if (directory / DATA_REVOKED).exists() or self._receipts.is_withdrawn(batch_id):
+            raise being_given_up(batch_id)
+
+    def _is_published(self, target: Path, receipt: Receipt) -> bool:
+        # Look first: a rename onto an empty directory would succeed.
+        if not os.path.lexists(target):
+            return False
+        if target.is_symlink() or not target.is_dir():
+            raise OutputConflictError(
+                f"batch {receipt.batch_id} is to be published as {target}, where something lies that is not a directory. "
+                "Nothing was moved; move it away and run the commit again."
+            )
+        expected = {file.name: file.size_bytes for file in receipt.files}
+        found = file_sizes(target)
+        if receipt.files and found.items() > expected.items():
+            raise OutputConflictError(
+                f"batch {receipt.batch_id} is published as {target}, where other files lie beside its own: "
+                f"{difference(expected, found)}. Readers see them, and no offset was moved. Remove those that are not in the "
+                "receipt, and run the commit again."
+            )
+        if found != expected:
+            raise OutputConflictError(
+                f"batch {receipt.batch_id} is to be published as {target}, which exists with other content: "
+                f"{difference(expected, found)}. Nothing was moved into it; move it away and run the commit again."
+            )
+        return True
+
+
+def give_up(batch_id: UUID) -> str:
+    """Say how a batch that cannot be published is ended."""
+    return f"give the batch up: `kafka-ingest abandon {batch_id} --reason …`, and the next run reads its ranges anew"
+
+
+def being_given_up(batch_id: UUID) -> BatchRevokedError:
+    """Return the error of publishing too late."""
+    return BatchRevokedError(
+        f"batch {batch_id} is being given up: an operator revoked its staged files. Nothing of it is visible and no offset was "
+        f"moved. To finish that, {give_up(batch_id)}."
+    )
+
+
+def published_already(batch_id: UUID) -> BatchStateError:
+    """Return the error of revoking too late."""
+    return BatchStateError(
+        f"batch {batch_id} is published already, so it cannot be given up any more: it only rolls forward. Run the feed, or its "
+        "commit task, again. Nothing was changed."
+    )

@@ -1,0 +1,54 @@
+"""Take batches, or files of them, out of readers' sight."""
+
+from pathlib import Path
+from uuid import UUID
+
+from kafka_ingest.removal import RemovalCause
+from kafka_ingest.sinks.parquet.directory import ParquetDirectory
+from kafka_ingest.sinks.storage_errors import storage_errors
+
+
+class ParquetRemover:
+    """Removes what was published in a Parquet directory."""
+
+    def __init__(self, directory: ParquetDirectory) -> None:
+        self._directory = directory
+        self._batches = directory.batches
+
+    def hide(self, batch_id: UUID) -> None:
+        """Take a removed batch out of readers' sight, whole and durably; does nothing where there is nothing to be seen."""
+        if self._directory.archive.removal(batch_id) is None:
+            raise ValueError(f"expected batch {batch_id} to be noted as removed before it is hidden")
+        with storage_errors(self._batches.directory(batch_id)):
+            self._directory.staging.check_mounted()
+            with self._directory.listed.kept_up():
+                self._batches.hide(batch_id)
+
+    def unfinished(self) -> list[str]:
+        """Return the removed batches that readers still see, or whose hidden or damaged files are not deleted yet."""
+        archive = self._directory.archive
+        with storage_errors(self._directory.beside):
+            left = [
+                batch_id
+                for batch_id in map(UUID, archive.removed_batches())
+                if self._batches.is_there(batch_id) or self._batches.has_set_aside(batch_id)
+            ]
+            removals = [removal for batch_id in left if (removal := archive.removal(batch_id)) is not None]
+            expired = {str(removal.batch_id) for removal in removals if removal.cause is RemovalCause.EXPIRED}
+            return sorted(expired | set(self._batches.hidden()))
+
+    def delete_hidden(self, batch_id: UUID) -> None:
+        """Delete what was hidden of a removed batch; does nothing where that was done."""
+        with storage_errors(self._directory.beside):
+            self._batches.delete_hidden(batch_id)
+
+    def aside(self, batch_id: UUID) -> Path:
+        """Return where files of a batch are kept that were moved out of readers' sight."""
+        return self._batches.aside(batch_id)
+
+    def set_aside(self, batch_id: UUID, names: list[str]) -> None:
+        """Move files of a batch out of readers' sight, durably, and keep them; does nothing for those that are not there."""
+        with storage_errors(self._batches.directory(batch_id)):
+            self._directory.staging.check_mounted()
+            with self._directory.listed.kept_up():
+                self._batches.set_aside(batch_id, names)
