@@ -27,7 +27,7 @@ from topic_data import make_topic, topic_id
 from embedded_broker import JARS, MUCH_DATA, BrokerError, EmbeddedBroker
 from environment import ROOT
 from java_command import JavaMissingError, java_command
-from kafka_ingest.submitting.installation import installation
+from kafka_ingest.spark_launch.installation import installation
 
 
 def main() -> int:

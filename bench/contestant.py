@@ -14,7 +14,7 @@ from talking import BenchmarkError
 
 from environment import ROOT, settings
 from free_ports import LOOPBACK
-from kafka_ingest.submitting.java_options import java_options
+from kafka_ingest.spark_launch.java_options import java_options
 from kafka_ingest.writing.read_ranges import READ_DEFAULTS
 
 BIN = ROOT / ".venv" / "bin"

@@ -20,9 +20,9 @@ from places import directory_for_data
 from sqlalchemy import URL, Connection, create_engine, insert
 
 from environment import ROOT
-from kafka_ingest.batch import BatchKind, BatchState
 from kafka_ingest.control import schema
 from kafka_ingest.control.many_rows import insert_rows
+from kafka_ingest.model.batch import BatchKind, BatchState
 
 PARTITIONS, BATCHES, BACKFILLS, SPAN = 1_000, 10_000, 100, 100
 REPETITIONS = 5

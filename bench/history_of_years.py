@@ -26,9 +26,9 @@ from years_of_batches import Years, fill_output, fill_tables
 
 from embedded_broker import BrokerError, EmbeddedBroker
 from java_command import JavaMissingError
+from kafka_ingest.cluster.client_settings import KafkaClientSettings
+from kafka_ingest.cluster.kafka_cluster import ConfluentKafkaCluster
 from kafka_ingest.control import schema
-from kafka_ingest.kafka_client_settings import KafkaClientSettings
-from kafka_ingest.kafka_cluster import ConfluentKafkaCluster
 
 SIZES = (1, 10_000, 1_000_000)
 PARTITIONS, REPETITIONS = 4, 5

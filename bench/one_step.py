@@ -15,27 +15,27 @@ from uuid import UUID
 
 from sqlalchemy import make_url
 
-from kafka_ingest.attempt_directory import RECEIPT
-from kafka_ingest.batch import Attempt, BatchPlan
-from kafka_ingest.boundaries import PublishedReceipt
+from kafka_ingest.batches.open_attempt import open_attempt
+from kafka_ingest.batches.pin_receipt import pin_attempt
+from kafka_ingest.batches.plan_batch import PlanResult, plan_batch
+from kafka_ingest.cluster.client_settings import KafkaClientSettings
+from kafka_ingest.cluster.kafka_cluster import ConfluentKafkaCluster
 from kafka_ingest.committing.commit_batch import pinned_attempt
 from kafka_ingest.committing.mirror_group import mirror_group
 from kafka_ingest.control.database import ControlDatabaseSettings, open_database
 from kafka_ingest.control.writer import SqlControlTables
-from kafka_ingest.durable_files import write_durably
-from kafka_ingest.kafka_client_settings import KafkaClientSettings
-from kafka_ingest.kafka_cluster import ConfluentKafkaCluster
+from kafka_ingest.foundation.durable_files import write_durably
+from kafka_ingest.model.attempt_directory import RECEIPT
+from kafka_ingest.model.batch import Attempt, BatchPlan
+from kafka_ingest.model.offsets import Isolation, OffsetsPolicy
+from kafka_ingest.model.output_location import OutputLocation
+from kafka_ingest.model.published_output import PublishedReceipt
+from kafka_ingest.model.receipt import Receipt, WrittenFile
 from kafka_ingest.observing.feed_status import feed_status
-from kafka_ingest.offsets import Isolation, OffsetsPolicy
-from kafka_ingest.output_location import OutputLocation
-from kafka_ingest.planning.plan_batch import PlanResult, plan_batch
 from kafka_ingest.planning.settings import FeedPlanSettings
 from kafka_ingest.planning.start_rules import Earliest
-from kafka_ingest.receipt import Receipt, WrittenFile
 from kafka_ingest.sinks.choose import sink_of
 from kafka_ingest.sinks.kept_receipts import KeptReceipts
-from kafka_ingest.submitting.open_attempt import open_attempt
-from kafka_ingest.submitting.pin_receipt import pin_attempt
 
 FEED = "bench"
 WHO = "bench"

@@ -10,13 +10,13 @@ from uuid import UUID, uuid4
 
 from sqlalchemy import URL, Connection, create_engine
 
-from kafka_ingest.batch import BatchKind, BatchPlan, BatchState
-from kafka_ingest.boundaries import PublishedReceipt
 from kafka_ingest.control import schema
 from kafka_ingest.control.many_rows import insert_rows
-from kafka_ingest.offsets import Isolation, OffsetRange, OffsetsPolicy, TopicPartition
-from kafka_ingest.output_location import OutputLocation
-from kafka_ingest.receipt import Receipt, WrittenFile
+from kafka_ingest.model.batch import BatchKind, BatchPlan, BatchState
+from kafka_ingest.model.offsets import Isolation, OffsetRange, OffsetsPolicy, TopicPartition
+from kafka_ingest.model.output_location import OutputLocation
+from kafka_ingest.model.published_output import PublishedReceipt
+from kafka_ingest.model.receipt import Receipt, WrittenFile
 from kafka_ingest.sinks.parquet import parquet_sink
 from kafka_ingest.sinks.parquet.directory import ParquetDirectory
 from kafka_ingest.sinks.published_document import published_document

@@ -12,11 +12,11 @@ from kafka_ingest.airflow_tasks.feed_tasks import (
     PlanOperator,
     WriteOperator,
 )
-from kafka_ingest.feed import Feed
-from kafka_ingest.feed_file import FeedFile, error_id, unusable
-from kafka_ingest.files_for_dags import files_for_dags
-from kafka_ingest.storable_text import storable
-from kafka_ingest.without_garbage_collection import without_garbage_collection
+from kafka_ingest.foundation.storable_text import storable
+from kafka_ingest.foundation.without_garbage_collection import without_garbage_collection
+from kafka_ingest.settings.feed import Feed
+from kafka_ingest.settings.feed_file import FeedFile, error_id, unusable
+from kafka_ingest.settings.files_for_dags import files_for_dags
 
 # Airflow's own converter takes names; its annotation names an enum that the SDK does not export.
 RUN_TYPES: Any = ("scheduled", "manual", "operator_triggered")

@@ -10,8 +10,8 @@ from airflow.sdk import DAG, get_parsing_context
 
 from kafka_ingest.airflow_tasks.feed_tasks import FeedErrorOperator
 from kafka_ingest.airflow_tasks.maintenance_tasks import CleanOperator, FoldOperator, HeadroomOperator, MirrorOperator
-from kafka_ingest.feed_file import FEED_ERROR, FeedFile, error_id
-from kafka_ingest.files_for_dags import files_for_dags
+from kafka_ingest.settings.feed_file import FEED_ERROR, FeedFile, error_id
+from kafka_ingest.settings.files_for_dags import files_for_dags
 
 DAG_ID = "maintain_feeds"
 

@@ -1,4 +1,4 @@
-"""In-memory fakes of the protocols in :mod:`kafka_ingest.boundaries`, and a feed put together from them.
+"""In-memory fakes of the protocols in :mod:`kafka_ingest.ports`, and a feed put together from them.
 
 The fakes pass the same contract tests as the real parts. A rival is played by ``meanwhile``: what is put there happens once,
 at the next question that Kafka is asked, which is when no transaction is open and anybody may write.
@@ -19,50 +19,9 @@ from uuid import UUID
 import uuid6
 from tests.outputs import parquet_at
 
-from kafka_ingest.attempt_directory import DATA
-from kafka_ingest.batch import (
-    ABANDONABLE,
-    Attempt,
-    AttemptDocument,
-    AttemptState,
-    Batch,
-    BatchKind,
-    BatchPlan,
-    BatchState,
-    check_transition,
-)
-from kafka_ingest.boundaries import (
-    RECENT_BATCHES,
-    RESTORED_BY,
-    AdoptedBatch,
-    Adoption,
-    BackfillRange,
-    BackfillRecord,
-    CommittedBatch,
-    CommittedRange,
-    CoverageRows,
-    Event,
-    FeedSnapshot,
-    FileProblem,
-    FilesState,
-    Foldable,
-    FoldCut,
-    Folded,
-    FoldedFeed,
-    FoundFiles,
-    MirrorRefusedError,
-    NewFeed,
-    PlanRecord,
-    PublishedBatch,
-    PublishedCount,
-    PublishedLook,
-    PublishedReceipt,
-    ResetMove,
-    Rewind,
-    Sink,
-    Sinks,
-    StartOver,
-)
+from kafka_ingest.batches.open_attempt import open_attempt
+from kafka_ingest.batches.pin_receipt import pin_attempt
+from kafka_ingest.batches.plan_batch import PlanOutcome, plan_batch
 from kafka_ingest.committing.commit_batch import Committed, commit_batch
 from kafka_ingest.control.coverage_rows import ids_before
 from kafka_ingest.control.offset_statements import row_detail, seed_detail
@@ -85,12 +44,47 @@ from kafka_ingest.errors import (
     UnknownBatchError,
     UnknownFeedError,
 )
-from kafka_ingest.folded import Chains, FoldedRange, kept_of_folded
-from kafka_ingest.gap import Gap, GapCause, Jump, NewGap
-from kafka_ingest.hold import DECIDED_BY_TOPIC, Hold
-from kafka_ingest.left_out import LeftOut, log_starts_of, ranges_read, to_leave_out
-from kafka_ingest.offset_sets import within, without
-from kafka_ingest.offsets import (
+from kafka_ingest.model.attempt_directory import DATA
+from kafka_ingest.model.batch import (
+    ABANDONABLE,
+    Attempt,
+    AttemptDocument,
+    AttemptState,
+    Batch,
+    BatchKind,
+    BatchPlan,
+    BatchState,
+    check_transition,
+)
+from kafka_ingest.model.control_rows import (
+    RECENT_BATCHES,
+    RESTORED_BY,
+    AdoptedBatch,
+    Adoption,
+    BackfillRange,
+    BackfillRecord,
+    CommittedBatch,
+    CommittedRange,
+    CoverageRows,
+    FeedSnapshot,
+    Foldable,
+    FoldCut,
+    Folded,
+    FoldedFeed,
+    NewFeed,
+    PlanRecord,
+    PublishedBatch,
+    ResetMove,
+    Rewind,
+    StartOver,
+)
+from kafka_ingest.model.event import Event
+from kafka_ingest.model.folded import Chains, FoldedRange, kept_of_folded
+from kafka_ingest.model.gap import Gap, GapCause, Jump, NewGap
+from kafka_ingest.model.hold import DECIDED_BY_TOPIC, Hold
+from kafka_ingest.model.left_out import LeftOut, log_starts_of, ranges_read, to_leave_out
+from kafka_ingest.model.offset_sets import within, without
+from kafka_ingest.model.offsets import (
     FirstRecord,
     Isolation,
     LogBounds,
@@ -102,17 +96,24 @@ from kafka_ingest.offsets import (
     Unavailable,
     listing,
 )
+from kafka_ingest.model.output_location import OutputLocation
+from kafka_ingest.model.published_output import (
+    FileProblem,
+    FilesState,
+    FoundFiles,
+    PublishedCount,
+    PublishedLook,
+    PublishedReceipt,
+)
+from kafka_ingest.model.receipt import RangeCount, Receipt, WrittenFile
+from kafka_ingest.model.removal import LostRange, Removal, RemovalCause, RemovedRange
+from kafka_ingest.model.rewound import ended_gaps
 from kafka_ingest.operating.held_offsets import not_in
-from kafka_ingest.output_location import OutputLocation
 from kafka_ingest.planning.end_positions import EndPositions
-from kafka_ingest.planning.plan_batch import PlanOutcome, plan_batch
 from kafka_ingest.planning.settings import FeedPlanSettings
 from kafka_ingest.planning.start_rules import Earliest
-from kafka_ingest.receipt import RangeCount, Receipt, WrittenFile
-from kafka_ingest.removal import LostRange, Removal, RemovalCause, RemovedRange
-from kafka_ingest.rewound import ended_gaps
-from kafka_ingest.submitting.open_attempt import open_attempt
-from kafka_ingest.submitting.pin_receipt import pin_attempt
+from kafka_ingest.ports.cluster import MirrorRefusedError
+from kafka_ingest.ports.outputs import Sink, Sinks
 
 SOME_DAY = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 CLUSTER = "cluster-A"

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from kafka_ingest.output_location import OutputLocation
+from kafka_ingest.model.output_location import OutputLocation
 
 
 def parquet_at(path: Path) -> OutputLocation:

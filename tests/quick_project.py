@@ -22,16 +22,16 @@ from typer.testing import CliRunner
 
 from environment import settings
 from kafka_ingest.assembly import FeedParts
-from kafka_ingest.attempt_directory import DATA, DOCUMENT, KAFKA_SETTINGS_VARIABLE, RECEIPT
-from kafka_ingest.batch import AttemptDocument, BatchKind, BatchPlan
 from kafka_ingest.cli import app as command_line
 from kafka_ingest.cli import write_and_commit
-from kafka_ingest.durable_files import write_durably
-from kafka_ingest.left_out import ranges_read, to_leave_out
-from kafka_ingest.offsets import OffsetRange, TopicPartition
-from kafka_ingest.receipt import Receipt
-from kafka_ingest.submitting.run_spark_submit import run_spark_submit
-from kafka_ingest.submitting.spark_submission import SparkSubmission
+from kafka_ingest.foundation.durable_files import write_durably
+from kafka_ingest.model.attempt_directory import DATA, DOCUMENT, KAFKA_SETTINGS_VARIABLE, RECEIPT
+from kafka_ingest.model.batch import AttemptDocument, BatchKind, BatchPlan
+from kafka_ingest.model.left_out import ranges_read, to_leave_out
+from kafka_ingest.model.offsets import OffsetRange, TopicPartition
+from kafka_ingest.model.receipt import Receipt
+from kafka_ingest.spark_launch.run_spark_submit import run_spark_submit
+from kafka_ingest.spark_launch.spark_submission import SparkSubmission
 from kafka_ingest.writing.stage_files import staged_files
 
 PATIENCE_S = 30.0

@@ -7,48 +7,48 @@ from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from uuid import UUID
 
-from kafka_ingest.attempt_directory import MAX_WAIT_FOR_EXECUTORS, PACKAGE
 from kafka_ingest.backfilling.decide import BackfillDecision
 from kafka_ingest.backfilling.plan_backfill import BackfillOutcome, dry_run, plan_backfill
 from kafka_ingest.backfilling.request import BackfillRequest
-from kafka_ingest.batch import Attempt, Batch
-from kafka_ingest.boundaries import Foldable, FoldCut, Folded
+from kafka_ingest.batches.contested import Claimant, keeps_running
+from kafka_ingest.batches.explain_failure import explain_failure
+from kafka_ingest.batches.known_output import check_output_known
+from kafka_ingest.batches.open_attempt import open_attempt
+from kafka_ingest.batches.pin_receipt import pin_attempt
+from kafka_ingest.batches.plan_batch import PlanOutcome, plan_batch
+from kafka_ingest.cluster.client_settings import KafkaClientSettings
+from kafka_ingest.cluster.kafka_cluster import ConfluentKafkaCluster
 from kafka_ingest.committing.commit_batch import Committed, commit_batch
 from kafka_ingest.committing.mirror_group import Mirrored, mirror_group
-from kafka_ingest.connections import (
+from kafka_ingest.control.database import open_database
+from kafka_ingest.control.operator_writer import SqlOperatorTables
+from kafka_ingest.errors import WrongUseError
+from kafka_ingest.model.attempt_directory import MAX_WAIT_FOR_EXECUTORS, PACKAGE
+from kafka_ingest.model.batch import Attempt, Batch
+from kafka_ingest.model.control_rows import Foldable, FoldCut, Folded
+from kafka_ingest.model.output_location import OutputLocation
+from kafka_ingest.operating.clean import StagedOutput, clean_up, staged_outputs
+from kafka_ingest.operating.fold import cut_before, fold
+from kafka_ingest.operating.headroom import LowHeadroom, low_headroom
+from kafka_ingest.operating.known_feed import known_feed
+from kafka_ingest.planning.end_positions import EndPositions
+from kafka_ingest.planning.settings import FeedPlanSettings
+from kafka_ingest.settings.connections import (
     CONTROL_CONN_ID,
     FindConnection,
     control_database,
     kafka_settings,
     spark_master,
 )
-from kafka_ingest.control.database import open_database
-from kafka_ingest.control.operator_writer import SqlOperatorTables
-from kafka_ingest.errors import WrongUseError
-from kafka_ingest.feed import Feed
-from kafka_ingest.feed_claims import located
-from kafka_ingest.feed_file import FeedFile, feed_of
-from kafka_ingest.feed_files import feed_file_named, feeds_directory
-from kafka_ingest.kafka_client_settings import KafkaClientSettings
-from kafka_ingest.kafka_cluster import ConfluentKafkaCluster
-from kafka_ingest.operating.clean import StagedOutput, clean_up, staged_outputs
-from kafka_ingest.operating.fold import cut_before, fold
-from kafka_ingest.operating.headroom import LowHeadroom, low_headroom
-from kafka_ingest.operating.known_feed import known_feed
-from kafka_ingest.output_location import OutputLocation
-from kafka_ingest.planning.contested import Claimant, keeps_running
-from kafka_ingest.planning.end_positions import EndPositions
-from kafka_ingest.planning.known_output import check_output_known
-from kafka_ingest.planning.plan_batch import PlanOutcome, plan_batch
-from kafka_ingest.planning.settings import FeedPlanSettings
+from kafka_ingest.settings.feed import Feed
+from kafka_ingest.settings.feed_claims import located
+from kafka_ingest.settings.feed_file import FeedFile, feed_of
+from kafka_ingest.settings.feed_files import feed_file_named, feeds_directory
 from kafka_ingest.sinks.choose import sink_of
-from kafka_ingest.submitting.explain_failure import explain_failure
-from kafka_ingest.submitting.installation import installation
-from kafka_ingest.submitting.open_attempt import open_attempt
-from kafka_ingest.submitting.out_of_memory import out_of_memory, ran_out_of_memory
-from kafka_ingest.submitting.package_zip import write_package_zip
-from kafka_ingest.submitting.pin_receipt import pin_attempt
-from kafka_ingest.submitting.spark_submission import SparkMaster, SparkSubmission, check_master, spark_submission
+from kafka_ingest.spark_launch.installation import installation
+from kafka_ingest.spark_launch.out_of_memory import out_of_memory, ran_out_of_memory
+from kafka_ingest.spark_launch.package_zip import write_package_zip
+from kafka_ingest.spark_launch.spark_submission import SparkMaster, SparkSubmission, check_master, spark_submission
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from uuid import UUID
 
 from tests.outputs import parquet_at
 
-from kafka_ingest.batch import (
+from kafka_ingest.model.batch import (
     Attempt,
     AttemptDocument,
     AttemptState,
@@ -23,11 +23,12 @@ from kafka_ingest.batch import (
     BatchState,
     sha256,
 )
-from kafka_ingest.boundaries import AdoptedBatch, ControlTables, FeedSnapshot, NewFeed, PlanRecord
-from kafka_ingest.gap import GapCause, Jump, NewGap
-from kafka_ingest.hold import Hold, HoldCause
-from kafka_ingest.offsets import Isolation, OffsetRange, OffsetsPolicy, StoredOffset, TopicPartition
-from kafka_ingest.receipt import RangeCount, Receipt, WrittenFile
+from kafka_ingest.model.control_rows import AdoptedBatch, FeedSnapshot, NewFeed, PlanRecord
+from kafka_ingest.model.gap import GapCause, Jump, NewGap
+from kafka_ingest.model.hold import Hold, HoldCause
+from kafka_ingest.model.offsets import Isolation, OffsetRange, OffsetsPolicy, StoredOffset, TopicPartition
+from kafka_ingest.model.receipt import RangeCount, Receipt, WrittenFile
+from kafka_ingest.ports.control import ControlTables
 
 CLUSTER = "cluster-a"
 TOPIC_ID = "orders-topic-id"

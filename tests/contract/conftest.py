@@ -17,13 +17,14 @@ from sqlalchemy.engine import URL
 from tests.contract.builders import ORDERS_FEED
 
 from embedded_postgresql import EMPTY, EmbeddedPostgresql
-from kafka_ingest.boundaries import Event, OperatorTables
 from kafka_ingest.control import schema
 from kafka_ingest.control.database import ControlDatabaseSettings, open_database, transaction
 from kafka_ingest.control.operator_writer import SqlOperatorTables
 from kafka_ingest.control.upgrade import upgrade
-from kafka_ingest.gap import Gap
-from kafka_ingest.offsets import TopicPartition
+from kafka_ingest.model.event import Event
+from kafka_ingest.model.gap import Gap
+from kafka_ingest.model.offsets import TopicPartition
+from kafka_ingest.ports.control import OperatorTables
 
 Dump = dict[str, Any]
 

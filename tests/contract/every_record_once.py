@@ -9,8 +9,8 @@ import pyarrow.parquet
 from tests.contract.whole_feed import Record, WholeFeed
 from tests.fakes import GROUP
 
-from kafka_ingest.batch import BatchState
-from kafka_ingest.offsets import OffsetRange
+from kafka_ingest.model.batch import BatchState
+from kafka_ingest.model.offsets import OffsetRange
 
 
 def assert_every_record_is_there_once(feed: WholeFeed) -> int:

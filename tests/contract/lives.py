@@ -14,8 +14,8 @@ from tests.contract.interference import Died, dying_before, watched
 from tests.contract.whole_feed import Scheduler, WholeFeed, at_rest, whole_feed
 from tests.fakes import InMemoryControlTables
 
-from kafka_ingest.boundaries import OperatorTables
 from kafka_ingest.control.operator_writer import SqlOperatorTables
+from kafka_ingest.ports.control import OperatorTables
 
 Life = Callable[[WholeFeed], None]
 """Brings a feed that was never planned to where a batch's life begins."""

@@ -8,10 +8,11 @@ import pyarrow as pa
 import pyarrow.parquet
 from tests.contract.builders import NOON, attempt_of, orders, plan_of
 
-from kafka_ingest.batch import BatchPlan
-from kafka_ingest.boundaries import Event, PublishedReceipt
-from kafka_ingest.offsets import TopicPartition
-from kafka_ingest.receipt import Receipt, WrittenFile
+from kafka_ingest.model.batch import BatchPlan
+from kafka_ingest.model.event import Event
+from kafka_ingest.model.offsets import TopicPartition
+from kafka_ingest.model.published_output import PublishedReceipt
+from kafka_ingest.model.receipt import Receipt, WrittenFile
 from kafka_ingest.sinks.parquet import parquet_sink
 
 DAY = "2023-06-28"

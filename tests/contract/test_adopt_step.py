@@ -33,11 +33,13 @@ from tests.contract.builders import (
 )
 from tests.contract.conftest import SqlStore, Store
 
-from kafka_ingest.batch import AttemptState, BatchKind, BatchPlan, BatchState, sha256
-from kafka_ingest.boundaries import Adoption, Event, NewFeed, OperatorTables
 from kafka_ingest.errors import FeedChangedError, KafkaIngestError
-from kafka_ingest.gap import Gap, GapCause
-from kafka_ingest.offsets import OffsetRange, StoredOffset, TopicPartition
+from kafka_ingest.model.batch import AttemptState, BatchKind, BatchPlan, BatchState, sha256
+from kafka_ingest.model.control_rows import Adoption, NewFeed
+from kafka_ingest.model.event import Event
+from kafka_ingest.model.gap import Gap, GapCause
+from kafka_ingest.model.offsets import OffsetRange, StoredOffset, TopicPartition
+from kafka_ingest.ports.control import OperatorTables
 
 OTHER_FEED = UUID("01890000-0000-7000-8000-00000000beef")
 NEW_FEED = NewFeed(ORDERS_FEED, "orders")

@@ -34,27 +34,26 @@ from tests.contract.builders import (
 from tests.contract.conftest import SqlStore, Store
 from tests.outputs import parquet_at
 
-from kafka_ingest.batch import BatchKind, BatchPlan, BatchState
-from kafka_ingest.boundaries import (
+from kafka_ingest.control import schema
+from kafka_ingest.errors import FeedChangedError, KafkaIngestError, OffsetsMovedError, RangesTakenError
+from kafka_ingest.model.batch import BatchKind, BatchPlan, BatchState
+from kafka_ingest.model.control_rows import (
     Adoption,
     BackfillRange,
     BackfillRecord,
-    ControlTables,
     CoverageRows,
     DeadLetters,
     FeedSnapshot,
-    OperatorTables,
     PublishedBatch,
     ResetMove,
     StartOver,
 )
-from kafka_ingest.control import schema
-from kafka_ingest.coverage import PartitionCoverage, coverage_of
-from kafka_ingest.errors import FeedChangedError, KafkaIngestError, OffsetsMovedError, RangesTakenError
-from kafka_ingest.gap import GapCause, Jump, NewGap
-from kafka_ingest.offset_sets import merged
-from kafka_ingest.offsets import OffsetRange, TopicPartition
-from kafka_ingest.output_location import OutputLocation
+from kafka_ingest.model.coverage import PartitionCoverage, coverage_of
+from kafka_ingest.model.gap import GapCause, Jump, NewGap
+from kafka_ingest.model.offset_sets import merged
+from kafka_ingest.model.offsets import OffsetRange, TopicPartition
+from kafka_ingest.model.output_location import OutputLocation
+from kafka_ingest.ports.control import ControlTables, OperatorTables
 
 ASKED = {"open_gaps": True}
 COPIES = Path("/data/orders-again")

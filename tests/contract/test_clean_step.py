@@ -18,9 +18,10 @@ from tests.contract.builders import (
     seed,
 )
 
-from kafka_ingest.batch import BatchState
-from kafka_ingest.boundaries import ControlTables, NewFeed, OperatorTables, PlanRecord
-from kafka_ingest.offsets import OffsetRange
+from kafka_ingest.model.batch import BatchState
+from kafka_ingest.model.control_rows import NewFeed, PlanRecord
+from kafka_ingest.model.offsets import OffsetRange
+from kafka_ingest.ports.control import ControlTables, OperatorTables
 
 LATER = NOON + timedelta(days=3650)
 """After everything that the tests do: batches change at the time the test runs."""

@@ -33,12 +33,12 @@ from tests.contract.builders import (
 )
 from tests.contract.conftest import SqlStore
 
-from kafka_ingest.batch import AttemptState, Batch, BatchPlan, BatchState
-from kafka_ingest.boundaries import ControlTables
 from kafka_ingest.control import database as control_database
 from kafka_ingest.control import schema
 from kafka_ingest.control.writer import SqlControlTables
 from kafka_ingest.errors import BatchStateError, ControlTablesUnavailableError, FeedChangedError, OffsetsMovedError
+from kafka_ingest.model.batch import AttemptState, Batch, BatchPlan, BatchState
+from kafka_ingest.ports.control import ControlTables
 
 
 @pytest.fixture(params=range(3))

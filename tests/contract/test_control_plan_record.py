@@ -33,12 +33,13 @@ from tests.contract.builders import (
 )
 from tests.contract.conftest import Store
 
-from kafka_ingest.batch import BatchState
-from kafka_ingest.boundaries import NewFeed, OperatorTables, PlanRecord
 from kafka_ingest.errors import BatchStateError, FeedChangedError, KafkaIngestError, OffsetsMovedError
-from kafka_ingest.gap import Gap, GapCause, Jump
-from kafka_ingest.hold import HoldCause
-from kafka_ingest.offsets import OffsetRange, TopicPartition
+from kafka_ingest.model.batch import BatchState
+from kafka_ingest.model.control_rows import NewFeed, PlanRecord
+from kafka_ingest.model.gap import Gap, GapCause, Jump
+from kafka_ingest.model.hold import HoldCause
+from kafka_ingest.model.offsets import OffsetRange, TopicPartition
+from kafka_ingest.ports.control import OperatorTables
 
 OTHER_FEED = UUID("01890000-0000-7000-8000-00000000beef")
 

@@ -40,8 +40,6 @@ from tests.contract.builders import (
 from tests.contract.conftest import PostgresqlServer, SqlStore
 
 from embedded_postgresql import EMPTY
-from kafka_ingest.batch import BatchKind, BatchState
-from kafka_ingest.boundaries import NewFeed, PlanRecord
 from kafka_ingest.control import database as control_database
 from kafka_ingest.control import schema
 from kafka_ingest.control.database import ControlDatabaseSettings, check_version, open_database, transaction
@@ -49,6 +47,8 @@ from kafka_ingest.control.reader import SqlControlReader
 from kafka_ingest.control.upgrade import alembic_config, upgrade
 from kafka_ingest.control.writer import SqlControlTables
 from kafka_ingest.errors import ControlSchemaError, ControlTablesUnavailableError, KafkaIngestError
+from kafka_ingest.model.batch import BatchKind, BatchState
+from kafka_ingest.model.control_rows import NewFeed, PlanRecord
 
 OFFSETS = {"feed", "batch", "attempt", "stored_offset", "batch_range", "gap", "hold", "event"}
 OUTPUT = {"folded_range", "removed_range", "lost_range"}

@@ -30,15 +30,15 @@ from tests.contract.builders import (
 )
 from tests.contract.conftest import SqlStore
 
-from kafka_ingest.batch import Attempt, AttemptState, BatchKind, BatchPlan, BatchState
-from kafka_ingest.boundaries import PlanRecord
 from kafka_ingest.control import schema
 from kafka_ingest.control.database import open_database, transaction
 from kafka_ingest.control.upgrade import alembic_config, upgrade
 from kafka_ingest.errors import ControlSchemaError
-from kafka_ingest.gap import GapCause, NewGap
-from kafka_ingest.hold import Hold, HoldCause
-from kafka_ingest.offsets import OffsetRange, StoredOffset
+from kafka_ingest.model.batch import Attempt, AttemptState, BatchKind, BatchPlan, BatchState
+from kafka_ingest.model.control_rows import PlanRecord
+from kafka_ingest.model.gap import GapCause, NewGap
+from kafka_ingest.model.hold import Hold, HoldCause
+from kafka_ingest.model.offsets import OffsetRange, StoredOffset
 
 COMMITTED = plan_of((orders(0), 0, 100), (orders(1), 40, 50), number=1, leader_epochs={orders(0): 3})
 ABANDONED = plan_of((orders(0), 100, 130), number=2)

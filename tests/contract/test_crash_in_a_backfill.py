@@ -16,10 +16,10 @@ from tests.fakes import GROUP
 
 from kafka_ingest.backfilling.plan_backfill import plan_backfill
 from kafka_ingest.backfilling.request import BackfillRequest, OpenGaps
-from kafka_ingest.batch import BatchKind, BatchState
-from kafka_ingest.coverage import coverage_of
-from kafka_ingest.offset_sets import merged, span_of
-from kafka_ingest.offsets import OffsetRange, TopicPartition
+from kafka_ingest.model.batch import BatchKind, BatchState
+from kafka_ingest.model.coverage import coverage_of
+from kafka_ingest.model.offset_sets import merged, span_of
+from kafka_ingest.model.offsets import OffsetRange, TopicPartition
 from kafka_ingest.operating.skip import decide_skip, skip
 
 HOLE = OffsetRange(TopicPartition(TOPIC, 0), 2, 7)

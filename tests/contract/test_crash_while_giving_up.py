@@ -20,8 +20,8 @@ from tests.contract.lives import (
 )
 from tests.contract.whole_feed import Scheduler, WholeFeed, at_rest
 
-from kafka_ingest.batch import BatchState
 from kafka_ingest.errors import BatchRevokedError, BatchStateError
+from kafka_ingest.model.batch import BatchState
 from kafka_ingest.operating.abandon import abandon
 from kafka_ingest.operating.clean import StagedOutput, clean_up, staged_outputs, staged_outputs_of_batch
 

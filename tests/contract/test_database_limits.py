@@ -11,11 +11,11 @@ from tests.contract.builders import CLUSTER, FIRST_PLAN, ORDERS_FEED, as_adopted
 from tests.contract.conftest import PostgresqlServer, SqlStore
 from tests.killing import wait_for
 
-from kafka_ingest.batch import BatchState
-from kafka_ingest.boundaries import Adoption, NewFeed
 from kafka_ingest.control import database as limits
 from kafka_ingest.control.database import open_database, transaction
 from kafka_ingest.errors import ControlTablesUnavailableError
+from kafka_ingest.model.batch import BatchState
+from kafka_ingest.model.control_rows import Adoption, NewFeed
 
 
 def with_options(store: SqlStore, **options: str) -> SqlStore:

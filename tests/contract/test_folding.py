@@ -25,27 +25,19 @@ from tests.contract.builders import (
 )
 from tests.contract.conftest import SqlStore, Store
 
-from kafka_ingest.batch import BatchKind, BatchPlan, BatchState
-from kafka_ingest.boundaries import (
-    Adoption,
-    BackfillRecord,
-    Foldable,
-    FoldCut,
-    Folded,
-    OperatorTables,
-    ResetMove,
-    StartOver,
-)
 from kafka_ingest.control.database import transaction
 from kafka_ingest.control.operator_writer import SqlOperatorTables
 from kafka_ingest.control.row_sums import count_again
-from kafka_ingest.coverage import coverage_of
 from kafka_ingest.errors import BatchFoldedError, BatchStateError
-from kafka_ingest.folded import FoldedRange
-from kafka_ingest.gap import GapCause, NewGap
-from kafka_ingest.offset_sets import merged, within
-from kafka_ingest.offsets import OffsetRange
-from kafka_ingest.removal import LostRange
+from kafka_ingest.model.batch import BatchKind, BatchPlan, BatchState
+from kafka_ingest.model.control_rows import Adoption, BackfillRecord, Foldable, FoldCut, Folded, ResetMove, StartOver
+from kafka_ingest.model.coverage import coverage_of
+from kafka_ingest.model.folded import FoldedRange
+from kafka_ingest.model.gap import GapCause, NewGap
+from kafka_ingest.model.offset_sets import merged, within
+from kafka_ingest.model.offsets import OffsetRange
+from kafka_ingest.model.removal import LostRange
+from kafka_ingest.ports.control import OperatorTables
 
 LATER = datetime.now(UTC) + timedelta(days=1)
 ALL = FoldCut(LATER, newest_stay=0)

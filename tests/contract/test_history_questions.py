@@ -26,11 +26,11 @@ from tests.contract.builders import (
 from tests.contract.conftest import SqlStore
 from tests.outputs import parquet_at
 
-from kafka_ingest.batch import BatchKind, BatchState
-from kafka_ingest.boundaries import StartOver
 from kafka_ingest.control.history_reader import batches_of_offset
 from kafka_ingest.control.operator_writer import SqlOperatorTables
-from kafka_ingest.offsets import OffsetRange, StoredOffset, TopicPartition
+from kafka_ingest.model.batch import BatchKind, BatchState
+from kafka_ingest.model.control_rows import StartOver
+from kafka_ingest.model.offsets import OffsetRange, StoredOffset, TopicPartition
 
 REFUNDS_FEED = UUID("01890000-0000-7000-8000-00000000beef")
 REFUNDS = plan_of((TopicPartition("refunds", 0), 0, 100), number=9, feed_id=REFUNDS_FEED, feed_name="refunds")

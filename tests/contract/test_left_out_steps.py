@@ -24,14 +24,15 @@ from tests.contract.builders import (
 from tests.contract.conftest import Store
 from tests.contract.test_adopt_step import adopt, adoption, row
 
-from kafka_ingest.batch import BatchPlan, BatchState, sha256
-from kafka_ingest.boundaries import AdoptedBatch, ControlTables, FoldCut, OperatorTables
 from kafka_ingest.control.operator_writer import SqlOperatorTables
-from kafka_ingest.coverage import coverage_of
 from kafka_ingest.errors import BatchStateError, OffsetsMovedError
-from kafka_ingest.left_out import LeftOut
-from kafka_ingest.offsets import OffsetRange
-from kafka_ingest.receipt import RangeCount, Receipt
+from kafka_ingest.model.batch import BatchPlan, BatchState, sha256
+from kafka_ingest.model.control_rows import AdoptedBatch, FoldCut
+from kafka_ingest.model.coverage import coverage_of
+from kafka_ingest.model.left_out import LeftOut
+from kafka_ingest.model.offsets import OffsetRange
+from kafka_ingest.model.receipt import RangeCount, Receipt
+from kafka_ingest.ports.control import ControlTables, OperatorTables
 
 LOST, KEPT = FIRST_PLAN.ranges
 LEFT_OUT = LeftOut(LOST, LOST.start_offset + 7)

@@ -26,7 +26,6 @@ from tests.contract.lives import (
 )
 from tests.contract.whole_feed import Scheduler, WholeFeed, at_rest
 
-from kafka_ingest.batch import AttemptState, BatchState
 from kafka_ingest.control.operator_writer import SqlOperatorTables
 from kafka_ingest.errors import (
     ControlTablesUnavailableError,
@@ -35,6 +34,7 @@ from kafka_ingest.errors import (
     RetryableError,
     SparkFailedError,
 )
+from kafka_ingest.model.batch import AttemptState, BatchState
 
 LOST: dict[str, type[RetryableError]] = {
     "control": ControlTablesUnavailableError,

@@ -26,11 +26,12 @@ from tests.contract.builders import (
 )
 from tests.contract.conftest import Store
 
-from kafka_ingest.batch import BatchState
-from kafka_ingest.boundaries import FeedSnapshot, OperatorTables, StartOver
 from kafka_ingest.errors import FeedChangedError, OffsetsMovedError
-from kafka_ingest.gap import Gap, GapCause
-from kafka_ingest.offsets import OffsetRange, StoredOffset, TopicPartition
+from kafka_ingest.model.batch import BatchState
+from kafka_ingest.model.control_rows import FeedSnapshot, StartOver
+from kafka_ingest.model.gap import Gap, GapCause
+from kafka_ingest.model.offsets import OffsetRange, StoredOffset, TopicPartition
+from kafka_ingest.ports.control import OperatorTables
 
 OTHER_FEED = UUID("01890000-0000-7000-8000-00000000beef")
 MADE_AGAIN = "topic made again"

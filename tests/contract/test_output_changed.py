@@ -24,9 +24,9 @@ from tests.contract.builders import (
 )
 from tests.contract.conftest import Store
 
-from kafka_ingest.batch import BatchKind, BatchPlan, BatchState
-from kafka_ingest.boundaries import OperatorTables
 from kafka_ingest.errors import OffsetsMovedError
+from kafka_ingest.model.batch import BatchKind, BatchPlan, BatchState
+from kafka_ingest.ports.control import OperatorTables
 
 OTHER_FEED = UUID("01890000-0000-7000-8000-00000000beef")
 ELSEWHERE = Path("/data/elsewhere")

@@ -25,10 +25,11 @@ from tests.contract.builders import (
 )
 from tests.contract.conftest import Store
 
-from kafka_ingest.batch import BatchKind, BatchPlan, BatchState
-from kafka_ingest.boundaries import Adoption, BackfillRecord, NewFeed, OperatorTables, StartOver
 from kafka_ingest.errors import OffsetsMovedError
-from kafka_ingest.gap import Gap, GapCause
+from kafka_ingest.model.batch import BatchKind, BatchPlan, BatchState
+from kafka_ingest.model.control_rows import Adoption, BackfillRecord, NewFeed, StartOver
+from kafka_ingest.model.gap import Gap, GapCause
+from kafka_ingest.ports.control import OperatorTables
 
 
 def a_hole(control: OperatorTables) -> Gap:

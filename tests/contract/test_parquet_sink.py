@@ -22,15 +22,16 @@ from tests.contract.ordinary_user import ordinary_user
 from tests.contract.power_cut import PowerCut, power_cut
 from tests.contract.staged_files import Staged, below, write_rows
 
-from kafka_ingest.batch import BatchPlan
-from kafka_ingest.boundaries import PublishedReceipt, Sink
 from kafka_ingest.errors import (
     OutputConflictError,
     OutputNotUsableError,
     OutputUnavailableError,
     StagedOutputUnusableError,
 )
-from kafka_ingest.receipt import Receipt
+from kafka_ingest.model.batch import BatchPlan
+from kafka_ingest.model.published_output import PublishedReceipt
+from kafka_ingest.model.receipt import Receipt
+from kafka_ingest.ports.outputs import Sink
 from kafka_ingest.sinks.choose import sink_of
 from kafka_ingest.sinks.parquet import parquet_sink
 

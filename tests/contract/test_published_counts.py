@@ -14,9 +14,9 @@ from tests.contract.builders import batch_id_of, orders
 from tests.contract.ordinary_user import ordinary_user
 from tests.contract.staged_files import Staged, write_rows
 
-from kafka_ingest.boundaries import PublishedCount
 from kafka_ingest.errors import OutputUnavailableError
-from kafka_ingest.offsets import TopicPartition
+from kafka_ingest.model.offsets import TopicPartition
+from kafka_ingest.model.published_output import PublishedCount
 from kafka_ingest.sinks.parquet import parquet_sink
 from kafka_ingest.sinks.parquet.published_counts import look_at_files
 

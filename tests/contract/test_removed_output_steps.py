@@ -16,13 +16,14 @@ from tests.contract.builders import (
 )
 from tests.contract.conftest import Store
 
-from kafka_ingest.batch import BatchKind
-from kafka_ingest.boundaries import Adoption, BackfillRecord, OperatorTables
-from kafka_ingest.coverage import coverage_of
 from kafka_ingest.errors import FeedChangedError, RangesTakenError
-from kafka_ingest.gap import GapCause, NewGap
-from kafka_ingest.offsets import OffsetRange
-from kafka_ingest.removal import LostRange, RemovedRange
+from kafka_ingest.model.batch import BatchKind
+from kafka_ingest.model.control_rows import Adoption, BackfillRecord
+from kafka_ingest.model.coverage import coverage_of
+from kafka_ingest.model.gap import GapCause, NewGap
+from kafka_ingest.model.offsets import OffsetRange
+from kafka_ingest.model.removal import LostRange, RemovedRange
+from kafka_ingest.ports.control import OperatorTables
 
 
 def span(start: int, end: int, partition: int = 0) -> OffsetRange:

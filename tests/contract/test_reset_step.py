@@ -28,12 +28,13 @@ from tests.contract.builders import (
 )
 from tests.contract.conftest import SqlStore, Store
 
-from kafka_ingest.batch import BatchKind, BatchPlan, BatchState
-from kafka_ingest.boundaries import Adoption, BackfillRecord, FeedSnapshot, OperatorTables, ResetMove, StartOver
 from kafka_ingest.errors import BatchStateError, FeedChangedError, OffsetsMovedError
-from kafka_ingest.gap import GapCause, Jump
-from kafka_ingest.offset_sets import merged
-from kafka_ingest.offsets import OffsetRange, TopicPartition
+from kafka_ingest.model.batch import BatchKind, BatchPlan, BatchState
+from kafka_ingest.model.control_rows import Adoption, BackfillRecord, FeedSnapshot, ResetMove, StartOver
+from kafka_ingest.model.gap import GapCause, Jump
+from kafka_ingest.model.offset_sets import merged
+from kafka_ingest.model.offsets import OffsetRange, TopicPartition
+from kafka_ingest.ports.control import OperatorTables
 
 OTHER_FEED = UUID("01890000-0000-7000-8000-00000000beef")
 WHY = "the consumer downstream lost a day"

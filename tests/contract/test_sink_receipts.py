@@ -18,13 +18,15 @@ from tests.contract.ordinary_user import ordinary_user
 from tests.contract.staged_files import DAY
 from tests.fakes import InMemorySink
 
-from kafka_ingest.attempt_directory import FAILURE
-from kafka_ingest.batch import BatchKind, BatchPlan
-from kafka_ingest.boundaries import Event, FilesState, PublishedReceipt, Sink
 from kafka_ingest.errors import OutputConflictError, OutputUnavailableError
-from kafka_ingest.offsets import OffsetRange
-from kafka_ingest.receipt import Receipt, WrittenFile
-from kafka_ingest.removal import Removal, RemovalCause
+from kafka_ingest.model.attempt_directory import FAILURE
+from kafka_ingest.model.batch import BatchKind, BatchPlan
+from kafka_ingest.model.event import Event
+from kafka_ingest.model.offsets import OffsetRange
+from kafka_ingest.model.published_output import FilesState, PublishedReceipt
+from kafka_ingest.model.receipt import Receipt, WrittenFile
+from kafka_ingest.model.removal import Removal, RemovalCause
+from kafka_ingest.ports.outputs import Sink
 from kafka_ingest.sinks.parquet import parquet_sink
 
 ROWS = 10

@@ -30,12 +30,13 @@ from tests.contract.builders import (
 )
 from tests.contract.conftest import SqlStore, Store
 
-from kafka_ingest.batch import BatchKind, BatchState
-from kafka_ingest.boundaries import Adoption, FeedSnapshot, OperatorTables, StartOver
 from kafka_ingest.control.operator_writer import SqlOperatorTables
 from kafka_ingest.errors import BatchStateError, FeedChangedError, UnknownBatchError
-from kafka_ingest.hold import OF_WHOLE_TOPICS, Hold, HoldCause
-from kafka_ingest.offsets import TopicPartition
+from kafka_ingest.model.batch import BatchKind, BatchState
+from kafka_ingest.model.control_rows import Adoption, FeedSnapshot, StartOver
+from kafka_ingest.model.hold import OF_WHOLE_TOPICS, Hold, HoldCause
+from kafka_ingest.model.offsets import TopicPartition
+from kafka_ingest.ports.control import OperatorTables
 
 OTHER_FEED = UUID("01890000-0000-7000-8000-00000000beef")
 CAUSES_AT_AN_OFFSET = {

@@ -21,7 +21,6 @@ from tests.contract.ordinary_user import ordinary_user
 from tests.contract.whole_feed import DagRun, WholeFeed, at_rest
 from tests.fakes import InMemoryControlTables
 
-from kafka_ingest.batch import BatchState
 from kafka_ingest.control import database as control_database
 from kafka_ingest.errors import (
     ControlTablesUnavailableError,
@@ -30,6 +29,7 @@ from kafka_ingest.errors import (
     OutputUnavailableError,
     SparkFailedError,
 )
+from kafka_ingest.model.batch import BatchState
 
 OF_STORAGE = (ControlTablesUnavailableError, OutputUnavailableError, SparkFailedError)
 

@@ -3,8 +3,8 @@
 from tests.contract.builders import FIRST_PLAN, NOON, ORDERS_FEED, plan_first, receipt_of, write
 from tests.contract.conftest import SqlStore
 
-from kafka_ingest.batch import BatchState
-from kafka_ingest.boundaries import PublishedReceipt
+from kafka_ingest.model.batch import BatchState
+from kafka_ingest.model.published_output import PublishedReceipt
 from kafka_ingest.sinks.published_document import published_document
 
 HOSTILE = "caf\udce9 \0 \ud800 \x1b[2J"

@@ -16,21 +16,23 @@ import pyarrow.parquet
 from tests.fakes import GROUP, FakeKafkaCluster, feed_settings, log, topic
 from tests.outputs import parquet_at
 
-from kafka_ingest.attempt_directory import DATA, DOCUMENT, RECEIPT
-from kafka_ingest.batch import Attempt, AttemptDocument, BatchState
-from kafka_ingest.boundaries import ControlTables, FeedSnapshot, Sink
+from kafka_ingest.batches.open_attempt import open_attempt
+from kafka_ingest.batches.pin_receipt import pin_attempt
+from kafka_ingest.batches.plan_batch import plan_batch
 from kafka_ingest.committing.commit_batch import Committed, commit_batch
-from kafka_ingest.durable_files import write_durably
 from kafka_ingest.errors import KafkaIngestError, RetryableError, SparkFailedError
-from kafka_ingest.offsets import TopicPartition
-from kafka_ingest.output_location import OutputLocation
-from kafka_ingest.planning.plan_batch import plan_batch
+from kafka_ingest.foundation.durable_files import write_durably
+from kafka_ingest.model.attempt_directory import DATA, DOCUMENT, RECEIPT
+from kafka_ingest.model.batch import Attempt, AttemptDocument, BatchState
+from kafka_ingest.model.control_rows import FeedSnapshot
+from kafka_ingest.model.offsets import TopicPartition
+from kafka_ingest.model.output_location import OutputLocation
+from kafka_ingest.model.receipt import Receipt
 from kafka_ingest.planning.settings import FeedPlanSettings
-from kafka_ingest.receipt import Receipt
-from kafka_ingest.run_request import RunRequest, why_no_run_follows
+from kafka_ingest.ports.control import ControlTables
+from kafka_ingest.ports.outputs import Sink
+from kafka_ingest.settings.run_request import RunRequest, why_no_run_follows
 from kafka_ingest.sinks.parquet import parquet_sink
-from kafka_ingest.submitting.open_attempt import open_attempt
-from kafka_ingest.submitting.pin_receipt import pin_attempt
 from kafka_ingest.writing.stage_files import staged_files
 
 TOPIC = "orders"

@@ -7,13 +7,13 @@ from tests.histories.world import FEED, World
 
 from kafka_ingest.backfilling.plan_backfill import dry_run
 from kafka_ingest.backfilling.request import BackfillRequest, OfBatch, OnMissing, OpenGaps
-from kafka_ingest.batch import BatchKind, BatchState
 from kafka_ingest.cli.coverage_command import partition_document, verify_output
-from kafka_ingest.coverage import coverage_of
 from kafka_ingest.errors import KafkaIngestError
+from kafka_ingest.model.batch import BatchKind, BatchState
+from kafka_ingest.model.coverage import coverage_of
+from kafka_ingest.model.offset_sets import merged, within
+from kafka_ingest.model.offsets import OffsetRange
 from kafka_ingest.observing.locate import locate
-from kafka_ingest.offset_sets import merged, within
-from kafka_ingest.offsets import OffsetRange
 
 DIFFERS = {"folded", "folded_batches"}
 """What is there to say how the answer is known."""

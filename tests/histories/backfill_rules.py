@@ -22,7 +22,7 @@ from kafka_ingest.backfilling.request import (
     OpenGaps,
 )
 from kafka_ingest.errors import BatchStateError, KafkaIngestError, RangesTakenError
-from kafka_ingest.offsets import OffsetRange
+from kafka_ingest.model.offsets import OffsetRange
 
 CHUNKS = st.sampled_from([2, 100])
 ON_MISSING = st.sampled_from([OnMissing.RECORD_GAP, OnMissing.RECORD_GAP, OnMissing.REFUSE])

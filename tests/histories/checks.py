@@ -12,14 +12,15 @@ from tests.histories.spark_stand_in import values_of
 from tests.histories.topics import Record
 from tests.histories.world import FEED, World
 
-from kafka_ingest.batch import Batch, BatchKind, BatchState
-from kafka_ingest.boundaries import Event, FeedSnapshot
 from kafka_ingest.control.operator_writer import SqlOperatorTables
-from kafka_ingest.coverage import coverage_of
-from kafka_ingest.gap import GapCause
-from kafka_ingest.offsets import OffsetRange, StoredOffset, TopicPartition
+from kafka_ingest.model.batch import Batch, BatchKind, BatchState
+from kafka_ingest.model.control_rows import FeedSnapshot
+from kafka_ingest.model.coverage import coverage_of
+from kafka_ingest.model.event import Event
+from kafka_ingest.model.gap import GapCause
+from kafka_ingest.model.offsets import OffsetRange, StoredOffset, TopicPartition
+from kafka_ingest.model.receipt import RangeCount
 from kafka_ingest.planning.settings import OnDataLoss
-from kafka_ingest.receipt import RangeCount
 
 Row = tuple[str, int, int, str]
 """Topic, partition, offset and value."""

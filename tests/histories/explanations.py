@@ -5,7 +5,6 @@ from collections.abc import Callable, Mapping
 from tests.histories.checks import resets
 from tests.histories.world import World
 
-from kafka_ingest.batch import Batch, BatchKind
 from kafka_ingest.errors import (
     BatchRevokedError,
     BatchStateError,
@@ -27,7 +26,8 @@ from kafka_ingest.errors import (
     TopicGoneError,
     TopicRecreatedError,
 )
-from kafka_ingest.offsets import LogBounds
+from kafka_ingest.model.batch import Batch, BatchKind
+from kafka_ingest.model.offsets import LogBounds
 from kafka_ingest.planning.settings import OnDataLoss
 from kafka_ingest.sinks.kept_receipts import KeptReceipts
 

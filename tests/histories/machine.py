@@ -17,7 +17,6 @@ from tests.histories.to_the_end import run_to_the_end
 from tests.histories.told import check_adopted
 from tests.histories.world import FEED, OPERATOR, TOPICS, World
 
-from kafka_ingest.boundaries import FeedSnapshot
 from kafka_ingest.control.operator_writer import SqlOperatorTables
 from kafka_ingest.errors import (
     KafkaIngestError,
@@ -25,7 +24,8 @@ from kafka_ingest.errors import (
     OutputConflictError,
     ReceiptsDoNotFollowError,
 )
-from kafka_ingest.offsets import TopicPartition
+from kafka_ingest.model.control_rows import FeedSnapshot
+from kafka_ingest.model.offsets import TopicPartition
 from kafka_ingest.operating.adopt import adopt, decide_adoption
 from kafka_ingest.planning.settings import OnDataLoss
 

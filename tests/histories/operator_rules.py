@@ -6,9 +6,9 @@ from tests.histories.interruptions import Interruption
 from tests.histories.machine import CRASHES, INTERRUPTIONS, NAMES, NUMBERS, RECORDS, History
 from tests.histories.spark_stand_in import SparkJob
 
-from kafka_ingest.attempt_directory import DATA, RECEIPT
 from kafka_ingest.errors import BatchStateError, InvalidRangeError, OffsetsMovedError, WrongUseError
-from kafka_ingest.offsets import OffsetRange
+from kafka_ingest.model.attempt_directory import DATA, RECEIPT
+from kafka_ingest.model.offsets import OffsetRange
 from kafka_ingest.operating.reset_target import ResetTarget, ShiftBy, ToEarliest, ToLatest
 from kafka_ingest.planning.settings import OnDataLoss
 

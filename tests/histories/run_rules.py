@@ -10,8 +10,8 @@ from tests.histories.machine import INTERRUPTIONS, MARKERS, NUMBERS, RECORDS, TR
 from tests.histories.to_the_end import answer
 from tests.histories.world import Spark
 
-from kafka_ingest.attempt_directory import DATA, RECEIPT
 from kafka_ingest.errors import BatchStateError, KafkaIngestError
+from kafka_ingest.model.attempt_directory import DATA, RECEIPT
 
 SPARK = st.sampled_from(["finishes", "finishes", "finishes", "outlives its task", "dies with its task"])
 

@@ -9,12 +9,12 @@ import pyarrow as pa
 import pyarrow.parquet
 from tests.histories.topics import Topics
 
-from kafka_ingest.attempt_directory import DATA, DOCUMENT, RECEIPT
-from kafka_ingest.batch import Attempt, AttemptDocument, BatchKind, BatchPlan
-from kafka_ingest.durable_files import write_durably
 from kafka_ingest.errors import SparkFailedError
-from kafka_ingest.left_out import LeftOut, ranges_read, to_leave_out
-from kafka_ingest.receipt import Receipt
+from kafka_ingest.foundation.durable_files import write_durably
+from kafka_ingest.model.attempt_directory import DATA, DOCUMENT, RECEIPT
+from kafka_ingest.model.batch import Attempt, AttemptDocument, BatchKind, BatchPlan
+from kafka_ingest.model.left_out import LeftOut, ranges_read, to_leave_out
+from kafka_ingest.model.receipt import Receipt
 from kafka_ingest.writing.stage_files import staged_files
 
 SCHEMA = pa.schema(

@@ -12,15 +12,15 @@ from tests.histories.test_random_histories import Histories
 from tests.histories.world import TOPICS
 
 from kafka_ingest.backfilling.request import OnMissing
-from kafka_ingest.batch import BatchPlan
-from kafka_ingest.boundaries import PublishedReceipt
 from kafka_ingest.committing import mirror_group
 from kafka_ingest.control import backfill_statements, offset_statements, operator_writer, writer
 from kafka_ingest.control.batch_statements import set_range_counts
-from kafka_ingest.offsets import TopicPartition
+from kafka_ingest.model.batch import BatchPlan
+from kafka_ingest.model.offsets import TopicPartition
+from kafka_ingest.model.published_output import PublishedReceipt
+from kafka_ingest.model.receipt import RangeCount, Receipt
 from kafka_ingest.operating import adopt, clean, rebuilt_gaps, reset_offsets
 from kafka_ingest.operating.reset_target import ShiftBy
-from kafka_ingest.receipt import RangeCount, Receipt
 
 BEFORE_THE_OFFSETS_MOVE = Interruption("before", 9, "crash")
 """In a commit: the batch, its attempts, the receipt, can_take, verify_staged, begin_commit, the ledger, publish."""

@@ -5,6 +5,7 @@ from tests.histories.explanations import check_explained
 from tests.histories.world import TOPICS, World
 
 from kafka_ingest.backfilling.request import BackfillRequest, BetweenTimestamps, Mode, OnMissing
+from kafka_ingest.batches.plan_batch import PlanResult
 from kafka_ingest.errors import (
     BatchRevokedError,
     KafkaIngestError,
@@ -15,7 +16,6 @@ from kafka_ingest.errors import (
     TopicRecreatedError,
 )
 from kafka_ingest.operating.topic_changed import Choice
-from kafka_ingest.planning.plan_batch import PlanResult
 from kafka_ingest.planning.settings import OnDataLoss
 
 RUNS = 200

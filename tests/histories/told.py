@@ -7,13 +7,14 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from kafka_ingest.batch import Batch, BatchKind, BatchPlan, BatchState
-from kafka_ingest.boundaries import FeedSnapshot, PublishedReceipt
+from kafka_ingest.batches.whole_plan import whole_plan
 from kafka_ingest.control.operator_writer import SqlOperatorTables
-from kafka_ingest.gap import Gap
-from kafka_ingest.offsets import OffsetRange, StoredOffset, TopicPartition
+from kafka_ingest.model.batch import Batch, BatchKind, BatchPlan, BatchState
+from kafka_ingest.model.control_rows import FeedSnapshot
+from kafka_ingest.model.gap import Gap
+from kafka_ingest.model.offsets import OffsetRange, StoredOffset, TopicPartition
+from kafka_ingest.model.published_output import PublishedReceipt
 from kafka_ingest.sinks.choose import sink_of
-from kafka_ingest.whole_plan import whole_plan
 
 LedgerLine = tuple[str, datetime, str, Mapping[str, Any]]
 

@@ -5,7 +5,7 @@ from itertools import count
 
 from tests.fakes import FakeKafkaCluster, FakeTopic
 
-from kafka_ingest.offsets import LogBounds, OffsetRange, TopicPartition, Unavailable
+from kafka_ingest.model.offsets import LogBounds, OffsetRange, TopicPartition, Unavailable
 
 
 @dataclass(frozen=True)

@@ -20,15 +20,21 @@ from tests.outputs import parquet_at
 
 from kafka_ingest.backfilling.plan_backfill import BackfillOutcome, plan_backfill
 from kafka_ingest.backfilling.request import BackfillRequest, OnMissing, OpenGaps
-from kafka_ingest.batch import Attempt, Batch, BatchKind, BatchPlan, BatchState
-from kafka_ingest.boundaries import FeedSnapshot, FoldCut, Sink
+from kafka_ingest.batches.open_attempt import open_attempt
+from kafka_ingest.batches.pin_receipt import pin_attempt
+from kafka_ingest.batches.plan_batch import PlanOutcome, plan_batch
+from kafka_ingest.batches.whole_plan import receipt_of_folded, whole_plan
 from kafka_ingest.committing.commit_batch import commit_batch
 from kafka_ingest.committing.mirror_group import mirror_group
 from kafka_ingest.control import schema
 from kafka_ingest.control.database import ControlDatabaseSettings, open_database, transaction
 from kafka_ingest.control.operator_writer import SqlOperatorTables
 from kafka_ingest.errors import KafkaIngestError
-from kafka_ingest.offsets import OffsetRange, TopicPartition
+from kafka_ingest.model.batch import Attempt, Batch, BatchKind, BatchPlan, BatchState
+from kafka_ingest.model.control_rows import FeedSnapshot, FoldCut
+from kafka_ingest.model.offsets import OffsetRange, TopicPartition
+from kafka_ingest.model.output_location import OutputLocation
+from kafka_ingest.model.receipt import RangeCount
 from kafka_ingest.operating.abandon import abandon
 from kafka_ingest.operating.clean import clean_up, staged_outputs
 from kafka_ingest.operating.fold import fold
@@ -36,16 +42,11 @@ from kafka_ingest.operating.reset_offsets import decide_reset, reset
 from kafka_ingest.operating.reset_target import ResetTarget
 from kafka_ingest.operating.skip import decide_skip, skip
 from kafka_ingest.operating.topic_changed import Choice, accept_batch, apply_choice, changes_of, rows_after
-from kafka_ingest.output_location import OutputLocation
-from kafka_ingest.planning.plan_batch import PlanOutcome, plan_batch
 from kafka_ingest.planning.settings import OnDataLoss
 from kafka_ingest.planning.start_rules import Earliest
-from kafka_ingest.receipt import RangeCount
+from kafka_ingest.ports.outputs import Sink
 from kafka_ingest.sinks.choose import sink_of
 from kafka_ingest.sinks.parquet import parquet_sink
-from kafka_ingest.submitting.open_attempt import open_attempt
-from kafka_ingest.submitting.pin_receipt import pin_attempt
-from kafka_ingest.whole_plan import receipt_of_folded, whole_plan
 
 FEED = "orders"
 TOPICS = ("orders", "refunds")

@@ -15,7 +15,7 @@ from tests.kafka_faults import add_partitions, create_topic, delete_records, pla
 from tests.project import KAFKA_INGEST, Project
 from tests.quick_project import QuickProject, spans
 
-from kafka_ingest.submitting.installation import installation
+from kafka_ingest.spark_launch.installation import installation
 
 
 def remember(quick: QuickProject) -> Path:

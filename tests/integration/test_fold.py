@@ -15,8 +15,8 @@ from tests.integration.test_lost_files import path_of
 from tests.kafka_faults import plain_records, produce
 from tests.quick_project import Killed, QuickProject
 
-from kafka_ingest.boundaries import FoldCut
 from kafka_ingest.control.operator_writer import SqlOperatorTables
+from kafka_ingest.model.control_rows import FoldCut
 
 OLD = ("--before", "100d")
 FOLDED = {"folded", "folded_batches"}

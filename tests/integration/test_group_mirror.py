@@ -13,7 +13,7 @@ from tests.integration.conftest import MoveGroup
 from tests.kafka_faults import PATIENCE_S, create_topic, forget_group, live_member, plain_records, produce
 from tests.quick_project import Killed, QuickProject
 
-from kafka_ingest import kafka_cluster
+from kafka_ingest.cluster import kafka_cluster
 
 
 def committed(servers: str, group: str, topic: str, partitions: Sequence[int] = (0, 1, 2)) -> list[TopicPartition]:

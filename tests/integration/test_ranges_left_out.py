@@ -12,9 +12,9 @@ from tests.kafka_faults import delete_records, plain_records, produce
 from tests.killing import HOLD_AND_RUN, processes_of, wait_for
 from tests.quick_project import QuickProject
 
-from kafka_ingest.attempt_directory import DATA
-from kafka_ingest.submitting.run_spark_submit import run_spark_submit
-from kafka_ingest.submitting.spark_submission import SparkSubmission
+from kafka_ingest.model.attempt_directory import DATA
+from kafka_ingest.spark_launch.run_spark_submit import run_spark_submit
+from kafka_ingest.spark_launch.spark_submission import SparkSubmission
 
 AFTER_KAFKA_WAS_ASKED = "after:kafka_ingest.writing.write_batch:log_starts"
 

@@ -11,10 +11,10 @@ import pytest
 from tests.kafka_faults import aborted_transaction, plain_records, produce
 from tests.quick_project import FIELDS, QuickProject
 
-from kafka_ingest.attempt_directory import DATA, RECEIPT
-from kafka_ingest.durable_files import write_durably
-from kafka_ingest.receipt import Receipt
-from kafka_ingest.submitting.spark_submission import SparkSubmission
+from kafka_ingest.foundation.durable_files import write_durably
+from kafka_ingest.model.attempt_directory import DATA, RECEIPT
+from kafka_ingest.model.receipt import Receipt
+from kafka_ingest.spark_launch.spark_submission import SparkSubmission
 from kafka_ingest.writing.stage_files import staged_files
 
 Rows = list[dict[str, Any]]

@@ -26,16 +26,16 @@ from tests.quick_project import QuickProject
 
 from certificates import Authority
 from embedded_broker import EmbeddedBroker
-from kafka_ingest.boundaries import MirrorRefusedError
+from kafka_ingest.cluster.client_settings import KafkaClientSettings
+from kafka_ingest.cluster.kafka_cluster import ConfluentKafkaCluster
 from kafka_ingest.errors import (
     KafkaAccessDeniedError,
     KafkaLoginRefusedError,
     KafkaTlsRefusedError,
     KafkaUnavailableError,
 )
-from kafka_ingest.kafka_client_settings import KafkaClientSettings
-from kafka_ingest.kafka_cluster import ConfluentKafkaCluster
-from kafka_ingest.offsets import FirstRecord, TopicPartition
+from kafka_ingest.model.offsets import FirstRecord, TopicPartition
+from kafka_ingest.ports.cluster import MirrorRefusedError
 from secured_broker import MUTUAL_TLS, SASL, SASL_TLS, TLS, let_scram_users_in, secured_broker
 
 PLAIN_USERS = {"alice": "wonder-land-1"}

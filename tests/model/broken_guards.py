@@ -11,8 +11,8 @@ from tests.fakes import ControlState, InMemoryControlTables, InMemorySink
 
 import kafka_ingest.committing.commit_batch
 import kafka_ingest.committing.mirror_group
-from kafka_ingest.batch import AttemptState, Batch, BatchKind, BatchPlan, BatchState
-from kafka_ingest.boundaries import PublishedReceipt
+from kafka_ingest.model.batch import AttemptState, Batch, BatchKind, BatchPlan, BatchState
+from kafka_ingest.model.published_output import PublishedReceipt
 
 Patch = pytest.MonkeyPatch
 

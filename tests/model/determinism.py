@@ -15,10 +15,10 @@ from tests.fakes import SOME_DAY
 from tests.model.actor import Actor
 
 import kafka_ingest.backfilling.plan_backfill as backfill_module
+import kafka_ingest.batches.open_attempt as open_attempt_module
+import kafka_ingest.batches.plan_batch as plan_module
+import kafka_ingest.batches.resume_open_batch
 import kafka_ingest.committing.commit_batch as commit_module
-import kafka_ingest.planning.hand_on
-import kafka_ingest.planning.plan_batch as plan_module
-import kafka_ingest.submitting.open_attempt as open_attempt_module
 from kafka_ingest.errors import KafkaIngestError
 
 FIRST_ID = UUID("01990000-0000-7000-8000-000000000000").int
@@ -84,7 +84,7 @@ FORGETFUL = (
     (plan_module, "new_feed"),
     (backfill_module, "decide_backfill"),
     (plan_module, "hand_on"),
-    (kafka_ingest.planning.hand_on, "pin_first_valid_receipt"),
+    (kafka_ingest.batches.resume_open_batch, "pin_first_valid_receipt"),
     (tests.fakes, "open_attempt"),
     (open_attempt_module, "pin_first_valid_receipt"),
     (open_attempt_module, "next_attempt"),

@@ -6,9 +6,9 @@ from tests.fakes import ControlState
 from tests.model.explore import ViolationError
 from tests.model.world import Moment
 
-from kafka_ingest.batch import TRANSITIONS, AttemptState, Batch, BatchKind, BatchState, sha256
 from kafka_ingest.errors import KafkaIngestError, OperatorDecisionError, WrongUseError
-from kafka_ingest.offsets import TopicPartition
+from kafka_ingest.model.batch import TRANSITIONS, AttemptState, Batch, BatchKind, BatchState, sha256
+from kafka_ingest.model.offsets import TopicPartition
 
 OPERATOR = "operator"
 RUDE = "rude operator"

@@ -8,9 +8,9 @@ from tests.model.invariants import OPERATOR, Invariants
 from tests.model.roles import BY_HAND, move_by_hand
 from tests.model.world import World
 
-from kafka_ingest.batch import BatchState
 from kafka_ingest.errors import BatchRevokedError, KafkaIngestError, OffsetsMovedError, RetryableError
-from kafka_ingest.offsets import LogBounds, TopicPartition
+from kafka_ingest.model.batch import BatchState
+from kafka_ingest.model.offsets import LogBounds, TopicPartition
 from kafka_ingest.operating.abandon import abandon
 
 RUNS = 12

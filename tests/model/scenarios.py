@@ -24,9 +24,9 @@ from tests.model.roles import (
 )
 from tests.model.world import Bounds, World
 
-from kafka_ingest.batch import Attempt, Batch, BatchKind, BatchPlan, BatchState
 from kafka_ingest.errors import BatchRevokedError, InvalidRangeError, KafkaIngestError, OffsetsMovedError
-from kafka_ingest.gap import Gap
+from kafka_ingest.model.batch import Attempt, Batch, BatchKind, BatchPlan, BatchState
+from kafka_ingest.model.gap import Gap
 from kafka_ingest.operating.skip import decide_skip, skip
 from kafka_ingest.planning.settings import OnDataLoss
 

@@ -13,8 +13,8 @@ from tests.fakes import ControlState, FeedInMemory
 from tests.model.actor import Actor, Crashed
 from tests.model.explore import CRASH, State
 
-from kafka_ingest.boundaries import PublishedReceipt
 from kafka_ingest.errors import KafkaIngestError
+from kafka_ingest.model.published_output import PublishedReceipt
 
 
 @dataclass(frozen=True)

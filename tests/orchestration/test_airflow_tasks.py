@@ -9,8 +9,8 @@ from kafka_ingest.airflow_tasks.feed_tasks import FeedErrorOperator, WriteOperat
 from kafka_ingest.airflow_tasks.in_airflow import errors_for_airflow, id_of_batch, leave_out_traceback
 from kafka_ingest.airflow_tasks.maintenance_tasks import MirrorOperator
 from kafka_ingest.errors import InvalidFeedError, KafkaUnavailableError, OffsetsLostError, UnknownBatchError
-from kafka_ingest.feed import Feed
-from kafka_ingest.feed_file import FeedFile, read_feed_file
+from kafka_ingest.settings.feed import Feed
+from kafka_ingest.settings.feed_file import FeedFile, read_feed_file
 
 FEED = Feed.model_validate(
     {"name": "orders", "kafka": {"topics": ["orders"]}, "sink": {"format": "parquet", "path": "/data/orders"}}

@@ -12,8 +12,8 @@ import pytest
 from tests.killing import wait_for
 
 from dies_with_parent import dying_with_this_process
-from kafka_ingest.attempt_directory import MAX_WAIT_FOR_EXECUTORS
-from kafka_ingest.submitting.installation import installation
+from kafka_ingest.model.attempt_directory import MAX_WAIT_FOR_EXECUTORS
+from kafka_ingest.spark_launch.installation import installation
 from kafka_ingest.writing.head_start import head_start
 
 JOB = """

@@ -27,16 +27,16 @@ from tests.kafka_faults import create_topic as create_plain_topic
 from tests.outputs import parquet_at
 
 from embedded_broker import EmbeddedBroker
-from kafka_ingest.attempt_directory import DATA, DOCUMENT, PACKAGE, RECEIPT
-from kafka_ingest.batch import Attempt, AttemptDocument, AttemptState, BatchKind, BatchPlan, sha256
-from kafka_ingest.kafka_client_settings import KafkaClientSettings
-from kafka_ingest.left_out import LeftOut
-from kafka_ingest.offsets import Isolation, OffsetRange, OffsetsPolicy, TopicPartition
-from kafka_ingest.receipt import Receipt
-from kafka_ingest.submitting.installation import installation
-from kafka_ingest.submitting.open_attempt import RAW_DECODE
-from kafka_ingest.submitting.package_zip import write_package_zip
-from kafka_ingest.submitting.spark_submission import SparkMaster, spark_submission
+from kafka_ingest.batches.open_attempt import RAW_DECODE
+from kafka_ingest.cluster.client_settings import KafkaClientSettings
+from kafka_ingest.model.attempt_directory import DATA, DOCUMENT, PACKAGE, RECEIPT
+from kafka_ingest.model.batch import Attempt, AttemptDocument, AttemptState, BatchKind, BatchPlan, sha256
+from kafka_ingest.model.left_out import LeftOut
+from kafka_ingest.model.offsets import Isolation, OffsetRange, OffsetsPolicy, TopicPartition
+from kafka_ingest.model.receipt import Receipt
+from kafka_ingest.spark_launch.installation import installation
+from kafka_ingest.spark_launch.package_zip import write_package_zip
+from kafka_ingest.spark_launch.spark_submission import SparkMaster, spark_submission
 from kafka_ingest.writing.read_ranges import END_OF_DATES, FIRST_DATE, milliseconds_of
 from order_events import create_topic, order_events, produce
 

@@ -8,10 +8,10 @@ from uuid import UUID
 
 from tests.fakes import CLUSTER, FEED_ID, SOME_DAY, TOPIC_ID, FakeTopic, feed_settings, partition
 
-from kafka_ingest.boundaries import FeedSnapshot
-from kafka_ingest.gap import Gap, GapCause
-from kafka_ingest.hold import Hold
-from kafka_ingest.offsets import OffsetRange, StoredOffset, TopicDescription, TopicPartition, Unavailable
+from kafka_ingest.model.control_rows import FeedSnapshot
+from kafka_ingest.model.gap import Gap, GapCause
+from kafka_ingest.model.hold import Hold
+from kafka_ingest.model.offsets import OffsetRange, StoredOffset, TopicDescription, TopicPartition, Unavailable
 from kafka_ingest.planning.decide import PlanDecision, decide
 from kafka_ingest.planning.end_positions import EndPositions
 from kafka_ingest.planning.kafka_answers import KafkaAnswers

@@ -22,13 +22,13 @@ from kafka_ingest.backfilling.request import (
     OnOverlap,
     OpenGaps,
 )
-from kafka_ingest.batch import BatchState
-from kafka_ingest.boundaries import BackfillRange
-from kafka_ingest.coverage import PartitionCoverage
 from kafka_ingest.errors import InvalidBackfillError, KafkaIngestError, RangesTakenError, RecordsDeletedError
-from kafka_ingest.gap import Gap, GapCause, NewGap
-from kafka_ingest.offset_sets import merged, span_of, within, without
-from kafka_ingest.offsets import Isolation, LogBounds, OffsetRange, StoredOffset, TopicPartition
+from kafka_ingest.model.batch import BatchState
+from kafka_ingest.model.control_rows import BackfillRange
+from kafka_ingest.model.coverage import PartitionCoverage
+from kafka_ingest.model.gap import Gap, GapCause, NewGap
+from kafka_ingest.model.offset_sets import merged, span_of, within, without
+from kafka_ingest.model.offsets import Isolation, LogBounds, OffsetRange, StoredOffset, TopicPartition
 
 CHUNK_A, CHUNK_B = UUID(int=0xA), UUID(int=0xB)
 ELSEWHERE = parquet_at(Path("/data/copies"))

@@ -11,7 +11,6 @@ import pytest
 import yaml
 from tests.outputs import parquet_at
 
-from kafka_ingest.backfill_form import LARGEST_OFFSET, OFFSET_RANGE, PLACE, BackfillForm
 from kafka_ingest.backfilling.request import (
     MAX_RECORDS,
     BackfillRequest,
@@ -27,8 +26,9 @@ from kafka_ingest.backfilling.request import (
     Place,
 )
 from kafka_ingest.errors import InvalidBackfillError
-from kafka_ingest.feed import Feed
-from kafka_ingest.offsets import OffsetRange, TopicPartition
+from kafka_ingest.model.offsets import OffsetRange, TopicPartition
+from kafka_ingest.settings.backfill_form import LARGEST_OFFSET, OFFSET_RANGE, PLACE, BackfillForm
+from kafka_ingest.settings.feed import Feed
 
 BATCH = "01990000-0000-7000-8000-000000000001"
 JANUARY, FEBRUARY = datetime(2026, 1, 1, tzinfo=UTC), datetime(2026, 2, 1, tzinfo=UTC)

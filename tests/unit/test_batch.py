@@ -10,7 +10,8 @@ from uuid import UUID
 import pytest
 from tests.fakes import BATCH_ID, a_plan, partition, span
 
-from kafka_ingest.batch import (
+from kafka_ingest.errors import BatchStateError
+from kafka_ingest.model.batch import (
     AttemptDocument,
     BatchKind,
     BatchPlan,
@@ -19,9 +20,8 @@ from kafka_ingest.batch import (
     check_transition,
     sha256,
 )
-from kafka_ingest.errors import BatchStateError
-from kafka_ingest.offsets import Isolation, OffsetsPolicy
-from kafka_ingest.output_location import OutputLocation
+from kafka_ingest.model.offsets import Isolation, OffsetsPolicy
+from kafka_ingest.model.output_location import OutputLocation
 
 ANOTHER_VALUE: Mapping[str, Any] = {
     "batch_id": UUID(int=7),

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from tests.fakes import partition, span
 
 from kafka_ingest.backfilling.chunks import cut_into_chunks, share
-from kafka_ingest.offset_sets import by_partition, merged, span_of, without
-from kafka_ingest.offsets import OffsetRange, TopicPartition
+from kafka_ingest.model.offset_sets import by_partition, merged, span_of, without
+from kafka_ingest.model.offsets import OffsetRange, TopicPartition
 
 PLACES = [partition(0), partition(1), partition(2), partition(0, "refunds")]
 

@@ -9,8 +9,7 @@ from tests.unit.test_explain_failure import batch_is_invalid
 from tests.unit.test_plan_backfill import COPY, Backfilled, feed_with_a_hole, made_again
 
 from kafka_ingest.backfilling.request import OpenGaps
-from kafka_ingest.batch import Attempt, BatchPlan, BatchState
-from kafka_ingest.coverage import coverage_of
+from kafka_ingest.batches.explain_failure import explain_failure
 from kafka_ingest.errors import (
     BatchStateError,
     KafkaIngestError,
@@ -21,11 +20,12 @@ from kafka_ingest.errors import (
     StagedOutputUnusableError,
     TopicRecreatedError,
 )
-from kafka_ingest.offset_sets import merged, span_of, within
-from kafka_ingest.offsets import OffsetRange, OffsetsPolicy
+from kafka_ingest.model.batch import Attempt, BatchPlan, BatchState
+from kafka_ingest.model.coverage import coverage_of
+from kafka_ingest.model.offset_sets import merged, span_of, within
+from kafka_ingest.model.offsets import OffsetRange, OffsetsPolicy
 from kafka_ingest.operating.adopt import decide_adoption
 from kafka_ingest.operating.skip import decide_skip, skip
-from kafka_ingest.submitting.explain_failure import explain_failure
 
 
 @pytest.fixture

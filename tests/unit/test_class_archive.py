@@ -9,10 +9,10 @@ from confluent_kafka import KafkaError, KafkaException
 
 import archive_classes
 from java_command import JavaMissingError
-from kafka_ingest.observing import doctor
-from kafka_ingest.submitting.class_archive import ArchivePlace, java_binary
-from kafka_ingest.submitting.installation import CONNECTOR, JARS_VARIABLE, installation
-from kafka_ingest.submitting.java_options import java_options
+from kafka_ingest.checks import doctor
+from kafka_ingest.spark_launch.class_archive import ArchivePlace, java_binary
+from kafka_ingest.spark_launch.installation import CONNECTOR, JARS_VARIABLE, installation
+from kafka_ingest.spark_launch.java_options import java_options
 
 
 @pytest.fixture

@@ -21,8 +21,9 @@ from tests.fakes import (
     watched,
 )
 
-from kafka_ingest.batch import AttemptState, BatchPlan, BatchState
-from kafka_ingest.boundaries import FoldCut
+from kafka_ingest.batches.open_attempt import open_attempt
+from kafka_ingest.batches.plan_batch import PlanResult
+from kafka_ingest.batches.whole_plan import whole_plan
 from kafka_ingest.committing.mirror_group import Mirrored
 from kafka_ingest.errors import (
     BatchStateError,
@@ -35,11 +36,10 @@ from kafka_ingest.errors import (
     StagedOutputUnusableError,
     UnknownBatchError,
 )
-from kafka_ingest.offsets import OffsetsPolicy, TopicPartition, Unavailable
-from kafka_ingest.planning.plan_batch import PlanResult
+from kafka_ingest.model.batch import AttemptState, BatchPlan, BatchState
+from kafka_ingest.model.control_rows import FoldCut
+from kafka_ingest.model.offsets import OffsetsPolicy, TopicPartition, Unavailable
 from kafka_ingest.planning.start_rules import Earliest, Latest
-from kafka_ingest.submitting.open_attempt import open_attempt
-from kafka_ingest.whole_plan import whole_plan
 
 P0, P1 = partition(0), partition(1)
 BEFORE = {P0: 0, P1: 0}

@@ -7,7 +7,9 @@ from typing import Any
 
 import pytest
 
-from kafka_ingest.connections import (
+from kafka_ingest.control.database import check_version, open_database
+from kafka_ingest.errors import ControlTablesUnavailableError, InvalidConnectionError, MissingConnectionError
+from kafka_ingest.settings.connections import (
     ConnectionFields,
     control_database,
     fields_from_json,
@@ -16,9 +18,7 @@ from kafka_ingest.connections import (
     secrets_backend_is_configured,
     spark_master,
 )
-from kafka_ingest.control.database import check_version, open_database
-from kafka_ingest.errors import ControlTablesUnavailableError, InvalidConnectionError, MissingConnectionError
-from kafka_ingest.submitting.spark_submission import SparkMaster
+from kafka_ingest.spark_launch.spark_submission import SparkMaster
 
 SECRET = "p@ss:w/o?rd#%"
 QUOTED_SECRET = "p%40ss%3Aw%2Fo%3Frd%23%25"
@@ -89,7 +89,7 @@ def test_a_connection_in_uri_form_is_found_through_airflow(monkeypatch: pytest.M
 def test_json_is_read_exactly_as_airflow_reads_it(document: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     from airflow.models.connection import Connection
 
-    from kafka_ingest.connections import fields_of
+    from kafka_ingest.settings.connections import fields_of
 
     text = json.dumps(document)
     monkeypatch.setenv("AIRFLOW_CONN_ITS_ID", text)

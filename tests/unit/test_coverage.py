@@ -10,12 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.fakes import CLUSTER, FEED_ID, SOME_DAY, TOPIC_ID, a_plan, partition, span
 
-from kafka_ingest.batch import Batch, BatchState
-from kafka_ingest.boundaries import BackfillRange, CoverageRows, DeadLetters, FeedSnapshot, Rewind
-from kafka_ingest.coverage import PartitionCoverage, coverage_of, dead_letters_in
-from kafka_ingest.gap import Gap, GapCause
-from kafka_ingest.offset_sets import merged, shared
-from kafka_ingest.offsets import OffsetRange, StoredOffset
+from kafka_ingest.model.batch import Batch, BatchState
+from kafka_ingest.model.control_rows import BackfillRange, CoverageRows, DeadLetters, FeedSnapshot, Rewind
+from kafka_ingest.model.coverage import PartitionCoverage, coverage_of, dead_letters_in
+from kafka_ingest.model.gap import Gap, GapCause
+from kafka_ingest.model.offset_sets import merged, shared
+from kafka_ingest.model.offsets import OffsetRange, StoredOffset
 
 A, B = UUID(int=0xA), UUID(int=0xB)
 STORED = StoredOffset(partition(0), TOPIC_ID, 20, 100, "latest")

@@ -13,7 +13,7 @@ from kafka_ingest.errors import (
     UnknownTopicError,
     WrongClusterError,
 )
-from kafka_ingest.offsets import Isolation, LogBounds, StoredOffset, Unavailable, ranges_outside_log
+from kafka_ingest.model.offsets import Isolation, LogBounds, StoredOffset, Unavailable, ranges_outside_log
 from kafka_ingest.planning.start_rules import AtOffsets, Earliest, Latest
 
 # ── The first plan: the start rule is applied once ────────────────────────────────────────────────────────────────────

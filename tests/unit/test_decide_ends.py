@@ -8,7 +8,7 @@ from tests.fakes import SOME_DAY, FakeTopic, log, partition, span, topic
 from tests.unit.planning_inputs import NO_LEADER, ahead, answers, answers_of, decided, stored
 
 from kafka_ingest.errors import EndOutsideLogError
-from kafka_ingest.offsets import Isolation, OffsetRange, TopicPartition, Unavailable
+from kafka_ingest.model.offsets import Isolation, OffsetRange, TopicPartition, Unavailable
 from kafka_ingest.planning.decide import PlanDecision
 from kafka_ingest.planning.end_positions import ToOffsets, ToTimestamp
 from kafka_ingest.planning.settings import OnDataLoss

@@ -9,9 +9,9 @@ from tests.fakes import SOME_DAY, FakeTopic, log, partition, span, topic
 from tests.unit.planning_inputs import NO_LEADER, ahead, answers, answers_of, decided, kinds_of, seeds_of, stored
 
 from kafka_ingest.errors import OffsetsLostError, StoredOffsetBeyondLogError, TopicGoneError
-from kafka_ingest.gap import GapCause
-from kafka_ingest.hold import Hold, HoldCause
-from kafka_ingest.offsets import Isolation, TopicPartition, Unavailable
+from kafka_ingest.model.gap import GapCause
+from kafka_ingest.model.hold import Hold, HoldCause
+from kafka_ingest.model.offsets import Isolation, TopicPartition, Unavailable
 from kafka_ingest.planning.decide import PlanDecision
 from kafka_ingest.planning.settings import OnDataLoss, OnMissingTopic
 from kafka_ingest.planning.start_rules import Earliest, Latest

@@ -18,7 +18,7 @@ from tests.unit.planning_inputs import (
 )
 
 from kafka_ingest.errors import OffsetsLostError, StartOutsideLogError
-from kafka_ingest.offsets import TopicPartition, Unavailable
+from kafka_ingest.model.offsets import TopicPartition, Unavailable
 from kafka_ingest.planning.kafka_answers import KafkaAnswers
 from kafka_ingest.planning.settings import OnDataLoss
 from kafka_ingest.planning.start_rules import AtOffsets, AtTimestamp, Earliest, FromGroup, Latest

@@ -6,8 +6,8 @@ from datetime import timedelta
 import pytest
 from tests.fakes import FakeKafkaCluster, FeedInMemory, feed_settings, log, partition, topic
 
+from kafka_ingest.batches.plan_batch import dry_run
 from kafka_ingest.planning.default_limit import LEAST_RECORDS, with_default_limit
-from kafka_ingest.planning.plan_batch import dry_run
 
 AUTO = feed_settings(limit_follows_speed=True)
 BACKLOG = 900_000_000

@@ -13,7 +13,7 @@ import yaml
 from jsonschema import Draft202012Validator
 from sqlalchemy import make_url
 
-from kafka_ingest.connections import control_database, fields_from_json, kafka_settings, spark_master
+from kafka_ingest.settings.connections import control_database, fields_from_json, kafka_settings, spark_master
 
 ROOT = Path(__file__).resolve().parents[2]
 FILE = ROOT / "docker-compose.yaml"

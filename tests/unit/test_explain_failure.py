@@ -3,7 +3,7 @@
 import pytest
 from tests.fakes import FakeKafkaCluster, FeedInMemory, feed_settings, log, partition, sinks, span, topic
 
-from kafka_ingest.batch import Attempt, BatchPlan, BatchState
+from kafka_ingest.batches.explain_failure import explain_failure, unreadable_position
 from kafka_ingest.errors import (
     KafkaAccessDeniedError,
     KafkaLoginRefusedError,
@@ -17,10 +17,10 @@ from kafka_ingest.errors import (
     TopicRecreatedError,
     WrongClusterError,
 )
-from kafka_ingest.hold import HoldCause
-from kafka_ingest.offsets import Isolation, TopicPartition, Unavailable
+from kafka_ingest.model.batch import Attempt, BatchPlan, BatchState
+from kafka_ingest.model.hold import HoldCause
+from kafka_ingest.model.offsets import Isolation, TopicPartition, Unavailable
 from kafka_ingest.planning.start_rules import Earliest
-from kafka_ingest.submitting.explain_failure import explain_failure, unreadable_position
 
 NO_LEADER = Unavailable("LEADER_NOT_AVAILABLE")
 

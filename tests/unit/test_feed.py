@@ -12,18 +12,18 @@ from pydantic import ValidationError
 from tests.outputs import parquet_at
 
 from kafka_ingest.errors import InvalidBackfillError, InvalidFeedError, UnknownFeedError
-from kafka_ingest.feed import Feed, Spark
-from kafka_ingest.feed_file import FeedFile, read_feed_file
-from kafka_ingest.feed_files import (
+from kafka_ingest.model.offsets import Isolation, OffsetsPolicy
+from kafka_ingest.planning.settings import FeedPlanSettings
+from kafka_ingest.planning.start_rules import AtOffsets, Earliest, Latest
+from kafka_ingest.settings.feed import Feed, Spark
+from kafka_ingest.settings.feed_file import FeedFile, read_feed_file
+from kafka_ingest.settings.feed_files import (
     check_not_taken,
     feed_named,
     feeds_directory,
     read_feed_files,
 )
-from kafka_ingest.offsets import Isolation, OffsetsPolicy
-from kafka_ingest.planning.settings import FeedPlanSettings
-from kafka_ingest.planning.start_rules import AtOffsets, Earliest, Latest
-from kafka_ingest.wrong_settings import describe
+from kafka_ingest.settings.wrong_settings import describe
 
 ROOT = Path(__file__).resolve().parents[2]
 NO_ENVIRONMENT: dict[str, str] = {}
@@ -525,7 +525,7 @@ def test_a_file_that_is_removed_between_listing_and_reading_is_not_there(
         (folder / "orders.yaml").unlink(missing_ok=True)
         return read_feed_file(path)
 
-    monkeypatch.setattr("kafka_ingest.feed_files.read_feed_file", removed_first)
+    monkeypatch.setattr("kafka_ingest.settings.feed_files.read_feed_file", removed_first)
     assert [(file.path.name, file.error) for file in read_feed_files(folder)] == [("refunds.yaml", None)]
 
 
@@ -536,7 +536,7 @@ def test_an_error_that_nobody_foresaw_is_that_files_alone(folder: Path, monkeypa
     def out_of_memory(_: str) -> bool:
         raise MemoryError
 
-    monkeypatch.setattr("kafka_ingest.feed.croniter.is_valid", out_of_memory)
+    monkeypatch.setattr("kafka_ingest.settings.feed.croniter.is_valid", out_of_memory)
     files = read_feed_files(folder)
     assert names(files) == ["orders"]
     assert "cannot be used: MemoryError" in error_of(files[1])

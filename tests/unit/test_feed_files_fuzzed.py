@@ -11,8 +11,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kafka_ingest.errors import InvalidFeedError
-from kafka_ingest.feed_file import MAX_REASON, read_feed_file
-from kafka_ingest.plain_yaml import FAST_LOADER, NotPlainError, Reading, read_plain_yaml
+from kafka_ingest.settings.feed_file import MAX_REASON, read_feed_file
+from kafka_ingest.settings.plain_yaml import FAST_LOADER, NotPlainError, Reading, read_plain_yaml
 
 FEED = """\
 name: orders

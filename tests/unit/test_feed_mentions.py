@@ -8,11 +8,11 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kafka_ingest.feed import Feed
-from kafka_ingest.feed_claims import refuse_shared
-from kafka_ingest.feed_file import FeedFile
-from kafka_ingest.feed_mentions import may_name, may_share
-from kafka_ingest.plain_yaml import read_plain_yaml
+from kafka_ingest.settings.feed import Feed
+from kafka_ingest.settings.feed_claims import refuse_shared
+from kafka_ingest.settings.feed_file import FeedFile
+from kafka_ingest.settings.feed_mentions import may_name, may_share
+from kafka_ingest.settings.plain_yaml import read_plain_yaml
 
 
 def feed(name: str = "orders", path: str = "/data/orders", group: str | None = None) -> dict[str, Any]:

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 import yaml
 
-from kafka_ingest import feed_file, feed_files
-from kafka_ingest.feed_file import FeedFile, error_id
-from kafka_ingest.feed_files import beside_others, feed_file_named, read_feed_files
-from kafka_ingest.files_for_dags import files_for_dags
+from kafka_ingest.settings import feed_file, feed_files
+from kafka_ingest.settings.feed_file import FeedFile, error_id
+from kafka_ingest.settings.feed_files import beside_others, feed_file_named, read_feed_files
+from kafka_ingest.settings.files_for_dags import files_for_dags
 
 
 @pytest.fixture

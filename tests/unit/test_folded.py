@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.fakes import partition, span
 
-from kafka_ingest.folded import Chains, FoldedRange, kept_of_folded
-from kafka_ingest.offset_sets import merged
-from kafka_ingest.offsets import OffsetRange
+from kafka_ingest.model.folded import Chains, FoldedRange, kept_of_folded
+from kafka_ingest.model.offset_sets import merged
+from kafka_ingest.model.offsets import OffsetRange
 
 NOON = datetime(2026, 1, 2, 12, tzinfo=UTC)
 ONE, TWO = UUID(int=1), UUID(int=2)

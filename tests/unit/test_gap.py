@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.fakes import SOME_DAY, TOPIC_ID, partition, span
 
-from kafka_ingest.gap import Gap, GapCause, NewGap
-from kafka_ingest.offset_sets import merged, within, without
-from kafka_ingest.offsets import OffsetRange
+from kafka_ingest.model.gap import Gap, GapCause, NewGap
+from kafka_ingest.model.offset_sets import merged, within, without
+from kafka_ingest.model.offsets import OffsetRange
 
 GAP = Gap(
     gap_id=UUID(int=1),

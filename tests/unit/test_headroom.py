@@ -4,7 +4,7 @@ import pytest
 from tests.fakes import FeedInMemory, log, topic
 
 from kafka_ingest.errors import WrongClusterError
-from kafka_ingest.offsets import Isolation, LogBounds, Unavailable
+from kafka_ingest.model.offsets import Isolation, LogBounds, Unavailable
 from kafka_ingest.operating.headroom import low_headroom
 
 

@@ -7,8 +7,8 @@ import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ec import SECP256R1, EllipticCurvePrivateKey, generate_private_key
 
+from kafka_ingest.cluster.client_settings import KafkaClientSettings, jaas_quoted
 from kafka_ingest.errors import InvalidConnectionError
-from kafka_ingest.kafka_client_settings import KafkaClientSettings, jaas_quoted
 
 PASSWORD = "hunter2"
 BROKERS = {"bootstrap.servers": "kafka:9092"}
@@ -375,7 +375,7 @@ def test_brokers_are_named_as_librdkafka_takes_them(servers: str) -> None:
 def test_what_librdkafka_says_of_a_setting_is_passed_on_without_its_value(
     settings: dict[str, str], capfd: pytest.CaptureFixture[str]
 ) -> None:
-    from kafka_ingest.kafka_cluster import ConfluentKafkaCluster
+    from kafka_ingest.cluster.kafka_cluster import ConfluentKafkaCluster
 
     found = KafkaClientSettings("its_id", {"bootstrap.servers": "127.0.0.1:1"} | settings)
     with pytest.raises(

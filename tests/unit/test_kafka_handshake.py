@@ -3,9 +3,9 @@
 import pytest
 from confluent_kafka import KafkaError
 
+from kafka_ingest.cluster.client_settings import KafkaClientSettings
+from kafka_ingest.cluster.handshake import Heard, pause_after_a_login
 from kafka_ingest.errors import KafkaLoginRefusedError, KafkaTlsRefusedError, KafkaUnavailableError
-from kafka_ingest.kafka_client_settings import KafkaClientSettings
-from kafka_ingest.kafka_handshake import Heard, pause_after_a_login
 
 SETTINGS = KafkaClientSettings(
     "its_id", {"bootstrap.servers": "kafka:9093", "sasl.username": "ada", "sasl.password": "hunter2"}

@@ -24,11 +24,11 @@ from tests.fakes import (
 )
 from tests.outputs import parquet_at
 
-from kafka_ingest.batch import BatchPlan, BatchState
-from kafka_ingest.boundaries import PublishedReceipt
+from kafka_ingest.batches.known_output import check_newest_known, check_output_known, new_feed
+from kafka_ingest.batches.plan_batch import PlanResult, plan_batch
 from kafka_ingest.errors import OutputUnavailableError, OutputUnknownError
-from kafka_ingest.planning.known_output import check_newest_known, check_output_known, new_feed
-from kafka_ingest.planning.plan_batch import PlanResult, plan_batch
+from kafka_ingest.model.batch import BatchPlan, BatchState
+from kafka_ingest.model.published_output import PublishedReceipt
 
 ELSEWHERE = Path("/data/elsewhere")
 

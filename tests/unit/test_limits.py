@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.fakes import partition
 
-from kafka_ingest.offsets import TopicPartition
+from kafka_ingest.model.offsets import TopicPartition
 from kafka_ingest.planning.limits import share_fairly
 
 P0, P1, P2, P3 = (partition(number) for number in range(4))

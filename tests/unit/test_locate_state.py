@@ -10,12 +10,12 @@ import pytest
 from tests.fakes import partition, span
 from tests.outputs import parquet_at
 
-from kafka_ingest.batch import BatchKind, BatchState
-from kafka_ingest.boundaries import Event
 from kafka_ingest.control.history_reader import BatchOfOffset
-from kafka_ingest.gap import Gap, GapCause
+from kafka_ingest.model.batch import BatchKind, BatchState
+from kafka_ingest.model.event import Event
+from kafka_ingest.model.gap import Gap, GapCause
+from kafka_ingest.model.offsets import StoredOffset
 from kafka_ingest.observing.locate import LocatedBatch, OffsetState, gap_of, ids_of_same_records, is_earlier, state_of
-from kafka_ingest.offsets import StoredOffset
 
 NOON = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 BATCH = UUID("01890000-0000-7000-8000-000000000001")

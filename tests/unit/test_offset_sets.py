@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.fakes import partition, span
 
-from kafka_ingest.offset_sets import by_partition, merged, span_of, within, without
-from kafka_ingest.offsets import OffsetRange, TopicPartition
+from kafka_ingest.model.offset_sets import by_partition, merged, span_of, within, without
+from kafka_ingest.model.offsets import OffsetRange, TopicPartition
 
 PLACES = [partition(0), partition(1), partition(0, "refunds")]
 Position = tuple[TopicPartition, int]

@@ -5,7 +5,7 @@ from dataclasses import FrozenInstanceError
 import pytest
 from tests.fakes import partition, span
 
-from kafka_ingest.offsets import (
+from kafka_ingest.model.offsets import (
     Isolation,
     LogBounds,
     OffsetRange,

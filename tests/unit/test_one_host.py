@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from kafka_ingest.checks import one_host
+from kafka_ingest.checks.one_host import check_one_host, file_system_of
 from kafka_ingest.errors import InvalidConnectionError
-from kafka_ingest.observing import one_host
-from kafka_ingest.observing.one_host import check_one_host, file_system_of
 
 
 @pytest.fixture

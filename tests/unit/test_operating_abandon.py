@@ -3,8 +3,8 @@
 import pytest
 from tests.fakes import FeedInMemory, sinks
 
-from kafka_ingest.batch import BatchPlan, BatchState
 from kafka_ingest.errors import BatchRevokedError, BatchStateError, OutputConflictError
+from kafka_ingest.model.batch import BatchPlan, BatchState
 from kafka_ingest.operating.abandon import abandon
 
 

@@ -31,8 +31,6 @@ from tests.outputs import parquet_at
 
 from kafka_ingest.backfilling.plan_backfill import plan_backfill
 from kafka_ingest.backfilling.request import BackfillRequest, OffsetRanges, OnMissing, OpenGaps, Selection
-from kafka_ingest.batch import AttemptState, BatchKind, BatchPlan, BatchState
-from kafka_ingest.boundaries import Event, NewFeed, PublishedReceipt
 from kafka_ingest.errors import (
     FeedChangedError,
     NothingToAdoptError,
@@ -41,8 +39,12 @@ from kafka_ingest.errors import (
     OutputUnknownError,
     ReceiptsDoNotFollowError,
 )
-from kafka_ingest.gap import Gap
-from kafka_ingest.offsets import LogBounds, OffsetRange, StoredOffset, TopicPartition, Unavailable
+from kafka_ingest.model.batch import AttemptState, BatchKind, BatchPlan, BatchState
+from kafka_ingest.model.control_rows import NewFeed
+from kafka_ingest.model.event import Event
+from kafka_ingest.model.gap import Gap
+from kafka_ingest.model.offsets import LogBounds, OffsetRange, StoredOffset, TopicPartition, Unavailable
+from kafka_ingest.model.published_output import PublishedReceipt
 from kafka_ingest.operating.adopt import AdoptDecision, decide_adoption
 from kafka_ingest.operating.adopt import adopt as adopt_output
 from kafka_ingest.operating.reset_offsets import decide_reset, reset

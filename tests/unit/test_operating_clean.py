@@ -6,9 +6,9 @@ from uuid import UUID
 import pytest
 from tests.fakes import FakeTopic, FeedInMemory, feed_settings, log, sinks, span, topic
 
-from kafka_ingest.batch import BatchPlan
 from kafka_ingest.errors import BatchStateError, OutputUnavailableError, StagedOutputUnusableError
-from kafka_ingest.offsets import Unavailable
+from kafka_ingest.model.batch import BatchPlan
+from kafka_ingest.model.offsets import Unavailable
 from kafka_ingest.operating.abandon import abandon
 from kafka_ingest.operating.clean import StagedOutput, clean_up, staged_outputs, staged_outputs_of_batch
 

@@ -3,7 +3,6 @@
 import pytest
 from tests.fakes import FakeKafkaCluster, FeedInMemory, feed_settings, log, partition, span, topic
 
-from kafka_ingest.batch import BatchState
 from kafka_ingest.errors import (
     BatchStateError,
     FeedChangedError,
@@ -15,8 +14,9 @@ from kafka_ingest.errors import (
     UnknownFeedError,
     WrongClusterError,
 )
-from kafka_ingest.gap import Gap, GapCause
-from kafka_ingest.offsets import OffsetRange, Unavailable
+from kafka_ingest.model.batch import BatchState
+from kafka_ingest.model.gap import Gap, GapCause
+from kafka_ingest.model.offsets import OffsetRange, Unavailable
 from kafka_ingest.operating.skip import SkipDecision, decide_skip, skip
 from kafka_ingest.planning.start_rules import Earliest
 

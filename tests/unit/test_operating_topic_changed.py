@@ -6,7 +6,6 @@ from dataclasses import replace
 import pytest
 from tests.fakes import FakeKafkaCluster, FeedInMemory, a_receipt, feed_settings, log, partition, sinks, span, topic
 
-from kafka_ingest.batch import Attempt, AttemptState, Batch, BatchPlan, BatchState
 from kafka_ingest.errors import (
     BatchStateError,
     FeedChangedError,
@@ -19,8 +18,9 @@ from kafka_ingest.errors import (
     WrongClusterError,
     WrongUseError,
 )
-from kafka_ingest.gap import GapCause, NewGap
-from kafka_ingest.offsets import OffsetRange, StoredOffset, Unavailable
+from kafka_ingest.model.batch import Attempt, AttemptState, Batch, BatchPlan, BatchState
+from kafka_ingest.model.gap import GapCause, NewGap
+from kafka_ingest.model.offsets import OffsetRange, StoredOffset, Unavailable
 from kafka_ingest.operating.topic_changed import (
     Changes,
     Choice,

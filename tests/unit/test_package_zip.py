@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from kafka_ingest.submitting import package_zip as zipping
-from kafka_ingest.submitting.package_zip import INSIDE_SPARK, PACKAGE_ROOT, write_package_zip
+from kafka_ingest.spark_launch import package_zip as zipping
+from kafka_ingest.spark_launch.package_zip import INSIDE_SPARK, PACKAGE_ROOT, write_package_zip
 
 NOT_INSIDE_SPARK = {"airflow", "sqlalchemy", "alembic", "confluent_kafka", "pydantic", "yaml", "typer", "rich"}
 

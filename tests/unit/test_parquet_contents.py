@@ -14,7 +14,7 @@ from tests.fakes import partition, span
 from tests.outputs import parquet_at
 
 from kafka_ingest.errors import NotADataFileError
-from kafka_ingest.offsets import TopicPartition
+from kafka_ingest.model.offsets import TopicPartition
 from kafka_ingest.sinks.choose import place_of_file
 from kafka_ingest.sinks.data_file import FilePlace, data_file
 from kafka_ingest.sinks.parquet import parquet_sink

@@ -8,7 +8,7 @@ from uuid import UUID
 import pytest
 from tests.fakes import FakeKafkaCluster, FeedInMemory, a_receipt, log, sinks, topic
 
-from kafka_ingest.batch import Attempt, AttemptDocument, AttemptState, BatchPlan, BatchState, sha256
+from kafka_ingest.batches.pin_receipt import pin_first_valid_receipt, valid_receipt
 from kafka_ingest.errors import (
     BatchStateError,
     FeedChangedError,
@@ -18,7 +18,7 @@ from kafka_ingest.errors import (
     UnknownBatchError,
     WrongClusterError,
 )
-from kafka_ingest.submitting.pin_receipt import pin_first_valid_receipt, valid_receipt
+from kafka_ingest.model.batch import Attempt, AttemptDocument, AttemptState, BatchPlan, BatchState, sha256
 
 RECREATED = topic(log(0, 100), log(0, 50), topic_id="topic-id-2")
 

@@ -7,7 +7,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafka_ingest.plain_yaml import MAX_BYTES, NotPlainError, read_plain_yaml
+from kafka_ingest.settings.plain_yaml import MAX_BYTES, NotPlainError, read_plain_yaml
 
 BOMB = "a: &a [x,x,x,x,x,x,x,x,x]\n" + "".join(
     f"{name}: &{name} [{','.join([f'*{before}'] * 9)}]\n" for before, name in zip("abcdefgh", "bcdefghi", strict=True)

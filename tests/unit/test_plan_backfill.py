@@ -39,9 +39,6 @@ from kafka_ingest.backfilling.request import (
     Place,
     Selection,
 )
-from kafka_ingest.batch import BatchKind, BatchPlan, BatchState
-from kafka_ingest.boundaries import BackfillRecord, NewFeed, PlanRecord, StartOver
-from kafka_ingest.coverage import coverage_of
 from kafka_ingest.errors import (
     FeedChangedError,
     InvalidBackfillError,
@@ -60,8 +57,11 @@ from kafka_ingest.errors import (
     UnknownFeedError,
     WrongClusterError,
 )
-from kafka_ingest.hold import beyond_log
-from kafka_ingest.offsets import OffsetRange, StoredOffset, Unavailable
+from kafka_ingest.model.batch import BatchKind, BatchPlan, BatchState
+from kafka_ingest.model.control_rows import BackfillRecord, NewFeed, PlanRecord, StartOver
+from kafka_ingest.model.coverage import coverage_of
+from kafka_ingest.model.hold import beyond_log
+from kafka_ingest.model.offsets import OffsetRange, StoredOffset, Unavailable
 from kafka_ingest.operating.reset_offsets import decide_reset, reset
 from kafka_ingest.operating.reset_target import ToOffsets
 from kafka_ingest.operating.skip import decide_skip, skip

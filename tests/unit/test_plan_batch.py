@@ -25,8 +25,7 @@ from tests.fakes import (
 )
 from tests.outputs import parquet_at
 
-from kafka_ingest.batch import AttemptState, BatchKind, BatchState
-from kafka_ingest.boundaries import NewFeed, PlanRecord
+from kafka_ingest.batches.plan_batch import PlanResult, dry_run, next_batch_id
 from kafka_ingest.errors import (
     EndOutsideLogError,
     FeedChangedError,
@@ -41,11 +40,12 @@ from kafka_ingest.errors import (
     UnknownTopicError,
     WrongClusterError,
 )
-from kafka_ingest.hold import HoldCause
-from kafka_ingest.offsets import Isolation, OffsetsPolicy, Unavailable
+from kafka_ingest.model.batch import AttemptState, BatchKind, BatchState
+from kafka_ingest.model.control_rows import NewFeed, PlanRecord
+from kafka_ingest.model.hold import HoldCause
+from kafka_ingest.model.offsets import Isolation, OffsetsPolicy, Unavailable
 from kafka_ingest.operating.skip import decide_skip, skip
 from kafka_ingest.planning.end_positions import ToOffsets
-from kafka_ingest.planning.plan_batch import PlanResult, dry_run, next_batch_id
 from kafka_ingest.planning.settings import OnDataLoss, OnTopicChanged
 from kafka_ingest.planning.start_rules import Earliest, Latest
 

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from tests.fakes import CLUSTER, FEED_ID, SOME_DAY, TOPIC_ID, feed_settings, log
 from tests.unit.planning_inputs import NO_LEADER, ahead, rows_after
 
-from kafka_ingest.boundaries import FeedSnapshot
-from kafka_ingest.gap import Gap
-from kafka_ingest.hold import Hold, HoldCause
-from kafka_ingest.offsets import (
+from kafka_ingest.model.control_rows import FeedSnapshot
+from kafka_ingest.model.gap import Gap
+from kafka_ingest.model.hold import Hold, HoldCause
+from kafka_ingest.model.offsets import (
     Isolation,
     LogBounds,
     OffsetRange,

@@ -12,9 +12,9 @@ from tests.fakes import TOPIC_ID, log, partition, span
 from tests.unit.planning_inputs import ahead
 
 from kafka_ingest.errors import OffsetsLostError, StoredOffsetBeyondLogError
-from kafka_ingest.gap import Gap, GapCause
-from kafka_ingest.hold import Hold, HoldCause
-from kafka_ingest.offsets import LogBounds, OffsetRange, StoredOffset
+from kafka_ingest.model.gap import Gap, GapCause
+from kafka_ingest.model.hold import Hold, HoldCause
+from kafka_ingest.model.offsets import LogBounds, OffsetRange, StoredOffset
 from kafka_ingest.planning.positions import Position, check_not_beyond, check_nothing_lost, position_of
 
 

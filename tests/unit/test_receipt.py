@@ -7,7 +7,7 @@ from uuid import UUID
 import pytest
 from tests.fakes import BATCH_ID, a_file, a_plan, a_receipt, partition, span
 
-from kafka_ingest.receipt import RangeCount, Receipt, WrittenFile, WrittenPartition
+from kafka_ingest.model.receipt import RangeCount, Receipt, WrittenFile, WrittenPartition
 
 PLANNED = span(0, 100, 200)
 PLAN = a_plan(PLANNED)

@@ -10,8 +10,6 @@ import pytest
 import uuid6
 from tests.fakes import FakeKafkaCluster, FeedInMemory, feed_settings, log, partition, span, topic
 
-from kafka_ingest.batch import BatchKind, BatchPlan, BatchState
-from kafka_ingest.boundaries import BackfillRecord, ResetMove, StartOver
 from kafka_ingest.errors import (
     BatchStateError,
     FeedChangedError,
@@ -25,8 +23,10 @@ from kafka_ingest.errors import (
     WrongClusterError,
     WrongUseError,
 )
-from kafka_ingest.gap import GapCause
-from kafka_ingest.offsets import Isolation, OffsetRange, TopicPartition, Unavailable
+from kafka_ingest.model.batch import BatchKind, BatchPlan, BatchState
+from kafka_ingest.model.control_rows import BackfillRecord, ResetMove, StartOver
+from kafka_ingest.model.gap import GapCause
+from kafka_ingest.model.offsets import Isolation, OffsetRange, TopicPartition, Unavailable
 from kafka_ingest.operating.reset_offsets import PartitionReset, ResetDecision, decide_reset, reset
 from kafka_ingest.operating.reset_target import (
     ResetTarget,

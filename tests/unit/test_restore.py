@@ -8,7 +8,6 @@ import pytest
 from tests.fakes import FeedInMemory, InMemoryControlTables, log, sinks, topic
 
 from kafka_ingest.backfilling.restore import decide_restore, restore
-from kafka_ingest.batch import BatchPlan, BatchState
 from kafka_ingest.errors import (
     FeedChangedError,
     KafkaIngestError,
@@ -17,6 +16,7 @@ from kafka_ingest.errors import (
     TopicRecreatedError,
     WrongClusterError,
 )
+from kafka_ingest.model.batch import BatchPlan, BatchState
 from kafka_ingest.operating.abandon import abandon
 
 LOGS = (log(0, 100), log(0, 50))

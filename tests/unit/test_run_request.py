@@ -8,10 +8,10 @@ import pytest
 from pydantic import ValidationError
 from tests.fakes import FakeKafkaCluster, FeedInMemory, log, partition, span, topic
 
-from kafka_ingest.batch import Batch
 from kafka_ingest.errors import EndOutsideLogError, InvalidRunRequestError
+from kafka_ingest.model.batch import Batch
 from kafka_ingest.planning.end_positions import ToOffsets, ToTimestamp
-from kafka_ingest.run_request import RunRequest, why_no_run_follows
+from kafka_ingest.settings.run_request import RunRequest, why_no_run_follows
 
 END_OF_JANUARY = datetime(2026, 1, 31, tzinfo=UTC)
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from kafka_ingest.submitting.run_spark_submit import run_spark_submit
-from kafka_ingest.submitting.spark_submission import SparkSubmission
+from kafka_ingest.spark_launch.run_spark_submit import run_spark_submit
+from kafka_ingest.spark_launch.spark_submission import SparkSubmission
 
 WAITS_FOR_A_SIGN = """#!/bin/sh
 cd "$(dirname "$0")" || exit

@@ -6,9 +6,9 @@ import pytest
 from tests.fakes import OUTPUT, FeedInMemory, InMemorySink, feed_settings, log, sinks, topic
 from tests.outputs import parquet_at
 
+from kafka_ingest.batches.known_output import check_output
+from kafka_ingest.batches.plan_batch import PlanResult, dry_run
 from kafka_ingest.errors import OutputElsewhereError
-from kafka_ingest.planning.known_output import check_output
-from kafka_ingest.planning.plan_batch import PlanResult, dry_run
 
 HERE = Path("/home/me/data") / OUTPUT.name
 RELATIVE = Path(OUTPUT.name)

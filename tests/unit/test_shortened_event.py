@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from kafka_ingest.boundaries import Event
+from kafka_ingest.model.event import Event
 from kafka_ingest.observing.told_event import tell
 
 PARTITION = {

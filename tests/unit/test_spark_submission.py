@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 from tests.fakes import BATCH_ID, SOME_DAY, a_plan
 
-from kafka_ingest.batch import Attempt, AttemptState
-from kafka_ingest.connections import find_connection_from_shell, spark_master
+from kafka_ingest.cluster.client_settings import KafkaClientSettings
 from kafka_ingest.errors import OutputNotUsableError, UnsafeSparkMasterError
-from kafka_ingest.feed import Spark
-from kafka_ingest.kafka_client_settings import KafkaClientSettings
-from kafka_ingest.submitting.chosen_java_options import DRIVER_JAVA_OPTIONS, ChosenJavaOptions
-from kafka_ingest.submitting.installation import Installation
-from kafka_ingest.submitting.spark_submission import (
+from kafka_ingest.model.batch import Attempt, AttemptState
+from kafka_ingest.settings.connections import find_connection_from_shell, spark_master
+from kafka_ingest.settings.feed import Spark
+from kafka_ingest.spark_launch.chosen_java_options import DRIVER_JAVA_OPTIONS, ChosenJavaOptions
+from kafka_ingest.spark_launch.installation import Installation
+from kafka_ingest.spark_launch.spark_submission import (
     DEFAULT_CONF,
     FIXED_CONF,
     KAFKA_SETTINGS_VARIABLE,

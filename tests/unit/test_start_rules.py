@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from tests.fakes import partition
 
 from kafka_ingest.errors import StartOutsideLogError
-from kafka_ingest.offsets import Isolation, LogBounds, TopicPartition
+from kafka_ingest.model.offsets import Isolation, LogBounds, TopicPartition
 from kafka_ingest.planning.start_rules import (
     AtOffset,
     AtOffsets,

@@ -15,7 +15,7 @@ from packaging.requirements import Requirement
 
 from kafka_ingest.control.schema import SCHEMA_VERSION
 from kafka_ingest.control.upgrade import alembic_config
-from kafka_ingest.submitting.installation import CONNECTOR
+from kafka_ingest.spark_launch.installation import CONNECTOR
 
 ROOT = Path(__file__).resolve().parents[2]
 PLUGINS = ROOT / "plugins"

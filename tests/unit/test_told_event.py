@@ -11,10 +11,10 @@ import pytest
 from tests.fakes import partition, span
 
 import kafka_ingest
-from kafka_ingest.boundaries import Event
-from kafka_ingest.gap import Gap, GapCause
+from kafka_ingest.model.event import Event
+from kafka_ingest.model.gap import Gap, GapCause
+from kafka_ingest.model.offsets import OffsetRange
 from kafka_ingest.observing.told_event import TELLERS, Change, Told, tell
-from kafka_ingest.offsets import OffsetRange
 
 NOON = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 BATCH = UUID("01890000-0000-7000-8000-000000000001")

@@ -7,7 +7,7 @@ import pytest
 from tests.fakes import FakeTopic, FeedInMemory, feed_settings, log, partition, topic
 
 from kafka_ingest.errors import InvalidRangeError, OffsetsLostError, StartUndecidedError, WrongUseError
-from kafka_ingest.offsets import FirstRecord, LogBounds, OffsetRange, StoredOffset, Unavailable
+from kafka_ingest.model.offsets import FirstRecord, LogBounds, OffsetRange, StoredOffset, Unavailable
 from kafka_ingest.operating.skip import decide_skip
 from kafka_ingest.operating.topic_changed import Choice, apply_choice, changes_of, choices_of, rows_after
 from kafka_ingest.planning.settings import OnDataLoss, OnMissingTopic

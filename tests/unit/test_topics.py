@@ -7,9 +7,9 @@ import pytest
 from tests.fakes import CLUSTER, SOME_DAY, FakeTopic, feed_settings, log, topic
 from tests.unit.planning_inputs import Stored, described, known_feed, stored
 
-from kafka_ingest.boundaries import FeedSnapshot
 from kafka_ingest.errors import StartOutsideLogError, TopicGoneError, TopicRecreatedError, UnknownTopicError
-from kafka_ingest.hold import Hold, HoldCause
+from kafka_ingest.model.control_rows import FeedSnapshot
+from kafka_ingest.model.hold import Hold, HoldCause
 from kafka_ingest.planning.settings import OnMissingTopic, OnTopicChanged
 from kafka_ingest.planning.start_rules import (
     AtOffset,

@@ -3,12 +3,12 @@
 import pytest
 from tests.fakes import FakeKafkaCluster, FeedInMemory, feed_settings, log, partition, sinks, topic
 
-from kafka_ingest.batch import BatchState
+from kafka_ingest.batches.plan_batch import PlanResult, dry_run
+from kafka_ingest.batches.truncation import Counted, cut_off_at
 from kafka_ingest.errors import KafkaUnavailableError, RangeNotInLogError, StoredOffsetBeyondLogError
-from kafka_ingest.offsets import Unavailable
-from kafka_ingest.planning.plan_batch import PlanResult, dry_run
+from kafka_ingest.model.batch import BatchState
+from kafka_ingest.model.offsets import Unavailable
 from kafka_ingest.planning.settings import OnDataLoss
-from kafka_ingest.truncation import Counted, cut_off_at
 
 
 @pytest.fixture

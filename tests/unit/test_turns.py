@@ -5,11 +5,11 @@ from collections.abc import Callable
 import pytest
 from tests.fakes import FakeKafkaCluster, FeedInMemory, feed_settings, log, partition, span, topic
 
-from kafka_ingest.batch import BatchState
+from kafka_ingest.batches.plan_batch import PlanResult
 from kafka_ingest.errors import RangeNotInLogError
-from kafka_ingest.gap import GapCause
-from kafka_ingest.offsets import LogBounds, OffsetRange
-from kafka_ingest.planning.plan_batch import PlanResult
+from kafka_ingest.model.batch import BatchState
+from kafka_ingest.model.gap import GapCause
+from kafka_ingest.model.offsets import LogBounds, OffsetRange
 from kafka_ingest.planning.settings import OnDataLoss
 
 RUNS = 40

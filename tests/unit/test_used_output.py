@@ -8,11 +8,11 @@ import pytest
 from tests.fakes import SOME_DAY, FeedInMemory, InMemorySink, a_plan, feed_settings, log, sinks, span, topic
 from tests.outputs import parquet_at
 
-from kafka_ingest.batch import Batch, BatchKind, BatchPlan, BatchState
+from kafka_ingest.batches.used_output import check_output_there
 from kafka_ingest.errors import OutputUnavailableError
+from kafka_ingest.model.batch import Batch, BatchKind, BatchPlan, BatchState
 from kafka_ingest.operating.abandon import abandon
 from kafka_ingest.operating.clean import staged_outputs
-from kafka_ingest.used_output import check_output_there
 
 AWAY = "Is the storage mounted"
 

@@ -5,10 +5,10 @@ from collections.abc import Sequence
 from airflow.sdk import Asset, AssetAlias, Context
 
 from kafka_ingest.assembly import FeedParts
-from kafka_ingest.batch import Batch, BatchKind, BatchPlan
 from kafka_ingest.committing.announcement import announcement
-from kafka_ingest.feed import Feed
-from kafka_ingest.receipt import RangeCount
+from kafka_ingest.model.batch import Batch, BatchKind, BatchPlan
+from kafka_ingest.model.receipt import RangeCount
+from kafka_ingest.settings.feed import Feed
 
 
 class Announcements:

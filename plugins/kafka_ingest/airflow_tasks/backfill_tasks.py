@@ -3,10 +3,10 @@
 from airflow.sdk import BaseOperator, Context
 
 from kafka_ingest.airflow_tasks.in_airflow import errors_for_airflow, parts_of_run, run_of
-from kafka_ingest.backfill_form import BackfillForm
 from kafka_ingest.backfilling.decide import BackfillDecision
-from kafka_ingest.offset_sets import span_of
-from kafka_ingest.offsets import OffsetRange, listing
+from kafka_ingest.model.offset_sets import span_of
+from kafka_ingest.model.offsets import OffsetRange, listing
+from kafka_ingest.settings.backfill_form import BackfillForm
 
 
 class BackfillPlanOperator(BaseOperator):

@@ -14,17 +14,17 @@ from airflow.sdk.log import mask_secret
 
 from kafka_ingest.airflow_tasks.announcing import Announcements
 from kafka_ingest.airflow_tasks.in_airflow import errors_for_airflow, id_of_batch, parts_of, parts_of_run, run_of
-from kafka_ingest.batch import BatchState
+from kafka_ingest.batches.plan_batch import PlanResult, why_nothing
+from kafka_ingest.cluster.client_settings import without_secrets
 from kafka_ingest.errors import BatchStateError, SparkFailedError
-from kafka_ingest.feed import Feed
-from kafka_ingest.feed_file import FeedFile
-from kafka_ingest.feed_files import beside_others
-from kafka_ingest.kafka_client_settings import without_secrets
-from kafka_ingest.offsets import listing
-from kafka_ingest.planning.plan_batch import PlanResult, why_nothing
-from kafka_ingest.run_request import APPLIED_NEXT, RunRequest, why_no_run_follows
-from kafka_ingest.submitting.driver_environment import emptied
-from kafka_ingest.submitting.spark_output import telling_lines
+from kafka_ingest.model.batch import BatchState
+from kafka_ingest.model.offsets import listing
+from kafka_ingest.settings.feed import Feed
+from kafka_ingest.settings.feed_file import FeedFile
+from kafka_ingest.settings.feed_files import beside_others
+from kafka_ingest.settings.run_request import APPLIED_NEXT, RunRequest, why_no_run_follows
+from kafka_ingest.spark_launch.driver_environment import emptied
+from kafka_ingest.spark_launch.spark_output import telling_lines
 
 
 class PlanOperator(BaseOperator, SkipMixin):

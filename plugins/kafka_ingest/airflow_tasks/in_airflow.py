@@ -11,9 +11,9 @@ from airflow.sdk import Context
 from airflow.sdk.exceptions import AirflowFailException
 
 from kafka_ingest.assembly import FeedParts, assemble, assemble_named
-from kafka_ingest.connections import find_connection_in_task
 from kafka_ingest.errors import KafkaIngestError, RetryableError, UnknownBatchError
-from kafka_ingest.feed import Feed
+from kafka_ingest.settings.connections import find_connection_in_task
+from kafka_ingest.settings.feed import Feed
 
 
 def parts_of(feed: Feed) -> FeedParts:

@@ -7,9 +7,9 @@ from airflow.sdk.exceptions import AirflowException, AirflowSkipException
 
 from kafka_ingest.airflow_tasks.in_airflow import errors_for_airflow, parts_of, run_of
 from kafka_ingest.assembly import FeedParts
-from kafka_ingest.feed import Feed
-from kafka_ingest.feed_file import FeedFile
-from kafka_ingest.feed_files import beside_others
+from kafka_ingest.settings.feed import Feed
+from kafka_ingest.settings.feed_file import FeedFile
+from kafka_ingest.settings.feed_files import beside_others
 
 
 class CleanOperator(BaseOperator):

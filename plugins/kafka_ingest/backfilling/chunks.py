@@ -4,8 +4,8 @@ import itertools
 from collections import deque
 from collections.abc import Iterable, Mapping
 
-from kafka_ingest.offset_sets import by_partition, merged
-from kafka_ingest.offsets import OffsetRange, TopicPartition
+from kafka_ingest.model.offset_sets import by_partition, merged
+from kafka_ingest.model.offsets import OffsetRange, TopicPartition
 
 
 def cut_into_chunks(

@@ -6,12 +6,12 @@ from dataclasses import dataclass, field
 from kafka_ingest.backfilling.chunks import cut_into_chunks
 from kafka_ingest.backfilling.request import BackfillRequest, Mode, OnMissing, OnOverlap, OpenGaps
 from kafka_ingest.backfilling.selection import NOTHING_DONE
-from kafka_ingest.boundaries import BackfillRange
-from kafka_ingest.coverage import PartitionCoverage
 from kafka_ingest.errors import InvalidBackfillError, RangesTakenError, RecordsDeletedError
-from kafka_ingest.gap import GapCause, NewGap
-from kafka_ingest.offset_sets import merged, span_of, within, without
-from kafka_ingest.offsets import Isolation, LogBounds, OffsetRange, TopicPartition, listing
+from kafka_ingest.model.control_rows import BackfillRange
+from kafka_ingest.model.coverage import PartitionCoverage
+from kafka_ingest.model.gap import GapCause, NewGap
+from kafka_ingest.model.offset_sets import merged, span_of, within, without
+from kafka_ingest.model.offsets import Isolation, LogBounds, OffsetRange, TopicPartition, listing
 
 MOST_CHUNKS = 1_000
 """Of one plan; what is left is for the next. Airflow expands a task ``core.max_map_length`` times, 1,024 unless it is set."""

@@ -11,16 +11,12 @@ from typing import Any
 from kafka_ingest.backfilling.decide import BackfillDecision, Taken, decide, taken_in_copy, taken_in_feed
 from kafka_ingest.backfilling.request import BackfillRequest, BetweenTimestamps, OfBatch, OfDagRun, OpenChunks
 from kafka_ingest.backfilling.selection import NOTHING_DONE, LogAnswers, Times, partitions_meant, select
-from kafka_ingest.batch import Batch, BatchPlan, BatchState
-from kafka_ingest.boundaries import (
-    BackfillRecord,
-    ControlTables,
-    CoverageRows,
-    FeedSnapshot,
-    KafkaCluster,
-    Sinks,
-)
-from kafka_ingest.coverage import coverage_of
+from kafka_ingest.batches.ask_kafka import where_cut_off
+from kafka_ingest.batches.known_output import check_output_known
+from kafka_ingest.batches.output_places import is_taken
+from kafka_ingest.batches.plan_batch import next_batch_id
+from kafka_ingest.batches.used_output import check_output_there, check_same_root
+from kafka_ingest.batches.whole_plan import plan_read
 from kafka_ingest.errors import (
     FeedChangedError,
     InvalidBackfillError,
@@ -29,19 +25,19 @@ from kafka_ingest.errors import (
     StoredOffsetBeyondLogError,
     UnknownFeedError,
 )
-from kafka_ingest.identity import check_cluster, check_topic_ids
-from kafka_ingest.offset_sets import within
-from kafka_ingest.offsets import LogBounds, OffsetRange, TopicPartition, Unavailable, listing
-from kafka_ingest.output_location import OutputLocation
-from kafka_ingest.output_places import is_taken
-from kafka_ingest.planning.ask_kafka import where_cut_off
+from kafka_ingest.foundation.storable_text import storable_document
+from kafka_ingest.model.batch import Batch, BatchPlan, BatchState
+from kafka_ingest.model.control_rows import BackfillRecord, CoverageRows, FeedSnapshot
+from kafka_ingest.model.coverage import coverage_of
+from kafka_ingest.model.identity import check_cluster, check_topic_ids
+from kafka_ingest.model.offset_sets import within
+from kafka_ingest.model.offsets import LogBounds, OffsetRange, TopicPartition, Unavailable, listing
+from kafka_ingest.model.output_location import OutputLocation
 from kafka_ingest.planning.held_partitions import held_beyond_log
-from kafka_ingest.planning.known_output import check_output_known
-from kafka_ingest.planning.plan_batch import next_batch_id
 from kafka_ingest.planning.settings import FeedPlanSettings
-from kafka_ingest.storable_text import storable_document
-from kafka_ingest.used_output import check_output_there, check_same_root
-from kafka_ingest.whole_plan import plan_read
+from kafka_ingest.ports.cluster import KafkaCluster
+from kafka_ingest.ports.control import ControlTables
+from kafka_ingest.ports.outputs import Sinks
 
 log = logging.getLogger(__name__)
 

@@ -7,9 +7,9 @@ from enum import StrEnum
 from typing import Any
 from uuid import UUID
 
-from kafka_ingest.batch import BatchKind
-from kafka_ingest.offsets import OffsetRange, TopicPartition
-from kafka_ingest.output_location import OutputLocation
+from kafka_ingest.model.batch import BatchKind
+from kafka_ingest.model.offsets import OffsetRange, TopicPartition
+from kafka_ingest.model.output_location import OutputLocation
 
 MAX_RECORDS = 5_000_000
 """Of a chunk, where nobody says otherwise."""

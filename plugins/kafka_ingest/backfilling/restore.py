@@ -16,28 +16,21 @@ from uuid import UUID
 
 from kafka_ingest.backfilling.chunks import cut_into_chunks
 from kafka_ingest.backfilling.decide import MOST_CHUNKS, taken_in_feed
-from kafka_ingest.batch import Attempt, AttemptState, Batch, BatchKind, BatchPlan, BatchState
-from kafka_ingest.boundaries import (
-    RESTORED_BY,
-    BackfillRecord,
-    CoverageRows,
-    FeedSnapshot,
-    KafkaCluster,
-    OperatorTables,
-    PlanRecord,
-    Sink,
-    Sinks,
-)
-from kafka_ingest.coverage import coverage_of
+from kafka_ingest.batches.open_attempt import next_attempt
+from kafka_ingest.batches.pin_receipt import pin_attempt, valid_receipt
+from kafka_ingest.batches.plan_batch import next_batch_id
+from kafka_ingest.batches.used_output import check_output_there
 from kafka_ingest.errors import BatchStateError, InvalidReceiptError
-from kafka_ingest.identity import check_cluster, check_topic_ids
-from kafka_ingest.offset_sets import within, without
-from kafka_ingest.offsets import OffsetRange, listing
-from kafka_ingest.planning.plan_batch import next_batch_id
-from kafka_ingest.receipt import Receipt
-from kafka_ingest.submitting.open_attempt import next_attempt
-from kafka_ingest.submitting.pin_receipt import pin_attempt, valid_receipt
-from kafka_ingest.used_output import check_output_there
+from kafka_ingest.model.batch import Attempt, AttemptState, Batch, BatchKind, BatchPlan, BatchState
+from kafka_ingest.model.control_rows import RESTORED_BY, BackfillRecord, CoverageRows, FeedSnapshot, PlanRecord
+from kafka_ingest.model.coverage import coverage_of
+from kafka_ingest.model.identity import check_cluster, check_topic_ids
+from kafka_ingest.model.offset_sets import within, without
+from kafka_ingest.model.offsets import OffsetRange, listing
+from kafka_ingest.model.receipt import Receipt
+from kafka_ingest.ports.cluster import KafkaCluster
+from kafka_ingest.ports.control import OperatorTables
+from kafka_ingest.ports.outputs import Sink, Sinks
 
 NOTHING_DONE = "Nothing was changed."
 

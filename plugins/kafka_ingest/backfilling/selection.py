@@ -14,11 +14,11 @@ from kafka_ingest.backfilling.request import (
     OpenChunks,
     OpenGaps,
 )
-from kafka_ingest.batch import BatchPlan
-from kafka_ingest.coverage import PartitionCoverage
 from kafka_ingest.errors import InvalidBackfillError, KafkaUnavailableError
-from kafka_ingest.offset_sets import merged
-from kafka_ingest.offsets import Isolation, LogBounds, OffsetRange, TopicPartition, Unavailable, listing
+from kafka_ingest.model.batch import BatchPlan
+from kafka_ingest.model.coverage import PartitionCoverage
+from kafka_ingest.model.offset_sets import merged
+from kafka_ingest.model.offsets import Isolation, LogBounds, OffsetRange, TopicPartition, Unavailable, listing
 
 NOTHING_DONE = "Nothing was planned."
 

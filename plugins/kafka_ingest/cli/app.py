@@ -11,7 +11,8 @@ import typer
 from typer.exceptions import Abort, TyperException
 
 from kafka_ingest.assembly import FeedParts, control_tables
-from kafka_ingest.batch import BatchKind, BatchState
+from kafka_ingest.batches.plan_batch import PlanResult, dry_run, result_of, why_nothing
+from kafka_ingest.checks.doctor import examine
 from kafka_ingest.cli import (
     backfill_command,
     coverage_command,
@@ -54,15 +55,14 @@ from kafka_ingest.cli.tables import (
     moment,
 )
 from kafka_ingest.cli.write_and_commit import commit_batch, write_batch
-from kafka_ingest.connections import CONTROL_CONN_ID, control_database, find_connection_from_shell
 from kafka_ingest.control.database import open_database
 from kafka_ingest.errors import KafkaIngestError, UnknownFeedError, WrongUseError
-from kafka_ingest.feed_files import feed_named, feeds_directory, read_feed_files
-from kafka_ingest.observing.doctor import examine
-from kafka_ingest.offsets import listing
+from kafka_ingest.model.batch import BatchKind, BatchState
+from kafka_ingest.model.offsets import listing
 from kafka_ingest.planning.decide import PlanDecision
-from kafka_ingest.planning.plan_batch import PlanResult, dry_run, result_of, why_nothing
-from kafka_ingest.run_request import NOT_APPLIED, RunRequest
+from kafka_ingest.settings.connections import CONTROL_CONN_ID, control_database, find_connection_from_shell
+from kafka_ingest.settings.feed_files import feed_named, feeds_directory, read_feed_files
+from kafka_ingest.settings.run_request import NOT_APPLIED, RunRequest
 from kafka_ingest.sinks.choose import sink_of
 
 MAY_BE_MORE = "there may be more records to read: the next run reads them; --until-caught-up reads them at once"

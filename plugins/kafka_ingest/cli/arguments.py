@@ -9,10 +9,10 @@ from typing import Annotated
 import typer
 
 from kafka_ingest.assembly import FeedParts, assemble_named
-from kafka_ingest.connections import find_connection_from_shell
 from kafka_ingest.errors import WrongUseError
-from kafka_ingest.run_request import RunRequest
-from kafka_ingest.storable_text import storable
+from kafka_ingest.foundation.storable_text import storable
+from kafka_ingest.settings.connections import find_connection_from_shell
+from kafka_ingest.settings.run_request import RunRequest
 
 LONGEST_REASON = 2_000
 

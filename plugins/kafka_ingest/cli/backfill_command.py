@@ -6,19 +6,19 @@ from typing import Annotated, Any
 import typer
 
 from kafka_ingest.assembly import FeedParts
-from kafka_ingest.backfill_form import BackfillForm
 from kafka_ingest.backfilling.decide import BackfillDecision
 from kafka_ingest.backfilling.request import BackfillRequest, Mode, OnMissing, OnOverlap
-from kafka_ingest.batch import BatchPlan, BatchState
 from kafka_ingest.cli.arguments import DryRun, FeedName, Json, feed_parts, who
 from kafka_ingest.cli.documents import range_document
 from kafka_ingest.cli.output import answers, number, out, print_json, progress, step
 from kafka_ingest.cli.tables import table
 from kafka_ingest.cli.write_and_commit import commit_batch, write_batch
 from kafka_ingest.errors import InvalidBackfillError, KafkaIngestError
-from kafka_ingest.offset_sets import span_of
-from kafka_ingest.offsets import OffsetRange, listing
+from kafka_ingest.model.batch import BatchPlan, BatchState
+from kafka_ingest.model.offset_sets import span_of
+from kafka_ingest.model.offsets import OffsetRange, listing
 from kafka_ingest.operating.known_feed import known_feed
+from kafka_ingest.settings.backfill_form import BackfillForm
 
 OPEN, GAPS = "open", "gaps"
 FIELDS = {"from": "from_timestamp", "to": "to_timestamp", "batch": "batch_id", "dag-run": "dag_run_id"}

@@ -6,18 +6,19 @@ import typer
 from rich.text import Text
 
 from kafka_ingest.assembly import control_tables
-from kafka_ingest.boundaries import CoverageRows
 from kafka_ingest.cli.arguments import FeedName, Json
 from kafka_ingest.cli.documents import range_document
 from kafka_ingest.cli.fitting_table import FittingTable
 from kafka_ingest.cli.output import answers, counting, number, out, print_json, progress
 from kafka_ingest.cli.tables import table
-from kafka_ingest.connections import find_connection_from_shell
 from kafka_ingest.control.reader import SqlControlReader
-from kafka_ingest.coverage import PartitionCoverage, coverage_of, dead_letters_in, kept_of
 from kafka_ingest.errors import OperatorDecisionError
-from kafka_ingest.feed_files import feed_named, feeds_directory
-from kafka_ingest.folded import FoldedRange
+from kafka_ingest.foundation.without_garbage_collection import without_garbage_collection
+from kafka_ingest.model.control_rows import CoverageRows
+from kafka_ingest.model.coverage import PartitionCoverage, coverage_of, dead_letters_in, kept_of
+from kafka_ingest.model.folded import FoldedRange
+from kafka_ingest.model.offset_sets import span_of
+from kafka_ingest.model.offsets import OffsetRange, TopicPartition, listing
 from kafka_ingest.observing.verify_folded import FoldedProof
 from kafka_ingest.observing.verify_output import (
     Difference,
@@ -25,13 +26,12 @@ from kafka_ingest.observing.verify_output import (
     holes_and_overlaps,
     unknown_batches,
 )
-from kafka_ingest.offset_sets import span_of
-from kafka_ingest.offsets import OffsetRange, TopicPartition, listing
+from kafka_ingest.settings.connections import find_connection_from_shell
+from kafka_ingest.settings.feed_files import feed_named, feeds_directory
 from kafka_ingest.sinks.choose import sink_of
-from kafka_ingest.without_garbage_collection import without_garbage_collection
 
 if TYPE_CHECKING:
-    from kafka_ingest.output_location import OutputLocation
+    from kafka_ingest.model.output_location import OutputLocation
 
 
 def coverage(

@@ -8,19 +8,19 @@ import typer
 from kafka_ingest.assembly import assemble, control_tables
 from kafka_ingest.backfilling.restore import RestoreDecision, decide_restore
 from kafka_ingest.backfilling.restore import restore as restore_batch
-from kafka_ingest.batch import BatchState
 from kafka_ingest.cli.arguments import DryRun, Execute, Json, Reason, ReasonToExecute, feed_parts, reason_given, who
 from kafka_ingest.cli.documents import range_document
 from kafka_ingest.cli.output import answers, out, print_json, progress
 from kafka_ingest.cli.tables import staged_table
 from kafka_ingest.cli.write_and_commit import commit_batch
-from kafka_ingest.connections import find_connection_from_shell
 from kafka_ingest.errors import KafkaIngestError, UnknownBatchError, WrongUseError
-from kafka_ingest.feed import Feed
-from kafka_ingest.feed_file import feed_of
-from kafka_ingest.feed_files import feed_file_named, feeds_directory, read_feed_files
+from kafka_ingest.model.batch import BatchState
 from kafka_ingest.operating.abandon import abandon as abandon_batch
 from kafka_ingest.operating.clean import StagedOutput, clean_up, staged_outputs_of_batch
+from kafka_ingest.settings.connections import find_connection_from_shell
+from kafka_ingest.settings.feed import Feed
+from kafka_ingest.settings.feed_file import feed_of
+from kafka_ingest.settings.feed_files import feed_file_named, feeds_directory, read_feed_files
 from kafka_ingest.sinks.choose import sink_of
 
 

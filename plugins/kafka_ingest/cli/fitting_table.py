@@ -9,7 +9,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from kafka_ingest.storable_text import storable
+from kafka_ingest.foundation.storable_text import storable
 
 
 class FittingTable(Table):

@@ -5,11 +5,11 @@ from typing import Annotated, Any
 
 import typer
 
-from kafka_ingest.boundaries import Foldable, Folded
 from kafka_ingest.cli.arguments import DryRun, FeedName, Json, feed_parts, who
 from kafka_ingest.cli.output import answers, counting, out, print_json
 from kafka_ingest.cli.output_commands import time_before
 from kafka_ingest.cli.tables import moment
+from kafka_ingest.model.control_rows import Foldable, Folded
 
 
 def fold(

@@ -10,12 +10,12 @@ from kafka_ingest.cli.arguments import FeedName, Json, time_with_zone
 from kafka_ingest.cli.history_sentences import said_of_batch, said_of_file, said_of_files, said_of_offset
 from kafka_ingest.cli.history_tables import explained_table, history_table, located_table
 from kafka_ingest.cli.output import answers, out, print_json, progress
-from kafka_ingest.connections import find_connection_from_shell
-from kafka_ingest.feed_files import feed_named, feeds_directory
+from kafka_ingest.model.offsets import TopicPartition
 from kafka_ingest.observing.explain_file import explain_file
 from kafka_ingest.observing.history import history as history_of
 from kafka_ingest.observing.locate import locate as locate_offset
-from kafka_ingest.offsets import TopicPartition
+from kafka_ingest.settings.connections import find_connection_from_shell
+from kafka_ingest.settings.feed_files import feed_named, feeds_directory
 
 LARGEST_PARTITION = 2**31 - 1
 LARGEST_OFFSET = 2**63 - 1

@@ -2,10 +2,10 @@
 
 from kafka_ingest.cli.output import number
 from kafka_ingest.cli.tables import moment
-from kafka_ingest.gap import Gap
+from kafka_ingest.model.gap import Gap
+from kafka_ingest.model.offsets import listing
 from kafka_ingest.observing.explain_file import ExplainedFile
 from kafka_ingest.observing.locate import LocatedBatch, LocatedOffset, OffsetState, RecordState
-from kafka_ingest.offsets import listing
 
 
 def said_of_offset(found: LocatedOffset) -> str:

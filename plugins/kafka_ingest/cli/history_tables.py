@@ -8,10 +8,10 @@ from rich.text import Text
 from kafka_ingest.cli.fitting_table import FittingTable
 from kafka_ingest.cli.output import number
 from kafka_ingest.cli.tables import moment, table
+from kafka_ingest.model.offsets import OffsetRange, listing
 from kafka_ingest.observing.explain_file import BatchOfFile, ExplainedFile
 from kafka_ingest.observing.history import HistoryLine
 from kafka_ingest.observing.locate import LocatedBatch, LocatedOffset, RecordState
-from kafka_ingest.offsets import OffsetRange, listing
 
 if TYPE_CHECKING:
     from kafka_ingest.sinks.parquet_contents import PartitionContents

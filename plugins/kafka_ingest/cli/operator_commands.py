@@ -6,7 +6,6 @@ from typing import Annotated, Literal
 import typer
 
 from kafka_ingest.assembly import control_tables
-from kafka_ingest.boundaries import FilesState
 from kafka_ingest.cli.arguments import (
     DryRun,
     Execute,
@@ -21,16 +20,17 @@ from kafka_ingest.cli.arguments import (
 from kafka_ingest.cli.documents import adoption_document, change_document
 from kafka_ingest.cli.output import answers, out, print_json, progress
 from kafka_ingest.cli.tables import adoption_table, changes_table, gaps_table
-from kafka_ingest.connections import find_connection_from_shell
 from kafka_ingest.errors import InvalidRangeError, WrongUseError
-from kafka_ingest.feed import NAME
-from kafka_ingest.feed_files import feed_named, feeds_directory
-from kafka_ingest.offsets import OffsetRange, TopicPartition, listing
+from kafka_ingest.model.offsets import OffsetRange, TopicPartition, listing
+from kafka_ingest.model.published_output import FilesState
 from kafka_ingest.operating.adopt import AdoptDecision, decide_adoption
 from kafka_ingest.operating.adopt import adopt as adopt_output
 from kafka_ingest.operating.known_feed import known_feed
 from kafka_ingest.operating.skip import decide_skip, skip
 from kafka_ingest.operating.topic_changed import Choice, accept_batch, apply_choice, changes_of, choices_of, rows_after
+from kafka_ingest.settings.connections import find_connection_from_shell
+from kafka_ingest.settings.feed import NAME
+from kafka_ingest.settings.feed_files import feed_named, feeds_directory
 from kafka_ingest.sinks.choose import sink_of
 
 

@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from kafka_ingest.errors import KafkaIngestError
-from kafka_ingest.storable_text import storable
+from kafka_ingest.foundation.storable_text import storable
 
 JSON_VERSION = 1
 READABLE = 1_000_000  # characters

@@ -6,17 +6,17 @@ from typing import Annotated, Any
 import typer
 from pydantic import TypeAdapter
 
-from kafka_ingest.boundaries import PublishedReceipt
 from kafka_ingest.cli.arguments import DryRun, Execute, FeedName, Json, ReasonToExecute, feed_parts, reason_given, who
 from kafka_ingest.cli.documents import range_document
 from kafka_ingest.cli.ending_commands import id_of_batch
 from kafka_ingest.cli.output import answers, counting, number, out, print_json, progress
 from kafka_ingest.cli.tables import moment, table
 from kafka_ingest.errors import WrongUseError
+from kafka_ingest.model.published_output import PublishedReceipt
 from kafka_ingest.operating.expire import ExpireDecision, decide_expiry
 from kafka_ingest.operating.expire import expire as expire_batches
 from kafka_ingest.operating.lost import LostDecision, decide_lost, record_lost
-from kafka_ingest.setting_types import DURATION, Duration
+from kafka_ingest.settings.setting_types import DURATION, Duration
 from kafka_ingest.sinks.choose import sink_of
 
 

@@ -12,8 +12,8 @@ from kafka_ingest.cli.operator_commands import print_mirror_failure
 from kafka_ingest.cli.output import answers, number, out, print_json
 from kafka_ingest.cli.reset_options import named_partitions, reset_target
 from kafka_ingest.cli.tables import table
-from kafka_ingest.offset_sets import span_of
-from kafka_ingest.offsets import OffsetRange, listing
+from kafka_ingest.model.offset_sets import span_of
+from kafka_ingest.model.offsets import OffsetRange, listing
 from kafka_ingest.operating.reset_offsets import PartitionReset, ResetDecision, decide_reset
 from kafka_ingest.operating.reset_offsets import reset as move_offsets
 

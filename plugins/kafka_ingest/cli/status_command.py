@@ -6,20 +6,20 @@ from typing import Annotated
 import typer
 
 from kafka_ingest.assembly import control_tables
+from kafka_ingest.batches.known_output import check_output
 from kafka_ingest.cli.arguments import Json
 from kafka_ingest.cli.documents import never_planned_document, summary_document
 from kafka_ingest.cli.output import answers, out, print_json, progress
 from kafka_ingest.cli.tables import feeds_status_table, moment, status_table
-from kafka_ingest.connections import find_connection_from_shell, kafka_settings
+from kafka_ingest.cluster.kafka_cluster import ConfluentKafkaCluster
 from kafka_ingest.control.reader import SqlControlReader
 from kafka_ingest.control.writer import SqlControlTables
 from kafka_ingest.errors import KafkaIngestError, WrongUseError
-from kafka_ingest.feed import Feed
-from kafka_ingest.feed_file import FeedFile, feed_of
-from kafka_ingest.feed_files import feed_file_named, feeds_directory, read_feed_files
-from kafka_ingest.kafka_cluster import ConfluentKafkaCluster
 from kafka_ingest.observing.feed_status import FeedStatus, feed_status
-from kafka_ingest.planning.known_output import check_output
+from kafka_ingest.settings.connections import find_connection_from_shell, kafka_settings
+from kafka_ingest.settings.feed import Feed
+from kafka_ingest.settings.feed_file import FeedFile, feed_of
+from kafka_ingest.settings.feed_files import feed_file_named, feeds_directory, read_feed_files
 from kafka_ingest.sinks.choose import sink_of
 
 STATUS_TIMEOUT_S = 5.0

@@ -7,18 +7,18 @@ from typing import Any
 from rich.markup import escape
 from rich.text import Text
 
-from kafka_ingest.boundaries import StartOver
+from kafka_ingest.checks.doctor import Check
 from kafka_ingest.cli.fitting_table import FittingTable
 from kafka_ingest.cli.output import number
 from kafka_ingest.control.reader import BatchSummary, FeedSummary
-from kafka_ingest.feed_file import FeedFile
-from kafka_ingest.gap import Gap
-from kafka_ingest.observing.doctor import Check
+from kafka_ingest.model.control_rows import StartOver
+from kafka_ingest.model.gap import Gap
 from kafka_ingest.observing.feed_status import FeedStatus, PartitionStatus
 from kafka_ingest.operating.adopt import AdoptDecision
 from kafka_ingest.operating.clean import StagedOutput
 from kafka_ingest.operating.topic_changed import Changes
 from kafka_ingest.planning.decide import PlanDecision
+from kafka_ingest.settings.feed_file import FeedFile
 
 
 def table(title: str, *columns: str, numbers: tuple[str, ...] = ()) -> FittingTable:

@@ -8,7 +8,7 @@ from kafka_ingest.cli.arguments import who
 from kafka_ingest.cli.output import progress, step
 from kafka_ingest.committing.commit_batch import Committed
 from kafka_ingest.errors import SparkFailedError
-from kafka_ingest.submitting.run_spark_submit import run_spark_submit
+from kafka_ingest.spark_launch.run_spark_submit import run_spark_submit
 
 
 def write_batch(parts: FeedParts, batch_id: UUID) -> None:

@@ -6,8 +6,8 @@ Airflow keeps every event in its own database, and hands it to each run that it 
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from kafka_ingest.batch import BatchPlan
-from kafka_ingest.receipt import RangeCount
+from kafka_ingest.model.batch import BatchPlan
+from kafka_ingest.model.receipt import RangeCount
 
 MAX_RANGES = 100
 MAX_TOPICS = 100

@@ -4,8 +4,8 @@ import logging
 from dataclasses import dataclass
 from uuid import UUID
 
-from kafka_ingest.batch import Attempt, Batch, BatchKind, BatchState, sha256
-from kafka_ingest.boundaries import ControlTables, KafkaCluster, PublishedReceipt, Sink, Sinks
+from kafka_ingest.batches.pin_receipt import valid_receipt
+from kafka_ingest.batches.used_output import check_output_there
 from kafka_ingest.committing.mirror_group import Mirrored, mirror_group
 from kafka_ingest.errors import (
     BatchStateError,
@@ -15,10 +15,13 @@ from kafka_ingest.errors import (
     OutputConflictError,
     StagedOutputUnusableError,
 )
-from kafka_ingest.offsets import OffsetsPolicy, listing
-from kafka_ingest.receipt import RangeCount, Receipt
-from kafka_ingest.submitting.pin_receipt import valid_receipt
-from kafka_ingest.used_output import check_output_there
+from kafka_ingest.model.batch import Attempt, Batch, BatchKind, BatchState, sha256
+from kafka_ingest.model.offsets import OffsetsPolicy, listing
+from kafka_ingest.model.published_output import PublishedReceipt
+from kafka_ingest.model.receipt import RangeCount, Receipt
+from kafka_ingest.ports.cluster import KafkaCluster
+from kafka_ingest.ports.control import ControlTables
+from kafka_ingest.ports.outputs import Sink, Sinks
 
 log = logging.getLogger(__name__)
 

@@ -6,11 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from uuid import UUID
 
-from kafka_ingest.boundaries import ControlTables, FeedSnapshot, KafkaCluster, MirrorRefusedError
 from kafka_ingest.errors import KafkaIngestError, KafkaUnavailableError, OperatorDecisionError
-from kafka_ingest.hold import OF_WHOLE_TOPICS
-from kafka_ingest.identity import check_cluster, check_topic_ids
-from kafka_ingest.offsets import TopicPartition
+from kafka_ingest.model.control_rows import FeedSnapshot
+from kafka_ingest.model.hold import OF_WHOLE_TOPICS
+from kafka_ingest.model.identity import check_cluster, check_topic_ids
+from kafka_ingest.model.offsets import TopicPartition
+from kafka_ingest.ports.cluster import KafkaCluster, MirrorRefusedError
+from kafka_ingest.ports.control import ControlTables
 
 log = logging.getLogger(__name__)
 

@@ -6,8 +6,6 @@ from uuid import UUID
 
 from sqlalchemy import Connection, and_, bindparam, delete, func, or_, select, update
 
-from kafka_ingest.batch import BatchKind, BatchPlan, BatchState
-from kafka_ingest.boundaries import BackfillRecord, FeedSnapshot
 from kafka_ingest.control.batch_statements import insert_plan
 from kafka_ingest.control.coverage_rows import COUNTS, backfill_ranges, ids_before, resets, rewinds_of, span_of_row
 from kafka_ingest.control.feed_statements import append_event
@@ -16,10 +14,12 @@ from kafka_ingest.control.removed_output import kept
 from kafka_ingest.control.rows import gaps_of, newest_ledger_event, of_newest_published
 from kafka_ingest.control.schema import batch, batch_range, gap, stored_offset
 from kafka_ingest.errors import OffsetsMovedError, RangesTakenError
-from kafka_ingest.gap import NewGap
-from kafka_ingest.offset_sets import shared as offsets_shared
-from kafka_ingest.offset_sets import within
-from kafka_ingest.offsets import OffsetRange, TopicPartition, listing
+from kafka_ingest.model.batch import BatchKind, BatchPlan, BatchState
+from kafka_ingest.model.control_rows import BackfillRecord, FeedSnapshot
+from kafka_ingest.model.gap import NewGap
+from kafka_ingest.model.offset_sets import shared as offsets_shared
+from kafka_ingest.model.offset_sets import within
+from kafka_ingest.model.offsets import OffsetRange, TopicPartition, listing
 
 
 def insert_backfill(connection: Connection, feed: FeedSnapshot, record: BackfillRecord, who: str) -> None:

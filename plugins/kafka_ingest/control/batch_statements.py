@@ -8,14 +8,14 @@ from uuid import UUID
 from sqlalchemy import Connection, RowMapping, insert, update
 from sqlalchemy.exc import IntegrityError
 
-from kafka_ingest.batch import Attempt, BatchPlan, BatchState
 from kafka_ingest.control.feed_statements import touch_feed
 from kafka_ingest.control.many_rows import insert_rows
 from kafka_ingest.control.offset_statements import check_offsets_in_place
 from kafka_ingest.control.schema import attempt, batch, batch_range
 from kafka_ingest.errors import BatchStateError, FeedChangedError
-from kafka_ingest.offsets import OffsetRange
-from kafka_ingest.receipt import RangeCount, Receipt
+from kafka_ingest.model.batch import Attempt, BatchPlan, BatchState
+from kafka_ingest.model.offsets import OffsetRange
+from kafka_ingest.model.receipt import RangeCount, Receipt
 
 
 def insert_plan(connection: Connection, plan: BatchPlan, who: str) -> None:

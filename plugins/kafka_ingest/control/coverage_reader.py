@@ -7,13 +7,6 @@ from uuid import UUID
 
 from sqlalchemy import ColumnElement, or_, select
 
-from kafka_ingest.batch import OPEN_STATES, Batch
-from kafka_ingest.boundaries import (
-    BackfillRange,
-    CommittedBatch,
-    CoverageRows,
-    FoldedFeed,
-)
 from kafka_ingest.control.coverage_rows import (
     NOT_LIVE,
     committed_batches_after,
@@ -30,8 +23,10 @@ from kafka_ingest.control.rows import (
     is_of_run,
 )
 from kafka_ingest.control.schema import batch, event, feed
-from kafka_ingest.offsets import OffsetRange, TopicPartition
-from kafka_ingest.output_location import OutputLocation
+from kafka_ingest.model.batch import OPEN_STATES, Batch
+from kafka_ingest.model.control_rows import BackfillRange, CommittedBatch, CoverageRows, FoldedFeed
+from kafka_ingest.model.offsets import OffsetRange, TopicPartition
+from kafka_ingest.model.output_location import OutputLocation
 
 ANNOUNCED_AT_ONCE = 100
 """How many batches one task announces that earlier ones did not: their events travel in one answer of the task."""

@@ -5,25 +5,25 @@ from uuid import UUID
 
 from sqlalchemy import ColumnElement, Connection, RowMapping, bindparam, literal, select
 
-from kafka_ingest.batch import OPEN_STATES, BatchKind, BatchState
-from kafka_ingest.boundaries import (
+from kafka_ingest.control.folded_rows import folded_ranges
+from kafka_ingest.control.removed_output import lost_ranges, removed_ranges
+from kafka_ingest.control.rows import event_of, gaps_of
+from kafka_ingest.control.schema import batch, batch_range, event
+from kafka_ingest.model.batch import OPEN_STATES, BatchKind, BatchState
+from kafka_ingest.model.control_rows import (
     BackfillRange,
     CommittedBatch,
     CommittedRange,
     CoverageRows,
     DeadLetters,
-    Event,
     FeedSnapshot,
     Rewind,
 )
-from kafka_ingest.control.folded_rows import folded_ranges
-from kafka_ingest.control.removed_output import lost_ranges, removed_ranges
-from kafka_ingest.control.rows import event_of, gaps_of
-from kafka_ingest.control.schema import batch, batch_range, event
-from kafka_ingest.offset_sets import place
-from kafka_ingest.offsets import OffsetRange, TopicPartition
-from kafka_ingest.output_location import OutputLocation
-from kafka_ingest.receipt import RangeCount
+from kafka_ingest.model.event import Event
+from kafka_ingest.model.offset_sets import place
+from kafka_ingest.model.offsets import OffsetRange, TopicPartition
+from kafka_ingest.model.output_location import OutputLocation
+from kafka_ingest.model.receipt import RangeCount
 
 # Written out, not bound: SQLite takes a partial index only where it sees that its condition holds.
 NOT_LIVE = batch.c.kind != literal(BatchKind.LIVE.value, literal_execute=True)

@@ -6,14 +6,6 @@ from uuid import UUID
 
 from sqlalchemy import Connection, Engine, Select, and_, exists, func, literal, or_, select
 
-from kafka_ingest.batch import OPEN_STATES, Attempt, AttemptState, Batch, BatchKind, BatchState
-from kafka_ingest.boundaries import (
-    RECENT_BATCHES,
-    RESTORED_BY,
-    Event,
-    FeedSnapshot,
-    PublishedBatch,
-)
 from kafka_ingest.control.database import check_version, transaction
 from kafka_ingest.control.folded_rows import folded_ranges, kept_of
 from kafka_ingest.control.removed_output import kept
@@ -30,8 +22,11 @@ from kafka_ingest.control.rows import (
 )
 from kafka_ingest.control.schema import LEDGER_KINDS, attempt, batch, batch_range, event, feed, folded_range, gap
 from kafka_ingest.errors import BatchStateError
-from kafka_ingest.offsets import OffsetRange, TopicPartition
-from kafka_ingest.receipt import RangeCount
+from kafka_ingest.model.batch import OPEN_STATES, Attempt, AttemptState, Batch, BatchKind, BatchState
+from kafka_ingest.model.control_rows import RECENT_BATCHES, RESTORED_BY, FeedSnapshot, PublishedBatch
+from kafka_ingest.model.event import Event
+from kafka_ingest.model.offsets import OffsetRange, TopicPartition
+from kafka_ingest.model.receipt import RangeCount
 
 BATCHES_OF_SPEED = 20
 

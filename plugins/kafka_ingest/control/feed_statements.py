@@ -9,10 +9,10 @@ import uuid6
 from sqlalchemy import Connection, RowMapping, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
-from kafka_ingest.boundaries import FeedSnapshot, NewFeed
 from kafka_ingest.control.schema import LEDGER_KINDS, event, feed, hold
 from kafka_ingest.errors import FeedChangedError, UnknownFeedError
-from kafka_ingest.hold import Hold
+from kafka_ingest.model.control_rows import FeedSnapshot, NewFeed
+from kafka_ingest.model.hold import Hold
 
 MAX_ENTRIES = 100
 """So many partitions, batches or gaps of one step the journal names; all of them lie in rows of their own."""

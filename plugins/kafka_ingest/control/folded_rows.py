@@ -6,14 +6,14 @@ from uuid import UUID
 
 from sqlalchemy import ColumnElement, Connection, RowMapping, select
 
-from kafka_ingest.batch import BatchKind, BatchState
-from kafka_ingest.boundaries import FoldedBatch, FoldedFeed
 from kafka_ingest.control.removed_output import lost_ranges
 from kafka_ingest.control.schema import batch, folded_range
-from kafka_ingest.folded import FoldedRange, kept_of_folded
-from kafka_ingest.offsets import OffsetRange, TopicPartition
-from kafka_ingest.output_location import OutputLocation
-from kafka_ingest.removal import LostRange
+from kafka_ingest.model.batch import BatchKind, BatchState
+from kafka_ingest.model.control_rows import FoldedBatch, FoldedFeed
+from kafka_ingest.model.folded import FoldedRange, kept_of_folded
+from kafka_ingest.model.offsets import OffsetRange, TopicPartition
+from kafka_ingest.model.output_location import OutputLocation
+from kafka_ingest.model.removal import LostRange
 
 IdNow = Mapping[tuple[str, str | None], str | None]
 """(topic, id) → the id that the same records have now, where an operator said that they are the same."""

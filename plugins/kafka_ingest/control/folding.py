@@ -8,13 +8,13 @@ from uuid import UUID
 import uuid6
 from sqlalchemy import ColumnElement, Connection, and_, bindparam, delete, exists, func, literal, or_, select, update
 
-from kafka_ingest.batch import BatchKind, BatchPlan, BatchState
-from kafka_ingest.boundaries import Foldable, FoldCut, Folded
 from kafka_ingest.control.folded_rows import folded_by_id
 from kafka_ingest.control.many_rows import insert_rows
 from kafka_ingest.control.schema import FOLDED_KINDS, attempt, batch, batch_range, event, folded_range, stored_offset
-from kafka_ingest.folded import Chains, FoldedRange
-from kafka_ingest.offsets import OffsetRange, TopicPartition
+from kafka_ingest.model.batch import BatchKind, BatchPlan, BatchState
+from kafka_ingest.model.control_rows import Foldable, FoldCut, Folded
+from kafka_ingest.model.folded import Chains, FoldedRange
+from kafka_ingest.model.offsets import OffsetRange, TopicPartition
 
 # Written out, not bound: SQLite takes a partial index only where it sees that its condition holds.
 NOT_FOLDED = and_(

@@ -3,11 +3,11 @@
 from dataclasses import replace
 from uuid import UUID
 
-from kafka_ingest.boundaries import Foldable, FoldCut, Folded
 from kafka_ingest.control.database import transaction
 from kafka_ingest.control.feed_statements import lock_feed
 from kafka_ingest.control.folding import fold_batches, fold_events, foldable
 from kafka_ingest.control.writer import SqlControlTables
+from kafka_ingest.model.control_rows import Foldable, FoldCut, Folded
 
 
 class SqlFoldingTables(SqlControlTables):

@@ -8,17 +8,17 @@ from uuid import UUID
 
 from sqlalchemy import ColumnElement, Connection, RowMapping, Select, Table, func, select
 
-from kafka_ingest.batch import BatchKind, BatchState
-from kafka_ingest.boundaries import Event
 from kafka_ingest.control.folded_rows import folded_ranges
 from kafka_ingest.control.removed_output import lost_ranges
 from kafka_ingest.control.rows import event_of, gaps_of, stored_offsets
 from kafka_ingest.control.schema import batch, batch_range, event, feed, folded_range, gap, stored_offset
-from kafka_ingest.folded import FoldedRange
-from kafka_ingest.gap import Gap
-from kafka_ingest.offsets import OffsetRange, StoredOffset, TopicPartition
-from kafka_ingest.output_location import OutputLocation
-from kafka_ingest.removal import LostRange
+from kafka_ingest.model.batch import BatchKind, BatchState
+from kafka_ingest.model.event import Event
+from kafka_ingest.model.folded import FoldedRange
+from kafka_ingest.model.gap import Gap
+from kafka_ingest.model.offsets import OffsetRange, StoredOffset, TopicPartition
+from kafka_ingest.model.output_location import OutputLocation
+from kafka_ingest.model.removal import LostRange
 
 
 @dataclass(frozen=True, slots=True)

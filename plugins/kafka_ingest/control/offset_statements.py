@@ -9,14 +9,14 @@ from uuid import UUID
 import uuid6
 from sqlalchemy import ColumnElement, Connection, Update, and_, bindparam, func, insert, not_, or_, select, update
 
-from kafka_ingest.batch import BatchKind
 from kafka_ingest.control.feed_statements import append_event
 from kafka_ingest.control.many_rows import insert_rows
 from kafka_ingest.control.rows import batch_row, stored_offsets
 from kafka_ingest.control.schema import batch_range, gap, stored_offset
 from kafka_ingest.errors import FeedChangedError, OffsetsMovedError
-from kafka_ingest.gap import Gap, Jump, NewGap
-from kafka_ingest.offsets import StoredOffset, TopicPartition, listing
+from kafka_ingest.model.batch import BatchKind
+from kafka_ingest.model.gap import Gap, Jump, NewGap
+from kafka_ingest.model.offsets import StoredOffset, TopicPartition, listing
 
 
 def upsert_seeds(connection: Connection, feed_id: UUID, seeds: Sequence[StoredOffset]) -> None:

@@ -8,8 +8,6 @@ from uuid import UUID
 from sqlalchemy import Connection, delete, false, func, insert, or_, select, update
 from sqlalchemy.exc import IntegrityError
 
-from kafka_ingest.batch import AttemptState, BatchState
-from kafka_ingest.boundaries import AdoptedBatch, Adoption, FeedSnapshot, NewFeed, ResetMove, StartOver
 from kafka_ingest.control.batch_statements import batch_values, left_out_document, set_range_counts
 from kafka_ingest.control.database import transaction
 from kafka_ingest.control.feed_statements import append_event, insert_feed, lock_feed, require_revision, touch_feed
@@ -37,10 +35,12 @@ from kafka_ingest.control.rows import batch_row, gaps_of
 from kafka_ingest.control.schema import LEDGER_KINDS, attempt, batch, event, gap, hold, stored_offset
 from kafka_ingest.control.writer import abandon_batch
 from kafka_ingest.errors import FeedChangedError
-from kafka_ingest.gap import Gap, Jump, NewGap
-from kafka_ingest.hold import DECIDED_BY_TOPIC
-from kafka_ingest.offsets import StoredOffset
-from kafka_ingest.removal import LostRange, RemovedRange
+from kafka_ingest.model.batch import AttemptState, BatchState
+from kafka_ingest.model.control_rows import AdoptedBatch, Adoption, FeedSnapshot, NewFeed, ResetMove, StartOver
+from kafka_ingest.model.gap import Gap, Jump, NewGap
+from kafka_ingest.model.hold import DECIDED_BY_TOPIC
+from kafka_ingest.model.offsets import StoredOffset
+from kafka_ingest.model.removal import LostRange, RemovedRange
 
 
 class SqlOperatorTables(SqlFoldingTables):

@@ -5,15 +5,15 @@ from uuid import UUID
 
 from sqlalchemy import ColumnElement, Connection, Table, and_, exists, func, or_, select
 
-from kafka_ingest.batch import BatchKind, BatchState
 from kafka_ingest.control.coverage_rows import ids_before, resets
 from kafka_ingest.control.folded_rows import folded_of, kept_of
 from kafka_ingest.control.removed_output import kept
 from kafka_ingest.control.schema import batch, batch_range, folded_range, stored_offset
 from kafka_ingest.errors import BatchFoldedError
-from kafka_ingest.folded import FoldedRange
-from kafka_ingest.offset_sets import within
-from kafka_ingest.offsets import OffsetRange, TopicPartition
+from kafka_ingest.model.batch import BatchKind, BatchState
+from kafka_ingest.model.folded import FoldedRange
+from kafka_ingest.model.offset_sets import within
+from kafka_ingest.model.offsets import OffsetRange, TopicPartition
 
 LAST_OFFSET = 2**63 - 1
 

@@ -9,8 +9,6 @@ from uuid import UUID
 
 from sqlalchemy import Label, Select, func, select
 
-from kafka_ingest.batch import BatchKind, BatchState
-from kafka_ingest.boundaries import Event, FoldedBatch
 from kafka_ingest.control.coverage_reader import SqlCoverageReader
 from kafka_ingest.control.coverage_rows import NOT_LIVE
 from kafka_ingest.control.database import transaction
@@ -25,9 +23,12 @@ from kafka_ingest.control.rows import (
     ranges_of,
 )
 from kafka_ingest.control.schema import batch, event, feed, stored_offset
-from kafka_ingest.gap import Gap
-from kafka_ingest.left_out import LeftOut
-from kafka_ingest.offsets import TopicPartition
+from kafka_ingest.model.batch import BatchKind, BatchState
+from kafka_ingest.model.control_rows import FoldedBatch
+from kafka_ingest.model.event import Event
+from kafka_ingest.model.gap import Gap
+from kafka_ingest.model.left_out import LeftOut
+from kafka_ingest.model.offsets import TopicPartition
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,9 +8,9 @@ from sqlalchemy import Connection, delete, select
 
 from kafka_ingest.control.many_rows import insert_rows
 from kafka_ingest.control.schema import lost_range, removed_range
-from kafka_ingest.offset_sets import merged, without
-from kafka_ingest.offsets import OffsetRange, TopicPartition
-from kafka_ingest.removal import LostRange, RemovedRange
+from kafka_ingest.model.offset_sets import merged, without
+from kafka_ingest.model.offsets import OffsetRange, TopicPartition
+from kafka_ingest.model.removal import LostRange, RemovedRange
 
 
 def removed_ranges(connection: Connection, feed_id: UUID) -> list[RemovedRange]:

@@ -8,14 +8,14 @@ from uuid import UUID
 
 from sqlalchemy import Connection, bindparam, delete, select
 
-from kafka_ingest.batch import OPEN_STATES, BatchKind
-from kafka_ingest.boundaries import FeedSnapshot, ResetMove
 from kafka_ingest.control.offset_statements import each_stored_offset, insert_gaps, row_detail, with_commas
 from kafka_ingest.control.rows import gaps_of
 from kafka_ingest.control.schema import batch, gap
 from kafka_ingest.errors import BatchStateError, OffsetsMovedError
-from kafka_ingest.offsets import StoredOffset, listing
-from kafka_ingest.rewound import ended_gaps
+from kafka_ingest.model.batch import OPEN_STATES, BatchKind
+from kafka_ingest.model.control_rows import FeedSnapshot, ResetMove
+from kafka_ingest.model.offsets import StoredOffset, listing
+from kafka_ingest.model.rewound import ended_gaps
 
 
 def require_none_open(connection: Connection, feed: FeedSnapshot) -> None:

@@ -5,13 +5,13 @@ from uuid import UUID
 
 from sqlalchemy import ColumnElement, Connection, RowMapping, bindparam, func, select, union_all, update
 
-from kafka_ingest.batch import BatchKind, BatchState
-from kafka_ingest.boundaries import FeedSnapshot, StartOver
 from kafka_ingest.control.coverage_rows import resets
 from kafka_ingest.control.offset_statements import each_stored_offset
 from kafka_ingest.control.passed_offsets import same_topic
 from kafka_ingest.control.schema import batch, batch_range, feed, folded_range, stored_offset
-from kafka_ingest.offsets import TopicPartition
+from kafka_ingest.model.batch import BatchKind, BatchState
+from kafka_ingest.model.control_rows import FeedSnapshot, StartOver
+from kafka_ingest.model.offsets import TopicPartition
 
 OF_THE_OUTPUT = (BatchKind.LIVE.value, BatchKind.BACKFILL.value)
 """Kinds of batches that the feed's own output was given; copies are not among them."""

@@ -8,15 +8,16 @@ from uuid import UUID
 
 from sqlalchemy import ColumnElement, Connection, RowMapping, Select, and_, func, select
 
-from kafka_ingest.batch import Attempt, AttemptState, Batch, BatchKind, BatchPlan, BatchState
-from kafka_ingest.boundaries import Event, PublishedBatch
 from kafka_ingest.control.schema import LEDGER_KINDS, batch, batch_range, event, feed, gap, hold, stored_offset
 from kafka_ingest.errors import ControlSchemaError, UnknownBatchError
-from kafka_ingest.gap import Gap, GapCause
-from kafka_ingest.hold import Hold, HoldCause
-from kafka_ingest.left_out import LeftOut
-from kafka_ingest.offsets import OffsetRange, StoredOffset, TopicPartition
-from kafka_ingest.output_location import OutputLocation
+from kafka_ingest.model.batch import Attempt, AttemptState, Batch, BatchKind, BatchPlan, BatchState
+from kafka_ingest.model.control_rows import PublishedBatch
+from kafka_ingest.model.event import Event
+from kafka_ingest.model.gap import Gap, GapCause
+from kafka_ingest.model.hold import Hold, HoldCause
+from kafka_ingest.model.left_out import LeftOut
+from kafka_ingest.model.offsets import OffsetRange, StoredOffset, TopicPartition
+from kafka_ingest.model.output_location import OutputLocation
 
 
 @dataclass(frozen=True, slots=True)

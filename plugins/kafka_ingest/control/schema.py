@@ -27,10 +27,10 @@ from sqlalchemy import (
     text,
 )
 
-from kafka_ingest.batch import AttemptState, BatchKind, BatchState
-from kafka_ingest.gap import GapCause
-from kafka_ingest.hold import HoldCause
-from kafka_ingest.storable_text import storable, storable_document
+from kafka_ingest.foundation.storable_text import storable, storable_document
+from kafka_ingest.model.batch import AttemptState, BatchKind, BatchState
+from kafka_ingest.model.gap import GapCause
+from kafka_ingest.model.hold import HoldCause
 
 SCHEMA_VERSION = "0013"
 """The migration that makes these tables; a test compares it with the newest one."""

@@ -8,8 +8,6 @@ from uuid import UUID
 
 from sqlalchemy import Connection, RowMapping, select, update
 
-from kafka_ingest.batch import ABANDONABLE, Attempt, AttemptState, Batch, BatchKind, BatchState, check_transition
-from kafka_ingest.boundaries import BackfillRecord, FeedSnapshot, NewFeed, PlanRecord
 from kafka_ingest.control.backfill_statements import (
     check_below_stored,
     check_not_overtaken,
@@ -56,9 +54,11 @@ from kafka_ingest.control.rows import (
 )
 from kafka_ingest.control.schema import attempt, batch
 from kafka_ingest.errors import BatchStateError
-from kafka_ingest.gap import Jump
-from kafka_ingest.hold import Hold
-from kafka_ingest.receipt import RangeCount, Receipt
+from kafka_ingest.model.batch import ABANDONABLE, Attempt, AttemptState, Batch, BatchKind, BatchState, check_transition
+from kafka_ingest.model.control_rows import BackfillRecord, FeedSnapshot, NewFeed, PlanRecord
+from kafka_ingest.model.gap import Jump
+from kafka_ingest.model.hold import Hold
+from kafka_ingest.model.receipt import RangeCount, Receipt
 
 
 class SqlControlTables(SqlControlReader):

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kafka_ingest.batch import Attempt, Batch
+from kafka_ingest.batches.whole_plan import whole_plan
 from kafka_ingest.control.reader import SqlControlReader
 from kafka_ingest.errors import (
     InvalidReceiptError,
@@ -16,12 +16,12 @@ from kafka_ingest.errors import (
     OutputUnavailableError,
     UnknownBatchError,
 )
-from kafka_ingest.offsets import OffsetRange, listing
-from kafka_ingest.receipt import Receipt
+from kafka_ingest.model.batch import Attempt, Batch
+from kafka_ingest.model.offsets import OffsetRange, listing
+from kafka_ingest.model.receipt import Receipt
 from kafka_ingest.sinks.choose import place_of_file, sink_of, where_files_lie
 from kafka_ingest.sinks.data_file import FilePlace, data_file
 from kafka_ingest.sinks.file_differences import partitions_that_differ
-from kafka_ingest.whole_plan import whole_plan
 
 if TYPE_CHECKING:
     from kafka_ingest.sinks.parquet_contents import FileContents

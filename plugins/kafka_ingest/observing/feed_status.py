@@ -5,13 +5,14 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from kafka_ingest.boundaries import FeedSnapshot, KafkaCluster
 from kafka_ingest.control.reader import SqlControlReader
 from kafka_ingest.errors import OperatorDecisionError, RetryableError, WrongClusterError, WrongUseError
-from kafka_ingest.gap import Gap
-from kafka_ingest.hold import OF_WHOLE_TOPICS, Hold, HoldCause
-from kafka_ingest.identity import check_cluster, check_topic_ids
-from kafka_ingest.offsets import Isolation, LogBounds, StoredOffset, TopicPartition, Unavailable, listing
+from kafka_ingest.model.control_rows import FeedSnapshot
+from kafka_ingest.model.gap import Gap
+from kafka_ingest.model.hold import OF_WHOLE_TOPICS, Hold, HoldCause
+from kafka_ingest.model.identity import check_cluster, check_topic_ids
+from kafka_ingest.model.offsets import Isolation, LogBounds, StoredOffset, TopicPartition, Unavailable, listing
+from kafka_ingest.ports.cluster import KafkaCluster
 
 
 @dataclass(frozen=True, slots=True)

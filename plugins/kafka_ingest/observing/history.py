@@ -6,9 +6,9 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from kafka_ingest.boundaries import Event
 from kafka_ingest.control.reader import SqlControlReader
 from kafka_ingest.errors import WrongUseError
+from kafka_ingest.model.event import Event
 from kafka_ingest.observing.told_event import TELLERS, Told, tell
 
 

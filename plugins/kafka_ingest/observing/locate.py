@@ -6,20 +6,22 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from kafka_ingest.batch import BatchKind, BatchPlan, BatchState
-from kafka_ingest.boundaries import Event, FoldedBatch, Inspector
+from kafka_ingest.batches.whole_plan import plan_as_read, receipt_of_folded
 from kafka_ingest.control.history_reader import BatchOfOffset, OffsetRows
 from kafka_ingest.control.reader import SqlControlReader
 from kafka_ingest.errors import KafkaIngestError, NotADataFileError, UnknownFeedError, WrongUseError
-from kafka_ingest.folded import FoldedRange
-from kafka_ingest.gap import Gap
-from kafka_ingest.identity import is_other_topic
+from kafka_ingest.model.batch import BatchKind, BatchPlan, BatchState
+from kafka_ingest.model.control_rows import FoldedBatch
+from kafka_ingest.model.event import Event
+from kafka_ingest.model.folded import FoldedRange
+from kafka_ingest.model.gap import Gap
+from kafka_ingest.model.identity import is_other_topic
+from kafka_ingest.model.offsets import StoredOffset, TopicPartition, listing
+from kafka_ingest.model.receipt import WrittenFile, WrittenPartition
+from kafka_ingest.model.removal import LostRange
 from kafka_ingest.observing.locate_folded import batch_that_read
-from kafka_ingest.offsets import StoredOffset, TopicPartition, listing
-from kafka_ingest.receipt import WrittenFile, WrittenPartition
-from kafka_ingest.removal import LostRange
+from kafka_ingest.ports.outputs import Inspector
 from kafka_ingest.sinks.choose import sink_of
-from kafka_ingest.whole_plan import plan_as_read, receipt_of_folded
 
 
 class OffsetState(StrEnum):

@@ -2,11 +2,11 @@
 
 from collections.abc import Callable, Sequence
 
-from kafka_ingest.batch import BatchKind, BatchPlan, BatchState
-from kafka_ingest.boundaries import FoldedBatch
 from kafka_ingest.control.history_reader import BatchOfOffset
-from kafka_ingest.folded import FoldedRange
-from kafka_ingest.offsets import OffsetRange
+from kafka_ingest.model.batch import BatchKind, BatchPlan, BatchState
+from kafka_ingest.model.control_rows import FoldedBatch
+from kafka_ingest.model.folded import FoldedRange
+from kafka_ingest.model.offsets import OffsetRange
 
 PlanOf = Callable[[FoldedBatch], BatchPlan]
 """Reads a folded batch's plan from its receipt."""

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
-from kafka_ingest.boundaries import Event
-from kafka_ingest.gap import Gap, GapCause
-from kafka_ingest.left_out import LeftOut
-from kafka_ingest.offsets import TopicPartition, listing
+from kafka_ingest.model.event import Event
+from kafka_ingest.model.gap import Gap, GapCause
+from kafka_ingest.model.left_out import LeftOut
+from kafka_ingest.model.offsets import TopicPartition, listing
 
 Detail = Mapping[str, Any]
 

@@ -3,10 +3,10 @@
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from kafka_ingest.boundaries import CommittedBatch, FoldedFeed
+from kafka_ingest.model.control_rows import CommittedBatch, FoldedFeed
+from kafka_ingest.model.offset_sets import merged, shared, span_of
+from kafka_ingest.model.offsets import OffsetRange, TopicPartition
 from kafka_ingest.observing.verify_output import Difference
-from kafka_ingest.offset_sets import merged, shared, span_of
-from kafka_ingest.offsets import OffsetRange, TopicPartition
 
 Place = tuple[TopicPartition, str | None]
 """A partition of a topic with this id."""

@@ -4,25 +4,18 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from uuid import UUID
 
-from kafka_ingest.boundaries import (
-    CommittedBatch,
-    CommittedRange,
-    ControlReader,
-    CoverageRows,
-    FileProblem,
-    PublishedCount,
-    PublishedLook,
-    Sink,
-    Sinks,
-)
-from kafka_ingest.coverage import PartitionCoverage
+from kafka_ingest.batches.whole_plan import receipt_of_folded
 from kafka_ingest.errors import OutputConflictError, OutputUnavailableError
-from kafka_ingest.offset_sets import merged, shared, without
-from kafka_ingest.offsets import OffsetRange, TopicPartition
-from kafka_ingest.output_location import OutputLocation
-from kafka_ingest.receipt import RangeCount
-from kafka_ingest.removal import LostRange, Removal
-from kafka_ingest.whole_plan import receipt_of_folded
+from kafka_ingest.model.control_rows import CommittedBatch, CommittedRange, CoverageRows
+from kafka_ingest.model.coverage import PartitionCoverage
+from kafka_ingest.model.offset_sets import merged, shared, without
+from kafka_ingest.model.offsets import OffsetRange, TopicPartition
+from kafka_ingest.model.output_location import OutputLocation
+from kafka_ingest.model.published_output import FileProblem, PublishedCount, PublishedLook
+from kafka_ingest.model.receipt import RangeCount
+from kafka_ingest.model.removal import LostRange, Removal
+from kafka_ingest.ports.control import ControlReader
+from kafka_ingest.ports.outputs import Sink, Sinks
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,11 +2,12 @@
 
 from uuid import UUID
 
-from kafka_ingest.batch import Batch, BatchState
-from kafka_ingest.boundaries import ControlTables, Sinks
+from kafka_ingest.batches.used_output import check_output_there
 from kafka_ingest.committing.commit_batch import pinned_attempt
 from kafka_ingest.errors import BatchStateError
-from kafka_ingest.used_output import check_output_there
+from kafka_ingest.model.batch import Batch, BatchState
+from kafka_ingest.ports.control import ControlTables
+from kafka_ingest.ports.outputs import Sinks
 
 
 def abandon(

@@ -5,27 +5,20 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from uuid import UUID
 
-from kafka_ingest.batch import BatchKind, BatchPlan, BatchState, sha256
-from kafka_ingest.boundaries import (
-    AdoptedBatch,
-    Adoption,
-    CoverageRows,
-    Event,
-    FeedSnapshot,
-    FilesState,
-    NewFeed,
-    OperatorTables,
-    PublishedReceipt,
-    Sink,
-)
 from kafka_ingest.errors import NothingToAdoptError, OutputConflictError, ReceiptsDoNotFollowError
-from kafka_ingest.gap import Gap
-from kafka_ingest.offsets import StoredOffset, TopicPartition, listing
+from kafka_ingest.model.batch import BatchKind, BatchPlan, BatchState, sha256
+from kafka_ingest.model.control_rows import AdoptedBatch, Adoption, CoverageRows, FeedSnapshot, NewFeed
+from kafka_ingest.model.event import Event
+from kafka_ingest.model.gap import Gap
+from kafka_ingest.model.offsets import StoredOffset, TopicPartition, listing
+from kafka_ingest.model.published_output import FilesState, PublishedReceipt
+from kafka_ingest.model.removal import LostRange, Removal, RemovalCause, RemovedRange
 from kafka_ingest.operating.held_offsets import also_in, held, is_visible, lost_of_batches, not_in
 from kafka_ingest.operating.journal_rows import row_of
 from kafka_ingest.operating.rebuilt_gaps import rebuilt_gaps
 from kafka_ingest.planning.settings import FeedPlanSettings
-from kafka_ingest.removal import LostRange, Removal, RemovalCause, RemovedRange
+from kafka_ingest.ports.control import OperatorTables
+from kafka_ingest.ports.outputs import Sink
 
 
 @dataclass(frozen=True, slots=True)

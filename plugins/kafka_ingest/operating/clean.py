@@ -5,15 +5,18 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from uuid import UUID
 
-from kafka_ingest.batch import Attempt, AttemptState, Batch, BatchPlan, BatchState
-from kafka_ingest.boundaries import ControlTables, FeedSnapshot, KafkaCluster, Sinks
+from kafka_ingest.batches.pin_receipt import valid_receipt
+from kafka_ingest.batches.used_output import check_output_there
 from kafka_ingest.errors import BatchStateError, InvalidReceiptError, KafkaUnavailableError, OutputUnavailableError
-from kafka_ingest.identity import is_other_topic
-from kafka_ingest.offset_sets import without
-from kafka_ingest.offsets import OffsetRange, Unavailable, listing
-from kafka_ingest.output_location import OutputLocation
-from kafka_ingest.submitting.pin_receipt import valid_receipt
-from kafka_ingest.used_output import check_output_there
+from kafka_ingest.model.batch import Attempt, AttemptState, Batch, BatchPlan, BatchState
+from kafka_ingest.model.control_rows import FeedSnapshot
+from kafka_ingest.model.identity import is_other_topic
+from kafka_ingest.model.offset_sets import without
+from kafka_ingest.model.offsets import OffsetRange, Unavailable, listing
+from kafka_ingest.model.output_location import OutputLocation
+from kafka_ingest.ports.cluster import KafkaCluster
+from kafka_ingest.ports.control import ControlTables
+from kafka_ingest.ports.outputs import Sinks
 
 
 @dataclass(frozen=True, slots=True)

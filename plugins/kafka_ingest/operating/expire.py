@@ -15,21 +15,17 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from uuid import UUID
 
-from kafka_ingest.batch import BatchState
-from kafka_ingest.boundaries import (
-    FeedSnapshot,
-    FilesState,
-    OperatorTables,
-    PublishedReceipt,
-    Sink,
-    Sinks,
-)
+from kafka_ingest.batches.known_output import check_output_known
+from kafka_ingest.batches.used_output import check_output_there
+from kafka_ingest.model.batch import BatchState
+from kafka_ingest.model.control_rows import FeedSnapshot
+from kafka_ingest.model.published_output import FilesState, PublishedReceipt
+from kafka_ingest.model.removal import LostRange, Removal, RemovalCause, RemovedRange
 from kafka_ingest.operating.held_offsets import also_in, held, is_visible, lost_of_batches, not_in
 from kafka_ingest.operating.known_feed import known_feed
-from kafka_ingest.planning.known_output import check_output_known
 from kafka_ingest.planning.settings import FeedPlanSettings
-from kafka_ingest.removal import LostRange, Removal, RemovalCause, RemovedRange
-from kafka_ingest.used_output import check_output_there
+from kafka_ingest.ports.control import OperatorTables
+from kafka_ingest.ports.outputs import Sink, Sinks
 
 AT_ONCE = 100
 """So many batches are noted in one transaction; each has been out of sight by then, and is deleted after it."""

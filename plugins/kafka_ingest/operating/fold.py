@@ -8,8 +8,9 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
-from kafka_ingest.boundaries import FoldCut, Folded, FoldingTables
 from kafka_ingest.errors import WrongUseError
+from kafka_ingest.model.control_rows import FoldCut, Folded
+from kafka_ingest.ports.control import FoldingTables
 
 LEAST_RETENTION = timedelta(days=7)
 """What runs, retries and whoever looks after them still ask about is younger."""

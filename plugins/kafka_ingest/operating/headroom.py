@@ -3,9 +3,10 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from kafka_ingest.boundaries import FeedSnapshot, KafkaCluster
-from kafka_ingest.identity import check_cluster, is_other_topic
-from kafka_ingest.offsets import Isolation, LogBounds, TopicPartition, Unavailable
+from kafka_ingest.model.control_rows import FeedSnapshot
+from kafka_ingest.model.identity import check_cluster, is_other_topic
+from kafka_ingest.model.offsets import Isolation, LogBounds, TopicPartition, Unavailable
+from kafka_ingest.ports.cluster import KafkaCluster
 
 OLDEST_PART = 10
 """A stored offset in the oldest tenth of a log is near its end, whether time or size decides what Kafka deletes."""

@@ -3,10 +3,10 @@
 from collections.abc import Iterable, Mapping, Sequence
 from uuid import UUID
 
-from kafka_ingest.boundaries import FilesState, PublishedReceipt
-from kafka_ingest.offset_sets import merged, within, without
-from kafka_ingest.offsets import OffsetRange
-from kafka_ingest.removal import LostRange, RemovedRange
+from kafka_ingest.model.offset_sets import merged, within, without
+from kafka_ingest.model.offsets import OffsetRange
+from kafka_ingest.model.published_output import FilesState, PublishedReceipt
+from kafka_ingest.model.removal import LostRange, RemovedRange
 
 THERE = frozenset({FilesState.INTACT, FilesState.CHANGED, FilesState.STAGED})
 """Readers see a batch's files, or are to see them as soon as its publishing is finished."""

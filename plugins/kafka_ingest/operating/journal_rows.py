@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from kafka_ingest.offsets import StoredOffset, TopicPartition
+from kafka_ingest.model.offsets import StoredOffset, TopicPartition
 
 
 def row_of(entry: dict[str, Any]) -> StoredOffset:

@@ -1,7 +1,8 @@
 """Find the feed that an operator names."""
 
-from kafka_ingest.boundaries import ControlReader, FeedSnapshot
 from kafka_ingest.errors import UnknownFeedError
+from kafka_ingest.model.control_rows import FeedSnapshot
+from kafka_ingest.ports.control import ControlReader
 
 
 def known_feed(control: ControlReader, name: str) -> FeedSnapshot:

@@ -11,16 +11,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from uuid import UUID
 
-from kafka_ingest.batch import Batch, BatchKind, BatchState
-from kafka_ingest.boundaries import CoverageRows, FileProblem, OperatorTables, PublishedLook, Sink, Sinks
+from kafka_ingest.batches.used_output import check_output_there
+from kafka_ingest.batches.whole_plan import whole_plan
 from kafka_ingest.errors import BatchStateError, OutputConflictError, OutputUnavailableError, UnknownBatchError
-from kafka_ingest.gap import GapCause, NewGap
-from kafka_ingest.offset_sets import within, without
-from kafka_ingest.offsets import OffsetRange, listing
+from kafka_ingest.model.batch import Batch, BatchKind, BatchState
+from kafka_ingest.model.control_rows import CoverageRows
+from kafka_ingest.model.gap import GapCause, NewGap
+from kafka_ingest.model.offset_sets import within, without
+from kafka_ingest.model.offsets import OffsetRange, listing
+from kafka_ingest.model.published_output import FileProblem, PublishedLook
+from kafka_ingest.model.removal import LostRange, RemovalCause
 from kafka_ingest.operating.known_feed import known_feed
-from kafka_ingest.removal import LostRange, RemovalCause
-from kafka_ingest.used_output import check_output_there
-from kafka_ingest.whole_plan import whole_plan
+from kafka_ingest.ports.control import OperatorTables
+from kafka_ingest.ports.outputs import Sink, Sinks
 
 NOTHING_DONE = "Nothing was changed."
 

@@ -4,11 +4,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from uuid import UUID
 
-from kafka_ingest.batch import BatchPlan
-from kafka_ingest.boundaries import Event
-from kafka_ingest.gap import Gap
+from kafka_ingest.model.batch import BatchPlan
+from kafka_ingest.model.event import Event
+from kafka_ingest.model.gap import Gap
+from kafka_ingest.model.rewound import ended_gaps
 from kafka_ingest.operating.journal_rows import row_of
-from kafka_ingest.rewound import ended_gaps
 
 
 def rebuilt_gaps(story: Iterable[Event | BatchPlan]) -> list[Gap]:

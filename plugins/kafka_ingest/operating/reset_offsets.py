@@ -4,24 +4,19 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from uuid import UUID
 
-from kafka_ingest.boundaries import (
-    ControlReader,
-    CoverageRows,
-    FeedSnapshot,
-    KafkaCluster,
-    OperatorTables,
-    ResetMove,
-)
-from kafka_ingest.coverage import PartitionCoverage, coverage_of
 from kafka_ingest.errors import BatchStateError
-from kafka_ingest.gap import Gap, GapCause, Jump, NewGap
-from kafka_ingest.offset_sets import by_partition, span_of, within, without
-from kafka_ingest.offsets import OffsetRange, StoredOffset, TopicPartition
+from kafka_ingest.model.control_rows import CoverageRows, FeedSnapshot, ResetMove
+from kafka_ingest.model.coverage import PartitionCoverage, coverage_of
+from kafka_ingest.model.gap import Gap, GapCause, Jump, NewGap
+from kafka_ingest.model.offset_sets import by_partition, span_of, within, without
+from kafka_ingest.model.offsets import OffsetRange, StoredOffset, TopicPartition
 from kafka_ingest.operating.known_feed import known_feed
 from kafka_ingest.operating.reset_positions import new_positions, partitions_meant
 from kafka_ingest.operating.reset_target import NewPosition, ResetTarget
 from kafka_ingest.planning.positions import Way, gaps_by_partition
 from kafka_ingest.planning.settings import FeedPlanSettings
+from kafka_ingest.ports.cluster import KafkaCluster
+from kafka_ingest.ports.control import ControlReader, OperatorTables
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,8 +3,7 @@
 from collections.abc import Collection, Mapping, Sequence
 from typing import TypeVar
 
-from kafka_ingest.batch import BatchKind, BatchState
-from kafka_ingest.boundaries import ControlReader, FeedSnapshot, KafkaCluster
+from kafka_ingest.batches.truncation import counted, cut_off_at
 from kafka_ingest.errors import (
     BatchStateError,
     InvalidRangeError,
@@ -13,8 +12,10 @@ from kafka_ingest.errors import (
     TopicGoneError,
     WrongUseError,
 )
-from kafka_ingest.identity import check_cluster, check_topic_ids
-from kafka_ingest.offsets import Isolation, LogBounds, StoredOffset, TopicPartition, Unavailable, listing
+from kafka_ingest.model.batch import BatchKind, BatchState
+from kafka_ingest.model.control_rows import FeedSnapshot
+from kafka_ingest.model.identity import check_cluster, check_topic_ids
+from kafka_ingest.model.offsets import Isolation, LogBounds, StoredOffset, TopicPartition, Unavailable, listing
 from kafka_ingest.operating.reset_target import (
     NewPosition,
     Place,
@@ -27,7 +28,8 @@ from kafka_ingest.operating.reset_target import (
 )
 from kafka_ingest.planning.held_partitions import held_beyond_log
 from kafka_ingest.planning.settings import FeedPlanSettings
-from kafka_ingest.truncation import counted, cut_off_at
+from kafka_ingest.ports.cluster import KafkaCluster
+from kafka_ingest.ports.control import ControlReader
 
 Answer = TypeVar("Answer")
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
 
-from kafka_ingest.offsets import TopicPartition
+from kafka_ingest.model.offsets import TopicPartition
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,13 +2,15 @@
 
 from dataclasses import dataclass
 
-from kafka_ingest.boundaries import FeedSnapshot, KafkaCluster, OperatorTables
 from kafka_ingest.errors import BatchStateError, InvalidRangeError, KafkaUnavailableError
-from kafka_ingest.gap import Gap, GapCause, NewGap
-from kafka_ingest.identity import check_cluster, check_topic_ids
-from kafka_ingest.offsets import OffsetRange, StoredOffset, Unavailable
+from kafka_ingest.model.control_rows import FeedSnapshot
+from kafka_ingest.model.gap import Gap, GapCause, NewGap
+from kafka_ingest.model.identity import check_cluster, check_topic_ids
+from kafka_ingest.model.offsets import OffsetRange, StoredOffset, Unavailable
 from kafka_ingest.operating.known_feed import known_feed
 from kafka_ingest.planning.start_rules import NewOrOlder, NewPartition
+from kafka_ingest.ports.cluster import KafkaCluster
+from kafka_ingest.ports.control import OperatorTables
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,17 +5,20 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
-from kafka_ingest.batch import AttemptState, Batch, BatchState, sha256
-from kafka_ingest.boundaries import FeedSnapshot, KafkaCluster, OperatorTables, Sinks, StartOver
+from kafka_ingest.batches.pin_receipt import valid_receipt
+from kafka_ingest.batches.truncation import counted, cut_off_at
 from kafka_ingest.errors import BatchStateError, InvalidReceiptError, WrongUseError
-from kafka_ingest.identity import is_other_topic
-from kafka_ingest.offsets import LogBounds, StoredOffset, TopicDescription, TopicPartition, Unavailable, listing
+from kafka_ingest.model.batch import AttemptState, Batch, BatchState, sha256
+from kafka_ingest.model.control_rows import FeedSnapshot, StartOver
+from kafka_ingest.model.identity import is_other_topic
+from kafka_ingest.model.offsets import LogBounds, StoredOffset, TopicDescription, TopicPartition, Unavailable, listing
 from kafka_ingest.operating.known_feed import known_feed
 from kafka_ingest.planning.held_partitions import held_beyond_log
 from kafka_ingest.planning.settings import FeedPlanSettings
 from kafka_ingest.planning.start_rules import NewOrOlder, NewPartition, rule_of_partition
-from kafka_ingest.submitting.pin_receipt import valid_receipt
-from kafka_ingest.truncation import counted, cut_off_at
+from kafka_ingest.ports.cluster import KafkaCluster
+from kafka_ingest.ports.control import OperatorTables
+from kafka_ingest.ports.outputs import Sinks
 
 
 class Choice(StrEnum):

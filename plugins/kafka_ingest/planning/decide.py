@@ -4,11 +4,11 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from kafka_ingest.boundaries import FeedSnapshot
-from kafka_ingest.gap import Gap, Jump, NewGap
-from kafka_ingest.hold import Hold, HoldCause, dated
-from kafka_ingest.identity import check_cluster
-from kafka_ingest.offsets import LogBounds, OffsetRange, StoredOffset, TopicPartition
+from kafka_ingest.model.control_rows import FeedSnapshot
+from kafka_ingest.model.gap import Gap, Jump, NewGap
+from kafka_ingest.model.hold import Hold, HoldCause, dated
+from kafka_ingest.model.identity import check_cluster
+from kafka_ingest.model.offsets import LogBounds, OffsetRange, StoredOffset, TopicPartition
 from kafka_ingest.planning.end_positions import EndPositions, ToOffsets, ToTimestamp
 from kafka_ingest.planning.held_partitions import held_beyond_log, held_by_loss, holds_of, still_unreadable
 from kafka_ingest.planning.kafka_answers import KafkaAnswers

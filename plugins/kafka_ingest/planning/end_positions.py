@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from kafka_ingest.errors import EndOutsideLogError
-from kafka_ingest.offsets import TopicPartition, listing
+from kafka_ingest.model.offsets import TopicPartition, listing
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,10 +3,10 @@
 from collections.abc import Collection, Mapping
 from datetime import datetime
 
-from kafka_ingest.boundaries import FeedSnapshot
-from kafka_ingest.hold import Hold, HoldCause, beyond_log, offsets_lost
-from kafka_ingest.identity import is_other_topic
-from kafka_ingest.offsets import Isolation, LogBounds, TopicPartition
+from kafka_ingest.model.control_rows import FeedSnapshot
+from kafka_ingest.model.hold import Hold, HoldCause, beyond_log, offsets_lost
+from kafka_ingest.model.identity import is_other_topic
+from kafka_ingest.model.offsets import Isolation, LogBounds, TopicPartition
 from kafka_ingest.planning.kafka_answers import KafkaAnswers
 from kafka_ingest.planning.positions import Position, after_gaps, gaps_by_partition
 

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
-from kafka_ingest.offsets import LogBounds, TopicDescription, TopicPartition, Unavailable
+from kafka_ingest.model.offsets import LogBounds, TopicDescription, TopicPartition, Unavailable
 from kafka_ingest.planning.topic_age import TopicAge
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Mapping
 from datetime import datetime
 
-from kafka_ingest.offsets import TopicPartition
+from kafka_ingest.model.offsets import TopicPartition
 
 
 def share_fairly(

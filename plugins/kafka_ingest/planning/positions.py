@@ -3,11 +3,11 @@
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
-from kafka_ingest.boundaries import FeedSnapshot
 from kafka_ingest.errors import OffsetsLostError, StoredOffsetBeyondLogError
-from kafka_ingest.gap import Gap, GapCause, Jump, NewGap
-from kafka_ingest.hold import Hold
-from kafka_ingest.offsets import LogBounds, OffsetRange, StoredOffset, TopicPartition, listing
+from kafka_ingest.model.control_rows import FeedSnapshot
+from kafka_ingest.model.gap import Gap, GapCause, Jump, NewGap
+from kafka_ingest.model.hold import Hold
+from kafka_ingest.model.offsets import LogBounds, OffsetRange, StoredOffset, TopicPartition, listing
 from kafka_ingest.planning.start_rules import NewPartition
 
 

@@ -7,8 +7,8 @@ from datetime import timedelta
 from enum import StrEnum
 from pathlib import Path
 
-from kafka_ingest.offsets import Isolation, OffsetsPolicy
-from kafka_ingest.output_location import OutputLocation
+from kafka_ingest.model.offsets import Isolation, OffsetsPolicy
+from kafka_ingest.model.output_location import OutputLocation
 from kafka_ingest.planning.start_rules import Earliest, StartRule
 
 

@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Final
 
 from kafka_ingest.errors import StartOutsideLogError
-from kafka_ingest.offsets import Isolation, LogBounds, TopicPartition
+from kafka_ingest.model.offsets import Isolation, LogBounds, TopicPartition
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from kafka_ingest.boundaries import FeedSnapshot
-from kafka_ingest.hold import Hold, HoldCause
-from kafka_ingest.offsets import Isolation, LogBounds, StoredOffset, TopicDescription, TopicPartition, Unavailable
+from kafka_ingest.model.control_rows import FeedSnapshot
+from kafka_ingest.model.hold import Hold, HoldCause
+from kafka_ingest.model.offsets import Isolation, LogBounds, StoredOffset, TopicDescription, TopicPartition, Unavailable
 from kafka_ingest.planning.end_positions import EndPositions, ToTimestamp
 from kafka_ingest.planning.kafka_answers import KafkaAnswers
 from kafka_ingest.planning.settings import FeedPlanSettings

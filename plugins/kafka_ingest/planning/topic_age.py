@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 
-from kafka_ingest.offsets import FirstRecord, LogBounds, TopicPartition, Unavailable
+from kafka_ingest.model.offsets import FirstRecord, LogBounds, TopicPartition, Unavailable
 from kafka_ingest.planning.settings import OnDataLoss
 from kafka_ingest.planning.start_rules import Earliest, StartRule
 

@@ -6,11 +6,11 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from types import MappingProxyType
 
-from kafka_ingest.boundaries import FeedSnapshot
 from kafka_ingest.errors import StartOutsideLogError, TopicGoneError, TopicRecreatedError, UnknownTopicError
-from kafka_ingest.hold import Hold, HoldCause
-from kafka_ingest.identity import check_topic_id
-from kafka_ingest.offsets import StoredOffset, TopicDescription, TopicPartition, listing
+from kafka_ingest.model.control_rows import FeedSnapshot
+from kafka_ingest.model.hold import Hold, HoldCause
+from kafka_ingest.model.identity import check_topic_id
+from kafka_ingest.model.offsets import StoredOffset, TopicDescription, TopicPartition, listing
 from kafka_ingest.planning.settings import FeedPlanSettings, OnMissingTopic, OnTopicChanged
 from kafka_ingest.planning.start_rules import (
     AtOffsets,

@@ -10,7 +10,7 @@ import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from kafka_ingest.boundaries import FeedSnapshot
+from kafka_ingest.model.control_rows import FeedSnapshot
 from kafka_ingest.planning.default_limit import LEAST_RECORDS
 from kafka_ingest.planning.positions import Position
 

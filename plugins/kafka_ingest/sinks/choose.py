@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
-from kafka_ingest.boundaries import Sink
 from kafka_ingest.errors import OutputNotUsableError
-from kafka_ingest.output_location import OutputLocation
+from kafka_ingest.model.output_location import OutputLocation
+from kafka_ingest.ports.outputs import Sink
 from kafka_ingest.sinks.data_file import FilePlace
 from kafka_ingest.sinks.parquet import parquet_sink
 from kafka_ingest.sinks.parquet.file_places import IN_WORDS, place_of

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from uuid import UUID
 
-from kafka_ingest.output_location import OutputLocation
+from kafka_ingest.model.output_location import OutputLocation
 
 if TYPE_CHECKING:
     from kafka_ingest.sinks.parquet_contents import DataFile

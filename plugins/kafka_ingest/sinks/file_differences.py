@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from kafka_ingest.offsets import listing
-from kafka_ingest.receipt import WrittenFile
+from kafka_ingest.model.offsets import listing
+from kafka_ingest.model.receipt import WrittenFile
 
 if TYPE_CHECKING:
     from kafka_ingest.sinks.parquet_contents import FileContents

@@ -18,12 +18,12 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
-from kafka_ingest.batch import canonical_json
-from kafka_ingest.boundaries import PublishedReceipt
-from kafka_ingest.durable_files import make_directory_durably, sync, write_durably
 from kafka_ingest.errors import OutputConflictError
-from kafka_ingest.receipt import Receipt
-from kafka_ingest.removal import Removal
+from kafka_ingest.foundation.durable_files import make_directory_durably, sync, write_durably
+from kafka_ingest.model.batch import canonical_json
+from kafka_ingest.model.published_output import PublishedReceipt
+from kafka_ingest.model.receipt import Receipt
+from kafka_ingest.model.removal import Removal
 from kafka_ingest.sinks.published_document import published_document, published_of
 
 KEPT = ".json"

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet
 
 from kafka_ingest.errors import NotADataFileError
-from kafka_ingest.offsets import OffsetRange, TopicPartition, listing
+from kafka_ingest.model.offsets import OffsetRange, TopicPartition, listing
 
 POSITION = ("kafka_topic", "kafka_partition", "kafka_offset")
 

@@ -4,9 +4,10 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
-from kafka_ingest.batch import BatchPlan, canonical_json, require_version
-from kafka_ingest.boundaries import Event, PublishedReceipt
-from kafka_ingest.receipt import Receipt
+from kafka_ingest.model.batch import BatchPlan, canonical_json, require_version
+from kafka_ingest.model.event import Event
+from kafka_ingest.model.published_output import PublishedReceipt
+from kafka_ingest.model.receipt import Receipt
 
 PUBLISHED_RECEIPT_VERSION = 1
 

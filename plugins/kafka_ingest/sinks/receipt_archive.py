@@ -4,10 +4,10 @@ from collections.abc import Callable
 from datetime import datetime
 from uuid import UUID
 
-from kafka_ingest.boundaries import PublishedReceipt
 from kafka_ingest.errors import OutputConflictError
-from kafka_ingest.receipt import Receipt
-from kafka_ingest.removal import Removal, RemovalCause
+from kafka_ingest.model.published_output import PublishedReceipt
+from kafka_ingest.model.receipt import Receipt
+from kafka_ingest.model.removal import Removal, RemovalCause
 from kafka_ingest.sinks.kept_receipts import KeptReceipts
 from kafka_ingest.sinks.storage_errors import storage_errors
 

@@ -8,12 +8,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet
 
-from kafka_ingest.attempt_directory import DATA, DATA_REVOKED
-from kafka_ingest.durable_files import make_directory_durably, sync
 from kafka_ingest.errors import StagedOutputUnusableError
-from kafka_ingest.offset_sets import by_partition, span_of, within
-from kafka_ingest.offsets import OffsetRange
-from kafka_ingest.receipt import Receipt, WrittenFile
+from kafka_ingest.foundation.durable_files import make_directory_durably, sync
+from kafka_ingest.model.attempt_directory import DATA, DATA_REVOKED
+from kafka_ingest.model.offset_sets import by_partition, span_of, within
+from kafka_ingest.model.offsets import OffsetRange
+from kafka_ingest.model.receipt import Receipt, WrittenFile
 from kafka_ingest.sinks.staged_parquet import check_listing, verify_footer
 
 

@@ -12,10 +12,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from uuid import UUID
 
-from kafka_ingest.attempt_directory import DATA, DOCUMENT, FAILURE, RECEIPT
-from kafka_ingest.durable_files import make_directory_durably, sync, write_durably
-from kafka_ingest.offsets import OffsetRange
-from kafka_ingest.receipt import Receipt, WrittenFile
+from kafka_ingest.foundation.durable_files import make_directory_durably, sync, write_durably
+from kafka_ingest.model.attempt_directory import DATA, DOCUMENT, FAILURE, RECEIPT
+from kafka_ingest.model.offsets import OffsetRange
+from kafka_ingest.model.receipt import Receipt, WrittenFile
 from kafka_ingest.sinks.staged_parquet import check_listing, file_size, verify_footer
 from kafka_ingest.sinks.storage_errors import storage_errors
 

@@ -5,8 +5,8 @@ import stat
 from pathlib import Path
 
 from kafka_ingest.errors import StagedOutputUnusableError
-from kafka_ingest.offsets import listing
-from kafka_ingest.receipt import Receipt, WrittenFile
+from kafka_ingest.model.offsets import listing
+from kafka_ingest.model.receipt import Receipt, WrittenFile
 
 
 def file_sizes(directory: Path) -> dict[str, int]:

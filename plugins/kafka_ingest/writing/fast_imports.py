@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from kafka_ingest.without_garbage_collection import importing
+from kafka_ingest.foundation.without_garbage_collection import importing
 
 
 @contextlib.contextmanager

@@ -12,7 +12,7 @@ from uuid import uuid4
 
 from pyspark.sql import DataFrame, SparkSession
 
-from kafka_ingest.offsets import OffsetRange
+from kafka_ingest.model.offsets import OffsetRange
 from kafka_ingest.writing.catalyst import BIGINT, BINARY, BOOLEAN, INT, Catalyst, Java
 
 CLIENTS = "org.apache.kafka.clients.consumer"

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
-from kafka_ingest.offsets import OffsetRange, TopicPartition
+from kafka_ingest.model.offsets import OffsetRange, TopicPartition
 from kafka_ingest.writing.kafka_records import ALWAYS, jvm_of
 from kafka_ingest.writing.read_ranges import READ_DEFAULTS
 

@@ -9,8 +9,8 @@ from zlib import crc32
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from kafka_ingest.batch import BatchPlan
-from kafka_ingest.offsets import OffsetRange
+from kafka_ingest.model.batch import BatchPlan
+from kafka_ingest.model.offsets import OffsetRange
 from kafka_ingest.writing.kafka_records import kafka_records
 from kafka_ingest.writing.memory import memory_per_task, read_sizes
 from kafka_ingest.writing.share_out import records_per_task, shared_out, shared_tasks, small_ranges

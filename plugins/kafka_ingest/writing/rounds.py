@@ -9,9 +9,9 @@ from pathlib import Path
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 
-from kafka_ingest.batch import BatchKind, BatchPlan
-from kafka_ingest.left_out import LeftOut, ranges_read, to_leave_out
-from kafka_ingest.offsets import OffsetRange, TopicPartition, listing
+from kafka_ingest.model.batch import BatchKind, BatchPlan
+from kafka_ingest.model.left_out import LeftOut, ranges_read, to_leave_out
+from kafka_ingest.model.offsets import OffsetRange, TopicPartition, listing
 
 Stage = Callable[[Sequence[OffsetRange], Path], int]
 LogStarts = Callable[[Sequence[OffsetRange]], Mapping[TopicPartition, int]]

@@ -8,7 +8,7 @@ import itertools
 import math
 from collections.abc import Collection, Sequence
 
-from kafka_ingest.offsets import OffsetRange
+from kafka_ingest.model.offsets import OffsetRange
 
 TASKS_PER_PROCESSOR = 2
 """More of them even out what takes longer than its number of records says; each one is a file."""

@@ -7,8 +7,8 @@ import pyarrow.parquet
 from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as f
 
-from kafka_ingest.offsets import TopicPartition
-from kafka_ingest.receipt import WrittenFile, WrittenPartition
+from kafka_ingest.model.offsets import TopicPartition
+from kafka_ingest.model.receipt import WrittenFile, WrittenPartition
 
 POSITION = ("kafka_topic", "kafka_partition", "kafka_offset")
 

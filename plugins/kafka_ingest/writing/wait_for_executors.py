@@ -4,7 +4,7 @@ import time
 
 from py4j.java_gateway import JavaObject
 
-from kafka_ingest.attempt_directory import MAX_WAIT_FOR_EXECUTORS, NO_EXECUTORS
+from kafka_ingest.model.attempt_directory import MAX_WAIT_FOR_EXECUTORS, NO_EXECUTORS
 
 POLL_S = 0.2
 

@@ -13,11 +13,11 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from kafka_ingest.attempt_directory import DATA, DOCUMENT, FAILURE, KAFKA_SETTINGS_VARIABLE, RECEIPT
-from kafka_ingest.batch import AttemptDocument, BatchPlan
-from kafka_ingest.durable_files import write_durably
-from kafka_ingest.offsets import OffsetRange
-from kafka_ingest.receipt import Receipt
+from kafka_ingest.foundation.durable_files import write_durably
+from kafka_ingest.model.attempt_directory import DATA, DOCUMENT, FAILURE, KAFKA_SETTINGS_VARIABLE, RECEIPT
+from kafka_ingest.model.batch import AttemptDocument, BatchPlan
+from kafka_ingest.model.offsets import OffsetRange
+from kafka_ingest.model.receipt import Receipt
 from kafka_ingest.writing.log_starts import log_starts
 from kafka_ingest.writing.read_ranges import is_about_timestamps, read_ranges
 from kafka_ingest.writing.rounds import Staged, read_in_rounds

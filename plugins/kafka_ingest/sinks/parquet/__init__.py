@@ -14,7 +14,7 @@ hidden directories too::
 
 from pathlib import Path
 
-from kafka_ingest.boundaries import Sink
+from kafka_ingest.ports.outputs import Sink
 from kafka_ingest.sinks.parquet.directory import ParquetDirectory
 from kafka_ingest.sinks.parquet.inspector import ParquetInspector
 from kafka_ingest.sinks.parquet.publisher import ParquetPublisher

@@ -3,7 +3,7 @@
 from pathlib import Path
 from uuid import UUID
 
-from kafka_ingest.output_location import OutputLocation
+from kafka_ingest.model.output_location import OutputLocation
 from kafka_ingest.sinks.data_file import FilePlace
 from kafka_ingest.sinks.parquet.directory import ParquetDirectory
 from kafka_ingest.sinks.parquet.published_batches import PUBLISHED

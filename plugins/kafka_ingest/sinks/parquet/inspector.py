@@ -3,9 +3,9 @@
 from pathlib import Path
 from uuid import UUID
 
-from kafka_ingest.boundaries import PublishedLook
-from kafka_ingest.offsets import TopicPartition
-from kafka_ingest.receipt import WrittenFile
+from kafka_ingest.model.offsets import TopicPartition
+from kafka_ingest.model.published_output import PublishedLook
+from kafka_ingest.model.receipt import WrittenFile
 from kafka_ingest.sinks.data_file import data_file
 from kafka_ingest.sinks.parquet.directory import ParquetDirectory
 from kafka_ingest.sinks.storage_errors import storage_errors

@@ -5,11 +5,11 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from kafka_ingest.boundaries import FileProblem, PublishedCount, PublishedLook
 from kafka_ingest.errors import NotADataFileError
-from kafka_ingest.offset_sets import merged, span_of
-from kafka_ingest.offsets import TopicPartition, listing
-from kafka_ingest.receipt import Receipt, WrittenFile
+from kafka_ingest.model.offset_sets import merged, span_of
+from kafka_ingest.model.offsets import TopicPartition, listing
+from kafka_ingest.model.published_output import FileProblem, PublishedCount, PublishedLook
+from kafka_ingest.model.receipt import Receipt, WrittenFile
 from kafka_ingest.sinks.file_differences import partitions_that_differ
 from kafka_ingest.sinks.parquet_contents import DataFile, FileContents, PartitionContents
 

@@ -7,9 +7,6 @@ from dataclasses import replace
 from pathlib import Path
 from uuid import UUID
 
-from kafka_ingest.attempt_directory import DATA, DATA_PUBLISHED, DATA_REVOKED
-from kafka_ingest.boundaries import FilesState, FoundFiles, PublishedReceipt
-from kafka_ingest.durable_files import make_directory_durably, sync
 from kafka_ingest.errors import (
     BatchRevokedError,
     BatchStateError,
@@ -17,7 +14,10 @@ from kafka_ingest.errors import (
     OutputNotUsableError,
     StagedOutputUnusableError,
 )
-from kafka_ingest.receipt import Receipt
+from kafka_ingest.foundation.durable_files import make_directory_durably, sync
+from kafka_ingest.model.attempt_directory import DATA, DATA_PUBLISHED, DATA_REVOKED
+from kafka_ingest.model.published_output import FilesState, FoundFiles, PublishedReceipt
+from kafka_ingest.model.receipt import Receipt
 from kafka_ingest.sinks.parquet.directory import ParquetDirectory
 from kafka_ingest.sinks.staged_parquet import check_listing, difference, file_sizes
 from kafka_ingest.sinks.storage_errors import storage_errors

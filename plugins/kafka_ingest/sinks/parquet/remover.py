@@ -3,7 +3,7 @@
 from pathlib import Path
 from uuid import UUID
 
-from kafka_ingest.removal import RemovalCause
+from kafka_ingest.model.removal import RemovalCause
 from kafka_ingest.sinks.parquet.directory import ParquetDirectory
 from kafka_ingest.sinks.storage_errors import storage_errors
 

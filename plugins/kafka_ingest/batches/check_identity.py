@@ -1,0 +1,14 @@
+"""Whether a batch's offsets still mean the records they were counted in."""
+
+from kafka_ingest.model.batch import Batch
+from kafka_ingest.model.identity import check_cluster, check_topic_ids
+from kafka_ingest.ports.cluster import KafkaCluster
+
+
+def check_identity(batch: Batch, kafka: KafkaCluster) -> None:
+    """Ask Kafka; raise WrongClusterError, TopicGoneError or TopicRecreatedError unless all is as it was planned."""
+    plan = batch.plan
+    # After Spark the client is new, and as its first question the cluster's id would take 50 ms.
+    described = kafka.describe_topics(plan.topic_ids.keys())
+    check_cluster(plan.cluster_id, kafka.cluster_id(), batch.feed_name)
+    check_topic_ids(plan.topic_ids, described, batch.feed_name)

@@ -1,0 +1,63 @@
+"""Before a read, and after one that failed: whether Kafka can still give what a batch was planned to read."""
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+
+from kafka_ingest.batches.check_identity import check_identity
+from kafka_ingest.batches.truncation import bounds_as_planned
+from kafka_ingest.errors import KafkaUnavailableError, RangeNotInLogError, RecordsDeletedError
+from kafka_ingest.model.batch import Batch, BatchKind, BatchPlan
+from kafka_ingest.model.hold import beyond_log
+from kafka_ingest.model.left_out import log_starts_of, ranges_read, to_leave_out
+from kafka_ingest.model.offsets import LogBounds, OffsetRange, TopicPartition, Unavailable, listing, ranges_outside_log
+from kafka_ingest.ports.cluster import KafkaCluster
+from kafka_ingest.ports.control import ControlTables
+
+
+def check_readable(batch: Batch, control: ControlTables, kafka: KafkaCluster) -> None:
+    """Ask Kafka whether a batch can be read as it is planned, or of a live one the ranges of which no record was deleted.
+
+    Raises WrongClusterError, TopicGoneError or TopicRecreatedError where its offsets mean other records by now,
+    RangeNotInLogError where records of all ranges are deleted, or other records lie in one, and KafkaUnavailableError where a
+    partition has nobody to read it from; the next plan decides what becomes of the batch. Of a backfill's chunk no plan does: it
+    is read as planned, or it is RecordsDeletedError.
+    """
+    plan = batch.plan
+    check_identity(batch, kafka)
+    bounds = kafka.log_bounds([offset_range.topic_partition for offset_range in plan.ranges])
+    bounds = bounds_as_planned(plan, bounds, kafka)
+    # Only a live batch begins at stored offsets.
+    for planned in plan.ranges if plan.kind is BatchKind.LIVE else ():
+        found = bounds[planned.topic_partition]
+        if isinstance(found, LogBounds) and planned.start_offset > found.high_watermark:
+            # No plan may see it any more when it comes by: the log may have grown again.
+            hold = beyond_log(planned.topic_partition, planned.start_offset, found.high_watermark, datetime.now(UTC))
+            control.hold(plan.feed_id, hold)
+    if problems := ranges_outside_log(ranges_to_read(plan, bounds), bounds, plan.isolation):
+        error = RangeNotInLogError if plan.kind is BatchKind.LIVE else RecordsDeletedError
+        raise error(
+            f"batch {plan.batch_id} cannot be read as it was planned: {listing(problems)}. No offset was moved. "
+            f"{plan_again(plan)}"
+        )
+    unanswered = [f"{tp}: {found.reason}" for tp, found in sorted(bounds.items()) if isinstance(found, Unavailable)]
+    if unanswered:
+        raise KafkaUnavailableError(
+            f"batch {plan.batch_id} cannot be read now, Kafka cannot answer for {listing(unanswered)}. No offset was moved. Look "
+            "at the brokers, or run the feed again: where others of its partitions can be read, the plan goes on with those."
+        )
+
+
+def ranges_to_read(
+    plan: BatchPlan, bounds: Mapping[TopicPartition, LogBounds | Unavailable]
+) -> tuple[OffsetRange, ...]:
+    """Return the ranges that an attempt reads now: all, but for those that a live batch can be read without (`rounds.py`)."""
+    if plan.kind is not BatchKind.LIVE:
+        return plan.ranges
+    return ranges_read(plan.ranges, to_leave_out(plan.ranges, log_starts_of(bounds)))
+
+
+def plan_again(plan: BatchPlan) -> str:
+    """Return what to do about a batch that cannot be read as it was planned."""
+    if plan.kind is BatchKind.LIVE:
+        return "Run the feed again: the plan gives this batch up, and goes on or stops as on_data_loss says."
+    return f"Give it up (`kafka-ingest abandon {plan.batch_id} --reason …`) and plan the {plan.kind} again: it says what is left."

@@ -1,0 +1,106 @@
+"""Why a write failed: Kafka is asked what became of the batch's ranges, and what Spark said is searched for the rest."""
+
+import re
+from collections.abc import Mapping
+from datetime import UTC, datetime
+
+from kafka_ingest.batches.check_readable import check_readable
+from kafka_ingest.errors import (
+    KafkaAccessDeniedError,
+    KafkaIngestError,
+    KafkaLoginRefusedError,
+    KafkaTlsRefusedError,
+    PartitionUnreadableError,
+    SparkExecutorsMissingError,
+)
+from kafka_ingest.model.attempt_directory import NO_EXECUTORS
+from kafka_ingest.model.batch import Attempt, BatchKind, BatchPlan
+from kafka_ingest.model.hold import Hold, HoldCause
+from kafka_ingest.model.offsets import TopicPartition, Unavailable
+from kafka_ingest.ports.cluster import KafkaCluster
+from kafka_ingest.ports.control import ControlTables
+from kafka_ingest.ports.outputs import Sinks
+
+
+def explain_failure(attempt: Attempt, control: ControlTables, kafka: KafkaCluster, sinks: Sinks) -> None:
+    """Raise the named error behind a failed Spark run; return where there is none to be found.
+
+    A record that Kafka holds and no consumer can read is noted as a hold, so that the next plan ends before it.
+    """
+    batch = control.batch(attempt.batch_id)
+    plan = batch.plan
+    failure = sinks(plan.output).staging.read_failure(attempt.directory) or ""
+    if failure.startswith(NO_EXECUTORS):
+        raise SparkExecutorsMissingError(
+            f"attempt {attempt.attempt} of batch {plan.batch_id}: {failure.removeprefix(NO_EXECUTORS).lstrip(': ')}. Nothing was "
+            "read and no offset was moved. Free cores or memory on the cluster, or raise the limit; the next try begins anew."
+        )
+    check_readable(batch, control, kafka)
+    if refused := refused_by_kafka(failure):
+        raise refused
+    found = unreadable_position(failure, plan)
+    if found is None:
+        return
+    topic_partition, offset = found
+    damage = kafka.unreadable_at({topic_partition: offset}).get(topic_partition)
+    if damage is None or isinstance(damage, Unavailable):
+        # Readable by now, or nobody answered, which proves nothing of the record.
+        return
+    reason = f"the record at offset {offset:,} cannot be read ({damage})"
+    if plan.kind is not BatchKind.LIVE:
+        raise PartitionUnreadableError(
+            f"{topic_partition}: {reason}. Mend the broker's log, or give this {plan.kind} up (`kafka-ingest abandon "
+            f"{plan.batch_id} --reason …`) and plan it again without that offset."
+        )
+    control.hold(
+        plan.feed_id,
+        Hold(topic_partition.topic, topic_partition.partition, HoldCause.UNREADABLE, reason, datetime.now(UTC), offset),
+    )
+    raise PartitionUnreadableError(
+        f"{topic_partition}: {reason}. No offset was moved. Run the feed again: the plan ends before that offset, and the other "
+        "partitions go on. Mend the broker's log, or jump over the interval: "
+        f"`kafka-ingest skip {batch.feed_name} {topic_partition.topic} {topic_partition.partition} {offset}-TO --reason …`."
+    )
+
+
+def refused_by_kafka(failure: str) -> KafkaIngestError | None:
+    """Return the error where Kafka let Spark's client not in, or not read, though it answered this machine before."""
+    for exception, (error, expected) in REFUSED.items():
+        if found := re.search(rf"{exception}: (?P<text>[^\n]+)", failure):
+            return error(
+                f"Kafka refused Spark's client: {found['text'].strip().removesuffix('.')}. Expected {expected} "
+                "(docs/security.md). No offset was moved."
+            )
+    return None
+
+
+REFUSED: Mapping[str, tuple[type[KafkaIngestError], str]] = {
+    "TopicAuthorizationException": (KafkaAccessDeniedError, "the right READ on these topics for the connection's user"),
+    "GroupAuthorizationException": (KafkaAccessDeniedError, "the right READ on this group for the connection's user"),
+    "SaslAuthenticationException": (KafkaLoginRefusedError, "the user and the password of the Kafka connection"),
+    "SslAuthenticationException": (
+        KafkaTlsRefusedError,
+        "an authority, and where brokers ask for one a certificate, that also Java takes",
+    ),
+}
+"""Kafka's Java exceptions (org.apache.kafka.common.errors), as they are quoted in what Spark says."""
+
+
+def unreadable_position(failure: str, plan: BatchPlan) -> tuple[TopicPartition, int] | None:
+    """Return the position that Spark's consumer stumbled over, where its message names one of the plan."""
+    for match in (found for pattern in UNREADABLE for found in pattern.finditer(failure)):
+        topic_partition = TopicPartition(match["topic"], int(match["partition"]))
+        offset = int(match["offset"])
+        for offset_range in plan.ranges:
+            if offset_range.topic_partition == topic_partition and offset < offset_range.end_offset:
+                return topic_partition, max(offset, offset_range.start_offset)
+    return None
+
+
+UNREADABLE = (
+    re.compile(
+        r"(?:partition|record from) (?P<topic>[A-Za-z0-9._-]+)-(?P<partition>[0-9]+) at offset (?P<offset>[0-9]+)"
+    ),
+    re.compile(r"offset (?P<offset>[0-9]+) for topic-partition (?P<topic>[A-Za-z0-9._-]+)-(?P<partition>[0-9]+)"),
+)
+"""How the Java consumer says it: CompletedFetch and FetchCollector in org.apache.kafka.clients.consumer.internals."""

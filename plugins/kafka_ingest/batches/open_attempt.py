@@ -1,0 +1,65 @@
+"""The first half of the write task: find out whether Spark is needed at all, and open an attempt if it is."""
+
+import logging
+from datetime import UTC, datetime
+from uuid import UUID
+
+from kafka_ingest.batches.check_readable import check_readable
+from kafka_ingest.batches.pin_receipt import pin_first_valid_receipt
+from kafka_ingest.errors import BatchStateError, FeedChangedError
+from kafka_ingest.model.batch import Attempt, AttemptDocument, AttemptState, Batch, BatchState, sha256
+from kafka_ingest.ports.cluster import KafkaCluster
+from kafka_ingest.ports.control import ControlTables
+from kafka_ingest.ports.outputs import Sinks
+
+log = logging.getLogger(__name__)
+
+TRIES = 5
+RAW_DECODE = {"format": "raw"}
+
+
+def open_attempt(
+    batch_id: UUID, control: ControlTables, kafka: KafkaCluster, sinks: Sinks, *, who: str
+) -> Attempt | None:
+    """Open the batch's next attempt, or return None where its records are written already.
+
+    The attempt's row is durable before its directory is made, so that a receipt is always found through its row.
+    Asks Kafka just before the read whether the plan can be read as it is: the same topics, and all offsets still there.
+    Raises BatchStateError on an abandoned batch.
+    """
+    for _ in range(TRIES):
+        batch = control.batch(batch_id)
+        if batch.state is BatchState.ABANDONED:
+            raise BatchStateError(
+                f"batch {batch_id} {batch.end}; it will not be written. The next run plans a new one."
+            )
+        if batch.state is not BatchState.PLANNED or pin_first_valid_receipt(batch, control, kafka, sinks, who=who):
+            return None
+        check_readable(batch, control, kafka)
+        attempt, document = next_attempt(batch, control, sinks, who)
+        try:
+            control.open_attempt(attempt)
+        except (FeedChangedError, BatchStateError) as error:
+            log.info("%s", error)  # a rival opened, wrote or abandoned it meanwhile: look again
+            continue
+        sinks(batch.plan.output).staging.open_attempt(attempt.directory, document)
+        return attempt
+    raise FeedChangedError(
+        f"batch {batch_id}: {TRIES} times somebody else opened an attempt at the same moment; try again"
+    )
+
+
+def next_attempt(batch: Batch, control: ControlTables, sinks: Sinks, who: str) -> tuple[Attempt, bytes]:
+    """Return the attempt after the newest, and the document that Spark will be handed."""
+    number = max((attempt.attempt for attempt in control.attempts(batch.batch_id)), default=0) + 1
+    document = AttemptDocument(batch.plan, number, RAW_DECODE).as_bytes()
+    attempt = Attempt(
+        batch_id=batch.batch_id,
+        attempt=number,
+        state=AttemptState.OPEN,
+        directory=sinks(batch.plan.output).staging.attempt_directory(batch.batch_id, number),
+        document_sha256=sha256(document),
+        opened_at=datetime.now(UTC),
+        opened_by=who,
+    )
+    return attempt, document

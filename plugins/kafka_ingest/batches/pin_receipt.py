@@ -1,0 +1,117 @@
+"""Pinning: the one way to WRITTEN. The first valid receipt of an open attempt counts, whoever finds it."""
+
+import logging
+from uuid import UUID
+
+from kafka_ingest.batches.check_identity import check_identity
+from kafka_ingest.errors import BatchStateError, InvalidReceiptError
+from kafka_ingest.model.batch import Attempt, AttemptState, Batch, BatchPlan, BatchState, sha256
+from kafka_ingest.model.offsets import listing
+from kafka_ingest.model.receipt import Receipt
+from kafka_ingest.ports.cluster import KafkaCluster
+from kafka_ingest.ports.control import ControlTables
+from kafka_ingest.ports.outputs import Sinks
+
+log = logging.getLogger(__name__)
+
+
+def pin_attempt(batch_id: UUID, number: int, control: ControlTables, kafka: KafkaCluster, sinks: Sinks) -> Batch:
+    """Pin one attempt's receipt and return the batch; another attempt's earlier receipt is as good.
+
+    Raises InvalidReceiptError where the receipt cannot be used, BatchStateError where the batch was abandoned meanwhile.
+    """
+    attempt = next(attempt for attempt in control.attempts(batch_id) if attempt.attempt == number)
+    batch = control.batch(batch_id)
+    if batch.state is BatchState.PLANNED:
+        content = sinks(batch.plan.output).staging.read_receipt(attempt.directory)
+        try:
+            receipt = valid_receipt(batch.plan, attempt, content)
+        except InvalidReceiptError as error:
+            raise InvalidReceiptError(f"{error} It is not used; the next try writes the batch again.") from error
+        if content is not None and try_to_pin(batch, attempt, receipt, sha256(content), control, kafka):
+            log.info("batch %s: attempt %d is pinned, %s rows", batch_id, number, f"{receipt.rows:,}")
+        batch = control.batch(batch_id)
+    if batch.state in {BatchState.PLANNED, BatchState.ABANDONED}:
+        why = f"is PLANNED ({attempt.reason or 'its attempts were discarded'})"
+        raise BatchStateError(
+            f"batch {batch_id}: the receipt of attempt {number} is refused: the batch "
+            f"{batch.end if batch.state is BatchState.ABANDONED else why}. Its files stay invisible."
+        )
+    return batch
+
+
+def pin_first_valid_receipt(
+    batch: Batch, control: ControlTables, kafka: KafkaCluster, sinks: Sinks, *, who: str
+) -> bool:
+    """Look through the open attempts of a PLANNED batch, in order, and pin the first valid receipt.
+
+    Returns whether the batch is written now. A receipt that cannot be used is noted and left where it is.
+    """
+    for attempt in control.attempts(batch.batch_id):
+        if attempt.state is not AttemptState.OPEN:
+            continue
+        content = sinks(batch.plan.output).staging.read_receipt(attempt.directory)
+        if content is None:
+            continue
+        try:
+            receipt = valid_receipt(batch.plan, attempt, content)
+        except InvalidReceiptError as error:
+            log.warning("%s It is not used.", error)
+            control.record_event(
+                batch.plan.feed_id,
+                "receipt_refused",
+                who=who,
+                batch_id=batch.batch_id,
+                detail={"attempt": attempt.attempt, "reason": str(error)},
+            )
+            continue
+        if try_to_pin(batch, attempt, receipt, sha256(content), control, kafka):
+            log.info("batch %s: attempt %d had written it already", batch.batch_id, attempt.attempt)
+            return True
+        # Somebody else was first: with a receipt of his own, or by abandoning the batch.
+        return control.batch(batch.batch_id).state in {BatchState.WRITTEN, BatchState.COMMITTING, BatchState.COMMITTED}
+    return False
+
+
+def try_to_pin(
+    batch: Batch, attempt: Attempt, receipt: Receipt, receipt_sha256: str, control: ControlTables, kafka: KafkaCluster
+) -> bool:
+    """Ask Kafka whether the topics are still those of the plan, then pin; False where somebody else was first.
+
+    Where a topic was made again, nobody can know which records were read: the batch stays PLANNED, and its files are kept.
+    """
+    check_identity(batch, kafka)
+    try:
+        control.pin(batch.batch_id, attempt.attempt, receipt, receipt_sha256, receipt.range_counts(batch.plan))
+    except BatchStateError as error:
+        log.info("%s", error)
+        return False
+    if receipt.left_out:
+        log.warning(
+            "batch %s: attempt %d left out %s: Kafka had deleted records of them",
+            batch.batch_id,
+            attempt.attempt,
+            listing(receipt.left_out),
+        )
+    return True
+
+
+def valid_receipt(plan: BatchPlan, attempt: Attempt, content: bytes | None) -> Receipt:
+    """Return the receipt in an attempt's directory; raises InvalidReceiptError where it cannot be used, saying why."""
+    where = f"attempt {attempt.attempt} of batch {plan.batch_id} in {attempt.directory}"
+    if content is None:
+        raise InvalidReceiptError(
+            f"{where}: expected a receipt, found none: Spark ended without finishing its output, or it was removed."
+        )
+    try:
+        receipt = Receipt.from_bytes(content)
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise InvalidReceiptError(f"{where}: its receipt cannot be read ({type(error).__name__}: {error}).") from error
+    problems = receipt.contradictions(plan)
+    if receipt.attempt != attempt.attempt:
+        problems.append(f"expected attempt {attempt.attempt}, found {receipt.attempt}")
+    if receipt.document_sha256 != attempt.document_sha256:
+        problems.append(f"expected the attempt document {attempt.document_sha256}, found {receipt.document_sha256}")
+    if problems:
+        raise InvalidReceiptError(f"{where}: its receipt does not belong to its plan: {'; '.join(problems)}.")
+    return receipt

@@ -1,0 +1,238 @@
+"""The plan task: hand an open batch on, or ask Kafka, decide, and record what was decided."""
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from enum import StrEnum
+from uuid import UUID
+
+import uuid6
+
+from kafka_ingest.batches.ask_kafka import ask_kafka
+from kafka_ingest.batches.known_output import check_newest_known, check_output, new_feed
+from kafka_ingest.batches.resume_open_batch import hand_on
+from kafka_ingest.batches.used_output import check_output_there, check_same_root
+from kafka_ingest.errors import FeedChangedError, KafkaUnavailableError, StartUndecidedError
+from kafka_ingest.foundation.without_garbage_collection import without_garbage_collection
+from kafka_ingest.model.batch import BatchKind, BatchPlan
+from kafka_ingest.model.control_rows import FeedSnapshot, PlanRecord
+from kafka_ingest.model.hold import Hold, HoldCause
+from kafka_ingest.model.offsets import listing
+from kafka_ingest.planning.decide import PlanDecision, decide
+from kafka_ingest.planning.default_limit import with_default_limit
+from kafka_ingest.planning.end_positions import EndPositions
+from kafka_ingest.planning.held_partitions import newly_beyond_log
+from kafka_ingest.planning.settings import FeedPlanSettings
+from kafka_ingest.ports.cluster import KafkaCluster
+from kafka_ingest.ports.control import ControlTables
+from kafka_ingest.ports.outputs import Sinks
+
+log = logging.getLogger(__name__)
+
+TRIES = 5
+BELOW_TIMESTAMP = 80  # bits of an id below its 48 of milliseconds
+
+
+class PlanResult(StrEnum):
+    """What the plan task came to."""
+
+    PLANNED = "planned"
+    RESUMED = "resumed"
+    NOTHING_NEW = "nothing_new"
+    WAITING = "waiting"
+
+
+@dataclass(frozen=True, slots=True)
+class PlanOutcome:
+    """The batch to work on, None where nothing is new; the decision, None where an open batch was handed on.
+
+    ``moved``: stored offsets were passed over gaps, so that the consumer group is behind them until it is set again.
+    """
+
+    result: PlanResult
+    batch: BatchPlan | None
+    decision: PlanDecision | None
+    moved: bool = False
+
+
+@without_garbage_collection()
+def plan_batch(
+    settings: FeedPlanSettings,
+    control: ControlTables,
+    kafka: KafkaCluster,
+    sinks: Sinks,
+    *,
+    who: str,
+    end: EndPositions = None,
+) -> PlanOutcome:
+    """Return the feed's open batch, a new one that is durable now, or nothing new.
+
+    No transaction is open while Kafka or the sink is asked: what was read is checked again under the feed's lock, and the
+    whole step starts over, a few times, where somebody else wrote meanwhile.
+    """
+    at_first: FeedSnapshot | None = None
+    for _ in range(TRIES):
+        feed = control.feed(settings.name)
+        at_first = at_first or feed
+        if feed is not None:
+            check_newest_known(feed, settings, control, sinks)
+            if feed.open_batch is not None:
+                if hand_on(feed, feed.open_batch, settings, control, kafka, sinks, who=who):
+                    return PlanOutcome(PlanResult.RESUMED, feed.open_batch.plan, None)
+                continue
+            # An open batch keeps its output; a new one must not split the feed's.
+            check_same_root(feed, settings.output, settings.relative_path, control, sinks)
+        asked_at = datetime.now(UTC)
+        answers = ask_kafka(feed, settings, kafka, end)
+        now = datetime.now(UTC)
+        if feed is not None and (beyond := newly_beyond_log(feed, answers, now)):
+            # Noted first, so that it stays a stop when the log has grown past the stored offset and the numbers fit again.
+            note_holds(feed, beyond, control)
+            continue
+        decision = decide(feed, answers, limited(settings, feed, control), now=now, end=end)
+        if feed is None:
+            check_something_answered(decision)
+        # Only now is anything made: a first plan that is refused above leaves no trace.
+        sink = sinks(settings.output)
+        if feed is not None:
+            check_output_there(feed.feed_id, settings.output, control, sinks)
+        sink.publisher.prepare()
+        try:
+            target = feed or new_feed(settings, control, sink)
+            batch_id = next_batch_id(feed.newest_batch if feed is not None else None)
+            plan = plan_of(decision, batch_id, target.feed_id, settings) if decision.ranges else None
+            control.record_plan(target, record_of(decision, settings, plan, feed, asked_at), who=who)
+        except FeedChangedError as error:
+            log.info("%s", error)
+            continue
+        # After recording: status shows since when Kafka does not answer.
+        check_something_answered(decision)
+        # A batch that was given up may have left gaps behind, too.
+        moved = bool(decision.jumps) or (at_first is not None and feed is not None and at_first.stored != feed.stored)
+        return PlanOutcome(result_of(decision), plan, decision, moved)
+    raise FeedChangedError(
+        f"feed {settings.name}: somebody else wrote to it {TRIES} times while it was planned; try again"
+    )
+
+
+def note_holds(feed: FeedSnapshot, holds: Sequence[Hold], control: ControlTables) -> None:
+    """Write down what stops the feed; where somebody else wrote to it meanwhile, whoever plans next looks again."""
+    try:
+        control.note_holds(feed, holds)
+    except FeedChangedError as error:
+        log.info("%s", error)
+
+
+def result_of(decision: PlanDecision) -> PlanResult:
+    """Return what a decision came to."""
+    if decision.ranges:
+        return PlanResult.PLANNED
+    return PlanResult.WAITING if decision.waiting_records else PlanResult.NOTHING_NEW
+
+
+def why_nothing(decision: PlanDecision | None) -> str:
+    """Return why there is no batch, in a few words."""
+    if decision is None or decision.waiting_since is None or not decision.waiting_records:
+        return "nothing new"
+    return f"{decision.waiting_records:,} records wait for min_records, since {decision.waiting_since:%Y-%m-%d %H:%M:%S} UTC"
+
+
+def record_of(
+    decision: PlanDecision,
+    settings: FeedPlanSettings,
+    plan: BatchPlan | None,
+    feed: FeedSnapshot | None,
+    asked_at: datetime,
+) -> PlanRecord:
+    """Return what is written down of a decision."""
+    jumped = {jump.topic_partition for jump in decision.jumps}
+    stored = feed.stored if feed is not None else {}
+    return PlanRecord(
+        cluster_id=decision.cluster_id,
+        topics=decision.topics,
+        topic_pattern=settings.topic_pattern,
+        seeds=decision.seeds,
+        jumps=decision.jumps,
+        holds=decision.holds,
+        waiting_since=decision.waiting_since,
+        plan=plan,
+        leader_epochs={
+            tp: epoch
+            for tp, epoch in decision.leader_epochs.items()
+            if tp in jumped or (tp in stored and stored[tp].leader_epoch != epoch)
+        },
+        planned_at=asked_at,
+    )
+
+
+def check_something_answered(decision: PlanDecision) -> None:
+    """Raise KafkaUnavailableError where Kafka could answer for no partition at all: that is not "nothing new".
+
+    Raises StartUndecidedError where partitions wait for an operator to say where they begin, and there are no others.
+    """
+    if decision.left_out and not decision.answered:
+        if undecided := [hold for hold in decision.holds if hold.cause is HoldCause.NEW_OR_OLDER]:
+            raise StartUndecidedError(f"nothing else of the feed can be read: {listing(undecided)}")
+        reasons = listing(f"{tp}: {reason}" for tp, reason in sorted(decision.left_out.items()))
+        raise KafkaUnavailableError(
+            f"Kafka could answer for none of the feed's {len(decision.left_out):,} partitions: {reasons}. Nothing was planned; "
+            "look at the brokers."
+        )
+
+
+def dry_run(
+    settings: FeedPlanSettings,
+    control: ControlTables,
+    kafka: KafkaCluster,
+    sinks: Sinks,
+    *,
+    end: EndPositions = None,
+) -> PlanDecision:
+    """Return what the next plan would be if no batch is open, or raise what it would raise; nothing is written."""
+    feed = control.feed(settings.name)
+    check_output(feed, settings, control, sinks)
+    answers, now = ask_kafka(feed, settings, kafka, end), datetime.now(UTC)
+    if feed is not None:
+        feed = replace(feed, holds=[*feed.holds, *newly_beyond_log(feed, answers, now)])
+    return decide(feed, answers, limited(settings, feed, control), now=now, end=end)
+
+
+def limited(settings: FeedPlanSettings, feed: FeedSnapshot | None, control: ControlTables) -> FeedPlanSettings:
+    """Return the settings with the limit of the next batch, also where the feed leaves it to its own speed."""
+    if not settings.limit_follows_speed:
+        return settings
+    return with_default_limit(settings, control.speeds(feed.feed_id) if feed is not None else [])
+
+
+def next_batch_id(newest: UUID | None) -> UUID:
+    """Return a time-ordered id (RFC 9562, version 7) above the feed's newest, also where this machine's clock is behind.
+
+    A feed's batches are told in the order of their ids, when lost control tables are rebuilt from the output.
+    """
+    made: UUID = uuid6.uuid7()
+    if newest is None or made > newest:
+        return made
+    milliseconds = (newest.int >> BELOW_TIMESTAMP) + 1
+    return UUID(int=milliseconds << BELOW_TIMESTAMP | made.int & ((1 << BELOW_TIMESTAMP) - 1))
+
+
+def plan_of(decision: PlanDecision, batch_id: UUID, feed_id: UUID, settings: FeedPlanSettings) -> BatchPlan:
+    """Return the plan of a decision."""
+    topics = {offset_range.topic for offset_range in decision.ranges}
+    partitions = {offset_range.topic_partition for offset_range in decision.ranges}
+    return BatchPlan(
+        batch_id=batch_id,
+        kind=BatchKind.LIVE,
+        feed_id=feed_id,
+        feed_name=settings.name,
+        cluster_id=decision.cluster_id,
+        topic_ids={topic: decision.topic_ids[topic] for topic in sorted(topics)},
+        ranges=decision.ranges,
+        isolation=settings.isolation,
+        offsets_policy=settings.offsets_policy,
+        output=settings.output,
+        planned_at=datetime.now(UTC),
+        capped=decision.capped,
+        leader_epochs={tp: epoch for tp, epoch in decision.leader_epochs.items() if tp in partitions},
+    )

@@ -1,0 +1,56 @@
+"""Whether an output is the one that batches were published in, or only a folder in its place while its storage is away.
+
+Or one of the same relative path below another root, as of a shell with another KAFKA_INGEST_DATA than the tasks.
+"""
+
+from pathlib import Path
+from uuid import UUID
+
+from kafka_ingest.errors import OutputElsewhereError, OutputUnavailableError
+from kafka_ingest.model.batch import BatchKind
+from kafka_ingest.model.control_rows import FeedSnapshot
+from kafka_ingest.model.output_location import OutputLocation
+from kafka_ingest.ports.control import ControlReader
+from kafka_ingest.ports.outputs import Sinks
+
+
+def check_output_there(feed_id: UUID, target: OutputLocation, control: ControlReader, sinks: Sinks) -> None:
+    """Raise OutputUnavailableError where the output lacks the receipt of the feed's newest committed batch of a kind.
+
+    What would be made in the place of a mount would be invisible, and records with it, once the storage is back; what is
+    missing there says nothing about files. Receipts are kept for ever, so an output that was used always has this one.
+    """
+    for kind in BatchKind:
+        newest = control.newest_published(feed_id, kind)
+        if newest is None or newest.output != target:
+            continue
+        if sinks(target).archive.is_kept(newest.batch_id):
+            continue
+        raise OutputUnavailableError(
+            f"{target} is not the output that batch {newest.batch_id} was published in: its receipt is not beside "
+            "it. Is the storage mounted? Nothing was read, written or moved; run this again once it is. If it is gone for good, "
+            "give the feed another sink.path; an open batch is ended by `kafka-ingest abandon BATCH --lost-output --reason …`."
+        )
+
+
+def check_same_root(
+    feed: FeedSnapshot, target: OutputLocation, relative_path: Path | None, control: ControlReader, sinks: Sinks
+) -> None:
+    """Raise OutputElsewhereError where a feed's relative output would be split over two roots.
+
+    An edited path is meant, and so is an absolute one. A relative one that was published below another root is the same path
+    in another environment, unless it is the same storage under another name: then the newest batch's receipt is there.
+    """
+    was = feed.published_to or target
+    if relative_path is None or was == target or not was.uri.endswith(f"/{relative_path}"):
+        return
+    newest = control.newest_published(feed.feed_id)
+    if newest is None or sinks(target).archive.is_kept(newest.batch_id):
+        return
+    root = was.uri.removesuffix(f"/{relative_path}") or "/"
+    raise OutputElsewhereError(
+        f"sink.path {str(relative_path)!r} leads to {target} here, but the feed's newest batch, {newest.batch_id}, "
+        f"was published in {was}: does KAFKA_INGEST_DATA differ between here and the tasks'? Nothing was read, written "
+        f"or moved. Set KAFKA_INGEST_DATA={root} as there. If the output is to go on at the new place, say so in the feed file: "
+        f"sink.path: {target}."
+    )

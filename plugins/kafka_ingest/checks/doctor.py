@@ -1,0 +1,223 @@
+"""Checks before the first run: each says what was found, and a failing one what to do."""
+
+import importlib.metadata
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from kafka_ingest.checks.one_host import check_one_host
+from kafka_ingest.cluster.kafka_cluster import ConfluentKafkaCluster
+from kafka_ingest.control.database import check_version, open_database
+from kafka_ingest.control.schema import SCHEMA_VERSION
+from kafka_ingest.errors import (
+    InstallationError,
+    KafkaAccessDeniedError,
+    KafkaIngestError,
+    OutputNotUsableError,
+    WrongUseError,
+)
+from kafka_ingest.model.offsets import listing
+from kafka_ingest.planning.topics import topics_of_feed, topics_wanted
+from kafka_ingest.settings.connections import (
+    CONTROL_CONN_ID,
+    FindConnection,
+    control_database,
+    kafka_settings,
+    spark_master,
+)
+from kafka_ingest.settings.feed import Feed
+from kafka_ingest.settings.feed_file import FeedFile
+from kafka_ingest.spark_launch.chosen_java_options import SETTINGS_VARIABLE, lines_of
+from kafka_ingest.spark_launch.installation import CONNECTOR, installation
+from kafka_ingest.spark_launch.spark_submission import check_master
+
+ASK_TIMEOUT_S = 5.0
+OLDEST_JAVA = 17
+RPC_PROTECTION = ("spark.authenticate", "spark.network.crypto.enabled")
+"""Without them whoever reads the network between driver and executors reads the settings of the read, too."""
+
+JARS = ("kafka-clients-", "spark-token-provider-kafka-0-10_2.13-", "commons-pool2-")
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One thing that was looked at: ``error`` is None where it is well."""
+
+    about: str
+    found: str
+    error: KafkaIngestError | None = None
+
+
+def examine(files: list[FeedFile], find_connection: FindConnection, environment: Mapping[str, str]) -> Iterator[Check]:
+    """Yield the checks of the installation, of the control tables and of each feed, as they are made."""
+    yield attempt("Java", java_version)
+    yield attempt("Spark", spark_versions)
+    yield attempt("archive of classes", class_archive)
+    yield attempt("control tables", lambda: control_tables(find_connection, environment))
+    for file in files:
+        feed = file.feed or file.contested
+        if file.error is not None:
+            yield Check(f"feed file {file.path.name}", "", file.error)
+        elif feed is not None:
+            yield Check(f"feed {feed.name}", f"{file.path} is valid")
+        if feed is None:
+            continue
+        yield attempt(f"feed {feed.name}: Kafka", lambda feed=feed: kafka(feed, find_connection))  # type: ignore[misc]
+        yield attempt(f"feed {feed.name}: Spark master", lambda feed=feed: master(feed, find_connection))  # type: ignore[misc]
+        yield attempt(f"feed {feed.name}: output", lambda feed=feed: output(feed, environment))  # type: ignore[misc]
+
+
+def attempt(about: str, look: Callable[[], str]) -> Check:
+    """Make one check."""
+    try:
+        return Check(about, look())
+    except KafkaIngestError as error:
+        return Check(about, "", error)
+
+
+def java_version() -> str:
+    """Return the version of the Java that Spark would start."""
+    home = os.environ.get("JAVA_HOME")
+    java = shutil.which(str(Path(home, "bin", "java")) if home else "java")
+    if java is None:
+        where = f"in JAVA_HOME={home}" if home else "on the PATH"
+        raise InstallationError(
+            f"expected Java {OLDEST_JAVA} or newer {where}, found none. Install one, or set JAVA_HOME."
+        )
+    answer = subprocess.run([java, "-version"], capture_output=True, text=True, check=False)
+    found = re.search(r'version "(\d+)', answer.stderr)
+    if found is None or int(found[1]) < OLDEST_JAVA:
+        first_line = answer.stderr.partition("\n")[0]
+        raise InstallationError(
+            f"expected Java {OLDEST_JAVA} or newer, found {first_line!r} at {java}. Install a newer one."
+        )
+    return f"{found[1]} at {java}"
+
+
+def spark_versions() -> str:
+    """Return Spark's version, after comparing all the parts that must carry it."""
+    try:
+        found = {name: importlib.metadata.version(name) for name in ("pyspark", "pyspark-client")}
+    except importlib.metadata.PackageNotFoundError as error:
+        raise InstallationError(
+            f"expected pyspark and pyspark-client, found no {error.name}. Install requirements.txt."
+        ) from error
+    if len(set(found.values())) != 1:
+        raise InstallationError(
+            f"expected pyspark and pyspark-client of one version, found {found}: they install into one folder and corrupt "
+            "each other. Install both as requirements.txt pins them."
+        )
+    version = found["pyspark"]
+    installed = installation()
+    names = [jar.name for jar in installed.jars]
+    missing = [module for module in JARS if not any(name.startswith(module) for name in names)]
+    if f"{CONNECTOR}-{version}.jar" not in names:
+        missing.insert(0, f"{CONNECTOR}-{version}.jar")
+    if missing:
+        raise InstallationError(
+            f"expected {', '.join(missing)} for Spark {version} in {installed.jars[0].parent}, found {', '.join(names)}. "
+            "Run `make setup`."
+        )
+    binary = shutil.which("spark-submit", path=installed.search_path)
+    if binary is None:
+        raise InstallationError(
+            "expected spark-submit on the PATH, found none. It comes with pyspark: run `make setup`."
+        )
+    return f"{version}, connector in {installed.jars[0].parent}, {binary}"
+
+
+def class_archive() -> str:
+    """Return the archive from which Java starts faster; without one everything works."""
+    installed = installation()
+    place = installed.archive_place
+    if folder := os.environ.get(SETTINGS_VARIABLE):
+        return (
+            f"none while {SETTINGS_VARIABLE} is set: Spark puts {folder} before its jars, where no archive fits. Each run starts "
+            "seconds later than with the same settings in the feed's spark.conf"
+        )
+    if place is None:
+        return "none without a Java and a Spark"
+    if archive := place.archive():
+        return str(archive)
+    if place.failed_log.exists():
+        reason = f"none could be made, as {place.failed_log} tells; `make setup` tries again when that file is gone"
+    elif damaged := place.damaged():
+        reason = f"{damaged} is damaged and not used: its size is not the one in its name; `make setup` makes a new one"
+    elif os.environ.get("SPARK_HOME"):
+        reason = f"none for the Spark in SPARK_HOME, {installed.spark_home}; `make setup` makes one for the installed pyspark"
+    else:
+        reason = "none for this Java and these jars; `make setup` makes one"
+    return f"{reason} (elsewhere: docs/team-server.md). Until then each run starts seconds later"
+
+
+def control_tables(find_connection: FindConnection, environment: Mapping[str, str]) -> str:
+    """Return where the control tables are, after checking that all tasks would reach the same ones, and their version."""
+    settings = control_database(find_connection(CONTROL_CONN_ID))
+    if settings.sqlite_file is not None:
+        check_one_host(settings.sqlite_file, environment)
+    check_version(open_database(settings))
+    return f"{settings}, schema {SCHEMA_VERSION}"
+
+
+def kafka(feed: Feed, find_connection: FindConnection) -> str:
+    """Return the cluster, after checking that it answers and has the feed's topics."""
+    settings = kafka_settings(find_connection(feed.kafka.conn_id))
+    settings.java_settings()
+    cluster = ConfluentKafkaCluster(lambda: settings, at_most_s=ASK_TIMEOUT_S)
+    cluster_id = cluster.cluster_id()
+    plan_settings = feed.plan_settings({"KAFKA_INGEST_DATA": "/"})
+    there = cluster.topic_names() if feed.kafka.topic_pattern else []
+    described = cluster.describe_topics(topics_wanted(None, plan_settings, there))
+    topics = topics_of_feed(None, plan_settings, described, cluster_id, datetime.now(UTC)).present
+    if missing := cluster.missing_rights(topics, feed.kafka.group):
+        raise KafkaAccessDeniedError(
+            f"expected the user of connection {feed.kafka.conn_id!r} to have all rights that this feed needs, found it "
+            f"without {listing(missing)}. Grant them (docs/security.md), or correct the user."
+        )
+    partitions = ", ".join(f"{topic} ({len(found.partitions)} partitions)" for topic, found in sorted(topics.items()))
+    return f"cluster {cluster_id} at {settings.bootstrap_servers}, {partitions}"
+
+
+def master(feed: Feed, find_connection: FindConnection) -> str:
+    """Return the Spark master, after checking that it can be used safely, and what travels to it unencrypted."""
+    found = spark_master(find_connection(feed.spark.conn_id))
+    try:
+        settings = kafka_settings(find_connection(feed.kafka.conn_id))
+    except WrongUseError:
+        settings = None  # the check of Kafka names it
+    check_master(found, settings, sink_is_shared=feed.sink.shared)
+    if found.is_local or settings is None or not settings.holds_secret:
+        return found.master
+    conf = {**site_conf(), **feed.spark.conf}
+    off = [key for key in RPC_PROTECTION if conf.get(key, "false").lower() != "true"]
+    if not off:
+        return found.master
+    return (
+        f"{found.master}; the Kafka connection's secret travels to its executors unprotected, since {' and '.join(off)} "
+        f"{'are' if len(off) > 1 else 'is'} off: docs/security.md"
+    )
+
+
+def site_conf() -> dict[str, str]:
+    """Return Spark's own settings, of the folder that spark-submit takes them from."""
+    home = installation().spark_home
+    lines = lines_of(os.environ.get(SETTINGS_VARIABLE) or (home / "conf" if home else None), "spark-defaults.conf")
+    pairs = (re.split(r"[\s=:]+", line.strip(), maxsplit=1) for line in lines if not line.lstrip().startswith("#"))
+    return {pair[0]: pair[1] for pair in pairs if len(pair) == 2}  # noqa: PLR2004 - a name and its value
+
+
+def output(feed: Feed, environment: Mapping[str, str]) -> str:
+    """Return the output's path, after looking, without making anything, whether it can be made and written."""
+    path = feed.output(environment).path
+    existing = next(folder for folder in [path, *path.parents] if os.path.lexists(folder))
+    if not existing.is_dir() or not os.access(existing, os.W_OK | os.X_OK):
+        raise OutputNotUsableError(
+            f"expected {path} to be a directory this user can make and write, found {existing}, which is not one. Correct "
+            "sink.path, or the directory's owner and mode."
+        )
+    return f"{path} can be written" + ("" if existing == path else f"; it will be made below {existing}")

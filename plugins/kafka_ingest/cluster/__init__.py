@@ -1,0 +1,1 @@
+"""Kafka, behind :mod:`kafka_ingest.ports.cluster`."""

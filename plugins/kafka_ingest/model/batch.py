@@ -1,0 +1,288 @@
+"""A batch: its plan, the states it goes through, and the attempts at writing it."""
+
+import hashlib
+import json
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+from kafka_ingest.errors import BatchStateError
+from kafka_ingest.model.left_out import LeftOut, ranges_read
+from kafka_ingest.model.offsets import Isolation, OffsetRange, OffsetsPolicy, TopicPartition
+from kafka_ingest.model.output_location import OutputLocation
+
+PLAN_VERSION = 1
+ATTEMPT_DOCUMENT_VERSION = 1
+
+
+class BatchKind(StrEnum):
+    """What a batch is to its feed. Only a live one moves stored offsets."""
+
+    LIVE = "live"
+    """Reads on from the stored offsets."""
+
+    BACKFILL = "backfill"
+    """Reads offsets below the stored ones that no batch has committed, into the feed's own output."""
+
+    COPY = "copy"
+    """Reads any offsets into another output; to the feed's own it means nothing."""
+
+
+class BatchState(StrEnum):
+    """Where a batch stands between its plan and the stored offsets."""
+
+    PLANNED = "PLANNED"
+    WRITTEN = "WRITTEN"
+    COMMITTING = "COMMITTING"
+    COMMITTED = "COMMITTED"
+    ABANDONED = "ABANDONED"
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the batch still holds its feed: at most one live batch is open (invariant 2)."""
+        return self in OPEN_STATES
+
+
+OPEN_STATES = frozenset({BatchState.PLANNED, BatchState.WRITTEN, BatchState.COMMITTING})
+
+ABANDONABLE = frozenset({BatchState.PLANNED, BatchState.WRITTEN})
+"""Where a batch can be given up plainly: nothing of it was visible yet."""
+
+TRANSITIONS: Mapping[BatchState, frozenset[BatchState]] = {
+    BatchState.PLANNED: frozenset({BatchState.WRITTEN, BatchState.ABANDONED}),
+    BatchState.WRITTEN: frozenset({BatchState.PLANNED, BatchState.COMMITTING, BatchState.ABANDONED}),
+    BatchState.COMMITTING: frozenset({BatchState.COMMITTED, BatchState.ABANDONED}),
+    BatchState.COMMITTED: frozenset(),
+    BatchState.ABANDONED: frozenset(),
+}
+
+
+def check_transition(batch_id: UUID, found: BatchState, to: BatchState) -> None:
+    """Raise :class:`BatchStateError` unless a batch may go from ``found`` to ``to``."""
+    if to not in TRANSITIONS[found]:
+        origins = sorted(state for state, targets in TRANSITIONS.items() if to in targets)
+        raise BatchStateError(
+            f"batch {batch_id} cannot become {to}: expected it to be {' or '.join(origins)}, found {found}. "
+            "Nothing was changed; `kafka-ingest batches --json` shows who was first."
+        )
+
+
+class AttemptState(StrEnum):
+    """Whether an attempt's receipt may still be taken."""
+
+    OPEN = "OPEN"
+    PINNED = "PINNED"
+    DISCARDED = "DISCARDED"
+
+
+@dataclass(frozen=True, slots=True)
+class BatchPlan:
+    """What a batch reads and where it goes: durable before the first record is read, and never changed (invariant 1)."""
+
+    batch_id: UUID
+    kind: BatchKind
+    feed_id: UUID
+    feed_name: str
+    cluster_id: str
+    topic_ids: Mapping[str, str | None]
+    ranges: tuple[OffsetRange, ...]
+    isolation: Isolation
+    offsets_policy: OffsetsPolicy
+    output: OutputLocation
+    planned_at: datetime
+    capped: bool = False
+    leader_epochs: Mapping[TopicPartition, int] = field(default_factory=dict)
+    folded: str | None = None
+    """The plan's fingerprint where its ranges were folded: its receipt beside the output has them, the control tables not."""
+
+    def __post_init__(self) -> None:
+        if not self.ranges and self.folded is None:
+            raise ValueError("a batch has at least one range, found none")
+        if self.ranges and self.folded is not None:
+            raise ValueError(f"a batch that is folded has no ranges, found {len(self.ranges)}")
+        if any(not offset_range.span for offset_range in self.ranges):
+            raise ValueError("a batch has no empty ranges; leave them out")
+        partitions = [offset_range.topic_partition for offset_range in self.ranges]
+        if partitions != sorted(set(partitions)):
+            raise ValueError("a batch's ranges are sorted, one per partition")
+        if missing := {offset_range.topic for offset_range in self.ranges} - set(self.topic_ids):
+            raise ValueError(f"a plan names the topic id of each topic, missing: {sorted(missing)}")
+
+    @property
+    def max_rows(self) -> int:
+        """How many records the ranges can hold at most; compaction and transactions make it fewer."""
+        return sum(offset_range.span for offset_range in self.ranges)
+
+    def without_ranges(self) -> "BatchPlan":
+        """Return what stays of the plan in the control tables once it is folded: all but what grows with its partitions."""
+        return replace(self, ranges=(), topic_ids={}, leader_epochs={}, folded=self.fingerprint)
+
+    def as_document(self) -> dict[str, Any]:
+        """Return the plan as JSON-able data, with its format version."""
+        folded = {"folded": self.folded} if self.folded is not None else {}
+        return folded | {
+            "version": PLAN_VERSION,
+            "batch_id": str(self.batch_id),
+            "kind": self.kind.value,
+            "feed": {"feed_id": str(self.feed_id), "name": self.feed_name},
+            "cluster_id": self.cluster_id,
+            "topic_ids": dict(sorted(self.topic_ids.items())),
+            "ranges": [
+                {
+                    "topic": offset_range.topic,
+                    "partition": offset_range.partition,
+                    "start_offset": offset_range.start_offset,
+                    "end_offset": offset_range.end_offset,
+                    "leader_epoch": self.leader_epochs.get(offset_range.topic_partition),
+                }
+                for offset_range in self.ranges
+            ],
+            "isolation": self.isolation.value,
+            "offsets": self.offsets_policy.value,
+            "sink": {"format": self.output.format, "path": self.output.uri},
+            "capped": self.capped,
+            "planned_at": self.planned_at.isoformat(),
+        }
+
+    @classmethod
+    def from_document(cls, document: Mapping[str, Any]) -> "BatchPlan":
+        """Read a plan back; raises ValueError where the document is of another version."""
+        require_version(document, PLAN_VERSION, "plan")
+        ranges: list[OffsetRange] = []
+        leader_epochs: dict[TopicPartition, int] = {}
+        for entry in document["ranges"]:
+            topic_partition = TopicPartition(entry["topic"], entry["partition"])
+            ranges.append(OffsetRange(topic_partition, entry["start_offset"], entry["end_offset"]))
+            if entry["leader_epoch"] is not None:
+                leader_epochs[topic_partition] = entry["leader_epoch"]
+        return cls(
+            batch_id=UUID(document["batch_id"]),
+            kind=BatchKind(document["kind"]),
+            feed_id=UUID(document["feed"]["feed_id"]),
+            feed_name=document["feed"]["name"],
+            cluster_id=document["cluster_id"],
+            topic_ids=document["topic_ids"],
+            ranges=tuple(ranges),
+            isolation=Isolation(document["isolation"]),
+            offsets_policy=OffsetsPolicy(document["offsets"]),
+            output=OutputLocation(document["sink"]["format"], document["sink"]["path"]),
+            planned_at=datetime.fromisoformat(document["planned_at"]),
+            capped=document["capped"],
+            leader_epochs=leader_epochs,
+            folded=document.get("folded"),
+        )
+
+    @property
+    def fingerprint(self) -> str:
+        """The SHA-256 of the plan's canonical JSON: whatever carries it belongs to this plan."""
+        return self.folded or sha256(canonical_json(self.as_document()))
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptDocument:
+    """What Spark is handed: the plan, which attempt this is, and how to decode; frozen when the attempt is opened."""
+
+    plan: BatchPlan
+    attempt: int
+    decode: Mapping[str, Any]
+
+    def as_bytes(self) -> bytes:
+        """Return the document as it lies in the attempt's directory."""
+        document = {
+            "version": ATTEMPT_DOCUMENT_VERSION,
+            "attempt": self.attempt,
+            "plan_fingerprint": self.plan.fingerprint,
+            "plan": self.plan.as_document(),
+            "decode": dict(self.decode),
+        }
+        return canonical_json(document)
+
+    @classmethod
+    def from_bytes(cls, content: bytes, expected_sha256: str) -> "AttemptDocument":
+        """Read a document back; raises ValueError where it is not the one that was handed over."""
+        if (found := sha256(content)) != expected_sha256:
+            raise ValueError(f"expected an attempt document with SHA-256 {expected_sha256}, found {found}")
+        document = json.loads(content)
+        require_version(document, ATTEMPT_DOCUMENT_VERSION, "attempt document")
+        return cls(BatchPlan.from_document(document["plan"]), document["attempt"], document["decode"])
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One try at writing a batch, and the directory that is its own."""
+
+    batch_id: UUID
+    attempt: int
+    state: AttemptState
+    directory: Path
+    document_sha256: str
+    opened_at: datetime
+    opened_by: str
+    receipt_sha256: str | None = None
+    reason: str | None = None
+    cleaned_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """A batch as the control tables hold it now. ``feed_name`` is the feed's present name; the plan's is of its time.
+
+    ``left_out`` are the planned ranges that the pinned receipt leaves out.
+    """
+
+    feed_name: str
+    plan: BatchPlan
+    state: BatchState
+    planned_by: str
+    updated_at: datetime
+    pinned_attempt: int | None = None
+    committed_at: datetime | None = None
+    committed_by: str | None = None
+    reason: str | None = None
+    abandoned_by: str | None = None
+    rows: int | None = None
+    size_bytes: int | None = None
+    left_out: tuple[LeftOut, ...] = ()
+
+    @property
+    def ranges_read(self) -> tuple[OffsetRange, ...]:
+        """The planned ranges that the batch reads, or has read: all of them, unless its pinned receipt leaves some out."""
+        return ranges_read(self.plan.ranges, self.left_out)
+
+    @property
+    def batch_id(self) -> UUID:
+        """The batch's time-ordered id."""
+        return self.plan.batch_id
+
+    @property
+    def end(self) -> str:
+        """How a batch that is over ended, by whom and why, for a message."""
+        if self.state is BatchState.ABANDONED:
+            return f"was abandoned by {self.abandoned_by or 'an earlier version'} ({self.reason})"
+        return f"was committed by {self.committed_by}"
+
+
+def canonical_json(document: Mapping[str, Any]) -> bytes:
+    """Return the one JSON text of a document: sorted keys, no spaces, UTF-8; a lone surrogate, which has none, as its escape."""
+    text = json.dumps(document, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    return text.encode(errors="backslashreplace")
+
+
+def sha256(content: bytes) -> str:
+    """Return the SHA-256 of some bytes, in hexadecimal."""
+    return hashlib.sha256(content).hexdigest()
+
+
+def require_version(document: Mapping[str, Any], supported: int | Collection[int], what: str) -> None:
+    """Raise ValueError unless the document's format version is the supported one, or one of them."""
+    found = document.get("version")
+    versions = [supported] if isinstance(supported, int) else sorted(supported)
+    if found not in versions:
+        raise ValueError(
+            f"expected a {what} of format version {' or '.join(map(str, versions))}, found {found!r}; "
+            "it was written by another version of kafka_ingest"
+        )

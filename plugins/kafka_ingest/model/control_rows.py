@@ -1,0 +1,321 @@
+"""What the control tables hold, and what a step writes down in them."""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+from kafka_ingest.model.batch import Batch, BatchKind, BatchPlan, BatchState
+from kafka_ingest.model.event import Event
+from kafka_ingest.model.folded import FoldedRange
+from kafka_ingest.model.gap import Gap, Jump, NewGap
+from kafka_ingest.model.hold import Hold
+from kafka_ingest.model.offsets import OffsetRange, StoredOffset, TopicPartition
+from kafka_ingest.model.output_location import OutputLocation
+from kafka_ingest.model.published_output import FoundFiles
+from kafka_ingest.model.receipt import RangeCount, Receipt
+from kafka_ingest.model.removal import LostRange, RemovedRange
+
+RECENT_BATCHES = 100
+"""So many of a feed's newest batches a plan holds against its output; maintenance does so daily with all of them."""
+
+
+RESTORED_BY = "restore:"
+"""So the name begins of who plans batches that come of an abandoned one's staged files, and not of Kafka."""
+
+
+NEWEST_STAY = 20
+"""So many of a feed's newest batches are never folded: how fast they were says how much the next one may read."""
+
+
+@dataclass(frozen=True, slots=True)
+class PublishedBatch:
+    """A batch that was committed, and the output that it was published in."""
+
+    batch_id: UUID
+    output: OutputLocation
+
+
+@dataclass(frozen=True, slots=True)
+class FeedSnapshot:
+    """A feed's control rows at one instant. ``revision`` changes with every write to them.
+
+    ``topics`` and ``topic_pattern`` are the last plan's; ``planned_at`` is when it asked Kafka, None where that is not known.
+    ``gaps_ahead`` were filed ahead of the stored offsets.
+    ``behind_losses`` are the partitions of which Kafka deleted records twice since something was read: their stored offsets are
+    where the second of two adjoining gaps of cause ``retention`` ends. ``waiting_since``: there are records to read, but fewer
+    than the feed's ``min_records``. ``newest_batch`` has the largest id of all that were ever planned, ``recent_batch`` the one
+    of the :data:`RECENT_BATCHES` newest that is the oldest, None where there are fewer. ``published_to`` is the output of the
+    newest live batch that was committed.
+    """
+
+    feed_id: UUID
+    name: str
+    cluster_id: str
+    revision: int
+    topics: Collection[str]
+    stored: Mapping[TopicPartition, StoredOffset]
+    open_batch: Batch | None
+    topic_pattern: str | None = None
+    gaps_ahead: Collection[Gap] = ()
+    behind_losses: Collection[TopicPartition] = ()
+    holds: Collection[Hold] = ()
+    waiting_since: datetime | None = None
+    newest_batch: UUID | None = None
+    published_to: OutputLocation | None = None
+    recent_batch: UUID | None = None
+    planned_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class BackfillRange:
+    """One range of a backfill or copy that is open or committed."""
+
+    batch_id: UUID
+    state: BatchState
+    offset_range: OffsetRange
+    topic_id: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Rewind:
+    """An interval that an operator let the feed read again: the stored offset went from its end back to its start.
+
+    ``same_records``: the interval held the same records then; not so where a log was truncated.
+    """
+
+    offset_range: OffsetRange
+    topic_id: str | None
+    at: datetime
+    who: str
+    reason: str
+    same_records: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetters:
+    """How many records of one committed range could not be decoded."""
+
+    batch_id: UUID
+    offset_range: OffsetRange
+    topic_id: str | None
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class CommittedRange:
+    """One range of a committed batch, and what its receipt says of it."""
+
+    count: RangeCount
+    topic_id: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class CommittedBatch:
+    """A committed batch with its ranges and where it was published.
+
+    ``folded`` is its plan's fingerprint where the control tables keep no ranges of it: then its receipt has them.
+    """
+
+    batch_id: UUID
+    kind: BatchKind
+    output: OutputLocation
+    ranges: Sequence[CommittedRange]
+    folded: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class FoldCut:
+    """Which batches may be folded: those committed before a time, apart from the newest; and how much one transaction takes."""
+
+    before: datetime
+    newest_stay: int = NEWEST_STAY
+    batches_at_once: int = 500
+    ranges_at_once: int = 20_000
+    events_at_once: int = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Folded:
+    """What one transaction folded: batches, and how many of their rows, and of the journal's, are gone."""
+
+    batches: int = 0
+    ranges: int = 0
+    attempts: int = 0
+    events: int = 0
+
+    @property
+    def is_nothing(self) -> bool:
+        """Whether nothing is left to be folded."""
+        return not (self.batches or self.events)
+
+
+@dataclass(frozen=True, slots=True)
+class Foldable:
+    """What may be folded now, and what is as old and stays: not announced, with staged output, or with dead letters."""
+
+    batches: int
+    events: int
+    to_announce: int = 0
+    staged: int = 0
+    dead_letters: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class FoldedFeed:
+    """What is folded of a feed at one instant."""
+
+    batches: frozenset[UUID]
+    ranges: Sequence[FoldedRange]
+
+
+@dataclass(frozen=True, slots=True)
+class FoldedBatch:
+    """A batch whose ranges are folded: who made it, where it lies, and the fingerprint by which its receipt is known."""
+
+    batch_id: UUID
+    fingerprint: str
+    planned_at: datetime
+    planned_by: str
+    committed_at: datetime
+    committed_by: str
+    output: OutputLocation
+
+
+@dataclass(frozen=True, slots=True)
+class CoverageRows:
+    """All that the control rows of a feed say of which offset is where, at one instant.
+
+    What live batches have committed follows: it is [first, stored) without the gaps. So their ranges, years of them, are not
+    among it.
+    """
+
+    feed: FeedSnapshot
+    gaps: Sequence[Gap] = ()
+    backfills: Sequence[BackfillRange] = ()
+    rewinds: Sequence[Rewind] = ()
+    dead_letters: Sequence[DeadLetters] = ()
+    committed_ahead: Sequence[OffsetRange] = ()
+    """What was committed at or above the stored offsets before an operator went back."""
+
+    lost: Sequence[LostRange] = ()
+    """What published files held that were lost since; a gap is filed of what no other batch holds."""
+
+    removed: Sequence[RemovedRange] = ()
+    """What was let expire from the output: still committed, and seen by no reader."""
+
+    folded: Sequence[FoldedRange] = ()
+    """What old live batches have read, of which the control tables keep no ranges any more."""
+
+    ids_before: Mapping[tuple[str, str | None], str | None] = field(default_factory=dict)
+    """(topic, id) → the id that the same records have now, where an operator said that they are the same."""
+
+    def id_now(self, topic: str, topic_id: str | None) -> str | None:
+        """Return the topic id under which the records of an earlier one are counted now."""
+        return self.ids_before.get((topic, topic_id), topic_id)
+
+
+@dataclass(frozen=True, slots=True)
+class NewFeed:
+    """A feed that the control tables do not know yet."""
+
+    feed_id: UUID
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class PlanRecord:
+    """What one plan writes down, in one transaction: the batch, if there is one, and all that was decided beside it."""
+
+    cluster_id: str
+    topics: Collection[str]
+    topic_pattern: str | None = None
+    seeds: Sequence[StoredOffset] = ()
+    jumps: Sequence[Jump] = ()
+    holds: Sequence[Hold] = ()
+    waiting_since: datetime | None = None
+    plan: BatchPlan | None = None
+    leader_epochs: Mapping[TopicPartition, int] = field(default_factory=dict)
+    """The leader epochs in which logs were seen to reach their stored offsets, of those that had another."""
+
+    planned_at: datetime | None = None
+    """When Kafka was asked which topics there are."""
+
+
+@dataclass(frozen=True, slots=True)
+class BackfillRecord:
+    """What planning a backfill writes down, in one transaction: its chunks, each a batch, and the gaps of what is gone.
+
+    ``request`` is what was asked for, for the audit journal.
+    """
+
+    chunks: Sequence[BatchPlan]
+    gaps: Sequence[NewGap]
+    request: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class ResetMove:
+    """One partition's stored offset is moved by an operator: back to an offset, or forward over a jump's gaps.
+
+    Forward without a jump passes only what was committed before an operator went back.
+    """
+
+    topic_partition: TopicPartition
+    from_offset: int
+    to_offset: int
+    jump: Jump | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StartOver:
+    """What becomes of a topic that was made again: its old rows end, and new ones begin; none where it is gone.
+
+    ``same_records``: they are counted as before, so gaps that lie ahead stay; otherwise those are dropped, apart from those of
+    partitions that are ``untouched``.
+    """
+
+    topic: str
+    topic_id: str | None
+    rows: Sequence[StoredOffset]
+    same_records: bool = False
+    untouched: Collection[TopicPartition] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class AdoptedBatch:
+    """A batch that the output holds and the control tables do not know, from its published receipt."""
+
+    plan: BatchPlan
+    receipt: Receipt
+    receipt_sha256: str
+    attempt_directory: Path
+
+
+@dataclass(frozen=True, slots=True)
+class Adoption:
+    """A feed's control rows as its output tells them. ``abandoned`` is an open batch that was overtaken.
+
+    ``expired`` is what readers see no more, ``back`` what they see again of that, ``lost`` what files held that were lost, and
+    ``files`` which batches are not there as their receipts say.
+
+    ``removed`` are rows of partitions that a topic does not have any more. ``reset`` topics were decided on since: what the
+    control tables have planned ahead in them, or hold, is over.
+    """
+
+    cluster_id: str
+    topics: Collection[str]
+    stored: Sequence[StoredOffset]
+    batches: Sequence[AdoptedBatch]
+    gaps: Sequence[Gap]
+    ledger: Sequence[Event]
+    topic_pattern: str | None = None
+    abandoned: UUID | None = None
+    removed: Sequence[TopicPartition] = ()
+    reset: Collection[str] = ()
+    expired: Sequence[RemovedRange] = ()
+    back: Sequence[RemovedRange] = ()
+    lost: Sequence[LostRange] = ()
+    files: Mapping[UUID, FoundFiles] = field(default_factory=dict)

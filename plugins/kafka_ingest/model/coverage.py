@@ -1,0 +1,205 @@
+"""Which offset of a partition is where: committed, pending, in a gap, or nowhere. Pure; from what the control rows say.
+
+Live batches hold [first, stored) without the gaps, so years of them need not be looked at (invariant 11). Only what was counted
+in the topic as it is now takes part: offsets of a topic that was deleted mean other records.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TypeVar
+from uuid import UUID
+
+from kafka_ingest.model.batch import BatchState
+from kafka_ingest.model.control_rows import BackfillRange, CoverageRows, DeadLetters, Rewind
+from kafka_ingest.model.folded import FoldedRange
+from kafka_ingest.model.gap import Gap, GapCause
+from kafka_ingest.model.offset_sets import by_partition, merged, shared, within, without
+from kafka_ingest.model.offsets import OffsetRange, StoredOffset, TopicPartition, listing
+from kafka_ingest.model.removal import LostRange, RemovedRange
+
+T = TypeVar("T")
+
+LAST_OFFSET = 2**63 - 1
+
+
+@dataclass(frozen=True)
+class PartitionCoverage:
+    """One partition's offsets. ``pending`` are open batches' ranges: live, or of a backfill."""
+
+    stored: StoredOffset
+    gaps: Sequence[Gap] = ()
+    backfills: Sequence[BackfillRange] = ()
+    pending_live: Sequence[OffsetRange] = ()
+    rewinds: Sequence[Rewind] = ()
+    dead_letters: Sequence[DeadLetters] = ()
+    committed_ahead: Sequence[OffsetRange] = ()
+    lost: Sequence[LostRange] = ()
+    removed: Sequence[RemovedRange] = ()
+    folded: Sequence[FoldedRange] = ()
+
+    @property
+    def topic_partition(self) -> TopicPartition:
+        """Which partition."""
+        return self.stored.topic_partition
+
+    @cached_property
+    def read_through(self) -> list[OffsetRange]:
+        """[first, stored): what the stored offset has passed, reading or jumping."""
+        first, stored = self.stored.first_offset, self.stored.next_offset
+        return merged([OffsetRange(self.topic_partition, first, stored)]) if first is not None and stored else []
+
+    @cached_property
+    def live(self) -> list[OffsetRange]:
+        """What live batches have committed: all that was passed, without the gaps, also those that were closed since."""
+        return without(self.read_through, [gap.offset_range for gap in self.gaps if gap.applied_at is not None])
+
+    @cached_property
+    def kept_of_backfills(self) -> list[OffsetRange]:
+        """What each backfill has committed, without what was lost of it since; what two committed comes twice."""
+        return [
+            left
+            for each in self.backfills
+            if each.state is BatchState.COMMITTED
+            for lost in [[part.offset_range for part in self.lost if part.batch_id == each.batch_id]]
+            for left in (without([each.offset_range], lost) if lost else [each.offset_range])
+        ]
+
+    @cached_property
+    def backfilled(self) -> list[OffsetRange]:
+        """What backfills have committed."""
+        return merged(self.kept_of_backfills)
+
+    @cached_property
+    def before_first(self) -> list[OffsetRange]:
+        """What backfills have committed of the offsets before the feed's first one."""
+        return within(self.backfilled, [OffsetRange(self.topic_partition, 0, self.stored.first_offset or 0)])
+
+    @cached_property
+    def claimed(self) -> list[OffsetRange]:
+        """What backfills that are open are about to commit."""
+        return merged(each.offset_range for each in self.backfills if each.state.is_open)
+
+    @cached_property
+    def committed(self) -> list[OffsetRange]:
+        """What is in the output, by live batches or backfills."""
+        return merged([*self.live, *self.backfilled, *self.committed_ahead])
+
+    @cached_property
+    def expired(self) -> list[OffsetRange]:
+        """What was committed and let expire from the output since: it stays committed, and no reader sees it."""
+        return within(self.committed, [each.offset_range for each in self.removed])
+
+    @cached_property
+    def rewound(self) -> list[OffsetRange]:
+        """What operators let the feed read again of the records that the topic holds now.
+
+        Where a log was truncated, and the feed rewound to its end, other records took the place of those that were read.
+        """
+        ends = [each.offset_range.start_offset for each in self.rewinds if not each.same_records]
+        cut_off = [OffsetRange(self.topic_partition, end, LAST_OFFSET) for end in ends]
+        return without([each.offset_range for each in self.rewinds if each.same_records], cut_off)
+
+    @cached_property
+    def open_gaps(self) -> list[Gap]:
+        """Gaps that the stored offset has passed and that nobody has read since."""
+        return [gap for gap in self.gaps if gap.is_open]
+
+    @cached_property
+    def problems(self) -> list[str]:
+        """What contradicts invariant 11: every offset that was passed is committed once, or in an open gap."""
+        reread = [rewind.offset_range for rewind in self.rewinds]
+        committed = self.kept_of_backfills
+        found = [f"{twice} is committed twice" for twice in without(shared([*self.live, *committed]), reread)]
+        open_gaps = [gap.offset_range for gap in self.open_gaps]
+        found += [f"{both} is committed and in an open gap" for both in without(within(open_gaps, committed), reread)]
+        found += self._closed_without_being_read()
+        beyond = [*committed, *open_gaps]
+        end = self.stored.next_offset or 0
+        found += [f"{each} lies beyond the stored offset {end:,}" for each in self._above(beyond, end, reread)]
+        return [*found, *self._folded_elsewhere(reread)]
+
+    @property
+    def is_accounted(self) -> bool:
+        """Whether every offset that the stored one has passed is committed, once, or in an open gap."""
+        return not self.problems
+
+    def _folded_elsewhere(self, reread: Sequence[OffsetRange]) -> Iterator[str]:
+        """Yield what folded batches have read and the stored offset has not passed, read twice, or passed over as a gap."""
+        folded = [each.offset_range for each in self.folded]
+        for each in without(merged(folded), [*self.read_through, *reread]):
+            yield f"{each} is folded, and lies outside what the stored offset has passed"
+        for twice in without(shared(folded), reread):
+            yield f"{twice} is folded twice, and no reset reads it again"
+        # What files held that were lost was committed all the same.
+        passed = [gap.offset_range for gap in self.gaps if gap.applied_at and gap.cause is not GapCause.OUTPUT_LOST]
+        for both in without(within(passed, folded), reread):
+            yield f"{both} is folded and in a gap"
+
+    def _closed_without_being_read(self) -> Iterator[str]:
+        committed = [each for each in self.backfills if each.state is BatchState.COMMITTED]
+        read = {each.batch_id: each.offset_range for each in committed}  # a batch holds one range of a partition
+        for gap in self.gaps:
+            if gap.closed_by_batch is None:
+                continue
+            by = read.get(gap.closed_by_batch)
+            if left := without([gap.offset_range], [by] if by is not None else []):
+                yield f"gap {gap.offset_range} is closed by batch {gap.closed_by_batch}, which lacks {listing(left)}"
+
+    def _above(self, ranges: Iterable[OffsetRange], end: int, reread: Iterable[OffsetRange]) -> list[OffsetRange]:
+        below = [OffsetRange(self.topic_partition, 0, end), *reread]
+        return without(ranges, below)
+
+
+def coverage_of(rows: CoverageRows) -> dict[TopicPartition, PartitionCoverage]:
+    """Return the coverage of each partition that has a stored offset, in order."""
+    batch = rows.feed.open_batch
+    pending: dict[TopicPartition, list[OffsetRange]] = {}
+    for planned in batch.ranges_read if batch is not None else ():
+        pending.setdefault(planned.topic_partition, []).append(planned)
+    gaps = by_topic_partition(rows, ((gap.offset_range, gap.topic_id, gap) for gap in rows.gaps))
+    backfills = by_topic_partition(rows, ((each.offset_range, each.topic_id, each) for each in rows.backfills))
+    rewinds = by_topic_partition(rows, ((each.offset_range, each.topic_id, each) for each in rows.rewinds))
+    lost = by_topic_partition(rows, ((each.offset_range, each.topic_id, each) for each in rows.lost))
+    folded = by_topic_partition(rows, ((each.offset_range, each.topic_id, each) for each in rows.folded))
+    removed = by_topic_partition(rows, ((each.offset_range, each.topic_id, each) for each in rows.removed))
+    ahead = by_partition(rows.committed_ahead)
+    letters = by_topic_partition(rows, ((each.offset_range, each.topic_id, each) for each in rows.dead_letters))
+    return {
+        tp: PartitionCoverage(
+            stored=row,
+            gaps=gaps.get(tp, ()),
+            backfills=backfills.get(tp, ()),
+            pending_live=pending.get(tp, ()),
+            rewinds=rewinds.get(tp, ()),
+            dead_letters=letters.get(tp, ()),
+            committed_ahead=ahead.get(tp, ()),
+            lost=lost.get(tp, ()),
+            removed=removed.get(tp, ()),
+            folded=folded.get(tp, ()),
+        )
+        for tp, row in rows.feed.stored.items()
+    }
+
+
+def by_topic_partition(
+    rows: CoverageRows, found: Iterable[tuple[OffsetRange, str | None, T]]
+) -> dict[TopicPartition, list[T]]:
+    """Return what was counted in the topics as they are now, by partition."""
+    of_partition: dict[TopicPartition, list[T]] = {}
+    for offset_range, topic_id, each in found:
+        row = rows.feed.stored.get(offset_range.topic_partition)
+        if row is not None and row.topic_id == rows.id_now(offset_range.topic, topic_id):
+            of_partition.setdefault(offset_range.topic_partition, []).append(each)
+    return of_partition
+
+
+def kept_of(rows: CoverageRows, batch_id: UUID, committed: OffsetRange) -> list[OffsetRange]:
+    """Return what a batch still holds of a range that it committed."""
+    lost = [each.offset_range for each in rows.lost if each.batch_id == batch_id]
+    return without([committed], lost) if lost else [committed]
+
+
+def dead_letters_in(partition: PartitionCoverage) -> int:
+    """Return how many records of a partition could not be decoded."""
+    return sum(each.count for each in partition.dead_letters)

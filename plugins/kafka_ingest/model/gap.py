@@ -1,0 +1,152 @@
+"""Gaps: intervals of offsets that will not be ingested, or not yet, and who or what decided it."""
+
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+from uuid import UUID, uuid5
+
+from kafka_ingest.model.offset_sets import within, without
+from kafka_ingest.model.offsets import OffsetRange, TopicPartition
+
+
+class GapCause(StrEnum):
+    """What decided that an interval is passed over."""
+
+    RETENTION = "retention"
+    """Kafka deleted the records before they were read, and the feed says ``on_data_loss: record_gap``."""
+
+    SKIPPED = "skipped"
+    """An operator said so."""
+
+    BEHIND = "behind"
+    """The feed was too far behind and prefers fresh records (``skip_to_latest_when_behind``); a backfill can close it."""
+
+    RESET = "reset"
+    """An operator moved the stored offset forward; a backfill can close it."""
+
+    OUTPUT_LOST = "output_lost"
+    """A published file was lost or damaged, and an operator said so (``kafka-ingest lost``); a backfill can close it."""
+
+
+@dataclass(frozen=True, slots=True)
+class NewGap:
+    """A gap as it is decided: which offsets, what decided it, and why in a sentence."""
+
+    offset_range: OffsetRange
+    cause: GapCause
+    reason: str
+
+    def __post_init__(self) -> None:
+        if not self.offset_range.span:
+            raise ValueError(f"a gap holds at least one offset, found {self.offset_range}")
+        if not self.reason.strip():
+            raise ValueError(f"a gap says why, found no reason for {self.offset_range}")
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """A gap as the control tables hold it. ``applied_at`` is None while it still lies ahead of the stored offset."""
+
+    gap_id: UUID
+    offset_range: OffsetRange
+    topic_id: str | None
+    cause: GapCause
+    reason: str
+    decided_by: str
+    decided_at: datetime
+    applied_at: datetime | None
+    closed_by_batch: UUID | None = None
+
+    @property
+    def state(self) -> str:
+        """``ahead`` of the stored offset, ``open``, or ``closed`` by a batch that read it after all."""
+        if self.closed_by_batch is not None:
+            return "closed"
+        return "open" if self.applied_at is not None else "ahead"
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the stored offset has passed it, and nobody has read it since."""
+        return self.applied_at is not None and self.closed_by_batch is None
+
+    @property
+    def decision(self) -> tuple[TopicPartition, datetime, str]:
+        """What all pieces of one gap share: where, when and by whom it was decided."""
+        return self.offset_range.topic_partition, self.decided_at, self.decided_by
+
+    def read_by(self, batch_id: UUID, ranges: Collection[OffsetRange]) -> list["Gap"]:
+        """Return what becomes of an open gap when a backfill commits ranges: its pieces, those that were read closed.
+
+        A gap of which only some was read is split; its pieces' ids follow from its own, so that the same split gives the same.
+        """
+        span = [self.offset_range]
+        read, left = within(span, ranges), without(span, ranges)
+        if not read:
+            return [self]
+        if not left:
+            return [replace(self, closed_by_batch=batch_id)]
+        pieces = [(piece, batch_id) for piece in read] + [(piece, None) for piece in left]
+        return [
+            replace(self, gap_id=uuid5(self.gap_id, str(piece)), offset_range=piece, closed_by_batch=closed_by)
+            for piece, closed_by in sorted(pieces, key=lambda each: each[0])
+        ]
+
+    def below(self, offset: int) -> "Gap | None":
+        """Return what stays of an open gap when the stored offset goes back to ``offset``: what lies above is to be read."""
+        span = self.offset_range
+        if span.end_offset <= offset:
+            return self
+        if span.start_offset >= offset:
+            return None
+        piece = OffsetRange(span.topic_partition, span.start_offset, offset)
+        return replace(self, gap_id=uuid5(self.gap_id, str(piece)), offset_range=piece)
+
+    def as_document(self) -> dict[str, Any]:
+        """Return the gap as ``--json`` and the audit journal show it."""
+        return {
+            "gap_id": str(self.gap_id),
+            "topic": self.offset_range.topic,
+            "topic_id": self.topic_id,
+            "partition": self.offset_range.partition,
+            "start_offset": self.offset_range.start_offset,
+            "end_offset": self.offset_range.end_offset,
+            "cause": self.cause.value,
+            "reason": self.reason,
+            "decided_by": self.decided_by,
+            "decided_at": self.decided_at.isoformat(),
+            "applied_at": self.applied_at.isoformat() if self.applied_at else None,
+            "closed_by_batch": str(self.closed_by_batch) if self.closed_by_batch else None,
+        }
+
+    @classmethod
+    def from_document(cls, document: dict[str, Any]) -> "Gap":
+        """Read a gap back from the audit journal."""
+        applied_at, closed_by = document["applied_at"], document["closed_by_batch"]
+        return cls(
+            gap_id=UUID(document["gap_id"]),
+            offset_range=OffsetRange(
+                TopicPartition(document["topic"], document["partition"]),
+                document["start_offset"],
+                document["end_offset"],
+            ),
+            topic_id=document["topic_id"],
+            cause=GapCause(document["cause"]),
+            reason=document["reason"],
+            decided_by=document["decided_by"],
+            decided_at=datetime.fromisoformat(document["decided_at"]),
+            applied_at=datetime.fromisoformat(applied_at) if applied_at else None,
+            closed_by_batch=UUID(closed_by) if closed_by else None,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Jump:
+    """A stored offset passes over gaps without reading: over new ones, and over those that were filed ahead of it."""
+
+    topic_partition: TopicPartition
+    from_offset: int
+    to_offset: int
+    gaps: tuple[NewGap, ...] = ()
+    passed: tuple[Gap, ...] = ()

@@ -1,0 +1,72 @@
+"""A planned range that an attempt left out: Kafka had deleted records of it before they were read. Pure."""
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+from kafka_ingest.model.offsets import LogBounds, OffsetRange, TopicPartition, Unavailable
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class LeftOut:
+    """A range of a batch that was not read, all of it, and where Kafka said that its log started then."""
+
+    offset_range: OffsetRange
+    log_start_offset: int
+
+    def __post_init__(self) -> None:
+        if self.log_start_offset <= self.offset_range.start_offset:
+            raise ValueError(
+                f"a range is left out where its log starts above its first offset, found {self.offset_range} and log start "
+                f"{self.log_start_offset}"
+            )
+
+    def __str__(self) -> str:
+        return f"{self.offset_range} (the log starts at {self.log_start_offset:,})"
+
+    def as_document(self) -> dict[str, Any]:
+        """Return it as receipts, the control tables and ``--json`` hold it."""
+        return {
+            "topic": self.offset_range.topic,
+            "partition": self.offset_range.partition,
+            "start_offset": self.offset_range.start_offset,
+            "end_offset": self.offset_range.end_offset,
+            "log_start_offset": self.log_start_offset,
+        }
+
+    @classmethod
+    def from_document(cls, entry: Mapping[str, Any]) -> "LeftOut":
+        """Read it back; raises ValueError, KeyError or TypeError where it is damaged."""
+        topic_partition = TopicPartition(entry["topic"], int(entry["partition"]))
+        offset_range = OffsetRange(topic_partition, int(entry["start_offset"]), int(entry["end_offset"]))
+        return cls(offset_range, int(entry["log_start_offset"]))
+
+
+def ranges_read(planned: Iterable[OffsetRange], left_out: Collection[LeftOut]) -> tuple[OffsetRange, ...]:
+    """Return the planned ranges without those that were left out."""
+    not_read = {each.offset_range for each in left_out}
+    return tuple(offset_range for offset_range in planned if offset_range not in not_read)
+
+
+def wrongly_left_out(planned: Collection[OffsetRange], left_out: Collection[LeftOut]) -> list[str]:
+    """Return why these ranges of a plan cannot have been left out; empty where they can."""
+    ranges = sorted(each.offset_range for each in left_out)
+    found = [f"{each} is left out, which the plan does not read" for each in ranges if each not in set(planned)]
+    found += [f"{one} is left out twice" for one, other in pairwise(ranges) if one == other]
+    return found if ranges_read(planned, left_out) else [*found, "all of the plan's ranges are left out"]
+
+
+def to_leave_out(planned: Collection[OffsetRange], log_starts: Mapping[TopicPartition, int]) -> tuple[LeftOut, ...]:
+    """Return which ranges lost their beginning, where the others can be read without them; nothing where all did."""
+    lost = tuple(
+        LeftOut(offset_range, start)
+        for offset_range in planned
+        if (start := log_starts.get(offset_range.topic_partition, 0)) > offset_range.start_offset
+    )
+    return lost if len(lost) < len(planned) else ()
+
+
+def log_starts_of(bounds: Mapping[TopicPartition, LogBounds | Unavailable]) -> dict[TopicPartition, int]:
+    """Return where logs start, of those of which Kafka can say it."""
+    return {tp: found.log_start_offset for tp, found in bounds.items() if isinstance(found, LogBounds)}

@@ -1,0 +1,95 @@
+"""What was published, and what readers see of it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from kafka_ingest.model.batch import BatchPlan
+from kafka_ingest.model.event import Event
+from kafka_ingest.model.offsets import OffsetRange, TopicPartition
+from kafka_ingest.model.receipt import Receipt, WrittenFile
+from kafka_ingest.model.removal import Removal
+
+
+class FilesState(StrEnum):
+    """What is there of a batch whose receipt is kept, by the names and sizes of its files."""
+
+    INTACT = "intact"
+    CHANGED = "changed"
+    """Other files lie there, or files of other sizes: somebody rewrote or removed some."""
+
+    GONE = "gone"
+    EXPIRED = "expired"
+    """They were removed on purpose, and a mark says so."""
+
+    STAGED = "staged"
+    """They are still in the attempt's directory: the commit ended between keeping the receipt and publishing."""
+
+    REVOKED = "revoked"
+    """They were taken from publishing by an operator who gave the batch up; that has only to be noted."""
+
+    BROKEN = "broken"
+    """They were never published, and what is staged is not what the receipt says."""
+
+
+@dataclass(frozen=True, slots=True)
+class FoundFiles:
+    """What is there of a batch, and in words how that differs from its receipt."""
+
+    state: FilesState
+    difference: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class PublishedReceipt:
+    """What is kept beside the output for ever: enough to rebuild lost control tables from.
+
+    ``files`` is what is there of it now, ``removal`` why nothing is.
+    """
+
+    plan: BatchPlan
+    receipt: Receipt
+    ledger: Sequence[Event]
+    files: FoundFiles = FoundFiles(FilesState.INTACT)
+    removal: Removal | None = None
+
+    @property
+    def ranges_read(self) -> tuple[OffsetRange, ...]:
+        """What the batch has read: its plan's ranges, without those that its receipt leaves out."""
+        return self.receipt.ranges_read(self.plan)
+
+
+@dataclass(frozen=True, slots=True)
+class PublishedCount:
+    """What the visible files of a batch hold of one partition, counted row by row. ``offsets`` are the different ones."""
+
+    topic_partition: TopicPartition
+    rows: int
+    offsets: int
+    smallest_offset: int
+    largest_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class FileProblem:
+    """A file of a published batch that cannot be read, is not there, or is not what the batch's receipt says.
+
+    ``written`` is None where the receipt names no such file. ``is_there``: something lies in its place.
+    """
+
+    name: str
+    written: WrittenFile | None
+    problem: str
+    is_there: bool
+
+
+@dataclass(frozen=True, slots=True)
+class PublishedLook:
+    """What readers see of a batch, file by file: the rows of those that can be read, and what is wrong with others.
+
+    ``strangers`` are names that lie there and are not in the batch's receipt.
+    """
+
+    counts: Sequence[PublishedCount] = ()
+    problems: Sequence[FileProblem] = ()
+    strangers: Sequence[str] = ()

@@ -1,0 +1,303 @@
+"""What an attempt wrote: the last thing it writes, and the only evidence a commit accepts."""
+
+import itertools
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from kafka_ingest.model.batch import BatchKind, BatchPlan, canonical_json, require_version
+from kafka_ingest.model.left_out import LeftOut, ranges_read, wrongly_left_out
+from kafka_ingest.model.offsets import OffsetRange, TopicPartition
+
+ONE_PARTITION_A_FILE = 1
+SEVERAL_PARTITIONS_A_FILE = 2
+RANGES_LEFT_OUT = 3
+"""Format versions. A receipt is written in the oldest one that can hold it: as earlier versions wrote it, byte for byte."""
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenPartition:
+    """What a data file holds of one partition."""
+
+    topic_partition: TopicPartition
+    rows: int
+    smallest_offset: int
+    largest_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenFile:
+    """One data file: its name inside the attempt's ``data`` directory, size in bytes, and what it holds of each partition."""
+
+    name: str
+    size_bytes: int
+    partitions: tuple[WrittenPartition, ...]
+    without_date: int = 0
+    """Records whose ``kafka_timestamp`` is null."""
+
+    def __post_init__(self) -> None:
+        if not self.name or "/" in self.name or self.name.startswith("."):
+            raise ValueError(f"a data file's name is plain, without a path, found {self.name!r}")
+        found = [held.topic_partition for held in self.partitions]
+        if not found or found != sorted(set(found)):
+            raise ValueError(f"{self.name}: a data file names its partitions sorted, each once, found {found}")
+
+    @classmethod
+    def of_one(
+        cls,
+        name: str,
+        size_bytes: int,
+        rows: int,
+        topic_partition: TopicPartition,
+        smallest_offset: int,
+        largest_offset: int,
+        without_date: int = 0,
+    ) -> "WrittenFile":
+        """Return a file that holds one partition, as most do."""
+        held = WrittenPartition(topic_partition, rows, smallest_offset, largest_offset)
+        return cls(name, size_bytes, (held,), without_date)
+
+    @property
+    def rows(self) -> int:
+        """How many rows the file holds."""
+        return sum(held.rows for held in self.partitions)
+
+    def of_partition(self, topic_partition: TopicPartition) -> WrittenPartition | None:
+        """Return what the file holds of a partition, None where that is nothing."""
+        return next((held for held in self.partitions if held.topic_partition == topic_partition), None)
+
+    @property
+    def spans(self) -> list[tuple[OffsetRange, int]]:
+        """Which offsets it reaches over, of each partition from the smallest to the largest, and how many rows lie there."""
+        return [
+            (OffsetRange(held.topic_partition, held.smallest_offset, held.largest_offset + 1), held.rows)
+            for held in self.partitions
+        ]
+
+
+@dataclass(frozen=True, slots=True)
+class RangeCount:
+    """What was written of one planned range; smallest and largest are None where nothing was."""
+
+    offset_range: OffsetRange
+    rows: int
+    smallest_offset: int | None
+    largest_offset: int | None
+
+    @property
+    def invisible(self) -> int:
+        """Offsets without a record: compacted, aborted, or transaction markers."""
+        return self.offset_range.span - self.rows
+
+
+@dataclass(frozen=True, slots=True)
+class Receipt:
+    """An attempt's receipt. ``rows_read`` is Spark's own count while reading; the files' rows come from their footers.
+
+    ``left_out`` are the planned ranges that it did not read, since Kafka had deleted records of them.
+    """
+
+    batch_id: UUID
+    attempt: int
+    plan_fingerprint: str
+    document_sha256: str
+    rows_read: int
+    files: tuple[WrittenFile, ...]
+    written_at: datetime
+    written_by: str
+    left_out: tuple[LeftOut, ...] = ()
+
+    @property
+    def rows(self) -> int:
+        """How many rows the files hold."""
+        return sum(file.rows for file in self.files)
+
+    @property
+    def without_date(self) -> int:
+        """How many records have a timestamp that is no date; what it is instead is in ``kafka_timestamp_ms``."""
+        return sum(file.without_date for file in self.files)
+
+    @property
+    def size_bytes(self) -> int:
+        """How many bytes the files hold."""
+        return sum(file.size_bytes for file in self.files)
+
+    def ranges_read(self, plan: BatchPlan) -> tuple[OffsetRange, ...]:
+        """Return the planned ranges that were read, in the plan's order."""
+        return ranges_read(plan.ranges, self.left_out)
+
+    def range_counts(self, plan: BatchPlan) -> list[RangeCount]:
+        """Return what was written of each range that was read, in the plan's order."""
+        held_of: dict[TopicPartition, list[WrittenPartition]] = {}
+        for _, held in self._held():
+            held_of.setdefault(held.topic_partition, []).append(held)
+        return [
+            RangeCount(
+                offset_range=offset_range,
+                rows=sum(held.rows for held in found),
+                smallest_offset=min((held.smallest_offset for held in found), default=None),
+                largest_offset=max((held.largest_offset for held in found), default=None),
+            )
+            for offset_range in self.ranges_read(plan)
+            for found in [held_of.get(offset_range.topic_partition, [])]
+        ]
+
+    def _held(self) -> Iterator[tuple[WrittenFile, WrittenPartition]]:
+        return ((file, held) for file in self.files for held in file.partitions)
+
+    def contradictions(self, plan: BatchPlan) -> list[str]:
+        """Return what in this receipt cannot be true of that plan; empty where all fits."""
+        if self.batch_id != plan.batch_id:
+            return [f"expected batch {plan.batch_id}, found {self.batch_id}"]
+        if self.plan_fingerprint != plan.fingerprint:
+            return [f"expected the plan with fingerprint {plan.fingerprint}, found {self.plan_fingerprint}"]
+        found: list[str] = []
+        if self.rows != self.rows_read:
+            found.append(
+                f"Spark read {self.rows_read:,} records, the files hold {self.rows:,}: "
+                "a file did not reach the storage where the receipt was written"
+            )
+        planned = {offset_range.topic_partition for offset_range in plan.ranges}
+        found += [
+            f"{file.name} holds {held.topic_partition}, which the plan does not read"
+            for file, held in self._held()
+            if held.topic_partition not in planned
+        ]
+        for count in self.range_counts(plan):
+            offset_range = count.offset_range
+            if count.rows > offset_range.span:
+                found.append(f"{offset_range} can hold {offset_range.span:,} records, the files hold {count.rows:,}")
+            if count.smallest_offset is not None and count.smallest_offset < offset_range.start_offset:
+                found.append(f"{offset_range} was planned, the files begin at offset {count.smallest_offset}")
+            if count.largest_offset is not None and count.largest_offset >= offset_range.end_offset:
+                found.append(f"{offset_range} was planned, the files go up to offset {count.largest_offset}")
+        return found + self._wrongly_left_out(plan) + self._records_that_come_twice()
+
+    def _wrongly_left_out(self, plan: BatchPlan) -> list[str]:
+        """Return what speaks against the ranges left out. Only a live batch leaves any out: the next plan decides on those."""
+        if not self.left_out:
+            return []
+        found = [f"a {plan.kind} batch leaves no range out"] if plan.kind is not BatchKind.LIVE else []
+        partitions = {each.offset_range.topic_partition for each in self.left_out}
+        found += [
+            f"{file.name} holds {held.topic_partition}, which is left out"
+            for file, held in self._held()
+            if held.topic_partition in partitions
+        ]
+        return found + wrongly_left_out(plan.ranges, self.left_out)
+
+    def _records_that_come_twice(self) -> list[str]:
+        # Each Spark task reads an interval of one partition's offsets, so files of a partition never overlap.
+        found = [
+            f"{file.name} holds {held.rows:,} records of {held.topic_partition} between offsets {held.smallest_offset:,} and "
+            f"{held.largest_offset:,}: some come twice"
+            for file, held in self._held()
+            if held.rows > held.largest_offset - held.smallest_offset + 1
+        ]
+        in_order = sorted(self._held(), key=lambda each: (each[1].topic_partition, each[1].smallest_offset))
+        return found + [
+            f"{one.name} and {other.name} both hold offsets of {later.topic_partition} from {later.smallest_offset:,} to "
+            f"{min(earlier.largest_offset, later.largest_offset):,}: records come twice"
+            for (one, earlier), (other, later) in itertools.pairwise(in_order)
+            if earlier.topic_partition == later.topic_partition and later.smallest_offset <= earlier.largest_offset
+        ]
+
+    @property
+    def version(self) -> int:
+        """The format version that can hold this receipt."""
+        if self.left_out:
+            return RANGES_LEFT_OUT
+        several = any(len(file.partitions) > 1 for file in self.files)
+        return SEVERAL_PARTITIONS_A_FILE if several else ONE_PARTITION_A_FILE
+
+    def as_document(self) -> dict[str, Any]:
+        """Return the receipt as JSON-able data, with its format version."""
+        left_out = {"left_out": [each.as_document() for each in self.left_out]} if self.left_out else {}
+        return left_out | {
+            "version": self.version,
+            "batch_id": str(self.batch_id),
+            "attempt": self.attempt,
+            "plan_fingerprint": self.plan_fingerprint,
+            "document_sha256": self.document_sha256,
+            "rows_read": self.rows_read,
+            "files": [file_document(file, self.version) for file in self.files],
+            "written_at": self.written_at.isoformat(),
+            "written_by": self.written_by,
+        }
+
+    def as_bytes(self) -> bytes:
+        """Return the receipt as it lies in the attempt's directory."""
+        return canonical_json(self.as_document())
+
+    @classmethod
+    def from_document(cls, document: Mapping[str, Any]) -> "Receipt":
+        """Read a receipt back; raises ValueError, KeyError or TypeError where it is damaged or of another version."""
+        require_version(document, (ONE_PARTITION_A_FILE, SEVERAL_PARTITIONS_A_FILE, RANGES_LEFT_OUT), "receipt")
+        return cls(
+            batch_id=UUID(document["batch_id"]),
+            attempt=int(document["attempt"]),
+            plan_fingerprint=document["plan_fingerprint"],
+            document_sha256=document["document_sha256"],
+            rows_read=int(document["rows_read"]),
+            files=tuple(file_of(entry, document["version"]) for entry in document["files"]),
+            written_at=datetime.fromisoformat(document["written_at"]),
+            written_by=document["written_by"],
+            left_out=left_out_of(document),
+        )
+
+    @classmethod
+    def from_bytes(cls, content: bytes) -> "Receipt":
+        """Read a receipt back; raises ValueError, KeyError or TypeError where it is damaged or of another version."""
+        document = json.loads(content)
+        if not isinstance(document, dict):
+            raise TypeError(f"expected a receipt, a JSON object; found {type(document).__name__}")
+        return cls.from_document(document)
+
+
+def left_out_of(document: Mapping[str, Any]) -> tuple[LeftOut, ...]:
+    """Read back which ranges a receipt leaves out; raises ValueError where it is of the version for that and names none."""
+    if document["version"] != RANGES_LEFT_OUT:
+        return ()
+    left_out = tuple(LeftOut.from_document(entry) for entry in document["left_out"])
+    if not left_out:
+        raise ValueError(f"a receipt of format version {RANGES_LEFT_OUT} leaves ranges out, found none")
+    return left_out
+
+
+def file_document(file: WrittenFile, version: int) -> dict[str, Any]:
+    """Return a file as a receipt of that version names it."""
+    named = {"name": file.name, "size_bytes": file.size_bytes}
+    named |= {"without_date": file.without_date} if file.without_date else {}
+    partitions = [
+        {
+            "rows": held.rows,
+            "topic": held.topic_partition.topic,
+            "partition": held.topic_partition.partition,
+            "smallest_offset": held.smallest_offset,
+            "largest_offset": held.largest_offset,
+        }
+        for held in file.partitions
+    ]
+    return named | (partitions[0] if version == ONE_PARTITION_A_FILE else {"partitions": partitions})
+
+
+def file_of(entry: Mapping[str, Any], version: int) -> WrittenFile:
+    """Read a file back from a receipt of that version."""
+    partitions = [entry] if version == ONE_PARTITION_A_FILE else entry["partitions"]
+    return WrittenFile(
+        name=entry["name"],
+        size_bytes=int(entry["size_bytes"]),
+        without_date=int(entry.get("without_date", 0)),
+        partitions=tuple(
+            WrittenPartition(
+                topic_partition=TopicPartition(held["topic"], int(held["partition"])),
+                rows=int(held["rows"]),
+                smallest_offset=int(held["smallest_offset"]),
+                largest_offset=int(held["largest_offset"]),
+            )
+            for held in partitions
+        ),
+    )

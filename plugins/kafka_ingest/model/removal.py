@@ -1,0 +1,112 @@
+"""What of an output is gone, and who or what said so: a published batch that readers see no more, files that were lost."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+from uuid import UUID
+
+from kafka_ingest.model.batch import require_version
+from kafka_ingest.model.offsets import OffsetRange, TopicPartition
+
+REMOVAL_VERSION = 1
+
+
+class RemovalCause(StrEnum):
+    """Why readers see nothing of a batch that was published."""
+
+    EXPIRED = "expired"
+    """An operator let it expire (``kafka-ingest expire``)."""
+
+    GONE = "gone"
+    """Its files were not there when lost control tables were rebuilt (``kafka-ingest adopt``)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Removal:
+    """A published batch of which readers see nothing any more. Its receipt stays, so its offsets stay committed."""
+
+    batch_id: UUID
+    cause: RemovalCause
+    at: datetime
+    who: str
+    reason: str
+
+    def __str__(self) -> str:
+        what = "expired" if self.cause is RemovalCause.EXPIRED else "found gone"
+        return f"{what} on {self.at:%Y-%m-%d} by {self.who}: {self.reason}"
+
+    def is_overruled_by(self, later: "Removal") -> bool:
+        """Whether another mark takes this one's place: files that were found gone may come back, and expire then."""
+        return self.cause is RemovalCause.GONE and later.cause is RemovalCause.EXPIRED
+
+    def as_document(self) -> dict[str, Any]:
+        """Return the removal as it is kept beside the output."""
+        return {
+            "version": REMOVAL_VERSION,
+            "batch_id": str(self.batch_id),
+            "cause": self.cause.value,
+            "at": self.at.isoformat(),
+            "who": self.who,
+            "reason": self.reason,
+        }
+
+    @classmethod
+    def from_document(cls, document: Mapping[str, Any]) -> "Removal":
+        """Read a removal back; raises ValueError, KeyError or TypeError where it is damaged or of another version."""
+        require_version(document, REMOVAL_VERSION, "removal")
+        return cls(
+            UUID(document["batch_id"]),
+            RemovalCause(document["cause"]),
+            datetime.fromisoformat(document["at"]),
+            document["who"],
+            document["reason"],
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class RemovedRange:
+    """An interval of a topic whose records were committed, and of which some or all are gone from the output on purpose."""
+
+    offset_range: OffsetRange
+    topic_id: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class LostRange:
+    """The records of one partition in a published file that was lost or damaged.
+
+    ``offset_range`` reaches from the smallest to the largest offset that the batch's receipt names; ``rows`` lie in it.
+    """
+
+    batch_id: UUID
+    file: str
+    offset_range: OffsetRange
+    topic_id: str | None
+    rows: int
+
+    def as_document(self) -> dict[str, Any]:
+        """Return the loss as ``--json`` and the audit journal show it."""
+        return {
+            "batch_id": str(self.batch_id),
+            "file": self.file,
+            "topic": self.offset_range.topic,
+            "topic_id": self.topic_id,
+            "partition": self.offset_range.partition,
+            "start_offset": self.offset_range.start_offset,
+            "end_offset": self.offset_range.end_offset,
+            "rows": self.rows,
+        }
+
+    @classmethod
+    def from_document(cls, document: Mapping[str, Any]) -> "LostRange":
+        """Read a loss back from the audit journal."""
+        topic_partition = TopicPartition(document["topic"], document["partition"])
+        return cls(
+            UUID(document["batch_id"]),
+            document["file"],
+            OffsetRange(topic_partition, document["start_offset"], document["end_offset"]),
+            document["topic_id"],
+            document["rows"],
+        )

@@ -1,0 +1,60 @@
+"""The questions asked of Kafka."""
+
+from collections.abc import Collection, Mapping
+from datetime import datetime
+from typing import Protocol
+
+from kafka_ingest.model.offsets import FirstRecord, LogBounds, TopicDescription, TopicPartition, Unavailable
+
+
+class KafkaCluster(Protocol):
+    """The questions asked of Kafka. All raise KafkaUnavailableError where no answer comes within the time limit."""
+
+    def cluster_id(self) -> str:
+        """Return the cluster's id."""
+
+    def topic_names(self) -> list[str]:
+        """Return the names of all topics that this client may see."""
+
+    def describe_topics(self, topics: Collection[str]) -> dict[str, TopicDescription]:
+        """Return the topics that exist; the others are left out. Never creates one."""
+
+    def log_bounds(self, topic_partitions: Collection[TopicPartition]) -> dict[TopicPartition, LogBounds | Unavailable]:
+        """Return each partition's bounds, or why Kafka cannot say them now."""
+
+    def offsets_at(
+        self, timestamps: Mapping[TopicPartition, datetime]
+    ) -> dict[TopicPartition, int | Unavailable | None]:
+        """Return each partition's first offset whose record is of that time or later; None where there is none.
+
+        Kafka's ListOffsets by timestamp (KIP-79): times are of whole milliseconds, and the record need not be the oldest.
+        """
+
+    def epoch_ends(self, epochs: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | Unavailable | None]:
+        """Return where each log goes on with records of a later leader epoch than this one, or ends.
+
+        None where its leader knows of no epoch that is as low. Kafka's OffsetsForLeaderEpoch (KIP-320).
+        """
+
+    def first_records(
+        self, log_starts: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, FirstRecord | Unavailable | None]:
+        """Return the first record of each log, read where it starts; None where no record is left in it."""
+
+    def unreadable_at(self, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, str | Unavailable]:
+        """Try to read at each offset; return where the record is damaged, and how, or why nobody can say.
+
+        No answer in time is no proof of damage, and none that it was mended.
+        """
+
+    def group_offsets(
+        self, group: str, topic_partitions: Collection[TopicPartition]
+    ) -> dict[TopicPartition, int | None]:
+        """Return the consumer group's committed offsets, None where it has none."""
+
+    def set_group_offsets(self, group: str, offsets: Mapping[TopicPartition, int], metadata: str) -> None:
+        """Set the consumer group's committed offsets, all of them; raises MirrorRefusedError naming what was refused."""
+
+
+class MirrorRefusedError(Exception):
+    """Kafka refused to set the group's offsets (live members, not authorised, …); the data is not affected."""

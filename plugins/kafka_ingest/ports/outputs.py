@@ -1,0 +1,175 @@
+"""Where output goes: the roles of a sink."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Protocol
+from uuid import UUID
+
+from kafka_ingest.model.offsets import OffsetRange, TopicPartition
+from kafka_ingest.model.output_location import OutputLocation
+from kafka_ingest.model.published_output import PublishedLook, PublishedReceipt
+from kafka_ingest.model.receipt import Receipt, WrittenFile
+from kafka_ingest.model.removal import Removal
+
+
+class Staging(Protocol):
+    """Where attempts are staged: plain Parquet, their documents and their receipts."""
+
+    def attempt_directory(self, batch_id: UUID, attempt: int) -> Path:
+        """Return the absolute directory that belongs to one attempt alone."""
+
+    def open_attempt(self, directory: Path, document: bytes) -> None:
+        """Make the attempt's directory with its document in it, durably."""
+
+    def read_receipt(self, directory: Path) -> bytes | None:
+        """Return the attempt's receipt as it lies there, None where there is none."""
+
+    def write_receipt(self, directory: Path, content: bytes) -> None:
+        """Write the receipt of an attempt whose files were staged again, durably; the last thing of it."""
+
+    def read_failure(self, directory: Path) -> str | None:
+        """Return what Spark said when the attempt failed, None where it said nothing."""
+
+    def verify(self, directory: Path, receipt: Receipt) -> None:
+        """Check the staged files against their receipt, durably on disk; raises StagedOutputUnusableError."""
+
+    def check_restageable(self, directory: Path, receipt: Receipt) -> None:
+        """Raise StagedOutputUnusableError unless an attempt's files, revoked or not, are what its receipt says."""
+
+    def restage(
+        self, source: Path, receipt: Receipt, target: Path, ranges: Sequence[OffsetRange]
+    ) -> Sequence[WrittenFile]:
+        """Stage the records of ranges, out of the files of an earlier attempt, revoked or not, in another one's directory.
+
+        Durable when it returns. Raises StagedOutputUnusableError where the files are not what the earlier receipt says.
+        """
+
+    def size_bytes(self, directory: Path) -> int:
+        """Return how large an attempt's directory is, 0 where there is none."""
+
+    def remove(self, directory: Path) -> None:
+        """Remove an attempt's directory with all that is staged in it; does nothing where there is none."""
+
+
+class Publisher(Protocol):
+    """Makes staged batches visible to readers, once each.
+
+    Publishing and revoking write the same marker, named by the batch's id; whoever is first wins, and the output becomes
+    visible in the same atomic step.
+    """
+
+    def prepare(self) -> None:
+        """Make the output and the places beside it; raises OutputNotUsableError where they cannot be written."""
+
+    def can_take(self, batch_id: UUID) -> None:
+        """Ask before COMMITTING whether the batch can be published; raises OutputNotUsable- or OutputConflictError."""
+
+    def publish(self, directory: Path, published: PublishedReceipt) -> None:
+        """Make the batch visible, once; does nothing where it is published already. Durable when it returns.
+
+        Raises BatchRevokedError where an operator was faster, OutputConflictError where something else lies in its place.
+        """
+
+    def revoke(self, directory: Path, batch_id: UUID, *, rows: int) -> None:
+        """Take a COMMITTING batch's staged files from every publisher, for ever; does nothing where that was done already.
+
+        Raises BatchStateError where the batch is published: of the two exactly one wins.
+        """
+
+    def known_batches(self, since: UUID | None = None) -> list[str]:
+        """Return the ids of the batches that were ever published here, newest last; ``since``: from this id on."""
+
+    def published_receipts(self) -> Iterator[PublishedReceipt]:
+        """Return all that was ever published here, oldest first, with what is there of it now.
+
+        Raises OutputConflictError on a receipt that cannot be read.
+        """
+
+
+class ReceiptArchive(Protocol):
+    """The receipts of an output's published batches, kept for ever, and marks of those that were removed since."""
+
+    def is_kept(self, batch_id: UUID) -> bool:
+        """Whether a receipt of the batch is kept here."""
+
+    def receipt(self, batch_id: UUID) -> Receipt | None:
+        """Return the receipt of a batch as it was published, None where none was."""
+
+    def published_receipt(self, batch_id: UUID) -> PublishedReceipt | None:
+        """Return what is kept of one batch, None where nothing is; what is there of its files is not looked at.
+
+        Raises OutputConflictError where it cannot be used.
+        """
+
+    def removal(self, batch_id: UUID) -> Removal | None:
+        """Return why readers see nothing of a published batch any more, None where they are to see it."""
+
+    def removed_batches(self) -> list[str]:
+        """Return the ids of the published batches that were removed, oldest first."""
+
+    def note_removal(self, removal: Removal) -> None:
+        """Note that a batch is removed, durably and before it is.
+
+        Does nothing where that was noted before, unless it was only found gone, and expires now.
+        """
+
+    def sort(self, now: datetime) -> int:
+        """Move receipts that an earlier version kept in another order to where they are found quickly; return how many."""
+
+
+class Inspector(Protocol):
+    """Answers questions about what readers see, from the published data itself."""
+
+    def look_at(self, batch_id: UUID, *, closely: bool = False) -> PublishedLook:
+        """Read what readers see of a batch file by file, so that one that is damaged keeps none of the others from it.
+
+        ``closely``: every column is read, not only those of the positions.
+        """
+
+    def path(self, batch_id: UUID, file: WrittenFile) -> Path:
+        """Return where readers find a file of a batch."""
+
+    def holds(self, batch_id: UUID, file: WrittenFile, topic_partition: TopicPartition, offset: int) -> bool:
+        """Whether the record of that partition and offset is in a published file.
+
+        Raises NotADataFileError where it is damaged, OSError where it cannot be read or is not there.
+        """
+
+
+class Remover(Protocol):
+    """Takes batches, or files of them, out of readers' sight."""
+
+    def hide(self, batch_id: UUID) -> None:
+        """Take a removed batch out of readers' sight, whole and durably; does nothing where there is nothing to be seen."""
+
+    def unfinished(self) -> list[str]:
+        """Return the removed batches that readers still see, or whose hidden or damaged files are not deleted yet."""
+
+    def delete_hidden(self, batch_id: UUID) -> None:
+        """Delete what was hidden of a removed batch; does nothing where that was done."""
+
+    def aside(self, batch_id: UUID) -> Path:
+        """Return where files of a batch are kept that were moved out of readers' sight."""
+
+    def set_aside(self, batch_id: UUID, names: list[str]) -> None:
+        """Move files of a batch out of readers' sight, durably, and keep them; does nothing for those that are not there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sink:
+    """One output, by the roles that the protocol asks for."""
+
+    staging: Staging
+    publisher: Publisher
+    archive: ReceiptArchive
+    inspector: Inspector
+    remover: Remover
+
+
+class Sinks(Protocol):
+    """Finds the sink of an output; an open batch keeps its own, whatever the feed file says now."""
+
+    def __call__(self, output: OutputLocation) -> Sink:
+        """Return the sink; raises OutputNotUsableError where the format is not known."""

@@ -1,0 +1,1 @@
+"""Feed files, connections and requests: validated once, at the edge."""

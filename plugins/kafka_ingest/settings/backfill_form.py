@@ -1,0 +1,222 @@
+"""What a backfill is asked for, as people write it: the DAG's form, a DAG run's conf, or options of the command line."""
+
+import os
+import re
+from collections.abc import Mapping
+from datetime import datetime
+from pathlib import Path
+from typing import Annotated, Any
+from uuid import UUID
+
+from pydantic import BeforeValidator, Field, ValidationError
+
+from kafka_ingest.backfilling.request import (
+    MAX_RECORDS,
+    BackfillRequest,
+    BetweenTimestamps,
+    Mode,
+    OfBatch,
+    OfDagRun,
+    OffsetRanges,
+    OnMissing,
+    OnOverlap,
+    OpenChunks,
+    OpenGaps,
+    Place,
+    Selection,
+)
+from kafka_ingest.errors import InvalidBackfillError, InvalidFeedError
+from kafka_ingest.model.offsets import OffsetRange, TopicPartition
+from kafka_ingest.model.output_location import OutputLocation
+from kafka_ingest.settings.feed import DATA_VARIABLE, Feed
+from kafka_ingest.settings.feed_files import check_not_taken
+from kafka_ingest.settings.setting_types import Instant, Records, Settings
+from kafka_ingest.settings.wrong_settings import describe
+
+TOPIC = "[A-Za-z0-9._-]+"
+PARTITION = "[0-9]{1,10}"
+OFFSET = "[0-9](?:_?[0-9]){0,18}"
+OFFSET_RANGE = rf"^({TOPIC}):({PARTITION})=({OFFSET})-({OFFSET})$"
+"""``orders:0=1200-1300``: partition 0 of topic orders, offset 1200 is read, 1300 is not. Also a JSON schema's pattern."""
+
+PLACE = rf"^({TOPIC})(:{PARTITION})?$"
+"""``orders`` or ``orders:0``."""
+
+LARGEST_OFFSET = 2**63 - 1
+
+
+def blank_is_none(value: object) -> object:
+    """Take an empty field of a form for one that was left out, and leave out the blanks around a text."""
+    return (value.strip() or None) if isinstance(value, str) else value
+
+
+def none_is_empty(value: object) -> object:
+    """Take a list that was left out for an empty one, and pass over empty lines of a form."""
+    if value is None:
+        return []
+    if isinstance(value, list):
+        lines = [line.strip() if isinstance(line, str) else line for line in value]
+        return [line for line in lines if line not in ("", None)]
+    return value
+
+
+Text = Annotated[str | None, BeforeValidator(blank_is_none)]
+Lines = Annotated[list[str], BeforeValidator(none_is_empty)]
+
+SELECTIONS = ("offset_ranges", "from_timestamp or to_timestamp", "batch_id", "dag_run_id", "open_gaps", "open_chunks")
+
+
+class BackfillForm(Settings):
+    """One field for each Param of ``backfill_offsets``. What to read is said in one of six ways."""
+
+    feed: str
+    offset_ranges: Lines = Field(default_factory=list)
+    from_timestamp: Annotated[Instant | None, BeforeValidator(blank_is_none)] = None
+    to_timestamp: Annotated[Instant | None, BeforeValidator(blank_is_none)] = None
+    batch_id: Annotated[UUID | None, BeforeValidator(blank_is_none)] = None
+    dag_run_id: Text = None
+    open_gaps: bool = False
+    open_chunks: bool = False
+    only: Lines = Field(default_factory=list)
+    mode: Mode = Mode.FILL
+    overlap: OnOverlap = OnOverlap.CUT
+    missing: OnMissing = OnMissing.REFUSE
+    output: Text = None
+    max_records: Records | None = None
+    reason: Text = None
+
+    @classmethod
+    def of(cls, values: Mapping[str, Any]) -> "BackfillForm":
+        """Read a form; raises InvalidBackfillError, which says what was expected."""
+        try:
+            return cls.model_validate(dict(values))
+        except ValidationError as error:
+            raise InvalidBackfillError(
+                f"the backfill asks for what it cannot have: {'; '.join(describe(error, cls))}. Nothing was planned."
+            ) from error
+
+    def request(
+        self, feed: Feed, environment: Mapping[str, str] = os.environ, *, anywhere: bool = False
+    ) -> BackfillRequest:
+        """Return what is asked for; raises InvalidBackfillError where that cannot be.
+
+        A copy goes below KAFKA_INGEST_DATA, or beside the feed's output: who may trigger a DAG may not choose any place on the
+        machine. ``anywhere``: who asks has a shell there.
+        """
+        asked = self.model_dump(mode="json", exclude_defaults=True) | {"mode": self.mode.value}
+        return BackfillRequest(
+            selection=self._selection(),
+            asked=asked,
+            mode=self.mode,
+            on_overlap=self.overlap,
+            on_missing=self.missing,
+            output=self._output(feed, environment, anywhere=anywhere),
+            only=[place_of(text) for text in self.only],
+            max_records=self.max_records or feed.limits.max_records or MAX_RECORDS,
+        )
+
+    def _selection(self) -> Selection:
+        by_time = self.from_timestamp is not None or self.to_timestamp is not None
+        given = [
+            bool(self.offset_ranges),
+            by_time,
+            self.batch_id is not None,
+            self.dag_run_id is not None,
+            self.open_gaps,
+            self.open_chunks,
+        ]
+        if sum(given) != 1:
+            found = [name for name, is_given in zip(SELECTIONS, given, strict=True) if is_given]
+            raise InvalidBackfillError(
+                f"expected one of {', '.join(SELECTIONS)} to say what is read, found {' and '.join(found) or 'none'}. Nothing "
+                "was planned."
+            )
+        if self.open_chunks:
+            return OpenChunks()
+        if self.offset_ranges:
+            return OffsetRanges([range_of(text) for text in self.offset_ranges])
+        if by_time:
+            return between(self.from_timestamp, self.to_timestamp)
+        if self.batch_id is not None:
+            return OfBatch(self.batch_id)
+        return OfDagRun(self.dag_run_id) if self.dag_run_id is not None else OpenGaps()
+
+    def _output(self, feed: Feed, environment: Mapping[str, str], *, anywhere: bool) -> OutputLocation | None:
+        if self.mode is not Mode.COPY:
+            if self.output is not None:
+                raise InvalidBackfillError(
+                    f"expected an output with mode copy only, found {self.output!r} with {self.mode}, which goes to the "
+                    "feed's own. Nothing was planned."
+                )
+            return None
+        if self.output is None:
+            raise InvalidBackfillError(
+                "expected an output with mode copy: the directory that the copy goes to, absolute or below KAFKA_INGEST_DATA; "
+                "found none. Nothing was planned."
+            )
+        path = copy_path(feed, self.output, environment)
+        if not anywhere:
+            check_below_a_root(path, feed, environment)
+        return OutputLocation.local(feed.sink.format, path)
+
+
+def between(start: datetime | None, end: datetime | None) -> BetweenTimestamps:
+    """Return the selection between two times; raises InvalidBackfillError where they are reversed."""
+    if start is not None and end is not None and start >= end:
+        raise InvalidBackfillError(
+            f"expected from_timestamp before to_timestamp, found {start.isoformat()} and {end.isoformat()}. Nothing was planned."
+        )
+    return BetweenTimestamps(start, end)
+
+
+def copy_path(feed: Feed, text: str, environment: Mapping[str, str]) -> Path:
+    """Return the absolute directory of a copy; raises InvalidBackfillError where it is no place of its own."""
+    try:
+        sink = type(feed.sink).model_validate({"format": feed.sink.format, "path": text})
+        path = Path(os.path.normpath(feed.model_copy(update={"sink": sink}).output(environment).path))
+    except ValidationError as error:
+        raise InvalidBackfillError(
+            f"output: {'; '.join(describe(error, type(feed.sink)))}. Nothing was planned."
+        ) from error
+    except InvalidFeedError as error:
+        raise InvalidBackfillError(f"output: {error} Nothing was planned.") from error
+    check_not_taken(path, environment)
+    return path
+
+
+def check_below_a_root(path: Path, feed: Feed, environment: Mapping[str, str]) -> None:
+    """Raise InvalidBackfillError where a directory is neither below the root of all outputs nor beside the feed's."""
+    roots = {feed.output(environment).path.parent.resolve(), Path(environment.get(DATA_VARIABLE) or "/").resolve()}
+    roots -= {Path("/")}  # nobody means all of the machine
+    if roots.isdisjoint(path.resolve().parents):
+        below = " or ".join(sorted(map(str, roots))) or DATA_VARIABLE
+        raise InvalidBackfillError(
+            f"expected an output of the copy below {below}, found {path}. Nothing was planned. "
+            "`kafka-ingest backfill … --copy-to` takes any directory."
+        )
+
+
+def range_of(text: str) -> OffsetRange:
+    """Return the range that ``TOPIC:PARTITION=FROM-TO`` names."""
+    found = re.fullmatch(OFFSET_RANGE, text)
+    numbers = [int(number) for number in found.groups()[1:]] if found is not None else []
+    if found is None or max(numbers) > LARGEST_OFFSET:
+        raise InvalidBackfillError(
+            f"expected TOPIC:PARTITION=FROM-TO, such as orders:0=1200-1300, found {text!r}. Nothing was planned."
+        )
+    partition, start, end = numbers
+    if start >= end:
+        raise InvalidBackfillError(
+            f"expected FROM below TO, since FROM is read and TO is not, found {text!r}. Nothing was planned."
+        )
+    return OffsetRange(TopicPartition(found[1], partition), start, end)
+
+
+def place_of(text: str) -> Place:
+    """Return the topic, or the partition of it, that a text names."""
+    found = re.fullmatch(PLACE, text)
+    if found is None:
+        raise InvalidBackfillError(
+            f"expected TOPIC or TOPIC:PARTITION, such as orders or orders:0, found {text!r}. Nothing was planned."
+        )
+    return Place(found[1], int(found[2][1:]) if found[2] else None)

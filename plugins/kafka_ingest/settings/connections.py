@@ -1,0 +1,254 @@
+"""Airflow connections → settings. Airflow itself is imported only where the environment cannot answer."""
+
+import configparser
+import json
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import URL
+
+from kafka_ingest.cluster.client_settings import KafkaClientSettings
+from kafka_ingest.control.database import ControlDatabaseSettings
+from kafka_ingest.control.postgresql_options import postgresql_options
+from kafka_ingest.errors import InvalidConnectionError, MissingConnectionError
+from kafka_ingest.spark_launch.spark_submission import SparkMaster
+
+CONTROL_CONN_ID = "kafka_ingest"
+SPARK_BINARIES = ("spark-submit", "spark2-submit", "spark3-submit")
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionFields:
+    """The fields of an Airflow connection; password and extra may be secret, so they are not in the repr."""
+
+    conn_id: str
+    conn_type: str
+    host: str | None = None
+    port: int | None = None
+    schema: str | None = None
+    login: str | None = None
+    password: str | None = field(default=None, repr=False)
+    extra: Mapping[str, Any] = field(default_factory=dict, repr=False)
+
+
+FindConnection = Callable[[str], ConnectionFields]
+"""Finds a connection by its id; raises MissingConnectionError."""
+
+
+def find_connection_from_shell(conn_id: str) -> ConnectionFields:
+    """Find a connection as Airflow would from a shell: secrets backend, environment, database.
+
+    The environment is read here in the one case where it is sure to be what Airflow would answer, JSON form and no secrets
+    backend before it, because importing Airflow takes seconds.
+    """
+    text = os.environ.get(f"AIRFLOW_CONN_{conn_id.upper()}", "")
+    if text.lstrip().startswith("{") and not secrets_backend_is_configured():
+        return fields_from_json(conn_id, text)
+
+    from airflow.models.connection import Connection  # noqa: PLC0415 - seconds, and only for those who need it
+    from airflow.sdk.exceptions import AirflowException, AirflowNotFoundException  # noqa: PLC0415
+
+    try:
+        return fields_of(Connection.get_connection_from_secrets(conn_id))
+    except AirflowNotFoundException as error:
+        # Airflow looks elsewhere after what it cannot read in the environment, and then knows of none.
+        raise (unreadable(conn_id, error) if text else missing(conn_id)) from error
+    except (AirflowException, ValueError, TypeError) as error:
+        raise unreadable(conn_id, error) from None
+
+
+def find_connection_in_task(conn_id: str) -> ConnectionFields:
+    """Find a connection from inside an Airflow task."""
+    from airflow.sdk import Connection  # noqa: PLC0415 - only tasks come here, and they have imported it
+    from airflow.sdk.exceptions import AirflowNotFoundException  # noqa: PLC0415
+
+    try:
+        connection = Connection.get(conn_id)
+    except AirflowNotFoundException as error:
+        raise missing(conn_id) from error
+    try:
+        return fields_of(connection)
+    except (ValueError, TypeError) as error:
+        raise unreadable(conn_id, error) from None
+
+
+def kafka_settings(fields: ConnectionFields) -> KafkaClientSettings:
+    """Return how to reach Kafka: the connection's extra is librdkafka configuration."""
+    if fields.conn_type != "kafka":
+        raise wrong_type(fields, "kafka")
+    return KafkaClientSettings(
+        fields.conn_id,
+        {
+            key: str(value).lower() if isinstance(value, bool) else str(value)
+            for key, value in fields.extra.items()
+            if value is not None
+        },
+    )
+
+
+def control_database(fields: ConnectionFields) -> ControlDatabaseSettings:
+    """Return where the control tables are. The URL is built from the fields: Airflow's own form is not SQLAlchemy's."""
+    if fields.conn_type == "sqlite":
+        file = fields.host or fields.schema
+        if not file or not Path(file).is_absolute():
+            raise InvalidConnectionError(
+                f"connection {fields.conn_id!r}: expected the absolute path of the SQLite file as its host, found {file!r}"
+            )
+        return ControlDatabaseSettings(URL.create("sqlite", database=file))
+    if fields.conn_type in {"postgres", "postgresql"}:
+        missing_fields = [name for name in ("host", "schema", "login") if not getattr(fields, name)]
+        if missing_fields:
+            raise InvalidConnectionError(
+                f"connection {fields.conn_id!r}: expected host, schema (the database's name) and login, "
+                f"missing: {', '.join(missing_fields)}"
+            )
+        return ControlDatabaseSettings(
+            URL.create(
+                "postgresql+psycopg",
+                username=fields.login,
+                password=fields.password,
+                host=checked_host(fields),
+                port=fields.port,
+                database=fields.schema,
+                query=postgresql_options(fields.conn_id, fields.extra),
+            )
+        )
+    raise wrong_type(fields, "sqlite or postgres")
+
+
+def spark_master(fields: ConnectionFields) -> SparkMaster:
+    """Return the master that the provider's hook would submit to (SparkSubmitHook._resolve_connection)."""
+    if fields.conn_type not in {"spark", "local", "yarn", "k8s"}:
+        raise wrong_type(fields, "spark")
+    host = checked_host(fields)
+    if fields.conn_type == "spark" and host and ("://" in host or not fields.port):
+        master = host
+    else:
+        master = f"{fields.conn_type}://{host}"
+    if fields.port:
+        master = f"{master}:{fields.port}"
+    if not host:
+        raise InvalidConnectionError(
+            f"connection {fields.conn_id!r}: expected a Spark master as its host, such as local[*] or spark://host:7077; "
+            "found none"
+        )
+    if fields.extra.get("spark-home"):
+        raise InvalidConnectionError(
+            f"connection {fields.conn_id!r}: spark-home in its extra is refused by Airflow's Spark provider; put spark-submit "
+            "on the PATH instead"
+        )
+    binary = fields.extra.get("spark-binary", SPARK_BINARIES[0])
+    if binary not in SPARK_BINARIES:
+        raise InvalidConnectionError(
+            f"connection {fields.conn_id!r}: expected spark-binary in its extra to be one of {', '.join(SPARK_BINARIES)}, as "
+            "Airflow's Spark provider allows, found another value"
+        )
+    deploy_mode = fields.extra.get("deploy-mode")
+    if deploy_mode not in {None, "", "client", "cluster"}:
+        raise InvalidConnectionError(
+            f"connection {fields.conn_id!r}: expected deploy-mode client in its extra, found another value"
+        )
+    return SparkMaster(
+        conn_id=fields.conn_id,
+        master=master,
+        deploy_mode=deploy_mode,
+        spark_binary=binary,
+        queue=fields.extra.get("queue"),
+    )
+
+
+def fields_from_json(conn_id: str, text: str) -> ConnectionFields:
+    """Return the fields of a connection in Airflow's JSON form."""
+    try:
+        document = json.loads(text)
+        extra = document.get("extra") or {}
+        extra = json.loads(extra) if isinstance(extra, str) else extra
+        return ConnectionFields(
+            conn_id=conn_id,
+            conn_type=normalized_type(document["conn_type"]),
+            host=document.get("host"),
+            port=int(document["port"]) if document.get("port") else None,
+            schema=document.get("schema"),
+            login=document.get("login"),
+            password=document.get("password"),
+            extra=dict(extra.items()),
+        )
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        # The text is not repeated: it may hold a password.
+        raise InvalidConnectionError(
+            f"AIRFLOW_CONN_{conn_id.upper()}: expected a JSON object with conn_type and the connection's fields, and an "
+            f"object as its extra; found one that cannot be read ({type(error).__name__})"
+        ) from None
+
+
+def fields_of(connection: Any) -> ConnectionFields:  # noqa: ANN401 - Airflow has two classes of this name, one shape
+    """Return the fields of one of Airflow's own connection objects."""
+    return ConnectionFields(
+        conn_id=connection.conn_id,
+        conn_type=normalized_type(connection.conn_type),
+        host=connection.host,
+        port=connection.port,
+        schema=connection.schema,
+        login=connection.login,
+        password=connection.password,
+        extra=connection.extra_dejson,
+    )
+
+
+def normalized_type(conn_type: str) -> str:
+    """Return a connection type as Airflow keeps it: ``postgresql`` is ``postgres``."""
+    return {"postgresql": "postgres"}.get(conn_type, conn_type)
+
+
+def secrets_backend_is_configured() -> bool:
+    """Whether Airflow asks something else before the environment."""
+    # Prefixes: a setting may also come as …_CMD or …_SECRET.
+    if any(key.startswith(("AIRFLOW__SECRETS__BACKEND", "AIRFLOW__WORKERS__SECRETS_BACKEND")) for key in os.environ):
+        return True
+    home = Path(os.environ.get("AIRFLOW_HOME", "~/airflow")).expanduser()
+    file = Path(os.environ.get("AIRFLOW_CONFIG", home / "airflow.cfg"))
+    settings = configparser.ConfigParser(interpolation=None, strict=False, allow_no_value=True)
+    try:
+        settings.read(file)
+    except configparser.Error:
+        return True  # let Airflow judge its own file
+    return bool(
+        settings.get("secrets", "backend", fallback="") or settings.get("workers", "secrets_backend", fallback="")
+    )
+
+
+def missing(conn_id: str) -> MissingConnectionError:
+    """Return the error of a connection that is not defined."""
+    return MissingConnectionError(
+        f"expected an Airflow connection {conn_id!r}, found none. Define it: in Airflow (Admin → Connections), in your "
+        f"secrets backend, or as the environment variable AIRFLOW_CONN_{conn_id.upper()}."
+    )
+
+
+def unreadable(conn_id: str, error: Exception) -> InvalidConnectionError:
+    """Return the error of a connection that Airflow cannot take apart; its words may repeat what they stumbled over."""
+    return InvalidConnectionError(
+        f"connection {conn_id!r}: expected a URI or JSON as Airflow's connections have it, found one that Airflow cannot read "
+        f"({type(error).__name__}; it is not repeated, since it may hold a password). Define it anew."
+    )
+
+
+def checked_host(fields: ConnectionFields) -> str:
+    """Return the host, which errors name; refuse what may be a whole URL with its password, without repeating it."""
+    host = fields.host or ""
+    if "@" in host or any(character.isspace() for character in host):
+        raise InvalidConnectionError(
+            f"connection {fields.conn_id!r}: expected a host's name or address as its host, found a text with '@' or blanks. "
+            "A user and a password have fields of their own."
+        )
+    return host
+
+
+def wrong_type(fields: ConnectionFields, expected: str) -> InvalidConnectionError:
+    """Return the error of a connection of another type."""
+    return InvalidConnectionError(
+        f"connection {fields.conn_id!r}: expected one of type {expected}, found type {fields.conn_type!r}"
+    )

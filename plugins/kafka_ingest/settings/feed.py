@@ -1,0 +1,405 @@
+"""A feed's settings: what one pipeline ingests. Stays on the Airflow side; Spark sees only the plan."""
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime, timedelta
+from functools import lru_cache
+from pathlib import Path
+from typing import Annotated, Literal
+
+from croniter import CroniterBadDateError, croniter
+from pydantic import (
+    AfterValidator,
+    Field,
+    field_validator,
+    model_validator,
+)
+
+from kafka_ingest.errors import InvalidFeedError
+from kafka_ingest.model.offsets import Isolation, OffsetsPolicy
+from kafka_ingest.model.output_location import OutputLocation
+from kafka_ingest.operating.fold import LEAST_RETENTION
+from kafka_ingest.planning.settings import FeedPlanSettings, OnDataLoss, OnMissingTopic, OnTopicChanged
+from kafka_ingest.planning.start_rules import StartRule
+from kafka_ingest.settings.feed_start import ExplicitStart, Start, start_rule
+from kafka_ingest.settings.setting_types import Duration, Records, Settings, not_blank
+from kafka_ingest.spark_launch.spark_submission import FIXED_CONF
+
+DATA_VARIABLE = "KAFKA_INGEST_DATA"
+
+# Airflow allows these in a DAG id, and a file system in a path: https://airflow.apache.org/docs (DAG ids).
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,199}")
+PROJECT_DAGS = frozenset({"maintain_feeds", "backfill_offsets"})
+# Kafka's own rule: org.apache.kafka.common.internals.Topic.
+TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
+LONGEST_PATTERN = 10_000
+# Escapes that name a character by its number or its Unicode name: ranges between them take seconds to compile.
+BY_NUMBER = re.compile(r"(?<!\\)(?:\\\\)*\\(?:[xuUN]|0)")
+
+SECRET_NAMES = re.compile(r"password|secret|token|jaas|credential|access.?key", re.IGNORECASE)
+NOT_A_FEEDS = FIXED_CONF.keys() | {
+    "spark.app.name",
+    "spark.driver.extraClassPath",
+    "spark.jars",
+    "spark.master",
+    "spark.submit.deployMode",
+    "spark.submit.pyFiles",
+}
+# What Spark refuses only once it is started, or Java for it. Java takes the driver's memory as it is (-Xmx).
+SPARK_VALUES = (
+    (
+        frozenset({"spark.driver.memory"}),
+        re.compile(r"[1-9][0-9]*[kmgt]", re.IGNORECASE),
+        "a number with k, m, g or t, such as 2g",
+    ),
+    (
+        frozenset({"spark.executor.memory", "spark.driver.memoryOverhead", "spark.executor.memoryOverhead"}),
+        re.compile(r"[1-9][0-9]*([kmgtp]?b?)", re.IGNORECASE),
+        "a number with k, m, g or t, such as 2g",
+    ),
+    (
+        frozenset(
+            {"spark.driver.cores", "spark.executor.cores", "spark.executor.instances", "spark.cores.max"}
+            | {"spark.default.parallelism", "spark.sql.shuffle.partitions", "spark.task.maxFailures", "spark.task.cpus"}
+        ),
+        re.compile(r"[1-9][0-9]*"),
+        "a number above 0",
+    ),
+    (
+        frozenset({"spark.authenticate", "spark.network.crypto.enabled"}),
+        re.compile(r"true|false", re.IGNORECASE),
+        "true or false",
+    ),
+)
+
+# What Airflow's DAG takes as a schedule, apart from a cron expression.
+PRESETS = frozenset({"@once", "@continuous", "@hourly", "@daily", "@weekly", "@monthly", "@quarterly", "@yearly"})
+
+
+class Topic(Settings):
+    """One entry of ``kafka.topics``; ``start`` overrides the feed's own."""
+
+    name: str
+    start: Start | None = None
+
+    @field_validator("name")
+    @classmethod
+    def _is_a_topic_name(cls, name: str) -> str:
+        if not TOPIC.fullmatch(name) or name in {".", ".."}:
+            raise ValueError(f"expected a topic name (letters, digits, '.', '_', '-', at most 249), found {name!r}")
+        return name
+
+
+class Kafka(Settings):
+    """What is read, and over which Airflow connection."""
+
+    conn_id: str = "kafka_default"
+    topics: Annotated[tuple[Topic, ...], Field(min_length=1)] | None = None
+    topic_pattern: str | None = None
+    group: Annotated[str, AfterValidator(not_blank)] | None = None
+    isolation: Isolation = Isolation.READ_COMMITTED
+    offsets: OffsetsPolicy = OffsetsPolicy.AUTO
+
+    @field_validator("topics", mode="before")
+    @classmethod
+    def _names_are_topics(cls, entries: object) -> object:
+        if entries is None:
+            return None
+        if not isinstance(entries, list):
+            raise ValueError(f"expected a list of topics, found {entries!r}")  # noqa: TRY004 - pydantic collects ValueErrors
+        # A word that YAML takes for something else, such as an unquoted no, was meant as a name.
+        return [entry if isinstance(entry, dict) else {"name": entry} for entry in entries]
+
+    @field_validator("topics")
+    @classmethod
+    def _each_topic_once(cls, topics: tuple[Topic, ...] | None) -> tuple[Topic, ...] | None:
+        if twice := duplicates(topic.name for topic in topics or ()):
+            raise ValueError(f"expected each topic once, found {', '.join(twice)} more than once")
+        return topics
+
+    @field_validator("topic_pattern")
+    @classmethod
+    def _is_a_pattern(cls, pattern: str | None) -> str | None:
+        if pattern is None:
+            return None
+        if len(pattern) > LONGEST_PATTERN:
+            raise ValueError(f"expected a pattern of at most {LONGEST_PATTERN:,} characters, found {len(pattern):,}")
+        if not re.fullmatch("[ -~]*", pattern) or BY_NUMBER.search(pattern):
+            raise ValueError(
+                f"expected a regular expression of printable ASCII, without characters by their number, found {pattern!r}: "
+                "topic names hold letters, digits, '.', '_' and '-'"
+            )
+        try:
+            re.compile(pattern)
+        except (re.error, OverflowError, RecursionError) as error:
+            # Python's own limits, as on "a{1,99999999999}" and on parentheses within parentheses within parentheses.
+            raise ValueError(f"expected a regular expression, found {pattern!r}: {error}") from error
+        if not pattern.strip():
+            raise ValueError(f"expected a regular expression, found {pattern!r}")
+        return pattern
+
+    @model_validator(mode="after")
+    def _topics_or_a_pattern(self) -> "Kafka":
+        if (self.topics is None) == (self.topic_pattern is None):
+            found = "neither" if self.topics is None else "both"
+            raise ValueError(f"expected either topics or topic_pattern, found {found}")
+        return self
+
+    @property
+    def listed(self) -> tuple[Topic, ...]:
+        """The topics that the file names, none where it has a pattern."""
+        return self.topics or ()
+
+    def described(self) -> str:
+        """Return the topics in a few words."""
+        return ", ".join(topic.name for topic in self.listed) or f"topics like {self.topic_pattern}"
+
+
+class Limits(Settings):
+    """How large one batch may become; a larger backlog is worked off batch by batch, without waiting for the schedule.
+
+    Where ``max_records`` is left out, the feed's own speed says how many; null, or ``unlimited``, is no limit.
+    """
+
+    max_records: Records | None = None
+    max_records_per_partition: Records | None = None
+    min_records: Records | None = None
+    max_wait: Duration | None = None
+    skip_to_latest_when_behind: Records | None = None
+
+    @field_validator("max_records", mode="before")
+    @classmethod
+    def _unlimited_is_no_limit(cls, value: object) -> object:
+        return None if value == "unlimited" else value
+
+    @property
+    def limit_follows_speed(self) -> bool:
+        """Whether the file says nothing of how many records a batch may hold."""
+        return "max_records" not in self.model_fields_set
+
+    @model_validator(mode="after")
+    def _small_batches_do_not_wait_for_ever(self) -> "Limits":
+        if (self.min_records is None) != (self.max_wait is None):
+            raise ValueError(
+                "expected min_records and max_wait together: a small batch waits for more records, but not for ever, found "
+                + ("only min_records" if self.max_wait is None else "only max_wait")
+            )
+        if self.min_records is not None and self.max_records is not None and self.min_records > self.max_records:
+            raise ValueError(
+                f"expected min_records up to max_records, found {self.min_records:,} and {self.max_records:,}"
+            )
+        return self
+
+
+class ParquetSink(Settings):
+    """Where the output goes. ``shared``: the path is mounted at the same place on every Spark machine.
+
+    ``staging_retention``: how long staged files stay after their batch was committed or given up.
+    """
+
+    format: Literal["parquet"]
+    path: str
+    shared: bool = False
+    staging_retention: Duration = timedelta(days=7)
+
+    @field_validator("path")
+    @classmethod
+    def _is_a_local_path(cls, path: str) -> str:
+        if re.match(r"[A-Za-z][A-Za-z0-9+.-]*:/", path):
+            raise ValueError(
+                f"expected a local or mounted path, found {path!r}: on an object store a directory of Parquet files would "
+                "show readers half a batch"
+            )
+        if not path.isprintable():
+            raise ValueError(f"expected a path of printable characters, found {path!r}")
+        if not path.strip() or ".." in Path(path).parts:
+            raise ValueError(f"expected a path without '..', found {path!r}")
+        if not Path(path).name:
+            raise ValueError(f"expected a directory of the feed's own, found {path!r}")
+        if path.startswith("~"):
+            raise ValueError(
+                f"expected an absolute path, or one under {DATA_VARIABLE}, found {path!r}: '~' is not expanded"
+            )
+        return path
+
+
+class Spark(Settings):
+    """Over which Airflow connection Spark is reached, and Spark settings on top of the project's."""
+
+    conn_id: str = "spark_default"
+    conf: Mapping[str, str] = Field(default_factory=dict)
+    max_wait_for_executors: Duration = timedelta(minutes=10)
+
+    @field_validator("conf", mode="before")
+    @classmethod
+    def _values_are_texts(cls, conf: object) -> object:
+        if not isinstance(conf, dict):
+            return conf
+        return {
+            key: str(value).lower()
+            if isinstance(value, bool)
+            else str(value)
+            if isinstance(value, int | float)
+            else value
+            for key, value in conf.items()
+        }
+
+    @field_validator("conf")
+    @classmethod
+    def _no_secret(cls, conf: Mapping[str, str]) -> Mapping[str, str]:
+        for key in conf:
+            if not key.startswith("spark."):
+                raise ValueError(f"expected Spark settings, which start with 'spark.', found {key!r}")
+            if key in NOT_A_FEEDS:
+                raise ValueError(
+                    f"{key!r} is decided by the Spark connection and by this project, found it in a feed file"
+                )
+            if SECRET_NAMES.search(key):
+                raise ValueError(
+                    f"{key!r} looks like a secret, and a command line would show what was found; use a connection"
+                )
+            for keys, pattern, expected in SPARK_VALUES:
+                if key in keys and not pattern.fullmatch(conf[key]):
+                    raise ValueError(f"expected {key} to be {expected}, found {conf[key][:80]!r}")
+        return conf
+
+
+class AirflowSettings(Settings):
+    """Passed on to the DAG."""
+
+    retries: Annotated[int, Field(ge=0, le=1000, strict=True)] = 3
+    execution_timeout: Duration = timedelta(hours=12)
+    pool: str = "default_pool"
+    owner: str = "kafka_ingest"
+    tags: tuple[Annotated[str, Field(min_length=1, max_length=100)], ...] = ()
+
+
+class Feed(Settings):
+    """What one pipeline ingests. Only ``name``, ``kafka.topics`` and ``sink`` have no default.
+
+    ``control_retention``: how long the control tables keep the ranges of each live batch; None: for ever.
+    """
+
+    name: str
+    schedule: str | None = "@hourly"
+    kafka: Kafka
+    start: Start = "earliest"
+    on_data_loss: OnDataLoss = OnDataLoss.FAIL
+    on_missing_topic: OnMissingTopic = OnMissingTopic.STOP
+    on_topic_changed: OnTopicChanged = OnTopicChanged.STOP
+    limits: Limits = Limits()
+    control_retention: Duration | None = None
+    sink: ParquetSink
+    spark: Spark = Spark()
+    airflow: AirflowSettings = AirflowSettings()
+
+    @field_validator("name")
+    @classmethod
+    def _is_a_dag_id(cls, name: str) -> str:
+        if not NAME.fullmatch(name):
+            raise ValueError(
+                f"expected letters, digits, '_', '.' and '-', beginning with a letter or digit, found {name!r}"
+            )
+        if name in PROJECT_DAGS:
+            raise ValueError(f"expected a name that is not one of the project's own DAGs', found {name!r}")
+        if name.startswith("feed_error__"):
+            raise ValueError(
+                f"expected a name that does not begin with 'feed_error__', as broken files' DAGs do, found {name!r}"
+            )
+        return name
+
+    @field_validator("control_retention")
+    @classmethod
+    def _younger_ranges_stay(cls, retention: timedelta | None) -> timedelta | None:
+        if retention is not None and retention < LEAST_RETENTION:
+            raise ValueError(f"expected {LEAST_RETENTION.days}d or more, found {retention / timedelta(days=1):g}d")
+        return retention
+
+    @field_validator("schedule")
+    @classmethod
+    def _airflow_takes_it(cls, schedule: str | None) -> str | None:
+        # Airflow's own error would name neither the file nor the field, and leave the feed without a DAG.
+        if schedule is not None and (reason := why_no_schedule(schedule)):
+            raise ValueError(f"{reason}, found {schedule!r}")
+        return schedule
+
+    @model_validator(mode="after")
+    def _explicit_offsets_are_of_its_topics(self) -> "Feed":
+        for topic in [None, *self.kafka.listed]:
+            start = self.start if topic is None else topic.start
+            if not isinstance(start, ExplicitStart):
+                continue
+            if topic is None and self.kafka.topic_pattern is not None:
+                # Matched when the feed is planned: a pattern may backtrack for ever, and all feeds' DAGs would wait for it.
+                continue
+            # A topic with a start of its own does not look here.
+            allowed = {each.name for each in self.kafka.listed if each.start is None} if topic is None else {topic.name}
+            if unknown := sorted(start.offsets.keys() - allowed):
+                raise ValueError(
+                    f"start.offsets names {', '.join(unknown)}, expected only topics of this feed, without a start of "
+                    f"their own: {', '.join(sorted(allowed)) or 'none'}"
+                )
+        return self
+
+    def start_rules(self) -> dict[str, StartRule]:
+        """Return the start rule of each topic that the file names; raises InvalidFeedError on one that is not the feed's."""
+        named = {topic.name: topic.start or self.start for topic in self.kafka.listed}
+        if (pattern := self.kafka.topic_pattern) is not None and isinstance(self.start, ExplicitStart):
+            if unmatched := sorted(name for name in self.start.offsets if not re.fullmatch(pattern, name)):
+                raise InvalidFeedError(
+                    f"feed {self.name}: start.offsets names {', '.join(unmatched)}, expected only topics that "
+                    f"kafka.topic_pattern {pattern!r} matches as a whole"
+                )
+            named = dict.fromkeys(self.start.offsets, self.start)
+        return {topic: start_rule(start, topic) for topic, start in named.items()}
+
+    def output(self, environment: Mapping[str, str]) -> OutputLocation:
+        """Return where the output goes; raises InvalidFeedError where there is nothing to make it absolute with."""
+        path = Path(self.sink.path)
+        if path.is_absolute():
+            return OutputLocation.local(self.sink.format, path)
+        root = environment.get(DATA_VARIABLE)
+        if not root or not Path(root).is_absolute():
+            raise InvalidFeedError(
+                f"feed {self.name}: sink.path {self.sink.path!r} is relative. Expected an absolute path, or {DATA_VARIABLE} to "
+                f"name the absolute directory it lies under; found {DATA_VARIABLE}={root!r}."
+            )
+        return OutputLocation.local(self.sink.format, Path(root) / path)
+
+    def plan_settings(self, environment: Mapping[str, str]) -> FeedPlanSettings:
+        """Return the feed as the planner sees it."""
+        return FeedPlanSettings(
+            name=self.name,
+            start_rules=self.start_rules(),
+            isolation=self.kafka.isolation,
+            offsets_policy=self.kafka.offsets,
+            output=self.output(environment),
+            relative_path=Path(self.sink.path) if not Path(self.sink.path).is_absolute() else None,
+            topic_pattern=self.kafka.topic_pattern,
+            pattern_start=start_rule(self.start, None),
+            on_data_loss=self.on_data_loss,
+            on_missing_topic=self.on_missing_topic,
+            on_topic_changed=self.on_topic_changed,
+            limit_follows_speed=self.limits.limit_follows_speed,
+            **self.limits.model_dump(),
+        )
+
+
+@lru_cache(maxsize=10_000)  # asked two times a file, and most feeds share a few
+def why_no_schedule(schedule: str) -> str | None:
+    """Return what was expected where Airflow would not take a schedule, or would never be due by it; None where it is one."""
+    if schedule in PRESETS:
+        return None
+    if not croniter.is_valid(schedule):
+        return f"expected a cron expression, one of {', '.join(sorted(PRESETS))}, or null"
+    try:
+        croniter(schedule, datetime.now(UTC)).get_next()
+    except CroniterBadDateError:
+        return "expected a cron expression that some date fits (for runs by hand: null)"
+    return None
+
+
+def duplicates(values: Iterable[str]) -> list[str]:
+    """Return the values that come more than once, sorted."""
+    return sorted(value for value, count in Counter(values).items() if count > 1)

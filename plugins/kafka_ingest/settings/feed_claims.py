@@ -1,0 +1,96 @@
+"""What two feeds may not share: a name, a consumer group, an output. Files alone cannot say which feed was there first."""
+
+import os
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+from kafka_ingest.settings.feed import DATA_VARIABLE, Feed
+from kafka_ingest.settings.feed_file import FeedFile, unusable
+
+BESIDE_OUTPUT: Final = ".kafka-ingest"
+"""What the folder beside an output, with staging and receipts, adds to its name."""
+
+
+def refuse_shared(files: list[FeedFile], environment: Mapping[str, str]) -> list[FeedFile]:
+    """Give an error to every feed that shares its name or group with another, or whose output and another's overlap."""
+    feeds = {file.path: file.feed for file in files if file.feed is not None}
+    claimed: dict[tuple[str, str], set[Path]] = {}
+    for path, feed in feeds.items():
+        for claim in claims(feed, environment):
+            claimed.setdefault(claim, set()).add(path)
+
+    rivals: dict[Path, set[Path]] = {path: set() for path in feeds}
+    for path, feed in feeds.items():
+        for claim in touches(feed, environment):
+            for other in claimed.get(claim, set()) - {path}:
+                rivals[path].add(other)
+                rivals[other].add(path)
+    return [
+        refused(file, {path: feeds[path] for path in sorted(rivals[file.path])}, environment)
+        if rivals.get(file.path)
+        else file
+        for file in files
+    ]
+
+
+def refused(file: FeedFile, rivals: Mapping[Path, Feed], environment: Mapping[str, str]) -> FeedFile:
+    """Return a feed's file with the error that names the others.
+
+    One DAG has one name: of several files that claim it only the one that is named after it can be the feed's.
+    """
+    feed = file.feed
+    assert feed is not None  # noqa: S101 - only feeds have rivals
+    shared = "; ".join(shared_with(feed, other, path, environment) for path, other in rivals.items())
+    namesakes = [path for path, other in rivals.items() if other.name == feed.name]
+    may_run = not namesakes or (file.path.stem == feed.name and all(path.stem != feed.name for path in namesakes))
+    until = "only a feed that the control tables know, and none of the others, runs" if may_run else "this file is off"
+    broken = unusable(
+        file.path,
+        f"{shared}. Two feeds may not share it; until one is changed, {until}.",
+        name=file.name,
+        sink_path=file.sink_path,
+        schedule=file.schedule,
+    )
+    return replace(broken, contested=feed, rivals=tuple(rivals.values())) if may_run else broken
+
+
+def shared_with(feed: Feed, other: Feed, path: Path, environment: Mapping[str, str]) -> str:
+    """Return what a feed shares with another, in whose file it is."""
+    if feed.name == other.name:
+        return f"name {feed.name!r} is also that of {path}"
+    if feed.kafka.group is not None and feed.kafka.group == other.kafka.group:
+        return f"kafka.group {feed.kafka.group!r} is also that of {path}"
+    mine, theirs = located(feed, environment), located(other, environment)
+    if mine == theirs:
+        return f"sink.path {str(mine)!r} is also that of {path}"
+    if theirs in mine.parents:
+        return f"sink.path {str(mine)!r} lies in the output of {path}, {str(theirs)!r}"
+    if mine in theirs.parents:
+        return f"in sink.path {str(mine)!r} lies the output of {path}, {str(theirs)!r}"
+    return f"sink.path {str(mine)!r} and that of {path}, {str(theirs)!r}: one lies where the other stages"
+
+
+def claims(feed: Feed, environment: Mapping[str, str]) -> list[tuple[str, str]]:
+    """Return what is one feed's alone: its name, its group, its output and the folder beside it."""
+    output = located(feed, environment)
+    owned = [("name", feed.name), ("sink.path", str(output)), ("sink.path", f"{output}{BESIDE_OUTPUT}")]
+    return [*owned, ("kafka.group", feed.kafka.group)] if feed.kafka.group else owned
+
+
+def touches(feed: Feed, environment: Mapping[str, str]) -> list[tuple[str, str]]:
+    """Return all that must not be another feed's: what it claims, and every folder its output lies in."""
+    above = [("sink.path", str(folder)) for folder in located(feed, environment).parents]
+    return [*claims(feed, environment), *above]
+
+
+def located(feed: Feed, environment: Mapping[str, str]) -> Path:
+    """Return where a feed's output is, as far as it can be told: a relative path without a root stays relative."""
+    return place_of(feed.sink.path, environment)
+
+
+def place_of(sink_path: str, environment: Mapping[str, str]) -> Path:
+    """Return where an output is, as far as it can be told."""
+    path = os.path.normpath(Path(environment.get(DATA_VARIABLE) or "") / sink_path)
+    return Path(path[1:] if path.startswith("//") else path)  # POSIX allows two at the beginning to mean something else

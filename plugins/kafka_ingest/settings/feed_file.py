@@ -1,0 +1,121 @@
+"""One feed file: a feed, or the error that says why it cannot be used."""
+
+import os
+import re
+import stat
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, TypedDict, Unpack
+from zlib import crc32
+
+from pydantic import ValidationError
+
+from kafka_ingest.errors import InvalidFeedError
+from kafka_ingest.foundation.storable_text import storable
+from kafka_ingest.settings.feed import Feed, why_no_schedule
+from kafka_ingest.settings.plain_yaml import MAX_BYTES, read_plain_yaml
+from kafka_ingest.settings.wrong_settings import cut, describe
+
+SUFFIXES: Final = (".yaml", ".yml")
+FEED_ERROR: Final = "feed_error__"
+"""How the ids of broken files' DAGs begin; no feed's name does."""
+
+MAX_REASON: Final = 4_000
+WITHOUT_TIMES: Final = frozenset({"@once", "@continuous"})
+"""Schedules that would make a broken file red once, or without end."""
+
+
+class Said(TypedDict, total=False):
+    """What a file says of its feed, whether it can be used or not."""
+
+    name: str | None
+    sink_path: str | None
+    schedule: str
+
+
+@dataclass(frozen=True, slots=True)
+class FeedFile:
+    """A feed file and what is in it: a feed, or the error that says why it cannot be used.
+
+    A feed that shares something with others is ``contested``: it has an error, and runs only where the control tables know
+    it and none of its ``rivals`` (:mod:`kafka_ingest.batches.contested`).
+    """
+
+    path: Path
+    feed: Feed | None
+    error: InvalidFeedError | None = None
+    name: str | None = None
+    """What the file says its feed is called, also where it cannot be used."""
+    sink_path: str | None = None
+    """Where the file says its output lies, also where it cannot be used."""
+    schedule: str = "@hourly"
+    """When its error is due where it cannot be used: on its own schedule, hourly where that cannot be read or has no times."""
+    contested: Feed | None = None
+    rivals: tuple[Feed, ...] = ()
+
+
+def read_feed_file(path: Path) -> FeedFile:
+    """Return a feed file, with its error where it cannot be used, whatever is wrong with it."""
+    try:
+        document = read_plain_yaml(text_of(path))
+    except (OSError, ValueError) as error:
+        return unusable(path, f"cannot be read as YAML: {error}")
+    if not isinstance(document, dict):
+        found = "an empty file" if document is None else type(document).__name__
+        return unusable(path, f"expected a mapping with name, kafka and sink, found {found}")
+    said: Said = {}
+    try:
+        said = what_it_says(document)
+        return FeedFile(path, Feed.model_validate(document), None, **said)
+    except ValidationError as error:
+        return unusable(path, "; ".join(describe(error, Feed)), **said)
+    except Exception as error:  # noqa: BLE001 - an error that nobody foresaw must not take the other feeds away
+        return unusable(path, f"cannot be used: {type(error).__name__}: {error}", **said)
+
+
+def what_it_says(document: Mapping[object, object]) -> Said:
+    """Return what can be read of a file whether the rest of it can be used or not."""
+    name, sink, schedule = document.get("name"), document.get("sink"), document.get("schedule")
+    path = sink.get("path") if isinstance(sink, dict) else None
+    has_times = isinstance(schedule, str) and schedule not in WITHOUT_TIMES and why_no_schedule(schedule) is None
+    return {
+        "name": name if isinstance(name, str) else None,
+        "sink_path": path if isinstance(path, str) and path.isprintable() and path else None,
+        "schedule": schedule if isinstance(schedule, str) and has_times else "@hourly",
+    }
+
+
+def text_of(path: Path) -> str:
+    """Return what is in a file; raises OSError, or ValueError where it is no file, too large or no UTF-8.
+
+    Opened without waiting: a named pipe would be waited for, for ever.
+    """
+    with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY), "rb") as file:  # noqa: PTH123 - of a descriptor
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise ValueError("expected a file, found something else under this name")
+        content = file.read(MAX_BYTES + 1)
+    if len(content) > MAX_BYTES:
+        raise ValueError(f"expected at most {MAX_BYTES:,} bytes, found more")
+    return content.decode("utf-8")
+
+
+def unusable(path: Path, reason: str, **said: Unpack[Said]) -> FeedFile:
+    """Return a feed file with its error, whose text is bounded: it is stored, logged and shown in many places."""
+    error = InvalidFeedError(f"{storable(str(path))}: {storable(cut(reason, MAX_REASON))}")
+    return FeedFile(path, None, error, **said)
+
+
+def error_id(path: Path) -> str:
+    """Return the id of the DAG, and of the maintenance's task, that is red for a broken file."""
+    # Two file names may come to one readable id; the sum keeps them apart.
+    readable = re.sub(r"[^A-Za-z0-9_.-]", "_", path.name)[:150]
+    exact = f"{FEED_ERROR}{readable}"
+    return exact if readable == path.name else f"{exact}_{crc32(os.fsencode(path.name)):08x}"
+
+
+def feed_of(file: FeedFile) -> Feed:
+    """Return a file's feed; raises its error where it cannot be used."""
+    if file.feed is not None:
+        return file.feed
+    raise file.error or InvalidFeedError(f"{file.path} holds no feed")

@@ -1,0 +1,116 @@
+"""The folder of feed files: one YAML file, one feed. A broken file carries its error and harms no other."""
+
+import contextlib
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from itertools import chain
+from pathlib import Path
+
+from kafka_ingest.batches.output_places import is_taken
+from kafka_ingest.errors import InvalidBackfillError, InvalidFeedError, UnknownFeedError
+from kafka_ingest.foundation.without_garbage_collection import without_garbage_collection
+from kafka_ingest.settings.feed import Feed
+from kafka_ingest.settings.feed_claims import place_of, refuse_shared
+from kafka_ingest.settings.feed_file import SUFFIXES, FeedFile, feed_of, read_feed_file, text_of
+from kafka_ingest.settings.feed_mentions import may_name, may_share
+
+FEEDS_VARIABLE = "KAFKA_INGEST_FEEDS"
+
+
+def feeds_directory(environment: Mapping[str, str] = os.environ) -> Path:
+    """Return the folder of feed files: KAFKA_INGEST_FEEDS, or ``dags/feeds`` beside ``plugins/``."""
+    named = environment.get(FEEDS_VARIABLE)
+    return Path(named) if named else Path(__file__).resolve().parents[3] / "dags" / "feeds"
+
+
+def feed_paths(directory: Path) -> list[Path]:
+    """Return the feed files of a folder, by name; raises InvalidFeedError where there is no such folder."""
+    if not directory.is_dir():
+        raise InvalidFeedError(f"expected a folder of feed files, found none at {directory}. Set {FEEDS_VARIABLE}.")
+    return sorted(path for path in directory.iterdir() if path.suffix in SUFFIXES)
+
+
+def read_feed_files(directory: Path, environment: Mapping[str, str] = os.environ) -> list[FeedFile]:
+    """Return all feed files of a folder, by file name.
+
+    Two feeds may not share a name, an output or a consumer group; files alone cannot say which of them was there first.
+    """
+    with without_garbage_collection():
+        return refuse_shared(read_those(feed_paths(directory)), environment)
+
+
+def read_those(paths: Iterable[Path]) -> list[FeedFile]:
+    """Return these files, each by itself; one that was removed after it was listed is not there, rather than broken."""
+    files = [read_feed_file(path) for path in paths]
+    return [file for file in files if file.feed is not None or os.path.lexists(file.path)]
+
+
+def beside_others(file: FeedFile, environment: Mapping[str, str] = os.environ) -> FeedFile:
+    """Return a feed's file as the files beside it are now: in error where its feed shares something with one of them."""
+    return held_against(file, texts_of(feed_paths(file.path.parent)), environment)
+
+
+def held_against(file: FeedFile, texts: Iterable[tuple[Path, str]], environment: Mapping[str, str]) -> FeedFile:
+    """Return a feed's file with what the others say; only those that may share something with it are parsed."""
+    feed = file.feed or file.contested
+    if feed is None:
+        return file
+    alone = replace(file, feed=feed, error=None, contested=None, rivals=())
+    sharing = may_share(feed, environment)
+    others = read_those(path for path, text in texts if path != file.path and sharing(text))
+    return refuse_shared([alone, *others], environment)[0]
+
+
+def texts_of(paths: Iterable[Path]) -> Iterator[tuple[Path, str]]:
+    """Yield the text of each file that has one: a file that cannot be read holds no feed."""
+    for path in paths:
+        with contextlib.suppress(OSError, ValueError):
+            yield path, text_of(path)
+
+
+def feed_named(name: str, directory: Path, environment: Mapping[str, str] = os.environ) -> Feed:
+    """Return one feed; raises UnknownFeedError, or the error of the file that should hold it."""
+    return feed_of(feed_file_named(name, directory, environment))
+
+
+def feed_file_named(name: str, directory: Path, environment: Mapping[str, str] = os.environ) -> FeedFile:
+    """Return the file of one feed, which may be contested or broken; raises UnknownFeedError.
+
+    Only files that may be it are parsed, and those that may share something with them.
+    """
+    paths = feed_paths(directory)
+    texts = list(texts_of(paths))
+    naming = may_name(name)
+    found = {path for path, text in texts if naming(text)} | {path for path in paths if path.stem == name}
+    files = [held_against(file, texts, environment) for file in read_those(sorted(found))]
+    if (file := the_one_of(name, files)) is not None:
+        return file
+    files = read_feed_files(directory, environment)
+    names = [file.feed.name for file in files if file.feed is not None]
+    broken = [str(file.path) for file in files if file.error is not None]
+    raise UnknownFeedError(
+        f"expected one of the feeds in {directory}: {', '.join(names) or 'there are none'}; found {name!r}."
+        + (f" These files cannot be used: {', '.join(broken)} (`kafka-ingest feeds` says why)." if broken else "")
+    )
+
+
+def the_one_of(name: str, files: list[FeedFile]) -> FeedFile | None:
+    """Return the file of that feed: one that can be used, one that is contested, or a broken one that is meant to be it."""
+    usable = (file for file in files if file.feed is not None and file.feed.name == name)
+    contested = (file for file in files if file.contested is not None and file.contested.name == name)
+    broken = (file for file in files if file.error is not None and name in {file.path.stem, file.name})
+    return next(chain(usable, contested, broken), None)
+
+
+def check_not_taken(output: Path, environment: Mapping[str, str] = os.environ) -> None:
+    """Raise InvalidBackfillError where a directory is, lies in, or holds a feed's output, also of a file that is broken now."""
+    for file in read_feed_files(feeds_directory(environment), environment):
+        if file.sink_path is None:
+            continue
+        of_feed = place_of(file.sink_path, environment)
+        if is_taken(output, of_feed):
+            raise InvalidBackfillError(
+                f"expected an output of the copy's own, found {output}, which is, lies in, or holds the output of feed "
+                f"{file.name or file.path}, {of_feed}. Nothing was planned; name another directory."
+            )

@@ -1,0 +1,96 @@
+"""Whether a feed file that was not parsed may name something: a feed, or what another feed claims.
+
+Parsing 2,000 files takes seconds, searching their texts milliseconds. A search may find too much, and then the file is
+parsed; it never misses a claim. It relies on how YAML writes texts: each word of a value stands in the file as it is, unless
+a double-quoted text has escapes. Only where two words meet may there be other white space, and ``'`` may be doubled.
+"""
+
+import os
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path, PurePath
+from typing import Final
+
+from kafka_ingest.settings.feed import DATA_VARIABLE, Feed
+from kafka_ingest.settings.feed_claims import BESIDE_OUTPUT, located
+
+MaySay = Callable[[str], bool]
+"""Whether a file's text may say what is looked for."""
+
+BEGINS, ENDS = r"(?<![\w.-])", r"(?![\w.-])"
+BETWEEN: Final = r"/(?:\.?/)*"
+PATH_ENDS: Final = r"(?![/.]*[\w-])"
+FOLDER_ENDS: Final = r"(?![\w-])"
+
+
+@dataclass(frozen=True, slots=True)
+class Mention:
+    """A value in a file's text; ``word`` is a part of it, which is quicker to look for."""
+
+    word: str
+    pattern: re.Pattern[str]
+
+    def is_in(self, text: str) -> bool:
+        """Whether the text may hold the value."""
+        return self.word in text and self.pattern.search(text) is not None
+
+
+def may_name(name: str) -> MaySay:
+    """Return the search for files that may hold the feed of that name."""
+    return any_of([mention(name)])
+
+
+def may_share(feed: Feed, environment: Mapping[str, str]) -> MaySay:
+    """Return the search for files whose feed may share its name, its group or its output with this one."""
+    output = located(feed, environment)
+    root = PurePath(os.path.normpath(environment.get(DATA_VARIABLE) or ""))
+    own = [output, output.with_name(output.name + BESIDE_OUTPUT)]
+    if any(root.is_relative_to(folder) for folder in own):
+        return lambda _: True  # every relative path lies in this output
+    group = [mention(feed.kafka.group)] if feed.kafka.group is not None else []
+    holders = [folder for path in (*own, *output.parents) for folder in (path, without_ending(path)) if folder.name]
+    return any_of(
+        [
+            mention(feed.name),
+            *group,
+            *(each for folder in own for each in path_mentions(folder, root, FOLDER_ENDS)),
+            *(each for folder in dict.fromkeys(holders) for each in path_mentions(folder, root, PATH_ENDS)),
+        ]
+    )
+
+
+def any_of(mentions: list[Mention]) -> MaySay:
+    """Return the search for any of these, in texts that may also say it with escapes."""
+    return lambda text: ("\\" in text and '"' in text) or any(each.is_in(text) for each in mentions)
+
+
+def mention(value: str) -> Mention:
+    """Return how a name or group stands in a file."""
+    return Mention(longest_word(value), re.compile(BEGINS + as_written(value) + ENDS))
+
+
+def path_mentions(path: PurePath, root: PurePath, ends: str) -> Iterator[Mention]:
+    """Yield how a path may stand in a file: as it is, or relative to the root of outputs."""
+    if path.is_absolute():
+        written = "".join(BETWEEN + as_written(part) for part in path.parts[1:])
+        yield Mention(longest_word(path.name), re.compile(written + ends))
+    if path.is_relative_to(root) and path != root:
+        written = BETWEEN.join(as_written(part) for part in path.relative_to(root).parts)
+        yield Mention(longest_word(path.name), re.compile(BEGINS + written + ends))
+
+
+def without_ending(path: Path) -> Path:
+    """Return the output that would stage in this folder; the folder itself where that is none."""
+    name = path.name.removesuffix(BESIDE_OUTPUT)
+    return path.with_name(name) if name and name != path.name else path
+
+
+def as_written(value: str) -> str:
+    """Return the pattern of a value in a file's text."""
+    return r"\s+".join(re.escape(word).replace("'", "'+") for word in value.split())
+
+
+def longest_word(value: str) -> str:
+    """Return a part of a value that stands in any text that holds it; empty where there is none."""
+    return max(re.split(r"[\s']+", value), key=len)

@@ -1,0 +1,58 @@
+"""The feed files that a DAG file builds DAGs of: all of them, or the one that is asked for.
+
+Airflow reads a DAG file whenever it starts a task, and says which DAG it wants. What that costs may not grow with the number
+of feeds, so no other file is read then. What a feed shares with others is asked by the tasks that depend on it, when they run.
+"""
+
+import os
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+
+from kafka_ingest.errors import InvalidFeedError
+from kafka_ingest.settings.feed_file import FEED_ERROR, SUFFIXES, FeedFile, error_id, read_feed_file, unusable
+from kafka_ingest.settings.feed_files import feed_paths, feeds_directory, read_feed_files, read_those, texts_of
+from kafka_ingest.settings.feed_mentions import may_name
+
+
+def files_for_dags(asked: str | None) -> list[FeedFile]:
+    """Return all feed files, or the one whose DAG has this id; one with an error where the folder itself cannot be read."""
+    directory = feeds_directory()
+    try:
+        if asked is None:
+            return read_feed_files(directory)
+        file = broken_file(asked, directory) if asked.startswith(FEED_ERROR) else file_of_feed(asked, directory)
+    except (InvalidFeedError, OSError) as error:
+        file = unusable(directory, str(error))
+        return [file] if asked in {None, error_id(directory)} else []
+    return [file] if file is not None else []
+
+
+def file_of_feed(name: str, directory: Path) -> FeedFile | None:
+    """Return the file that has the feed's DAG, as it is by itself; None where none has it, or not any more.
+
+    Of several files that claim one name only the one that is called after it has its DAG.
+    """
+    called_after = [path for suffix in SUFFIXES if os.path.lexists(path := directory / f"{name}{suffix}")]
+    if found := holding(name, called_after):
+        return found[0] if len(found) == 1 else None
+    naming = may_name(name)
+    found = holding(name, (path for path, text in texts_of(feed_paths(directory)) if naming(text)))
+    return found[0] if len(found) == 1 else None
+
+
+def holding(name: str, paths: Iterable[Path]) -> list[FeedFile]:
+    """Return those of the files that hold the feed of that name."""
+    return [file for file in read_those(paths) if file.feed is not None and file.feed.name == name]
+
+
+def broken_file(red_id: str, directory: Path) -> FeedFile | None:
+    """Return the file of which a DAG with this id says that it cannot be used; None where there is no such file any more."""
+    exact = directory / red_id.removeprefix(FEED_ERROR)
+    is_exact = exact.suffix in SUFFIXES and error_id(exact) == red_id and os.path.lexists(exact)
+    paths = [exact] if is_exact else feed_paths(directory)
+    file = next((read_feed_file(path) for path in paths if error_id(path) == red_id), None)
+    if file is None or file.feed is None:
+        return file
+    shares = InvalidFeedError(f"{file.path} shared something with another file when the DAG files were last read")
+    return replace(file, feed=None, contested=file.feed, error=shares)

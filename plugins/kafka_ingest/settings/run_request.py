@@ -1,0 +1,89 @@
+"""What one manual run may ask for: a DAG run's conf, or options of the command line. The feed file stays as it is."""
+
+import re
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, BeforeValidator, Field, ValidationError
+
+from kafka_ingest.errors import InvalidRunRequestError
+from kafka_ingest.model.batch import Batch, BatchState
+from kafka_ingest.model.offsets import TopicPartition
+from kafka_ingest.planning.end_positions import EndPositions, ToOffsets, ToTimestamp
+from kafka_ingest.settings.setting_types import Instant, Offset, Records, Settings, not_blank
+from kafka_ingest.settings.wrong_settings import describe
+
+TopicName = Annotated[str, AfterValidator(not_blank)]
+
+
+def a_partition_number(key: object) -> object:
+    """Read a partition's number where JSON writes it as a text; one number is one text."""
+    if isinstance(key, str) and not re.fullmatch("0|[1-9][0-9]*", key):
+        raise ValueError(f"expected a partition's number, found {key!r}")
+    return key
+
+
+PartitionNumber = Annotated[int, BeforeValidator(a_partition_number), Field(ge=0)]
+EndsOfTopic = Annotated[Mapping[PartitionNumber, Offset], Field(min_length=1)]
+
+
+NOT_APPLIED = (
+    "what this run asks for is not applied: a batch was open and goes on as planned; ask again once it is committed"
+)
+APPLIED_NEXT = (
+    "what this run asks for is not applied to the batch that was open, which continues as planned: the run that follows its "
+    "commit applies it"
+)
+
+
+class RunRequest(Settings):
+    """``{"max_records": 1000, "end_timestamp": "2026-01-31T00:00:00Z"}`` or ``{"end_offsets": {"orders": {"0": 1200}}}``."""
+
+    max_records: Records | None = None
+    end_timestamp: Instant | None = None
+    end_offsets: Mapping[TopicName, EndsOfTopic] = Field(default_factory=dict)
+
+    @classmethod
+    def of(cls, conf: Mapping[str, Any]) -> "RunRequest":
+        """Read a request; raises InvalidRunRequestError, which says what was expected."""
+        try:
+            request = cls.model_validate(conf)
+        except ValidationError as error:
+            raise InvalidRunRequestError(
+                f"the run asks for what it cannot have: {'; '.join(describe(error, cls))}"
+            ) from error
+        if request.end_timestamp is not None and request.end_offsets:
+            raise InvalidRunRequestError("expected end_timestamp or end_offsets, found both")
+        return request
+
+    def end(self) -> EndPositions:
+        """Return where the run's batch ends."""
+        if self.end_timestamp is not None:
+            return ToTimestamp(self.end_timestamp)
+        if not self.end_offsets:
+            return None
+        return ToOffsets(
+            {
+                TopicPartition(topic, partition): offset
+                for topic, offsets in self.end_offsets.items()
+                for partition, offset in offsets.items()
+            }
+        )
+
+
+def why_no_run_follows(batch: Batch, request: RunRequest, run: str) -> str | None:
+    """Return why the DAG is not run again at once after a run's batch; None where it is.
+
+    One run follows a committed batch that a limit cut, one that left ranges out, since only a plan decides what becomes of the
+    loss, and one that this run did not plan: it was open from an earlier run, and says nothing of what arrived since. The run
+    that follows plans a batch of its own, so each chain ends.
+    """
+    if batch.state is not BatchState.COMMITTED:
+        return f"batch {batch.batch_id} is {batch.state}"
+    if batch.planned_by != run:
+        return None
+    if not (batch.plan.capped or batch.left_out):
+        return f"batch {batch.batch_id} reached the end of what there was to read"
+    if request.max_records is not None:
+        return f"this run was asked for {request.max_records:,} records at most"
+    return None

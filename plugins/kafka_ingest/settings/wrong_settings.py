@@ -1,0 +1,152 @@
+"""What is wrong with a feed file, a form or a run's conf, in this project's words: what was expected, what was found."""
+
+import difflib
+import reprlib
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final, get_args
+
+from pydantic import BaseModel, ValidationError
+
+from kafka_ingest.settings.setting_types import A_TIME, START_TAG
+
+MAX_PROBLEMS: Final = 20
+BRIEF: Final = reprlib.Repr()
+BRIEF.maxstring = BRIEF.maxother = 200
+BRIEF.maxlong = 60
+
+EXPECTED: Final[Mapping[str, Callable[[Mapping[str, Any]], str]]] = {
+    "string_type": lambda _: "text",
+    "string_too_short": lambda limits: f"at least {counted(limits['min_length'], 'character')}",
+    "string_too_long": lambda limits: f"at most {counted(limits['max_length'], 'character')}",
+    "int_type": lambda _: "a whole number",
+    "int_parsing": lambda _: "a whole number",
+    "int_parsing_size": lambda _: "a smaller number",
+    "int_from_float": lambda _: "a whole number",
+    "greater_than_equal": lambda limits: f"a number from {limits['ge']:,} on",
+    "less_than_equal": lambda limits: f"a number up to {limits['le']:,}",
+    "bool_type": lambda _: "true or false",
+    "bool_parsing": lambda _: "true or false",
+    "literal_error": lambda choices: choices["expected"],
+    "enum": lambda choices: choices["expected"],
+    "dict_type": lambda _: "a mapping",
+    "mapping_type": lambda _: "a mapping",
+    "model_type": lambda _: "a mapping",
+    "model_attributes_type": lambda _: "a mapping",
+    "invalid_key": lambda _: "text as key",
+    "tuple_type": lambda _: "a list",
+    "list_type": lambda _: "a list",
+    "too_short": lambda limits: f"at least {counted(limits['min_length'], 'entry')}",
+    "too_long": lambda limits: f"at most {counted(limits['max_length'], 'entry')}",
+    "timezone_aware": lambda _: A_TIME,
+    "datetime_type": lambda _: A_TIME,
+    "datetime_parsing": lambda _: A_TIME,
+    "datetime_from_date_parsing": lambda _: A_TIME,
+    "datetime_object_invalid": lambda _: A_TIME,
+    "uuid_type": lambda _: "an id, as `kafka-ingest batches` lists them",
+    "uuid_parsing": lambda _: "an id, as `kafka-ingest batches` lists them",
+}
+"""What each of pydantic's refusals expected; those that our own validators raise say so themselves."""
+
+
+def describe(error: ValidationError, model: type[BaseModel]) -> list[str]:
+    """Return what is wrong, one text a field: where, what was expected, what was found. At most a few, and short ones."""
+    problems = error.errors(include_url=False)
+    # A list whose entries are wrong counts as too short besides.
+    holders = {problem["loc"][:depth] for problem in problems for depth in range(len(problem["loc"]))}
+    texts = (
+        described(problem, model)
+        for problem in problems
+        if not (problem["type"] == "too_short" and problem["loc"] in holders)
+    )
+    different = list(dict.fromkeys(texts))
+    more = len(different) - MAX_PROBLEMS
+    return different[:MAX_PROBLEMS] + ([f"and {more:,} more"] if more > 0 else [])
+
+
+def described(problem: Mapping[str, Any], model: type[BaseModel]) -> str:
+    """Return one problem as a sentence."""
+    # Positions inside a union carry the name of the alternative; the user wrote none of them.
+    parts = [str(part) for part in problem["loc"] if not str(part).startswith(START_TAG)]
+    where = ".".join(cut(part, 100) for part in parts)
+    match problem["type"]:
+        case "extra_forbidden":
+            return f"{where}: unknown key{did_you_mean(problem['loc'], model)}"
+        case "missing":
+            return f"{where}: missing"
+        case kind if kind in EXPECTED:
+            message = f"expected {EXPECTED[kind](problem.get('ctx', {}))}"
+        case _:
+            message = problem["msg"].removeprefix("Value error, ")
+    # What lies in spark.conf may be a secret that was put in the wrong place.
+    hidden = parts[:2] == ["spark", "conf"] and (len(parts) > 2 or isinstance(problem["input"], dict))  # noqa: PLR2004
+    found = "" if "found" in message or hidden else f", found {shown(problem['input'])}"
+    if problem["type"] == "string_type" and isinstance(problem["input"], bool | int) and not hidden:
+        found += ", as YAML reads it without quotes; write it in quotes"
+    return f"{where + ': ' if where else ''}{message[:1].lower()}{message[1:]}{found}"
+
+
+def did_you_mean(place: tuple[int | str, ...], model: type[BaseModel]) -> str:
+    """Return what an unknown key may have been meant for: one like it that is known there, or else in another place."""
+    *above, key = place
+    here = {name: [name] for each in models_at(above, model) for name in each.model_fields}
+    elsewhere: dict[str, list[str]] = {}
+    for path in known_paths(model):
+        elsewhere.setdefault(path.rpartition(".")[2], []).append(path)
+    for known in (here, elsewhere):
+        if close := difflib.get_close_matches(str(key)[:100], known, n=1):
+            paths = known[close[0]]
+            # Of several places of one name the outermost are the likeliest.
+            outermost = min(path.count(".") for path in paths)
+            return f"; did you mean {' or '.join(path for path in paths if path.count('.') == outermost)}?"
+    return ""
+
+
+def models_at(place: list[int | str], model: type[BaseModel]) -> list[type[BaseModel]]:
+    """Return the models that may lie there; one where no union leaves it open."""
+    found = [model]
+    for part in place:
+        if isinstance(part, int):
+            continue
+        if part.startswith(START_TAG):
+            found = [each for each in found if part.removeprefix(START_TAG) in each.model_fields]
+        else:
+            fields = [each.model_fields[part] for each in found if part in each.model_fields]
+            found = [inner for field in fields for inner in models_in(field.annotation)]
+    return found
+
+
+def models_in(annotation: object) -> Iterator[type[BaseModel]]:
+    """Yield the models in a field's type, however it is wrapped."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield annotation
+    for argument in get_args(annotation):
+        yield from models_in(argument)
+
+
+def known_paths(model: type[BaseModel], above: str = "") -> Iterator[str]:
+    """Yield where every key of a model may be written, with dots between."""
+    for name, field in model.model_fields.items():
+        yield above + name
+        for inner in models_in(field.annotation):
+            yield from known_paths(inner, f"{above}{name}.")
+
+
+def shown(value: object) -> str:
+    """Return a value for a message, as a feed file writes it, and short."""
+    return (
+        {None: "null", True: "true", False: "false"}[value]
+        if value is None or isinstance(value, bool)
+        else BRIEF.repr(value)
+    )
+
+
+def cut(text: str, at_most: int) -> str:
+    """Return a text of at most so many characters, and how much was left out."""
+    if len(text) <= at_most:
+        return text
+    return f"{text[:at_most]}… ({len(text) - at_most:,} more characters)"
+
+
+def counted(number: int, noun: str) -> str:
+    """Return a number with its noun."""
+    return f"{number:,} {noun if number == 1 else noun.removesuffix('y') + 'ies' if noun.endswith('y') else noun + 's'}"

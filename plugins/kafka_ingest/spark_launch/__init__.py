@@ -1,0 +1,1 @@
+"""Start Spark: what to hand to spark-submit, and what its end means."""

@@ -1,0 +1,83 @@
+"""Where this installation's parts are: the job, the JVM dependencies, Spark, the Python and the Java that run."""
+
+import os
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from importlib.util import find_spec
+from pathlib import Path
+
+from kafka_ingest.errors import InstallationError
+from kafka_ingest.spark_launch.chosen_java_options import SETTINGS_VARIABLE, ChosenJavaOptions, chosen_java_options
+from kafka_ingest.spark_launch.class_archive import ArchivePlace, java_binary
+
+JARS_VARIABLE = "KAFKA_INGEST_SPARK_JARS"
+CONNECTOR = "spark-sql-kafka-0-10_2.13"
+
+
+@dataclass(frozen=True, slots=True)
+class Installation:
+    """``jars`` are the Kafka connector's, ``search_path`` where ``spark-submit`` is looked for.
+
+    ``archive_place`` is where the archive of classes for this Java and these jars lies or would lie. It is None without Java or
+    Spark, and where a folder of settings is named: Spark puts it before its jars, and Java takes none of another class path.
+    ``java_options`` are what Java gets without this project.
+    """
+
+    application: Path
+    jars: tuple[Path, ...]
+    python: Path
+    search_path: str
+    spark_home: Path | None = None
+    archive_place: ArchivePlace | None = None
+    java_options: ChosenJavaOptions = field(default_factory=ChosenJavaOptions)
+
+    @property
+    def class_archive(self) -> Path | None:
+        """The archive of classes, None where none was made."""
+        return self.archive_place.archive() if self.archive_place is not None else None
+
+
+def installation(environment: Mapping[str, str] = os.environ) -> Installation:
+    """Return this installation; raises InstallationError naming what is missing.
+
+    ``jobs/`` and ``.jvm/spark`` lie beside ``plugins/``; KAFKA_INGEST_SPARK_JARS names another folder of jars.
+    """
+    root = Path(__file__).resolve().parents[3]
+    application = root / "jobs" / "write_batch.py"
+    if not application.is_file():
+        raise InstallationError(
+            f"expected the Spark job at {application}, found no such file. Install jobs/ beside plugins/."
+        )
+    folder = Path(environment.get(JARS_VARIABLE) or root / ".jvm" / "spark")
+    jars = tuple(sorted(folder.glob("*.jar")))
+    if not any(jar.name.startswith(CONNECTOR) for jar in jars):
+        raise InstallationError(
+            f"expected Spark's Kafka connector ({CONNECTOR}) in {folder}, found {len(jars)} jars without it. "
+            f"Run `make setup`, or set {JARS_VARIABLE} to the folder of its jars."
+        )
+    python = Path(sys.executable)
+    # spark-submit is beside the Python that pyspark was installed for, also where nobody activated its environment.
+    search_path = os.pathsep.join([str(python.parent), environment.get("PATH", os.defpath)])
+    spark = spark_home(environment, python)
+    java = java_binary(environment, search_path)
+    place = None
+    if java and spark and not environment.get(SETTINGS_VARIABLE):
+        place = ArchivePlace.of(java, [*jars, *(spark / "jars").glob("*.jar")], folder)
+    return Installation(
+        application,
+        jars,
+        python,
+        search_path,
+        spark_home=spark,
+        archive_place=place,
+        java_options=chosen_java_options(spark, environment),
+    )
+
+
+def spark_home(environment: Mapping[str, str], python: Path) -> Path | None:
+    """Return where Spark is: as SPARK_HOME says, or inside the pyspark whose ``spark-submit`` is beside Python."""
+    if home := environment.get("SPARK_HOME"):
+        return Path(home)
+    pyspark = find_spec("pyspark") if python.with_name("spark-submit").is_file() else None
+    return Path(pyspark.origin).parent if pyspark is not None and pyspark.origin else None

@@ -1,0 +1,58 @@
+"""Run spark-submit as a child process, for the command line; in Airflow the provider's hook does it."""
+
+import os
+import shutil
+import signal
+import subprocess
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from kafka_ingest.cluster.client_settings import without_secrets
+from kafka_ingest.errors import InstallationError, SparkFailedError
+from kafka_ingest.spark_launch.driver_environment import driver_environment
+from kafka_ingest.spark_launch.spark_output import telling_lines
+from kafka_ingest.spark_launch.spark_submission import SparkSubmission
+
+
+def run_spark_submit(
+    submission: SparkSubmission,
+    log_file: Path,
+    environment: Mapping[str, str] = os.environ,
+    *,
+    meanwhile: Callable[[], object] = lambda: None,
+) -> None:
+    """Run Spark to its end with its output in a log file; raises SparkFailedError with the end of that log.
+
+    Its standard output never reaches ours, which may be a ``--json`` document. ``meanwhile`` is called once Spark has been
+    started; what it raises ends Spark.
+    """
+    if shutil.which(submission.spark_binary, path=submission.environment["PATH"]) is None:
+        raise InstallationError(
+            f"expected {submission.spark_binary} on the PATH, found none. It comes with pyspark: run `make setup`."
+        )
+    with log_file.open("wb") as log:
+        child = subprocess.Popen(
+            submission.command(),
+            env={**driver_environment(environment), **submission.environment},
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+        )
+        try:
+            meanwhile()
+            exit_code = child.wait()
+        finally:
+            if child.poll() is None:
+                child.terminate()
+                child.wait()
+    if exit_code:
+        said = log_file.read_text(encoding="utf-8", errors="replace")
+        end = without_secrets(telling_lines(said), submission.secrets)
+        raise SparkFailedError(f"Spark {ending(exit_code)}; nothing it wrote is visible. The end of {log_file}:\n{end}")
+
+
+def ending(exit_code: int) -> str:
+    """Say how a child ended."""
+    if exit_code == -signal.SIGKILL:
+        return "was killed (by the system, where memory ran out, or by somebody)"
+    return f"ended with exit code {exit_code}" if exit_code > 0 else f"was ended by {signal.Signals(-exit_code).name}"

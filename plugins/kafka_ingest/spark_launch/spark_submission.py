@@ -1,0 +1,210 @@
+"""What is handed to spark-submit: one pure function, for the Airflow operator and the command line alike."""
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from kafka_ingest.cluster.client_settings import KafkaClientSettings
+from kafka_ingest.errors import OutputNotUsableError, UnsafeSparkMasterError
+from kafka_ingest.model.attempt_directory import KAFKA_SETTINGS_VARIABLE
+from kafka_ingest.model.batch import Attempt, BatchPlan
+from kafka_ingest.spark_launch.chosen_java_options import DRIVER_JAVA_OPTIONS, joined
+from kafka_ingest.spark_launch.installation import Installation
+from kafka_ingest.spark_launch.java_options import java_options, launcher_options
+
+FIXED_CONF: Mapping[str, str] = {
+    # The batch Kafka source takes the slow V1 path unless "kafka" is taken out of this list.
+    "spark.sql.sources.useV1SourceList": "avro,csv,json,orc,parquet,text",
+    # INT96, the default, is refused by the table formats.
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+    "spark.sql.session.timeZone": "UTC",
+    # Readers must find nothing but data: no _SUCCESS, no .crc.
+    "spark.hadoop.mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
+    "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
+    # A receipt counts what was read once: a task that is run twice at a time would be counted twice.
+    "spark.speculation": "false",
+    # Each range is read once: a consumer that is kept for another one only holds on to what it had fetched beyond the end.
+    "spark.kafka.consumer.cache.timeout": "200ms",
+    "spark.kafka.consumer.cache.evictorThreadRunInterval": "200ms",
+    # Tasks that read many small ranges have more than 64 at work, of which Spark would warn at each one.
+    "spark.kafka.consumer.cache.capacity": "1000",
+    "spark.kafka.consumer.fetchedData.cache.timeout": "1s",
+    "spark.kafka.consumer.fetchedData.cache.evictorThreadRunInterval": "1s",
+    # The connection's settings are options of the read; plans and logs must not show them.
+    "spark.sql.redaction.options.regex": "(?i)url|sasl|ssl|password|secret|token",
+    "spark.redaction.regex": "(?i)secret|password|token|access[.]?key|sasl|keystore|KAFKA_INGEST",
+}
+"""What receipts, readers and secrets rely on, and what nobody has a reason to change."""
+
+DEFAULT_CONF: Mapping[str, str] = {
+    "spark.sql.parquet.compression.codec": "zstd",
+    "spark.hadoop.parquet.compression.codec.zstd.level": "1",
+    # One topic a file: looking up the only value for each record was an eighth of the writing, and zstd leaves as little of it.
+    "spark.hadoop.parquet.enable.dictionary#kafka_topic": "false",
+    "spark.hadoop.parquet.enable.dictionary#kafka_topic_id": "false",
+    # Looking each record's key up takes longer than writing it out, for 50 keys as for 5,000; zstd leaves nearly as little of it.
+    "spark.hadoop.parquet.enable.dictionary#key": "false",
+    # Hardly any of these values comes twice: a dictionary is built, found too large and dropped, in each row group.
+    "spark.hadoop.parquet.enable.dictionary#kafka_offset": "false",
+    "spark.hadoop.parquet.enable.dictionary#kafka_timestamp": "false",
+    "spark.hadoop.parquet.enable.dictionary#kafka_timestamp_ms": "false",
+    "spark.hadoop.parquet.enable.dictionary#value": "false",
+    # Nobody looks for raw bytes between two others.
+    "spark.hadoop.parquet.column.statistics.enabled#key": "false",
+    "spark.hadoop.parquet.column.statistics.enabled#value": "false",
+    # A page is full at 1 MiB; 20,000 rows, the default, are far less in the narrow columns.
+    "spark.hadoop.parquet.page.row.count.limit": "100000",
+    # How large page and row group are is looked at once these many records are in them, and then again when they may be half
+    # full. By default it is 100: a hundred megabytes, or gigabytes, where a record is one megabyte or ten.
+    "spark.hadoop.parquet.page.size.row.check.min": "4",
+    "spark.hadoop.parquet.block.size.row.check.min": "4",
+    # What a row group holds is in memory until it is full: 128 MiB, the default, are seven million compressible records.
+    "spark.hadoop.parquet.block.size": str(32 * 1024 * 1024),
+    "spark.ui.enabled": "false",
+    "spark.log.level": "WARN",
+    "spark.ui.showConsoleProgress": "false",
+}
+"""What is taste: a feed may change it."""
+
+PROJECT_CONF: Mapping[str, str] = {**FIXED_CONF, **DEFAULT_CONF}
+
+LOCAL_CONF: Mapping[str, str] = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+
+
+@dataclass(frozen=True, slots=True)
+class SparkMaster:
+    """Where Spark runs, as Airflow's Spark connection says it."""
+
+    conn_id: str
+    master: str
+    deploy_mode: str | None = None
+    spark_binary: str = "spark-submit"
+    queue: str | None = None
+
+    @property
+    def is_local(self) -> bool:
+        """Whether Spark runs inside one process on this machine."""
+        return self.master == "local" or self.master.startswith("local[")
+
+    @property
+    def shows_environment(self) -> bool:
+        """Whether what the driver's environment holds becomes part of the command line."""
+        # The provider's hook looks for these words anywhere in the master, a host's name included.
+        return "yarn" in self.master or "k8s" in self.master or not self.master.startswith(("local", "spark://"))
+
+
+@dataclass(frozen=True, slots=True)
+class SparkSubmission:
+    """The parts of a spark-submit call, as the provider's operator takes them. ``environment`` may hold a secret."""
+
+    master: str
+    deploy_mode: str | None
+    spark_binary: str
+    queue: str | None
+    name: str
+    application: str
+    arguments: tuple[str, ...]
+    conf: Mapping[str, str]
+    jars: str | None
+    driver_class_path: str
+    environment: Mapping[str, str] = field(repr=False)
+    secrets: tuple[str, ...] = field(default=(), repr=False)
+    """What no log may show of what Spark says."""
+
+    def command(self) -> list[str]:
+        """Return the argument list, in the order in which the provider's hook makes it; a test compares the two."""
+        command = [self.spark_binary, "--master", self.master]
+        for key, value in self.conf.items():
+            command += ["--conf", f"{key}={value}"]
+        command += ["--driver-class-path", self.driver_class_path]
+        if self.jars:
+            command += ["--jars", self.jars]
+        command += ["--name", self.name]
+        if self.queue:
+            command += ["--queue", self.queue]
+        if self.deploy_mode:
+            command += ["--deploy-mode", self.deploy_mode]
+        return [*command, self.application, *self.arguments]
+
+
+def spark_submission(
+    plan: BatchPlan,
+    attempt: Attempt,
+    *,
+    master: SparkMaster,
+    kafka: KafkaClientSettings,
+    conf: Mapping[str, str],
+    sink_is_shared: bool,
+    installed: Installation,
+) -> SparkSubmission:
+    """Return what to hand to spark-submit for one attempt; ``conf`` is the feed's own, on top of the project's.
+
+    Raises UnsafeSparkMasterError where a secret would be seen, OutputNotUsableError where the output is not shared.
+    """
+    check_master(master, kafka, sink_is_shared=sink_is_shared)
+    jars = ",".join(str(jar) for jar in installed.jars)
+    # Another name may be of another Spark, whose settings for Java nobody here has read.
+    spark = installed.spark_home if master.spark_binary == "spark-submit" else None
+    java = driver_java_options(plan, master, conf, installed) if spark else ""
+    return SparkSubmission(
+        master=master.master,
+        deploy_mode=master.deploy_mode,
+        spark_binary=master.spark_binary,
+        queue=master.queue,
+        name=f"kafka_ingest {plan.feed_name} {plan.batch_id} {attempt.attempt}",
+        application=str(installed.application),
+        arguments=("--attempt", str(attempt.directory), "--document-sha256", attempt.document_sha256),
+        conf={
+            **PROJECT_CONF,
+            **({DRIVER_JAVA_OPTIONS: java} if java else {}),
+            **(LOCAL_CONF if master.is_local else {}),
+            **conf,
+        },
+        # By --jars alone another class loader than the driver's own loads them; executors elsewhere need them shipped.
+        jars=None if master.is_local else jars,
+        driver_class_path=jars.replace(",", os.pathsep),
+        environment={
+            KAFKA_SETTINGS_VARIABLE: json.dumps(kafka.java_settings()),
+            "PYSPARK_PYTHON": str(installed.python),
+            "PYSPARK_DRIVER_PYTHON": str(installed.python),
+            "PATH": installed.search_path,
+            # Told its home, spark-submit need not start a Python to find it.
+            **(
+                {"SPARK_HOME": str(spark), "SPARK_LAUNCHER_OPTS": launcher_options(installed.java_options, spark)}
+                if spark
+                else {}
+            ),
+        },
+        secrets=kafka.secrets(),
+    )
+
+
+def driver_java_options(plan: BatchPlan, master: SparkMaster, conf: Mapping[str, str], installed: Installation) -> str:
+    """Return the options for the driver's Java: the site's own, and what this batch is read faster with."""
+    elsewhere = installed.java_options
+    feeds_own = (conf.get(key) for key in (DRIVER_JAVA_OPTIONS, "spark.driver.extraJavaOptions"))
+    chosen = joined([elsewhere.every, elsewhere.driver, elsewhere.driver_defaults, *feeds_own])
+    # On a cluster the executors read, and the driver never has much to do.
+    ours = java_options(plan.max_rows if master.is_local else 0, installed.class_archive, chosen)
+    # The name may be the site's, too: what spark-submit gets here takes the place of what spark-defaults.conf says.
+    return joined([elsewhere.driver_defaults, ours])
+
+
+def check_master(master: SparkMaster, kafka: KafkaClientSettings | None, *, sink_is_shared: bool) -> None:
+    """Raise where this master cannot be used safely with these settings; None where there are none to look at."""
+    if master.deploy_mode not in {None, "", "client"}:
+        raise UnsafeSparkMasterError(
+            f"connection {master.conn_id!r}: expected deploy-mode client, found {master.deploy_mode!r}. The driver has to run "
+            "where its environment can carry the Kafka settings and where the output is mounted."
+        )
+    if master.shows_environment and kafka is not None and kafka.holds_secret:
+        raise UnsafeSparkMasterError(
+            f"connection {master.conn_id!r} leads to {master.master}, and Kafka connection {kafka.conn_id!r} holds a secret: on "
+            "YARN and Kubernetes it would appear on spark-submit's command line. Use a master local[*] or spark://…"
+        )
+    if not master.is_local and not sink_is_shared:
+        raise OutputNotUsableError(
+            f"connection {master.conn_id!r} leads to {master.master}, but the feed's output is not marked as shared: files "
+            "would stay on the workers' own disks. Mount it at the same place on every Spark machine and set sink.shared: true."
+        )

@@ -1,1 +1,0 @@
-"""Hand a batch to Spark, and take its receipt back."""
