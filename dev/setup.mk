@@ -26,7 +26,7 @@ jvm: .jvm/.stamp
 	$(INSTALL) --no-deps --editable .
 	touch $@
 
-.venv/.stamp-dev: requirements-dev.txt .venv/.stamp-run
+.venv/.stamp-dev: requirements-dev.txt requirements-delta.txt .venv/.stamp-run
 	echo 'Installing requirements-dev.txt into .venv'
 	$(INSTALL) --requirement requirements.txt --requirement requirements-dev.txt
 	touch $@

@@ -54,6 +54,7 @@ from kafka_ingest.model.batch import (
     BatchKind,
     BatchPlan,
     BatchState,
+    DataNeeds,
     check_transition,
 )
 from kafka_ingest.model.control_rows import (
@@ -1455,7 +1456,7 @@ class InMemorySink:
     def staging(self) -> "InMemorySink":
         return self
 
-    publisher = archive = inspector = remover = staging
+    publisher = archive = inspector = remover = salvage = staging
 
     def attempt_directory(self, batch_id: UUID, attempt: int) -> Path:
         return self.output_path.with_name(f"{self.output_path.name}.kafka-ingest") / str(batch_id) / str(attempt)
@@ -1513,6 +1514,9 @@ class InMemorySink:
             if removal.cause is RemovalCause.EXPIRED and removal.batch_id not in self.gone:
                 self.visible.add(removal.batch_id)
 
+    def check_can_remove(self) -> None:
+        self._reachable()
+
     def hide(self, batch_id: UUID) -> None:
         self._reachable()
         if self.removal(batch_id) is None:
@@ -1568,10 +1572,13 @@ class InMemorySink:
             if (smallest := count.smallest_offset) is not None and (largest := count.largest_offset) is not None
         ]
 
-    def can_take(self, batch_id: UUID) -> None:
+    def data_needs(self, _directory: Path) -> DataNeeds:
+        return DataNeeds()
+
+    def can_take(self, _directory: Path, receipt: Receipt) -> None:
         self.prepare()
-        if batch_id in self.published:
-            raise OutputConflictError(f"batch {batch_id} is in {self.output_path} already")
+        if receipt.batch_id in self.published:
+            raise OutputConflictError(f"batch {receipt.batch_id} is in {self.output_path} already")
 
     def verify(self, directory: Path, receipt: Receipt) -> None:
         self._reachable()
@@ -1589,13 +1596,19 @@ class InMemorySink:
             raise BatchRevokedError(f"batch {batch_id} is being given up: its staged files were revoked")
         if published.receipt.files and directory not in self.staged:
             raise OutputConflictError(f"batch {batch_id}: its staged files are gone from {directory / DATA}")
+        self._publish(directory, published)
+
+    def _publish(self, directory: Path, published: PublishedReceipt) -> None:
         self.staged.discard(directory)
-        self.published[batch_id] = published
+        self.published[published.receipt.batch_id] = published
 
     def revoke(self, directory: Path, batch_id: UUID, *, rows: int) -> None:  # noqa: ARG002 - no files, no difference
         self._reachable()
         if batch_id in self.published:
             raise BatchStateError(f"batch {batch_id} is published already, so it cannot be given up any more")
+        self._revoke(directory, batch_id)
+
+    def _revoke(self, directory: Path, batch_id: UUID) -> None:
         self.staged.discard(directory)
         self.revoked.add(batch_id)
 
@@ -1811,7 +1824,7 @@ class FeedInMemory:
         return {tp: row.next_offset for tp, row in feed.stored.items()} if feed is not None else {}
 
 
-ROLES = frozenset({"staging", "publisher", "archive", "inspector", "remover"})
+ROLES = frozenset({"staging", "publisher", "archive", "inspector", "remover", "salvage"})
 """The roles of a sink, each with calls of its own."""
 
 

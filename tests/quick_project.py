@@ -92,7 +92,8 @@ class QuickProject(Project):
         document = AttemptDocument.from_bytes((directory / DOCUMENT).read_bytes(), sha256)
         plan = document.plan
         servers = json.loads(submission.environment[KAFKA_SETTINGS_VARIABLE])["bootstrap.servers"]
-        (directory / DATA).mkdir()
+        data = document.data.place or directory / DATA
+        data.mkdir(parents=True)
         rows_read = 0
         live = plan.kind is BatchKind.LIVE
         left_out = to_leave_out(plan.ranges, log_starts(servers, plan.ranges)) if live else ()
@@ -101,14 +102,17 @@ class QuickProject(Project):
             rows = [row_of(message, topic_id) for message in read_range(servers, plan, offset_range)]
             rows_read += len(rows)
             table = pa.Table.from_pylist(rows, pa.schema(FIELDS))
-            pyarrow.parquet.write_table(table, directory / DATA / f"part-{number:05}.parquet")
+            if document.data.batch_column:
+                batch_ids = pa.array([str(plan.batch_id)] * len(rows), pa.string())
+                table = table.append_column("kafka_batch", batch_ids)
+            pyarrow.parquet.write_table(table, data / f"part-{number:05}.parquet")
         receipt = Receipt(
             batch_id=plan.batch_id,
             attempt=document.attempt,
             plan_fingerprint=plan.fingerprint,
             document_sha256=sha256,
             rows_read=rows_read,
-            files=tuple(staged_files(directory / DATA)),
+            files=tuple(staged_files(data)),
             written_at=datetime.now(UTC),
             written_by="stand-in for Spark",
             left_out=left_out,

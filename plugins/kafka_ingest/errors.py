@@ -167,6 +167,10 @@ class OutputNotUsableError(WrongUseError):
     """The output's path cannot be used as it is."""
 
 
+class NotOfThisFormatError(WrongUseError):
+    """The output's format cannot answer this question, or do this."""
+
+
 class NotADataFileError(WrongUseError):
     """A file is not one of the data files that this project writes."""
 

@@ -46,8 +46,12 @@ def damaged_files(feed: WholeFeed) -> None:
     """Staged files that were damaged before the commit: they are discarded, and the batch is written again."""
     produce(feed)
     stop_before(feed, "control.begin_commit")
-    for staged in feed.output.parent.rglob("staging/*/*/data/part-*"):
-        staged.write_bytes(b"damaged")
+    [attempt] = (feed.output.parent / "orders.kafka-ingest" / "staging").glob("*/*")
+    data = feed.sink.publisher.data_needs(attempt).place or attempt / "data"
+    staged = list(data.glob("part-*"))
+    assert staged
+    for path in staged:
+        path.write_bytes(b"damaged")
 
 
 LIVES = [first_run, second_batch, empty_batch, damaged_files]
@@ -73,14 +77,15 @@ def stop_before(feed: WholeFeed, call: str) -> Scheduler:
 class Feeds:
     """Makes feeds that begin a life, each with a name and an output of its own."""
 
-    def __init__(self, lake: Path, control: Callable[[], OperatorTables]) -> None:
+    def __init__(self, lake: Path, control: Callable[[], OperatorTables], output_format: str = "parquet") -> None:
         self._lake = lake
+        self._format = output_format
         self._control = control
         self._numbers = count()
 
     def new(self, life: Life) -> WholeFeed:
         """Return another feed at the beginning of a life."""
-        feed = whole_feed(f"feed-{next(self._numbers)}", self._control(), self._lake)
+        feed = whole_feed(f"feed-{next(self._numbers)}", self._control(), self._lake, self._format)
         life(feed)
         return feed
 

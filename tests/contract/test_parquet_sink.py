@@ -201,8 +201,8 @@ def test_a_sink_is_found_by_the_format_of_a_plan(output: Path):
     assert sink_of(plan.output).staging.attempt_directory(BATCH, 1) == parquet_sink(output).staging.attempt_directory(
         BATCH, 1
     )
-    with pytest.raises(OutputNotUsableError, match=r"expected a sink format out of parquet, found 'delta'"):
-        sink_of(replace(plan.output, format="delta"))
+    with pytest.raises(OutputNotUsableError, match=r"expected a sink format out of parquet, delta, found 'iceberg'"):
+        sink_of(replace(plan.output, format="iceberg"))
 
 
 # ── What is known of the output ───────────────────────────────────────────────────────────────────────────────────────
@@ -241,13 +241,13 @@ def test_receipts_that_cannot_be_listed_are_not_an_output_without_batches(open_t
 
 
 def test_a_prepared_output_can_take_a_batch(staged: Staged):
-    staged.sink.publisher.can_take(BATCH)
+    staged.sink.publisher.can_take(staged.directory, staged.receipt)
 
 
 def test_an_output_that_was_removed_is_made_again_before_it_takes_a_batch(staged: Staged):
     staged.output.rmdir()
 
-    staged.sink.publisher.can_take(BATCH)
+    staged.sink.publisher.can_take(staged.directory, staged.receipt)
 
     assert staged.output.is_dir()
 
@@ -276,7 +276,7 @@ def test_an_output_where_something_lies_in_the_batchs_place_cannot_take_it(
     make(staged.target)
 
     with pytest.raises(OutputConflictError, match=rf"{staged.target.name} exists.*move it away"):
-        staged.sink.publisher.can_take(BATCH)
+        staged.sink.publisher.can_take(staged.directory, staged.receipt)
 
 
 def test_an_output_that_cannot_be_written_cannot_take_a_batch(staged: Staged):
@@ -284,7 +284,7 @@ def test_an_output_that_cannot_be_written_cannot_take_a_batch(staged: Staged):
     staged.output.write_text("a file in the way")
 
     with pytest.raises(OutputNotUsableError, match=r"Correct sink\.path"):
-        staged.sink.publisher.can_take(BATCH)
+        staged.sink.publisher.can_take(staged.directory, staged.receipt)
 
 
 # ── Verifying what is staged ──────────────────────────────────────────────────────────────────────────────────────────
@@ -435,7 +435,7 @@ def test_nothing_but_published_files_lies_under_the_output(output: Path):
 
 def test_nothing_is_under_the_output_before_a_batch_is_published(staged: Staged):
     staged.verify()
-    staged.sink.publisher.can_take(BATCH)
+    staged.sink.publisher.can_take(staged.directory, staged.receipt)
 
     assert list(staged.output.iterdir()) == []
 

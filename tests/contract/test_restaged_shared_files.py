@@ -30,7 +30,7 @@ def test_partitions_of_one_number_in_two_topics_are_taken_apart(tmp_path: Path) 
         plan.batch_id, 1, plan.fingerprint, attempt_of(plan, 1).document_sha256, 20, (file,), staged.written_at, "spark"
     )
 
-    found = restage(source, receipt, target, [OffsetRange(each, 2, 5) for each in both])
+    found = restage(source / DATA, receipt, target / DATA, [OffsetRange(each, 2, 5) for each in both], batch_id=None)
 
     assert [(each.rows, each.spans[0][0]) for each in found] == [(3, OffsetRange(each, 2, 5)) for each in both]
     assert [pyarrow.parquet.read_metadata(target / DATA / each.name).num_rows for each in found] == [3, 3]

@@ -123,11 +123,11 @@ def test_control_tables_from_a_backup_cannot_publish_a_batch_that_was_revoked_si
     revoke(staged)
     staged.sink.staging.remove(staged.directory)
     with pytest.raises(BatchRevokedError):
-        staged.sink.publisher.can_take(staged.plan.batch_id)
+        staged.sink.publisher.can_take(staged.directory, staged.receipt)
 
 
 STORAGE_STEPS: dict[str, Callable[[Staged], object]] = {
-    "can_take": lambda staged: staged.sink.publisher.can_take(staged.plan.batch_id),
+    "can_take": lambda staged: staged.sink.publisher.can_take(staged.directory, staged.receipt),
     "open_attempt": lambda staged: staged.sink.staging.open_attempt(staged.directory, b"{}"),
     "read_receipt": lambda staged: staged.sink.staging.read_receipt(staged.directory),
     "verify": lambda staged: staged.verify(),
@@ -162,7 +162,7 @@ def test_a_file_system_that_became_read_only_is_the_storages_failure_and_not_a_w
     monkeypatch.setattr(os, "access", lambda *_: False)
     monkeypatch.setattr(os, "statvfs", lambda _: SimpleNamespace(f_flag=os.ST_RDONLY))
     with pytest.raises(OutputUnavailableError, match="Read-only file system"):
-        staged.sink.publisher.can_take(staged.plan.batch_id)
+        staged.sink.publisher.can_take(staged.directory, staged.receipt)
 
 
 def test_files_that_somebody_adds_to_a_published_batch_are_named_and_are_what_has_to_go(output: Path):

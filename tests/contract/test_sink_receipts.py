@@ -8,100 +8,22 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, Protocol
 
-import pyarrow as pa
-import pyarrow.parquet
 import pytest
-from tests.contract.builders import NOON, attempt_of, batch_id_of, orders, plan_of
+from tests.contract.builders import NOON, batch_id_of, orders
 from tests.contract.ordinary_user import ordinary_user
-from tests.contract.staged_files import DAY
-from tests.fakes import InMemorySink
+from tests.contract.sink_outputs import OUTPUTS, Output, ParquetOutput, opened, plan_to, publish, written
 
 from kafka_ingest.errors import OutputConflictError, OutputUnavailableError
 from kafka_ingest.model.attempt_directory import FAILURE
-from kafka_ingest.model.batch import BatchKind, BatchPlan
+from kafka_ingest.model.batch import BatchKind
 from kafka_ingest.model.event import Event
-from kafka_ingest.model.offsets import OffsetRange
 from kafka_ingest.model.published_output import FilesState, PublishedReceipt
-from kafka_ingest.model.receipt import Receipt, WrittenFile
 from kafka_ingest.model.removal import Removal, RemovalCause
-from kafka_ingest.ports.outputs import Sink
 from kafka_ingest.sinks.parquet import parquet_sink
 
-ROWS = 10
 
-
-class Output(Protocol):
-    """An output of either kind, and what Spark does to it."""
-
-    sink: Sink
-    path: Path
-
-    def stage(self, directory: Path, files: list[str]) -> dict[str, int]:
-        """Stage files of ten rows each; return their sizes in bytes."""
-
-    def write_receipt(self, directory: Path, content: bytes) -> None:
-        """Write an attempt's receipt."""
-
-    def fail(self, directory: Path, said: str) -> None:
-        """Leave what Spark said in an attempt's directory."""
-
-
-class ParquetOutput:
-    """The Parquet sink on real directories."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self.sink = parquet_sink(path)
-
-    def stage(self, directory: Path, files: list[str]) -> dict[str, int]:
-        data = directory / "data"
-        data.mkdir(exist_ok=True)
-        for name in files:
-            pyarrow.parquet.write_table(pa.table({"kafka_offset": list(range(ROWS))}), data / name)
-        return {name: (data / name).stat().st_size for name in files}
-
-    def write_receipt(self, directory: Path, content: bytes) -> None:
-        (directory / "receipt.json").write_bytes(content)
-
-    def fail(self, directory: Path, said: str) -> None:
-        (directory / FAILURE).write_text(said, encoding="utf-8")
-
-    def kept(self, number: int) -> Path:
-        """Return where a batch's receipt is kept."""
-        return self.path.with_name("orders.kafka-ingest") / "receipts" / DAY / f"{batch_id_of(number)}.json"
-
-    def visible(self, number: int) -> Path:
-        """Return where a batch's files are."""
-        return self.path / f"kafka_batch={batch_id_of(number)}"
-
-    def change(self, number: int, change: Callable[[dict[str, Any]], None]) -> None:
-        """Change a kept receipt by hand."""
-        document = json.loads(self.kept(number).read_bytes())
-        change(document)
-        self.kept(number).write_text(json.dumps(document))
-
-
-class InMemoryOutput:
-    """The sink of the unit tests."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self.sink = InMemorySink(path)
-
-    def stage(self, directory: Path, files: list[str]) -> dict[str, int]:
-        self.sink.staged.add(directory)
-        return dict.fromkeys(files, 1_000)
-
-    def write_receipt(self, directory: Path, content: bytes) -> None:
-        self.sink.receipts[directory] = content
-
-    def fail(self, directory: Path, said: str) -> None:
-        self.sink.failures[directory] = said
-
-
-@pytest.fixture(params=[ParquetOutput, InMemoryOutput])
+@pytest.fixture(params=OUTPUTS, ids=lambda kind: kind.format)
 def output(request: pytest.FixtureRequest, tmp_path: Path) -> Output:
     made: Output = request.param(tmp_path / "orders")
     made.sink.publisher.prepare()
@@ -113,55 +35,6 @@ def parquet(tmp_path: Path) -> ParquetOutput:
     made = ParquetOutput(tmp_path / "orders")
     made.sink.publisher.prepare()
     return made
-
-
-def opened(output: Output, plan: BatchPlan, attempt: int = 1) -> Path:
-    """Open an attempt and return its directory."""
-    directory = output.sink.staging.attempt_directory(plan.batch_id, attempt)
-    output.sink.staging.open_attempt(directory, b"{}")
-    return directory
-
-
-def plan_to(output: Output, number: int, *, partitions: int = 2, **changes: Any) -> BatchPlan:
-    """Return a plan of ten offsets of some partitions."""
-    return plan_of(
-        *((orders(each), 0, ROWS) for each in range(partitions)), number=number, output=output.path, **changes
-    )
-
-
-def written(
-    output: Output, plan: BatchPlan, *, attempt: int = 1, ledger: tuple[Event, ...] = (), without_rows: bool = False
-) -> tuple[Path, PublishedReceipt]:
-    """Write all records of a plan, or none; return the attempt's directory and what is to be published."""
-    directory = opened(output, plan, attempt)
-    read = [] if without_rows else list(plan.ranges)
-    sizes = output.stage(directory, [name_of(offset_range) for offset_range in read])
-    receipt = Receipt(
-        batch_id=plan.batch_id,
-        attempt=attempt,
-        plan_fingerprint=plan.fingerprint,
-        document_sha256=attempt_of(plan, attempt).document_sha256,
-        rows_read=ROWS * len(read),
-        files=tuple(
-            WrittenFile.of_one(name_of(each), sizes[name_of(each)], ROWS, each.topic_partition, 0, ROWS - 1)
-            for each in read
-        ),
-        written_at=NOON,
-        written_by="spark local-1",
-    )
-    output.write_receipt(directory, receipt.as_bytes())
-    return directory, PublishedReceipt(plan, receipt, ledger)
-
-
-def name_of(offset_range: OffsetRange) -> str:
-    return f"part-{offset_range.partition:05d}.parquet"
-
-
-def publish(output: Output, plan: BatchPlan, **written_with: Any) -> PublishedReceipt:
-    """Write a batch and publish it."""
-    directory, published = written(output, plan, **written_with)
-    output.sink.publisher.publish(directory, published)
-    return published
 
 
 def told(output: Output) -> list[PublishedReceipt]:
@@ -368,7 +241,7 @@ def test_a_batch_that_was_found_gone_and_came_back_can_expire(output: Output) ->
 def test_damaged_files_that_were_kept_are_deleted_with_their_batch(three_batches: ParquetOutput) -> None:
     sink, batch_id = three_batches.sink, batch_id_of(2)
     names = [path.name for path in three_batches.visible(2).iterdir()]
-    sink.remover.set_aside(batch_id, names)
+    sink.salvage.set_aside(batch_id, names)
     aside = three_batches.path.with_name("orders.kafka-ingest") / "lost" / str(batch_id)
     assert sorted(path.name for path in aside.iterdir()) == sorted(names)
     assert sink.remover.unfinished() == [], "it is not removed, and they may be repaired"

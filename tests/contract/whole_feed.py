@@ -14,7 +14,6 @@ from uuid import UUID
 import pyarrow as pa
 import pyarrow.parquet
 from tests.fakes import GROUP, FakeKafkaCluster, feed_settings, log, topic
-from tests.outputs import parquet_at
 
 from kafka_ingest.batches.open_attempt import open_attempt
 from kafka_ingest.batches.pin_receipt import pin_attempt
@@ -32,7 +31,7 @@ from kafka_ingest.planning.settings import FeedPlanSettings
 from kafka_ingest.ports.control import ControlTables
 from kafka_ingest.ports.outputs import Sink
 from kafka_ingest.settings.run_request import RunRequest, why_no_run_follows
-from kafka_ingest.sinks.parquet import parquet_sink
+from kafka_ingest.sinks.choose import sink_of
 from kafka_ingest.writing.stage_files import staged_files
 
 TOPIC = "orders"
@@ -103,13 +102,14 @@ def write_like_spark(spark: SparkStandIn, produced: Log, attempt: Attempt) -> No
     directory = attempt.directory
     document = AttemptDocument.from_bytes((directory / DOCUMENT).read_bytes(), attempt.document_sha256)
     plan = document.plan
-    (directory / DATA).mkdir()
+    data = document.data.place or directory / DATA
+    data.mkdir(parents=True)
     rows_read = 0
     for number, planned in enumerate(plan.ranges):
         records = produced.of(planned.topic_partition, planned.start_offset, planned.end_offset)
         rows_read += len(records)
-        content = parquet_of(records)
-        path = directory / DATA / f"part-{number:05}.parquet"
+        content = parquet_of(records, batch_id=plan.batch_id if document.data.batch_column else None)
+        path = data / f"part-{number:05}.parquet"
         spark.write_half_a_data_file(path, content)
         spark.write_data_file(path, content)
     receipt = Receipt(
@@ -118,15 +118,15 @@ def write_like_spark(spark: SparkStandIn, produced: Log, attempt: Attempt) -> No
         plan_fingerprint=plan.fingerprint,
         document_sha256=attempt.document_sha256,
         rows_read=rows_read,
-        files=tuple(staged_files(directory / DATA)),
+        files=tuple(staged_files(data)),
         written_at=datetime.now(UTC),
         written_by="stand-in for Spark",
     )
     spark.write_receipt(directory / RECEIPT, receipt.as_bytes())
 
 
-def parquet_of(records: list[Record]) -> bytes:
-    """Return records as the bytes of a Parquet file, which may have no rows."""
+def parquet_of(records: list[Record], *, batch_id: UUID | None = None) -> bytes:
+    """Return records as the bytes of a Parquet file, which may have no rows; with a batch's id in all columns of the format."""
     topics, partitions, offsets, values = zip(*records, strict=True) if records else ((), (), (), ())
     table = pa.table(
         {
@@ -137,6 +137,13 @@ def parquet_of(records: list[Record]) -> bytes:
             "value": pa.array(values, pa.binary()),
         }
     )
+    if batch_id is not None:
+        header = pa.struct([("key", pa.string()), ("value", pa.binary())])
+        others = {"key": pa.binary(), "kafka_headers": pa.list_(header)}
+        others |= {"kafka_topic_id": pa.string(), "kafka_timestamp_ms": pa.int64()}
+        for name, kind in others.items():
+            table = table.append_column(name, pa.nulls(len(records), kind))
+        table = table.append_column("kafka_batch", pa.array([str(batch_id)] * len(records), pa.string()))
     buffer = pa.BufferOutputStream()
     pyarrow.parquet.write_table(table, buffer)
     return buffer.getvalue().to_pybytes()
@@ -219,12 +226,12 @@ class WholeFeed:
         return self.settings.output.path
 
 
-def whole_feed(name: str, control: ControlTables, lake: Path) -> WholeFeed:
+def whole_feed(name: str, control: ControlTables, lake: Path, output_format: str = "parquet") -> WholeFeed:
     """Return a feed that was never planned, of a topic without records, with a folder of its own in the lake."""
     made = Log()
     (lake / name).mkdir()
-    settings = feed_settings(name=name, output=parquet_at(lake / name / "orders"))
-    sink = parquet_sink(settings.output.path)
+    settings = feed_settings(name=name, output=OutputLocation.local(output_format, lake / name / "orders"))
+    sink = sink_of(settings.output)
     return WholeFeed(settings, control, sink, made, made.kafka, SparkStandIn(), AirflowStandIn())
 
 

@@ -5,13 +5,13 @@ from typing import Any
 from unittest.mock import patch
 
 import pytest
-from kafka_ingest.sinks.published_batches import PublishedBatches
 from tests.integration.test_adopt import DO_IT, lose_control_tables, what_is_known
 from tests.kafka_faults import plain_records, produce
 from tests.quick_project import Killed, QuickProject
 
 from kafka_ingest.control.operator_writer import SqlOperatorTables
 from kafka_ingest.sinks.kept_receipts import KeptReceipts
+from kafka_ingest.sinks.parquet.published_batches import PublishedBatches
 
 NOW = ("--before", "2100-01-01")
 EXECUTE = ("--execute", "--reason", "older than the contract")

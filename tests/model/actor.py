@@ -117,7 +117,7 @@ def is_quiet(kind: str, name: str, arguments: tuple[Any, ...], feed: FeedInMemor
     match kind, name:
         case "kafka", _:
             return name not in {"set_group_offsets", "group_offsets"}
-        case "sink", "attempt_directory" | "prepare" | "is_kept":
+        case "sink", "attempt_directory" | "data_needs" | "prepare" | "is_kept":
             return True
         case "control", "ledger" | "range_counts" | "newest_published":
             return True

@@ -4,6 +4,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import fields, replace
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 from uuid import UUID
 
@@ -16,6 +17,7 @@ from kafka_ingest.model.batch import (
     BatchKind,
     BatchPlan,
     BatchState,
+    DataNeeds,
     canonical_json,
     check_transition,
     sha256,
@@ -181,9 +183,27 @@ def test_an_attempt_document_that_is_not_the_one_handed_over_is_refused() -> Non
 
 
 def test_an_attempt_document_of_an_unknown_version_is_refused() -> None:
-    content = AttemptDocument(a_plan(), 1, {}).as_bytes().replace(b'"version":1}', b'"version":2}')
-    with pytest.raises(ValueError, match="attempt document of format version 1, found 2"):
+    content = AttemptDocument(a_plan(), 1, {}).as_bytes().replace(b'"version":1}', b'"version":3}')
+    with pytest.raises(ValueError, match="attempt document of format version 1 or 2, found 3"):
         AttemptDocument.from_bytes(content, sha256(content))
+
+
+def test_a_document_without_needs_of_the_sink_is_as_it_always_was_byte_for_byte() -> None:
+    content = AttemptDocument(a_plan(), 1, {"format": "raw"}).as_bytes()
+    assert set(json.loads(content)) == {"version", "attempt", "plan_fingerprint", "plan", "decode"}
+    assert content.endswith(b'"version":1}')
+
+
+def test_where_the_data_goes_comes_back_with_the_document() -> None:
+    document = AttemptDocument(a_plan(), 1, {}, DataNeeds(Path("/data/orders/batches/b/1"), batch_column=True))
+    content = document.as_bytes()
+    assert content.endswith(b'"version":2}')
+    assert AttemptDocument.from_bytes(content, sha256(content)) == document
+
+
+def test_a_relative_place_of_data_is_refused() -> None:
+    with pytest.raises(ValueError, match="expected an absolute directory for data files, found batches"):
+        DataNeeds(Path("batches"))
 
 
 def test_two_attempts_of_one_batch_have_different_documents() -> None:

@@ -4,6 +4,7 @@ import itertools
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 from uuid import UUID
 
@@ -39,6 +40,7 @@ from kafka_ingest.errors import (
 from kafka_ingest.model.batch import AttemptState, BatchPlan, BatchState
 from kafka_ingest.model.control_rows import FoldCut
 from kafka_ingest.model.offsets import OffsetsPolicy, TopicPartition, Unavailable
+from kafka_ingest.model.receipt import Receipt
 from kafka_ingest.planning.start_rules import Earliest, Latest
 
 P0, P1 = partition(0), partition(1)
@@ -294,8 +296,8 @@ def test_an_output_that_cannot_take_the_batch_is_refused_before_committing(feed:
 def test_something_else_where_the_batch_is_to_be_published_is_refused_before_committing(
     feed: FeedInMemory, plan: BatchPlan
 ) -> None:
-    def conflict(batch_id: UUID) -> None:
-        raise OutputConflictError(f"kafka_batch={batch_id} exists")
+    def conflict(_directory: Path, receipt: Receipt) -> None:
+        raise OutputConflictError(f"kafka_batch={receipt.batch_id} exists")
 
     feed.sink.publisher.can_take = conflict
     with pytest.raises(OutputConflictError):

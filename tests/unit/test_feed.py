@@ -23,7 +23,7 @@ from kafka_ingest.settings.feed_files import (
     feeds_directory,
     read_feed_files,
 )
-from kafka_ingest.settings.wrong_settings import describe
+from kafka_ingest.settings.wrong_settings import describe, models_in
 
 ROOT = Path(__file__).resolve().parents[2]
 NO_ENVIRONMENT: dict[str, str] = {}
@@ -302,7 +302,14 @@ def test_a_relative_output_without_an_absolute_data_folder_is_refused(environmen
             "kafka.isolation: expected 'read_committed' or 'read_uncommitted', found 'serializable'",
         ),
         ({"on_data_loss": "ignore"}, "on_data_loss: expected 'fail', 'record_gap' or 'hold', found 'ignore'"),
-        ({"sink": {"format": "csv", "path": "/data/x"}}, "sink.format: expected 'parquet', found 'csv'"),
+        ({"sink": {"path": "/data/x"}}, "sink.format: missing"),
+        ({"sink": "orders"}, "sink: expected a mapping, found 'orders'"),
+        ({"sink": {"format": "delta", "path": "/data/x", "retention": "3d"}}, "sink.retention: unknown key"),
+        (
+            {"sink": {"format": "delta", "path": "s3://lake/orders"}},
+            "sink.path: expected a local or mounted path, found 's3://lake/orders': Delta tables on object stores",
+        ),
+        ({"sink": {"format": "csv", "path": "/data/x"}}, "sink.format: expected 'parquet' or 'delta', found 'csv'"),
         (
             {"kafka": {"topics": ["orders", "orders"]}},
             "kafka.topics: expected each topic once, found orders more than once",
@@ -624,8 +631,9 @@ WRONG = [None, True, 5, -5, 10**30, 1.5, "", "x", "x" * 300, [], [[]], [None], {
 def test_every_refusal_is_in_this_projects_words(value: object) -> None:
     fields = [[name] for name in Feed.model_fields]
     for part in ("kafka", "limits", "sink", "spark", "airflow"):
-        annotation: Any = Feed.model_fields[part].annotation
-        fields += [[part, name] for name in annotation.model_fields]
+        fields += [
+            [part, name] for inner in models_in(Feed.model_fields[part].annotation) for name in inner.model_fields
+        ]
     for where in fields:
         whole: dict[str, Any] = document()
         inner = whole if len(where) == 1 else whole.setdefault(where[0], {})

@@ -67,7 +67,7 @@ def lose_first_file(feed: FeedInMemory) -> None:
     """Lose the file of orders-0[0, 100), write that down."""
     batch_id = oldest(feed)
     file = feed.sink.published[batch_id].receipt.files[0]
-    feed.sink.remover.set_aside(batch_id, [file.name])
+    feed.sink.salvage.set_aside(batch_id, [file.name])
     record_lost(
         decide_lost("orders", batch_id, feed.control, sinks(feed.sink)),
         feed.control,

@@ -54,10 +54,28 @@ def test_a_receipt_that_lacks_a_field_is_refused() -> None:
         Receipt.from_document(document)
 
 
-@pytest.mark.parametrize("name", ["", "../part-0.parquet", "/etc/passwd", "a/b.parquet", ".part-0.parquet.crc", ".."])
-def test_a_data_files_name_is_plain(name: str) -> None:
-    with pytest.raises(ValueError, match=r"plain, without a path, found"):
+@pytest.mark.parametrize(
+    "name",
+    [
+        "",
+        "../part-0.parquet",
+        "/etc/passwd",
+        "a//b.parquet",
+        "a/../b.parquet",
+        "a/",
+        "./b",
+        ".part-0.parquet.crc",
+        "..",
+    ],
+)
+def test_a_data_files_name_stays_within_its_directory(name: str) -> None:
+    with pytest.raises(ValueError, match=r"plain, or relative with plain folders in it, without '..', found"):
         a_file(PLANNED, name=name)
+
+
+def test_a_data_file_of_a_partitioned_table_lies_in_folders() -> None:
+    receipt = a_receipt(a_plan(), a_file(PLANNED, name="day=2026-01-02/hour=3/part-0.parquet"))
+    assert Receipt.from_bytes(receipt.as_bytes()) == receipt
 
 
 def test_rows_and_bytes_are_those_of_the_files() -> None:

@@ -3,6 +3,7 @@
 import ast
 import importlib.metadata
 import re
+import subprocess
 import sys
 import tomllib
 import xml.etree.ElementTree as ET
@@ -15,6 +16,7 @@ from packaging.requirements import Requirement
 
 from kafka_ingest.control.schema import SCHEMA_VERSION
 from kafka_ingest.control.upgrade import alembic_config
+from kafka_ingest.sinks.delta.library import VERSION
 from kafka_ingest.spark_launch.installation import CONNECTOR
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -25,7 +27,7 @@ PACKAGE = PLUGINS / "kafka_ingest"
 def pins(name: str) -> dict[str, str]:
     """Return the exact versions that a requirements file asks for."""
     lines = [line.partition("#")[0].strip() for line in (ROOT / name).read_text().splitlines()]
-    found = [Requirement(line) for line in lines if line]
+    found = [Requirement(line) for line in lines if line and not line.startswith("-r ")]
     assert all(re.fullmatch(r"==[^*]+", str(each.specifier)) for each in found), "every version is pinned exactly"
     return {each.name: str(each.specifier).removeprefix("==") for each in found}
 
@@ -123,7 +125,7 @@ def test_the_code_in_pysparks_folder_is_of_that_version_too() -> None:
     assert pyspark.__version__ == pins("requirements.txt")["pyspark"]
 
 
-@pytest.mark.parametrize("file", ["requirements.txt", "requirements-dev.txt"])
+@pytest.mark.parametrize("file", ["requirements.txt", "requirements-dev.txt", "requirements-delta.txt"])
 def test_what_is_installed_is_what_is_pinned(file: str) -> None:
     pinned = pins(file)
     assert {name: importlib.metadata.version(name) for name in pinned} == pinned
@@ -134,12 +136,24 @@ def test_everything_that_the_package_imports_is_pinned() -> None:
     owners = importlib.metadata.packages_distributions()
     imported = {module for path in PACKAGE.rglob("*.py") for module in imported_packages(path)}
     foreign = imported - sys.stdlib_module_names - {"kafka_ingest"}
-    pinned = {name.lower() for name in pins("requirements.txt")} | {"apache-airflow-task-sdk", "apache-airflow-core"}
+    pinned = {name.lower() for name in pins("requirements.txt") | pins("requirements-delta.txt")}
+    pinned |= {"apache-airflow-task-sdk", "apache-airflow-core"}
     assert {name for name in foreign if not pinned & {owner.lower() for owner in owners[name]}} == set()
 
 
 def test_the_two_requirements_files_pin_nothing_twice() -> None:
     assert pins("requirements.txt").keys() & pins("requirements-dev.txt").keys() == set()
+
+
+def test_the_library_that_the_error_names_is_the_one_that_is_pinned() -> None:
+    assert pins("requirements-delta.txt") == {"deltalake": VERSION}
+    assert "-r requirements-delta.txt" in (ROOT / "requirements-dev.txt").read_text().splitlines()
+
+
+def test_importing_the_sinks_and_the_command_line_does_not_import_deltas_library() -> None:
+    # It panics in a process that is forked later, as Airflow forks its tasks.
+    code = "import sys, kafka_ingest.cli.app, kafka_ingest.assembly; sys.exit('deltalake' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], cwd=PLUGINS, check=False).returncode == 0
 
 
 def test_the_kafka_connector_is_of_sparks_own_version() -> None:

@@ -52,12 +52,15 @@ def open_attempt(
 def next_attempt(batch: Batch, control: ControlTables, sinks: Sinks, who: str) -> tuple[Attempt, bytes]:
     """Return the attempt after the newest, and the document that Spark will be handed."""
     number = max((attempt.attempt for attempt in control.attempts(batch.batch_id)), default=0) + 1
-    document = AttemptDocument(batch.plan, number, RAW_DECODE).as_bytes()
+    sink = sinks(batch.plan.output)
+    directory = sink.staging.attempt_directory(batch.batch_id, number)
+    needs = sink.publisher.data_needs(directory)
+    document = AttemptDocument(batch.plan, number, RAW_DECODE, needs).as_bytes()
     attempt = Attempt(
         batch_id=batch.batch_id,
         attempt=number,
         state=AttemptState.OPEN,
-        directory=sinks(batch.plan.output).staging.attempt_directory(batch.batch_id, number),
+        directory=directory,
         document_sha256=sha256(document),
         opened_at=datetime.now(UTC),
         opened_by=who,

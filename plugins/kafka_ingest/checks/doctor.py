@@ -32,6 +32,7 @@ from kafka_ingest.settings.connections import (
 )
 from kafka_ingest.settings.feed import Feed
 from kafka_ingest.settings.feed_file import FeedFile
+from kafka_ingest.sinks.choose import format_of
 from kafka_ingest.spark_launch.chosen_java_options import SETTINGS_VARIABLE, lines_of
 from kafka_ingest.spark_launch.installation import CONNECTOR, installation
 from kafka_ingest.spark_launch.spark_submission import check_master
@@ -213,11 +214,15 @@ def site_conf() -> dict[str, str]:
 
 def output(feed: Feed, environment: Mapping[str, str]) -> str:
     """Return the output's path, after looking, without making anything, whether it can be made and written."""
-    path = feed.output(environment).path
+    location = feed.output(environment)
+    path = location.path
     existing = next(folder for folder in [path, *path.parents] if os.path.lexists(folder))
     if not existing.is_dir() or not os.access(existing, os.W_OK | os.X_OK):
         raise OutputNotUsableError(
             f"expected {path} to be a directory this user can make and write, found {existing}, which is not one. Correct "
             "sink.path, or the directory's owner and mode."
         )
-    return f"{path} can be written" + ("" if existing == path else f"; it will be made below {existing}")
+    found = format_of(location)
+    found.examine(path)
+    made = "" if existing == path else f"; it will be made below {existing}"
+    return f"{path} can be written as {location.format}{made}. {found.guarantee}"

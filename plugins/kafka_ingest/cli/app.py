@@ -63,7 +63,7 @@ from kafka_ingest.planning.decide import PlanDecision
 from kafka_ingest.settings.connections import CONTROL_CONN_ID, control_database, find_connection_from_shell
 from kafka_ingest.settings.feed_files import feed_named, feeds_directory, read_feed_files
 from kafka_ingest.settings.run_request import NOT_APPLIED, RunRequest
-from kafka_ingest.sinks.choose import sink_of
+from kafka_ingest.sinks.choose import FORMATS, sink_of
 
 MAY_BE_MORE = "there may be more records to read: the next run reads them; --until-caught-up reads them at once"
 
@@ -123,7 +123,10 @@ def feeds(*, as_json: Json = False) -> None:
             print_json(
                 {
                     "feeds": [
-                        file.feed.model_dump(mode="json") | {"file": str(file.path)} for file in files if file.feed
+                        file.feed.model_dump(mode="json")
+                        | {"file": str(file.path), "guarantee": FORMATS[file.feed.sink.format].guarantee}
+                        for file in files
+                        if file.feed
                     ],
                     "errors": [{"file": str(file.path), "message": str(file.error)} for file in broken],
                 }

@@ -15,7 +15,8 @@ from kafka_ingest.errors import WrongUseError
 from kafka_ingest.model.published_output import PublishedReceipt
 from kafka_ingest.operating.expire import ExpireDecision, decide_expiry
 from kafka_ingest.operating.expire import expire as expire_batches
-from kafka_ingest.operating.lost import LostDecision, decide_lost, record_lost
+from kafka_ingest.operating.lost import SALVAGE, LostDecision, decide_lost, record_lost
+from kafka_ingest.ports.role_of_format import role_of
 from kafka_ingest.settings.setting_types import DURATION, Duration
 from kafka_ingest.sinks.choose import sink_of
 
@@ -179,7 +180,8 @@ def print_lost(feed_name: str, decision: LostDecision, *, executed: bool) -> Non
         )
     if decision.damaged:
         moved = "moved" if executed else "would move"
-        beside = sink_of(decision.batch.plan.output).remover.aside(decision.batch.batch_id)
+        output = decision.batch.plan.output
+        beside = role_of(output, sink_of(output).salvage, SALVAGE).aside(decision.batch.batch_id)
         out.print(f"{moved} {len(decision.damaged):,} damaged files to {beside}", markup=False, soft_wrap=True)
     if executed:
         out.print(

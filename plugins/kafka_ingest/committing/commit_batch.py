@@ -126,7 +126,7 @@ def verified_receipt(batch: Batch, attempt: Attempt, control: ControlTables, sin
         receipt = pinned_receipt(batch, attempt, sink)
         if batch.state is BatchState.WRITTEN:
             check_density(batch, receipt)
-            sink.publisher.can_take(batch.batch_id)
+            sink.publisher.can_take(attempt.directory, receipt)
             sink.staging.verify(attempt.directory, receipt)
     except (InvalidReceiptError, StagedOutputUnusableError) as error:
         if batch.state is not BatchState.WRITTEN:

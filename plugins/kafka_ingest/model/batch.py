@@ -16,7 +16,9 @@ from kafka_ingest.model.offsets import Isolation, OffsetRange, OffsetsPolicy, To
 from kafka_ingest.model.output_location import OutputLocation
 
 PLAN_VERSION = 1
-ATTEMPT_DOCUMENT_VERSION = 1
+IN_THE_ATTEMPT = 1
+AT_A_PLACE_OF_ITS_OWN = 2
+"""Format versions of the attempt's document. The older one is written where that can hold it, byte for byte as before."""
 
 
 class BatchKind(StrEnum):
@@ -183,22 +185,59 @@ class BatchPlan:
 
 
 @dataclass(frozen=True, slots=True)
+class DataNeeds:
+    """What a sink needs of an attempt's data files before they can be published.
+
+    ``place`` is the absolute directory that they have to be written to, None where the attempt's own will do. ``batch_column``:
+    each row carries its batch's id in ``kafka_batch``, since no path says it to readers.
+    """
+
+    place: Path | None = None
+    batch_column: bool = False
+
+    def __post_init__(self) -> None:
+        if self.place is not None and not self.place.is_absolute():
+            raise ValueError(f"expected an absolute directory for data files, found {self.place}")
+
+    def as_document(self) -> dict[str, Any]:
+        """Return the needs as JSON-able data."""
+        return {"place": None if self.place is None else str(self.place), "batch_column": self.batch_column}
+
+    @classmethod
+    def from_document(cls, document: Mapping[str, Any]) -> "DataNeeds":
+        """Read the needs back."""
+        place = document["place"]
+        return cls(None if place is None else Path(place), document["batch_column"])
+
+
+@dataclass(frozen=True, slots=True)
 class AttemptDocument:
-    """What Spark is handed: the plan, which attempt this is, and how to decode; frozen when the attempt is opened."""
+    """What Spark is handed: the plan, which attempt this is, how to decode, and where the data goes.
+
+    Frozen when the attempt is opened.
+    """
 
     plan: BatchPlan
     attempt: int
     decode: Mapping[str, Any]
+    data: DataNeeds = DataNeeds()
+
+    @property
+    def version(self) -> int:
+        """The format version that can hold this document."""
+        return IN_THE_ATTEMPT if self.data == DataNeeds() else AT_A_PLACE_OF_ITS_OWN
 
     def as_bytes(self) -> bytes:
         """Return the document as it lies in the attempt's directory."""
         document = {
-            "version": ATTEMPT_DOCUMENT_VERSION,
+            "version": self.version,
             "attempt": self.attempt,
             "plan_fingerprint": self.plan.fingerprint,
             "plan": self.plan.as_document(),
             "decode": dict(self.decode),
         }
+        if self.version == AT_A_PLACE_OF_ITS_OWN:
+            document["data"] = self.data.as_document()
         return canonical_json(document)
 
     @classmethod
@@ -207,8 +246,10 @@ class AttemptDocument:
         if (found := sha256(content)) != expected_sha256:
             raise ValueError(f"expected an attempt document with SHA-256 {expected_sha256}, found {found}")
         document = json.loads(content)
-        require_version(document, ATTEMPT_DOCUMENT_VERSION, "attempt document")
-        return cls(BatchPlan.from_document(document["plan"]), document["attempt"], document["decode"])
+        require_version(document, (IN_THE_ATTEMPT, AT_A_PLACE_OF_ITS_OWN), "attempt document")
+        has_needs = document["version"] == AT_A_PLACE_OF_ITS_OWN
+        data = DataNeeds.from_document(document["data"]) if has_needs else DataNeeds()
+        return cls(BatchPlan.from_document(document["plan"]), document["attempt"], document["decode"], data)
 
 
 @dataclass(frozen=True, slots=True)

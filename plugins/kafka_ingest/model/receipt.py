@@ -30,7 +30,10 @@ class WrittenPartition:
 
 @dataclass(frozen=True, slots=True)
 class WrittenFile:
-    """One data file: its name inside the attempt's ``data`` directory, size in bytes, and what it holds of each partition."""
+    """One data file: its name, size in bytes, and what it holds of each partition.
+
+    The name is relative to the directory that the attempt's data was written to; partitioned tables have folders in it.
+    """
 
     name: str
     size_bytes: int
@@ -39,8 +42,11 @@ class WrittenFile:
     """Records whose ``kafka_timestamp`` is null."""
 
     def __post_init__(self) -> None:
-        if not self.name or "/" in self.name or self.name.startswith("."):
-            raise ValueError(f"a data file's name is plain, without a path, found {self.name!r}")
+        # A part that begins with a dot is hidden, or leads out of the directory; an empty one begins an absolute path.
+        if any(not part or part.startswith(".") for part in self.name.split("/")):
+            raise ValueError(
+                f"a data file's name is plain, or relative with plain folders in it, without '..', found {self.name!r}"
+            )
         found = [held.topic_partition for held in self.partitions]
         if not found or found != sorted(set(found)):
             raise ValueError(f"{self.name}: a data file names its partitions sorted, each once, found {found}")

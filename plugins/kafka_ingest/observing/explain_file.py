@@ -144,7 +144,7 @@ def explain_file(named: Path, control_tables: Callable[[], SqlControlReader]) ->
         control_error = error
     differences, problem = None, None
     try:
-        receipt = receipt_of_file(path, place, batch)
+        receipt = receipt_of_file(place, batch)
         differences = tuple(differences_of(path, place, contents, batch, receipt))
     except KafkaIngestError as error:
         problem = str(error)
@@ -183,7 +183,7 @@ def batch_of_file(control: SqlControlReader, place: FilePlace, contents: "FileCo
     return BatchOfFile(batch, planned, next(attempts, None), plan.topic_ids[planned[0].topic] if planned else None)
 
 
-def receipt_of_file(path: Path, place: FilePlace, batch: BatchOfFile | None) -> Receipt:
+def receipt_of_file(place: FilePlace, batch: BatchOfFile | None) -> Receipt:
     """Return the receipt that should name a file.
 
     Raises InvalidReceiptError where there is none or it cannot be used, and what the sink raises where it cannot be read.
@@ -196,7 +196,8 @@ def receipt_of_file(path: Path, place: FilePlace, batch: BatchOfFile | None) -> 
         if receipt is None:
             raise InvalidReceiptError(f"expected the receipt of batch {place.batch_id} beside {target}, found none")
         return receipt
-    content = sink.staging.read_receipt(path.parent.parent)
+    staging = sink_of(place.output).staging
+    content = staging.read_receipt(staging.attempt_directory(place.batch_id, place.attempt))
     if content is None:
         raise InvalidReceiptError(f"attempt {place.attempt} has written no receipt: it is not done, or failed")
     try:

@@ -21,6 +21,7 @@ from kafka_ingest.model.receipt import WrittenFile, WrittenPartition
 from kafka_ingest.model.removal import LostRange
 from kafka_ingest.observing.locate_folded import batch_that_read
 from kafka_ingest.ports.outputs import Inspector
+from kafka_ingest.ports.role_of_format import role_of
 from kafka_ingest.sinks.choose import sink_of
 
 
@@ -346,6 +347,7 @@ def located(
         if (removal := sink.archive.removal(batch.batch_id)) is not None:
             return LocatedBatch(batch, earlier, problem=str(removal), gone=RecordState.EXPIRED)
         receipt = sink.archive.receipt(batch.batch_id)
+        inspector = role_of(batch.output, sink.inspector, "be asked for single records")
     except KafkaIngestError as error:
         return LocatedBatch(batch, earlier, problem=str(error))
     if receipt is None:
@@ -359,7 +361,7 @@ def located(
         for file in receipt.files
         if (held := file.of_partition(topic_partition)) and held.smallest_offset <= offset <= held.largest_offset
     ]
-    return LocatedBatch(batch, earlier, tuple(files_of(batch, candidates, sink.inspector, offset)))
+    return LocatedBatch(batch, earlier, tuple(files_of(batch, candidates, inspector, offset)))
 
 
 def files_of(

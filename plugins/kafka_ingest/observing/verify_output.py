@@ -16,6 +16,7 @@ from kafka_ingest.model.receipt import RangeCount
 from kafka_ingest.model.removal import LostRange, Removal
 from kafka_ingest.ports.control import ControlReader
 from kafka_ingest.ports.outputs import Sink, Sinks
+from kafka_ingest.ports.role_of_format import role_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +62,7 @@ def count_batches(rows: CoverageRows, control: ControlReader, sinks: Sinks) -> I
             if removal is not None:
                 yield Counted(batch, 0, (), removal)
                 continue
-            look = sink.inspector.look_at(batch.batch_id)
+            look = role_of(batch.output, sink.inspector, "be counted batch by batch").look_at(batch.batch_id)
             lost = [each for each in rows.lost if each.batch_id == batch.batch_id]
             expected = expected_of(batch, lost, sink)
         except (OutputConflictError, OutputUnavailableError) as error:

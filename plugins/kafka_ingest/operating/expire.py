@@ -19,13 +19,15 @@ from kafka_ingest.batches.known_output import check_output_known
 from kafka_ingest.batches.used_output import check_output_there
 from kafka_ingest.model.batch import BatchState
 from kafka_ingest.model.control_rows import FeedSnapshot
+from kafka_ingest.model.output_location import OutputLocation
 from kafka_ingest.model.published_output import FilesState, PublishedReceipt
 from kafka_ingest.model.removal import LostRange, Removal, RemovalCause, RemovedRange
 from kafka_ingest.operating.held_offsets import also_in, held, is_visible, lost_of_batches, not_in
 from kafka_ingest.operating.known_feed import known_feed
 from kafka_ingest.planning.settings import FeedPlanSettings
 from kafka_ingest.ports.control import OperatorTables
-from kafka_ingest.ports.outputs import Sink, Sinks
+from kafka_ingest.ports.outputs import ReceiptArchive, Remover, Sink, Sinks
+from kafka_ingest.ports.role_of_format import role_of
 
 AT_ONCE = 100
 """So many batches are noted in one transaction; each has been out of sight by then, and is deleted after it."""
@@ -40,6 +42,7 @@ class ExpireDecision:
     """
 
     feed: FeedSnapshot
+    output: OutputLocation
     before: datetime
     batches: Sequence[PublishedReceipt]
     begun: Sequence[PublishedReceipt] = ()
@@ -79,7 +82,9 @@ def decide_expiry(
     newest = control.newest_published(feed.feed_id)
     rows = control.coverage(settings.name)
     lost = lost_of_batches(rows.lost if rows is not None else ())
-    unfinished = set(sink.remover.unfinished())
+    remover = role_of(settings.output, sink.remover, "let batches expire")
+    remover.check_can_remove()
+    unfinished = set(remover.unfinished())
     batches: list[PublishedReceipt] = []
     removed: list[PublishedReceipt] = []
     kept: dict[UUID, str] = {}
@@ -100,7 +105,7 @@ def decide_expiry(
         if is_visible(published):
             visible += held(published, lost)
     # As few ranges as can be: they are looked at for every hundred batches.
-    decision = ExpireDecision(feed, before, batches, kept=kept, lost=lost, visible=not_in(visible, ()))
+    decision = ExpireDecision(feed, settings.output, before, batches, kept=kept, lost=lost, visible=not_in(visible, ()))
     noted = rows.removed if rows is not None else ()
     not_noted = not_in(decision.ranges_of(filter(is_expired, removed)), noted)
     begun = [
@@ -119,20 +124,22 @@ def is_expired(published: PublishedReceipt) -> bool:
 
 def expire(decision: ExpireDecision, control: OperatorTables, sink: Sink, *, reason: str, who: str) -> Iterator[UUID]:
     """Let batches expire, and yield each that is gone."""
+    remover = role_of(decision.output, sink.remover, "let batches expire")
     for published in decision.begun:
         removal = published.removal
         why = removal.reason if removal is not None else reason
-        yield from remove([published], decision, control, sink, reason=why, who=who)
+        yield from remove([published], decision, control, sink.archive, remover, reason=why, who=who)
     for start in range(0, len(decision.batches), AT_ONCE):
         some = decision.batches[start : start + AT_ONCE]
-        yield from remove(some, decision, control, sink, reason=reason, who=who)
+        yield from remove(some, decision, control, sink.archive, remover, reason=reason, who=who)
 
 
 def remove(
     batches: Sequence[PublishedReceipt],
     decision: ExpireDecision,
     control: OperatorTables,
-    sink: Sink,
+    archive: ReceiptArchive,
+    remover: Remover,
     *,
     reason: str,
     who: str,
@@ -140,9 +147,9 @@ def remove(
     """Take the steps of the module's description with some batches, and yield each that is gone."""
     ids = [published.plan.batch_id for published in batches]
     for batch_id in ids:
-        sink.archive.note_removal(Removal(batch_id, RemovalCause.EXPIRED, datetime.now(UTC), who, reason))
-        sink.remover.hide(batch_id)
+        archive.note_removal(Removal(batch_id, RemovalCause.EXPIRED, datetime.now(UTC), who, reason))
+        remover.hide(batch_id)
     control.record_removed(decision.feed.feed_id, ids, decision.ranges_of(batches), reason=reason, who=who)
     for batch_id in ids:
-        sink.remover.delete_hidden(batch_id)
+        remover.delete_hidden(batch_id)
         yield batch_id

@@ -24,8 +24,10 @@ from kafka_ingest.model.removal import LostRange, RemovalCause
 from kafka_ingest.operating.known_feed import known_feed
 from kafka_ingest.ports.control import OperatorTables
 from kafka_ingest.ports.outputs import Sink, Sinks
+from kafka_ingest.ports.role_of_format import role_of
 
 NOTHING_DONE = "Nothing was changed."
+SALVAGE = "have single files taken out of readers' sight"
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +68,8 @@ def decide_lost(feed_name: str, batch_id: UUID, control: OperatorTables, sinks: 
     check_receipt_there(batch, sink)
     check_not_expired(batch, sink)
     topic_ids = whole_plan(batch.plan, sinks).topic_ids
-    look = sink.inspector.look_at(batch_id, closely=True)
+    role_of(batch.plan.output, sink.salvage, SALVAGE)
+    look = role_of(batch.plan.output, sink.inspector, "be read batch by batch").look_at(batch_id, closely=True)
     check_no_strangers(batch, look)
     known = {each.file for each in rows.lost if each.batch_id == batch_id}
     files = [file for file in look.problems if file.name not in known or file.is_there]
@@ -145,7 +148,8 @@ def record_lost(decision: LostDecision, control: OperatorTables, sinks: Sinks, *
     """Do what was decided; raises FeedChangedError where the feed changed since."""
     batch = decision.batch
     if decision.damaged:
-        sinks(batch.plan.output).remover.set_aside(batch.batch_id, decision.damaged)
+        salvage = role_of(batch.plan.output, sinks(batch.plan.output).salvage, SALVAGE)
+        salvage.set_aside(batch.batch_id, decision.damaged)
     if not decision.lost:
         return
     gaps = [NewGap(each, GapCause.OUTPUT_LOST, reason) for each in decision.gaps]

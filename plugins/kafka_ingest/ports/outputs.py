@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Protocol
 from uuid import UUID
 
+from kafka_ingest.model.batch import DataNeeds
 from kafka_ingest.model.offsets import OffsetRange, TopicPartition
 from kafka_ingest.model.output_location import OutputLocation
 from kafka_ingest.model.published_output import PublishedLook, PublishedReceipt
@@ -63,8 +64,14 @@ class Publisher(Protocol):
     def prepare(self) -> None:
         """Make the output and the places beside it; raises OutputNotUsableError where they cannot be written."""
 
-    def can_take(self, batch_id: UUID) -> None:
-        """Ask before COMMITTING whether the batch can be published; raises OutputNotUsable- or OutputConflictError."""
+    def data_needs(self, directory: Path) -> DataNeeds:
+        """Return where the data of the attempt in that directory has to be written, and which column it needs."""
+
+    def can_take(self, directory: Path, receipt: Receipt) -> None:
+        """Ask before COMMITTING whether the attempt in that directory can be published; moves nothing.
+
+        Raises OutputNotUsable- or OutputConflictError; StagedOutputUnusableError where its files are not of the output's form.
+        """
 
     def publish(self, directory: Path, published: PublishedReceipt) -> None:
         """Make the batch visible, once; does nothing where it is published already. Durable when it returns.
@@ -139,7 +146,10 @@ class Inspector(Protocol):
 
 
 class Remover(Protocol):
-    """Takes batches, or files of them, out of readers' sight."""
+    """Takes batches out of readers' sight."""
+
+    def check_can_remove(self) -> None:
+        """Raise OutputNotUsableError where nothing may be removed from this output."""
 
     def hide(self, batch_id: UUID) -> None:
         """Take a removed batch out of readers' sight, whole and durably; does nothing where there is nothing to be seen."""
@@ -150,6 +160,10 @@ class Remover(Protocol):
     def delete_hidden(self, batch_id: UUID) -> None:
         """Delete what was hidden of a removed batch; does nothing where that was done."""
 
+
+class Salvage(Protocol):
+    """Takes single damaged files out of readers' sight, and keeps them."""
+
     def aside(self, batch_id: UUID) -> Path:
         """Return where files of a batch are kept that were moved out of readers' sight."""
 
@@ -159,13 +173,14 @@ class Remover(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Sink:
-    """One output, by the roles that the protocol asks for."""
+    """One output, by the roles that the protocol asks for. What a format cannot answer or do is None."""
 
     staging: Staging
     publisher: Publisher
     archive: ReceiptArchive
-    inspector: Inspector
-    remover: Remover
+    inspector: Inspector | None
+    remover: Remover | None
+    salvage: Salvage | None
 
 
 class Sinks(Protocol):

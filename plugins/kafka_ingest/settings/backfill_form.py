@@ -28,9 +28,10 @@ from kafka_ingest.backfilling.request import (
 from kafka_ingest.errors import InvalidBackfillError, InvalidFeedError
 from kafka_ingest.model.offsets import OffsetRange, TopicPartition
 from kafka_ingest.model.output_location import OutputLocation
-from kafka_ingest.settings.feed import DATA_VARIABLE, Feed
+from kafka_ingest.settings.feed import Feed
 from kafka_ingest.settings.feed_files import check_not_taken
 from kafka_ingest.settings.setting_types import Instant, Records, Settings
+from kafka_ingest.settings.sink_settings.local_directory import DATA_VARIABLE
 from kafka_ingest.settings.wrong_settings import describe
 
 TOPIC = "[A-Za-z0-9._-]+"

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 from croniter import CroniterBadDateError, croniter
 from pydantic import (
@@ -24,9 +24,9 @@ from kafka_ingest.planning.settings import FeedPlanSettings, OnDataLoss, OnMissi
 from kafka_ingest.planning.start_rules import StartRule
 from kafka_ingest.settings.feed_start import ExplicitStart, Start, start_rule
 from kafka_ingest.settings.setting_types import Duration, Records, Settings, not_blank
+from kafka_ingest.settings.sink_settings import Sink
+from kafka_ingest.settings.sink_settings.local_directory import DATA_VARIABLE
 from kafka_ingest.spark_launch.spark_submission import FIXED_CONF
-
-DATA_VARIABLE = "KAFKA_INGEST_DATA"
 
 # Airflow allows these in a DAG id, and a file system in a path: https://airflow.apache.org/docs (DAG ids).
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,199}")
@@ -192,38 +192,6 @@ class Limits(Settings):
         return self
 
 
-class ParquetSink(Settings):
-    """Where the output goes. ``shared``: the path is mounted at the same place on every Spark machine.
-
-    ``staging_retention``: how long staged files stay after their batch was committed or given up.
-    """
-
-    format: Literal["parquet"]
-    path: str
-    shared: bool = False
-    staging_retention: Duration = timedelta(days=7)
-
-    @field_validator("path")
-    @classmethod
-    def _is_a_local_path(cls, path: str) -> str:
-        if re.match(r"[A-Za-z][A-Za-z0-9+.-]*:/", path):
-            raise ValueError(
-                f"expected a local or mounted path, found {path!r}: on an object store a directory of Parquet files would "
-                "show readers half a batch"
-            )
-        if not path.isprintable():
-            raise ValueError(f"expected a path of printable characters, found {path!r}")
-        if not path.strip() or ".." in Path(path).parts:
-            raise ValueError(f"expected a path without '..', found {path!r}")
-        if not Path(path).name:
-            raise ValueError(f"expected a directory of the feed's own, found {path!r}")
-        if path.startswith("~"):
-            raise ValueError(
-                f"expected an absolute path, or one under {DATA_VARIABLE}, found {path!r}: '~' is not expanded"
-            )
-        return path
-
-
 class Spark(Settings):
     """Over which Airflow connection Spark is reached, and Spark settings on top of the project's."""
 
@@ -290,7 +258,7 @@ class Feed(Settings):
     on_topic_changed: OnTopicChanged = OnTopicChanged.STOP
     limits: Limits = Limits()
     control_retention: Duration | None = None
-    sink: ParquetSink
+    sink: Sink
     spark: Spark = Spark()
     airflow: AirflowSettings = AirflowSettings()
 

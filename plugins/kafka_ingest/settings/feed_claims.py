@@ -6,8 +6,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from kafka_ingest.settings.feed import DATA_VARIABLE, Feed
+from kafka_ingest.settings.feed import Feed
 from kafka_ingest.settings.feed_file import FeedFile, unusable
+from kafka_ingest.settings.sink_settings.local_directory import DATA_VARIABLE
 
 BESIDE_OUTPUT: Final = ".kafka-ingest"
 """What the folder beside an output, with staging and receipts, adds to its name."""

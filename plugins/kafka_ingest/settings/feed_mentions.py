@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path, PurePath
 from typing import Final
 
-from kafka_ingest.settings.feed import DATA_VARIABLE, Feed
+from kafka_ingest.settings.feed import Feed
 from kafka_ingest.settings.feed_claims import BESIDE_OUTPUT, located
+from kafka_ingest.settings.sink_settings.local_directory import DATA_VARIABLE
 
 MaySay = Callable[[str], bool]
 """Whether a file's text may say what is looked for."""

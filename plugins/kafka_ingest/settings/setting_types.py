@@ -66,4 +66,5 @@ class Settings(BaseModel):
 
 
 START_TAG = "start by "
+SINK_TAG = "sink by "
 """Begins the name of an alternative of ``start`` in pydantic's errors."""

@@ -7,7 +7,7 @@ from typing import Any, Final, get_args
 
 from pydantic import BaseModel, ValidationError
 
-from kafka_ingest.settings.setting_types import A_TIME, START_TAG
+from kafka_ingest.settings.setting_types import A_TIME, SINK_TAG, START_TAG
 
 MAX_PROBLEMS: Final = 20
 BRIEF: Final = reprlib.Repr()
@@ -66,7 +66,7 @@ def describe(error: ValidationError, model: type[BaseModel]) -> list[str]:
 def described(problem: Mapping[str, Any], model: type[BaseModel]) -> str:
     """Return one problem as a sentence."""
     # Positions inside a union carry the name of the alternative; the user wrote none of them.
-    parts = [str(part) for part in problem["loc"] if not str(part).startswith(START_TAG)]
+    parts = [str(part) for part in problem["loc"] if not str(part).startswith((START_TAG, SINK_TAG))]
     where = ".".join(cut(part, 100) for part in parts)
     match problem["type"]:
         case "extra_forbidden":
@@ -105,7 +105,7 @@ def models_at(place: list[int | str], model: type[BaseModel]) -> list[type[BaseM
     """Return the models that may lie there; one where no union leaves it open."""
     found = [model]
     for part in place:
-        if isinstance(part, int):
+        if isinstance(part, int) or part.startswith(SINK_TAG):
             continue
         if part.startswith(START_TAG):
             found = [each for each in found if part.removeprefix(START_TAG) in each.model_fields]

@@ -1,35 +1,62 @@
 """Find the sink of an output: one entry for each format."""
 
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from kafka_ingest.errors import OutputNotUsableError
 from kafka_ingest.model.output_location import OutputLocation
 from kafka_ingest.ports.outputs import Sink
+from kafka_ingest.sinks import delta, parquet
 from kafka_ingest.sinks.data_file import FilePlace
-from kafka_ingest.sinks.parquet import parquet_sink
-from kafka_ingest.sinks.parquet.file_places import IN_WORDS, place_of
+from kafka_ingest.sinks.delta import file_places as delta_places
+from kafka_ingest.sinks.parquet import file_places as parquet_places
 
-SINKS = {"parquet": parquet_sink}
-PLACES_OF_FILES = {"parquet": (place_of, IN_WORDS)}
+
+@dataclass(frozen=True, slots=True)
+class Format:
+    """What there is to know of a format.
+
+    ``guarantee`` is one sentence on what readers see; ``examine`` looks, without making anything, whether it can be used here.
+    """
+
+    sink: Callable[[Path], Sink]
+    place_of: Callable[[Path], FilePlace | None]
+    places_in_words: str
+    guarantee: str
+    examine: Callable[[Path], None]
+
+
+FORMATS: Mapping[str, Format] = {
+    "parquet": Format(
+        parquet.parquet_sink, parquet_places.place_of, parquet_places.IN_WORDS, parquet.GUARANTEE, parquet.examine
+    ),
+    "delta": Format(delta.delta_sink, delta_places.place_of, delta_places.IN_WORDS, delta.GUARANTEE, delta.examine),
+}
 
 
 def sink_of(output: OutputLocation) -> Sink:
     """Return the sink; raises OutputNotUsableError where the format is not known."""
-    sink = SINKS.get(output.format)
-    if sink is None:
+    return format_of(output).sink(output.path)
+
+
+def format_of(output: OutputLocation) -> Format:
+    """Return what there is to know of an output's format; raises OutputNotUsableError where it is not known."""
+    found = FORMATS.get(output.format)
+    if found is None:
         raise OutputNotUsableError(
-            f"expected a sink format out of {', '.join(SINKS)}, found {output.format!r}; the batch was planned by "
+            f"expected a sink format out of {', '.join(FORMATS)}, found {output.format!r}; the batch was planned by "
             "another version of kafka_ingest"
         )
-    return sink(output.path)
+    return found
 
 
 def place_of_file(path: Path) -> FilePlace | None:
     """Return whose data file an absolute path names, None where no sink puts one there."""
-    found = (place(path) for place, _ in PLACES_OF_FILES.values())
+    found = (each.place_of(path) for each in FORMATS.values())
     return next((place for place in found if place is not None), None)
 
 
 def where_files_lie() -> str:
     """Return the places of data files, for a message."""
-    return "; ".join(in_words for _, in_words in PLACES_OF_FILES.values())
+    return "; ".join(each.places_in_words for each in FORMATS.values())

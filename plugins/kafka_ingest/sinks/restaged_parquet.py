@@ -2,7 +2,7 @@
 
 import shutil
 from collections.abc import Sequence
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -10,52 +10,63 @@ import pyarrow.parquet
 
 from kafka_ingest.errors import StagedOutputUnusableError
 from kafka_ingest.foundation.durable_files import make_directory_durably, sync
-from kafka_ingest.model.attempt_directory import DATA, DATA_REVOKED
 from kafka_ingest.model.offset_sets import by_partition, span_of, within
 from kafka_ingest.model.offsets import OffsetRange
 from kafka_ingest.model.receipt import Receipt, WrittenFile
 from kafka_ingest.sinks.staged_parquet import check_listing, verify_footer
 
+BATCH_COLUMN = "kafka_batch"
 
-def staged_data(directory: Path, receipt: Receipt) -> Path:
-    """Return where an attempt's files lie, also after they were revoked.
+
+def staged_data(places: Sequence[Path], receipt: Receipt) -> Path:
+    """Return which of these places an attempt's files lie in.
 
     Raises StagedOutputUnusableError unless they are what the attempt's receipt says.
     """
-    found = next((data for name in (DATA, DATA_REVOKED) if (data := directory / name).is_dir()), None)
+    found = next((data for data in places if data.is_dir()), None)
     if found is None:
-        raise StagedOutputUnusableError(
-            f"expected staged files in {directory / DATA}, found none: they were cleaned up"
-        )
+        raise StagedOutputUnusableError(f"expected staged files in {places[0]}, found none: they were cleaned up")
     check_listing(found, receipt)
     for file in receipt.files:
         verify_footer(found / file.name, file)
     return found
 
 
-def restage(source: Path, receipt: Receipt, target: Path, ranges: Sequence[OffsetRange]) -> list[WrittenFile]:
-    """Stage the records of ranges in an attempt's directory, durably, and return the files that hold them."""
-    data = staged_data(source, receipt)
-    shutil.rmtree(target / DATA, ignore_errors=True)
-    make_directory_durably(target / DATA)
+def restage(
+    data: Path, receipt: Receipt, target: Path, ranges: Sequence[OffsetRange], *, batch_id: str | None
+) -> list[WrittenFile]:
+    """Stage the records of ranges in another directory, durably, and return the files that hold them.
+
+    ``batch_id`` is what the rows' ``kafka_batch`` has to say from now on, None where they have none.
+    """
+    shutil.rmtree(target, ignore_errors=True)
+    make_directory_durably(target)
     written: list[WrittenFile] = []
     for file in receipt.files:
         spans = [span for span, _ in file.spans]
         wanted = within(spans, ranges)
-        if span_of(wanted) == span_of(spans):
-            shutil.copyfile(data / file.name, target / DATA / file.name)
+        if wanted:
+            make_directory_durably((target / file.name).parent)
+        if batch_id is None and span_of(wanted) == span_of(spans):
+            shutil.copyfile(data / file.name, target / file.name)
             written.append(file)
         elif wanted:
-            written += rows_of(data / file.name, file, wanted, target / DATA)
+            written += rows_of(data / file.name, file, wanted, target, batch_id)
     for each in written:
-        sync(target / DATA / each.name)
-    sync(target / DATA)
+        sync(target / each.name)
+    for folder in {(target / each.name).parent for each in written} | {target}:
+        sync(folder)
     return written
 
 
-def rows_of(path: Path, file: WrittenFile, wanted: Sequence[OffsetRange], target: Path) -> list[WrittenFile]:
+def rows_of(
+    path: Path, file: WrittenFile, wanted: Sequence[OffsetRange], target: Path, batch_id: str | None
+) -> list[WrittenFile]:
     """Write the rows of ranges into files of their own, one a partition, with the columns as they are."""
     table = pyarrow.parquet.ParquetFile(path).read()
+    if batch_id is not None:
+        column = table.schema.get_field_index(BATCH_COLUMN)
+        table = table.set_column(column, BATCH_COLUMN, pa.array([batch_id] * len(table), pa.string()))
     written: list[WrittenFile] = []
     for topic_partition, spans in by_partition(wanted).items():
         rows = pa.concat_tables([table.filter(records_in(span)) for span in spans])
@@ -63,7 +74,8 @@ def rows_of(path: Path, file: WrittenFile, wanted: Sequence[OffsetRange], target
             continue
         offsets = rows["kafka_offset"]
         # Two topics of a shared file may have partitions of one number.
-        name = f"{len(written)}-{file.name}"
+        place = PurePosixPath(file.name)
+        name = str(place.with_name(f"{len(written)}-{place.name}"))
         pyarrow.parquet.write_table(rows, target / name, compression="zstd")
         written.append(
             WrittenFile.of_one(

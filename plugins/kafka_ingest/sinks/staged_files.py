@@ -13,20 +13,22 @@ from pathlib import Path
 from uuid import UUID
 
 from kafka_ingest.foundation.durable_files import make_directory_durably, sync, write_durably
-from kafka_ingest.model.attempt_directory import DATA, DOCUMENT, FAILURE, RECEIPT
+from kafka_ingest.model.attempt_directory import DOCUMENT, FAILURE, RECEIPT
 from kafka_ingest.model.offsets import OffsetRange
 from kafka_ingest.model.receipt import Receipt, WrittenFile
-from kafka_ingest.sinks.staged_parquet import check_listing, file_size, verify_footer
+from kafka_ingest.sinks.staged_data import DataInAttempt, StagedData
+from kafka_ingest.sinks.staged_parquet import check_listing, file_size, folders_of, verify_footer
 from kafka_ingest.sinks.storage_errors import storage_errors
 
 REMOVE_TRIES = 10
 
 
 class StagedFiles:
-    """The folder ``staging`` of one output."""
+    """The folder ``staging`` of one output, and the data of its attempts wherever the sink has it written."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, data: StagedData | None = None) -> None:
         self.folder = folder
+        self._data = data or DataInAttempt()
 
     def attempt_directory(self, batch_id: UUID, attempt: int) -> Path:
         """Return the absolute directory that belongs to one attempt alone."""
@@ -73,15 +75,15 @@ class StagedFiles:
 
     def verify(self, directory: Path, receipt: Receipt) -> None:
         """Check the staged files against their receipt; they are on the disk when this returns."""
-        data = directory / DATA
+        data = self._data.place(directory)
         with storage_errors(data):
             self.check_mounted()
             check_listing(data, receipt)
             for file in receipt.files:
                 verify_footer(data / file.name, file)
                 sync(data / file.name)
-            if receipt.files:
-                sync(data)
+            for folder in folders_of(data, receipt):
+                sync(folder)
 
     def check_restageable(self, directory: Path, receipt: Receipt) -> None:
         """Raise StagedOutputUnusableError unless an attempt's files, revoked or not, are what its receipt says."""
@@ -89,36 +91,51 @@ class StagedFiles:
 
         with storage_errors(directory):
             self.check_mounted()
-            staged_data(directory, receipt)
+            staged_data(self._data.places(directory), receipt)
 
     def restage(self, source: Path, receipt: Receipt, target: Path, ranges: Sequence[OffsetRange]) -> list[WrittenFile]:
         """Stage the records of ranges, out of the files of an earlier attempt, revoked or not, in another one's directory."""
         # A third of a second for pyarrow, which only a restore should pay.
-        from kafka_ingest.sinks.restaged_parquet import restage  # noqa: PLC0415
+        from kafka_ingest.sinks.restaged_parquet import restage, staged_data  # noqa: PLC0415
 
         with storage_errors(target):
             self.check_mounted()
-            return restage(source, receipt, target, ranges)
+            data = staged_data(self._data.places(source), receipt)
+            batch_id = target.parent.name if self._data.batch_column else None
+            return restage(data, receipt, self._data.place(target), ranges, batch_id=batch_id)
 
     def size_bytes(self, directory: Path) -> int:
-        """Return how large an attempt's directory is, 0 where there is none."""
+        """Return how large an attempt's directory is, with its data that is not published; 0 where there is none."""
         with storage_errors(directory):
             self.check_mounted()
-            return sum(file_size(path) for path in directory.rglob("*"))
+            elsewhere = self._data.to_remove(directory)
+            found = [directory, *([elsewhere] if elsewhere is not None else [])]
+            return sum(file_size(path) for folder in found for path in folder.rglob("*"))
 
     def remove(self, directory: Path) -> None:
-        """Remove an attempt's directory; raises ValueError on a directory that is none of this output's attempts."""
+        """Remove an attempt's directory, and its data that is not published.
+
+        Raises ValueError on a directory that is none of this output's attempts.
+        """
         if directory.parent.parent != self.folder:
             raise ValueError(f"expected the directory of an attempt below {self.folder}, found {directory}")
         with storage_errors(directory):
             self.check_mounted()
-            for _ in range(REMOVE_TRIES):
-                # It stops at the first name that somebody else removed: another clean-up, or a Spark that goes on.
-                with contextlib.suppress(FileNotFoundError):
-                    shutil.rmtree(directory)
-                if not directory.exists():
-                    break
-            else:
-                raise OSError(errno.EBUSY, "somebody writes to it all the time", str(directory))
-            with contextlib.suppress(OSError):
-                directory.parent.rmdir()  # only where no other attempt is left
+            # The data first: without its attempt nobody would look for it.
+            if (elsewhere := self._data.to_remove(directory)) is not None:
+                remove_all(elsewhere)
+            remove_all(directory)
+
+
+def remove_all(directory: Path) -> None:
+    """Remove a directory with all that is in it, and the one that it lies in where that is empty then."""
+    for _ in range(REMOVE_TRIES):
+        # It stops at the first name that somebody else removed: another clean-up, or a Spark that goes on.
+        with contextlib.suppress(FileNotFoundError):
+            shutil.rmtree(directory)
+        if not directory.exists():
+            break
+    else:
+        raise OSError(errno.EBUSY, "somebody writes to it all the time", str(directory))
+    with contextlib.suppress(OSError):
+        directory.parent.rmdir()  # only where no other attempt is left

@@ -2,19 +2,43 @@
 
 import os
 import stat
-from pathlib import Path
+from collections.abc import Collection
+from pathlib import Path, PurePosixPath
 
 from kafka_ingest.errors import StagedOutputUnusableError
 from kafka_ingest.model.offsets import listing
 from kafka_ingest.model.receipt import Receipt, WrittenFile
 
 
-def file_sizes(directory: Path) -> dict[str, int]:
-    """Return name → size in bytes of all that lies in a directory; empty where there is none."""
+def file_sizes(directory: Path, folders: Collection[str] = ()) -> dict[str, int]:
+    """Return name → size in bytes of all that lies in a directory; empty where there is none.
+
+    ``folders`` are looked into, and what lies there has their names before its own.
+    """
     try:
-        return {entry.name: entry.stat().st_size for entry in os.scandir(directory)}
+        entries = list(os.scandir(directory))
     except FileNotFoundError:
         return {}
+    sizes: dict[str, int] = {}
+    for entry in entries:
+        if entry.name in folders and entry.is_dir(follow_symlinks=False):
+            below = [name.removeprefix(f"{entry.name}/") for name in folders if name.startswith(f"{entry.name}/")]
+            inside = file_sizes(Path(entry.path), below)
+            sizes |= {f"{entry.name}/{name}": size for name, size in inside.items()}
+        else:
+            sizes[entry.name] = entry.stat().st_size
+    return sizes
+
+
+def folders_in(receipt: Receipt) -> list[str]:
+    """Return the folders that a receipt's files lie in, relative to its data."""
+    parents = {str(folder) for file in receipt.files for folder in PurePosixPath(file.name).parents}
+    return sorted(parents - {"."})
+
+
+def folders_of(data: Path, receipt: Receipt) -> list[Path]:
+    """Return the directories that hold a receipt's files, the innermost first; none where it has no files."""
+    return [*(data / name for name in reversed(folders_in(receipt))), data] if receipt.files else []
 
 
 def file_size(path: Path) -> int:
@@ -29,7 +53,7 @@ def file_size(path: Path) -> int:
 def check_listing(data: Path, receipt: Receipt) -> None:
     """Raise StagedOutputUnusableError unless exactly the receipt's files lie there, in their sizes."""
     expected = {file.name: file.size_bytes for file in receipt.files}
-    if (found := file_sizes(data)) != expected:
+    if (found := file_sizes(data, folders_in(receipt))) != expected:
         raise StagedOutputUnusableError(
             f"attempt {receipt.attempt} of batch {receipt.batch_id}: {difference(expected, found)} in {data}"
         )

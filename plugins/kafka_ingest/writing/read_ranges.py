@@ -50,12 +50,14 @@ def read_ranges(
     kafka: Mapping[str, str],
     *,
     any_timestamp: bool,
+    batch_column: bool = False,
 ) -> DataFrame:
     """Return the records of ranges of the plan, in the raw format's columns (docs/output.md).
 
     ``kafka`` holds the Java client's settings. Without ``any_timestamp`` Spark's own source reads, and fails on a timestamp that
-    it cannot take (:func:`is_about_timestamps`). Partitions are read with explicit numbers at both ends: a subscription
-    would fail on a partition added since the plan, and -1 or -2 would be resolved late and recorded nowhere.
+    it cannot take (:func:`is_about_timestamps`). ``batch_column``: each row carries the batch's id, too. Partitions are read with
+    explicit numbers at both ends: a subscription would fail on a partition added since the plan, and -1 or -2 would be resolved
+    late and recorded nowhere.
     """
     at_most = records_per_task([offset_range.span for offset_range in ranges], spark.sparkContext.defaultParallelism)
     if any_timestamp:
@@ -79,6 +81,7 @@ def read_ranges(
         f.col("headers").alias("kafka_headers"),
         topic_id(plan).alias("kafka_topic_id"),
         f.when(~is_date, milliseconds).alias("kafka_timestamp_ms"),
+        *([f.expr(f"'{plan.batch_id}'").alias("kafka_batch")] if batch_column else []),
     )
 
 

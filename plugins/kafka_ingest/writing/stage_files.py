@@ -27,7 +27,7 @@ def staged_files(data: Path) -> list[WrittenFile]:
     positions counted row by row.
     """
     written: list[WrittenFile] = []
-    for path in sorted(data.iterdir()):
+    for path in sorted(found for found in data.rglob("*") if found.is_file()):
         metadata = pyarrow.parquet.read_metadata(path)
         if not metadata.num_rows:
             path.unlink()
@@ -40,7 +40,7 @@ def staged_files(data: Path) -> list[WrittenFile]:
         else:
             held = counted_partitions(path)
         without_date = null_count(metadata, "kafka_timestamp")
-        written.append(WrittenFile(path.name, path.stat().st_size, tuple(held), without_date))
+        written.append(WrittenFile(path.relative_to(data).as_posix(), path.stat().st_size, tuple(held), without_date))
     return written
 
 

@@ -35,10 +35,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options = parser.parse_args(arguments)
     directory: Path = options.attempt
     document = AttemptDocument.from_bytes((directory / DOCUMENT).read_bytes(), options.document_sha256)
+    data = document.data.place or directory / DATA
 
     try:
         with spark_session() as spark:
-            staged = read_and_stage(spark, document.plan, directory / DATA)
+            staged = read_and_stage(spark, document.plan, data, batch_column=document.data.batch_column)
             application_id = spark.sparkContext.applicationId
     except Exception as error:
         # Whoever submitted this asks Kafka why; some answers only Spark has.
@@ -50,7 +51,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         plan_fingerprint=document.plan.fingerprint,
         document_sha256=options.document_sha256,
         rows_read=staged.rows_read,
-        files=tuple(staged_files(directory / DATA)),
+        files=tuple(staged_files(data)),
         written_at=datetime.now(UTC),
         written_by=f"spark {application_id}",
         left_out=staged.left_out,
@@ -60,19 +61,25 @@ def main(arguments: Sequence[str] | None = None) -> None:
     write_durably(directory / RECEIPT, receipt.as_bytes())
 
 
-def read_and_stage(spark: SparkSession, plan: BatchPlan, data: Path) -> Staged:
-    """Stage the records of the plan's ranges below ``data``."""
+def read_and_stage(spark: SparkSession, plan: BatchPlan, data: Path, *, batch_column: bool = False) -> Staged:
+    """Stage the records of the plan's ranges below ``data``; ``batch_column``: each row carries the batch's id, too."""
     kafka = kafka_settings()
     return read_in_rounds(
         plan,
         data,
-        stage=lambda ranges, here: read_once(spark, plan, ranges, kafka, here),
+        stage=lambda ranges, here: read_once(spark, plan, ranges, kafka, here, batch_column=batch_column),
         log_starts=lambda ranges: log_starts(spark, ranges, kafka),
     )
 
 
 def read_once(
-    spark: SparkSession, plan: BatchPlan, ranges: Sequence[OffsetRange], kafka: Mapping[str, str], data: Path
+    spark: SparkSession,
+    plan: BatchPlan,
+    ranges: Sequence[OffsetRange],
+    kafka: Mapping[str, str],
+    data: Path,
+    *,
+    batch_column: bool,
 ) -> int:
     """Stage the records of some of the plan's ranges below ``data``, and return how many Spark counted.
 
@@ -80,13 +87,15 @@ def read_once(
     is thrown away.
     """
     try:
-        return stage_files(read_ranges(spark, plan, ranges, kafka, any_timestamp=False), data)
+        return stage_files(
+            read_ranges(spark, plan, ranges, kafka, any_timestamp=False, batch_column=batch_column), data
+        )
     except (Py4JJavaError, PySparkException) as error:
         if not is_about_timestamps(error):
             raise
     sys.stderr.write("Spark's own source cannot take a record's timestamp: all is read again, by another way.\n")
     shutil.rmtree(data, ignore_errors=True)
-    return stage_files(read_ranges(spark, plan, ranges, kafka, any_timestamp=True), data)
+    return stage_files(read_ranges(spark, plan, ranges, kafka, any_timestamp=True, batch_column=batch_column), data)
 
 
 def kafka_settings() -> dict[str, str]:

@@ -8,33 +8,20 @@ from pathlib import Path
 from uuid import UUID
 
 from kafka_ingest.errors import (
-    BatchRevokedError,
-    BatchStateError,
     OutputConflictError,
     OutputNotUsableError,
     StagedOutputUnusableError,
 )
 from kafka_ingest.foundation.durable_files import make_directory_durably, sync
 from kafka_ingest.model.attempt_directory import DATA, DATA_PUBLISHED, DATA_REVOKED
+from kafka_ingest.model.batch import DataNeeds
 from kafka_ingest.model.published_output import FilesState, FoundFiles, PublishedReceipt
 from kafka_ingest.model.receipt import Receipt
+from kafka_ingest.sinks.given_up import being_given_up, give_up, published_already
 from kafka_ingest.sinks.parquet.directory import ParquetDirectory
 from kafka_ingest.sinks.staged_parquet import check_listing, difference, file_sizes
 from kafka_ingest.sinks.storage_errors import storage_errors
-
-OF_THE_PATH = frozenset(
-    {
-        errno.EACCES,
-        errno.EPERM,
-        errno.ENOENT,
-        errno.ENOTDIR,
-        errno.EEXIST,
-        errno.ENAMETOOLONG,
-        errno.ELOOP,
-        errno.EINVAL,
-    }
-)
-"""What is wrong with a path, or with who may use it; other input/output errors pass."""
+from kafka_ingest.sinks.usable_places import make_usable
 
 
 class ParquetPublisher:
@@ -52,32 +39,13 @@ class ParquetPublisher:
     def prepare(self) -> None:
         """Make output, staging and receipts; raises OutputNotUsableError where that cannot be, whoever tries again."""
         with storage_errors(self._output):
-            try:
-                for directory in (self._output, self._staging.folder, self._receipts.folder):
-                    make_directory_durably(directory)
-            except OSError as error:
-                if error.errno not in OF_THE_PATH:
-                    raise
+            make_usable(self._output, (self._beside, self._staging.folder, self._receipts.folder))
+            if self._output.stat().st_dev != self._beside.stat().st_dev:
                 raise OutputNotUsableError(
-                    f"expected to be able to make and write the output directory {self._output}, found: {error}. "
-                    "Correct sink.path, or give this user the right to write there."
-                ) from error
-            self._check_places()
-
-    def _check_places(self) -> None:
-        for directory in (self._output, self._beside, self._staging.folder, self._receipts.folder):
-            if not os.access(directory, os.W_OK | os.X_OK):
-                if os.statvfs(directory).f_flag & os.ST_RDONLY:
-                    raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(directory))
-                raise OutputNotUsableError(
-                    f"expected a directory this user can write, found {directory} without that right. "
-                    "Correct sink.path, or the directory's owner and mode."
+                    f"expected {self._output} and {self._beside} on one file system, found two: a batch is published by one "
+                    "rename. Mount their parent directory instead of the output itself."
                 )
-        if self._output.stat().st_dev != self._beside.stat().st_dev:
-            raise OutputNotUsableError(
-                f"expected {self._output} and {self._beside} on one file system, found two: a batch is published by one "
-                "rename. Mount their parent directory instead of the output itself."
-            )
+            check_no_table(self._output)
 
     def known_batches(self, since: UUID | None = None) -> list[str]:
         """Return the ids of the batches that were ever published here, oldest first; ``since``: from this id on.
@@ -117,8 +85,13 @@ class ParquetPublisher:
                     files = self._batches.found(published.receipt, directory)
             yield replace(published, files=files, removal=removal)
 
-    def can_take(self, batch_id: UUID) -> None:
+    def data_needs(self, _directory: Path) -> DataNeeds:
+        """Return that Spark writes into the attempt's own directory, which is renamed."""
+        return DataNeeds()
+
+    def can_take(self, _directory: Path, receipt: Receipt) -> None:
         """Ask before COMMITTING whether the batch can be published; raises OutputNotUsable- or OutputConflictError."""
+        batch_id = receipt.batch_id
         with storage_errors(self._output):
             self._staging.check_mounted()
         self.prepare()
@@ -246,22 +219,10 @@ class ParquetPublisher:
         return True
 
 
-def give_up(batch_id: UUID) -> str:
-    """Say how a batch that cannot be published is ended."""
-    return f"give the batch up: `kafka-ingest abandon {batch_id} --reason …`, and the next run reads its ranges anew"
-
-
-def being_given_up(batch_id: UUID) -> BatchRevokedError:
-    """Return the error of publishing too late."""
-    return BatchRevokedError(
-        f"batch {batch_id} is being given up: an operator revoked its staged files. Nothing of it is visible and no offset was "
-        f"moved. To finish that, {give_up(batch_id)}."
-    )
-
-
-def published_already(batch_id: UUID) -> BatchStateError:
-    """Return the error of revoking too late."""
-    return BatchStateError(
-        f"batch {batch_id} is published already, so it cannot be given up any more: it only rolls forward. Run the feed, or its "
-        "commit task, again. Nothing was changed."
-    )
+def check_no_table(output: Path) -> None:
+    """Raise OutputNotUsableError where a Delta table is: its clean-up would delete files that its log does not name."""
+    if os.path.lexists(output / "_delta_log"):
+        raise OutputNotUsableError(
+            f"expected {output} to hold Parquet files alone, found a Delta table, whose VACUUM would delete them. Set "
+            "sink.format: delta, or give the feed another sink.path."
+        )

@@ -1,6 +1,5 @@
-"""Take batches, or files of them, out of readers' sight."""
+"""Take batches out of readers' sight."""
 
-from pathlib import Path
 from uuid import UUID
 
 from kafka_ingest.model.removal import RemovalCause
@@ -14,6 +13,9 @@ class ParquetRemover:
     def __init__(self, directory: ParquetDirectory) -> None:
         self._directory = directory
         self._batches = directory.batches
+
+    def check_can_remove(self) -> None:
+        """Do nothing: who may publish here may remove."""
 
     def hide(self, batch_id: UUID) -> None:
         """Take a removed batch out of readers' sight, whole and durably; does nothing where there is nothing to be seen."""
@@ -41,14 +43,3 @@ class ParquetRemover:
         """Delete what was hidden of a removed batch; does nothing where that was done."""
         with storage_errors(self._directory.beside):
             self._batches.delete_hidden(batch_id)
-
-    def aside(self, batch_id: UUID) -> Path:
-        """Return where files of a batch are kept that were moved out of readers' sight."""
-        return self._batches.aside(batch_id)
-
-    def set_aside(self, batch_id: UUID, names: list[str]) -> None:
-        """Move files of a batch out of readers' sight, durably, and keep them; does nothing for those that are not there."""
-        with storage_errors(self._batches.directory(batch_id)):
-            self._directory.staging.check_mounted()
-            with self._directory.listed.kept_up():
-                self._batches.set_aside(batch_id, names)

@@ -1,0 +1,34 @@
+"""What a feed file says of its output: one model a format, told apart by ``sink.format``.
+
+Apart from ``sinks``, which does the work: feed files are read at the edge, by pydantic, and a task that publishes an open batch
+must not depend on what the file says now.
+"""
+
+from typing import Annotated, Literal
+
+from pydantic import Discriminator, Tag
+
+from kafka_ingest.settings.setting_types import SINK_TAG
+from kafka_ingest.settings.sink_settings.delta import DeltaSink
+from kafka_ingest.settings.sink_settings.local_directory import LocalDirectorySink
+from kafka_ingest.settings.sink_settings.parquet import ParquetSink
+
+
+class UnknownSink(LocalDirectorySink):
+    """What is no format of ours, so that the error names all of them; there is never a value of it."""
+
+    format: Literal["parquet", "delta"]
+
+
+def kind_of_sink(value: object) -> str:
+    """Return the tag of what a feed file says."""
+    found = value.get("format") if isinstance(value, dict) else getattr(value, "format", None)
+    return f"{SINK_TAG}{found if found in ('parquet', 'delta') else 'format'}"
+
+
+Sink = Annotated[
+    Annotated[ParquetSink, Tag(f"{SINK_TAG}parquet")]
+    | Annotated[DeltaSink, Tag(f"{SINK_TAG}delta")]
+    | Annotated[UnknownSink, Tag(f"{SINK_TAG}format")],
+    Discriminator(kind_of_sink),
+]

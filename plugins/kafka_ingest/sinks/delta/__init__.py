@@ -1,0 +1,42 @@
+"""``format: delta``: a Delta table in a local or mounted directory, each batch visible by one commit to its log.
+
+Beside a table ``P`` lies ``P.kafka-ingest/``, as beside every output::
+
+    P/_delta_log/                                 what readers see, and which batches were published or revoked
+    P/batches/<batch>/<attempt>/*.parquet         data files at their final place, also before the log names them
+    P.kafka-ingest/staging/                       attempts without their data (:mod:`kafka_ingest.sinks.staged_files`)
+    P.kafka-ingest/receipts/<day>/<batch>.json    what was published, for ever (:mod:`kafka_ingest.sinks.kept_receipts`)
+"""
+
+from pathlib import Path
+
+from kafka_ingest.ports.outputs import Sink
+from kafka_ingest.sinks.delta.inspector import DeltaInspector
+from kafka_ingest.sinks.delta.library import check_installed
+from kafka_ingest.sinks.delta.parts import DeltaParts
+from kafka_ingest.sinks.delta.publisher import DeltaPublisher, check_no_other_files
+from kafka_ingest.sinks.delta.remover import DeltaRemover
+from kafka_ingest.sinks.delta.table_log import TableLog
+
+GUARANTEE = "Readers see a batch whole or not at all, once, in one version of the table: one commit to its log adds it."
+
+
+def examine(output: Path) -> None:
+    """Raise InstallationError without the library, OutputNotUsableError where a table cannot be written; makes nothing."""
+    check_installed()
+    TableLog(output).check_writable()
+    check_no_other_files(output)
+
+
+def delta_sink(output: Path) -> Sink:
+    """Return the roles of the table in a local or mounted directory."""
+    parts = DeltaParts.at(output)
+    return Sink(
+        staging=parts.staging,
+        publisher=DeltaPublisher(parts),
+        archive=parts.archive,
+        inspector=DeltaInspector(parts),
+        remover=DeltaRemover(parts),
+        # A file that the log names cannot be moved away, and delta-rs has no commit that only takes one out of it.
+        salvage=None,
+    )

@@ -1,0 +1,122 @@
+"""What a commit says of each staged file: its place, size, and the statistics by which queries skip it.
+
+Importing this imports pyarrow.
+"""
+
+import json
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.parquet
+
+from kafka_ingest.errors import StagedOutputUnusableError
+from kafka_ingest.model.offsets import listing
+from kafka_ingest.model.receipt import Receipt, WrittenFile
+from kafka_ingest.sinks.delta.columns import BATCH_COLUMN, NEVER_NULL, differences_of_file
+from kafka_ingest.sinks.delta.library import delta_lake
+
+if TYPE_CHECKING:
+    from deltalake.transaction import AddAction
+
+Bound = str | int | float | bytes | datetime
+
+WITHOUT_BOUNDS = frozenset({"key", "value"})
+"""Nobody looks for raw bytes between two others, and the Delta protocol has no bounds of them."""
+
+
+def check_files(data: Path, receipt: Receipt) -> None:
+    """Raise StagedOutputUnusableError unless each staged file has the table's columns, and rows of this batch alone."""
+    for file in receipt.files:
+        metadata = footer(data / file.name)
+        schema = delta_lake().Schema.from_arrow(metadata.schema.to_arrow_schema())
+        problems = list(differences_of_file(json.loads(schema.to_json())))
+        if not problems:
+            problems = list(wrong_values(statistics(metadata, file), receipt))
+        if problems:
+            raise StagedOutputUnusableError(f"{data / file.name}: {listing(problems)}")
+
+
+def wrong_values(found: dict[str, Any], receipt: Receipt) -> list[str]:
+    """Return what a file's statistics say that cannot be so."""
+    problems = [f"column {name} holds nulls" for name in sorted(NEVER_NULL) if found["nullCount"].get(name, 1)]
+    batches = {found[bound].get(BATCH_COLUMN) for bound in ("minValues", "maxValues")}
+    if batches != {str(receipt.batch_id)}:
+        problems.append(f"{BATCH_COLUMN}: expected {receipt.batch_id} alone, found {listing(map(str, batches))}")
+    return problems
+
+
+def add_actions(output: Path, data: Path, receipt: Receipt) -> "list[AddAction]":
+    """Return the actions that make a batch's files part of the table."""
+    action = delta_lake().transaction.AddAction
+    return [
+        action(
+            path=(data / file.name).relative_to(output).as_posix(),
+            size=file.size_bytes,
+            partition_values={},
+            modification_time=round((data / file.name).stat().st_mtime * 1000),
+            data_change=True,
+            stats=json.dumps(statistics(footer(data / file.name), file)),
+        )
+        for file in receipt.files
+    ]
+
+
+def footer(path: Path) -> "pyarrow.parquet.FileMetaData":
+    """Return a file's footer; raises StagedOutputUnusableError where it is damaged."""
+    try:
+        return pyarrow.parquet.read_metadata(path)
+    except (pa.ArrowException, ValueError, OSError) as error:
+        # Arrow says OSError of a damaged footer, too, but only the system's own has a number.
+        if isinstance(error, OSError) and error.errno is not None:
+            raise
+        raise StagedOutputUnusableError(f"{path} is not a readable Parquet file: {error}") from error
+
+
+def statistics(metadata: "pyarrow.parquet.FileMetaData", file: WrittenFile) -> dict[str, Any]:
+    """Return the statistics of a file as the Delta protocol writes them, out of its footer.
+
+    A column of which some row group says nothing is left out: a reader then takes any value for possible.
+    """
+    found: dict[str, Any] = {"numRecords": file.rows, "minValues": {}, "maxValues": {}, "nullCount": {}}
+    for number in range(metadata.num_columns):
+        name = metadata.schema.column(number).path
+        if "." in name:
+            continue
+        groups = [metadata.row_group(group).column(number).statistics for group in range(metadata.num_row_groups)]
+        known = [group for group in groups if group is not None]
+        if len(known) != len(groups):
+            continue
+        nulls = [group.null_count for group in known]
+        if any(count is None for count in nulls):
+            continue
+        found["nullCount"][name] = sum(count or 0 for count in nulls)
+        filled = [group for group in known if group.has_min_max]
+        if name in WITHOUT_BOUNDS or found["nullCount"][name] + sum(group.num_values for group in filled) < file.rows:
+            continue
+        if not filled:
+            continue
+        smallest: list[Any] = [group.min for group in filled]
+        largest: list[Any] = [group.max for group in filled]
+        found["minValues"][name] = lower(min(smallest))
+        found["maxValues"][name] = upper(max(largest))
+    return found
+
+
+def lower(value: Bound) -> Bound:
+    """Return the smallest value as JSON has it; timestamps are cut to milliseconds, as the protocol says."""
+    return in_milliseconds(value) if isinstance(value, datetime) else value
+
+
+def upper(value: Bound) -> Bound:
+    """Return the largest value as JSON has it, never less than it is."""
+    if not isinstance(value, datetime):
+        return value
+    return in_milliseconds(value + timedelta(microseconds=-value.microsecond % 1000))
+
+
+def in_milliseconds(value: datetime) -> str:
+    """Return a time in UTC as the protocol writes it."""
+    at = value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
+    return at.isoformat(timespec="milliseconds").replace("+00:00", "Z")

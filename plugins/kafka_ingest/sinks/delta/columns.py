@@ -1,0 +1,93 @@
+"""The columns of the raw format as a Delta table has them, and what differs between them and a table's or a file's own.
+
+A schema is what the Delta protocol writes into ``schemaString``: https://github.com/delta-io/delta/blob/master/PROTOCOL.md.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+BATCH_COLUMN = "kafka_batch"
+NEVER_NULL = frozenset({"kafka_topic", "kafka_partition", "kafka_offset", BATCH_COLUMN})
+
+
+def nullable(name: str, kind: object) -> dict[str, Any]:
+    """Return a field as a schema holds it."""
+    return {"name": name, "type": kind, "nullable": True, "metadata": {}}
+
+
+HEADERS = {
+    "type": "array",
+    "elementType": {"type": "struct", "fields": [nullable("key", "string"), nullable("value", "binary")]},
+    "containsNull": True,
+}
+RAW_COLUMNS: Mapping[str, object] = {
+    "kafka_topic": "string",
+    "kafka_partition": "integer",
+    "kafka_offset": "long",
+    "kafka_timestamp": "timestamp",
+    "key": "binary",
+    "value": "binary",
+    "kafka_headers": HEADERS,
+    "kafka_topic_id": "string",
+    "kafka_timestamp_ms": "long",
+    BATCH_COLUMN: "string",
+}
+"""Name → type. Every column allows nulls, so that a table does not have to be changed for one that turns up."""
+
+
+def raw_schema() -> dict[str, Any]:
+    """Return the schema of a new table."""
+    return {"type": "struct", "fields": [nullable(name, kind) for name, kind in RAW_COLUMNS.items()]}
+
+
+def differences_of_table(schema: Mapping[str, Any]) -> Iterator[str]:
+    """Yield why records of the raw format cannot be appended to a table of this schema; nothing where they can."""
+    fields = {field["name"]: field for field in schema["fields"]}
+    for name, kind in RAW_COLUMNS.items():
+        field = fields.get(name)
+        if field is None:
+            yield f"column {name}: expected {in_words(kind)}, found none"
+        elif plain(field["type"]) != plain(kind):
+            yield f"column {name}: expected {in_words(kind)}, found {in_words(field['type'])}"
+        elif not field["nullable"] and name not in NEVER_NULL:
+            yield f"column {name}: expected one that allows nulls, found NOT NULL"
+    for name, field in fields.items():
+        if name not in RAW_COLUMNS and not field["nullable"]:
+            yield f"column {name}: it is NOT NULL, and nothing would be written into it"
+        if used := sorted(key for key in field["metadata"] if key.startswith("delta.")):
+            yield f"column {name}: it has {', '.join(used)}, which is not kept up"
+
+
+def differences_of_file(schema: Mapping[str, Any]) -> Iterator[str]:
+    """Yield where a staged file's columns are not those of the raw format."""
+    found = {field["name"]: field["type"] for field in schema["fields"]}
+    for name in sorted(RAW_COLUMNS.keys() | found.keys()):
+        expected, there = RAW_COLUMNS.get(name), found.get(name)
+        if expected is None or there is None or plain(there) != plain(expected):
+            yield f"column {name}: expected {in_words(expected)}, found {in_words(there)}"
+
+
+def plain(kind: object) -> object:
+    """Return a type without the metadata of its fields, which say nothing of the values."""
+    if not isinstance(kind, Mapping):
+        return kind
+    if kind.get("type") == "struct":
+        fields = [(field["name"], plain(field["type"]), field["nullable"]) for field in kind["fields"]]
+        return ("struct", tuple(fields))
+    return tuple(sorted((key, plain(value)) for key, value in kind.items()))
+
+
+def in_words(kind: object) -> str:
+    """Return a type for a message."""
+    if kind is None:
+        return "none"
+    if not isinstance(kind, Mapping):
+        return str(kind)
+    match kind["type"]:
+        case "struct":
+            fields = (f"{each['name']}: {in_words(each['type'])}" for each in kind["fields"])
+            return f"struct<{', '.join(fields)}>"
+        case "array":
+            return f"array<{in_words(kind['elementType'])}>"
+        case other:
+            return str(other)

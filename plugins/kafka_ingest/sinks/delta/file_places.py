@@ -1,0 +1,32 @@
+"""Which batch a data file of a Delta table belongs to, by the places that the sink gives to files."""
+
+from pathlib import Path
+from uuid import UUID
+
+from kafka_ingest.model.output_location import OutputLocation
+from kafka_ingest.sinks.data_file import FilePlace
+from kafka_ingest.sinks.delta.parts import DeltaParts
+from kafka_ingest.sinks.delta.places import BATCHES
+
+IN_WORDS = f"TABLE/{BATCHES}/<batch>/<attempt>/<file> of a Delta table"
+"""Where data files lie, for a message."""
+
+
+def place_of(path: Path) -> FilePlace | None:
+    """Return whose data file an absolute path names, None where it is no place that the sink gives to one."""
+    match path.parts:
+        case (*above, folder, batch, attempt, _) if folder == BATCHES and attempt.isdecimal():
+            output = Path(*above)
+        case _:
+            return None
+    parts = DeltaParts.at(output)
+    try:
+        batch_id = UUID(batch)
+    except ValueError:
+        return None
+    if not parts.staging.folder.is_dir():
+        return None
+    # Published and staged files lie in one place: the receipt that is kept says which attempt was published.
+    kept = parts.archive.receipt(batch_id) if parts.archive.is_kept(batch_id) else None
+    is_published = kept is not None and kept.attempt == int(attempt)
+    return FilePlace(OutputLocation.local("delta", output), batch_id, None if is_published else int(attempt))

@@ -1,0 +1,57 @@
+"""The parts of a Delta table that its roles share."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from uuid import UUID
+
+from kafka_ingest.model.receipt import Receipt
+from kafka_ingest.sinks.delta.places import DataInTable
+from kafka_ingest.sinks.delta.table_log import TableLog
+from kafka_ingest.sinks.delta.table_rows import TableRows
+from kafka_ingest.sinks.kept_receipts import KeptReceipts
+from kafka_ingest.sinks.receipt_archive import ArchivedReceipts
+from kafka_ingest.sinks.staged_files import StagedFiles
+
+
+@dataclass(frozen=True, slots=True)
+class DeltaParts:
+    """The table, and what lies beside it."""
+
+    output: Path
+    beside: Path
+    staging: StagedFiles
+    data: DataInTable
+    receipts: KeptReceipts
+    archive: ArchivedReceipts
+    log: TableLog
+
+    @classmethod
+    def at(cls, output: Path) -> "DeltaParts":
+        """Return the parts of the table in a directory."""
+        beside = output.with_name(f"{output.name}.kafka-ingest")
+        receipts = KeptReceipts(beside / "receipts")
+        log = TableLog(output)
+
+        def is_needed(directory: Path) -> bool:
+            """Whether an attempt's data is published: by its receipt, or, where that was lost, by the table."""
+            kept = (
+                receipts.receipt(UUID(directory.parent.name)) if receipts.is_kept(UUID(directory.parent.name)) else None
+            )
+            if kept is not None and kept.attempt == int(directory.name):
+                return True
+            return TableRows(output, log).names_files_below(data.place(directory))
+
+        data = DataInTable(output, is_needed)
+        staging = StagedFiles(beside / "staging", data)
+        archive = ArchivedReceipts(
+            receipts, staging.check_mounted, lambda batch_id: TableRows(output, log).is_visible(batch_id)
+        )
+        return cls(output, beside, staging, data, receipts, archive, log)
+
+    def rows(self) -> TableRows:
+        """Return what the table holds now."""
+        return TableRows(self.output, self.log)
+
+    def place_of(self, receipt: Receipt) -> Path:
+        """Return where the data files of a receipt's attempt lie."""
+        return self.data.place(self.staging.attempt_directory(receipt.batch_id, receipt.attempt))

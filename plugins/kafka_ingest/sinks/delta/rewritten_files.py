@@ -1,0 +1,45 @@
+"""Read positions in files that another writer made, whatever types it gave to texts. Importing this imports pyarrow."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet
+
+from kafka_ingest.sinks.delta.columns import BATCH_COLUMN
+
+TYPES: dict[str, pa.DataType] = {
+    "kafka_topic": pa.string(),
+    "kafka_partition": pa.int32(),
+    "kafka_offset": pa.int64(),
+    BATCH_COLUMN: pa.string(),
+}
+
+
+def rows_of_file(path: Path, columns: list[str], batch_id: UUID | None) -> Iterator["pa.Table"]:
+    """Yield some columns of a file's rows, of one batch or of all; row groups that cannot hold the batch are not read."""
+    read = [*columns, *([BATCH_COLUMN] if batch_id is not None and BATCH_COLUMN not in columns else [])]
+    types = pa.schema([(name, TYPES[name]) for name in read])
+    with pyarrow.parquet.ParquetFile(path) as file:
+        for group in range(file.num_row_groups):
+            if batch_id is not None and not may_hold(file.metadata.row_group(group), str(batch_id)):
+                continue
+            for batch in file.iter_batches(row_groups=[group], columns=read):
+                table = pa.Table.from_batches([batch]).select(read).cast(types)
+                if batch_id is not None:
+                    table = table.filter(pc.equal(table[BATCH_COLUMN], pa.scalar(str(batch_id))))
+                if table.num_rows:
+                    yield table.select(columns)
+
+
+def may_hold(group: pyarrow.parquet.RowGroupMetaData, batch_id: str) -> bool:
+    """Whether a row group's statistics allow for a batch in it."""
+    for number in range(group.num_columns):
+        column = group.column(number)
+        if column.path_in_schema == BATCH_COLUMN:
+            found: Any = column.statistics
+            return found is None or not found.has_min_max or bool(found.min <= batch_id <= found.max)
+    return True

@@ -1,0 +1,45 @@
+"""Whether another program's clean-up could take staged files at this moment.
+
+VACUUM deletes what the table does not name and was modified longer ago than the table's retention. What it has listed once it
+deletes, whatever becomes of it since. So files that are nearly that old are renewed, and committed only when a VACUUM that
+had seen them old must be done.
+"""
+
+import os
+import re
+import time
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from kafka_ingest.errors import OutputUnavailableError
+
+RETENTION = "delta.deletedFileRetentionDuration"
+DEFAULT_RETENTION_S = 7 * 86_400.0
+MARGIN_S = 86_400.0
+UNITS_S = {"second": 1.0, "minute": 60.0, "hour": 3_600.0, "day": 86_400.0, "week": 7 * 86_400.0}
+INTERVAL = re.compile(r"(?:interval\s+)?([0-9]+)\s+([a-z]+?)s?", re.IGNORECASE)
+
+
+def retention_s(configuration: Mapping[str, str]) -> float:
+    """Return how long VACUUM leaves files alone that a table does not name; the default where it is not understood."""
+    found = INTERVAL.fullmatch(configuration.get(RETENTION, "").strip())
+    if found is None or found[2].lower() not in UNITS_S:
+        return DEFAULT_RETENTION_S
+    return int(found[1]) * UNITS_S[found[2].lower()]
+
+
+def check_safe_from_clean_up(files: Iterable[Path], configuration: Mapping[str, str]) -> None:
+    """Raise OutputUnavailableError where files are so old that VACUUM could take them; they count as new from then on."""
+    retention = retention_s(configuration)
+    oldest = retention - min(MARGIN_S, retention / 2)
+    now = time.time()
+    old = [path for path in files if now - path.stat().st_mtime > oldest]
+    if not old:
+        return
+    for path in old:
+        os.utime(path)
+    raise OutputUnavailableError(
+        f"{old[0].parent}: {len(old):,} staged files are older than {oldest / 86_400:.3g} days, so that a VACUUM may take them "
+        "while they are committed. They were renewed. No offset was moved; run this again when no VACUUM of this table is "
+        "under way that began before now."
+    )

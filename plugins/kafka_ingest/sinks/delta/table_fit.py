@@ -1,0 +1,64 @@
+"""Whether a Delta table can be written without Spark: delta-rs validates nothing of this, and would break readers silently."""
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from kafka_ingest.sinks.delta.columns import differences_of_table
+
+READER_FEATURES: frozenset[str] = frozenset()
+WRITER_FEATURES = frozenset({"appendOnly", "invariants", "checkConstraints", "changeDataFeed", "generatedColumns"})
+"""What a table may list, as long as nothing in it uses those that restrict rows: what uses them is looked for."""
+
+LEGACY_READER, LEGACY_WRITER = 1, 4
+"""Protocol versions up to these imply nothing but the features above; the next ones column mapping and identity columns."""
+
+BY_FEATURE = (3, 7)
+"""The reader and writer version from which a table lists its features by name."""
+
+CONSTRAINT = "delta.constraints."
+MARKERS_EXPIRE = "delta.setTransactionRetentionDuration"
+OFF = {"delta.columnMapping.mode": "none", "delta.enableDeletionVectors": "false", "delta.enableRowTracking": "false"}
+
+
+@dataclass(frozen=True, slots=True)
+class TableForm:
+    """What a table's newest protocol and metadata actions say."""
+
+    reader_version: int
+    writer_version: int
+    reader_features: Collection[str]
+    writer_features: Collection[str]
+    partition_columns: Collection[str]
+    configuration: Mapping[str, str]
+    schema: Mapping[str, Any]
+
+
+def why_not_read(form: TableForm) -> Iterator[str]:
+    """Yield why the table's Parquet files alone do not say what its rows are."""
+    if form.reader_version > LEGACY_READER and form.reader_version != BY_FEATURE[0]:
+        yield f"reader version {form.reader_version}, expected {LEGACY_READER}"
+    for feature in sorted(set(form.reader_features) - READER_FEATURES):
+        yield f"reader feature {feature}"
+    if (mode := form.configuration.get("delta.columnMapping.mode", "none")) != "none":
+        yield f"delta.columnMapping.mode={mode}"
+
+
+def why_not_written(form: TableForm) -> Iterator[str]:
+    """Yield why files of the raw format cannot be added to the table; nothing where they can."""
+    yield from why_not_read(form)
+    if form.writer_version > LEGACY_WRITER and form.writer_version != BY_FEATURE[1]:
+        yield f"writer version {form.writer_version}, expected up to {LEGACY_WRITER}"
+    known = WRITER_FEATURES | set(form.reader_features)
+    for feature in sorted(set(form.writer_features) - known):
+        yield f"writer feature {feature}"
+    if form.partition_columns:
+        yield f"partitioned by {', '.join(form.partition_columns)}"
+    for key, value in sorted(form.configuration.items()):
+        if key.startswith(CONSTRAINT):
+            yield f"CHECK constraint {key.removeprefix(CONSTRAINT)}"
+        elif key == MARKERS_EXPIRE:
+            yield f"{key}={value}: the marks of published batches would be forgotten, and batches published twice"
+        elif key in OFF and key != "delta.columnMapping.mode" and value != OFF[key]:
+            yield f"{key}={value}"
+    yield from differences_of_table(form.schema)

@@ -1,0 +1,209 @@
+"""The log of one Delta table: its commits decide what was published, and what was revoked.
+
+The mark of a batch is an application transaction of the Delta protocol (action ``txn``): its id is the batch's, its version
+says which. A commit carries it together with the files, so both are there or neither. Two commits with one id conflict:
+delta-rs refuses the later one, as long as both look and commit are of one snapshot (one ``DeltaTable`` object).
+"""
+
+import json
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from enum import IntEnum
+from pathlib import Path
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+from kafka_ingest.errors import OutputConflictError, OutputNotUsableError, OutputUnavailableError
+from kafka_ingest.foundation.durable_files import sync
+from kafka_ingest.model.offsets import listing
+from kafka_ingest.sinks.delta.columns import raw_schema
+from kafka_ingest.sinks.delta.library import delta_lake
+from kafka_ingest.sinks.delta.places import LOG
+from kafka_ingest.sinks.delta.table_fit import TableForm, why_not_read, why_not_written
+
+if TYPE_CHECKING:
+    from deltalake import CommitProperties, DeltaTable
+    from deltalake.transaction import AddAction
+
+TRIES = 5
+BATCH_KEY, FINGERPRINT_KEY = "kafka_ingest.batch_id", "kafka_ingest.plan_fingerprint"
+
+
+class Mark(IntEnum):
+    """What a batch's application transaction says, by its version. The first one that lands stays for ever."""
+
+    PUBLISHED = 1
+    REVOKED = 2
+
+
+class TableLog:
+    """The log below ``_delta_log`` of a table in a local or mounted directory."""
+
+    def __init__(self, output: Path) -> None:
+        self._output = output
+        self._folder = output / LOG
+
+    def is_there(self) -> bool:
+        """Whether there is a table; asks no library."""
+        return self._folder.is_dir() and any(self._folder.glob("*.json"))
+
+    def open(self) -> "DeltaTable | None":
+        """Return the table as it is now, None where there is none."""
+        if not self.is_there():
+            return None
+        with self.named_errors():
+            table: DeltaTable = delta_lake().DeltaTable(str(self._output))
+            return table
+
+    def mark(self, batch_id: UUID) -> Mark | None:
+        """Return what the table says of a batch, None where that is nothing."""
+        table = self.open()
+        return self.mark_in(table, batch_id) if table is not None else None
+
+    def mark_in(self, table: "DeltaTable", batch_id: UUID) -> Mark | None:
+        """Return what one snapshot of the table says of a batch."""
+        with self.named_errors():
+            version = table.transaction_version(str(batch_id))
+        try:
+            return None if version is None else Mark(version)
+        except ValueError as error:
+            raise OutputConflictError(
+                f"{self._output}: expected version 1 or 2 of application transaction {batch_id}, found {version}: another "
+                "program uses this batch's id. No offset was moved."
+            ) from error
+
+    def check_writable(self) -> None:
+        """Raise OutputNotUsableError where there is a table that this version cannot write without harming its readers."""
+        if (table := self.open()) is not None:
+            self._check_fits(table)
+
+    def configuration(self) -> dict[str, str]:
+        """Return the table's properties; none where there is no table yet."""
+        table = self.open()
+        return dict(table.metadata().configuration) if table is not None else {}
+
+    def check_readable(self, table: "DeltaTable") -> None:
+        """Raise OutputNotUsableError where the table's files alone do not say what its rows are."""
+        if problems := list(why_not_read(form_of(table))):
+            raise OutputNotUsableError(
+                f"{self._output}: expected a Delta table whose Parquet files are its rows, found {listing(problems)}."
+            )
+
+    def land(self, batch_id: UUID, mark: Mark, actions: "Sequence[AddAction]" = (), fingerprint: str = "") -> Mark:
+        """Commit a batch's mark with its files, and return the mark that the table has then: another one's, if that was first.
+
+        Whatever a try comes to, the table is looked at again: a commit may have landed although it failed.
+        """
+        failure: Exception | None = None
+        for attempt in range(TRIES + 1):
+            table = self._open_or_create()
+            if (found := self.mark_in(table, batch_id)) is not None:
+                return found
+            if attempt == TRIES:
+                break
+            self._check_fits(table)
+            try:
+                # On this very snapshot: delta-rs then refuses a commit that another one with this id came before.
+                table.create_write_transaction(
+                    list(actions), "append", table.schema(), commit_properties=properties(batch_id, mark, fingerprint)
+                )
+            except failures() as error:
+                failure = error
+            else:
+                return mark
+        raise OutputUnavailableError(
+            f"{self._output}: {TRIES} tries to commit batch {batch_id} to the table failed, and its log does not have it: "
+            f"{brief(failure)}. No offset was moved; run this again."
+        ) from failure
+
+    def sync(self) -> None:
+        """Flush the log to the disk, since delta-rs does not: everything that a reader needs since the last checkpoint."""
+        since = self._last_checkpoint()
+        names = sorted(path for path in self._folder.iterdir() if path.is_file() and not path.name.startswith("."))
+        for path in names:
+            number = path.name[:20]
+            if not number.isdecimal() or int(number) >= since:
+                sync(path)
+        sync(self._folder)
+        sync(self._output)
+
+    def _last_checkpoint(self) -> int:
+        try:
+            return int(json.loads((self._folder / "_last_checkpoint").read_bytes())["version"])
+        except (FileNotFoundError, ValueError, KeyError, TypeError):
+            return 0
+
+    def _open_or_create(self) -> "DeltaTable":
+        if (table := self.open()) is not None:
+            return table
+        library = delta_lake()
+        try:
+            library.DeltaTable.create(
+                str(self._output),
+                library.Schema.from_json(json.dumps(raw_schema())),
+                mode="error",
+                # Two creators: one of them is refused, instead of making the table a second time.
+                commit_properties=library.CommitProperties(max_commit_retries=0),
+            )
+        except failures() as error:
+            failure: Exception | None = error
+        else:
+            failure = None
+        if (made := self.open()) is not None:
+            return made
+        raise OutputUnavailableError(
+            f"{self._output}: the Delta table could not be made: {brief(failure)}. No offset was moved; run this again."
+        ) from failure
+
+    def _check_fits(self, table: "DeltaTable") -> None:
+        if problems := list(why_not_written(form_of(table))):
+            raise OutputNotUsableError(
+                f"{self._output}: expected a Delta table that can be appended to without Spark, found {listing(problems)}. "
+                "Nothing was written and no offset was moved. Change the table back, or give the feed another sink.path; "
+                "docs/sinks.md says which tables can be used."
+            )
+
+    @contextmanager
+    def named_errors(self) -> Iterator[None]:
+        """Give an error of the library its name: it proves nothing about the data."""
+        try:
+            yield
+        except failures() as error:
+            raise OutputUnavailableError(
+                f"the log of the Delta table {self._output} could not be read: {brief(error)}. No offset was moved; run this "
+                "again when the storage is available again, or with the log repaired."
+            ) from error
+
+
+def failures() -> tuple[type[Exception], ...]:
+    """Return what the library raises when a call fails; whether something was done by then, the log says."""
+    return (delta_lake().exceptions.DeltaError, OSError, ValueError, RuntimeError)
+
+
+def brief(error: Exception | None) -> str:
+    """Return what the library says, without the stack that may follow it."""
+    return str(error).partition("\n")[0][:300]
+
+
+def properties(batch_id: UUID, mark: Mark, fingerprint: str) -> "CommitProperties":
+    """Return what a commit carries beside its files."""
+    library = delta_lake()
+    transaction = library.Transaction(str(batch_id), int(mark), round(time.time() * 1000))
+    said = {BATCH_KEY: str(batch_id), **({FINGERPRINT_KEY: fingerprint} if fingerprint else {})}
+    made: CommitProperties = library.CommitProperties(custom_metadata=said, app_transactions=[transaction])
+    return made
+
+
+def form_of(table: "DeltaTable") -> TableForm:
+    """Return what a snapshot's protocol and metadata say."""
+    protocol, metadata = table.protocol(), table.metadata()
+    return TableForm(
+        reader_version=protocol.min_reader_version,
+        writer_version=protocol.min_writer_version,
+        reader_features=protocol.reader_features or (),
+        writer_features=protocol.writer_features or (),
+        partition_columns=tuple(metadata.partition_columns),
+        configuration=dict(metadata.configuration),
+        schema=json.loads(table.schema().to_json()),
+    )

@@ -1,0 +1,43 @@
+"""What published data files hold together of each partition, and where one is not what its receipt says.
+
+Importing this imports pyarrow.
+"""
+
+import itertools
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from kafka_ingest.model.offset_sets import merged, span_of
+from kafka_ingest.model.offsets import TopicPartition
+from kafka_ingest.model.published_output import PublishedCount
+from kafka_ingest.model.receipt import WrittenFile
+from kafka_ingest.sinks.file_differences import partitions_that_differ
+from kafka_ingest.sinks.parquet_contents import DataFile, FileContents, PartitionContents
+
+
+def other_than(written: WrittenFile, contents: FileContents) -> Iterator[str]:
+    """Yield in which respects the records of a file are not those that its receipt names; another writer's bytes are none."""
+    for what, expected, found in (
+        ("rows", written.rows, contents.rows),
+        ("different offsets", written.rows, contents.distinct_offsets),
+    ):
+        if expected != found:
+            yield f"{what}: the receipt says {expected}, found {found}"
+    yield from partitions_that_differ(written, contents)
+
+
+def count_of(topic_partition: TopicPartition, files: Sequence[tuple[Path, PartitionContents]]) -> PublishedCount:
+    """Return what the files that hold some of a partition hold of it together."""
+    bounds = sorted((each.smallest_offset, each.largest_offset) for _, each in files)
+    offsets = sum(each.distinct_offsets for _, each in files)
+    if any(later[0] <= earlier[1] for earlier, later in itertools.pairwise(bounds)):
+        # They may share offsets: which ones are in both is only seen by looking at all of them.
+        whole = (DataFile(path).contents(intervals=sys.maxsize).intervals for path, _ in files)
+        of_partition = (
+            each for each in itertools.chain.from_iterable(whole) if each.topic_partition == topic_partition
+        )
+        offsets = span_of(merged(of_partition))
+    return PublishedCount(
+        topic_partition, sum(each.rows for _, each in files), offsets, bounds[0][0], max(b[1] for b in bounds)
+    )

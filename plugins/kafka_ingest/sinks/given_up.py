@@ -1,0 +1,26 @@
+"""Publishing or revoking too late: the errors of the one of the two that lost."""
+
+from uuid import UUID
+
+from kafka_ingest.errors import BatchRevokedError, BatchStateError
+
+
+def give_up(batch_id: UUID) -> str:
+    """Say how a batch that cannot be published is ended."""
+    return f"give the batch up: `kafka-ingest abandon {batch_id} --reason …`, and the next run reads its ranges anew"
+
+
+def being_given_up(batch_id: UUID) -> BatchRevokedError:
+    """Return the error of publishing too late."""
+    return BatchRevokedError(
+        f"batch {batch_id} is being given up: an operator revoked its staged files. Nothing of it is visible and no offset was "
+        f"moved. To finish that, {give_up(batch_id)}."
+    )
+
+
+def published_already(batch_id: UUID) -> BatchStateError:
+    """Return the error of revoking too late."""
+    return BatchStateError(
+        f"batch {batch_id} is published already, so it cannot be given up any more: it only rolls forward. Run the feed, or its "
+        "commit task, again. Nothing was changed."
+    )

@@ -1,0 +1,287 @@
+"""Outputs of every kind for the contract that all sinks keep: what Spark does to them, and what an independent reader sees."""
+
+import errno
+import json
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime
+from enum import Enum, auto
+from pathlib import Path
+from typing import Any, ClassVar, Protocol
+
+import deltalake
+import duckdb
+import polars as pl
+import pyarrow as pa
+import pyarrow.parquet
+import pytest
+from tests.contract.builders import NOON, attempt_of, batch_id_of, orders, plan_of
+from tests.contract.staged_files import DAY
+from tests.fakes import InMemorySink
+
+from kafka_ingest.errors import OutputUnavailableError
+from kafka_ingest.model.attempt_directory import DATA, FAILURE
+from kafka_ingest.model.batch import BatchPlan
+from kafka_ingest.model.event import Event
+from kafka_ingest.model.offsets import OffsetRange
+from kafka_ingest.model.output_location import OutputLocation
+from kafka_ingest.model.published_output import PublishedReceipt
+from kafka_ingest.model.receipt import Receipt, WrittenFile
+from kafka_ingest.ports.outputs import Sink
+from kafka_ingest.sinks.delta import delta_sink
+from kafka_ingest.sinks.parquet import parquet_sink
+
+ROWS = 10
+
+
+class Died(BaseException):
+    """The process dies here."""
+
+
+class Fault(Enum):
+    """What may become of the step that makes a batch visible, or revokes it."""
+
+    DIES_BEFORE = auto()
+    DIES_AFTER = auto()
+    ANSWER_LOST = auto()
+    CONFLICT_AFTER_LANDING = auto()
+
+    def around(
+        self, step: Callable[..., object], *, is_it: Callable[..., bool], lost: Exception, conflict: Exception
+    ) -> Callable[..., object]:
+        """Return the step with this fault, where it is the one that decides."""
+
+        def faulty(*arguments: Any, **named: Any) -> object:
+            if not is_it(*arguments):
+                return step(*arguments, **named)
+            if self is Fault.DIES_BEFORE:
+                raise Died
+            step(*arguments, **named)
+            raise {Fault.DIES_AFTER: Died(), Fault.ANSWER_LOST: lost}.get(self, conflict)
+
+        return faulty
+
+
+class Output(Protocol):
+    """An output of either kind, and what Spark does to it."""
+
+    format: ClassVar[str]
+    sink: Sink
+    path: Path
+
+    def stage(self, directory: Path, files: list[str]) -> dict[str, int]:
+        """Stage files of ten rows each; return their sizes in bytes."""
+
+    def write_receipt(self, directory: Path, content: bytes) -> None:
+        """Write an attempt's receipt."""
+
+    def fail(self, directory: Path, said: str) -> None:
+        """Leave what Spark said in an attempt's directory."""
+
+    def with_fault(self, monkeypatch: pytest.MonkeyPatch, fault: "Fault") -> None:
+        """Let the one step that decides who wins come to something else than it should."""
+
+    def seen(self) -> Counter[tuple[str, int, int]]:
+        """Return what a reader sees that is no part of this project: how often (batch, partition, offset) is there."""
+
+
+class ParquetOutput:
+    """The Parquet sink on real directories."""
+
+    format = "parquet"
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.sink = parquet_sink(path)
+
+    def stage(self, directory: Path, files: list[str]) -> dict[str, int]:
+        data = directory / "data"
+        data.mkdir(exist_ok=True)
+        for name in files:
+            pyarrow.parquet.write_table(raw_rows(name), data / name)
+        return {name: (data / name).stat().st_size for name in files}
+
+    def seen(self) -> Counter[tuple[str, int, int]]:
+        if not any(self.path.rglob("*.parquet")):
+            return Counter()
+        files = f"read_parquet('{self.path}/**/*.parquet', hive_partitioning = true)"
+        return Counter(duckdb.sql(f"select kafka_batch::text, kafka_partition, kafka_offset from {files}").fetchall())  # noqa: S608
+
+    def write_receipt(self, directory: Path, content: bytes) -> None:
+        (directory / "receipt.json").write_bytes(content)
+
+    def fail(self, directory: Path, said: str) -> None:
+        (directory / FAILURE).write_text(said, encoding="utf-8")
+
+    def with_fault(self, monkeypatch: pytest.MonkeyPatch, fault: Fault) -> None:
+        def is_the_data(source: Path, _target: Path) -> bool:
+            return source.name == DATA
+
+        lost, conflict = OSError(errno.EIO, "input/output error"), FileNotFoundError(errno.ENOENT, "it is gone")
+        monkeypatch.setattr(Path, "rename", fault.around(Path.rename, is_it=is_the_data, lost=lost, conflict=conflict))
+
+    def kept(self, number: int) -> Path:
+        """Return where a batch's receipt is kept."""
+        return self.path.with_name("orders.kafka-ingest") / "receipts" / DAY / f"{batch_id_of(number)}.json"
+
+    def visible(self, number: int) -> Path:
+        """Return where a batch's files are."""
+        return self.path / f"kafka_batch={batch_id_of(number)}"
+
+    def change(self, number: int, change: Callable[[dict[str, Any]], None]) -> None:
+        """Change a kept receipt by hand."""
+        document = json.loads(self.kept(number).read_bytes())
+        change(document)
+        self.kept(number).write_text(json.dumps(document))
+
+
+class DeltaOutput(ParquetOutput):
+    """The Delta sink on real directories."""
+
+    format = "delta"
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.sink = delta_sink(path)
+
+    def stage(self, directory: Path, files: list[str]) -> dict[str, int]:
+        data = self.sink.publisher.data_needs(directory).place
+        assert data is not None
+        data.mkdir(parents=True, exist_ok=True)
+        for name in files:
+            pyarrow.parquet.write_table(raw_rows(name, batch_id=directory.parent.name), data / name)
+        return {name: (data / name).stat().st_size for name in files}
+
+    def with_fault(self, monkeypatch: pytest.MonkeyPatch, fault: Fault) -> None:
+        real = deltalake.DeltaTable.create_write_transaction
+        lost = OSError("Generic LocalFileSystem error: timed out")
+        conflict = deltalake.exceptions.CommitFailedError("Concurrent transaction failed.")
+        faulty = fault.around(real, is_it=lambda *_: True, lost=lost, conflict=conflict)
+        monkeypatch.setattr(deltalake.DeltaTable, "create_write_transaction", faulty)
+
+    def seen(self) -> Counter[tuple[str, int, int]]:
+        if not (self.path / "_delta_log").exists():
+            return Counter()
+        rows = pl.read_delta(str(self.path)).select("kafka_batch", "kafka_partition", "kafka_offset")
+        return Counter(rows.rows())
+
+
+def raw_rows(name: str, *, batch_id: str | None = None) -> pa.Table:
+    """Return the ten rows of a file in the raw format, of the partition that its name names."""
+    topic_partition = orders(int(name.removeprefix("part-").partition(".")[0]))
+    header = pa.struct([("key", pa.string()), ("value", pa.binary())])
+    columns = {
+        "kafka_topic": pa.array([topic_partition.topic] * ROWS, pa.string()),
+        "kafka_partition": pa.array([topic_partition.partition] * ROWS, pa.int32()),
+        "kafka_offset": pa.array(range(ROWS), pa.int64()),
+        "kafka_timestamp": pa.array([datetime(2026, 1, 2, tzinfo=UTC)] * ROWS, pa.timestamp("us", "UTC")),
+        "key": pa.array([None] * ROWS, pa.binary()),
+        "value": pa.array([f"{topic_partition}@{offset}".encode() for offset in range(ROWS)], pa.binary()),
+        "kafka_headers": pa.array([None] * ROWS, pa.list_(header)),
+        "kafka_topic_id": pa.array(["topic-id-1"] * ROWS, pa.string()),
+        "kafka_timestamp_ms": pa.array([None] * ROWS, pa.int64()),
+    }
+    if batch_id is not None:
+        columns["kafka_batch"] = pa.array([batch_id] * ROWS, pa.string())
+    return pa.table(columns)
+
+
+class InMemoryOutput:
+    """The sink of the unit tests."""
+
+    format = "memory"
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.sink = InMemorySink(path)
+
+    def stage(self, directory: Path, files: list[str]) -> dict[str, int]:
+        self.sink.staged.add(directory)
+        return dict.fromkeys(files, 1_000)
+
+    def write_receipt(self, directory: Path, content: bytes) -> None:
+        self.sink.receipts[directory] = content
+
+    def fail(self, directory: Path, said: str) -> None:
+        self.sink.failures[directory] = said
+
+    def with_fault(self, monkeypatch: pytest.MonkeyPatch, fault: Fault) -> None:
+        lost = OutputUnavailableError("input/output error")
+        for name in ("_publish", "_revoke"):
+            step = fault.around(getattr(self.sink, name), is_it=lambda *_: True, lost=lost, conflict=lost)
+            monkeypatch.setattr(self.sink, name, step)
+
+    def seen(self) -> Counter[tuple[str, int, int]]:
+        return Counter(
+            (str(batch_id), held.topic_partition.partition, offset)
+            for batch_id, published in self.sink.published.items()
+            for file in published.receipt.files
+            for held in file.partitions
+            for offset in range(held.smallest_offset, held.largest_offset + 1)
+        )
+
+
+OUTPUTS: list[type[Any]] = [ParquetOutput, DeltaOutput, InMemoryOutput]
+"""Every kind of output; the last one is the double of the unit tests."""
+
+
+def opened(output: Output, plan: BatchPlan, attempt: int = 1) -> Path:
+    """Open an attempt and return its directory."""
+    directory = output.sink.staging.attempt_directory(plan.batch_id, attempt)
+    output.sink.staging.open_attempt(directory, b"{}")
+    return directory
+
+
+def plan_to(output: Output, number: int, *, partitions: int = 2, **changes: Any) -> BatchPlan:
+    """Return a plan of ten offsets of some partitions."""
+    plan = plan_of(
+        *((orders(each), 0, ROWS) for each in range(partitions)), number=number, output=output.path, **changes
+    )
+    kind = "parquet" if output.format == "memory" else output.format
+    return replace(plan, output=OutputLocation.local(kind, output.path))
+
+
+def rows_of(published: PublishedReceipt) -> Counter[tuple[str, int, int]]:
+    """Return what readers should see of a batch."""
+    return Counter(
+        (str(published.plan.batch_id), span.topic_partition.partition, offset)
+        for file in published.receipt.files
+        for span, _ in file.spans
+        for offset in range(span.start_offset, span.end_offset)
+    )
+
+
+def written(
+    output: Output, plan: BatchPlan, *, attempt: int = 1, ledger: tuple[Event, ...] = (), without_rows: bool = False
+) -> tuple[Path, PublishedReceipt]:
+    """Write all records of a plan, or none; return the attempt's directory and what is to be published."""
+    directory = opened(output, plan, attempt)
+    read = [] if without_rows else list(plan.ranges)
+    sizes = output.stage(directory, [name_of(offset_range) for offset_range in read])
+    receipt = Receipt(
+        batch_id=plan.batch_id,
+        attempt=attempt,
+        plan_fingerprint=plan.fingerprint,
+        document_sha256=attempt_of(plan, attempt).document_sha256,
+        rows_read=ROWS * len(read),
+        files=tuple(
+            WrittenFile.of_one(name_of(each), sizes[name_of(each)], ROWS, each.topic_partition, 0, ROWS - 1)
+            for each in read
+        ),
+        written_at=NOON,
+        written_by="spark local-1",
+    )
+    output.write_receipt(directory, receipt.as_bytes())
+    return directory, PublishedReceipt(plan, receipt, ledger)
+
+
+def name_of(offset_range: OffsetRange) -> str:
+    return f"part-{offset_range.partition:05d}.parquet"
+
+
+def publish(output: Output, plan: BatchPlan, **written_with: Any) -> PublishedReceipt:
+    """Write a batch and publish it."""
+    directory, published = written(output, plan, **written_with)
+    output.sink.publisher.publish(directory, published)
+    return published

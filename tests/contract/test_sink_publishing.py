@@ -1,0 +1,299 @@
+"""What publishing comes to in every kind of output: once and whole, or not at all, whatever happens in between."""
+
+import contextlib
+import itertools
+import threading
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from tests.contract.builders import batch_id_of
+from tests.contract.power_cut import PowerCut, power_cut
+from tests.contract.racing_publishers import Step, race
+from tests.contract.sink_outputs import (
+    OUTPUTS,
+    Died,
+    Fault,
+    InMemoryOutput,
+    Output,
+    opened,
+    plan_to,
+    publish,
+    rows_of,
+    written,
+)
+
+from kafka_ingest.errors import (
+    BatchRevokedError,
+    BatchStateError,
+    KafkaIngestError,
+    OutputConflictError,
+)
+from kafka_ingest.model.published_output import PublishedReceipt
+
+ON_DISK = [kind for kind in OUTPUTS if kind is not InMemoryOutput]
+RACERS = 4
+ROUNDS = 8
+
+
+@pytest.fixture(params=OUTPUTS, ids=lambda kind: kind.format)
+def output(request: pytest.FixtureRequest, tmp_path: Path) -> Output:
+    return made(request.param, tmp_path / "orders")
+
+
+@pytest.fixture(params=ON_DISK, ids=lambda kind: kind.format)
+def on_disk(request: pytest.FixtureRequest) -> Callable[[Path], Output]:
+    return lambda path: made(request.param, path)
+
+
+def made(kind: Callable[[Path], Output], path: Path) -> Output:
+    found = kind(path)
+    found.sink.publisher.prepare()
+    return found
+
+
+def again(output: Output) -> Output:
+    """Return the same output as another process has it."""
+    return output if isinstance(output, InMemoryOutput) else type(output)(output.path)
+
+
+def known(output: Output) -> list[str]:
+    return again(output).sink.publisher.known_batches()
+
+
+# ── Once ──────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_batch_is_seen_with_all_its_rows_once_it_is_published_and_not_before(output: Output) -> None:
+    directory, published = written(output, plan_to(output, 1))
+    output.sink.publisher.can_take(directory, published.receipt)
+    output.sink.staging.verify(directory, published.receipt)
+    assert output.seen() == Counter()
+    output.sink.publisher.publish(directory, published)
+    assert output.seen() == rows_of(published)
+
+
+def test_publishing_twice_shows_every_row_once(output: Output) -> None:
+    directory, published = written(output, plan_to(output, 1))
+    for _ in range(2):
+        again(output).sink.publisher.publish(directory, published)
+    assert output.seen() == rows_of(published)
+
+
+def test_a_batch_that_is_published_cannot_be_taken_again(output: Output) -> None:
+    directory, published = written(output, plan_to(output, 1))
+    output.sink.publisher.publish(directory, published)
+    with pytest.raises(OutputConflictError):
+        again(output).sink.publisher.can_take(directory, published.receipt)
+
+
+def test_another_plan_under_a_published_batchs_id_is_refused(output: Output) -> None:
+    first = publish(output, plan_to(output, 1))
+    directory, other = written(output, plan_to(output, 1, partitions=1), attempt=2)
+    with pytest.raises(OutputConflictError):
+        again(output).sink.publisher.publish(directory, other)
+    assert output.seen() == rows_of(first)
+
+
+def test_an_empty_batch_is_published_and_shows_nothing(output: Output) -> None:
+    published = publish(output, plan_to(output, 1), without_rows=True)
+    assert output.seen() == Counter()
+    assert known(output) == [str(batch_id_of(1))]
+    with pytest.raises(BatchStateError):
+        again(output).sink.publisher.revoke(
+            output.sink.staging.attempt_directory(batch_id_of(1), 1), published.plan.batch_id, rows=0
+        )
+
+
+def test_the_attempt_that_is_not_published_stays_unseen_and_is_removed_without_the_other(output: Output) -> None:
+    plan = plan_to(output, 1)
+    zombie, _ = written(output, plan, attempt=1)
+    directory, published = written(output, plan, attempt=2)
+    output.sink.publisher.publish(directory, published)
+    for each in (zombie, directory):
+        again(output).sink.staging.remove(each)
+    assert output.seen() == rows_of(published)
+    assert output.sink.staging.size_bytes(zombie) == 0
+
+
+def test_staged_files_that_are_removed_leave_nothing_behind(output: Output) -> None:
+    directory, _ = written(output, plan_to(output, 1))
+    assert output.sink.staging.size_bytes(directory) > 0
+    output.sink.staging.remove(directory)
+    assert list(output.path.parent.rglob("*.parquet")) == []
+
+
+# ── Every fault at the step that decides, then again ──────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("fault", list(Fault))
+@pytest.mark.parametrize("without_rows", [False, True], ids=["rows", "empty"])
+def test_whatever_becomes_of_a_publishing_the_next_one_completes_it(
+    output: Output, fault: Fault, monkeypatch: pytest.MonkeyPatch, *, without_rows: bool
+) -> None:
+    before = publish(output, plan_to(output, 1))
+    directory, published = written(output, plan_to(output, 2), without_rows=without_rows)
+    with monkeypatch.context() as patch:
+        output.with_fault(patch, fault)
+        try:
+            output.sink.publisher.publish(directory, published)
+        except (Died, KafkaIngestError):
+            pass
+        else:
+            assert output.seen() == rows_of(before) + rows_of(published), "it said that it was done"
+    assert output.seen() in (rows_of(before), rows_of(before) + rows_of(published)), "half a batch is seen"
+
+    again(output).sink.publisher.publish(directory, published)
+
+    assert output.seen() == rows_of(before) + rows_of(published)
+    assert known(output) == [str(batch_id_of(number)) for number in (1, 2)]
+
+
+@pytest.mark.parametrize("fault", list(Fault))
+def test_whatever_becomes_of_a_revocation_the_next_one_completes_it(
+    output: Output, fault: Fault, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    directory, published = written(output, plan_to(output, 1))
+    receipt = published.receipt
+    with monkeypatch.context() as patch:
+        output.with_fault(patch, fault)
+        with contextlib.suppress(Died, KafkaIngestError):
+            output.sink.publisher.revoke(directory, receipt.batch_id, rows=receipt.rows)
+
+    again(output).sink.publisher.revoke(directory, receipt.batch_id, rows=receipt.rows)
+
+    with pytest.raises(BatchRevokedError):
+        again(output).sink.publisher.publish(directory, published)
+    assert (output.seen(), known(output)) == (Counter(), [])
+
+
+@pytest.mark.parametrize("fault", [Fault.DIES_AFTER, Fault.ANSWER_LOST, Fault.CONFLICT_AFTER_LANDING])
+def test_a_publishing_that_landed_without_a_word_cannot_be_revoked(
+    output: Output, fault: Fault, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    directory, published = written(output, plan_to(output, 1))
+    with monkeypatch.context() as patch:
+        output.with_fault(patch, fault)
+        with contextlib.suppress(Died, KafkaIngestError):
+            output.sink.publisher.publish(directory, published)
+    with pytest.raises(BatchStateError):
+        again(output).sink.publisher.revoke(directory, published.plan.batch_id, rows=published.receipt.rows)
+    assert output.seen() == rows_of(published)
+
+
+@pytest.mark.parametrize("revokes", [False, True], ids=["publishing", "revoking"])
+def test_a_power_cut_at_any_call_to_the_file_system_is_repaired_by_the_next_try(
+    on_disk: Callable[[Path], Output], tmp_path: Path, *, revokes: bool
+) -> None:
+    for crash in itertools.count():
+        output = on_disk(tmp_path / f"{crash}" / "orders")
+        directory, published = written(output, plan_to(output, 1))
+
+        def take(step: Output, directory: Path = directory, published: PublishedReceipt = published) -> None:
+            if revokes:
+                step.sink.publisher.revoke(directory, published.plan.batch_id, rows=published.receipt.rows)
+            else:
+                step.sink.publisher.publish(directory, published)
+
+        died = False
+        with power_cut(after=crash):
+            try:
+                take(output)
+            except PowerCut:
+                died = True
+        assert output.seen() in (Counter(), rows_of(published))
+        take(again(output))
+        assert output.seen() == (Counter() if revokes else rows_of(published))
+        if not died:
+            break
+    assert crash > 5
+
+
+# ── Several at once, in processes of their own ────────────────────────────────────────────────────────────────────────
+
+
+def test_of_several_publishers_of_one_batch_all_find_it_published_and_every_row_is_there_once(
+    on_disk: Callable[[Path], Output], tmp_path: Path
+) -> None:
+    rounds = [staged_alone(on_disk, tmp_path / f"{number}") for number in range(ROUNDS)]
+    came_to = race(rounds[0][0].format, [[step for _, step in rounds]] * RACERS)
+    assert came_to == [[None] * ROUNDS] * RACERS
+    for output, step in rounds:
+        assert output.seen() == rows_of(step.published)
+
+
+def test_of_several_batches_at_once_each_is_there_once(on_disk: Callable[[Path], Output], tmp_path: Path) -> None:
+    output = on_disk(tmp_path / "orders")
+    batches = iter(range(1, 1 + RACERS * ROUNDS))
+    steps = [[staged(output, next(batches)) for _ in range(ROUNDS)] for _ in range(RACERS)]
+    assert race(output.format, steps) == [[None] * ROUNDS] * RACERS
+    expected = sum((rows_of(step.published) for step in itertools.chain.from_iterable(steps)), Counter())
+    assert output.seen() == expected
+
+
+def test_of_publishers_and_revokers_one_kind_wins_and_the_other_is_told(
+    on_disk: Callable[[Path], Output], tmp_path: Path
+) -> None:
+    rounds = [staged_alone(on_disk, tmp_path / f"{number}") for number in range(ROUNDS)]
+    publishes = [step for _, step in rounds]
+    revokes = [Step(step.path, step.directory, step.published, revokes=True) for step in publishes]
+    first, second, *revoked = race(rounds[0][0].format, [publishes, publishes, revokes, revokes])
+    for number, (output, step) in enumerate(rounds):
+        said = {each[number] is None for each in (first, second)}, {each[number] is None for each in revoked}
+        seen = output.seen()
+        assert (seen, said) in [(rows_of(step.published), ({True}, {False})), (Counter(), ({False}, {True}))], [
+            first[number],
+            second[number],
+            *(each[number] for each in revoked),
+        ]
+
+
+def staged_alone(on_disk: Callable[[Path], Output], directory: Path) -> tuple[Output, Step]:
+    """Stage a batch in an output of its own, so that its table is made in the race, too."""
+    output = on_disk(directory / "orders")
+    return output, staged(output, 1)
+
+
+def staged(output: Output, number: int) -> Step:
+    directory, published = written(output, plan_to(output, number))
+    return Step(output.path, directory, published)
+
+
+# ── A reader that reads all the time ──────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_reader_never_sees_half_a_batch_or_a_row_twice(on_disk: Callable[[Path], Output], tmp_path: Path) -> None:
+    output = on_disk(tmp_path / "orders")
+    steps = [written(output, plan_to(output, number, partitions=5)) for number in range(1, 21)]
+    done = threading.Event()
+
+    def publish_all() -> None:
+        try:
+            for directory, published in steps:
+                again(output).sink.publisher.publish(directory, published)
+        finally:
+            done.set()
+
+    publisher = threading.Thread(target=publish_all)
+    publisher.start()
+    looks = 0
+    while not done.is_set() or looks == 0:
+        check_whole_batches(output.seen(), [published for _, published in steps])
+        looks += 1
+    publisher.join()
+    assert output.seen() == sum((rows_of(published) for _, published in steps), Counter())
+
+
+def check_whole_batches(seen: Counter[tuple[str, int, int]], batches: list[PublishedReceipt]) -> None:
+    """Each batch is seen with all its rows or none, and those that are seen come before those that are not."""
+    shown = Counter(batch for batch, _, _ in seen.elements())
+    sizes = [shown[str(published.plan.batch_id)] for published in batches]
+    assert set(sizes) <= {0, batches[0].receipt.rows}
+    assert sizes == sorted(sizes, reverse=True)
+    assert set(seen.values()) <= {1}
+
+
+def test_an_open_attempt_is_no_part_of_the_output(output: Output) -> None:
+    opened(output, plan_to(output, 1))
+    assert (output.seen(), known(output)) == (Counter(), [])

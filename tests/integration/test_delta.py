@@ -1,0 +1,177 @@
+"""A feed whose output is a Delta table, on real parts: every record once, whoever reads the table, killed commits included."""
+
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import suppress
+from itertools import islice
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import polars as pl
+import pytest
+from deltalake import DeltaTable
+from tests.integration.test_adopt import DO_IT, lose_control_tables
+from tests.integration.test_whole_way import comparable, rows_expected
+from tests.kafka_faults import plain_records, topic_id
+from tests.kafka_faults import produce as produce_plain
+from tests.killing import Processes, ending_all
+from tests.project import Project
+from tests.quick_project import Killed, QuickProject
+
+from embedded_broker import EmbeddedBroker
+from kafka_ingest.sinks.delta.table_log import TableLog
+from order_events import order_events, produce
+
+LOG = "kafka_ingest.sinks.delta.table_log:TableLog"
+SINK = {"format": "delta", "path": "orders"}
+
+
+@pytest.fixture
+def processes(project: Project) -> Iterator[Processes]:
+    with ending_all(project) as made:
+        yield made
+
+
+def rows_of(project: Project) -> list[dict[str, Any]]:
+    """Return all rows as Polars reads the table, by position."""
+    return pl.read_delta(str(table_of(project))).sort("kafka_topic", "kafka_partition", "kafka_offset").to_dicts()
+
+
+def table_of(project: Project) -> Path:
+    return project.output / "orders"
+
+
+def answer(project: Project, *arguments: str) -> dict[str, Any]:
+    said = project.kafka_ingest(*arguments, "--json")
+    assert said.exit_code == 0, said.stdout + said.stderr
+    return said.document
+
+
+@pytest.mark.parametrize("killed_at", [f"before:{LOG}.land", f"after:{LOG}.land"], ids=["before landing", "landed"])
+def test_every_record_is_in_the_table_once_after_two_runs_a_killed_commit_and_a_backfill(
+    project: Project, processes: Processes, broker: EmbeddedBroker, topic: str, killed_at: str
+) -> None:
+    project.write_feed(topic, sink=SINK)
+    events = list(order_events(3_000, seed=11))
+    id_of_topic = topic_id(broker.bootstrap_servers, topic)
+    produce(broker.bootstrap_servers, topic, islice(events, 1_000))
+    [first] = project.run()
+    assert first["rows"] == 1_000
+    assert [comparable(row) for row in rows_of(project)] == rows_expected(events[:1_000], topic, id_of_topic)
+
+    # The commit of the second run is killed with -9; the third continues with the same batch.
+    produce(broker.bootstrap_servers, topic, events[1_000:2_000])
+    run = processes.run_feed(held_at=killed_at)
+    run.wait_until_held()
+    run.kill()
+    seen = 2_000 if killed_at.startswith("after") else 1_000
+    assert len(rows_of(project)) == seen
+    open_batch = project.status()["open_batch"]
+    assert open_batch["state"] == "COMMITTING"
+    [second] = project.run()
+    assert (second["batch_id"], second["rows"]) == (open_batch["batch_id"], 1_000)
+    assert [comparable(row) for row in rows_of(project)] == rows_expected(events[:2_000], topic, id_of_topic)
+
+    # What an operator skipped is read by a backfill, after all.
+    stored = project.stored_offsets()[0]
+    produce(broker.bootstrap_servers, topic, events[2_000:])
+    answer(project, "skip", "orders", topic, "0", f"{stored}-{stored + 10}", "--reason", "poisoned")
+    [third] = project.run()
+    assert len(rows_of(project)) == 3_000 - 10
+    [chunk] = answer(project, "backfill", "orders", "gaps", "--reason", "mended")["chunks"]
+    expected = rows_expected(events, topic, id_of_topic)
+    assert [comparable(row) for row in rows_of(project)] == expected
+    batches = {first["batch_id"], second["batch_id"], third["batch_id"], chunk["batch_id"]}
+    assert {row["kafka_batch"] for row in rows_of(project)} == batches
+    assert project.stored_offsets() == project.group_offsets()
+
+    check_questions(project, topic, stored, chunk["batch_id"])
+
+
+def check_questions(project: Project, topic: str, offset: int, batch_id: str) -> None:
+    """The questions about an output are answered of a table, too, or refused by name."""
+    assert answer(project, "coverage", "orders", "--verify")["verified"]["differences"] == []
+    located = answer(project, "locate", "orders", topic, "0", str(offset))
+    [file] = [file for batch in located["batches"] for file in batch["files"] if file["holds_record"]]
+    explained = answer(project, "explain", file["path"])
+    assert (explained["published"], explained["batch_id"]) == (True, batch_id)
+    assert explained["receipt"]["differences"] == []
+    assert {"name": "kafka_batch", "type": "string"} in explained["columns"]
+    [feed] = answer(project, "feeds")["feeds"]
+    assert feed["sink"]["format"] == "delta"
+    assert "one commit to its log" in feed["guarantee"]
+    refused = project.kafka_ingest("lost", "orders", "--batch", batch_id, "--json")
+    assert (refused.exit_code, refused.document["error"]["code"]) == (2, "NOT_OF_THIS_FORMAT")
+    assert project.kafka_ingest("doctor").exit_code == 0
+
+
+# ── What operators do to a table ──────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.fixture
+def three_batches(quick: QuickProject, orders: str) -> QuickProject:
+    """A feed with three live batches of 5 records each."""
+    quick.write_feed(orders, limits={"max_records": 5}, sink=SINK)
+    quick.run("orders", "--until-caught-up")
+    return quick
+
+
+def ids(project: QuickProject) -> list[str]:
+    """Return the batches, oldest first."""
+    return [str(batch["batch_id"]) for batch in reversed(project.batches())]
+
+
+def batches_seen(project: Project) -> dict[str, int]:
+    return dict(Counter(row["kafka_batch"] for row in rows_of(project)))
+
+
+def test_old_batches_leave_the_table_and_their_offsets_stay_committed(three_batches: QuickProject) -> None:
+    oldest, second, newest = ids(three_batches)
+    DeltaTable(str(table_of(three_batches))).optimize.compact()
+    expire = ("expire", "orders", "--before", "2100-01-01", "--execute", "--reason", "old")
+    assert [batch["batch_id"] for batch in three_batches.answer(*expire)["batches"]] == [oldest, second]
+    assert batches_seen(three_batches) == {newest: 5}
+    found = three_batches.answer("coverage", "orders", "--verify")
+    assert (found["accounted"], found["verified"]["differences"]) == (True, [])
+    assert sum(partition["offsets"]["expired"] for partition in found["partitions"]) == 10
+    assert three_batches.run() == []
+
+
+def test_lost_control_tables_are_rebuilt_from_the_receipts_beside_the_table(
+    three_batches: QuickProject, servers: str, orders: str
+) -> None:
+    before = batches_seen(three_batches), three_batches.stored_offsets()
+    lose_control_tables(three_batches)
+    refused = three_batches.kafka_ingest("run", "orders", "--json")
+    assert refused.document["error"]["code"] == "OUTPUT_UNKNOWN"
+    three_batches.answer("adopt", "orders", *DO_IT)
+    assert (batches_seen(three_batches), three_batches.stored_offsets()) == before
+    produce_plain(servers, orders, 2, plain_records(3))
+    assert [batch["rows"] for batch in three_batches.run()] == [3]
+    assert sum(batches_seen(three_batches).values()) == 18
+
+
+def test_a_batch_that_was_given_up_while_it_was_committed_is_never_seen_and_can_be_restored(
+    quick: QuickProject, orders: str
+) -> None:
+    quick.write_feed(orders, sink=SINK)
+    with patch.object(TableLog, "land", side_effect=Killed), suppress(Killed):
+        quick.kafka_ingest("run", "orders")
+    [batch] = quick.batches()
+    assert batch["state"] == "COMMITTING"
+    quick.answer("abandon", batch["batch_id"], "--reason", "wrong topic")
+    assert batches_seen(quick) == {}
+    quick.answer("restore", batch["batch_id"], "--execute", "--reason", "it was the right one")
+    assert list(batches_seen(quick).values()) == [15]
+    assert batch["batch_id"] not in batches_seen(quick)
+
+
+def test_another_writers_vacuum_and_clean_up_of_ours_leave_what_is_published(three_batches: QuickProject) -> None:
+    seen = batches_seen(three_batches)
+    for batch_id in ids(three_batches):
+        three_batches.answer("clean", "--batch", batch_id, "--reason", "the disk is full")
+    table = DeltaTable(str(table_of(three_batches)))
+    table.vacuum(full=True, retention_hours=0, enforce_retention_duration=False, dry_run=False)
+    assert batches_seen(three_batches) == seen
+    assert three_batches.answer("coverage", "orders", "--verify")["verified"]["differences"] == []
