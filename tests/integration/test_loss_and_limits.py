@@ -18,7 +18,8 @@ from tests.kafka_faults import (
 from tests.quick_project import QuickProject, seeds, spans
 
 from embedded_broker import EmbeddedBroker
-from kafka_ingest.planning import default_limit, plan_batch
+from kafka_ingest.batches import plan_batch
+from kafka_ingest.planning import default_limit
 
 
 def read_a_little(quick: QuickProject, orders: str, **changes: Any) -> None:
