@@ -32,10 +32,15 @@ def offsets_are_not_compared(patch: Patch) -> None:
 def only_offsets_in_place_move(patch: Patch) -> None:
     """A commit moves those stored offsets that are in place, and leaves the others."""
 
-    def advance(state: ControlState, plan: BatchPlan) -> None:
-        found = {planned: state.stored[plan.feed_id, planned.topic_partition].next_offset for planned in plan.ranges}
-        in_place = tuple(planned for planned in plan.ranges if found[planned] == planned.start_offset)
-        original(state, replace(plan, ranges=in_place))
+    def advance(state: ControlState, batch: Batch) -> None:
+        feed_id = batch.plan.feed_id
+        in_place = tuple(
+            planned
+            for planned in batch.ranges_read
+            if state.stored[feed_id, planned.topic_partition].next_offset == planned.start_offset
+        )
+        if in_place:
+            original(state, replace(batch, plan=replace(batch.plan, ranges=in_place), left_out=()))
 
     original = tests.fakes.advance_stored_offsets
     patch.setattr(ControlState, "check_offsets_in_place", nothing)
@@ -49,7 +54,7 @@ def backfills_move_offsets(patch: Patch) -> None:
         done = original(control, batch_id, who=who)
         if done.plan.kind is BatchKind.BACKFILL:
             with control.transaction() as state:
-                tests.fakes.advance_stored_offsets(state, done.plan)
+                tests.fakes.advance_stored_offsets(state, done)
         return done
 
     original = InMemoryControlTables.complete_commit
