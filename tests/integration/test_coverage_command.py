@@ -81,7 +81,13 @@ def test_every_offset_is_live_backfilled_or_in_an_open_gap(feed: QuickProject) -
     exit_code, document = coverage(feed, "--verify")
 
     assert (exit_code, document["accounted"]) == (0, True)
-    assert document["verified"] == {"batches": 3, "rows": 12, "removed_batches": 0, "differences": []}
+    assert document["verified"] == {
+        "batches": 3,
+        "rows": 12,
+        "removed_batches": 0,
+        "folded_batches": 0,
+        "differences": [],
+    }
     partition = of_partition(document)
     offsets = {name: count for name, count in partition["offsets"].items() if count}
     assert offsets == {"live": 5, "backfilled": 2, "gaps_open": 3, "gaps_closed": 2}
@@ -375,7 +381,16 @@ def test_what_is_committed_while_the_output_is_counted_is_no_difference(
 
     with while_counting(others_go_on):
         exit_code, document = coverage(feed, "--verify")
-    assert (exit_code, document["verified"]) == (0, {"batches": 3, "rows": 12, "removed_batches": 0, "differences": []})
+    assert (exit_code, document["verified"]) == (
+        0,
+        {
+            "batches": 3,
+            "rows": 12,
+            "removed_batches": 0,
+            "folded_batches": 0,
+            "differences": [],
+        },
+    )
     assert verify(feed) == (0, [])
     assert feed.answer("coverage", "orders", "--verify")["verified"]["batches"] == 8
 
