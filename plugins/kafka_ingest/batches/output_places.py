@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+from kafka_ingest.model.output_location import beside
+
 
 def is_taken(output: Path, other: Path) -> bool:
     """Whether an output is another one, lies in it, or holds it; also by way of symbolic links."""
@@ -11,4 +13,4 @@ def is_taken(output: Path, other: Path) -> bool:
 
 def places(output: Path) -> list[Path]:
     """Return the directory that readers see, and the one beside it."""
-    return [each.resolve() for each in (output, output.with_name(f"{output.name}.kafka-ingest"))]
+    return [each.resolve() for each in (output, beside(output))]

@@ -17,6 +17,7 @@ from kafka_ingest.errors import FeedChangedError, KafkaUnavailableError, StartUn
 from kafka_ingest.foundation.without_garbage_collection import without_garbage_collection
 from kafka_ingest.model.batch import BatchKind, BatchPlan
 from kafka_ingest.model.control_rows import FeedSnapshot, PlanRecord
+from kafka_ingest.model.dated_ids import BELOW_TIMESTAMP, milliseconds_of
 from kafka_ingest.model.hold import Hold, HoldCause
 from kafka_ingest.model.offsets import listing
 from kafka_ingest.planning.decide import PlanDecision, decide
@@ -31,7 +32,6 @@ from kafka_ingest.ports.outputs import Sinks
 log = logging.getLogger(__name__)
 
 TRIES = 5
-BELOW_TIMESTAMP = 80  # bits of an id below its 48 of milliseconds
 
 
 class PlanResult(StrEnum):
@@ -213,7 +213,7 @@ def next_batch_id(newest: UUID | None) -> UUID:
     made: UUID = uuid6.uuid7()
     if newest is None or made > newest:
         return made
-    milliseconds = (newest.int >> BELOW_TIMESTAMP) + 1
+    milliseconds = milliseconds_of(newest) + 1
     return UUID(int=milliseconds << BELOW_TIMESTAMP | made.int & ((1 << BELOW_TIMESTAMP) - 1))
 
 

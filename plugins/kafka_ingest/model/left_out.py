@@ -51,8 +51,8 @@ def ranges_read(planned: Iterable[OffsetRange], left_out: Collection[LeftOut]) -
 
 def wrongly_left_out(planned: Collection[OffsetRange], left_out: Collection[LeftOut]) -> list[str]:
     """Return why these ranges of a plan cannot have been left out; empty where they can."""
-    ranges = sorted(each.offset_range for each in left_out)
-    found = [f"{each} is left out, which the plan does not read" for each in ranges if each not in set(planned)]
+    ranges, of_plan = sorted(each.offset_range for each in left_out), set(planned)
+    found = [f"{each} is left out, which the plan does not read" for each in ranges if each not in of_plan]
     found += [f"{one} is left out twice" for one, other in pairwise(ranges) if one == other]
     return found if ranges_read(planned, left_out) else [*found, "all of the plan's ranges are left out"]
 

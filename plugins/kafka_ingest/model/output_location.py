@@ -3,7 +3,11 @@
 import os
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 from urllib.parse import urlsplit
+
+BESIDE_OUTPUT: Final = ".kafka-ingest"
+"""What the folder beside an output, with staging and receipts, adds to its name."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -45,3 +49,8 @@ class OutputLocation:
     def __str__(self) -> str:
         """Return the place, for a message."""
         return self.uri
+
+
+def beside(output: Path) -> Path:
+    """Return the folder beside a local output, on its file system and never under it, where staging and receipts lie."""
+    return output.with_name(f"{output.name}{BESIDE_OUTPUT}")

@@ -4,14 +4,11 @@ import os
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Final
 
+from kafka_ingest.model.output_location import beside
 from kafka_ingest.settings.feed import Feed
 from kafka_ingest.settings.feed_file import FeedFile, unusable
 from kafka_ingest.settings.sink_settings.local_directory import DATA_VARIABLE
-
-BESIDE_OUTPUT: Final = ".kafka-ingest"
-"""What the folder beside an output, with staging and receipts, adds to its name."""
 
 
 def refuse_shared(files: list[FeedFile], environment: Mapping[str, str]) -> list[FeedFile]:
@@ -76,7 +73,7 @@ def shared_with(feed: Feed, other: Feed, path: Path, environment: Mapping[str, s
 def claims(feed: Feed, environment: Mapping[str, str]) -> list[tuple[str, str]]:
     """Return what is one feed's alone: its name, its group, its output and the folder beside it."""
     output = located(feed, environment)
-    owned = [("name", feed.name), ("sink.path", str(output)), ("sink.path", f"{output}{BESIDE_OUTPUT}")]
+    owned = [("name", feed.name), ("sink.path", str(output)), ("sink.path", str(beside(output)))]
     return [*owned, ("kafka.group", feed.kafka.group)] if feed.kafka.group else owned
 
 

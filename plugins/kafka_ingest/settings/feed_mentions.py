@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path, PurePath
 from typing import Final
 
+from kafka_ingest.model.output_location import BESIDE_OUTPUT, beside
 from kafka_ingest.settings.feed import Feed
-from kafka_ingest.settings.feed_claims import BESIDE_OUTPUT, located
+from kafka_ingest.settings.feed_claims import located
 from kafka_ingest.settings.sink_settings.local_directory import DATA_VARIABLE
 
 MaySay = Callable[[str], bool]
@@ -46,7 +47,7 @@ def may_share(feed: Feed, environment: Mapping[str, str]) -> MaySay:
     """Return the search for files whose feed may share its name, its group or its output with this one."""
     output = located(feed, environment)
     root = PurePath(os.path.normpath(environment.get(DATA_VARIABLE) or ""))
-    own = [output, output.with_name(output.name + BESIDE_OUTPUT)]
+    own = [output, beside(output)]
     if any(root.is_relative_to(folder) for folder in own):
         return lambda _: True  # every relative path lies in this output
     group = [mention(feed.kafka.group)] if feed.kafka.group is not None else []

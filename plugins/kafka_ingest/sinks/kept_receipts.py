@@ -21,6 +21,7 @@ from uuid import UUID
 from kafka_ingest.errors import OutputConflictError
 from kafka_ingest.foundation.durable_files import make_directory_durably, sync, write_durably
 from kafka_ingest.model.batch import canonical_json
+from kafka_ingest.model.dated_ids import DATED, milliseconds_of
 from kafka_ingest.model.published_output import PublishedReceipt
 from kafka_ingest.model.receipt import Receipt
 from kafka_ingest.model.removal import Removal
@@ -29,10 +30,6 @@ from kafka_ingest.sinks.published_document import published_document, published_
 KEPT = ".json"
 REVOKED = ".revoked"
 REMOVED = ".removed"
-DATED = 7
-"""The version of the ids that say when they were made."""
-
-BELOW_TIMESTAMP = 80  # bits of such an id below its 48 of milliseconds
 NOT_SORTED = timedelta(days=1)
 """A batch of so late may be being committed, or given up, by an earlier version."""
 
@@ -269,7 +266,7 @@ def day_of(batch_id: UUID) -> str | None:
     if batch_id.version != DATED:
         return None
     try:
-        return day_name(datetime.fromtimestamp((batch_id.int >> BELOW_TIMESTAMP) / 1000, UTC))
+        return day_name(datetime.fromtimestamp(milliseconds_of(batch_id) / 1000, UTC))
     except (OverflowError, ValueError):
         return None  # beyond the year 9999
 

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from uuid import UUID
 
+from kafka_ingest.model.output_location import beside
 from kafka_ingest.model.receipt import Receipt
 from kafka_ingest.sinks.delta.places import DataInTable
 from kafka_ingest.sinks.delta.table_log import TableLog
@@ -28,25 +29,24 @@ class DeltaParts:
     @classmethod
     def at(cls, output: Path) -> "DeltaParts":
         """Return the parts of the table in a directory."""
-        beside = output.with_name(f"{output.name}.kafka-ingest")
-        receipts = KeptReceipts(beside / "receipts")
+        folder = beside(output)
+        receipts = KeptReceipts(folder / "receipts")
         log = TableLog(output)
 
         def is_needed(directory: Path) -> bool:
             """Whether an attempt's data is published: by its receipt, or, where that was lost, by the table."""
-            kept = (
-                receipts.receipt(UUID(directory.parent.name)) if receipts.is_kept(UUID(directory.parent.name)) else None
-            )
+            batch_id = UUID(directory.parent.name)
+            kept = receipts.receipt(batch_id) if receipts.is_kept(batch_id) else None
             if kept is not None and kept.attempt == int(directory.name):
                 return True
             return TableRows(output, log).names_files_below(data.place(directory))
 
         data = DataInTable(output, is_needed)
-        staging = StagedFiles(beside / "staging", data)
+        staging = StagedFiles(folder / "staging", data)
         archive = ArchivedReceipts(
             receipts, staging.check_mounted, lambda batch_id: TableRows(output, log).is_visible(batch_id)
         )
-        return cls(output, beside, staging, data, receipts, archive, log)
+        return cls(output, folder, staging, data, receipts, archive, log)
 
     def rows(self) -> TableRows:
         """Return what the table holds now."""

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+from kafka_ingest.model.output_location import beside
 from kafka_ingest.sinks.kept_receipts import KeptReceipts
 from kafka_ingest.sinks.parquet.listed_output import ListedOutput
 from kafka_ingest.sinks.parquet.published_batches import PublishedBatches
@@ -25,9 +26,9 @@ class ParquetDirectory:
     @classmethod
     def at(cls, output: Path) -> "ParquetDirectory":
         """Return the parts of the output in a directory."""
-        beside = output.with_name(f"{output.name}.kafka-ingest")
-        staging = StagedFiles(beside / "staging")
-        receipts = KeptReceipts(beside / "receipts")
-        batches = PublishedBatches(output, beside)
+        folder = beside(output)
+        staging = StagedFiles(folder / "staging")
+        receipts = KeptReceipts(folder / "receipts")
+        batches = PublishedBatches(output, folder)
         archive = ArchivedReceipts(receipts, staging.check_mounted, batches.is_there)
-        return cls(output, beside, staging, receipts, archive, batches, ListedOutput(output, beside / "listed.json"))
+        return cls(output, folder, staging, receipts, archive, batches, ListedOutput(output, folder / "listed.json"))

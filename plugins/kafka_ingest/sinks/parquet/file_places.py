@@ -3,14 +3,14 @@
 from pathlib import Path
 from uuid import UUID
 
-from kafka_ingest.model.output_location import OutputLocation
+from kafka_ingest.model.output_location import BESIDE_OUTPUT, OutputLocation
 from kafka_ingest.sinks.data_file import FilePlace
 from kafka_ingest.sinks.parquet.directory import ParquetDirectory
 from kafka_ingest.sinks.parquet.published_batches import PUBLISHED
 
-BESIDE = ".kafka-ingest"
 IN_WORDS = (
-    f"OUTPUT/{PUBLISHED}<batch>/<file>, or staged by an attempt, OUTPUT{BESIDE}/staging/<batch>/<attempt>/data/<file>"
+    f"OUTPUT/{PUBLISHED}<batch>/<file>, or staged by an attempt, "
+    f"OUTPUT{BESIDE_OUTPUT}/staging/<batch>/<attempt>/data/<file>"
 )
 """Where data files lie, for a message."""
 
@@ -19,8 +19,8 @@ def place_of(path: Path) -> FilePlace | None:
     """Return whose data file an absolute path names, None where it is no place that the sink gives to one."""
     guesses: list[FilePlace] = []
     match path.parts:
-        case (*above, beside, "staging", batch_id, attempt, _, _) if beside.endswith(BESIDE) and attempt.isdecimal():
-            guesses += guess(Path(*above, beside.removesuffix(BESIDE)), batch_id, int(attempt))
+        case (*above, name, "staging", batch_id, attempt, _, _) if name.endswith(BESIDE_OUTPUT) and attempt.isdecimal():
+            guesses += guess(Path(*above, name.removesuffix(BESIDE_OUTPUT)), batch_id, int(attempt))
         case (*above, directory, _) if directory.startswith(PUBLISHED):
             guesses += guess(Path(*above), directory.removeprefix(PUBLISHED), None)
     return next((found for found in guesses if is_at(path, found)), None)
