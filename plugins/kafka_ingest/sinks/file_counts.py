@@ -8,12 +8,32 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from kafka_ingest.errors import NotADataFileError
 from kafka_ingest.model.offset_sets import merged, span_of
-from kafka_ingest.model.offsets import TopicPartition
-from kafka_ingest.model.published_output import PublishedCount
+from kafka_ingest.model.offsets import TopicPartition, listing
+from kafka_ingest.model.published_output import FileProblem, PublishedCount
 from kafka_ingest.model.receipt import WrittenFile
 from kafka_ingest.sinks.file_differences import partitions_that_differ
 from kafka_ingest.sinks.parquet_contents import DataFile, FileContents, PartitionContents
+
+
+def look_into(
+    path: Path, name: str, written: WrittenFile | None, *, closely: bool
+) -> tuple[Sequence[PartitionContents], FileProblem | None]:
+    """Return what a file that is there holds, and what is wrong with it; nothing of one that is damaged.
+
+    ``name`` is its name in a receipt, ``written`` what the receipt says of it, None where it names no such file. Raises OSError
+    where the system cannot read it: that proves nothing about its content.
+    """
+    try:
+        contents = DataFile(path).contents(intervals=0)
+        if closely:
+            DataFile(path).read_all()
+    except NotADataFileError as error:
+        return (), FileProblem(name, written, str(error), is_there=True)
+    if written is not None and (differences := listing(other_than(written, contents))):
+        return contents.partitions, FileProblem(name, written, f"{path}: {differences}", is_there=True)
+    return contents.partitions, None
 
 
 def other_than(written: WrittenFile, contents: FileContents) -> Iterator[str]:

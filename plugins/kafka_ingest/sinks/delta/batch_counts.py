@@ -7,13 +7,12 @@ from uuid import UUID
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kafka_ingest.errors import NotADataFileError
 from kafka_ingest.model.offset_sets import merged, span_of
-from kafka_ingest.model.offsets import TopicPartition, listing
+from kafka_ingest.model.offsets import TopicPartition
 from kafka_ingest.model.published_output import FileProblem, PublishedCount, PublishedLook
 from kafka_ingest.model.receipt import Receipt
 from kafka_ingest.sinks.delta.table_rows import TableRows
-from kafka_ingest.sinks.file_counts import count_of, other_than
+from kafka_ingest.sinks.file_counts import count_of, look_into
 from kafka_ingest.sinks.parquet_contents import (
     POSITION,
     DataFile,
@@ -41,17 +40,10 @@ def look_at_batch(output: Path, place: Path, receipt: Receipt, rows: TableRows, 
                 FileProblem(file.name, file, f"{path} is not there, and the table names it", is_there=False)
             )
             continue
-        try:
-            contents = DataFile(path).contents(intervals=0)
-            if closely:
-                DataFile(path).read_all()
-        except NotADataFileError as error:
-            problems.append(FileProblem(file.name, file, str(error), is_there=True))
-            continue
-        for held in contents.partitions:
+        partitions, problem = look_into(path, file.name, file, closely=closely)
+        problems += [problem] if problem is not None else []
+        for held in partitions:
             own.setdefault(held.topic_partition, []).append((path, held))
-        if differences := listing(other_than(file, contents)):
-            problems.append(FileProblem(file.name, file, f"{path}: {differences}", is_there=True))
     elsewhere = rewritten_rows(rows, receipt.batch_id)
     if sum(held.rows for held in elsewhere.values()) < sum(file.rows for file in gone):
         said = f"the table {output} does not name it any more, nor hold all of its rows elsewhere"

@@ -1,13 +1,15 @@
 """Count what readers see of a batch, row by row, from the position columns of its files. Importing this imports pyarrow."""
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from kafka_ingest.errors import NotADataFileError
-from kafka_ingest.model.offsets import TopicPartition, listing
 from kafka_ingest.model.published_output import FileProblem, PublishedLook
 from kafka_ingest.model.receipt import Receipt
-from kafka_ingest.sinks.file_counts import count_of, other_than
-from kafka_ingest.sinks.parquet_contents import DataFile, PartitionContents
+from kafka_ingest.sinks.file_counts import count_of, look_into
+
+if TYPE_CHECKING:
+    from kafka_ingest.model.offsets import TopicPartition
+    from kafka_ingest.sinks.parquet_contents import PartitionContents
 
 
 def look_at_files(directory: Path, receipt: Receipt | None, *, closely: bool) -> PublishedLook:
@@ -20,18 +22,10 @@ def look_at_files(directory: Path, receipt: Receipt | None, *, closely: bool) ->
     files: dict[TopicPartition, list[tuple[Path, PartitionContents]]] = {}
     problems: list[FileProblem] = []
     for path in there:
-        written = expected.get(path.name)
-        try:
-            contents = DataFile(path).contents(intervals=0)
-            if closely:
-                DataFile(path).read_all()
-        except NotADataFileError as error:
-            problems.append(FileProblem(path.name, written, str(error), is_there=True))
-            continue
-        for held in contents.partitions:
+        partitions, problem = look_into(path, path.name, expected.get(path.name), closely=closely)
+        problems += [problem] if problem is not None else []
+        for held in partitions:
             files.setdefault(held.topic_partition, []).append((path, held))
-        if written is not None and (differences := listing(other_than(written, contents))):
-            problems.append(FileProblem(path.name, written, f"{path}: {differences}", is_there=True))
     found = {path.name for path in there}
     problems += [
         FileProblem(name, written, f"{directory / name} is not there", is_there=False)
