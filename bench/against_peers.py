@@ -15,7 +15,7 @@ from cases import Case, chosen_cases
 from confluent_kafka import libversion
 from contestant import CONTESTANTS, FLINK, FLINK_PYTHON, Job, leave_settings_behind, our_environment
 from last_will import LastWill
-from measured_on import commit, file_system, physical_memory_gb, processor
+from measured_on import commit, file_system, machine_in_short
 from measurement import CouldNotRunError, Measurement, Track, in_short
 from options import parse_options, scale_of
 from places import new_results
@@ -129,7 +129,7 @@ class Benchmark:
         looked = sum(each.sampling_s for each in self._measurements)
         measured = sum(each.seconds for each in self._measurements) or 1.0
         return {
-            "machine": f"{processor()}, {os.cpu_count()} processors, {physical_memory_gb():.0f} GB, {platform.platform()}",
+            "machine": f"{machine_in_short()}, {platform.platform()}",
             "this project": self._this_project,
             "data on": file_system(self._options.directory or self._directory),
             "records": f"{data.record_bytes} bytes of JSON{', incompressible' if data.incompressible else ''}, a key each, "

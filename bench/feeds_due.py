@@ -16,7 +16,7 @@ from typing import Any
 import yaml
 from contestant import leave_settings_behind
 from in_airflow import answer, instant
-from measured_on import commit, physical_memory_gb, processor
+from measured_on import commit, machine_in_short
 from talking import INTERRUPTED, BenchmarkError, interrupt, say
 
 from airflow_components import AirflowError
@@ -77,7 +77,7 @@ def main() -> int:
     except KeyboardInterrupt:
         say("interrupted; nothing is kept")
         return INTERRUPTED
-    machine = f"{processor()}, {os.cpu_count()} processors, {physical_memory_gb():.0f} GB, commit {commit(ROOT)}"
+    machine = f"{machine_in_short()}, commit {commit(ROOT)}"
     if options.json:
         print(json.dumps({"version": VERSION, "machine": machine, "rounds": [asdict(each) for each in rounds]}))
     else:

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import yaml
 from contestant import BIN, leave_settings_behind
-from measured_on import commit, physical_memory_gb, processor
+from measured_on import commit, machine_in_short
 from talking import INTERRUPTED, BenchmarkError, interrupt, say
 
 from embedded_broker import BrokerError, EmbeddedBroker
@@ -83,7 +83,7 @@ def main() -> int:
     except KeyboardInterrupt:
         say("interrupted; nothing is kept")
         return INTERRUPTED
-    machine = f"{processor()}, {os.cpu_count()} processors, {physical_memory_gb():.0f} GB, commit {commit(ROOT)}"
+    machine = f"{machine_in_short()}, commit {commit(ROOT)}"
     if options.json:
         rows = [
             {"step": step, "feeds": size, "measured": [asdict(each) for each in measured]}

@@ -20,6 +20,11 @@ def physical_memory_gb() -> float:
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9
 
 
+def machine_in_short() -> str:
+    """Return the machine in a line."""
+    return f"{processor()}, {os.cpu_count()} processors, {physical_memory_gb():.0f} GB"
+
+
 def file_system(directory: Path) -> str:
     """Return what kind of file system a directory is on: databases wait for its disk."""
     mounts = [line.split()[1:3] for line in Path("/proc/mounts").read_text().splitlines()]

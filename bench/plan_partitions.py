@@ -18,7 +18,7 @@ from uuid import uuid4
 from confluent_kafka import libversion
 from control_databases import DATABASES, NewDatabase, control_databases
 from many_partitions import broker_with_topics, records_in, topic_of
-from measured_on import commit, file_system, physical_memory_gb, processor
+from measured_on import commit, file_system, machine_in_short
 from one_step import STEPS, Measured, Task
 from places import directory_for_data
 from sqlalchemy import create_engine, text
@@ -227,7 +227,7 @@ def verdict(rows: Collection[Row]) -> tuple[str, bool]:
 def about_this_machine(databases: Mapping[str, NewDatabase], directory: Path) -> dict[str, str]:
     """Return what the numbers depend on."""
     found = {
-        "machine": f"{processor()}, {os.cpu_count()} processors, {physical_memory_gb():.0f} GB, {platform.platform()}",
+        "machine": f"{machine_in_short()}, {platform.platform()}",
         "this project": f"commit {commit(ROOT)}",
         "data on": file_system(directory),
         "Kafka": f"{next(JARS.glob('kafka_2*.jar')).stem.rpartition('-')[2]}, one real broker on this machine",
