@@ -1,0 +1,118 @@
+"""The documents name what is there: commands and options, columns, errors, keys of feed files, pages and sections."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pydantic import BaseModel
+from typer.core import TyperCommand, TyperGroup
+from typer.main import get_command
+
+from kafka_ingest import errors
+from kafka_ingest.cli.app import app
+from kafka_ingest.settings.feed import Feed
+from kafka_ingest.settings.feed_files import read_feed_files
+from kafka_ingest.sinks.delta.columns import RAW_COLUMNS
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = (ROOT / "README.md", ROOT / "CHANGELOG.md", ROOT / "bench" / "README.md", *sorted((ROOT / "docs").glob("*.md")))
+
+
+def commands(command: object, name: str = "") -> Iterator[tuple[str, TyperCommand]]:
+    """Yield each command of the command line by the words that call it."""
+    if isinstance(command, TyperGroup):
+        for word, each in command.commands.items():
+            yield from commands(each, f"{name} {word}".strip())
+    elif isinstance(command, TyperCommand):
+        yield name, command
+
+
+COMMANDS = dict(commands(get_command(app)))
+
+
+def sections(page: Path) -> dict[str, str]:
+    """Return the text below each heading of the second and third level, by its heading."""
+    parts = re.split(r"^#{2,3} ", page.read_text(), flags=re.MULTILINE)
+    return {heading: text for heading, _, text in (part.partition("\n") for part in parts)}
+
+
+def third_level(page: Path) -> list[str]:
+    """Return the headings of the third level, in their order."""
+    return re.findall(r"^### (.*)$", page.read_text(), flags=re.MULTILINE)
+
+
+def example(page: Path) -> str:
+    """Return the feed file that a page shows."""
+    found = re.search(r"```yaml\n(.*?)```", page.read_text(), flags=re.DOTALL)
+    assert found is not None
+    return found[1]
+
+
+def keys(settings: type[BaseModel]) -> Iterator[str]:
+    """Yield the keys of a feed file, those of its sections included."""
+    for name, field in settings.model_fields.items():
+        yield name
+        if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
+            yield from keys(field.annotation)
+
+
+def anchors(page: Path) -> set[str]:
+    """Return the anchors that GitHub makes of a page's headings."""
+    headings = re.findall(r"^#+ (.*)$", page.read_text(), flags=re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def test_each_command_has_its_section_and_no_section_names_another() -> None:
+    """``docs/cli.md`` is the list of commands: a new command needs a section, a removed one loses it."""
+    assert sorted(third_level(ROOT / "docs" / "cli.md")) == sorted(COMMANDS)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_command_s_section_names_its_options_and_no_others(name: str) -> None:
+    """``--json`` is an option of every command, and is named once for all."""
+    text = sections(ROOT / "docs" / "cli.md")[name]
+    known = {option for parameter in COMMANDS[name].params for option in parameter.opts if option.startswith("--")}
+    assert set(re.findall(r"--[a-z][a-z-]*", text)) == known - {"--json"}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_between_pages_lead_to_pages_and_sections_that_are_there(page: Path) -> None:
+    """Links into the web are not followed."""
+    for target in re.findall(r"\]\(([^)\s]+)\)", page.read_text()):
+        if "://" in target:
+            continue
+        path, _, anchor = target.partition("#")
+        other = page.parent / path if path else page
+        assert other.exists(), f"{target}: no such page"
+        assert not anchor or anchor in anchors(other), f"{target}: no such section"
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/output.md"])
+def test_the_table_of_columns_has_the_columns_of_the_output(page: str) -> None:
+    """In their order; the raw format's columns are the same in each format."""
+    rows = re.findall(r"^\| `(\w+)` \| [^|]+ \| [^|]+ \|$", (ROOT / page).read_text(), flags=re.MULTILINE)
+    assert [row for row in rows if row in RAW_COLUMNS] == list(RAW_COLUMNS)
+
+
+def test_the_errors_of_the_troubleshooting_table_are_errors_of_the_code() -> None:
+    """By the names that commands print."""
+    table = sections(ROOT / "README.md")["Troubleshooting"]
+    named = set(re.findall(r"`([A-Z]+(?:_[A-Z]+)+)`", table))
+    kinds = {kind for kind in vars(errors).values() if isinstance(kind, type)}
+    codes = {kind().code for kind in kinds if issubclass(kind, errors.KafkaIngestError)}
+    assert named
+    assert named <= codes
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/feed-files.md"])
+def test_the_feed_file_of_a_page_can_be_used(page: str, tmp_path: Path) -> None:
+    """As it stands there."""
+    (tmp_path / "orders.yaml").write_text(example(ROOT / page))
+    assert [file.error for file in read_feed_files(tmp_path)] == [None]
+
+
+def test_the_page_on_feed_files_names_every_key() -> None:
+    """A setting that users are not shown is one that they do not have."""
+    text = example(ROOT / "docs" / "feed-files.md")
+    assert [key for key in keys(Feed) if not re.search(rf"\b{key}:", text)] == []
