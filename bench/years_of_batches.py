@@ -1,5 +1,7 @@
 """Control tables and outputs as years of runs leave them: any number of batches, each of one offset of each partition."""
 
+import contextlib
+import itertools
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -8,7 +10,22 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid4
 
-from sqlalchemy import URL, Connection, create_engine
+from sqlalchemy import (
+    URL,
+    BigInteger,
+    ColumnElement,
+    Connection,
+    Interval,
+    String,
+    Uuid,
+    case,
+    cast,
+    create_engine,
+    func,
+    insert,
+    literal,
+    select,
+)
 
 from kafka_ingest.control import schema
 from kafka_ingest.control.many_rows import insert_rows
@@ -17,17 +34,29 @@ from kafka_ingest.model.offsets import Isolation, OffsetRange, OffsetsPolicy, To
 from kafka_ingest.model.output_location import OutputLocation
 from kafka_ingest.model.published_output import PublishedReceipt
 from kafka_ingest.model.receipt import Receipt, WrittenFile
+from kafka_ingest.sinks.kept_receipts import KEPT, day_of
 from kafka_ingest.sinks.parquet import parquet_sink
 from kafka_ingest.sinks.parquet.directory import ParquetDirectory
+from kafka_ingest.sinks.parquet.published_batches import PUBLISHED
 from kafka_ingest.sinks.published_document import published_document
 
 EVERY = timedelta(minutes=5)
-AT_ONCE = 5_000
+MILLISECOND, EPOCH = timedelta(milliseconds=1), datetime(1970, 1, 1, tzinfo=UTC)
+AT_ONCE = 50_000
 WHOLE = 1_000
 """So many of the newest batches have a plan and a receipt as a run writes them; of those before them nobody reads these."""
 
 FAILED_MIRRORS = 100
 """One commit of so many leaves a line in the journal."""
+
+COPIED_FROM = 2
+"""So many of the oldest are written, and all up to the newest are copies of theirs."""
+
+COPIED = (("batch", 0, 1), ("attempt", 0, 1), ("batch_range", 0, 1), ("event", 1, FAILED_MIRRORS))
+"""Tables, which batch's rows are copied, and that each of so many batches has some."""
+
+NAMED = {"batch_id", "attempt", "topic", "partition"}
+OFFSETS = {"start_offset", "end_offset", "smallest_offset", "largest_offset"}
 
 LINKS = 50_000
 """So many names of one file: ext4 takes 65,000."""
@@ -47,6 +76,12 @@ class Years:
     batches: int
     output: Path
     ends_at: datetime
+    whole: int = WHOLE
+
+    @property
+    def first_whole(self) -> int:
+        """The oldest batch that has a plan and a receipt of its own."""
+        return max(0, self.batches - self.whole)
 
     @property
     def feed_id(self) -> UUID:
@@ -82,24 +117,40 @@ class Years:
 
 def id_at(when: datetime, number: int) -> UUID:
     """Return a time-ordered id (RFC 9562, version 7)."""
-    return UUID(int=int(when.timestamp() * 1000) << 80 | VERSION_7 | VARIANT | number)
+    return UUID(int=milliseconds_at(when) << 80 | VERSION_7 | VARIANT | number)
+
+
+def milliseconds_at(when: datetime) -> int:
+    """Return an instant as a time-ordered id has it."""
+    return (when - EPOCH) // MILLISECOND
 
 
 def fill_tables(url: URL, years: Years) -> None:
-    """Write the control rows."""
+    """Write the control rows: most are copies that the database makes of the oldest ones."""
+    with tables_to_fill(url) as connection:
+        write_feed(connection, years)
+        write_batches(connection, years, range(min(COPIED_FROM, years.batches)))
+        for first in range(COPIED_FROM, years.first_whole, AT_ONCE):
+            copy_batches(connection, years, first, min(first + AT_ONCE, years.first_whole) - 1)
+            connection.commit()
+        write_batches(connection, years, range(max(COPIED_FROM, years.first_whole), years.batches))
+
+
+@contextlib.contextmanager
+def tables_to_fill(url: URL) -> Iterator[Connection]:
+    """Connect to control tables that are to be filled; what was written is durable, and counted for queries, in the end."""
     engine = create_engine(url)
     sqlite = url.get_backend_name() == "sqlite"
     with engine.connect() as connection:
         # Batches name their pinned attempts, and those name their batch.
         connection.exec_driver_sql("PRAGMA foreign_keys=OFF" if sqlite else "SET session_replication_role = replica")
+        connection.exec_driver_sql("PRAGMA synchronous=OFF" if sqlite else "SET synchronous_commit = off")
         connection.commit()
-        write_feed(connection, years)
-        for first in range(0, years.batches, AT_ONCE):
-            write_batches(connection, years, range(first, min(first + AT_ONCE, years.batches)))
-            connection.commit()
-        connection.execution_options(isolation_level="AUTOCOMMIT").exec_driver_sql(
-            "ANALYZE" if sqlite else "VACUUM ANALYZE"
-        )
+        yield connection
+        connection.commit()
+        at_rest = connection.execution_options(isolation_level="AUTOCOMMIT")
+        for statement in ["ANALYZE", "PRAGMA wal_checkpoint(TRUNCATE)"] if sqlite else ["VACUUM ANALYZE", "CHECKPOINT"]:
+            at_rest.exec_driver_sql(statement)
     engine.dispose()
 
 
@@ -159,12 +210,62 @@ def write_batches(connection: Connection, years: Years, numbers: range) -> None:
     )
 
 
+def copy_batches(connection: Connection, years: Years, first: int, last: int) -> None:
+    """Write what `write_batches` would for these numbers: the database copies the rows of the oldest batches."""
+    is_sqlite = connection.dialect.name == "sqlite"
+    numbers = select(literal(first).label("number")).cte("numbers", recursive=True)
+    numbers = numbers.union_all(select(numbers.c.number + 1).where(numbers.c.number < last))
+    number = numbers.c.number
+    for name, copied, of_each in COPIED:
+        table = schema.metadata.tables[name]
+        replaced: dict[str, ColumnElement[Any]] = {
+            "batch_id": (id_on_sqlite if is_sqlite else id_on_postgresql)(years, number)
+        }
+        for each in table.columns:
+            if isinstance(each.type, schema.UtcDateTime):
+                when = (time_on_sqlite if is_sqlite else time_on_postgresql)(years, number)
+                replaced[each.name] = case((each.is_not(None), when))
+            elif each.name in OFFSETS:
+                replaced[each.name] = each + (number - copied)
+        columns = [each for each in table.columns if not each.primary_key or each.name in NAMED]
+        chosen = select(*(replaced.get(each.name, each) for each in columns))
+        chosen = chosen.select_from(numbers.join(table, table.c.batch_id == years.batch_id(copied)))
+        chosen = chosen.where(number % of_each == copied % of_each).order_by(number)
+        connection.execute(insert(table).from_select([each.name for each in columns], chosen))
+
+
+def id_on_sqlite(years: Years, number: ColumnElement[int]) -> ColumnElement[Any]:
+    """Return `Years.batch_id` as SQLite works it out, and keeps it."""
+    milliseconds = number * (EVERY // MILLISECOND) + milliseconds_at(years.planned_at(0))
+    return func.printf("%012x70008%015x", milliseconds, number, type_=String())
+
+
+def id_on_postgresql(years: Years, number: ColumnElement[int]) -> ColumnElement[Any]:
+    """Return `Years.batch_id` as PostgreSQL works it out."""
+    milliseconds = cast(number, BigInteger) * (EVERY // MILLISECOND) + milliseconds_at(years.planned_at(0))
+    parts = [(func.to_hex(milliseconds), 12), (literal("70008"), 5), (func.to_hex(number), 15)]
+    return cast(func.concat(*(func.lpad(part, digits, "0") for part, digits in parts)), Uuid)
+
+
+def time_on_sqlite(years: Years, number: ColumnElement[int]) -> ColumnElement[Any]:
+    """Return `Years.planned_at` as SQLite keeps it; what is below a minute is the same for all, and finer than its functions."""
+    first = years.planned_at(0).astimezone(UTC)
+    below = f"{first:%S.%f}"
+    seconds = number * int(EVERY.total_seconds()) + milliseconds_at(first) // 1_000
+    return func.strftime("%Y-%m-%d %H:%M:", seconds, "unixepoch", type_=String()).concat(below)
+
+
+def time_on_postgresql(years: Years, number: ColumnElement[int]) -> ColumnElement[Any]:
+    """Return `Years.planned_at` as PostgreSQL works it out."""
+    return literal(years.planned_at(0), schema.UtcDateTime()) + number * literal(EVERY, Interval())
+
+
 def batch_rows(years: Years, numbers: range) -> Iterator[dict[str, Any]]:
     """Yield the rows of committed batches."""
     plan = years.plan(0)
     document, fingerprint = plan.as_document(), plan.fingerprint
     for number in numbers:
-        if number >= years.batches - WHOLE:
+        if number >= years.first_whole:
             plan = years.plan(number)
             document, fingerprint = plan.as_document(), plan.fingerprint
         when = years.planned_at(number)
@@ -195,20 +296,31 @@ def fill_output(years: Years) -> None:
     directory = ParquetDirectory.at(years.output)
     linked = years.output.with_name(f"{years.output.name}.names")
     linked.mkdir()
-    source = linked
-    for number in range(years.batches):
+    link_names(years, directory, linked)
+    for number in range(years.first_whole, years.batches):
         batch_id = years.batch_id(number)
-        visible, kept = directory.batches.directory(batch_id), directory.receipts.path(batch_id)
+        directory.batches.directory(batch_id).mkdir()
+        kept = directory.receipts.path(batch_id)
         kept.parent.mkdir(exist_ok=True)
-        if number >= years.batches - WHOLE:
-            visible.mkdir()
-            kept.write_bytes(published_document(published(years, number)))
-            continue
-        if number % (LINKS // 2) == 0:
-            source = linked / uuid4().hex
-            source.touch()
-        os.link(source, visible)
-        os.link(source, kept)
+        kept.write_bytes(published_document(published(years, number)))
+
+
+def link_names(years: Years, directory: ParquetDirectory, linked: Path) -> None:
+    """Make the names of all but the newest batches: each is a link to one of a few empty files."""
+    source = linked
+    batch_ids = map(years.batch_id, range(years.first_whole))
+    made = 0
+    for day, of_day in itertools.groupby(batch_ids, day_of):
+        # Asking for each name's place looks for files that are not there: most of an hour for a million.
+        receipts = directory.receipts.folder / str(day)
+        receipts.mkdir(exist_ok=True)
+        for batch_id in of_day:
+            if made % (LINKS // 2) == 0:
+                source = linked / uuid4().hex
+                source.touch()
+            made += 1
+            os.link(source, f"{years.output}/{PUBLISHED}{batch_id}")
+            os.link(source, f"{receipts}/{batch_id}{KEPT}")
 
 
 def published(years: Years, number: int) -> PublishedReceipt:
