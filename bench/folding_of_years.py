@@ -27,6 +27,9 @@ SIZE_OF_TABLES = (
     "SELECT sum(pg_total_relation_size(oid)) FROM pg_class "
     "WHERE relkind = 'r' AND relnamespace = 'public'::regnamespace"
 )
+MOST_FOLDED = 50_000
+"""A first time with a million would take most of an hour, and each transaction folds as many as the one before."""
+
 COUNTED = ("batch", "attempt", "batch_range", "folded_range", "event")
 
 
@@ -52,7 +55,7 @@ class FoldedYears:
 
 
 def fold_years(url: URL) -> FoldedYears:
-    """Fold all batches that may be: those that are older than a week, which is the least."""
+    """Fold batches that may be, those that are older than a week: all of them, or so many that the pace is known."""
     before = size_of(url)
     control, now = SqlOperatorTables(open_database(ControlDatabaseSettings(url))), datetime.now(UTC)
     feed_id = known_feed(control, FEED).feed_id
@@ -63,6 +66,8 @@ def fold_years(url: URL) -> FoldedYears:
         batches += folded.batches
         steps.append(time.perf_counter() - step_started)
         step_started = time.perf_counter()
+        if batches >= MOST_FOLDED:
+            break
     seconds = time.perf_counter() - started
     kind = url.get_backend_name()
     return FoldedYears(kind, batches, seconds, len(steps), max(steps, default=0.0), before, size_of(url))
