@@ -5,7 +5,7 @@ from pathlib import Path
 from uuid import uuid4
 
 import pytest
-from tests.project import Project
+from tests.project import Project, empty_control_tables
 
 from embedded_broker import EmbeddedBroker
 from order_events import PARTITIONS, create_topic
@@ -20,6 +20,14 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedBroker]
         yield running
 
 
+@pytest.fixture(scope="session")
+def migrated_sqlite_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Control tables without a row, to copy."""
+    file = tmp_path_factory.mktemp("control") / "empty.db"
+    file.write_bytes(empty_control_tables())
+    return file
+
+
 @pytest.fixture
 def topic(broker: EmbeddedBroker) -> str:
     name = f"orders-{uuid4().hex[:8]}"
@@ -30,5 +38,5 @@ def topic(broker: EmbeddedBroker) -> str:
 @pytest.fixture
 def project(tmp_path: Path, broker: EmbeddedBroker) -> Project:
     made = Project(tmp_path / "project", broker.bootstrap_servers)
-    made.upgrade()
+    made.make_control_tables()
     return made

@@ -3,14 +3,19 @@
 import json
 import subprocess
 import sys
+import tempfile
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pyarrow.dataset
 import yaml
+from sqlalchemy import URL
 
 from environment import child_environment, control_tables, output
+from kafka_ingest.control.database import ControlDatabaseSettings, open_database
+from kafka_ingest.control.upgrade import upgrade
 from order_events import OrderEvent
 
 KAFKA_INGEST = Path(sys.executable).with_name("kafka-ingest")
@@ -27,6 +32,17 @@ class Answer:
     @property
     def document(self) -> dict[str, Any]:
         return json.loads(self.stdout)
+
+
+@cache
+def empty_control_tables() -> bytes:
+    """Return the SQLite file of control tables without a row. All migrations take half a second, so they run once a process."""
+    with tempfile.TemporaryDirectory(prefix="kafka-ingest-control-") as directory:
+        file = Path(directory) / "control.db"
+        engine = open_database(ControlDatabaseSettings(URL.create("sqlite", database=str(file))), create=True)
+        upgrade(engine, create=True)
+        engine.dispose()
+        return file.read_bytes()
 
 
 class Project:
@@ -77,7 +93,12 @@ class Project:
     def kafka_ingest(self, *arguments: str, **environment: str) -> Answer:
         return self.command(KAFKA_INGEST, *arguments, **environment)
 
+    def make_control_tables(self) -> None:
+        """Leave what `upgrade` leaves in a new project."""
+        self.control_file.write_bytes(empty_control_tables())
+
     def upgrade(self) -> None:
+        """Run the command that makes control tables; for tests of what it makes them in, or after."""
         answer = self.kafka_ingest("db", "upgrade", "--create")
         assert answer.exit_code == 0, answer.stderr
 

@@ -192,15 +192,6 @@ def postgresql_server() -> Iterator[PostgresqlServer]:
         yield server
 
 
-@pytest.fixture(scope="session")
-def migrated_sqlite_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    file = tmp_path_factory.mktemp("sqlite") / "template.db"
-    engine = open_database(ControlDatabaseSettings(URL.create("sqlite", database=str(file))), create=True)
-    upgrade(engine, create=True)
-    engine.dispose()
-    return file
-
-
 @contextmanager
 def sqlite_store(template: Path, file: Path) -> Iterator[SqlStore]:
     shutil.copy(template, file)

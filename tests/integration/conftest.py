@@ -37,7 +37,7 @@ def orders(servers: str, name: str) -> str:
 @pytest.fixture
 def quick(tmp_path: Path, servers: str) -> QuickProject:
     made = QuickProject(tmp_path / "quick", servers)
-    made.upgrade()
+    made.make_control_tables()
     return made
 
 

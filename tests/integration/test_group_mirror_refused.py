@@ -40,7 +40,7 @@ def strict_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Embedded
 def feed_with_a_group(tmp_path: Path, servers: str, topic: str) -> tuple[QuickProject, str]:
     """Return a project with a feed over ten, five and no records, and the name of its group."""
     project = QuickProject(tmp_path / "quick", servers)
-    project.upgrade()
+    project.make_control_tables()
     return project, mirrored_feed(project, topic)
 
 
@@ -156,7 +156,7 @@ def test_a_start_at_a_group_that_may_not_be_read_is_access_denied(
     create_topic(servers, name, 3)
     fill(servers, name)
     project = QuickProject(tmp_path / "quick", servers)
-    project.upgrade()
+    project.make_control_tables()
     project.write_feed(name, kafka={"topics": [name]}, start={"group": f"{name}-old", "otherwise": "earliest"})
     with denied(servers, f"{name}-old", AclOperation.READ):
         assert project.refusal("plan", "orders", "--dry-run")[:2] == (2, "KAFKA_ACCESS_DENIED")

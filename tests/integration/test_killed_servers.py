@@ -180,7 +180,7 @@ def test_a_broker_that_is_killed_before_the_commit_costs_the_mirror_only_and_the
 ) -> None:
     with EmbeddedBroker(tmp_path / "kafka") as broker:
         quick = QuickProject(tmp_path / "quick", broker.bootstrap_servers)
-        quick.upgrade()
+        quick.make_control_tables()
         produced = produce_two_batches(quick, "orders")
         extra = {"bootstrap.servers": broker.bootstrap_servers, "socket.timeout.ms": 1000}
         impatient = json.dumps({"conn_type": "kafka", "extra": extra})

@@ -170,7 +170,7 @@ def test_a_broker_that_is_killed_during_the_read_and_comes_back_costs_no_attempt
     with EmbeddedBroker(tmp_path / "kafka", extra=PATIENT) as broker:
         create_topic(broker.bootstrap_servers, "orders", 3)
         quick = QuickProject(tmp_path / "quick", broker.bootstrap_servers)
-        quick.upgrade()
+        quick.make_control_tables()
         quick.write_feed("orders")
         produced = Produced(broker.bootstrap_servers, "orders")
         produced.add(0, 5, batches=10)

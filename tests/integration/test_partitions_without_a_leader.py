@@ -24,7 +24,7 @@ def cluster_of_two(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[E
 @pytest.fixture
 def project(tmp_path: Path, cluster_of_two: tuple[EmbeddedBroker, EmbeddedBroker]) -> QuickProject:
     made = QuickProject(tmp_path / "quick", cluster_of_two[0].bootstrap_servers)
-    made.upgrade()
+    made.make_control_tables()
     return made
 
 

@@ -48,7 +48,7 @@ class SpoilingProject(QuickProject):
 @pytest.fixture
 def spoiling(tmp_path: Path, servers: str) -> SpoilingProject:
     made = SpoilingProject(tmp_path / "spoiling", servers)
-    made.upgrade()
+    made.make_control_tables()
     return made
 
 

@@ -342,7 +342,7 @@ def test_each_missing_right_is_named_and_no_other_is_needed(
 @pytest.fixture
 def project(tmp_path: Path, servers: str) -> QuickProject:
     made = QuickProject(tmp_path / "project", servers)
-    made.upgrade()
+    made.make_control_tables()
     return made
 
 

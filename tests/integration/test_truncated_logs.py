@@ -26,7 +26,7 @@ def own_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedBro
 @pytest.fixture
 def project(tmp_path: Path, own_broker: EmbeddedBroker) -> QuickProject:
     made = QuickProject(tmp_path / "quick", own_broker.bootstrap_servers)
-    made.upgrade()
+    made.make_control_tables()
     return made
 
 
