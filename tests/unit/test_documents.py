@@ -17,6 +17,7 @@ from kafka_ingest.sinks.delta.columns import RAW_COLUMNS
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = (ROOT / "README.md", ROOT / "CHANGELOG.md", ROOT / "bench" / "README.md", *sorted((ROOT / "docs").glob("*.md")))
+LONGEST_LINE = 120
 
 
 def commands(command: object, name: str = "") -> Iterator[tuple[str, TyperCommand]]:
@@ -40,6 +41,16 @@ def sections(page: Path) -> dict[str, str]:
 def third_level(page: Path) -> list[str]:
     """Return the headings of the third level, in their order."""
     return re.findall(r"^### (.*)$", page.read_text(), flags=re.MULTILINE)
+
+
+def prose(page: Path) -> Iterator[tuple[int, str]]:
+    """Yield the numbered lines of a page that are neither in a table nor in a code block."""
+    in_code = False
+    for number, line in enumerate(page.read_text().splitlines(), start=1):
+        if line.lstrip().startswith("```"):
+            in_code = not in_code
+        elif not in_code and not line.lstrip().startswith("|") and not line.startswith("    "):
+            yield number, line
 
 
 def example(page: Path) -> str:
@@ -116,3 +127,9 @@ def test_the_page_on_feed_files_names_every_key() -> None:
     """A setting that users are not shown is one that they do not have."""
     text = example(ROOT / "docs" / "feed-files.md")
     assert [key for key in keys(Feed) if not re.search(rf"\b{key}:", text)] == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_lines_of_prose_end_before_column_120(page: Path) -> None:
+    """Tables and code blocks are as wide as they have to be."""
+    assert [number for number, line in prose(page) if len(line) > LONGEST_LINE] == []
