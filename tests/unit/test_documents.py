@@ -133,3 +133,11 @@ def test_the_page_on_feed_files_names_every_key() -> None:
 def test_lines_of_prose_end_before_column_120(page: Path) -> None:
     """Tables and code blocks are as wide as they have to be."""
     assert [number for number, line in prose(page) if len(line) > LONGEST_LINE] == []
+
+
+def test_the_picture_of_a_batch_names_folders_that_are_there() -> None:
+    """Below each box's title are the folders of the package that do it."""
+    picture = sections(ROOT / "README.md")["How it works"]
+    named = {folder for names in re.findall(r'<br/>([a-z_, ]+)"', picture) for folder in names.split(", ")}
+    assert "committing" in named
+    assert [folder for folder in sorted(named) if not (ROOT / "plugins" / "kafka_ingest" / folder).is_dir()] == []
