@@ -28,9 +28,7 @@ def test_small_ranges_share_files_a_large_one_has_its_own_and_all_are_counted_lo
     assert batch["rows"] == len(small) + 10_000
     files = sorted((quick.output / "orders" / f"kafka_batch={batch['batch_id']}").iterdir())
     held = [set(pyarrow.parquet.read_table(file)["kafka_partition"].to_pylist()) for file in files]
-    assert len(files) == 3  # one for each processor, and the large partition's
-    assert {LARGE} in held
-    assert sorted(partition for each in held for partition in each) == [*range(PARTITIONS), LARGE]
+    assert sorted(held, key=len) == [{LARGE}, set(range(PARTITIONS))]
 
     located = quick.answer("locate", "orders", name, "5", "2")
     assert located["state"] == "committed"

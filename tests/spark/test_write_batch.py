@@ -24,6 +24,7 @@ from confluent_kafka.admin import AdminClient
 from pyspark.sql import SparkSession
 from tests.kafka_faults import Record, aborted_transaction, committed_transaction, delete_records, plain_records
 from tests.kafka_faults import create_topic as create_plain_topic
+from tests.kafka_faults import produce as produce_plain
 from tests.outputs import parquet_at
 
 from embedded_broker import EmbeddedBroker
@@ -38,6 +39,7 @@ from kafka_ingest.spark_launch.installation import installation
 from kafka_ingest.spark_launch.package_zip import write_package_zip
 from kafka_ingest.spark_launch.spark_submission import SparkMaster, spark_submission
 from kafka_ingest.writing.read_ranges import END_OF_DATES, FIRST_DATE, milliseconds_of
+from kafka_ingest.writing.shared_consumer import MOST_BYTES
 from order_events import create_topic, order_events, produce
 
 TOPIC_ID = "ycHo5xUrQBeDXzYxYmU6Xg"
@@ -504,6 +506,11 @@ ODD_RECORDS: list[dict[str, Any]] = [
 ]
 
 
+def as_produced(row: dict[str, Any]) -> tuple[bytes | None, bytes | None, list[tuple[str, bytes | None]]]:
+    """Return a row's key, value and headers."""
+    return row["key"], row["value"], [(each["key"], each["value"]) for each in row["kafka_headers"] or ()]
+
+
 @pytest.mark.parametrize("timestamp", [1_700_000_000_123, LARGEST])
 def test_keys_values_and_headers_land_as_they_are_also_where_timestamps_are_read_otherwise(
     broker: EmbeddedBroker, tmp_path: Path, timestamp: int
@@ -520,16 +527,80 @@ def test_keys_values_and_headers_land_as_they_are_also_where_timestamps_are_read
 
     assert done.returncode == 0, done.stderr[-3000:]
     table = pyarrow.dataset.dataset(job.directory / DATA).to_table()
-    found = [
-        (row["key"], row["value"], [(each["key"], each["value"]) for each in row["kafka_headers"] or ()])
-        for row in table.to_pylist()
-    ]
+    found = [as_produced(row) for row in table.to_pylist()]
     assert found == [(each.get("key"), each["value"], each.get("headers", [])) for each in ODD_RECORDS]
     assert table["kafka_headers"].null_count == 4
     assert str(table.schema.field("kafka_headers").type) == "list<element: struct<key: string, value: binary>>"
     assert len(pl.read_parquet(job.directory / DATA)) == len(
         duckdb.read_parquet(f"{job.directory / DATA}/*").fetchall()
     )
+
+
+# ── Many small ranges are read by one consumer ────────────────────────────────────────────────────────────────────────
+
+
+def test_many_small_ranges_land_in_one_file_as_they_would_in_many(
+    written: Job, broker: EmbeddedBroker, tmp_path: Path
+) -> None:
+    topic, servers = f"small-{uuid4().hex[:8]}", broker.bootstrap_servers
+    create_plain_topic(servers, topic, 40, config=TAKES_ANY_TIMESTAMP)
+    with Producer({"bootstrap.servers": servers}) as producer:
+        for record in ODD_RECORDS:
+            producer.produce(topic, partition=0, timestamp=LARGEST, **record)
+    seen = committed_transaction(servers, topic, 1, plain_records(3))
+    aborted_transaction(servers, topic, 1, plain_records(4))
+    for partition in range(2, 40):
+        produce_plain(servers, topic, partition, plain_records(5))
+    # In [0, 9) the last five offsets are no records; of the others the first and the last records are not planned.
+    ranges = [(0, 0, 8), (1, 0, 9), *((partition, 1, 4) for partition in range(2, 40))]
+    plan = plan_of(topic, tmp_path / "orders", *ranges, topic_ids={topic: TOPIC_ID})
+    job = Job(plan, tmp_path / "attempt", servers)
+
+    done = job.run()
+
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert job.receipt.contradictions(plan) == []
+    planned = [(0, n) for n in range(8)] + [(1, n) for n in seen] + [(p, n) for p in range(2, 40) for n in (1, 2, 3)]
+    assert job.offsets() == Counter(planned)
+    [file] = (job.directory / DATA).iterdir()
+    [other, *_] = (written.directory / DATA).iterdir()
+    assert pyarrow.parquet.read_metadata(file).schema.equals(pyarrow.parquet.read_metadata(other).schema)
+    rows = sorted(
+        pyarrow.parquet.read_table(file).to_pylist(), key=lambda row: (row["kafka_partition"], row["kafka_offset"])
+    )
+    odd, plain = rows[:8], rows[8:]
+    assert [as_produced(row) for row in odd] == [
+        (each.get("key"), each["value"], each.get("headers", [])) for each in ODD_RECORDS
+    ]
+    assert {(row["kafka_timestamp"], row["kafka_timestamp_ms"]) for row in odd} == {(None, LARGEST)}
+    assert [(row["key"], row["value"], milliseconds_in(row)) for row in plain] == [
+        (record.key, record.value, record.timestamp_ms) for record in plain_records(3) + plain_records(5)[1:4] * 38
+    ]
+    assert {(row["kafka_topic"], row["kafka_topic_id"], row["kafka_headers"]) for row in plain} == {
+        (topic, TOPIC_ID, None)
+    }
+
+
+def test_small_ranges_that_are_too_large_for_one_consumer_get_their_own_and_one_that_retention_has_deleted_is_left_out(
+    broker: EmbeddedBroker, tmp_path: Path
+) -> None:
+    topic, servers = f"small-{uuid4().hex[:8]}", broker.bootstrap_servers
+    create_plain_topic(servers, topic, 42)
+    for partition in range(42):
+        produce_plain(servers, topic, partition, [Record(b"v" * 900_000)])
+    delete_records(servers, topic, 7, 1)
+    plan = plan_of(topic, tmp_path / "orders", *((partition, 0, 1) for partition in range(42)))
+    job = Job(plan, tmp_path / "attempt", servers)
+
+    done = job.run()
+
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert job.receipt.contradictions(plan) == []
+    assert job.receipt.left_out == (LeftOut(plan.ranges[7], 1),)
+    assert job.offsets() == Counter((partition, 0) for partition in range(42) if partition != 7)
+    held = sorted(len(file.partitions) for file in job.receipt.files)
+    assert held[-1] * 900_000 <= MOST_BYTES
+    assert len(held) > 1
 
 
 def test_records_of_kafkas_largest_default_size_fit_into_the_default_heap_with_six_tasks_at_once(

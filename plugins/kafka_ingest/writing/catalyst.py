@@ -36,9 +36,13 @@ class Catalyst:
 
     def attribute(self, name: str, type_name: str) -> Java:
         """Return an attribute that is never null."""
+        return self.attribute_of(name, self.type_of(type_name))
+
+    def attribute_of(self, name: str, data_type: Java) -> Java:
+        """Return an attribute of a type that Java knows, never null."""
         no_metadata = self._jvm.org.apache.spark.sql.types.Metadata.empty()
         return self._expressions.AttributeReference(
-            name, self.type_of(type_name), NEVER_NULL, no_metadata, self._new_id(), self.seq([])
+            name, data_type, NEVER_NULL, no_metadata, self._new_id(), self.seq([])
         )
 
     def named(self, expression: Java, name: str) -> Java:
@@ -70,9 +74,17 @@ class Catalyst:
         pairs = [part for name, field in fields.items() for part in (literal(name, self.type_of(STRING)), field)]
         return self._expressions.CreateNamedStruct(self.seq(pairs))
 
-    def element(self, type_name: str) -> Java:
-        """Return what stands for one element of an array in ``each``."""
-        return self._expressions.objects.LambdaVariable("element", self.type_of(type_name), NULLABLE, 1)
+    def element(self, type_name: str, number: int = 1) -> Java:
+        """Return what stands for one element of an array in ``each``; where one ``each`` is in another, each has its number."""
+        return self._expressions.objects.LambdaVariable(f"element{number}", self.type_of(type_name), NULLABLE, number)
+
+    def first_of_row(self, type_name: str) -> Java:
+        """Return the only value of a row, one of Java's objects that is never null."""
+        return self._expressions.BoundReference(0, self.type_of(type_name), NEVER_NULL)
+
+    def projection(self, expression: Java) -> Java:
+        """Return what makes a row of the expression's value from a row."""
+        return self._expressions.UnsafeProjection.create(self.seq([expression]))
 
     def each(self, array: Java, element: Java, becomes: Java) -> Java:
         """Return the column's array of what each element of Java's array becomes."""

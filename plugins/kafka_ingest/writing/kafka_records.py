@@ -30,6 +30,10 @@ ALWAYS = {
 """What Spark's source gives to its consumers, too."""
 
 
+RECORD_COLUMNS = ("topic", "partition", "offset", "timestamp_ms", "key", "value", "headers")
+"""What is read of a record, whichever way it is read."""
+
+
 def kafka_records(spark: SparkSession, ranges: Sequence[OffsetRange], client: Mapping[str, str]) -> DataFrame:
     """Return the records of the ranges, each range read by one task.
 
@@ -46,7 +50,12 @@ def kafka_records(spark: SparkSession, ranges: Sequence[OffsetRange], client: Ma
     columns = record_columns(catalyst, record)
     named = catalyst.seq(catalyst.named(expression, name) for name, expression in columns.items())
     rows = jvm.org.apache.spark.sql.catalyst.plans.logical.SerializeFromObject(named, fetched)
-    return DataFrame(jvm.org.apache.spark.sql.classic.Dataset.ofRows(session, rows), spark)
+    return data_frame_of(spark, rows)
+
+
+def data_frame_of(spark: SparkSession, plan: Java) -> DataFrame:
+    """Return what a logical plan of Spark's planner comes to."""
+    return DataFrame(jvm_of(spark).org.apache.spark.sql.classic.Dataset.ofRows(spark._jsparkSession, plan), spark)
 
 
 def jvm_of(spark: SparkSession) -> Java:
@@ -89,12 +98,13 @@ def record_columns(catalyst: Catalyst, record: Java) -> dict[str, Java]:
     # No header is ever null, but Spark's source says that one may be, and files of one output have one schema.
     nullable = catalyst.if_true(catalyst.not_null(header), pair)
     pairs = catalyst.each(catalyst.call(headers, "toArray", f"[L{HEADER};"), header, nullable)
-    return {
-        "topic": catalyst.utf8(catalyst.call(record, "topic", TEXT)),
-        "partition": catalyst.call(record, "partition", INT),
-        "offset": catalyst.call(record, "offset", BIGINT),
-        "timestamp_ms": catalyst.call(record, "timestamp", BIGINT),
-        "key": catalyst.call(record, "key", BINARY),
-        "value": catalyst.call(record, "value", BINARY),
-        "headers": catalyst.if_true(any_header, pairs),
-    }
+    expressions = (
+        catalyst.utf8(catalyst.call(record, "topic", TEXT)),
+        catalyst.call(record, "partition", INT),
+        catalyst.call(record, "offset", BIGINT),
+        catalyst.call(record, "timestamp", BIGINT),
+        catalyst.call(record, "key", BINARY),
+        catalyst.call(record, "value", BINARY),
+        catalyst.if_true(any_header, pairs),
+    )
+    return dict(zip(RECORD_COLUMNS, expressions, strict=True))

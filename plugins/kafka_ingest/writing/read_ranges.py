@@ -11,9 +11,10 @@ from pyspark.sql import functions as f
 
 from kafka_ingest.model.batch import BatchPlan
 from kafka_ingest.model.offsets import OffsetRange
-from kafka_ingest.writing.kafka_records import kafka_records
+from kafka_ingest.writing.kafka_records import RECORD_COLUMNS, kafka_records
 from kafka_ingest.writing.memory import memory_per_task, read_sizes
 from kafka_ingest.writing.share_out import records_per_task, shared_out, shared_tasks, small_ranges
+from kafka_ingest.writing.shared_consumer import driver_sizes, read_together
 
 # Measured defaults for a bounded read (docs/decisions.md); the connection's own settings win. How much is read at a time is
 # less where many tasks share a heap, and of ranges of few records (`memory.py`).
@@ -59,12 +60,7 @@ def read_ranges(
     explicit numbers at both ends: a subscription would fail on a partition added since the plan, and -1 or -2 would be resolved
     late and recorded nowhere.
     """
-    at_most = records_per_task([offset_range.span for offset_range in ranges], spark.sparkContext.defaultParallelism)
-    if any_timestamp:
-        client = client_settings(spark, plan, ranges, kafka)
-        records = kafka_records(spark, shared_out(ranges, at_most), client)
-    else:
-        records = records_in_few_tasks(spark, plan, ranges, kafka, at_most)
+    records = records_of(spark, plan, ranges, kafka, any_timestamp=any_timestamp)
     # Literals as SQL: where pyspark makes one of a number or text, it imports pandas.
     milliseconds = f.col("timestamp_ms")
     is_date = f.expr(
@@ -95,29 +91,45 @@ def milliseconds_of(when: datetime) -> int:
     return round(when.timestamp()) * 1000
 
 
-def records_in_few_tasks(
-    spark: SparkSession, plan: BatchPlan, ranges: Sequence[OffsetRange], kafka: Mapping[str, str], at_most: int | None
+def records_of(
+    spark: SparkSession,
+    plan: BatchPlan,
+    ranges: Sequence[OffsetRange],
+    kafka: Mapping[str, str],
+    *,
+    any_timestamp: bool,
 ) -> DataFrame:
-    """Return the records by Spark's own source, many small ranges in tasks that read several of them one after the other."""
+    """Return the records of ranges: many small ones by one consumer and as one file, a large one by several tasks."""
+    processors = spark.sparkContext.defaultParallelism
+    at_most = records_per_task([offset_range.span for offset_range in ranges], processors)
     small = small_ranges(ranges)
-    shared = set(small)
-    large = [offset_range for offset_range in ranges if offset_range not in shared]
+    large = sorted(set(ranges).difference(small))
     found: list[DataFrame] = []
-    if large:
-        found.append(records_of_source(spark, large, client_settings(spark, plan, large, kafka), at_most))
     if small:
-        records = records_of_source(spark, small, client_settings(spark, plan, small, kafka), None)
+        shared = read_together(spark, small, client_settings(plan, driver_sizes(spark), kafka))
+        if shared.records is not None:
+            found.append(shared.records.coalesce(1))
+        small = list(shared.unread)
+    if any_timestamp and (rest := sorted((*small, *large))):
+        client = client_settings(plan, task_sizes(spark, rest), kafka)
+        return reduce(DataFrame.unionAll, [*found, kafka_records(spark, shared_out(rest, at_most), client)])
+    if large:
+        found.append(records_of_source(spark, large, client_settings(plan, task_sizes(spark, large), kafka), at_most))
+    if small:
+        records = records_of_source(spark, small, client_settings(plan, task_sizes(spark, small), kafka), None)
         # Without a shuffle: each of these tasks writes one file.
-        found.append(records.coalesce(shared_tasks(small, spark.sparkContext.defaultParallelism)))
+        found.append(records.coalesce(shared_tasks(small, processors)))
     return reduce(DataFrame.unionAll, found)
 
 
-def client_settings(
-    spark: SparkSession, plan: BatchPlan, ranges: Sequence[OffsetRange], kafka: Mapping[str, str]
-) -> dict[str, str]:
+def client_settings(plan: BatchPlan, sizes: Mapping[str, str], kafka: Mapping[str, str]) -> dict[str, str]:
     """Return the settings of the consumers that read some of the plan's ranges."""
-    sizes = read_sizes(memory_of_a_task(spark), max(offset_range.span for offset_range in ranges))
     return {**READ_DEFAULTS, **sizes, **kafka, "isolation.level": plan.isolation.value}
+
+
+def task_sizes(spark: SparkSession, ranges: Sequence[OffsetRange]) -> dict[str, str]:
+    """Return how much a task takes from Kafka at a time."""
+    return read_sizes(memory_of_a_task(spark), max(offset_range.span for offset_range in ranges))
 
 
 def records_of_source(
@@ -138,6 +150,7 @@ def records_of_source(
         .option("includeHeaders", "true")
         .load()
         .withColumn("timestamp_ms", f.when(is_as_it_was, f.unix_millis("timestamp")).otherwise(failed))
+        .select(*RECORD_COLUMNS)
     )
 
 
