@@ -18,8 +18,8 @@ from sqlalchemy import URL, Connection, create_engine, func, select
 from years_of_batches import FEED, Years, fill_tables
 
 from kafka_ingest.control import schema
+from kafka_ingest.control.control_tables import SqlControlTables
 from kafka_ingest.control.database import ControlDatabaseSettings, open_database
-from kafka_ingest.control.operator_writer import SqlOperatorTables
 from kafka_ingest.operating.fold import LEAST_RETENTION, cut_before, fold
 from kafka_ingest.operating.known_feed import known_feed
 
@@ -57,7 +57,7 @@ class FoldedYears:
 def fold_years(url: URL) -> FoldedYears:
     """Fold batches that may be, those that are older than a week: all of them, or so many that the pace is known."""
     before = size_of(url)
-    control, now = SqlOperatorTables(open_database(ControlDatabaseSettings(url))), datetime.now(UTC)
+    control, now = SqlControlTables(open_database(ControlDatabaseSettings(url))), datetime.now(UTC)
     feed_id = known_feed(control, FEED).feed_id
     steps: list[float] = []
     batches, started = 0, time.perf_counter()

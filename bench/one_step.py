@@ -22,8 +22,8 @@ from kafka_ingest.cluster.client_settings import KafkaClientSettings
 from kafka_ingest.cluster.kafka_cluster import ConfluentKafkaCluster
 from kafka_ingest.committing.commit_batch import pinned_attempt
 from kafka_ingest.committing.mirror_group import mirror_group
+from kafka_ingest.control.control_tables import SqlControlTables
 from kafka_ingest.control.database import ControlDatabaseSettings, open_database
-from kafka_ingest.control.writer import SqlControlTables
 from kafka_ingest.foundation.durable_files import write_durably
 from kafka_ingest.model.attempt_directory import RECEIPT
 from kafka_ingest.model.batch import Attempt, BatchPlan

@@ -19,7 +19,7 @@ from kafka_ingest.batches.open_attempt import open_attempt
 from kafka_ingest.batches.pin_receipt import pin_attempt
 from kafka_ingest.batches.plan_batch import PlanResult, plan_batch
 from kafka_ingest.committing.commit_batch import commit_batch
-from kafka_ingest.control.reader import SqlControlReader
+from kafka_ingest.control.control_tables import SqlControlTables
 from kafka_ingest.foundation.durable_files import write_durably
 from kafka_ingest.model.attempt_directory import DATA, RECEIPT
 from kafka_ingest.model.batch import Attempt, BatchPlan
@@ -151,12 +151,12 @@ def clean(task: Task) -> Describe:
     return lambda: work_of(str(each.size_bytes) for each in found)
 
 
-def reader(task: Task) -> SqlControlReader:
+def reader(task: Task) -> SqlControlTables:
     """Open the control tables, read only."""
     return task.control()
 
 
-def known(control: SqlControlReader) -> FeedSnapshot:
+def known(control: SqlControlTables) -> FeedSnapshot:
     """Return the feed's control rows."""
     feed = control.feed(FEED)
     if feed is None:
@@ -164,7 +164,7 @@ def known(control: SqlControlReader) -> FeedSnapshot:
     return feed
 
 
-def feed_id(control: SqlControlReader) -> UUID:
+def feed_id(control: SqlControlTables) -> UUID:
     """Return the feed's id."""
     return known(control).feed_id
 

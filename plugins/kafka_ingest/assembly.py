@@ -20,8 +20,8 @@ from kafka_ingest.cluster.client_settings import KafkaClientSettings
 from kafka_ingest.cluster.kafka_cluster import ConfluentKafkaCluster
 from kafka_ingest.committing.commit_batch import Committed, commit_batch
 from kafka_ingest.committing.mirror_group import Mirrored, mirror_group
+from kafka_ingest.control.control_tables import SqlControlTables
 from kafka_ingest.control.database import open_database
-from kafka_ingest.control.operator_writer import SqlOperatorTables
 from kafka_ingest.errors import WrongUseError
 from kafka_ingest.model.attempt_directory import MAX_WAIT_FOR_EXECUTORS, PACKAGE
 from kafka_ingest.model.batch import Attempt, Batch
@@ -59,7 +59,7 @@ class FeedParts:
     """
 
     feed: Feed
-    control: SqlOperatorTables
+    control: SqlControlTables
     find_connection: FindConnection
     environment: Mapping[str, str]
 
@@ -234,6 +234,6 @@ def claimant(feed: Feed, environment: Mapping[str, str]) -> Claimant:
     return Claimant(feed.name, output, topics, feed.kafka.topic_pattern)
 
 
-def control_tables(find_connection: FindConnection) -> SqlOperatorTables:
+def control_tables(find_connection: FindConnection) -> SqlControlTables:
     """Return the control tables of the connection ``kafka_ingest``."""
-    return SqlOperatorTables(open_database(control_database(find_connection(CONTROL_CONN_ID))))
+    return SqlControlTables(open_database(control_database(find_connection(CONTROL_CONN_ID))))

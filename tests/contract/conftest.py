@@ -18,8 +18,8 @@ from tests.contract.builders import ORDERS_FEED
 
 from embedded_postgresql import EMPTY, EmbeddedPostgresql
 from kafka_ingest.control import schema
+from kafka_ingest.control.control_tables import SqlControlTables
 from kafka_ingest.control.database import ControlDatabaseSettings, open_database, transaction
-from kafka_ingest.control.operator_writer import SqlOperatorTables
 from kafka_ingest.control.upgrade import upgrade
 from kafka_ingest.model.event import Event
 from kafka_ingest.model.gap import Gap
@@ -65,10 +65,10 @@ class SqlStore:
         self._engines.append(engine)
         return engine
 
-    def connect(self) -> SqlOperatorTables:
+    def connect(self) -> SqlControlTables:
         engine = self.open()
         self._by_hand = self._by_hand or engine
-        return SqlOperatorTables(engine)
+        return SqlControlTables(engine)
 
     def by_hand(self) -> AbstractContextManager[Connection]:
         """Open a write transaction past the protocol."""
@@ -280,6 +280,6 @@ def control(store: Store) -> OperatorTables:
 
 
 @pytest.fixture
-def sql_control(database: SqlStore) -> SqlOperatorTables:
+def sql_control(database: SqlStore) -> SqlControlTables:
     """A client of control tables in a database, with the questions only the command line asks."""
     return database.connect()

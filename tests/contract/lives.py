@@ -14,7 +14,7 @@ from tests.contract.interference import Died, dying_before, watched
 from tests.contract.whole_feed import Scheduler, WholeFeed, at_rest, whole_feed
 from tests.fakes import InMemoryControlTables
 
-from kafka_ingest.control.operator_writer import SqlOperatorTables
+from kafka_ingest.control.control_tables import SqlControlTables
 from kafka_ingest.ports.control import OperatorTables
 
 Life = Callable[[WholeFeed], None]
@@ -110,5 +110,5 @@ def feeds_in(kind: str, request: pytest.FixtureRequest, lake: Path) -> Iterator[
     store = request.getfixturevalue(kind)
     # Connections to PostgreSQL are kept: opening one takes most of a step's time.
     engine = store.open() if kind == "sqlite" else create_engine(store.settings.url)
-    yield Feeds(lake, lambda: SqlOperatorTables(engine))
+    yield Feeds(lake, lambda: SqlControlTables(engine))
     engine.dispose()

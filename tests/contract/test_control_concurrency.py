@@ -35,7 +35,7 @@ from tests.contract.conftest import SqlStore
 
 from kafka_ingest.control import database as control_database
 from kafka_ingest.control import schema
-from kafka_ingest.control.writer import SqlControlTables
+from kafka_ingest.control.control_tables import SqlControlTables
 from kafka_ingest.errors import BatchStateError, ControlTablesUnavailableError, FeedChangedError, OffsetsMovedError
 from kafka_ingest.model.batch import AttemptState, Batch, BatchPlan, BatchState
 from kafka_ingest.ports.control import ControlTables
@@ -167,7 +167,7 @@ import sys
 from uuid import UUID
 from sqlalchemy import make_url
 from kafka_ingest.control.database import ControlDatabaseSettings, open_database
-from kafka_ingest.control.writer import SqlControlTables
+from kafka_ingest.control.control_tables import SqlControlTables
 
 url, batch_id, who = sys.argv[1:]
 control = SqlControlTables(open_database(ControlDatabaseSettings(make_url(url))))
@@ -525,7 +525,7 @@ STOP_BEFORE_COMMIT = """
 import sys
 from sqlalchemy import event, make_url
 from kafka_ingest.control.database import ControlDatabaseSettings, open_database
-from kafka_ingest.control.writer import SqlControlTables
+from kafka_ingest.control.control_tables import SqlControlTables
 from tests.contract.builders import FIRST_PLAN, STEPS
 
 url, step = sys.argv[1:]

@@ -42,10 +42,9 @@ from tests.contract.conftest import PostgresqlServer, SqlStore
 from embedded_postgresql import EMPTY
 from kafka_ingest.control import database as control_database
 from kafka_ingest.control import schema
+from kafka_ingest.control.control_tables import SqlControlTables
 from kafka_ingest.control.database import ControlDatabaseSettings, check_version, open_database, transaction
-from kafka_ingest.control.reader import SqlControlReader
 from kafka_ingest.control.upgrade import alembic_config, upgrade
-from kafka_ingest.control.writer import SqlControlTables
 from kafka_ingest.errors import ControlSchemaError, ControlTablesUnavailableError, KafkaIngestError
 from kafka_ingest.model.batch import BatchKind, BatchState
 from kafka_ingest.model.control_rows import NewFeed, PlanRecord
@@ -185,7 +184,7 @@ def test_a_newer_schema_is_refused_by_tasks(database: SqlStore):
     ):
         SqlControlTables(database.open())
     with pytest.raises(ControlSchemaError, match="9999"):
-        SqlControlReader(database.open())
+        SqlControlTables(database.open())
 
 
 def test_a_newer_schema_is_refused_by_the_upgrade_and_left_alone(database: SqlStore):
@@ -981,7 +980,7 @@ def test_a_feeds_rows_are_of_one_instant_even_where_somebody_commits_in_between(
     plan_first(writer)
     publish(writer, FIRST_PLAN)
     engine = database.open()
-    reader = SqlControlReader(engine)
+    reader = SqlControlTables(engine)
     done: list[BatchState] = []
 
     @event.listens_for(engine, "after_cursor_execute")

@@ -34,8 +34,7 @@ from tests.contract.builders import (
 )
 from tests.contract.conftest import SqlStore, Store
 
-from kafka_ingest.control.rows import BatchRange
-from kafka_ingest.control.writer import SqlControlTables
+from kafka_ingest.control.control_tables import SqlControlTables
 from kafka_ingest.errors import (
     BatchStateError,
     FeedChangedError,
@@ -46,6 +45,7 @@ from kafka_ingest.errors import (
 from kafka_ingest.model.batch import AttemptState, BatchKind, BatchState, sha256
 from kafka_ingest.model.control_rows import NewFeed, PlanRecord
 from kafka_ingest.model.offsets import OffsetRange, TopicPartition
+from kafka_ingest.model.summaries import BatchRange
 from kafka_ingest.ports.control import ControlTables
 
 OTHER_FEED = UUID("01890000-0000-7000-8000-00000000beef")

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import event
+from sqlalchemy import Engine, event
 from tests.contract.conftest import SqlStore
 from tests.contract.every_record_once import assert_every_record_is_there_once, assert_group_follows
 from tests.contract.interference import QUESTIONS, Died, Instants, changes_the_world, dying_at, is_of_a_part, watched
@@ -28,7 +28,7 @@ from tests.contract.lives import (
 from tests.contract.whole_feed import Scheduler, WholeFeed
 from tests.fakes import InMemoryControlTables
 
-from kafka_ingest.control.operator_writer import SqlOperatorTables
+from kafka_ingest.control.control_tables import SqlControlTables
 
 THE_LIFE_OF_A_BATCH = {
     "sink.prepare": "the places for output and staging are made",
@@ -216,7 +216,7 @@ def test_a_second_crash_while_the_first_is_repaired_is_repaired_like_it(
 
 
 @contextmanager
-def watched_statements(control: SqlOperatorTables, instants: Instants) -> Iterator[None]:
+def watched_statements(engine: Engine, instants: Instants) -> Iterator[None]:
     """Let every statement that changes a database, and every COMMIT, pass an instant before it is sent."""
 
     def before_statement(*arguments: Any) -> None:
@@ -227,7 +227,6 @@ def watched_statements(control: SqlOperatorTables, instants: Instants) -> Iterat
     def before_commit(_connection: object) -> None:
         instants.pass_by("before sql.COMMIT")
 
-    engine = control._engine
     event.listen(engine, "before_cursor_execute", before_statement)
     event.listen(engine, "commit", before_commit)
     try:
@@ -238,14 +237,15 @@ def watched_statements(control: SqlOperatorTables, instants: Instants) -> Iterat
 
 
 def test_a_crash_between_two_statements_of_a_step_leaves_nothing_of_it(sqlite: SqlStore, lake: Path) -> None:
-    control = sqlite.connect()
+    engine = sqlite.open()
+    control = SqlControlTables(engine)
     feeds = Feeds(lake, lambda: control)
     instants = Instants()
-    with watched_statements(control, instants):
+    with watched_statements(engine, instants):
         Scheduler().run_one_batch(feeds.new(first_run))
     assert len(instants.names) > 30
     for instant, name in enumerate(instants.names):
         feed, scheduler = feeds.new(first_run), Scheduler()
-        with watched_statements(control, Instants(dying_at(instant))), pytest.raises(Died):
+        with watched_statements(engine, Instants(dying_at(instant))), pytest.raises(Died):
             scheduler.run_one_batch(feed)
         assert_recovers(feed, scheduler, after=f"{name} number {instant}")

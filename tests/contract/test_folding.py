@@ -25,8 +25,7 @@ from tests.contract.builders import (
 )
 from tests.contract.conftest import SqlStore, Store
 
-from kafka_ingest.control.database import transaction
-from kafka_ingest.control.operator_writer import SqlOperatorTables
+from kafka_ingest.control.control_tables import SqlControlTables
 from kafka_ingest.control.row_sums import count_again
 from kafka_ingest.errors import BatchFoldedError, BatchStateError
 from kafka_ingest.model.batch import BatchKind, BatchPlan, BatchState
@@ -350,7 +349,7 @@ def test_a_transaction_that_ends_before_its_commit_leaves_all_as_it_was(
     def killed(*_: object) -> int:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("kafka_ingest.control.folding_writer.fold_events", killed)
+    monkeypatch.setattr("kafka_ingest.control.folding_store.fold_events", killed)
     with pytest.raises(KeyboardInterrupt):
         control.fold(ORDERS_FEED, ALL)
 
@@ -438,20 +437,21 @@ def test_adopting_leaves_folded_batches_as_they_are(control: OperatorTables) -> 
     assert chains(control)[0][0] == OffsetRange(orders(0), 0, 155)
 
 
-def test_sums_that_are_counted_again_hold_what_is_folded(sql_control: SqlOperatorTables) -> None:
+def test_sums_that_are_counted_again_hold_what_is_folded(database: SqlStore) -> None:
+    sql_control = database.connect()
     three_batches(sql_control)
     rows, summaries = sql_control.rows_by_partition(ORDERS_FEED), sql_control.feed_summaries()
     assert sum(rows.values()) == 163
     fold_all(sql_control)
 
-    with transaction(sql_control._engine, "write") as connection:
+    with database.by_hand() as connection:
         count_again(connection, ORDERS_FEED)
 
     assert sql_control.rows_by_partition(ORDERS_FEED) == rows
     assert sql_control.feed_summaries() == summaries
 
 
-def test_a_listed_batch_says_that_it_is_folded_and_keeps_its_sums(sql_control: SqlOperatorTables) -> None:
+def test_a_listed_batch_says_that_it_is_folded_and_keeps_its_sums(sql_control: SqlControlTables) -> None:
     three_batches(sql_control)
     fold_all(sql_control, FoldCut(LATER, newest_stay=1))
 

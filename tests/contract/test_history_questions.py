@@ -26,8 +26,8 @@ from tests.contract.builders import (
 from tests.contract.conftest import SqlStore
 from tests.outputs import parquet_at
 
-from kafka_ingest.control.history_reader import batches_of_offset
-from kafka_ingest.control.operator_writer import SqlOperatorTables
+from kafka_ingest.control.control_tables import SqlControlTables
+from kafka_ingest.control.offset_history import batches_of_offset
 from kafka_ingest.model.batch import BatchKind, BatchState
 from kafka_ingest.model.control_rows import StartOver
 from kafka_ingest.model.offsets import OffsetRange, StoredOffset, TopicPartition
@@ -36,7 +36,7 @@ REFUNDS_FEED = UUID("01890000-0000-7000-8000-00000000beef")
 REFUNDS = plan_of((TopicPartition("refunds", 0), 0, 100), number=9, feed_id=REFUNDS_FEED, feed_name="refunds")
 
 
-def note(control: SqlOperatorTables, kind: str, **detail: object) -> None:
+def note(control: SqlControlTables, kind: str, **detail: object) -> None:
     control.record_event(ORDERS_FEED, kind, who="ops", batch_id=None, detail=detail)
 
 
@@ -51,7 +51,7 @@ def date_events(database: SqlStore, *times: datetime) -> None:
 # ── The journal ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_the_journal_is_told_newest_first_with_all_that_an_event_holds(sql_control: SqlOperatorTables) -> None:
+def test_the_journal_is_told_newest_first_with_all_that_an_event_holds(sql_control: SqlControlTables) -> None:
     plan_first(sql_control)
     sql_control.abandon(FIRST_PLAN.batch_id, reason="wrong topic", who="ops")
 
@@ -63,7 +63,7 @@ def test_the_journal_is_told_newest_first_with_all_that_an_event_holds(sql_contr
     assert seeded.at.tzinfo is UTC
 
 
-def test_the_journal_is_one_feeds_and_of_the_named_kinds(sql_control: SqlOperatorTables) -> None:
+def test_the_journal_is_one_feeds_and_of_the_named_kinds(sql_control: SqlControlTables) -> None:
     plan_first(sql_control)
     plan_first(sql_control, REFUNDS)
     note(sql_control, "renamed", was="a", **{"is": "b"})
@@ -78,7 +78,7 @@ def test_the_journal_is_one_feeds_and_of_the_named_kinds(sql_control: SqlOperato
 
 
 def test_a_line_names_so_many_and_says_how_many_more_there_were_unless_tables_are_rebuilt_from_it(
-    sql_control: SqlOperatorTables,
+    sql_control: SqlControlTables,
 ) -> None:
     plan_first(sql_control)
     many = [{"partition": number} for number in range(10_000)]
@@ -113,7 +113,7 @@ def test_the_journal_is_limited_to_the_newest_and_begins_at_an_instant_that_is_i
 # ── Which batches hold an offset ──────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_an_offset_is_in_the_batches_whose_range_holds_it_newest_first(sql_control: SqlOperatorTables) -> None:
+def test_an_offset_is_in_the_batches_whose_range_holds_it_newest_first(sql_control: SqlControlTables) -> None:
     plan_first(sql_control)
     commit(sql_control, FIRST_PLAN)
     elsewhere = OUTPUT.with_name("copies")
@@ -139,7 +139,7 @@ def test_an_offset_is_in_the_batches_whose_range_holds_it_newest_first(sql_contr
     [(0, 0, 1), (0, 99, 1), (0, 100, 2), (0, 129, 2), (0, 130, None), (1, 39, None), (1, 40, 1), (2, 0, None)],
 )
 def test_a_range_holds_its_start_and_not_its_end(
-    sql_control: SqlOperatorTables, partition: int, offset: int, number: int | None
+    sql_control: SqlControlTables, partition: int, offset: int, number: int | None
 ) -> None:
     plan_first(sql_control)
     commit(sql_control, FIRST_PLAN)
@@ -153,7 +153,7 @@ def test_a_range_holds_its_start_and_not_its_end(
     assert [batch.reason for batch in found.batches] == (["not wanted"] if number == 2 else [None] if number else [])
 
 
-def test_an_offset_is_not_looked_for_in_other_feeds(sql_control: SqlOperatorTables) -> None:
+def test_an_offset_is_not_looked_for_in_other_feeds(sql_control: SqlControlTables) -> None:
     plan_first(sql_control)
     other = plan_of((orders(0), 0, 100), number=9, feed_id=REFUNDS_FEED, feed_name="refunds")
     plan_first(sql_control, other)
@@ -165,7 +165,7 @@ def test_an_offset_is_not_looked_for_in_other_feeds(sql_control: SqlOperatorTabl
 
 
 def test_beside_the_batches_the_stored_offset_the_partitions_gaps_and_resets_are_told(
-    sql_control: SqlOperatorTables,
+    sql_control: SqlControlTables,
 ) -> None:
     plan_first(sql_control)
     commit(sql_control, FIRST_PLAN)
@@ -229,7 +229,7 @@ ONLY: Mapping[str, tuple[dict[str, Any], list[int]]] = {
 
 @pytest.mark.parametrize(("only", "numbers"), ONLY.values(), ids=ONLY.keys())
 def test_batches_are_listed_by_kind_and_state(
-    sql_control: SqlOperatorTables, only: dict[str, Any], numbers: list[int]
+    sql_control: SqlControlTables, only: dict[str, Any], numbers: list[int]
 ) -> None:
     plan_first(sql_control)
     commit(sql_control, FIRST_PLAN)

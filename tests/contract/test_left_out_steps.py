@@ -24,7 +24,7 @@ from tests.contract.builders import (
 from tests.contract.conftest import Store
 from tests.contract.test_adopt_step import adopt, adoption, row
 
-from kafka_ingest.control.operator_writer import SqlOperatorTables
+from kafka_ingest.control.control_tables import SqlControlTables
 from kafka_ingest.errors import BatchStateError, OffsetsMovedError
 from kafka_ingest.model.batch import BatchPlan, BatchState, sha256
 from kafka_ingest.model.control_rows import AdoptedBatch, FoldCut
@@ -222,7 +222,7 @@ def test_the_next_plan_begins_where_the_lost_range_began(control: OperatorTables
     assert stored(control) == {each.topic_partition: each.end_offset for each in FIRST_PLAN.ranges}
 
 
-def test_sums_and_summaries_know_what_was_read(sql_control: SqlOperatorTables) -> None:
+def test_sums_and_summaries_know_what_was_read(sql_control: SqlControlTables) -> None:
     committed(sql_control)
     [line] = sql_control.batch_summaries("orders")
     assert (line.rows, line.left_out) == (KEPT.span, (LEFT_OUT,))

@@ -26,7 +26,7 @@ from tests.contract.lives import (
 )
 from tests.contract.whole_feed import Scheduler, WholeFeed, at_rest
 
-from kafka_ingest.control.operator_writer import SqlOperatorTables
+from kafka_ingest.control.control_tables import SqlControlTables
 from kafka_ingest.errors import (
     ControlTablesUnavailableError,
     KafkaUnavailableError,
@@ -137,7 +137,7 @@ class CutOff:
     """Control tables in PostgreSQL whose connection ends in one step, once: before its COMMIT is sent, or before the answer."""
 
     def __init__(self, engine: Engine, administrator: Engine, step: str, cut: Callable[[Any, Engine], None]) -> None:
-        self._control = SqlOperatorTables(engine)
+        self._control = SqlControlTables(engine)
         self._administrator = administrator
         self._step = step
         self._cut = cut

@@ -30,7 +30,7 @@ from tests.contract.builders import (
 )
 from tests.contract.conftest import SqlStore, Store
 
-from kafka_ingest.control.operator_writer import SqlOperatorTables
+from kafka_ingest.control.control_tables import SqlControlTables
 from kafka_ingest.errors import BatchStateError, FeedChangedError, UnknownBatchError
 from kafka_ingest.model.batch import BatchKind, BatchState
 from kafka_ingest.model.control_rows import Adoption, FeedSnapshot, StartOver
@@ -397,5 +397,5 @@ def test_starting_over_reads_no_batch_of_the_years_before(sqlite: SqlStore) -> N
     bring_to(sqlite.connect(), BatchState.COMMITTED)
     engine, statements = sqlite.open(), []
     listen(engine, "before_cursor_execute", lambda *call: statements.append(call[2]))
-    start_over(SqlOperatorTables(engine), from_its_beginning())
+    start_over(SqlControlTables(engine), from_its_beginning())
     assert [statement for statement in statements if "batch_range" in statement] == []

@@ -12,7 +12,7 @@ from tests.histories.spark_stand_in import values_of
 from tests.histories.topics import Record
 from tests.histories.world import FEED, World
 
-from kafka_ingest.control.operator_writer import SqlOperatorTables
+from kafka_ingest.control.control_tables import SqlControlTables
 from kafka_ingest.model.batch import Batch, BatchKind, BatchState
 from kafka_ingest.model.control_rows import FeedSnapshot
 from kafka_ingest.model.coverage import coverage_of
@@ -301,7 +301,7 @@ def resets(ledger: Iterable[Event]) -> list[tuple[Way, str, datetime]]:
     return found
 
 
-def check_accounted(tables: SqlOperatorTables) -> None:
+def check_accounted(tables: SqlControlTables) -> None:
     """What `coverage` says of the control rows alone holds: all that was passed is committed once, or in an open gap."""
     rows = tables.coverage(FEED)
     assert rows is not None

@@ -6,7 +6,7 @@ from tests.histories.checks import resets
 from tests.histories.machine import History
 from tests.histories.told import last_told
 
-from kafka_ingest.control.operator_writer import SqlOperatorTables
+from kafka_ingest.control.control_tables import SqlControlTables
 
 
 class LostTablesRules(History):
@@ -36,7 +36,7 @@ class LostTablesRules(History):
             self.world.was_damaged = self.world.is_restored = True
             self.go_on_with(tables)
 
-    def go_on_with(self, tables: SqlOperatorTables) -> None:
+    def go_on_with(self, tables: SqlControlTables) -> None:
         """Lose the control tables; backups of theirs are of a past that never was."""
         self.world.go_on_with(tables)
         self.world.backup = None

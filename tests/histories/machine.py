@@ -17,7 +17,7 @@ from tests.histories.to_the_end import run_to_the_end
 from tests.histories.told import check_adopted
 from tests.histories.world import FEED, OPERATOR, TOPICS, World
 
-from kafka_ingest.control.operator_writer import SqlOperatorTables
+from kafka_ingest.control.control_tables import SqlControlTables
 from kafka_ingest.errors import (
     KafkaIngestError,
     NothingToAdoptError,
@@ -97,7 +97,7 @@ class History(RuleBasedStateMachine):
         for topic_partition, count in zip(self.world.topics.partitions(), itertools.cycle(records)):
             self.world.topics.produce(topic_partition, count, markers)
 
-    def adopt(self, tables: SqlOperatorTables) -> bool:
+    def adopt(self, tables: SqlControlTables) -> bool:
         """Let control tables adopt what the output tells; False where that is not all, or was damaged while published."""
         try:
             decision = decide_adoption(self.world.settings, tables, self.world.sink)
@@ -110,7 +110,7 @@ class History(RuleBasedStateMachine):
             adopt(decision, tables, self.world.sink, reason="the disk died", who=OPERATOR)
         return True
 
-    def check_adopted(self, tables: SqlOperatorTables) -> None:
+    def check_adopted(self, tables: SqlControlTables) -> None:
         """Hold tables that were empty before they adopted against those that wrote the output."""
         if published := self.world.sink.publisher.known_batches():
             check_adopted(tables, self.world.tables, FEED, self.world.told, published)

@@ -13,7 +13,14 @@ from tests.histories.world import TOPICS
 
 from kafka_ingest.backfilling.request import OnMissing
 from kafka_ingest.committing import mirror_group
-from kafka_ingest.control import backfill_statements, offset_statements, operator_writer, writer
+from kafka_ingest.control import (
+    adoption_store,
+    backfill_statements,
+    batch_life,
+    offset_statements,
+    offset_store,
+    plan_store,
+)
 from kafka_ingest.control.batch_statements import set_range_counts
 from kafka_ingest.model.batch import BatchPlan
 from kafka_ingest.model.offsets import TopicPartition
@@ -245,7 +252,7 @@ def without_leaving_ranges_out_of_the_tables(patch: pytest.MonkeyPatch) -> None:
         full = replace(receipt, left_out=())
         set_range_counts(connection, plan, full, full.range_counts(plan))
 
-    patch.setattr(writer, "set_range_counts", with_all_ranges)
+    patch.setattr(batch_life, "set_range_counts", with_all_ranges)
 
 
 def without_leaving_ranges_out_of_what_is_adopted(patch: pytest.MonkeyPatch) -> None:
@@ -253,11 +260,11 @@ def without_leaving_ranges_out_of_what_is_adopted(patch: pytest.MonkeyPatch) -> 
 
 
 def without_adopting_gaps(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(operator_writer, "insert_gaps", lambda *_: None)
+    patch.setattr(adoption_store, "insert_gaps", lambda *_: None)
 
 
 def without_dropping_gaps_ahead(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(operator_writer, "keep_gaps", lambda *_: None)
+    patch.setattr(offset_store, "keep_gaps", lambda *_: None)
 
 
 def without_care_for_last_copies(patch: pytest.MonkeyPatch) -> None:
@@ -277,36 +284,36 @@ def with_a_mirror_that_leads(patch: pytest.MonkeyPatch) -> None:
 
 def without_the_revision_of_a_backfill(patch: pytest.MonkeyPatch) -> None:
     """Then it is only the ranges that two backfills cannot share, and the second is refused instead of planned again."""
-    patch.setattr(writer, "require_revision", lambda *_: None)
+    patch.setattr(plan_store, "require_revision", lambda *_: None)
 
 
 def without_keeping_backfills_apart(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(writer, "require_revision", lambda *_: None)
+    patch.setattr(plan_store, "require_revision", lambda *_: None)
     patch.setattr(backfill_statements, "check_apart", lambda *_: None)
-    patch.setattr(writer, "check_not_overtaken", lambda *_: None)
+    patch.setattr(batch_life, "check_not_overtaken", lambda *_: None)
 
 
 def without_looking_below_the_stored_offset(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(writer, "check_below_stored", lambda *_: None)
-    patch.setattr(writer, "check_not_overtaken", lambda *_: None)
+    patch.setattr(batch_life, "check_below_stored", lambda *_: None)
+    patch.setattr(batch_life, "check_not_overtaken", lambda *_: None)
 
 
 def without_looking_who_overtook_a_backfill(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(writer, "check_not_overtaken", lambda *_: None)
+    patch.setattr(batch_life, "check_not_overtaken", lambda *_: None)
 
 
 def without_closing_gaps(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(writer, "close_gaps", lambda *_: None)
+    patch.setattr(batch_life, "close_gaps", lambda *_: None)
 
 
 def without_ending_gaps(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(operator_writer, "end_gaps", lambda *_: None)
+    patch.setattr(offset_store, "end_gaps", lambda *_: None)
 
 
 def without_waiting_for_backfills(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(reset_offsets, "check_none_open", lambda *_: None)
-    patch.setattr(operator_writer, "require_none_open", lambda *_: None)
-    patch.setattr(writer, "check_not_overtaken", lambda *_: None)
+    patch.setattr(offset_store, "require_none_open", lambda *_: None)
+    patch.setattr(batch_life, "check_not_overtaken", lambda *_: None)
 
 
 def without_telling_what_a_backfill_was_planned_on(patch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 from uuid import UUID
 
 from kafka_ingest.batches.whole_plan import whole_plan
-from kafka_ingest.control.operator_writer import SqlOperatorTables
+from kafka_ingest.control.control_tables import SqlControlTables
 from kafka_ingest.model.batch import Batch, BatchKind, BatchPlan, BatchState
 from kafka_ingest.model.control_rows import FeedSnapshot
 from kafka_ingest.model.gap import Gap
@@ -59,7 +59,7 @@ def pieces(gaps: Iterable[Gap]) -> list[dict[str, Any]]:
     return sorted(documents, key=lambda document: json.dumps(document, sort_keys=True))
 
 
-def told_by(tables: SqlOperatorTables, feed: FeedSnapshot) -> Told:
+def told_by(tables: SqlControlTables, feed: FeedSnapshot) -> Told:
     """Return what the control tables know now, apart from when rows were written.
 
     Leader epoch and batch of a row are left out, too: a reset does not write them to the ledger.
@@ -76,7 +76,7 @@ def told_by(tables: SqlOperatorTables, feed: FeedSnapshot) -> Told:
 
 
 def check_adopted(
-    adopted: SqlOperatorTables, lost: SqlOperatorTables, feed_name: str, told: Mapping[UUID, Told], published: list[str]
+    adopted: SqlControlTables, lost: SqlControlTables, feed_name: str, told: Mapping[UUID, Told], published: list[str]
 ) -> None:
     """Hold control tables that were empty and adopted an output against those that wrote it.
 

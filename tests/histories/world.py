@@ -27,8 +27,8 @@ from kafka_ingest.batches.whole_plan import receipt_of_folded, whole_plan
 from kafka_ingest.committing.commit_batch import commit_batch
 from kafka_ingest.committing.mirror_group import mirror_group
 from kafka_ingest.control import schema
+from kafka_ingest.control.control_tables import SqlControlTables
 from kafka_ingest.control.database import ControlDatabaseSettings, open_database, transaction
-from kafka_ingest.control.operator_writer import SqlOperatorTables
 from kafka_ingest.errors import KafkaIngestError
 from kafka_ingest.model.batch import Attempt, Batch, BatchKind, BatchPlan, BatchState
 from kafka_ingest.model.control_rows import FeedSnapshot, FoldCut
@@ -80,23 +80,25 @@ class World:
         self.told: dict[UUID, Told] = {}
         self.backup: Path | None = None
         self.copy_output = parquet_at(directory / "copy-0")
-        self._engines: list[Engine] = []
+        self._engines: dict[SqlControlTables, Engine] = {}
         self.go_on_with(self.tables_in(template))
 
     # ── Its parts ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def tables_in(self, copied: Path) -> SqlOperatorTables:
+    def tables_in(self, copied: Path) -> SqlControlTables:
         """Return control tables in a copy of this file."""
         file = self.directory / f"control-{len(self._engines)}.db"
         shutil.copy(copied, file)
-        self._engines.append(open_database(ControlDatabaseSettings(URL.create("sqlite", database=str(file)))))
-        return SqlOperatorTables(self._engines[-1])
+        engine = open_database(ControlDatabaseSettings(URL.create("sqlite", database=str(file))))
+        tables = SqlControlTables(engine)
+        self._engines[tables] = engine
+        return tables
 
-    def empty_tables(self) -> SqlOperatorTables:
+    def empty_tables(self) -> SqlControlTables:
         """Return control tables that know nothing."""
         return self.tables_in(self._template)
 
-    def go_on_with(self, tables: SqlOperatorTables) -> None:
+    def go_on_with(self, tables: SqlControlTables) -> None:
         """Throw the control tables away and use these; what was told by receipts that nobody ever saw is forgotten."""
         self.tables = tables
         self.control: Watched = self.interrupter.watch(tables, self._tables_answered)
@@ -110,7 +112,7 @@ class World:
         self.backup = self.directory / "backup.db"
         self.backup.unlink(missing_ok=True)
         with (
-            contextlib.closing(self.tables._engine.raw_connection()) as source,
+            contextlib.closing(self._engines[self.tables].raw_connection()) as source,
             contextlib.closing(sqlite3.connect(self.backup)) as copy,
         ):
             source.driver_connection.backup(copy)
@@ -119,12 +121,12 @@ class World:
         """Write a stored offset past all locks and checks, as somebody with a database client can."""
         table = schema.stored_offset
         of_partition = (table.c.topic == topic_partition.topic, table.c.partition == topic_partition.partition)
-        with transaction(self.tables._engine, "write") as connection:
+        with transaction(self._engines[self.tables], "write") as connection:
             connection.execute(update(table).where(*of_partition).values(next_offset=next_offset))
 
     def close(self) -> None:
         """Let go of the databases."""
-        for engine in self._engines:
+        for engine in self._engines.values():
             engine.dispose()
 
     def sinks(self, target: OutputLocation) -> Watched:

@@ -9,7 +9,8 @@ import pytest
 from tests.kafka_faults import delete_records
 from tests.quick_project import Killed, QuickProject
 
-from kafka_ingest.assembly import SqlOperatorTables
+from kafka_ingest.control.batch_life import BatchLife
+from kafka_ingest.control.journal_store import JournalStore
 
 WHY = ("--reason", "read with the wrong settings")
 ALL = [(0, offset) for offset in range(10)] + [(1, offset) for offset in range(5)]
@@ -21,9 +22,9 @@ def feed(quick: QuickProject, orders: str) -> QuickProject:
     return quick
 
 
-def stop_at(quick: QuickProject, method: str) -> str:
+def stop_at(quick: QuickProject, store: type, method: str) -> str:
     """Run the feed to a call of the control tables at which the process dies; return the batch."""
-    with patch.object(SqlOperatorTables, method, side_effect=Killed), pytest.raises(Killed):
+    with patch.object(store, method, side_effect=Killed), pytest.raises(Killed):
         quick.kafka_ingest("run", "orders")
     return str(quick.batches()[0]["batch_id"])
 
@@ -36,7 +37,7 @@ def staging(quick: QuickProject, batch_id: str) -> Path:
 
 
 def test_a_batch_that_was_being_committed_is_given_up_and_its_records_come_once(feed: QuickProject) -> None:
-    batch_id = stop_at(feed, "ledger")
+    batch_id = stop_at(feed, JournalStore, "ledger")
     assert feed.batches()[0]["state"] == "COMMITTING"
 
     answer = feed.answer("abandon", batch_id, *WHY)
@@ -48,7 +49,7 @@ def test_a_batch_that_was_being_committed_is_given_up_and_its_records_come_once(
 
 
 def test_a_batch_that_is_visible_already_is_finished_and_not_given_up(feed: QuickProject) -> None:
-    batch_id = stop_at(feed, "complete_commit")
+    batch_id = stop_at(feed, BatchLife, "complete_commit")
 
     exit_code, code, message = feed.refusal("abandon", batch_id, *WHY)
 

@@ -9,7 +9,7 @@ from tests.integration.test_adopt import DO_IT, lose_control_tables, what_is_kno
 from tests.kafka_faults import plain_records, produce
 from tests.quick_project import Killed, QuickProject
 
-from kafka_ingest.control.operator_writer import SqlOperatorTables
+from kafka_ingest.control.output_store import OutputStore
 from kafka_ingest.sinks.kept_receipts import KeptReceipts
 from kafka_ingest.sinks.parquet.published_batches import PublishedBatches
 
@@ -88,7 +88,7 @@ def test_expiring_needs_a_reason(feed: QuickProject) -> None:
 STEPS: list[tuple[type, str]] = [
     (KeptReceipts, "note_removal"),
     (PublishedBatches, "hide"),
-    (SqlOperatorTables, "record_removed"),
+    (OutputStore, "record_removed"),
     (PublishedBatches, "delete_hidden"),
 ]
 

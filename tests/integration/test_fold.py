@@ -15,7 +15,7 @@ from tests.integration.test_lost_files import path_of
 from tests.kafka_faults import plain_records, produce
 from tests.quick_project import Killed, QuickProject
 
-from kafka_ingest.control.operator_writer import SqlOperatorTables
+from kafka_ingest.control.folding_store import FoldingStore
 from kafka_ingest.model.control_rows import FoldCut
 
 OLD = ("--before", "100d")
@@ -198,18 +198,18 @@ def test_tables_that_were_folded_and_lost_are_rebuilt_from_the_output(feed: Quic
 
 
 def test_one_that_is_killed_between_two_transactions_is_continued_by_the_next(feed: QuickProject) -> None:
-    before, fold = answers(feed), SqlOperatorTables.fold
+    before, fold = answers(feed), FoldingStore.fold
     calls: list[int] = []
 
-    def killed_at_the_second(tables: SqlOperatorTables, *arguments: Any) -> Any:
+    def killed_at_the_second(store: FoldingStore, *arguments: Any) -> Any:
         calls.append(1)
         if len(calls) == 2:
             raise Killed
-        return fold(tables, *arguments)
+        return fold(store, *arguments)
 
     few = partial(FoldCut, newest_stay=1, batches_at_once=1)
     with patch("kafka_ingest.operating.fold.FoldCut", few):
-        with patch.object(SqlOperatorTables, "fold", killed_at_the_second), pytest.raises(Killed):
+        with patch.object(FoldingStore, "fold", killed_at_the_second), pytest.raises(Killed):
             feed.kafka_ingest("fold", "orders")
         assert answers(feed) == before
         assert sum(batch["folded"] for batch in feed.batches()) == 1

@@ -15,8 +15,9 @@ from tests.killing import (
 )
 from tests.quick_project import Killed, QuickProject
 
-CONTROL = "kafka_ingest.control.writer"
-TABLES = f"{CONTROL}:SqlControlTables"
+PLANS = "kafka_ingest.control.plan_store"
+ATTEMPTS = "kafka_ingest.control.attempt_store"
+LIFE = "kafka_ingest.control.batch_life"
 SINK = "kafka_ingest.sinks.parquet.publisher:ParquetPublisher"
 KEPT = "kafka_ingest.sinks.kept_receipts:KeptReceipts"
 
@@ -64,10 +65,10 @@ def check_the_next_run_completes_it(quick: QuickProject, produced: Produced) -> 
 @pytest.mark.parametrize(
     ("killed_at", "state", "attempts"),
     [
-        (f"before:{TABLES}.record_plan", None, 0),
-        (f"after:{CONTROL}:insert_plan", None, 0),  # in the middle of the plan's transaction
-        (f"after:{TABLES}.record_plan", "PLANNED", 0),
-        (f"after:{TABLES}.open_attempt", "PLANNED", 0),
+        (f"before:{PLANS}:PlanStore.record_plan", None, 0),
+        (f"after:{PLANS}:insert_plan", None, 0),  # in the middle of the plan's transaction
+        (f"after:{PLANS}:PlanStore.record_plan", "PLANNED", 0),
+        (f"after:{ATTEMPTS}:AttemptStore.open_attempt", "PLANNED", 0),
         ("before:kafka_ingest.cli.write_and_commit:run_spark_submit", "PLANNED", 1),
     ],
     ids=[
@@ -102,10 +103,10 @@ def test_killed_before_spark_is_started_a_run_leaves_a_whole_plan_or_none(
 @pytest.mark.parametrize(
     ("killed_at", "state"),
     [
-        (f"before:{TABLES}.pin", "PLANNED"),
-        (f"after:{CONTROL}:set_range_counts", "PLANNED"),  # in the middle of the pin's transaction
-        (f"after:{TABLES}.pin", "WRITTEN"),
-        (f"after:{TABLES}.begin_commit", "COMMITTING"),
+        (f"before:{LIFE}:BatchLife.pin", "PLANNED"),
+        (f"after:{LIFE}:set_range_counts", "PLANNED"),  # in the middle of the pin's transaction
+        (f"after:{LIFE}:BatchLife.pin", "WRITTEN"),
+        (f"after:{LIFE}:BatchLife.begin_commit", "COMMITTING"),
         (
             "after:kafka_ingest.sinks.kept_receipts:KeptReceipts.keep",
             "COMMITTING",
@@ -130,8 +131,8 @@ def test_killed_before_the_files_are_renamed_a_run_leaves_nothing_visible(
     [
         (f"after:{SINK}.publish", "COMMITTING", {0: 3, 1: 0, 2: 0}, {0: 3, 1: 0, 2: 0}),
         # In the middle of the commit's transaction:
-        (f"after:{CONTROL}:advance_stored_offsets", "COMMITTING", {0: 3, 1: 0, 2: 0}, {0: 3, 1: 0, 2: 0}),
-        (f"after:{TABLES}.complete_commit", "COMMITTED", {0: 7, 1: 5, 2: 0}, {0: 3, 1: 0, 2: 0}),
+        (f"after:{LIFE}:advance_stored_offsets", "COMMITTING", {0: 3, 1: 0, 2: 0}, {0: 3, 1: 0, 2: 0}),
+        (f"after:{LIFE}:BatchLife.complete_commit", "COMMITTED", {0: 7, 1: 5, 2: 0}, {0: 3, 1: 0, 2: 0}),
         (
             "after:kafka_ingest.cluster.kafka_cluster:ConfluentKafkaCluster.set_group_offsets",
             "COMMITTED",

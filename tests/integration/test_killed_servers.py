@@ -31,8 +31,7 @@ from tests.quick_project import Killed, QuickProject
 from embedded_broker import EmbeddedBroker
 from embedded_postgresql import EmbeddedPostgresql
 
-CONTROL = "kafka_ingest.control.writer"
-TABLES = f"{CONTROL}:SqlControlTables"
+LIFE = "kafka_ingest.control.batch_life"
 
 
 class MortalPostgresql(EmbeddedPostgresql):
@@ -117,9 +116,9 @@ def processes(on_postgresql: QuickProject) -> Iterator[Processes]:
 @pytest.mark.parametrize(
     ("killed_at", "state", "visible"),
     [
-        (f"before:{TABLES}.pin", "PLANNED", False),
-        (f"before:{TABLES}.complete_commit", "COMMITTING", True),  # published
-        (f"after:{CONTROL}:advance_stored_offsets", "COMMITTING", True),  # in the middle of the commit's transaction
+        (f"before:{LIFE}:BatchLife.pin", "PLANNED", False),
+        (f"before:{LIFE}:BatchLife.complete_commit", "COMMITTING", True),  # published
+        (f"after:{LIFE}:advance_stored_offsets", "COMMITTING", True),  # in the middle of the commit's transaction
     ],
     ids=["before the pin", "between publish and stored offsets", "in the commit"],
 )
@@ -154,7 +153,7 @@ def test_a_backend_that_is_killed_in_the_commit_s_transaction_moves_no_offset_an
     on_postgresql: QuickProject, postgresql: MortalPostgresql, processes: Processes, name: str
 ) -> None:
     produced = produce_two_batches(on_postgresql, name)
-    run = processes.run_feed(held_at=f"after:{CONTROL}:advance_stored_offsets")
+    run = processes.run_feed(held_at=f"after:{LIFE}:advance_stored_offsets")
     run.wait_until_held()
     postgresql.kill_backend(name.replace("-", "_"))
     run.go_on()
@@ -185,7 +184,9 @@ def test_a_broker_that_is_killed_before_the_commit_costs_the_mirror_only_and_the
         extra = {"bootstrap.servers": broker.bootstrap_servers, "socket.timeout.ms": 1000}
         impatient = json.dumps({"conn_type": "kafka", "extra": extra})
         with ending_all(quick) as processes:
-            run = processes.run_feed(held_at=f"before:{TABLES}.begin_commit", AIRFLOW_CONN_KAFKA_DEFAULT=impatient)
+            run = processes.run_feed(
+                held_at=f"before:{LIFE}:BatchLife.begin_commit", AIRFLOW_CONN_KAFKA_DEFAULT=impatient
+            )
             run.wait_until_held()
             broker.kill()
             run.go_on()

@@ -11,7 +11,7 @@ from tests.integration.test_adopt import DO_IT, lose_control_tables
 from tests.kafka_faults import delete_records, plain_records, produce
 from tests.quick_project import Killed, QuickProject
 
-from kafka_ingest.control.operator_writer import SqlOperatorTables
+from kafka_ingest.control.output_store import OutputStore
 from kafka_ingest.sinks.parquet_contents import DataFile
 
 EXECUTE = ("--execute", "--reason", "a disk died")
@@ -151,7 +151,7 @@ def test_a_crash_between_moving_a_damaged_file_and_writing_it_down_is_repaired_b
 ) -> None:
     batch_id = newest(feed)
     damage(path_of(feed, batch_id))
-    with patch.object(SqlOperatorTables, "record_lost", side_effect=Killed), pytest.raises(Killed):
+    with patch.object(OutputStore, "record_lost", side_effect=Killed), pytest.raises(Killed):
         lost(feed, batch_id, *EXECUTE)
     assert feed.gaps() == []
     assert ranges(lost(feed, batch_id, *EXECUTE)["gaps"]) == [(0, 4, 10)]

@@ -8,7 +8,10 @@ from tests.kafka_faults import delete_records
 from tests.quick_project import Killed, QuickProject
 
 from kafka_ingest.assembly import FeedParts
-from kafka_ingest.control.operator_writer import SqlOperatorTables
+from kafka_ingest.control.attempt_store import AttemptStore
+from kafka_ingest.control.batch_life import BatchLife
+from kafka_ingest.control.journal_store import JournalStore
+from kafka_ingest.control.plan_store import PlanStore
 from kafka_ingest.sinks.parquet.publisher import ParquetPublisher
 from kafka_ingest.sinks.staged_files import StagedFiles
 
@@ -102,13 +105,13 @@ def test_a_batch_that_was_read_again_has_nothing_to_come_back(quick: QuickProjec
 @pytest.mark.parametrize(
     ("owner", "name"),
     [
-        (SqlOperatorTables, "record_event"),
-        (SqlOperatorTables, "record_backfill"),
-        (SqlOperatorTables, "record_plan"),
-        (SqlOperatorTables, "open_attempt"),
+        (JournalStore, "record_event"),
+        (PlanStore, "record_backfill"),
+        (PlanStore, "record_plan"),
+        (AttemptStore, "open_attempt"),
         (StagedFiles, "restage"),
         (StagedFiles, "write_receipt"),
-        (SqlOperatorTables, "pin"),
+        (BatchLife, "pin"),
         (FeedParts, "commit"),
     ],
     ids=lambda each: each if isinstance(each, str) else None,

@@ -78,7 +78,7 @@ def test_a_crash_between_publish_and_commit_is_finished_by_the_next_run_without_
     events = list(order_events(300, seed=3))
     produce(broker.bootstrap_servers, topic, events)
 
-    assert airflow.run("orders", "kafka_ingest.control.writer.SqlControlTables.complete_commit") == {}
+    assert airflow.run("orders", "kafka_ingest.control.batch_life.BatchLife.complete_commit") == {}
     assert project.positions() == positions_of(events), "the output was published before the crash"
     assert set(project.stored_offsets().values()) == {0}
     assert project.status()["open_batch"]["state"] == "COMMITTING"

@@ -11,7 +11,6 @@ from kafka_ingest.cli.documents import range_document
 from kafka_ingest.cli.fitting_table import FittingTable
 from kafka_ingest.cli.output import answers, counting, number, out, print_json, progress
 from kafka_ingest.cli.tables import table
-from kafka_ingest.control.reader import SqlControlReader
 from kafka_ingest.errors import OperatorDecisionError
 from kafka_ingest.foundation.without_garbage_collection import without_garbage_collection
 from kafka_ingest.model.control_rows import CoverageRows
@@ -26,6 +25,7 @@ from kafka_ingest.observing.verify_output import (
     holes_and_overlaps,
     unknown_batches,
 )
+from kafka_ingest.ports.control import ControlObserver
 from kafka_ingest.settings.connections import find_connection_from_shell
 from kafka_ingest.settings.feed_files import feed_named, feeds_directory
 from kafka_ingest.sinks.choose import sink_of
@@ -69,7 +69,7 @@ def coverage(
 
 
 def verify_output(
-    rows: CoverageRows, partitions: dict[TopicPartition, PartitionCoverage], control: SqlControlReader
+    rows: CoverageRows, partitions: dict[TopicPartition, PartitionCoverage], control: ControlObserver
 ) -> dict[str, Any]:
     """Count what readers see of each committed batch, and return what differs from what the control tables say."""
     committed: dict[TopicPartition, list[OffsetRange]] = {}

@@ -5,9 +5,9 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from kafka_ingest.control.reader import BatchSummary, FeedSummary
 from kafka_ingest.model.control_rows import StartOver
 from kafka_ingest.model.offsets import OffsetRange, StoredOffset
+from kafka_ingest.model.summaries import BatchSummary, FeedSummary
 from kafka_ingest.operating.adopt import AdoptDecision
 from kafka_ingest.operating.topic_changed import Changes, Choice
 from kafka_ingest.planning.decide import PlanDecision

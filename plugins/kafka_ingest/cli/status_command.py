@@ -12,10 +12,10 @@ from kafka_ingest.cli.documents import never_planned_document, summary_document
 from kafka_ingest.cli.output import answers, out, print_json, progress
 from kafka_ingest.cli.tables import feeds_status_table, moment, status_table
 from kafka_ingest.cluster.kafka_cluster import ConfluentKafkaCluster
-from kafka_ingest.control.reader import SqlControlReader
-from kafka_ingest.control.writer import SqlControlTables
+from kafka_ingest.control.control_tables import SqlControlTables
 from kafka_ingest.errors import KafkaIngestError, WrongUseError
 from kafka_ingest.observing.feed_status import FeedStatus, feed_status
+from kafka_ingest.ports.control import ControlObserver
 from kafka_ingest.settings.connections import find_connection_from_shell, kafka_settings
 from kafka_ingest.settings.feed import Feed
 from kafka_ingest.settings.feed_file import FeedFile, feed_of
@@ -50,7 +50,7 @@ def status(feed_name: Annotated[str | None, typer.Argument(metavar="[FEED]")] = 
             raise typer.Exit(1)
 
 
-def show_all_feeds(control: SqlControlReader, *, as_json: bool) -> None:
+def show_all_feeds(control: ControlObserver, *, as_json: bool) -> None:
     """Print a line for each feed, also for those that were never planned."""
     summaries = control.feed_summaries()
     known = {summary.name for summary in summaries}

@@ -10,9 +10,9 @@ from rich.text import Text
 from kafka_ingest.checks.doctor import Check
 from kafka_ingest.cli.fitting_table import FittingTable
 from kafka_ingest.cli.output import number
-from kafka_ingest.control.reader import BatchSummary, FeedSummary
 from kafka_ingest.model.control_rows import StartOver
 from kafka_ingest.model.gap import Gap
+from kafka_ingest.model.summaries import BatchSummary, FeedSummary
 from kafka_ingest.observing.feed_status import FeedStatus, PartitionStatus
 from kafka_ingest.operating.adopt import AdoptDecision
 from kafka_ingest.operating.clean import StagedOutput

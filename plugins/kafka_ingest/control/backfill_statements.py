@@ -6,8 +6,9 @@ from uuid import UUID
 
 from sqlalchemy import Connection, and_, bindparam, delete, func, or_, select, update
 
+from kafka_ingest.control.batch_conditions import COUNTS
 from kafka_ingest.control.batch_statements import insert_plan
-from kafka_ingest.control.coverage_rows import COUNTS, backfill_ranges, ids_before, resets, rewinds_of, span_of_row
+from kafka_ingest.control.coverage_rows import backfill_ranges, ids_before, resets, rewinds_of, span_of_row
 from kafka_ingest.control.feed_statements import append_event
 from kafka_ingest.control.offset_statements import gap_of, insert_gaps, note_gaps, same_partition
 from kafka_ingest.control.removed_output import kept

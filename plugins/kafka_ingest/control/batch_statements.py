@@ -1,21 +1,33 @@
 """Statements on batches, their ranges and attempts. Each runs inside a transaction that holds the feed's lock."""
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import Connection, RowMapping, insert, update
+from sqlalchemy import Connection, Engine, RowMapping, insert, update
 from sqlalchemy.exc import IntegrityError
 
-from kafka_ingest.control.feed_statements import touch_feed
+from kafka_ingest.control.database import transaction
+from kafka_ingest.control.feed_statements import lock_feed, touch_feed
 from kafka_ingest.control.many_rows import insert_rows
 from kafka_ingest.control.offset_statements import check_offsets_in_place
+from kafka_ingest.control.rows import batch_row
 from kafka_ingest.control.schema import attempt, batch, batch_range
 from kafka_ingest.errors import BatchStateError, FeedChangedError
 from kafka_ingest.model.batch import Attempt, BatchPlan, BatchState
 from kafka_ingest.model.offsets import OffsetRange
 from kafka_ingest.model.receipt import RangeCount, Receipt
+
+
+@contextlib.contextmanager
+def locked_batch(engine: Engine, batch_id: UUID) -> Iterator[tuple[Connection, RowMapping]]:
+    """Open a write transaction that holds the lock of the batch's feed, and yield the batch as it is under it."""
+    with transaction(engine, "write") as connection:
+        feed_id = batch_row(connection, batch_id)["feed_id"]
+        lock_feed(connection, feed_id)
+        yield connection, batch_row(connection, batch_id, for_update=True)
 
 
 def insert_plan(connection: Connection, plan: BatchPlan, who: str) -> None:

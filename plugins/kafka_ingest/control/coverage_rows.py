@@ -5,11 +5,12 @@ from uuid import UUID
 
 from sqlalchemy import ColumnElement, Connection, RowMapping, bindparam, literal, select
 
+from kafka_ingest.control.batch_conditions import COUNTS, NOT_LIVE, OF_THE_FEED
 from kafka_ingest.control.folded_rows import folded_ranges
 from kafka_ingest.control.removed_output import lost_ranges, removed_ranges
 from kafka_ingest.control.rows import event_of, gaps_of
 from kafka_ingest.control.schema import batch, batch_range, event
-from kafka_ingest.model.batch import OPEN_STATES, BatchKind, BatchState
+from kafka_ingest.model.batch import BatchKind, BatchState
 from kafka_ingest.model.control_rows import (
     BackfillRange,
     CommittedBatch,
@@ -26,15 +27,8 @@ from kafka_ingest.model.output_location import OutputLocation
 from kafka_ingest.model.receipt import RangeCount
 
 # Written out, not bound: SQLite takes a partial index only where it sees that its condition holds.
-NOT_LIVE = batch.c.kind != literal(BatchKind.LIVE.value, literal_execute=True)
 HAS_DEAD_LETTERS = batch_range.c.dead_letters > literal(0, literal_execute=True)
 BATCHES_AT_ONCE = 100
-
-COUNTS = batch.c.state.in_(sorted(state.value for state in {*OPEN_STATES, BatchState.COMMITTED}))
-"""A batch that is abandoned holds nothing."""
-
-OF_THE_FEED = batch.c.kind != BatchKind.COPY.value
-"""What lies in another output says nothing of the feed's own."""
 
 
 def coverage_rows(connection: Connection, feed: FeedSnapshot) -> CoverageRows:

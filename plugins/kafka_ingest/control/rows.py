@@ -1,7 +1,6 @@
 """What the rows of the control tables mean: each becomes one of the nouns."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -18,21 +17,7 @@ from kafka_ingest.model.hold import Hold, HoldCause
 from kafka_ingest.model.left_out import LeftOut
 from kafka_ingest.model.offsets import OffsetRange, StoredOffset, TopicPartition
 from kafka_ingest.model.output_location import OutputLocation
-
-
-@dataclass(frozen=True, slots=True)
-class BatchRange:
-    """One range of a batch as the control tables hold it; the counts are None before WRITTEN."""
-
-    topic: str
-    partition: int
-    topic_id: str | None
-    start_offset: int
-    end_offset: int
-    rows: int | None
-    filtered: int | None
-    dead_letters: int | None
-    invisible: int | None
+from kafka_ingest.model.summaries import BatchRange
 
 
 def stored_offsets(

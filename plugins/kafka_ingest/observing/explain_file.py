@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kafka_ingest.batches.whole_plan import whole_plan
-from kafka_ingest.control.reader import SqlControlReader
 from kafka_ingest.errors import (
     InvalidReceiptError,
     KafkaIngestError,
@@ -19,6 +18,7 @@ from kafka_ingest.errors import (
 from kafka_ingest.model.batch import Attempt, Batch
 from kafka_ingest.model.offsets import OffsetRange, listing
 from kafka_ingest.model.receipt import Receipt
+from kafka_ingest.ports.control import ControlObserver
 from kafka_ingest.sinks.choose import place_of_file, sink_of, where_files_lie
 from kafka_ingest.sinks.data_file import FilePlace, data_file
 from kafka_ingest.sinks.file_differences import partitions_that_differ
@@ -125,7 +125,7 @@ class ExplainedFile:
         }
 
 
-def explain_file(named: Path, control_tables: Callable[[], SqlControlReader]) -> ExplainedFile:
+def explain_file(named: Path, control_tables: Callable[[], ControlObserver]) -> ExplainedFile:
     """Return what a data file holds and whose it is; ``control_tables`` may raise, and is then told, not raised.
 
     Raises NotADataFileError where it is no data file of an output, OutputUnavailableError where it cannot be read.
@@ -167,7 +167,7 @@ def found_at(named: Path) -> tuple[Path, FilePlace]:
     )
 
 
-def batch_of_file(control: SqlControlReader, place: FilePlace, contents: "FileContents") -> BatchOfFile | None:
+def batch_of_file(control: ControlObserver, place: FilePlace, contents: "FileContents") -> BatchOfFile | None:
     """Return what the control tables say of a file's batch, None where they know none of its id."""
     try:
         batch = control.batch(place.batch_id)

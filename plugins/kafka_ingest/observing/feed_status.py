@@ -5,7 +5,6 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from kafka_ingest.control.reader import SqlControlReader
 from kafka_ingest.errors import OperatorDecisionError, RetryableError, WrongClusterError, WrongUseError
 from kafka_ingest.model.control_rows import FeedSnapshot
 from kafka_ingest.model.gap import Gap
@@ -13,6 +12,7 @@ from kafka_ingest.model.hold import OF_WHOLE_TOPICS, Hold, HoldCause
 from kafka_ingest.model.identity import check_cluster, check_topic_ids
 from kafka_ingest.model.offsets import Isolation, LogBounds, StoredOffset, TopicPartition, Unavailable, listing
 from kafka_ingest.ports.cluster import KafkaCluster
+from kafka_ingest.ports.control import ControlObserver
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,7 +188,7 @@ class FeedStatus:
 
 
 def feed_status(
-    name: str, control: SqlControlReader, kafka: KafkaCluster, *, group: str | None, isolation: Isolation
+    name: str, control: ControlObserver, kafka: KafkaCluster, *, group: str | None, isolation: Isolation
 ) -> FeedStatus:
     """Return a feed's status; a feed that was never planned has no partitions."""
     snapshot = control.feed(name)
@@ -272,7 +272,7 @@ def ask(snapshot: FeedSnapshot, kafka: KafkaCluster, group: str | None) -> Answe
     return answers
 
 
-def open_batch(snapshot: FeedSnapshot, control: SqlControlReader) -> dict[str, Any] | None:
+def open_batch(snapshot: FeedSnapshot, control: ControlObserver) -> dict[str, Any] | None:
     """Return what is told of the feed's open batch; its attempt is the pinned one, or the newest."""
     batch = snapshot.open_batch
     if batch is None:

@@ -6,10 +6,10 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from kafka_ingest.control.reader import SqlControlReader
 from kafka_ingest.errors import WrongUseError
 from kafka_ingest.model.event import Event
 from kafka_ingest.observing.told_event import TELLERS, Told, tell
+from kafka_ingest.ports.control import ControlObserver
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class HistoryLine:
 
 
 def history(
-    control: SqlControlReader,
+    control: ControlObserver,
     feed_id: UUID,
     *,
     kinds: Collection[str] = (),

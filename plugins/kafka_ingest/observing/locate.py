@@ -7,8 +7,6 @@ from pathlib import Path
 from typing import Any
 
 from kafka_ingest.batches.whole_plan import plan_as_read, receipt_of_folded
-from kafka_ingest.control.history_reader import BatchOfOffset, OffsetRows
-from kafka_ingest.control.reader import SqlControlReader
 from kafka_ingest.errors import KafkaIngestError, NotADataFileError, UnknownFeedError, WrongUseError
 from kafka_ingest.model.batch import BatchKind, BatchPlan, BatchState
 from kafka_ingest.model.control_rows import FoldedBatch
@@ -16,10 +14,12 @@ from kafka_ingest.model.event import Event
 from kafka_ingest.model.folded import FoldedRange
 from kafka_ingest.model.gap import Gap
 from kafka_ingest.model.identity import is_other_topic
+from kafka_ingest.model.offset_rows import BatchOfOffset, OffsetRows
 from kafka_ingest.model.offsets import StoredOffset, TopicPartition, listing
 from kafka_ingest.model.receipt import WrittenFile, WrittenPartition
 from kafka_ingest.model.removal import LostRange
 from kafka_ingest.observing.locate_folded import batch_that_read
+from kafka_ingest.ports.control import ControlObserver
 from kafka_ingest.ports.outputs import Inspector
 from kafka_ingest.ports.role_of_format import role_of
 from kafka_ingest.sinks.choose import sink_of
@@ -194,7 +194,7 @@ class LocatedOffset:
         }
 
 
-def locate(control: SqlControlReader, feed_name: str, topic_partition: TopicPartition, offset: int) -> LocatedOffset:
+def locate(control: ControlObserver, feed_name: str, topic_partition: TopicPartition, offset: int) -> LocatedOffset:
     """Return what became of an offset.
 
     Raises UnknownFeedError where the feed was never planned, WrongUseError where it has and had no such partition.
@@ -237,7 +237,7 @@ def locate(control: SqlControlReader, feed_name: str, topic_partition: TopicPart
 
 
 def located_folded(
-    control: SqlControlReader,
+    control: ControlObserver,
     rows: OffsetRows,
     folded: FoldedRange,
     offset: int,

@@ -1,4 +1,4 @@
-"""The steps taken on the control tables."""
+"""What is asked of the control tables, and the steps taken on them: one role for each kind of caller."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import datetime
@@ -16,6 +16,7 @@ from kafka_ingest.model.control_rows import (
     Foldable,
     FoldCut,
     Folded,
+    FoldedBatch,
     FoldedFeed,
     NewFeed,
     PlanRecord,
@@ -26,10 +27,12 @@ from kafka_ingest.model.control_rows import (
 from kafka_ingest.model.event import Event
 from kafka_ingest.model.gap import Gap, Jump, NewGap
 from kafka_ingest.model.hold import Hold
+from kafka_ingest.model.offset_rows import OffsetRows
 from kafka_ingest.model.offsets import OffsetRange, StoredOffset, TopicPartition
 from kafka_ingest.model.output_location import OutputLocation
 from kafka_ingest.model.receipt import RangeCount, Receipt
 from kafka_ingest.model.removal import LostRange, RemovedRange
+from kafka_ingest.model.summaries import BatchSummary, FeedSummary
 
 
 class ControlReader(Protocol):
@@ -134,6 +137,49 @@ class ControlReader(Protocol):
 
         For the first batch in another output all there ever were, ending with the stored offsets as the old output left them.
         """
+
+
+class ControlObserver(ControlReader, Protocol):
+    """What people ask besides: summaries, the journal, where an offset is. No step of the protocol rests on it."""
+
+    def feed_summaries(self) -> list[FeedSummary]:
+        """Return a line for each feed that was ever planned, by name."""
+
+    def batch_summaries(
+        self,
+        feed_name: str | None = None,
+        *,
+        kinds: Collection[BatchKind] = (),
+        states: Collection[BatchState] = (),
+        since: datetime | None = None,
+        limit: int | None = None,
+    ) -> list[BatchSummary]:
+        """Return batches with their ranges, newest first; of all kinds and states where none is named."""
+
+    def rows_by_partition(self, feed_id: UUID) -> dict[TopicPartition, int]:
+        """Return how many rows the feed's output was given of the topics as they are now, by partition; backfills included."""
+
+    def gaps(self, feed_id: UUID) -> list[Gap]:
+        """Return a feed's gaps, by partition and offset."""
+
+    def events(self, feed_id: UUID, kind: str, limit: int = 1) -> list[Event]:
+        """Return the feed's newest events of a kind, newest first."""
+
+    def journal(
+        self,
+        feed_id: UUID,
+        *,
+        kinds: Collection[str] = (),
+        since: datetime | None = None,
+        limit: int | None = None,
+    ) -> list[Event]:
+        """Return a feed's events, newest first; of all kinds where none is named."""
+
+    def offset_rows(self, feed_name: str, topic_partition: TopicPartition, offset: int) -> OffsetRows | None:
+        """Return what the control rows say of one offset; None where the feed was never planned."""
+
+    def folded_batches(self, feed_id: UUID, oldest: datetime, newest: datetime) -> list[FoldedBatch]:
+        """Return the folded batches that were committed between two times, in the order of their commits."""
 
 
 class ControlTables(ControlReader, Protocol):

@@ -1,48 +1,27 @@
-"""The steps that change what is stored. Each is one transaction that first takes the feed row's lock (invariant 2)."""
+"""A batch from its receipt to its end: each step one transaction that takes the feed row's lock first (invariant 2)."""
 
-import contextlib
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from datetime import UTC, datetime
-from typing import Any
 from uuid import UUID
 
-from sqlalchemy import Connection, RowMapping, select, update
+from sqlalchemy import Connection, Engine, RowMapping, select, update
 
-from kafka_ingest.control.backfill_statements import (
-    check_below_stored,
-    check_not_overtaken,
-    close_gaps,
-    insert_backfill,
-)
+from kafka_ingest.control.backfill_statements import check_below_stored, check_not_overtaken, close_gaps
 from kafka_ingest.control.batch_statements import (
-    insert_attempt,
-    insert_plan,
     left_out_document,
+    locked_batch,
     plan_ranges_again,
     require_pinned,
     set_batch,
     set_range_counts,
 )
-from kafka_ingest.control.database import transaction
-from kafka_ingest.control.feed_statements import (
-    append_event,
-    insert_feed,
-    insert_holds,
-    lock_feed,
-    replace_holds,
-    require_revision,
-    touch_feed,
-)
+from kafka_ingest.control.feed_statements import append_event
 from kafka_ingest.control.offset_statements import (
     advance_stored_offsets,
     apply_jumps,
     check_offsets_in_place,
-    note_leader_epochs,
     row_detail,
-    seed_detail,
-    upsert_seeds,
 )
-from kafka_ingest.control.reader import SqlControlReader
 from kafka_ingest.control.row_sums import add_rows
 from kafka_ingest.control.rows import (
     batch_of,
@@ -54,62 +33,22 @@ from kafka_ingest.control.rows import (
 )
 from kafka_ingest.control.schema import attempt, batch
 from kafka_ingest.errors import BatchStateError
-from kafka_ingest.model.batch import ABANDONABLE, Attempt, AttemptState, Batch, BatchKind, BatchState, check_transition
-from kafka_ingest.model.control_rows import BackfillRecord, FeedSnapshot, NewFeed, PlanRecord
+from kafka_ingest.model.batch import ABANDONABLE, AttemptState, Batch, BatchKind, BatchState, check_transition
 from kafka_ingest.model.gap import Jump
-from kafka_ingest.model.hold import Hold
 from kafka_ingest.model.receipt import RangeCount, Receipt
 
 
-class SqlControlTables(SqlControlReader):
-    """The control tables, read and written."""
+class BatchLife:
+    """The steps that move a batch from state to state."""
 
-    def record_plan(self, feed: FeedSnapshot | NewFeed, record: PlanRecord, *, who: str) -> None:
-        """Write what a plan decided; raises FeedChangedError where the feed is not as in the snapshot any more."""
-        values = {
-            "topics": sorted(record.topics),
-            "topic_pattern": record.topic_pattern,
-            "waiting_since": record.waiting_since,
-            "planned_at": record.planned_at,
-        }
-        with transaction(self._engine, "write") as connection:
-            if isinstance(feed, NewFeed):
-                insert_feed(connection, feed, cluster_id=record.cluster_id, **values)
-            else:
-                require_revision(connection, feed)
-                touch_feed(connection, feed.feed_id, **values)
-            if record.seeds:
-                upsert_seeds(connection, feed.feed_id, record.seeds)
-                detail = {"partitions": [seed_detail(seed) for seed in record.seeds]}
-                append_event(connection, feed.feed_id, "seeded", who, None, detail)
-            apply_jumps(connection, feed.feed_id, record.jumps, who=who)
-            note_leader_epochs(connection, feed.feed_id, record.leader_epochs)
-            replace_holds(connection, feed.feed_id, record.holds)
-            if record.plan is not None:
-                insert_plan(connection, record.plan, who)
-
-    def record_backfill(self, feed: FeedSnapshot, record: BackfillRecord, *, who: str) -> None:
-        """Write a backfill's chunks, all or none; no stored offset moves."""
-        with transaction(self._engine, "write") as connection:
-            require_revision(connection, feed)
-            touch_feed(connection, feed.feed_id)
-            insert_backfill(connection, feed, record, who)
-
-    def open_attempt(self, attempt: Attempt) -> None:
-        """Add an attempt to a PLANNED batch; raises FeedChangedError where its number is taken."""
-        with self._locked_batch(attempt.batch_id) as (connection, row):
-            if (found := BatchState(row["state"])) is not BatchState.PLANNED:
-                raise BatchStateError(
-                    f"batch {attempt.batch_id}: expected PLANNED to open an attempt, found {found}. Nothing was changed."
-                )
-            insert_attempt(connection, attempt)
-            touch_feed(connection, row["feed_id"])
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
 
     def pin(
         self, batch_id: UUID, attempt_number: int, receipt: Receipt, receipt_sha256: str, counts: Sequence[RangeCount]
     ) -> None:
         """PLANNED → WRITTEN by compare-and-set on batch and OPEN attempt; raises BatchStateError where it lost."""
-        with self._locked_batch(batch_id) as (connection, row):
+        with locked_batch(self._engine, batch_id) as (connection, row):
             if row["pinned_attempt"] is not None:
                 raise BatchStateError(
                     f"batch {batch_id}: the receipt of attempt {attempt_number} is refused: expected a PLANNED batch, found "
@@ -150,7 +89,7 @@ class SqlControlTables(SqlControlReader):
 
     def discard_written(self, batch_id: UUID, attempt_number: int, *, reason: str, who: str) -> None:
         """WRITTEN by this attempt → PLANNED, and every attempt so far DISCARDED, so that none can be pinned later."""
-        with self._locked_batch(batch_id) as (connection, row):
+        with locked_batch(self._engine, batch_id) as (connection, row):
             check_transition(batch_id, BatchState(row["state"]), BatchState.PLANNED)
             require_pinned(batch_id, row, attempt_number)
             set_batch(
@@ -174,7 +113,7 @@ class SqlControlTables(SqlControlReader):
 
     def begin_commit(self, batch_id: UUID, attempt_number: int) -> None:
         """WRITTEN by this attempt → COMMITTING; does nothing where it is COMMITTING or COMMITTED already."""
-        with self._locked_batch(batch_id) as (connection, row):
+        with locked_batch(self._engine, batch_id) as (connection, row):
             require_pinned(batch_id, row, attempt_number)
             if BatchState(row["state"]) in {BatchState.COMMITTING, BatchState.COMMITTED}:
                 return
@@ -199,7 +138,7 @@ class SqlControlTables(SqlControlReader):
 
     def complete_commit(self, batch_id: UUID, *, who: str) -> Batch:
         """Move all the batch's stored offsets and COMMITTING → COMMITTED, or neither; raises OffsetsMovedError."""
-        with self._locked_batch(batch_id) as (connection, row):
+        with locked_batch(self._engine, batch_id) as (connection, row):
             if BatchState(row["state"]) is not BatchState.COMMITTED:
                 check_transition(batch_id, BatchState(row["state"]), BatchState.COMMITTED)
                 if row["kind"] == BatchKind.LIVE.value:
@@ -227,56 +166,9 @@ class SqlControlTables(SqlControlReader):
         jumps: Sequence[Jump] = (),
     ) -> None:
         """→ ABANDONED, from one of these states; stored offsets move only over gaps that come with it."""
-        with self._locked_batch(batch_id) as (connection, row):
+        with locked_batch(self._engine, batch_id) as (connection, row):
             abandon_batch(connection, row, reason=reason, who=who, only_from=only_from)
             apply_jumps(connection, row["feed_id"], jumps, who=who, batch_id=batch_id)
-
-    def note_announced(self, feed_id: UUID, batch_ids: Collection[UUID]) -> None:
-        """Note that Airflow has recorded the Asset events of batches."""
-        with transaction(self._engine, "write") as connection:
-            lock_feed(connection, feed_id)
-            # No decision rests on it, so the feed's revision stays.
-            these = batch.c.batch_id.in_(list(batch_ids)), batch.c.feed_id == feed_id
-            connection.execute(update(batch).where(*these).values(to_announce=False))
-
-    def note_cleaned(self, cleaned: Attempt) -> None:
-        """Note that an attempt's directory was removed."""
-        with self._locked_batch(cleaned.batch_id) as (connection, _):
-            connection.execute(
-                update(attempt)
-                .where(attempt.c.batch_id == cleaned.batch_id, attempt.c.attempt == cleaned.attempt)
-                .values(cleaned_at=datetime.now(UTC))
-            )
-
-    def hold(self, feed_id: UUID, hold: Hold) -> None:
-        """Add a hold that was found between two plans."""
-        with transaction(self._engine, "write") as connection:
-            lock_feed(connection, feed_id)
-            touch_feed(connection, feed_id)
-            insert_holds(connection, feed_id, [hold])
-
-    def note_holds(self, feed: FeedSnapshot, holds: Sequence[Hold]) -> None:
-        """Add holds that a plan found and stops at; raises FeedChangedError where the feed is not as in the snapshot any more."""
-        with transaction(self._engine, "write") as connection:
-            require_revision(connection, feed)
-            touch_feed(connection, feed.feed_id)
-            insert_holds(connection, feed.feed_id, holds)
-
-    def record_event(
-        self, feed_id: UUID, kind: str, *, who: str, batch_id: UUID | None, detail: Mapping[str, Any]
-    ) -> None:
-        """Append a line to the audit journal."""
-        with transaction(self._engine, "write") as connection:
-            lock_feed(connection, feed_id)
-            append_event(connection, feed_id, kind, who, batch_id, detail)
-
-    @contextlib.contextmanager
-    def _locked_batch(self, batch_id: UUID) -> Iterator[tuple[Connection, RowMapping]]:
-        """Open a write transaction that holds the lock of the batch's feed, and yield the batch as it is under it."""
-        with transaction(self._engine, "write") as connection:
-            feed_id = batch_row(connection, batch_id)["feed_id"]
-            lock_feed(connection, feed_id)
-            yield connection, batch_row(connection, batch_id, for_update=True)
 
 
 def abandon_batch(

@@ -1,0 +1,133 @@
+"""Attempts: the tries at writing a batch, how long they took, and what the one that counts has read."""
+
+from datetime import UTC, datetime
+from uuid import UUID
+
+from sqlalchemy import Engine, and_, func, or_, select, update
+
+from kafka_ingest.control.batch_statements import insert_attempt, locked_batch
+from kafka_ingest.control.database import transaction
+from kafka_ingest.control.feed_statements import touch_feed
+from kafka_ingest.control.rows import attempt_of
+from kafka_ingest.control.schema import attempt, batch, batch_range
+from kafka_ingest.errors import BatchStateError
+from kafka_ingest.model.batch import Attempt, AttemptState, BatchState
+from kafka_ingest.model.control_rows import RESTORED_BY
+from kafka_ingest.model.offsets import OffsetRange, TopicPartition
+from kafka_ingest.model.receipt import RangeCount
+
+BATCHES_OF_SPEED = 20
+
+
+class AttemptStore:
+    """Attempts and what their receipts say."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    def attempts(self, batch_id: UUID) -> list[Attempt]:
+        """Return a batch's attempts, in order."""
+        with transaction(self._engine, "read") as connection:
+            query = select(attempt).where(attempt.c.batch_id == batch_id).order_by(attempt.c.attempt)
+            return [attempt_of(row) for row in connection.execute(query).mappings()]
+
+    def ended_attempts(self, feed_id: UUID, *, ended_before: datetime) -> list[Attempt]:
+        """Return the attempts that are over since before then: of ended batches, and discarded ones; oldest first.
+
+        Those that were cleaned up before then are left out.
+        """
+        ended = batch.c.state.in_([BatchState.COMMITTED.value, BatchState.ABANDONED.value])
+        query = (
+            select(attempt)
+            .join(batch, batch.c.batch_id == attempt.c.batch_id)
+            .where(
+                batch.c.feed_id == feed_id,
+                or_(ended, attempt.c.state == AttemptState.DISCARDED.value),
+                batch.c.updated_at < ended_before,
+            )
+        )
+        # One that was cleaned up lately is looked at again: its Spark may go on, and have made it anew. Each by its index, and
+        # not in order: for that every attempt of years would be read.
+        cleaned = (attempt.c.cleaned_at.is_(None), attempt.c.cleaned_at >= ended_before)
+        with transaction(self._engine, "read") as connection:
+            found = [attempt_of(row) for when in cleaned for row in connection.execute(query.where(when)).mappings()]
+        return sorted(found, key=lambda each: (each.batch_id, each.attempt))
+
+    def speeds(self, feed_id: UUID) -> list[float]:
+        """Return how many offsets a second the committed ones of the feed's twenty newest batches read; newest first."""
+        # Of all states and kinds: narrowed before, years of batches would be sorted.
+        columns = ("batch_id", "state", "planned_at", "planned_by", "pinned_attempt", "written_at")
+        newest = (
+            select(*(batch.c[name] for name in columns))
+            .where(batch.c.feed_id == feed_id)
+            .order_by(batch.c.planned_at.desc(), batch.c.batch_id.desc())
+            .limit(BATCHES_OF_SPEED)
+            .subquery()
+        )
+        pinned = and_(attempt.c.batch_id == newest.c.batch_id, attempt.c.attempt == newest.c.pinned_attempt)
+        read = func.sum(batch_range.c.end_offset - batch_range.c.start_offset).label("read")
+        query = (
+            select(newest.c.written_at, newest.c.planned_by, attempt.c.opened_at, attempt.c.opened_by, read)
+            .join(attempt, pinned)
+            .join(batch_range, batch_range.c.batch_id == newest.c.batch_id)
+            .where(newest.c.state == BatchState.COMMITTED.value)
+            .group_by(
+                newest.c.batch_id,
+                newest.c.planned_at,
+                newest.c.planned_by,
+                newest.c.written_at,
+                attempt.c.opened_at,
+                attempt.c.opened_by,
+            )
+            .order_by(newest.c.planned_at.desc(), newest.c.batch_id.desc())
+        )
+        with transaction(self._engine, "read") as connection:
+            timed = [
+                (int(row.read), (row.written_at - row.opened_at).total_seconds())
+                for row in connection.execute(query)
+                if row.written_at is not None
+                # Of adopted batches only the attempt, from its receipt, says that they were restored.
+                and not any(who.startswith(RESTORED_BY) for who in (row.planned_by, row.opened_by))
+            ]
+        # The two clocks may be of two machines; and what was adopted from an output has no times of its own.
+        return [offsets / seconds for offsets, seconds in timed if seconds > 0]
+
+    def range_counts(self, batch_id: UUID) -> list[RangeCount]:
+        """Return what a written batch's receipt says of each range, in the plan's order."""
+        with transaction(self._engine, "read") as connection:
+            query = (
+                select(batch_range)
+                .where(batch_range.c.batch_id == batch_id, batch_range.c["rows"].is_not(None))
+                .order_by(batch_range.c.topic, batch_range.c.partition)
+            )
+            counts = [
+                RangeCount(
+                    offset_range=OffsetRange(
+                        TopicPartition(row["topic"], row["partition"]), row["start_offset"], row["end_offset"]
+                    ),
+                    rows=row["rows"],
+                    smallest_offset=row["smallest_offset"],
+                    largest_offset=row["largest_offset"],
+                )
+                for row in connection.execute(query).mappings()
+            ]
+        return sorted(counts, key=lambda count: count.offset_range)
+
+    def open_attempt(self, attempt: Attempt) -> None:
+        """Add an attempt to a PLANNED batch; raises FeedChangedError where its number is taken."""
+        with locked_batch(self._engine, attempt.batch_id) as (connection, row):
+            if (found := BatchState(row["state"])) is not BatchState.PLANNED:
+                raise BatchStateError(
+                    f"batch {attempt.batch_id}: expected PLANNED to open an attempt, found {found}. Nothing was changed."
+                )
+            insert_attempt(connection, attempt)
+            touch_feed(connection, row["feed_id"])
+
+    def note_cleaned(self, cleaned: Attempt) -> None:
+        """Note that an attempt's directory was removed."""
+        with locked_batch(self._engine, cleaned.batch_id) as (connection, _):
+            connection.execute(
+                update(attempt)
+                .where(attempt.c.batch_id == cleaned.batch_id, attempt.c.attempt == cleaned.attempt)
+                .values(cleaned_at=datetime.now(UTC))
+            )

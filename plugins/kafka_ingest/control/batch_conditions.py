@@ -1,0 +1,16 @@
+"""Conditions on batches that several questions share."""
+
+from sqlalchemy import literal
+
+from kafka_ingest.control.schema import batch
+from kafka_ingest.model.batch import OPEN_STATES, BatchKind, BatchState
+
+# Written out, not bound: SQLite takes a partial index only where it sees that its condition holds.
+NOT_COMMITTED = batch.c.state != literal(BatchState.COMMITTED.value, literal_execute=True)
+NOT_LIVE = batch.c.kind != literal(BatchKind.LIVE.value, literal_execute=True)
+
+COUNTS = batch.c.state.in_(sorted(state.value for state in {*OPEN_STATES, BatchState.COMMITTED}))
+"""A batch that is abandoned holds nothing."""
+
+OF_THE_FEED = batch.c.kind != BatchKind.COPY.value
+"""What lies in another output says nothing of the feed's own."""

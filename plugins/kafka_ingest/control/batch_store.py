@@ -1,0 +1,152 @@
+"""Batches: one by its id, or those that a question is about. Every method is one transaction."""
+
+from collections.abc import Collection
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+from sqlalchemy import ColumnElement, Engine, Select, or_, select, update
+
+from kafka_ingest.control.batch_conditions import NOT_COMMITTED, NOT_LIVE
+from kafka_ingest.control.database import transaction
+from kafka_ingest.control.feed_statements import lock_feed
+from kafka_ingest.control.rows import batch_of, batch_row, is_of_run, left_out_of, newest_published, ranges_of
+from kafka_ingest.control.schema import batch, feed
+from kafka_ingest.model.batch import OPEN_STATES, Batch, BatchKind, BatchState
+from kafka_ingest.model.control_rows import PublishedBatch
+from kafka_ingest.model.summaries import BatchSummary
+
+ANNOUNCED_AT_ONCE = 100
+"""How many batches one task announces that earlier ones did not: their events travel in one answer of the task."""
+
+
+class BatchStore:
+    """Batches as they are; :mod:`kafka_ingest.control.batch_life` moves them."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    def batch(self, batch_id: UUID) -> Batch:
+        """Return a batch; raises UnknownBatchError."""
+        with transaction(self._engine, "read") as connection:
+            return batch_of(batch_row(connection, batch_id))
+
+    def newest_published(self, feed_id: UUID, kind: BatchKind = BatchKind.LIVE) -> PublishedBatch | None:
+        """Return the feed's newest batch of a kind that was committed, None where none was."""
+        with transaction(self._engine, "read") as connection:
+            return newest_published(connection, feed_id, kind)
+
+    def batch_states(self, feed_id: UUID, since: UUID | None = None) -> dict[UUID, BatchState]:
+        """Return every batch of a feed with its state.
+
+        ``since`` is a batch: only those from its id on, and older ones that are open, or were given up since it was planned.
+        """
+        query = select(batch.c.batch_id, batch.c.state).where(batch.c.feed_id == feed_id)
+        queries = [query]
+        if since is not None:
+            planned_at = select(batch.c.planned_at).where(batch.c.batch_id == since).scalar_subquery()
+            given_up = (batch.c.state == BatchState.ABANDONED.value, batch.c.updated_at >= planned_at)
+            is_open = batch.c.state.in_(sorted(OPEN_STATES))
+            # One by one, since each has an index of its own.
+            queries = [
+                query.where(batch.c.batch_id >= since),
+                query.where(NOT_COMMITTED, *given_up),
+                query.where(NOT_COMMITTED, is_open),
+            ]
+        with transaction(self._engine, "read") as connection:
+            return {row.batch_id: BatchState(row.state) for each in queries for row in connection.execute(each)}
+
+    def to_announce(self, feed_id: UUID) -> list[Batch]:
+        """Return the batches that DAG runs committed and whose Asset event may be lost, oldest first, a hundred at most."""
+        return self._batches(batch.c.feed_id == feed_id, batch.c.to_announce, limit=ANNOUNCED_AT_ONCE)
+
+    def open_backfills(self, feed_id: UUID) -> list[Batch]:
+        """Return the backfills and copies that are open, in the order of their ids."""
+        is_open = batch.c.state.in_(sorted(OPEN_STATES))
+        return self._batches(batch.c.feed_id == feed_id, NOT_LIVE, is_open)
+
+    def backfill_of(self, feed_id: UUID, who: str) -> list[Batch]:
+        """Return the backfills and copies that somebody planned, in the order of their ids."""
+        return self._batches(batch.c.feed_id == feed_id, NOT_LIVE, batch.c.planned_by == who)
+
+    def batches_of_run(self, feed_id: UUID, run_id: str) -> list[Batch]:
+        """Return the batches that a DAG run planned or committed, oldest first."""
+        by_run = [
+            column.startswith("airflow:") & column.endswith(f"/{run_id}", autoescape=True)
+            for column in (batch.c.planned_by, batch.c.committed_by)
+        ]
+        # LIKE finds more: SQLite's takes capital letters for small ones, and another run's id may end like this one.
+        return [
+            found
+            for found in self._batches(batch.c.feed_id == feed_id, or_(*by_run))
+            if is_of_run(found.planned_by, run_id) or is_of_run(found.committed_by, run_id)
+        ]
+
+    def _batches(self, *conditions: ColumnElement[bool], limit: int | None = None) -> list[Batch]:
+        query = select(batch, feed.c.name.label("feed_name")).join(feed).where(*conditions).order_by(batch.c.batch_id)
+        query = query.limit(limit)
+        with transaction(self._engine, "read") as connection:
+            return [batch_of(row) for row in connection.execute(query).mappings()]
+
+    def batch_summaries(
+        self,
+        feed_name: str | None = None,
+        *,
+        kinds: Collection[BatchKind] = (),
+        states: Collection[BatchState] = (),
+        since: datetime | None = None,
+        limit: int | None = None,
+    ) -> list[BatchSummary]:
+        """Return batches with their ranges, newest first; of all kinds and states where none is named."""
+        query: Select[Any] = select(batch)
+        if since is not None:
+            query = query.where(batch.c.planned_at >= since)
+        if kinds:
+            query = query.where(batch.c.kind.in_(sorted(kind.value for kind in kinds)))
+            if BatchKind.LIVE not in kinds:
+                query = query.where(NOT_LIVE)
+        if states:
+            query = query.where(batch.c.state.in_(sorted(state.value for state in states)))
+            if BatchState.COMMITTED not in states:
+                query = query.where(NOT_COMMITTED)
+        query = query.order_by(batch.c.planned_at.desc(), batch.c.batch_id.desc()).limit(limit)
+        with transaction(self._engine, "read") as connection:
+            # Not joined: sorted beside its feed's name, every batch of years would be read for the newest few.
+            names: dict[UUID, str] = dict(connection.execute(select(feed.c.feed_id, feed.c.name)).all())
+            if feed_name is not None:
+                feed_id = next((each for each, name in names.items() if name == feed_name), None)
+                query = query.where(batch.c.feed_id == feed_id)
+            rows = connection.execute(query).mappings().all()
+            ranges = ranges_of(connection, select(query.subquery().c.batch_id))
+            return [
+                BatchSummary(
+                    batch_id=row["batch_id"],
+                    feed=names[row["feed_id"]],
+                    kind=row["kind"],
+                    state=BatchState(row["state"]),
+                    planned_at=row["planned_at"],
+                    planned_by=row["planned_by"],
+                    written_at=row["written_at"],
+                    committed_at=row["committed_at"],
+                    committed_by=row["committed_by"],
+                    rows=row["rows"],
+                    size_bytes=row["size_bytes"],
+                    reason=row["reason"],
+                    abandoned_by=row["abandoned_by"],
+                    attempt=row["pinned_attempt"],
+                    output=Path(row["plan"]["sink"]["path"]),
+                    ranges=tuple(ranges.get(row["batch_id"], [])),
+                    folded=row["folded_at"] is not None,
+                    left_out=left_out_of(row),
+                )
+                for row in rows
+            ]
+
+    def note_announced(self, feed_id: UUID, batch_ids: Collection[UUID]) -> None:
+        """Note that Airflow has recorded the Asset events of batches."""
+        with transaction(self._engine, "write") as connection:
+            lock_feed(connection, feed_id)
+            # No decision rests on it, so the feed's revision stays.
+            these = batch.c.batch_id.in_(list(batch_ids)), batch.c.feed_id == feed_id
+            connection.execute(update(batch).where(*these).values(to_announce=False))

@@ -1,0 +1,124 @@
+"""Which offset is where: every method is one read transaction, so that its answer is of one instant."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from uuid import UUID
+
+from sqlalchemy import Engine, and_, exists, select
+
+from kafka_ingest.control.coverage_rows import committed_batches_after, copied_ranges, copy_outputs, coverage_rows
+from kafka_ingest.control.database import transaction
+from kafka_ingest.control.feed_snapshot import snapshot
+from kafka_ingest.control.folded_rows import folded_ranges, kept_of
+from kafka_ingest.control.offset_history import offset_rows
+from kafka_ingest.control.passed_offsets import committed_ahead, committed_within
+from kafka_ingest.control.removed_output import kept
+from kafka_ingest.control.rows import batch_row
+from kafka_ingest.control.schema import batch, batch_range, feed, folded_range
+from kafka_ingest.model.batch import BatchKind, BatchState
+from kafka_ingest.model.control_rows import BackfillRange, CommittedBatch, CoverageRows
+from kafka_ingest.model.offset_rows import OffsetRows
+from kafka_ingest.model.offsets import OffsetRange, TopicPartition
+from kafka_ingest.model.output_location import OutputLocation
+
+
+class CoverageStore:
+    """Which offset is where."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    def coverage(self, feed_name: str) -> CoverageRows | None:
+        """Return what the control rows say of which offset is where; None where the feed was never planned."""
+        with transaction(self._engine, "read") as connection:
+            found = snapshot(connection, select(feed).where(feed.c.name == feed_name))
+            if found is None:
+                return None
+            rows = coverage_rows(connection, found)
+            stored = {tp: row.next_offset or 0 for tp, row in found.stored.items()}
+            went_back = any(
+                each.offset_range.end_offset > stored.get(each.offset_range.topic_partition, 0) for each in rows.rewinds
+            )
+            ahead = committed_ahead(connection, found.feed_id) if went_back else ()
+            return replace(rows, committed_ahead=ahead)
+
+    def offset_rows(self, feed_name: str, topic_partition: TopicPartition, offset: int) -> OffsetRows | None:
+        """Return what the control rows say of one offset; None where the feed was never planned."""
+        with transaction(self._engine, "read") as connection:
+            return offset_rows(connection, feed_name, topic_partition, offset)
+
+    def copied_ranges(self, feed_id: UUID, output: OutputLocation) -> list[BackfillRange]:
+        """Return what the feed's copies into another output hold, or are about to."""
+        with transaction(self._engine, "read") as connection:
+            return copied_ranges(connection, feed_id, output)
+
+    def copy_outputs(self) -> list[tuple[UUID, OutputLocation]]:
+        """Return where copies of all feeds lie, or are about to, with the feeds' ids."""
+        with transaction(self._engine, "read") as connection:
+            return copy_outputs(connection)
+
+    def committed_batches(self, feed_id: UUID) -> Iterator[CommittedBatch]:
+        """Yield the feed's committed batches with all their ranges, oldest first; copies are not among them."""
+        newest: UUID | None = None
+        while True:
+            # A few at a time, each in a transaction of its own: over years of them somebody else has to write, too.
+            with transaction(self._engine, "read") as connection:
+                found = committed_batches_after(connection, feed_id, newest)
+            if not found:
+                return
+            yield from found
+            newest = found[-1].batch_id
+
+    def committed_within(
+        self, feed_id: UUID, intervals: Sequence[OffsetRange], *, apart_from: UUID | None = None
+    ) -> list[OffsetRange]:
+        """Return what committed batches hold of intervals of the topics as they are now: of the feed's output, no copies."""
+        with transaction(self._engine, "read") as connection:
+            return committed_within(connection, feed_id, intervals, apart_from=apart_from)
+
+    def committed_ahead(self, feed_id: UUID) -> list[OffsetRange]:
+        """Return what committed batches hold at or above the stored offsets, sorted; nothing before an operator went back."""
+        with transaction(self._engine, "read") as connection:
+            return committed_ahead(connection, feed_id)
+
+    def committed_ranges(self, batch_id: UUID) -> list[OffsetRange]:
+        """Return what the feed's output holds of this batch's topics and partitions, where committed batches overlap it."""
+        mine, theirs = batch_range.alias("mine"), batch_range.alias("theirs")
+        this, other = batch.alias("this"), batch.alias("other")
+        overlaps = and_(
+            theirs.c.topic == mine.c.topic,
+            theirs.c.partition == mine.c.partition,
+            theirs.c.topic_id.is_not_distinct_from(mine.c.topic_id),
+            theirs.c.start_offset < mine.c.end_offset,
+            theirs.c.end_offset > mine.c.start_offset,
+        )
+        query = (
+            select(theirs)
+            .select_from(mine)
+            .join(this, this.c.batch_id == mine.c.batch_id)
+            .join(theirs, overlaps)
+            .join(other, and_(other.c.batch_id == theirs.c.batch_id, other.c.feed_id == this.c.feed_id))
+            .where(
+                mine.c.batch_id == batch_id,
+                other.c.state == BatchState.COMMITTED.value,
+                other.c.kind != BatchKind.COPY.value,
+            )
+        )
+        with transaction(self._engine, "read") as connection:
+            rows = connection.execute(query).all()
+            found = [
+                (row.batch_id, OffsetRange(TopicPartition(row.topic, row.partition), row.start_offset, row.end_offset))
+                for row in rows
+            ]
+            of_feed = batch_row(connection, batch_id)["feed_id"]
+            # Of each range of the batch: sums of years are as few rows as the feed has partitions.
+            touching = and_(
+                mine.c.batch_id == batch_id,
+                mine.c.topic == folded_range.c.topic,
+                mine.c.partition == folded_range.c.partition,
+                mine.c.topic_id.is_not_distinct_from(folded_range.c.topic_id),
+                folded_range.c.start_offset < mine.c.end_offset,
+                folded_range.c.end_offset > mine.c.start_offset,
+            )
+            folded = folded_ranges(connection, of_feed, exists().where(touching))
+            return sorted([*kept(connection, of_feed, found), *kept_of(connection, of_feed, folded, {})])

@@ -1,0 +1,90 @@
+"""Feeds: their rows as of one instant, their names, and a line for each."""
+
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from sqlalchemy import Engine, Label, Select, func, select
+from sqlalchemy.exc import IntegrityError
+
+from kafka_ingest.control.batch_conditions import NOT_COMMITTED
+from kafka_ingest.control.database import transaction
+from kafka_ingest.control.feed_snapshot import snapshot
+from kafka_ingest.control.feed_statements import append_event, require_revision, touch_feed
+from kafka_ingest.control.schema import batch, feed, stored_offset
+from kafka_ingest.errors import FeedChangedError
+from kafka_ingest.model.batch import BatchKind, BatchState
+from kafka_ingest.model.control_rows import FeedSnapshot
+from kafka_ingest.model.summaries import FeedSummary
+
+
+class FeedStore:
+    """The rows of feeds."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    def feed(self, name: str) -> FeedSnapshot | None:
+        """Return the feed's control rows as of one instant, None where it was never planned."""
+        return self._snapshot(select(feed).where(feed.c.name == name))
+
+    def feed_of_id(self, feed_id: UUID) -> FeedSnapshot | None:
+        """Return the same by the feed's own id, whatever it is called now."""
+        return self._snapshot(select(feed).where(feed.c.feed_id == feed_id))
+
+    def _snapshot(self, query: Select[Any]) -> FeedSnapshot | None:
+        with transaction(self._engine, "read") as connection:
+            return snapshot(connection, query)
+
+    def feed_summaries(self) -> list[FeedSummary]:
+        """Return a line for each feed that was ever planned, by name."""
+        with transaction(self._engine, "read") as connection:
+            counts = select(stored_offset.c.feed_id, func.count()).group_by(stored_offset.c.feed_id)
+            partitions: dict[UUID, int] = dict(connection.execute(counts).all())
+            open_batches = {
+                row.feed_id: row
+                for row in connection.execute(
+                    select(batch.c.feed_id, batch.c.batch_id, batch.c.state).where(
+                        # Feed by feed: each is one look into an index.
+                        batch.c.feed_id.in_(select(feed.c.feed_id)),
+                        batch.c.kind == "live",
+                        NOT_COMMITTED,
+                        batch.c.state.in_([state.value for state in BatchState if state.is_open]),
+                    )
+                )
+            }
+            feeds = select(feed, last_committed_at(BatchKind.LIVE), last_committed_at(BatchKind.BACKFILL))
+            return [
+                FeedSummary(
+                    name=row["name"],
+                    cluster_id=row["cluster_id"],
+                    partitions=partitions.get(row["feed_id"], 0),
+                    open_batch=open_row.batch_id if open_row is not None else None,
+                    open_batch_state=BatchState(open_row.state) if open_row is not None else None,
+                    last_committed_at=max(filter(None, (row["last_live"], row["last_backfill"])), default=None),
+                    rows_committed=row["rows_committed"],
+                )
+                for row in connection.execute(feeds.order_by(feed.c.name)).mappings()
+                for open_row in [open_batches.get(row["feed_id"])]
+            ]
+
+    def rename_feed(self, feed: FeedSnapshot, new_name: str, *, reason: str, who: str) -> None:
+        """Give the feed another name; raises FeedChangedError where it is taken."""
+        with transaction(self._engine, "write") as connection:
+            require_revision(connection, feed)
+            try:
+                touch_feed(connection, feed.feed_id, name=new_name)
+            except IntegrityError as error:
+                raise FeedChangedError(
+                    f"the control tables know another feed as {new_name!r}; a name is one feed's. Nothing was changed."
+                ) from error
+            detail = {"reason": reason, "was": feed.name, "is": new_name}
+            append_event(connection, feed.feed_id, "renamed", who, None, detail)
+
+
+def last_committed_at(kind: BatchKind) -> Label[datetime | None]:
+    """Return the column of when a feed's newest commit was: asked of each, since a grouped one would read every batch."""
+    newest = select(func.max(batch.c.committed_at)).where(
+        batch.c.feed_id == feed.c.feed_id, batch.c.kind == kind.value, batch.c.state == BatchState.COMMITTED.value
+    )
+    return newest.scalar_subquery().label(f"last_{kind.value}")

@@ -1,0 +1,68 @@
+"""What a feed does not read: gaps, and what is held for now."""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from uuid import UUID
+
+from sqlalchemy import Engine
+
+from kafka_ingest.control.database import transaction
+from kafka_ingest.control.feed_statements import append_event, insert_holds, lock_feed, require_revision, touch_feed
+from kafka_ingest.control.offset_statements import (
+    apply_jumps,
+    gap_of,
+    insert_gaps,
+    note_gaps,
+    seed_detail,
+    upsert_seeds,
+)
+from kafka_ingest.control.rows import gaps_of
+from kafka_ingest.model.control_rows import FeedSnapshot
+from kafka_ingest.model.gap import Gap, Jump, NewGap
+from kafka_ingest.model.hold import Hold
+from kafka_ingest.model.offsets import StoredOffset
+
+
+class GapStore:
+    """Gaps and holds."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    def gaps(self, feed_id: UUID) -> list[Gap]:
+        """Return a feed's gaps, by partition and offset."""
+        with transaction(self._engine, "read") as connection:
+            return gaps_of(connection, feed_id)
+
+    def file_gap(self, feed: FeedSnapshot, new_gap: NewGap, *, seed: StoredOffset | None, who: str) -> Gap:
+        """File a gap, and move the stored offset over it where it begins there; ``seed`` is the row of a new partition."""
+        topic_partition, span = new_gap.offset_range.topic_partition, new_gap.offset_range
+        with transaction(self._engine, "write") as connection:
+            require_revision(connection, feed)
+            touch_feed(connection, feed.feed_id)
+            if seed is not None:
+                upsert_seeds(connection, feed.feed_id, [seed])
+                append_event(connection, feed.feed_id, "seeded", who, None, {"partitions": [seed_detail(seed)]})
+            stored = seed or feed.stored[topic_partition]
+            now = datetime.now(UTC)
+            if stored.next_offset == span.start_offset:
+                jump = Jump(topic_partition, span.start_offset, span.end_offset, (new_gap,))
+                return apply_jumps(connection, feed.feed_id, [jump], who=who)[0]
+            ahead = gap_of(new_gap, stored.topic_id, who, now, applied_at=None)
+            insert_gaps(connection, feed.feed_id, [ahead])
+            note_gaps(connection, feed.feed_id, [ahead], who, None)
+            return ahead
+
+    def hold(self, feed_id: UUID, hold: Hold) -> None:
+        """Add a hold that was found between two plans."""
+        with transaction(self._engine, "write") as connection:
+            lock_feed(connection, feed_id)
+            touch_feed(connection, feed_id)
+            insert_holds(connection, feed_id, [hold])
+
+    def note_holds(self, feed: FeedSnapshot, holds: Sequence[Hold]) -> None:
+        """Add holds that a plan found and stops at; raises FeedChangedError where the feed is not as in the snapshot any more."""
+        with transaction(self._engine, "write") as connection:
+            require_revision(connection, feed)
+            touch_feed(connection, feed.feed_id)
+            insert_holds(connection, feed.feed_id, holds)

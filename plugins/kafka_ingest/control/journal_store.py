@@ -1,0 +1,108 @@
+"""The audit journal, and the ledger of seeds, gaps and resets that is a part of it."""
+
+from collections.abc import Collection, Mapping
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from sqlalchemy import Connection, Engine, select
+
+from kafka_ingest.control.database import transaction
+from kafka_ingest.control.feed_statements import append_event, lock_feed
+from kafka_ingest.control.rows import batch_row, event_of
+from kafka_ingest.control.schema import LEDGER_KINDS, event
+from kafka_ingest.errors import BatchStateError
+from kafka_ingest.model.event import Event
+
+
+class JournalStore:
+    """The lines of the audit journal."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    def events(self, feed_id: UUID, kind: str, limit: int = 1) -> list[Event]:
+        """Return the feed's newest events of a kind, newest first."""
+        with transaction(self._engine, "read") as connection:
+            query = (
+                select(event)
+                .where(event.c.feed_id == feed_id, event.c.kind == kind)
+                .order_by(event.c.event_id.desc())
+                .limit(limit)
+            )
+            return [event_of(row) for row in connection.execute(query).mappings()]
+
+    def journal(
+        self,
+        feed_id: UUID,
+        *,
+        kinds: Collection[str] = (),
+        since: datetime | None = None,
+        limit: int | None = None,
+    ) -> list[Event]:
+        """Return a feed's events, newest first; of all kinds where none is named."""
+        with transaction(self._engine, "read") as connection:
+            return journal(connection, feed_id, kinds=kinds, since=since, limit=limit)
+
+    def backfill_request(self, feed_id: UUID, who: str) -> Mapping[str, Any] | None:
+        """Return what ``who`` asked for with the newest backfill that it planned, None where that is not known."""
+        query = select(event.c.detail).where(
+            event.c.feed_id == feed_id, event.c.kind == "backfill_planned", event.c.who == who
+        )
+        with transaction(self._engine, "read") as connection:
+            detail = connection.execute(query.order_by(event.c.event_id.desc()).limit(1)).scalar()
+        return None if detail is None else detail.get("request")
+
+    def ledger_of_feed(self, feed_id: UUID) -> list[Event]:
+        """Return all seeds, gaps and resets of a feed, oldest first."""
+        query = (
+            select(event).where(event.c.feed_id == feed_id, event.c.kind.in_(LEDGER_KINDS)).order_by(event.c.event_id)
+        )
+        with transaction(self._engine, "read") as connection:
+            return [event_of(row) for row in connection.execute(query).mappings()]
+
+    def ledger(self, batch_id: UUID) -> list[Event]:
+        """Return the seeds, gaps and resets between the feed's previous published batch and this COMMITTING one."""
+        with transaction(self._engine, "read") as connection:
+            row = batch_row(connection, batch_id)
+            if row["ledger_upto"] is None:
+                raise BatchStateError(
+                    f"batch {batch_id} is {row['state']}: only a COMMITTING one has a place in the ledger"
+                )
+            query = (
+                select(event)
+                .where(
+                    event.c.feed_id == row["feed_id"],
+                    event.c.kind.in_(LEDGER_KINDS),
+                    event.c.event_id > row["ledger_after"],
+                    event.c.event_id <= row["ledger_upto"],
+                )
+                .order_by(event.c.event_id)
+            )
+            return [event_of(entry) for entry in connection.execute(query).mappings()]
+
+    def record_event(
+        self, feed_id: UUID, kind: str, *, who: str, batch_id: UUID | None, detail: Mapping[str, Any]
+    ) -> None:
+        """Append a line to the audit journal."""
+        with transaction(self._engine, "write") as connection:
+            lock_feed(connection, feed_id)
+            append_event(connection, feed_id, kind, who, batch_id, detail)
+
+
+def journal(
+    connection: Connection,
+    feed_id: UUID,
+    *,
+    kinds: Collection[str] = (),
+    since: datetime | None = None,
+    limit: int | None = None,
+) -> list[Event]:
+    """Return a feed's events, newest first; of all kinds where none is named."""
+    query = select(event).where(event.c.feed_id == feed_id)
+    if kinds:
+        query = query.where(event.c.kind.in_(sorted(kinds)))
+    if since is not None:
+        query = query.where(event.c.at >= since)
+    query = query.order_by(event.c.event_id.desc()).limit(limit)
+    return [event_of(row) for row in connection.execute(query).mappings()]

@@ -1,0 +1,126 @@
+"""Stored offsets: their sums of rows, and the steps by which an operator moves them."""
+
+from collections.abc import Sequence
+from uuid import UUID
+
+from sqlalchemy import Connection, Engine, delete, false, or_, select, update
+
+from kafka_ingest.control.batch_life import abandon_batch
+from kafka_ingest.control.database import transaction
+from kafka_ingest.control.feed_statements import append_event, require_revision, touch_feed
+from kafka_ingest.control.offset_statements import apply_jumps, insert_seeds, row_detail
+from kafka_ingest.control.passed_offsets import starts_since
+from kafka_ingest.control.reset_statements import end_gaps, require_none_open, reset_detail, reset_rows, write_rows
+from kafka_ingest.control.row_sums import count_partitions, rows_kept, topics_that_came_back, write_rows_kept
+from kafka_ingest.control.rows import batch_row
+from kafka_ingest.control.schema import gap, hold, stored_offset
+from kafka_ingest.model.batch import BatchState
+from kafka_ingest.model.control_rows import FeedSnapshot, ResetMove, StartOver
+from kafka_ingest.model.hold import DECIDED_BY_TOPIC
+from kafka_ingest.model.offsets import TopicPartition
+
+
+class OffsetStore:
+    """Stored offsets, as a commit left them and as an operator resets them."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    def rows_by_partition(self, feed_id: UUID) -> dict[TopicPartition, int]:
+        """Return how many rows the feed's output was given of the topics as they are now, by partition; backfills included."""
+        query = select(stored_offset.c.topic, stored_offset.c.partition, stored_offset.c["rows"])
+        with transaction(self._engine, "read") as connection:
+            found = connection.execute(query.where(stored_offset.c.feed_id == feed_id, stored_offset.c["rows"] > 0))
+            return {TopicPartition(topic, number): rows for topic, number, rows in found}
+
+    def starts_since(self, batch_id: UUID) -> dict[TopicPartition, int]:
+        """Return where a live batch began in each partition, or the first one after it that read the partition."""
+        with transaction(self._engine, "read") as connection:
+            return starts_since(connection, batch_id)
+
+    def start_over(
+        self,
+        feed: FeedSnapshot,
+        cluster_id: str,
+        topics: Sequence[StartOver],
+        *,
+        reason: str,
+        who: str,
+        abandoned: UUID | None = None,
+    ) -> None:
+        """Replace the stored offsets of topics that are not the ones they were counted in any more, and end their holds."""
+        names = [topic.topic for topic in topics]
+        rows = [row for topic in topics for row in topic.rows]
+        with transaction(self._engine, "write") as connection:
+            require_revision(connection, feed)
+            touch_feed(connection, feed.feed_id, cluster_id=cluster_id, **topics_known(feed, cluster_id))
+            if abandoned is not None:
+                row = batch_row(connection, abandoned, for_update=True)
+                abandon_batch(connection, row, reason=reason, who=who, only_from={BatchState.PLANNED})
+            old = [row for row in feed.stored.values() if row.topic_partition.topic in names]
+            came_back = topics_that_came_back(connection, feed, topics)
+            kept = rows_kept(connection, feed.feed_id, topics)
+            connection.execute(
+                delete(stored_offset).where(stored_offset.c.feed_id == feed.feed_id, stored_offset.c.topic.in_(names))
+            )
+            insert_seeds(connection, feed.feed_id, rows)
+            write_rows_kept(connection, feed.feed_id, kept)
+            end_gaps(connection, feed.feed_id, old, rows)
+            keep_gaps(connection, feed, topics)
+            end_holds(connection, feed, topics)
+            detail = {
+                "reason": reason,
+                "cluster_id": {"was": feed.cluster_id, "is": cluster_id},
+                "same_records": [topic.topic for topic in topics if topic.same_records],
+                "untouched": [str(tp) for topic in topics for tp in topic.untouched],
+                "removed": [row_detail(row) for row in old],
+                "partitions": [row_detail(row) for row in rows],
+            }
+            append_event(connection, feed.feed_id, "reset", who, None, detail)
+            if came_back:
+                count_partitions(connection, feed.feed_id, came_back)
+
+    def reset_offsets(self, feed: FeedSnapshot, moves: Sequence[ResetMove], *, reason: str, who: str) -> None:
+        """Move stored offsets, all or none; raises FeedChangedError, or BatchStateError where a batch is open."""
+        with transaction(self._engine, "write") as connection:
+            require_revision(connection, feed)
+            require_none_open(connection, feed)
+            touch_feed(connection, feed.feed_id)
+            now = reset_rows(feed, moves)
+            was = [feed.stored[move.topic_partition] for move in moves]
+            write_rows(connection, feed.feed_id, now, moves)
+            end_gaps(connection, feed.feed_id, was, now)
+            # The gaps of what is skipped come after it in the journal: whoever tells it again finds the rows moved already.
+            append_event(connection, feed.feed_id, "reset", who, None, reset_detail(feed, was, now, reason))
+            apply_jumps(connection, feed.feed_id, [move.jump for move in moves if move.jump is not None], who=who)
+
+
+def topics_known(feed: FeedSnapshot, cluster_id: str) -> dict[str, object]:
+    """Return the feed's topics as the next plan is to know them: on another cluster nothing was made since the last one."""
+    return {} if cluster_id == feed.cluster_id else {"topics": [], "topic_pattern": None}
+
+
+def keep_gaps(connection: Connection, feed: FeedSnapshot, topics: Sequence[StartOver]) -> None:
+    """Take gaps along where the records are the same; elsewhere those that lie ahead mean nothing any more."""
+    for topic in topics:
+        of_topic = [gap.c.feed_id == feed.feed_id, gap.c.topic == topic.topic]
+        if topic.same_records:
+            # Those of a topic that had the name before it are of other records.
+            ids = {row.topic_id for tp, row in feed.stored.items() if tp.topic == topic.topic}
+            same = or_(false(), *(gap.c.topic_id.is_not_distinct_from(topic_id) for topic_id in ids))
+            connection.execute(update(gap).where(*of_topic, same).values(topic_id=topic.topic_id))
+        else:
+            stay = [tp.partition for tp in topic.untouched]
+            connection.execute(delete(gap).where(*of_topic, gap.c.applied_at.is_(None), gap.c.partition.not_in(stay)))
+
+
+def end_holds(connection: Connection, feed: FeedSnapshot, topics: Sequence[StartOver]) -> None:
+    """End the holds that were decided on, and those on offsets that mean other records now."""
+    for topic in topics:
+        of_topic = [hold.c.feed_id == feed.feed_id, hold.c.topic == topic.topic]
+        stay = [tp.partition for tp in topic.untouched]
+        is_decided = hold.c.cause.in_([cause.value for cause in DECIDED_BY_TOPIC])
+        means_others = or_(hold.c.partition.is_(None), hold.c.partition.not_in(stay))
+        connection.execute(
+            delete(hold).where(*of_topic, is_decided if topic.same_records else is_decided | means_others)
+        )

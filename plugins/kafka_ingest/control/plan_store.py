@@ -1,0 +1,48 @@
+"""What a plan decided, written down in one transaction before anything is read (invariant 1)."""
+
+from sqlalchemy import Engine
+
+from kafka_ingest.control.backfill_statements import insert_backfill
+from kafka_ingest.control.batch_statements import insert_plan
+from kafka_ingest.control.database import transaction
+from kafka_ingest.control.feed_statements import append_event, insert_feed, replace_holds, require_revision, touch_feed
+from kafka_ingest.control.offset_statements import apply_jumps, note_leader_epochs, seed_detail, upsert_seeds
+from kafka_ingest.model.control_rows import BackfillRecord, FeedSnapshot, NewFeed, PlanRecord
+
+
+class PlanStore:
+    """The plans of batches."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    def record_plan(self, feed: FeedSnapshot | NewFeed, record: PlanRecord, *, who: str) -> None:
+        """Write what a plan decided; raises FeedChangedError where the feed is not as in the snapshot any more."""
+        values = {
+            "topics": sorted(record.topics),
+            "topic_pattern": record.topic_pattern,
+            "waiting_since": record.waiting_since,
+            "planned_at": record.planned_at,
+        }
+        with transaction(self._engine, "write") as connection:
+            if isinstance(feed, NewFeed):
+                insert_feed(connection, feed, cluster_id=record.cluster_id, **values)
+            else:
+                require_revision(connection, feed)
+                touch_feed(connection, feed.feed_id, **values)
+            if record.seeds:
+                upsert_seeds(connection, feed.feed_id, record.seeds)
+                detail = {"partitions": [seed_detail(seed) for seed in record.seeds]}
+                append_event(connection, feed.feed_id, "seeded", who, None, detail)
+            apply_jumps(connection, feed.feed_id, record.jumps, who=who)
+            note_leader_epochs(connection, feed.feed_id, record.leader_epochs)
+            replace_holds(connection, feed.feed_id, record.holds)
+            if record.plan is not None:
+                insert_plan(connection, record.plan, who)
+
+    def record_backfill(self, feed: FeedSnapshot, record: BackfillRecord, *, who: str) -> None:
+        """Write a backfill's chunks, all or none; no stored offset moves."""
+        with transaction(self._engine, "write") as connection:
+            require_revision(connection, feed)
+            touch_feed(connection, feed.feed_id)
+            insert_backfill(connection, feed, record, who)
