@@ -47,6 +47,7 @@ from kafka_ingest.errors import (
 from kafka_ingest.model.attempt_directory import DATA
 from kafka_ingest.model.batch import (
     ABANDONABLE,
+    ADOPTIONS,
     Attempt,
     AttemptDocument,
     AttemptState,
@@ -979,6 +980,7 @@ class InMemoryControlTables:
             holds = state.holds.get(feed.feed_id, ())
             state.holds[feed.feed_id] = tuple(hold for hold in holds if hold.topic not in adoption.reset)
             if adoption.abandoned is not None:
+                check_transition(adoption.abandoned, state.batches[adoption.abandoned].state, BatchState.ABANDONED)
                 state.change(adoption.abandoned, state=BatchState.ABANDONED, reason=reason, abandoned_by=who)
             upto = max((event.event_id for event in state.ledger_events(feed.feed_id)), default=0)
             for adopted in adoption.batches:
@@ -1348,6 +1350,8 @@ def keep_gaps(state: ControlState, feed: FeedSnapshot, topic: StartOver) -> None
 def adopt_batch(state: ControlState, adopted: AdoptedBatch, who: str) -> None:
     """Write a batch as COMMITTED, whether it was known or not."""
     plan, receipt = adopted.plan, adopted.receipt
+    if plan.batch_id in state.batches:
+        check_transition(plan.batch_id, state.batches[plan.batch_id].state, BatchState.COMMITTED, ADOPTIONS)
     for key, row in state.attempts.items():
         if row.batch_id == plan.batch_id and row.state is not AttemptState.DISCARDED:
             state.attempts[key] = replace(row, state=AttemptState.DISCARDED, reason="another attempt was published")

@@ -33,8 +33,9 @@ from tests.contract.builders import (
 )
 from tests.contract.conftest import SqlStore, Store
 
-from kafka_ingest.errors import FeedChangedError, KafkaIngestError
-from kafka_ingest.model.batch import AttemptState, BatchKind, BatchPlan, BatchState, sha256
+from kafka_ingest.control.batch_states import move_batch
+from kafka_ingest.errors import BatchStateError, FeedChangedError, KafkaIngestError
+from kafka_ingest.model.batch import AttemptState, BatchKind, BatchPlan, BatchState, Transition, sha256
 from kafka_ingest.model.control_rows import Adoption, NewFeed
 from kafka_ingest.model.event import Event
 from kafka_ingest.model.gap import Gap, GapCause
@@ -175,6 +176,39 @@ def test_a_feed_whose_name_or_id_came_to_be_known_meanwhile_is_not_adopted_as_ne
             control.adopt(known, adoption(plan), reason="tables lost", who="ops")
 
     assert store.dump() == before
+
+
+def test_a_batch_that_is_committed_here_is_not_adopted_again(store: Store) -> None:
+    control = store.connect()
+    bring_to(control, BatchState.COMMITTED)
+    before = store.dump()
+
+    with pytest.raises(BatchStateError, match=r"cannot become COMMITTED: expected .*, found COMMITTED"):
+        adopt(control, adoption(FIRST_PLAN))
+
+    assert store.dump() == before
+
+
+def test_a_batch_that_is_committed_is_not_given_up_as_overtaken(store: Store) -> None:
+    control = store.connect()
+    bring_to(control, BatchState.COMMITTED)
+    before = store.dump()
+
+    with pytest.raises(BatchStateError, match=r"cannot become ABANDONED: expected .*, found COMMITTED"):
+        adopt(control, adoption(SECOND_PLAN, abandoned=FIRST_PLAN.batch_id))
+
+    assert store.dump() == before
+
+
+def test_a_state_that_was_changed_past_the_lock_is_not_written_over(database: SqlStore) -> None:
+    bring_to(database.connect(), BatchState.COMMITTING)
+    before = database.dump()
+
+    move = Transition(FIRST_PLAN.batch_id, BatchState.PLANNED, BatchState.ABANDONED)
+    with pytest.raises(BatchStateError, match="expected it to be PLANNED still"), database.by_hand() as connection:
+        move_batch(connection, move, reason="late")
+
+    assert database.dump() == before
 
 
 # ── A feed of an older backup ─────────────────────────────────────────────────────────────────────────────────────────

@@ -13,11 +13,13 @@ from tests.fakes import BATCH_ID, a_plan, partition, span
 
 from kafka_ingest.errors import BatchStateError
 from kafka_ingest.model.batch import (
+    ADOPTIONS,
     AttemptDocument,
     BatchKind,
     BatchPlan,
     BatchState,
     DataNeeds,
+    Transition,
     canonical_json,
     check_transition,
     sha256,
@@ -222,6 +224,30 @@ def test_a_batch_may_go_the_ways_of_the_design(found: str, to: str) -> None:
 def test_a_batch_may_go_no_other_way(found: str, to: str) -> None:
     with pytest.raises(BatchStateError, match=f"cannot become {to}: expected it to be .*, found {found}"):
         check_transition(BATCH_ID, BatchState(found), BatchState(to))
+
+
+@pytest.mark.parametrize("found", sorted(set(BatchState) - {BatchState.COMMITTED}))
+def test_an_output_that_holds_a_batch_makes_it_committed_wherever_older_tables_say_that_it_is(found: str) -> None:
+    check_transition(BATCH_ID, BatchState(found), BatchState.COMMITTED, ADOPTIONS)
+
+
+@pytest.mark.parametrize("to", sorted(set(BatchState) - {BatchState.COMMITTED}))
+@pytest.mark.parametrize("found", sorted(BatchState))
+def test_adopting_makes_no_batch_anything_but_committed(found: str, to: str) -> None:
+    with pytest.raises(BatchStateError, match=f"cannot become {to}"):
+        check_transition(BATCH_ID, BatchState(found), BatchState(to), ADOPTIONS)
+
+
+def test_a_batch_that_is_committed_is_not_adopted_again() -> None:
+    with pytest.raises(
+        BatchStateError, match=r"cannot become COMMITTED: expected it to be ABANDONED or .*found COMMITTED"
+    ):
+        check_transition(BATCH_ID, BatchState.COMMITTED, BatchState.COMMITTED, ADOPTIONS)
+
+
+def test_a_transition_that_its_table_does_not_allow_cannot_be_made() -> None:
+    with pytest.raises(BatchStateError, match="cannot become WRITTEN: expected it to be PLANNED, found COMMITTED"):
+        Transition(BATCH_ID, BatchState.COMMITTED, BatchState.WRITTEN)
 
 
 def test_a_refused_transition_names_every_state_it_would_be_allowed_from() -> None:

@@ -109,6 +109,59 @@ def test_no_module_of_the_package_carries_the_name_of_a_well_known_one() -> None
     assert {path.stem for path in PACKAGE.rglob("*.py")} & well_known == set()
 
 
+# ── One place for each rule ───────────────────────────────────────────────────────────────────────────────────────────
+
+WRITES = {"insert", "insert_rows", "update"}
+
+
+def writes_of_batches(path: Path) -> list[ast.FunctionDef]:
+    """Return the functions of a module that write to the table ``batch``."""
+    return [
+        function
+        for function in ast.walk(ast.parse(path.read_bytes()))
+        if isinstance(function, ast.FunctionDef) and any(map(is_write_of_batches, ast.walk(function)))
+    ]
+
+
+def is_write_of_batches(node: ast.AST) -> bool:
+    """Whether an expression is ``update(batch)``, ``insert(batch)``, ``insert_rows(…, batch, …)`` or ``batch.update()``."""
+    if not isinstance(node, ast.Call):
+        return False
+    if isinstance(node.func, ast.Attribute):
+        called, tables = node.func.attr, [node.func.value, *node.args]
+    else:
+        called, tables = getattr(node.func, "id", ""), node.args
+    return called in WRITES and any("batch" in {getattr(t, "id", ""), getattr(t, "attr", "")} for t in tables)
+
+
+def may_write_a_state(function: ast.FunctionDef) -> bool:
+    """Whether a function gives a statement values among which a state is, or may be."""
+    for node in ast.walk(function):
+        names = [keyword.arg for keyword in node.keywords] if isinstance(node, ast.Call) else []
+        keys = [getattr(key, "value", key) for key in node.keys] if isinstance(node, ast.Dict) else []
+        is_values = isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "values"
+        if "state" in names or "state" in keys or (is_values and None in names):
+            return True
+    return False
+
+
+def test_only_one_module_writes_a_batchs_state() -> None:
+    # It takes a Transition, which cannot be made without the table's leave.
+    control = [path for path in (PACKAGE / "control").rglob("*.py") if "migrations" not in path.parts]
+    writing = {path.name: writes_of_batches(path) for path in control}
+    assert {"batch_states.py", "batch_store.py", "folding.py"} <= {name for name, found in writing.items() if found}
+    found = {name: [each.name for each in functions if may_write_a_state(each)] for name, functions in writing.items()}
+    assert {name: names for name, names in found.items() if names} == {
+        "batch_states.py": ["begin_batch", "begin_adopted_batch", "move_batch"]
+    }
+
+
+def test_no_text_of_sql_writes_to_batches() -> None:
+    written = re.compile(r"(UPDATE|INSERT INTO|DELETE FROM)\s+batch\b", re.IGNORECASE)
+    sources = [path for path in PACKAGE.rglob("*.py") if "migrations" not in path.parts]
+    assert [path.name for path in sources if written.search(path.read_text())] == []
+
+
 # ── Versions that have to agree ───────────────────────────────────────────────────────────────────────────────────────
 
 

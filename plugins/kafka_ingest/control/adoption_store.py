@@ -1,20 +1,20 @@
 """A feed's control rows, written from what its output holds: one transaction."""
 
 from collections.abc import Collection
-from datetime import UTC, datetime
 from typing import Any
 
 from sqlalchemy import Connection, Engine, delete, func, insert, select, update
 
-from kafka_ingest.control.batch_statements import batch_values, left_out_document, set_range_counts
+from kafka_ingest.control.batch_statements import left_out_document, set_range_counts
+from kafka_ingest.control.batch_states import begin_adopted_batch, move_batch, transition_of
 from kafka_ingest.control.database import transaction
 from kafka_ingest.control.feed_statements import append_event, insert_feed, require_revision, touch_feed
 from kafka_ingest.control.offset_statements import insert_gaps, insert_seeds, row_detail
 from kafka_ingest.control.removed_output import add_lost_ranges, add_removed_ranges, take_from_removed
 from kafka_ingest.control.row_sums import count_again
-from kafka_ingest.control.rows import gaps_of
+from kafka_ingest.control.rows import batch_row, gaps_of
 from kafka_ingest.control.schema import LEDGER_KINDS, attempt, batch, event, gap, hold, stored_offset
-from kafka_ingest.model.batch import AttemptState, BatchState
+from kafka_ingest.model.batch import ADOPTIONS, AttemptState, BatchState, Transition
 from kafka_ingest.model.control_rows import AdoptedBatch, Adoption, FeedSnapshot, NewFeed
 
 
@@ -36,16 +36,8 @@ class AdoptionStore:
                 touch_feed(connection, feed.feed_id, cluster_id=adoption.cluster_id)
             adopt_ledger(connection, feed, adoption)
             if adoption.abandoned is not None:
-                connection.execute(
-                    update(batch)
-                    .where(batch.c.batch_id == adoption.abandoned)
-                    .values(
-                        state=BatchState.ABANDONED.value,
-                        reason=reason,
-                        abandoned_by=who,
-                        updated_at=datetime.now(UTC),
-                    )
-                )
+                overtaken = batch_row(connection, adoption.abandoned, for_update=True)
+                move_batch(connection, transition_of(overtaken, BatchState.ABANDONED), reason=reason, abandoned_by=who)
             adopt_batches(connection, feed, adoption.batches, who)
             # A closed gap names the batch that read it.
             adopt_gaps(connection, feed, adoption)
@@ -109,13 +101,12 @@ def adopt_batches(
     """Write batches as COMMITTED, whether the control tables knew them in another state or not at all."""
     ledger = select(func.max(event.c.event_id)).where(event.c.feed_id == feed.feed_id, event.c.kind.in_(LEDGER_KINDS))
     upto = connection.execute(ledger).scalar_one() or 0
-    known = set(connection.execute(select(batch.c.batch_id).where(batch.c.feed_id == feed.feed_id)).scalars())
+    query = select(batch.c.batch_id, batch.c.state).where(batch.c.feed_id == feed.feed_id)
+    known = {batch_id: BatchState(state) for batch_id, state in connection.execute(query)}
     for adopted in batches:
         plan, receipt = adopted.plan, adopted.receipt
-        if plan.batch_id not in known:
-            # Committed below; PLANNED it could not be beside an open batch, not even until then.
-            values = batch_values(plan, who) | {"state": BatchState.ABANDONED.value, "reason": "being adopted"}
-            connection.execute(insert(batch).values(**values))
+        found = known.get(plan.batch_id) or begin_adopted_batch(connection, plan, who)
+        committed = Transition(plan.batch_id, found, BatchState.COMMITTED, ADOPTIONS)
         of_batch = attempt.c.batch_id == plan.batch_id
         connection.execute(
             update(attempt)
@@ -136,25 +127,21 @@ def adopt_batches(
         )
         if not pinned.rowcount:
             connection.execute(insert(attempt).values(batch_id=plan.batch_id, attempt=receipt.attempt, **values))
-        connection.execute(
-            update(batch)
-            .where(batch.c.batch_id == plan.batch_id)
-            .values(
-                state=BatchState.COMMITTED.value,
-                pinned_attempt=receipt.attempt,
-                rows=receipt.rows,
-                size_bytes=receipt.size_bytes,
-                written_at=receipt.written_at,
-                left_out=left_out_document(receipt),
-                ledger_after=0,
-                ledger_upto=upto,
-                # The receipt was written before the commit; when exactly that was, only the lost tables knew.
-                committed_at=receipt.written_at,
-                committed_by=who,
-                reason=None,
-                abandoned_by=None,
-                updated_at=datetime.now(UTC),
-            )
+        move_batch(
+            connection,
+            committed,
+            pinned_attempt=receipt.attempt,
+            rows=receipt.rows,
+            size_bytes=receipt.size_bytes,
+            written_at=receipt.written_at,
+            left_out=left_out_document(receipt),
+            ledger_after=0,
+            ledger_upto=upto,
+            # The receipt was written before the commit; when exactly that was, only the lost tables knew.
+            committed_at=receipt.written_at,
+            committed_by=who,
+            reason=None,
+            abandoned_by=None,
         )
         set_range_counts(connection, plan, receipt, receipt.range_counts(plan))
 

@@ -12,10 +12,10 @@ from kafka_ingest.control.batch_statements import (
     locked_batch,
     plan_ranges_again,
     require_pinned,
-    set_batch,
     set_range_counts,
 )
-from kafka_ingest.control.feed_statements import append_event
+from kafka_ingest.control.batch_states import move_batch, transition_of
+from kafka_ingest.control.feed_statements import append_event, touch_feed
 from kafka_ingest.control.offset_statements import (
     advance_stored_offsets,
     apply_jumps,
@@ -33,7 +33,7 @@ from kafka_ingest.control.rows import (
 )
 from kafka_ingest.control.schema import attempt, batch
 from kafka_ingest.errors import BatchStateError
-from kafka_ingest.model.batch import ABANDONABLE, AttemptState, Batch, BatchKind, BatchState, check_transition
+from kafka_ingest.model.batch import ABANDONABLE, AttemptState, Batch, BatchKind, BatchState
 from kafka_ingest.model.gap import Jump
 from kafka_ingest.model.receipt import RangeCount, Receipt
 
@@ -54,7 +54,7 @@ class BatchLife:
                     f"batch {batch_id}: the receipt of attempt {attempt_number} is refused: expected a PLANNED batch, found "
                     f"{row['state']} by attempt {row['pinned_attempt']}, whose receipt was first. Nothing was changed."
                 )
-            check_transition(batch_id, BatchState(row["state"]), BatchState.WRITTEN)
+            written = transition_of(row, BatchState.WRITTEN)
             pinned = connection.execute(
                 update(attempt)
                 .where(
@@ -69,10 +69,10 @@ class BatchLife:
                     f"batch {batch_id}: attempt {attempt_number} is not open any more, so its receipt is refused. "
                     "Its files stay invisible; `kafka-ingest batches --json` shows which attempt counts."
                 )
-            set_batch(
+            touch_feed(connection, row["feed_id"])
+            move_batch(
                 connection,
-                row,
-                state=BatchState.WRITTEN.value,
+                written,
                 pinned_attempt=attempt_number,
                 rows=receipt.rows,
                 size_bytes=receipt.size_bytes,
@@ -90,18 +90,11 @@ class BatchLife:
     def discard_written(self, batch_id: UUID, attempt_number: int, *, reason: str, who: str) -> None:
         """WRITTEN by this attempt → PLANNED, and every attempt so far DISCARDED, so that none can be pinned later."""
         with locked_batch(self._engine, batch_id) as (connection, row):
-            check_transition(batch_id, BatchState(row["state"]), BatchState.PLANNED)
+            planned_again = transition_of(row, BatchState.PLANNED)
             require_pinned(batch_id, row, attempt_number)
-            set_batch(
-                connection,
-                row,
-                state=BatchState.PLANNED.value,
-                pinned_attempt=None,
-                rows=None,
-                size_bytes=None,
-                written_at=None,
-                left_out=None,
-            )
+            touch_feed(connection, row["feed_id"])
+            nothing = dict.fromkeys(("pinned_attempt", "rows", "size_bytes", "written_at", "left_out"))
+            move_batch(connection, planned_again, **nothing)
             connection.execute(
                 update(attempt)
                 .where(attempt.c.batch_id == batch_id, attempt.c.state != AttemptState.DISCARDED.value)
@@ -117,7 +110,7 @@ class BatchLife:
             require_pinned(batch_id, row, attempt_number)
             if BatchState(row["state"]) in {BatchState.COMMITTING, BatchState.COMMITTED}:
                 return
-            check_transition(batch_id, BatchState(row["state"]), BatchState.COMMITTING)
+            committing = transition_of(row, BatchState.COMMITTING)
             check_offsets_in_place(connection, row["feed_id"], batch_id)
             check_below_stored(connection, row["feed_id"], batch_id)
             is_live = row["kind"] == BatchKind.LIVE.value
@@ -128,10 +121,10 @@ class BatchLife:
             ledger_upto = row["ledger_upto"]
             if is_live or ledger_upto is None:
                 ledger_upto = newest_ledger_event(connection, row["feed_id"])
-            set_batch(
+            touch_feed(connection, row["feed_id"])
+            move_batch(
                 connection,
-                row,
-                state=BatchState.COMMITTING.value,
+                committing,
                 ledger_after=ledger_upto if ledger_after is None else ledger_after,
                 ledger_upto=ledger_upto,
             )
@@ -140,16 +133,16 @@ class BatchLife:
         """Move all the batch's stored offsets and COMMITTING → COMMITTED, or neither; raises OffsetsMovedError."""
         with locked_batch(self._engine, batch_id) as (connection, row):
             if BatchState(row["state"]) is not BatchState.COMMITTED:
-                check_transition(batch_id, BatchState(row["state"]), BatchState.COMMITTED)
+                committed = transition_of(row, BatchState.COMMITTED)
                 if row["kind"] == BatchKind.LIVE.value:
                     advance_stored_offsets(connection, row["feed_id"], batch_id)
                 elif row["kind"] == BatchKind.BACKFILL.value:
                     close_gaps(connection, row["feed_id"], batch_id, who)
                 add_rows(connection, row)
-                set_batch(
+                touch_feed(connection, row["feed_id"])
+                move_batch(
                     connection,
-                    row,
-                    state=BatchState.COMMITTED.value,
+                    committed,
                     committed_at=datetime.now(UTC),
                     committed_by=who,
                     to_announce=is_dag_run(who),
@@ -176,13 +169,14 @@ def abandon_batch(
 ) -> None:
     """→ ABANDONED, from one of these states; raises BatchStateError from any other."""
     batch_id, found = row["batch_id"], BatchState(row["state"])
-    check_transition(batch_id, found, BatchState.ABANDONED)
+    abandoned = transition_of(row, BatchState.ABANDONED)
     if found not in only_from:
         raise BatchStateError(
             f"batch {batch_id} is {found}: expected {' or '.join(sorted(only_from))} to abandon it. Nothing was changed; a "
             "COMMITTING batch may be visible already, so its staged files are revoked first: `kafka-ingest abandon` does that."
         )
-    set_batch(connection, row, state=BatchState.ABANDONED.value, reason=reason, abandoned_by=who)
+    touch_feed(connection, row["feed_id"])
+    move_batch(connection, abandoned, reason=reason, abandoned_by=who)
     append_event(connection, row["feed_id"], "abandoned", who, batch_id, {"reason": reason, "was": found.value})
 
 

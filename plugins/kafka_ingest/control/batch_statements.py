@@ -2,21 +2,21 @@
 
 import contextlib
 from collections.abc import Iterator, Sequence
-from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import Connection, Engine, RowMapping, insert, update
+from sqlalchemy import Connection, Engine, RowMapping, insert
 from sqlalchemy.exc import IntegrityError
 
+from kafka_ingest.control.batch_states import begin_batch
 from kafka_ingest.control.database import transaction
-from kafka_ingest.control.feed_statements import lock_feed, touch_feed
+from kafka_ingest.control.feed_statements import lock_feed
 from kafka_ingest.control.many_rows import insert_rows
 from kafka_ingest.control.offset_statements import check_offsets_in_place
 from kafka_ingest.control.rows import batch_row
-from kafka_ingest.control.schema import attempt, batch, batch_range
+from kafka_ingest.control.schema import attempt, batch_range
 from kafka_ingest.errors import BatchStateError, FeedChangedError
-from kafka_ingest.model.batch import Attempt, BatchPlan, BatchState
+from kafka_ingest.model.batch import Attempt, BatchPlan
 from kafka_ingest.model.offsets import OffsetRange
 from kafka_ingest.model.receipt import RangeCount, Receipt
 
@@ -33,28 +33,13 @@ def locked_batch(engine: Engine, batch_id: UUID) -> Iterator[tuple[Connection, R
 def insert_plan(connection: Connection, plan: BatchPlan, who: str) -> None:
     """Write the batch and its ranges; the unique index refuses a second open live batch."""
     try:
-        connection.execute(insert(batch).values(**batch_values(plan, who)))
+        begin_batch(connection, plan, who)
     except IntegrityError as error:
         raise FeedChangedError(
             f"feed {plan.feed_name}: another batch is open already. Nothing was written; plan again to take it on."
         ) from error
     insert_rows(connection, batch_range, [range_values(plan, offset_range) for offset_range in plan.ranges])
     check_offsets_in_place(connection, plan.feed_id, plan.batch_id)
-
-
-def batch_values(plan: BatchPlan, who: str) -> dict[str, object]:
-    """Return a batch's row as it begins."""
-    return {
-        "batch_id": plan.batch_id,
-        "feed_id": plan.feed_id,
-        "kind": plan.kind.value,
-        "state": BatchState.PLANNED.value,
-        "plan": plan.as_document(),
-        "plan_fingerprint": plan.fingerprint,
-        "planned_at": plan.planned_at,
-        "planned_by": who,
-        "updated_at": plan.planned_at,
-    }
 
 
 def range_values(plan: BatchPlan, offset_range: OffsetRange) -> dict[str, object]:
@@ -86,14 +71,6 @@ def insert_attempt(connection: Connection, new: Attempt) -> None:
         )
     except IntegrityError as error:
         raise FeedChangedError(f"batch {new.batch_id}: attempt {new.attempt} was opened by somebody else") from error
-
-
-def set_batch(connection: Connection, row: RowMapping, **values: object) -> None:
-    """Change a batch whose row is locked."""
-    touch_feed(connection, row["feed_id"])
-    connection.execute(
-        update(batch).where(batch.c.batch_id == row["batch_id"]).values(updated_at=datetime.now(UTC), **values)
-    )
 
 
 def require_pinned(batch_id: UUID, row: RowMapping, attempt_number: int) -> None:

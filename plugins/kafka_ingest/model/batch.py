@@ -63,14 +63,42 @@ TRANSITIONS: Mapping[BatchState, frozenset[BatchState]] = {
 }
 
 
-def check_transition(batch_id: UUID, found: BatchState, to: BatchState) -> None:
+ADOPTIONS: Mapping[BatchState, frozenset[BatchState]] = {
+    BatchState.PLANNED: frozenset({BatchState.COMMITTED}),
+    BatchState.WRITTEN: frozenset({BatchState.COMMITTED}),
+    BatchState.COMMITTING: frozenset({BatchState.COMMITTED}),
+    BatchState.ABANDONED: frozenset({BatchState.COMMITTED}),
+    BatchState.COMMITTED: frozenset(),
+}
+"""Where control tables that are older than the output say that a batch is, which the output holds: there it is committed."""
+
+
+def check_transition(
+    batch_id: UUID,
+    found: BatchState,
+    to: BatchState,
+    table: Mapping[BatchState, frozenset[BatchState]] = TRANSITIONS,
+) -> None:
     """Raise :class:`BatchStateError` unless a batch may go from ``found`` to ``to``."""
-    if to not in TRANSITIONS[found]:
-        origins = sorted(state for state, targets in TRANSITIONS.items() if to in targets)
+    if to not in table[found]:
+        origins = sorted(state for state, targets in table.items() if to in targets)
         raise BatchStateError(
             f"batch {batch_id} cannot become {to}: expected it to be {' or '.join(origins)}, found {found}. "
             "Nothing was changed; `kafka-ingest batches --json` shows who was first."
         )
+
+
+@dataclass(frozen=True, slots=True)
+class Transition:
+    """A change of a batch's state that its table allows; nothing else can be written as one. Raises BatchStateError."""
+
+    batch_id: UUID
+    found: BatchState
+    to: BatchState
+    table: Mapping[BatchState, frozenset[BatchState]] = field(default_factory=lambda: TRANSITIONS, repr=False)
+
+    def __post_init__(self) -> None:
+        check_transition(self.batch_id, self.found, self.to, self.table)
 
 
 class AttemptState(StrEnum):

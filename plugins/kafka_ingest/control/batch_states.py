@@ -1,0 +1,57 @@
+"""The one place that writes a batch's state. Each statement runs inside a transaction that holds the feed's lock."""
+
+from datetime import UTC, datetime
+
+from sqlalchemy import Connection, RowMapping, insert, update
+
+from kafka_ingest.control.schema import batch
+from kafka_ingest.errors import BatchStateError
+from kafka_ingest.model.batch import BatchPlan, BatchState, Transition
+
+
+def begin_batch(connection: Connection, plan: BatchPlan, who: str) -> None:
+    """Write a batch as PLANNED; the unique index refuses a second open live one."""
+    connection.execute(insert(batch).values(**first_values(plan, who), state=BatchState.PLANNED.value))
+
+
+def begin_adopted_batch(connection: Connection, plan: BatchPlan, who: str) -> BatchState:
+    """Write a batch that only its output knows, and return its state: it holds nothing until it is adopted.
+
+    PLANNED it could not be beside an open batch, and what is COMMITTED names an attempt, which names the batch.
+    """
+    state = BatchState.ABANDONED
+    connection.execute(insert(batch).values(**first_values(plan, who), state=state.value, reason="being adopted"))
+    return state
+
+
+def move_batch(connection: Connection, transition: Transition, **values: object) -> None:
+    """Write a batch's next state, and what is known of it from then on."""
+    moved = connection.execute(
+        update(batch)
+        .where(batch.c.batch_id == transition.batch_id, batch.c.state == transition.found.value)
+        .values(state=transition.to.value, updated_at=datetime.now(UTC), **values)
+    ).rowcount
+    if moved != 1:
+        raise BatchStateError(
+            f"batch {transition.batch_id} cannot become {transition.to}: expected it to be {transition.found} still, found it "
+            "changed or gone under the feed's lock. Nothing was changed; find out who writes to the control tables by hand."
+        )
+
+
+def transition_of(row: RowMapping, to: BatchState) -> Transition:
+    """Return the change of the batch of a locked row to a state; raises BatchStateError where there is no such change."""
+    return Transition(row["batch_id"], BatchState(row["state"]), to)
+
+
+def first_values(plan: BatchPlan, who: str) -> dict[str, object]:
+    """Return a batch's row as it begins, without its state."""
+    return {
+        "batch_id": plan.batch_id,
+        "feed_id": plan.feed_id,
+        "kind": plan.kind.value,
+        "plan": plan.as_document(),
+        "plan_fingerprint": plan.fingerprint,
+        "planned_at": plan.planned_at,
+        "planned_by": who,
+        "updated_at": plan.planned_at,
+    }
