@@ -288,7 +288,7 @@ def often_fenced(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedB
 @pytest.fixture
 def kept_client(monkeypatch: pytest.MonkeyPatch) -> None:
     """However slow the machine, two questions of a test are asked by one client, as within a step."""
-    monkeypatch.setattr("kafka_ingest.cluster.kafka_cluster.CLIENT_IDLE_S", float("inf"))
+    monkeypatch.setattr("kafka_ingest.cluster.kafka_client.CLIENT_IDLE_S", float("inf"))
 
 
 def wait_until_fenced(broker: EmbeddedBroker) -> None:
@@ -334,13 +334,13 @@ def test_the_next_step_finds_a_broker_again_that_the_step_before_it_lost(
     often_fenced: EmbeddedBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patched:
-        patched.setattr("kafka_ingest.cluster.kafka_cluster.CLIENT_IDLE_S", float("inf"))
+        patched.setattr("kafka_ingest.cluster.kafka_client.CLIENT_IDLE_S", float("inf"))
         # Without recovery librdkafka loses its brokers at the first empty list; with it, after some.
         kafka = client_that_met(often_fenced, **{"metadata.recovery.strategy": "none"})
         wait_until_fenced(often_fenced)
         with contextlib.suppress(KafkaUnavailableError):
             kafka.cluster_id()
-    monkeypatch.setattr("kafka_ingest.cluster.kafka_cluster.CLIENT_IDLE_S", 0.0)
+    monkeypatch.setattr("kafka_ingest.cluster.kafka_client.CLIENT_IDLE_S", 0.0)
     wait_for(lambda: answers(kafka, often_fenced), "the next step to find the broker")
 
 

@@ -1,0 +1,156 @@
+"""The life of a client of Kafka: made, let in, given up when it idles; each failure is raised by name."""
+
+import contextlib
+import re
+import time
+from collections.abc import Callable, Collection, Iterator
+from concurrent.futures import Future
+from functools import cached_property
+from typing import Any
+
+from confluent_kafka import Consumer, KafkaError, KafkaException
+from confluent_kafka.admin import AdminClient
+
+from kafka_ingest.cluster.answer_errors import ACCESS_ERRORS, RIGHTS, is_unreachable
+from kafka_ingest.cluster.client_settings import KafkaClientSettings
+from kafka_ingest.cluster.handshake import Heard, pause_after_a_login, shake_hands, unreachable
+from kafka_ingest.errors import InvalidConnectionError, KafkaAccessDeniedError, KafkaIngestError, KafkaUnavailableError
+
+CLIENT_IDLE_S = 5.0
+"""How long a client keeps between two questions: within a step they follow at once, between steps Spark may work for hours.
+
+A cluster that restarts meanwhile may tell a client of no broker at all. librdkafka then forgets those it knew, and was seen
+not to find them again for five minutes (KIP-1102's ``metadata.recovery.rebootstrap.trigger.ms``); a new client does at once.
+"""
+
+
+class KafkaClient:
+    """One AdminClient, made at the first question of a step, and what becomes of its errors."""
+
+    def __init__(self, find_settings: Callable[[], KafkaClientSettings], *, at_most_s: float | None = None) -> None:
+        """Ask for the settings only when they are needed: a commit can do without Kafka, and so without its connection.
+
+        ``at_most_s`` shortens the connection's own time limit, for answers that an operator waits for.
+        """
+        self._find_settings = find_settings
+        self._at_most_s = at_most_s
+        self._client: AdminClient | None = None
+        self._heard = Heard()
+        self._used_at = 0.0
+
+    @cached_property
+    def settings(self) -> KafkaClientSettings:
+        """How to reach the cluster."""
+        return self._find_settings()
+
+    @property
+    def request_timeout_s(self) -> float:
+        """How long an answer may take, in seconds."""
+        return min(self.settings.request_timeout_s, self._at_most_s or self.settings.request_timeout_s)
+
+    @property
+    def admin(self) -> AdminClient:
+        """The client; librdkafka's own lines on stderr are silenced, each failure is raised here by name instead."""
+        return self.be_let_in()
+
+    def be_let_in(self) -> AdminClient:
+        """Return the client, made and let in by a broker; raises the error that says why it was not."""
+        if self._client is not None:
+            return self._client
+        self._heard = Heard()
+        with contextlib.ExitStack() as unless_let_in:
+            client = unless_let_in.enter_context(self._new_client())
+            shake_hands(client, self._heard, self.settings, self.request_timeout_s)
+            unless_let_in.pop_all()
+        self._client = client
+        return client
+
+    def _new_client(self) -> AdminClient:
+        try:
+            settings: dict[str, Any] = {
+                "log_level": "0",
+                **pause_after_a_login(self.settings),
+                **self.settings.admin_settings(),
+                "error_cb": self._heard,
+            }
+            return AdminClient(settings)
+        except (KafkaException, TypeError, ValueError) as error:
+            cause = error.args[0].str() if isinstance(error, KafkaException) else str(error)
+            refused = refused_setting(cause, self.settings.librdkafka)
+            raise InvalidConnectionError(
+                f"connection {self.settings.conn_id!r}: librdkafka refuses its extra: {refused}. See librdkafka's "
+                "CONFIGURATION.md for its keys and values."
+            ) from None
+
+    @contextlib.contextmanager
+    def consumer(self, group: str, **settings: object) -> Iterator[Consumer]:
+        """Yield a consumer that is closed again; it joins no group by itself."""
+        # A consumer would repeat a refused password until the question's time is over: the admin client goes first.
+        self.be_let_in()
+        consumer = Consumer(
+            {
+                "log_level": "0",
+                **self.settings.admin_settings(),
+                "group.id": group,
+                "enable.auto.commit": False,
+                **settings,
+            }
+        )
+        try:
+            yield consumer
+        finally:
+            consumer.close()
+
+    def result(self, future: Future[Any]) -> Any:  # noqa: ANN401 - confluent-kafka's futures are untyped
+        """Return an answer; raises KafkaException, or TimeoutError where none comes."""
+        # librdkafka keeps the request's own limit; a little more here, so that its better message wins.
+        return future.result(timeout=self.request_timeout_s + 5)
+
+    @contextlib.contextmanager
+    def time_limited(self, question: str) -> Iterator[None]:
+        """Ask a question inside this: what fails is raised as the error that names the question and the cause."""
+        if time.monotonic() - self._used_at > CLIENT_IDLE_S:
+            self._client = None
+        try:
+            yield
+        except TimeoutError as error:
+            raise self._no_answer(question, "no answer") from error
+        except KafkaException as error:
+            cause = self.settings.redacted(f"{error.args[0].name()}: {error.args[0].str()}")
+            if error.args[0].code() in ACCESS_ERRORS:
+                raise self.no_access(question, error.args[0]) from error
+            if is_unreachable(error.args[0]):
+                raise self._no_answer(question, cause) from error
+            raise KafkaUnavailableError(
+                f"{self._where} answered with an error when asked for {question}: {cause}"
+            ) from error
+        finally:
+            self._used_at = time.monotonic()
+
+    @property
+    def _where(self) -> str:
+        return f"Kafka at {self.settings.bootstrap_servers} (connection {self.settings.conn_id!r})"
+
+    def no_access(self, question: str, error: KafkaError) -> KafkaAccessDeniedError:
+        """Return the error of a question that the client's user may not ask."""
+        cause = self.settings.redacted(f"{error.name()}: {error.str()}")
+        right = RIGHTS.get(error.code(), "the rights in docs/security.md")
+        return KafkaAccessDeniedError(
+            f"{self._where} refused to tell {question}: {cause}. Expected for the connection's user: {right}. Grant it, or "
+            "correct the user; docs/security.md lists all rights that a feed needs."
+        )
+
+    def _no_answer(self, question: str, cause: str) -> KafkaIngestError:
+        if self._client is not None:
+            self._client.poll(0)
+        return unreachable(self._heard, self.settings, self.request_timeout_s, question, cause)
+
+
+def refused_setting(cause: str, keys: Collection[str]) -> str:
+    """Return which setting librdkafka refuses, and the range of a number, but nothing of the value that it quotes."""
+    named = [key for key in sorted(keys, key=len, reverse=True) if key in cause]
+    if named and cause.startswith("No such configuration property"):
+        return f"it has no setting {named[0]}"
+    allowed = re.search(r"allowed range [0-9.+-]+", cause)
+    which = f"the value of {named[0]}" if named else "one of its settings"
+    return f"{which} is outside the {allowed[0]}" if allowed else which

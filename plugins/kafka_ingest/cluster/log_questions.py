@@ -1,0 +1,129 @@
+"""Questions about partitions' logs: where they begin and end, and whether their records can be read."""
+
+import time
+from collections.abc import Collection, Mapping
+from concurrent.futures import Future
+from typing import Any
+
+from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, Message
+from confluent_kafka import TopicPartition as ClientTopicPartition
+from confluent_kafka.admin import OffsetSpec
+
+from kafka_ingest.cluster.answer_errors import ACCESS_ERRORS, NO_LEADER_KNOWN, unavailable
+from kafka_ingest.cluster.kafka_client import KafkaClient
+from kafka_ingest.cluster.list_offsets import list_offsets
+from kafka_ingest.cluster.log_reader import LITTLE, epoch_ends, first_records
+from kafka_ingest.model.offsets import FirstRecord, LogBounds, TopicPartition, Unavailable
+
+LEADER_CHANGED = Unavailable("FENCED_LEADER_EPOCH: its leader changed while it was asked")
+"""Where the log ends and its leader epoch have to belong together."""
+
+DAMAGED = frozenset(
+    {
+        KafkaError._BAD_MSG,  # its checksum is wrong, or it does not follow the format
+        KafkaError._BAD_COMPRESSION,
+        KafkaError.INVALID_MSG,
+        KafkaError.INVALID_MSG_SIZE,
+        KafkaError.INVALID_RECORD,
+    }
+)
+"""What says that a record is damaged, rather than that nobody answered for it."""
+
+PAST_READING = frozenset({KafkaError._PARTITION_EOF, KafkaError._AUTO_OFFSET_RESET})
+"""There is no such record: the log ends there, or begins later; the log's bounds say what that means."""
+
+
+class LogQuestions:
+    """What there is in each log."""
+
+    def __init__(self, client: KafkaClient) -> None:
+        self._client = client
+
+    def log_bounds(self, topic_partitions: Collection[TopicPartition]) -> dict[TopicPartition, LogBounds | Unavailable]:
+        """Return each partition's bounds from three bulk ListOffsets requests, or why Kafka cannot say them now.
+
+        The last stable offset is asked last: of a log that grows meanwhile it would look held back by a transaction.
+        """
+        questions = {
+            "log start offset": (OffsetSpec.earliest(), IsolationLevel.READ_UNCOMMITTED),
+            "high watermark": (OffsetSpec.latest(), IsolationLevel.READ_UNCOMMITTED),
+            "last stable offset": (OffsetSpec.latest(), IsolationLevel.READ_COMMITTED),
+        }
+        with self._client.time_limited(f"the log bounds of {len(topic_partitions):,} partitions"):
+            answers = [
+                list_offsets(self._client, dict.fromkeys(topic_partitions, spec), isolation)
+                for spec, isolation in questions.values()
+            ]
+            return {
+                topic_partition: self._bounds([answer[topic_partition] for answer in answers])
+                for topic_partition in sorted(topic_partitions)
+            }
+
+    def _bounds(self, futures: list[Future[Any]]) -> LogBounds | Unavailable:
+        try:
+            log_start, high_watermark, last_stable = (self._client.result(future) for future in futures)
+        except KafkaException as error:
+            return unavailable(error)
+        if min(log_start.offset, last_stable.offset, high_watermark.offset) < 0:
+            return NO_LEADER_KNOWN
+        if high_watermark.leader_epoch != last_stable.leader_epoch:
+            return LEADER_CHANGED
+        # The three answers are moments apart; a log that grows between them must not look inconsistent.
+        return LogBounds(
+            log_start_offset=log_start.offset,
+            last_stable_offset=max(log_start.offset, last_stable.offset),
+            high_watermark=max(log_start.offset, last_stable.offset, high_watermark.offset),
+            leader_epoch=high_watermark.leader_epoch,
+        )
+
+    def epoch_ends(self, epochs: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | Unavailable | None]:
+        """Return where each log goes on with records of a later leader epoch, or ends; None where it knows none so early."""
+        with (
+            self._client.time_limited(f"the ends of leader epochs in {len(epochs):,} partitions"),
+            self._client.consumer("kafka_ingest looks for logs that were cut off", **LITTLE) as consumer,
+        ):
+            return epoch_ends(consumer, epochs, self._client.request_timeout_s)
+
+    def first_records(
+        self, log_starts: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, FirstRecord | Unavailable | None]:
+        """Return the first record of each log, read where it starts; None where no record is left in it."""
+        # Also a record that its transaction has not committed says when the log began.
+        settings = {"enable.partition.eof": True, "isolation.level": "read_uncommitted"}
+        with (
+            self._client.time_limited(f"the first records of {len(log_starts):,} partitions"),
+            self._client.consumer("kafka_ingest looks how old a topic is", **LITTLE, **settings) as consumer,
+        ):
+            return first_records(consumer, log_starts, self._client.request_timeout_s)
+
+    def unreadable_at(self, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, str | Unavailable]:
+        """Try to read at each offset, and check what comes as consumers do; return where the record is damaged, and how.
+
+        No answer in time, or one about the brokers, says nothing of a record: Unavailable.
+        """
+        failed: dict[TopicPartition, str | Unavailable] = {}
+        for topic_partition, offset in sorted(offsets.items()):
+            # The group is never joined, and nothing is committed to it.
+            settings = {"auto.offset.reset": "error", "check.crcs": True, "enable.partition.eof": True}
+            with self._client.consumer("kafka_ingest looks whether it can read", **settings) as consumer:
+                consumer.assign([ClientTopicPartition(topic_partition.topic, topic_partition.partition, offset)])
+                answer = self._first_word(consumer)
+            error = answer.error() if answer is not None else None
+            if error is not None and error.code() in ACCESS_ERRORS:
+                raise self._client.no_access(f"the record at {topic_partition}, offset {offset:,}", error)
+            if answer is None:
+                failed[topic_partition] = Unavailable(f"no record within {self._client.request_timeout_s:g} s")
+            elif error is not None and error.code() not in PAST_READING:
+                reason = f"{error.name()}: {error.str()}"
+                failed[topic_partition] = reason if error.code() in DAMAGED else Unavailable(reason)
+        return failed
+
+    def _first_word(self, consumer: Consumer) -> Message | None:
+        """Return the first record or error of the one partition; whether the client may use the group does not matter."""
+        until = time.monotonic() + self._client.request_timeout_s
+        while (left_s := until - time.monotonic()) > 0:
+            answer = consumer.poll(left_s)
+            error = answer.error() if answer is not None else None
+            if error is None or error.code() != KafkaError.GROUP_AUTHORIZATION_FAILED:
+                return answer
+        return None

@@ -1,0 +1,136 @@
+"""The question where a time lies in a log, whose plain answer may be wrong."""
+
+from collections.abc import Collection, Mapping
+from concurrent.futures import Future
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from confluent_kafka import IsolationLevel, KafkaError, KafkaException, Message
+from confluent_kafka.admin import OffsetSpec
+
+from kafka_ingest.cluster.answer_errors import NO_LEADER_KNOWN, unavailable
+from kafka_ingest.cluster.kafka_client import KafkaClient
+from kafka_ingest.cluster.list_offsets import list_offsets
+from kafka_ingest.cluster.log_questions import LogQuestions
+from kafka_ingest.cluster.log_reader import LITTLE, first_answers, timestamp_of
+from kafka_ingest.model.offsets import TopicPartition, Unavailable
+
+NO_SUCH_OFFSET = -1
+"""ListOffsets' answer where no record is of that time or later (KIP-79)."""
+
+CANNOT_SAY = frozenset({KafkaError._UNSUPPORTED_FEATURE, KafkaError.UNSUPPORTED_VERSION})
+"""A broker before 3.0 is asked for its newest timestamp (KIP-734)."""
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class OffsetsAtTime:
+    """The first offsets of a time or later."""
+
+    def __init__(self, client: KafkaClient, logs: LogQuestions) -> None:
+        self._client = client
+        self._logs = logs
+
+    def offsets_at(
+        self, timestamps: Mapping[TopicPartition, datetime]
+    ) -> dict[TopicPartition, int | Unavailable | None]:
+        """Return each partition's first offset whose record is of that time or later; None where there is none.
+
+        Also records of an open transaction count: the answer is a place in the log, not a promise that it can be read. "None
+        is" is believed only where Kafka's other answers agree, see _no_offsets_at.
+        """
+        with self._client.time_limited(f"the offsets at a time of {len(timestamps):,} partitions"):
+            found = self._offsets_at(timestamps)
+            none = {tp: timestamp for tp, timestamp in timestamps.items() if found[tp] is None}
+            return found | self._no_offsets_at(none) if none else found
+
+    def _offsets_at(
+        self, timestamps: Mapping[TopicPartition, datetime]
+    ) -> dict[TopicPartition, int | Unavailable | None]:
+        specs = {tp: OffsetSpec.for_timestamp(milliseconds(timestamp)) for tp, timestamp in timestamps.items()}
+        futures = list_offsets(self._client, specs, IsolationLevel.READ_UNCOMMITTED)
+        return {topic_partition: self._offset_at(future) for topic_partition, future in sorted(futures.items())}
+
+    def _offset_at(self, future: Future[Any]) -> int | Unavailable | None:
+        try:
+            offset = int(self._client.result(future).offset)
+        except KafkaException as error:
+            return unavailable(error)
+        if offset < NO_SUCH_OFFSET:
+            return NO_LEADER_KNOWN
+        return None if offset == NO_SUCH_OFFSET else offset
+
+    def _no_offsets_at(
+        self, timestamps: Mapping[TopicPartition, datetime]
+    ) -> dict[TopicPartition, int | Unavailable | None]:
+        """Return the offsets of partitions of which Kafka said that no record is of a time or later, which may be wrong.
+
+        The broker looks into the first segment that ever held such a record. While that one only holds what was deleted
+        (DeleteRecords and retention move the log start minutes before the file goes), it finds none, and looks no further.
+        """
+        newest = self._newest_timestamps(timestamps)
+        bounds = self._logs.log_bounds(timestamps)
+        agreed: dict[TopicPartition, int | Unavailable | None] = {}
+        doubted: dict[TopicPartition, int] = {}
+        for tp, timestamp in timestamps.items():
+            log, newest_ms = bounds[tp], newest[tp]
+            if isinstance(log, Unavailable) or isinstance(newest_ms, Unavailable):
+                agreed[tp] = log if isinstance(log, Unavailable) else newest[tp]
+            elif log.is_empty or (newest_ms is not None and newest_ms < milliseconds(timestamp)):
+                agreed[tp] = None
+            else:
+                doubted[tp] = log.log_start_offset
+        return agreed | self._doubted_offsets_at({tp: timestamps[tp] for tp in doubted}, doubted)
+
+    def _doubted_offsets_at(
+        self, timestamps: Mapping[TopicPartition, datetime], log_starts: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, int | Unavailable | None]:
+        """Return the offsets again: a record may have come since, or the first one of the log may be of that time."""
+        if not timestamps:
+            return {}
+        found = self._offsets_at(timestamps)
+        firsts = self._first_records({tp: log_starts[tp] for tp, offset in found.items() if offset is None})
+        for tp, first in firsts.items():
+            first_ms, first_offset = timestamp_of(first), first.offset()
+            if first_ms is not None and first_offset is not None and first_ms >= milliseconds(timestamps[tp]):
+                found[tp] = first_offset
+        return {
+            tp: Unavailable(contradiction(timestamps[tp])) if offset is None else offset for tp, offset in found.items()
+        }
+
+    def _newest_timestamps(
+        self, topic_partitions: Collection[TopicPartition]
+    ) -> dict[TopicPartition, int | Unavailable | None]:
+        """Return the largest timestamp, in milliseconds, of all segments (KIP-734); None where Kafka cannot say it."""
+        specs = dict.fromkeys(topic_partitions, OffsetSpec.max_timestamp())
+        futures = list_offsets(self._client, specs, IsolationLevel.READ_UNCOMMITTED)
+        return {topic_partition: self._newest_timestamp(future) for topic_partition, future in futures.items()}
+
+    def _newest_timestamp(self, future: Future[Any]) -> int | Unavailable | None:
+        try:
+            timestamp = int(self._client.result(future).timestamp)
+        except KafkaException as error:
+            if error.args[0].code() in CANNOT_SAY:
+                return None
+            return unavailable(error)
+        return timestamp if timestamp >= 0 else None
+
+    def _first_records(self, log_starts: Mapping[TopicPartition, int]) -> dict[TopicPartition, Message]:
+        if not log_starts:
+            return {}
+        with self._client.consumer("kafka_ingest looks at the first record", **LITTLE) as consumer:
+            return first_answers(consumer, log_starts, self._client.request_timeout_s)
+
+
+def contradiction(timestamp: datetime) -> str:
+    """Return why "no record is of that time or later" is not believed."""
+    return (
+        f"NO_OFFSET_AT_TIME: Kafka finds no record of {timestamp.isoformat()} or later, but does not say that its newest one is "
+        "older. Deleted records that still lie in its files hide others: wait until it has removed them "
+        "(log.retention.check.interval.ms, file.delete.delay.ms), or name offsets. Brokers before 3.0 cannot say it (KIP-734)"
+    )
+
+
+def milliseconds(timestamp: datetime) -> int:
+    """Return a time as Kafka counts it; a fraction of a millisecond is rounded up, so that nothing earlier is of that time."""
+    return -((EPOCH - timestamp) // timedelta(milliseconds=1))
