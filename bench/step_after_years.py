@@ -122,7 +122,7 @@ def coverage(task: Task) -> Describe:
 
 def locate_oldest(task: Task) -> Describe:
     """Say what became of the oldest offset."""
-    found = locate(reader(task), FEED, TopicPartition(task.topic, 0), 0)
+    found = locate(reader(task), sink_of, FEED, TopicPartition(task.topic, 0), 0)
     return lambda: work_of([found.state.value])
 
 

@@ -31,7 +31,7 @@ from kafka_ingest.model.offsets import OffsetRange
 from kafka_ingest.model.published_output import FilesState, PublishedCount
 from kafka_ingest.model.removal import Removal, RemovalCause
 from kafka_ingest.sinks import delta
-from kafka_ingest.sinks.choose import place_of_file
+from kafka_ingest.sinks.choose import DataFilesOfAllFormats
 from kafka_ingest.sinks.delta.columns import raw_schema
 
 OLD = datetime(2020, 1, 1, tzinfo=UTC).timestamp()
@@ -418,7 +418,7 @@ def test_a_files_place_says_whose_it_is_and_whether_it_is_published(output: Delt
     written(output, plan_to(output, 1), attempt=1)
     publish(output, plan_to(output, 1), attempt=2)
     batch = output.path / "batches" / str(batch_id_of(1))
-    places = [place_of_file(batch / attempt / "part-00000.parquet") for attempt in ("1", "2")]
+    places = [DataFilesOfAllFormats().place_of(batch / attempt / "part-00000.parquet") for attempt in ("1", "2")]
     assert [(each.batch_id, each.attempt, each.output.format) for each in places if each is not None] == [
         (batch_id_of(1), 1, "delta"),
         (batch_id_of(1), None, "delta"),

@@ -14,6 +14,7 @@ from kafka_ingest.model.coverage import coverage_of
 from kafka_ingest.model.offset_sets import merged, within
 from kafka_ingest.model.offsets import OffsetRange
 from kafka_ingest.observing.locate import locate
+from kafka_ingest.sinks.choose import sink_of
 
 DIFFERS = {"folded", "folded_batches"}
 """What is there to say how the answer is known."""
@@ -61,7 +62,7 @@ def said(document: dict[str, Any]) -> dict[str, Any]:
 
 def located(world: World, passed: OffsetRange, offset: int) -> dict[str, Any]:
     """Return where an offset is."""
-    return said(locate(world.tables, FEED, passed.topic_partition, offset).as_document())
+    return said(locate(world.tables, sink_of, FEED, passed.topic_partition, offset).as_document())
 
 
 def again(batch_id: UUID) -> BackfillRequest:

@@ -14,9 +14,10 @@ from tests.fakes import partition, span
 from tests.outputs import parquet_at
 
 from kafka_ingest.errors import NotADataFileError
+from kafka_ingest.model.data_file import FilePlace
 from kafka_ingest.model.offsets import TopicPartition
-from kafka_ingest.sinks.choose import place_of_file
-from kafka_ingest.sinks.data_file import FilePlace, data_file
+from kafka_ingest.sinks.choose import DataFilesOfAllFormats
+from kafka_ingest.sinks.data_file import data_file
 from kafka_ingest.sinks.parquet import parquet_sink
 from kafka_ingest.sinks.parquet.directory import ParquetDirectory
 from kafka_ingest.sinks.parquet_contents import DataFile
@@ -163,12 +164,12 @@ def test_a_file_that_is_not_there_is_the_systems_to_tell(path: Path) -> None:
 
 def test_a_file_is_a_published_batchs_or_an_attempts_where_the_sink_puts_those() -> None:
     sink = parquet_sink(OUTPUT)
-    assert place_of_file(ParquetDirectory.at(OUTPUT).batches.directory(BATCH) / "part-0.parquet") == FilePlace(
-        parquet_at(OUTPUT), BATCH, None
-    )
+    assert DataFilesOfAllFormats().place_of(
+        ParquetDirectory.at(OUTPUT).batches.directory(BATCH) / "part-0.parquet"
+    ) == FilePlace(parquet_at(OUTPUT), BATCH, None)
     for data in ("data", "data.revoked"):
         staged = sink.staging.attempt_directory(BATCH, 2) / data / "part-0.parquet"
-        assert place_of_file(staged) == FilePlace(parquet_at(OUTPUT), BATCH, 2)
+        assert DataFilesOfAllFormats().place_of(staged) == FilePlace(parquet_at(OUTPUT), BATCH, 2)
 
 
 @pytest.mark.parametrize(
@@ -187,7 +188,7 @@ def test_a_file_is_a_published_batchs_or_an_attempts_where_the_sink_puts_those()
     ],
 )
 def test_at_any_other_place_a_file_is_nobodys(path: str) -> None:
-    assert place_of_file(Path(path)) is None
+    assert DataFilesOfAllFormats().place_of(Path(path)) is None
 
 
 # ── Who pays for it ───────────────────────────────────────────────────────────────────────────────────────────────────

@@ -16,6 +16,7 @@ from kafka_ingest.observing.history import history as history_of
 from kafka_ingest.observing.locate import locate as locate_offset
 from kafka_ingest.settings.connections import find_connection_from_shell
 from kafka_ingest.settings.feed_files import feed_named, feeds_directory
+from kafka_ingest.sinks.choose import DataFilesOfAllFormats, sink_of
 
 LARGEST_PARTITION = 2**31 - 1
 LARGEST_OFFSET = 2**63 - 1
@@ -56,7 +57,7 @@ def locate(
     """Say what became of one offset: which batch ingested it, who ran that, and the file it is in, or why there is none."""
     with answers(as_json=as_json):
         control = control_tables(find_connection_from_shell)
-        found = locate_offset(control, feed_name, TopicPartition(topic, partition), offset)
+        found = locate_offset(control, sink_of, feed_name, TopicPartition(topic, partition), offset)
         if as_json:
             print_json(found.as_document())
             return
@@ -75,7 +76,7 @@ def explain(
 ) -> None:
     """Say which offsets are in a file, which batch it belongs to, and whether it is what that batch's receipt says."""
     with answers(as_json=as_json):
-        found = explain_file(file, lambda: control_tables(find_connection_from_shell))
+        found = explain_file(file, lambda: control_tables(find_connection_from_shell), sink_of, DataFilesOfAllFormats())
         if as_json:
             print_json(found.as_document())
         else:

@@ -14,7 +14,7 @@ from kafka_ingest.observing.history import HistoryLine
 from kafka_ingest.observing.locate import LocatedBatch, LocatedOffset, RecordState
 
 if TYPE_CHECKING:
-    from kafka_ingest.sinks.parquet_contents import PartitionContents
+    from kafka_ingest.model.data_file import PartitionContents
 
 INTERVALS_SHOWN = 20
 

@@ -5,7 +5,7 @@ import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kafka_ingest.batches.whole_plan import whole_plan
 from kafka_ingest.errors import (
@@ -16,15 +16,11 @@ from kafka_ingest.errors import (
     UnknownBatchError,
 )
 from kafka_ingest.model.batch import Attempt, Batch
+from kafka_ingest.model.data_file import FileContents, FilePlace, partitions_that_differ
 from kafka_ingest.model.offsets import OffsetRange, listing
 from kafka_ingest.model.receipt import Receipt
 from kafka_ingest.ports.control import ControlObserver
-from kafka_ingest.sinks.choose import place_of_file, sink_of, where_files_lie
-from kafka_ingest.sinks.data_file import FilePlace, data_file
-from kafka_ingest.sinks.file_differences import partitions_that_differ
-
-if TYPE_CHECKING:
-    from kafka_ingest.sinks.parquet_contents import FileContents
+from kafka_ingest.ports.outputs import DataFiles, Sinks
 
 MOST_INTERVALS = 1_000
 """A compacted topic has as many intervals as records; ``interval_count`` says how many there are."""
@@ -74,7 +70,7 @@ class ExplainedFile:
 
     path: Path
     place: FilePlace
-    contents: "FileContents"
+    contents: FileContents
     batch: BatchOfFile | None
     control_error: KafkaIngestError | None
     differences: tuple[str, ...] | None
@@ -125,33 +121,35 @@ class ExplainedFile:
         }
 
 
-def explain_file(named: Path, control_tables: Callable[[], ControlObserver]) -> ExplainedFile:
+def explain_file(
+    named: Path, control_tables: Callable[[], ControlObserver], sinks: Sinks, data_files: DataFiles
+) -> ExplainedFile:
     """Return what a data file holds and whose it is; ``control_tables`` may raise, and is then told, not raised.
 
     Raises NotADataFileError where it is no data file of an output, OutputUnavailableError where it cannot be read.
     """
     try:
-        path, place = found_at(named)
-        contents = data_file(path).contents(intervals=MOST_INTERVALS)
+        path, place = found_at(named, data_files)
+        contents = data_files.contents(path, intervals=MOST_INTERVALS)
     except OSError as error:
         raise OutputUnavailableError(
             f"{named} could not be read: {error}. Run this again once its storage is well, or as a user who may read it."
         ) from error
     batch, control_error = None, None
     try:
-        batch = batch_of_file(control_tables(), place, contents)
+        batch = batch_of_file(control_tables(), sinks, place, contents)
     except KafkaIngestError as error:
         control_error = error
     differences, problem = None, None
     try:
-        receipt = receipt_of_file(place, batch)
+        receipt = receipt_of_file(sinks, place, batch)
         differences = tuple(differences_of(path, place, contents, batch, receipt))
     except KafkaIngestError as error:
         problem = str(error)
     return ExplainedFile(path, place, contents, batch, control_error, differences, problem)
 
 
-def found_at(named: Path) -> tuple[Path, FilePlace]:
+def found_at(named: Path, data_files: DataFiles) -> tuple[Path, FilePlace]:
     """Return a file's absolute path, symlinks followed, and whose file lies there."""
     # A data file may itself be a link to elsewhere: then its own name says more than where it leads to.
     tried = [Path(os.path.realpath(named)), Path(os.path.normpath(named.absolute()))]
@@ -160,14 +158,16 @@ def found_at(named: Path) -> tuple[Path, FilePlace]:
     if not tried[0].is_file():
         raise NotADataFileError(f"expected a data file, found {tried[1]}, which is not a file; name one of those in it")
     for path in tried:
-        if (place := place_of_file(path)) is not None:
+        if (place := data_files.place_of(path)) is not None:
             return path, place
     raise NotADataFileError(
-        f"expected a data file in its place, {where_files_lie()}; found {tried[0]}, which belongs to no batch"
+        f"expected a data file in its place, {data_files.where_they_lie()}; found {tried[0]}, which belongs to no batch"
     )
 
 
-def batch_of_file(control: ControlObserver, place: FilePlace, contents: "FileContents") -> BatchOfFile | None:
+def batch_of_file(
+    control: ControlObserver, sinks: Sinks, place: FilePlace, contents: FileContents
+) -> BatchOfFile | None:
     """Return what the control tables say of a file's batch, None where they know none of its id."""
     try:
         batch = control.batch(place.batch_id)
@@ -177,26 +177,26 @@ def batch_of_file(control: ControlObserver, place: FilePlace, contents: "FileCon
     plan = batch.plan
     # Where a folded batch's receipt cannot be read, that is said of the file: no range is known then.
     with contextlib.suppress(KafkaIngestError):
-        plan = whole_plan(plan, sink_of)
+        plan = whole_plan(plan, sinks)
     planned = tuple(found for found in plan.ranges if found.topic_partition in held)
     attempts = (found for found in control.attempts(place.batch_id) if found.attempt == place.attempt)
     return BatchOfFile(batch, planned, next(attempts, None), plan.topic_ids[planned[0].topic] if planned else None)
 
 
-def receipt_of_file(place: FilePlace, batch: BatchOfFile | None) -> Receipt:
+def receipt_of_file(sinks: Sinks, place: FilePlace, batch: BatchOfFile | None) -> Receipt:
     """Return the receipt that should name a file.
 
     Raises InvalidReceiptError where there is none or it cannot be used, and what the sink raises where it cannot be read.
     """
     # The plan's output where it is known: the file's own may be another name of it.
     target = batch.batch.plan.output if batch is not None else place.output
-    sink = sink_of(target)
+    sink = sinks(target)
     if place.attempt is None:
         receipt = sink.archive.receipt(place.batch_id)
         if receipt is None:
             raise InvalidReceiptError(f"expected the receipt of batch {place.batch_id} beside {target}, found none")
         return receipt
-    staging = sink_of(place.output).staging
+    staging = sinks(place.output).staging
     content = staging.read_receipt(staging.attempt_directory(place.batch_id, place.attempt))
     if content is None:
         raise InvalidReceiptError(f"attempt {place.attempt} has written no receipt: it is not done, or failed")
@@ -207,7 +207,7 @@ def receipt_of_file(place: FilePlace, batch: BatchOfFile | None) -> Receipt:
 
 
 def differences_of(
-    path: Path, place: FilePlace, contents: "FileContents", batch: BatchOfFile | None, receipt: Receipt
+    path: Path, place: FilePlace, contents: FileContents, batch: BatchOfFile | None, receipt: Receipt
 ) -> Iterator[str]:
     """Yield in which respects a file is not what its receipt says; none where all fits."""
     if batch is not None and os.path.realpath(batch.batch.plan.output.uri) != os.path.realpath(place.output.uri):

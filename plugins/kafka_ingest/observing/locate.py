@@ -20,9 +20,8 @@ from kafka_ingest.model.receipt import WrittenFile, WrittenPartition
 from kafka_ingest.model.removal import LostRange
 from kafka_ingest.observing.locate_folded import batch_that_read
 from kafka_ingest.ports.control import ControlObserver
-from kafka_ingest.ports.outputs import Inspector
+from kafka_ingest.ports.outputs import Inspector, Sinks
 from kafka_ingest.ports.role_of_format import role_of
-from kafka_ingest.sinks.choose import sink_of
 
 
 class OffsetState(StrEnum):
@@ -194,7 +193,9 @@ class LocatedOffset:
         }
 
 
-def locate(control: ControlObserver, feed_name: str, topic_partition: TopicPartition, offset: int) -> LocatedOffset:
+def locate(
+    control: ControlObserver, sinks: Sinks, feed_name: str, topic_partition: TopicPartition, offset: int
+) -> LocatedOffset:
     """Return what became of an offset.
 
     Raises UnknownFeedError where the feed was never planned, WrongUseError where it has and had no such partition.
@@ -216,10 +217,10 @@ def locate(control: ControlObserver, feed_name: str, topic_partition: TopicParti
     same = ids_of_same_records(topic_partition.topic, rows.stored, rows.resets)
     folded: tuple[LocatedFolded, ...] = ()
     for each in rows.folded:
-        folded = (*folded, located_folded(control, rows, each, offset, same, folded))
+        folded = (*folded, located_folded(control, sinks, rows, each, offset, same, folded))
     read = [*rows.batches, *(each.batch for each in folded if each.batch is not None)]
     batches = tuple(
-        located(batch, topic_partition, offset, same, rows.lost)
+        located(batch, sinks, topic_partition, offset, same, rows.lost)
         for batch in sorted(read, key=lambda each: (each.planned_at, each.batch_id), reverse=True)
     )
     gap = gap_of(rows.gaps, same)
@@ -238,6 +239,7 @@ def locate(control: ControlObserver, feed_name: str, topic_partition: TopicParti
 
 def located_folded(
     control: ControlObserver,
+    sinks: Sinks,
     rows: OffsetRows,
     folded: FoldedRange,
     offset: int,
@@ -251,7 +253,7 @@ def located_folded(
     batches = [each for each in found if each.batch_id not in known]
 
     def plan_of(batch: FoldedBatch) -> BatchPlan:
-        return plan_as_read(receipt_of_folded(batch.batch_id, batch.fingerprint, batch.output, sink_of))
+        return plan_as_read(receipt_of_folded(batch.batch_id, batch.fingerprint, batch.output, sinks))
 
     try:
         batch = batch_that_read(folded, offset, batches, plan_of)
@@ -330,6 +332,7 @@ def state_beside(stored: StoredOffset, offset: int) -> OffsetState:
 
 def located(
     batch: BatchOfOffset,
+    sinks: Sinks,
     topic_partition: TopicPartition,
     offset: int,
     same: Collection[str | None],
@@ -343,7 +346,7 @@ def located(
         problem = f"its file {file} was lost, and an operator said so"
         return LocatedBatch(batch, earlier, problem=problem, gone=RecordState.LOST)
     try:
-        sink = sink_of(batch.output)
+        sink = sinks(batch.output)
         if (removal := sink.archive.removal(batch.batch_id)) is not None:
             return LocatedBatch(batch, earlier, problem=str(removal), gone=RecordState.EXPIRED)
         receipt = sink.archive.receipt(batch.batch_id)

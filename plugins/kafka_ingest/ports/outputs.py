@@ -8,6 +8,7 @@ from typing import Protocol
 from uuid import UUID
 
 from kafka_ingest.model.batch import DataNeeds
+from kafka_ingest.model.data_file import FileContents, FilePlace
 from kafka_ingest.model.offsets import OffsetRange, TopicPartition
 from kafka_ingest.model.output_location import OutputLocation
 from kafka_ingest.model.published_output import PublishedLook, PublishedReceipt
@@ -181,6 +182,22 @@ class Sink:
     inspector: Inspector | None
     remover: Remover | None
     salvage: Salvage | None
+
+
+class DataFiles(Protocol):
+    """Data files by their paths alone, whichever format's sink wrote them."""
+
+    def place_of(self, path: Path) -> FilePlace | None:
+        """Return whose data file an absolute path names, None where no sink puts one there."""
+
+    def where_they_lie(self) -> str:
+        """Return the places of data files, for a message."""
+
+    def contents(self, path: Path, *, intervals: int) -> FileContents:
+        """Return what a data file holds, with its first intervals of offsets.
+
+        Raises NotADataFileError where it is damaged or another's, OSError where it cannot be read or is not there.
+        """
 
 
 class Sinks(Protocol):

@@ -5,10 +5,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kafka_ingest.errors import OutputNotUsableError
+from kafka_ingest.model.data_file import FileContents, FilePlace
 from kafka_ingest.model.output_location import OutputLocation
 from kafka_ingest.ports.outputs import Sink
 from kafka_ingest.sinks import delta, parquet
-from kafka_ingest.sinks.data_file import FilePlace
+from kafka_ingest.sinks.data_file import data_file
 from kafka_ingest.sinks.delta import file_places as delta_places
 from kafka_ingest.sinks.parquet import file_places as parquet_places
 
@@ -51,12 +52,18 @@ def format_of(output: OutputLocation) -> Format:
     return found
 
 
-def place_of_file(path: Path) -> FilePlace | None:
-    """Return whose data file an absolute path names, None where no sink puts one there."""
-    found = (each.place_of(path) for each in FORMATS.values())
-    return next((place for place in found if place is not None), None)
+class DataFilesOfAllFormats:
+    """Data files by their paths alone: each format says which places are its own."""
 
+    def place_of(self, path: Path) -> FilePlace | None:
+        """Return whose data file an absolute path names, None where no sink puts one there."""
+        found = (each.place_of(path) for each in FORMATS.values())
+        return next((place for place in found if place is not None), None)
 
-def where_files_lie() -> str:
-    """Return the places of data files, for a message."""
-    return "; ".join(each.places_in_words for each in FORMATS.values())
+    def where_they_lie(self) -> str:
+        """Return the places of data files, for a message."""
+        return "; ".join(each.places_in_words for each in FORMATS.values())
+
+    def contents(self, path: Path, *, intervals: int) -> FileContents:
+        """Return what a data file holds, with its first intervals of offsets; all formats write Parquet."""
+        return data_file(path).contents(intervals=intervals)

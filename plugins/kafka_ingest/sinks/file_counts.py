@@ -9,12 +9,12 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from kafka_ingest.errors import NotADataFileError
+from kafka_ingest.model.data_file import FileContents, PartitionContents, partitions_that_differ
 from kafka_ingest.model.offset_sets import merged, span_of
 from kafka_ingest.model.offsets import TopicPartition, listing
 from kafka_ingest.model.published_output import FileProblem, PublishedCount
 from kafka_ingest.model.receipt import WrittenFile
-from kafka_ingest.sinks.file_differences import partitions_that_differ
-from kafka_ingest.sinks.parquet_contents import DataFile, FileContents, PartitionContents
+from kafka_ingest.sinks.parquet_contents import DataFile
 
 
 def look_into(

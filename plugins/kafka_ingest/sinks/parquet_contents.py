@@ -2,7 +2,6 @@
 
 import contextlib
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,60 +10,13 @@ import pyarrow.compute as pc
 import pyarrow.parquet
 
 from kafka_ingest.errors import NotADataFileError
+from kafka_ingest.model.data_file import FileContents, PartitionContents
 from kafka_ingest.model.offsets import OffsetRange, TopicPartition, listing
 
 POSITION = ("kafka_topic", "kafka_partition", "kafka_offset")
 
 NO_NEIGHBOUR = -2
 """Next to no offset: those are 0 or more."""
-
-
-@dataclass(frozen=True, slots=True)
-class PartitionContents:
-    """What a data file holds of one partition, at least one row.
-
-    ``intervals`` are the contiguous runs of its offsets, as many as were asked for; ``interval_count`` says how many there are.
-    ``distinct_offsets`` equals ``rows`` unless a record comes twice.
-    """
-
-    topic_partition: TopicPartition
-    rows: int
-    smallest_offset: int
-    largest_offset: int
-    distinct_offsets: int
-    intervals: tuple[OffsetRange, ...]
-    interval_count: int
-
-
-@dataclass(frozen=True, slots=True)
-class FileContents:
-    """What a data file holds: mostly one partition, several where their ranges were small, none where it has no rows."""
-
-    size_bytes: int
-    rows: int
-    partitions: tuple[PartitionContents, ...]
-    columns: tuple[tuple[str, str], ...]
-    """Name and type of each, as Arrow calls it."""
-
-    @property
-    def only(self) -> PartitionContents | None:
-        """What it holds, where that is one partition's."""
-        return self.partitions[0] if len(self.partitions) == 1 else None
-
-    @property
-    def distinct_offsets(self) -> int:
-        """How many different positions it holds."""
-        return sum(held.distinct_offsets for held in self.partitions)
-
-    @property
-    def intervals(self) -> tuple[OffsetRange, ...]:
-        """The contiguous runs of offsets, as many as were asked for."""
-        return tuple(interval for held in self.partitions for interval in held.intervals)
-
-    @property
-    def interval_count(self) -> int:
-        """How many contiguous runs there are."""
-        return sum(held.interval_count for held in self.partitions)
 
 
 class DataFile:

@@ -7,6 +7,7 @@ from uuid import UUID
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from kafka_ingest.model.data_file import PartitionContents
 from kafka_ingest.model.offset_sets import merged, span_of
 from kafka_ingest.model.offsets import TopicPartition
 from kafka_ingest.model.published_output import FileProblem, PublishedCount, PublishedLook
@@ -16,7 +17,6 @@ from kafka_ingest.sinks.file_counts import count_of, look_into
 from kafka_ingest.sinks.parquet_contents import (
     POSITION,
     DataFile,
-    PartitionContents,
     contents_of,
     partitions_of,
     rows_of,

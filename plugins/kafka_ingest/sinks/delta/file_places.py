@@ -3,8 +3,8 @@
 from pathlib import Path
 from uuid import UUID
 
+from kafka_ingest.model.data_file import FilePlace
 from kafka_ingest.model.output_location import OutputLocation
-from kafka_ingest.sinks.data_file import FilePlace
 from kafka_ingest.sinks.delta.parts import DeltaParts
 from kafka_ingest.sinks.delta.places import BATCHES
 

@@ -8,8 +8,8 @@ from kafka_ingest.model.receipt import Receipt
 from kafka_ingest.sinks.file_counts import count_of, look_into
 
 if TYPE_CHECKING:
+    from kafka_ingest.model.data_file import PartitionContents
     from kafka_ingest.model.offsets import TopicPartition
-    from kafka_ingest.sinks.parquet_contents import PartitionContents
 
 
 def look_at_files(directory: Path, receipt: Receipt | None, *, closely: bool) -> PublishedLook:
