@@ -14,11 +14,21 @@ A backfill is the same life, planned otherwise (:mod:`kafka_ingest.backfilling.p
 the stored offsets, or into another output, and their commit moves nothing but gaps. :mod:`kafka_ingest.model.coverage` says which
 offset is where.
 
-A batch that cannot go on is given up (:mod:`kafka_ingest.operating.abandon`), and what is staged and over is removed
-(:mod:`kafka_ingest.operating.clean`).
+What only an operator decides is in :mod:`~kafka_ingest.operating`: to abandon a batch, to skip or reset offsets, to
+accept a changed topic, to adopt an output, to remove what has expired. :mod:`~kafka_ingest.observing` answers questions
+and changes nothing; :mod:`~kafka_ingest.checks` examines an installation.
 
-The nouns are in :mod:`~kafka_ingest.model`; the calls through which the protocol touches the world are
-:mod:`~kafka_ingest.ports`, implemented by :mod:`~kafka_ingest.control`, :mod:`~kafka_ingest.cluster` and
-:mod:`~kafka_ingest.sinks`. :mod:`~kafka_ingest.assembly` puts one feed's parts together out of its
-:mod:`~kafka_ingest.settings`, and :mod:`~kafka_ingest.airflow_tasks` and :mod:`~kafka_ingest.cli` drive them.
+The rooms, from the smallest up; import-linter holds the order:
+
+- :mod:`~kafka_ingest.errors` and :mod:`~kafka_ingest.foundation`, which know nothing of batches;
+- :mod:`~kafka_ingest.model`, the nouns, and :mod:`~kafka_ingest.ports`, the calls through which the protocol touches
+  the world;
+- :mod:`~kafka_ingest.control`, :mod:`~kafka_ingest.cluster` and :mod:`~kafka_ingest.sinks`, which implement the ports:
+  a database, Kafka and the outputs;
+- :mod:`~kafka_ingest.planning` (pure), :mod:`~kafka_ingest.spark_launch`, and :mod:`~kafka_ingest.writing`, which runs
+  in Spark;
+- the protocol: :mod:`~kafka_ingest.batches`, :mod:`~kafka_ingest.committing`, :mod:`~kafka_ingest.operating` and
+  :mod:`~kafka_ingest.backfilling`. It knows ports only, and so does :mod:`~kafka_ingest.observing`;
+- :mod:`~kafka_ingest.settings`, from which :mod:`~kafka_ingest.assembly` puts one feed's parts together;
+- :mod:`~kafka_ingest.airflow_tasks` and :mod:`~kafka_ingest.cli`, which drive them.
 """

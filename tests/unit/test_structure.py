@@ -124,7 +124,7 @@ def writes_of_batches(path: Path) -> list[ast.FunctionDef]:
 
 
 def is_write_of_batches(node: ast.AST) -> bool:
-    """Whether an expression is ``update(batch)``, ``insert(batch)``, ``insert_rows(…, batch, …)`` or ``batch.update()``."""
+    """Whether a node is ``update(batch)``, ``insert(batch)``, ``insert_rows(…, batch, …)`` or ``batch.update()``."""
     if not isinstance(node, ast.Call):
         return False
     if isinstance(node.func, ast.Attribute):

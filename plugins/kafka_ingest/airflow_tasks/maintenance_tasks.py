@@ -66,10 +66,10 @@ class FoldOperator(BaseOperator):
                 self.log.info("folded %s batches so far", f"{counts['batches']:,}")
             there = parts.foldable()
         self.log.info("folded %s", ", ".join(f"{count:,} {name}" for name, count in counts.items()))
-        if stays := there.to_announce + there.staged + there.dead_letters:
+        if stays := there.to_announce + there.staged:
             self.log.info(
-                "%s batches stay that are as old: %s to be announced, %s with staged output, %s with dead letters",
-                *(f"{count:,}" for count in (stays, there.to_announce, there.staged, there.dead_letters)),
+                "%s batches stay that are as old: %s to be announced, %s with staged output",
+                *(f"{count:,}" for count in (stays, there.to_announce, there.staged)),
             )
         return counts
 

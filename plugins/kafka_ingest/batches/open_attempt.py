@@ -16,6 +16,7 @@ log = logging.getLogger(__name__)
 
 TRIES = 5
 RAW_DECODE = {"format": "raw"}
+"""What attempts' documents say in ``decode``: records are stored as they are, and nothing else exists."""
 
 
 def open_attempt(

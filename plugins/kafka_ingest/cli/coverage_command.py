@@ -42,7 +42,7 @@ def coverage(
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Say of every offset where it is: committed, pending, dead-lettered or in a gap. Exit code 3: that is not everything."""
+    """Say of every offset where it is: committed, pending or in a gap. Exit code 3: that is not everything."""
     with answers(as_json=as_json), without_garbage_collection():
         control = control_tables(find_connection_from_shell)
         rows = control.coverage(feed_name)
@@ -200,7 +200,6 @@ HEADINGS = {
     "before_first": "before first",
     "expired": "expired",
     "pending": "pending",
-    "dead_letters": "dead letters",
     "gaps_open": "open gaps",
     "gaps_closed": "closed gaps",
     "gaps_ahead": "gaps ahead",

@@ -67,7 +67,6 @@ def kept(there: Foldable) -> list[tuple[str, int]]:
     reasons = (
         ("their Asset events are not recorded yet: the feed's next run announces them", there.to_announce),
         ("their staged output is not removed yet: `kafka-ingest clean` does that", there.staged),
-        ("they hold dead letters", there.dead_letters),
     )
     return [(reason, batches) for reason, batches in reasons if batches]
 

@@ -44,13 +44,7 @@ def said_of_files(located: LocatedBatch) -> list[str]:
     if located.problem is not None:
         return [f"batch {batch.batch_id}: {located.problem}"]
     if located.record is RecordState.NONE:
-        elsewhere = [
-            f"one of {count:,} {what}"
-            for count, what in ((batch.dead_letters, "dead letters"), (batch.filtered, "that were filtered"))
-            if count
-        ]
-        causes = ", ".join(["compacted", "aborted", "a transaction marker", *elsewhere])
-        return [f"batch {batch.batch_id}: no record at this offset: {causes}"]
+        return [f"batch {batch.batch_id}: no record at this offset: compacted, aborted, a transaction marker"]
     return [
         f"{file.path}: {'holds it' if file.holds_record else 'does not hold it' if file.problem is None else file.problem}"
         for file in located.files or ()

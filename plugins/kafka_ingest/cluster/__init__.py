@@ -1,1 +1,4 @@
-"""Kafka, behind :mod:`kafka_ingest.ports.cluster`."""
+"""Kafka, behind :mod:`kafka_ingest.ports.cluster`.
+
+:mod:`.kafka_cluster` puts the questions together; they share one client, :mod:`.kafka_client`.
+"""

@@ -1,4 +1,4 @@
-"""A batch from its receipt to its end: each step one transaction that takes the feed row's lock first (invariant 2)."""
+"""A batch from its receipt to its end: each step is one transaction that takes the feed's lock first (invariant 2)."""
 
 from collections.abc import Collection, Sequence
 from datetime import UTC, datetime

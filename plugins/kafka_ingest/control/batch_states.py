@@ -39,7 +39,7 @@ def move_batch(connection: Connection, transition: Transition, **values: object)
 
 
 def transition_of(row: RowMapping, to: BatchState) -> Transition:
-    """Return the change of the batch of a locked row to a state; raises BatchStateError where there is no such change."""
+    """Return the change of a locked row's batch to a state; raises BatchStateError where its table has none."""
     return Transition(row["batch_id"], BatchState(row["state"]), to)
 
 

@@ -83,7 +83,7 @@ def backfill_ranges(connection: Connection, feed_id: UUID, *conditions: ColumnEl
 
 
 def dead_letters(connection: Connection, feed_id: UUID) -> list[DeadLetters]:
-    """Return which committed ranges hold records that could not be decoded."""
+    """Return which committed ranges have another number of dead letters than the 0 that every version writes."""
     committed = select(batch.c.batch_id).where(
         batch.c.batch_id == batch_range.c.batch_id,
         batch.c.feed_id == feed_id,

@@ -25,6 +25,7 @@ NOT_FOLDED = and_(
 STAGED = exists().where(attempt.c.batch_id == batch.c.batch_id, attempt.c.cleaned_at.is_(None))
 """Something of the batch may lie in its attempts' directories; `clean` finds those through the attempts."""
 
+# No version writes any: such a range is not ours to sum up.
 DEAD_LETTERS = exists().where(
     batch_range.c.batch_id == batch.c.batch_id,
     batch_range.c.dead_letters > literal(0, literal_execute=True),

@@ -70,7 +70,7 @@ ADOPTIONS: Mapping[BatchState, frozenset[BatchState]] = {
     BatchState.ABANDONED: frozenset({BatchState.COMMITTED}),
     BatchState.COMMITTED: frozenset(),
 }
-"""Where control tables that are older than the output say that a batch is, which the output holds: there it is committed."""
+"""What adopting does to a batch that the output holds, wherever control tables older than the output say that it is."""
 
 
 def check_transition(
@@ -90,7 +90,7 @@ def check_transition(
 
 @dataclass(frozen=True, slots=True)
 class Transition:
-    """A change of a batch's state that its table allows; nothing else can be written as one. Raises BatchStateError."""
+    """A change of a batch's state that its table allows; any other raises BatchStateError."""
 
     batch_id: UUID
     found: BatchState
@@ -240,9 +240,10 @@ class DataNeeds:
 
 @dataclass(frozen=True, slots=True)
 class AttemptDocument:
-    """What Spark is handed: the plan, which attempt this is, how to decode, and where the data goes.
+    """What Spark is handed: the plan, which attempt this is, and where the data goes.
 
-    Frozen when the attempt is opened.
+    Frozen when the attempt is opened. ``decode`` is a part of the stored form; there is one value of it, and Spark does
+    not ask for it.
     """
 
     plan: BatchPlan

@@ -96,7 +96,7 @@ class Rewind:
 
 @dataclass(frozen=True, slots=True)
 class DeadLetters:
-    """How many records of one committed range could not be decoded."""
+    """What the control row of a committed range counts as dead letters: 0, since no version decodes."""
 
     batch_id: UUID
     offset_range: OffsetRange
@@ -154,7 +154,7 @@ class Folded:
 
 @dataclass(frozen=True, slots=True)
 class Foldable:
-    """What may be folded now, and what is as old and stays: not announced, with staged output, or with dead letters."""
+    """What may be folded now, and what is as old and stays: not announced, or with staged output."""
 
     batches: int
     events: int

@@ -201,5 +201,5 @@ def kept_of(rows: CoverageRows, batch_id: UUID, committed: OffsetRange) -> list[
 
 
 def dead_letters_in(partition: PartitionCoverage) -> int:
-    """Return how many records of a partition could not be decoded."""
+    """Return how many dead letters the control rows of a partition count: 0, since no version decodes."""
     return sum(each.count for each in partition.dead_letters)

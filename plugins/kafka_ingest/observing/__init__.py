@@ -1,1 +1,1 @@
-"""Answers about feeds, for people and scripts. Reads only."""
+"""Answers about feeds, for people and scripts, through ports. Reads only."""

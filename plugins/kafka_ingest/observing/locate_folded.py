@@ -51,7 +51,7 @@ def range_in(batch: FoldedBatch, folded: FoldedRange, plan_of: PlanOf) -> Offset
 
 
 def batch_of_offset(batch: FoldedBatch, planned: OffsetRange, folded: FoldedRange) -> BatchOfOffset:
-    """Return the batch as `locate` shows it. Ranges with dead letters are never folded."""
+    """Return the batch as `locate` shows it."""
     return BatchOfOffset(
         batch_id=batch.batch_id,
         kind=BatchKind.LIVE,

@@ -14,7 +14,7 @@ Place = tuple[TopicPartition, str | None]
 
 @dataclass(slots=True)
 class Sums:
-    """What batches have read of one place. ``apart`` are records that were filtered, or could not be decoded."""
+    """What batches have read of one place. ``apart`` are other records, which no version counts."""
 
     batches: int = 0
     rows: int = 0
@@ -23,7 +23,8 @@ class Sums:
 
     def __str__(self) -> str:
         often = span_of(self.spans)
-        return f"{often:,} offsets of {self.batches:,} batches, {self.rows:,} rows, {self.apart:,} filtered or dead letters"
+        apart = f", {self.apart:,} other records" if self.apart else ""
+        return f"{often:,} offsets of {self.batches:,} batches, {self.rows:,} rows{apart}"
 
     def is_as(self, other: "Sums") -> bool:
         """Whether others come to the same, and to the same offsets, as often."""

@@ -257,9 +257,9 @@ class FoldingTables(ControlTables, Protocol):
     def fold(self, feed_id: UUID, cut: FoldCut) -> Folded:
         """Fold the next old live batches and lines of the journal, and return how many; nothing where none is left.
 
-        A batch's ranges become part of the feed's folded ranges, and its attempts go. Only of COMMITTED ones that were announced,
-        whose staged output is removed, and that hold no dead letters. No decision rests on where a range is kept, so the feed's
-        revision stays.
+        A batch's ranges become part of the feed's folded ranges, and its attempts go. Only of COMMITTED ones that were
+        announced and whose staged output is removed. No decision rests on where a range is kept, so the feed's revision
+        stays.
         """
 
 
