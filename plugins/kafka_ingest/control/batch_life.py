@@ -8,6 +8,7 @@ from sqlalchemy import Connection, Engine, RowMapping, select, update
 
 from kafka_ingest.control.backfill_statements import check_below_stored, check_not_overtaken, close_gaps
 from kafka_ingest.control.batch_statements import (
+    abandon_batch,
     left_out_document,
     locked_batch,
     plan_ranges_again,
@@ -162,22 +163,6 @@ class BatchLife:
         with locked_batch(self._engine, batch_id) as (connection, row):
             abandon_batch(connection, row, reason=reason, who=who, only_from=only_from)
             apply_jumps(connection, row["feed_id"], jumps, who=who, batch_id=batch_id)
-
-
-def abandon_batch(
-    connection: Connection, row: RowMapping, *, reason: str, who: str, only_from: Collection[BatchState]
-) -> None:
-    """→ ABANDONED, from one of these states; raises BatchStateError from any other."""
-    batch_id, found = row["batch_id"], BatchState(row["state"])
-    abandoned = transition_of(row, BatchState.ABANDONED)
-    if found not in only_from:
-        raise BatchStateError(
-            f"batch {batch_id} is {found}: expected {' or '.join(sorted(only_from))} to abandon it. Nothing was changed; a "
-            "COMMITTING batch may be visible already, so its staged files are revoked first: `kafka-ingest abandon` does that."
-        )
-    touch_feed(connection, row["feed_id"])
-    move_batch(connection, abandoned, reason=reason, abandoned_by=who)
-    append_event(connection, row["feed_id"], "abandoned", who, batch_id, {"reason": reason, "was": found.value})
 
 
 def note_output_changed(connection: Connection, row: RowMapping) -> int:

@@ -1,22 +1,22 @@
 """Statements on batches, their ranges and attempts. Each runs inside a transaction that holds the feed's lock."""
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 from uuid import UUID
 
 from sqlalchemy import Connection, Engine, RowMapping, insert
 from sqlalchemy.exc import IntegrityError
 
-from kafka_ingest.control.batch_states import begin_batch
+from kafka_ingest.control.batch_states import begin_batch, move_batch, transition_of
 from kafka_ingest.control.database import transaction
-from kafka_ingest.control.feed_statements import lock_feed
+from kafka_ingest.control.feed_statements import append_event, lock_feed, touch_feed
 from kafka_ingest.control.many_rows import insert_rows
 from kafka_ingest.control.offset_statements import check_offsets_in_place
 from kafka_ingest.control.rows import batch_row
 from kafka_ingest.control.schema import attempt, batch_range
 from kafka_ingest.errors import BatchStateError, FeedChangedError
-from kafka_ingest.model.batch import Attempt, BatchPlan
+from kafka_ingest.model.batch import Attempt, BatchPlan, BatchState
 from kafka_ingest.model.offsets import OffsetRange
 from kafka_ingest.model.receipt import RangeCount, Receipt
 
@@ -71,6 +71,22 @@ def insert_attempt(connection: Connection, new: Attempt) -> None:
         )
     except IntegrityError as error:
         raise FeedChangedError(f"batch {new.batch_id}: attempt {new.attempt} was opened by somebody else") from error
+
+
+def abandon_batch(
+    connection: Connection, row: RowMapping, *, reason: str, who: str, only_from: Collection[BatchState]
+) -> None:
+    """→ ABANDONED, from one of these states; raises BatchStateError from any other."""
+    batch_id, found = row["batch_id"], BatchState(row["state"])
+    abandoned = transition_of(row, BatchState.ABANDONED)
+    if found not in only_from:
+        raise BatchStateError(
+            f"batch {batch_id} is {found}: expected {' or '.join(sorted(only_from))} to abandon it. Nothing was changed; a "
+            "COMMITTING batch may be visible already, so its staged files are revoked first: `kafka-ingest abandon` does that."
+        )
+    touch_feed(connection, row["feed_id"])
+    move_batch(connection, abandoned, reason=reason, abandoned_by=who)
+    append_event(connection, row["feed_id"], "abandoned", who, batch_id, {"reason": reason, "was": found.value})
 
 
 def require_pinned(batch_id: UUID, row: RowMapping, attempt_number: int) -> None:

@@ -5,11 +5,11 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import Connection, Engine, select
+from sqlalchemy import Engine, select
 
 from kafka_ingest.control.database import transaction
 from kafka_ingest.control.feed_statements import append_event, lock_feed
-from kafka_ingest.control.rows import batch_row, event_of
+from kafka_ingest.control.rows import batch_row, event_of, events_of
 from kafka_ingest.control.schema import LEDGER_KINDS, event
 from kafka_ingest.errors import BatchStateError
 from kafka_ingest.model.event import Event
@@ -42,7 +42,7 @@ class JournalStore:
     ) -> list[Event]:
         """Return a feed's events, newest first; of all kinds where none is named."""
         with transaction(self._engine, "read") as connection:
-            return journal(connection, feed_id, kinds=kinds, since=since, limit=limit)
+            return events_of(connection, feed_id, kinds=kinds, since=since, limit=limit)
 
     def backfill_request(self, feed_id: UUID, who: str) -> Mapping[str, Any] | None:
         """Return what ``who`` asked for with the newest backfill that it planned, None where that is not known."""
@@ -88,21 +88,3 @@ class JournalStore:
         with transaction(self._engine, "write") as connection:
             lock_feed(connection, feed_id)
             append_event(connection, feed_id, kind, who, batch_id, detail)
-
-
-def journal(
-    connection: Connection,
-    feed_id: UUID,
-    *,
-    kinds: Collection[str] = (),
-    since: datetime | None = None,
-    limit: int | None = None,
-) -> list[Event]:
-    """Return a feed's events, newest first; of all kinds where none is named."""
-    query = select(event).where(event.c.feed_id == feed_id)
-    if kinds:
-        query = query.where(event.c.kind.in_(sorted(kinds)))
-    if since is not None:
-        query = query.where(event.c.at >= since)
-    query = query.order_by(event.c.event_id.desc()).limit(limit)
-    return [event_of(row) for row in connection.execute(query).mappings()]

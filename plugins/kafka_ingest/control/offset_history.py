@@ -6,9 +6,8 @@ from uuid import UUID
 from sqlalchemy import ColumnElement, Connection, RowMapping, Select, Table, func, select
 
 from kafka_ingest.control.folded_rows import folded_ranges
-from kafka_ingest.control.journal_store import journal
 from kafka_ingest.control.removed_output import lost_ranges
-from kafka_ingest.control.rows import gaps_of, stored_offsets
+from kafka_ingest.control.rows import events_of, gaps_of, stored_offsets
 from kafka_ingest.control.schema import batch, batch_range, feed, folded_range, gap, stored_offset
 from kafka_ingest.model.batch import BatchKind, BatchState
 from kafka_ingest.model.offset_rows import BatchOfOffset, OffsetRows
@@ -40,7 +39,7 @@ def offset_rows(
             for found in connection.execute(batches_of_offset(row.feed_id, topic_partition, offset)).mappings()
         ],
         gaps=sorted(gaps, key=lambda found: found.decided_at, reverse=True),
-        resets=journal(connection, row.feed_id, kinds=["reset"]),
+        resets=events_of(connection, row.feed_id, kinds=["reset"]),
         lost=[
             each
             for each in lost_ranges(connection, row.feed_id)

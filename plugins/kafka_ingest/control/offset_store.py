@@ -5,7 +5,7 @@ from uuid import UUID
 
 from sqlalchemy import Connection, Engine, delete, false, or_, select, update
 
-from kafka_ingest.control.batch_life import abandon_batch
+from kafka_ingest.control.batch_statements import abandon_batch
 from kafka_ingest.control.database import transaction
 from kafka_ingest.control.feed_statements import append_event, require_revision, touch_feed
 from kafka_ingest.control.offset_statements import apply_jumps, insert_seeds, row_detail

@@ -1,6 +1,7 @@
 """What the rows of the control tables mean: each becomes one of the nouns."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -206,6 +207,24 @@ def event_of(row: Mapping[Any, Any]) -> Event:
         batch_id=row["batch_id"],
         detail=row["detail"],
     )
+
+
+def events_of(
+    connection: Connection,
+    feed_id: UUID,
+    *,
+    kinds: Collection[str] = (),
+    since: datetime | None = None,
+    limit: int | None = None,
+) -> list[Event]:
+    """Return a feed's events, newest first; of all kinds where none is named."""
+    query = select(event).where(event.c.feed_id == feed_id)
+    if kinds:
+        query = query.where(event.c.kind.in_(sorted(kinds)))
+    if since is not None:
+        query = query.where(event.c.at >= since)
+    query = query.order_by(event.c.event_id.desc()).limit(limit)
+    return [event_of(row) for row in connection.execute(query).mappings()]
 
 
 def newest_published(connection: Connection, feed_id: UUID, kind: BatchKind = BatchKind.LIVE) -> PublishedBatch | None:
