@@ -96,10 +96,9 @@ class QuickProject(Project):
         data.mkdir(parents=True)
         rows_read = 0
         live = plan.kind is BatchKind.LIVE
-        left_out = to_leave_out(plan.ranges, log_starts(servers, plan.ranges)) if live else ()
+        left_out = to_leave_out(plan.ranges, self.log_starts(servers, plan)) if live else ()
         for number, offset_range in enumerate(ranges_read(plan.ranges, left_out)):
-            topic_id = plan.topic_ids[offset_range.topic]
-            rows = [row_of(message, topic_id) for message in read_range(servers, plan, offset_range)]
+            rows = self.rows_of(servers, plan, offset_range)
             rows_read += len(rows)
             table = pa.Table.from_pylist(rows, pa.schema(FIELDS))
             if document.data.batch_column:
@@ -118,6 +117,15 @@ class QuickProject(Project):
             left_out=left_out,
         )
         write_durably(directory / RECEIPT, receipt.as_bytes())
+
+    def log_starts(self, servers: str, plan: BatchPlan) -> dict[TopicPartition, int]:
+        """Return where the logs begin that the stand-in for Spark reads."""
+        return log_starts(servers, plan.ranges)
+
+    def rows_of(self, servers: str, plan: BatchPlan, offset_range: OffsetRange) -> list[dict[str, Any]]:
+        """Return the rows that the stand-in for Spark makes of a range."""
+        topic_id = plan.topic_ids[offset_range.topic]
+        return [row_of(message, topic_id) for message in read_range(servers, plan, offset_range)]
 
     @contextmanager
     def stopping_before_the_commit(self) -> Iterator[None]:
