@@ -94,9 +94,16 @@ def an_open_batch_is_revoked(world: World) -> bool:
     )
 
 
-def logs_begin_later(world: World) -> bool:
-    """Whether retention took something somewhere."""
-    return any(log.start > 0 for tp in world.topics.partitions() if (log := world.topics.log(tp)) is not None)
+def records_of_a_backfill_are_gone(world: World) -> bool:
+    """Whether retention took something somewhere, or a log was cut off below a chunk's end since it was planned."""
+    logs = {tp: log for tp in world.topics.partitions() if (log := world.topics.log(tp)) is not None}
+    return any(log.start > 0 for log in logs.values()) or any(
+        planned.end_offset > logs[tp].end_of(epoch)
+        for batch in world.open_backfills()
+        for planned in batch.plan.ranges
+        for tp in [planned.topic_partition]
+        if tp in logs and (epoch := batch.plan.leader_epochs.get(tp)) is not None
+    )
 
 
 def a_backfill_was_overtaken(world: World) -> bool:
@@ -109,9 +116,9 @@ def a_backfill_was_overtaken(world: World) -> bool:
     )
 
 
-def tables_were_restored(world: World) -> bool:
-    """Whether the control tables are an older copy, whose open backfills may be ones that were given up since."""
-    return world.is_restored
+def others_are_at_it(world: World) -> bool:
+    """Whether chunks are open, which hold their offsets until they are committed or given up; of older tables, for ever."""
+    return world.is_restored or bool(world.open_backfills())
 
 
 def only_backfills_are_published(world: World) -> bool:
@@ -141,8 +148,8 @@ EXPLANATIONS: Mapping[type[KafkaIngestError], Callable[[World], bool]] = {
     InvalidReceiptError: files_were_damaged,
     OutputConflictError: files_were_damaged,
     BatchRevokedError: an_open_batch_is_revoked,
-    RecordsDeletedError: logs_begin_later,
-    RangesTakenError: tables_were_restored,
+    RecordsDeletedError: records_of_a_backfill_are_gone,
+    RangesTakenError: others_are_at_it,
     InvalidBackfillError: a_log_was_cut_off,
     OffsetsMovedError: a_backfill_was_overtaken,
     ReceiptsDoNotFollowError: only_backfills_are_published,

@@ -35,6 +35,10 @@ class Log:
         self.epoch_starts = {epoch: min(start, self.end) for epoch, start in self.epoch_starts.items()}
         self.epoch_starts[self.leader_epoch] = self.end
 
+    def end_of(self, epoch: int) -> int:
+        """Return where a leader epoch ended, or has come to."""
+        return min((start for later, start in self.epoch_starts.items() if later > epoch), default=self.end)
+
     @property
     def bounds(self) -> LogBounds | Unavailable:
         """What Kafka says of it."""
