@@ -23,7 +23,7 @@ from kafka_ingest.batches.open_attempt import open_attempt
 from kafka_ingest.batches.pin_receipt import pin_attempt
 from kafka_ingest.batches.plan_batch import PlanOutcome, plan_batch
 from kafka_ingest.committing.commit_batch import Committed, commit_batch
-from kafka_ingest.control.coverage_rows import ids_before
+from kafka_ingest.control.coverage_rows import Cuts, ids_before
 from kafka_ingest.control.offset_statements import row_detail, seed_detail
 from kafka_ingest.control.removed_output import union_of
 from kafka_ingest.control.reset_statements import reset_detail, reset_rows
@@ -337,8 +337,15 @@ class ControlState:
         return next((batch for batch in live if batch.state.is_open), None)
 
     def backfill_ranges(self, feed_id: UUID, kind: BatchKind) -> list[BackfillRange]:
+        cuts = Cuts.of(resets_of(self, feed_id))
         found = [
-            BackfillRange(batch.batch_id, batch.state, planned, batch.plan.topic_ids[planned.topic])
+            BackfillRange(
+                batch.batch_id,
+                batch.state,
+                planned,
+                batch.plan.topic_ids[planned.topic],
+                cuts.at(planned.topic_partition, batch.plan.topic_ids[planned.topic], batch.plan.planned_at),
+            )
             for batch in self.feed_batches(feed_id)
             if batch.plan.kind is kind and batch.state is not BatchState.ABANDONED
             for planned in batch.plan.ranges
@@ -1086,15 +1093,15 @@ def note_ledger(state: ControlState, chunk: BatchPlan) -> None:
 
 def check_apart(state: ControlState, feed_id: UUID, chunks: Sequence[BatchPlan]) -> None:
     """Raise where two backfills of a feed read one offset."""
+
+    def kept_of(each: BackfillRange) -> list[OffsetRange]:
+        return [left for held in each.held for left in state.kept(feed_id, each.batch_id, held)]
+
     ranges = state.backfill_ranges(feed_id, BatchKind.BACKFILL)
     taken = [
         later.offset_range
         for earlier, later in itertools.combinations(ranges, 2)
-        if earlier.topic_id == later.topic_id
-        and within(
-            state.kept(feed_id, earlier.batch_id, earlier.offset_range),
-            state.kept(feed_id, later.batch_id, later.offset_range),
-        )
+        if earlier.topic_id == later.topic_id and within(kept_of(earlier), kept_of(later))
     ]
     mine = [planned for chunk in chunks if chunk.kind is BatchKind.BACKFILL for planned in chunk.ranges]
     taken = within(mine, taken)
@@ -1124,7 +1131,8 @@ def check_not_overtaken(state: ControlState, plan: BatchPlan) -> None:
         (kept, each.topic_id)
         for each in state.backfill_ranges(plan.feed_id, BatchKind.BACKFILL)
         if each.batch_id != plan.batch_id and each.state is BatchState.COMMITTED
-        for kept in state.kept(plan.feed_id, each.batch_id, each.offset_range)
+        for held in each.held
+        for kept in state.kept(plan.feed_id, each.batch_id, held)
     ]
     _, known = state.ledgers.get(plan.batch_id, (0, 0))
     since = [event.at for event in resets_of(state, plan.feed_id) if event.event_id > known]

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from datetime import UTC, datetime
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -846,6 +847,63 @@ def test_what_a_backfill_read_above_an_offset_that_went_back_is_not_before_the_f
     holes.reset_offsets(snapshot_of(holes), [ResetMove(orders(0), 100, 25)], reason="bad deploy", who="ops")
 
     assert coverage_of(coverage(holes))[orders(0)].before_first == [OffsetRange(orders(0), 10, 20)]
+
+
+def cut_off(control: OperatorTables, topic_partition: TopicPartition, end: int) -> None:
+    """Decide that a log was cut off, and let the feed go on where it ended."""
+    row = replace(snapshot_of(control).stored[topic_partition], next_offset=end)
+    rows = [row if tp == topic_partition else each for tp, each in snapshot_of(control).stored.items()]
+    control.start_over(snapshot_of(control), CLUSTER, [StartOver("orders", row.topic_id, rows)], reason="-", who="ops")
+
+
+def planned_now(number: int, *ranges: Span) -> BatchPlan:
+    """Return a chunk of a backfill that is planned now, after all that was decided."""
+    return plan_of(*ranges, number=number, kind=BatchKind.BACKFILL, planned_at=datetime.now(UTC))
+
+
+def test_what_a_backfill_read_of_a_log_before_it_was_cut_off_is_not_in_the_way_of_the_records_that_lie_there_now(
+    holes: OperatorTables,
+):
+    claim(holes, planned := planned_now(2, (orders(0), 20, 60)))
+    commit(holes, planned)
+    cut_off(holes, orders(0), 40)
+    record(holes, jumps=[Jump(orders(0), 40, 60, gaps=(gap(orders(0), 40, 60),))])
+    partition = coverage_of(coverage(holes))[orders(0)]
+    assert (partition.backfilled, partition.problems) == ([OffsetRange(orders(0), 20, 40)], [])
+
+    with pytest.raises(RangesTakenError, match=r"orders-0\[39, 60\)"):
+        claim(holes, planned_now(3, (orders(0), 39, 60)))
+    claim(holes, again := planned_now(3, (orders(0), 40, 60)))
+    commit(holes, again)
+
+    partition = coverage_of(coverage(holes))[orders(0)]
+    assert (partition.backfilled, partition.problems) == ([OffsetRange(orders(0), 20, 60)], [])
+    with pytest.raises(RangesTakenError, match=r"orders-0\[40, 60\)"):
+        claim(holes, planned_now(4, (orders(0), 40, 60)))
+
+
+def test_a_copy_says_what_it_read_of_a_log_before_it_was_cut_off(holes: OperatorTables):
+    before = [copy_of(2, (orders(0), 0, 50), (orders(1), 0, 10)), copy_of(3, (orders(0), 70, 90))]
+    for plan in before:
+        claim(holes, plan)
+    cut_off(holes, orders(0), 40)
+    claim(holes, replace(copy_of(4, (orders(0), 40, 45)), planned_at=datetime.now(UTC)))
+
+    held = [(str(each.offset_range), each.held) for each in holes.copied_ranges(ORDERS_FEED, parquet_at(COPIES))]
+    assert held == [
+        ("orders-0[0, 50)", [OffsetRange(orders(0), 0, 40)]),
+        ("orders-0[40, 45)", [OffsetRange(orders(0), 40, 45)]),
+        ("orders-0[70, 90)", []),
+        ("orders-1[0, 10)", [OffsetRange(orders(1), 0, 10)]),
+    ]
+
+
+def test_what_was_read_before_an_operator_went_back_over_the_same_records_is_still_held(holes: OperatorTables):
+    claim(holes, copy_of(2, (orders(0), 0, 50)))
+    holes.reset_offsets(snapshot_of(holes), [ResetMove(orders(0), 100, 30)], reason="bad deploy", who="ops")
+
+    [copied] = holes.copied_ranges(ORDERS_FEED, parquet_at(COPIES))
+    assert copied.held == [OffsetRange(orders(0), 0, 50)]
 
 
 def test_a_reset_forward_and_a_topic_that_starts_over_are_no_rewinds(holes: OperatorTables):

@@ -166,6 +166,12 @@ def test_a_copy_that_others_are_about_to_bring_is_never_taken_for_done() -> None
     assert f"found claimed by open backfills, {CHUNK_A}: orders-0[0, 50)." in message
 
 
+def test_a_copy_reads_what_took_the_place_of_records_that_were_cut_off_after_they_were_copied() -> None:
+    before, above = held(span(0, 0, 50), BatchState.COMMITTED), held(span(0, 50, 60), BatchState.COMMITTED)
+    there = taken_in_copy([replace(before, cut_off_at=30), replace(above, cut_off_at=30)], {"orders": TOPIC_ID})
+    assert read(Feed().decide(span(0, 0, 70), taken=there, **COPY, on_overlap=OnOverlap.CUT)) == [span(0, 30, 70)]
+
+
 def test_nothing_is_left_of_what_is_all_committed() -> None:
     decision = Feed().decide(span(0, 30, 90))
 

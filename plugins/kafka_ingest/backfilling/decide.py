@@ -65,7 +65,7 @@ def taken_in_copy(copied: Sequence[BackfillRange], topic_ids: Mapping[str, str |
     """Return what another output holds of the topics as they are now, or is about to."""
     same = [each for each in copied if topic_ids.get(each.offset_range.topic, each.topic_id) == each.topic_id]
     return Taken(
-        committed=merged(each.offset_range for each in same if not each.state.is_open),
+        committed=merged(held for each in same if not each.state.is_open for held in each.held),
         claimed=merged(each.offset_range for each in same if each.state.is_open),
         by=same,
     )

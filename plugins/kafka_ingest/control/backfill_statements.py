@@ -8,7 +8,7 @@ from sqlalchemy import Connection, and_, bindparam, delete, func, or_, select, u
 
 from kafka_ingest.control.batch_conditions import COUNTS
 from kafka_ingest.control.batch_statements import insert_plan
-from kafka_ingest.control.coverage_rows import backfill_ranges, ids_before, resets, rewinds_of, span_of_row
+from kafka_ingest.control.coverage_rows import Cuts, backfill_ranges, ids_before, resets, rewinds_of, span_of_row
 from kafka_ingest.control.feed_statements import append_event
 from kafka_ingest.control.offset_statements import gap_of, insert_gaps, note_gaps, same_partition
 from kafka_ingest.control.removed_output import kept
@@ -16,7 +16,7 @@ from kafka_ingest.control.rows import gaps_of, newest_ledger_event, of_newest_pu
 from kafka_ingest.control.schema import batch, batch_range, gap, stored_offset
 from kafka_ingest.errors import OffsetsMovedError, RangesTakenError
 from kafka_ingest.model.batch import BatchKind, BatchPlan, BatchState
-from kafka_ingest.model.control_rows import BackfillRecord, FeedSnapshot
+from kafka_ingest.model.control_rows import BackfillRange, BackfillRecord, FeedSnapshot
 from kafka_ingest.model.gap import NewGap
 from kafka_ingest.model.offset_sets import shared as offsets_shared
 from kafka_ingest.model.offset_sets import within
@@ -104,7 +104,7 @@ def taken_by_others(connection: Connection, feed_id: UUID, chunks: Sequence[Batc
     found = backfill_ranges(connection, feed_id, batch.c.kind == BatchKind.BACKFILL.value)
     ids = {(planned.topic, chunk.topic_ids[planned.topic]) for chunk in chunks for planned in chunk.ranges}
     same = [each for each in found if (each.offset_range.topic, each.topic_id) in ids]
-    others = [(each.batch_id, each.offset_range) for each in same if each.batch_id not in mine]
+    others = [(each.batch_id, held) for each in same if each.batch_id not in mine for held in each.held]
     planned = [planned for chunk in chunks for planned in chunk.ranges]
     held = [*kept(connection, feed_id, others), *offsets_shared(planned)]
     return [each for each in planned if within([each], held)]
@@ -151,6 +151,7 @@ def check_not_overtaken(connection: Connection, feed_id: UUID, batch_id: UUID) -
             other.c.batch_id.label("by"),
             other.c.start_offset.label("by_start"),
             other.c.end_offset.label("by_end"),
+            batch.c.planned_at.label("by_planned_at"),
         )
         .select_from(mine.join(other, same_log).join(batch, batch.c.batch_id == other.c.batch_id))
         .where(
@@ -163,14 +164,17 @@ def check_not_overtaken(connection: Connection, feed_id: UUID, batch_id: UUID) -
             batch.c.state == BatchState.COMMITTED.value,
         )
     )
+    decided = resets(connection, feed_id)
+    cuts = Cuts.of(decided)
     overtaken: set[OffsetRange] = set()
     for row in connection.execute(read_by_another).mappings():
         span = span_of_row(row)
-        by = OffsetRange(span.topic_partition, row["by_start"], row["by_end"])
-        if within([span], kept(connection, feed_id, [(row["by"], by)])):
+        read = OffsetRange(span.topic_partition, row["by_start"], row["by_end"])
+        cut = cuts.at(span.topic_partition, row["topic_id"], row["by_planned_at"])
+        by = BackfillRange(row["by"], BatchState.COMMITTED, read, row["topic_id"], cut)
+        if within([span], kept(connection, feed_id, [(by.batch_id, held) for held in by.held])):
             overtaken.add(span)
     known = connection.execute(select(batch.c.ledger_upto).where(batch.c.batch_id == batch_id)).scalar_one() or 0
-    decided = resets(connection, feed_id)
     rewinds = [rewind for reset in decided if reset.event_id > known for rewind in rewinds_of(reset)]
     if rewinds:
         ids = ids_before(decided)

@@ -1,6 +1,8 @@
 """Which offset is where, as far as the control rows say. None of these questions reads the ranges of live batches."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
 from uuid import UUID
 
 from sqlalchemy import ColumnElement, Connection, RowMapping, bindparam, literal, select
@@ -66,19 +68,23 @@ def copy_outputs(connection: Connection) -> list[tuple[UUID, OutputLocation]]:
 
 def backfill_ranges(connection: Connection, feed_id: UUID, *conditions: ColumnElement[bool]) -> list[BackfillRange]:
     """Return the ranges of some of a feed's backfills, sorted."""
-    of_feed = select(batch.c.batch_id, batch.c.state).where(batch.c.feed_id == feed_id, NOT_LIVE, COUNTS, *conditions)
+    of_feed = select(batch.c.batch_id, batch.c.state, batch.c.planned_at).where(
+        batch.c.feed_id == feed_id, NOT_LIVE, COUNTS, *conditions
+    )
+    cuts = Cuts.of(resets(connection, feed_id))
     names = ("topic", "partition", "start_offset", "end_offset", "topic_id")
     # Batch by batch, and no column twice: a backfill of 1,000 partitions in 100 chunks has 100,000 of them.
     of_batch = select(*(batch_range.c[name] for name in names)).where(batch_range.c.batch_id == bindparam("id"))
     places: dict[tuple[str, int], TopicPartition] = {}
     found: list[BackfillRange] = []
-    for batch_id, state in connection.execute(of_feed).all():
+    for batch_id, state, planned_at in connection.execute(of_feed).all():
         state_of_batch = BatchState(state)
         for topic, partition, start, end, topic_id in connection.execute(of_batch, {"id": batch_id}):
             at = places.get((topic, partition)) or places.setdefault(
                 (topic, partition), TopicPartition(topic, partition)
             )
-            found.append(BackfillRange(batch_id, state_of_batch, OffsetRange(at, start, end), topic_id))
+            cut = cuts.at(at, topic_id, planned_at)
+            found.append(BackfillRange(batch_id, state_of_batch, OffsetRange(at, start, end), topic_id, cut))
     return sorted(found, key=lambda each: (*place(each.offset_range), each.batch_id))
 
 
@@ -151,6 +157,33 @@ def ids_before(decided: Sequence[Event]) -> dict[tuple[str, str | None], str | N
                 found |= {key: ids[topic] for key, id_then in found.items() if key[0] == topic and id_then == before}
                 found[topic, before] = ids[topic]
     return found
+
+
+@dataclass(frozen=True, slots=True)
+class Cuts:
+    """Where logs were cut off, as operators decided, and when; under the topic ids that the same records have now."""
+
+    by_log: Mapping[tuple[TopicPartition, str | None], Sequence[Rewind]]
+    ids: Mapping[tuple[str, str | None], str | None]
+
+    @classmethod
+    def of(cls, decided: Sequence[Event]) -> "Cuts":
+        """Return the cuts among what operators decided on stored offsets."""
+        ids = ids_before(decided)
+        by_log: dict[tuple[TopicPartition, str | None], list[Rewind]] = {}
+        for rewind in (rewind for reset in decided for rewind in rewinds_of(reset) if not rewind.same_records):
+            topic_partition = rewind.offset_range.topic_partition
+            topic_id = ids.get((topic_partition.topic, rewind.topic_id), rewind.topic_id)
+            by_log.setdefault((topic_partition, topic_id), []).append(rewind)
+        return cls(by_log, ids)
+
+    def at(self, topic_partition: TopicPartition, topic_id: str | None, planned_at: datetime) -> int | None:
+        """Return from which offset on a log holds other records than a batch read that was planned then, None: it does not."""
+        if not self.by_log:
+            return None
+        id_now = self.ids.get((topic_partition.topic, topic_id), topic_id)
+        since = [each for each in self.by_log.get((topic_partition, id_now), ()) if each.at > planned_at]
+        return min((each.offset_range.start_offset for each in since), default=None)
 
 
 def rewinds_of(reset: Event) -> list[Rewind]:

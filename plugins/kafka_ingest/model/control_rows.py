@@ -77,6 +77,16 @@ class BackfillRange:
     state: BatchState
     offset_range: OffsetRange
     topic_id: str | None
+    cut_off_at: int | None = None
+    """Where its log was cut off after it was planned, as an operator decided: from there on the topic holds other records."""
+
+    @property
+    def held(self) -> list[OffsetRange]:
+        """What it holds, or is about to, of the records that the topic holds now; empty where all of them are others."""
+        tp, start, end = self.offset_range.topic_partition, self.offset_range.start_offset, self.offset_range.end_offset
+        if self.cut_off_at is None or self.cut_off_at >= end:
+            return [self.offset_range]
+        return [OffsetRange(tp, start, self.cut_off_at)] if self.cut_off_at > start else []
 
 
 @dataclass(frozen=True, slots=True)

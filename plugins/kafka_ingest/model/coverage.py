@@ -56,13 +56,13 @@ class PartitionCoverage:
 
     @cached_property
     def kept_of_backfills(self) -> list[OffsetRange]:
-        """What each backfill has committed, without what was lost of it since; what two committed comes twice."""
+        """What each backfill has committed, without what was lost of it since, or cut off; what two committed comes twice."""
         return [
             left
             for each in self.backfills
             if each.state is BatchState.COMMITTED
             for lost in [[part.offset_range for part in self.lost if part.batch_id == each.batch_id]]
-            for left in (without([each.offset_range], lost) if lost else [each.offset_range])
+            for left in (without(each.held, lost) if lost else each.held)
         ]
 
     @cached_property
