@@ -202,6 +202,20 @@ def test_the_staged_files_of_a_batch_that_was_given_up_are_published_after_all(r
     check_every_record_once(project, but=INVISIBLE[BEFORE_LOCATIONS])
 
 
+@pytest.mark.parametrize(("version", "state"), both("spark-killed", "abandoned-written"))
+def test_what_an_earlier_version_staged_is_removed_and_the_output_stays(
+    restored: Restore, version: str, state: str
+) -> None:
+    project = restored(version, state)
+    project.run()
+    for batch in project.batches():
+        project.answer("clean", "--batch", batch["batch_id"], "--reason", "nobody needs it")
+
+    staging = project.output / "orders.kafka-ingest" / "staging"
+    assert [path for path in staging.rglob("*") if path.is_file()] == []
+    check_every_record_once(project, but=INVISIBLE[version])
+
+
 # ── Open backfills ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
