@@ -18,7 +18,6 @@ from kafka_ingest.errors import (
     OutputConflictError,
     RangeNotInLogError,
     RangesTakenError,
-    ReceiptsDoNotFollowError,
     RecordsDeletedError,
     SparkFailedError,
     StagedOutputUnusableError,
@@ -26,7 +25,7 @@ from kafka_ingest.errors import (
     TopicGoneError,
     TopicRecreatedError,
 )
-from kafka_ingest.model.batch import Batch, BatchKind
+from kafka_ingest.model.batch import Batch
 from kafka_ingest.model.offsets import LogBounds
 from kafka_ingest.planning.settings import OnDataLoss
 from kafka_ingest.sinks.kept_receipts import KeptReceipts
@@ -121,12 +120,6 @@ def others_are_at_it(world: World) -> bool:
     return world.is_restored or bool(world.open_backfills())
 
 
-def only_backfills_are_published(world: World) -> bool:
-    """Whether no live batch's receipt lies beside the output."""
-    kinds = {receipt.plan.kind for receipt in world.sink.publisher.published_receipts()}
-    return kinds == {BatchKind.BACKFILL}
-
-
 def open_batches(world: World) -> list[Batch]:
     """Return the live batch and the chunks that are open."""
     feed = world.feed()
@@ -152,5 +145,4 @@ EXPLANATIONS: Mapping[type[KafkaIngestError], Callable[[World], bool]] = {
     RangesTakenError: others_are_at_it,
     InvalidBackfillError: a_log_was_cut_off,
     OffsetsMovedError: a_backfill_was_overtaken,
-    ReceiptsDoNotFollowError: only_backfills_are_published,
 }

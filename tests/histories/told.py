@@ -108,14 +108,15 @@ def check_adopted(
 def last_told(told: Mapping[UUID, Told], published: Iterable[Batch | PublishedReceipt]) -> Told | None:
     """Return what the receipts of batches tell together, the gaps as they were before backfills filled them.
 
-    The last that any of them tells is the newest live one's, with its ranges read, or of a backfill that was planned later.
+    The last that any of them tells is the newest live one's, with its ranges read, or of a backfill that was planned later, or
+    where no live one was published.
     """
     batches = {batch.plan.batch_id: batch for batch in published}
     live = [batch_id for batch_id, batch in batches.items() if batch.plan.kind is BatchKind.LIVE]
+    of_backfills = [told[batch_id] for batch_id in batches if batch_id in told and batch_id not in live]
     if not live:
-        return None
+        return max(of_backfills, key=lambda each: len(each.ledger), default=None)
     newest = max(live)
     # Of as many lines, the live one's: a backfill that was planned on the same does not have its ranges.
-    of_backfills = [told[batch_id] for batch_id in batches if batch_id in told and batch_id not in live]
     last = max([told[newest], *of_backfills], key=lambda each: len(each.ledger))
     return last.after(batches[newest].ranges_read) if last is told[newest] or last.committing == newest else last

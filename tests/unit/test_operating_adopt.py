@@ -443,6 +443,20 @@ def test_a_backfill_moves_no_stored_offset(feed: FeedInMemory) -> None:
     assert feed.control.batch(backfill.batch_id).state is BatchState.COMMITTED
 
 
+def test_where_only_backfills_were_published_they_tell_where_the_feed_stands() -> None:
+    feed = FeedInMemory()
+    published(feed.sink, numbered(1, span(0, 20, 30), kind=BatchKind.BACKFILL), seeded(span(0, 50, 60), span(1, 7, 8)))
+    adopt(feed)
+    assert feed.stored_offsets() == {partition(0): 50, partition(1): 7}
+    assert feed.control.batch(UUID(int=(0x0199 << 112) + 1)).state is BatchState.COMMITTED
+
+
+def test_where_only_backfills_were_published_and_none_tells_where_the_feed_stands_they_are_refused() -> None:
+    feed = FeedInMemory()
+    published(feed.sink, numbered(1, span(0, 20, 30), kind=BatchKind.BACKFILL))
+    assert "backfill of orders-0[20, 30), and no receipt says where" in refusal(feed, ReceiptsDoNotFollowError)
+
+
 def test_ranges_of_which_no_receipt_says_where_they_began_are_refused() -> None:
     feed = FeedInMemory()
     published(feed.sink, numbered(2, span(0, 100, 200)))

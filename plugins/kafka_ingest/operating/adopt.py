@@ -136,7 +136,8 @@ class Rebuilt:
 def decide_adoption(settings: FeedPlanSettings, control: OperatorTables, sink: Sink) -> AdoptDecision:
     """Return what the output tells of a feed; nothing is written.
 
-    What the output lacks of what receipts name is no hindrance: it is part of what is shown, and is written down.
+    What the output lacks of what receipts name is no hindrance: it is part of what is shown, and is written down. Neither is it
+    that no live batch was published: the receipts of backfills that were planned before one carry the whole ledger.
 
     Raises NothingToAdoptError where it holds nothing at all, OutputConflictError where it is not this feed's or a receipt is
     damaged, ReceiptsDoNotFollowError where one is missing.
@@ -167,7 +168,12 @@ def decide_adoption(settings: FeedPlanSettings, control: OperatorTables, sink: S
     for published in receipts:
         rebuilt.tell(published)
     if all(published.plan.kind is not BatchKind.LIVE for published in receipts):
-        rebuilt.problems.append("there are backfills only, and no live batch's receipt says how far the feed had come")
+        rebuilt.problems += [
+            f"batch {published.plan.batch_id} is a backfill of {planned}, and no receipt says where the feed stands there"
+            for published in receipts
+            for planned in published.ranges_read
+            if planned.topic_partition not in rebuilt.rows
+        ]
     if rebuilt.problems:
         raise ReceiptsDoNotFollowError(
             f"the receipts beside {settings.output} do not follow each other: {listing(rebuilt.problems)}. One is missing "
