@@ -95,9 +95,9 @@ def memory(scale: Scale) -> Case:
     sizes = [max(scale.data.partitions, round(scale.data.records * share)) for share in MEMORY_SHARES]
     data = replace(scale.data, name="bench-memory", records=sizes[-1], skew=0.0)
     entries = [
-        Entry(f"{who}, {records:,}", who, data, data.first_offsets(records))
-        for who in (OURS, "flink")
-        if who in scale.contestants
+        Entry(f"{actor}, {records:,}", actor, data, data.first_offsets(records))
+        for actor in (OURS, "flink")
+        if actor in scale.contestants
         for records in sizes
     ]
     return Case("memory", "Memory by number of records, evenly spread", entries, f"{OURS}, {sizes[0]:,}", 1)

@@ -62,7 +62,7 @@ def fold_years(url: URL) -> FoldedYears:
     steps: list[float] = []
     batches, started = 0, time.perf_counter()
     step_started = started
-    for folded in fold(feed_id, cut_before(now - LEAST_RETENTION, now), control, who="bench"):
+    for folded in fold(feed_id, cut_before(now - LEAST_RETENTION, now), control, actor="bench"):
         batches += folded.batches
         steps.append(time.perf_counter() - step_started)
         step_started = time.perf_counter()

@@ -113,7 +113,7 @@ def plan_again(task: Task) -> Describe:
 
 
 def _plan(task: Task, expected: PlanResult) -> Describe:
-    outcome = plan_batch(task.settings, task.control(), task.kafka(), sink_of, who=WHO)
+    outcome = plan_batch(task.settings, task.control(), task.kafka(), sink_of, actor=WHO)
     planned = outcome.batch
     if outcome.result is not expected or planned is None:
         raise ValueError(f"expected the plan to come to {expected}, found {outcome.result}")
@@ -130,7 +130,7 @@ def write(task: Task) -> Describe:
     No file of records is made.
     """
     control, kafka, batch_id = task.control(), task.kafka(), UUID(task.batch_id)
-    attempt = open_attempt(batch_id, control, kafka, sink_of, who=WHO)
+    attempt = open_attempt(batch_id, control, kafka, sink_of, actor=WHO)
     if attempt is None:
         raise ValueError(f"expected batch {batch_id} to be PLANNED, found it written already")
     receipt = full_receipt(control.batch(batch_id).plan, attempt)
@@ -149,7 +149,7 @@ def move_offsets(task: Task) -> Describe:
     beside = attempt.directory.parents[2]
     published = PublishedReceipt(batch.plan, full_receipt(batch.plan, attempt), control.ledger(batch_id))
     KeptReceipts(beside / "receipts").keep(published)
-    control.complete_commit(batch_id, who=WHO)
+    control.complete_commit(batch_id, actor=WHO)
 
     def describe() -> Work:
         feed = control.feed(FEED)
@@ -162,7 +162,7 @@ def move_offsets(task: Task) -> Describe:
 def move_group(task: Task) -> Describe:
     """Bring the consumer group to the stored offsets."""
     control, kafka = task.control(), task.kafka()
-    mirrored = mirror_group(UUID(task.feed_id), task.group, control, kafka, batch_id=None, who=WHO)
+    mirrored = mirror_group(UUID(task.feed_id), task.group, control, kafka, batch_id=None, actor=WHO)
     if mirrored.failure is not None:
         raise ValueError(f"expected the group at the stored offsets, found {mirrored.failure}")
 

@@ -38,7 +38,7 @@ RETENTION = timedelta(days=7)
 
 def plan_nothing(task: Task) -> Describe:
     """Plan where nothing is new: what a feed does most of the time."""
-    outcome = plan_batch(task.settings, task.control(), task.kafka(), sink_of, who=WHO)
+    outcome = plan_batch(task.settings, task.control(), task.kafka(), sink_of, actor=WHO)
     if outcome.result is not PlanResult.NOTHING_NEW:
         raise ValueError(f"expected nothing new, found {outcome.result}")
     return lambda: work_of([outcome.result.value])
@@ -47,7 +47,7 @@ def plan_nothing(task: Task) -> Describe:
 def write(task: Task) -> Describe:
     """Bring a planned batch to WRITTEN, with files that hold its positions: not Spark, and not measured."""
     control, kafka, batch_id = task.control(), task.kafka(), UUID(task.batch_id)
-    attempt = open_attempt(batch_id, control, kafka, sink_of, who=WHO)
+    attempt = open_attempt(batch_id, control, kafka, sink_of, actor=WHO)
     if attempt is None:
         raise ValueError(f"expected batch {batch_id} to be PLANNED, found it written already")
     receipt = written_receipt(control.batch(batch_id).plan, attempt)
@@ -83,7 +83,7 @@ def written_file(path: Path, offset_range: OffsetRange) -> WrittenFile:
 
 def commit(task: Task) -> Describe:
     """Commit a written batch: everything but the consumer group."""
-    committed = commit_batch(UUID(task.batch_id), task.control(), task.kafka(), sink_of, group=None, who=WHO)
+    committed = commit_batch(UUID(task.batch_id), task.control(), task.kafka(), sink_of, group=None, actor=WHO)
     return lambda: work_of(f"{count.offset_range.topic_partition} {count.rows}" for count in committed.counts)
 
 

@@ -85,7 +85,7 @@ from kafka_ingest.model.folded import Chains, FoldedRange, kept_of_folded
 from kafka_ingest.model.gap import Gap, GapCause, Jump, NewGap
 from kafka_ingest.model.hold import DECIDED_BY_TOPIC, Hold
 from kafka_ingest.model.left_out import LeftOut, log_starts_of, ranges_read, to_leave_out
-from kafka_ingest.model.offset_sets import within, without
+from kafka_ingest.model.offset_sets import intersect, subtract
 from kafka_ingest.model.offsets import (
     FirstRecord,
     Isolation,
@@ -319,7 +319,7 @@ class ControlState:
     def kept(self, feed_id: UUID, batch_id: UUID, offset_range: OffsetRange) -> list[OffsetRange]:
         """Return what a batch still holds of a range."""
         lost = [each.offset_range for each in self.lost.get(feed_id, ()) if each.batch_id == batch_id]
-        return without([offset_range], lost)
+        return subtract([offset_range], lost)
 
     def copied(self) -> "ControlState":
         return ControlState(**{each.name: copy.copy(getattr(self, each.name)) for each in fields(self)})
@@ -366,9 +366,9 @@ class ControlState:
         self.touch(self.batches[batch_id].plan.feed_id)
 
     def append_event(
-        self, feed_id: UUID, kind: str, who: str, batch_id: UUID | None, detail: Mapping[str, Any]
+        self, feed_id: UUID, kind: str, actor: str, batch_id: UUID | None, detail: Mapping[str, Any]
     ) -> None:
-        self.events.append((feed_id, Event(self.next_event(), kind, datetime.now(UTC), who, batch_id, dict(detail))))
+        self.events.append((feed_id, Event(self.next_event(), kind, datetime.now(UTC), actor, batch_id, dict(detail))))
 
     def next_event(self) -> int:
         """Return the number of the next line of the journal; old lines may be gone."""
@@ -556,7 +556,7 @@ class InMemoryControlTables:
             for (owner, tp), row in self.state.stored.items()
             if owner == feed_id and row.next_offset is not None
         ]
-        return sorted([*found, *within(self.state.kept_of_folded(feed_id, folded), beyond)])
+        return sorted([*found, *intersect(self.state.kept_of_folded(feed_id, folded), beyond)])
 
     def coverage(self, feed_name: str) -> CoverageRows | None:
         feed = self.feed(feed_name)
@@ -578,7 +578,7 @@ class InMemoryControlTables:
         self, feed_id: UUID, intervals: Sequence[OffsetRange], *, apart_from: UUID | None = None
     ) -> list[OffsetRange]:
         batches = [batch for batch in self.state.feed_batches(feed_id) if batch.plan.kind is not BatchKind.COPY]
-        return within(
+        return intersect(
             intervals,
             [
                 kept
@@ -651,13 +651,13 @@ class InMemoryControlTables:
         there = [batch for batch in copies if batch.state is not BatchState.ABANDONED]
         return [(batch.plan.feed_id, output_of(batch.plan)) for batch in there]
 
-    def backfill_of(self, feed_id: UUID, who: str) -> list[Batch]:
+    def backfill_of(self, feed_id: UUID, actor: str) -> list[Batch]:
         found = [batch for batch in self.state.feed_batches(feed_id) if batch.plan.kind is not BatchKind.LIVE]
-        return sorted((batch for batch in found if batch.planned_by == who), key=lambda batch: batch.batch_id)
+        return sorted((batch for batch in found if batch.planned_by == actor), key=lambda batch: batch.batch_id)
 
-    def backfill_request(self, feed_id: UUID, who: str) -> Mapping[str, Any] | None:
+    def backfill_request(self, feed_id: UUID, actor: str) -> Mapping[str, Any] | None:
         events = [event for owner, event in self.state.events if owner == feed_id]
-        mine = [event for event in events if (event.kind, event.who) == ("backfill_planned", who)]
+        mine = [event for event in events if (event.kind, event.actor) == ("backfill_planned", actor)]
         return mine[-1].detail["request"] if mine else None
 
     def to_announce(self, feed_id: UUID) -> list[Batch]:
@@ -693,7 +693,7 @@ class InMemoryControlTables:
         found = [event for owner, event in self.state.events if owner == feed_id and event.kind == kind]
         return found[::-1][:limit]
 
-    def record_plan(self, feed: FeedSnapshot | NewFeed, record: PlanRecord, *, who: str) -> None:
+    def record_plan(self, feed: FeedSnapshot | NewFeed, record: PlanRecord, *, actor: str) -> None:
         values = {
             "topics": tuple(sorted(record.topics)),
             "topic_pattern": record.topic_pattern,
@@ -710,34 +710,36 @@ class InMemoryControlTables:
                 record_seed(state, feed.feed_id, seed)
             if record.seeds:
                 detail = {"partitions": [seed_detail(seed) for seed in record.seeds]}
-                state.append_event(feed.feed_id, "seeded", who, None, detail)
-            apply_jumps(state, feed.feed_id, record.jumps, who)
+                state.append_event(feed.feed_id, "seeded", actor, None, detail)
+            apply_jumps(state, feed.feed_id, record.jumps, actor)
             for tp, epoch in record.leader_epochs.items():
                 state.stored[feed.feed_id, tp] = replace(state.stored[feed.feed_id, tp], leader_epoch=epoch)
             state.holds[feed.feed_id] = tuple(record.holds)
             if record.plan is not None:
-                insert_plan(state, record.plan, who)
+                insert_plan(state, record.plan, actor)
 
-    def record_backfill(self, feed: FeedSnapshot, record: BackfillRecord, *, who: str) -> None:
+    def record_backfill(self, feed: FeedSnapshot, record: BackfillRecord, *, actor: str) -> None:
         with self.transaction() as state:
             require_revision(state, feed)
             state.touch(feed.feed_id)
             for chunk in record.chunks:
-                insert_plan(state, chunk, who)
+                insert_plan(state, chunk, actor)
             check_apart(state, feed.feed_id, record.chunks)
             for chunk in record.chunks:
                 check_below_stored(state, chunk)
             now = datetime.now(UTC)
-            gaps = [a_gap(new, feed.stored[new.offset_range.topic_partition].topic_id, who, now) for new in record.gaps]
+            gaps = [
+                a_gap(new, feed.stored[new.offset_range.topic_partition].topic_id, actor, now) for new in record.gaps
+            ]
             for gap in gaps:
                 state.gaps[gap.gap_id] = (feed.feed_id, gap)
             if gaps:
-                state.append_event(feed.feed_id, "gap", who, None, {"gaps": [gap.as_document() for gap in gaps]})
+                state.append_event(feed.feed_id, "gap", actor, None, {"gaps": [gap.as_document() for gap in gaps]})
             for chunk in record.chunks:
                 note_ledger(state, chunk)
             detail = {"request": dict(record.request), "kind": record.chunks[0].kind.value if record.chunks else None}
             chunks = [str(chunk.batch_id) for chunk in record.chunks]
-            state.append_event(feed.feed_id, "backfill_planned", who, None, detail | {"chunks": chunks})
+            state.append_event(feed.feed_id, "backfill_planned", actor, None, detail | {"chunks": chunks})
 
     def open_attempt(self, attempt: Attempt) -> None:
         with self._locked_batch(attempt.batch_id) as (state, batch):
@@ -782,7 +784,7 @@ class InMemoryControlTables:
                 detail = {"attempt": attempt, "rows": receipt.without_date}
                 state.append_event(batch.plan.feed_id, "no_dates", receipt.written_by, batch_id, detail)
 
-    def discard_written(self, batch_id: UUID, attempt: int, *, reason: str, who: str) -> None:
+    def discard_written(self, batch_id: UUID, attempt: int, *, reason: str, actor: str) -> None:
         with self._locked_batch(batch_id) as (state, batch):
             check_transition(batch_id, batch.state, BatchState.PLANNED)
             require_pinned(batch, attempt)
@@ -794,7 +796,7 @@ class InMemoryControlTables:
                 batch_id, state=BatchState.PLANNED, pinned_attempt=None, rows=None, size_bytes=None, left_out=()
             )
             detail = {"attempt": attempt, "reason": reason}
-            state.append_event(batch.plan.feed_id, "attempts_discarded", who, batch_id, detail)
+            state.append_event(batch.plan.feed_id, "attempts_discarded", actor, batch_id, detail)
 
     def begin_commit(self, batch_id: UUID, attempt: int) -> None:
         with self._locked_batch(batch_id) as (state, batch):
@@ -813,7 +815,7 @@ class InMemoryControlTables:
                 state.ledgers[batch_id] = (newest, newest)
             state.change(batch_id, state=BatchState.COMMITTING)
 
-    def complete_commit(self, batch_id: UUID, *, who: str) -> Batch:
+    def complete_commit(self, batch_id: UUID, *, actor: str) -> Batch:
         with self._locked_batch(batch_id) as (state, batch):
             if batch.state is not BatchState.COMMITTED:
                 check_transition(batch_id, batch.state, BatchState.COMMITTED)
@@ -821,9 +823,9 @@ class InMemoryControlTables:
                 if batch.plan.kind is BatchKind.LIVE:
                     advance_stored_offsets(state, batch)
                 elif batch.plan.kind is BatchKind.BACKFILL:
-                    close_gaps(state, batch.plan, who)
-                state.change(batch_id, state=BatchState.COMMITTED, committed_at=datetime.now(UTC), committed_by=who)
-                if is_dag_run(who):
+                    close_gaps(state, batch.plan, actor)
+                state.change(batch_id, state=BatchState.COMMITTED, committed_at=datetime.now(UTC), committed_by=actor)
+                if is_dag_run(actor):
                     state.to_announce.add(batch_id)
             return state.batches[batch_id]
 
@@ -832,13 +834,13 @@ class InMemoryControlTables:
         batch_id: UUID,
         *,
         reason: str,
-        who: str,
+        actor: str,
         only_from: Collection[BatchState] = ABANDONABLE,
         jumps: Sequence[Jump] = (),
     ) -> None:
         with self._locked_batch(batch_id) as (state, batch):
-            abandon_batch(state, batch, reason, who, only_from)
-            apply_jumps(state, batch.plan.feed_id, jumps, who, batch_id)
+            abandon_batch(state, batch, reason, actor, only_from)
+            apply_jumps(state, batch.plan.feed_id, jumps, actor, batch_id)
 
     def note_announced(self, feed_id: UUID, batch_ids: Collection[UUID]) -> None:
         with self.transaction() as state:
@@ -854,21 +856,21 @@ class InMemoryControlTables:
             state.holds[feed_id] = (*state.holds.get(feed_id, ()), hold)
             state.touch(feed_id)
 
-    def file_gap(self, feed: FeedSnapshot, new_gap: NewGap, *, seed: StoredOffset | None, who: str) -> Gap:
+    def file_gap(self, feed: FeedSnapshot, new_gap: NewGap, *, seed: StoredOffset | None, actor: str) -> Gap:
         with self.transaction() as state:
             require_revision(state, feed)
             state.touch(feed.feed_id)
             if seed is not None:
                 record_seed(state, feed.feed_id, seed)
-                state.append_event(feed.feed_id, "seeded", who, None, {"partitions": [seed_detail(seed)]})
+                state.append_event(feed.feed_id, "seeded", actor, None, {"partitions": [seed_detail(seed)]})
             span = new_gap.offset_range
             stored = state.stored[feed.feed_id, span.topic_partition]
             if stored.next_offset == span.start_offset:
                 jump = Jump(span.topic_partition, span.start_offset, span.end_offset, (new_gap,))
-                return apply_jumps(state, feed.feed_id, [jump], who)[0]
-            ahead = a_gap(new_gap, stored.topic_id, who, None)
+                return apply_jumps(state, feed.feed_id, [jump], actor)[0]
+            ahead = a_gap(new_gap, stored.topic_id, actor, None)
             state.gaps[ahead.gap_id] = (feed.feed_id, ahead)
-            state.append_event(feed.feed_id, "gap", who, None, {"gaps": [ahead.as_document()]})
+            state.append_event(feed.feed_id, "gap", actor, None, {"gaps": [ahead.as_document()]})
             return ahead
 
     def start_over(
@@ -878,7 +880,7 @@ class InMemoryControlTables:
         topics: Sequence[StartOver],
         *,
         reason: str,
-        who: str,
+        actor: str,
         abandoned: UUID | None = None,
     ) -> None:
         names = {topic.topic for topic in topics}
@@ -887,7 +889,7 @@ class InMemoryControlTables:
             known = {} if cluster_id == feed.cluster_id else {"topics": (), "topic_pattern": None}
             state.touch(feed.feed_id, cluster_id=cluster_id, **known)
             if abandoned is not None:
-                abandon_batch(state, state.batch(abandoned), reason, who, {BatchState.PLANNED})
+                abandon_batch(state, state.batch(abandoned), reason, actor, {BatchState.PLANNED})
             old = [row for row in feed.stored.values() if row.topic_partition.topic in names]
             for row in old:
                 del state.stored[feed.feed_id, row.topic_partition]
@@ -907,9 +909,9 @@ class InMemoryControlTables:
                 "removed": [row_detail(row) for row in old],
                 "partitions": [row_detail(row) for topic in topics for row in topic.rows],
             }
-            state.append_event(feed.feed_id, "reset", who, None, detail)
+            state.append_event(feed.feed_id, "reset", actor, None, detail)
 
-    def reset_offsets(self, feed: FeedSnapshot, moves: Sequence[ResetMove], *, reason: str, who: str) -> None:
+    def reset_offsets(self, feed: FeedSnapshot, moves: Sequence[ResetMove], *, reason: str, actor: str) -> None:
         with self.transaction() as state:
             require_revision(state, feed)
             for batch in state.feed_batches(feed.feed_id):
@@ -925,8 +927,8 @@ class InMemoryControlTables:
                 written = replace(row, next_offset=next_offset, updated_at=datetime.now(UTC))
                 state.stored[feed.feed_id, row.topic_partition] = written
             end_gaps(state, feed.feed_id, was, now)
-            state.append_event(feed.feed_id, "reset", who, None, reset_detail(feed, was, now, reason))
-            apply_jumps(state, feed.feed_id, [move.jump for move in moves if move.jump is not None], who)
+            state.append_event(feed.feed_id, "reset", actor, None, reset_detail(feed, was, now, reason))
+            apply_jumps(state, feed.feed_id, [move.jump for move in moves if move.jump is not None], actor)
 
     def record_lost(
         self,
@@ -935,7 +937,7 @@ class InMemoryControlTables:
         gaps: Sequence[NewGap],
         *,
         reason: str,
-        who: str,
+        actor: str,
     ) -> None:
         with self.transaction() as state:
             require_revision(state, feed)
@@ -943,22 +945,22 @@ class InMemoryControlTables:
             state.lost[feed.feed_id] = tuple(dict.fromkeys([*state.lost.get(feed.feed_id, ()), *lost]))
             take_from_removed(state, feed.feed_id, lost)
             now = datetime.now(UTC)
-            filed = [a_gap(new, feed.stored[new.offset_range.topic_partition].topic_id, who, now) for new in gaps]
+            filed = [a_gap(new, feed.stored[new.offset_range.topic_partition].topic_id, actor, now) for new in gaps]
             for gap in filed:
                 state.gaps[gap.gap_id] = (feed.feed_id, gap)
             detail = {"gaps": [gap.as_document() for gap in filed], "lost": [each.as_document() for each in lost]}
-            state.append_event(feed.feed_id, "gap", who, lost[0].batch_id, detail | {"reason": reason})
+            state.append_event(feed.feed_id, "gap", actor, lost[0].batch_id, detail | {"reason": reason})
 
     def record_removed(
-        self, feed_id: UUID, batches: Sequence[UUID], ranges: Sequence[RemovedRange], *, reason: str, who: str
+        self, feed_id: UUID, batches: Sequence[UUID], ranges: Sequence[RemovedRange], *, reason: str, actor: str
     ) -> None:
         with self.transaction() as state:
             state.touch(feed_id)
             state.removed[feed_id] = tuple(union_of([*state.removed.get(feed_id, ()), *ranges]))
             detail = {"reason": reason, "batches": [str(batch_id) for batch_id in batches]}
-            state.append_event(feed_id, "expired", who, None, detail)
+            state.append_event(feed_id, "expired", actor, None, detail)
 
-    def rename_feed(self, feed: FeedSnapshot, new_name: str, *, reason: str, who: str) -> None:
+    def rename_feed(self, feed: FeedSnapshot, new_name: str, *, reason: str, actor: str) -> None:
         with self.transaction() as state:
             require_revision(state, feed)
             if new_name in {row.name for row in state.feeds.values()}:
@@ -967,9 +969,9 @@ class InMemoryControlTables:
             for batch in state.feed_batches(feed.feed_id):
                 state.batches[batch.batch_id] = replace(batch, feed_name=new_name)
             detail = {"reason": reason, "was": feed.name, "is": new_name}
-            state.append_event(feed.feed_id, "renamed", who, None, detail)
+            state.append_event(feed.feed_id, "renamed", actor, None, detail)
 
-    def adopt(self, feed: FeedSnapshot | NewFeed, adoption: Adoption, *, reason: str, who: str) -> None:
+    def adopt(self, feed: FeedSnapshot | NewFeed, adoption: Adoption, *, reason: str, actor: str) -> None:
         with self.transaction() as state:
             if isinstance(feed, NewFeed):
                 values = {"topics": tuple(sorted(adoption.topics)), "topic_pattern": adoption.topic_pattern}
@@ -977,9 +979,9 @@ class InMemoryControlTables:
             else:
                 require_revision(state, feed)
                 state.touch(feed.feed_id, cluster_id=adoption.cluster_id)
-            known = {(event.kind, event.at, event.who) for event in state.ledger_events(feed.feed_id)}
+            known = {(event.kind, event.at, event.actor) for event in state.ledger_events(feed.feed_id)}
             for told in adoption.ledger:
-                if (told.kind, told.at, told.who) not in known:
+                if (told.kind, told.at, told.actor) not in known:
                     event = replace(told, event_id=state.next_event(), batch_id=None)
                     state.events.append((feed.feed_id, event))
             replace_gaps(state, feed.feed_id, adoption.gaps)
@@ -988,10 +990,10 @@ class InMemoryControlTables:
             state.holds[feed.feed_id] = tuple(hold for hold in holds if hold.topic not in adoption.reset)
             if adoption.abandoned is not None:
                 check_transition(adoption.abandoned, state.batches[adoption.abandoned].state, BatchState.ABANDONED)
-                state.change(adoption.abandoned, state=BatchState.ABANDONED, reason=reason, abandoned_by=who)
+                state.change(adoption.abandoned, state=BatchState.ABANDONED, reason=reason, abandoned_by=actor)
             upto = max((event.event_id for event in state.ledger_events(feed.feed_id)), default=0)
             for adopted in adoption.batches:
-                adopt_batch(state, adopted, who)
+                adopt_batch(state, adopted, actor)
                 state.ledgers[adopted.plan.batch_id] = (0, upto)
             for topic_partition in adoption.removed:
                 state.stored.pop((feed.feed_id, topic_partition), None)
@@ -1011,7 +1013,7 @@ class InMemoryControlTables:
             state.lost[feed.feed_id] = tuple(dict.fromkeys(lost))
             if adoption.files:
                 detail["files"] = {str(batch_id): found.state.value for batch_id, found in adoption.files.items()}
-            state.append_event(feed.feed_id, "adopted", who, None, detail)
+            state.append_event(feed.feed_id, "adopted", actor, None, detail)
 
     def note_holds(self, feed: FeedSnapshot, holds: Sequence[Hold]) -> None:
         with self.transaction() as state:
@@ -1020,10 +1022,10 @@ class InMemoryControlTables:
             state.holds[feed.feed_id] = (*state.holds.get(feed.feed_id, ()), *holds)
 
     def record_event(
-        self, feed_id: UUID, kind: str, *, who: str, batch_id: UUID | None, detail: Mapping[str, Any]
+        self, feed_id: UUID, kind: str, *, actor: str, batch_id: UUID | None, detail: Mapping[str, Any]
     ) -> None:
         with self.transaction() as state:
-            state.append_event(feed_id, kind, who, batch_id, detail)
+            state.append_event(feed_id, kind, actor, batch_id, detail)
 
 
 def old_batches(state: ControlState, feed_id: UUID, cut: FoldCut) -> list[Batch]:
@@ -1061,7 +1063,9 @@ def take_from_removed(state: ControlState, feed_id: UUID, others: Iterable[LostR
     state.removed[feed_id] = tuple(not_in(state.removed.get(feed_id, ()), taken))
 
 
-def abandon_batch(state: ControlState, batch: Batch, reason: str, who: str, only_from: Collection[BatchState]) -> None:
+def abandon_batch(
+    state: ControlState, batch: Batch, reason: str, actor: str, only_from: Collection[BatchState]
+) -> None:
     """→ ABANDONED, from one of these states."""
     check_transition(batch.batch_id, batch.state, BatchState.ABANDONED)
     if batch.state not in only_from:
@@ -1070,9 +1074,9 @@ def abandon_batch(state: ControlState, batch: Batch, reason: str, who: str, only
             f"batch {batch.batch_id} is {batch.state}: expected {expected} to abandon it; a COMMITTING one is "
             "revoked first: `kafka-ingest abandon`."
         )
-    state.change(batch.batch_id, state=BatchState.ABANDONED, reason=reason, abandoned_by=who)
+    state.change(batch.batch_id, state=BatchState.ABANDONED, reason=reason, abandoned_by=actor)
     detail = {"reason": reason, "was": batch.state.value}
-    state.append_event(batch.plan.feed_id, "abandoned", who, batch.batch_id, detail)
+    state.append_event(batch.plan.feed_id, "abandoned", actor, batch.batch_id, detail)
 
 
 def newest_ledger_event(state: ControlState, feed_id: UUID) -> int:
@@ -1101,10 +1105,10 @@ def check_apart(state: ControlState, feed_id: UUID, chunks: Sequence[BatchPlan])
     taken = [
         later.offset_range
         for earlier, later in itertools.combinations(ranges, 2)
-        if earlier.topic_id == later.topic_id and within(kept_of(earlier), kept_of(later))
+        if earlier.topic_id == later.topic_id and intersect(kept_of(earlier), kept_of(later))
     ]
     mine = [planned for chunk in chunks if chunk.kind is BatchKind.BACKFILL for planned in chunk.ranges]
-    taken = within(mine, taken)
+    taken = intersect(mine, taken)
     if taken:
         raise RangesTakenError(f"expected offsets that no other backfill of the feed reads, found {listing(taken)}")
 
@@ -1141,14 +1145,14 @@ def check_not_overtaken(state: ControlState, plan: BatchPlan) -> None:
         topic = offset_range.topic
         id_then = plan.topic_ids.get(topic)
         is_same = ids.get((topic, id_then), id_then) == ids.get((topic, topic_id), topic_id)
-        if is_same and (overtaken := within(plan.ranges, [offset_range])):
+        if is_same and (overtaken := intersect(plan.ranges, [offset_range])):
             raise OffsetsMovedError(
                 f"backfill {plan.batch_id} reads offsets that another backfill has read, or that a reset gave to the live run, "
                 f"since it was planned: {listing(overtaken)}. Give it up: `kafka-ingest abandon {plan.batch_id} --reason …`."
             )
 
 
-def close_gaps(state: ControlState, plan: BatchPlan, who: str) -> None:
+def close_gaps(state: ControlState, plan: BatchPlan, actor: str) -> None:
     """Close the open gaps that a backfill has read."""
     closed: list[Gap] = []
     ids = ids_before(resets_of(state, plan.feed_id))
@@ -1163,7 +1167,7 @@ def close_gaps(state: ControlState, plan: BatchPlan, who: str) -> None:
             closed += [piece for piece in pieces if piece.closed_by_batch]
     if closed:
         documents = [gap.as_document() for gap in sorted(closed, key=lambda gap: gap.offset_range)]
-        state.append_event(plan.feed_id, "gap_closed", who, plan.batch_id, {"gaps": documents})
+        state.append_event(plan.feed_id, "gap_closed", actor, plan.batch_id, {"gaps": documents})
 
 
 def resets_of(state: ControlState, feed_id: UUID) -> list[Event]:
@@ -1185,7 +1189,7 @@ def rewinds_of(state: ControlState, feed_id: UUID) -> list[Rewind]:
                     TopicPartition(row["topic"], row["partition"]), row["next_offset"], before["next_offset"]
                 )
                 same = row["topic"] in event.detail["same_records"]
-                found.append(Rewind(interval, row["topic_id"], event.at, event.who, event.detail["reason"], same))
+                found.append(Rewind(interval, row["topic_id"], event.at, event.actor, event.detail["reason"], same))
     return found
 
 
@@ -1245,14 +1249,14 @@ def require_revision(state: ControlState, known: FeedSnapshot) -> None:
         )
 
 
-def a_gap(new: NewGap, topic_id: str | None, who: str, applied_at: datetime | None) -> Gap:
+def a_gap(new: NewGap, topic_id: str | None, actor: str, applied_at: datetime | None) -> Gap:
     """Return a new gap as it is stored."""
     decided_at = applied_at or datetime.now(UTC)
-    return Gap(uuid6.uuid7(), new.offset_range, topic_id, new.cause, new.reason, who, decided_at, applied_at)
+    return Gap(uuid6.uuid7(), new.offset_range, topic_id, new.cause, new.reason, actor, decided_at, applied_at)
 
 
 def apply_jumps(
-    state: ControlState, feed_id: UUID, jumps: Sequence[Jump], who: str, batch_id: UUID | None = None
+    state: ControlState, feed_id: UUID, jumps: Sequence[Jump], actor: str, batch_id: UUID | None = None
 ) -> list[Gap]:
     """Move stored offsets over gaps and file the new ones."""
     if not jumps:
@@ -1270,11 +1274,11 @@ def apply_jumps(
         state.stored[feed_id, jump.topic_partition] = replace(
             row, next_offset=jump.to_offset, leader_epoch=None, updated_at=now
         )
-        filed += [a_gap(new, row.topic_id, who, now) for new in jump.gaps]
+        filed += [a_gap(new, row.topic_id, actor, now) for new in jump.gaps]
         passed += [replace(gap, applied_at=now) for gap in jump.passed]
     for gap in [*filed, *passed]:
         state.gaps[gap.gap_id] = (feed_id, gap)
-    state.append_event(feed_id, "gap", who, batch_id, {"gaps": [gap.as_document() for gap in [*filed, *passed]]})
+    state.append_event(feed_id, "gap", actor, batch_id, {"gaps": [gap.as_document() for gap in [*filed, *passed]]})
     return filed
 
 
@@ -1355,7 +1359,7 @@ def keep_gaps(state: ControlState, feed: FeedSnapshot, topic: StartOver) -> None
                 del state.gaps[gap_id]
 
 
-def adopt_batch(state: ControlState, adopted: AdoptedBatch, who: str) -> None:
+def adopt_batch(state: ControlState, adopted: AdoptedBatch, actor: str) -> None:
     """Write a batch as COMMITTED, whether it was known or not."""
     plan, receipt = adopted.plan, adopted.receipt
     if plan.batch_id in state.batches:
@@ -1377,11 +1381,11 @@ def adopt_batch(state: ControlState, adopted: AdoptedBatch, who: str) -> None:
         state.feeds[plan.feed_id].name,
         plan,
         BatchState.COMMITTED,
-        planned_by=state.batches[plan.batch_id].planned_by if plan.batch_id in state.batches else who,
+        planned_by=state.batches[plan.batch_id].planned_by if plan.batch_id in state.batches else actor,
         updated_at=datetime.now(UTC),
         pinned_attempt=receipt.attempt,
         committed_at=receipt.written_at,
-        committed_by=who,
+        committed_by=actor,
         rows=receipt.rows,
         size_bytes=receipt.size_bytes,
         left_out=receipt.left_out,
@@ -1405,14 +1409,14 @@ def record_seed(state: ControlState, feed_id: UUID, seed: StoredOffset) -> None:
     )
 
 
-def insert_plan(state: ControlState, plan: BatchPlan, who: str) -> None:
+def insert_plan(state: ControlState, plan: BatchPlan, actor: str) -> None:
     """Write a batch; a second open live one is refused."""
     open_batch = state.open_live_batch(plan.feed_id)
     if plan.batch_id in state.batches or (plan.kind is BatchKind.LIVE and open_batch is not None):
         raise FeedChangedError(f"feed {plan.feed_name}: another batch is open already. Nothing was written.")
     state.check_offsets_in_place(plan)
     name = state.feeds[plan.feed_id].name
-    state.batches[plan.batch_id] = Batch(name, plan, BatchState.PLANNED, planned_by=who, updated_at=plan.planned_at)
+    state.batches[plan.batch_id] = Batch(name, plan, BatchState.PLANNED, planned_by=actor, updated_at=plan.planned_at)
 
 
 def require_pinned(batch: Batch, attempt: int) -> None:
@@ -1632,7 +1636,7 @@ class InMemorySink:
     def restage(self, source: Path, receipt: Receipt, target: Path, ranges: Sequence[OffsetRange]) -> list[WrittenFile]:
         self.check_restageable(source, receipt)
         self.staged.add(target)
-        return [a_file(kept) for file in receipt.files for span, _ in file.spans for kept in within([span], ranges)]
+        return [a_file(kept) for file in receipt.files for span, _ in file.spans for kept in intersect([span], ranges)]
 
     def write_receipt(self, directory: Path, content: bytes) -> None:
         self._reachable()
@@ -1760,25 +1764,25 @@ class FeedInMemory:
     sink: Any = field(default_factory=InMemorySink)
     settings: FeedPlanSettings = field(default_factory=feed_settings)
 
-    def plan(self, who: str = "run 1", end: EndPositions = None) -> PlanOutcome:
+    def plan(self, actor: str = "run 1", end: EndPositions = None) -> PlanOutcome:
         """Run the plan task."""
-        return plan_batch(self.settings, self.control, self.kafka, sinks(self.sink), who=who, end=end)
+        return plan_batch(self.settings, self.control, self.kafka, sinks(self.sink), actor=actor, end=end)
 
-    def planned(self, who: str = "run 1") -> BatchPlan:
+    def planned(self, actor: str = "run 1") -> BatchPlan:
         """Run the plan task, which has to come to a batch."""
-        batch = self.plan(who).batch
+        batch = self.plan(actor).batch
         assert batch is not None
         return batch
 
-    def open_attempt(self, batch_id: UUID, who: str = "run 1") -> Attempt:
+    def open_attempt(self, batch_id: UUID, actor: str = "run 1") -> Attempt:
         """Run the first half of the write task, which has to need Spark."""
-        attempt = self.ask_for_attempt(batch_id, who)
+        attempt = self.ask_for_attempt(batch_id, actor)
         assert attempt is not None
         return attempt
 
-    def ask_for_attempt(self, batch_id: UUID, who: str = "run 1") -> Attempt | None:
+    def ask_for_attempt(self, batch_id: UUID, actor: str = "run 1") -> Attempt | None:
         """Run the first half of the write task."""
-        return open_attempt(batch_id, self.control, self.kafka, sinks(self.sink), who=who)
+        return open_attempt(batch_id, self.control, self.kafka, sinks(self.sink), actor=actor)
 
     def lost_now(self, attempt: Attempt) -> tuple[LeftOut, ...]:
         """Return what the Spark job would leave out where it reads the attempt's ranges now."""
@@ -1786,11 +1790,11 @@ class FeedInMemory:
         bounds = {tp: self.kafka.topics[tp.topic].logs[tp.partition] for tp in partitions_of(plan)}
         return to_leave_out(plan.ranges, log_starts_of(bounds)) if plan.kind is BatchKind.LIVE else ()
 
-    def spark_writes(self, attempt: Attempt, *, without: int = 0, left_out: Sequence[LeftOut] = ()) -> Receipt:
+    def spark_writes(self, attempt: Attempt, *, subtract: int = 0, left_out: Sequence[LeftOut] = ()) -> Receipt:
         """Do what the Spark job does with the attempt; ``without`` records of each range are not in the log."""
         document = AttemptDocument.from_bytes(self.sink.documents[attempt.directory], attempt.document_sha256)
         read = ranges_read(document.plan.ranges, left_out)
-        files = [a_file(planned, planned.span - without) for planned in read if planned.span > without]
+        files = [a_file(planned, planned.span - subtract) for planned in read if planned.span > subtract]
         receipt = a_receipt(
             document.plan,
             document_sha256=attempt.document_sha256,
@@ -1807,22 +1811,22 @@ class FeedInMemory:
         """Run the second half of the write task."""
         return pin_attempt(attempt.batch_id, attempt.attempt, self.control, self.kafka, sinks(self.sink))
 
-    def write(self, batch_id: UUID, *, without: int = 0) -> None:
+    def write(self, batch_id: UUID, *, subtract: int = 0) -> None:
         """Run the whole write task, with Spark only where it is needed."""
         attempt = self.ask_for_attempt(batch_id)
         if attempt is not None:
-            self.spark_writes(attempt, without=without, left_out=self.lost_now(attempt))
+            self.spark_writes(attempt, subtract=subtract, left_out=self.lost_now(attempt))
             self.pin(attempt)
 
-    def written(self, *, without: int = 0) -> BatchPlan:
+    def written(self, *, subtract: int = 0) -> BatchPlan:
         """Plan and write a batch."""
         plan = self.planned()
-        self.write(plan.batch_id, without=without)
+        self.write(plan.batch_id, subtract=subtract)
         return plan
 
-    def commit(self, batch_id: UUID, *, group: str | None = GROUP, who: str = "run 1") -> Committed:
+    def commit(self, batch_id: UUID, *, group: str | None = GROUP, actor: str = "run 1") -> Committed:
         """Run the commit task."""
-        return commit_batch(batch_id, self.control, self.kafka, sinks(self.sink), group=group, who=who)
+        return commit_batch(batch_id, self.control, self.kafka, sinks(self.sink), group=group, actor=actor)
 
     def committed(self) -> BatchPlan:
         """Plan, write and commit a batch."""

@@ -96,13 +96,13 @@ class FeedParts:
         check_master(self.master, self.kafka_client, sink_is_shared=self.feed.sink.shared)
         self.kafka_client.java_settings()
 
-    def plan(self, *, who: str, end: EndPositions = None, max_records: int | None = None) -> PlanOutcome:
+    def plan(self, *, actor: str, end: EndPositions = None, max_records: int | None = None) -> PlanOutcome:
         """Run the plan task; a manual run may end earlier, or take less. The group follows a jump over a gap at once."""
         self.check_spark()
         settings = self.settings_of_run(max_records)
-        outcome = plan_batch(settings, self.control, self.kafka, sink_of, who=who, end=end)
+        outcome = plan_batch(settings, self.control, self.kafka, sink_of, actor=actor, end=end)
         if outcome.moved:
-            self.mirror(who=who)
+            self.mirror(actor=actor)
         return outcome
 
     def settings_of_run(self, max_records: int | None) -> FeedPlanSettings:
@@ -110,19 +110,19 @@ class FeedParts:
         limits = [limit for limit in (self.plan_settings.max_records, max_records) if limit is not None]
         return replace(self.plan_settings, max_records=min(limits, default=None))
 
-    def plan_backfill(self, request: BackfillRequest, *, who: str, once: bool = False) -> BackfillOutcome:
+    def plan_backfill(self, request: BackfillRequest, *, actor: str, once: bool = False) -> BackfillOutcome:
         """Run a backfill's plan task: claim its chunks; ``once``: or find those that ``who`` has claimed before."""
         self.check_spark()
-        return plan_backfill(request, self.plan_settings, self.control, self.kafka, sink_of, who=who, once=once)
+        return plan_backfill(request, self.plan_settings, self.control, self.kafka, sink_of, actor=actor, once=once)
 
     def would_backfill(self, request: BackfillRequest) -> BackfillDecision:
         """Return what a backfill would read; nothing is written."""
         self.check_spark()
         return dry_run(request, self.plan_settings, self.control, self.kafka, sink_of)
 
-    def open_attempt(self, batch_id: UUID, *, who: str) -> Attempt | None:
+    def open_attempt(self, batch_id: UUID, *, actor: str) -> Attempt | None:
         """Run the first half of the write task; None where the records are written already."""
-        return open_attempt(batch_id, self.control, self.kafka, sink_of, who=who)
+        return open_attempt(batch_id, self.control, self.kafka, sink_of, actor=actor)
 
     def submission(self, attempt: Attempt) -> SparkSubmission:
         """Return what to hand to spark-submit for an attempt, and put the package beside its document."""
@@ -154,10 +154,10 @@ class FeedParts:
         """Refuse what an operator asks of control tables that know less than the feed's output holds."""
         check_output_known(known_feed(self.control, self.feed.name), self.plan_settings, self.control, sink_of)
 
-    def mirror(self, *, who: str) -> Mirrored:
+    def mirror(self, *, actor: str) -> Mirrored:
         """Bring the consumer group to the stored offsets outside a commit."""
         feed = known_feed(self.control, self.feed.name)
-        return mirror_group(feed.feed_id, self.feed.kafka.group, self.control, self.kafka, batch_id=None, who=who)
+        return mirror_group(feed.feed_id, self.feed.kafka.group, self.control, self.kafka, batch_id=None, actor=actor)
 
     def staged_outputs(self) -> Iterator[StagedOutput]:
         """Return what is staged in attempts that are over for longer than the feed keeps them."""
@@ -171,9 +171,9 @@ class FeedParts:
         """Remove what is staged and not needed any more."""
         return clean_up(self.staged_outputs(), self.control, sink_of)
 
-    def fold(self, before: datetime | None = None, *, who: str) -> Iterator[Folded]:
+    def fold(self, before: datetime | None = None, *, actor: str) -> Iterator[Folded]:
         """Fold what the control tables hold of batches committed before a time; by default, as long ago as the feed says."""
-        return fold(self.feed_id, self.fold_cut(before), self.control, who=who)
+        return fold(self.feed_id, self.fold_cut(before), self.control, actor=actor)
 
     def foldable(self, before: datetime | None = None) -> Foldable:
         """Return what may be folded, and what stays that is as old."""
@@ -206,9 +206,9 @@ class FeedParts:
         """Run the second half of the write task: take the receipt."""
         return pin_attempt(attempt.batch_id, attempt.attempt, self.control, self.kafka, sink_of)
 
-    def commit(self, batch_id: UUID, *, who: str) -> Committed:
+    def commit(self, batch_id: UUID, *, actor: str) -> Committed:
         """Run the commit task."""
-        return commit_batch(batch_id, self.control, self.kafka, sink_of, group=self.feed.kafka.group, who=who)
+        return commit_batch(batch_id, self.control, self.kafka, sink_of, group=self.feed.kafka.group, actor=actor)
 
 
 def assemble(feed: Feed, find_connection: FindConnection, environment: Mapping[str, str] = os.environ) -> FeedParts:

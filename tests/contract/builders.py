@@ -99,7 +99,7 @@ def plan_first(control: ControlTables, plan: BatchPlan | None = FIRST_PLAN, *see
     control.record_plan(
         NewFeed(plan.feed_id, plan.feed_name) if plan is not None else NewFeed(ORDERS_FEED, "orders"),
         PlanRecord(CLUSTER, sorted({row.topic_partition.topic for row in seeds}), seeds=seeds, plan=plan),
-        who="planner",
+        actor="planner",
     )
     return plan
 
@@ -120,16 +120,16 @@ def plan_next(
     control.record_plan(
         snapshot or snapshot_of(control, plan.feed_name if plan is not None else "orders"),
         PlanRecord(CLUSTER, ["orders"], seeds=seeds, plan=plan),
-        who="planner",
+        actor="planner",
     )
 
 
 def record(
-    control: ControlTables, *, snapshot: FeedSnapshot | None = None, who: str = "planner", **decided: Any
+    control: ControlTables, *, snapshot: FeedSnapshot | None = None, actor: str = "planner", **decided: Any
 ) -> None:
     """Record what a plan of the known feed ``orders`` decided, with the arguments of a PlanRecord."""
     record = PlanRecord(**({"cluster_id": CLUSTER, "topics": ["orders"]} | decided))
-    control.record_plan(snapshot or snapshot_of(control), record, who=who)
+    control.record_plan(snapshot or snapshot_of(control), record, actor=actor)
 
 
 def gap(
@@ -221,10 +221,10 @@ def publish(control: ControlTables, plan: BatchPlan) -> None:
     control.begin_commit(plan.batch_id, 1)
 
 
-def commit(control: ControlTables, plan: BatchPlan, who: str = "committer") -> None:
+def commit(control: ControlTables, plan: BatchPlan, actor: str = "committer") -> None:
     """PLANNED → COMMITTED."""
     publish(control, plan)
-    control.complete_commit(plan.batch_id, who=who)
+    control.complete_commit(plan.batch_id, actor=actor)
 
 
 def as_adopted(plan: BatchPlan, number: int = 1, rows: Mapping[TopicPartition, int] | None = None) -> AdoptedBatch:
@@ -258,11 +258,11 @@ WAY_TO: Mapping[BatchState, tuple[Callable[[ControlTables, BatchPlan], object], 
     BatchState.COMMITTED: (
         lambda control, plan: pin(control, plan, 1),
         lambda control, plan: control.begin_commit(plan.batch_id, 1),
-        lambda control, plan: control.complete_commit(plan.batch_id, who="committer"),
+        lambda control, plan: control.complete_commit(plan.batch_id, actor="committer"),
     ),
     BatchState.ABANDONED: (
         lambda control, plan: pin(control, plan, 1),
-        lambda control, plan: control.abandon(plan.batch_id, reason="wrong topic", who="ops"),
+        lambda control, plan: control.abandon(plan.batch_id, reason="wrong topic", actor="ops"),
     ),
 }
 
@@ -271,10 +271,10 @@ Step = Callable[[ControlTables, BatchPlan], object]
 STEPS: Mapping[str, Step] = {
     "open_attempt": lambda control, plan: control.open_attempt(attempt_of(plan, 3)),
     "pin": lambda control, plan: pin(control, plan, 2),
-    "discard_written": lambda control, plan: control.discard_written(plan.batch_id, 1, reason="damaged", who="ops"),
+    "discard_written": lambda control, plan: control.discard_written(plan.batch_id, 1, reason="damaged", actor="ops"),
     "begin_commit": lambda control, plan: control.begin_commit(plan.batch_id, 1),
-    "complete_commit": lambda control, plan: control.complete_commit(plan.batch_id, who="rival"),
-    "abandon": lambda control, plan: control.abandon(plan.batch_id, reason="not wanted", who="ops"),
+    "complete_commit": lambda control, plan: control.complete_commit(plan.batch_id, actor="rival"),
+    "abandon": lambda control, plan: control.abandon(plan.batch_id, reason="not wanted", actor="ops"),
 }
 """Each step that changes a batch, on a batch with attempts 1 (pinned, from WRITTEN on) and 2 (open)."""
 

@@ -18,7 +18,9 @@ from kafka_ingest.sinks.parquet import parquet_sink
 DAY = "2023-06-28"
 """The day that the builders' batch ids name."""
 
-SEEDED = Event(event_id=7, kind="seeded", at=NOON, who="planner", batch_id=None, detail={"partitions": [{"offset": 0}]})
+SEEDED = Event(
+    event_id=7, kind="seeded", at=NOON, actor="planner", batch_id=None, detail={"partitions": [{"offset": 0}]}
+)
 
 
 class Staged:

@@ -82,7 +82,7 @@ def adoption(*plans: BatchPlan, **told: Any) -> Adoption:
 
 def adopt(control: OperatorTables, adopted: Adoption) -> None:
     """Adopt into a feed as it is known now, or as a new one."""
-    control.adopt(control.feed("orders") or NEW_FEED, adopted, reason="tables lost", who="ops")
+    control.adopt(control.feed("orders") or NEW_FEED, adopted, reason="tables lost", actor="ops")
 
 
 def without_updated_at(control: OperatorTables) -> dict[TopicPartition, StoredOffset]:
@@ -141,8 +141,8 @@ def test_what_was_told_of_a_feed_is_in_its_journal_again_in_the_same_order(store
     adopt(control, adoption(FIRST_PLAN, ledger=[SEEDED, RESET, second]))
 
     ledger = control.ledger(FIRST_PLAN.batch_id)
-    assert [(event.kind, event.at, event.who, event.detail) for event in ledger] == [
-        (event.kind, event.at, event.who, event.detail) for event in (SEEDED, RESET, second)
+    assert [(event.kind, event.at, event.actor, event.detail) for event in ledger] == [
+        (event.kind, event.at, event.actor, event.detail) for event in (SEEDED, RESET, second)
     ]
     assert [event.event_id for event in ledger] == sorted(event.event_id for event in ledger)
 
@@ -152,7 +152,7 @@ def test_adopting_is_told_in_the_journal(store: Store) -> None:
     adopt(control, adoption(FIRST_PLAN, SECOND_PLAN, stored=[row(0, 130, by=SECOND_PLAN)], ledger=[SEEDED]))
 
     (event,) = store.events("adopted")
-    assert (event.who, event.batch_id) == ("ops", None)
+    assert (event.actor, event.batch_id) == ("ops", None)
     assert event.detail == {
         "reason": "tables lost",
         "batches": [str(batch_id_of(1)), str(batch_id_of(2))],
@@ -173,7 +173,7 @@ def test_a_feed_whose_name_or_id_came_to_be_known_meanwhile_is_not_adopted_as_ne
     for known in (NewFeed(OTHER_FEED, "orders"), NewFeed(ORDERS_FEED, "copy")):
         plan = replace(SECOND_PLAN, feed_id=known.feed_id)
         with pytest.raises(FeedChangedError):
-            control.adopt(known, adoption(plan), reason="tables lost", who="ops")
+            control.adopt(known, adoption(plan), reason="tables lost", actor="ops")
 
     assert store.dump() == before
 
@@ -226,7 +226,7 @@ def test_a_batch_that_an_older_backup_knows_in_another_state_is_committed_by_the
         batches=[as_adopted(FIRST_PLAN, published, rows)],
         stored=[row(0, 100, by=FIRST_PLAN), row(1, 50, by=FIRST_PLAN)],
     )
-    control.adopt(known, adopted, reason="older backup", who="ops")
+    control.adopt(known, adopted, reason="older backup", actor="ops")
 
     batch = control.batch(FIRST_PLAN.batch_id)
     assert (batch.state, batch.pinned_attempt, batch.rows) == (BatchState.COMMITTED, published, 100 + published)
@@ -246,7 +246,7 @@ def test_a_batch_that_an_older_backup_knows_in_another_state_is_committed_by_the
 def test_an_attempt_that_was_discarded_for_a_reason_keeps_it_on_a_database(database: SqlStore) -> None:
     control = database.connect()
     bring_to(control, BatchState.WRITTEN)
-    control.discard_written(FIRST_PLAN.batch_id, 1, reason="part-00000 is short", who="committer")
+    control.discard_written(FIRST_PLAN.batch_id, 1, reason="part-00000 is short", actor="committer")
     adopt(control, adoption(batches=[as_adopted(FIRST_PLAN, 3)]))
 
     assert [attempt.reason for attempt in control.attempts(FIRST_PLAN.batch_id)] == [
@@ -265,14 +265,14 @@ def test_of_what_receipts_tell_only_what_is_not_known_is_added_to_the_journal(st
 
     assert store.events("seeded") == known
     (reset,) = store.events("reset")
-    assert (reset.at, reset.who, reset.detail) == (RESET.at, RESET.who, RESET.detail)
+    assert (reset.at, reset.actor, reset.detail) == (RESET.at, RESET.actor, RESET.detail)
 
 
 def test_a_gap_that_is_known_is_replaced_by_what_receipts_tell_of_it(store: Store) -> None:
     control = store.connect()
     plan_first(control)
-    ahead = control.file_gap(snapshot_of(control), gap(orders(0), 100, 110), seed=None, who="ops")
-    untold = control.file_gap(snapshot_of(control), gap(orders(0), 500, 510), seed=None, who="ops")
+    ahead = control.file_gap(snapshot_of(control), gap(orders(0), 100, 110), seed=None, actor="ops")
+    untold = control.file_gap(snapshot_of(control), gap(orders(0), 500, 510), seed=None, actor="ops")
     applied = replace(ahead, applied_at=NOON)
     adopt(control, adoption(FIRST_PLAN, gaps=[applied, KEPT_GAP], stored=[row(0, 110, by=FIRST_PLAN)]))
 
@@ -306,8 +306,8 @@ def test_the_settings_that_the_last_plan_left_stay_and_the_cluster_is_the_output
 def test_gaps_ahead_of_a_topic_that_was_made_again_since_the_backup_are_dropped(store: Store) -> None:
     control = store.connect()
     plan_first(control, None, seed(orders(0), 0), seed(TopicPartition("refunds", 0), 0))
-    control.file_gap(snapshot_of(control), gap(orders(0), 500, 510), seed=None, who="ops")
-    other = control.file_gap(snapshot_of(control), gap(TopicPartition("refunds", 0), 5, 9), seed=None, who="ops")
+    control.file_gap(snapshot_of(control), gap(orders(0), 500, 510), seed=None, actor="ops")
+    other = control.file_gap(snapshot_of(control), gap(TopicPartition("refunds", 0), 5, 9), seed=None, actor="ops")
     plan = plan_of((orders(0), 0, 10), topic_id="made-again")
     adopt(control, adoption(plan, stored=[row(0, 10, by=plan, topic_id="made-again")]))
 
@@ -352,7 +352,7 @@ def test_removing_what_is_not_there_removes_nothing(control: OperatorTables) -> 
 def test_another_feeds_rows_gaps_and_batches_are_not_touched(control: OperatorTables) -> None:
     copy = plan_of((orders(0), 0, 10), number=4, feed_id=OTHER_FEED, feed_name="copy")
     plan_first(control, copy)
-    control.file_gap(snapshot_of(control, "copy"), gap(orders(0), 100, 110), seed=None, who="ops")
+    control.file_gap(snapshot_of(control, "copy"), gap(orders(0), 100, 110), seed=None, actor="ops")
     before = snapshot_of(control, "copy")
     adopt(control, adoption(FIRST_PLAN, stored=[row(0, 100, by=FIRST_PLAN, topic_id="made-again")], gaps=[KEPT_GAP]))
 
@@ -419,7 +419,7 @@ def test_what_was_shown_on_older_rows_is_refused_and_nothing_is_adopted(store: S
             shown,
             adoption(SECOND_PLAN, stored=[row(0, 130)], gaps=[KEPT_GAP], ledger=[RESET], abandoned=batch_id_of(1)),
             reason="tables lost",
-            who="ops",
+            actor="ops",
         )
 
     assert store.dump() == before
@@ -462,14 +462,14 @@ def test_after_adopting_the_next_batch_goes_its_way_and_carries_only_what_came_s
     plan_next(control, SECOND_PLAN, seed(orders(2), 0))
     publish(control, SECOND_PLAN)
     carried = control.ledger(SECOND_PLAN.batch_id)
-    control.complete_commit(SECOND_PLAN.batch_id, who="committer")
+    control.complete_commit(SECOND_PLAN.batch_id, actor="committer")
     third = plan_of((orders(0), 130, 140), number=3)
     plan_next(control, third)
     publish(control, third)
 
     assert [event.detail["partitions"][0]["partition"] for event in carried] == [2]
     assert control.ledger(third.batch_id) == []
-    control.complete_commit(third.batch_id, who="committer")
+    control.complete_commit(third.batch_id, actor="committer")
     assert stored(control) == {orders(0): 140, orders(1): 50, orders(2): 0}
 
 
@@ -480,7 +480,7 @@ def test_a_commit_of_an_adopted_batch_is_not_made_again(store: Store) -> None:
     before = store.dump()
 
     control.begin_commit(FIRST_PLAN.batch_id, 1)
-    assert control.complete_commit(FIRST_PLAN.batch_id, who="late").committed_by == "ops"
+    assert control.complete_commit(FIRST_PLAN.batch_id, actor="late").committed_by == "ops"
 
     assert store.dump() == before
 

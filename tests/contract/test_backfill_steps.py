@@ -51,7 +51,7 @@ from kafka_ingest.model.control_rows import (
 )
 from kafka_ingest.model.coverage import PartitionCoverage, coverage_of
 from kafka_ingest.model.gap import GapCause, Jump, NewGap
-from kafka_ingest.model.offset_sets import merged
+from kafka_ingest.model.offset_sets import union
 from kafka_ingest.model.offsets import OffsetRange, TopicPartition
 from kafka_ingest.model.output_location import OutputLocation
 from kafka_ingest.ports.control import ControlTables, OperatorTables
@@ -115,10 +115,10 @@ def claim(
     *chunks: BatchPlan,
     gaps: Sequence[NewGap] = (),
     snapshot: FeedSnapshot | None = None,
-    who: str = "operator",
+    actor: str = "operator",
 ) -> None:
     """Record a backfill."""
-    control.record_backfill(snapshot or snapshot_of(control), BackfillRecord(chunks, gaps, ASKED), who=who)
+    control.record_backfill(snapshot or snapshot_of(control), BackfillRecord(chunks, gaps, ASKED), actor=actor)
 
 
 def lost(topic_partition: TopicPartition, start: int, end: int) -> NewGap:
@@ -141,7 +141,7 @@ def brought_to(control: ControlTables, state: BatchState, plan: BatchPlan) -> No
         BatchState.WRITTEN: lambda: write(control, plan),
         BatchState.COMMITTING: lambda: publish(control, plan),
         BatchState.COMMITTED: lambda: commit(control, plan),
-        BatchState.ABANDONED: lambda: control.abandon(plan.batch_id, reason="not wanted", who="ops"),
+        BatchState.ABANDONED: lambda: control.abandon(plan.batch_id, reason="not wanted", actor="ops"),
     }
     steps[state]()
 
@@ -202,7 +202,7 @@ def test_a_backfill_is_told_in_the_journal_once_with_what_was_asked_for(with_hol
     claim(with_holes.connect(), chunk(2, (orders(0), 20, 40)), chunk(3, (orders(0), 40, 60)))
 
     [event] = with_holes.events("backfill_planned")
-    assert (event.who, event.batch_id) == ("operator", None)
+    assert (event.actor, event.batch_id) == ("operator", None)
     chunks = [str(batch_id_of(2)), str(batch_id_of(3))]
     assert event.detail == {"request": ASKED, "kind": "backfill", "chunks": chunks}
 
@@ -309,7 +309,7 @@ def test_backfills_that_share_offsets_already_are_not_in_the_way_of_others(holes
     claim(holes, one)
     both = plan_of((orders(0), 30, 50), number=3, kind=BatchKind.BACKFILL)
     adopted = Adoption(CLUSTER, ["orders"], [], [as_adopted(both)], [], [])
-    holes.adopt(snapshot_of(holes), adopted, reason="restored", who="ops")
+    holes.adopt(snapshot_of(holes), adopted, reason="restored", actor="ops")
 
     claim(holes, chunk(4, (orders(0), 50, 60)))
     with pytest.raises(RangesTakenError, match=r"orders-0\[30, 31\)"):
@@ -320,7 +320,7 @@ def test_backfills_that_share_offsets_already_are_not_in_the_way_of_others(holes
 
 def test_an_abandoned_chunk_frees_its_ranges_and_no_others(holes: OperatorTables):
     claim(holes, chunk(2, (orders(0), 20, 40)), chunk(3, (orders(0), 40, 60)))
-    holes.abandon(batch_id_of(2), reason="not wanted", who="ops")
+    holes.abandon(batch_id_of(2), reason="not wanted", actor="ops")
 
     claim(holes, chunk(4, (orders(0), 20, 40)))
     with pytest.raises(RangesTakenError):
@@ -445,7 +445,7 @@ def test_a_gap_that_is_read_whole_is_closed_by_the_batch_that_read_it(with_holes
 
     assert with_holes.gaps() == [replace(before, closed_by_batch=plan.batch_id), other]
     [event] = with_holes.events("gap_closed")
-    assert (event.who, event.batch_id) == ("committer", plan.batch_id)
+    assert (event.actor, event.batch_id) == ("committer", plan.batch_id)
     assert event.detail == {"gaps": [replace(before, closed_by_batch=plan.batch_id).as_document()]}
 
 
@@ -524,7 +524,7 @@ def test_a_gap_is_closed_when_the_chunk_is_committed_and_not_before(with_holes: 
     publish(control, plan)
     assert gap_spans(with_holes) == UNTOUCHED
 
-    control.complete_commit(plan.batch_id, who="committer")
+    control.complete_commit(plan.batch_id, actor="committer")
     assert gap_spans(with_holes)[0] == ("orders-0", 20, 60, "closed")
 
 
@@ -533,14 +533,14 @@ def test_a_commit_that_landed_closes_its_gaps_once(with_holes: Store):
     filled(control, (orders(0), 30, 40))
     before = with_holes.dump()
 
-    control.complete_commit(batch_id_of(2), who="rival")
+    control.complete_commit(batch_id_of(2), actor="rival")
 
     assert with_holes.dump() == before
 
 
 def test_a_gap_that_lies_ahead_or_is_of_an_earlier_topic_of_the_name_is_not_closed(with_holes: Store):
     control = with_holes.connect()
-    ahead = control.file_gap(snapshot_of(control), gap(orders(0), 150, 160), seed=None, who="ops")
+    ahead = control.file_gap(snapshot_of(control), gap(orders(0), 150, 160), seed=None, actor="ops")
     with_holes.recreate_by_hand(orders(0), "made-again")
     filled_again = chunk(3, (orders(0), 30, 40), topic_id="made-again")
     claim(control, filled_again)
@@ -567,7 +567,7 @@ def test_an_abandoned_chunk_leaves_its_gap_open(with_holes: Store):
     plan = chunk(2, (orders(0), 20, 60))
     claim(control, plan)
     write(control, plan)
-    control.abandon(plan.batch_id, reason="not wanted", who="ops")
+    control.abandon(plan.batch_id, reason="not wanted", actor="ops")
 
     assert gap_spans(with_holes) == UNTOUCHED
 
@@ -580,7 +580,7 @@ def test_a_committed_backfill_moves_no_stored_offset_and_changes_the_revision(ho
     claim(holes, plan)
     publish(holes, plan)
     before = snapshot_of(holes)
-    batch = holes.complete_commit(plan.batch_id, who="committer")
+    batch = holes.complete_commit(plan.batch_id, actor="committer")
 
     after = snapshot_of(holes)
     assert (batch.state, batch.committed_by) == (BatchState.COMMITTED, "committer")
@@ -611,7 +611,7 @@ def test_a_backfill_commits_while_a_live_batch_is_open_and_the_other_way_round(h
     claim(holes, fill)
     publish(holes, live)
     commit(holes, fill)
-    holes.complete_commit(live.batch_id, who="committer")
+    holes.complete_commit(live.batch_id, actor="committer")
 
     assert stored(holes) == {orders(0): 110, orders(1): 10}
     assert {holes.batch(plan.batch_id).state for plan in (live, fill)} == {BatchState.COMMITTED}
@@ -639,7 +639,7 @@ def test_every_chunk_of_a_backfill_carries_the_same(holes: OperatorTables):
 
 
 def test_a_backfill_carries_a_reset_that_no_live_receipt_tells_yet(holes: OperatorTables):
-    holes.reset_offsets(snapshot_of(holes), [ResetMove(orders(0), 100, 70)], reason="bad deploy", who="ops")
+    holes.reset_offsets(snapshot_of(holes), [ResetMove(orders(0), 100, 70)], reason="bad deploy", actor="ops")
     plan = chunk(2, (orders(0), 20, 60))
     claim(holes, plan)
     publish(holes, plan)
@@ -672,7 +672,7 @@ def test_a_chunk_that_is_committed_by_its_second_attempt_carries_the_same(holes:
     plan = chunk(2, (orders(0), 100, 110))
     claim(holes, plan)
     write(holes, plan)
-    holes.discard_written(plan.batch_id, 1, reason="damaged", who="committer")
+    holes.discard_written(plan.batch_id, 1, reason="damaged", actor="committer")
     skipped(holes, 110, 120)
     holes.open_attempt(attempt_of(plan, 2))
     pin(holes, plan, 2)
@@ -726,7 +726,7 @@ def test_what_happens_around_a_backfill_goes_to_the_next_live_receipt_as_if_ther
     claim(holes, fill)
     publish(holes, fill)
     record(holes, jumps=[Jump(orders(0), 110, 120, gaps=(gap(orders(0), 110, 120),))])
-    holes.complete_commit(fill.batch_id, who="committer")
+    holes.complete_commit(fill.batch_id, actor="committer")
     plan_next(holes, live)
     publish(holes, live)
 
@@ -752,14 +752,14 @@ def test_a_discarded_chunk_keeps_its_claim(holes: OperatorTables):
     plan = chunk(2, (orders(0), 20, 60))
     claim(holes, plan)
     write(holes, plan)
-    holes.discard_written(plan.batch_id, 1, reason="damaged", who="committer")
+    holes.discard_written(plan.batch_id, 1, reason="damaged", actor="committer")
 
     with pytest.raises(RangesTakenError):
         claim(holes, chunk(3, (orders(0), 30, 40)))
     holes.open_attempt(attempt_of(plan, 2))
     pin(holes, plan, 2)
     holes.begin_commit(plan.batch_id, 2)
-    holes.complete_commit(plan.batch_id, who="committer")
+    holes.complete_commit(plan.batch_id, actor="committer")
     assert holes.batch(plan.batch_id).pinned_attempt == 2
 
 
@@ -775,7 +775,7 @@ def test_coverage_is_the_feed_with_its_gaps_and_backfills(with_holes: Store):
     done, claimed = chunk(2, (orders(0), 30, 40)), chunk(3, (orders(0), 0, 20), (orders(1), 0, 5))
     claim(control, done, claimed, chunk(4, (orders(0), 50, 55)))
     commit(control, done)
-    control.abandon(batch_id_of(4), reason="not wanted", who="ops")
+    control.abandon(batch_id_of(4), reason="not wanted", actor="ops")
 
     found = coverage(control)
     assert found.feed == snapshot_of(control)
@@ -814,17 +814,19 @@ def test_every_offset_is_accounted_for_whatever_backfills_did(holes: OperatorTab
 
 def test_an_interval_that_an_operator_let_the_feed_read_again_is_a_rewind(holes: OperatorTables):
     moves = [ResetMove(orders(0), 100, 70), ResetMove(orders(1), 10, 3)]
-    holes.reset_offsets(snapshot_of(holes), moves, reason="bad deploy", who="ops")
+    holes.reset_offsets(snapshot_of(holes), moves, reason="bad deploy", actor="ops")
 
     found = coverage(holes).rewinds
     assert [each.offset_range for each in found] == [OffsetRange(orders(0), 70, 100), OffsetRange(orders(1), 3, 10)]
-    assert {(each.who, each.reason, each.topic_id) for each in found} == {("ops", "bad deploy", "orders-topic-id")}
+    assert {(each.actor, each.reason, each.topic_id) for each in found} == {("ops", "bad deploy", "orders-topic-id")}
 
 
 def test_a_reset_goes_back_over_the_same_records_and_a_log_that_was_cut_off_holds_others(holes: OperatorTables):
-    holes.reset_offsets(snapshot_of(holes), [ResetMove(orders(0), 100, 70)], reason="bad deploy", who="ops")
+    holes.reset_offsets(snapshot_of(holes), [ResetMove(orders(0), 100, 70)], reason="bad deploy", actor="ops")
     rows = [replace(snapshot_of(holes).stored[orders(0)], next_offset=65)]
-    holes.start_over(snapshot_of(holes), CLUSTER, [StartOver("orders", rows[0].topic_id, rows)], reason="-", who="ops")
+    holes.start_over(
+        snapshot_of(holes), CLUSTER, [StartOver("orders", rows[0].topic_id, rows)], reason="-", actor="ops"
+    )
 
     rewinds = [(each.offset_range.start_offset, each.same_records) for each in coverage(holes).rewinds]
     assert rewinds == [(70, True), (65, False)]
@@ -833,7 +835,7 @@ def test_a_reset_goes_back_over_the_same_records_and_a_log_that_was_cut_off_hold
 
 def test_what_was_committed_before_a_reset_back_lies_ahead_and_counts_as_committed(holes: OperatorTables):
     filled(holes, (orders(0), 20, 30))
-    holes.reset_offsets(snapshot_of(holes), [ResetMove(orders(0), 100, 70)], reason="bad deploy", who="ops")
+    holes.reset_offsets(snapshot_of(holes), [ResetMove(orders(0), 100, 70)], reason="bad deploy", actor="ops")
 
     assert list(coverage(holes).committed_ahead) == [OffsetRange(orders(0), 70, 100)]
     found = coverage_of(coverage(holes))[orders(0)]
@@ -844,7 +846,7 @@ def test_what_was_committed_before_a_reset_back_lies_ahead_and_counts_as_committ
 
 def test_what_a_backfill_read_above_an_offset_that_went_back_is_not_before_the_first(holes: OperatorTables):
     filled(holes, (orders(0), 10, 30))
-    holes.reset_offsets(snapshot_of(holes), [ResetMove(orders(0), 100, 25)], reason="bad deploy", who="ops")
+    holes.reset_offsets(snapshot_of(holes), [ResetMove(orders(0), 100, 25)], reason="bad deploy", actor="ops")
 
     assert coverage_of(coverage(holes))[orders(0)].before_first == [OffsetRange(orders(0), 10, 20)]
 
@@ -853,7 +855,9 @@ def cut_off(control: OperatorTables, topic_partition: TopicPartition, end: int) 
     """Decide that a log was cut off, and let the feed go on where it ended."""
     row = replace(snapshot_of(control).stored[topic_partition], next_offset=end)
     rows = [row if tp == topic_partition else each for tp, each in snapshot_of(control).stored.items()]
-    control.start_over(snapshot_of(control), CLUSTER, [StartOver("orders", row.topic_id, rows)], reason="-", who="ops")
+    control.start_over(
+        snapshot_of(control), CLUSTER, [StartOver("orders", row.topic_id, rows)], reason="-", actor="ops"
+    )
 
 
 def planned_now(number: int, *ranges: Span) -> BatchPlan:
@@ -900,7 +904,7 @@ def test_a_copy_says_what_it_read_of_a_log_before_it_was_cut_off(holes: Operator
 
 def test_what_was_read_before_an_operator_went_back_over_the_same_records_is_still_held(holes: OperatorTables):
     claim(holes, copy_of(2, (orders(0), 0, 50)))
-    holes.reset_offsets(snapshot_of(holes), [ResetMove(orders(0), 100, 30)], reason="bad deploy", who="ops")
+    holes.reset_offsets(snapshot_of(holes), [ResetMove(orders(0), 100, 30)], reason="bad deploy", actor="ops")
 
     [copied] = holes.copied_ranges(ORDERS_FEED, parquet_at(COPIES))
     assert copied.held == [OffsetRange(orders(0), 0, 50)]
@@ -908,16 +912,16 @@ def test_what_was_read_before_an_operator_went_back_over_the_same_records_is_sti
 
 def test_a_reset_forward_and_a_topic_that_starts_over_are_no_rewinds(holes: OperatorTables):
     over_gap = Jump(orders(0), 100, 120, gaps=(gap(orders(0), 100, 120, GapCause.RESET),))
-    holes.reset_offsets(snapshot_of(holes), [ResetMove(orders(0), 100, 120, over_gap)], reason="skip", who="ops")
+    holes.reset_offsets(snapshot_of(holes), [ResetMove(orders(0), 100, 120, over_gap)], reason="skip", actor="ops")
     starts_over = StartOver("orders", "made-again", [seed(orders(0), 0, topic_id="made-again")])
-    holes.start_over(snapshot_of(holes), CLUSTER, [starts_over], reason="made again", who="ops")
+    holes.start_over(snapshot_of(holes), CLUSTER, [starts_over], reason="made again", actor="ops")
 
     assert list(coverage(holes).rewinds) == []
 
 
 def test_two_resets_are_two_rewinds_oldest_first(holes: OperatorTables):
-    holes.reset_offsets(snapshot_of(holes), [ResetMove(orders(0), 100, 90)], reason="first", who="ops")
-    holes.reset_offsets(snapshot_of(holes), [ResetMove(orders(0), 90, 70)], reason="second", who="ops")
+    holes.reset_offsets(snapshot_of(holes), [ResetMove(orders(0), 100, 90)], reason="first", actor="ops")
+    holes.reset_offsets(snapshot_of(holes), [ResetMove(orders(0), 90, 70)], reason="second", actor="ops")
 
     assert [(each.offset_range.start_offset, each.reason) for each in coverage(holes).rewinds] == [
         (90, "first"),
@@ -932,7 +936,7 @@ def made_again(control: OperatorTables, topic_id: str, *, same_records: bool) ->
         for tp, row in snapshot_of(control).stored.items()
     ]
     topics = [StartOver("orders", topic_id, rows, same_records=same_records)]
-    control.start_over(snapshot_of(control), CLUSTER, topics, reason="made again", who="ops")
+    control.start_over(snapshot_of(control), CLUSTER, topics, reason="made again", actor="ops")
 
 
 def test_gaps_and_backfills_go_along_where_the_records_of_a_topic_are_the_same_under_another_id(with_holes: Store):
@@ -961,7 +965,7 @@ def test_a_backfill_that_was_written_before_its_topic_got_another_id_closes_the_
     write(control, plan)
     made_again(control, "second", same_records=True)
     control.begin_commit(plan.batch_id, 1)
-    control.complete_commit(plan.batch_id, who="committer")
+    control.complete_commit(plan.batch_id, actor="committer")
 
     assert gap_spans(with_holes) == [("orders-0", 20, 60, "closed"), UNTOUCHED[1]]
     assert [each.problems for each in coverage_of(coverage(control)).values()] == [[], []]
@@ -976,7 +980,7 @@ def test_a_backfill_that_was_written_before_its_topic_was_made_again_closes_no_g
     new_gap = Jump(orders(0), 0, 70, gaps=(gap(orders(0), 0, 70),))
     record(control, jumps=[new_gap])
     control.begin_commit(plan.batch_id, 1)
-    control.complete_commit(plan.batch_id, who="committer")
+    control.complete_commit(plan.batch_id, actor="committer")
 
     [new] = [each for each in with_holes.gaps() if each.topic_id == "second"]
     assert (new.offset_range, new.state) == (OffsetRange(orders(0), 0, 70), "open")
@@ -1049,7 +1053,7 @@ def test_copied_ranges_are_those_of_one_output_apart_from_abandoned_ones(holes: 
     for plan in plans:
         claim(holes, plan)
     commit(holes, plans[0])
-    holes.abandon(plans[2].batch_id, reason="not wanted", who="ops")
+    holes.abandon(plans[2].batch_id, reason="not wanted", actor="ops")
 
     assert holes.copied_ranges(ORDERS_FEED, parquet_at(COPIES)) == [
         BackfillRange(batch_id_of(2), BatchState.COMMITTED, OffsetRange(orders(0), 0, 50), "orders-topic-id"),
@@ -1071,13 +1075,13 @@ def test_a_path_with_characters_of_json_and_sql_is_found_again(holes: OperatorTa
 
 def test_the_chunks_that_somebody_planned_are_found_whatever_became_of_them(holes: OperatorTables):
     mine = [chunk(2, (orders(0), 20, 30)), chunk(3, (orders(0), 30, 40)), chunk(4, (orders(0), 40, 50))]
-    claim(holes, *mine, who="airflow:backfill_offsets/manual__1")
-    claim(holes, copy_of(5, (orders(0), 0, 50)), who="airflow:backfill_offsets/manual__1")
-    claim(holes, chunk(6, (orders(0), 50, 60)), who="airflow:backfill_offsets/manual__10")
+    claim(holes, *mine, actor="airflow:backfill_offsets/manual__1")
+    claim(holes, copy_of(5, (orders(0), 0, 50)), actor="airflow:backfill_offsets/manual__1")
+    claim(holes, chunk(6, (orders(0), 50, 60)), actor="airflow:backfill_offsets/manual__10")
     live = plan_of((orders(0), 100, 110), number=7)
-    record(holes, plan=live, who="airflow:backfill_offsets/manual__1")
+    record(holes, plan=live, actor="airflow:backfill_offsets/manual__1")
     commit(holes, mine[0])
-    holes.abandon(mine[1].batch_id, reason="not wanted", who="ops")
+    holes.abandon(mine[1].batch_id, reason="not wanted", actor="ops")
 
     found = holes.backfill_of(ORDERS_FEED, "airflow:backfill_offsets/manual__1")
     assert [batch.batch_id for batch in found] == [batch_id_of(number) for number in (2, 3, 4, 5)]
@@ -1107,10 +1111,10 @@ def test_the_batches_of_a_run_are_those_that_it_planned_or_committed_oldest_firs
         chunk(2, (orders(0), 30, 40)),
         chunk(4, (orders(0), 40, 50)),
     )
-    claim(holes, planned, who=run)
-    claim(holes, taken_over, elsewhere, who=other)
-    commit(holes, taken_over, who=run)
-    commit(holes, planned, who=other)
+    claim(holes, planned, actor=run)
+    claim(holes, taken_over, elsewhere, actor=other)
+    commit(holes, taken_over, actor=run)
+    commit(holes, planned, actor=other)
 
     assert [batch.plan for batch in holes.batches_of_run(ORDERS_FEED, RUN)] == [taken_over, planned]
     assert holes.batches_of_run(batch_id_of(77), RUN) == []
@@ -1131,15 +1135,15 @@ def test_the_batches_of_a_run_are_those_that_it_planned_or_committed_oldest_firs
     ],
 )
 def test_a_run_is_found_by_its_whole_id_and_no_pattern(holes: OperatorTables, run: str, other: str):
-    claim(holes, chunk(2, (orders(0), 20, 30)), who=f"airflow:backfill_offsets/{run}")
-    claim(holes, chunk(3, (orders(0), 30, 40)), who=f"airflow:backfill_offsets/{other}")
+    claim(holes, chunk(2, (orders(0), 20, 30)), actor=f"airflow:backfill_offsets/{run}")
+    claim(holes, chunk(3, (orders(0), 30, 40)), actor=f"airflow:backfill_offsets/{other}")
 
     assert [batch.batch_id for batch in holes.batches_of_run(ORDERS_FEED, run)] == [batch_id_of(2)]
     assert [batch.batch_id for batch in holes.batches_of_run(ORDERS_FEED, other)] == [batch_id_of(3)]
 
 
 def test_what_an_operator_did_is_of_no_run(holes: OperatorTables):
-    claim(holes, chunk(2, (orders(0), 20, 30)), who=f"cli:somebody/{RUN}")
+    claim(holes, chunk(2, (orders(0), 20, 30)), actor=f"cli:somebody/{RUN}")
 
     assert holes.batches_of_run(ORDERS_FEED, RUN) == []
 
@@ -1157,7 +1161,7 @@ def test_committed_batches_are_told_oldest_first_with_the_counts_of_each_range(h
     holes.open_attempt(attempt_of(fill, 1))
     pin(holes, fill, 1, rows={orders(0): 7, orders(1): 0})
     holes.begin_commit(fill.batch_id, 1)
-    holes.complete_commit(fill.batch_id, who="committer")
+    holes.complete_commit(fill.batch_id, actor="committer")
     commit(holes, copied)
     write(holes, written)
     commit(holes, live)
@@ -1258,7 +1262,7 @@ def test_eight_who_claim_holes_of_their_own_all_get_them(database_with_holes: Sq
 
     assert at_once(*(claim_it(number) for number in range(2, 10))) == [None] * 8
     claimed = [each.offset_range for each in coverage(database_with_holes.connect()).backfills]
-    assert merged(claimed) == [OffsetRange(orders(0), 10, 50)]
+    assert union(claimed) == [OffsetRange(orders(0), 10, 50)]
     assert all(one.end_offset == next_one.start_offset for one, next_one in pairwise(claimed))
 
 
@@ -1271,7 +1275,7 @@ def test_chunks_of_one_gap_that_are_committed_at_once_close_all_of_it(database_w
 
     def complete(plan: BatchPlan) -> Callable[[], object]:
         rival = database_with_holes.connect()
-        return lambda: rival.complete_commit(plan.batch_id, who="committer").state
+        return lambda: rival.complete_commit(plan.batch_id, actor="committer").state
 
     assert at_once(*(complete(each) for each in chunks)) == [BatchState.COMMITTED] * 4
     read = [
@@ -1290,7 +1294,7 @@ def test_a_live_commit_and_a_claim_at_once_come_one_after_the_other(database_wit
     snapshot, rival = snapshot_of(control), database_with_holes.connect()
 
     committed, claimed = at_once(
-        lambda: control.complete_commit(live.batch_id, who="committer").state,
+        lambda: control.complete_commit(live.batch_id, actor="committer").state,
         lambda: claim(rival, chunk(3, (orders(0), 20, 60)), snapshot=snapshot),
     )
 

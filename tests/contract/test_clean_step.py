@@ -50,7 +50,7 @@ def test_all_attempts_of_a_batch_that_ended_are_over_also_those_that_never_wrote
 
 def test_discarded_attempts_are_over_and_a_new_one_of_the_same_batch_is_not(control: OperatorTables):
     bring_to(control, BatchState.WRITTEN)
-    control.discard_written(FIRST_PLAN.batch_id, 1, reason="damaged", who="committer")
+    control.discard_written(FIRST_PLAN.batch_id, 1, reason="damaged", actor="committer")
     control.open_attempt(attempt_of(FIRST_PLAN, 3))
     assert ended(control) == [(FIRST_PLAN.batch_id, 1), (FIRST_PLAN.batch_id, 2)]
 
@@ -80,7 +80,7 @@ def test_another_feeds_attempts_are_its_own(control: OperatorTables):
 def test_what_committed_batches_hold_of_a_batch_is_told_by_overlap(control: OperatorTables):
     given_up = plan_first(control, plan_of((orders(0), 0, 100), (orders(1), 40, 50)))
     assert given_up is not None
-    control.abandon(given_up.batch_id, reason="too large", who="ops")
+    control.abandon(given_up.batch_id, reason="too large", actor="ops")
     again = [
         plan_of((orders(0), 0, 30), number=2),
         plan_of((orders(0), 30, 60), (orders(1), 40, 45), number=3),
@@ -114,7 +114,7 @@ def test_what_another_feed_committed_of_the_same_topic_does_not_count(control: O
     control.record_plan(
         NewFeed(SALES_FEED, "sales"),
         PlanRecord("cluster-a", ["orders"], seeds=[seed(orders(0), 0)], plan=sales),
-        who="planner",
+        actor="planner",
     )
     commit(control, sales)
     bring_to(control, BatchState.ABANDONED)

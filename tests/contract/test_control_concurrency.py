@@ -146,7 +146,7 @@ def test_of_eight_who_begin_a_commit_all_may_go_on(database: SqlStore):
 
 
 def complete(control: ControlTables, number: int) -> Callable[[], Batch]:
-    return lambda: control.complete_commit(FIRST_PLAN.batch_id, who=f"committer {number}")
+    return lambda: control.complete_commit(FIRST_PLAN.batch_id, actor=f"committer {number}")
 
 
 def test_of_eight_who_complete_a_commit_one_moves_the_offsets_and_all_learn_who(database: SqlStore):
@@ -259,7 +259,7 @@ def test_of_abandoning_and_beginning_to_commit_at_once_exactly_one_wins(database
     write(operator, FIRST_PLAN)
 
     abandoned, begun = at_once(
-        lambda: operator.abandon(FIRST_PLAN.batch_id, reason="wrong topic", who="ops"),
+        lambda: operator.abandon(FIRST_PLAN.batch_id, reason="wrong topic", actor="ops"),
         lambda: committer.begin_commit(FIRST_PLAN.batch_id, 1),
     )
 
@@ -276,7 +276,7 @@ def test_of_discarding_and_beginning_to_commit_at_once_exactly_one_wins(database
     write(first, FIRST_PLAN)
 
     discarded, begun = at_once(
-        lambda: first.discard_written(FIRST_PLAN.batch_id, 1, reason="damaged", who="first"),
+        lambda: first.discard_written(FIRST_PLAN.batch_id, 1, reason="damaged", actor="first"),
         lambda: second.begin_commit(FIRST_PLAN.batch_id, 1),
     )
 
@@ -292,7 +292,7 @@ def test_a_batch_abandoned_while_it_is_pinned_stays_abandoned(database: SqlStore
     operator.open_attempt(attempt_of(FIRST_PLAN, 1))
 
     abandoned, pinned = at_once(
-        lambda: operator.abandon(FIRST_PLAN.batch_id, reason="wrong topic", who="ops"),
+        lambda: operator.abandon(FIRST_PLAN.batch_id, reason="wrong topic", actor="ops"),
         lambda: pin(writer, FIRST_PLAN, 1),
     )
 
@@ -329,7 +329,7 @@ def test_an_offset_moved_past_the_lock_at_the_last_moment_holds_back_all_of_the_
             postgresql.reset_by_hand(orders(1), 30)
 
     with pytest.raises(OffsetsMovedError, match="None was moved"):
-        control.complete_commit(FIRST_PLAN.batch_id, who="committer")
+        control.complete_commit(FIRST_PLAN.batch_id, actor="committer")
 
     assert control.batch(FIRST_PLAN.batch_id).state is BatchState.COMMITTING
     assert stored(control) == {orders(0): 0, orders(1): 30}
@@ -413,7 +413,7 @@ def test_an_event_waits_for_the_feeds_lock(database: SqlStore, monkeypatch: pyte
         feed_locked(database, monkeypatch),
         pytest.raises(ControlTablesUnavailableError, match=r"lock(ed| timeout)"),
     ):
-        database.connect().record_event(ORDERS_FEED, "reset", who="ops", batch_id=None, detail={})
+        database.connect().record_event(ORDERS_FEED, "reset", actor="ops", batch_id=None, detail={})
 
     assert database.dump() == before
 
@@ -473,7 +473,7 @@ def test_a_commit_that_waited_for_the_lock_has_in_its_ledger_what_was_told_meanw
 
     outcome = outcome_after_waiting_for(
         database,
-        insert(schema.event).values(feed_id=ORDERS_FEED, kind="reset", at=NOON, who="ops", detail={}),
+        insert(schema.event).values(feed_id=ORDERS_FEED, kind="reset", at=NOON, actor="ops", detail={}),
         lambda: control.begin_commit(FIRST_PLAN.batch_id, 1),
     )
 
@@ -552,5 +552,5 @@ def test_a_task_killed_just_before_its_commit_leaves_nothing_behind_and_locks_no
     task.kill()
 
     assert database.dump() == before
-    assert control.complete_commit(FIRST_PLAN.batch_id, who="next run").committed_by == "next run"
+    assert control.complete_commit(FIRST_PLAN.batch_id, actor="next run").committed_by == "next run"
     assert stored(control) == {orders(0): 100, orders(1): 50}

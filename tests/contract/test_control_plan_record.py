@@ -83,7 +83,7 @@ def test_a_first_plan_jumps_from_the_seed_that_it_writes(store: Store) -> None:
             waiting_since=NOON,
             plan=plan_of((orders(0), 40, 50)),
         ),
-        who="planner",
+        actor="planner",
     )
 
     feed = snapshot_of(control)
@@ -133,7 +133,7 @@ def test_a_first_plan_whose_jump_is_refused_leaves_no_feed(store: Store) -> None
         control.record_plan(
             NewFeed(ORDERS_FEED, "orders"),
             PlanRecord(CLUSTER, ["orders"], seeds=[seed(orders(0), 5)], jumps=[jump(orders(0), 0, 40)]),
-            who="planner",
+            actor="planner",
         )
 
     assert control.feed("orders") is None
@@ -230,7 +230,7 @@ def test_a_plan_notes_the_leader_epochs_in_which_logs_reached_their_stored_offse
 def test_a_gap_that_a_plan_jumps_over_is_kept_with_who_why_and_when(store: Store) -> None:
     control = store.connect()
     plan_first(control, None, seed(orders(0), 0))
-    record(control, jumps=[jump(orders(0), 0, 40, reason="the log starts at 40")], who="run 7")
+    record(control, jumps=[jump(orders(0), 0, 40, reason="the log starts at 40")], actor="run 7")
 
     (kept,) = store.gaps()
     assert kept.offset_range == OffsetRange(orders(0), 0, 40)
@@ -263,8 +263,8 @@ def test_gaps_come_by_partition_and_offset_however_they_were_filed(store: Store)
     partitions = [orders(10), apple, orders(9), zebra]
     plan_first(control, None, *(seed(tp, 0) for tp in partitions))
     record(control, jumps=[jump(tp, 0, 5) for tp in partitions])
-    control.file_gap(snapshot_of(control), gap(apple, 90, 95), seed=None, who="ops")
-    control.file_gap(snapshot_of(control), gap(apple, 20, 25), seed=None, who="ops")
+    control.file_gap(snapshot_of(control), gap(apple, 90, 95), seed=None, actor="ops")
+    control.file_gap(snapshot_of(control), gap(apple, 20, 25), seed=None, actor="ops")
 
     expected = [
         OffsetRange(zebra, 0, 5),
@@ -286,7 +286,7 @@ def test_a_feed_without_gaps_has_none(store: Store) -> None:
 
 def planned_gap(control: OperatorTables, partition: int, start: int, end: int) -> Gap:
     """File a gap ahead of the stored offset."""
-    filed = control.file_gap(snapshot_of(control), gap(orders(partition), start, end), seed=None, who="ops")
+    filed = control.file_gap(snapshot_of(control), gap(orders(partition), start, end), seed=None, actor="ops")
     assert filed.state == "ahead"
     return filed
 
@@ -333,12 +333,12 @@ def test_the_journal_tells_all_gaps_of_a_plan_in_one_event_as_they_are_kept(stor
             jump(orders(0), 0, 40),
             Jump(orders(1), 0, 9, (gap(orders(1), 0, 5, GapCause.RETENTION),), passed=(ahead,)),
         ],
-        who="run 7",
+        actor="run 7",
     )
 
     event, *older = store.events("gap")
     assert len(older) == before == 1
-    assert (event.who, event.batch_id) == ("run 7", None)
+    assert (event.actor, event.batch_id) == ("run 7", None)
     told = [Gap.from_document(document) for document in event.detail["gaps"]]
     assert sorted(told, key=lambda each: each.offset_range) == store.gaps()
     assert event.detail["gaps"][0] == {
@@ -522,7 +522,7 @@ def test_a_batch_is_abandoned_and_what_the_log_lost_of_it_is_a_gap_in_one_step(s
     control.abandon(
         FIRST_PLAN.batch_id,
         reason="its ranges can no longer be read",
-        who="run 7",
+        actor="run 7",
         only_from={BatchState.PLANNED},
         jumps=[jump(orders(0), 0, 30)],
     )
@@ -531,7 +531,7 @@ def test_a_batch_is_abandoned_and_what_the_log_lost_of_it_is_a_gap_in_one_step(s
     assert stored(control) == {orders(0): 30, orders(1): 40}
     assert [(kept.offset_range, kept.state) for kept in store.gaps()] == [(OffsetRange(orders(0), 0, 30), "open")]
     (event,) = store.events("gap")
-    assert (event.who, event.batch_id) == ("run 7", FIRST_PLAN.batch_id)
+    assert (event.actor, event.batch_id) == ("run 7", FIRST_PLAN.batch_id)
     plan_next(control, plan_of((orders(0), 30, 100), (orders(1), 40, 50), number=2))
     assert snapshot_of(control).open_batch == control.batch(batch_id_of(2))
 
@@ -545,7 +545,7 @@ def test_a_batch_whose_jumps_are_refused_stays_open(store: Store) -> None:
         control.abandon(
             FIRST_PLAN.batch_id,
             reason="lost",
-            who="run 7",
+            actor="run 7",
             jumps=[jump(orders(0), 0, 30), jump(orders(1), 39, 45)],
         )
 
@@ -554,7 +554,7 @@ def test_a_batch_whose_jumps_are_refused_stays_open(store: Store) -> None:
 
 REFUSED: Mapping[str, Callable[[OperatorTables], object]] = {
     "written meanwhile": lambda control: pin(control, FIRST_PLAN, 1),
-    "abandoned meanwhile": lambda control: control.abandon(FIRST_PLAN.batch_id, reason="wrong topic", who="ops"),
+    "abandoned meanwhile": lambda control: control.abandon(FIRST_PLAN.batch_id, reason="wrong topic", actor="ops"),
 }
 
 
@@ -570,7 +570,7 @@ def test_no_offset_jumps_where_the_batch_cannot_be_abandoned(store: Store, meanw
         control.abandon(
             FIRST_PLAN.batch_id,
             reason="lost",
-            who="run 7",
+            actor="run 7",
             only_from={BatchState.PLANNED},
             jumps=[jump(orders(0), 0, 30)],
         )
@@ -643,7 +643,7 @@ def test_the_speed_of_a_batch_is_what_it_read_from_the_beginning_of_its_attempt_
     control = store.connect()
     bring_to(control, BatchState.COMMITTING)
     assert control.speeds(ORDERS_FEED) == []
-    control.complete_commit(FIRST_PLAN.batch_id, who="committer")
+    control.complete_commit(FIRST_PLAN.batch_id, actor="committer")
     second = plan_of((orders(0), 100, 900), number=2)
     plan_next(control, second)
     commit(control, second)
@@ -661,11 +661,11 @@ def test_what_a_restore_copied_in_seconds_says_nothing_of_speed(store: Store, pl
     control = store.connect()
     plan_first(control, None, seed(orders(0), 0))
     restored, read = plan_of((orders(0), 0, 800), number=2), plan_of((orders(0), 800, 900), number=3)
-    record(control, who=planner, plan=restored)
+    record(control, actor=planner, plan=restored)
     control.open_attempt(replace(attempt_of(restored, 1), opened_by=writer))
     pin(control, restored, 1)
     control.begin_commit(restored.batch_id, 1)
-    control.complete_commit(restored.batch_id, who="committer")
+    control.complete_commit(restored.batch_id, actor="committer")
     assert control.speeds(ORDERS_FEED) == []
 
     plan_next(control, read)

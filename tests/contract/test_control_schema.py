@@ -317,7 +317,7 @@ def history(shared_database: SqlStore) -> SqlStore:
     commit(control, FIRST_PLAN)
     abandoned = plan_of((orders(2), 7, 9), number=2)
     plan_next(control, abandoned)
-    control.abandon(abandoned.batch_id, reason="not wanted", who="ops")
+    control.abandon(abandoned.batch_id, reason="not wanted", actor="ops")
     written = plan_of((orders(2), 7, 9), number=3, kind=BatchKind.BACKFILL)
     plan_next(control, written)
     write(control, written)
@@ -801,10 +801,10 @@ def test_a_full_disk_is_named_and_the_step_can_be_run_again(sqlite: SqlStore):
     with pytest.raises(
         ControlTablesUnavailableError, match=r"control\.db.* could not be used: database or disk is full"
     ):
-        control.record_event(ORDERS_FEED, "mirror_failed", who="committer", batch_id=None, detail=large)
+        control.record_event(ORDERS_FEED, "mirror_failed", actor="committer", batch_id=None, detail=large)
 
     assert sqlite.dump() == before
-    sqlite.connect().record_event(ORDERS_FEED, "mirror_failed", who="committer", batch_id=None, detail=large)
+    sqlite.connect().record_event(ORDERS_FEED, "mirror_failed", actor="committer", batch_id=None, detail=large)
     assert len(sqlite.events("mirror_failed")) == 1
 
 
@@ -925,10 +925,10 @@ def test_a_connection_that_the_server_ends_in_the_middle_changes_nothing(postgre
         ),
         pytest.raises(ControlTablesUnavailableError),
     ):
-        control.complete_commit(FIRST_PLAN.batch_id, who="committer")
+        control.complete_commit(FIRST_PLAN.batch_id, actor="committer")
 
     assert postgresql.dump() == before
-    assert control.complete_commit(FIRST_PLAN.batch_id, who="committer").state is BatchState.COMMITTED
+    assert control.complete_commit(FIRST_PLAN.batch_id, actor="committer").state is BatchState.COMMITTED
 
 
 @contextmanager
@@ -965,10 +965,10 @@ def test_a_commit_whose_answer_is_lost_is_not_reported_as_if_nothing_was_changed
     with monkeypatch.context() as patch:
         patch.setattr(engine.dialect, "do_commit", commit_and_lose_the_answer)
         with pytest.raises(ControlTablesUnavailableError) as failure:
-            control.complete_commit(FIRST_PLAN.batch_id, who="committer")
+            control.complete_commit(FIRST_PLAN.batch_id, actor="committer")
 
     assert control.batch(FIRST_PLAN.batch_id).state is BatchState.COMMITTED
-    assert control.complete_commit(FIRST_PLAN.batch_id, who="committer").committed_by == "committer"
+    assert control.complete_commit(FIRST_PLAN.batch_id, actor="committer").committed_by == "committer"
     assert "Nothing was changed" not in str(failure.value)
 
 
@@ -986,7 +986,7 @@ def test_a_feeds_rows_are_of_one_instant_even_where_somebody_commits_in_between(
     @event.listens_for(engine, "after_cursor_execute")
     def commit_after_the_first_look(*arguments: Any) -> None:
         if "FROM feed" in arguments[2] and not done:
-            done.append(writer.complete_commit(FIRST_PLAN.batch_id, who="committer").state)
+            done.append(writer.complete_commit(FIRST_PLAN.batch_id, actor="committer").state)
 
     snapshot = reader.feed("orders")
 
@@ -1011,7 +1011,7 @@ def test_a_first_plan_that_is_refused_half_way_leaves_no_feed(database: SqlStore
         control.record_plan(
             NewFeed(ORDERS_FEED, "orders"),
             PlanRecord(CLUSTER, ["orders"], seeds=[seed(orders(0), 3)], plan=plan),
-            who="planner",
+            actor="planner",
         )
 
     assert control.feed("orders") is None

@@ -225,7 +225,7 @@ def test_every_write_to_a_feeds_rows_grows_its_revision(control: ControlTables):
     note()
     pin(control, FIRST_PLAN, 1)
     note()
-    control.discard_written(FIRST_PLAN.batch_id, 1, reason="damaged", who="committer")
+    control.discard_written(FIRST_PLAN.batch_id, 1, reason="damaged", actor="committer")
     note()
     control.open_attempt(attempt_of(FIRST_PLAN, 2))
     note()
@@ -233,11 +233,11 @@ def test_every_write_to_a_feeds_rows_grows_its_revision(control: ControlTables):
     note()
     control.begin_commit(FIRST_PLAN.batch_id, 2)
     note()
-    control.complete_commit(FIRST_PLAN.batch_id, who="committer")
+    control.complete_commit(FIRST_PLAN.batch_id, actor="committer")
     note()
     plan_next(control, plan_of((orders(0), 100, 110), number=2))
     note()
-    control.abandon(batch_id_of(2), reason="not wanted", who="ops")
+    control.abandon(batch_id_of(2), reason="not wanted", actor="ops")
     note()
 
     assert all(later > earlier for earlier, later in pairwise(revisions))
@@ -345,7 +345,7 @@ def test_the_number_of_a_discarded_attempt_is_not_free_again(store: Store):
     control = store.connect()
     plan_first(control)
     write(control, FIRST_PLAN)
-    control.discard_written(FIRST_PLAN.batch_id, 1, reason="damaged", who="committer")
+    control.discard_written(FIRST_PLAN.batch_id, 1, reason="damaged", actor="committer")
     before = store.dump()
 
     with pytest.raises(FeedChangedError, match="attempt 1"):
@@ -382,7 +382,7 @@ def test_a_pinned_receipt_with_records_without_a_date_is_in_the_journal(store: S
     control.pin(FIRST_PLAN.batch_id, 1, receipt, sha256(receipt.as_bytes()), receipt.range_counts(FIRST_PLAN))
 
     [event] = store.events("no_dates")
-    assert (event.batch_id, event.who, event.detail) == (FIRST_PLAN.batch_id, "spark 1", {"attempt": 1, "rows": 3})
+    assert (event.batch_id, event.actor, event.detail) == (FIRST_PLAN.batch_id, "spark 1", {"attempt": 1, "rows": 3})
 
 
 def test_the_counts_of_each_range_are_stored_with_the_pin_in_the_plans_order(control: ControlTables):
@@ -469,7 +469,7 @@ def test_the_attempts_that_lost_stay_open_and_unpinned(control: ControlTables):
 
 def test_discarding_takes_a_written_batch_back_to_planned_with_all_its_attempts(control: ControlTables):
     bring_to(control, BatchState.WRITTEN)
-    control.discard_written(FIRST_PLAN.batch_id, 1, reason="part-00000 is short", who="committer")
+    control.discard_written(FIRST_PLAN.batch_id, 1, reason="part-00000 is short", actor="committer")
 
     batch = control.batch(FIRST_PLAN.batch_id)
     assert (batch.state, batch.pinned_attempt, batch.rows, batch.size_bytes) == (BatchState.PLANNED, None, None, None)
@@ -486,7 +486,7 @@ def test_discarding_takes_a_written_batch_back_to_planned_with_all_its_attempts(
 def test_no_attempt_of_before_a_discard_can_be_pinned(store: Store, number: int):
     control = store.connect()
     bring_to(control, BatchState.WRITTEN)
-    control.discard_written(FIRST_PLAN.batch_id, 1, reason="damaged", who="committer")
+    control.discard_written(FIRST_PLAN.batch_id, 1, reason="damaged", actor="committer")
     before = store.dump()
 
     with pytest.raises(BatchStateError, match=f"attempt {number} is not open any more"):
@@ -497,11 +497,11 @@ def test_no_attempt_of_before_a_discard_can_be_pinned(store: Store, number: int)
 
 def test_an_attempt_opened_after_a_discard_is_pinned_and_committed(control: ControlTables):
     bring_to(control, BatchState.WRITTEN)
-    control.discard_written(FIRST_PLAN.batch_id, 1, reason="damaged", who="committer")
+    control.discard_written(FIRST_PLAN.batch_id, 1, reason="damaged", actor="committer")
     control.open_attempt(attempt_of(FIRST_PLAN, 3))
     pin(control, FIRST_PLAN, 3)
     control.begin_commit(FIRST_PLAN.batch_id, 3)
-    control.complete_commit(FIRST_PLAN.batch_id, who="committer")
+    control.complete_commit(FIRST_PLAN.batch_id, actor="committer")
 
     assert control.batch(FIRST_PLAN.batch_id).state is BatchState.COMMITTED
     assert stored(control) == {orders(0): 100, orders(1): 50}
@@ -510,10 +510,10 @@ def test_an_attempt_opened_after_a_discard_is_pinned_and_committed(control: Cont
 def test_a_discarded_attempt_keeps_the_reason_it_was_discarded_for(control: ControlTables):
     plan_first(control)
     write(control, FIRST_PLAN)
-    control.discard_written(FIRST_PLAN.batch_id, 1, reason="first reason", who="committer")
+    control.discard_written(FIRST_PLAN.batch_id, 1, reason="first reason", actor="committer")
     control.open_attempt(attempt_of(FIRST_PLAN, 2))
     pin(control, FIRST_PLAN, 2)
-    control.discard_written(FIRST_PLAN.batch_id, 2, reason="second reason", who="committer")
+    control.discard_written(FIRST_PLAN.batch_id, 2, reason="second reason", actor="committer")
 
     assert [attempt.reason for attempt in control.attempts(FIRST_PLAN.batch_id)] == ["first reason", "second reason"]
 
@@ -524,7 +524,7 @@ def test_a_discard_in_the_name_of_another_attempt_is_refused(store: Store):
     before = store.dump()
 
     with pytest.raises(BatchStateError, match="expected attempt 2 to be the pinned one, found 1"):
-        control.discard_written(FIRST_PLAN.batch_id, 2, reason="damaged", who="committer")
+        control.discard_written(FIRST_PLAN.batch_id, 2, reason="damaged", actor="committer")
 
     assert store.dump() == before
 
@@ -532,10 +532,10 @@ def test_a_discard_in_the_name_of_another_attempt_is_refused(store: Store):
 def test_a_discard_is_told_in_the_journal(store: Store):
     control = store.connect()
     bring_to(control, BatchState.WRITTEN)
-    control.discard_written(FIRST_PLAN.batch_id, 1, reason="damaged", who="committer")
+    control.discard_written(FIRST_PLAN.batch_id, 1, reason="damaged", actor="committer")
 
     (event,) = store.events("attempts_discarded")
-    assert (event.who, event.batch_id) == ("committer", FIRST_PLAN.batch_id)
+    assert (event.actor, event.batch_id) == ("committer", FIRST_PLAN.batch_id)
     assert event.detail == {"attempt": 1, "reason": "damaged"}
 
 
@@ -637,7 +637,7 @@ def test_a_completed_commit_moves_all_stored_offsets_of_the_batch_and_no_others(
         control, plan, seed(orders(0), 0, leader_epoch=8), seed(orders(1), 40, leader_epoch=5), seed(orders(2), 12)
     )
     publish(control, plan)
-    done = control.complete_commit(plan.batch_id, who="committer")
+    done = control.complete_commit(plan.batch_id, actor="committer")
 
     assert (done.state, done.committed_by, done.rows) == (BatchState.COMMITTED, "committer", 110)
     assert done.committed_at is not None
@@ -668,7 +668,7 @@ def test_one_moved_row_of_many_holds_back_all_of_them(store: Store):
     before = store.dump()
 
     with pytest.raises(OffsetsMovedError, match="orders-617: expected 617, found 600"):
-        control.complete_commit(plan.batch_id, who="committer")
+        control.complete_commit(plan.batch_id, actor="committer")
 
     assert store.dump() == before
     assert control.batch(plan.batch_id).state is BatchState.COMMITTING
@@ -681,10 +681,10 @@ def test_a_commit_completes_once_the_moved_row_is_back(store: Store):
     publish(control, FIRST_PLAN)
     store.reset_by_hand(orders(1), 30)
     with pytest.raises(OffsetsMovedError):
-        control.complete_commit(FIRST_PLAN.batch_id, who="first try")
+        control.complete_commit(FIRST_PLAN.batch_id, actor="first try")
     store.reset_by_hand(orders(1), 40)
 
-    assert control.complete_commit(FIRST_PLAN.batch_id, who="second try").committed_by == "second try"
+    assert control.complete_commit(FIRST_PLAN.batch_id, actor="second try").committed_by == "second try"
     assert stored(control) == {orders(0): 100, orders(1): 50}
 
 
@@ -698,7 +698,7 @@ def test_another_topic_id_holds_back_a_commit_and_is_named(store: Store, planned
     before = store.dump()
 
     with pytest.raises(OffsetsMovedError, match="orders-1"):
-        control.complete_commit(plan.batch_id, who="committer")
+        control.complete_commit(plan.batch_id, actor="committer")
 
     assert store.dump() == before
 
@@ -715,10 +715,10 @@ def test_a_commit_that_landed_is_not_made_twice_and_stays_with_the_first(store: 
     control = store.connect()
     plan_first(control)
     publish(control, FIRST_PLAN)
-    first = control.complete_commit(FIRST_PLAN.batch_id, who="first")
+    first = control.complete_commit(FIRST_PLAN.batch_id, actor="first")
     before = store.dump()
 
-    again = store.connect().complete_commit(FIRST_PLAN.batch_id, who="second")
+    again = store.connect().complete_commit(FIRST_PLAN.batch_id, actor="second")
 
     assert again == first
     assert again.committed_by == "first"
@@ -727,12 +727,12 @@ def test_a_commit_that_landed_is_not_made_twice_and_stays_with_the_first(store: 
 
 def test_a_batch_is_committed_for_ever_whatever_is_committed_after_it(control: ControlTables):
     plan_first(control)
-    commit(control, FIRST_PLAN, who="first")
+    commit(control, FIRST_PLAN, actor="first")
     later = plan_of((orders(0), 100, 130), number=2)
     plan_next(control, later)
-    commit(control, later, who="second")
+    commit(control, later, actor="second")
 
-    assert control.complete_commit(FIRST_PLAN.batch_id, who="a week later").committed_by == "first"
+    assert control.complete_commit(FIRST_PLAN.batch_id, actor="a week later").committed_by == "first"
     assert stored(control) == {orders(0): 130, orders(1): 50}
     assert snapshot_of(control).stored[orders(0)].batch_id == later.batch_id
 
@@ -774,20 +774,20 @@ def test_ten_thousand_partitions_are_committed_together(control: ControlTables):
 def test_an_abandoned_batch_moves_no_offset_and_says_why(store: Store, state: BatchState):
     control = store.connect()
     bring_to(control, state)
-    control.abandon(FIRST_PLAN.batch_id, reason="wrong topic", who="ops")
+    control.abandon(FIRST_PLAN.batch_id, reason="wrong topic", actor="ops")
 
     batch = control.batch(FIRST_PLAN.batch_id)
     assert (batch.state, batch.reason) == (BatchState.ABANDONED, "wrong topic")
     assert stored(control) == {orders(0): 0, orders(1): 40}
     (event,) = store.events("abandoned")
-    assert (event.who, event.batch_id) == ("ops", FIRST_PLAN.batch_id)
+    assert (event.actor, event.batch_id) == ("ops", FIRST_PLAN.batch_id)
     assert event.detail == {"reason": "wrong topic", "was": state.value}
 
 
 @pytest.mark.parametrize("state", [BatchState.PLANNED, BatchState.WRITTEN])
 def test_after_an_abandoned_batch_the_same_offsets_are_planned_again(control: ControlTables, state: BatchState):
     bring_to(control, state)
-    control.abandon(FIRST_PLAN.batch_id, reason="wrong topic", who="ops")
+    control.abandon(FIRST_PLAN.batch_id, reason="wrong topic", actor="ops")
     assert snapshot_of(control).open_batch is None
     again = plan_of((orders(0), 0, 120), number=2)
     plan_next(control, again)
@@ -801,9 +801,9 @@ def test_a_batch_that_may_be_visible_is_not_abandoned_plainly(control: ControlTa
     bring_to(control, BatchState.COMMITTING)
 
     with pytest.raises(BatchStateError, match=r"is COMMITTING: .*revoked first: `kafka-ingest abandon`"):
-        control.abandon(FIRST_PLAN.batch_id, reason="wrong topic", who="ops")
+        control.abandon(FIRST_PLAN.batch_id, reason="wrong topic", actor="ops")
 
-    assert control.complete_commit(FIRST_PLAN.batch_id, who="committer").state is BatchState.COMMITTED
+    assert control.complete_commit(FIRST_PLAN.batch_id, actor="committer").state is BatchState.COMMITTED
 
 
 def test_a_batch_that_was_to_be_abandoned_only_while_planned_is_kept_once_it_is_written(store: Store):
@@ -812,14 +812,14 @@ def test_a_batch_that_was_to_be_abandoned_only_while_planned_is_kept_once_it_is_
     before = store.dump()
 
     with pytest.raises(BatchStateError, match="is WRITTEN: expected PLANNED to abandon it"):
-        control.abandon(FIRST_PLAN.batch_id, reason="does not fit", who="planner", only_from={BatchState.PLANNED})
+        control.abandon(FIRST_PLAN.batch_id, reason="does not fit", actor="planner", only_from={BatchState.PLANNED})
 
     assert store.dump() == before
 
 
 def test_a_planned_batch_is_abandoned_by_who_abandons_only_planned_ones(control: ControlTables):
     bring_to(control, BatchState.PLANNED)
-    control.abandon(FIRST_PLAN.batch_id, reason="does not fit", who="planner", only_from={BatchState.PLANNED})
+    control.abandon(FIRST_PLAN.batch_id, reason="does not fit", actor="planner", only_from={BatchState.PLANNED})
 
     assert control.batch(FIRST_PLAN.batch_id).state is BatchState.ABANDONED
 
@@ -867,7 +867,7 @@ def test_every_other_step_is_refused_and_changes_nothing(store: Store, state: Ba
 def test_every_step_of_a_batch_that_was_abandoned_before_it_was_written_is_refused(store: Store, step: str):
     control = store.connect()
     bring_to(control, BatchState.PLANNED)
-    control.abandon(FIRST_PLAN.batch_id, reason="wrong topic", who="ops")
+    control.abandon(FIRST_PLAN.batch_id, reason="wrong topic", actor="ops")
     before = store.dump()
 
     with pytest.raises(BatchStateError, match="ABANDONED"):
@@ -912,7 +912,7 @@ def test_the_first_published_batch_carries_the_feeds_seeds(control: ControlTable
     publish(control, FIRST_PLAN)
 
     (event,) = control.ledger(FIRST_PLAN.batch_id)
-    assert (event.kind, event.who, event.batch_id) == ("seeded", "planner", None)
+    assert (event.kind, event.actor, event.batch_id) == ("seeded", "planner", None)
     assert event.detail == {
         "partitions": [
             {"topic": "orders", "partition": 0, "topic_id": "orders-topic-id", "offset": 0, "rule": "earliest"},
@@ -926,7 +926,7 @@ def test_a_batch_carries_what_happened_since_the_previous_published_one(control:
     plan_first(control)
     commit(control, FIRST_PLAN)
     plan_next(control, None, seed(orders(2), 0))
-    control.record_event(ORDERS_FEED, "reset", who="ops", batch_id=None, detail={"to": 90})
+    control.record_event(ORDERS_FEED, "reset", actor="ops", batch_id=None, detail={"to": 90})
     second = plan_of((orders(3), 5, 6), number=2)
     plan_next(control, second, seed(orders(3), 5))
     publish(control, second)
@@ -949,11 +949,11 @@ def test_the_ledger_of_a_batch_says_the_same_when_asked_again_after_later_batche
     plan_first(control)
     publish(control, FIRST_PLAN)
     first = control.ledger(FIRST_PLAN.batch_id)
-    control.complete_commit(FIRST_PLAN.batch_id, who="committer")
+    control.complete_commit(FIRST_PLAN.batch_id, actor="committer")
     second = plan_of((orders(2), 5, 6), number=2)
     plan_next(control, second, seed(orders(2), 5))
     commit(control, second)
-    control.record_event(ORDERS_FEED, "gap", who="ops", batch_id=None, detail={"partition": 0})
+    control.record_event(ORDERS_FEED, "gap", actor="ops", batch_id=None, detail={"partition": 0})
 
     assert control.ledger(FIRST_PLAN.batch_id) == first
     assert seeds_in(control, FIRST_PLAN.batch_id) == [[(0, 0), (1, 40)]]
@@ -963,9 +963,9 @@ def test_the_ledger_of_a_batch_says_the_same_when_asked_again_after_later_batche
 def test_what_happens_while_a_batch_is_being_published_goes_to_the_next_one(control: ControlTables):
     plan_first(control)
     publish(control, FIRST_PLAN)
-    control.record_event(ORDERS_FEED, "gap", who="ops", batch_id=None, detail={"partition": 1})
+    control.record_event(ORDERS_FEED, "gap", actor="ops", batch_id=None, detail={"partition": 1})
     first = control.ledger(FIRST_PLAN.batch_id)
-    control.complete_commit(FIRST_PLAN.batch_id, who="committer")
+    control.complete_commit(FIRST_PLAN.batch_id, actor="committer")
     second = plan_of((orders(0), 100, 110), number=2)
     plan_next(control, second)
     publish(control, second)
@@ -976,7 +976,7 @@ def test_what_happens_while_a_batch_is_being_published_goes_to_the_next_one(cont
 
 def test_the_seeds_of_an_abandoned_batch_go_to_the_next_published_one(control: ControlTables):
     bring_to(control, BatchState.WRITTEN)
-    control.abandon(FIRST_PLAN.batch_id, reason="wrong topic", who="ops")
+    control.abandon(FIRST_PLAN.batch_id, reason="wrong topic", actor="ops")
     second = plan_of((orders(0), 0, 120), number=2)
     plan_next(control, second)
     publish(control, second)
@@ -989,9 +989,9 @@ def test_the_ledger_carries_no_other_events_and_none_of_other_feeds(control: Con
     plan_first(
         control, plan_of((TopicPartition("refunds", 0), 5, 6), number=2, feed_id=OTHER_FEED, feed_name="refunds")
     )
-    control.record_event(ORDERS_FEED, "mirror_failed", who="committer", batch_id=None, detail={})
-    control.record_event(OTHER_FEED, "gap", who="ops", batch_id=None, detail={})
-    control.record_event(ORDERS_FEED, "reset", who="ops", batch_id=None, detail={})
+    control.record_event(ORDERS_FEED, "mirror_failed", actor="committer", batch_id=None, detail={})
+    control.record_event(OTHER_FEED, "gap", actor="ops", batch_id=None, detail={})
+    control.record_event(ORDERS_FEED, "reset", actor="ops", batch_id=None, detail={})
     publish(control, FIRST_PLAN)
 
     assert [event.kind for event in control.ledger(FIRST_PLAN.batch_id)] == ["seeded", "reset"]
@@ -1012,15 +1012,15 @@ def test_events_are_kept_as_they_were_told_newest_first(store: Store):
     control = store.connect()
     plan_first(control)
     control.record_event(
-        ORDERS_FEED, "mirror_failed", who="committer", batch_id=FIRST_PLAN.batch_id, detail={"reason": "größer"}
+        ORDERS_FEED, "mirror_failed", actor="committer", batch_id=FIRST_PLAN.batch_id, detail={"reason": "größer"}
     )
     control.record_event(
-        ORDERS_FEED, "mirror_failed", who="ops", batch_id=None, detail={"partitions": [0, {"to": None}]}
+        ORDERS_FEED, "mirror_failed", actor="ops", batch_id=None, detail={"partitions": [0, {"to": None}]}
     )
 
     newest, oldest = store.events("mirror_failed")
-    assert (newest.who, newest.batch_id, newest.detail) == ("ops", None, {"partitions": [0, {"to": None}]})
-    assert (oldest.who, oldest.batch_id, oldest.detail) == ("committer", FIRST_PLAN.batch_id, {"reason": "größer"})
+    assert (newest.actor, newest.batch_id, newest.detail) == ("ops", None, {"partitions": [0, {"to": None}]})
+    assert (oldest.actor, oldest.batch_id, oldest.detail) == ("committer", FIRST_PLAN.batch_id, {"reason": "größer"})
     assert newest.event_id > oldest.event_id
     assert newest.at.utcoffset() == oldest.at.utcoffset() == timedelta(0)
 
@@ -1029,7 +1029,7 @@ def test_an_event_changes_no_other_row(store: Store):
     control = store.connect()
     plan_first(control)
     before = snapshot_of(control)
-    control.record_event(ORDERS_FEED, "mirror_failed", who="committer", batch_id=None, detail={})
+    control.record_event(ORDERS_FEED, "mirror_failed", actor="committer", batch_id=None, detail={})
 
     after = snapshot_of(control)
     assert (after.stored, after.open_batch) == (before.stored, before.open_batch)
@@ -1041,10 +1041,10 @@ def test_an_event_changes_no_other_row(store: Store):
 def test_the_newest_events_of_a_kind_are_found_up_to_a_limit(sql_control: SqlControlTables):
     plan_first(sql_control)
     for number in range(5):
-        sql_control.record_event(ORDERS_FEED, "reset", who=f"ops {number}", batch_id=None, detail={})
-        sql_control.record_event(ORDERS_FEED, "gap", who="planner", batch_id=None, detail={})
+        sql_control.record_event(ORDERS_FEED, "reset", actor=f"ops {number}", batch_id=None, detail={})
+        sql_control.record_event(ORDERS_FEED, "gap", actor="planner", batch_id=None, detail={})
 
-    assert [event.who for event in sql_control.events(ORDERS_FEED, "reset", limit=2)] == ["ops 4", "ops 3"]
+    assert [event.actor for event in sql_control.events(ORDERS_FEED, "reset", limit=2)] == ["ops 4", "ops 3"]
     assert sql_control.events(OTHER_FEED, "reset") == []
 
 
@@ -1054,7 +1054,7 @@ def test_rows_by_partition_counts_what_was_committed_by_live_batches_and_backfil
     pin(sql_control, FIRST_PLAN, 1, rows={orders(0): 90, orders(1): 10})
     assert sql_control.rows_by_partition(ORDERS_FEED) == {}
     sql_control.begin_commit(FIRST_PLAN.batch_id, 1)
-    sql_control.complete_commit(FIRST_PLAN.batch_id, who="committer")
+    sql_control.complete_commit(FIRST_PLAN.batch_id, actor="committer")
     second = plan_of((orders(0), 100, 105), number=2)
     plan_next(sql_control, second)
     commit(sql_control, second)
@@ -1098,7 +1098,7 @@ def three_batches(control: SqlControlTables) -> None:
     commit(control, second)
     third = plan_of((orders(0), 130, 131), number=3)
     plan_next(control, third)
-    control.abandon(third.batch_id, reason="not wanted", who="ops")
+    control.abandon(third.batch_id, reason="not wanted", actor="ops")
 
 
 def test_batches_are_listed_newest_first(sql_control: SqlControlTables):
@@ -1199,7 +1199,7 @@ def test_a_feed_that_is_not_known_has_no_events_recorded(database: SqlStore):
     before = database.dump()
 
     with pytest.raises(KafkaIngestError, match=str(OTHER_FEED)):
-        control.record_event(OTHER_FEED, "gap", who="ops", batch_id=None, detail={})
+        control.record_event(OTHER_FEED, "gap", actor="ops", batch_id=None, detail={})
 
     assert database.dump() == before
 
@@ -1209,7 +1209,7 @@ def test_two_first_plans_under_one_feed_id_are_refused(store: Store):
     before = store.dump()
 
     with pytest.raises(FeedChangedError):
-        store.connect().record_plan(NewFeed(ORDERS_FEED, "refunds"), PlanRecord(CLUSTER, ["refunds"]), who="planner")
+        store.connect().record_plan(NewFeed(ORDERS_FEED, "refunds"), PlanRecord(CLUSTER, ["refunds"]), actor="planner")
 
     assert store.dump() == before
 
@@ -1221,7 +1221,7 @@ def test_what_a_dag_run_commits_is_to_be_announced_until_that_is_noted(control: 
     plan_first(control)
     publish(control, FIRST_PLAN)
     assert control.to_announce(ORDERS_FEED) == []
-    control.complete_commit(FIRST_PLAN.batch_id, who="airflow:orders/run-1")
+    control.complete_commit(FIRST_PLAN.batch_id, actor="airflow:orders/run-1")
 
     [batch] = control.to_announce(ORDERS_FEED)
     assert batch.batch_id == FIRST_PLAN.batch_id

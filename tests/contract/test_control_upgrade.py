@@ -291,9 +291,9 @@ def test_what_was_committed_before_the_upgrade_is_summed_up_and_later_commits_ad
     assert [summary.rows_committed for summary in control.feed_summaries()] == [rows]
 
     # A backfill and a live batch.
-    control.complete_commit(COMMITTING.batch_id, who="committer")
+    control.complete_commit(COMMITTING.batch_id, actor="committer")
     control.begin_commit(WRITTEN.batch_id, 1)
-    control.complete_commit(WRITTEN.batch_id, who="committer")
+    control.complete_commit(WRITTEN.batch_id, actor="committer")
 
     rows += receipt_of(COMMITTING, 1).rows + receipt_of(WRITTEN, 1).rows
     assert sum(control.rows_by_partition(ORDERS_FEED).values()) == rows
@@ -303,9 +303,9 @@ def test_what_was_committed_before_the_upgrade_is_summed_up_and_later_commits_ad
 def test_open_batches_are_finished_after_the_upgrade_and_the_next_one_is_planned(older: SqlStore) -> None:
     upgrade(older.open(), create=False)
     control = older.connect()
-    control.complete_commit(COMMITTING.batch_id, who="committer")
+    control.complete_commit(COMMITTING.batch_id, actor="committer")
     control.begin_commit(WRITTEN.batch_id, 1)
-    control.complete_commit(WRITTEN.batch_id, who="committer")
+    control.complete_commit(WRITTEN.batch_id, actor="committer")
     later = plan_of((orders(0), 120, 125), number=6)
     plan_next(control, later)
     commit(control, later)
@@ -318,9 +318,9 @@ def test_what_is_new_in_0002_is_written_to_upgraded_tables(older: SqlStore) -> N
     control = older.connect()
     hold = Hold("orders", 1, HoldCause.OPEN_TRANSACTION, "open since noon", NOON, at_offset=55)
     record = PlanRecord(CLUSTER, ["orders"], topic_pattern="ord.*", holds=[hold], waiting_since=NOON)
-    control.record_plan(snapshot_of(control), record, who="planner")
+    control.record_plan(snapshot_of(control), record, actor="planner")
     gap = NewGap(OffsetRange(orders(1), 60, 70), GapCause.SKIPPED, "poisoned")
-    filed = control.file_gap(snapshot_of(control), gap, seed=None, who="ops")
+    filed = control.file_gap(snapshot_of(control), gap, seed=None, actor="ops")
 
     feed = snapshot_of(control)
     assert (feed.topic_pattern, feed.holds, feed.waiting_since) == ("ord.*", [hold], NOON)
@@ -440,7 +440,7 @@ def test_a_log_that_ended_below_its_stored_offset_is_noted_in_upgraded_tables(he
     control = held.connect()
     control.hold(ORDERS_FEED, BEYOND)
     assert BEYOND in snapshot_of(control).holds
-    control.record_plan(snapshot_of(control), PlanRecord(CLUSTER, ["orders"], holds=[BEYOND]), who="planner")
+    control.record_plan(snapshot_of(control), PlanRecord(CLUSTER, ["orders"], holds=[BEYOND]), actor="planner")
 
     assert snapshot_of(control).holds == [BEYOND]
 
@@ -469,7 +469,7 @@ def test_version_0002_knows_no_held_losses_and_no_held_topics_that_were_made_aga
 def test_a_held_loss_and_a_held_topic_are_noted_in_upgraded_tables(held: SqlStore) -> None:
     upgrade(held.open(), create=False)
     control = held.connect()
-    control.record_plan(snapshot_of(control), PlanRecord(CLUSTER, ["orders"], holds=NEWER_HOLDS), who="planner")
+    control.record_plan(snapshot_of(control), PlanRecord(CLUSTER, ["orders"], holds=NEWER_HOLDS), actor="planner")
 
     assert snapshot_of(control).holds == NEWER_HOLDS
 

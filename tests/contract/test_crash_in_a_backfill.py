@@ -18,7 +18,7 @@ from kafka_ingest.backfilling.plan_backfill import plan_backfill
 from kafka_ingest.backfilling.request import BackfillRequest, OpenGaps
 from kafka_ingest.model.batch import BatchKind, BatchState
 from kafka_ingest.model.coverage import coverage_of
-from kafka_ingest.model.offset_sets import merged, span_of
+from kafka_ingest.model.offset_sets import span_of, union
 from kafka_ingest.model.offsets import OffsetRange, TopicPartition
 from kafka_ingest.operating.skip import decide_skip, skip
 
@@ -52,14 +52,14 @@ def with_a_hole(feed: WholeFeed) -> None:
     feed.log.produce(0, 3)
     feed.log.append_markers(0, 1)
     feed.log.produce(0, 6)
-    skip(decide_skip(feed.settings.name, HOLE, "poisoned", feed.control, feed.kafka), feed.control, who="ops")
+    skip(decide_skip(feed.settings.name, HOLE, "poisoned", feed.control, feed.kafka), feed.control, actor="ops")
     at_rest(feed)
 
 
 def backfill(feed: WholeFeed) -> None:
     """Do what the run of the DAG does: plan, or find what it planned before, and write and commit chunk after chunk."""
     request = BackfillRequest(OpenGaps(), asked={}, max_records=3)
-    outcome = plan_backfill(request, feed.settings, feed.control, feed.kafka, feed.sinks, who=RUN, once=True)
+    outcome = plan_backfill(request, feed.settings, feed.control, feed.kafka, feed.sinks, actor=RUN, once=True)
     for chunk in outcome.chunks:
         feed.write(chunk.batch_id, RUN)
         feed.commit(chunk.batch_id, RUN)
@@ -98,7 +98,7 @@ def assert_filled_once(feed: WholeFeed) -> None:
     rows = feed.control.coverage(feed.settings.name)
     assert [partition.problems for partition in coverage_of(rows).values()] == [[], [], []]
     assert {gap.state for gap in rows.gaps} == {"closed"}
-    assert merged(gap.offset_range for gap in rows.gaps) == [HOLE]
+    assert union(gap.offset_range for gap in rows.gaps) == [HOLE]
     told = [gap for event in feed.control.events(feed_id, "gap_closed", limit=100) for gap in event.detail["gaps"]]
     assert sum(gap["end_offset"] - gap["start_offset"] for gap in told) == HOLE.span
     assert {gap["closed_by_batch"] for gap in told} == {str(gap.closed_by_batch) for gap in rows.gaps}

@@ -81,7 +81,7 @@ def die_in(feed: WholeFeed, action: Callable[[WholeFeed], object], instant: int)
 
 def give_up(feed: WholeFeed, batch_id: UUID) -> None:
     """Do what an operator does who wants to be rid of a batch."""
-    abandon(batch_id, feed.control, feed.sinks, reason="wrong topic", who="ops")
+    abandon(batch_id, feed.control, feed.sinks, reason="wrong topic", actor="ops")
 
 
 def give_up_again(feed: WholeFeed, batch_id: UUID) -> None:

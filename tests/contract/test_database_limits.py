@@ -66,7 +66,7 @@ def test_adopting_may_take_as_long_as_the_output_has_batches(
     told = Adoption(CLUSTER, ["orders"], [row], [as_adopted(FIRST_PLAN)], gaps=[], ledger=[])
     monkeypatch.setattr(limits, "STATEMENT_TIMEOUT_S", 0.1)
     monkeypatch.setattr(limits, "TRANSACTION_TIMEOUT_S", 0.2)
-    control.adopt(NewFeed(ORDERS_FEED, "orders"), told, reason="the tables were lost", who="ops")
+    control.adopt(NewFeed(ORDERS_FEED, "orders"), told, reason="the tables were lost", actor="ops")
     monkeypatch.undo()
     assert control.batch(FIRST_PLAN.batch_id).state is BatchState.COMMITTED
 

@@ -33,7 +33,7 @@ from kafka_ingest.model.control_rows import Adoption, BackfillRecord, Foldable, 
 from kafka_ingest.model.coverage import coverage_of
 from kafka_ingest.model.folded import FoldedRange
 from kafka_ingest.model.gap import GapCause, NewGap
-from kafka_ingest.model.offset_sets import merged, within
+from kafka_ingest.model.offset_sets import intersect, union
 from kafka_ingest.model.offsets import OffsetRange
 from kafka_ingest.model.removal import LostRange
 from kafka_ingest.ports.control import OperatorTables
@@ -57,12 +57,12 @@ def clean(control: OperatorTables) -> None:
 
 
 def read(
-    control: OperatorTables, number: int, *ranges: tuple[int, int, int], who: str = "run", **values: Any
+    control: OperatorTables, number: int, *ranges: tuple[int, int, int], actor: str = "run", **values: Any
 ) -> BatchPlan:
     """Commit a live batch of ranges of ``orders``."""
     plan = plan_of(*((orders(partition), start, end) for partition, start, end in ranges), number=number, **values)
     plan_next(control, plan)
-    commit(control, plan, who=who)
+    commit(control, plan, actor=actor)
     return plan
 
 
@@ -73,13 +73,13 @@ def three_batches(control: OperatorTables) -> None:
     control.open_attempt(attempt_of(first, 1))
     pin(control, first, 1, {orders(0): 93, orders(1): 10})
     control.begin_commit(first.batch_id, 1)
-    control.complete_commit(first.batch_id, who="run")
+    control.complete_commit(first.batch_id, actor="run")
     read(control, 2, (0, 100, 120))
     read(control, 3, (0, 120, 150), (1, 50, 60))
 
 
 def reset(control: OperatorTables, partition: int, start: int, to: int) -> None:
-    control.reset_offsets(snapshot_of(control), [ResetMove(orders(partition), start, to)], reason="again", who="ops")
+    control.reset_offsets(snapshot_of(control), [ResetMove(orders(partition), start, to)], reason="again", actor="ops")
 
 
 def answers(control: OperatorTables, *asked: OffsetRange) -> dict[str, Any]:
@@ -94,7 +94,7 @@ def answers(control: OperatorTables, *asked: OffsetRange) -> dict[str, Any]:
             for tp, each in coverage.items()
         },
         "states": control.batch_states(ORDERS_FEED),
-        "ahead": merged(control.committed_ahead(ORDERS_FEED)),
+        "ahead": union(control.committed_ahead(ORDERS_FEED)),
         "within": [control.committed_within(ORDERS_FEED, [each]) for each in asked],
         "ledger": control.ledger_of_feed(ORDERS_FEED),
         "published": [control.newest_published(ORDERS_FEED, kind) for kind in BatchKind],
@@ -136,28 +136,28 @@ def test_a_folded_batch_stays_known_with_its_sums_and_its_plans_fingerprint(cont
     assert (now.state, now.rows, now.committed_by) == (BatchState.COMMITTED, was.rows, "run")
     assert now.plan == was.plan.without_ranges()
     assert now.plan.fingerprint == was.plan.fingerprint
-    assert control.complete_commit(batch_id_of(2), who="a cleared task") == now
+    assert control.complete_commit(batch_id_of(2), actor="a cleared task") == now
 
 
 def test_nothing_that_is_asked_of_the_tables_has_another_answer(control: OperatorTables) -> None:
     three_batches(control)
-    control.file_gap(snapshot_of(control), gap(orders(0), 150, 160), seed=None, who="ops")
+    control.file_gap(snapshot_of(control), gap(orders(0), 150, 160), seed=None, actor="ops")
     fill = plan_of((orders(0), 152, 156), number=4, kind=BatchKind.BACKFILL)
-    control.record_backfill(snapshot_of(control), BackfillRecord([fill], [], {}), who="backfill")
+    control.record_backfill(snapshot_of(control), BackfillRecord([fill], [], {}), actor="backfill")
     commit(control, fill)
     read(control, 5, (0, 160, 170))
     reset(control, 0, 170, 110)
     read(control, 6, (0, 110, 130))
     given_up = plan_of((orders(0), 130, 145), number=7)
     plan_next(control, given_up)
-    control.abandon(given_up.batch_id, reason="-", who="ops")
+    control.abandon(given_up.batch_id, reason="-", actor="ops")
     asked = [OffsetRange(orders(0), 0, 200), OffsetRange(orders(0), 125, 155), OffsetRange(orders(1), 45, 55)]
-    before, of_given_up = answers(control, *asked), merged(control.committed_ranges(given_up.batch_id))
+    before, of_given_up = answers(control, *asked), union(control.committed_ranges(given_up.batch_id))
 
     assert fold_all(control).batches == 5
 
     assert answers(control, *asked) == before
-    assert merged(control.committed_ranges(given_up.batch_id)) != []
+    assert union(control.committed_ranges(given_up.batch_id)) != []
     assert within_mine(control.committed_ranges(given_up.batch_id), given_up) == within_mine(of_given_up, given_up)
     assert [each[0] for each in chains(control) if each[0].partition == 0] == [
         OffsetRange(orders(0), 0, 150),
@@ -168,7 +168,7 @@ def test_nothing_that_is_asked_of_the_tables_has_another_answer(control: Operato
 
 def within_mine(found: list[OffsetRange], plan: BatchPlan) -> list[OffsetRange]:
     """Return what is held of a plan's ranges."""
-    return within(plan.ranges, found)
+    return intersect(plan.ranges, found)
 
 
 @pytest.mark.parametrize("same_records", [True, False])
@@ -179,7 +179,7 @@ def test_a_topic_that_was_made_again_has_chains_of_its_own(control: OperatorTabl
     new = seed(orders(0), 0, topic_id="moved", rule="moved")
     new = type(new)(orders(0), "moved", 0, next_offset, "moved")
     topics = [StartOver("orders", "moved", [new], same_records=same_records)]
-    control.start_over(snapshot_of(control), CLUSTER, topics, reason="moved", who="ops")
+    control.start_over(snapshot_of(control), CLUSTER, topics, reason="moved", actor="ops")
     assert next_offset is not None
     read(control, 4, (0, next_offset, next_offset + 5), topic_id="moved")
     asked = [OffsetRange(orders(0), 0, 200)]
@@ -200,7 +200,7 @@ def test_folding_leaves_the_feeds_revision_so_that_a_decision_at_that_moment_sta
     fold_all(control)
 
     assert control.feed("orders") == seen
-    control.file_gap(seen, gap(orders(0), 150, 160), seed=None, who="ops")
+    control.file_gap(seen, gap(orders(0), 150, 160), seed=None, actor="ops")
     assert stored(control)[orders(0)] == 160
 
 
@@ -219,7 +219,7 @@ def test_the_newest_batches_and_younger_ones_stay(control: OperatorTables) -> No
 
 def test_a_batch_whose_asset_event_may_be_lost_stays_until_it_is_announced(control: OperatorTables) -> None:
     three_batches(control)
-    plan = read(control, 4, (0, 150, 160), who="airflow:orders/scheduled__1")
+    plan = read(control, 4, (0, 150, 160), actor="airflow:orders/scheduled__1")
     clean(control)
 
     assert control.foldable(ORDERS_FEED, ALL) == Foldable(batches=3, events=0, to_announce=1)
@@ -252,15 +252,15 @@ def test_a_batch_whose_staged_output_is_not_removed_stays_and_its_neighbours_joi
 
 def test_backfills_copies_and_what_was_given_up_or_is_open_stay(control: OperatorTables) -> None:
     plan_first(control, None, seed(orders(0), 0))
-    control.file_gap(snapshot_of(control), gap(orders(0), 0, 20), seed=None, who="ops")
+    control.file_gap(snapshot_of(control), gap(orders(0), 0, 20), seed=None, actor="ops")
     fill = plan_of((orders(0), 5, 10), number=2, kind=BatchKind.BACKFILL)
     copied = plan_of((orders(0), 0, 10), number=3, kind=BatchKind.COPY)
     for plan in (fill, copied):
-        control.record_backfill(snapshot_of(control), BackfillRecord([plan], [], {}), who="backfill")
+        control.record_backfill(snapshot_of(control), BackfillRecord([plan], [], {}), actor="backfill")
         commit(control, plan)
     given_up, still_open = (plan_of((orders(0), 20, 30), number=number) for number in (4, 5))
     plan_next(control, given_up)
-    control.abandon(given_up.batch_id, reason="-", who="ops")
+    control.abandon(given_up.batch_id, reason="-", actor="ops")
     plan_next(control, still_open)
     write(control, still_open)
 
@@ -276,7 +276,7 @@ def test_old_lines_that_machines_wrote_go_and_all_others_stay(store: Store) -> N
     three_batches(control)
     kinds = ("mirror_failed", "no_dates", "attempts_discarded", "receipt_refused")
     for kind in (*kinds, "mirror_failed", "restored", "cleaned", "expired"):
-        control.record_event(ORDERS_FEED, kind, who="-", batch_id=None, detail={})
+        control.record_event(ORDERS_FEED, kind, actor="-", batch_id=None, detail={})
     reset(control, 0, 150, 120)
 
     assert control.fold(ORDERS_FEED, FoldCut(datetime(2020, 1, 1, tzinfo=UTC))).events == 0
@@ -289,7 +289,7 @@ def test_old_lines_that_machines_wrote_go_and_all_others_stay(store: Store) -> N
 def test_events_that_follow_folded_ones_have_numbers_of_their_own(control: OperatorTables) -> None:
     three_batches(control)
     for _ in range(3):
-        control.record_event(ORDERS_FEED, "mirror_failed", who="-", batch_id=None, detail={})
+        control.record_event(ORDERS_FEED, "mirror_failed", actor="-", batch_id=None, detail={})
     fold_all(control)
     reset(control, 0, 150, 120)
 
@@ -371,7 +371,7 @@ def test_what_a_folded_batch_lost_is_not_held_unless_another_has_read_it_too(con
     assert control.committed_within(ORDERS_FEED, [lost.offset_range], apart_from=batch_id_of(2)) == [
         OffsetRange(orders(0), 110, 115)
     ]
-    control.record_lost(snapshot_of(control), [lost], [new], reason="disk", who="ops")
+    control.record_lost(snapshot_of(control), [lost], [new], reason="disk", actor="ops")
 
     assert control.committed_within(ORDERS_FEED, [asked]) == [
         OffsetRange(orders(0), 90, 105),
@@ -386,7 +386,7 @@ def test_what_was_lost_before_its_batch_was_folded_stays_lost(control: OperatorT
     read(control, 4, (0, 110, 130))
     lost = LostRange(batch_id_of(2), "part-0", OffsetRange(orders(0), 105, 115), "orders-topic-id", 10)
     new = NewGap(OffsetRange(orders(0), 105, 110), GapCause.OUTPUT_LOST, "disk")
-    control.record_lost(snapshot_of(control), [lost], [new], reason="disk", who="ops")
+    control.record_lost(snapshot_of(control), [lost], [new], reason="disk", actor="ops")
     before = answers(control, OffsetRange(orders(0), 90, 140))
 
     fold_all(control)
@@ -415,7 +415,7 @@ def test_a_folded_batch_takes_no_step_any_more(control: OperatorTables) -> None:
     with pytest.raises(BatchStateError):
         control.open_attempt(attempt_of(plan_of((orders(0), 0, 100), number=1), 2))
     with pytest.raises(BatchStateError):
-        control.abandon(batch_id_of(1), reason="-", who="ops")
+        control.abandon(batch_id_of(1), reason="-", actor="ops")
     with pytest.raises(BatchStateError):
         control.begin_commit(batch_id_of(1), 1)
 
@@ -429,7 +429,7 @@ def test_adopting_leaves_folded_batches_as_they_are(control: OperatorTables) -> 
     rows = [type(row)(orders(0), row.topic_id, row.first_offset, 155, row.seeded_by, batch_id=later.batch_id)]
     adoption = Adoption(CLUSTER, ["orders"], rows, [as_adopted(later)], [], [])
 
-    control.adopt(snapshot_of(control), adoption, reason="a backup", who="ops")
+    control.adopt(snapshot_of(control), adoption, reason="a backup", actor="ops")
 
     assert chains(control) == before
     assert control.batch(batch_id_of(1)) == known

@@ -37,7 +37,7 @@ REFUNDS = plan_of((TopicPartition("refunds", 0), 0, 100), number=9, feed_id=REFU
 
 
 def note(control: SqlControlTables, kind: str, **detail: object) -> None:
-    control.record_event(ORDERS_FEED, kind, who="ops", batch_id=None, detail=detail)
+    control.record_event(ORDERS_FEED, kind, actor="ops", batch_id=None, detail=detail)
 
 
 def date_events(database: SqlStore, *times: datetime) -> None:
@@ -53,12 +53,12 @@ def date_events(database: SqlStore, *times: datetime) -> None:
 
 def test_the_journal_is_told_newest_first_with_all_that_an_event_holds(sql_control: SqlControlTables) -> None:
     plan_first(sql_control)
-    sql_control.abandon(FIRST_PLAN.batch_id, reason="wrong topic", who="ops")
+    sql_control.abandon(FIRST_PLAN.batch_id, reason="wrong topic", actor="ops")
 
     abandoned, seeded = sql_control.journal(ORDERS_FEED)
-    assert (abandoned.kind, abandoned.who, abandoned.batch_id) == ("abandoned", "ops", FIRST_PLAN.batch_id)
+    assert (abandoned.kind, abandoned.actor, abandoned.batch_id) == ("abandoned", "ops", FIRST_PLAN.batch_id)
     assert abandoned.detail == {"reason": "wrong topic", "was": "PLANNED"}
-    assert (seeded.kind, seeded.who, seeded.batch_id) == ("seeded", "planner", None)
+    assert (seeded.kind, seeded.actor, seeded.batch_id) == ("seeded", "planner", None)
     assert seeded.at <= abandoned.at
     assert seeded.at.tzinfo is UTC
 
@@ -145,7 +145,7 @@ def test_a_range_holds_its_start_and_not_its_end(
     commit(sql_control, FIRST_PLAN)
     later = plan_of((orders(0), 100, 130), number=2)
     plan_next(sql_control, later)
-    sql_control.abandon(later.batch_id, reason="not wanted", who="ops")
+    sql_control.abandon(later.batch_id, reason="not wanted", actor="ops")
 
     found = sql_control.offset_rows("orders", orders(partition), offset)
     assert found is not None
@@ -169,7 +169,7 @@ def test_beside_the_batches_the_stored_offset_the_partitions_gaps_and_resets_are
 ) -> None:
     plan_first(sql_control)
     commit(sql_control, FIRST_PLAN)
-    ahead = sql_control.file_gap(snapshot_of(sql_control), gap(orders(0), 110, 120), seed=None, who="ops")
+    ahead = sql_control.file_gap(snapshot_of(sql_control), gap(orders(0), 110, 120), seed=None, actor="ops")
     row = StoredOffset(orders(1), "another id", 40, 50, "earliest")
     sql_control.start_over(
         snapshot_of(sql_control),
@@ -183,7 +183,7 @@ def test_beside_the_batches_the_stored_offset_the_partitions_gaps_and_resets_are
             )
         ],
         reason="restored",
-        who="ops",
+        actor="ops",
     )
 
     found = sql_control.offset_rows("orders", orders(0), 119)
@@ -234,7 +234,7 @@ def test_batches_are_listed_by_kind_and_state(
     plan_first(sql_control)
     commit(sql_control, FIRST_PLAN)
     plan_next(sql_control, plan_of((orders(0), 100, 130), number=2))
-    sql_control.abandon(batch_id_of(2), reason="not wanted", who="ops")
+    sql_control.abandon(batch_id_of(2), reason="not wanted", actor="ops")
     plan_next(sql_control, plan_of((orders(0), 0, 10), number=3, kind=BatchKind.BACKFILL))
     plan_next(sql_control, plan_of((orders(0), 0, 10), number=4, kind=BatchKind.COPY))
 

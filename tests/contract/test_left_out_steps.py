@@ -64,7 +64,7 @@ def committed(control: ControlTables) -> None:
     """Commit such a batch."""
     written(control)
     control.begin_commit(FIRST_PLAN.batch_id, 1)
-    control.complete_commit(FIRST_PLAN.batch_id, who="committer")
+    control.complete_commit(FIRST_PLAN.batch_id, actor="committer")
 
 
 def adopted_without(*left_out: LeftOut, number: int = 1) -> AdoptedBatch:
@@ -86,7 +86,7 @@ def test_a_written_batch_says_what_it_left_out_and_counts_what_it_has_read(store
     assert control.range_counts(FIRST_PLAN.batch_id) == [COUNT]
     assert snapshot_of(control).open_batch == batch
     [event] = store.events("ranges_left_out")
-    assert (event.batch_id, event.who) == (FIRST_PLAN.batch_id, "spark 1")
+    assert (event.batch_id, event.actor) == (FIRST_PLAN.batch_id, "spark 1")
     assert event.detail == {"attempt": 1, "ranges": [LEFT_OUT.as_document()]}
 
 
@@ -99,7 +99,7 @@ def test_a_batch_that_leaves_nothing_out_is_what_it_was(store: Store) -> None:
 
 def test_what_was_discarded_makes_them_plain_planned_ranges_again(control: OperatorTables) -> None:
     written(control)
-    control.discard_written(FIRST_PLAN.batch_id, 1, reason="damaged", who="committer")
+    control.discard_written(FIRST_PLAN.batch_id, 1, reason="damaged", actor="committer")
 
     batch = control.batch(FIRST_PLAN.batch_id)
     assert (batch.state, batch.left_out, batch.ranges_read) == (BatchState.PLANNED, (), FIRST_PLAN.ranges)
@@ -108,7 +108,7 @@ def test_what_was_discarded_makes_them_plain_planned_ranges_again(control: Opera
     control.open_attempt(attempt_of(FIRST_PLAN, 3))
     pin(control, FIRST_PLAN, 3)
     control.begin_commit(FIRST_PLAN.batch_id, 3)
-    control.complete_commit(FIRST_PLAN.batch_id, who="committer")
+    control.complete_commit(FIRST_PLAN.batch_id, actor="committer")
     assert [count.offset_range for count in control.range_counts(FIRST_PLAN.batch_id)] == list(FIRST_PLAN.ranges)
     assert stored(control) == {each.topic_partition: each.end_offset for each in FIRST_PLAN.ranges}
 
@@ -124,7 +124,7 @@ def test_a_later_receipt_that_read_more_is_refused_as_any(store: Store) -> None:
 
 def test_one_that_is_given_up_keeps_what_it_left_out(control: OperatorTables) -> None:
     written(control)
-    control.abandon(FIRST_PLAN.batch_id, reason="not wanted", who="ops")
+    control.abandon(FIRST_PLAN.batch_id, reason="not wanted", actor="ops")
     assert control.batch(FIRST_PLAN.batch_id).left_out == (LEFT_OUT,)
     assert stored(control) == {each.topic_partition: each.start_offset for each in FIRST_PLAN.ranges}
 
@@ -140,7 +140,7 @@ def test_the_commit_moves_the_stored_offsets_of_what_was_read_only(control: Oper
     rows = snapshot_of(control).stored
     assert rows[KEPT.topic_partition].next_offset == KEPT.end_offset
     assert (rows[LOST.topic_partition].next_offset, rows[LOST.topic_partition].batch_id) == (LOST.start_offset, None)
-    assert control.complete_commit(FIRST_PLAN.batch_id, who="late") == batch, "again changes nothing"
+    assert control.complete_commit(FIRST_PLAN.batch_id, actor="late") == batch, "again changes nothing"
 
 
 def test_what_was_left_out_counts_as_committed_nowhere(control: OperatorTables) -> None:
@@ -204,7 +204,7 @@ def test_a_stored_offset_of_what_was_left_out_says_nothing_about_the_batch(store
     written(control)
     store.reset_by_hand(LOST.topic_partition, LOST.start_offset + 1)
     control.begin_commit(FIRST_PLAN.batch_id, 1)
-    control.complete_commit(FIRST_PLAN.batch_id, who="committer")
+    control.complete_commit(FIRST_PLAN.batch_id, actor="committer")
     assert stored(control) == {
         LOST.topic_partition: LOST.start_offset + 1,
         KEPT.topic_partition: KEPT.end_offset,
@@ -218,7 +218,7 @@ def test_the_next_plan_begins_where_the_lost_range_began(control: OperatorTables
     control.open_attempt(attempt_of(again, 1))
     pin(control, again, 1)
     control.begin_commit(again.batch_id, 1)
-    control.complete_commit(again.batch_id, who="committer")
+    control.complete_commit(again.batch_id, actor="committer")
     assert stored(control) == {each.topic_partition: each.end_offset for each in FIRST_PLAN.ranges}
 
 

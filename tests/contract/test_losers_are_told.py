@@ -133,7 +133,7 @@ def test_the_cleared_tasks_of_an_abandoned_batch_are_refused_with_the_reason(
     feed = feeds.new(produce)
     stop_before(feed, before)
     [batch_id] = feed.states()
-    abandon(batch_id, feed.control, feed.sinks, reason="wrong topic", who="ops")
+    abandon(batch_id, feed.control, feed.sinks, reason="wrong topic", actor="ops")
     dump = database.dump()
 
     with pytest.raises(BatchStateError, match=r"was abandoned by ops \(wrong topic\) and will not be committed"):

@@ -47,7 +47,7 @@ def refunds(partition: int) -> TopicPartition:
 def test_a_gap_that_begins_at_the_stored_offset_moves_it_at_once(store: Store) -> None:
     control = store.connect()
     plan_first(control, None, seed(orders(0), 100), seed(orders(1), 100))
-    filed = control.file_gap(snapshot_of(control), gap(orders(0), 100, 130), seed=None, who="ops")
+    filed = control.file_gap(snapshot_of(control), gap(orders(0), 100, 130), seed=None, actor="ops")
 
     assert stored(control) == {orders(0): 130, orders(1): 100}
     assert snapshot_of(control).stored[orders(0)].first_offset == 100
@@ -61,7 +61,7 @@ def test_a_gap_that_begins_at_the_stored_offset_moves_it_at_once(store: Store) -
 def test_the_next_plan_starts_behind_a_gap_that_was_filed_at_the_stored_offset(control: OperatorTables) -> None:
     plan_first(control)
     commit(control, FIRST_PLAN)
-    control.file_gap(snapshot_of(control), gap(orders(0), 100, 130), seed=None, who="ops")
+    control.file_gap(snapshot_of(control), gap(orders(0), 100, 130), seed=None, actor="ops")
     later = plan_of((orders(0), 130, 140), number=2)
     plan_next(control, later)
     commit(control, later)
@@ -76,7 +76,7 @@ def test_a_gap_ahead_of_the_stored_offset_moves_nothing_yet(store: Store) -> Non
     control = store.connect()
     plan_first(control, None, seed(orders(0), 100), seed(orders(1), 100))
     before = snapshot_of(control)
-    filed = control.file_gap(before, gap(orders(0), 101, 130), seed=None, who="ops")
+    filed = control.file_gap(before, gap(orders(0), 101, 130), seed=None, actor="ops")
 
     after = snapshot_of(control)
     assert (filed.state, filed.applied_at) == ("ahead", None)
@@ -91,20 +91,20 @@ def test_a_filed_gap_is_told_in_the_journal_and_carried_by_the_next_published_ba
     control = store.connect()
     plan_first(control)
     commit(control, FIRST_PLAN)
-    filed = control.file_gap(snapshot_of(control), gap(orders(0), start, 130), seed=None, who="ops")
+    filed = control.file_gap(snapshot_of(control), gap(orders(0), start, 130), seed=None, actor="ops")
     later = plan_of((orders(1), 50, 60), number=2)
     plan_next(control, later)
     publish(control, later)
 
     (event,) = store.events("gap")
-    assert (event.who, event.batch_id) == ("ops", None)
+    assert (event.actor, event.batch_id) == ("ops", None)
     assert [Gap.from_document(document) for document in event.detail["gaps"]] == [filed]
     assert control.ledger(later.batch_id) == [event]
 
 
 def test_a_gap_is_filed_ahead_of_an_open_batch_which_commits_all_the_same(control: OperatorTables) -> None:
     plan_first(control)
-    filed = control.file_gap(snapshot_of(control), gap(orders(0), 100, 130), seed=None, who="ops")
+    filed = control.file_gap(snapshot_of(control), gap(orders(0), 100, 130), seed=None, actor="ops")
     commit(control, FIRST_PLAN)
 
     assert stored(control) == {orders(0): 100, orders(1): 50}
@@ -119,7 +119,7 @@ def test_a_gap_from_the_beginning_of_a_new_partition_writes_its_row_and_moves_it
     plan_first(control, None, seed(orders(0), 100))
     new = seed(orders(1), 0, rule="new partition")
     filed = control.file_gap(
-        snapshot_of(control), gap(orders(1), 0, 40, GapCause.RETENTION, "never read"), seed=new, who="ops"
+        snapshot_of(control), gap(orders(1), 0, 40, GapCause.RETENTION, "never read"), seed=new, actor="ops"
     )
 
     row = snapshot_of(control).stored[orders(1)]
@@ -127,7 +127,7 @@ def test_a_gap_from_the_beginning_of_a_new_partition_writes_its_row_and_moves_it
     assert stored(control) == {orders(0): 100, orders(1): 40}
     assert (filed.state, filed.cause) == ("open", GapCause.RETENTION)
     seeded = store.events("seeded")[0]
-    assert seeded.who == "ops"
+    assert seeded.actor == "ops"
     assert seeded.detail["partitions"] == [
         {"topic": "orders", "partition": 1, "topic_id": "orders-topic-id", "offset": 0, "rule": "new partition"}
     ]
@@ -139,25 +139,25 @@ def test_a_gap_from_the_beginning_of_a_new_partition_writes_its_row_and_moves_it
 MEANWHILE: Mapping[str, Callable[[OperatorTables], object]] = {
     "a batch was planned": lambda control: plan_next(control, plan_of((orders(0), 0, 10))),
     "another gap was filed": lambda control: control.file_gap(
-        snapshot_of(control), gap(orders(0), 0, 40), seed=None, who="rival"
+        snapshot_of(control), gap(orders(0), 0, 40), seed=None, actor="rival"
     ),
     "the topic started over": lambda control: control.start_over(
-        snapshot_of(control), CLUSTER, [over("made-again", 0)], reason="made again", who="rival"
+        snapshot_of(control), CLUSTER, [over("made-again", 0)], reason="made again", actor="rival"
     ),
     "the feed was renamed": lambda control: control.rename_feed(
-        snapshot_of(control), "sales", reason="better name", who="rival"
+        snapshot_of(control), "sales", reason="better name", actor="rival"
     ),
 }
 
 OPERATOR_STEPS: Mapping[str, Callable[[OperatorTables, FeedSnapshot], object]] = {
-    "file_gap": lambda control, feed: control.file_gap(feed, gap(orders(0), 0, 10), seed=None, who="ops"),
+    "file_gap": lambda control, feed: control.file_gap(feed, gap(orders(0), 0, 10), seed=None, actor="ops"),
     "file_gap of a new partition": lambda control, feed: control.file_gap(
-        feed, gap(orders(1), 0, 10), seed=seed(orders(1), 0), who="ops"
+        feed, gap(orders(1), 0, 10), seed=seed(orders(1), 0), actor="ops"
     ),
     "start_over": lambda control, feed: control.start_over(
-        feed, CLUSTER, [over("made-again", 0)], reason="made again", who="ops"
+        feed, CLUSTER, [over("made-again", 0)], reason="made again", actor="ops"
     ),
-    "rename_feed": lambda control, feed: control.rename_feed(feed, "shop", reason="better name", who="ops"),
+    "rename_feed": lambda control, feed: control.rename_feed(feed, "shop", reason="better name", actor="ops"),
 }
 
 
@@ -217,7 +217,7 @@ def two_topics(control: OperatorTables) -> FeedSnapshot:
 
 def test_a_topic_that_starts_over_has_the_new_rows_and_none_of_the_old(control: OperatorTables) -> None:
     feed = two_topics(control)
-    control.start_over(feed, CLUSTER, [over("made-again", 0)], reason="made again", who="ops")
+    control.start_over(feed, CLUSTER, [over("made-again", 0)], reason="made again", actor="ops")
 
     after = snapshot_of(control)
     row = after.stored[orders(0)]
@@ -229,7 +229,7 @@ def test_a_topic_that_starts_over_has_the_new_rows_and_none_of_the_old(control: 
 
 def test_a_topic_that_starts_over_leaves_the_other_topics_as_they_are(control: OperatorTables) -> None:
     feed = two_topics(control)
-    control.start_over(feed, CLUSTER, [over("made-again", 0, 0, 0)], reason="made again", who="ops")
+    control.start_over(feed, CLUSTER, [over("made-again", 0, 0, 0)], reason="made again", actor="ops")
 
     after = snapshot_of(control)
     assert after.stored[refunds(0)] == feed.stored[refunds(0)]
@@ -240,16 +240,16 @@ def test_a_topic_that_starts_over_leaves_the_other_topics_as_they_are(control: O
 def test_a_feed_that_starts_over_leaves_the_same_topic_of_other_feeds_as_it_is(control: OperatorTables) -> None:
     plan_first(control, None, seed(orders(0), 40))
     plan_first(control, plan_of((orders(0), 3, 5), number=2, feed_id=OTHER_FEED, feed_name="copy"))
-    control.file_gap(snapshot_of(control, "copy"), gap(orders(0), 90, 95), seed=None, who="ops")
+    control.file_gap(snapshot_of(control, "copy"), gap(orders(0), 90, 95), seed=None, actor="ops")
     before = control.feed("copy")
-    control.start_over(snapshot_of(control), CLUSTER, [over("made-again", 0)], reason="made again", who="ops")
+    control.start_over(snapshot_of(control), CLUSTER, [over("made-again", 0)], reason="made again", actor="ops")
 
     assert control.feed("copy") == before
 
 
 def test_a_topic_that_is_gone_for_good_has_no_rows_any_more(control: OperatorTables) -> None:
     feed = two_topics(control)
-    control.start_over(feed, CLUSTER, [StartOver("orders", None, [])], reason="gone", who="ops")
+    control.start_over(feed, CLUSTER, [StartOver("orders", None, [])], reason="gone", actor="ops")
 
     assert stored(control) == {refunds(0): 9}
     assert control.batch(batch_id_of(1)).state is BatchState.COMMITTED
@@ -261,7 +261,7 @@ def test_after_a_change_of_cluster_all_topics_have_pending_rows_and_the_feed_its
     feed = two_topics(control)
     pending = StoredOffset(refunds(0), "refunds-there", None, None, "latest")
     changed = [over("orders-there", None, None, rule="earliest"), StartOver("refunds", "refunds-there", [pending])]
-    control.start_over(feed, "cluster-b", changed, reason="moved", who="ops")
+    control.start_over(feed, "cluster-b", changed, reason="moved", actor="ops")
 
     after = snapshot_of(control)
     assert after.cluster_id == "cluster-b"
@@ -273,7 +273,7 @@ def test_after_a_change_of_cluster_all_topics_have_pending_rows_and_the_feed_its
 
 def test_the_same_records_under_another_id_keep_their_offsets(control: OperatorTables) -> None:
     feed = two_topics(control)
-    control.start_over(feed, CLUSTER, [same_records(feed, "mirrored")], reason="mirrored", who="ops")
+    control.start_over(feed, CLUSTER, [same_records(feed, "mirrored")], reason="mirrored", actor="ops")
 
     after = snapshot_of(control)
     for number in (0, 1):
@@ -289,10 +289,10 @@ def test_the_same_records_under_another_id_keep_their_offsets(control: OperatorT
 def test_starting_over_is_told_in_the_journal_with_what_was_and_what_is(store: Store) -> None:
     control = store.connect()
     feed = two_topics(control)
-    control.start_over(feed, "cluster-b", [over("made-again", 0)], reason="made again", who="ops")
+    control.start_over(feed, "cluster-b", [over("made-again", 0)], reason="made again", actor="ops")
 
     (event,) = store.events("reset")
-    assert (event.who, event.batch_id) == ("ops", None)
+    assert (event.actor, event.batch_id) == ("ops", None)
     assert event.detail["reason"] == "made again"
     assert event.detail["cluster_id"] == {"was": CLUSTER, "is": "cluster-b"}
     orders_0 = {"topic": "orders", "partition": 0}
@@ -309,7 +309,7 @@ def test_starting_over_is_told_in_the_journal_with_what_was_and_what_is(store: S
 def test_the_next_published_batch_carries_that_its_topic_started_over(store: Store) -> None:
     control = store.connect()
     feed = two_topics(control)
-    control.start_over(feed, CLUSTER, [over("made-again", 0)], reason="made again", who="ops")
+    control.start_over(feed, CLUSTER, [over("made-again", 0)], reason="made again", actor="ops")
     later = plan_of((orders(0), 0, 10), number=2, topic_id="made-again")
     plan_next(control, later)
     commit(control, later)
@@ -324,10 +324,10 @@ def test_the_next_published_batch_carries_that_its_topic_started_over(store: Sto
 def test_gaps_ahead_of_a_topic_that_starts_over_are_dropped_and_passed_ones_stay(store: Store) -> None:
     control = store.connect()
     two_topics(control)
-    passed = control.file_gap(snapshot_of(control), gap(orders(0), 100, 110), seed=None, who="ops")
-    control.file_gap(snapshot_of(control), gap(orders(0), 200, 210), seed=None, who="ops")
-    other = control.file_gap(snapshot_of(control), gap(refunds(0), 20, 30), seed=None, who="ops")
-    control.start_over(snapshot_of(control), CLUSTER, [over("made-again", 0, 0)], reason="made again", who="ops")
+    passed = control.file_gap(snapshot_of(control), gap(orders(0), 100, 110), seed=None, actor="ops")
+    control.file_gap(snapshot_of(control), gap(orders(0), 200, 210), seed=None, actor="ops")
+    other = control.file_gap(snapshot_of(control), gap(refunds(0), 20, 30), seed=None, actor="ops")
+    control.start_over(snapshot_of(control), CLUSTER, [over("made-again", 0, 0)], reason="made again", actor="ops")
 
     assert store.gaps() == [passed, other]
     assert snapshot_of(control).gaps_ahead == [other]
@@ -336,8 +336,8 @@ def test_gaps_ahead_of_a_topic_that_starts_over_are_dropped_and_passed_ones_stay
 def test_gaps_ahead_of_a_topic_that_was_never_read_are_dropped_too_when_it_starts_over(store: Store) -> None:
     control = store.connect()
     plan_first(control, None, seed(orders(0), 0), seed(orders(1), 0))
-    control.file_gap(snapshot_of(control), gap(orders(0), 20, 30), seed=None, who="ops")
-    control.start_over(snapshot_of(control), CLUSTER, [over("made-again", 0, 0)], reason="made again", who="ops")
+    control.file_gap(snapshot_of(control), gap(orders(0), 20, 30), seed=None, actor="ops")
+    control.start_over(snapshot_of(control), CLUSTER, [over("made-again", 0, 0)], reason="made again", actor="ops")
 
     assert store.gaps() == []
 
@@ -345,8 +345,8 @@ def test_gaps_ahead_of_a_topic_that_was_never_read_are_dropped_too_when_it_start
 def test_gaps_ahead_of_a_topic_that_is_gone_are_dropped(store: Store) -> None:
     control = store.connect()
     two_topics(control)
-    control.file_gap(snapshot_of(control), gap(orders(0), 200, 210), seed=None, who="ops")
-    control.start_over(snapshot_of(control), CLUSTER, [StartOver("orders", None, [])], reason="gone", who="ops")
+    control.file_gap(snapshot_of(control), gap(orders(0), 200, 210), seed=None, actor="ops")
+    control.start_over(snapshot_of(control), CLUSTER, [StartOver("orders", None, [])], reason="gone", actor="ops")
 
     assert store.gaps() == []
 
@@ -354,10 +354,10 @@ def test_gaps_ahead_of_a_topic_that_is_gone_are_dropped(store: Store) -> None:
 def test_gaps_of_the_same_records_are_kept_under_the_new_topic_id(store: Store) -> None:
     control = store.connect()
     two_topics(control)
-    passed = control.file_gap(snapshot_of(control), gap(orders(0), 100, 110), seed=None, who="ops")
-    ahead = control.file_gap(snapshot_of(control), gap(orders(0), 200, 210), seed=None, who="ops")
+    passed = control.file_gap(snapshot_of(control), gap(orders(0), 100, 110), seed=None, actor="ops")
+    ahead = control.file_gap(snapshot_of(control), gap(orders(0), 200, 210), seed=None, actor="ops")
     feed = snapshot_of(control)
-    control.start_over(feed, CLUSTER, [same_records(feed, "mirrored")], reason="mirrored", who="ops")
+    control.start_over(feed, CLUSTER, [same_records(feed, "mirrored")], reason="mirrored", actor="ops")
 
     assert passed.topic_id == "orders-topic-id"
     assert store.gaps() == [replace(passed, topic_id="mirrored"), replace(ahead, topic_id="mirrored")]
@@ -374,7 +374,7 @@ def test_a_batch_of_the_old_topic_does_not_begin_to_commit(store: Store, *, keep
     write(control, FIRST_PLAN)
     feed = snapshot_of(control)
     changed = same_records(feed, "made-again") if keeps_offsets else over("made-again", 0, 0)
-    control.start_over(feed, CLUSTER, [changed], reason="made again", who="ops")
+    control.start_over(feed, CLUSTER, [changed], reason="made again", actor="ops")
     before = store.dump()
 
     with pytest.raises(OffsetsMovedError, match="orders-1"):
@@ -392,11 +392,11 @@ def test_a_batch_of_the_old_topic_that_is_published_moves_no_offset_of_the_new_o
     publish(control, FIRST_PLAN)
     feed = snapshot_of(control)
     changed = same_records(feed, "made-again") if keeps_offsets else over("made-again", 0, 0)
-    control.start_over(feed, CLUSTER, [changed], reason="made again", who="ops")
+    control.start_over(feed, CLUSTER, [changed], reason="made again", actor="ops")
     before = store.dump()
 
     with pytest.raises(OffsetsMovedError, match="orders-0"):
-        control.complete_commit(FIRST_PLAN.batch_id, who="committer")
+        control.complete_commit(FIRST_PLAN.batch_id, actor="committer")
 
     assert store.dump() == before
     assert control.batch(FIRST_PLAN.batch_id).state is BatchState.COMMITTING
@@ -405,7 +405,7 @@ def test_a_batch_of_the_old_topic_that_is_published_moves_no_offset_of_the_new_o
 def test_a_batch_of_another_topic_commits_while_one_starts_over(control: OperatorTables) -> None:
     plan = plan_of((refunds(0), 7, 9))
     plan_first(control, plan, seed(refunds(0), 7), seed(orders(0), 40))
-    control.start_over(snapshot_of(control), CLUSTER, [over("made-again", 0)], reason="made again", who="ops")
+    control.start_over(snapshot_of(control), CLUSTER, [over("made-again", 0)], reason="made again", actor="ops")
     commit(control, plan)
 
     assert stored(control) == {orders(0): 0, refunds(0): 9}
@@ -417,9 +417,9 @@ def test_a_batch_of_another_topic_commits_while_one_starts_over(control: Operato
 def test_a_renamed_feed_keeps_its_rows_batches_and_journal_under_the_new_name(store: Store) -> None:
     control = store.connect()
     bring_to(control, BatchState.WRITTEN)
-    control.file_gap(snapshot_of(control), gap(orders(0), 200, 210), seed=None, who="ops")
+    control.file_gap(snapshot_of(control), gap(orders(0), 200, 210), seed=None, actor="ops")
     before = snapshot_of(control)
-    control.rename_feed(before, "sales", reason="better name", who="ops")
+    control.rename_feed(before, "sales", reason="better name", actor="ops")
 
     after = snapshot_of(control, "sales")
     assert control.feed("orders") is None
@@ -434,9 +434,9 @@ def test_a_renamed_feed_keeps_its_rows_batches_and_journal_under_the_new_name(st
 
 def test_a_renamed_feed_finishes_its_open_batch_with_the_frozen_plan(control: OperatorTables) -> None:
     bring_to(control, BatchState.WRITTEN)
-    control.rename_feed(snapshot_of(control), "sales", reason="better name", who="ops")
+    control.rename_feed(snapshot_of(control), "sales", reason="better name", actor="ops")
     control.begin_commit(FIRST_PLAN.batch_id, 1)
-    control.complete_commit(FIRST_PLAN.batch_id, who="committer")
+    control.complete_commit(FIRST_PLAN.batch_id, actor="committer")
     later = plan_of((orders(0), 100, 110), number=2, feed_name="sales")
     plan_next(control, later)
     commit(control, later)
@@ -448,11 +448,11 @@ def test_a_renamed_feed_finishes_its_open_batch_with_the_frozen_plan(control: Op
 def test_renaming_is_told_in_the_journal_and_is_no_part_of_the_ledger(store: Store) -> None:
     control = store.connect()
     plan_first(control)
-    control.rename_feed(snapshot_of(control), "sales", reason="better name", who="ops")
+    control.rename_feed(snapshot_of(control), "sales", reason="better name", actor="ops")
     publish(control, FIRST_PLAN)
 
     (event,) = store.events("renamed")
-    assert (event.who, event.batch_id) == ("ops", None)
+    assert (event.actor, event.batch_id) == ("ops", None)
     assert event.detail == {"reason": "better name", "was": "orders", "is": "sales"}
     assert [told.kind for told in control.ledger(FIRST_PLAN.batch_id)] == ["seeded"]
 
@@ -464,14 +464,14 @@ def test_a_name_that_another_feed_has_is_refused_and_nothing_is_written(store: S
     before = store.dump()
 
     with pytest.raises(FeedChangedError, match="'refunds'"):
-        control.rename_feed(snapshot_of(control), "refunds", reason="better name", who="ops")
+        control.rename_feed(snapshot_of(control), "refunds", reason="better name", actor="ops")
 
     assert store.dump() == before
 
 
 def test_the_old_name_of_a_renamed_feed_is_free_for_another(control: OperatorTables) -> None:
     plan_first(control)
-    control.rename_feed(snapshot_of(control), "sales", reason="better name", who="ops")
+    control.rename_feed(snapshot_of(control), "sales", reason="better name", actor="ops")
     plan_first(control, plan_of((orders(0), 3, 5), number=2, feed_id=OTHER_FEED))
 
     assert snapshot_of(control, "orders").feed_id == OTHER_FEED

@@ -62,7 +62,7 @@ def test_the_first_batch_in_another_output_carries_where_every_partition_stands(
     publish(control, second())
 
     (event,) = store.events("output_changed")
-    assert (event.who, event.batch_id) == ("planner", second().batch_id)
+    assert (event.actor, event.batch_id) == ("planner", second().batch_id)
     assert event.detail["was"]["path"] == str(OUTPUT)
     assert event.detail["is"]["path"] == str(ELSEWHERE)
     assert event.detail["partitions"] == rows((0, 0, 100), (1, 40, 50))
@@ -72,7 +72,7 @@ def test_the_ledger_in_another_output_is_that_of_the_feed_from_its_beginning(sto
     control = store.connect()
     plan_first(control)
     commit(control, FIRST_PLAN)
-    control.file_gap(snapshot_of(control), gap(orders(1), 50, 60), seed=None, who="ops")
+    control.file_gap(snapshot_of(control), gap(orders(1), 50, 60), seed=None, actor="ops")
     plan_next(control, second())
     commit(control, second())
 
@@ -141,7 +141,7 @@ def test_a_batch_that_was_given_up_left_nothing_in_its_output(store: Store) -> N
     plan_first(control)
     commit(control, FIRST_PLAN)
     plan_next(control, second())
-    control.abandon(second().batch_id, reason="wrong output", who="ops")
+    control.abandon(second().batch_id, reason="wrong output", actor="ops")
     back = plan_of((orders(0), 100, 110), number=3)
     plan_next(control, back)
     commit(control, back)
@@ -159,7 +159,7 @@ def test_a_commit_that_is_begun_again_does_not_say_it_twice(store: Store) -> Non
     once = store.dump()
     control.begin_commit(second().batch_id, 1)
     assert store.dump() == once
-    control.complete_commit(second().batch_id, who="committer")
+    control.complete_commit(second().batch_id, actor="committer")
     control.begin_commit(second().batch_id, 1)
 
     assert len(store.events("output_changed")) == 1
@@ -268,7 +268,7 @@ def test_a_batch_says_its_feeds_present_name_and_its_plan_that_of_its_time(
 ) -> None:
     bring_to(control, state)
     assert control.batch(FIRST_PLAN.batch_id).feed_name == "orders"
-    control.rename_feed(snapshot_of(control), "sales", reason="a better name", who="ops")
+    control.rename_feed(snapshot_of(control), "sales", reason="a better name", actor="ops")
 
     batch = control.batch(FIRST_PLAN.batch_id)
     assert (batch.feed_name, batch.plan.feed_name) == ("sales", "orders")
@@ -277,7 +277,7 @@ def test_a_batch_says_its_feeds_present_name_and_its_plan_that_of_its_time(
 
 def test_the_open_batch_of_a_feeds_rows_says_its_present_name(control: OperatorTables) -> None:
     bring_to(control, BatchState.WRITTEN)
-    control.rename_feed(snapshot_of(control), "sales", reason="a better name", who="ops")
+    control.rename_feed(snapshot_of(control), "sales", reason="a better name", actor="ops")
 
     open_batch = snapshot_of(control, "sales").open_batch
     assert open_batch is not None
@@ -286,14 +286,14 @@ def test_the_open_batch_of_a_feeds_rows_says_its_present_name(control: OperatorT
 
 def test_a_commit_that_is_completed_under_a_new_name_says_it(control: OperatorTables) -> None:
     bring_to(control, BatchState.COMMITTING)
-    control.rename_feed(snapshot_of(control), "sales", reason="a better name", who="ops")
+    control.rename_feed(snapshot_of(control), "sales", reason="a better name", actor="ops")
 
-    assert control.complete_commit(FIRST_PLAN.batch_id, who="committer").feed_name == "sales"
+    assert control.complete_commit(FIRST_PLAN.batch_id, actor="committer").feed_name == "sales"
 
 
 def test_the_batches_of_another_feed_keep_their_name(control: OperatorTables) -> None:
     plan_first(control)
     plan_first(control, plan_of((orders(0), 3, 5), number=9, feed_id=OTHER_FEED, feed_name="copy"))
-    control.rename_feed(snapshot_of(control), "sales", reason="a better name", who="ops")
+    control.rename_feed(snapshot_of(control), "sales", reason="a better name", actor="ops")
 
     assert control.batch(batch_id_of(9)).feed_name == "copy"

@@ -48,7 +48,7 @@ def a_hole(control: OperatorTables) -> Gap:
 def claimed(control: OperatorTables, number: int = 2, planned_at: datetime | None = None) -> BatchPlan:
     """Plan a backfill of the hole, and write it."""
     plan = plan_of((orders(0), 20, 60), number=number, kind=BatchKind.BACKFILL, planned_at=planned_at)
-    control.record_backfill(snapshot_of(control), BackfillRecord([plan], (), {"open_gaps": True}), who="operator")
+    control.record_backfill(snapshot_of(control), BackfillRecord([plan], (), {"open_gaps": True}), actor="operator")
     write(control, plan)
     return plan
 
@@ -89,7 +89,7 @@ def test_what_came_before_its_plan_overtakes_no_backfill_whatever_the_clock_said
     control = store.connect()
     a_hole(control)
     cut_off(control, at=30)
-    control.file_gap(snapshot_of(control), gap(orders(0), 30, 60), seed=None, who="ops")
+    control.file_gap(snapshot_of(control), gap(orders(0), 30, 60), seed=None, actor="ops")
     plan = claimed(control, planned_at=datetime(1999, 1, 1, tzinfo=UTC))
     commit_written(control, plan)
 
@@ -100,13 +100,13 @@ def cut_off(control: OperatorTables, at: int = 30) -> None:
     """Rewind orders-0 to where its log ends now."""
     feed = snapshot_of(control)
     row = replace(feed.stored[orders(0)], next_offset=at)
-    control.start_over(feed, CLUSTER, [StartOver("orders", row.topic_id, [row])], reason="it was cut off", who="ops")
+    control.start_over(feed, CLUSTER, [StartOver("orders", row.topic_id, [row])], reason="it was cut off", actor="ops")
 
 
 def commit_written(control: OperatorTables, plan: BatchPlan) -> None:
     """Commit a batch that is WRITTEN."""
     control.begin_commit(plan.batch_id, 1)
-    control.complete_commit(plan.batch_id, who="committer")
+    control.complete_commit(plan.batch_id, actor="committer")
 
 
 def test_a_backfill_of_older_control_tables_is_not_committed_beside_the_one_that_was_planned_in_its_place(
@@ -129,7 +129,7 @@ def test_one_that_nobody_overtook_is_committed(store: Store) -> None:
     control = store.connect()
     a_hole(control)
     plan = claimed(control)
-    skipped = control.file_gap(snapshot_of(control), gap(orders(0), 100, 110), seed=None, who="ops")
+    skipped = control.file_gap(snapshot_of(control), gap(orders(0), 100, 110), seed=None, actor="ops")
     commit_written(control, plan)
 
     assert [(each.offset_range, each.state) for each in store.gaps()] == [
@@ -160,4 +160,4 @@ def test_tables_that_knew_nothing_adopt_a_gap_with_the_batch_that_closed_it(stor
 def adopt(control: OperatorTables, found: Gap, *plans: BatchPlan, feed: NewFeed | None = None) -> None:
     """Adopt batches and a gap."""
     adoption = Adoption(CLUSTER, ["orders"], [], [as_adopted(plan) for plan in plans], [found], [])
-    control.adopt(feed or snapshot_of(control), adoption, reason="restored", who="ops")
+    control.adopt(feed or snapshot_of(control), adoption, reason="restored", actor="ops")

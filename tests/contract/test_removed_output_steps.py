@@ -45,13 +45,13 @@ def control(store: Store) -> OperatorTables:
 
 def lose(control: OperatorTables, lost: LostRange) -> None:
     gaps = [NewGap(lost.offset_range, GapCause.OUTPUT_LOST, "a disk died")]
-    control.record_lost(snapshot_of(control), [lost], gaps, reason="a disk died", who="ops")
+    control.record_lost(snapshot_of(control), [lost], gaps, reason="a disk died", actor="ops")
 
 
 def fill(control: OperatorTables, start: int, end: int, number: int) -> None:
     """Read an interval by a backfill, and commit it."""
     plan = plan_of((orders(0), start, end), number=number, kind=BatchKind.BACKFILL)
-    control.record_backfill(snapshot_of(control), BackfillRecord([plan], [], {}), who="ops")
+    control.record_backfill(snapshot_of(control), BackfillRecord([plan], [], {}), actor="ops")
     commit(control, plan)
 
 
@@ -81,7 +81,7 @@ def test_a_loss_that_was_decided_on_an_older_look_is_refused_and_changes_nothing
     plan_next(control, None)
     before = store.dump()
     with pytest.raises(FeedChangedError):
-        control.record_lost(older, [lost_file(10, 20)], [], reason="a disk died", who="ops")
+        control.record_lost(older, [lost_file(10, 20)], [], reason="a disk died", actor="ops")
     assert store.dump() == before
 
 
@@ -114,7 +114,7 @@ def test_what_was_lost_is_held_by_no_batch(control: OperatorTables) -> None:
 def test_what_expired_stays_committed_and_neighbours_are_one_range(control: OperatorTables, store: Store) -> None:
     for start in (20, 0, 10):
         ranges = [RemovedRange(span(start, start + 10), TOPIC_ID)]
-        control.record_removed(ORDERS_FEED, [FIRST_PLAN.batch_id], ranges, reason="a year", who="ops")
+        control.record_removed(ORDERS_FEED, [FIRST_PLAN.batch_id], ranges, reason="a year", actor="ops")
     rows = control.coverage("orders")
     assert rows is not None
     assert list(rows.removed) == [RemovedRange(span(0, 30), TOPIC_ID)]
@@ -125,13 +125,13 @@ def test_what_expired_stays_committed_and_neighbours_are_one_range(control: Oper
 
 def test_what_expired_of_a_topic_that_was_made_again_says_nothing_of_the_new_one(control: OperatorTables) -> None:
     ranges = [RemovedRange(span(0, 30), "another-topic-id")]
-    control.record_removed(ORDERS_FEED, [FIRST_PLAN.batch_id], ranges, reason="a year", who="ops")
+    control.record_removed(ORDERS_FEED, [FIRST_PLAN.batch_id], ranges, reason="a year", actor="ops")
     assert partition(control).expired == []
 
 
 def test_what_expired_and_is_found_to_be_lost_is_not_said_to_be_removed_on_purpose(control: OperatorTables) -> None:
     removed = [RemovedRange(span(0, 100), TOPIC_ID), RemovedRange(span(0, 100), "made-before")]
-    control.record_removed(ORDERS_FEED, [FIRST_PLAN.batch_id], removed, reason="older than a year", who="ops")
+    control.record_removed(ORDERS_FEED, [FIRST_PLAN.batch_id], removed, reason="older than a year", actor="ops")
     lose(control, lost_file(10, 20))
 
     rows = control.coverage("orders")
@@ -143,10 +143,10 @@ def test_what_expired_and_is_found_to_be_lost_is_not_said_to_be_removed_on_purpo
 
 def test_what_is_there_again_or_was_lost_is_expired_no_more(control: OperatorTables) -> None:
     ranges = [RemovedRange(span(0, 100), TOPIC_ID)]
-    control.record_removed(ORDERS_FEED, [FIRST_PLAN.batch_id], ranges, reason="found gone", who="ops")
+    control.record_removed(ORDERS_FEED, [FIRST_PLAN.batch_id], ranges, reason="found gone", actor="ops")
     back = [RemovedRange(span(0, 30), TOPIC_ID), RemovedRange(span(40, 50), "another-topic-id")]
     known = Adoption(CLUSTER, ["orders"], [], [], [], [], back=back)
-    control.adopt(snapshot_of(control), known, reason="restored", who="ops")
+    control.adopt(snapshot_of(control), known, reason="restored", actor="ops")
     assert partition(control).expired == [span(30, 100)]
     lose(control, lost_file(90, 100))
     assert partition(control).expired == [span(30, 90)]

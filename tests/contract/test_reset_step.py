@@ -32,7 +32,7 @@ from kafka_ingest.errors import BatchStateError, FeedChangedError, OffsetsMovedE
 from kafka_ingest.model.batch import BatchKind, BatchPlan, BatchState
 from kafka_ingest.model.control_rows import Adoption, BackfillRecord, FeedSnapshot, ResetMove, StartOver
 from kafka_ingest.model.gap import GapCause, Jump
-from kafka_ingest.model.offset_sets import merged
+from kafka_ingest.model.offset_sets import union
 from kafka_ingest.model.offsets import OffsetRange, TopicPartition
 from kafka_ingest.ports.control import OperatorTables
 
@@ -53,7 +53,7 @@ def forward(partition: int, from_offset: int, to_offset: int) -> ResetMove:
 
 def reset(control: OperatorTables, *moves: ResetMove, feed: FeedSnapshot | None = None) -> None:
     """Reset on the feed's rows as they are now, or as they were shown."""
-    control.reset_offsets(feed or snapshot_of(control), moves, reason=WHY, who="ops")
+    control.reset_offsets(feed or snapshot_of(control), moves, reason=WHY, actor="ops")
 
 
 def committed_feed(control: OperatorTables) -> FeedSnapshot:
@@ -66,7 +66,7 @@ def committed_feed(control: OperatorTables) -> FeedSnapshot:
 def backfill(control: OperatorTables, plan: BatchPlan) -> BatchPlan:
     """Plan a backfill or copy."""
     record = BackfillRecord([plan], [], {"ranges": "all"})
-    control.record_backfill(snapshot_of(control), record, who="airflow:backfill")
+    control.record_backfill(snapshot_of(control), record, actor="airflow:backfill")
     return plan
 
 
@@ -128,7 +128,7 @@ def test_a_stored_offset_goes_forward_over_what_is_no_gap_too(store: Store) -> N
 def test_a_gap_that_lies_ahead_is_passed_and_not_filed_a_second_time(store: Store) -> None:
     control = store.connect()
     committed_feed(control)
-    ahead = control.file_gap(snapshot_of(control), gap(orders(0), 110, 120), seed=None, who="ops")
+    ahead = control.file_gap(snapshot_of(control), gap(orders(0), 110, 120), seed=None, actor="ops")
     new = gap(orders(0), 100, 110, GapCause.RESET, WHY)
     reset(control, ResetMove(orders(0), 100, 120, Jump(orders(0), 100, 120, (new,), (ahead,))))
 
@@ -173,12 +173,12 @@ def test_the_same_partition_of_another_feed_stays_where_it_is(control: OperatorT
 def with_gaps(control: OperatorTables) -> None:
     """Pass orders-0[100, 110) and orders-0[120, 130) as gaps with a batch between, and file [200, 210) ahead."""
     committed_feed(control)
-    control.file_gap(snapshot_of(control), gap(orders(0), 100, 110), seed=None, who="ops")
+    control.file_gap(snapshot_of(control), gap(orders(0), 100, 110), seed=None, actor="ops")
     between = plan_of((orders(0), 110, 120), number=2)
     plan_next(control, between)
     commit(control, between)
-    control.file_gap(snapshot_of(control), gap(orders(0), 120, 130), seed=None, who="ops")
-    control.file_gap(snapshot_of(control), gap(orders(0), 200, 210), seed=None, who="ops")
+    control.file_gap(snapshot_of(control), gap(orders(0), 120, 130), seed=None, actor="ops")
+    control.file_gap(snapshot_of(control), gap(orders(0), 200, 210), seed=None, actor="ops")
 
 
 @pytest.mark.parametrize(
@@ -218,11 +218,11 @@ def test_a_gap_that_was_read_by_a_backfill_stays_closed(store: Store) -> None:
 def test_gaps_of_other_partitions_and_of_a_topic_that_is_gone_stay(store: Store) -> None:
     control = store.connect()
     with_gaps(control)
-    control.file_gap(snapshot_of(control), gap(orders(1), 40, 60), seed=None, who="ops")
+    control.file_gap(snapshot_of(control), gap(orders(1), 40, 60), seed=None, actor="ops")
     passed = [span for span in spans(store) if span[-1] == "open"]
     feed = snapshot_of(control)
     rows = [replace(row, topic_id="made-again") for row in feed.stored.values()]
-    control.start_over(feed, CLUSTER, [StartOver("orders", "made-again", rows)], reason="-", who="o")
+    control.start_over(feed, CLUSTER, [StartOver("orders", "made-again", rows)], reason="-", actor="o")
     reset(control, back(0, 130, 0))
 
     assert spans(store) == passed != []
@@ -233,7 +233,7 @@ def test_gaps_of_the_same_records_under_another_topic_id_end_with_them(store: St
     with_gaps(control)
     feed = snapshot_of(control)
     rows = [replace(row, topic_id="mirrored") for row in feed.stored.values()]
-    control.start_over(feed, CLUSTER, [StartOver("orders", "mirrored", rows, same_records=True)], reason="-", who="o")
+    control.start_over(feed, CLUSTER, [StartOver("orders", "mirrored", rows, same_records=True)], reason="-", actor="o")
     reset(control, back(0, 130, 105))
 
     assert spans(store) == [(0, 100, 105, "open"), (0, 200, 210, "ahead")]
@@ -244,7 +244,9 @@ def test_a_log_that_is_rewound_to_its_end_ends_the_gaps_above_too(store: Store) 
     with_gaps(control)
     feed = snapshot_of(control)
     rows = [replace(row, next_offset=105) if tp == orders(0) else row for tp, row in feed.stored.items()]
-    control.start_over(feed, CLUSTER, [StartOver("orders", TOPIC_ID, rows, untouched=[orders(1)])], reason="-", who="o")
+    control.start_over(
+        feed, CLUSTER, [StartOver("orders", TOPIC_ID, rows, untouched=[orders(1)])], reason="-", actor="o"
+    )
 
     assert spans(store) == [(0, 100, 105, "open")]
 
@@ -253,7 +255,9 @@ def test_a_topic_that_was_made_again_keeps_the_gaps_of_the_one_before(store: Sto
     control = store.connect()
     with_gaps(control)
     rows = [seed(orders(0), 0, topic_id="made-again", rule="topic made again")]
-    control.start_over(snapshot_of(control), CLUSTER, [StartOver("orders", "made-again", rows)], reason="-", who="ops")
+    control.start_over(
+        snapshot_of(control), CLUSTER, [StartOver("orders", "made-again", rows)], reason="-", actor="ops"
+    )
 
     assert spans(store) == [(0, 100, 110, "open"), (0, 120, 130, "open")]
 
@@ -267,7 +271,7 @@ def test_a_reset_is_told_in_the_journal_with_what_was_and_what_is_before_the_gap
     reset(control, back(0, 100, 30), forward(1, 50, 60))
 
     (told,), (filed,) = store.events("reset"), store.events("gap")
-    assert (told.who, told.batch_id, told.event_id < filed.event_id) == ("ops", None, True)
+    assert (told.actor, told.batch_id, told.event_id < filed.event_id) == ("ops", None, True)
     row = {"topic": "orders", "topic_id": TOPIC_ID, "rule": "earliest"}
     assert told.detail == {
         "reason": WHY,
@@ -304,7 +308,7 @@ def test_coverage_names_the_interval_that_is_read_again_and_none_for_what_is_ski
     rows = control.coverage("orders")
     assert rows is not None
     (rewind,) = rows.rewinds
-    assert (rewind.offset_range, rewind.who, rewind.reason) == (OffsetRange(orders(0), 30, 100), "ops", WHY)
+    assert (rewind.offset_range, rewind.actor, rewind.reason) == (OffsetRange(orders(0), 30, 100), "ops", WHY)
 
 
 # ── Refused, and nothing is half done ─────────────────────────────────────────────────────────────────────────────────
@@ -376,7 +380,7 @@ def test_where_one_stored_offset_is_not_where_its_move_begins_none_moves(store: 
 def test_where_filing_a_gap_fails_nothing_has_moved(store: Store) -> None:
     control = store.connect()
     committed_feed(control)
-    control.file_gap(snapshot_of(control), gap(orders(0), 100, 110), seed=None, who="ops")
+    control.file_gap(snapshot_of(control), gap(orders(0), 100, 110), seed=None, actor="ops")
     elsewhere = ResetMove(orders(1), 50, 60, jump(orders(1), 49, 60))
     before = store.dump()
 
@@ -389,14 +393,14 @@ def test_where_filing_a_gap_fails_nothing_has_moved(store: Store) -> None:
 def come_and_go(control: OperatorTables) -> None:
     """Plan a batch and give it up."""
     plan_next(control, plan_of((orders(0), 100, 110), number=2))
-    control.abandon(batch_id_of(2), reason="not wanted", who="rival")
+    control.abandon(batch_id_of(2), reason="not wanted", actor="rival")
 
 
 MEANWHILE: Mapping[str, Callable[[OperatorTables], object]] = {
     "a batch was planned": lambda control: plan_next(control, plan_of((orders(0), 100, 110), number=2)),
     "a batch came and went": come_and_go,
     "a gap was filed": lambda control: control.file_gap(
-        snapshot_of(control), gap(orders(1), 50, 60), seed=None, who="rival"
+        snapshot_of(control), gap(orders(1), 50, 60), seed=None, actor="rival"
     ),
     "somebody reset it": lambda control: reset(control, back(0, 100, 50)),
     "a backfill was planned": lambda control: backfill(
@@ -486,7 +490,7 @@ def test_only_committed_live_batches_of_the_feed_tell_where_a_partition_began(co
     committed_feed(control)
     given_up = plan_of((orders(1), 50, 60), number=2)
     plan_next(control, given_up)
-    control.abandon(given_up.batch_id, reason="not wanted", who="ops")
+    control.abandon(given_up.batch_id, reason="not wanted", actor="ops")
     other = plan_of((orders(1), 7, 9), number=4, feed_id=OTHER_FEED, feed_name="copy")
     plan_first(control, other)
     commit(control, other)
@@ -504,7 +508,9 @@ def test_only_committed_live_batches_of_the_feed_tell_where_a_partition_began(co
 def test_batches_of_a_topic_that_was_made_again_since_tell_nothing(control: OperatorTables) -> None:
     three_batches(control)
     rows = [seed(orders(0), 0, topic_id="made-again", rule="topic made again")]
-    control.start_over(snapshot_of(control), CLUSTER, [StartOver("orders", "made-again", rows)], reason="-", who="ops")
+    control.start_over(
+        snapshot_of(control), CLUSTER, [StartOver("orders", "made-again", rows)], reason="-", actor="ops"
+    )
     later = plan_of((orders(0), 0, 7), number=4, topic_id="made-again")
     plan_next(control, later)
     commit(control, later)
@@ -524,7 +530,7 @@ def test_nothing_is_committed_above_the_stored_offsets_before_somebody_went_back
 
 def test_after_going_back_what_batches_and_backfills_committed_lies_above(control: OperatorTables) -> None:
     committed_feed(control)
-    control.file_gap(snapshot_of(control), gap(orders(0), 100, 120), seed=None, who="ops")
+    control.file_gap(snapshot_of(control), gap(orders(0), 100, 120), seed=None, actor="ops")
     commit(control, backfill(control, plan_of((orders(0), 105, 110), number=2, kind=BatchKind.BACKFILL)))
     commit(control, backfill(control, plan_of((orders(0), 110, 115), number=3, kind=BatchKind.COPY)))
     reset(control, back(0, 120, 90))
@@ -539,7 +545,7 @@ def test_what_batches_and_backfills_committed_of_an_interval_is_found_and_copies
     control: OperatorTables,
 ) -> None:
     committed_feed(control)
-    control.file_gap(snapshot_of(control), gap(orders(0), 100, 120), seed=None, who="ops")
+    control.file_gap(snapshot_of(control), gap(orders(0), 100, 120), seed=None, actor="ops")
     commit(control, backfill(control, plan_of((orders(0), 105, 110), number=2, kind=BatchKind.BACKFILL)))
     commit(control, backfill(control, plan_of((orders(0), 110, 115), number=3, kind=BatchKind.COPY)))
     backfill(control, plan_of((orders(0), 115, 120), number=4, kind=BatchKind.BACKFILL))
@@ -565,14 +571,14 @@ def test_batches_of_a_topic_that_got_another_id_count_where_an_operator_said_tha
         for tp, row in snapshot_of(control).stored.items()
     ]
     topics = [StartOver("orders", "moved", rows, same_records=same_records)]
-    control.start_over(snapshot_of(control), CLUSTER, topics, reason="moved", who="ops")
+    control.start_over(snapshot_of(control), CLUSTER, topics, reason="moved", actor="ops")
     if same_records:
         reset(control, back(0, 120, 90))
 
     asked = OffsetRange(orders(0), 80, 105)
     assert control.starts_since(batch_id_of(2)) == ({orders(0): 100, orders(1): 50} if same_records else {})
     assert control.committed_within(ORDERS_FEED, [asked]) == ([asked] if same_records else [])
-    assert merged(control.committed_ahead(ORDERS_FEED)) == ([OffsetRange(orders(0), 90, 120)] if same_records else [])
+    assert union(control.committed_ahead(ORDERS_FEED)) == ([OffsetRange(orders(0), 90, 120)] if same_records else [])
 
 
 # ── An older copy is told of a reset ──────────────────────────────────────────────────────────────────────────────────
@@ -586,6 +592,6 @@ def test_gaps_of_an_older_copy_that_a_reset_ended_since_are_dropped_and_closed_o
     assert [state for *_, state in spans(store)] == ["open", "closed", "ahead"]
     (left, closed, _) = store.gaps()
     adopted = Adoption(CLUSTER, ["orders"], stored=[], batches=[], gaps=[left], ledger=[], reset=["orders"])
-    control.adopt(snapshot_of(control), adopted, reason="restored", who="ops")
+    control.adopt(snapshot_of(control), adopted, reason="restored", actor="ops")
 
     assert store.gaps() == [left, closed]

@@ -78,7 +78,7 @@ def start_over(
 ) -> None:
     """Start over on the feed's rows as they are now, or as they were shown."""
     control.start_over(
-        feed or snapshot_of(control), CLUSTER, topics, reason="made again", who="ops", abandoned=abandoned
+        feed or snapshot_of(control), CLUSTER, topics, reason="made again", actor="ops", abandoned=abandoned
     )
 
 
@@ -95,9 +95,9 @@ def test_a_planned_batch_is_given_up_in_the_step_that_starts_its_topic_over(stor
     assert snapshot_of(control).open_batch is None
     assert stored(control) == {orders(0): 0, orders(1): 0}
     (given_up,), (reset,) = store.events("abandoned"), store.events("reset")
-    assert (given_up.who, given_up.batch_id) == ("ops", FIRST_PLAN.batch_id)
+    assert (given_up.actor, given_up.batch_id) == ("ops", FIRST_PLAN.batch_id)
     assert given_up.detail == {"reason": "made again", "was": "PLANNED"}
-    assert (reset.who, reset.detail["reason"]) == ("ops", "made again")
+    assert (reset.actor, reset.detail["reason"]) == ("ops", "made again")
 
 
 def test_the_feed_plans_and_commits_its_next_batch_after_one_was_given_up_with_its_topic(
@@ -290,7 +290,7 @@ def test_a_gap_over_a_pending_row_of_a_new_partition_resolves_it_and_moves_it(st
     control = store.connect()
     plan_first(control, None, seed(orders(0), 40), seed(orders(1), None, rule="new partition"))
     resolved = seed(orders(1), 0, rule="new partition")
-    filed = control.file_gap(snapshot_of(control), gap(orders(1), 0, 12), seed=resolved, who="ops")
+    filed = control.file_gap(snapshot_of(control), gap(orders(1), 0, 12), seed=resolved, actor="ops")
 
     row = snapshot_of(control).stored[orders(1)]
     assert (row.first_offset, row.next_offset, row.seeded_by) == (0, 12, "new partition")
@@ -298,7 +298,7 @@ def test_a_gap_over_a_pending_row_of_a_new_partition_resolves_it_and_moves_it(st
     assert store.gaps() == [filed]
     assert filed.applied_at == filed.decided_at
     newest = store.events("seeded")[0]
-    assert newest.who == "ops"
+    assert newest.actor == "ops"
     assert newest.detail == {
         "partitions": [
             {"topic": "orders", "partition": 1, "topic_id": "orders-topic-id", "offset": 0, "rule": "new partition"}
@@ -310,7 +310,7 @@ def test_a_gap_ahead_of_a_pending_row_that_is_resolved_with_it_is_passed_later(s
     control = store.connect()
     plan_first(control, None, seed(orders(1), None, rule="new partition"))
     resolved = seed(orders(1), 0, rule="new partition")
-    filed = control.file_gap(snapshot_of(control), gap(orders(1), 5, 12), seed=resolved, who="ops")
+    filed = control.file_gap(snapshot_of(control), gap(orders(1), 5, 12), seed=resolved, actor="ops")
 
     assert stored(control) == {orders(1): 0}
     assert snapshot_of(control).gaps_ahead == [filed]
@@ -324,7 +324,7 @@ def test_a_gap_does_not_resolve_a_row_that_was_resolved_since_the_operator_looke
     before = store.dump()
 
     with pytest.raises(FeedChangedError):
-        control.file_gap(shown, gap(orders(1), 0, 12), seed=seed(orders(1), 0), who="ops")
+        control.file_gap(shown, gap(orders(1), 0, 12), seed=seed(orders(1), 0), actor="ops")
 
     assert store.dump() == before
 
@@ -356,14 +356,14 @@ def test_a_topic_with_the_same_records_keeps_its_rows_and_later_batches_and_back
     start_over(control, with_records_of_a_copy(snapshot_of(control), "copied"))
     assert committed_rows(database) == ({orders(0): 100, orders(1): 10}, 110)
 
-    control.complete_commit(of_before.batch_id, who="committer")
+    control.complete_commit(of_before.batch_id, actor="committer")
     later = plan_of((orders(1), 50, 57), number=3, topic_id="copied")
     plan_next(control, later)
     commit(control, later)
     assert committed_rows(database) == ({orders(0): 105, orders(1): 17}, 122)
 
     adoption = Adoption(CLUSTER, ["orders"], [], [], [], [])
-    control.adopt(snapshot_of(control), adoption, reason="tables lost", who="ops")
+    control.adopt(snapshot_of(control), adoption, reason="tables lost", actor="ops")
     assert committed_rows(database) == ({orders(0): 105, orders(1): 17}, 122)
 
 

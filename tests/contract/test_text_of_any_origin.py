@@ -15,14 +15,14 @@ def test_a_reason_of_any_bytes_is_kept_with_its_escapes(database: SqlStore) -> N
     control = database.connect()
     plan_first(control)
     control.record_event(
-        ORDERS_FEED, "note", who=HOSTILE, batch_id=None, detail={"reason": HOSTILE, "list": [{HOSTILE: HOSTILE}]}
+        ORDERS_FEED, "note", actor=HOSTILE, batch_id=None, detail={"reason": HOSTILE, "list": [{HOSTILE: HOSTILE}]}
     )
-    control.abandon(FIRST_PLAN.batch_id, reason=HOSTILE, who=HOSTILE)
+    control.abandon(FIRST_PLAN.batch_id, reason=HOSTILE, actor=HOSTILE)
 
     batch = control.batch(FIRST_PLAN.batch_id)
     assert (batch.reason, batch.abandoned_by) == (KEPT, KEPT)
     [event] = database.events("note")
-    assert (event.who, event.detail) == (KEPT, {"reason": KEPT, "list": [{KEPT: KEPT}]})
+    assert (event.actor, event.detail) == (KEPT, {"reason": KEPT, "list": [{KEPT: KEPT}]})
 
 
 def test_a_name_that_nothing_can_have_is_not_found(database: SqlStore) -> None:
@@ -51,5 +51,5 @@ def test_an_event_that_an_earlier_version_stored_as_it_came_does_not_stop_the_co
     ledger = control.ledger(FIRST_PLAN.batch_id)
     published = PublishedReceipt(FIRST_PLAN, receipt_of(FIRST_PLAN, 1), ledger)
     assert rb'"reason":"caf\\xe9"' in published_document(published)
-    control.complete_commit(FIRST_PLAN.batch_id, who="committer")
+    control.complete_commit(FIRST_PLAN.batch_id, actor="committer")
     assert control.batch(FIRST_PLAN.batch_id).state is BatchState.COMMITTED

@@ -175,14 +175,14 @@ class WholeFeed:
     spark: Any
     airflow: Any
 
-    def plan(self, who: str) -> UUID | None:
+    def plan(self, actor: str) -> UUID | None:
         """Run the plan task."""
-        outcome = plan_batch(self.settings, self.control, self.kafka, self.sinks, who=who)
+        outcome = plan_batch(self.settings, self.control, self.kafka, self.sinks, actor=actor)
         return outcome.batch.batch_id if outcome.batch is not None else None
 
-    def write(self, batch_id: UUID, who: str) -> None:
+    def write(self, batch_id: UUID, actor: str) -> None:
         """Run the write task, with Spark only where it is needed."""
-        attempt = open_attempt(batch_id, self.control, self.kafka, self.sinks, who=who)
+        attempt = open_attempt(batch_id, self.control, self.kafka, self.sinks, actor=actor)
         if attempt is not None:
             self.run_spark(attempt)
             pin_attempt(batch_id, attempt.attempt, self.control, self.kafka, self.sinks)
@@ -194,16 +194,16 @@ class WholeFeed:
         except OSError as error:
             raise SparkFailedError(f"Spark ended with exit code 1: {error}") from error
 
-    def commit(self, batch_id: UUID, who: str) -> Committed:
+    def commit(self, batch_id: UUID, actor: str) -> Committed:
         """Run the commit task."""
-        committed = commit_batch(batch_id, self.control, self.kafka, self.sinks, group=GROUP, who=who)
+        committed = commit_batch(batch_id, self.control, self.kafka, self.sinks, group=GROUP, actor=actor)
         if committed.by_us:
             self.airflow.announce(batch_id)
         return committed
 
-    def next_batch(self, batch_id: UUID, who: str) -> None:
+    def next_batch(self, batch_id: UUID, actor: str) -> None:
         """Run the task that triggers the next run where records may be left behind."""
-        if why_no_run_follows(self.control.batch(batch_id), RunRequest(), who) is None:
+        if why_no_run_follows(self.control.batch(batch_id), RunRequest(), actor) is None:
             self.airflow.trigger_next(batch_id)
 
     def sinks(self, target: OutputLocation) -> Sink:
@@ -242,7 +242,7 @@ def whole_feed(name: str, control: ControlTables, lake: Path, output_format: str
 class DagRun:
     """A run of plan >> write >> commit >> next_batch. A task that died or failed for now is tried again, in its name."""
 
-    who: str
+    actor: str
     batch_id: UUID | None = None
     left: list[str] = field(default_factory=lambda: ["plan", "write", "commit", "next_batch"])
 
@@ -255,10 +255,10 @@ class DagRun:
     def run_task(self, feed: WholeFeed, task: str) -> None:
         """Run one task, once."""
         if task == "plan":
-            self.batch_id = feed.plan(self.who)
+            self.batch_id = feed.plan(self.actor)
             return
         assert self.batch_id is not None
-        getattr(feed, task)(self.batch_id, self.who)
+        getattr(feed, task)(self.batch_id, self.actor)
 
 
 def with_retries(task: Callable[[], None]) -> None:

@@ -11,7 +11,7 @@ from kafka_ingest.cli.coverage_command import partition_document, verify_output
 from kafka_ingest.errors import KafkaIngestError
 from kafka_ingest.model.batch import BatchKind, BatchState
 from kafka_ingest.model.coverage import coverage_of
-from kafka_ingest.model.offset_sets import merged, within
+from kafka_ingest.model.offset_sets import intersect, union
 from kafka_ingest.model.offsets import OffsetRange
 from kafka_ingest.observing.locate import locate
 from kafka_ingest.sinks.choose import sink_of
@@ -40,10 +40,10 @@ def answers(world: World) -> dict[str, Any]:
         "rows": tables.rows_by_partition(feed_id),
         "states": states,
         "published": [tables.newest_published(feed_id, kind) for kind in BatchKind],
-        "ahead": merged(tables.committed_ahead(feed_id)),
+        "ahead": union(tables.committed_ahead(feed_id)),
         "within": tables.committed_within(feed_id, passed),
         "of given up": {
-            batch_id: within(tables.batch(batch_id).plan.ranges, tables.committed_ranges(batch_id))
+            batch_id: intersect(tables.batch(batch_id).plan.ranges, tables.committed_ranges(batch_id))
             for batch_id in given_up
         },
         "ledger": tables.ledger_of_feed(feed_id),

@@ -115,12 +115,12 @@ class BackfillRules(History):
     ) -> None:
         """Plan a backfill, and again where that was interrupted: the chunks are the same; then work on them in turn."""
         self.backfills += 1
-        who = f"backfill {self.backfills}"
+        actor = f"backfill {self.backfills}"
         with self.nothing_moves(interruption), self.step(interruption, *refusals):
-            self.world.plan_backfill(request, who=who, once=True)
-        planned = self.world.tables.backfill_of(self.feed.feed_id, who)
+            self.world.plan_backfill(request, actor=actor, once=True)
+        planned = self.world.tables.backfill_of(self.feed.feed_id, actor)
         with self.nothing_moves(None), self.step(None, *refusals):
-            chunks = self.world.plan_backfill(request, who=who, once=True).chunks
+            chunks = self.world.plan_backfill(request, actor=actor, once=True).chunks
             assert not planned or [chunk.batch_id for chunk in chunks] == [batch.batch_id for batch in planned]
             for chunk in () if is_planned_only else chunks:
                 if self.world.tables.batch(chunk.batch_id).state.is_open:

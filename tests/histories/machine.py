@@ -107,7 +107,7 @@ class History(RuleBasedStateMachine):
             check_explained(error, self.world)
             return False
         if not decision.is_nothing:
-            adopt(decision, tables, self.world.sink, reason="the disk died", who=OPERATOR)
+            adopt(decision, tables, self.world.sink, reason="the disk died", actor=OPERATOR)
         return True
 
     def check_adopted(self, tables: SqlControlTables) -> None:

@@ -63,12 +63,12 @@ def finish_holes(world: World, checks: Checks) -> None:
     everything = BackfillRequest(
         BetweenTimestamps(None, None), {}, Mode.COPY, on_missing=OnMissing.RECORD_GAP, output=world.copy_output
     )
-    for chunk in world.plan_backfill(everything, who="copy at the end").chunks:
+    for chunk in world.plan_backfill(everything, actor="copy at the end").chunks:
         world.work_on(chunk.batch_id)
     world.fill_gaps()
     checks.check()
     assert not world.fill_gaps().chunks
-    assert not world.plan_backfill(everything, who="another copy").chunks
+    assert not world.plan_backfill(everything, actor="another copy").chunks
 
 
 def answer(error: KafkaIngestError, world: World) -> None:

@@ -65,7 +65,7 @@ def told_by(tables: SqlControlTables, feed: FeedSnapshot) -> Told:
     Leader epoch and batch of a row are left out, too: a reset does not write them to the ledger.
     """
     stored = {tp: replace(row, updated_at=None, leader_epoch=None, batch_id=None) for tp, row in feed.stored.items()}
-    ledger = [(event.kind, event.at, event.who, event.detail) for event in tables.ledger_of_feed(feed.feed_id)]
+    ledger = [(event.kind, event.at, event.actor, event.detail) for event in tables.ledger_of_feed(feed.feed_id)]
     is_committing = feed.open_batch is not None and feed.open_batch.state is BatchState.COMMITTING
     return Told(
         stored,

@@ -146,11 +146,11 @@ class World:
 
     def plan(self) -> PlanOutcome:
         """Run the plan task."""
-        return plan_batch(self.settings, self.control, self.kafka, self.sinks, who="run")
+        return plan_batch(self.settings, self.control, self.kafka, self.sinks, actor="run")
 
     def write(self, batch_id: UUID, spark: Spark = "finishes") -> None:
         """Run the write task; where Spark outlives it, it may finish at any time later."""
-        attempt: Attempt | None = open_attempt(batch_id, self.control, self.kafka, self.sinks, who="run")
+        attempt: Attempt | None = open_attempt(batch_id, self.control, self.kafka, self.sinks, actor="run")
         if attempt is None:
             return
         job = spark_stand_in.start(attempt, self.topics)
@@ -169,7 +169,7 @@ class World:
 
     def commit(self, batch_id: UUID) -> None:
         """Run the commit task."""
-        commit_batch(batch_id, self.control, self.kafka, self.sinks, group=GROUP, who="run")
+        commit_batch(batch_id, self.control, self.kafka, self.sinks, group=GROUP, actor="run")
 
     def run(self, spark: Spark = "finishes", *, last_task: str = "commit") -> PlanOutcome:
         """Run the DAG, or the first of its tasks."""
@@ -182,9 +182,9 @@ class World:
 
     # ── Backfills ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def plan_backfill(self, request: BackfillRequest, *, who: str, once: bool = False) -> BackfillOutcome:
+    def plan_backfill(self, request: BackfillRequest, *, actor: str, once: bool = False) -> BackfillOutcome:
         """Plan a backfill."""
-        return plan_backfill(request, self.settings, self.control, self.kafka, self.sinks, who=who, once=once)
+        return plan_backfill(request, self.settings, self.control, self.kafka, self.sinks, actor=actor, once=once)
 
     def work_on(self, batch_id: UUID, spark: Spark = "finishes", *, last_task: str = "commit") -> None:
         """Write and commit one chunk, or only write it."""
@@ -195,7 +195,7 @@ class World:
     def fill_gaps(self) -> BackfillOutcome:
         """Backfill all open gaps, as far as Kafka still holds them."""
         request = BackfillRequest(OpenGaps(), {}, on_missing=OnMissing.RECORD_GAP)
-        outcome = self.plan_backfill(request, who="backfill of the gaps")
+        outcome = self.plan_backfill(request, actor="backfill of the gaps")
         for chunk in outcome.chunks:
             self.work_on(chunk.batch_id)
         return outcome
@@ -210,11 +210,11 @@ class World:
     def mirror(self) -> None:
         """Bring the group to the stored offsets, as commands do that moved them."""
         if (feed := self.tables.feed(FEED)) is not None:
-            mirror_group(feed.feed_id, GROUP, self.control, self.kafka, batch_id=None, who=OPERATOR)
+            mirror_group(feed.feed_id, GROUP, self.control, self.kafka, batch_id=None, actor=OPERATOR)
 
     def skip(self, offset_range: OffsetRange) -> None:
         """Skip an interval."""
-        skip(decide_skip(FEED, offset_range, "poisoned", self.control, self.kafka), self.control, who=OPERATOR)
+        skip(decide_skip(FEED, offset_range, "poisoned", self.control, self.kafka), self.control, actor=OPERATOR)
         self.mirror()
 
     def abandon(self) -> None:
@@ -225,14 +225,14 @@ class World:
 
     def abandon_batch(self, batch_id: UUID) -> None:
         """Give a batch up."""
-        abandon(batch_id, self.control, self.sinks, reason="not wanted", who=OPERATOR)
+        abandon(batch_id, self.control, self.sinks, reason="not wanted", actor=OPERATOR)
 
     def reset(self, target: ResetTarget, *topic_partitions: TopicPartition) -> None:
         """Reset partitions, or all of them where none is named."""
         named = {tp.topic: [tp.partition] for tp in topic_partitions}
         decision = decide_reset(target, named, self.settings, self.control, self.kafka, reason="again")
         if decision.moves:
-            reset(decision, self.control, reason="again", who=OPERATOR)
+            reset(decision, self.control, reason="again", actor=OPERATOR)
         self.mirror()
 
     def clean(self) -> None:
@@ -260,7 +260,7 @@ class World:
         feed = self.tables.feed(FEED)
         if feed is not None:
             cut = FoldCut(datetime.now(UTC) + timedelta(days=1), newest_stay=newest_stay, batches_at_once=2)
-            for _ in fold(feed.feed_id, cut, self.control, who=OPERATOR):
+            for _ in fold(feed.feed_id, cut, self.control, actor=OPERATOR):
                 pass
 
     def decide_topic(self, name: str, choice: Choice) -> None:
@@ -271,10 +271,10 @@ class World:
             written = [job for job in self.finished.values() if job.plan.batch_id == batch.batch_id]
             usable = [job for job in written if job.is_clean and job.attempt.directory.is_dir()]
             if usable and not self.was_damaged and all(job.is_clean for job in written):
-                accept_batch(changes, self.control, self.sinks, reason="read before", who=OPERATOR)
+                accept_batch(changes, self.control, self.sinks, reason="read before", actor=OPERATOR)
                 return
         after = rows_after(changes, choice, self.settings)
-        apply_choice(changes, after, self.control, discard_batch=True, reason="it changed", who=OPERATOR)
+        apply_choice(changes, after, self.control, discard_batch=True, reason="it changed", actor=OPERATOR)
         for topic_partition in [tp for tp in self.cuts if tp.topic == name]:
             del self.cuts[topic_partition]
         self.mirror()

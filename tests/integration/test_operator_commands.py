@@ -15,7 +15,7 @@ def journal(quick: QuickProject, kind: str) -> list[tuple[str, dict[str, Any]]]:
     """Return who and what of the audit journal's events of one kind."""
     with sqlite3.connect(quick.control_file) as connection:
         rows = connection.execute("SELECT who, detail FROM event WHERE kind = ? ORDER BY event_id", [kind]).fetchall()
-    return [(who, json.loads(detail)) for who, detail in rows]
+    return [(actor, json.loads(detail)) for actor, detail in rows]
 
 
 # ── skip at the stored offset ─────────────────────────────────────────────────────────────────────────────────────────
@@ -259,8 +259,8 @@ def test_a_renamed_feed_keeps_its_offsets_and_history(quick: QuickProject, serve
     assert after["rows"] == 1
     assert [batch["batch_id"] for batch in quick.batches("sales")] == [after["batch_id"], before["batch_id"]]
     assert len(quick.rows("orders")) == 16
-    [(who, detail)] = journal(quick, "renamed")
-    assert who.startswith("cli:")
+    [(actor, detail)] = journal(quick, "renamed")
+    assert actor.startswith("cli:")
     assert detail == {"reason": "a better name", "was": "orders", "is": "sales"}
 
 

@@ -38,7 +38,7 @@ def resets(quick: QuickProject) -> list[tuple[str, dict[str, Any]]]:
     """Return who and what of the audit journal's resets."""
     with closing(sqlite3.connect(quick.control_file)) as connection:
         rows = connection.execute("SELECT who, detail FROM event WHERE kind = 'reset' ORDER BY event_id").fetchall()
-    return [(who, json.loads(detail)) for who, detail in rows]
+    return [(actor, json.loads(detail)) for actor, detail in rows]
 
 
 def times_read(quick: QuickProject, number: int) -> dict[int, int]:
@@ -94,8 +94,8 @@ def test_going_back_is_shown_first_and_then_the_records_are_in_the_output_twice(
 
 def test_a_reset_is_kept_in_the_audit_journal_with_who_and_why(quick: QuickProject, read: str) -> None:
     quick.answer("reset", "orders", "--to", "earliest", "--topic", f"{read}:1", *DO_IT)
-    [(who, detail)] = resets(quick)
-    assert who.startswith("cli:")
+    [(actor, detail)] = resets(quick)
+    assert actor.startswith("cli:")
     assert (detail["reason"], detail["same_records"]) == ("the consumer downstream lost a day", [read])
     assert [(row["partition"], row["next_offset"]) for row in detail["removed"]] == [(1, 5)]
     assert [(row["partition"], row["next_offset"]) for row in detail["partitions"]] == [(1, 0)]

@@ -50,8 +50,8 @@ def only_offsets_in_place_move(patch: Patch) -> None:
 def backfills_move_offsets(patch: Patch) -> None:
     """A backfill's commit moves the stored offsets to the end of its ranges, too."""
 
-    def complete(control: InMemoryControlTables, batch_id: UUID, *, who: str) -> Batch:
-        done = original(control, batch_id, who=who)
+    def complete(control: InMemoryControlTables, batch_id: UUID, *, actor: str) -> Batch:
+        done = original(control, batch_id, actor=actor)
         if done.plan.kind is BatchKind.BACKFILL:
             with control.transaction() as state:
                 tests.fakes.advance_stored_offsets(state, done)
@@ -76,10 +76,10 @@ def revision_is_not_checked(patch: Patch) -> None:
 def second_open_batch_is_let_in(patch: Patch) -> None:
     """No unique index says that one live batch is open."""
 
-    def insert(state: ControlState, plan: BatchPlan, who: str) -> None:
+    def insert(state: ControlState, plan: BatchPlan, actor: str) -> None:
         state.check_offsets_in_place(plan)
         name = state.feeds[plan.feed_id].name
-        state.batches[plan.batch_id] = Batch(name, plan, BatchState.PLANNED, who, plan.planned_at)
+        state.batches[plan.batch_id] = Batch(name, plan, BatchState.PLANNED, actor, plan.planned_at)
 
     patch.setattr(tests.fakes, "insert_plan", insert)
 
@@ -122,9 +122,9 @@ def discarded_attempt_is_pinned(patch: Patch) -> None:
 def rivals_stay_open(patch: Patch) -> None:
     """Only the pinned attempt is discarded, not those that are still being written."""
 
-    def discard(control: InMemoryControlTables, batch_id: UUID, attempt: int, *, reason: str, who: str) -> None:
+    def discard(control: InMemoryControlTables, batch_id: UUID, attempt: int, *, reason: str, actor: str) -> None:
         rivals = {key: row for key, row in control.state.attempts.items() if row.state is AttemptState.OPEN}
-        original(control, batch_id, attempt, reason=reason, who=who)
+        original(control, batch_id, attempt, reason=reason, actor=actor)
         with control.transaction() as state:
             state.attempts.update(rivals)
 
@@ -194,8 +194,8 @@ def publishing_takes_what_was_revoked(patch: Patch) -> None:
 def committing_is_given_up_plainly(patch: Patch) -> None:
     """A batch that may be visible is abandoned like one that cannot be."""
 
-    def abandon(state: ControlState, batch: Batch, reason: str, who: str, _: object) -> None:
-        original(state, batch, reason, who, {batch.state})
+    def abandon(state: ControlState, batch: Batch, reason: str, actor: str, _: object) -> None:
+        original(state, batch, reason, actor, {batch.state})
 
     original = tests.fakes.abandon_batch
     patch.setattr(tests.fakes, "abandon_batch", abandon)

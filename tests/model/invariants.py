@@ -30,11 +30,11 @@ class Invariants:
         """What is remembered of the way."""
         return self.discarded, self.moved_by_hand
 
-    def after_step(self, who: str, before: Moment, after: Moment) -> None:
+    def after_step(self, actor: str, before: Moment, after: Moment) -> None:
         """Raise ViolationError where a step broke an invariant."""
         if after.control is before.control and after.published == before.published:
             return
-        if who == RUDE:
+        if actor == RUDE:
             self.moved_by_hand = True
         else:
             check_moves(before.control, after)
@@ -54,10 +54,10 @@ class Invariants:
             if after.attempts[key].state is AttemptState.PINNED:
                 raise ViolationError(f"6: attempt {key[1]} was discarded, and is pinned now")
 
-    def of_outcome(self, who: str, error: KafkaIngestError | None) -> None:
+    def of_outcome(self, actor: str, error: KafkaIngestError | None) -> None:
         """Everybody who is refused is told so by a harmless name; only what is expected here asks for an operator."""
         if isinstance(error, OperatorDecisionError | WrongUseError) and not isinstance(error, self.expected):
-            raise ViolationError(f"{who} ended with {error.code}, and nobody did anything that asks for it: {error}")
+            raise ViolationError(f"{actor} ended with {error.code}, and nobody did anything that asks for it: {error}")
 
 
 def check_one_open_batch(control: ControlState) -> None:
@@ -149,9 +149,11 @@ def check_transitions(before: ControlState, after: ControlState) -> None:
 
 def check_operator_decided(control: ControlState, batch: Batch) -> None:
     """What is written may be the last copy of the records: only an operator gives it up."""
-    (who,) = [event.who for _, event in control.events if (event.kind, event.batch_id) == ("abandoned", batch.batch_id)]
-    if who != OPERATOR:
-        raise ViolationError(f"{who} gave up batch {batch.batch_id}, which was written")
+    (actor,) = [
+        event.actor for _, event in control.events if (event.kind, event.batch_id) == ("abandoned", batch.batch_id)
+    ]
+    if actor != OPERATOR:
+        raise ViolationError(f"{actor} gave up batch {batch.batch_id}, which was written")
 
 
 def check_visible(before: Moment, after: Moment) -> None:

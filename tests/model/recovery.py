@@ -33,31 +33,31 @@ class Recovers(Invariants):
     def recover(self, world: World) -> None:
         """Run the DAG until a plan says that nothing is new."""
         for number in range(1, RUNS + 1):
-            who = f"recovery {number}"
-            feed = self.looked_at(world, who)
+            actor = f"recovery {number}"
+            feed = self.looked_at(world, actor)
             try:
-                batch = feed.plan(who).batch
+                batch = feed.plan(actor).batch
                 if batch is None:
-                    self.finish_backfills(feed, who)
-                    world.tell(f"{who}: nothing new")
+                    self.finish_backfills(feed, actor)
+                    world.tell(f"{actor}: nothing new")
                     return
                 feed.write(batch.batch_id)
-                feed.commit(batch.batch_id, group=world.group, who=who)
-                world.tell(f"{who}: done")
+                feed.commit(batch.batch_id, group=world.group, actor=actor)
+                world.tell(f"{actor}: done")
             except KafkaIngestError as error:
-                world.tell(f"{who}: {error.code}: {error}")
+                world.tell(f"{actor}: {error.code}: {error}")
                 if not isinstance(error, RetryableError):
                     self.decide(feed, error)
         raise ViolationError(f"the feed did not recover in {RUNS} runs")
 
-    def finish_backfills(self, feed: FeedInMemory, who: str) -> None:
+    def finish_backfills(self, feed: FeedInMemory, actor: str) -> None:
         """Work on the chunks that were planned and left: nobody reads their offsets otherwise."""
         snapshot = feed.control.feed("orders")
         for chunk in feed.control.open_backfills(snapshot.feed_id):
             feed.write(chunk.batch_id)
-            feed.commit(chunk.batch_id, group=None, who=who)
+            feed.commit(chunk.batch_id, group=None, actor=actor)
 
-    def looked_at(self, world: World, who: str) -> FeedInMemory:
+    def looked_at(self, world: World, actor: str) -> FeedInMemory:
         """Return the feed, the invariants of which are looked at after every call."""
         before = world.moment()
 
@@ -65,9 +65,9 @@ class Recovers(Invariants):
             nonlocal before
             was, before = before, world.moment()
             try:
-                self.after_step(who, was, before)
+                self.after_step(actor, was, before)
             except ViolationError as violation:
-                raise ViolationError(f"{who}, {call}: {violation}") from violation
+                raise ViolationError(f"{actor}, {call}: {violation}") from violation
 
         return watched(world.feed, lambda _: None, returned)
 
@@ -75,7 +75,7 @@ class Recovers(Invariants):
         """Do what the error asks of an operator, where one is expected here."""
         open_batch = feed.control.feed("orders").open_batch
         if isinstance(error, BatchRevokedError) and BatchRevokedError in self.expected:
-            abandon(open_batch.batch_id, feed.control, sinks(feed.sink), reason="finishing", who=OPERATOR)
+            abandon(open_batch.batch_id, feed.control, sinks(feed.sink), reason="finishing", actor=OPERATOR)
         elif isinstance(error, OffsetsMovedError) and self.moved_by_hand:
             # Who moved it puts it back: nothing was published at the wrong place, nor is anything lost.
             move_by_hand(feed.control, -BY_HAND)

@@ -36,13 +36,13 @@ BY_HAND = 10
 
 def dag_run(actor: Actor) -> str:
     """plan >> write >> commit; only the batch id is handed from task to task."""
-    feed, who = actor.feed, actor.name
-    outcome = task(actor, "plan", lambda: feed.plan(who))
+    feed, actor = actor.feed, actor.name
+    outcome = task(actor, "plan", lambda: feed.plan(actor))
     if outcome.batch is None:
         return "nothing new"
     batch_id = outcome.batch.batch_id
     task(actor, "write", lambda: write(actor, batch_id), batch_id)
-    task(actor, "commit", lambda: feed.commit(batch_id, group=actor.world.group, who=who), batch_id)
+    task(actor, "commit", lambda: feed.commit(batch_id, group=actor.world.group, actor=actor), batch_id)
     return "done"
 
 
@@ -106,7 +106,7 @@ def one_commit(batch_id: UUID) -> Work:
     """Return a commit task alone, as somebody clears it by hand."""
 
     def run(actor: Actor) -> str:
-        task(actor, "commit", lambda: actor.feed.commit(batch_id, group=actor.world.group, who=actor.name), batch_id)
+        task(actor, "commit", lambda: actor.feed.commit(batch_id, group=actor.world.group, actor=actor.name), batch_id)
         return "done"
 
     return run
@@ -134,10 +134,10 @@ def plans_a_backfill(actor: Actor) -> str:
     return f"planned {len(outcome.chunks)}"
 
 
-def fill_gaps(feed: FeedInMemory, who: str) -> BackfillOutcome:
+def fill_gaps(feed: FeedInMemory, actor: str) -> BackfillOutcome:
     """Plan a backfill of all open gaps; somebody who planned it before gets the same chunks."""
     request = BackfillRequest(OpenGaps(), {})
-    return plan_backfill(request, feed.settings, feed.control, feed.kafka, sinks(feed.sink), who=who, once=True)
+    return plan_backfill(request, feed.settings, feed.control, feed.kafka, sinks(feed.sink), actor=actor, once=True)
 
 
 # ── Operators ─────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -148,7 +148,7 @@ def abandons(actor: Actor) -> str:
     batch = known_feed(actor.feed.control, "orders").open_batch
     if batch is None:
         return "no batch is open"
-    was = abandon(batch.batch_id, actor.feed.control, sinks(actor.feed.sink), reason="wrong output", who=actor.name)
+    was = abandon(batch.batch_id, actor.feed.control, sinks(actor.feed.sink), reason="wrong output", actor=actor.name)
     return f"abandoned, was {was}"
 
 
@@ -158,7 +158,7 @@ def starts_over(actor: Actor) -> str:
     rows = [replace(row, first_offset=0, next_offset=0, seeded_by="reset") for row in feed.stored.values()]
     changes = Changes(feed, feed.cluster_id, (), feed.open_batch)
     after = [StartOver("orders", rows[0].topic_id, rows)]
-    apply_choice(changes, after, actor.feed.control, discard_batch=True, reason="read again", who=actor.name)
+    apply_choice(changes, after, actor.feed.control, discard_batch=True, reason="read again", actor=actor.name)
     mirror(actor)
     return "reset"
 
@@ -168,7 +168,7 @@ def skips(actor: Actor) -> str:
     start = known_feed(actor.feed.control, "orders").stored[partition(0)].next_offset
     assert start is not None
     decision = decide_skip("orders", span(0, start, start + 10), "damaged", actor.feed.control, actor.feed.kafka)
-    skip(decision, actor.feed.control, who=actor.name)
+    skip(decision, actor.feed.control, actor=actor.name)
     mirror(actor)
     return "skipped"
 
@@ -176,7 +176,7 @@ def skips(actor: Actor) -> str:
 def mirror(actor: Actor) -> None:
     """Take the group along, as the command line does."""
     feed = known_feed(actor.feed.control, "orders")
-    mirror_group(feed.feed_id, actor.world.group, actor.feed.control, actor.feed.kafka, batch_id=None, who=actor.name)
+    mirror_group(feed.feed_id, actor.world.group, actor.feed.control, actor.feed.kafka, batch_id=None, actor=actor.name)
 
 
 def moves_an_offset_by_hand(actor: Actor) -> str:

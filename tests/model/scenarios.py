@@ -132,7 +132,7 @@ def skip_ten(feed: FeedInMemory) -> Gap:
     """Skip the next ten records of partition 0."""
     begin = feed.stored_offsets()[partition(0)]
     decision = decide_skip("orders", span(0, begin, begin + 10), "poisoned", feed.control, feed.kafka)
-    return skip(decision, feed.control, who=OPERATOR)
+    return skip(decision, feed.control, actor=OPERATOR)
 
 
 def committing() -> Start:

@@ -30,10 +30,10 @@ class Checks(Protocol):
 
     memory: Hashable
 
-    def after_step(self, who: str, before: Moment, after: Moment) -> None:
+    def after_step(self, actor: str, before: Moment, after: Moment) -> None:
         """Look at what a step changed."""
 
-    def of_outcome(self, who: str, error: KafkaIngestError | None) -> None:
+    def of_outcome(self, actor: str, error: KafkaIngestError | None) -> None:
         """Look at how an actor ended."""
 
     def at_the_end(self, world: "World") -> None:

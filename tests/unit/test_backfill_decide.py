@@ -27,7 +27,7 @@ from kafka_ingest.model.batch import BatchState
 from kafka_ingest.model.control_rows import BackfillRange
 from kafka_ingest.model.coverage import PartitionCoverage
 from kafka_ingest.model.gap import Gap, GapCause, NewGap
-from kafka_ingest.model.offset_sets import merged, span_of, within, without
+from kafka_ingest.model.offset_sets import intersect, span_of, subtract, union
 from kafka_ingest.model.offsets import Isolation, LogBounds, OffsetRange, StoredOffset, TopicPartition
 
 CHUNK_A, CHUNK_B = UUID(int=0xA), UUID(int=0xB)
@@ -84,7 +84,7 @@ class Feed:
 
 def read(decision: BackfillDecision) -> list[OffsetRange]:
     """Return the offsets of all chunks."""
-    return merged(planned for chunk in decision.chunks for planned in chunk)
+    return union(planned for chunk in decision.chunks for planned in chunk)
 
 
 # ── Filling: what is there already is left out ────────────────────────────────────────────────────────────────────────
@@ -382,7 +382,7 @@ def test_every_offset_that_is_wanted_is_read_once_or_left_out_for_one_reason(
     is_open: list[bool],
 ) -> None:
     row = StoredOffset(partition(0), TOPIC_ID, started, 40, "earliest")
-    in_live = within(holes, [span(0, started, 40)])
+    in_live = intersect(holes, [span(0, started, 40)])
     states = [BatchState.PLANNED if each else BatchState.COMMITTED for each in is_open]
     backfills = [
         held(each, state, UUID(int=n)) for n, (each, state) in enumerate(zip(in_live[::2], states, strict=False))
@@ -399,9 +399,9 @@ def test_every_offset_that_is_wanted_is_read_once_or_left_out_for_one_reason(
     assert coverage[partition(0)].is_accounted
     feed.coverage, feed.bounds = coverage, {partition(0): log(log_start, 50)}
 
-    others_bring = within(wanted, coverage[partition(0)].claimed)
-    not_there = without(wanted, [*coverage[partition(0)].committed, *others_bring])
-    if others_bring and not within(not_there, [span(0, log_start, 40)]):
+    others_bring = intersect(wanted, coverage[partition(0)].claimed)
+    not_there = subtract(wanted, [*coverage[partition(0)].committed, *others_bring])
+    if others_bring and not intersect(not_there, [span(0, log_start, 40)]):
         assert "claimed by open backfills, " in feed.refused(
             RangesTakenError, *wanted, max_records=max_records, **RECORD
         )
@@ -412,10 +412,10 @@ def test_every_offset_that_is_wanted_is_read_once_or_left_out_for_one_reason(
     parts = [read(decision), list(decision.committed), list(decision.claimed), list(decision.deleted)]
     assert sum(span_of(part) for part in parts) == span_of(wanted)
     assert set.union(*map(offsets, parts)) == offsets(wanted)
-    assert not within(read(decision), [span(0, 0, log_start)])
-    assert not within(read(decision), coverage[partition(0)].committed)
+    assert not intersect(read(decision), [span(0, 0, log_start)])
+    assert not intersect(read(decision), coverage[partition(0)].committed)
     new = [each.offset_range for each in decision.gaps]
     on_record = [each.offset_range for each in coverage[partition(0)].open_gaps]
-    assert merged(new) == merged(without(decision.deleted, on_record))
-    assert span_of(new) == span_of(merged(new))
+    assert union(new) == union(subtract(decision.deleted, on_record))
+    assert span_of(new) == span_of(union(new))
     assert all(span_of(chunk) <= max_records for chunk in decision.chunks)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from tests.fakes import partition, span
 
 from kafka_ingest.backfilling.chunks import cut_into_chunks, share
-from kafka_ingest.model.offset_sets import by_partition, merged, span_of, without
+from kafka_ingest.model.offset_sets import by_partition, span_of, subtract, union
 from kafka_ingest.model.offsets import OffsetRange, TopicPartition
 
 PLACES = [partition(0), partition(1), partition(2), partition(0, "refunds")]
@@ -109,8 +109,8 @@ def test_nothing_is_left_where_there_are_as_many_chunks_as_there_may_be(most: in
 def test_chunks_hold_every_offset_once_and_no_other(ranges: list[OffsetRange], max_records: int) -> None:
     read = [planned for chunk in chunks_of(max_records, *ranges) for planned in chunk]
 
-    assert merged(read) == merged(ranges)
-    assert span_of(read) == span_of(merged(ranges))
+    assert union(read) == union(ranges)
+    assert span_of(read) == span_of(union(ranges))
     assert all(planned.span for planned in read)
 
 
@@ -136,7 +136,7 @@ def test_each_partition_is_read_in_the_order_of_its_offsets(ranges: list[OffsetR
 def test_a_chunk_that_is_not_full_takes_all_that_its_partitions_have_in_one_piece(
     ranges: list[OffsetRange], max_records: int
 ) -> None:
-    left = by_partition(merged(ranges))
+    left = by_partition(union(ranges))
     for chunk in chunks_of(max_records, *ranges):
         if span_of(chunk) < max_records:
             heads = {tp: pieces[0].end_offset for tp, pieces in left.items() if pieces}
@@ -154,7 +154,7 @@ def test_the_first_chunks_are_the_same_however_many_there_may_be_and_what_they_l
     chunks, left = cut_into_chunks(ranges, max_records, most)
 
     assert [list(chunk) for chunk in chunks] == chunks_of(max_records, *ranges)[:most]
-    assert left == without(ranges_once := merged(ranges), [planned for chunk in chunks for planned in chunk])
+    assert left == subtract(ranges_once := union(ranges), [planned for chunk in chunks for planned in chunk])
     assert span_of(left) + sum(map(span_of, chunks)) == span_of(ranges_once)
 
 

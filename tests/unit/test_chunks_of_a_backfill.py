@@ -22,7 +22,7 @@ from kafka_ingest.errors import (
 )
 from kafka_ingest.model.batch import Attempt, BatchPlan, BatchState
 from kafka_ingest.model.coverage import coverage_of
-from kafka_ingest.model.offset_sets import merged, span_of, within
+from kafka_ingest.model.offset_sets import intersect, span_of, union
 from kafka_ingest.model.offsets import OffsetRange, OffsetsPolicy
 from kafka_ingest.operating.adopt import decide_adoption
 from kafka_ingest.operating.skip import decide_skip, skip
@@ -191,7 +191,7 @@ def test_a_chunk_that_is_committed_again_stays_committed_once(feed: Backfilled, 
     feed.commit(chunk.batch_id)
     before = feed.control.state
     feed.write(chunk.batch_id)
-    assert not feed.commit(chunk.batch_id, who="run 2").by_us
+    assert not feed.commit(chunk.batch_id, actor="run 2").by_us
     assert feed.control.state is before
 
 
@@ -220,7 +220,7 @@ def test_a_chunk_that_was_given_up_is_not_committed_and_its_offsets_are_free(
     feed: Backfilled, chunk: BatchPlan
 ) -> None:
     feed.write(chunk.batch_id)
-    feed.control.abandon(chunk.batch_id, reason="not wanted", who="ops")
+    feed.control.abandon(chunk.batch_id, reason="not wanted", actor="ops")
     with pytest.raises(BatchStateError, match="was abandoned by ops"):
         feed.commit(chunk.batch_id)
     assert feed.backfill(selection=OpenGaps()).chunks[0].ranges == chunk.ranges
@@ -245,7 +245,7 @@ def test_the_receipt_of_a_chunk_tells_of_no_decision_that_a_live_one_has_told_an
 def passed(feed: Backfilled) -> None:
     """Let the feed pass orders-0[200, 210) as a gap, without a batch."""
     feed.kafka.topics["orders"] = topic(log(0, 210), log(0, 150))
-    skip(decide_skip("orders", span(0, 200, 210), "poisoned", feed.control, feed.kafka), feed.control, who="operator")
+    skip(decide_skip("orders", span(0, 200, 210), "poisoned", feed.control, feed.kafka), feed.control, actor="operator")
     assert feed.plan().batch is None
     assert feed.stored_offsets()[partition(0)] == 210
 
@@ -263,7 +263,7 @@ def test_the_receipt_of_a_chunk_tells_what_was_decided_since_the_newest_live_one
     since = [each.event_id for each in feed.control.ledger_of_feed(feed.feed_id) if each.event_id not in before]
     first, second = feed.backfill(span(0, 200, 210), max_records=5).chunks
     feed.kafka.topics["orders"] = topic(log(0, 220), log(0, 170))
-    skip(decide_skip("orders", span(1, 150, 160), "later", feed.control, feed.kafka), feed.control, who="operator")
+    skip(decide_skip("orders", span(1, 150, 160), "later", feed.control, feed.kafka), feed.control, actor="operator")
     for chunk in (first, second):
         feed.write(chunk.batch_id)
         feed.commit(chunk.batch_id)
@@ -309,7 +309,7 @@ def adopt(feed: Backfilled) -> None:
     """Lose the control tables, and rebuild them from the output."""
     feed.control = InMemoryControlTables()
     decision = decide_adoption(feed.settings, feed.control, feed.sink)
-    feed.control.adopt(decision.target, decision.adoption, reason="the disk died", who="ops")
+    feed.control.adopt(decision.target, decision.adoption, reason="the disk died", actor="ops")
 
 
 @pytest.mark.parametrize("same_records", [True, False])
@@ -336,8 +336,8 @@ def test_what_is_left_of_a_gap_is_filled_after_the_control_tables_were_lost(feed
     assert gaps_of(feed) == before
 
     filled(feed, span(0, 20, 60))
-    in_hole = [each for each in feed.sink.published_ranges() if within([each], [span(0, 20, 60)])]
-    assert merged(in_hole) == [span(0, 20, 60)]
+    in_hole = [each for each in feed.sink.published_ranges() if intersect([each], [span(0, 20, 60)])]
+    assert union(in_hole) == [span(0, 20, 60)]
     assert span_of(in_hole) == 40
 
 
@@ -354,5 +354,5 @@ def test_a_hole_that_was_passed_and_filled_since_the_newest_live_batch_is_told_a
     assert [each.problems for each in coverage_of(feed.control.coverage("orders")).values()] == [[], []]
     feed.run_live()
     filled(feed, span(0, 200, 210))
-    in_hole = [each for each in feed.sink.published_ranges() if within([each], [span(0, 200, 210)])]
+    in_hole = [each for each in feed.sink.published_ranges() if intersect([each], [span(0, 200, 210)])]
     assert in_hole == [span(0, 200, 206), span(0, 206, 210)]

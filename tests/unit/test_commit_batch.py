@@ -102,7 +102,7 @@ def test_the_order_of_the_commit(feed: FeedInMemory, plan: BatchPlan) -> None:
 def test_a_commit_publishes_the_batch_moves_the_offsets_and_brings_the_group_after_them(
     feed: FeedInMemory, plan: BatchPlan
 ) -> None:
-    committed = feed.commit(plan.batch_id, who="run 1")
+    committed = feed.commit(plan.batch_id, actor="run 1")
     assert_committed(feed, plan)
     assert feed.kafka.groups == {GROUP: AFTER}
     assert committed.batch.state is BatchState.COMMITTED
@@ -160,13 +160,13 @@ def test_a_commit_that_is_run_again_does_nothing(feed: FeedInMemory, plan: Batch
 
 
 def test_a_commit_by_somebody_else_is_not_ours(feed: FeedInMemory, plan: BatchPlan) -> None:
-    feed.commit(plan.batch_id, who="run 1")
-    assert feed.commit(plan.batch_id, who="run 2").by_us is False
+    feed.commit(plan.batch_id, actor="run 1")
+    assert feed.commit(plan.batch_id, actor="run 2").by_us is False
 
 
 def test_a_retry_of_the_run_that_committed_still_calls_the_batch_its_own(feed: FeedInMemory, plan: BatchPlan) -> None:
-    feed.commit(plan.batch_id, who="run 1")
-    assert feed.commit(plan.batch_id, who="run 1").by_us is True
+    feed.commit(plan.batch_id, actor="run 1")
+    assert feed.commit(plan.batch_id, actor="run 1").by_us is True
 
 
 def fold_all(feed: FeedInMemory, plan: BatchPlan) -> None:
@@ -180,10 +180,10 @@ def fold_all(feed: FeedInMemory, plan: BatchPlan) -> None:
 def test_a_cleared_commit_of_a_folded_batch_succeeds_and_announces_nothing_again(
     feed: FeedInMemory, plan: BatchPlan
 ) -> None:
-    feed.commit(plan.batch_id, who="run 1")
+    feed.commit(plan.batch_id, actor="run 1")
     fold_all(feed, plan)
     feed.sink.is_down = True
-    again = feed.commit(plan.batch_id, who="run 1")
+    again = feed.commit(plan.batch_id, actor="run 1")
     assert (again.batch.state, again.by_us, again.counts) == (BatchState.COMMITTED, False, ())
     assert feed.stored_offsets() == AFTER
 
@@ -191,7 +191,7 @@ def test_a_cleared_commit_of_a_folded_batch_succeeds_and_announces_nothing_again
 def test_a_cleared_write_of_a_folded_batch_reads_nothing_again(feed: FeedInMemory, plan: BatchPlan) -> None:
     feed.commit(plan.batch_id)
     fold_all(feed, plan)
-    assert open_attempt(plan.batch_id, feed.control, feed.kafka, sinks(feed.sink), who="run") is None
+    assert open_attempt(plan.batch_id, feed.control, feed.kafka, sinks(feed.sink), actor="run") is None
 
 
 def test_a_folded_batchs_plan_is_read_back_from_its_receipt_and_from_no_other(
@@ -275,7 +275,7 @@ def test_a_planned_batch_is_refused(feed: FeedInMemory) -> None:
 
 
 def test_an_abandoned_batch_is_refused_with_the_reason(feed: FeedInMemory, plan: BatchPlan) -> None:
-    feed.control.abandon(plan.batch_id, reason="not wanted", who="operator")
+    feed.control.abandon(plan.batch_id, reason="not wanted", actor="operator")
     with pytest.raises(BatchStateError, match=rf"batch {plan.batch_id} was abandoned by operator \(not wanted\)"):
         feed.commit(plan.batch_id)
     assert_nothing_happened(feed, plan, BatchState.ABANDONED)
@@ -400,7 +400,7 @@ def test_after_the_discard_the_next_run_writes_the_same_ranges_anew(feed: FeedIn
     damage_files(feed, plan)
     with pytest.raises(StagedOutputUnusableError):
         feed.commit(plan.batch_id)
-    assert feed.planned(who="run 2") == plan
+    assert feed.planned(actor="run 2") == plan
     feed.write(plan.batch_id)
     feed.commit(plan.batch_id)
     assert feed.control.batch(plan.batch_id).pinned_attempt == 2
@@ -421,7 +421,7 @@ def test_an_input_output_error_proves_nothing_and_leaves_the_batch_written(feed:
 
 
 def rival_commits(feed: FeedInMemory, plan: BatchPlan) -> None:
-    feed.commit(plan.batch_id, who="rival")
+    feed.commit(plan.batch_id, actor="rival")
 
 
 def rival_publishes_and_crashes(feed: FeedInMemory, plan: BatchPlan) -> None:
@@ -430,7 +430,7 @@ def rival_publishes_and_crashes(feed: FeedInMemory, plan: BatchPlan) -> None:
             raise ConnectionAbortedError
 
     with pytest.raises(ConnectionAbortedError):
-        watched(feed, crash).commit(plan.batch_id, who="rival")
+        watched(feed, crash).commit(plan.batch_id, actor="rival")
 
 
 @pytest.mark.parametrize(
@@ -453,7 +453,7 @@ def test_a_second_committer_that_is_faster_at_any_step_is_harmless(
             steps_left.clear()
             rival(feed, plan)
 
-    committed = watched(feed, let_the_rival_go_first).commit(plan.batch_id, who="run 1")
+    committed = watched(feed, let_the_rival_go_first).commit(plan.batch_id, actor="run 1")
     assert steps_left == []
     assert committed.by_us is ours
     assert_committed(feed, plan)
@@ -501,11 +501,11 @@ def test_a_mirror_that_fails_is_recorded_and_never_fails_the_commit(
     feed: FeedInMemory, plan: BatchPlan, fail: Callable[[FakeKafkaCluster], None], reason: str
 ) -> None:
     fail(feed.kafka)
-    committed = feed.commit(plan.batch_id, who="run 1")
+    committed = feed.commit(plan.batch_id, actor="run 1")
     assert committed.mirrored == Mirrored(GROUP, reason)
     assert_committed(feed, plan)
     (event,) = feed.control.events(plan.feed_id, "mirror_failed")
-    assert (event.who, event.batch_id, event.detail) == ("run 1", plan.batch_id, {"group": GROUP, "reason": reason})
+    assert (event.actor, event.batch_id, event.detail) == ("run 1", plan.batch_id, {"group": GROUP, "reason": reason})
 
 
 def test_an_answer_that_is_lost_after_kafka_set_the_group_is_no_failure(

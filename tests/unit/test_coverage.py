@@ -14,7 +14,7 @@ from kafka_ingest.model.batch import Batch, BatchState
 from kafka_ingest.model.control_rows import BackfillRange, CoverageRows, DeadLetters, FeedSnapshot, Rewind
 from kafka_ingest.model.coverage import PartitionCoverage, coverage_of, dead_letters_in
 from kafka_ingest.model.gap import Gap, GapCause
-from kafka_ingest.model.offset_sets import merged, shared
+from kafka_ingest.model.offset_sets import shared, union
 from kafka_ingest.model.offsets import OffsetRange, StoredOffset
 
 A, B = UUID(int=0xA), UUID(int=0xB)
@@ -324,4 +324,4 @@ def test_overlaps_are_the_offsets_that_come_more_than_once(ranges: list[OffsetRa
     found = shared(ranges)
 
     assert {offset for each in found for offset in range(each.start_offset, each.end_offset)} == twice
-    assert found == merged(found)
+    assert found == union(found)

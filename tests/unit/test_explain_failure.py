@@ -192,7 +192,7 @@ def test_the_next_plan_ends_before_a_record_that_nobody_can_read_and_the_others_
 ) -> None:
     stumbled(feed, attempt, partition(0), 34)
     explanation(feed, attempt, PartitionUnreadableError)
-    assert feed.planned(who="run 2").ranges == (span(0, 0, 34), span(1, 0, 50))
+    assert feed.planned(actor="run 2").ranges == (span(0, 0, 34), span(1, 0, 50))
     assert feed.control.batch(attempt.batch_id).state is BatchState.ABANDONED
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.fakes import partition, span
 
 from kafka_ingest.model.folded import Chains, FoldedRange, kept_of_folded
-from kafka_ingest.model.offset_sets import merged
+from kafka_ingest.model.offset_sets import union
 from kafka_ingest.model.offsets import OffsetRange
 
 NOON = datetime(2026, 1, 2, 12, tzinfo=UTC)
@@ -149,5 +149,5 @@ def test_what_batches_lost_is_still_held_where_another_has_read_it_too(
     )
 
     assert depth(found) == depth(left)
-    assert merged(found) == merged(left)
+    assert union(found) == union(left)
     assert {each.topic_partition for each in found} <= {partition(0)}

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.fakes import SOME_DAY, TOPIC_ID, partition, span
 
 from kafka_ingest.model.gap import Gap, GapCause, NewGap
-from kafka_ingest.model.offset_sets import merged, within, without
+from kafka_ingest.model.offset_sets import intersect, subtract, union
 from kafka_ingest.model.offsets import OffsetRange
 
 GAP = Gap(
@@ -131,10 +131,10 @@ def test_whatever_was_read_the_pieces_are_the_gap_and_what_was_read_of_it_is_clo
     pieces = GAP.read_by(BY, read)
 
     spans = [piece.offset_range for piece in pieces]
-    assert merged(spans) == [GAP.offset_range]
+    assert union(spans) == [GAP.offset_range]
     assert all(earlier.end_offset == later.start_offset for earlier, later in pairwise(spans))
-    assert [each.offset_range for each in pieces if not each.is_open] == within([GAP.offset_range], read)
-    assert [each.offset_range for each in pieces if each.is_open] == without([GAP.offset_range], read)
+    assert [each.offset_range for each in pieces if not each.is_open] == intersect([GAP.offset_range], read)
+    assert [each.offset_range for each in pieces if each.is_open] == subtract([GAP.offset_range], read)
     assert len({piece.gap_id for piece in pieces}) == len(pieces)
 
 
@@ -157,7 +157,7 @@ def closed_in_order(chunks: dict[UUID, OffsetRange], order: list[UUID]) -> dict[
     closed: dict[UUID | None, list[OffsetRange]] = {}
     for gap in gaps:
         closed.setdefault(gap.closed_by_batch, []).append(gap.offset_range)
-    return {batch_id: merged(spans) for batch_id, spans in closed.items()}
+    return {batch_id: union(spans) for batch_id, spans in closed.items()}
 
 
 # ── The stored offset goes back ───────────────────────────────────────────────────────────────────────────────────────

@@ -69,14 +69,14 @@ def bring_to(feed: FeedInMemory, state: BatchState) -> BatchPlan:
     """Plan a batch and bring it to a state; one that is COMMITTING is published, its commit died after that."""
     plan = feed.planned()
     if state is BatchState.ABANDONED:
-        feed.control.abandon(plan.batch_id, reason="not wanted", who="operator")
+        feed.control.abandon(plan.batch_id, reason="not wanted", actor="operator")
     if state in {BatchState.WRITTEN, BatchState.COMMITTING, BatchState.COMMITTED}:
         feed.write(plan.batch_id)
     if state in {BatchState.COMMITTING, BatchState.COMMITTED}:
         feed.control.begin_commit(plan.batch_id, 1)
         publish(feed, plan)
     if state is BatchState.COMMITTED:
-        feed.control.complete_commit(plan.batch_id, who="run 1")
+        feed.control.complete_commit(plan.batch_id, actor="run 1")
     return plan
 
 
@@ -289,7 +289,7 @@ def test_a_feed_that_was_renamed_in_its_file_only_is_a_new_one_over_an_old_outpu
     feed.settings = feed_settings(name="sales")
     with pytest.raises(OutputUnknownError, match="feed sales is new to the control tables, but its output"):
         feed.plan()
-    feed.control.rename_feed(feed.control.feed("orders"), "sales", reason="a better name", who="operator")
+    feed.control.rename_feed(feed.control.feed("orders"), "sales", reason="a better name", actor="operator")
     assert feed.planned().ranges == (span(0, 100, 130),)
 
 
@@ -299,7 +299,7 @@ def test_a_batch_that_was_published_and_then_abandoned_on_older_tables_stops_the
     older = feed.control.state
     feed.commit(plan.batch_id)
     feed.control.state = older
-    feed.control.abandon(plan.batch_id, reason="in the way", who="operator")
+    feed.control.abandon(plan.batch_id, reason="in the way", actor="operator")
     assert str(plan.batch_id) in refusal(feed)
 
 
@@ -310,4 +310,4 @@ def test_older_tables_are_found_out_also_where_the_feed_file_names_another_outpu
     feed.control.state = older
     settings = feed_settings(output=parquet_at(ELSEWHERE))
     with pytest.raises(OutputUnknownError, match=f"{plan.batch_id}.*set sink.path to /data/orders, as it was, and"):
-        plan_batch(settings, feed.control, feed.kafka, sinks(feed.sink), who="run 2")
+        plan_batch(settings, feed.control, feed.kafka, sinks(feed.sink), actor="run 2")

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.fakes import partition, span
 
-from kafka_ingest.model.offset_sets import by_partition, merged, span_of, within, without
+from kafka_ingest.model.offset_sets import by_partition, intersect, span_of, subtract, union
 from kafka_ingest.model.offsets import OffsetRange, TopicPartition
 
 PLACES = [partition(0), partition(1), partition(0, "refunds")]
@@ -48,19 +48,19 @@ def positions(ranges: Iterable[OffsetRange]) -> set[Position]:
     ],
 )
 def test_ranges_that_touch_or_overlap_become_one(ranges: list[OffsetRange], expected: list[OffsetRange]) -> None:
-    assert merged(ranges) == expected
+    assert union(ranges) == expected
 
 
 @given(ranges=RANGES)
 def test_merging_keeps_every_offset_and_adds_none_in_as_few_ranges_as_can_be(ranges: list[OffsetRange]) -> None:
-    found = merged(ranges)
+    found = union(ranges)
 
     assert positions(found) == positions(ranges)
     assert found == sorted(found)
     assert all(each.span for each in found)
     for earlier, later in pairwise(found):
         assert earlier.topic_partition != later.topic_partition or earlier.end_offset < later.start_offset
-    assert merged(found) == found
+    assert union(found) == found
 
 
 # ── What is left, and what is shared ──────────────────────────────────────────────────────────────────────────────────
@@ -81,14 +81,14 @@ def test_merging_keeps_every_offset_and_adds_none_in_as_few_ranges_as_can_be(ran
     ],
 )
 def test_what_is_covered_is_taken_out(covered: list[OffsetRange], expected: list[OffsetRange]) -> None:
-    assert without([span(0, 10, 20)], covered) == expected
+    assert subtract([span(0, 10, 20)], covered) == expected
 
 
 @given(ranges=RANGES, covered=RANGES)
 def test_what_is_left_and_what_is_shared_are_together_what_there_was(
     ranges: list[OffsetRange], covered: list[OffsetRange]
 ) -> None:
-    left, shared = without(ranges, covered), within(ranges, covered)
+    left, shared = subtract(ranges, covered), intersect(ranges, covered)
 
     assert positions(left) == positions(ranges) - positions(covered)
     assert positions(shared) == positions(ranges) & positions(covered)
@@ -102,7 +102,7 @@ def test_what_is_left_and_what_is_shared_are_together_what_there_was(
 def test_no_range_that_is_left_or_shared_reaches_beyond_the_one_it_came_from(
     ranges: list[OffsetRange], covered: list[OffsetRange]
 ) -> None:
-    for found in [*without(ranges, covered), *within(ranges, covered)]:
+    for found in [*subtract(ranges, covered), *intersect(ranges, covered)]:
         assert any(
             of.topic_partition == found.topic_partition
             and of.start_offset <= found.start_offset
@@ -112,9 +112,9 @@ def test_no_range_that_is_left_or_shared_reaches_beyond_the_one_it_came_from(
 
 
 def test_the_arguments_may_be_read_once_only() -> None:
-    assert without(iter([span(0, 0, 9)]), iter([span(0, 3, 4)])) == [span(0, 0, 3), span(0, 4, 9)]
-    assert within(iter([span(0, 0, 9)]), iter([span(0, 3, 4)])) == [span(0, 3, 4)]
-    assert merged(iter([span(0, 3, 4)])) == [span(0, 3, 4)]
+    assert subtract(iter([span(0, 0, 9)]), iter([span(0, 3, 4)])) == [span(0, 0, 3), span(0, 4, 9)]
+    assert intersect(iter([span(0, 0, 9)]), iter([span(0, 3, 4)])) == [span(0, 3, 4)]
+    assert union(iter([span(0, 3, 4)])) == [span(0, 3, 4)]
 
 
 # ── Counting and sorting ──────────────────────────────────────────────────────────────────────────────────────────────

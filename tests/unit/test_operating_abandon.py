@@ -14,7 +14,7 @@ def feed() -> FeedInMemory:
 
 
 def give_up(feed: FeedInMemory, plan: BatchPlan, reason: str = "wrong topic") -> BatchState:
-    return abandon(plan.batch_id, feed.control, sinks(feed.sink), reason=reason, who="ops")
+    return abandon(plan.batch_id, feed.control, sinks(feed.sink), reason=reason, actor="ops")
 
 
 def committing(feed: FeedInMemory) -> BatchPlan:

@@ -78,7 +78,7 @@ def adopt(feed: FeedInMemory) -> AdoptDecision:
     """Show what adopting comes to, and do it."""
     decision = decided(feed)
     if not decision.is_nothing:
-        adopt_output(decision, feed.control, feed.sink, reason="the disk died", who="operator")
+        adopt_output(decision, feed.control, feed.sink, reason="the disk died", actor="operator")
     return decision
 
 
@@ -104,21 +104,21 @@ def more_records(feed: FeedInMemory, *ends: int, topic_id: str | None = "topic-i
 def skipped(feed: FeedInMemory, offset_range: OffsetRange) -> Gap:
     """Skip an interval."""
     decision = decide_skip("orders", offset_range, "poisoned", feed.control, feed.kafka)
-    return skip(decision, feed.control, who="operator")
+    return skip(decision, feed.control, actor="operator")
 
 
 def moved(feed: FeedInMemory, target: ResetTarget) -> None:
     """Reset the feed's partition 0."""
     named = {} if isinstance(target, ToOffsets) else {"orders": {0}}
     decision = decide_reset(target, named, feed.settings, feed.control, feed.kafka, reason="a lost day")
-    reset(decision, feed.control, reason="a lost day", who="operator")
+    reset(decision, feed.control, reason="a lost day", actor="operator")
 
 
 def changed(feed: FeedInMemory, choice: Choice, *named: str) -> None:
     """Decide what a topic that changed means; an open batch that reads it is given up."""
     changes = changes_of("orders", named, feed.settings, feed.control, feed.kafka)
     after = rows_after(changes, choice, feed.settings)
-    apply_choice(changes, after, feed.control, discard_batch=True, reason="made again", who="operator")
+    apply_choice(changes, after, feed.control, discard_batch=True, reason="made again", actor="operator")
 
 
 def rows(feed: FeedInMemory) -> dict[TopicPartition, StoredOffset]:
@@ -358,10 +358,10 @@ def test_seeds_gaps_and_resets_are_in_the_journal_again_in_their_order(feed: Fee
     changed(feed, Choice.START_OVER)
     feed.committed()
     feed_id = feed.control.feed("orders").feed_id
-    told = [(event.kind, event.at, event.who, event.detail) for event in feed.control.state.ledger_events(feed_id)]
+    told = [(event.kind, event.at, event.actor, event.detail) for event in feed.control.state.ledger_events(feed_id)]
     lose_tables(feed)
     adopt(feed)
-    again = [(event.kind, event.at, event.who, event.detail) for event in feed.control.state.ledger_events(feed_id)]
+    again = [(event.kind, event.at, event.actor, event.detail) for event in feed.control.state.ledger_events(feed_id)]
     assert again == told
     assert [kind for kind, _, _, _ in again] == ["seeded", "gap", "reset"]
 
@@ -392,7 +392,7 @@ def test_adopting_is_in_the_journal_with_who_and_why(feed: FeedInMemory) -> None
     lose_tables(feed)
     adopt(feed)
     (event,) = feed.control.events(feed.control.feed("orders").feed_id, "adopted")
-    assert (event.who, event.detail["reason"]) == ("operator", "the disk died")
+    assert (event.actor, event.detail["reason"]) == ("operator", "the disk died")
 
 
 def test_a_topic_that_the_pattern_matches_since_is_read_from_its_beginning() -> None:
@@ -537,7 +537,7 @@ def test_an_open_batch_of_an_older_copy_whose_ranges_were_read_since_is_abandone
     if state is BatchState.WRITTEN:
         feed.write(plan.batch_id)
     older = feed.control.state
-    feed.control.abandon(plan.batch_id, reason="planned too early", who="operator")
+    feed.control.abandon(plan.batch_id, reason="planned too early", actor="operator")
     feed.committed()
     feed.control.state = older
     assert adopt(feed).adoption.abandoned == plan.batch_id
@@ -724,7 +724,7 @@ def test_a_feed_that_somebody_wrote_to_since_it_was_shown_refuses_the_adoption(f
     decision = decided(feed)
     skipped(feed, span(0, 130, 140))
     with pytest.raises(FeedChangedError):
-        feed.control.adopt(decision.target, decision.adoption, reason="the disk died", who="operator")
+        feed.control.adopt(decision.target, decision.adoption, reason="the disk died", actor="operator")
     assert feed.stored_offsets()[partition(0)] == 140
 
 
@@ -733,7 +733,7 @@ def test_a_feed_that_was_adopted_since_it_was_shown_refuses_a_second_adoption(fe
     decision = decided(feed)
     adopt(feed)
     with pytest.raises(FeedChangedError):
-        feed.control.adopt(decision.target, decision.adoption, reason="the disk died", who="operator")
+        feed.control.adopt(decision.target, decision.adoption, reason="the disk died", actor="operator")
     assert states(feed) == [BatchState.COMMITTED] * 2
 
 
@@ -784,7 +784,7 @@ class Life:
     def given_up(self) -> None:
         """A batch is planned and given up."""
         if (plan := self.feed.plan().batch) is not None:
-            self.feed.control.abandon(plan.batch_id, reason="not wanted", who="operator")
+            self.feed.control.abandon(plan.batch_id, reason="not wanted", actor="operator")
 
     def skip(self, ahead: int) -> None:
         """Two offsets of partition 0 are skipped, from the stored one on or some offsets further."""
@@ -803,7 +803,7 @@ class Life:
         """What is missing is read after all, as far as it is still there."""
         request = BackfillRequest(selection, {}, on_missing=OnMissing.RECORD_GAP, max_records=chunk)
         parts = (self.feed.settings, self.feed.control, self.feed.kafka, sinks(self.feed.sink))
-        for plan in plan_backfill(request, *parts, who="operator").chunks:
+        for plan in plan_backfill(request, *parts, actor="operator").chunks:
             self.feed.write(plan.batch_id)
             self.feed.commit(plan.batch_id)
 
@@ -939,7 +939,7 @@ def test_an_open_batch_of_an_older_copy_over_a_topic_that_was_made_again_since_i
 def test_tables_that_are_lost_twice_have_the_whole_journal_again(feed: FeedInMemory) -> None:
     more_records(feed, 200, 50)
     for _ in range(3):
-        feed.control.abandon(feed.planned().batch_id, reason="not wanted", who="operator")
+        feed.control.abandon(feed.planned().batch_id, reason="not wanted", actor="operator")
     skipped(feed, span(0, 130, 140))
     feed.committed()
     lose_tables(feed)
@@ -1088,7 +1088,7 @@ def test_an_open_batch_of_an_older_copy_that_lies_above_a_feed_that_went_back_is
     more_records(feed, 180, 50)
     plan = feed.planned()
     older = feed.control.state
-    feed.control.abandon(plan.batch_id, reason="not wanted", who="operator")
+    feed.control.abandon(plan.batch_id, reason="not wanted", actor="operator")
     moved(feed, ToOffsets({partition(0): 20}))
     feed.settings = feed_settings(max_records=10)
     feed.committed()

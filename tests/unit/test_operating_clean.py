@@ -31,7 +31,7 @@ def clean(feed: FeedInMemory) -> list[StagedOutput]:
 
 
 def give_up(feed: FeedInMemory, plan: BatchPlan) -> None:
-    abandon(plan.batch_id, feed.control, sinks(feed.sink), reason="wrong topic", who="ops")
+    abandon(plan.batch_id, feed.control, sinks(feed.sink), reason="wrong topic", actor="ops")
 
 
 def attempts(found: list[StagedOutput]) -> list[tuple[UUID, int]]:
@@ -216,7 +216,7 @@ def test_an_open_batch_is_not_cleaned_up_by_name_either(feed: FeedInMemory) -> N
 
 def test_of_an_open_batch_its_discarded_attempts_can_be_named(feed: FeedInMemory) -> None:
     plan = feed.written()
-    feed.control.discard_written(plan.batch_id, 1, reason="damaged", who="committer")
+    feed.control.discard_written(plan.batch_id, 1, reason="damaged", actor="committer")
     feed.open_attempt(plan.batch_id)
     found = staged_outputs_of_batch(plan.batch_id, feed.control, sinks(feed.sink))
     assert attempts(found) == [(plan.batch_id, 1)]

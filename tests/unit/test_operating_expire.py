@@ -44,7 +44,7 @@ def oldest(feed: FeedInMemory) -> UUID:
 def adopt(feed: FeedInMemory) -> None:
     decision = decide_adoption(feed.settings, feed.control, feed.sink)
     assert not decision.is_nothing
-    adopt_output(decision, feed.control, feed.sink, reason="the disk died", who="operator")
+    adopt_output(decision, feed.control, feed.sink, reason="the disk died", actor="operator")
 
 
 def decided(feed: FeedInMemory) -> ExpireDecision:
@@ -53,7 +53,7 @@ def decided(feed: FeedInMemory) -> ExpireDecision:
 
 def let_expire(feed: FeedInMemory) -> list[UUID]:
     """Let all batches expire that may."""
-    return list(expire(decided(feed), feed.control, feed.sink, reason="a year", who="operator"))
+    return list(expire(decided(feed), feed.control, feed.sink, reason="a year", actor="operator"))
 
 
 def expired(feed: FeedInMemory) -> list[OffsetRange]:
@@ -73,13 +73,13 @@ def lose_first_file(feed: FeedInMemory) -> None:
         feed.control,
         sinks(feed.sink),
         reason="a disk died",
-        who="operator",
+        actor="operator",
     )
 
 
 def fill_gaps(feed: FeedInMemory) -> None:
     parts = (feed.settings, feed.control, feed.kafka, sinks(feed.sink))
-    for plan in plan_backfill(BackfillRequest(OpenGaps(), {}), *parts, who="operator").chunks:
+    for plan in plan_backfill(BackfillRequest(OpenGaps(), {}), *parts, actor="operator").chunks:
         feed.write(plan.batch_id)
         feed.commit(plan.batch_id)
 
@@ -107,7 +107,7 @@ def test_records_that_a_backfill_brought_back_do_not_expire_with_the_batch_that_
     fill_gaps(feed)
     decision = decided(feed)
     old = [published for published in decision.batches if published.plan.batch_id == oldest(feed)]
-    list(expire(replace(decision, batches=old), feed.control, feed.sink, reason="a year", who="operator"))
+    list(expire(replace(decision, batches=old), feed.control, feed.sink, reason="a year", actor="operator"))
     assert expired(feed) == [span(1, 0, 50)]
     assert decided(feed).begun == []
 
@@ -132,7 +132,7 @@ def test_lost_control_tables_know_again_that_a_batch_expired_whose_file_had_been
 def test_what_a_newer_batch_read_again_does_not_expire_with_the_older_one(feed: FeedInMemory) -> None:
     target = ToOffsets({partition(0): 60})
     decision = decide_reset(target, {}, feed.settings, feed.control, feed.kafka, reason="a bad deploy")
-    reset(decision, feed.control, reason="a bad deploy", who="operator")
+    reset(decision, feed.control, reason="a bad deploy", actor="operator")
     newest = feed.committed()
     assert newest.ranges == (span(0, 60, 130),)
     let_expire(feed)

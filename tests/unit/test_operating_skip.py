@@ -39,7 +39,7 @@ def decided(feed: FeedInMemory, offset_range: OffsetRange) -> SkipDecision:
 
 def skipped(feed: FeedInMemory, offset_range: OffsetRange) -> Gap:
     """Skip an interval."""
-    return skip(decided(feed, offset_range), feed.control, who="operator")
+    return skip(decided(feed, offset_range), feed.control, actor="operator")
 
 
 def refusal(feed: FeedInMemory, offset_range: OffsetRange, error: type[Exception]) -> str:
@@ -75,7 +75,7 @@ def test_everything_up_to_the_log_end_can_be_skipped(feed: FeedInMemory) -> None
 def test_a_skip_is_in_the_audit_journal_with_who_and_why(feed: FeedInMemory) -> None:
     gap = skipped(feed, span(0, 100, 120))
     (event,) = feed.control.events(decided(feed, span(0, 120, 121)).feed.feed_id, "gap")
-    assert event.who == "operator"
+    assert event.actor == "operator"
     assert event.detail == {"gaps": [gap.as_document()]}
 
 
@@ -107,7 +107,7 @@ def test_a_batch_ends_at_the_gap_and_the_plan_that_starts_there_jumps(feed: Feed
     first = feed.committed()
     assert (first.ranges, first.capped) == ((span(0, 100, 150), span(1, 50, 150)), True)
     assert feed.control.gaps(first.feed_id)[0].state == "ahead"
-    second = feed.planned(who="run 2")
+    second = feed.planned(actor="run 2")
     assert second.ranges == (span(0, 160, 200),)
     (gap,) = feed.control.gaps(first.feed_id)
     assert (gap.gap_id, gap.state, gap.decided_by) == (filed.gap_id, "open", "operator")
@@ -292,7 +292,7 @@ def test_a_partition_that_the_open_batch_does_not_read_may_be_skipped_at_once(fe
 
 
 def test_an_abandoned_batch_is_not_in_the_way(feed: FeedInMemory) -> None:
-    feed.control.abandon(feed.planned().batch_id, reason="not wanted", who="operator")
+    feed.control.abandon(feed.planned().batch_id, reason="not wanted", actor="operator")
     assert skipped(feed, span(0, 100, 120)).state == "open"
 
 
@@ -303,15 +303,15 @@ def test_a_feed_that_was_planned_since_the_skip_was_shown_refuses_it(feed: FeedI
     decision = decided(feed, span(0, 100, 120))
     feed.planned()
     with pytest.raises(FeedChangedError):
-        skip(decision, feed.control, who="operator")
+        skip(decision, feed.control, actor="operator")
     assert feed.stored_offsets()[partition(0)] == 100
 
 
 def test_the_same_skip_twice_is_refused_the_second_time(feed: FeedInMemory) -> None:
     decision = decided(feed, span(0, 100, 120))
-    skip(decision, feed.control, who="operator")
+    skip(decision, feed.control, actor="operator")
     with pytest.raises(FeedChangedError):
-        skip(decision, feed.control, who="operator")
+        skip(decision, feed.control, actor="operator")
     assert len(feed.control.gaps(decision.feed.feed_id)) == 1
 
 

@@ -69,12 +69,12 @@ def choose(feed: FeedInMemory, choice: Choice, *named: str, discard_batch: bool 
     """Show what a choice comes to, and do it."""
     found = changes(feed, *named)
     after = rows_after(found, choice, feed.settings)
-    apply_choice(found, after, feed.control, discard_batch=discard_batch, reason="made again", who="operator")
+    apply_choice(found, after, feed.control, discard_batch=discard_batch, reason="made again", actor="operator")
 
 
 def accept(feed: FeedInMemory, *named: str) -> Batch:
     """Say that what the open batch wrote was read before its topic changed."""
-    return accept_batch(changes(feed, *named), feed.control, sinks(feed.sink), reason="read before", who="operator")
+    return accept_batch(changes(feed, *named), feed.control, sinks(feed.sink), reason="read before", actor="operator")
 
 
 def names_of(found: Changes) -> list[str]:
@@ -99,7 +99,7 @@ def more_to_read(feed: FeedInMemory) -> BatchPlan:
 def file_ahead(feed: FeedInMemory, offset_range: OffsetRange) -> None:
     """File a gap above the stored offset."""
     new = NewGap(offset_range, GapCause.SKIPPED, "poisoned")
-    feed.control.file_gap(feed.control.feed("orders"), new, seed=None, who="operator")
+    feed.control.file_gap(feed.control.feed("orders"), new, seed=None, actor="operator")
 
 
 # ── What changed ──────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -298,7 +298,7 @@ def test_who_decided_and_why_is_in_the_journal_with_what_was_and_what_is(feed: F
     feed.kafka.topics["orders"] = topic(log(0, 30), topic_id="topic-id-2")
     choose(feed, Choice.START_OVER)
     (event,) = feed.control.events(feed.control.feed("orders").feed_id, "reset")
-    assert (event.who, event.detail["reason"], event.detail["same_records"]) == ("operator", "made again", [])
+    assert (event.actor, event.detail["reason"], event.detail["same_records"]) == ("operator", "made again", [])
     old = [(row["partition"], row["topic_id"], row["next_offset"]) for row in event.detail["removed"]]
     new = [(row["partition"], row["topic_id"], row["next_offset"]) for row in event.detail["partitions"]]
     assert (old, new) == ([(0, "topic-id-1", 100), (1, "topic-id-1", 50)], [(0, "topic-id-2", 0)])
@@ -509,7 +509,7 @@ def test_a_batch_that_was_written_since_it_was_shown_as_planned_is_not_discarded
     feed.spark_writes(attempt)
     feed.pin(attempt)
     with pytest.raises(FeedChangedError):
-        apply_choice(found, after, feed.control, discard_batch=True, reason="made again", who="operator")
+        apply_choice(found, after, feed.control, discard_batch=True, reason="made again", actor="operator")
     assert feed.control.batch(plan.batch_id).state is BatchState.WRITTEN
     assert feed.stored_offsets() == {partition(0): 100, partition(1): 50}
 
@@ -532,7 +532,7 @@ def test_a_feed_that_was_planned_since_the_choice_was_shown_refuses_it(two_topic
     two_topics.settings = feed_settings()
     two_topics.planned()
     with pytest.raises(FeedChangedError):
-        apply_choice(found, after, two_topics.control, discard_batch=False, reason="made again", who="operator")
+        apply_choice(found, after, two_topics.control, discard_batch=False, reason="made again", actor="operator")
     assert two_topics.stored_offsets() == {partition(0): 10, partition(0, "refunds"): 20}
 
 
@@ -583,7 +583,7 @@ def test_a_batch_read_before_the_connection_led_elsewhere_can_be_accepted(
 def test_who_accepted_and_why_is_in_the_journal(feed: FeedInMemory) -> None:
     batch = accept(feed)
     (event,) = feed.control.events(batch.plan.feed_id, "receipt_accepted")
-    assert (event.who, event.batch_id) == ("operator", batch.batch_id)
+    assert (event.actor, event.batch_id) == ("operator", batch.batch_id)
     assert event.detail == {"attempt": 1, "reason": "read before"}
 
 
@@ -600,7 +600,7 @@ def test_of_several_attempts_the_first_that_finished_well_is_accepted(feed: Feed
 def test_an_attempt_that_was_discarded_is_not_accepted(feed: FeedInMemory) -> None:
     plan = more_to_read(feed)
     feed.write(plan.batch_id)
-    feed.control.discard_written(plan.batch_id, 1, reason="part-00000 is short", who="run 1")
+    feed.control.discard_written(plan.batch_id, 1, reason="part-00000 is short", actor="run 1")
     made_again_under(feed)
     before = feed.control.state
     with pytest.raises(WrongUseError, match="found none that can be used"):
@@ -684,7 +684,7 @@ def test_a_choice_that_discards_a_batch_is_refused_too_where_the_feed_changed_si
         feed, span(1, 50, 60)
     )  # a rival skips from the stored offset of a partition that the batch does not read
     with pytest.raises(FeedChangedError):
-        apply_choice(found, after, feed.control, discard_batch=True, reason="made again", who="operator")
+        apply_choice(found, after, feed.control, discard_batch=True, reason="made again", actor="operator")
     assert feed.stored_offsets()[partition(1)] == 60
 
 
@@ -692,7 +692,7 @@ def test_a_receipt_that_was_not_pinned_is_not_in_the_journal_as_accepted(
     feed: FeedInMemory, read_across: Attempt
 ) -> None:
     batch_id = read_across.batch_id
-    feed.sink.meanwhile = lambda: feed.control.abandon(batch_id, reason="rival", who="rival")
+    feed.sink.meanwhile = lambda: feed.control.abandon(batch_id, reason="rival", actor="rival")
     with pytest.raises(BatchStateError):
         accept(feed)
     assert feed.control.events(feed.control.feed("orders").feed_id, "receipt_accepted") == []

@@ -42,10 +42,10 @@ def attempt(feed: FeedInMemory, plan: BatchPlan) -> Attempt:
     return feed.open_attempt(plan.batch_id)
 
 
-def pin_first(feed: FeedInMemory, plan: BatchPlan, who: str = "run 2") -> bool:
+def pin_first(feed: FeedInMemory, plan: BatchPlan, actor: str = "run 2") -> bool:
     """Look through the attempts as every task does that meets a PLANNED batch."""
     batch = feed.control.batch(plan.batch_id)
-    return pin_first_valid_receipt(batch, feed.control, feed.kafka, sinks(feed.sink), who=who)
+    return pin_first_valid_receipt(batch, feed.control, feed.kafka, sinks(feed.sink), actor=actor)
 
 
 def change_receipt(feed: FeedInMemory, attempt: Attempt, changes: dict[str, Any]) -> None:
@@ -88,7 +88,7 @@ def test_each_attempt_has_a_number_and_a_directory_of_its_own(feed: FeedInMemory
 
 def test_an_attempt_after_discarded_ones_gets_the_next_number(feed: FeedInMemory) -> None:
     written = feed.written()
-    feed.control.discard_written(written.batch_id, 1, reason="damaged", who="operator")
+    feed.control.discard_written(written.batch_id, 1, reason="damaged", actor="operator")
     assert feed.open_attempt(written.batch_id).attempt == 2
 
 
@@ -106,13 +106,13 @@ def test_a_batch_that_is_written_or_further_needs_no_spark_and_no_kafka(feed: Fe
     if steps > 0:
         feed.control.begin_commit(plan.batch_id, 1)
     if steps > 1:
-        feed.control.complete_commit(plan.batch_id, who="run 1")
+        feed.control.complete_commit(plan.batch_id, actor="run 1")
     feed.kafka.is_down = True
     assert feed.ask_for_attempt(plan.batch_id) is None
 
 
 def test_an_abandoned_batch_is_not_written(feed: FeedInMemory, plan: BatchPlan) -> None:
-    feed.control.abandon(plan.batch_id, reason="not wanted", who="operator")
+    feed.control.abandon(plan.batch_id, reason="not wanted", actor="operator")
     with pytest.raises(BatchStateError, match=r"was abandoned by operator \(not wanted\)"):
         feed.open_attempt(plan.batch_id)
     assert feed.sink.documents == {}
@@ -182,7 +182,7 @@ def test_a_batch_that_is_abandoned_while_its_receipt_is_pinned_is_not_called_wri
     feed: FeedInMemory, plan: BatchPlan, attempt: Attempt
 ) -> None:
     feed.spark_writes(attempt)
-    feed.kafka.meanwhile = lambda: feed.control.abandon(plan.batch_id, reason="not wanted", who="operator")
+    feed.kafka.meanwhile = lambda: feed.control.abandon(plan.batch_id, reason="not wanted", actor="operator")
     with pytest.raises(BatchStateError, match=r"was abandoned by operator \(not wanted\)"):
         feed.ask_for_attempt(plan.batch_id)
 
@@ -312,7 +312,7 @@ def test_a_task_whose_rival_pins_while_kafka_is_asked_goes_on_with_the_rivals_re
 def test_a_zombies_receipt_is_refused_after_its_batch_was_discarded(feed: FeedInMemory, plan: BatchPlan) -> None:
     zombie = feed.open_attempt(plan.batch_id)
     feed.write(plan.batch_id)
-    feed.control.discard_written(plan.batch_id, 2, reason="damaged", who="run 1")
+    feed.control.discard_written(plan.batch_id, 2, reason="damaged", actor="run 1")
     feed.spark_writes(zombie)
     with pytest.raises(BatchStateError, match=r"the receipt of attempt 1 is refused: the batch is PLANNED \(damaged\)"):
         feed.pin(zombie)
@@ -323,7 +323,7 @@ def test_a_zombies_receipt_is_refused_after_its_batch_was_discarded(feed: FeedIn
 def test_a_zombies_receipt_is_refused_after_its_batch_was_abandoned(
     feed: FeedInMemory, plan: BatchPlan, attempt: Attempt
 ) -> None:
-    feed.control.abandon(plan.batch_id, reason="not wanted", who="operator")
+    feed.control.abandon(plan.batch_id, reason="not wanted", actor="operator")
     feed.spark_writes(attempt)
     with pytest.raises(BatchStateError, match=r"refused: the batch was abandoned by operator \(not wanted\)"):
         feed.pin(attempt)
@@ -358,7 +358,7 @@ def test_every_way_to_written_asks_kafka_for_the_cluster_and_the_topic_ids(
     feed.kafka.questions.clear()
     feed.pin(attempt)
     assert feed.kafka.questions == ["describe_topics", "cluster_id"]
-    feed.control.discard_written(plan.batch_id, 1, reason="damaged", who="run 1")
+    feed.control.discard_written(plan.batch_id, 1, reason="damaged", actor="run 1")
     feed.spark_writes(feed.open_attempt(plan.batch_id))
     feed.kafka.questions.clear()
     assert pin_first(feed, plan) is True

@@ -81,11 +81,11 @@ class Backfilled(FeedInMemory):
         return sinks(self.sink, self.copies)
 
     def backfill(
-        self, *ranges: OffsetRange, who: str = "operator", once: bool = False, **request: Any
+        self, *ranges: OffsetRange, actor: str = "operator", once: bool = False, **request: Any
     ) -> BackfillOutcome:
         """Plan a backfill of ranges, or of what ``selection`` says."""
         asked = a_request(*ranges, **request)
-        return plan_backfill(asked, self.settings, self.control, self.kafka, self.sinks(), who=who, once=once)
+        return plan_backfill(asked, self.settings, self.control, self.kafka, self.sinks(), actor=actor, once=once)
 
     def dry_run(self, *ranges: OffsetRange, **request: Any) -> BackfillDecision:
         return dry_run(a_request(*ranges, **request), self.settings, self.control, self.kafka, self.sinks())
@@ -122,7 +122,7 @@ def feed_with_a_hole() -> Backfilled:
     feed.kafka.topics["orders"] = topic(log(0, 20), log(0, 50))
     feed.committed()
     feed.kafka.topics["orders"] = topic(log(0, 200), log(0, 150))
-    skip(decide_skip("orders", span(0, 20, 60), "poisoned", feed.control, feed.kafka), feed.control, who="operator")
+    skip(decide_skip("orders", span(0, 20, 60), "poisoned", feed.control, feed.kafka), feed.control, actor="operator")
     feed.committed()
     return feed
 
@@ -174,7 +174,7 @@ def test_chunks_come_after_every_batch_there_is_even_where_the_clock_was_set_bac
     from_the_future = UUID("fffffff0-0000-7000-8000-000000000001")
     snapshot = feed.control.feed("orders")
     copy = a_plan(span(0, 0, 5), kind=BatchKind.COPY, feed_id=feed.feed_id, batch_id=from_the_future)
-    feed.control.record_backfill(snapshot, BackfillRecord([copy], [], {}), who="ops")
+    feed.control.record_backfill(snapshot, BackfillRecord([copy], [], {}), actor="ops")
 
     ids = [chunk.batch_id for chunk in feed.backfill(selection=OpenGaps(), max_records=5).chunks]
     assert [from_the_future, *ids] == sorted({from_the_future, *ids})
@@ -305,7 +305,7 @@ def test_kafka_is_asked_for_times_only_where_a_time_is_named(feed: Backfilled) -
 
 def test_an_abandoned_backfill_is_planned_again_by_naming_its_batch(feed: Backfilled) -> None:
     [first] = feed.backfill(span(0, 30, 40)).chunks
-    feed.control.abandon(first.batch_id, reason="not wanted", who="ops")
+    feed.control.abandon(first.batch_id, reason="not wanted", actor="ops")
 
     [again] = feed.backfill(selection=OfBatch(first.batch_id)).chunks
     assert again.ranges == first.ranges
@@ -314,8 +314,8 @@ def test_an_abandoned_backfill_is_planned_again_by_naming_its_batch(feed: Backfi
 
 def test_a_run_that_is_named_means_all_its_batches(feed: Backfilled) -> None:
     for ranges in (span(0, 20, 30), span(0, 40, 50)):
-        [chunk] = feed.backfill(ranges, who="airflow:backfill_offsets/manual__1").chunks
-        feed.control.abandon(chunk.batch_id, reason="not wanted", who="ops")
+        [chunk] = feed.backfill(ranges, actor="airflow:backfill_offsets/manual__1").chunks
+        feed.control.abandon(chunk.batch_id, reason="not wanted", actor="ops")
 
     [again] = feed.backfill(selection=OfDagRun("manual__1"), max_records=5).chunks[:1]
     assert feed.chunks() == [(span(0, 20, 25),), (span(0, 25, 30),), (span(0, 40, 45),), (span(0, 45, 50),)]
@@ -341,7 +341,7 @@ def test_a_batch_of_another_feed_is_refused(feed: Backfilled) -> None:
 
 def test_a_batch_of_a_topic_that_was_made_again_since_is_refused(feed: Backfilled) -> None:
     [old] = feed.backfill(span(0, 30, 40)).chunks
-    feed.control.abandon(old.batch_id, reason="not wanted", who="ops")
+    feed.control.abandon(old.batch_id, reason="not wanted", actor="ops")
     made_again(feed)
 
     refused(feed, InvalidBackfillError, selection=OfBatch(old.batch_id))
@@ -354,12 +354,12 @@ def made_again(feed: Backfilled, topic_id: str = "topic-id-2", *, same_records: 
     kept = [replace(row, topic_id=topic_id) for row in snapshot.stored.values()]
     begun = [replace(row, first_offset=0, next_offset=0) for row in kept]
     decided = StartOver("orders", topic_id, kept if same_records else begun, same_records=same_records)
-    feed.control.start_over(snapshot, feed.kafka.id, [decided], reason="made again", who="ops")
+    feed.control.start_over(snapshot, feed.kafka.id, [decided], reason="made again", actor="ops")
 
 
 def test_a_batch_of_a_topic_that_holds_the_same_records_under_another_id_is_planned_again(feed: Backfilled) -> None:
     [old] = feed.backfill(span(0, 30, 40)).chunks
-    feed.control.abandon(old.batch_id, reason="not wanted", who="ops")
+    feed.control.abandon(old.batch_id, reason="not wanted", actor="ops")
     made_again(feed, same_records=True)
 
     [again] = feed.backfill(selection=OfBatch(old.batch_id)).chunks
@@ -371,7 +371,7 @@ def test_a_batch_of_a_topic_that_holds_the_same_records_under_another_id_is_plan
 
 def test_of_two_who_plan_the_same_hole_at_once_one_gets_it_and_the_other_learns_who_has_it(feed: Backfilled) -> None:
     rivals: list[BatchPlan] = []
-    feed.kafka.meanwhile = lambda: rivals.extend(feed.backfill(selection=OpenGaps(), who="rival").chunks)
+    feed.kafka.meanwhile = lambda: rivals.extend(feed.backfill(selection=OpenGaps(), actor="rival").chunks)
     with pytest.raises(RangesTakenError) as found:
         feed.backfill(selection=OpenGaps())
 
@@ -380,7 +380,7 @@ def test_of_two_who_plan_the_same_hole_at_once_one_gets_it_and_the_other_learns_
 
 
 def test_a_hole_of_which_a_rival_took_some_is_planned_without_that(feed: Backfilled) -> None:
-    feed.kafka.meanwhile = lambda: feed.backfill(span(0, 30, 40), who="rival")
+    feed.kafka.meanwhile = lambda: feed.backfill(span(0, 30, 40), actor="rival")
     outcome = feed.backfill(selection=OpenGaps())
 
     assert [chunk.ranges for chunk in outcome.chunks] == [(span(0, 20, 30),), (span(0, 40, 60),)]
@@ -390,7 +390,7 @@ def test_a_hole_of_which_a_rival_took_some_is_planned_without_that(feed: Backfil
 
 def test_a_rival_who_was_faster_is_an_overlap_where_that_is_refused(feed: Backfilled) -> None:
     rivals: list[BatchPlan] = []
-    feed.kafka.meanwhile = lambda: rivals.extend(feed.backfill(span(0, 30, 40), who="rival").chunks)
+    feed.kafka.meanwhile = lambda: rivals.extend(feed.backfill(span(0, 30, 40), actor="rival").chunks)
     with pytest.raises(RangesTakenError) as found:
         feed.backfill(span(0, 20, 60), on_overlap=OnOverlap.REFUSE)
 
@@ -400,7 +400,7 @@ def test_a_rival_who_was_faster_is_an_overlap_where_that_is_refused(feed: Backfi
 
 def test_a_rivals_backfill_that_is_committed_meanwhile_is_left_out_as_committed(feed: Backfilled) -> None:
     def rival() -> None:
-        [chunk] = feed.backfill(span(0, 30, 40), who="rival").chunks
+        [chunk] = feed.backfill(span(0, 30, 40), actor="rival").chunks
         feed.write(chunk.batch_id)
         feed.commit(chunk.batch_id)
 
@@ -421,7 +421,7 @@ def test_a_live_commit_in_between_takes_nothing_away(feed: Backfilled) -> None:
 
 
 def test_two_copies_planned_at_once_into_one_output_take_every_offset_once(feed: Backfilled) -> None:
-    feed.kafka.meanwhile = lambda: feed.backfill(span(0, 0, 100), who="rival", **COPY)
+    feed.kafka.meanwhile = lambda: feed.backfill(span(0, 0, 100), actor="rival", **COPY)
     outcome = feed.backfill(span(0, 50, 150), **COPY)
 
     assert [chunk.ranges for chunk in outcome.chunks] == [(span(0, 100, 150),)]
@@ -468,38 +468,38 @@ def test_the_last_try_may_be_the_one_that_nobody_disturbs(feed: Backfilled) -> N
 def test_a_run_that_is_tried_again_goes_on_with_the_chunks_that_it_has_but_those_that_were_given_up(
     feed: Backfilled,
 ) -> None:
-    first = feed.backfill(selection=OpenGaps(), max_records=15, who="run 1", once=True)
+    first = feed.backfill(selection=OpenGaps(), max_records=15, actor="run 1", once=True)
     feed.write(first.chunks[0].batch_id)
     feed.commit(first.chunks[0].batch_id)
-    feed.control.abandon(first.chunks[1].batch_id, reason="not wanted", who="ops")
+    feed.control.abandon(first.chunks[1].batch_id, reason="not wanted", actor="ops")
     before = feed.control.state
     feed.kafka.is_down = feed.sink.is_down = True
 
-    again = feed.backfill(selection=OpenGaps(), max_records=7, who="run 1", once=True)
+    again = feed.backfill(selection=OpenGaps(), max_records=7, actor="run 1", once=True)
 
     assert (list(again.chunks), again.decision) == ([first.chunks[0], first.chunks[2]], None)
     assert feed.control.state is before
 
 
 def test_another_request_under_a_run_id_that_comes_again_is_refused_and_changes_nothing(feed: Backfilled) -> None:
-    first = feed.backfill(span(0, 20, 30), who="run 1", once=True, asked={"offset_ranges": ["orders:0=20-30"]})
+    first = feed.backfill(span(0, 20, 30), actor="run 1", once=True, asked={"offset_ranges": ["orders:0=20-30"]})
     feed.write(first.chunks[0].batch_id)
     feed.commit(first.chunks[0].batch_id)
     before = feed.control.state
 
     with pytest.raises(InvalidBackfillError, match=r"orders:0=20-30.* found another .*orders:0=30-40.* no run has had"):
-        feed.backfill(span(0, 30, 40), who="run 1", once=True, asked={"offset_ranges": ["orders:0=30-40"]})
+        feed.backfill(span(0, 30, 40), actor="run 1", once=True, asked={"offset_ranges": ["orders:0=30-40"]})
 
     assert feed.control.state is before
-    again = feed.backfill(span(0, 20, 30), who="run 1", once=True, asked={"offset_ranges": ["orders:0=20-30"]})
+    again = feed.backfill(span(0, 20, 30), actor="run 1", once=True, asked={"offset_ranges": ["orders:0=20-30"]})
     assert again.chunks == first.chunks
 
 
 def test_a_run_whose_chunks_were_all_given_up_plans_anew(feed: Backfilled) -> None:
-    first = feed.backfill(selection=OpenGaps(), max_records=20, who="run 1", once=True)
+    first = feed.backfill(selection=OpenGaps(), max_records=20, actor="run 1", once=True)
     for chunk in first.chunks:
-        feed.control.abandon(chunk.batch_id, reason="too small", who="ops")
-    again = feed.backfill(selection=OpenGaps(), who="run 1", once=True)
+        feed.control.abandon(chunk.batch_id, reason="too small", actor="ops")
+    again = feed.backfill(selection=OpenGaps(), actor="run 1", once=True)
 
     assert [chunk.ranges for chunk in again.chunks] == feed.chunks() == [(span(0, 20, 60),)]
     assert again.decision is not None
@@ -510,16 +510,16 @@ def test_a_run_whose_chunks_were_all_given_up_plans_anew(feed: Backfilled) -> No
 
 @pytest.mark.parametrize("once", [True, False])
 def test_open_chunks_are_those_of_all_runs_that_are_not_over(feed: Backfilled, *, once: bool) -> None:
-    done, left = feed.backfill(span(0, 20, 40), max_records=10, who="run 1").chunks
+    done, left = feed.backfill(span(0, 20, 40), max_records=10, actor="run 1").chunks
     feed.write(done.batch_id)
     feed.commit(done.batch_id)
-    dropped, written = feed.backfill(span(0, 40, 60), max_records=10, who="run 2").chunks
-    feed.control.abandon(dropped.batch_id, reason="not wanted", who="ops")
+    dropped, written = feed.backfill(span(0, 40, 60), max_records=10, actor="run 2").chunks
+    feed.control.abandon(dropped.batch_id, reason="not wanted", actor="ops")
     feed.write(written.batch_id)
-    [copy] = feed.backfill(span(0, 0, 50), who="run 3", **COPY).chunks
+    [copy] = feed.backfill(span(0, 0, 50), actor="run 3", **COPY).chunks
     before = feed.control.state
     feed.kafka.is_down = feed.sink.is_down = True
-    outcome = feed.backfill(selection=OpenChunks(), who="run 4", once=once)
+    outcome = feed.backfill(selection=OpenChunks(), actor="run 4", once=once)
 
     assert (list(outcome.chunks), outcome.decision) == ([left, written, copy], None)
     assert feed.control.state is before
@@ -543,7 +543,7 @@ def went_back(feed: Backfilled, offset: int) -> None:
     """Let an operator put orders-0 back to an offset."""
     target, why = ToOffsets({partition(0): offset}), "bad deploy"
     decision = decide_reset(target, {}, feed.settings, feed.control, feed.kafka, reason=why)
-    reset(decision, feed.control, reason=why, who="ops")
+    reset(decision, feed.control, reason=why, actor="ops")
 
 
 def test_what_was_committed_before_an_operator_went_back_is_not_filled_where_a_gap_lies_over_it(
@@ -551,7 +551,7 @@ def test_what_was_committed_before_an_operator_went_back_is_not_filled_where_a_g
 ) -> None:
     went_back(feed, 100)
     feed.kafka.topics["orders"] = topic(log(0, 220), log(0, 150))
-    skip(decide_skip("orders", span(0, 100, 210), "poisoned", feed.control, feed.kafka), feed.control, who="operator")
+    skip(decide_skip("orders", span(0, 100, 210), "poisoned", feed.control, feed.kafka), feed.control, actor="operator")
     feed.committed()
     assert feed.stored_offsets()[partition(0)] == 220
     decision = feed.dry_run(selection=OpenGaps(), only=[Place("orders", 0)])
@@ -567,7 +567,7 @@ def test_what_a_backfill_committed_before_an_operator_went_back_is_not_filled_ag
     feed.write(chunk.batch_id)
     feed.commit(chunk.batch_id)
     went_back(feed, 10)
-    skip(decide_skip("orders", span(0, 10, 60), "poisoned", feed.control, feed.kafka), feed.control, who="operator")
+    skip(decide_skip("orders", span(0, 10, 60), "poisoned", feed.control, feed.kafka), feed.control, actor="operator")
     feed.committed()
 
     decision = feed.dry_run(span(0, 0, 60))
@@ -575,8 +575,8 @@ def test_what_a_backfill_committed_before_an_operator_went_back_is_not_filled_ag
 
 
 def test_another_run_plans_what_is_left(feed: Backfilled) -> None:
-    feed.backfill(span(0, 20, 30), who="run 1", once=True)
-    other = feed.backfill(selection=OpenGaps(), who="run 2", once=True)
+    feed.backfill(span(0, 20, 30), actor="run 1", once=True)
+    other = feed.backfill(selection=OpenGaps(), actor="run 2", once=True)
 
     assert [chunk.ranges for chunk in other.chunks] == [(span(0, 30, 60),)]
 
@@ -597,8 +597,8 @@ def test_a_run_that_died_when_its_chunks_were_recorded_finds_them(feed: Backfill
 
     doomed = replace(feed, control=Watched(feed.control, lambda _call: None, die))
     with pytest.raises(Died):
-        doomed.backfill(selection=OpenGaps(), max_records=30, who="run 1", once=True)
-    outcome = feed.backfill(selection=OpenGaps(), max_records=30, who="run 1", once=True)
+        doomed.backfill(selection=OpenGaps(), max_records=30, actor="run 1", once=True)
+    outcome = feed.backfill(selection=OpenGaps(), max_records=30, actor="run 1", once=True)
 
     assert [chunk.ranges for chunk in outcome.chunks] == feed.chunks() == [(span(0, 20, 50),), (span(0, 50, 60),)]
 
@@ -739,7 +739,7 @@ def test_a_partition_whose_start_is_not_decided_yet_is_refused_where_it_is_named
     pending = StoredOffset(partition(1), "topic-id-1", None, None, "latest")
     begun = StoredOffset(partition(0), "topic-id-1", 100, 100, "latest")
     feed.control.record_plan(
-        NewFeed(FEED_ID, "orders"), PlanRecord("cluster-A", ["orders"], seeds=[begun, pending]), who="run 1"
+        NewFeed(FEED_ID, "orders"), PlanRecord("cluster-A", ["orders"], seeds=[begun, pending]), actor="run 1"
     )
 
     assert "orders-1: expected a partition that was planned before" in refused(

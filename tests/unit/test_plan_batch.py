@@ -97,7 +97,7 @@ def test_batch_ids_are_ordered_by_time(feed: FeedInMemory) -> None:
 
 
 def test_a_plan_is_recorded_under_the_name_of_who_made_it(feed: FeedInMemory) -> None:
-    assert feed.control.batch(feed.planned(who="run 7").batch_id).planned_by == "run 7"
+    assert feed.control.batch(feed.planned(actor="run 7").batch_id).planned_by == "run 7"
 
 
 def test_the_next_batch_begins_where_the_last_one_ended(feed: FeedInMemory) -> None:
@@ -231,7 +231,7 @@ def test_an_open_batch_is_resumed_and_not_planned_again(
     until(feed)
     known = feed.control.feed("orders").open_batch
     feed.kafka.topics["orders"] = topic(log(0, 500), log(0, 500))
-    outcome = feed.plan(who="run 2")
+    outcome = feed.plan(actor="run 2")
     assert (outcome.result, outcome.batch, outcome.decision) == (PlanResult.RESUMED, known.plan, None)
     assert feed.control.batch(known.batch_id) == known
 
@@ -250,7 +250,7 @@ def test_a_batch_whose_records_are_written_is_resumed_without_asking_kafka(
 def test_a_valid_receipt_that_is_found_after_a_crash_is_pinned(feed: FeedInMemory) -> None:
     plan = feed.planned()
     feed.spark_writes(feed.open_attempt(plan.batch_id))
-    assert feed.plan(who="run 2").result is PlanResult.RESUMED
+    assert feed.plan(actor="run 2").result is PlanResult.RESUMED
     batch = feed.control.batch(plan.batch_id)
     assert (batch.state, batch.pinned_attempt, batch.rows) == (BatchState.WRITTEN, 1, 150)
 
@@ -267,10 +267,10 @@ def test_an_invalid_receipt_is_refused_and_noted_and_the_batch_is_read_again(fee
     plan = feed.planned()
     attempt = feed.open_attempt(plan.batch_id)
     feed.sink.receipts[attempt.directory] = b'{"version": 1, "batch_id": "'
-    assert feed.plan(who="run 2").result is PlanResult.RESUMED
+    assert feed.plan(actor="run 2").result is PlanResult.RESUMED
     assert feed.control.batch(plan.batch_id).state is BatchState.PLANNED
     (event,) = feed.control.events(plan.feed_id, "receipt_refused")
-    assert (event.who, event.batch_id, event.detail["attempt"]) == ("run 2", plan.batch_id, 1)
+    assert (event.actor, event.batch_id, event.detail["attempt"]) == ("run 2", plan.batch_id, 1)
     assert "cannot be read" in event.detail["reason"]
 
 
@@ -368,7 +368,7 @@ def test_what_a_task_saw_of_a_truncated_log_is_not_forgotten_when_the_log_has_gr
     feed.kafka.topics["orders"] = topic(log(0, 60), log(0, 50))
     with pytest.raises(RangeNotInLogError):
         feed.open_attempt(plan.batch_id)
-    feed.control.abandon(plan.batch_id, reason="in the way", who="operator")
+    feed.control.abandon(plan.batch_id, reason="in the way", actor="operator")
     feed.kafka.topics["orders"] = topic(log(0, 250), log(0, 50))
     with pytest.raises(StoredOffsetBeyondLogError, match="log end 250, and 60 on"):
         feed.plan()
@@ -378,7 +378,7 @@ def test_what_a_task_saw_of_a_truncated_log_is_not_forgotten_when_the_log_has_gr
 def test_a_truncated_log_is_noted_whatever_else_is_wrong_with_a_plan(feed: FeedInMemory, end: ToOffsets | None) -> None:
     feed.committed()
     feed.kafka.topics["orders"] = topic(log(0, 105), log(0, 50))
-    skip(decide_skip("orders", span(0, 102, 105), "poisoned", feed.control, feed.kafka), feed.control, who="operator")
+    skip(decide_skip("orders", span(0, 102, 105), "poisoned", feed.control, feed.kafka), feed.control, actor="operator")
     feed.kafka.topics["orders"] = topic(log(0, 99), log(0, 50))
     with pytest.raises((StoredOffsetBeyondLogError, EndOutsideLogError)):
         feed.plan(end=end)
@@ -394,7 +394,7 @@ def test_a_gap_that_reaches_above_the_logs_end_tells_of_a_truncation_too(feed: F
     assert feed.committed().ranges == (span(0, 100, 105),)
     feed.settings = feed_settings()
     decision = decide_skip("orders", span(0, 106, 120), "poisoned", feed.control, feed.kafka)
-    skip(decision, feed.control, who="operator")
+    skip(decision, feed.control, actor="operator")
     assert feed.committed().ranges == (span(0, 105, 106),)
     feed.kafka.topics["orders"] = topic(log(0, 110), log(0, 50))
     for ends in (110, 150):
@@ -442,7 +442,7 @@ def test_ids_of_a_feeds_batches_grow_also_where_the_clock_goes_back(feed: FeedIn
 def test_a_planned_batch_above_the_end_of_a_log_is_abandoned_and_planning_starts_over(feed: FeedInMemory) -> None:
     stale = feed.planned()
     feed.kafka.topics["orders"] = topic(log(0, 90), log(0, 50))
-    outcome = feed.plan(who="run 2")
+    outcome = feed.plan(actor="run 2")
     assert outcome.result is PlanResult.PLANNED
     assert outcome.batch is not None
     assert outcome.batch.ranges == (span(0, 0, 90), span(1, 0, 50))
@@ -471,15 +471,15 @@ def test_a_batch_that_a_rival_writes_while_it_is_held_against_the_log_is_never_a
         feed.pin(attempt)
 
     feed.kafka.meanwhile = spark_ends_and_its_task_pins
-    assert feed.plan(who="run 2").result is PlanResult.RESUMED
+    assert feed.plan(actor="run 2").result is PlanResult.RESUMED
     assert feed.control.batch(plan.batch_id).state is BatchState.WRITTEN
 
 
 def test_a_batch_that_an_operator_abandons_while_it_is_pinned_is_not_handed_on(feed: FeedInMemory) -> None:
     plan = feed.planned()
     feed.spark_writes(feed.open_attempt(plan.batch_id))
-    feed.kafka.meanwhile = lambda: feed.control.abandon(plan.batch_id, reason="not wanted", who="operator")
-    outcome = feed.plan(who="run 2")
+    feed.kafka.meanwhile = lambda: feed.control.abandon(plan.batch_id, reason="not wanted", actor="operator")
+    outcome = feed.plan(actor="run 2")
     assert outcome.result is PlanResult.PLANNED
     assert outcome.batch is not None
     assert outcome.batch.batch_id != plan.batch_id
@@ -491,7 +491,7 @@ def test_a_batch_that_an_operator_abandons_while_it_is_pinned_is_not_handed_on(f
 def record_empty_plan(feed: FeedInMemory) -> None:
     """Write to the feed's control rows as another plan that found nothing new."""
     snapshot = feed.control.feed("orders") or NewFeed(FEED_ID, "orders")
-    feed.control.record_plan(snapshot, PlanRecord(CLUSTER, ["orders"]), who="rival")
+    feed.control.record_plan(snapshot, PlanRecord(CLUSTER, ["orders"]), actor="rival")
 
 
 def test_a_rival_that_writes_between_reading_and_recording_makes_the_plan_start_over(feed: FeedInMemory) -> None:
@@ -507,8 +507,8 @@ def test_a_rivals_batch_is_taken_on_instead_of_a_second_one(feed: FeedInMemory) 
     feed.committed()
     feed.kafka.topics["orders"] = topic(log(0, 120), log(0, 50))
     rival = replace(feed)
-    feed.kafka.meanwhile = lambda: rival.plan(who="rival")
-    outcome = feed.plan(who="run 2")
+    feed.kafka.meanwhile = lambda: rival.plan(actor="rival")
+    outcome = feed.plan(actor="run 2")
     assert outcome.result is PlanResult.RESUMED
     assert outcome.batch is not None
     assert feed.control.batch(outcome.batch.batch_id).planned_by == "rival"
@@ -516,8 +516,8 @@ def test_a_rivals_batch_is_taken_on_instead_of_a_second_one(feed: FeedInMemory) 
 
 def test_of_two_first_plans_at_once_one_wins_and_the_other_takes_its_batch_on(feed: FeedInMemory) -> None:
     rival = replace(feed)
-    feed.kafka.meanwhile = lambda: rival.plan(who="rival")
-    outcome = feed.plan(who="run 1")
+    feed.kafka.meanwhile = lambda: rival.plan(actor="rival")
+    outcome = feed.plan(actor="run 1")
     assert outcome.result is PlanResult.RESUMED
     assert outcome.batch == feed.control.feed("orders").open_batch.plan
 
@@ -539,7 +539,7 @@ def test_a_plan_gives_up_after_a_few_tries_and_may_be_tried_again(feed: FeedInMe
 def test_a_new_attempt_after_an_abandoned_batch_is_attempt_1_of_the_new_one(feed: FeedInMemory) -> None:
     stale = feed.planned()
     feed.open_attempt(stale.batch_id)
-    feed.control.abandon(stale.batch_id, reason="not wanted", who="operator")
+    feed.control.abandon(stale.batch_id, reason="not wanted", actor="operator")
     attempt = feed.open_attempt(feed.planned().batch_id)
     assert (attempt.attempt, attempt.state) == (1, AttemptState.OPEN)
 
@@ -655,7 +655,7 @@ def test_retention_over_a_gap_ahead_of_an_open_batch_files_no_offset_twice(
     feed.committed()
     feed.kafka.topics["orders"] = topic(log(0, 200), log(0, 50))
     filed = decide_skip("orders", span(0, start, end), "poisoned", feed.control, feed.kafka)
-    skip(filed, feed.control, who="operator")
+    skip(filed, feed.control, actor="operator")
     feed.planned()
     feed.kafka.topics["orders"] = topic(log(150, 200), log(0, 50))
     plan = feed.planned()

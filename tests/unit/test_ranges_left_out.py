@@ -117,7 +117,7 @@ def test_a_planned_batch_of_which_one_range_lost_its_beginning_goes_on_and_commi
 ) -> None:
     plan = feed.planned()
     feed.kafka.topics["orders"] = topic(log(30, 100), log(0, 50))
-    assert feed.plan(who="run 2").result is PlanResult.RESUMED
+    assert feed.plan(actor="run 2").result is PlanResult.RESUMED
     feed.write(plan.batch_id)
     committed = feed.commit(plan.batch_id)
 
@@ -127,7 +127,7 @@ def test_a_planned_batch_of_which_one_range_lost_its_beginning_goes_on_and_commi
     assert feed.stored_offsets() == {partition(0): 0, partition(1): 50}
     assert feed.kafka.groups[GROUP] == {partition(0): 0, partition(1): 50}
     with pytest.raises(OffsetsLostError, match="orders-0: stored offset 0, log start 30"):
-        feed.plan(who="run 3")
+        feed.plan(actor="run 3")
 
 
 def test_what_a_batch_left_out_is_decided_by_the_next_plan_as_the_feed_says(feed: FeedInMemory) -> None:

@@ -76,7 +76,7 @@ def of_partition(
 def done(feed: FeedInMemory, target: ResetTarget, named: Mapping[str, Collection[int]] | None = None) -> ResetDecision:
     """Decide on a reset and do it."""
     decision = decided(feed, target, named)
-    reset(decision, feed.control, reason=WHY, who="operator")
+    reset(decision, feed.control, reason=WHY, actor="operator")
     return decision
 
 
@@ -110,7 +110,7 @@ def gaps(feed: FeedInMemory) -> list[tuple[OffsetRange, GapCause, str]]:
 
 def skipped(feed: FeedInMemory, offset_range: OffsetRange) -> None:
     """Skip an interval."""
-    skip(decide_skip("orders", offset_range, "poisoned", feed.control, feed.kafka), feed.control, who="operator")
+    skip(decide_skip("orders", offset_range, "poisoned", feed.control, feed.kafka), feed.control, actor="operator")
 
 
 def backfill(feed: FeedInMemory, *ranges: OffsetRange, kind: BatchKind = BatchKind.BACKFILL) -> BatchPlan:
@@ -129,7 +129,7 @@ def backfill(feed: FeedInMemory, *ranges: OffsetRange, kind: BatchKind = BatchKi
         output=feed.settings.output,
         planned_at=NOON,
     )
-    feed.control.record_backfill(known, BackfillRecord([plan], [], {}), who="airflow:backfill")
+    feed.control.record_backfill(known, BackfillRecord([plan], [], {}), actor="airflow:backfill")
     return plan
 
 
@@ -358,7 +358,7 @@ def moved_to_another_id(feed: FeedInMemory, topic_id: str) -> None:
     known = feed.control.feed("orders")
     kept = [replace(row, topic_id=topic_id) for row in known.stored.values()]
     decided_on = StartOver("orders", topic_id, kept, same_records=True)
-    feed.control.start_over(known, feed.kafka.id, [decided_on], reason="restored", who="operator")
+    feed.control.start_over(known, feed.kafka.id, [decided_on], reason="restored", actor="operator")
 
 
 def test_a_reset_can_be_undone_after_the_same_records_were_given_another_id(feed: FeedInMemory) -> None:
@@ -394,7 +394,7 @@ def test_records_that_took_the_place_of_committed_ones_in_a_truncated_log_are_a_
     feed.kafka.topics["orders"] = topic(log(0, 20), log(0, 150))
     changes = changes_of("orders", (), feed.settings, feed.control, feed.kafka)
     after = rows_after(changes, Choice.REWIND, feed.settings)
-    apply_choice(changes, after, feed.control, discard_batch=False, reason="truncated", who="operator")
+    apply_choice(changes, after, feed.control, discard_batch=False, reason="truncated", actor="operator")
     feed.kafka.topics["orders"] = topic(log(0, 90), log(0, 150))
     assert of_partition(feed, at(80, 50)).gaps == [span(0, 20, 80)]
 
@@ -444,7 +444,7 @@ def test_an_open_backfill_is_in_the_way_until_it_is_over(feed: FeedInMemory) -> 
     message = refusal(feed, ToLatest(), BatchStateError)
     assert f"backfill batch {plan.batch_id} is PLANNED" in message
     assert f"`kafka-ingest abandon {plan.batch_id} --reason …`" in message
-    feed.control.abandon(plan.batch_id, reason="not wanted", who="operator")
+    feed.control.abandon(plan.batch_id, reason="not wanted", actor="operator")
     done(feed, ToLatest())
     assert feed.stored_offsets() == {partition(0): 200, partition(1): 150}
 
@@ -459,15 +459,15 @@ def test_a_feed_that_was_planned_since_the_reset_was_shown_refuses_it(feed: Feed
     decision = decided(feed, ToEarliest())
     feed.planned()
     with pytest.raises(FeedChangedError):
-        reset(decision, feed.control, reason=WHY, who="operator")
+        reset(decision, feed.control, reason=WHY, actor="operator")
     assert feed.stored_offsets() == {partition(0): 100, partition(1): 50}
 
 
 def test_the_same_reset_twice_is_refused_the_second_time(feed: FeedInMemory) -> None:
     decision = decided(feed, ToEarliest())
-    reset(decision, feed.control, reason=WHY, who="operator")
+    reset(decision, feed.control, reason=WHY, actor="operator")
     with pytest.raises(FeedChangedError):
-        reset(decision, feed.control, reason=WHY, who="operator")
+        reset(decision, feed.control, reason=WHY, actor="operator")
     assert len(feed.control.events(decision.feed.feed_id, "reset", limit=9)) == 1
 
 
@@ -518,7 +518,7 @@ def test_a_group_that_does_not_know_a_partition_is_refused(feed: FeedInMemory) -
 def test_a_batch_that_nobody_knows_or_that_moved_no_stored_offset_is_refused(feed: FeedInMemory) -> None:
     refusal(feed, ToBatch(uuid4()), UnknownBatchError)
     plan = feed.planned()
-    feed.control.abandon(plan.batch_id, reason="not wanted", who="operator")
+    feed.control.abandon(plan.batch_id, reason="not wanted", actor="operator")
     assert f"found {plan.batch_id}, which is ABANDONED" in refusal(feed, ToBatch(plan.batch_id), BatchStateError)
     skipped(feed, span(0, 100, 120))
     committed_backfill(feed, span(0, 100, 110))

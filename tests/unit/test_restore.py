@@ -35,13 +35,13 @@ def feed() -> FeedInMemory:
 def given_up(feed: FeedInMemory) -> BatchPlan:
     """A batch of all there is, which was written."""
     plan = feed.written()
-    abandon(plan.batch_id, feed.control, sinks(feed.sink), reason="a mistake", who="ops")
+    abandon(plan.batch_id, feed.control, sinks(feed.sink), reason="a mistake", actor="ops")
     return plan
 
 
 def restored(feed: FeedInMemory, plan: BatchPlan, reason: str = "the last copy") -> list[UUID]:
     decision = decide_restore(plan.batch_id, feed.control, sinks(feed.sink))
-    return restore(decision, feed.control, feed.kafka, sinks(feed.sink), reason=reason, who="ops")
+    return restore(decision, feed.control, feed.kafka, sinks(feed.sink), reason=reason, actor="ops")
 
 
 def journal(feed: FeedInMemory, plan: BatchPlan) -> list[tuple[str, list[str]]]:
@@ -105,7 +105,7 @@ def test_where_the_feed_changed_since_it_was_decided_the_journal_names_no_batch(
     decision = decide_restore(given_up.batch_id, feed.control, sinks(feed.sink))
     feed.control.note_holds(feed.control.feed("orders"), [])
     with pytest.raises(FeedChangedError):
-        restore(decision, feed.control, feed.kafka, sinks(feed.sink), reason="the last copy", who="ops")
+        restore(decision, feed.control, feed.kafka, sinks(feed.sink), reason="the last copy", actor="ops")
     assert journal(feed, given_up) == []
 
 

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 import pytest
 
 from kafka_ingest.model.event import Event
-from kafka_ingest.observing.told_event import tell
+from kafka_ingest.observing.event_formatters import format_event
 
 PARTITION = {
     "topic": "orders",
@@ -30,4 +30,4 @@ PARTITION = {
 def test_what_a_line_has_left_out_is_counted_and_said_to_be_left_out(left_out: dict[str, int], summary: str) -> None:
     detail = {"batches": ["a", "b"], "abandoned": None, "partitions": [PARTITION], "removed": [], "left_out": left_out}
     event = Event(1, "adopted", datetime(2026, 3, 1, tzinfo=UTC), "ops", None, detail)
-    assert tell(event).summary.startswith(summary)
+    assert format_event(event).summary.startswith(summary)

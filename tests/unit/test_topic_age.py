@@ -123,7 +123,7 @@ def planned_ranges(feed: FeedInMemory) -> list[str]:
 def decide(feed: FeedInMemory, choice: Choice) -> None:
     found = changes_of("orders", [], feed.settings, feed.control, feed.kafka)
     after = rows_after(found, choice, feed.settings)
-    apply_choice(found, after, feed.control, discard_batch=False, reason="it is an old one", who="operator")
+    apply_choice(found, after, feed.control, discard_batch=False, reason="it is an old one", actor="operator")
 
 
 YESTERDAY = datetime.now(UTC) - DAY

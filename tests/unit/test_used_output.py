@@ -41,7 +41,7 @@ def committing(feed: FeedInMemory) -> BatchPlan:
 
 def give_up(feed: FeedInMemory, plan: BatchPlan, *, lost: bool = False) -> BatchState:
     return abandon(
-        plan.batch_id, feed.control, sinks(feed.sink), reason="the disk died", who="ops", output_is_lost=lost
+        plan.batch_id, feed.control, sinks(feed.sink), reason="the disk died", actor="ops", output_is_lost=lost
     )
 
 

@@ -18,7 +18,7 @@ class BackfillPlanOperator(BaseOperator):
             form = BackfillForm.of(context["params"])
             parts = parts_of_run(None, context)
             # A run that is tried again, or cleared, goes on with what it has claimed.
-            outcome = parts.plan_backfill(form.request(parts.feed), who=run_of(context), once=True)
+            outcome = parts.plan_backfill(form.request(parts.feed), actor=run_of(context), once=True)
         if outcome.decision is not None:
             self._tell(outcome.decision)
         elif outcome.chunks:

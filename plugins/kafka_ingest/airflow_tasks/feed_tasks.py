@@ -46,7 +46,7 @@ class PlanOperator(BaseOperator, SkipMixin):
             request = RunRequest.of(context["dag_run"].conf or {})
             parts = parts_of(self.feed)
             parts.check_keeps_running(beside_others(self.file))
-            outcome = parts.plan(who=run_of(context), end=request.end(), max_records=request.max_records)
+            outcome = parts.plan(actor=run_of(context), end=request.end(), max_records=request.max_records)
             if lost := self.announcements.add_lost(context, parts):
                 self.log.info("announced %d batches whose commit task did not live to do so", lost)
         if outcome.decision is not None:
@@ -86,7 +86,7 @@ class WriteOperator(SparkSubmitOperator):
         """Write the batch, unless it is written."""
         with errors_for_airflow():
             parts = parts_of_run(self.feed, context)
-            attempt = parts.open_attempt(id_of_batch(self.batch_id), who=run_of(context))
+            attempt = parts.open_attempt(id_of_batch(self.batch_id), actor=run_of(context))
             if attempt is None:
                 self.log.info("batch %s is written already: no need for Spark", self.batch_id)
                 return
@@ -153,7 +153,7 @@ class CommitOperator(BaseOperator):
         """Commit the batch."""
         with errors_for_airflow():
             parts = parts_of_run(self.feed, context)
-            committed = parts.commit(id_of_batch(self.batch_id), who=run_of(context))
+            committed = parts.commit(id_of_batch(self.batch_id), actor=run_of(context))
         if committed.mirrored.failure is not None:
             self.log.warning("the consumer group was not moved: %s", committed.mirrored.failure)
         if not committed.by_us:

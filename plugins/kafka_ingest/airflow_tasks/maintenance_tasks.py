@@ -61,7 +61,7 @@ class FoldOperator(BaseOperator):
             if (error := beside_others(self.file).error) is not None:
                 raise AirflowSkipException(f"its batches are not folded: {error}")
             parts = planned_before(self.feed)
-            for folded in parts.fold(who=run_of(context)):
+            for folded in parts.fold(actor=run_of(context)):
                 counts = {name: count + getattr(folded, name) for name, count in counts.items()}
                 self.log.info("folded %s batches so far", f"{counts['batches']:,}")
             there = parts.foldable()
@@ -92,7 +92,7 @@ class MirrorOperator(BaseOperator):
                 raise AirflowSkipException(f"its group is not moved: {error}")
             parts = planned_before(self.feed)
             parts.check_output_known()
-            mirrored = parts.mirror(who=run_of(context))
+            mirrored = parts.mirror(actor=run_of(context))
         if mirrored.failure is not None:
             raise AirflowException(f"the consumer group {mirrored.group} was not moved: {mirrored.failure}")
         self.log.info("the consumer group %s is at the stored offsets", mirrored.group)

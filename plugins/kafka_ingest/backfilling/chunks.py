@@ -4,7 +4,7 @@ import itertools
 from collections import deque
 from collections.abc import Iterable, Mapping
 
-from kafka_ingest.model.offset_sets import by_partition, merged
+from kafka_ingest.model.offset_sets import by_partition, union
 from kafka_ingest.model.offsets import OffsetRange, TopicPartition
 
 
@@ -16,7 +16,7 @@ def cut_into_chunks(
     A chunk takes at most one range of a partition, as a batch does, and spreads over as many partitions as it can: they are
     read side by side.
     """
-    left = {tp: deque(pieces) for tp, pieces in by_partition(merged(ranges)).items()}
+    left = {tp: deque(pieces) for tp, pieces in by_partition(union(ranges)).items()}
     chunks: list[tuple[OffsetRange, ...]] = []
     while left and len(chunks) < most:
         shares = share({tp: pieces[0].span for tp, pieces in left.items()}, max_records)

@@ -10,7 +10,7 @@ from kafka_ingest.errors import InvalidBackfillError, RangesTakenError, RecordsD
 from kafka_ingest.model.control_rows import BackfillRange
 from kafka_ingest.model.coverage import PartitionCoverage
 from kafka_ingest.model.gap import GapCause, NewGap
-from kafka_ingest.model.offset_sets import merged, span_of, within, without
+from kafka_ingest.model.offset_sets import intersect, span_of, subtract, union
 from kafka_ingest.model.offsets import Isolation, LogBounds, OffsetRange, TopicPartition, listing
 
 MOST_CHUNKS = 1_000
@@ -65,8 +65,8 @@ def taken_in_copy(copied: Sequence[BackfillRange], topic_ids: Mapping[str, str |
     """Return what another output holds of the topics as they are now, or is about to."""
     same = [each for each in copied if topic_ids.get(each.offset_range.topic, each.topic_id) == each.topic_id]
     return Taken(
-        committed=merged(held for each in same if not each.state.is_open for held in each.held),
-        claimed=merged(each.offset_range for each in same if each.state.is_open),
+        committed=union(held for each in same if not each.state.is_open for held in each.held),
+        claimed=union(each.offset_range for each in same if each.state.is_open),
         by=same,
     )
 
@@ -87,21 +87,21 @@ def decide(
     if request.mode is Mode.FILL:
         check_below_stored(wanted, coverage)
     check_in_log(wanted, bounds, isolation)
-    committed, claimed = within(wanted, taken.committed), within(wanted, taken.claimed)
+    committed, claimed = intersect(wanted, taken.committed), intersect(wanted, taken.claimed)
     if request.on_overlap is OnOverlap.REFUSE and (committed or claimed):
         raise_taken(committed, claimed, taken, request.on_overlap)
-    left = without(wanted, [*committed, *claimed])
+    left = subtract(wanted, [*committed, *claimed])
 
     before_log = [OffsetRange(tp, 0, found.log_start_offset) for tp, found in bounds.items()]
-    deleted = within(left, before_log)
+    deleted = intersect(left, before_log)
     known_lost = lost_on_record(coverage) if isinstance(request.selection, OpenGaps) else []
-    if request.on_missing is OnMissing.REFUSE and (missing := without(deleted, known_lost)):
+    if request.on_missing is OnMissing.REFUSE and (missing := subtract(deleted, known_lost)):
         raise RecordsDeletedError(
             f"expected records that Kafka still holds, found that retention has deleted {listing(missing, limit=20)} "
             f"({span_of(missing):,} offsets). {NOTHING_DONE} To read the rest"
             f"{', with what is missing as a gap on record' if request.mode is Mode.FILL else ''}: missing `record_gap`."
         )
-    chunks, for_later = cut_into_chunks(without(left, deleted), request.max_records, MOST_CHUNKS)
+    chunks, for_later = cut_into_chunks(subtract(left, deleted), request.max_records, MOST_CHUNKS)
     if claimed and not chunks:
         # Nothing to do would be taken for done.
         raise_taken(committed, claimed, taken, request.on_overlap)
@@ -145,10 +145,10 @@ def raise_taken(
 ) -> None:
     """Raise RangesTakenError, naming what is there already and who is about to bring the rest."""
     batches = sorted(
-        {str(each.batch_id) for each in taken.by if each.state.is_open and within([each.offset_range], claimed)}
+        {str(each.batch_id) for each in taken.by if each.state.is_open and intersect([each.offset_range], claimed)}
     )
     texts = [f"committed already: {listing(committed)}"] if committed else []
-    if gone := within(committed, taken.expired):
+    if gone := intersect(committed, taken.expired):
         texts.append(f"expired from the output since: {listing(gone)}, which a copy can read (`--copy-to`)")
     texts += [f"claimed by open backfills, {listing(batches)}: {listing(claimed)}"] if claimed else []
     others = (
@@ -180,6 +180,6 @@ def new_gaps(
     on_record = [gap.offset_range for partition in coverage.values() for gap in partition.open_gaps]
     return [
         NewGap(missing, GapCause.RETENTION, f"the log starts at {start:,}: a backfill found what lies before deleted")
-        for missing in without(deleted, on_record)
+        for missing in subtract(deleted, on_record)
         for start in [bounds[missing.topic_partition].log_start_offset]
     ]

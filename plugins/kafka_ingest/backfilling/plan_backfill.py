@@ -30,7 +30,7 @@ from kafka_ingest.model.batch import Batch, BatchPlan, BatchState
 from kafka_ingest.model.control_rows import BackfillRecord, CoverageRows, FeedSnapshot
 from kafka_ingest.model.coverage import coverage_of
 from kafka_ingest.model.identity import check_cluster, check_topic_ids
-from kafka_ingest.model.offset_sets import within
+from kafka_ingest.model.offset_sets import intersect
 from kafka_ingest.model.offsets import LogBounds, OffsetRange, TopicPartition, Unavailable, listing
 from kafka_ingest.model.output_location import OutputLocation
 from kafka_ingest.planning.held_partitions import held_beyond_log
@@ -59,7 +59,7 @@ def plan_backfill(
     kafka: KafkaCluster,
     sinks: Sinks,
     *,
-    who: str,
+    actor: str,
     once: bool = False,
 ) -> BackfillOutcome:
     """Return the chunks of a backfill, durable and claimed. ``once``: the same ones where ``who`` has planned some before.
@@ -71,9 +71,11 @@ def plan_backfill(
         rows = planned_before(settings.name, control)
         if isinstance(request.selection, OpenChunks):
             return BackfillOutcome([batch.plan for batch in control.open_backfills(rows.feed.feed_id)], None)
-        known = [batch.plan for batch in control.backfill_of(rows.feed.feed_id, who) if once and not is_given_up(batch)]
+        known = [
+            batch.plan for batch in control.backfill_of(rows.feed.feed_id, actor) if once and not is_given_up(batch)
+        ]
         if known:
-            check_same_request(request, control.backfill_request(rows.feed.feed_id, who), who)
+            check_same_request(request, control.backfill_request(rows.feed.feed_id, actor), actor)
             return BackfillOutcome(known, None)
         decision = decide_backfill(request, rows, settings, control, kafka, sinks)
         output = request.output or settings.output
@@ -83,7 +85,7 @@ def plan_backfill(
         if not chunks and not decision.gaps:
             return BackfillOutcome([], decision)
         try:
-            control.record_backfill(rows.feed, BackfillRecord(chunks, decision.gaps, request.asked), who=who)
+            control.record_backfill(rows.feed, BackfillRecord(chunks, decision.gaps, request.asked), actor=actor)
         except FeedChangedError as error:
             log.info("%s", error)
             continue
@@ -93,14 +95,14 @@ def plan_backfill(
     )
 
 
-def check_same_request(request: BackfillRequest, before: Mapping[str, Any] | None, who: str) -> None:
+def check_same_request(request: BackfillRequest, before: Mapping[str, Any] | None, actor: str) -> None:
     """Raise InvalidBackfillError where ``who`` has chunks already that were planned for another request.
 
     Airflow gives a run's id again once the run was deleted.
     """
     if before is not None and storable_document(before) != storable_document(request.asked):
         raise InvalidBackfillError(
-            f"expected the request that {who} planned its chunks for before ({shown(before)}), found another "
+            f"expected the request that {actor} planned its chunks for before ({shown(before)}), found another "
             f"({shown(request.asked)}). {NOTHING_DONE} Trigger the DAG with a run id that no run has had."
         )
 
@@ -162,7 +164,7 @@ def decide_backfill(
         taken = copied(request.output, rows, topic_ids, control, sinks)
     else:
         # A gap may lie over what was committed before an operator let the feed go back.
-        again = within(wanted, [interval for partition in coverage.values() for interval in partition.rewound])
+        again = intersect(wanted, [interval for partition in coverage.values() for interval in partition.rewound])
         taken = taken_in_feed(coverage, control.committed_within(feed.feed_id, again) if again else [])
     return decide(request, wanted, taken, coverage, answers.bounds, settings.isolation)
 

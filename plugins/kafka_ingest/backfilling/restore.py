@@ -25,7 +25,7 @@ from kafka_ingest.model.batch import Attempt, AttemptState, Batch, BatchKind, Ba
 from kafka_ingest.model.control_rows import RESTORED_BY, BackfillRecord, CoverageRows, FeedSnapshot, PlanRecord
 from kafka_ingest.model.coverage import coverage_of
 from kafka_ingest.model.identity import check_cluster, check_topic_ids
-from kafka_ingest.model.offset_sets import within, without
+from kafka_ingest.model.offset_sets import intersect, subtract
 from kafka_ingest.model.offsets import OffsetRange, listing
 from kafka_ingest.model.receipt import Receipt
 from kafka_ingest.ports.cluster import KafkaCluster
@@ -82,16 +82,18 @@ def decide_restore(batch_id: UUID, control: OperatorTables, sinks: Sinks) -> Res
     mine = ranges_of_topics_now(batch.plan, receipt.ranges_read(batch.plan), rows)
     live = live_ranges(batch.plan, mine, feed) if open_live not in begun else []
     coverage = coverage_of(rows)
-    passed = within(mine, [OffsetRange(tp, 0, row.next_offset) for tp, row in feed.stored.items() if row.next_offset])
-    again = within(passed, [interval for partition in coverage.values() for interval in partition.rewound])
+    passed = intersect(
+        mine, [OffsetRange(tp, 0, row.next_offset) for tp, row in feed.stored.items() if row.next_offset]
+    )
+    again = intersect(passed, [interval for partition in coverage.values() for interval in partition.rewound])
     taken = taken_in_feed(coverage, control.committed_within(feed.feed_id, again) if again else [])
-    fill = without(passed, [*taken.committed, *taken.claimed])
+    fill = subtract(passed, [*taken.committed, *taken.claimed])
     if live and open_live is not None:
         raise BatchStateError(
             f"batch {batch_id}: {listing(live)} begin at stored offsets, but batch {open_live.batch_id} is {open_live.state}. "
             f"{NOTHING_DONE} Finish that one (run the feed), or give it up, and restore then."
         )
-    held = without(within(mine, [*taken.committed, *taken.claimed]), [*live, *fill])
+    held = subtract(intersect(mine, [*taken.committed, *taken.claimed]), [*live, *fill])
     return RestoreDecision(rows, batch, attempt, receipt, live, fill, held, begun)
 
 
@@ -156,7 +158,7 @@ def live_ranges(plan: BatchPlan, mine: Sequence[OffsetRange], feed: FeedSnapshot
 
 
 def restore(
-    decision: RestoreDecision, control: OperatorTables, kafka: KafkaCluster, sinks: Sinks, *, reason: str, who: str
+    decision: RestoreDecision, control: OperatorTables, kafka: KafkaCluster, sinks: Sinks, *, reason: str, actor: str
 ) -> list[UUID]:
     """Plan and write what comes back, and return its batches, WRITTEN, in the order in which to commit them.
 
@@ -180,19 +182,19 @@ def restore(
     check_can_be_pinned(to_write, feed, kafka)
     if chunks:
         request = {"restored": str(decision.batch.batch_id), "reason": reason}
-        control.record_backfill(feed, BackfillRecord(chunks, [], request), who=planner)
+        control.record_backfill(feed, BackfillRecord(chunks, [], request), actor=planner)
         feed = control.feed(feed.name) or feed
     if live is not None:
         record = PlanRecord(
             feed.cluster_id, feed.topics, topic_pattern=feed.topic_pattern, holds=tuple(feed.holds), plan=live
         )
-        control.record_plan(feed, record, who=planner)
+        control.record_plan(feed, record, actor=planner)
     if plans:
         # Only now, so that no batch is named that never was. After a crash in between the next call names those that were begun.
         detail = {"reason": reason, "into": [str(plan.batch_id) for plan in plans]}
-        control.record_event(feed.feed_id, "restored", who=who, batch_id=decision.batch.batch_id, detail=detail)
+        control.record_event(feed.feed_id, "restored", actor=actor, batch_id=decision.batch.batch_id, detail=detail)
     for plan in plans:
-        stage_again(control.batch(plan.batch_id), decision, control, kafka, sinks, who=who)
+        stage_again(control.batch(plan.batch_id), decision, control, kafka, sinks, actor=actor)
     return [plan.batch_id for plan in plans]
 
 
@@ -232,13 +234,13 @@ def plan_again(
 
 
 def stage_again(
-    batch: Batch, decision: RestoreDecision, control: OperatorTables, kafka: KafkaCluster, sinks: Sinks, *, who: str
+    batch: Batch, decision: RestoreDecision, control: OperatorTables, kafka: KafkaCluster, sinks: Sinks, *, actor: str
 ) -> None:
     """PLANNED → WRITTEN from the files that the abandoned batch's attempt has staged; does nothing where it is written."""
     if batch.state is not BatchState.PLANNED:
         return
     sink = sinks(batch.plan.output)
-    attempt, document = next_attempt(batch, control, sinks, who)
+    attempt, document = next_attempt(batch, control, sinks, actor)
     control.open_attempt(attempt)
     sink.staging.open_attempt(attempt.directory, document)
     files = sink.staging.restage(decision.attempt.directory, decision.receipt, attempt.directory, batch.plan.ranges)

@@ -17,7 +17,7 @@ from kafka_ingest.backfilling.request import (
 from kafka_ingest.errors import InvalidBackfillError, KafkaUnavailableError
 from kafka_ingest.model.batch import BatchPlan
 from kafka_ingest.model.coverage import PartitionCoverage
-from kafka_ingest.model.offset_sets import merged
+from kafka_ingest.model.offset_sets import union
 from kafka_ingest.model.offsets import Isolation, LogBounds, OffsetRange, TopicPartition, Unavailable, listing
 
 NOTHING_DONE = "Nothing was planned."
@@ -123,7 +123,7 @@ def select(
         case BetweenTimestamps():
             limits = {tp: limit_of(request.mode, coverage[tp], answers.bounds[tp], isolation) for tp in taken}
             found = [between(tp, answers, limits[tp], request.selection) for tp in taken]
-    return merged(offset_range for offset_range in found if offset_range.topic_partition in taken)
+    return union(offset_range for offset_range in found if offset_range.topic_partition in taken)
 
 
 def check_each_once(ranges: Iterable[OffsetRange]) -> None:

@@ -20,7 +20,7 @@ RAW_DECODE = {"format": "raw"}
 
 
 def open_attempt(
-    batch_id: UUID, control: ControlTables, kafka: KafkaCluster, sinks: Sinks, *, who: str
+    batch_id: UUID, control: ControlTables, kafka: KafkaCluster, sinks: Sinks, *, actor: str
 ) -> Attempt | None:
     """Open the batch's next attempt, or return None where its records are written already.
 
@@ -34,10 +34,10 @@ def open_attempt(
             raise BatchStateError(
                 f"batch {batch_id} {batch.end}; it will not be written. The next run plans a new one."
             )
-        if batch.state is not BatchState.PLANNED or pin_first_valid_receipt(batch, control, kafka, sinks, who=who):
+        if batch.state is not BatchState.PLANNED or pin_first_valid_receipt(batch, control, kafka, sinks, actor=actor):
             return None
         check_readable(batch, control, kafka)
-        attempt, document = next_attempt(batch, control, sinks, who)
+        attempt, document = next_attempt(batch, control, sinks, actor)
         try:
             control.open_attempt(attempt)
         except (FeedChangedError, BatchStateError) as error:
@@ -50,7 +50,7 @@ def open_attempt(
     )
 
 
-def next_attempt(batch: Batch, control: ControlTables, sinks: Sinks, who: str) -> tuple[Attempt, bytes]:
+def next_attempt(batch: Batch, control: ControlTables, sinks: Sinks, actor: str) -> tuple[Attempt, bytes]:
     """Return the attempt after the newest, and the document that Spark will be handed."""
     number = max((attempt.attempt for attempt in control.attempts(batch.batch_id)), default=0) + 1
     sink = sinks(batch.plan.output)
@@ -64,6 +64,6 @@ def next_attempt(batch: Batch, control: ControlTables, sinks: Sinks, who: str) -
         directory=directory,
         document_sha256=sha256(document),
         opened_at=datetime.now(UTC),
-        opened_by=who,
+        opened_by=actor,
     )
     return attempt, document

@@ -41,7 +41,7 @@ def pin_attempt(batch_id: UUID, number: int, control: ControlTables, kafka: Kafk
 
 
 def pin_first_valid_receipt(
-    batch: Batch, control: ControlTables, kafka: KafkaCluster, sinks: Sinks, *, who: str
+    batch: Batch, control: ControlTables, kafka: KafkaCluster, sinks: Sinks, *, actor: str
 ) -> bool:
     """Look through the open attempts of a PLANNED batch, in order, and pin the first valid receipt.
 
@@ -60,7 +60,7 @@ def pin_first_valid_receipt(
             control.record_event(
                 batch.plan.feed_id,
                 "receipt_refused",
-                who=who,
+                actor=actor,
                 batch_id=batch.batch_id,
                 detail={"attempt": attempt.attempt, "reason": str(error)},
             )

@@ -63,7 +63,7 @@ def plan_batch(
     kafka: KafkaCluster,
     sinks: Sinks,
     *,
-    who: str,
+    actor: str,
     end: EndPositions = None,
 ) -> PlanOutcome:
     """Return the feed's open batch, a new one that is durable now, or nothing new.
@@ -78,7 +78,7 @@ def plan_batch(
         if feed is not None:
             check_newest_known(feed, settings, control, sinks)
             if feed.open_batch is not None:
-                if hand_on(feed, feed.open_batch, settings, control, kafka, sinks, who=who):
+                if hand_on(feed, feed.open_batch, settings, control, kafka, sinks, actor=actor):
                     return PlanOutcome(PlanResult.RESUMED, feed.open_batch.plan, None)
                 continue
             # An open batch keeps its output; a new one must not split the feed's.
@@ -102,7 +102,7 @@ def plan_batch(
             target = feed or new_feed(settings, control, sink)
             batch_id = next_batch_id(feed.newest_batch if feed is not None else None)
             plan = plan_of(decision, batch_id, target.feed_id, settings) if decision.ranges else None
-            control.record_plan(target, record_of(decision, settings, plan, feed, asked_at), who=who)
+            control.record_plan(target, record_of(decision, settings, plan, feed, asked_at), actor=actor)
         except FeedChangedError as error:
             log.info("%s", error)
             continue

@@ -30,7 +30,7 @@ def hand_on(
     kafka: KafkaCluster,
     sinks: Sinks,
     *,
-    who: str,
+    actor: str,
 ) -> bool:
     """Return whether an open batch can go on as it is; where it cannot be read any more, abandon it and return False.
 
@@ -40,7 +40,7 @@ def hand_on(
     """
     if batch.state is not BatchState.PLANNED:
         return True
-    if pin_first_valid_receipt(batch, control, kafka, sinks, who=who):
+    if pin_first_valid_receipt(batch, control, kafka, sinks, actor=actor):
         return True
     bounds = kafka.log_bounds([offset_range.topic_partition for offset_range in batch.plan.ranges])
     held = held_topics(batch, settings, kafka)
@@ -58,7 +58,7 @@ def hand_on(
         problems += sorted(lost)
         reason = f"its ranges can no longer be read: {listing(problems)}"
         # A Spark that ended while Kafka was asked may have written what the log has lost: look once more.
-        if pin_first_valid_receipt(batch, control, kafka, sinks, who=who):
+        if pin_first_valid_receipt(batch, control, kafka, sinks, actor=actor):
             return True
         jumps = [
             jump
@@ -66,7 +66,7 @@ def hand_on(
             if jump.topic_partition.topic not in held
         ]
         try:
-            control.abandon(batch.batch_id, only_from={BatchState.PLANNED}, reason=reason, who=who, jumps=jumps)
+            control.abandon(batch.batch_id, only_from={BatchState.PLANNED}, reason=reason, actor=actor, jumps=jumps)
         except BatchStateError as error:
             log.info("%s", error)
         else:

@@ -31,10 +31,10 @@ from kafka_ingest.cli.arguments import (
     FeedName,
     Json,
     MaxRecords,
+    actor,
     feed_parts,
     run_request,
     time_with_zone,
-    who,
 )
 from kafka_ingest.cli.documents import batch_document, decision_document
 from kafka_ingest.cli.output import (
@@ -156,7 +156,7 @@ def plan(
         stored = parts.control.feed(feed_name)
         open_batch = stored.open_batch if stored is not None else None
         if not only_show:
-            outcome = parts.plan(who=who(), end=request.end(), max_records=request.max_records)
+            outcome = parts.plan(actor=actor(), end=request.end(), max_records=request.max_records)
             decision, result, planned = outcome.decision, outcome.result.value, outcome.batch
         elif open_batch is not None:
             decision, result, planned = None, "open_batch", open_batch.plan
@@ -308,7 +308,7 @@ def run_one_batch(parts: FeedParts, request: RunRequest) -> dict[str, Any] | str
     """Plan, write and commit one batch and return what became of it; where there is none, why, in a few words."""
     started = time.monotonic()
     with step("plan"):
-        outcome = parts.plan(who=who(), end=request.end(), max_records=request.max_records)
+        outcome = parts.plan(actor=actor(), end=request.end(), max_records=request.max_records)
     print_beside(outcome.decision)
     if outcome.result is PlanResult.RESUMED and request != RunRequest():
         progress.print(f"  {NOT_APPLIED}", style="yellow", soft_wrap=True)

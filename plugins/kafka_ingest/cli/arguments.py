@@ -82,7 +82,7 @@ def time_with_zone(text: str | None) -> datetime | None:
     raise WrongUseError(f"--since: expected a time with a zone, such as {found.isoformat()}Z, found {text!r}")
 
 
-def who() -> str:
+def actor() -> str:
     """Return who acts, for the audit journal."""
     try:
         user = getpass.getuser()

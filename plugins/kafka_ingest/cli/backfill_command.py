@@ -8,7 +8,7 @@ import typer
 from kafka_ingest.assembly import FeedParts
 from kafka_ingest.backfilling.decide import BackfillDecision
 from kafka_ingest.backfilling.request import BackfillRequest, Mode, OnMissing, OnOverlap
-from kafka_ingest.cli.arguments import DryRun, FeedName, Json, feed_parts, who
+from kafka_ingest.cli.arguments import DryRun, FeedName, Json, actor, feed_parts
 from kafka_ingest.cli.documents import range_document
 from kafka_ingest.cli.output import answers, number, out, print_json, progress, step
 from kafka_ingest.cli.tables import table
@@ -131,7 +131,7 @@ def planned(
     if only_show:
         return [], parts.would_backfill(request)
     with step("plan"):
-        outcome = parts.plan_backfill(request, who=who())
+        outcome = parts.plan_backfill(request, actor=actor())
     return outcome.chunks, outcome.decision
 
 

@@ -155,7 +155,7 @@ def partition_document(partition: PartitionCoverage) -> dict[str, Any]:
         ],
         "gaps": [{"state": gap.state, **gap.as_document()} for gap in partition.gaps],
         "read_again": [
-            range_document(each.offset_range) | {"at": each.at.isoformat(), "who": each.who, "reason": each.reason}
+            range_document(each.offset_range) | {"at": each.at.isoformat(), "who": each.actor, "reason": each.reason}
             for each in partition.rewinds
         ],
     }

@@ -8,7 +8,7 @@ import typer
 from kafka_ingest.assembly import assemble, control_tables
 from kafka_ingest.backfilling.restore import RestoreDecision, decide_restore
 from kafka_ingest.backfilling.restore import restore as restore_batch
-from kafka_ingest.cli.arguments import DryRun, Execute, Json, Reason, ReasonToExecute, feed_parts, reason_given, who
+from kafka_ingest.cli.arguments import DryRun, Execute, Json, Reason, ReasonToExecute, actor, feed_parts, reason_given
 from kafka_ingest.cli.documents import range_document
 from kafka_ingest.cli.output import answers, out, print_json, progress
 from kafka_ingest.cli.tables import staged_table
@@ -38,7 +38,7 @@ def abandon(
         reason = reason_given(reason)
         batch_id = id_of_batch(batch)
         control = control_tables(find_connection_from_shell)
-        was = abandon_batch(batch_id, control, sink_of, reason=reason, who=who(), output_is_lost=lost_output)
+        was = abandon_batch(batch_id, control, sink_of, reason=reason, actor=actor(), output_is_lost=lost_output)
         if as_json:
             print_json({"batch_id": str(batch_id), "was": was.value, "state": BatchState.ABANDONED.value})
         else:
@@ -63,7 +63,7 @@ def restore(
         into: list[UUID] = []
         if execute:
             why = reason_given(reason)
-            into = restore_batch(decision, control, parts.kafka, sink_of, reason=why, who=who())
+            into = restore_batch(decision, control, parts.kafka, sink_of, reason=why, actor=actor())
             for each in into:
                 commit_batch(parts, each)
         if as_json:
@@ -192,7 +192,7 @@ def clean_batch(batch_id: UUID, reason: str | None, *, only_show: bool) -> list[
     detail = {"reason": reason_given(reason), "attempts": [staged_document(staged) for staged in found]}
     feed_id = control.batch(batch_id).plan.feed_id
     # Before the files go: a last copy must not vanish without a trace.
-    control.record_event(feed_id, "cleaned", who=who(), batch_id=batch_id, detail=detail)
+    control.record_event(feed_id, "cleaned", actor=actor(), batch_id=batch_id, detail=detail)
     return list(clean_up(found, control, sink_of))
 
 

@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
-from kafka_ingest.cli.arguments import DryRun, FeedName, Json, feed_parts, who
+from kafka_ingest.cli.arguments import DryRun, FeedName, Json, actor, feed_parts
 from kafka_ingest.cli.output import answers, counting, out, print_json
 from kafka_ingest.cli.output_commands import time_before
 from kafka_ingest.cli.tables import moment
@@ -37,7 +37,7 @@ def fold(
         done: list[Folded] = []
         if not only_show:
             with counting("batches folded") as advance:
-                for folded in parts.fold(cut.before, who=who()):
+                for folded in parts.fold(cut.before, actor=actor()):
                     done.append(folded)
                     advance(folded.batches)
         if as_json:

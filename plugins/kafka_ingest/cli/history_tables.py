@@ -33,7 +33,7 @@ def history_table(feed: str, lines: list[HistoryLine]) -> FittingTable:
         event = line.event
         made.add_line(
             moment(event.at),
-            Text(event.who),
+            Text(event.actor),
             event.kind,
             str(event.batch_id or "-"),
             Text(line.told.summary),

@@ -13,9 +13,9 @@ from kafka_ingest.cli.arguments import (
     Json,
     Reason,
     ReasonToExecute,
+    actor,
     feed_parts,
     reason_given,
-    who,
 )
 from kafka_ingest.cli.documents import adoption_document, change_document
 from kafka_ingest.cli.output import answers, out, print_json, progress
@@ -67,8 +67,8 @@ def skip_interval(
         decision = decide_skip(feed_name, offset_range, reason_given(reason), parts.control, parts.kafka)
         gap_id, mirror_failure = None, None
         if not only_show:
-            gap_id = str(skip(decision, parts.control, who=who()).gap_id)
-            mirror_failure = parts.mirror(who=who()).failure if decision.moves_stored_offset else None
+            gap_id = str(skip(decision, parts.control, actor=actor()).gap_id)
+            mirror_failure = parts.mirror(actor=actor()).failure if decision.moves_stored_offset else None
         if as_json:
             print_json(
                 {
@@ -129,12 +129,17 @@ def topic_changed(
         choices = {change.topic: choices_of(change, changes, parts.plan_settings) for change in changes.topics}
         mirror_failure = None
         if execute and batch == "accept":
-            accept_batch(changes, parts.control, sink_of, reason=reason_given(reason), who=who())
+            accept_batch(changes, parts.control, sink_of, reason=reason_given(reason), actor=actor())
         elif execute and after is not None:
             apply_choice(
-                changes, after, parts.control, discard_batch=batch == "discard", reason=reason_given(reason), who=who()
+                changes,
+                after,
+                parts.control,
+                discard_batch=batch == "discard",
+                reason=reason_given(reason),
+                actor=actor(),
             )
-            mirror_failure = parts.mirror(who=who()).failure
+            mirror_failure = parts.mirror(actor=actor()).failure
         if as_json:
             found = change_document(changes, choices, after, executed=execute)
             print_json(found | {"mirror_failure": mirror_failure})
@@ -193,7 +198,7 @@ def mirror(
             raise WrongUseError(f"feed {feed_name} names no kafka.group: it leaves Kafka untouched")
         if repair:
             parts.check_output_known()
-        failure = parts.mirror(who=who()).failure if repair else None
+        failure = parts.mirror(actor=actor()).failure if repair else None
         stored = {
             tp: row.next_offset for tp, row in feed.stored.items() if tp.topic in feed.topics and not row.is_pending
         }
@@ -236,8 +241,8 @@ def adopt(
         decision = decide_adoption(parts.plan_settings, parts.control, sink)
         mirror_failure = None
         if execute and not decision.is_nothing:
-            adopt_output(decision, parts.control, sink, reason=reason_given(reason), who=who())
-            mirror_failure = parts.mirror(who=who()).failure
+            adopt_output(decision, parts.control, sink, reason=reason_given(reason), actor=actor())
+            mirror_failure = parts.mirror(actor=actor()).failure
         if as_json:
             executed = execute and not decision.is_nothing
             print_json(adoption_document(feed_name, decision, executed=executed) | {"mirror_failure": mirror_failure})
@@ -294,7 +299,7 @@ def rename_feed(
             )
         if not NAME.fullmatch(new):
             raise WrongUseError(f"expected a name that a feed file can have, found {new!r}. Nothing was changed.")
-        control.rename_feed(feed, new, reason=reason_given(reason), who=who())
+        control.rename_feed(feed, new, reason=reason_given(reason), actor=actor())
         if as_json:
             print_json({"feed_id": str(feed.feed_id), "was": old, "is": new})
         else:

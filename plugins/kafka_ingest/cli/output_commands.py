@@ -6,7 +6,7 @@ from typing import Annotated, Any
 import typer
 from pydantic import TypeAdapter
 
-from kafka_ingest.cli.arguments import DryRun, Execute, FeedName, Json, ReasonToExecute, feed_parts, reason_given, who
+from kafka_ingest.cli.arguments import DryRun, Execute, FeedName, Json, ReasonToExecute, actor, feed_parts, reason_given
 from kafka_ingest.cli.documents import range_document
 from kafka_ingest.cli.ending_commands import id_of_batch
 from kafka_ingest.cli.output import answers, counting, number, out, print_json, progress
@@ -46,7 +46,7 @@ def expire(
         why = reason_given(reason) if execute else ""
         if execute:
             with counting("batches removed") as advance:
-                for _ in expire_batches(decision, parts.control, sink, reason=why, who=who()):
+                for _ in expire_batches(decision, parts.control, sink, reason=why, actor=actor()):
                     advance()
         if as_json:
             print_json(expiry_document(feed_name, decision, executed=execute))
@@ -141,7 +141,7 @@ def lost(
         executed = execute and bool(decision.files)
         if execute:
             why = reason_given(reason)
-            record_lost(decision, parts.control, sink_of, reason=why, who=who())
+            record_lost(decision, parts.control, sink_of, reason=why, actor=actor())
         if as_json:
             print_json(lost_document(feed_name, decision, executed=executed))
             return

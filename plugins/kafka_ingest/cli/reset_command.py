@@ -6,7 +6,7 @@ from typing import Annotated, Any
 import typer
 from rich.text import Text
 
-from kafka_ingest.cli.arguments import Execute, FeedName, Json, ReasonToExecute, feed_parts, reason_given, who
+from kafka_ingest.cli.arguments import Execute, FeedName, Json, ReasonToExecute, actor, feed_parts, reason_given
 from kafka_ingest.cli.fitting_table import FittingTable
 from kafka_ingest.cli.operator_commands import print_mirror_failure
 from kafka_ingest.cli.output import answers, number, out, print_json
@@ -52,9 +52,9 @@ def reset(
         decision = decide_reset(target, named, parts.plan_settings, parts.control, parts.kafka, reason=why)
         executed = execute and bool(decision.moves)
         if executed:
-            move_offsets(decision, parts.control, reason=why, who=who())
+            move_offsets(decision, parts.control, reason=why, actor=actor())
         # Also where nothing moves: a reset that was ended between the control tables and the group is made whole by another.
-        mirror_failure = parts.mirror(who=who()).failure if execute and not keep_group else None
+        mirror_failure = parts.mirror(actor=actor()).failure if execute and not keep_group else None
         if as_json:
             print_json(reset_document(decision, executed=executed) | {"mirror_failure": mirror_failure})
             return

@@ -4,7 +4,7 @@ from importlib import import_module
 from uuid import UUID
 
 from kafka_ingest.assembly import FeedParts
-from kafka_ingest.cli.arguments import who
+from kafka_ingest.cli.arguments import actor
 from kafka_ingest.cli.output import progress, step
 from kafka_ingest.committing.commit_batch import Committed
 from kafka_ingest.errors import SparkFailedError
@@ -14,7 +14,7 @@ from kafka_ingest.spark_launch.run_spark_submit import run_spark_submit
 def write_batch(parts: FeedParts, batch_id: UUID) -> None:
     """Let Spark write a batch, unless it is written."""
     with step("write (Spark)"):
-        attempt = parts.open_attempt(batch_id, who=who())
+        attempt = parts.open_attempt(batch_id, actor=actor())
         if attempt is None:
             return
         try:
@@ -34,7 +34,7 @@ def import_for_commit() -> None:
 def commit_batch(parts: FeedParts, batch_id: UUID) -> Committed:
     """Commit a batch, and say what came of it."""
     with step("commit"):
-        committed = parts.commit(batch_id, who=who())
+        committed = parts.commit(batch_id, actor=actor())
     rows = sum(count.rows for count in committed.counts)
     done = "committed" if committed.by_us else f"{committed.batch.committed_by} was first and committed"
     progress.print(f"  {done} {rows:,} rows into {committed.batch.plan.output}", markup=False, soft_wrap=True)

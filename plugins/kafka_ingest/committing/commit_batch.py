@@ -44,7 +44,7 @@ class Committed:
 
 
 def commit_batch(
-    batch_id: UUID, control: ControlTables, kafka: KafkaCluster, sinks: Sinks, *, group: str | None, who: str
+    batch_id: UUID, control: ControlTables, kafka: KafkaCluster, sinks: Sinks, *, group: str | None, actor: str
 ) -> Committed:
     """Publish a written batch and move its stored offsets; safe to call again after a crash at any line.
 
@@ -60,18 +60,18 @@ def commit_batch(
         try:
             # 1. Verify: the output is there, the receipt is the one that was pinned, the files are what it says and on the disk.
             check_output_there(batch.plan.feed_id, batch.plan.output, control, sinks)
-            receipt = verified_receipt(batch, attempt, control, sink, who=who)
+            receipt = verified_receipt(batch, attempt, control, sink, actor=actor)
             # 2. COMMITTING: from here it rolls forward, unless an operator revokes it, and nothing else moves the offsets.
             control.begin_commit(batch_id, attempt.attempt)
             seen = BatchState.COMMITTING
             # 3. Publish: visible once, under the batch's id.
             sink.publisher.publish(attempt.directory, PublishedReceipt(batch.plan, receipt, control.ledger(batch_id)))
             # 4. The stored offsets, all or none; the batch is COMMITTED.
-            batch = control.complete_commit(batch_id, who=who)
+            batch = control.complete_commit(batch_id, actor=actor)
         except KafkaIngestError:
             if control.batch(batch_id).state in LATER[seen]:
                 # Somebody else took it on, or gave it up, meanwhile: that, and not what it did to the files, is what happened.
-                return commit_batch(batch_id, control, kafka, sinks, group=group, who=who)
+                return commit_batch(batch_id, control, kafka, sinks, group=group, actor=actor)
             raise
         log.info("batch %s is committed: %s rows", batch_id, f"{receipt.rows:,}")
         if receipt.without_date:
@@ -93,9 +93,9 @@ def commit_batch(
 
     # 5. The consumer group follows; whatever happens there, the data stays committed. A backfill never moves it.
     follows = group if batch.plan.kind is BatchKind.LIVE else None
-    mirrored = mirror_group(batch.plan.feed_id, follows, control, kafka, batch_id=batch_id, who=who)
+    mirrored = mirror_group(batch.plan.feed_id, follows, control, kafka, batch_id=batch_id, actor=actor)
     # One that is folded was announced long ago, and its ranges are not here to be announced again.
-    by_us = batch.committed_by == who and batch.plan.folded is None
+    by_us = batch.committed_by == actor and batch.plan.folded is None
     return Committed(batch, tuple(control.range_counts(batch_id)), by_us, mirrored)
 
 
@@ -116,7 +116,7 @@ def pinned_attempt(batch: Batch, control: ControlTables) -> Attempt:
     return next(attempt for attempt in control.attempts(batch.batch_id) if attempt.attempt == batch.pinned_attempt)
 
 
-def verified_receipt(batch: Batch, attempt: Attempt, control: ControlTables, sink: Sink, *, who: str) -> Receipt:
+def verified_receipt(batch: Batch, attempt: Attempt, control: ControlTables, sink: Sink, *, actor: str) -> Receipt:
     """Return the pinned receipt after holding it against plan, pin and staged files.
 
     A WRITTEN batch whose staged output is proven unusable goes back to PLANNED, to be written again. An I/O error proves
@@ -136,7 +136,7 @@ def verified_receipt(batch: Batch, attempt: Attempt, control: ControlTables, sin
             ) from error
         # Refused where a second committer took the batch on meanwhile: then the files may be published, not damaged.
         try:
-            control.discard_written(batch.batch_id, attempt.attempt, reason=str(error), who=who)
+            control.discard_written(batch.batch_id, attempt.attempt, reason=str(error), actor=actor)
         except BatchStateError:
             if control.batch(batch.batch_id).state is not BatchState.PLANNED:
                 raise

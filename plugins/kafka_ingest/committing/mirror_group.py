@@ -28,7 +28,7 @@ class Mirrored:
 
 
 def mirror_group(
-    feed_id: UUID, group: str | None, control: ControlTables, kafka: KafkaCluster, *, batch_id: UUID | None, who: str
+    feed_id: UUID, group: str | None, control: ControlTables, kafka: KafkaCluster, *, batch_id: UUID | None, actor: str
 ) -> Mirrored:
     """Set the group to the stored offsets, and again if they moved meanwhile; Kafka's failure is recorded, never raised.
 
@@ -59,7 +59,7 @@ def mirror_group(
     if failure is not None:
         log.info("consumer group %s was not brought to the stored offsets: %s", group, failure)
         detail = {"group": group, "reason": failure}
-        control.record_event(feed_id, "mirror_failed", who=who, batch_id=batch_id, detail=detail)
+        control.record_event(feed_id, "mirror_failed", actor=actor, batch_id=batch_id, detail=detail)
     return Mirrored(group, failure)
 
 

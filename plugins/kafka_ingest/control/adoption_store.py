@@ -24,7 +24,7 @@ class AdoptionStore:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
 
-    def adopt(self, feed: FeedSnapshot | NewFeed, adoption: Adoption, *, reason: str, who: str) -> None:
+    def adopt(self, feed: FeedSnapshot | NewFeed, adoption: Adoption, *, reason: str, actor: str) -> None:
         """Write what the output tells of a feed."""
         # A year of batches every five minutes is 105,000, which no limit of a task's step has room for.
         with transaction(self._engine, "rebuild") as connection:
@@ -37,8 +37,10 @@ class AdoptionStore:
             adopt_ledger(connection, feed, adoption)
             if adoption.abandoned is not None:
                 overtaken = batch_row(connection, adoption.abandoned, for_update=True)
-                move_batch(connection, transition_of(overtaken, BatchState.ABANDONED), reason=reason, abandoned_by=who)
-            adopt_batches(connection, feed, adoption.batches, who)
+                move_batch(
+                    connection, transition_of(overtaken, BatchState.ABANDONED), reason=reason, abandoned_by=actor
+                )
+            adopt_batches(connection, feed, adoption.batches, actor)
             # A closed gap names the batch that read it.
             adopt_gaps(connection, feed, adoption)
             replace_stored(connection, feed, adoption)
@@ -55,24 +57,24 @@ class AdoptionStore:
             }
             if adoption.files:
                 detail["files"] = {str(batch_id): found.state.value for batch_id, found in adoption.files.items()}
-            append_event(connection, feed.feed_id, "adopted", who, None, detail)
+            append_event(connection, feed.feed_id, "adopted", actor, None, detail)
 
 
 def adopt_ledger(connection: Connection, feed: FeedSnapshot | NewFeed, adoption: Adoption) -> None:
     """Write the journal of seeds, gaps and resets that the receipts carry, apart from what is known."""
     known = {
-        (row.kind, row.at, row.who)
+        (row.kind, row.at, row.actor)
         for row in connection.execute(
-            select(event.c.kind, event.c.at, event.c.who).where(
+            select(event.c.kind, event.c.at, event.c.actor).where(
                 event.c.feed_id == feed.feed_id, event.c.kind.in_(LEDGER_KINDS)
             )
         )
     }
     for told in adoption.ledger:
-        if (told.kind, told.at, told.who) not in known:
+        if (told.kind, told.at, told.actor) not in known:
             connection.execute(
                 insert(event).values(
-                    feed_id=feed.feed_id, kind=told.kind, at=told.at, who=told.who, detail=dict(told.detail)
+                    feed_id=feed.feed_id, kind=told.kind, at=told.at, actor=told.actor, detail=dict(told.detail)
                 )
             )
 
@@ -96,7 +98,7 @@ def adopt_gaps(connection: Connection, feed: FeedSnapshot | NewFeed, adoption: A
 
 
 def adopt_batches(
-    connection: Connection, feed: FeedSnapshot | NewFeed, batches: Collection[AdoptedBatch], who: str
+    connection: Connection, feed: FeedSnapshot | NewFeed, batches: Collection[AdoptedBatch], actor: str
 ) -> None:
     """Write batches as COMMITTED, whether the control tables knew them in another state or not at all."""
     ledger = select(func.max(event.c.event_id)).where(event.c.feed_id == feed.feed_id, event.c.kind.in_(LEDGER_KINDS))
@@ -105,7 +107,7 @@ def adopt_batches(
     known = {batch_id: BatchState(state) for batch_id, state in connection.execute(query)}
     for adopted in batches:
         plan, receipt = adopted.plan, adopted.receipt
-        found = known.get(plan.batch_id) or begin_adopted_batch(connection, plan, who)
+        found = known.get(plan.batch_id) or begin_adopted_batch(connection, plan, actor)
         committed = Transition(plan.batch_id, found, BatchState.COMMITTED, ADOPTIONS)
         of_batch = attempt.c.batch_id == plan.batch_id
         connection.execute(
@@ -139,7 +141,7 @@ def adopt_batches(
             ledger_upto=upto,
             # The receipt was written before the commit; when exactly that was, only the lost tables knew.
             committed_at=receipt.written_at,
-            committed_by=who,
+            committed_by=actor,
             reason=None,
             abandoned_by=None,
         )

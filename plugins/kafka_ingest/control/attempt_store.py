@@ -87,7 +87,7 @@ class AttemptStore:
                 for row in connection.execute(query)
                 if row.written_at is not None
                 # Of adopted batches only the attempt, from its receipt, says that they were restored.
-                and not any(who.startswith(RESTORED_BY) for who in (row.planned_by, row.opened_by))
+                and not any(actor.startswith(RESTORED_BY) for actor in (row.planned_by, row.opened_by))
             ]
         # The two clocks may be of two machines; and what was adopted from an output has no times of its own.
         return [offsets / seconds for offsets, seconds in timed if seconds > 0]

@@ -18,24 +18,24 @@ from kafka_ingest.errors import OffsetsMovedError, RangesTakenError
 from kafka_ingest.model.batch import BatchKind, BatchPlan, BatchState
 from kafka_ingest.model.control_rows import BackfillRange, BackfillRecord, FeedSnapshot
 from kafka_ingest.model.gap import NewGap
+from kafka_ingest.model.offset_sets import intersect
 from kafka_ingest.model.offset_sets import shared as offsets_shared
-from kafka_ingest.model.offset_sets import within
 from kafka_ingest.model.offsets import OffsetRange, TopicPartition, listing
 
 
-def insert_backfill(connection: Connection, feed: FeedSnapshot, record: BackfillRecord, who: str) -> None:
+def insert_backfill(connection: Connection, feed: FeedSnapshot, record: BackfillRecord, actor: str) -> None:
     """Write a backfill's chunks and the gaps of what is gone; raises RangesTakenError and writes none."""
     for chunk in record.chunks:
-        insert_plan(connection, chunk, who)
+        insert_plan(connection, chunk, actor)
     check_apart(connection, feed.feed_id, record.chunks)
     for chunk in record.chunks:
         check_below_stored(connection, feed.feed_id, chunk.batch_id)
-    insert_gaps_behind(connection, feed, record.gaps, who)
+    insert_gaps_behind(connection, feed, record.gaps, actor)
     for chunk in record.chunks:
         note_ledger(connection, chunk)
     chunks = [str(chunk.batch_id) for chunk in record.chunks]
     detail = {"request": dict(record.request), "kind": record.chunks[0].kind.value if chunks else None}
-    append_event(connection, feed.feed_id, "backfill_planned", who, None, detail | {"chunks": chunks})
+    append_event(connection, feed.feed_id, "backfill_planned", actor, None, detail | {"chunks": chunks})
 
 
 def note_ledger(connection: Connection, chunk: BatchPlan) -> None:
@@ -56,17 +56,17 @@ def note_ledger(connection: Connection, chunk: BatchPlan) -> None:
     connection.execute(of_chunk.values(ledger_after=after, ledger_upto=upto))
 
 
-def insert_gaps_behind(connection: Connection, feed: FeedSnapshot, new_gaps: Sequence[NewGap], who: str) -> None:
+def insert_gaps_behind(connection: Connection, feed: FeedSnapshot, new_gaps: Sequence[NewGap], actor: str) -> None:
     """File gaps below the stored offsets, which do not move."""
     if not new_gaps:
         return
     now = datetime.now(UTC)
     gaps = [
-        gap_of(new, feed.stored[new.offset_range.topic_partition].topic_id, who, now, applied_at=now)
+        gap_of(new, feed.stored[new.offset_range.topic_partition].topic_id, actor, now, applied_at=now)
         for new in new_gaps
     ]
     insert_gaps(connection, feed.feed_id, gaps)
-    note_gaps(connection, feed.feed_id, gaps, who, None)
+    note_gaps(connection, feed.feed_id, gaps, actor, None)
 
 
 def check_apart(connection: Connection, feed_id: UUID, chunks: Sequence[BatchPlan]) -> None:
@@ -88,7 +88,7 @@ def check_apart(connection: Connection, feed_id: UUID, chunks: Sequence[BatchPla
         .subquery()
     )
     shared = connection.execute(select(query).where(query.c.start_offset < query.c.taken_to)).mappings()
-    taken = within([planned for chunk in chunks for planned in chunk.ranges], map(span_of_row, shared))
+    taken = intersect([planned for chunk in chunks for planned in chunk.ranges], map(span_of_row, shared))
     if taken:
         taken = taken_by_others(connection, feed_id, chunks)
     if taken and any(chunk.kind is BatchKind.BACKFILL for chunk in chunks):
@@ -107,7 +107,7 @@ def taken_by_others(connection: Connection, feed_id: UUID, chunks: Sequence[Batc
     others = [(each.batch_id, held) for each in same if each.batch_id not in mine for held in each.held]
     planned = [planned for chunk in chunks for planned in chunk.ranges]
     held = [*kept(connection, feed_id, others), *offsets_shared(planned)]
-    return [each for each in planned if within([each], held)]
+    return [each for each in planned if intersect([each], held)]
 
 
 def check_below_stored(connection: Connection, feed_id: UUID, batch_id: UUID) -> None:
@@ -172,7 +172,7 @@ def check_not_overtaken(connection: Connection, feed_id: UUID, batch_id: UUID) -
         read = OffsetRange(span.topic_partition, row["by_start"], row["by_end"])
         cut = cuts.at(span.topic_partition, row["topic_id"], row["by_planned_at"])
         by = BackfillRange(row["by"], BatchState.COMMITTED, read, row["topic_id"], cut)
-        if within([span], kept(connection, feed_id, [(by.batch_id, held) for held in by.held])):
+        if intersect([span], kept(connection, feed_id, [(by.batch_id, held) for held in by.held])):
             overtaken.add(span)
     known = connection.execute(select(batch.c.ledger_upto).where(batch.c.batch_id == batch_id)).scalar_one() or 0
     rewinds = [rewind for reset in decided if reset.event_id > known for rewind in rewinds_of(reset)]
@@ -183,7 +183,7 @@ def check_not_overtaken(connection: Connection, feed_id: UUID, batch_id: UUID) -
             same = [
                 each.offset_range for each in rewinds if ids.get((row["topic"], each.topic_id), each.topic_id) == id_now
             ]
-            overtaken.update(within([span_of_row(row)], same))
+            overtaken.update(intersect([span_of_row(row)], same))
     if overtaken:
         raise OffsetsMovedError(
             f"backfill {batch_id} reads offsets that another backfill has read, or that a reset gave to the live run, since it "
@@ -192,7 +192,7 @@ def check_not_overtaken(connection: Connection, feed_id: UUID, batch_id: UUID) -
         )
 
 
-def close_gaps(connection: Connection, feed_id: UUID, batch_id: UUID, who: str) -> None:
+def close_gaps(connection: Connection, feed_id: UUID, batch_id: UUID, actor: str) -> None:
     """Close the open gaps that a backfill has read; one of which it read only some is split."""
     # Where the same records got another topic id since the backfill was planned, so did the gaps.
     ids = ids_before(resets(connection, feed_id))
@@ -213,4 +213,6 @@ def close_gaps(connection: Connection, feed_id: UUID, batch_id: UUID, who: str) 
     pieces = [piece for of_gap in changed.values() for piece in of_gap]
     insert_gaps(connection, feed_id, pieces)
     closed = sorted((piece for piece in pieces if piece.closed_by_batch), key=lambda piece: piece.offset_range)
-    append_event(connection, feed_id, "gap_closed", who, batch_id, {"gaps": [piece.as_document() for piece in closed]})
+    append_event(
+        connection, feed_id, "gap_closed", actor, batch_id, {"gaps": [piece.as_document() for piece in closed]}
+    )

@@ -88,7 +88,7 @@ class BatchLife:
                 left_out = {"attempt": attempt_number, "ranges": left_out_document(receipt)}
                 append_event(connection, row["feed_id"], "ranges_left_out", receipt.written_by, batch_id, left_out)
 
-    def discard_written(self, batch_id: UUID, attempt_number: int, *, reason: str, who: str) -> None:
+    def discard_written(self, batch_id: UUID, attempt_number: int, *, reason: str, actor: str) -> None:
         """WRITTEN by this attempt → PLANNED, and every attempt so far DISCARDED, so that none can be pinned later."""
         with locked_batch(self._engine, batch_id) as (connection, row):
             planned_again = transition_of(row, BatchState.PLANNED)
@@ -103,7 +103,7 @@ class BatchLife:
             )
             plan_ranges_again(connection, batch_of(row).plan)
             detail = {"attempt": attempt_number, "reason": reason}
-            append_event(connection, row["feed_id"], "attempts_discarded", who, batch_id, detail)
+            append_event(connection, row["feed_id"], "attempts_discarded", actor, batch_id, detail)
 
     def begin_commit(self, batch_id: UUID, attempt_number: int) -> None:
         """WRITTEN by this attempt → COMMITTING; does nothing where it is COMMITTING or COMMITTED already."""
@@ -130,7 +130,7 @@ class BatchLife:
                 ledger_upto=ledger_upto,
             )
 
-    def complete_commit(self, batch_id: UUID, *, who: str) -> Batch:
+    def complete_commit(self, batch_id: UUID, *, actor: str) -> Batch:
         """Move all the batch's stored offsets and COMMITTING → COMMITTED, or neither; raises OffsetsMovedError."""
         with locked_batch(self._engine, batch_id) as (connection, row):
             if BatchState(row["state"]) is not BatchState.COMMITTED:
@@ -138,15 +138,15 @@ class BatchLife:
                 if row["kind"] == BatchKind.LIVE.value:
                     advance_stored_offsets(connection, row["feed_id"], batch_id)
                 elif row["kind"] == BatchKind.BACKFILL.value:
-                    close_gaps(connection, row["feed_id"], batch_id, who)
+                    close_gaps(connection, row["feed_id"], batch_id, actor)
                 add_rows(connection, row)
                 touch_feed(connection, row["feed_id"])
                 move_batch(
                     connection,
                     committed,
                     committed_at=datetime.now(UTC),
-                    committed_by=who,
-                    to_announce=is_dag_run(who),
+                    committed_by=actor,
+                    to_announce=is_dag_run(actor),
                 )
             return batch_of(batch_row(connection, batch_id))
 
@@ -155,14 +155,14 @@ class BatchLife:
         batch_id: UUID,
         *,
         reason: str,
-        who: str,
+        actor: str,
         only_from: Collection[BatchState] = ABANDONABLE,
         jumps: Sequence[Jump] = (),
     ) -> None:
         """→ ABANDONED, from one of these states; stored offsets move only over gaps that come with it."""
         with locked_batch(self._engine, batch_id) as (connection, row):
-            abandon_batch(connection, row, reason=reason, who=who, only_from=only_from)
-            apply_jumps(connection, row["feed_id"], jumps, who=who, batch_id=batch_id)
+            abandon_batch(connection, row, reason=reason, actor=actor, only_from=only_from)
+            apply_jumps(connection, row["feed_id"], jumps, actor=actor, batch_id=batch_id)
 
 
 def note_output_changed(connection: Connection, row: RowMapping) -> int:

@@ -30,10 +30,10 @@ def locked_batch(engine: Engine, batch_id: UUID) -> Iterator[tuple[Connection, R
         yield connection, batch_row(connection, batch_id, for_update=True)
 
 
-def insert_plan(connection: Connection, plan: BatchPlan, who: str) -> None:
+def insert_plan(connection: Connection, plan: BatchPlan, actor: str) -> None:
     """Write the batch and its ranges; the unique index refuses a second open live batch."""
     try:
-        begin_batch(connection, plan, who)
+        begin_batch(connection, plan, actor)
     except IntegrityError as error:
         raise FeedChangedError(
             f"feed {plan.feed_name}: another batch is open already. Nothing was written; plan again to take it on."
@@ -74,7 +74,7 @@ def insert_attempt(connection: Connection, new: Attempt) -> None:
 
 
 def abandon_batch(
-    connection: Connection, row: RowMapping, *, reason: str, who: str, only_from: Collection[BatchState]
+    connection: Connection, row: RowMapping, *, reason: str, actor: str, only_from: Collection[BatchState]
 ) -> None:
     """→ ABANDONED, from one of these states; raises BatchStateError from any other."""
     batch_id, found = row["batch_id"], BatchState(row["state"])
@@ -85,8 +85,8 @@ def abandon_batch(
             "COMMITTING batch may be visible already, so its staged files are revoked first: `kafka-ingest abandon` does that."
         )
     touch_feed(connection, row["feed_id"])
-    move_batch(connection, abandoned, reason=reason, abandoned_by=who)
-    append_event(connection, row["feed_id"], "abandoned", who, batch_id, {"reason": reason, "was": found.value})
+    move_batch(connection, abandoned, reason=reason, abandoned_by=actor)
+    append_event(connection, row["feed_id"], "abandoned", actor, batch_id, {"reason": reason, "was": found.value})
 
 
 def require_pinned(batch_id: UUID, row: RowMapping, attempt_number: int) -> None:

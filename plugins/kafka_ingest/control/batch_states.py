@@ -9,18 +9,18 @@ from kafka_ingest.errors import BatchStateError
 from kafka_ingest.model.batch import BatchPlan, BatchState, Transition
 
 
-def begin_batch(connection: Connection, plan: BatchPlan, who: str) -> None:
+def begin_batch(connection: Connection, plan: BatchPlan, actor: str) -> None:
     """Write a batch as PLANNED; the unique index refuses a second open live one."""
-    connection.execute(insert(batch).values(**first_values(plan, who), state=BatchState.PLANNED.value))
+    connection.execute(insert(batch).values(**first_values(plan, actor), state=BatchState.PLANNED.value))
 
 
-def begin_adopted_batch(connection: Connection, plan: BatchPlan, who: str) -> BatchState:
+def begin_adopted_batch(connection: Connection, plan: BatchPlan, actor: str) -> BatchState:
     """Write a batch that only its output knows, and return its state: it holds nothing until it is adopted.
 
     PLANNED it could not be beside an open batch, and what is COMMITTED names an attempt, which names the batch.
     """
     state = BatchState.ABANDONED
-    connection.execute(insert(batch).values(**first_values(plan, who), state=state.value, reason="being adopted"))
+    connection.execute(insert(batch).values(**first_values(plan, actor), state=state.value, reason="being adopted"))
     return state
 
 
@@ -43,7 +43,7 @@ def transition_of(row: RowMapping, to: BatchState) -> Transition:
     return Transition(row["batch_id"], BatchState(row["state"]), to)
 
 
-def first_values(plan: BatchPlan, who: str) -> dict[str, object]:
+def first_values(plan: BatchPlan, actor: str) -> dict[str, object]:
     """Return a batch's row as it begins, without its state."""
     return {
         "batch_id": plan.batch_id,
@@ -52,6 +52,6 @@ def first_values(plan: BatchPlan, who: str) -> dict[str, object]:
         "plan": plan.as_document(),
         "plan_fingerprint": plan.fingerprint,
         "planned_at": plan.planned_at,
-        "planned_by": who,
+        "planned_by": actor,
         "updated_at": plan.planned_at,
     }

@@ -66,9 +66,9 @@ class BatchStore:
         is_open = batch.c.state.in_(sorted(OPEN_STATES))
         return self._batches(batch.c.feed_id == feed_id, NOT_LIVE, is_open)
 
-    def backfill_of(self, feed_id: UUID, who: str) -> list[Batch]:
+    def backfill_of(self, feed_id: UUID, actor: str) -> list[Batch]:
         """Return the backfills and copies that somebody planned, in the order of their ids."""
-        return self._batches(batch.c.feed_id == feed_id, NOT_LIVE, batch.c.planned_by == who)
+        return self._batches(batch.c.feed_id == feed_id, NOT_LIVE, batch.c.planned_by == actor)
 
     def batches_of_run(self, feed_id: UUID, run_id: str) -> list[Batch]:
         """Return the batches that a DAG run planned or committed, oldest first."""

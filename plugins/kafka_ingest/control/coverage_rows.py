@@ -198,5 +198,5 @@ def rewinds_of(reset: Event) -> list[Rewind]:
             topic_partition = TopicPartition(entry["topic"], entry["partition"])
             interval = OffsetRange(topic_partition, entry["next_offset"], before["next_offset"])
             same = entry["topic"] in reset.detail["same_records"]
-            found.append(Rewind(interval, entry["topic_id"], reset.at, reset.who, reset.detail["reason"], same))
+            found.append(Rewind(interval, entry["topic_id"], reset.at, reset.actor, reset.detail["reason"], same))
     return found

@@ -93,12 +93,14 @@ def insert_holds(connection: Connection, feed_id: UUID, holds: Sequence[Hold]) -
 
 
 def append_event(
-    connection: Connection, feed_id: UUID, kind: str, who: str, batch_id: UUID | None, detail: Mapping[str, Any]
+    connection: Connection, feed_id: UUID, kind: str, actor: str, batch_id: UUID | None, detail: Mapping[str, Any]
 ) -> None:
     """Append a line to the audit journal. Only what lost control tables are rebuilt from is kept whole, however long it is."""
     kept = dict(detail) if kind in LEDGER_KINDS else shortened(detail)
     connection.execute(
-        insert(event).values(feed_id=feed_id, batch_id=batch_id, kind=kind, at=datetime.now(UTC), who=who, detail=kept)
+        insert(event).values(
+            feed_id=feed_id, batch_id=batch_id, kind=kind, at=datetime.now(UTC), actor=actor, detail=kept
+        )
     )
 
 

@@ -68,7 +68,7 @@ class FeedStore:
                 for open_row in [open_batches.get(row["feed_id"])]
             ]
 
-    def rename_feed(self, feed: FeedSnapshot, new_name: str, *, reason: str, who: str) -> None:
+    def rename_feed(self, feed: FeedSnapshot, new_name: str, *, reason: str, actor: str) -> None:
         """Give the feed another name; raises FeedChangedError where it is taken."""
         with transaction(self._engine, "write") as connection:
             require_revision(connection, feed)
@@ -79,7 +79,7 @@ class FeedStore:
                     f"the control tables know another feed as {new_name!r}; a name is one feed's. Nothing was changed."
                 ) from error
             detail = {"reason": reason, "was": feed.name, "is": new_name}
-            append_event(connection, feed.feed_id, "renamed", who, None, detail)
+            append_event(connection, feed.feed_id, "renamed", actor, None, detail)
 
 
 def last_committed_at(kind: BatchKind) -> Label[datetime | None]:

@@ -34,7 +34,7 @@ class GapStore:
         with transaction(self._engine, "read") as connection:
             return gaps_of(connection, feed_id)
 
-    def file_gap(self, feed: FeedSnapshot, new_gap: NewGap, *, seed: StoredOffset | None, who: str) -> Gap:
+    def file_gap(self, feed: FeedSnapshot, new_gap: NewGap, *, seed: StoredOffset | None, actor: str) -> Gap:
         """File a gap, and move the stored offset over it where it begins there; ``seed`` is the row of a new partition."""
         topic_partition, span = new_gap.offset_range.topic_partition, new_gap.offset_range
         with transaction(self._engine, "write") as connection:
@@ -42,15 +42,15 @@ class GapStore:
             touch_feed(connection, feed.feed_id)
             if seed is not None:
                 upsert_seeds(connection, feed.feed_id, [seed])
-                append_event(connection, feed.feed_id, "seeded", who, None, {"partitions": [seed_detail(seed)]})
+                append_event(connection, feed.feed_id, "seeded", actor, None, {"partitions": [seed_detail(seed)]})
             stored = seed or feed.stored[topic_partition]
             now = datetime.now(UTC)
             if stored.next_offset == span.start_offset:
                 jump = Jump(topic_partition, span.start_offset, span.end_offset, (new_gap,))
-                return apply_jumps(connection, feed.feed_id, [jump], who=who)[0]
-            ahead = gap_of(new_gap, stored.topic_id, who, now, applied_at=None)
+                return apply_jumps(connection, feed.feed_id, [jump], actor=actor)[0]
+            ahead = gap_of(new_gap, stored.topic_id, actor, now, applied_at=None)
             insert_gaps(connection, feed.feed_id, [ahead])
-            note_gaps(connection, feed.feed_id, [ahead], who, None)
+            note_gaps(connection, feed.feed_id, [ahead], actor, None)
             return ahead
 
     def hold(self, feed_id: UUID, hold: Hold) -> None:

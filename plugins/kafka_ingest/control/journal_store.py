@@ -44,10 +44,10 @@ class JournalStore:
         with transaction(self._engine, "read") as connection:
             return events_of(connection, feed_id, kinds=kinds, since=since, limit=limit)
 
-    def backfill_request(self, feed_id: UUID, who: str) -> Mapping[str, Any] | None:
+    def backfill_request(self, feed_id: UUID, actor: str) -> Mapping[str, Any] | None:
         """Return what ``who`` asked for with the newest backfill that it planned, None where that is not known."""
         query = select(event.c.detail).where(
-            event.c.feed_id == feed_id, event.c.kind == "backfill_planned", event.c.who == who
+            event.c.feed_id == feed_id, event.c.kind == "backfill_planned", event.c.actor == actor
         )
         with transaction(self._engine, "read") as connection:
             detail = connection.execute(query.order_by(event.c.event_id.desc()).limit(1)).scalar()
@@ -82,9 +82,9 @@ class JournalStore:
             return [event_of(entry) for entry in connection.execute(query).mappings()]
 
     def record_event(
-        self, feed_id: UUID, kind: str, *, who: str, batch_id: UUID | None, detail: Mapping[str, Any]
+        self, feed_id: UUID, kind: str, *, actor: str, batch_id: UUID | None, detail: Mapping[str, Any]
     ) -> None:
         """Append a line to the audit journal."""
         with transaction(self._engine, "write") as connection:
             lock_feed(connection, feed_id)
-            append_event(connection, feed_id, kind, who, batch_id, detail)
+            append_event(connection, feed_id, kind, actor, batch_id, detail)

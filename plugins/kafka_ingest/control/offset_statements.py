@@ -70,7 +70,7 @@ def insert_seeds(connection: Connection, feed_id: UUID, seeds: Sequence[StoredOf
 
 
 def apply_jumps(
-    connection: Connection, feed_id: UUID, jumps: Sequence[Jump], *, who: str, batch_id: UUID | None = None
+    connection: Connection, feed_id: UUID, jumps: Sequence[Jump], *, actor: str, batch_id: UUID | None = None
 ) -> list[Gap]:
     """Move stored offsets over gaps, file the new ones and return them.
 
@@ -103,7 +103,7 @@ def apply_jumps(
         ],
     )
     gaps = [
-        gap_of(new, known[jump.topic_partition].topic_id, who, now, applied_at=now)
+        gap_of(new, known[jump.topic_partition].topic_id, actor, now, applied_at=now)
         for jump in jumps
         for new in jump.gaps
     ]
@@ -113,7 +113,7 @@ def apply_jumps(
         connection.execute(
             update(gap).where(gap.c.gap_id.in_([found.gap_id for found in passed])).values(applied_at=now)
         )
-    note_gaps(connection, feed_id, [*gaps, *passed], who, batch_id)
+    note_gaps(connection, feed_id, [*gaps, *passed], actor, batch_id)
     return gaps
 
 
@@ -139,7 +139,7 @@ def note_leader_epochs(connection: Connection, feed_id: UUID, epochs: Mapping[To
     )
 
 
-def gap_of(new: NewGap, topic_id: str | None, who: str, now: datetime, *, applied_at: datetime | None) -> Gap:
+def gap_of(new: NewGap, topic_id: str | None, actor: str, now: datetime, *, applied_at: datetime | None) -> Gap:
     """Return a new gap as it is stored."""
     return Gap(
         gap_id=uuid6.uuid7(),
@@ -147,7 +147,7 @@ def gap_of(new: NewGap, topic_id: str | None, who: str, now: datetime, *, applie
         topic_id=topic_id,
         cause=new.cause,
         reason=new.reason,
-        decided_by=who,
+        decided_by=actor,
         decided_at=now,
         applied_at=applied_at,
     )
@@ -177,9 +177,9 @@ def insert_gaps(connection: Connection, feed_id: UUID, gaps: Sequence[Gap]) -> N
         connection.execute(insert(gap), rows)
 
 
-def note_gaps(connection: Connection, feed_id: UUID, gaps: Sequence[Gap], who: str, batch_id: UUID | None) -> None:
+def note_gaps(connection: Connection, feed_id: UUID, gaps: Sequence[Gap], actor: str, batch_id: UUID | None) -> None:
     """Write gaps to the audit journal, whose ledger published receipts carry."""
-    append_event(connection, feed_id, "gap", who, batch_id, {"gaps": [found.as_document() for found in gaps]})
+    append_event(connection, feed_id, "gap", actor, batch_id, {"gaps": [found.as_document() for found in gaps]})
 
 
 def advance_stored_offsets(connection: Connection, feed_id: UUID, batch_id: UUID) -> None:

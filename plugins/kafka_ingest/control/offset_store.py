@@ -45,7 +45,7 @@ class OffsetStore:
         topics: Sequence[StartOver],
         *,
         reason: str,
-        who: str,
+        actor: str,
         abandoned: UUID | None = None,
     ) -> None:
         """Replace the stored offsets of topics that are not the ones they were counted in any more, and end their holds."""
@@ -56,7 +56,7 @@ class OffsetStore:
             touch_feed(connection, feed.feed_id, cluster_id=cluster_id, **topics_known(feed, cluster_id))
             if abandoned is not None:
                 row = batch_row(connection, abandoned, for_update=True)
-                abandon_batch(connection, row, reason=reason, who=who, only_from={BatchState.PLANNED})
+                abandon_batch(connection, row, reason=reason, actor=actor, only_from={BatchState.PLANNED})
             old = [row for row in feed.stored.values() if row.topic_partition.topic in names]
             came_back = topics_that_came_back(connection, feed, topics)
             kept = rows_kept(connection, feed.feed_id, topics)
@@ -76,11 +76,11 @@ class OffsetStore:
                 "removed": [row_detail(row) for row in old],
                 "partitions": [row_detail(row) for row in rows],
             }
-            append_event(connection, feed.feed_id, "reset", who, None, detail)
+            append_event(connection, feed.feed_id, "reset", actor, None, detail)
             if came_back:
                 count_partitions(connection, feed.feed_id, came_back)
 
-    def reset_offsets(self, feed: FeedSnapshot, moves: Sequence[ResetMove], *, reason: str, who: str) -> None:
+    def reset_offsets(self, feed: FeedSnapshot, moves: Sequence[ResetMove], *, reason: str, actor: str) -> None:
         """Move stored offsets, all or none; raises FeedChangedError, or BatchStateError where a batch is open."""
         with transaction(self._engine, "write") as connection:
             require_revision(connection, feed)
@@ -91,8 +91,8 @@ class OffsetStore:
             write_rows(connection, feed.feed_id, now, moves)
             end_gaps(connection, feed.feed_id, was, now)
             # The gaps of what is skipped come after it in the journal: whoever tells it again finds the rows moved already.
-            append_event(connection, feed.feed_id, "reset", who, None, reset_detail(feed, was, now, reason))
-            apply_jumps(connection, feed.feed_id, [move.jump for move in moves if move.jump is not None], who=who)
+            append_event(connection, feed.feed_id, "reset", actor, None, reset_detail(feed, was, now, reason))
+            apply_jumps(connection, feed.feed_id, [move.jump for move in moves if move.jump is not None], actor=actor)
 
 
 def topics_known(feed: FeedSnapshot, cluster_id: str) -> dict[str, object]:

@@ -28,7 +28,7 @@ class OutputStore:
         gaps: Sequence[NewGap],
         *,
         reason: str,
-        who: str,
+        actor: str,
     ) -> None:
         """Write that published files were lost, and the gaps of what no other batch holds; no stored offset moves."""
         with transaction(self._engine, "write") as connection:
@@ -38,7 +38,7 @@ class OutputStore:
             take_from_removed(connection, feed.feed_id, lost)
             now = datetime.now(UTC)
             filed = [
-                gap_of(new, feed.stored[new.offset_range.topic_partition].topic_id, who, now, applied_at=now)
+                gap_of(new, feed.stored[new.offset_range.topic_partition].topic_id, actor, now, applied_at=now)
                 for new in gaps
             ]
             insert_gaps(connection, feed.feed_id, filed)
@@ -47,10 +47,10 @@ class OutputStore:
                 "lost": [each.as_document() for each in lost],
                 "reason": reason,
             }
-            append_event(connection, feed.feed_id, "gap", who, lost[0].batch_id, detail)
+            append_event(connection, feed.feed_id, "gap", actor, lost[0].batch_id, detail)
 
     def record_removed(
-        self, feed_id: UUID, batches: Sequence[UUID], ranges: Sequence[RemovedRange], *, reason: str, who: str
+        self, feed_id: UUID, batches: Sequence[UUID], ranges: Sequence[RemovedRange], *, reason: str, actor: str
     ) -> None:
         """Write which committed offsets were let expire; again changes nothing but the audit journal."""
         with transaction(self._engine, "write") as connection:
@@ -58,4 +58,4 @@ class OutputStore:
             touch_feed(connection, feed_id)
             add_removed_ranges(connection, feed_id, ranges)
             detail = {"reason": reason, "batches": [str(batch_id) for batch_id in batches]}
-            append_event(connection, feed_id, "expired", who, None, detail)
+            append_event(connection, feed_id, "expired", actor, None, detail)

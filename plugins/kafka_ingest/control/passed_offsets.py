@@ -12,7 +12,7 @@ from kafka_ingest.control.schema import batch, batch_range, folded_range, stored
 from kafka_ingest.errors import BatchFoldedError
 from kafka_ingest.model.batch import BatchKind, BatchState
 from kafka_ingest.model.folded import FoldedRange
-from kafka_ingest.model.offset_sets import within
+from kafka_ingest.model.offset_sets import intersect
 from kafka_ingest.model.offsets import OffsetRange, TopicPartition
 
 LAST_OFFSET = 2**63 - 1
@@ -114,7 +114,7 @@ def committed_within(
     ids = ids_before(resets(connection, feed_id))
     apart = (apart_from, intervals) if apart_from is not None else None
     held = [*kept(connection, feed_id, found), *kept_of(connection, feed_id, folded, ids, apart)]
-    return within(intervals, held)
+    return intersect(intervals, held)
 
 
 def committed_ahead(connection: Connection, feed_id: UUID) -> list[OffsetRange]:
@@ -142,5 +142,5 @@ def committed_ahead(connection: Connection, feed_id: UUID) -> list[OffsetRange]:
     folded = folded_now(connection, feed_id, folded_range.c.end_offset > stored_offset.c.next_offset)
     beyond = [OffsetRange(each.offset_range.topic_partition, stored, LAST_OFFSET) for each, stored in folded]
     ids = ids_before(resets(connection, feed_id))
-    of_folded = within(kept_of(connection, feed_id, [each for each, _ in folded], ids), beyond)
+    of_folded = intersect(kept_of(connection, feed_id, [each for each, _ in folded], ids), beyond)
     return sorted([*kept(connection, feed_id, ahead), *of_folded])

@@ -16,7 +16,7 @@ class PlanStore:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
 
-    def record_plan(self, feed: FeedSnapshot | NewFeed, record: PlanRecord, *, who: str) -> None:
+    def record_plan(self, feed: FeedSnapshot | NewFeed, record: PlanRecord, *, actor: str) -> None:
         """Write what a plan decided; raises FeedChangedError where the feed is not as in the snapshot any more."""
         values = {
             "topics": sorted(record.topics),
@@ -33,16 +33,16 @@ class PlanStore:
             if record.seeds:
                 upsert_seeds(connection, feed.feed_id, record.seeds)
                 detail = {"partitions": [seed_detail(seed) for seed in record.seeds]}
-                append_event(connection, feed.feed_id, "seeded", who, None, detail)
-            apply_jumps(connection, feed.feed_id, record.jumps, who=who)
+                append_event(connection, feed.feed_id, "seeded", actor, None, detail)
+            apply_jumps(connection, feed.feed_id, record.jumps, actor=actor)
             note_leader_epochs(connection, feed.feed_id, record.leader_epochs)
             replace_holds(connection, feed.feed_id, record.holds)
             if record.plan is not None:
-                insert_plan(connection, record.plan, who)
+                insert_plan(connection, record.plan, actor)
 
-    def record_backfill(self, feed: FeedSnapshot, record: BackfillRecord, *, who: str) -> None:
+    def record_backfill(self, feed: FeedSnapshot, record: BackfillRecord, *, actor: str) -> None:
         """Write a backfill's chunks, all or none; no stored offset moves."""
         with transaction(self._engine, "write") as connection:
             require_revision(connection, feed)
             touch_feed(connection, feed.feed_id)
-            insert_backfill(connection, feed, record, who)
+            insert_backfill(connection, feed, record, actor)

@@ -8,7 +8,7 @@ from sqlalchemy import Connection, delete, select
 
 from kafka_ingest.control.many_rows import insert_rows
 from kafka_ingest.control.schema import lost_range, removed_range
-from kafka_ingest.model.offset_sets import merged, without
+from kafka_ingest.model.offset_sets import subtract, union
 from kafka_ingest.model.offsets import OffsetRange, TopicPartition
 from kafka_ingest.model.removal import LostRange, RemovedRange
 
@@ -52,7 +52,7 @@ def union_of(ranges: Iterable[RemovedRange]) -> list[RemovedRange]:
     of_id: dict[str | None, list[OffsetRange]] = {}
     for each in ranges:
         of_id.setdefault(each.topic_id, []).append(each.offset_range)
-    return [RemovedRange(each, topic_id) for topic_id, found in of_id.items() for each in merged(found)]
+    return [RemovedRange(each, topic_id) for topic_id, found in of_id.items() for each in union(found)]
 
 
 def lost_ranges(connection: Connection, feed_id: UUID) -> list[LostRange]:
@@ -97,7 +97,7 @@ def take_from_removed(connection: Connection, feed_id: UUID, others: Sequence[Lo
     left = [
         RemovedRange(piece, each.topic_id)
         for each in known
-        for piece in without(
+        for piece in subtract(
             [each.offset_range], [other.offset_range for other in others if other.topic_id == each.topic_id]
         )
     ]
@@ -119,5 +119,5 @@ def kept(connection: Connection, feed_id: UUID, committed: Iterable[tuple[UUID, 
     lost = lost_of_batches(connection, feed_id)
     left: list[OffsetRange] = []
     for batch_id, offset_range in committed:
-        left += without([offset_range], lost[batch_id]) if batch_id in lost else [offset_range]
+        left += subtract([offset_range], lost[batch_id]) if batch_id in lost else [offset_range]
     return left

@@ -171,14 +171,14 @@ def left_out_of(row: Mapping[Any, Any]) -> tuple[LeftOut, ...]:
     return tuple(LeftOut.from_document(entry) for entry in row["left_out"] or ())
 
 
-def is_dag_run(who: str) -> bool:
+def is_dag_run(actor: str) -> bool:
     """Whether who acted is a task of a DAG run: ``airflow:DAG/RUN``."""
-    return who.startswith("airflow:")
+    return actor.startswith("airflow:")
 
 
-def is_of_run(who: str | None, run_id: str) -> bool:
+def is_of_run(actor: str | None, run_id: str) -> bool:
     """Whether who acted is a task of this DAG run; a DAG's id has no slash, and a run's may have one."""
-    return who is not None and is_dag_run(who) and who.partition("/")[2] == run_id
+    return actor is not None and is_dag_run(actor) and actor.partition("/")[2] == run_id
 
 
 def attempt_of(row: Mapping[Any, Any]) -> Attempt:
@@ -203,7 +203,7 @@ def event_of(row: Mapping[Any, Any]) -> Event:
         event_id=row["event_id"],
         kind=row["kind"],
         at=row["at"],
-        who=row["who"],
+        actor=row["who"],
         batch_id=row["batch_id"],
         detail=row["detail"],
     )

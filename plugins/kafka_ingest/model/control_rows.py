@@ -99,7 +99,7 @@ class Rewind:
     offset_range: OffsetRange
     topic_id: str | None
     at: datetime
-    who: str
+    actor: str
     reason: str
     same_records: bool = True
 

@@ -14,7 +14,7 @@ from kafka_ingest.model.batch import BatchState
 from kafka_ingest.model.control_rows import BackfillRange, CoverageRows, DeadLetters, Rewind
 from kafka_ingest.model.folded import FoldedRange
 from kafka_ingest.model.gap import Gap, GapCause
-from kafka_ingest.model.offset_sets import by_partition, merged, shared, within, without
+from kafka_ingest.model.offset_sets import by_partition, intersect, shared, subtract, union
 from kafka_ingest.model.offsets import OffsetRange, StoredOffset, TopicPartition, listing
 from kafka_ingest.model.removal import LostRange, RemovedRange
 
@@ -47,12 +47,12 @@ class PartitionCoverage:
     def read_through(self) -> list[OffsetRange]:
         """[first, stored): what the stored offset has passed, reading or jumping."""
         first, stored = self.stored.first_offset, self.stored.next_offset
-        return merged([OffsetRange(self.topic_partition, first, stored)]) if first is not None and stored else []
+        return union([OffsetRange(self.topic_partition, first, stored)]) if first is not None and stored else []
 
     @cached_property
     def live(self) -> list[OffsetRange]:
         """What live batches have committed: all that was passed, without the gaps, also those that were closed since."""
-        return without(self.read_through, [gap.offset_range for gap in self.gaps if gap.applied_at is not None])
+        return subtract(self.read_through, [gap.offset_range for gap in self.gaps if gap.applied_at is not None])
 
     @cached_property
     def kept_of_backfills(self) -> list[OffsetRange]:
@@ -62,33 +62,33 @@ class PartitionCoverage:
             for each in self.backfills
             if each.state is BatchState.COMMITTED
             for lost in [[part.offset_range for part in self.lost if part.batch_id == each.batch_id]]
-            for left in (without(each.held, lost) if lost else each.held)
+            for left in (subtract(each.held, lost) if lost else each.held)
         ]
 
     @cached_property
     def backfilled(self) -> list[OffsetRange]:
         """What backfills have committed."""
-        return merged(self.kept_of_backfills)
+        return union(self.kept_of_backfills)
 
     @cached_property
     def before_first(self) -> list[OffsetRange]:
         """What backfills have committed of the offsets before the feed's first one."""
-        return within(self.backfilled, [OffsetRange(self.topic_partition, 0, self.stored.first_offset or 0)])
+        return intersect(self.backfilled, [OffsetRange(self.topic_partition, 0, self.stored.first_offset or 0)])
 
     @cached_property
     def claimed(self) -> list[OffsetRange]:
         """What backfills that are open are about to commit."""
-        return merged(each.offset_range for each in self.backfills if each.state.is_open)
+        return union(each.offset_range for each in self.backfills if each.state.is_open)
 
     @cached_property
     def committed(self) -> list[OffsetRange]:
         """What is in the output, by live batches or backfills."""
-        return merged([*self.live, *self.backfilled, *self.committed_ahead])
+        return union([*self.live, *self.backfilled, *self.committed_ahead])
 
     @cached_property
     def expired(self) -> list[OffsetRange]:
         """What was committed and let expire from the output since: it stays committed, and no reader sees it."""
-        return within(self.committed, [each.offset_range for each in self.removed])
+        return intersect(self.committed, [each.offset_range for each in self.removed])
 
     @cached_property
     def rewound(self) -> list[OffsetRange]:
@@ -98,7 +98,7 @@ class PartitionCoverage:
         """
         ends = [each.offset_range.start_offset for each in self.rewinds if not each.same_records]
         cut_off = [OffsetRange(self.topic_partition, end, LAST_OFFSET) for end in ends]
-        return without([each.offset_range for each in self.rewinds if each.same_records], cut_off)
+        return subtract([each.offset_range for each in self.rewinds if each.same_records], cut_off)
 
     @cached_property
     def open_gaps(self) -> list[Gap]:
@@ -110,9 +110,11 @@ class PartitionCoverage:
         """What contradicts invariant 11: every offset that was passed is committed once, or in an open gap."""
         reread = [rewind.offset_range for rewind in self.rewinds]
         committed = self.kept_of_backfills
-        found = [f"{twice} is committed twice" for twice in without(shared([*self.live, *committed]), reread)]
+        found = [f"{twice} is committed twice" for twice in subtract(shared([*self.live, *committed]), reread)]
         open_gaps = [gap.offset_range for gap in self.open_gaps]
-        found += [f"{both} is committed and in an open gap" for both in without(within(open_gaps, committed), reread)]
+        found += [
+            f"{both} is committed and in an open gap" for both in subtract(intersect(open_gaps, committed), reread)
+        ]
         found += self._closed_without_being_read()
         beyond = [*committed, *open_gaps]
         end = self.stored.next_offset or 0
@@ -127,13 +129,13 @@ class PartitionCoverage:
     def _folded_elsewhere(self, reread: Sequence[OffsetRange]) -> Iterator[str]:
         """Yield what folded batches have read and the stored offset has not passed, read twice, or passed over as a gap."""
         folded = [each.offset_range for each in self.folded]
-        for each in without(merged(folded), [*self.read_through, *reread]):
+        for each in subtract(union(folded), [*self.read_through, *reread]):
             yield f"{each} is folded, and lies outside what the stored offset has passed"
-        for twice in without(shared(folded), reread):
+        for twice in subtract(shared(folded), reread):
             yield f"{twice} is folded twice, and no reset reads it again"
         # What files held that were lost was committed all the same.
         passed = [gap.offset_range for gap in self.gaps if gap.applied_at and gap.cause is not GapCause.OUTPUT_LOST]
-        for both in without(within(passed, folded), reread):
+        for both in subtract(intersect(passed, folded), reread):
             yield f"{both} is folded and in a gap"
 
     def _closed_without_being_read(self) -> Iterator[str]:
@@ -143,12 +145,12 @@ class PartitionCoverage:
             if gap.closed_by_batch is None:
                 continue
             by = read.get(gap.closed_by_batch)
-            if left := without([gap.offset_range], [by] if by is not None else []):
+            if left := subtract([gap.offset_range], [by] if by is not None else []):
                 yield f"gap {gap.offset_range} is closed by batch {gap.closed_by_batch}, which lacks {listing(left)}"
 
     def _above(self, ranges: Iterable[OffsetRange], end: int, reread: Iterable[OffsetRange]) -> list[OffsetRange]:
         below = [OffsetRange(self.topic_partition, 0, end), *reread]
-        return without(ranges, below)
+        return subtract(ranges, below)
 
 
 def coverage_of(rows: CoverageRows) -> dict[TopicPartition, PartitionCoverage]:
@@ -197,7 +199,7 @@ def by_topic_partition(
 def kept_of(rows: CoverageRows, batch_id: UUID, committed: OffsetRange) -> list[OffsetRange]:
     """Return what a batch still holds of a range that it committed."""
     lost = [each.offset_range for each in rows.lost if each.batch_id == batch_id]
-    return without([committed], lost) if lost else [committed]
+    return subtract([committed], lost) if lost else [committed]
 
 
 def dead_letters_in(partition: PartitionCoverage) -> int:

@@ -14,6 +14,6 @@ class Event:
     event_id: int
     kind: str
     at: datetime
-    who: str
+    actor: str
     batch_id: UUID | None
     detail: Mapping[str, Any]

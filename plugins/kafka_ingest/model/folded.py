@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
 
-from kafka_ingest.model.offset_sets import merged, within, without
+from kafka_ingest.model.offset_sets import intersect, subtract, union
 from kafka_ingest.model.offsets import OffsetRange, TopicPartition
 
 
@@ -123,11 +123,11 @@ def kept_of_folded(folded: Iterable[OffsetRange], gone: Mapping[UUID, Iterable[O
     """Return what is left of folded ranges without what each of some batches lost: of an offset that two hold one is left."""
     left = list(folded)
     for of_batch in gone.values():
-        to_take = merged(of_batch)
+        to_take = union(of_batch)
         pieces: list[OffsetRange] = []
         for each in left:
-            here = within([each], to_take)
-            pieces += without([each], here)
-            to_take = without(to_take, here)
+            here = intersect([each], to_take)
+            pieces += subtract([each], here)
+            to_take = subtract(to_take, here)
         left = pieces
     return left

@@ -7,7 +7,7 @@ from enum import StrEnum
 from typing import Any
 from uuid import UUID, uuid5
 
-from kafka_ingest.model.offset_sets import within, without
+from kafka_ingest.model.offset_sets import intersect, subtract
 from kafka_ingest.model.offsets import OffsetRange, TopicPartition
 
 
@@ -82,7 +82,7 @@ class Gap:
         A gap of which only some was read is split; its pieces' ids follow from its own, so that the same split gives the same.
         """
         span = [self.offset_range]
-        read, left = within(span, ranges), without(span, ranges)
+        read, left = intersect(span, ranges), subtract(span, ranges)
         if not read:
             return [self]
         if not left:

@@ -12,7 +12,7 @@ def place(offset_range: OffsetRange) -> tuple[str, int, int, int]:
     return topic_partition.topic, topic_partition.partition, offset_range.start_offset, offset_range.end_offset
 
 
-def merged(ranges: Iterable[OffsetRange]) -> list[OffsetRange]:
+def union(ranges: Iterable[OffsetRange]) -> list[OffsetRange]:
     """Return the same offsets in as few ranges as can be, without empty ones."""
     found: list[OffsetRange] = []
     for offset_range in sorted(ranges, key=place):
@@ -34,7 +34,7 @@ class Lookup:
     """Ranges that are looked up by what they touch, without looking at the others: there may be thousands of a partition."""
 
     def __init__(self, ranges: Iterable[OffsetRange]) -> None:
-        self._of_partition = by_partition(merged(ranges))
+        self._of_partition = by_partition(union(ranges))
         self._ends = {tp: [each.end_offset for each in found] for tp, found in self._of_partition.items()}
 
     def touching(self, offset_range: OffsetRange) -> Iterator[OffsetRange]:
@@ -48,7 +48,7 @@ class Lookup:
             yield found[number]
 
 
-def without(ranges: Iterable[OffsetRange], covered: Iterable[OffsetRange]) -> list[OffsetRange]:
+def subtract(ranges: Iterable[OffsetRange], covered: Iterable[OffsetRange]) -> list[OffsetRange]:
     """Return what is left of ranges where others are taken out of them."""
     covers = Lookup(covered)
     left: list[OffsetRange] = []
@@ -63,7 +63,7 @@ def without(ranges: Iterable[OffsetRange], covered: Iterable[OffsetRange]) -> li
     return sorted(left, key=place)
 
 
-def within(ranges: Iterable[OffsetRange], others: Iterable[OffsetRange]) -> list[OffsetRange]:
+def intersect(ranges: Iterable[OffsetRange], others: Iterable[OffsetRange]) -> list[OffsetRange]:
     """Return which offsets of ranges lie in others, too."""
     found: list[OffsetRange] = []
     lookup = Lookup(others)
@@ -88,7 +88,7 @@ def shared(ranges: Iterable[OffsetRange]) -> list[OffsetRange]:
             found.append(OffsetRange(reached.topic_partition, offset_range.start_offset, end))
         if offset_range.end_offset > reached.end_offset:
             reached = offset_range
-    return merged(found)
+    return union(found)
 
 
 def span_of(ranges: Iterable[OffsetRange]) -> int:

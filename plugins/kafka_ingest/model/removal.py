@@ -30,12 +30,12 @@ class Removal:
     batch_id: UUID
     cause: RemovalCause
     at: datetime
-    who: str
+    actor: str
     reason: str
 
     def __str__(self) -> str:
         what = "expired" if self.cause is RemovalCause.EXPIRED else "found gone"
-        return f"{what} on {self.at:%Y-%m-%d} by {self.who}: {self.reason}"
+        return f"{what} on {self.at:%Y-%m-%d} by {self.actor}: {self.reason}"
 
     def is_overruled_by(self, later: "Removal") -> bool:
         """Whether another mark takes this one's place: files that were found gone may come back, and expire then."""
@@ -48,7 +48,7 @@ class Removal:
             "batch_id": str(self.batch_id),
             "cause": self.cause.value,
             "at": self.at.isoformat(),
-            "who": self.who,
+            "who": self.actor,
             "reason": self.reason,
         }
 

@@ -8,7 +8,7 @@ from uuid import UUID
 
 from kafka_ingest.errors import WrongUseError
 from kafka_ingest.model.event import Event
-from kafka_ingest.observing.told_event import TELLERS, Told, tell
+from kafka_ingest.observing.event_formatters import FORMATTERS, EventText, format_event
 from kafka_ingest.ports.control import ControlObserver
 
 
@@ -17,7 +17,7 @@ class HistoryLine:
     """One event, and what it says."""
 
     event: Event
-    told: Told
+    told: EventText
 
     def as_document(self) -> dict[str, Any]:
         """Return the line as ``--json`` shows it."""
@@ -26,7 +26,7 @@ class HistoryLine:
             "event_id": event.event_id,
             "kind": event.kind,
             "at": event.at.isoformat(),
-            "who": event.who,
+            "who": event.actor,
             "batch_id": str(event.batch_id) if event.batch_id else None,
             "reason": told.reason,
             "summary": told.summary,
@@ -52,8 +52,9 @@ def history(
     limit: int | None = None,
 ) -> list[HistoryLine]:
     """Return a feed's events, newest first; raises WrongUseError on a kind that is never written."""
-    if unknown := sorted(set(kinds) - TELLERS.keys()):
-        raise WrongUseError(f"--kind: expected one of {', '.join(sorted(TELLERS))}; found {', '.join(unknown)}")
+    if unknown := sorted(set(kinds) - FORMATTERS.keys()):
+        raise WrongUseError(f"--kind: expected one of {', '.join(sorted(FORMATTERS))}; found {', '.join(unknown)}")
     return [
-        HistoryLine(event, tell(event)) for event in control.journal(feed_id, kinds=kinds, since=since, limit=limit)
+        HistoryLine(event, format_event(event))
+        for event in control.journal(feed_id, kinds=kinds, since=since, limit=limit)
     ]

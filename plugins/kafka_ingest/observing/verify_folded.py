@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from kafka_ingest.model.control_rows import CommittedBatch, FoldedFeed
-from kafka_ingest.model.offset_sets import merged, shared, span_of
+from kafka_ingest.model.offset_sets import shared, span_of, union
 from kafka_ingest.model.offsets import OffsetRange, TopicPartition
 from kafka_ingest.observing.verify_output import Difference
 
@@ -30,7 +30,7 @@ class Sums:
         """Whether others come to the same, and to the same offsets, as often."""
         return (
             str(self) == str(other)
-            and merged(self.spans) == merged(other.spans)
+            and union(self.spans) == union(other.spans)
             and shared(self.spans) == shared(other.spans)
         )
 

@@ -8,7 +8,7 @@ from kafka_ingest.batches.whole_plan import receipt_of_folded
 from kafka_ingest.errors import OutputConflictError, OutputUnavailableError
 from kafka_ingest.model.control_rows import CommittedBatch, CommittedRange, CoverageRows
 from kafka_ingest.model.coverage import PartitionCoverage
-from kafka_ingest.model.offset_sets import merged, shared, without
+from kafka_ingest.model.offset_sets import shared, subtract, union
 from kafka_ingest.model.offsets import OffsetRange, TopicPartition
 from kafka_ingest.model.output_location import OutputLocation
 from kafka_ingest.model.published_output import FileProblem, PublishedCount, PublishedLook
@@ -164,12 +164,12 @@ def holes_and_overlaps(
         gaps = [gap.offset_range for gap in partition.open_gaps]
         # Of a folded batch whose receipt cannot be read that is said; its offsets are committed all the same.
         folded = [each.offset_range for each in partition.folded]
-        for hole in without(partition.read_through, [*ranges, *gaps, *folded]):
+        for hole in subtract(partition.read_through, [*ranges, *gaps, *folded]):
             yield Difference(str(hole), "a committed batch or an open gap", "neither")
-        for twice in without(shared(ranges), reread):
+        for twice in subtract(shared(ranges), reread):
             yield Difference(str(twice), "one committed batch", "more than one, and no reset that reads it again")
         beyond = [OffsetRange(topic_partition, 0, partition.stored.next_offset or 0), *reread]
-        for above in without(merged(ranges), beyond):
+        for above in subtract(union(ranges), beyond):
             yield Difference(str(above), "nothing beyond the stored offset", "a committed batch")
 
 

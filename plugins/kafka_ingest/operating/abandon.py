@@ -11,7 +11,7 @@ from kafka_ingest.ports.outputs import Sinks
 
 
 def abandon(
-    batch_id: UUID, control: ControlTables, sinks: Sinks, *, reason: str, who: str, output_is_lost: bool = False
+    batch_id: UUID, control: ControlTables, sinks: Sinks, *, reason: str, actor: str, output_is_lost: bool = False
 ) -> BatchState:
     """→ ABANDONED, and return the state before; no offset moves, so the next plan reads the ranges again.
 
@@ -25,9 +25,9 @@ def abandon(
     try:
         if was is BatchState.COMMITTING:
             revoke(batch, control, sinks, output_is_lost=output_is_lost)
-            control.abandon(batch_id, only_from={BatchState.COMMITTING}, reason=reason, who=who)
+            control.abandon(batch_id, only_from={BatchState.COMMITTING}, reason=reason, actor=actor)
         else:
-            control.abandon(batch_id, reason=reason, who=who)
+            control.abandon(batch_id, reason=reason, actor=actor)
     except BatchStateError as error:
         found = control.batch(batch_id)
         if not found.state.is_open:
@@ -37,7 +37,7 @@ def abandon(
         if found.state is was or found.state is not BatchState.COMMITTING:
             raise
         # A commit began meanwhile.
-        return abandon(batch_id, control, sinks, reason=reason, who=who, output_is_lost=output_is_lost)
+        return abandon(batch_id, control, sinks, reason=reason, actor=actor, output_is_lost=output_is_lost)
     return was
 
 

@@ -59,7 +59,7 @@ class Rebuilt:
         """Take one receipt in: first what was decided since the one before, then what was read."""
         for event in published.ledger:
             # Its number is of the control tables that wrote it, and those may have been rebuilt since.
-            told = (event.kind, event.at, event.who)
+            told = (event.kind, event.at, event.actor)
             if told in self.ledger:
                 continue
             self.ledger[told] = event
@@ -88,7 +88,7 @@ class Rebuilt:
             row = self.rows.get(TopicPartition(entry["topic"], entry["partition"]))
             if row is not None and not row.is_pending:
                 self.problems.append(
-                    f"{row.topic_partition} is said to begin twice, at {entry['offset']} by {event.who}"
+                    f"{row.topic_partition} is said to begin twice, at {entry['offset']} by {event.actor}"
                 )
             seed = row_of(entry | {"first_offset": entry["offset"], "next_offset": entry["offset"]})
             self.rows[seed.topic_partition] = seed
@@ -220,7 +220,7 @@ def decide_adoption(settings: FeedPlanSettings, control: OperatorTables, sink: S
     )
 
 
-def adopt(decision: AdoptDecision, control: OperatorTables, sink: Sink, *, reason: str, who: str) -> None:
+def adopt(decision: AdoptDecision, control: OperatorTables, sink: Sink, *, reason: str, actor: str) -> None:
     """Finish what ended half way, mark what is gone, and write the control rows; safe to call again after a crash at any line.
 
     A batch that was being published rolls forward, as its commit would have. What is gone without a mark gets one, so that
@@ -235,8 +235,8 @@ def adopt(decision: AdoptDecision, control: OperatorTables, sink: Sink, *, reaso
         )
     for batch_id, files in decision.adoption.files.items():
         if files.state is FilesState.GONE:
-            sink.archive.note_removal(Removal(batch_id, RemovalCause.GONE, datetime.now(UTC), who, reason))
-    control.adopt(decision.target, decision.adoption, reason=reason, who=who)
+            sink.archive.note_removal(Removal(batch_id, RemovalCause.GONE, datetime.now(UTC), actor, reason))
+    control.adopt(decision.target, decision.adoption, reason=reason, actor=actor)
 
 
 def removed_since(
@@ -298,7 +298,7 @@ def refuse_broken(receipts: Iterable[PublishedReceipt]) -> None:
 
 def reset_since(rebuilt: Rebuilt, known: Iterable[Event]) -> set[str]:
     """Return the topics that were decided on after the control tables were copied: there a smaller offset may be the newer."""
-    told = {(event.kind, event.at, event.who) for event in known}
+    told = {(event.kind, event.at, event.actor) for event in known}
     return {
         entry["topic"]
         for identity, event in rebuilt.ledger.items()

@@ -11,7 +11,7 @@ from kafka_ingest.errors import BatchStateError, InvalidReceiptError, KafkaUnava
 from kafka_ingest.model.batch import Attempt, AttemptState, Batch, BatchPlan, BatchState
 from kafka_ingest.model.control_rows import FeedSnapshot
 from kafka_ingest.model.identity import is_other_topic
-from kafka_ingest.model.offset_sets import without
+from kafka_ingest.model.offset_sets import subtract
 from kafka_ingest.model.offsets import OffsetRange, Unavailable, listing
 from kafka_ingest.model.output_location import OutputLocation
 from kafka_ingest.ports.cluster import KafkaCluster
@@ -144,11 +144,11 @@ def last_copy(
     plan: BatchPlan, written: Sequence[OffsetRange], control: ControlTables, kafka: KafkaCluster
 ) -> str | None:
     """Return which offsets staged files may be the last copy of, None where all are committed or in Kafka still."""
-    missing = without(written, control.committed_ranges(plan.batch_id))
+    missing = subtract(written, control.committed_ranges(plan.batch_id))
     if not missing:
         return None
     try:
-        missing = without(missing, ranges_in_kafka(plan, missing, kafka))
+        missing = subtract(missing, ranges_in_kafka(plan, missing, kafka))
     except KafkaUnavailableError as error:
         return f"whether Kafka still holds its offsets is not known: {error}"
     if not missing:

@@ -122,16 +122,16 @@ def is_expired(published: PublishedReceipt) -> bool:
     return published.removal is not None and published.removal.cause is RemovalCause.EXPIRED
 
 
-def expire(decision: ExpireDecision, control: OperatorTables, sink: Sink, *, reason: str, who: str) -> Iterator[UUID]:
+def expire(decision: ExpireDecision, control: OperatorTables, sink: Sink, *, reason: str, actor: str) -> Iterator[UUID]:
     """Let batches expire, and yield each that is gone."""
     remover = role_of(decision.output, sink.remover, "let batches expire")
     for published in decision.begun:
         removal = published.removal
         why = removal.reason if removal is not None else reason
-        yield from remove([published], decision, control, sink.archive, remover, reason=why, who=who)
+        yield from remove([published], decision, control, sink.archive, remover, reason=why, actor=actor)
     for start in range(0, len(decision.batches), AT_ONCE):
         some = decision.batches[start : start + AT_ONCE]
-        yield from remove(some, decision, control, sink.archive, remover, reason=reason, who=who)
+        yield from remove(some, decision, control, sink.archive, remover, reason=reason, actor=actor)
 
 
 def remove(
@@ -142,14 +142,14 @@ def remove(
     remover: Remover,
     *,
     reason: str,
-    who: str,
+    actor: str,
 ) -> Iterator[UUID]:
     """Take the steps of the module's description with some batches, and yield each that is gone."""
     ids = [published.plan.batch_id for published in batches]
     for batch_id in ids:
-        archive.note_removal(Removal(batch_id, RemovalCause.EXPIRED, datetime.now(UTC), who, reason))
+        archive.note_removal(Removal(batch_id, RemovalCause.EXPIRED, datetime.now(UTC), actor, reason))
         remover.hide(batch_id)
-    control.record_removed(decision.feed.feed_id, ids, decision.ranges_of(batches), reason=reason, who=who)
+    control.record_removed(decision.feed.feed_id, ids, decision.ranges_of(batches), reason=reason, actor=actor)
     for batch_id in ids:
         remover.delete_hidden(batch_id)
         yield batch_id

@@ -26,7 +26,7 @@ def cut_before(before: datetime, now: datetime) -> FoldCut:
     return FoldCut(before)
 
 
-def fold(feed_id: UUID, cut: FoldCut, control: FoldingTables, *, who: str) -> Iterator[Folded]:
+def fold(feed_id: UUID, cut: FoldCut, control: FoldingTables, *, actor: str) -> Iterator[Folded]:
     """Fold all that is old, and yield what each transaction has folded; the journal says so at the end."""
     total = Folded()
     while not (folded := control.fold(feed_id, cut)).is_nothing:
@@ -40,4 +40,4 @@ def fold(feed_id: UUID, cut: FoldCut, control: FoldingTables, *, who: str) -> It
     if not total.is_nothing:
         detail = {"before": cut.before.astimezone(UTC).isoformat(), "batches": total.batches, "ranges": total.ranges}
         detail |= {"attempts": total.attempts, "events": total.events}
-        control.record_event(feed_id, "folded", who=who, batch_id=None, detail=detail)
+        control.record_event(feed_id, "folded", actor=actor, batch_id=None, detail=detail)

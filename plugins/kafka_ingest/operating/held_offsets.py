@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from uuid import UUID
 
-from kafka_ingest.model.offset_sets import merged, within, without
+from kafka_ingest.model.offset_sets import intersect, subtract, union
 from kafka_ingest.model.offsets import OffsetRange
 from kafka_ingest.model.published_output import FilesState, PublishedReceipt
 from kafka_ingest.model.removal import LostRange, RemovedRange
@@ -24,7 +24,7 @@ def held(published: PublishedReceipt, lost: Mapping[UUID, Sequence[LostRange]]) 
     """Return what a batch read, without what its lost files held."""
     plan = published.plan
     gone = [each.offset_range for each in lost.get(plan.batch_id, ())]
-    return [RemovedRange(each, plan.topic_ids[each.topic]) for each in without(published.ranges_read, gone)]
+    return [RemovedRange(each, plan.topic_ids[each.topic]) for each in subtract(published.ranges_read, gone)]
 
 
 def is_visible(published: PublishedReceipt) -> bool:
@@ -38,7 +38,7 @@ def not_in(ranges: Iterable[RemovedRange], others: Iterable[RemovedRange]) -> li
     return [
         RemovedRange(each, topic_id)
         for topic_id, found in by_topic_id(ranges).items()
-        for each in without(merged(found), taken.get(topic_id, ()))
+        for each in subtract(union(found), taken.get(topic_id, ()))
     ]
 
 
@@ -48,7 +48,7 @@ def also_in(ranges: Iterable[RemovedRange], others: Iterable[RemovedRange]) -> l
     return [
         RemovedRange(each, topic_id)
         for topic_id, found in by_topic_id(ranges).items()
-        for each in within(merged(found), taken.get(topic_id, ()))
+        for each in intersect(union(found), taken.get(topic_id, ()))
     ]
 
 

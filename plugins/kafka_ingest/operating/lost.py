@@ -17,7 +17,7 @@ from kafka_ingest.errors import BatchStateError, OutputConflictError, OutputUnav
 from kafka_ingest.model.batch import Batch, BatchKind, BatchState
 from kafka_ingest.model.control_rows import CoverageRows
 from kafka_ingest.model.gap import GapCause, NewGap
-from kafka_ingest.model.offset_sets import within, without
+from kafka_ingest.model.offset_sets import intersect, subtract
 from kafka_ingest.model.offsets import OffsetRange, listing
 from kafka_ingest.model.published_output import FileProblem, PublishedLook
 from kafka_ingest.model.removal import LostRange, RemovalCause
@@ -136,15 +136,15 @@ def gaps_of(
         and row.topic_id == rows.id_now(each.offset_range.topic, each.topic_id)
     ]
     passed = [OffsetRange(tp, 0, row.next_offset) for tp, row in stored.items() if row.next_offset]
-    missing = within(of_topics_now, passed)
+    missing = intersect(of_topics_now, passed)
     if not missing:
         return []
     in_gaps = [gap.offset_range for gap in rows.gaps if gap.is_open]
     held = control.committed_within(rows.feed.feed_id, missing, apart_from=batch_id)
-    return without(missing, [*held, *in_gaps])
+    return subtract(missing, [*held, *in_gaps])
 
 
-def record_lost(decision: LostDecision, control: OperatorTables, sinks: Sinks, *, reason: str, who: str) -> None:
+def record_lost(decision: LostDecision, control: OperatorTables, sinks: Sinks, *, reason: str, actor: str) -> None:
     """Do what was decided; raises FeedChangedError where the feed changed since."""
     batch = decision.batch
     if decision.damaged:
@@ -153,4 +153,4 @@ def record_lost(decision: LostDecision, control: OperatorTables, sinks: Sinks, *
     if not decision.lost:
         return
     gaps = [NewGap(each, GapCause.OUTPUT_LOST, reason) for each in decision.gaps]
-    control.record_lost(decision.rows.feed, decision.lost, gaps, reason=reason, who=who)
+    control.record_lost(decision.rows.feed, decision.lost, gaps, reason=reason, actor=actor)

@@ -8,7 +8,7 @@ from kafka_ingest.errors import BatchStateError
 from kafka_ingest.model.control_rows import CoverageRows, FeedSnapshot, ResetMove
 from kafka_ingest.model.coverage import PartitionCoverage, coverage_of
 from kafka_ingest.model.gap import Gap, GapCause, Jump, NewGap
-from kafka_ingest.model.offset_sets import by_partition, span_of, within, without
+from kafka_ingest.model.offset_sets import by_partition, intersect, span_of, subtract
 from kafka_ingest.model.offsets import OffsetRange, StoredOffset, TopicPartition
 from kafka_ingest.operating.known_feed import known_feed
 from kafka_ingest.operating.reset_positions import new_positions, partitions_meant
@@ -134,7 +134,7 @@ def passed_before(
         and (offset := positions[row.topic_partition].offset) is not None
         and offset > row.next_offset
     ]
-    again = within(passing, [interval for partition in covered.values() for interval in partition.rewound])
+    again = intersect(passing, [interval for partition in covered.values() for interval in partition.rewound])
     return control.committed_within(feed_id, again) if again else []
 
 
@@ -167,8 +167,8 @@ def back(partition: PartitionCoverage, old: int, new: int, remark: str) -> Parti
     return PartitionReset(
         partition.stored,
         ResetMove(partition.topic_partition, old, new),
-        overlaps=within(again, partition.committed),
-        ended=within(again, [gap.offset_range for gap in partition.open_gaps]),
+        overlaps=intersect(again, partition.committed),
+        ended=intersect(again, [gap.offset_range for gap in partition.open_gaps]),
         remark=remark,
     )
 
@@ -186,11 +186,11 @@ def jump_to(
     between = [gap for gap in ahead if gap.offset_range.start_offset < new]
     way = Way(topic_partition, old, sorted(between, key=lambda gap: gap.offset_range.start_offset))
     way.pass_to(new, GapCause.RESET, reason)
-    left = without([gap.offset_range for gap in way.gaps], passed)
+    left = subtract([gap.offset_range for gap in way.gaps], passed)
     gaps = tuple(NewGap(span, GapCause.RESET, reason) for span in left)
     return Jump(topic_partition, old, way.offset, gaps, tuple(way.passed))
 
 
-def reset(decision: ResetDecision, control: OperatorTables, *, reason: str, who: str) -> None:
+def reset(decision: ResetDecision, control: OperatorTables, *, reason: str, actor: str) -> None:
     """Move the stored offsets as they were shown; raises FeedChangedError where the feed changed since."""
-    control.reset_offsets(decision.feed, decision.moves, reason=reason, who=who)
+    control.reset_offsets(decision.feed, decision.moves, reason=reason, actor=actor)

@@ -118,6 +118,6 @@ def overlap(one: OffsetRange, other: OffsetRange) -> bool:
     )
 
 
-def skip(decision: SkipDecision, control: OperatorTables, *, who: str) -> Gap:
+def skip(decision: SkipDecision, control: OperatorTables, *, actor: str) -> Gap:
     """File the gap; raises FeedChangedError where the feed changed since it was decided."""
-    return control.file_gap(decision.feed, decision.gap, seed=decision.seed, who=who)
+    return control.file_gap(decision.feed, decision.gap, seed=decision.seed, actor=actor)

@@ -357,7 +357,7 @@ def apply_choice(
     *,
     discard_batch: bool,
     reason: str,
-    who: str,
+    actor: str,
 ) -> None:
     """Write the stored offsets as they were shown; an open batch that read one of the topics stands in the way.
 
@@ -377,10 +377,10 @@ def apply_choice(
                 "it up; `--batch accept` commits what it wrote, if all of it was read from the topic as it was."
             )
     abandoned = batch.batch_id if batch is not None else None
-    control.start_over(feed, changes.cluster_id, after, reason=reason, who=who, abandoned=abandoned)
+    control.start_over(feed, changes.cluster_id, after, reason=reason, actor=actor, abandoned=abandoned)
 
 
-def accept_batch(changes: Changes, control: OperatorTables, sinks: Sinks, *, reason: str, who: str) -> Batch:
+def accept_batch(changes: Changes, control: OperatorTables, sinks: Sinks, *, reason: str, actor: str) -> Batch:
     """Pin what a PLANNED batch wrote although its topic changed meanwhile: an operator says that the read was clean.
 
     Raises BatchStateError where there is no such batch, WrongUseError where it wrote nothing that can be used.
@@ -403,7 +403,9 @@ def accept_batch(changes: Changes, control: OperatorTables, sinks: Sinks, *, rea
             continue
         control.pin(batch.batch_id, attempt.attempt, receipt, sha256(content), receipt.range_counts(batch.plan))
         detail = {"attempt": attempt.attempt, "reason": reason}
-        control.record_event(batch.plan.feed_id, "receipt_accepted", who=who, batch_id=batch.batch_id, detail=detail)
+        control.record_event(
+            batch.plan.feed_id, "receipt_accepted", actor=actor, batch_id=batch.batch_id, detail=detail
+        )
         return control.batch(batch.batch_id)
     raise WrongUseError(
         f"batch {batch.batch_id}: expected an attempt that finished writing, found none that can be used"

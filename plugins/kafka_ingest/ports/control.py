@@ -81,10 +81,10 @@ class ControlReader(Protocol):
     def copy_outputs(self) -> list[tuple[UUID, OutputLocation]]:
         """Return where copies of all feeds lie, or are about to, with the feeds' ids."""
 
-    def backfill_of(self, feed_id: UUID, who: str) -> list[Batch]:
+    def backfill_of(self, feed_id: UUID, actor: str) -> list[Batch]:
         """Return the backfills and copies that somebody planned, in the order of their ids."""
 
-    def backfill_request(self, feed_id: UUID, who: str) -> Mapping[str, Any] | None:
+    def backfill_request(self, feed_id: UUID, actor: str) -> Mapping[str, Any] | None:
         """Return what ``who`` asked for with the newest backfill that it planned, None where that is not known."""
 
     def to_announce(self, feed_id: UUID) -> list[Batch]:
@@ -185,10 +185,10 @@ class ControlObserver(ControlReader, Protocol):
 class ControlTables(ControlReader, Protocol):
     """What is stored, and the steps that change it: each one transaction under the feed's lock."""
 
-    def record_plan(self, feed: FeedSnapshot | NewFeed, record: PlanRecord, *, who: str) -> None:
+    def record_plan(self, feed: FeedSnapshot | NewFeed, record: PlanRecord, *, actor: str) -> None:
         """Write what a plan decided; raises FeedChangedError where the feed is not as in the snapshot any more."""
 
-    def record_backfill(self, feed: FeedSnapshot, record: BackfillRecord, *, who: str) -> None:
+    def record_backfill(self, feed: FeedSnapshot, record: BackfillRecord, *, actor: str) -> None:
         """Write a backfill's chunks, all or none; no stored offset moves.
 
         Raises FeedChangedError where the feed is not as in the snapshot any more, RangesTakenError where an offset is another
@@ -203,13 +203,13 @@ class ControlTables(ControlReader, Protocol):
     ) -> None:
         """PLANNED → WRITTEN by compare-and-set on batch and OPEN attempt; raises BatchStateError where it lost."""
 
-    def discard_written(self, batch_id: UUID, attempt: int, *, reason: str, who: str) -> None:
+    def discard_written(self, batch_id: UUID, attempt: int, *, reason: str, actor: str) -> None:
         """WRITTEN by this attempt → PLANNED, and every attempt so far DISCARDED, so that none can be pinned later."""
 
     def begin_commit(self, batch_id: UUID, attempt: int) -> None:
         """WRITTEN by this attempt → COMMITTING; does nothing where it is COMMITTING or COMMITTED already."""
 
-    def complete_commit(self, batch_id: UUID, *, who: str) -> Batch:
+    def complete_commit(self, batch_id: UUID, *, actor: str) -> Batch:
         """Move all the batch's stored offsets and COMMITTING → COMMITTED, or neither; raises OffsetsMovedError.
 
         A backfill moves none, and closes the gaps that it read. Does nothing where the batch is COMMITTED already. Returns the
@@ -221,7 +221,7 @@ class ControlTables(ControlReader, Protocol):
         batch_id: UUID,
         *,
         reason: str,
-        who: str,
+        actor: str,
         only_from: Collection[BatchState] = ABANDONABLE,
         jumps: Sequence[Jump] = (),
     ) -> None:
@@ -243,7 +243,7 @@ class ControlTables(ControlReader, Protocol):
         """Add holds that a plan found and stops at; raises FeedChangedError where the feed is not as in the snapshot any more."""
 
     def record_event(
-        self, feed_id: UUID, kind: str, *, who: str, batch_id: UUID | None, detail: Mapping[str, Any]
+        self, feed_id: UUID, kind: str, *, actor: str, batch_id: UUID | None, detail: Mapping[str, Any]
     ) -> None:
         """Append a line to the audit journal."""
 
@@ -266,7 +266,7 @@ class FoldingTables(ControlTables, Protocol):
 class OperatorTables(FoldingTables, Protocol):
     """The steps that only an operator takes. Each names who and why, and is refused where the feed changed meanwhile."""
 
-    def file_gap(self, feed: FeedSnapshot, new_gap: NewGap, *, seed: StoredOffset | None, who: str) -> Gap:
+    def file_gap(self, feed: FeedSnapshot, new_gap: NewGap, *, seed: StoredOffset | None, actor: str) -> Gap:
         """File a gap, and move the stored offset over it where it begins there; ``seed`` is the row of a new partition."""
 
     def start_over(
@@ -276,7 +276,7 @@ class OperatorTables(FoldingTables, Protocol):
         topics: Sequence[StartOver],
         *,
         reason: str,
-        who: str,
+        actor: str,
         abandoned: UUID | None = None,
     ) -> None:
         """Replace the stored offsets of topics that are not the ones they were counted in any more, and end their holds.
@@ -284,7 +284,7 @@ class OperatorTables(FoldingTables, Protocol):
         ``abandoned`` is a PLANNED batch that read one of them: it is given up with them, or nothing happens.
         """
 
-    def reset_offsets(self, feed: FeedSnapshot, moves: Sequence[ResetMove], *, reason: str, who: str) -> None:
+    def reset_offsets(self, feed: FeedSnapshot, moves: Sequence[ResetMove], *, reason: str, actor: str) -> None:
         """Move stored offsets, all or none; raises FeedChangedError, or BatchStateError where a batch is open.
 
         Forward a gap is filed. Backward open gaps above the new offset end, since what they hold is read now.
@@ -297,7 +297,7 @@ class OperatorTables(FoldingTables, Protocol):
         gaps: Sequence[NewGap],
         *,
         reason: str,
-        who: str,
+        actor: str,
     ) -> None:
         """Write that published files were lost, and the gaps of what no other batch holds; no stored offset moves.
 
@@ -305,12 +305,12 @@ class OperatorTables(FoldingTables, Protocol):
         """
 
     def record_removed(
-        self, feed_id: UUID, batches: Sequence[UUID], ranges: Sequence[RemovedRange], *, reason: str, who: str
+        self, feed_id: UUID, batches: Sequence[UUID], ranges: Sequence[RemovedRange], *, reason: str, actor: str
     ) -> None:
         """Write which committed offsets were let expire; again changes nothing but the audit journal."""
 
-    def rename_feed(self, feed: FeedSnapshot, new_name: str, *, reason: str, who: str) -> None:
+    def rename_feed(self, feed: FeedSnapshot, new_name: str, *, reason: str, actor: str) -> None:
         """Give the feed another name; raises FeedChangedError where it is taken."""
 
-    def adopt(self, feed: FeedSnapshot | NewFeed, adoption: Adoption, *, reason: str, who: str) -> None:
+    def adopt(self, feed: FeedSnapshot | NewFeed, adoption: Adoption, *, reason: str, actor: str) -> None:
         """Write what the output tells of a feed."""

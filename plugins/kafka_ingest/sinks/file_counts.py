@@ -10,7 +10,7 @@ from pathlib import Path
 
 from kafka_ingest.errors import NotADataFileError
 from kafka_ingest.model.data_file import FileContents, PartitionContents, partitions_that_differ
-from kafka_ingest.model.offset_sets import merged, span_of
+from kafka_ingest.model.offset_sets import span_of, union
 from kafka_ingest.model.offsets import TopicPartition, listing
 from kafka_ingest.model.published_output import FileProblem, PublishedCount
 from kafka_ingest.model.receipt import WrittenFile
@@ -57,7 +57,7 @@ def count_of(topic_partition: TopicPartition, files: Sequence[tuple[Path, Partit
         of_partition = (
             each for each in itertools.chain.from_iterable(whole) if each.topic_partition == topic_partition
         )
-        offsets = span_of(merged(of_partition))
+        offsets = span_of(union(of_partition))
     return PublishedCount(
         topic_partition, sum(each.rows for _, each in files), offsets, bounds[0][0], max(b[1] for b in bounds)
     )

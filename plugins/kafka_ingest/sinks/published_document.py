@@ -21,7 +21,7 @@ def published_document(published: PublishedReceipt) -> bytes:
             "plan": published.plan.as_document(),
             "receipt": published.receipt.as_document(),
             "ledger": [
-                {"event_id": event.event_id, "kind": event.kind, "at": event.at.isoformat(), "who": event.who}
+                {"event_id": event.event_id, "kind": event.kind, "at": event.at.isoformat(), "who": event.actor}
                 | {"detail": dict(event.detail)}
                 for event in published.ledger
             ],

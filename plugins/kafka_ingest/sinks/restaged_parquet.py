@@ -10,7 +10,7 @@ import pyarrow.parquet
 
 from kafka_ingest.errors import StagedOutputUnusableError
 from kafka_ingest.foundation.durable_files import make_directory_durably, sync
-from kafka_ingest.model.offset_sets import by_partition, span_of, within
+from kafka_ingest.model.offset_sets import by_partition, intersect, span_of
 from kafka_ingest.model.offsets import OffsetRange
 from kafka_ingest.model.receipt import Receipt, WrittenFile
 from kafka_ingest.sinks.staged_parquet import check_listing, verify_footer
@@ -44,7 +44,7 @@ def restage(
     written: list[WrittenFile] = []
     for file in receipt.files:
         spans = [span for span, _ in file.spans]
-        wanted = within(spans, ranges)
+        wanted = intersect(spans, ranges)
         if wanted:
             make_directory_durably((target / file.name).parent)
         if batch_id is None and span_of(wanted) == span_of(spans):

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kafka_ingest.model.data_file import PartitionContents
-from kafka_ingest.model.offset_sets import merged, span_of
+from kafka_ingest.model.offset_sets import span_of, union
 from kafka_ingest.model.offsets import TopicPartition
 from kafka_ingest.model.published_output import FileProblem, PublishedCount, PublishedLook
 from kafka_ingest.model.receipt import Receipt
@@ -81,7 +81,7 @@ def count_of_all(
     return PublishedCount(
         topic_partition,
         sum(held.rows for held in parts),
-        span_of(merged(intervals)),
+        span_of(union(intervals)),
         min(held.smallest_offset for held in parts),
         max(held.largest_offset for held in parts),
     )

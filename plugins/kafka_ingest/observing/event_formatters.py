@@ -33,7 +33,7 @@ class Change:
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class EventText:
     """An event in words; ``changes`` are the stored offsets that it is known to have moved, or begun, or ended."""
 
     summary: str
@@ -41,19 +41,19 @@ class Told:
     reason: str | None = None
 
 
-def tell(event: Event) -> Told:
+def format_event(event: Event) -> EventText:
     """Return what an event says; one of another kind, or another version's, is shown as its JSON."""
-    teller = TELLERS.get(event.kind)
+    teller = FORMATTERS.get(event.kind)
     reason = event.detail.get("reason")
     # One of another form was written by another version, or by hand.
     with contextlib.suppress(KeyError, TypeError, ValueError, AttributeError):
         if teller is not None:
             told = teller(event.detail)
-            return told if told.reason is not None else Told(told.summary, told.changes, reason)
-    return Told(json.dumps(dict(event.detail), ensure_ascii=False, default=str), reason=reason)
+            return told if told.reason is not None else EventText(told.summary, told.changes, reason)
+    return EventText(json.dumps(dict(event.detail), ensure_ascii=False, default=str), reason=reason)
 
 
-def seeded(detail: Detail) -> Told:
+def seeded(detail: Detail) -> EventText:
     """Tell where partitions begin, and by which rule."""
     rows = sorted(detail["partitions"], key=lambda row: row["rule"])
     changes = [Change(place(row), None, row["offset"]) for row in rows]
@@ -61,10 +61,10 @@ def seeded(detail: Detail) -> Told:
     for rule, of_rule in groupby(rows, key=lambda row: row["rule"]):
         texts = listing(f"{place(row)} → {offset(row['offset'])}" for row in of_rule)
         begin.append(f"by start rule {rule}: {texts}")
-    return Told("; ".join(begin), tuple(changes))
+    return EventText("; ".join(begin), tuple(changes))
 
 
-def gaps_filed(detail: Detail) -> Told:
+def gaps_filed(detail: Detail) -> EventText:
     """Tell which offsets were passed over, or will be, and which stored offsets that moved.
 
     Retention's gaps do not say whether any did: a backfill files those of records that are gone, too. A reset's own event says.
@@ -84,7 +84,7 @@ def gaps_filed(detail: Detail) -> Told:
     ]
     parts.append(f"lost: {listing(lost_file(entry) for entry in detail.get('lost', ()))}")
     why = detail.get("reason") or reasons(gaps)
-    return Told("; ".join(part for part in parts if not part.endswith(": ")), tuple(changes), why)
+    return EventText("; ".join(part for part in parts if not part.endswith(": ")), tuple(changes), why)
 
 
 def lost_file(entry: Detail) -> str:
@@ -92,15 +92,15 @@ def lost_file(entry: Detail) -> str:
     return f"{entry['file']} of batch {entry['batch_id']}, {entry['rows']:,} rows"
 
 
-def gaps_closed(detail: Detail) -> Told:
+def gaps_closed(detail: Detail) -> EventText:
     """Tell which gaps a backfill read after all."""
     gaps = gaps_in(detail)
-    return Told(
+    return EventText(
         f"read after all: {listing(gap.offset_range for gap in gaps)}{more(detail, 'gaps')}", reason=reasons(gaps)
     )
 
 
-def reset(detail: Detail) -> Told:
+def reset(detail: Detail) -> EventText:
     """Tell how stored offsets were moved, begun and ended, and under which topic ids and cluster."""
     was = {place(row): row for row in detail["removed"]}
     now = {place(row): row for row in detail["partitions"]}
@@ -123,10 +123,10 @@ def reset(detail: Detail) -> Told:
         listing(ids),
         f"cluster {cluster['was']} → {cluster['is']}" if cluster["was"] != cluster["is"] else "",
     ]
-    return Told("; ".join(part for part in parts if part), (*moved, *ended))
+    return EventText("; ".join(part for part in parts if part), (*moved, *ended))
 
 
-def adopted(detail: Detail) -> Told:
+def adopted(detail: Detail) -> EventText:
     """Tell what was taken over from the output; what the stored offsets were before is not on record."""
     rows = listing(f"{place(row)} → {offset(row['next_offset'])}" for row in detail["partitions"])
     parts = [
@@ -136,7 +136,7 @@ def adopted(detail: Detail) -> Told:
         f"open batch {detail['abandoned']} → ABANDONED" if detail["abandoned"] else "",
         files_not_there(detail.get("files", {})),
     ]
-    return Told("; ".join(part for part in parts if part))
+    return EventText("; ".join(part for part in parts if part))
 
 
 def files_not_there(files: Mapping[str, str]) -> str:
@@ -145,20 +145,20 @@ def files_not_there(files: Mapping[str, str]) -> str:
     return "; ".join(f"{state}: {listing(sorted(one for one in files if files[one] == state))}" for state in states)
 
 
-def expired(detail: Detail) -> Told:
+def expired(detail: Detail) -> EventText:
     """Tell which batches were let expire."""
-    return Told(f"{len(detail['batches']):,} batches removed from the output: {listing(detail['batches'])}")
+    return EventText(f"{len(detail['batches']):,} batches removed from the output: {listing(detail['batches'])}")
 
 
-def cleaned(detail: Detail) -> Told:
+def cleaned(detail: Detail) -> EventText:
     """Tell how much staged output was removed."""
     attempts = detail["attempts"]
     gone = sum(attempt["size_bytes"] for attempt in attempts)
     which = listing(f"attempt {attempt['attempt']}" for attempt in attempts)
-    return Told(f"staged output of {which}{more(detail, 'attempts')} removed, {gone / 1e6:,.1f} MB")
+    return EventText(f"staged output of {which}{more(detail, 'attempts')} removed, {gone / 1e6:,.1f} MB")
 
 
-def backfill_planned(detail: Detail) -> Told:
+def backfill_planned(detail: Detail) -> EventText:
     """Tell what a backfill was asked for, and how many batches it came to."""
     count, request = count_of(detail, "chunks"), detail["request"]
     asked = [
@@ -167,39 +167,39 @@ def backfill_planned(detail: Detail) -> Told:
         if key not in {"feed", "reason"} and value not in (None, [], {})
     ]
     planned = f"{count:,} {'chunk' if count == 1 else 'chunks'} planned"
-    return Told(": ".join(part for part in (planned, ", ".join(asked)) if part), reason=request.get("reason"))
+    return EventText(": ".join(part for part in (planned, ", ".join(asked)) if part), reason=request.get("reason"))
 
 
-TELLERS: Mapping[str, Callable[[Detail], Told]] = {
+FORMATTERS: Mapping[str, Callable[[Detail], EventText]] = {
     "seeded": seeded,
     "gap": gaps_filed,
     "gap_closed": gaps_closed,
     "reset": reset,
-    "abandoned": lambda detail: Told(f"{detail['was']} → ABANDONED"),
-    "attempts_discarded": lambda detail: Told(
+    "abandoned": lambda detail: EventText(f"{detail['was']} → ABANDONED"),
+    "attempts_discarded": lambda detail: EventText(
         f"WRITTEN → PLANNED; attempt {detail['attempt']} and all before it DISCARDED"
     ),
-    "receipt_refused": lambda detail: Told(f"attempt {detail['attempt']}: its receipt is not used"),
-    "no_dates": lambda detail: Told(
+    "receipt_refused": lambda detail: EventText(f"attempt {detail['attempt']}: its receipt is not used"),
+    "no_dates": lambda detail: EventText(
         f"timestamps that are no dates: {detail['rows']:,} records have kafka_timestamp null and their number in "
         "kafka_timestamp_ms"
     ),
-    "ranges_left_out": lambda detail: Told(
+    "ranges_left_out": lambda detail: EventText(
         f"not read: {listing(map(LeftOut.from_document, detail['ranges']))}{more(detail, 'ranges')}",
         reason="Kafka had deleted records of them",
     ),
-    "receipt_accepted": lambda detail: Told(f"PLANNED → WRITTEN by attempt {detail['attempt']}"),
-    "mirror_failed": lambda detail: Told(f"consumer group {detail['group']} was not moved"),
+    "receipt_accepted": lambda detail: EventText(f"PLANNED → WRITTEN by attempt {detail['attempt']}"),
+    "mirror_failed": lambda detail: EventText(f"consumer group {detail['group']} was not moved"),
     "adopted": adopted,
-    "renamed": lambda detail: Told(f"{detail['was']} → {detail['is']}"),
-    "output_changed": lambda detail: Told(f"{detail['was']['path']} → {detail['is']['path']}"),
+    "renamed": lambda detail: EventText(f"{detail['was']} → {detail['is']}"),
+    "output_changed": lambda detail: EventText(f"{detail['was']['path']} → {detail['is']['path']}"),
     "cleaned": cleaned,
     "expired": expired,
-    "folded": lambda detail: Told(
+    "folded": lambda detail: EventText(
         f"{detail['batches']:,} batches committed before {detail['before'][:10]}: {detail['ranges']:,} ranges and "
         f"{detail['attempts']:,} attempts became sums, {detail['events']:,} lines of the journal went"
     ),
-    "restored": lambda detail: Told(f"its staged records come back with {listing(detail['into'])}"),
+    "restored": lambda detail: EventText(f"its staged records come back with {listing(detail['into'])}"),
     "backfill_planned": backfill_planned,
 }
 """Every kind of event that is written; a test compares them with the code."""

@@ -14,14 +14,14 @@ import kafka_ingest
 from kafka_ingest.model.event import Event
 from kafka_ingest.model.gap import Gap, GapCause
 from kafka_ingest.model.offsets import OffsetRange
-from kafka_ingest.observing.told_event import TELLERS, Change, Told, tell
+from kafka_ingest.observing.event_formatters import FORMATTERS, Change, EventText, format_event
 
 NOON = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 BATCH = UUID("01890000-0000-7000-8000-000000000001")
 
 
-def told(kind: str, **detail: Any) -> Told:
-    return tell(Event(1, kind, NOON, "ops", None, detail))
+def told(kind: str, **detail: Any) -> EventText:
+    return format_event(Event(1, kind, NOON, "ops", None, detail))
 
 
 def a_gap(
@@ -41,7 +41,7 @@ def seed(number: int, offset: int | None, rule: str = "earliest") -> dict[str, A
     return {"topic": "orders", "partition": number, "topic_id": "id-1", "offset": offset, "rule": rule}
 
 
-def reset(**changes: Any) -> Told:
+def reset(**changes: Any) -> EventText:
     detail = {"reason": "why", "cluster_id": {"was": "a", "is": "a"}, "same_records": [], "untouched": []}
     return told("reset", **(detail | {"removed": [], "partitions": []} | changes))
 
@@ -190,10 +190,10 @@ def test_timestamps_that_are_no_dates_are_told_with_their_number() -> None:
 
 def test_an_event_of_an_unknown_kind_is_shown_as_its_json() -> None:
     found = told("moved_house", street="Gänsemarkt", reason="why")
-    assert found == Told('{"street": "Gänsemarkt", "reason": "why"}', (), "why")
+    assert found == EventText('{"street": "Gänsemarkt", "reason": "why"}', (), "why")
 
 
-@pytest.mark.parametrize("kind", TELLERS)
+@pytest.mark.parametrize("kind", FORMATTERS)
 def test_an_event_of_another_form_is_shown_as_its_json_too(kind: str) -> None:
     assert told(kind, street=1).summary == '{"street": 1}'
 
@@ -210,4 +210,4 @@ def written_kinds() -> Iterator[str]:
 
 
 def test_every_kind_of_event_that_is_written_can_be_told() -> None:
-    assert set(written_kinds()) == TELLERS.keys()
+    assert set(written_kinds()) == FORMATTERS.keys()
