@@ -111,7 +111,7 @@ class FeedParts:
         return replace(self.plan_settings, max_records=min(limits, default=None))
 
     def plan_backfill(self, request: BackfillRequest, *, actor: str, once: bool = False) -> BackfillOutcome:
-        """Run a backfill's plan task: claim its chunks; ``once``: or find those that ``who`` has claimed before."""
+        """Run a backfill's plan task: claim its chunks; ``once``: or find those that ``actor`` has claimed before."""
         self.check_spark()
         return plan_backfill(request, self.plan_settings, self.control, self.kafka, sink_of, actor=actor, once=once)
 

@@ -62,7 +62,7 @@ def plan_backfill(
     actor: str,
     once: bool = False,
 ) -> BackfillOutcome:
-    """Return the chunks of a backfill, durable and claimed. ``once``: the same ones where ``who`` has planned some before.
+    """Return the chunks of a backfill, durable and claimed. ``once``: the same ones where ``actor`` has planned some before.
 
     As with a plan, no transaction is open while Kafka or the sink is asked, and the step starts over where somebody else wrote
     to the feed meanwhile. So two backfills never take the same hole.
@@ -96,7 +96,7 @@ def plan_backfill(
 
 
 def check_same_request(request: BackfillRequest, before: Mapping[str, Any] | None, actor: str) -> None:
-    """Raise InvalidBackfillError where ``who`` has chunks already that were planned for another request.
+    """Raise InvalidBackfillError where ``actor`` has chunks already that were planned for another request.
 
     Airflow gives a run's id again once the run was deleted.
     """

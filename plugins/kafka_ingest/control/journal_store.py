@@ -45,7 +45,7 @@ class JournalStore:
             return events_of(connection, feed_id, kinds=kinds, since=since, limit=limit)
 
     def backfill_request(self, feed_id: UUID, actor: str) -> Mapping[str, Any] | None:
-        """Return what ``who`` asked for with the newest backfill that it planned, None where that is not known."""
+        """Return what ``actor`` asked for with the newest backfill that it planned, None where that is not known."""
         query = select(event.c.detail).where(
             event.c.feed_id == feed_id, event.c.kind == "backfill_planned", event.c.actor == actor
         )

@@ -434,7 +434,7 @@ event = Table(
     Column("batch_id", ForeignKey("batch.batch_id")),
     Column("kind", StorableText, nullable=False),
     Column("at", UtcDateTime, nullable=False),
-    Column("who", StorableText, nullable=False),
+    Column("who", StorableText, key="actor", nullable=False),
     Column("detail", StorableDocument, nullable=False),
     Index("ix_event_feed", "feed_id", "event_id"),
     # The newest of a kind, however long ago it was.

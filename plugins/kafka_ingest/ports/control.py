@@ -85,7 +85,7 @@ class ControlReader(Protocol):
         """Return the backfills and copies that somebody planned, in the order of their ids."""
 
     def backfill_request(self, feed_id: UUID, actor: str) -> Mapping[str, Any] | None:
-        """Return what ``who`` asked for with the newest backfill that it planned, None where that is not known."""
+        """Return what ``actor`` asked for with the newest backfill that it planned, None where that is not known."""
 
     def to_announce(self, feed_id: UUID) -> list[Batch]:
         """Return the batches that DAG runs committed and whose Asset event may be lost, oldest first, a hundred at most."""
