@@ -168,7 +168,7 @@ def write_feed(connection: Connection, years: Years) -> None:
     stored |= {"updated_at": years.ends_at} | {"rows": years.batches}
     insert_rows(connection, schema.stored_offset, [stored | each for each in place])
     seeded = {"partitions": [each | {"offset": 0, "rule": "earliest"} for each in place]}
-    about = {"feed_id": years.feed_id, "at": begun, "who": CLUSTER_RUN}
+    about = {"feed_id": years.feed_id, "at": begun, "actor": CLUSTER_RUN}
     insert_rows(connection, schema.event, [about | {"kind": "seeded", "detail": seeded}])
 
 
@@ -198,7 +198,12 @@ def write_batches(connection: Connection, years: Years, numbers: range) -> None:
             for partition in range(years.partitions)
         ],
     )
-    failed = {"feed_id": years.feed_id, "kind": "mirror_failed", "who": CLUSTER_RUN, "detail": {"reason": "no answer"}}
+    failed = {
+        "feed_id": years.feed_id,
+        "kind": "mirror_failed",
+        "actor": CLUSTER_RUN,
+        "detail": {"reason": "no answer"},
+    }
     insert_rows(
         connection,
         schema.event,
@@ -231,7 +236,7 @@ def copy_batches(connection: Connection, years: Years, first: int, last: int) ->
         chosen = select(*(replaced.get(each.name, each) for each in columns))
         chosen = chosen.select_from(numbers.join(table, table.c.batch_id == years.batch_id(copied)))
         chosen = chosen.where(number % of_each == copied % of_each).order_by(number)
-        connection.execute(insert(table).from_select([each.name for each in columns], chosen))
+        connection.execute(insert(table).from_select([each.key for each in columns], chosen))
 
 
 def id_on_sqlite(years: Years, number: ColumnElement[int]) -> ColumnElement[Any]:

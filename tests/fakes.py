@@ -1790,11 +1790,11 @@ class FeedInMemory:
         bounds = {tp: self.kafka.topics[tp.topic].logs[tp.partition] for tp in partitions_of(plan)}
         return to_leave_out(plan.ranges, log_starts_of(bounds)) if plan.kind is BatchKind.LIVE else ()
 
-    def spark_writes(self, attempt: Attempt, *, subtract: int = 0, left_out: Sequence[LeftOut] = ()) -> Receipt:
+    def spark_writes(self, attempt: Attempt, *, missing: int = 0, left_out: Sequence[LeftOut] = ()) -> Receipt:
         """Do what the Spark job does with the attempt; ``without`` records of each range are not in the log."""
         document = AttemptDocument.from_bytes(self.sink.documents[attempt.directory], attempt.document_sha256)
         read = ranges_read(document.plan.ranges, left_out)
-        files = [a_file(planned, planned.span - subtract) for planned in read if planned.span > subtract]
+        files = [a_file(planned, planned.span - missing) for planned in read if planned.span > missing]
         receipt = a_receipt(
             document.plan,
             document_sha256=attempt.document_sha256,
@@ -1811,17 +1811,17 @@ class FeedInMemory:
         """Run the second half of the write task."""
         return pin_attempt(attempt.batch_id, attempt.attempt, self.control, self.kafka, sinks(self.sink))
 
-    def write(self, batch_id: UUID, *, subtract: int = 0) -> None:
+    def write(self, batch_id: UUID, *, missing: int = 0) -> None:
         """Run the whole write task, with Spark only where it is needed."""
         attempt = self.ask_for_attempt(batch_id)
         if attempt is not None:
-            self.spark_writes(attempt, subtract=subtract, left_out=self.lost_now(attempt))
+            self.spark_writes(attempt, missing=missing, left_out=self.lost_now(attempt))
             self.pin(attempt)
 
-    def written(self, *, subtract: int = 0) -> BatchPlan:
+    def written(self, *, missing: int = 0) -> BatchPlan:
         """Plan and write a batch."""
         plan = self.planned()
-        self.write(plan.batch_id, subtract=subtract)
+        self.write(plan.batch_id, missing=missing)
         return plan
 
     def commit(self, batch_id: UUID, *, group: str | None = GROUP, actor: str = "run 1") -> Committed:

@@ -458,7 +458,7 @@ def add_range(**values: Any) -> Executable:
 
 
 def add_event(**values: Any) -> Executable:
-    row = {"feed_id": ORDERS_FEED, "kind": "reset", "at": NOON, "who": "hand", "detail": {}}
+    row = {"feed_id": ORDERS_FEED, "kind": "reset", "at": NOON, "actor": "hand", "detail": {}}
     return add("event", **(row | values))
 
 

@@ -142,8 +142,8 @@ ROWS: Mapping[str, list[dict[str, Any]]] = {
         stored_row(2, None, None, seeded_by="latest"),
     ],
     "event": [
-        {"feed_id": ORDERS_FEED, "kind": "seeded", "at": NOON, "who": "planner", "detail": SEEDED},
-        {"feed_id": ORDERS_FEED, "kind": "abandoned", "at": ONE_O_CLOCK, "who": "ops", "detail": {"was": "PLANNED"}}
+        {"feed_id": ORDERS_FEED, "kind": "seeded", "at": NOON, "actor": "planner", "detail": SEEDED},
+        {"feed_id": ORDERS_FEED, "kind": "abandoned", "at": ONE_O_CLOCK, "actor": "ops", "detail": {"was": "PLANNED"}}
         | {"batch_id": ABANDONED.batch_id},
     ],
 }

@@ -211,7 +211,7 @@ def test_damaged_files_of_a_chunk_are_written_anew(feed: Backfilled, chunk: Batc
 def test_holes_in_a_feed_whose_every_offset_is_a_record_stop_a_chunk_as_well(feed: Backfilled) -> None:
     feed.settings = replace(feed.settings, offsets_policy=OffsetsPolicy.DENSE)
     [plan] = feed.backfill(selection=OpenGaps()).chunks
-    feed.write(plan.batch_id, without=1)
+    feed.write(plan.batch_id, missing=1)
     with pytest.raises(OffsetsMissingError, match="39 records, 1 offsets without one"):
         feed.commit(plan.batch_id)
 

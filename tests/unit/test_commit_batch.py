@@ -140,7 +140,7 @@ def test_a_published_receipt_does_not_repeat_the_ledger_of_the_one_before(feed: 
 
 
 def test_a_batch_without_a_single_record_is_committed_like_any_other(feed: FeedInMemory) -> None:
-    plan = feed.written(without=100)
+    plan = feed.written(missing=100)
     committed = feed.commit(plan.batch_id)
     assert_committed(feed, plan)
     assert feed.sink.published[plan.batch_id].receipt.files == ()
@@ -329,7 +329,7 @@ def test_of_offsets_that_moved_after_the_check_none_moves(feed: FeedInMemory, pl
 
 def test_a_dense_feed_with_missing_records_is_refused_with_partition_and_counts() -> None:
     feed = FeedInMemory(settings=feed_settings(offsets_policy=OffsetsPolicy.DENSE))
-    plan = feed.written(without=2)
+    plan = feed.written(missing=2)
     message = r"orders-0\[0, 100\): 98 records, 2 offsets without one, orders-1\[0, 50\): 48 records, 2 offsets"
     with pytest.raises(OffsetsMissingError, match=message) as error:
         feed.commit(plan.batch_id)
@@ -345,7 +345,7 @@ def test_a_dense_feed_with_every_record_is_committed() -> None:
 
 
 def test_a_feed_that_is_not_dense_counts_what_is_missing_and_goes_on(feed: FeedInMemory) -> None:
-    committed = feed.commit(feed.written(without=2).batch_id)
+    committed = feed.commit(feed.written(missing=2).batch_id)
     assert [(count.rows, count.invisible) for count in committed.counts] == [(98, 2), (48, 2)]
 
 

@@ -421,7 +421,7 @@ def test_a_topic_that_the_file_brings_in_since_gets_its_start_rule(feed: FeedInM
 def test_a_batch_that_read_no_record_moved_the_offsets_all_the_same(feed: FeedInMemory) -> None:
     more_records(feed, 135, 50)
     plan = feed.planned()
-    feed.write(plan.batch_id, without=5)
+    feed.write(plan.batch_id, missing=5)
     feed.commit(plan.batch_id)
     lose_tables(feed)
     adopt(feed)
