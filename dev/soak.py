@@ -50,6 +50,8 @@ SCHEDULER_KILL_CHANCE = 0.06
 RIVAL_EVERY_S = 20.0
 RIVALS_AT_MOST = 2
 TICK_S = 0.5
+MARK = {"SPARK_LOCAL_DIRS": str(HOME / "spark")}
+"""The variable by which the soak knows its own processes. Unlike most of a task's environment, Spark's driver gets it."""
 AIRFLOW = {
     # Otherwise the titles that Airflow gives its processes overwrite their environment, and nobody finds them there.
     "SPT_NOENV": "1",
@@ -162,7 +164,7 @@ def soak(minutes: float, seed: int) -> None:
         stack.callback(stop, run)
         for name in COMPONENTS:
             run.start(name)
-        kills = RandomKills(f"KAFKA_INGEST_DATA={environment.output(HOME)}", choose)
+        kills = RandomKills("".join(f"{name}={value}" for name, value in MARK.items()), choose)
         with run.producing():
             run_and_kill(run, kills, minutes)
         stop(run)
@@ -184,7 +186,7 @@ def variables(bootstrap_servers: str) -> dict[str, str]:
     }
     (feeds / f"{FEED}.yaml").write_text(yaml.safe_dump(feed))
     made = environment.child_environment(HOME, bootstrap_servers, free_port_from(8090))
-    return {**made, **AIRFLOW, "KAFKA_INGEST_FEEDS": str(feeds), "SPARK_LOCAL_DIRS": str(HOME / "spark")}
+    return {**made, **AIRFLOW, "KAFKA_INGEST_FEEDS": str(feeds), **MARK}
 
 
 def run_and_kill(run: Soak, kills: RandomKills, minutes: float) -> None:
