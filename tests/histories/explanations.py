@@ -66,6 +66,11 @@ def ranges_are_not_in_the_log(world: World) -> bool:
     return not all(world.topics.has_all(planned) for batch in open_batches(world) for planned in batch.plan.ranges)
 
 
+def spark_cannot_work(world: World) -> bool:
+    """Whether ranges cannot be read, or the control tables are an older copy, which may give an attempt's number again."""
+    return world.is_restored or ranges_are_not_in_the_log(world)
+
+
 def a_topic_was_made_again(world: World) -> bool:
     """Whether a topic has another id than its stored offsets or an open batch."""
     feed = world.feed()
@@ -133,7 +138,7 @@ EXPLANATIONS: Mapping[type[KafkaIngestError], Callable[[World], bool]] = {
     BatchStateError: somebody_came_between,
     OffsetsLostError: records_were_deleted,
     RangeNotInLogError: ranges_are_not_in_the_log,
-    SparkFailedError: ranges_are_not_in_the_log,
+    SparkFailedError: spark_cannot_work,
     TopicRecreatedError: a_topic_was_made_again,
     TopicGoneError: a_topic_was_made_again,
     StoredOffsetBeyondLogError: a_log_was_cut_off,

@@ -47,7 +47,8 @@ class RunRules(History):
     @precondition(lambda self: bool(self.world.spark_jobs))
     @rule(number=NUMBERS)
     def spark_finishes_at_last(self, number: int) -> None:
-        self.world.finish(self.world.spark_jobs.pop(number % len(self.world.spark_jobs)))
+        with self.step():
+            self.world.finish(self.world.spark_jobs.pop(number % len(self.world.spark_jobs)))
 
     @precondition(lambda self: self.known is not None)
     @rule(number=NUMBERS, interruption=INTERRUPTIONS)

@@ -45,8 +45,11 @@ class SparkJob:
     left_out: tuple[LeftOut, ...] = ()
 
     def finish(self) -> None:
-        """Stage the files, and last of all the receipt."""
+        """Stage the files, and last of all the receipt; fails where another application has staged some, as Spark does."""
         directory = self.attempt.directory
+        if (directory / DATA).exists():
+            # Control tables from a backup gave the attempt a number that was given before; the next attempt has another one.
+            raise SparkFailedError(f"path {directory / DATA} already exists")
         (directory / DATA).mkdir(parents=True)
         for number, table in enumerate(self.tables):
             pyarrow.parquet.write_table(table, directory / DATA / f"part-{number:05}.parquet")
