@@ -55,7 +55,8 @@ from kafka_ingest.spark_launch.spark_submission import SparkMaster, SparkSubmiss
 class FeedParts:
     """One feed with its control tables, its Kafka and its Spark.
 
-    Each connection is looked up when it is first needed: a commit must not fail for a Spark that it has no use for.
+    Each connection is looked up when it is first needed: a commit must not fail because of Spark, which it does not
+    use.
     """
 
     feed: Feed
@@ -84,7 +85,7 @@ class FeedParts:
         return spark_master(self.find_connection(self.feed.spark.conn_id))
 
     def check_keeps_running(self, file: FeedFile) -> None:
-        """Raise the file's error, unless its feed is contested and the one that the control tables know."""
+        """Raise the file's error, unless its feed is contested and is the one that the control tables know."""
         if file.error is None:
             return
         rivals = [claimant(rival, self.environment) for rival in file.rivals]
@@ -97,7 +98,7 @@ class FeedParts:
         self.kafka_client.java_settings()
 
     def plan(self, *, actor: str, end: EndPositions = None, max_records: int | None = None) -> PlanOutcome:
-        """Run the plan task; a manual run may end earlier, or take less. The group follows a jump over a gap at once."""
+        """Run the plan task; a manual run may end earlier or read less. The group follows a jump over a gap at once."""
         self.check_spark()
         settings = self.settings_of_run(max_records)
         outcome = plan_batch(settings, self.control, self.kafka, sink_of, actor=actor, end=end)
@@ -111,7 +112,7 @@ class FeedParts:
         return replace(self.plan_settings, max_records=min(limits, default=None))
 
     def plan_backfill(self, request: BackfillRequest, *, actor: str, once: bool = False) -> BackfillOutcome:
-        """Run a backfill's plan task: claim its chunks; ``once``: or find those that ``actor`` has claimed before."""
+        """Run a backfill's plan task: claim its chunks, or with ``once`` return those that ``actor`` claimed before."""
         self.check_spark()
         return plan_backfill(request, self.plan_settings, self.control, self.kafka, sink_of, actor=actor, once=once)
 
@@ -125,7 +126,7 @@ class FeedParts:
         return open_attempt(batch_id, self.control, self.kafka, sink_of, actor=actor)
 
     def submission(self, attempt: Attempt) -> SparkSubmission:
-        """Return what to hand to spark-submit for an attempt, and put the package beside its document."""
+        """Return the spark-submit call of an attempt, and copy the package next to the attempt's document."""
         submission = spark_submission(
             self.control.batch(attempt.batch_id).plan,
             attempt,
@@ -142,7 +143,7 @@ class FeedParts:
         return {MAX_WAIT_FOR_EXECUTORS: f"{self.feed.spark.max_wait_for_executors.total_seconds():.0f}"}
 
     def explain_failure(self, attempt: Attempt, said: str) -> None:
-        """Raise the named error behind a failed Spark run, where there is one to be found; ``said`` is what is known of it."""
+        """Raise the named error behind a failed Spark run, if one is found; ``said`` is what spark-submit reported."""
         explain_failure(attempt, self.control, self.kafka, sink_of)
         plan = self.control.batch(attempt.batch_id).plan
         if ran_out_of_memory(said) or ran_out_of_memory(
@@ -151,7 +152,7 @@ class FeedParts:
             raise out_of_memory(plan, self.master, self.feed.spark.conf)
 
     def check_output_known(self) -> None:
-        """Refuse what an operator asks of control tables that know less than the feed's output holds."""
+        """Refuse an operator's request where the feed's output holds batches that the control tables do not know."""
         check_output_known(known_feed(self.control, self.feed.name), self.plan_settings, self.control, sink_of)
 
     def mirror(self, *, actor: str) -> Mirrored:
@@ -160,7 +161,7 @@ class FeedParts:
         return mirror_group(feed.feed_id, self.feed.kafka.group, self.control, self.kafka, batch_id=None, actor=actor)
 
     def staged_outputs(self) -> Iterator[StagedOutput]:
-        """Return what is staged in attempts that are over for longer than the feed keeps them."""
+        """Return the staged output that has expired: its attempt ended longer ago than the feed keeps staged files."""
         feed = known_feed(self.control, self.feed.name)
         ended_before = datetime.now(UTC) - self.feed.sink.staging_retention
         return staged_outputs(
@@ -168,11 +169,11 @@ class FeedParts:
         )
 
     def clean_up(self) -> Iterator[StagedOutput]:
-        """Remove what is staged and not needed any more."""
+        """Remove the staged output that has expired."""
         return clean_up(self.staged_outputs(), self.control, sink_of)
 
     def fold(self, before: datetime | None = None, *, actor: str) -> Iterator[Folded]:
-        """Fold what the control tables hold of batches committed before a time; by default, as long ago as the feed says."""
+        """Fold the rows of batches committed before a time; by default the feed's ``control_retention`` decides."""
         return fold(self.feed_id, self.fold_cut(before), self.control, actor=actor)
 
     def foldable(self, before: datetime | None = None) -> Foldable:
@@ -189,13 +190,13 @@ class FeedParts:
         now = datetime.now(UTC)
         if before is None and self.feed.control_retention is None:
             raise WrongUseError(
-                f"feed {self.feed.name}: expected --before, or control_retention in its file, found neither: nothing says what "
-                "is old. Nothing was changed."
+                f"feed {self.feed.name}: expected --before, or control_retention in its file, found neither: nothing "
+                "says what is old. Nothing was changed."
             )
         return cut_before(before or now - (self.feed.control_retention or timedelta()), now)
 
     def sort_receipts(self) -> int:
-        """Move receipts of earlier versions to where the newest are found without reading all names; return how many."""
+        """Move receipts of earlier versions to where the newest are found without listing all; return how many."""
         return sink_of(self.plan_settings.output).archive.sort(datetime.now(UTC))
 
     def low_headroom(self) -> list[LowHeadroom]:

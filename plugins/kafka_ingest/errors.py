@@ -36,7 +36,7 @@ class ControlTablesUnavailableError(RetryableError):
 
 
 class FeedChangedError(RetryableError):
-    """Somebody else wrote to this feed's control rows between the reading and the writing; nothing was written."""
+    """Another process wrote to this feed's control rows between the reading and the writing; nothing was written."""
 
 
 class SparkFailedError(RetryableError):
@@ -55,11 +55,11 @@ class OutputUnavailableError(RetryableError):
     """The output's storage could not be read or written."""
 
 
-# ── Plan again: this batch cannot be written as planned; the next run's plan decides what becomes of it. ──────────────
+# ── Plan again: this batch cannot be written as planned; the next run's plan decides what happens to it. ──────────────
 
 
 class PlanAgainError(KafkaIngestError):
-    """Trying the same step again fails again; a new run starts with a plan, which can decide otherwise."""
+    """Trying the same step again fails again; a new run starts with a plan, which can decide differently."""
 
 
 class RangeNotInLogError(PlanAgainError):
@@ -67,7 +67,7 @@ class RangeNotInLogError(PlanAgainError):
 
 
 class StagedOutputUnusableError(PlanAgainError):
-    """The staged files do not hold what their receipt says; the batch went back to PLANNED and will be written again."""
+    """The staged files differ from their receipt; the batch went back to PLANNED and will be written again."""
 
 
 class PartitionUnreadableError(PlanAgainError):
@@ -108,15 +108,15 @@ class InvalidRangeError(WrongUseError):
 
 
 class InvalidBackfillError(WrongUseError):
-    """What a backfill asks for cannot be used."""
+    """A backfill's request cannot be used."""
 
 
 class RangesTakenError(WrongUseError):
-    """Offsets that a backfill asks for are committed, or another one's, and it was asked not to leave them out."""
+    """Requested offsets are committed, or another backfill's, and the request does not allow leaving them out."""
 
 
 class InvalidRunRequestError(WrongUseError):
-    """What a manual run asks for cannot be used."""
+    """A manual run's request cannot be used."""
 
 
 class UnknownBatchError(WrongUseError):
@@ -124,7 +124,7 @@ class UnknownBatchError(WrongUseError):
 
 
 class BatchFoldedError(WrongUseError):
-    """What was asked needs the ranges of old batches one by one, and they are folded."""
+    """The request needs the ranges of single old batches, and these are folded."""
 
 
 class MissingConnectionError(WrongUseError):
@@ -136,7 +136,7 @@ class InvalidConnectionError(WrongUseError):
 
 
 class KafkaAccessDeniedError(WrongUseError):
-    """Kafka refused the connection's credentials, or they may not do what is needed."""
+    """Kafka refused the connection's credentials, or they lack a right that is needed."""
 
 
 class KafkaLoginRefusedError(WrongUseError):
@@ -144,11 +144,11 @@ class KafkaLoginRefusedError(WrongUseError):
 
 
 class KafkaTlsRefusedError(WrongUseError):
-    """No TLS connection came about: an unknown authority, another host's certificate, or a missing one."""
+    """The TLS handshake failed: an unknown authority, another host's certificate, or a missing one."""
 
 
 class SparkOutOfMemoryError(WrongUseError):
-    """The heap is too small for the records that are read at once; the same try again would end the same way."""
+    """The heap is too small for the records that are read at once; a retry with the same settings fails again."""
 
 
 class UnsafeSparkMasterError(WrongUseError):
@@ -160,7 +160,7 @@ class ControlSchemaError(WrongUseError):
 
 
 class ControlAccessDeniedError(WrongUseError):
-    """The control database's role may not do what is needed."""
+    """The control database's role lacks a right that is needed."""
 
 
 class OutputNotUsableError(WrongUseError):
@@ -168,7 +168,7 @@ class OutputNotUsableError(WrongUseError):
 
 
 class NotOfThisFormatError(WrongUseError):
-    """The output's format cannot answer this question, or do this."""
+    """The output's format does not support this question or operation."""
 
 
 class NotADataFileError(WrongUseError):
@@ -176,18 +176,18 @@ class NotADataFileError(WrongUseError):
 
 
 class NothingToAdoptError(WrongUseError):
-    """The output tells nothing that the control tables do not know."""
+    """The output holds nothing that is missing from the control tables."""
 
 
 class InstallationError(WrongUseError):
     """Something this project needs on the machine is missing or of another version."""
 
 
-# ── Stop: an operator has to decide; deciding for him could lose or repeat records. ───────────────────────────────────
+# ── Stop: an operator has to decide; an automatic decision could lose or repeat records. ──────────────────────────────
 
 
 class OperatorDecisionError(KafkaIngestError):
-    """Going on could lose or duplicate records; somebody has to say what is right."""
+    """Continuing could lose or duplicate records; an operator has to decide."""
 
     exit_code = 3
 
@@ -197,7 +197,7 @@ class WrongClusterError(OperatorDecisionError):
 
 
 class TopicGoneError(OperatorDecisionError):
-    """A topic or partition with stored offsets is not there any more."""
+    """A topic or partition with stored offsets does not exist any more."""
 
 
 class TopicRecreatedError(OperatorDecisionError):
@@ -205,7 +205,7 @@ class TopicRecreatedError(OperatorDecisionError):
 
 
 class StartUndecidedError(OperatorDecisionError):
-    """The feed's only readable topics appeared since a plan, and nothing proves whether they are new."""
+    """The feed's only readable topics appeared since the last plan, and nothing proves whether they are new."""
 
 
 class OffsetsLostError(OperatorDecisionError):
@@ -213,7 +213,7 @@ class OffsetsLostError(OperatorDecisionError):
 
 
 class RecordsDeletedError(OperatorDecisionError):
-    """Records that a backfill asks for are deleted."""
+    """Records that a backfill requests are deleted."""
 
 
 class StoredOffsetBeyondLogError(OperatorDecisionError):
@@ -229,29 +229,29 @@ class OutputElsewhereError(OperatorDecisionError):
 
 
 class ReceiptsDoNotFollowError(OperatorDecisionError):
-    """The receipts beside an output do not tell one history without holes."""
+    """The receipts of an output do not form one complete history."""
 
 
 class OutputConflictError(OperatorDecisionError):
-    """What is to be published is not there any more, or where it is to go lies something else."""
+    """The files to publish do not exist any more, or their target is occupied by something else."""
 
 
 class BatchRevokedError(OperatorDecisionError):
-    """An operator took the batch's staged files away from publishing; giving it up is still to be finished."""
+    """An operator revoked the batch's staged files; the batch still has to be abandoned."""
 
 
 class OffsetsMovedError(OperatorDecisionError):
-    """Stored offsets are no longer where the batch starts; none was moved."""
+    """Stored offsets are no longer equal to the batch's start offsets; none was moved."""
 
 
 class OffsetsMissingError(OperatorDecisionError):
     """The feed says ``offsets: dense`` and records are missing inside the batch's ranges."""
 
 
-# ── Refused: this call has no effect, and that is right. ──────────────────────────────────────────────────────────────
+# ── Refused: this call has no effect, which is correct. ───────────────────────────────────────────────────────────────
 
 
 class BatchStateError(KafkaIngestError):
-    """The batch is in a state in which this step has nothing to do; somebody else was first, or an operator ended it."""
+    """The batch's state leaves this step nothing to do: another process was first, or an operator ended the batch."""
 
     exit_code = 2

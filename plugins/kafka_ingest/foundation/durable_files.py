@@ -1,4 +1,7 @@
-"""Files and directories that are on the disk when the call returns (fsync(2): a file's name is durable with its directory)."""
+"""Files and directories that are on the disk when the call returns.
+
+fsync(2): a file's name is durable once its directory is synced.
+"""
 
 import os
 from pathlib import Path
@@ -15,8 +18,8 @@ def sync(path: Path) -> None:
 
 
 def write_durably(path: Path, content: bytes) -> None:
-    """Write a file whole or not at all: under another name first, then renamed."""
-    # A name of its own for each call: two that write at once must not pull the file away from each other.
+    """Write a file completely or not at all: under a temporary name first, then renamed."""
+    # A unique name for each call: two concurrent calls must not rename each other's file.
     temporary = path.with_name(f".{path.name}.{uuid4().hex}.tmp")
     try:
         with temporary.open("xb") as file:

@@ -1,4 +1,4 @@
-"""For what makes very many objects that all live until its end."""
+"""For code that creates very many objects that all live until its end."""
 
 import contextlib
 import gc
@@ -7,7 +7,10 @@ from collections.abc import Iterator
 
 @contextlib.contextmanager
 def without_garbage_collection() -> Iterator[None]:
-    """Let nothing look for cycles meanwhile: each look visits all objects, and of 10,000 partitions all live until the end."""
+    """Disable the garbage collector in this block.
+
+    Each collection visits all objects, and those of 10,000 partitions all live until the end.
+    """
     was_enabled = gc.isenabled()
     gc.disable()
     try:
@@ -19,10 +22,10 @@ def without_garbage_collection() -> Iterator[None]:
 
 @contextlib.contextmanager
 def importing() -> Iterator[None]:
-    """Import modules, which live until the end: nothing looks for cycles among their objects, now or later.
+    """Import modules without garbage collection, now and later: their objects live until the process ends.
 
-    Looking took a seventh of the time of importing the command line.
+    Collections took a seventh of the time of importing the command line.
     """
     with without_garbage_collection():
         yield
-        gc.freeze()  # otherwise the first look after it visits them all
+        gc.freeze()  # otherwise the first collection afterwards visits them all

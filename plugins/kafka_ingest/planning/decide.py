@@ -1,4 +1,4 @@
-"""Decide: stored offsets, Kafka's answers and the feed's settings in; seeds, gaps and ranges out, or a named error. Pure."""
+"""Decide a plan from stored offsets, Kafka's answers and settings: seeds, gaps and ranges, or a named error. Pure."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
@@ -30,10 +30,10 @@ from kafka_ingest.planning.turns import turn_of
 class PlanDecision:
     """What to write down: seeds of partitions without a stored offset, gaps, holds, and the ranges of the batch.
 
-    There are no ranges where nothing is new, or where ``waiting_records`` are too few, ``waiting_since`` then. ``left_out``
-    says which partitions take no part although they should, and why. ``answered`` counts the partitions that take part.
-    ``capped`` says whether ``max_records`` or another limit, a gap that lies ahead, or the turn of others left records behind
-    that could be read at once.
+    There are no ranges where nothing is new, or where ``waiting_records`` are too few, ``waiting_since`` then.
+    ``left_out`` says which partitions take no part although they should, and why. ``answered`` counts the partitions
+    that take part. ``capped`` says whether ``max_records`` or another limit, a gap that lies ahead, or the turn of
+    others left records behind that could be read at once.
     """
 
     cluster_id: str
@@ -70,8 +70,8 @@ def decide(
 ) -> PlanDecision:
     """Return what the feed's next batch is.
 
-    Stored offsets always win; the start rule counts only where there is none. The feed may hold partitions of topics that it
-    no longer names: they keep their rows and take no part.
+    Stored offsets always win; the start rule counts only where there is none. The feed may hold partitions of topics
+    that it no longer names: they keep their rows and take no part.
     """
     check_cluster(feed.cluster_id if feed is not None else None, answers.cluster_id, settings.name)
     topics = topics_of_feed(feed, settings, answers.topics, answers.cluster_id, now)
@@ -83,7 +83,7 @@ def decide(
     lost = {hold.topic_partition for hold in losses}
     going_on = [position for position in positions if position.topic_partition not in lost]
     if not going_on or settings.on_data_loss is not OnDataLoss.HOLD:
-        # Where no other partition takes part, a hold would be a green run that never reads anything.
+        # Where no other partition takes part, a hold would be a successful run that never reads anything.
         check_not_beyond(positions, beyond, answers.cluster_id, settings.name)
         if settings.on_data_loss is not OnDataLoss.RECORD_GAP:
             check_nothing_lost(positions, starts.seeds, settings.name, answers.cluster_id)
@@ -93,7 +93,7 @@ def decide(
     waiting_records = 0
     # What a limit cut off, or a gap ahead, would not grow by waiting.
     if end is not None:
-        # A run that ends where it was asked to says nothing of how long the others wait.
+        # A run with a requested end says nothing about how long the other records wait.
         waiting_since = feed.waiting_since if feed is not None else None
     elif not capped and is_too_little(ranges, feed, settings, now):
         waiting_since = (feed.waiting_since if feed is not None else None) or now
@@ -197,7 +197,8 @@ def is_too_little(
 ) -> bool:
     """Whether a batch would be smaller than the feed wants, and has not waited long enough yet.
 
-    Offsets are counted, which on compacted topics are more than the records: such a batch may come earlier than asked for.
+    Offsets are counted, which on compacted topics are more than the records: such a batch may come earlier than asked
+    for.
     """
     found = sum(offset_range.span for offset_range in ranges)
     if settings.min_records is None or settings.max_wait is None or not 0 < found < settings.min_records:

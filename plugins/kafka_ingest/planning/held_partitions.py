@@ -1,4 +1,4 @@
-"""Which partitions are held at an offset: by an open transaction, an unreadable or deleted record, or a log that ended. Pure."""
+"""Which partitions are held: by an open transaction, an unreadable or deleted record, or a truncated log. Pure."""
 
 from collections.abc import Collection, Mapping
 from datetime import datetime
@@ -12,7 +12,7 @@ from kafka_ingest.planning.positions import Position, after_gaps, gaps_by_partit
 
 
 def still_unreadable(feed: FeedSnapshot | None, answers: KafkaAnswers) -> dict[TopicPartition, Hold]:
-    """Return the holds on records that nobody can read: tried again for this plan, unless Kafka cannot answer at all."""
+    """Return the holds on records that no consumer can read: tried again for this plan, unless Kafka cannot answer."""
     return {
         hold.topic_partition: hold
         for hold in (feed.holds if feed is not None else [])
@@ -26,9 +26,10 @@ def still_unreadable(feed: FeedSnapshot | None, answers: KafkaAnswers) -> dict[T
 
 
 def newly_beyond_log(feed: FeedSnapshot, answers: KafkaAnswers, now: datetime) -> list[Hold]:
-    """Return a hold for each stored offset that lies above the log's end, or where it was cut off; not above one seen before.
+    """Return a hold for each stored offset above the log's end, or above an offset where the log was truncated.
 
-    Only where the log is the one the offsets were counted in, apart from what was cut off: the same cluster and topic.
+    Not where an end as low was seen before. Only where the log is the one that the stored offsets belong to: the same
+    cluster and topic.
     """
     if answers.cluster_id != feed.cluster_id:
         return []
@@ -51,7 +52,7 @@ def newly_beyond_log(feed: FeedSnapshot, answers: KafkaAnswers, now: datetime) -
 
 
 def held_beyond_log(feed: FeedSnapshot | None) -> dict[TopicPartition, Hold]:
-    """Return the partitions whose log was seen to end below their stored offset, which nobody has decided on: the lowest end."""
+    """Return the lowest log end that was seen below each stored offset, where no operator has decided yet."""
     lowest: dict[TopicPartition, Hold] = {}
     for hold in feed.holds if feed is not None else []:
         tp = hold.topic_partition
@@ -64,7 +65,7 @@ def held_beyond_log(feed: FeedSnapshot | None) -> dict[TopicPartition, Hold]:
 
 
 def held_by_loss(positions: Collection[Position], beyond: Mapping[TopicPartition, Hold], now: datetime) -> list[Hold]:
-    """Return a hold for each partition that lost records, or whose log ended, or was seen to end, below its stored offset."""
+    """Return a hold for each partition that lost records, or whose log ends, or ended once, below its stored offset."""
     holds: list[Hold] = []
     for position in positions:
         tp, bounds = position.topic_partition, position.bounds
@@ -83,7 +84,7 @@ def holds_of(
     isolation: Isolation,
     now: datetime,
 ) -> list[Hold]:
-    """Return the partitions that an open transaction holds back, and those that are still unreadable and not passed over."""
+    """Return the partitions held by an open transaction, and those that are still unreadable and not passed over."""
     at = {position.topic_partition: position.offset for position in positions}
     # One that takes no part now (it has no leader) is as unreadable as before when it is back.
     holds = [

@@ -1,4 +1,4 @@
-"""What Kafka said when it was asked for one plan."""
+"""Kafka's answers for one plan."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
@@ -9,11 +9,12 @@ from kafka_ingest.planning.topic_age import TopicAge
 
 @dataclass(frozen=True, slots=True)
 class KafkaAnswers:
-    """What Kafka said when it was asked for this plan. A topic it does not have is not in ``topics``.
+    """Kafka's answers for this plan. A topic that does not exist is not in ``topics``.
 
-    ``start_offsets_at`` and ``group_offsets`` are of partitions whose start rule asks for them, ``end_offsets_at`` is there
-    where a manual run ends at a time. ``cut_off_at`` says where logs were cut off below their stored offsets, ``unreadable``
-    which held offsets still cannot be read, ``ages`` how old topics are that the last plan did not find.
+    ``start_offsets_at`` and ``group_offsets`` are of partitions whose start rule asks for them, ``end_offsets_at`` is
+    there where a manual run ends at a time. ``cut_off_at`` says where logs were cut off below their stored offsets,
+    ``unreadable`` which held offsets still cannot be read, ``ages`` how old topics are that the last plan did not
+    find.
     """
 
     cluster_id: str

@@ -103,9 +103,10 @@ def position_of(
     skip_to_latest_when_behind: int | None,
     unreadable_at: int | None,
 ) -> Position:
-    """Return where a partition stands after passing over what is gone, what was filed ahead, and what is too far behind.
+    """Return a partition's position after it passed over deleted records, gaps filed ahead, and what is too far behind.
 
-    ``end_offset`` is how far it may be read; ranges also end where a gap lies ahead, and at an offset that nobody can read.
+    ``end_offset`` is how far it may be read; ranges also end where a gap lies ahead, and at an offset that no consumer
+    can read.
     """
     way = Way(topic_partition, offset, sorted(gaps_ahead, key=lambda gap: gap.offset_range.start_offset))
     log_start = bounds.log_start_offset
@@ -125,7 +126,7 @@ def position_of(
 def check_nothing_lost(
     positions: Collection[Position], seeds: Collection[StoredOffset], feed_name: str, cluster_id: str
 ) -> None:
-    """Raise OffsetsLostError where records are gone that were not read, naming every such partition with both numbers."""
+    """Raise OffsetsLostError where unread records are deleted, naming every such partition with both numbers."""
     lost = [(offset_range, position) for position in positions for offset_range in position.lost]
     if not lost:
         return
@@ -136,7 +137,8 @@ def check_nothing_lost(
         begins = f"begins at {start} ({rule_of[tp]})" if tp in rule_of else f"stored offset {start}"
         gone = f"log start {position.bounds.log_start_offset:,} ({offset_range.span:,} offsets gone)"
         texts.append(f"{tp}: {begins}, {gone}")
-    # Where a start rule decides, the feed file is what to change; a new partition begins at 0 and can be skipped from there.
+    # Where a start rule decides, the feed file is what to change; a new partition begins at 0 and can be skipped from
+    # there.
     by_rule = {tp for tp, rule in rule_of.items() if rule != str(NewPartition())}
     first = next((offset_range for offset_range, _ in lost if offset_range.topic_partition not in by_rule), None)
     one_by_one = (
@@ -146,28 +148,30 @@ def check_nothing_lost(
         else ""
     )
     raise OffsetsLostError(
-        f"feed {feed_name}: records were deleted by retention before they were read (cluster {cluster_id}): {listing(texts)}. "
-        "Nothing was planned and no offset moved. To go on from the log start with a gap on record: on_data_loss: record_gap "
-        f"in the feed file{one_by_one}. With on_data_loss: hold the feed's other partitions go on."
+        f"feed {feed_name}: records were deleted by retention before they were read (cluster {cluster_id}): "
+        f"{listing(texts)}. Nothing was planned and no offset moved. To continue from the log start with a gap on "
+        f"record: on_data_loss: record_gap in the feed file{one_by_one}. With on_data_loss: hold the feed's other "
+        "partitions continue."
     )
 
 
 def check_not_beyond(
     positions: Collection[Position], held: Mapping[TopicPartition, Hold], cluster_id: str, feed_name: str
 ) -> None:
-    """Raise StoredOffsetBeyondLogError where a position lies above the log's end, or was seen to; never rewind silently."""
+    """Raise StoredOffsetBeyondLogError where a position is, or once was, above the log's end; never rewind silently."""
     beyond: list[str] = []
     for position in positions:
         seen = held.get(position.topic_partition)
         if seen is not None or position.is_beyond_log:
-            text = f"{position.topic_partition}: stored offset {position.offset:,}, log end {position.bounds.high_watermark:,}"
+            log_end = position.bounds.high_watermark
+            text = f"{position.topic_partition}: stored offset {position.offset:,}, log end {log_end:,}"
             seen_end = f", and {seen.at_offset:,} on {seen.since:%Y-%m-%d %H:%M} UTC" if seen is not None else ""
             beyond.append(text + seen_end)
     if beyond:
         raise StoredOffsetBeyondLogError(
-            f"stored offsets lie beyond the end of the log (cluster {cluster_id}): {listing(beyond)}. The log was truncated "
-            "(an unclean leader election), or this is not the cluster they were read from. Nothing was planned; the feed stays "
-            "stopped, also when the log grows past them, since other records lie there now: "
-            f"`kafka-ingest topic-changed {feed_name}` shows what can be done. With on_data_loss: hold the feed's other "
-            "partitions go on."
+            f"stored offsets lie beyond the end of the log (cluster {cluster_id}): {listing(beyond)}. The log was "
+            "truncated (an unclean leader election), or this is not the cluster they were read from. Nothing was "
+            "planned; the feed stays stopped, also when the log grows past them, since other records lie there now: "
+            f"`kafka-ingest topic-changed {feed_name}` shows what can be done. With on_data_loss: hold the feed's "
+            "other partitions continue."
         )

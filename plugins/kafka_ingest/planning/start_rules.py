@@ -11,7 +11,7 @@ from kafka_ingest.model.offsets import Isolation, LogBounds, TopicPartition
 
 @dataclass(frozen=True, slots=True)
 class PartitionAnswers:
-    """What Kafka said of one partition. The last two only where its start rule asks for them; None is "there is none"."""
+    """Kafka's answers for one partition. The last two only where its start rule needs them; None is "there is none"."""
 
     bounds: LogBounds
     isolation: Isolation
@@ -81,9 +81,9 @@ class AtOffset:
 class AtTimestamp:
     """Begin at the first offset whose record is of that time or later.
 
-    As Kafka's ListOffsets defines it (KIP-79): before the log it is the log start, after the log, or in a partition without
-    records, the log's end, and between two records the later one. Timestamps need not grow with offsets: records of an
-    earlier time may follow.
+    As Kafka's ListOffsets defines it (KIP-79): before the log it is the log start, after the log, or in a partition
+    without records, the log's end, and between two records the later one. Timestamps need not grow with offsets:
+    records of an earlier time may follow.
     """
 
     timestamp: datetime
@@ -111,22 +111,22 @@ class FromGroup:
         return f"group {self.group} otherwise {self.otherwise}"
 
     def resolve(self, topic_partition: TopicPartition, answers: PartitionAnswers) -> Start:
-        """Return the partition's first offset; below the log start it is loss like any other, above the end it is refused."""
+        """Return the partition's first offset; below the log start counts as loss, above the log's end is refused."""
         if answers.group_offset is None:
             start = self.otherwise.resolve(topic_partition, answers)
             return Start(start.offset, f"{start.note}: group {self.group} has no offset")
         if answers.group_offset > answers.bounds.high_watermark:
             raise StartOutsideLogError(
                 f"{topic_partition}: consumer group {self.group!r}, where the feed is to start, stands at offset "
-                f"{answers.group_offset:,}, but the log ends at {answers.bounds.high_watermark:,}: the group read another log "
-                "under this name. Name offsets, or another start."
+                f"{answers.group_offset:,}, but the log ends at {answers.bounds.high_watermark:,}: the group read "
+                "another log under this name. Name offsets, or another start."
             )
         return Start(answers.group_offset, f"group {self.group}")
 
 
 @dataclass(frozen=True, slots=True)
 class NewPartition:
-    """Made since the last plan, alone or with its topic: all of it is new, so it begins at offset 0 whatever the feed says."""
+    """Created since the last plan, alone or with its topic: all of it is new, so it begins at offset 0 in any case."""
 
     def __str__(self) -> str:
         return "new partition"
@@ -140,7 +140,7 @@ class NewPartition:
 class NewOrOlder:
     """Of a topic that appeared after a plan: Kafka cannot say whether it was made since, so its start stays pending.
 
-    Its text keeps that plan's time, since later plans have one of their own. ``why`` is for the hold.
+    Its text keeps that plan's time, since each later plan has another. ``why`` is for the hold.
     """
 
     last_plan: datetime

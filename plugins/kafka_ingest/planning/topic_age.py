@@ -1,7 +1,8 @@
 """Whether a topic that appears was made since the last plan, or is older and only became visible. Pure.
 
-Kafka says no time of creation, and topic ids are random. What there is: the first record of each log, whose timestamp is the
-broker's (``message.timestamp.type=LogAppendTime``, KIP-32) or the producer's word, and whether the log starts above 0.
+Kafka says no time of creation, and topic ids are random. What there is: the first record of each log, whose timestamp
+is the broker's (``message.timestamp.type=LogAppendTime``, KIP-32) or the producer's word, and whether the log starts
+above 0.
 """
 
 from collections.abc import Collection, Mapping
@@ -14,7 +15,7 @@ from kafka_ingest.planning.settings import OnDataLoss
 from kafka_ingest.planning.start_rules import Earliest, StartRule
 
 CLOCKS_DIFFER = timedelta(hours=1)
-"""By so much the broker's clock may be behind this machine's, before a time is taken for a proof."""
+"""How far the broker's clock may be behind this machine's, before a time counts as proof."""
 
 
 class Age(StrEnum):

@@ -42,7 +42,7 @@ class TopicsOfFeed:
 
 
 def topics_wanted(feed: FeedSnapshot | None, settings: FeedPlanSettings, there: Iterable[str]) -> list[str]:
-    """Return the names that the feed reads: its list, or what its pattern matches of what is there or was stored."""
+    """Return the topics that the feed reads: its list, or the existing and stored topics that its pattern matches."""
     if settings.topic_pattern is None:
         return sorted(settings.start_rules)
     known = {topic_partition.topic for topic_partition in feed.stored} if feed is not None else set()
@@ -58,9 +58,9 @@ def topics_of_feed(
 ) -> TopicsOfFeed:
     """Return the topics that take part.
 
-    Raises UnknownTopicError, TopicGoneError or TopicRecreatedError where a topic or partition is not there, or is not the one
-    the stored offsets were counted in. Under ``on_missing_topic: hold`` a missing one is held and the others go on, under
-    ``on_topic_changed: hold`` one that was made again; not where no other is left, which would be a run that never reads.
+    Raises UnknownTopicError, TopicGoneError or TopicRecreatedError where a topic or partition does not exist, or is not
+    the one that the stored offsets belong to. Under ``on_missing_topic: hold`` a missing topic is held and the others
+    continue, under ``on_topic_changed: hold`` a recreated one; not where no other is left: such a run would never read.
     """
     rows_of: dict[str, list[StoredOffset]] = {}
     for row in feed.stored.values() if feed is not None else []:
@@ -80,8 +80,9 @@ def topics_of_feed(
             check_named_partitions(settings.start_rule(topic), description)
     if not wanted:
         raise UnknownTopicError(
-            f"feed {settings.name}: no topic on cluster {cluster_id} matches kafka.topic_pattern {settings.topic_pattern!r} as a "
-            "whole. Correct the pattern, or create a topic; topics that begin with '__' are Kafka's own and never match."
+            f"feed {settings.name}: no topic on cluster {cluster_id} matches kafka.topic_pattern "
+            f"{settings.topic_pattern!r} as a whole. Correct the pattern, or create a topic; topics that begin with "
+            "'__' are Kafka's own and never match."
         )
     for problem in problems.values():
         if problem.stops or not present:
@@ -131,22 +132,24 @@ def why_missing(
     """Return the error where a topic, or a partition of it that was read, is not there."""
     if description is None and not rows:
         return UnknownTopicError(
-            f"feed {feed_name}: topic {topic!r} does not exist on cluster {cluster_id}. Create it, correct kafka.topics in the "
-            "feed file, or let the feed's other topics go on without it (on_missing_topic: hold)."
+            f"feed {feed_name}: topic {topic!r} does not exist on cluster {cluster_id}. Create it, correct "
+            "kafka.topics in the feed file, or let the feed's other topics continue without it (on_missing_topic: "
+            "hold)."
         )
     if description is None:
         return TopicGoneError(
-            f"feed {feed_name}: topic {topic!r} has stored offsets for {len(rows):,} partitions, but cluster {cluster_id} has no "
-            "such topic any more. Take it out of the feed file, let the feed's other topics go on (on_missing_topic: hold), or "
-            f"end its offsets for good: `kafka-ingest topic-changed {feed_name} --topic {topic} --choice forget`."
+            f"feed {feed_name}: topic {topic!r} has stored offsets for {len(rows):,} partitions, but cluster "
+            f"{cluster_id} has no such topic any more. Remove it from the feed file, let the feed's other topics "
+            f"continue (on_missing_topic: hold), or end its offsets for good: `kafka-ingest topic-changed {feed_name} "
+            f"--topic {topic} --choice forget`."
         )
     partitions = set(description.partitions)
     gone = sorted(row.topic_partition for row in rows if row.topic_partition.partition not in partitions)
     if gone:
         return TopicGoneError(
-            f"feed {feed_name}: {listing(gone)} have stored offsets, but topic {topic!r} has only {len(partitions):,} partitions "
-            "now. Partitions never go away while a topic lives: it was made again. Nothing was moved; if it may start over: "
-            f"`kafka-ingest topic-changed {feed_name} --topic {topic} --choice start-over`."
+            f"feed {feed_name}: {listing(gone)} have stored offsets, but topic {topic!r} has only {len(partitions):,} "
+            "partitions now. Partitions never go away while a topic lives: it was made again. Nothing was moved; if "
+            f"it may start over: `kafka-ingest topic-changed {feed_name} --topic {topic} --choice start-over`."
         )
     return None
 
@@ -159,8 +162,8 @@ def rules_to_resolve(
 ) -> dict[TopicPartition, PartitionRule]:
     """Return the start rule of every partition that has no offset yet, also of those that were noted as pending.
 
-    A new partition stays one. For the others the feed file counts as it is now: nothing of theirs was decided yet. ``ages`` says
-    how old topics are that appeared; one whose age nobody asked for is new.
+    A new partition stays new. For the others the current feed file counts, since nothing was decided for them yet.
+    ``ages`` says how old topics are that appeared; a topic without an entry is new.
     """
     stored = feed.stored if feed is not None else {}
     known_topics = {topic_partition.topic for topic_partition in stored}
@@ -200,6 +203,7 @@ def check_named_partitions(rule: StartRule, description: TopicDescription) -> No
     """Raise where a start rule names a partition that its topic does not have."""
     if isinstance(rule, AtOffsets) and (unknown := sorted(rule.offsets.keys() - set(description.partitions))):
         raise StartOutsideLogError(
-            f"the feed's start names {listing(TopicPartition(description.topic, number) for number in unknown)}, but topic "
-            f"{description.topic!r} has partitions 0 to {len(description.partitions) - 1}. Correct the feed's start.offsets."
+            f"the feed's start names {listing(TopicPartition(description.topic, number) for number in unknown)}, but "
+            f"topic {description.topic!r} has partitions 0 to {len(description.partitions) - 1}. Correct the feed's "
+            "start.offsets."
         )

@@ -1,4 +1,4 @@
-"""What a backfill is asked for, as people write it: the DAG's form, a DAG run's conf, or options of the command line."""
+"""A backfill's request as people write it: the DAG's form, a DAG run's conf, or options of the command line."""
 
 import os
 import re
@@ -38,7 +38,7 @@ TOPIC = "[A-Za-z0-9._-]+"
 PARTITION = "[0-9]{1,10}"
 OFFSET = "[0-9](?:_?[0-9]){0,18}"
 OFFSET_RANGE = rf"^({TOPIC}):({PARTITION})=({OFFSET})-({OFFSET})$"
-"""``orders:0=1200-1300``: partition 0 of topic orders, offset 1200 is read, 1300 is not. Also a JSON schema's pattern."""
+"""``orders:0=1200-1300``: topic orders, partition 0, offset 1200 is read, 1300 is not. Also a JSON schema's pattern."""
 
 PLACE = rf"^({TOPIC})(:{PARTITION})?$"
 """``orders`` or ``orders:0``."""
@@ -47,12 +47,12 @@ LARGEST_OFFSET = 2**63 - 1
 
 
 def blank_is_none(value: object) -> object:
-    """Take an empty field of a form for one that was left out, and leave out the blanks around a text."""
+    """Treat an empty field of a form as left out, and strip blanks around a text."""
     return (value.strip() or None) if isinstance(value, str) else value
 
 
 def none_is_empty(value: object) -> object:
-    """Take a list that was left out for an empty one, and pass over empty lines of a form."""
+    """Treat a list that was left out as empty, and skip empty lines of a form."""
     if value is None:
         return []
     if isinstance(value, list):
@@ -68,7 +68,7 @@ SELECTIONS = ("offset_ranges", "from_timestamp or to_timestamp", "batch_id", "da
 
 
 class BackfillForm(Settings):
-    """One field for each Param of ``backfill_offsets``. What to read is said in one of six ways."""
+    """One field for each Param of ``backfill_offsets``. The ranges are selected in one of six ways."""
 
     feed: str
     offset_ranges: Lines = Field(default_factory=list)
@@ -99,10 +99,10 @@ class BackfillForm(Settings):
     def request(
         self, feed: Feed, environment: Mapping[str, str] = os.environ, *, anywhere: bool = False
     ) -> BackfillRequest:
-        """Return what is asked for; raises InvalidBackfillError where that cannot be.
+        """Return the request; raises InvalidBackfillError where it cannot be used.
 
-        A copy goes below KAFKA_INGEST_DATA, or beside the feed's output: who may trigger a DAG may not choose any place on the
-        machine. ``anywhere``: who asks has a shell there.
+        A copy goes below KAFKA_INGEST_DATA, or next to the feed's output: the right to trigger a DAG is not the right
+        to write anywhere on the machine. ``anywhere``: the caller has a shell there.
         """
         asked = self.model_dump(mode="json", exclude_defaults=True) | {"mode": self.mode.value}
         return BackfillRequest(
@@ -129,8 +129,8 @@ class BackfillForm(Settings):
         if sum(given) != 1:
             found = [name for name, is_given in zip(SELECTIONS, given, strict=True) if is_given]
             raise InvalidBackfillError(
-                f"expected one of {', '.join(SELECTIONS)} to say what is read, found {' and '.join(found) or 'none'}. Nothing "
-                "was planned."
+                f"expected one of {', '.join(SELECTIONS)} to say what is read, found {' and '.join(found) or 'none'}. "
+                "Nothing was planned."
             )
         if self.open_chunks:
             return OpenChunks()
@@ -146,14 +146,14 @@ class BackfillForm(Settings):
         if self.mode is not Mode.COPY:
             if self.output is not None:
                 raise InvalidBackfillError(
-                    f"expected an output with mode copy only, found {self.output!r} with {self.mode}, which goes to the "
-                    "feed's own. Nothing was planned."
+                    f"expected an output with mode copy only, found {self.output!r} with {self.mode}, which goes to "
+                    "the feed's own. Nothing was planned."
                 )
             return None
         if self.output is None:
             raise InvalidBackfillError(
-                "expected an output with mode copy: the directory that the copy goes to, absolute or below KAFKA_INGEST_DATA; "
-                "found none. Nothing was planned."
+                "expected an output with mode copy: the directory that the copy goes to, absolute or below "
+                "KAFKA_INGEST_DATA; found none. Nothing was planned."
             )
         path = copy_path(feed, self.output, environment)
         if not anywhere:
@@ -165,13 +165,14 @@ def between(start: datetime | None, end: datetime | None) -> BetweenTimestamps:
     """Return the selection between two times; raises InvalidBackfillError where they are reversed."""
     if start is not None and end is not None and start >= end:
         raise InvalidBackfillError(
-            f"expected from_timestamp before to_timestamp, found {start.isoformat()} and {end.isoformat()}. Nothing was planned."
+            f"expected from_timestamp before to_timestamp, found {start.isoformat()} and {end.isoformat()}. Nothing "
+            "was planned."
         )
     return BetweenTimestamps(start, end)
 
 
 def copy_path(feed: Feed, text: str, environment: Mapping[str, str]) -> Path:
-    """Return the absolute directory of a copy; raises InvalidBackfillError where it is no place of its own."""
+    """Return the absolute directory of a copy; raises InvalidBackfillError where it is not the copy's alone."""
     try:
         sink = type(feed.sink).model_validate({"format": feed.sink.format, "path": text})
         path = Path(os.path.normpath(feed.model_copy(update={"sink": sink}).output(environment).path))
@@ -186,9 +187,9 @@ def copy_path(feed: Feed, text: str, environment: Mapping[str, str]) -> Path:
 
 
 def check_below_a_root(path: Path, feed: Feed, environment: Mapping[str, str]) -> None:
-    """Raise InvalidBackfillError where a directory is neither below the root of all outputs nor beside the feed's."""
+    """Raise InvalidBackfillError where a directory is neither below the root of all outputs nor next to the feed's."""
     roots = {feed.output(environment).path.parent.resolve(), Path(environment.get(DATA_VARIABLE) or "/").resolve()}
-    roots -= {Path("/")}  # nobody means all of the machine
+    roots -= {Path("/")}  # the whole machine is never meant
     if roots.isdisjoint(path.resolve().parents):
         below = " or ".join(sorted(map(str, roots))) or DATA_VARIABLE
         raise InvalidBackfillError(

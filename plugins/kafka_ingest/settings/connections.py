@@ -41,8 +41,8 @@ FindConnection = Callable[[str], ConnectionFields]
 def find_connection_from_shell(conn_id: str) -> ConnectionFields:
     """Find a connection as Airflow would from a shell: secrets backend, environment, database.
 
-    The environment is read here in the one case where it is sure to be what Airflow would answer, JSON form and no secrets
-    backend before it, because importing Airflow takes seconds.
+    The environment is read here in the one case where it is sure to be what Airflow would answer, JSON form and no
+    secrets backend before it, because importing Airflow takes seconds.
     """
     text = os.environ.get(f"AIRFLOW_CONN_{conn_id.upper()}", "")
     if text.lstrip().startswith("{") and not secrets_backend_is_configured():
@@ -95,7 +95,8 @@ def control_database(fields: ConnectionFields) -> ControlDatabaseSettings:
         file = fields.host or fields.schema
         if not file or not Path(file).is_absolute():
             raise InvalidConnectionError(
-                f"connection {fields.conn_id!r}: expected the absolute path of the SQLite file as its host, found {file!r}"
+                f"connection {fields.conn_id!r}: expected the absolute path of the SQLite file as its host, found "
+                f"{file!r}"
             )
         return ControlDatabaseSettings(URL.create("sqlite", database=file))
     if fields.conn_type in {"postgres", "postgresql"}:
@@ -132,19 +133,19 @@ def spark_master(fields: ConnectionFields) -> SparkMaster:
         master = f"{master}:{fields.port}"
     if not host:
         raise InvalidConnectionError(
-            f"connection {fields.conn_id!r}: expected a Spark master as its host, such as local[*] or spark://host:7077; "
-            "found none"
+            f"connection {fields.conn_id!r}: expected a Spark master as its host, such as local[*] or "
+            "spark://host:7077; found none"
         )
     if fields.extra.get("spark-home"):
         raise InvalidConnectionError(
-            f"connection {fields.conn_id!r}: spark-home in its extra is refused by Airflow's Spark provider; put spark-submit "
-            "on the PATH instead"
+            f"connection {fields.conn_id!r}: spark-home in its extra is refused by Airflow's Spark provider; put "
+            "spark-submit on the PATH instead"
         )
     binary = fields.extra.get("spark-binary", SPARK_BINARIES[0])
     if binary not in SPARK_BINARIES:
         raise InvalidConnectionError(
-            f"connection {fields.conn_id!r}: expected spark-binary in its extra to be one of {', '.join(SPARK_BINARIES)}, as "
-            "Airflow's Spark provider allows, found another value"
+            f"connection {fields.conn_id!r}: expected spark-binary in its extra to be one of "
+            f"{', '.join(SPARK_BINARIES)}, as Airflow's Spark provider allows, found another value"
         )
     deploy_mode = fields.extra.get("deploy-mode")
     if deploy_mode not in {None, "", "client", "cluster"}:
@@ -179,8 +180,8 @@ def fields_from_json(conn_id: str, text: str) -> ConnectionFields:
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         # The text is not repeated: it may hold a password.
         raise InvalidConnectionError(
-            f"AIRFLOW_CONN_{conn_id.upper()}: expected a JSON object with conn_type and the connection's fields, and an "
-            f"object as its extra; found one that cannot be read ({type(error).__name__})"
+            f"AIRFLOW_CONN_{conn_id.upper()}: expected a JSON object with conn_type and the connection's fields, and "
+            f"an object as its extra; found one that cannot be read ({type(error).__name__})"
         ) from None
 
 
@@ -229,10 +230,10 @@ def missing(conn_id: str) -> MissingConnectionError:
 
 
 def unreadable(conn_id: str, error: Exception) -> InvalidConnectionError:
-    """Return the error of a connection that Airflow cannot take apart; its words may repeat what they stumbled over."""
+    """Return the error of a connection that Airflow cannot parse; Airflow's own message may repeat the password."""
     return InvalidConnectionError(
-        f"connection {conn_id!r}: expected a URI or JSON as Airflow's connections have it, found one that Airflow cannot read "
-        f"({type(error).__name__}; it is not repeated, since it may hold a password). Define it anew."
+        f"connection {conn_id!r}: expected a URI or JSON as Airflow's connections have it, found one that Airflow "
+        f"cannot read ({type(error).__name__}; it is not repeated, since it may hold a password). Define it again."
     )
 
 
@@ -241,8 +242,8 @@ def checked_host(fields: ConnectionFields) -> str:
     host = fields.host or ""
     if "@" in host or any(character.isspace() for character in host):
         raise InvalidConnectionError(
-            f"connection {fields.conn_id!r}: expected a host's name or address as its host, found a text with '@' or blanks. "
-            "A user and a password have fields of their own."
+            f"connection {fields.conn_id!r}: expected a host's name or address as its host, found a text with '@' or "
+            "blanks. User and password belong in the login and password fields."
         )
     return host
 

@@ -127,8 +127,8 @@ class Kafka(Settings):
             raise ValueError(f"expected a pattern of at most {LONGEST_PATTERN:,} characters, found {len(pattern):,}")
         if not re.fullmatch("[ -~]*", pattern) or BY_NUMBER.search(pattern):
             raise ValueError(
-                f"expected a regular expression of printable ASCII, without characters by their number, found {pattern!r}: "
-                "topic names hold letters, digits, '.', '_' and '-'"
+                "expected a regular expression of printable ASCII, without characters by their number, found "
+                f"{pattern!r}: topic names hold letters, digits, '.', '_' and '-'"
             )
         try:
             re.compile(pattern)
@@ -159,7 +159,7 @@ class Kafka(Settings):
 class Limits(Settings):
     """How large one batch may become; a larger backlog is worked off batch by batch, without waiting for the schedule.
 
-    Where ``max_records`` is left out, the feed's own speed says how many; null, or ``unlimited``, is no limit.
+    Where ``max_records`` is left out, the feed's own speed decides; null, or ``unlimited``, is no limit.
     """
 
     max_records: Records | None = None
@@ -175,15 +175,15 @@ class Limits(Settings):
 
     @property
     def limit_follows_speed(self) -> bool:
-        """Whether the file says nothing of how many records a batch may hold."""
+        """Whether the file names no ``max_records``."""
         return "max_records" not in self.model_fields_set
 
     @model_validator(mode="after")
     def _small_batches_do_not_wait_for_ever(self) -> "Limits":
         if (self.min_records is None) != (self.max_wait is None):
             raise ValueError(
-                "expected min_records and max_wait together: a small batch waits for more records, but not for ever, found "
-                + ("only min_records" if self.max_wait is None else "only max_wait")
+                "expected min_records and max_wait together: a small batch waits for more records, but not forever, "
+                "found " + ("only min_records" if self.max_wait is None else "only max_wait")
             )
         if self.min_records is not None and self.max_records is not None and self.min_records > self.max_records:
             raise ValueError(
@@ -234,7 +234,7 @@ class Spark(Settings):
 
 
 class AirflowSettings(Settings):
-    """Passed on to the DAG."""
+    """Passed to the DAG."""
 
     retries: Annotated[int, Field(ge=0, le=1000, strict=True)] = 3
     execution_timeout: Duration = timedelta(hours=12)
@@ -246,7 +246,7 @@ class AirflowSettings(Settings):
 class Feed(Settings):
     """What one pipeline ingests. Only ``name``, ``kafka.topics`` and ``sink`` have no default.
 
-    ``control_retention``: how long the control tables keep the ranges of each live batch; None: for ever.
+    ``control_retention``: how long the control tables keep the ranges of each live batch; None: forever.
     """
 
     name: str
@@ -299,9 +299,9 @@ class Feed(Settings):
             if not isinstance(start, ExplicitStart):
                 continue
             if topic is None and self.kafka.topic_pattern is not None:
-                # Matched when the feed is planned: a pattern may backtrack for ever, and all feeds' DAGs would wait for it.
+                # Matched when the feed is planned: a pattern may backtrack without end, and all feeds' DAGs would wait.
                 continue
-            # A topic with a start of its own does not look here.
+            # A topic with its own start ignores these offsets.
             allowed = {each.name for each in self.kafka.listed if each.start is None} if topic is None else {topic.name}
             if unknown := sorted(start.offsets.keys() - allowed):
                 raise ValueError(
@@ -311,7 +311,7 @@ class Feed(Settings):
         return self
 
     def start_rules(self) -> dict[str, StartRule]:
-        """Return the start rule of each topic that the file names; raises InvalidFeedError on one that is not the feed's."""
+        """Return the start rule of each named topic; raises InvalidFeedError on a topic that is not the feed's."""
         named = {topic.name: topic.start or self.start for topic in self.kafka.listed}
         if (pattern := self.kafka.topic_pattern) is not None and isinstance(self.start, ExplicitStart):
             if unmatched := sorted(name for name in self.start.offsets if not re.fullmatch(pattern, name)):
@@ -330,8 +330,8 @@ class Feed(Settings):
         root = environment.get(DATA_VARIABLE)
         if not root or not Path(root).is_absolute():
             raise InvalidFeedError(
-                f"feed {self.name}: sink.path {self.sink.path!r} is relative. Expected an absolute path, or {DATA_VARIABLE} to "
-                f"name the absolute directory it lies under; found {DATA_VARIABLE}={root!r}."
+                f"feed {self.name}: sink.path {self.sink.path!r} is relative. Expected an absolute path, or "
+                f"{DATA_VARIABLE} to name the absolute directory it lies under; found {DATA_VARIABLE}={root!r}."
             )
         return OutputLocation.local(self.sink.format, Path(root) / path)
 
@@ -356,7 +356,7 @@ class Feed(Settings):
 
 @lru_cache(maxsize=10_000)  # asked two times a file, and most feeds share a few
 def why_no_schedule(schedule: str) -> str | None:
-    """Return what was expected where Airflow would not take a schedule, or would never be due by it; None where it is one."""
+    """Return what was expected where Airflow refuses a schedule, or it is never due; None where it can be used."""
     if schedule in PRESETS:
         return None
     if not croniter.is_valid(schedule):

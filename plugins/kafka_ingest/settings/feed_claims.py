@@ -1,4 +1,4 @@
-"""What two feeds may not share: a name, a consumer group, an output. Files alone cannot say which feed was there first."""
+"""What two feeds may not share: a name, a consumer group, an output. Files cannot say which feed was first."""
 
 import os
 from collections.abc import Mapping
@@ -71,7 +71,7 @@ def shared_with(feed: Feed, other: Feed, path: Path, environment: Mapping[str, s
 
 
 def claims(feed: Feed, environment: Mapping[str, str]) -> list[tuple[str, str]]:
-    """Return what is one feed's alone: its name, its group, its output and the folder beside it."""
+    """Return what belongs to one feed alone: its name, its group, its output and the folder next to it."""
     output = located(feed, environment)
     owned = [("name", feed.name), ("sink.path", str(output)), ("sink.path", str(beside(output)))]
     return [*owned, ("kafka.group", feed.kafka.group)] if feed.kafka.group else owned
@@ -84,11 +84,11 @@ def touches(feed: Feed, environment: Mapping[str, str]) -> list[tuple[str, str]]
 
 
 def located(feed: Feed, environment: Mapping[str, str]) -> Path:
-    """Return where a feed's output is, as far as it can be told: a relative path without a root stays relative."""
+    """Return a feed's output path; a relative path without a root stays relative."""
     return place_of(feed.sink.path, environment)
 
 
 def place_of(sink_path: str, environment: Mapping[str, str]) -> Path:
-    """Return where an output is, as far as it can be told."""
+    """Return an output's path; a relative path without a root stays relative."""
     path = os.path.normpath(Path(environment.get(DATA_VARIABLE) or "") / sink_path)
     return Path(path[1:] if path.startswith("//") else path)  # POSIX allows two at the beginning to mean something else

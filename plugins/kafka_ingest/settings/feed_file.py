@@ -38,8 +38,8 @@ class Said(TypedDict, total=False):
 class FeedFile:
     """A feed file and what is in it: a feed, or the error that says why it cannot be used.
 
-    A feed that shares something with others is ``contested``: it has an error, and runs only where the control tables know
-    it and none of its ``rivals`` (:mod:`kafka_ingest.batches.contested`).
+    A feed that shares something with others is ``contested``: it has an error, and runs only where the control tables
+    know it and none of its ``rivals`` (:mod:`kafka_ingest.batches.contested`).
     """
 
     path: Path
@@ -50,7 +50,7 @@ class FeedFile:
     sink_path: str | None = None
     """Where the file says its output lies, also where it cannot be used."""
     schedule: str = "@hourly"
-    """When its error is due where it cannot be used: on its own schedule, hourly where that cannot be read or has no times."""
+    """When an unusable file's error is due: on its own schedule, hourly where that cannot be read or has no times."""
     contested: Feed | None = None
     rivals: tuple[Feed, ...] = ()
 
@@ -70,7 +70,7 @@ def read_feed_file(path: Path) -> FeedFile:
         return FeedFile(path, Feed.model_validate(document), None, **said)
     except ValidationError as error:
         return unusable(path, "; ".join(describe(error, Feed)), **said)
-    except Exception as error:  # noqa: BLE001 - an error that nobody foresaw must not take the other feeds away
+    except Exception as error:  # noqa: BLE001 - an unforeseen error must not remove the other feeds
         return unusable(path, f"cannot be used: {type(error).__name__}: {error}", **said)
 
 
@@ -89,7 +89,7 @@ def what_it_says(document: Mapping[object, object]) -> Said:
 def text_of(path: Path) -> str:
     """Return what is in a file; raises OSError, or ValueError where it is no file, too large or no UTF-8.
 
-    Opened without waiting: a named pipe would be waited for, for ever.
+    Opened without waiting: opening a named pipe would block forever.
     """
     with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY), "rb") as file:  # noqa: PTH123 - of a descriptor
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
@@ -108,7 +108,7 @@ def unusable(path: Path, reason: str, **said: Unpack[Said]) -> FeedFile:
 
 def error_id(path: Path) -> str:
     """Return the id of the DAG, and of the maintenance's task, that is red for a broken file."""
-    # Two file names may come to one readable id; the sum keeps them apart.
+    # Two file names may give the same readable id; the checksum keeps them apart.
     readable = re.sub(r"[^A-Za-z0-9_.-]", "_", path.name)[:150]
     exact = f"{FEED_ERROR}{readable}"
     return exact if readable == path.name else f"{exact}_{crc32(os.fsencode(path.name)):08x}"

@@ -19,7 +19,7 @@ FEEDS_VARIABLE = "KAFKA_INGEST_FEEDS"
 
 
 def feeds_directory(environment: Mapping[str, str] = os.environ) -> Path:
-    """Return the folder of feed files: KAFKA_INGEST_FEEDS, or ``dags/feeds`` beside ``plugins/``."""
+    """Return the folder of feed files: KAFKA_INGEST_FEEDS, or ``dags/feeds`` next to ``plugins/``."""
     named = environment.get(FEEDS_VARIABLE)
     return Path(named) if named else Path(__file__).resolve().parents[3] / "dags" / "feeds"
 
@@ -47,12 +47,12 @@ def read_those(paths: Iterable[Path]) -> list[FeedFile]:
 
 
 def beside_others(file: FeedFile, environment: Mapping[str, str] = os.environ) -> FeedFile:
-    """Return a feed's file as the files beside it are now: in error where its feed shares something with one of them."""
+    """Return a feed's file, with an error where its feed shares something with another file of its folder."""
     return held_against(file, texts_of(feed_paths(file.path.parent)), environment)
 
 
 def held_against(file: FeedFile, texts: Iterable[tuple[Path, str]], environment: Mapping[str, str]) -> FeedFile:
-    """Return a feed's file with what the others say; only those that may share something with it are parsed."""
+    """Return a feed's file checked against the others; only those that may share something with it are parsed."""
     feed = file.feed or file.contested
     if feed is None:
         return file
@@ -96,7 +96,7 @@ def feed_file_named(name: str, directory: Path, environment: Mapping[str, str] =
 
 
 def the_one_of(name: str, files: list[FeedFile]) -> FeedFile | None:
-    """Return the file of that feed: one that can be used, one that is contested, or a broken one that is meant to be it."""
+    """Return the file of that feed: a usable one, a contested one, or a broken one that seems to be meant."""
     usable = (file for file in files if file.feed is not None and file.feed.name == name)
     contested = (file for file in files if file.contested is not None and file.contested.name == name)
     broken = (file for file in files if file.error is not None and name in {file.path.stem, file.name})
@@ -104,7 +104,7 @@ def the_one_of(name: str, files: list[FeedFile]) -> FeedFile | None:
 
 
 def check_not_taken(output: Path, environment: Mapping[str, str] = os.environ) -> None:
-    """Raise InvalidBackfillError where a directory is, lies in, or holds a feed's output, also of a file that is broken now."""
+    """Raise InvalidBackfillError where a directory is, lies in, or holds a feed's output; broken files count, too."""
     for file in read_feed_files(feeds_directory(environment), environment):
         if file.sink_path is None:
             continue

@@ -1,12 +1,12 @@
 """Reads YAML that holds plain values only: mappings, lists, texts, whole numbers, true, false and null.
 
-The parser's events are put together here, within limits and without recursion: no text can take more than its size in time
-or memory, as YAML's tags, aliases and numbers of any length may. All else that YAML 1.1 knows stays the text that was
-written: times, numbers with a point or a leading zero, ``0x1f``, and ``12:30``, which YAML 1.1 takes for 750.
+The parser's events are put together here, within limits and without recursion: no text can take more than its size in
+time or memory, as YAML's tags, aliases and numbers of any length may. All else that YAML 1.1 knows stays the text that
+was written: times, numbers with a point or a leading zero, ``0x1f``, and ``12:30``, which YAML 1.1 takes for 750.
 
-Two parsers make events: libyaml, which comes with PyYAML on most machines and is several times as fast, and PyYAML's own.
-They differ in rare texts only, so what libyaml refuses, and what may be such a text, PyYAML's own parser decides: a file
-means the same on every machine, and its error has the same words.
+Two parsers make events: libyaml, which comes with PyYAML on most machines and is several times as fast, and PyYAML's
+own. They differ in rare texts only, so what libyaml refuses, and what may be such a text, PyYAML's own parser decides:
+a file means the same on every machine, and its error has the same words.
 """
 
 import contextlib
@@ -27,7 +27,7 @@ MAX_DEPTH: Final = 20
 MAX_DIGITS: Final = 40
 
 READ_DIFFERENTLY: Final = re.compile("[\ufeff?\t\ud800-\udfff]|[|>][-+0-9]*#")
-"""What the two parsers read differently: a byte order mark inside a text, ``?`` and tabs in flow, a comment after ``|``."""
+"""What the parsers read differently: a byte order mark inside a text, ``?`` and tabs in flow, a comment after ``|``."""
 
 NOT_STORABLE: Final = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
 WHOLE_NUMBER: Final = re.compile(r"[-+]?(?:0|[1-9][0-9_]*)")
@@ -50,7 +50,7 @@ class NotPlainError(ValueError):
 
 @dataclass(slots=True)
 class OpenNode:
-    """A mapping or list whose end has not come yet; ``values`` and ``size`` count what is in it, aliases written out."""
+    """A mapping or list that is not complete yet; ``values`` and ``size`` count what is in it, aliases written out."""
 
     content: dict[Hashable, Any] | list[Any]
     anchor: str | None
@@ -62,7 +62,7 @@ class OpenNode:
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A value at its end, and how much it comes to."""
+    """A complete value, and its size."""
 
     value: Any
     values: int
@@ -141,7 +141,7 @@ class Reading:
             parent.key, parent.has_key = self.key(event, node.value, parent.content), True
 
     def key(self, event: yaml.Event, key: object, before: dict[Hashable, Any]) -> Hashable:
-        """Return a mapping's key: a text or a whole number, and not there yet; plain YAML lets the last one win in silence."""
+        """Return a mapping's key: a text or whole number, not a duplicate; plain YAML silently keeps the last one."""
         if key == "<<":
             raise self.refused(event, "merge keys ('<<') are not read: write the keys out")
         if isinstance(key, bool) or not isinstance(key, str | int):

@@ -28,16 +28,19 @@ EndsOfTopic = Annotated[Mapping[PartitionNumber, Offset], Field(min_length=1)]
 
 
 NOT_APPLIED = (
-    "what this run asks for is not applied: a batch was open and goes on as planned; ask again once it is committed"
+    "what this run asks for is not applied: a batch was open and continues as planned; ask again once it is committed"
 )
 APPLIED_NEXT = (
-    "what this run asks for is not applied to the batch that was open, which continues as planned: the run that follows its "
-    "commit applies it"
+    "what this run asks for is not applied to the batch that was open, which continues as planned: the run that "
+    "follows its commit applies it"
 )
 
 
 class RunRequest(Settings):
-    """``{"max_records": 1000, "end_timestamp": "2026-01-31T00:00:00Z"}`` or ``{"end_offsets": {"orders": {"0": 1200}}}``."""
+    """One manual run's limits.
+
+    ``{"max_records": 1000, "end_timestamp": "2026-01-31T00:00:00Z"}``, or ``{"end_offsets": {"orders": {"0": 1200}}}``.
+    """
 
     max_records: Records | None = None
     end_timestamp: Instant | None = None
@@ -74,9 +77,9 @@ class RunRequest(Settings):
 def why_no_run_follows(batch: Batch, request: RunRequest, run: str) -> str | None:
     """Return why the DAG is not run again at once after a run's batch; None where it is.
 
-    One run follows a committed batch that a limit cut, one that left ranges out, since only a plan decides what becomes of the
-    loss, and one that this run did not plan: it was open from an earlier run, and says nothing of what arrived since. The run
-    that follows plans a batch of its own, so each chain ends.
+    One run follows a batch that a limit cut; a batch that left ranges out, since only a plan decides what happens to
+    the loss; and a batch that an earlier run left open, since it says nothing about the records that arrived since
+    then. The run that follows plans a new batch, so each chain ends.
     """
     if batch.state is not BatchState.COMMITTED:
         return f"batch {batch.batch_id} is {batch.state}"

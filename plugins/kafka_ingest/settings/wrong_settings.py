@@ -1,4 +1,4 @@
-"""What is wrong with a feed file, a form or a run's conf, in this project's words: what was expected, what was found."""
+"""What is wrong with a feed file, a form or a run's conf: what was expected, what was found."""
 
 import difflib
 import reprlib
@@ -49,9 +49,9 @@ EXPECTED: Final[Mapping[str, Callable[[Mapping[str, Any]], str]]] = {
 
 
 def describe(error: ValidationError, model: type[BaseModel]) -> list[str]:
-    """Return what is wrong, one text a field: where, what was expected, what was found. At most a few, and short ones."""
+    """Return what is wrong, one text per field: where, what was expected, what was found. At most a few, and short."""
     problems = error.errors(include_url=False)
-    # A list whose entries are wrong counts as too short besides.
+    # pydantic also reports a list whose entries are wrong as too short.
     holders = {problem["loc"][:depth] for problem in problems for depth in range(len(problem["loc"]))}
     texts = (
         described(problem, model)
@@ -86,7 +86,7 @@ def described(problem: Mapping[str, Any], model: type[BaseModel]) -> str:
 
 
 def did_you_mean(place: tuple[int | str, ...], model: type[BaseModel]) -> str:
-    """Return what an unknown key may have been meant for: one like it that is known there, or else in another place."""
+    """Return the known keys that an unknown one resembles: those at its place, or else elsewhere."""
     *above, key = place
     here = {name: [name] for each in models_at(above, model) for name in each.model_fields}
     elsewhere: dict[str, list[str]] = {}
@@ -141,7 +141,7 @@ def shown(value: object) -> str:
 
 
 def cut(text: str, at_most: int) -> str:
-    """Return a text of at most so many characters, and how much was left out."""
+    """Return a text cut to a number of characters, and how much was left out."""
     if len(text) <= at_most:
         return text
     return f"{text[:at_most]}… ({len(text) - at_most:,} more characters)"

@@ -1,7 +1,7 @@
-"""What a feed file says of its output: one model a format, told apart by ``sink.format``.
+"""The ``sink`` settings of a feed file: one model per format, selected by ``sink.format``.
 
-Apart from ``sinks``, which does the work: feed files are read at the edge, by pydantic, and a task that publishes an open batch
-must not depend on what the file says now.
+Apart from ``sinks``, which does the work: feed files are read at the edge, by pydantic, and a task that publishes an
+open batch must not depend on the current file.
 """
 
 from typing import Annotated, Literal
@@ -15,13 +15,13 @@ from kafka_ingest.settings.sink_settings.parquet import ParquetSink
 
 
 class UnknownSink(LocalDirectorySink):
-    """What is no format of ours, so that the error names all of them; there is never a value of it."""
+    """An unknown format, so that the error names all known ones; no value of it ever exists."""
 
     format: Literal["parquet", "delta"]
 
 
 def kind_of_sink(value: object) -> str:
-    """Return the tag of what a feed file says."""
+    """Return the tag of a feed file's ``sink``."""
     found = value.get("format") if isinstance(value, dict) else getattr(value, "format", None)
     return f"{SINK_TAG}{found if found in ('parquet', 'delta') else 'format'}"
 
