@@ -1,8 +1,10 @@
 # Every verb sets up what it needs first, and only what is missing (dev/setup.mk); one make at a time does so.
 
 PYTHON ?= python3
-# One file of tests at a time in each of two processes: most of the time is spent waiting for a JVM to start.
+# One file of tests at a time in each of two processes: most of the time is spent waiting for a JVM to start. tests/conftest.py
+# puts the files that take longest first, so that neither process ends long before the other.
 WORKERS ?= 2
+PYTEST = .venv/bin/python -m pytest --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder
 ARGS ?=
 SET_UP = +@flock --nonblock Makefile true || echo 'Another make is setting up: waiting for it.'; \
 	flock Makefile $(MAKE) --silent --no-print-directory --file dev/setup.mk PYTHON=$(PYTHON)
@@ -11,7 +13,7 @@ SET_UP = +@flock --nonblock Makefile true || echo 'Another make is setting up: w
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint format bench bench-quick bench-plan bench-coverage bench-history bench-airflow bench-feeds bench-feeds-due soak up down clean
+.PHONY: help setup demo test-quick test lint format bench bench-quick bench-plan bench-coverage bench-history bench-airflow bench-feeds bench-feeds-due soak up down clean
 
 help: ## list these verbs
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' Makefile
@@ -26,9 +28,13 @@ demo: ## run one feed end to end, with a Kafka of its own, and explain what happ
 	$(SET_UP) run jvm
 	@.venv/bin/python dev/demo.py
 
-test: ## run the tests
+test-quick: ## run the tests that start no JVM and no server, and say what is left out; below a minute
 	$(SET_UP) dev jvm
-	.venv/bin/python -m pytest --numprocesses $(WORKERS) --dist loadfile $(ARGS)
+	$(PYTEST) --quick $(ARGS)
+
+test: ## run all tests; a quarter of an hour or more
+	$(SET_UP) dev jvm
+	$(PYTEST) $(ARGS)
 
 lint: ## check style, formatting, types and the direction of imports
 	$(SET_UP) dev

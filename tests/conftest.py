@@ -1,17 +1,91 @@
-"""Real parts for the tests: one broker a session, and a project folder of its own for each test."""
+"""Real parts for the tests: one broker a session, and a project folder of its own for each test; and which tests are quick."""
 
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
 import pytest
 from tests.project import Project, empty_control_tables
+from tests.what_tests_need import ORDER, left_out, need, refusing_servers
 
 from embedded_broker import EmbeddedBroker
 from order_events import PARTITIONS, create_topic
 
 PATIENT = {"broker.session.timeout.ms": "9000"}
 """Kafka's own time limit: a machine that stands still for some seconds is no broker that died."""
+
+
+TESTS = Path(__file__).parent
+NEED = pytest.StashKey[str | None]()
+LEFT_OUT = pytest.StashKey[Counter[str]]()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--quick", action="store_true", help="only tests without a JVM and without a server")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "long: tries very many cases, and is left out of --quick")
+
+
+def need_of(item: pytest.Item) -> str | None:
+    """Return what a test needs, None where it is quick."""
+    called = getattr(item, "callspec", None)
+    parameters = list(called.params.values()) if called else []
+    fixtures = getattr(item, "fixturenames", [])
+    return need(
+        item.path.relative_to(TESTS).parts[0], fixtures, parameters, [mark.name for mark in item.iter_markers()]
+    )
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Files that take long come first; with --quick, only what is quick is left."""
+    first: dict[Path, int] = {}
+    for item in items:
+        item.stash[NEED] = need_of(item)
+        first[item.path] = min(first.get(item.path, len(ORDER)), ORDER.index(item.stash[NEED]))
+    if config.getoption("quick"):
+        others = [item for item in items if item.stash[NEED] is not None]
+        config.hook.pytest_deselected(items=others)
+        config.stash[LEFT_OUT] = Counter(item.stash[NEED] or "" for item in others)
+        items[:] = [item for item in items if item.stash[NEED] is None]
+    items.sort(key=lambda item: first[item.path])
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_setup(item: pytest.Item) -> Iterator[None]:
+    if item.stash[NEED] is not None:
+        return (yield)
+    with refusing_servers():
+        return (yield)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
+    if item.stash[NEED] is not None:
+        return (yield)
+    with refusing_servers():
+        return (yield)
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Let a process of xdist hand on what it left out."""
+    if hasattr(session.config, "workeroutput"):
+        session.config.workeroutput["left_out"] = dict(session.config.stash.get(LEFT_OUT, Counter()))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    # Every process collects all tests: what one of them says is what all say.
+    node.config.stash[LEFT_OUT] = Counter(getattr(node, "workeroutput", {}).get("left_out", {}))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    for line in left_out(config.stash.get(LEFT_OUT, Counter())):
+        terminalreporter.write_line(line)
 
 
 @pytest.fixture(scope="session")

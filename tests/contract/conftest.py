@@ -229,31 +229,31 @@ def shared_database(
     request: pytest.FixtureRequest,
     tmp_path_factory: pytest.TempPathFactory,
     migrated_sqlite_file: Path,
-    postgresql_server: PostgresqlServer,
 ) -> Iterator[SqlStore]:
     """Control tables for a module whose tests leave nothing behind."""
     if request.param == "sqlite":
         shared = sqlite_store(migrated_sqlite_file, tmp_path_factory.mktemp("shared") / "control.db")
     else:
-        shared = postgresql_store(postgresql_server)
+        shared = postgresql_store(request.getfixturevalue("postgresql_server"))
     with shared as store:
         yield store
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
-def empty_database(
-    request: pytest.FixtureRequest, tmp_path: Path, postgresql_server: PostgresqlServer
-) -> Iterator[SqlStore]:
+def empty_database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[SqlStore]:
     """A database without control tables; on SQLite there is not even a file."""
-    if request.param == "sqlite":
+    server: PostgresqlServer | None = None
+    if request.param == "postgresql":
+        server = request.getfixturevalue("postgresql_server")
+    if server is None:
         settings = ControlDatabaseSettings(URL.create("sqlite", database=str(tmp_path / "new" / "control.db")))
     else:
-        settings = postgresql_server.control_database(EMPTY)
+        settings = server.control_database(EMPTY)
     store = SqlStore(settings)
     yield store
     store.close()
-    if request.param == "postgresql":
-        postgresql_server.drop_database(settings)
+    if server is not None:
+        server.drop_database(settings)
 
 
 @pytest.fixture

@@ -30,6 +30,8 @@ from tests.fakes import InMemoryControlTables
 
 from kafka_ingest.control.control_tables import SqlControlTables
 
+pytestmark = pytest.mark.long
+
 THE_LIFE_OF_A_BATCH = {
     "sink.prepare": "the places for output and staging are made",
     "control.record_plan": "the plan is written down: PLANNED",

@@ -18,6 +18,8 @@ from tests.contract.test_crash_at_every_boundary import (
 from tests.contract.whole_feed import Scheduler
 from tests.fakes import InMemoryControlTables
 
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture
 def lake() -> Iterator[Path]:

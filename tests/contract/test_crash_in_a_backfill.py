@@ -22,6 +22,8 @@ from kafka_ingest.model.offset_sets import span_of, union
 from kafka_ingest.model.offsets import OffsetRange, TopicPartition
 from kafka_ingest.operating.skip import decide_skip, skip
 
+pytestmark = pytest.mark.long
+
 HOLE = OffsetRange(TopicPartition(TOPIC, 0), 2, 7)
 RUN = "airflow:backfill_offsets/manual__1"
 

@@ -25,6 +25,8 @@ from kafka_ingest.model.batch import BatchState
 from kafka_ingest.operating.abandon import abandon
 from kafka_ingest.operating.clean import StagedOutput, clean_up, staged_outputs, staged_outputs_of_batch
 
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture
 def lake() -> Iterator[Path]:

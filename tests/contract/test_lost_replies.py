@@ -36,6 +36,8 @@ from kafka_ingest.errors import (
 )
 from kafka_ingest.model.batch import AttemptState, BatchState
 
+pytestmark = pytest.mark.long
+
 LOST: dict[str, type[RetryableError]] = {
     "control": ControlTablesUnavailableError,
     "kafka": KafkaUnavailableError,

@@ -32,6 +32,8 @@ from kafka_ingest.errors import (
 )
 from kafka_ingest.model.published_output import PublishedReceipt
 
+pytestmark = pytest.mark.long
+
 ON_DISK = [kind for kind in OUTPUTS if kind is not InMemoryOutput]
 RACERS = 4
 ROUNDS = 8

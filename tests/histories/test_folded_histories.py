@@ -6,6 +6,7 @@
 import os
 from pathlib import Path
 
+import pytest
 from hypothesis import settings
 from hypothesis.stateful import run_state_machine_as_test
 from tests.histories.fold_rules import FoldRules
@@ -27,6 +28,7 @@ class FoldedHistories(Histories, FoldRules):
         super().run_to_the_end()
 
 
+@pytest.mark.long
 def test_whatever_happens_to_a_feed_its_folded_batches_are_accounted_for_as_before(migrated_sqlite_file: Path) -> None:
     chosen = DEEP if os.environ.get("HISTORIES") == "deep" else FEW
     run_state_machine_as_test(lambda: FoldedHistories(migrated_sqlite_file), settings=chosen)

@@ -6,6 +6,7 @@
 import os
 from pathlib import Path
 
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis.stateful import run_state_machine_as_test
 from tests.histories.backfill_rules import BackfillRules
@@ -30,6 +31,7 @@ class Histories(KafkaRules, RunRules, OperatorRules, BackfillRules, LostTablesRu
     """All that can happen."""
 
 
+@pytest.mark.long
 def test_whatever_happens_to_a_feed_every_record_is_seen_once_or_is_on_record(migrated_sqlite_file: Path) -> None:
     chosen = DEEP if os.environ.get("HISTORIES") == "deep" else FIXED
     run_state_machine_as_test(lambda: Histories(migrated_sqlite_file), settings=chosen)

@@ -224,6 +224,7 @@ def commit_of_the_first(start: Start) -> Work:
 
 
 RUN_A = {"run A": same(dag_run)}
+A_RUN_AND_A_PLAN = {**RUN_A, "plan B": same(one_plan)}
 TWO_RUNS = {**RUN_A, "run B": same(dag_run)}
 TWO_PLANS = {"plan A": same(one_plan), "plan B": same(one_plan)}
 TWO_BACKFILLS = {"backfill A": same(plans_a_backfill), "backfill B": same(plans_a_backfill)}
@@ -242,9 +243,9 @@ SCENARIOS = {
     "two later plans at once": Scenario(one_committed, TWO_PLANS, bounds=ONE),
     "two runs from nothing": Scenario(nothing_planned, TWO_RUNS, bounds=ONE),
     "one run from nothing": Scenario(nothing_planned, RUN_A, bounds=replace(ALL_MAY_DIE, group="orders-ingest")),
-    "two runs, PLANNED": Scenario(planned, TWO_RUNS),
+    "a run and a plan, PLANNED": Scenario(planned, A_RUN_AND_A_PLAN),
     "one run, PLANNED": Scenario(planned, RUN_A, bounds=ALL_MAY_DIE),
-    "two runs, PLANNED, a range lost its beginning": Scenario(planned_and_lost, TWO_RUNS),
+    "a run and a plan, PLANNED, a range lost its beginning": Scenario(planned_and_lost, A_RUN_AND_A_PLAN),
     "one run, PLANNED, a range lost its beginning": Scenario(planned_and_lost, RUN_A, bounds=ALL_MAY_DIE),
     "two runs, WRITTEN": Scenario(written, TWO_RUNS, bounds=MIRRORED),
     "two runs, damaged": Scenario(written_and_damaged, TWO_RUNS, bounds=ONE),
@@ -285,6 +286,7 @@ SCENARIOS = {
 DEEP = {
     "two runs from nothing, tried again": Scenario(nothing_planned, TWO_RUNS, bounds=replace(ALL_MAY_DIE, crashes=1)),
     "two runs, PLANNED, one crash": Scenario(planned, TWO_RUNS, bounds=ONE),
+    "two runs, PLANNED, a range lost its beginning": Scenario(planned_and_lost, TWO_RUNS),
     "three runs, WRITTEN": Scenario(written, {**TWO_RUNS, "run C": same(dag_run)}, bounds=ONE),
     "two runs and an abandon, COMMITTING": Scenario(committing, TWO_RUNS | ABANDONS, REVOKED, ONE),
     "two runs and an abandon, WRITTEN": Scenario(written, TWO_RUNS | ABANDONS, REVOKED, ONE),

@@ -8,11 +8,10 @@ from dataclasses import replace
 
 import pytest
 from tests.model import broken_guards as broken
-from tests.model.roles import one_plan
 from tests.model.scenarios import (
+    A_RUN_AND_A_PLAN,
     ABANDONS,
     REVOKED,
-    RUN_A,
     SCENARIOS,
     Scenario,
     commit,
@@ -20,7 +19,6 @@ from tests.model.scenarios import (
     planned,
     planned_and_damaged,
     published,
-    same,
     written,
     written_and_damaged,
 )
@@ -37,7 +35,6 @@ def quiet() -> Iterator[None]:
     logging.disable(logging.NOTSET)
 
 
-A_RUN_AND_A_PLAN = {**RUN_A, "plan B": same(one_plan)}
 GIVEN_UP = "7: batch .* is visible, and ABANDONED"
 
 GUARDS: list[tuple[Callable[[pytest.MonkeyPatch], None], Scenario, str]] = [

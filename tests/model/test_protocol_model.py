@@ -11,9 +11,13 @@ import logging
 import os
 import sys
 from collections.abc import Callable, Iterator
+from functools import cache
 
 import pytest
+from tests.model.explore import Explored
 from tests.model.scenarios import DEEP, SCENARIOS
+
+pytestmark = pytest.mark.long
 
 IS_DEEP = os.environ.get("MODEL_DEPTH") == "deep"
 EXPLORED = {**SCENARIOS, **(DEEP if IS_DEEP else {})}
@@ -27,11 +31,17 @@ def quiet() -> Iterator[None]:
     logging.disable(logging.NOTSET)
 
 
+@cache
+def explored_once(name: str) -> Explored:
+    """Explore a world; two tests look at some of them."""
+    return EXPLORED[name].explored()
+
+
 @pytest.mark.parametrize("name", EXPLORED)
 def test_no_schedule_breaks_an_invariant_or_leaves_a_feed_that_does_not_recover(
     name: str, record_property: Callable[[str, object], None]
 ) -> None:
-    explored = EXPLORED[name].explored()
+    explored = explored_once(name)
     record_property("explored", str(explored))
     sys.stdout.write(f"{name}: {explored}\n")
     assert explored.counterexample is None, f"{name}\n{explored.counterexample}"
@@ -70,4 +80,4 @@ WAYS_TO_END = {
 
 @pytest.mark.parametrize("name", WAYS_TO_END)
 def test_each_side_of_a_race_wins_in_some_schedule(name: str) -> None:
-    assert SCENARIOS[name].explored().outcomes >= WAYS_TO_END[name]
+    assert explored_once(name).outcomes >= WAYS_TO_END[name]

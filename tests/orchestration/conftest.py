@@ -10,7 +10,9 @@ from typing import Any
 
 import pytest
 from tests.project import Project
+from tests.quick_project import QuickProject
 
+from embedded_broker import EmbeddedBroker
 from environment import airflow_home
 
 RUNNER = Path(__file__).with_name("run_dag_once.py")
@@ -67,6 +69,14 @@ def migrated(tmp_path_factory: pytest.TempPathFactory) -> Path:
     answer = made.command(Path(sys.executable).with_name("airflow"), "db", "migrate")
     assert answer.exit_code == 0, answer.stderr
     return airflow_home(made.home)
+
+
+@pytest.fixture
+def project(tmp_path: Path, broker: EmbeddedBroker) -> QuickProject:
+    """A project whose commands need no process, and no Spark: what is tested here is what Airflow starts."""
+    made = QuickProject(tmp_path / "project", broker.bootstrap_servers)
+    made.make_control_tables()
+    return made
 
 
 @pytest.fixture

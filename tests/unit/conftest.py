@@ -7,8 +7,13 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-settings.register_profile("unit", deadline=None, database=None, max_examples=200)
-settings.load_profile("unit")
+settings.register_profile("unit", deadline=None, database=None, max_examples=100)
+settings.register_profile("quick", settings.get_profile("unit"), max_examples=25)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Try fewer examples where a run is to be quick. They are drawn anew each time: many runs try many."""
+    settings.load_profile("quick" if config.getoption("quick") else "unit")
 
 
 @pytest.fixture(scope="session")

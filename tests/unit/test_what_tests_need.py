@@ -1,0 +1,60 @@
+"""`make test-quick` starts no JVM and no server, and says what it leaves out; nobody keeps a list of its tests."""
+
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from tests.what_tests_need import (
+    DATABASE,
+    LONG,
+    NEEDS_OF_FOLDERS,
+    REAL_PARTS,
+    SERVERS,
+    NotQuickError,
+    left_out,
+    need,
+)
+
+TESTS = Path(__file__).resolve().parents[1]
+
+
+@pytest.mark.parametrize("program", sorted(SERVERS))
+def test_a_quick_test_that_starts_a_jvm_or_a_server_fails(program: str) -> None:
+    # This is one: nothing here switches the guard on.
+    installed = f"/opt/somewhere/{program}"
+    for command in ([program, "--version"], [installed], [sys.executable, "-I", "wrapper.py", installed]):
+        with pytest.raises(NotQuickError, match=f"starts {program}"):
+            subprocess.run(command, check=False)
+    assert subprocess.run([sys.executable, "-c", ""], check=False).returncode == 0
+
+
+def test_a_script_that_stands_in_for_a_server_is_started(tmp_path: Path) -> None:
+    script = tmp_path / "java"
+    script.write_text("#!/bin/sh\nexit 7\n")
+    script.chmod(0o755)
+    assert subprocess.run([str(script)], check=False).returncode == 7
+
+
+def test_a_test_needs_what_its_folder_its_fixtures_its_parameters_and_its_marks_say() -> None:
+    assert need("unit", ["tmp_path"], ["in_memory", 3, None], ["parametrize"]) is None
+    assert need("orchestration", ["tmp_path"], [], []) == REAL_PARTS
+    assert need("contract", ["broker"], [], []) == REAL_PARTS
+    assert need("contract", ["postgresql_server"], [], []) == DATABASE
+    assert need("contract", ["store"], ["postgresql"], []) == DATABASE
+    assert need("contract", ["store"], ["sqlite"], []) == DATABASE
+    assert need("model", [], [], ["parametrize", "long"]) == LONG
+    assert need("integration", ["postgresql_server"], [], ["long"]) == REAL_PARTS, "by what takes longest"
+
+
+def test_the_folders_of_tests_with_real_parts_are_there() -> None:
+    assert {folder for folder in NEEDS_OF_FOLDERS if not list((TESTS / folder).glob("test_*.py"))} == set()
+
+
+def test_what_is_left_out_is_counted_by_what_it_needs() -> None:
+    assert left_out(Counter({DATABASE: 1_084, REAL_PARTS: 802})) == [
+        "left out: 802 tests that need a real broker, Spark or Airflow",
+        "left out: 1,084 tests that need control tables in SQLite or PostgreSQL",
+    ]
+    assert left_out(Counter()) == []

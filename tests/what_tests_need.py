@@ -1,0 +1,89 @@
+"""What a test needs beside Python: read from its folder and its fixtures, so no test has to say it and none can forget to.
+
+``--quick`` runs the tests that need nothing. In every run, quick or not, one of those that starts a JVM or a server fails.
+"""
+
+import subprocess
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
+from functools import wraps
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+ROOT = Path(__file__).resolve().parent.parent
+
+REAL_PARTS = "a real broker, Spark or Airflow"
+DATABASE = "control tables in SQLite or PostgreSQL"
+LONG = "a while, to try very many cases"
+
+NEEDS_OF_FOLDERS = {"integration": REAL_PARTS, "orchestration": REAL_PARTS, "spark": REAL_PARTS}
+NEEDS_OF_FIXTURES = {
+    "broker": REAL_PARTS,
+    "migrated_sqlite_file": DATABASE,
+    "sqlite": DATABASE,
+    "postgresql_server": DATABASE,
+    "postgresql": DATABASE,
+}
+"""Also for a parameter, by which some tests name the fixture that they ask for."""
+NEEDS_OF_MARKERS = {"long": LONG}
+
+ORDER = (REAL_PARTS, LONG, DATABASE, None)
+"""What is started first: a file that takes minutes must not begin when the other process has nothing left to do."""
+
+SERVERS = frozenset({"java", "spark-submit", "spark-class", "airflow", "postgres", "initdb", "pg_ctl"})
+"""The programs that are a JVM or a server, or start one."""
+
+
+class NotQuickError(AssertionError):
+    """A test that is counted among the quick ones starts a JVM or a server."""
+
+
+def need(
+    folder: str, fixtures: Collection[str], parameters: Collection[object], markers: Collection[str]
+) -> str | None:
+    """Return what a test needs, None where it is quick."""
+    names = [*fixtures, *(each for each in parameters if isinstance(each, str))]
+    found = {NEEDS_OF_FOLDERS.get(folder)}
+    found |= {NEEDS_OF_FIXTURES.get(name) for name in names} | {NEEDS_OF_MARKERS.get(name) for name in markers}
+    return next((each for each in ORDER if each in found - {None}), None)
+
+
+def left_out(needs: Counter[str]) -> list[str]:
+    """Say which tests were left out."""
+    return [f"left out: {needs[each]:,} tests that need {each}" for each in ORDER if each is not None and needs[each]]
+
+
+def server_among(arguments: object) -> str | None:
+    """Return the program that is a JVM or a server in a command: what is started, or what a wrapper is given by its full path.
+
+    A stand-in that a test has put in its own folder is none.
+    """
+    words = [Path(str(word)) for word in (arguments if isinstance(arguments, list | tuple) else [arguments])]
+    programs = [word for number, word in enumerate(words) if number == 0 or word.is_absolute()]
+    return next((each.name for each in programs if each.name in SERVERS and not is_stand_in(each)), None)
+
+
+def is_stand_in(program: Path) -> bool:
+    """Whether a program lies where tests write theirs."""
+    return program.is_relative_to(tempfile.gettempdir()) and not program.is_relative_to(ROOT)
+
+
+@contextmanager
+def refusing_servers() -> Iterator[None]:
+    """Let nothing be started meanwhile that is a JVM or a server."""
+    start: Callable[..., None] = subprocess.Popen.__init__
+
+    @wraps(start)
+    def checked(process: "subprocess.Popen[Any]", arguments: object, *others: Any, **named: Any) -> None:
+        if found := server_among(arguments):
+            raise NotQuickError(
+                f"expected a test without a JVM or a server, found that it starts {found}. Let it ask for the fixture that "
+                f"starts one, or move it to a folder of tests with {REAL_PARTS}: {', '.join(NEEDS_OF_FOLDERS)}."
+            )
+        start(process, arguments, *others, **named)
+
+    with patch.object(subprocess.Popen, "__init__", checked):
+        yield
