@@ -36,13 +36,13 @@ BY_HAND = 10
 
 def dag_run(actor: Actor) -> str:
     """plan >> write >> commit; only the batch id is handed from task to task."""
-    feed, actor = actor.feed, actor.name
-    outcome = task(actor, "plan", lambda: feed.plan(actor))
+    feed = actor.feed
+    outcome = task(actor, "plan", lambda: feed.plan(actor.name))
     if outcome.batch is None:
         return "nothing new"
     batch_id = outcome.batch.batch_id
     task(actor, "write", lambda: write(actor, batch_id), batch_id)
-    task(actor, "commit", lambda: feed.commit(batch_id, group=actor.world.group, actor=actor), batch_id)
+    task(actor, "commit", lambda: feed.commit(batch_id, group=actor.world.group, actor=actor.name), batch_id)
     return "done"
 
 
