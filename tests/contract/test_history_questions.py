@@ -7,6 +7,7 @@ from uuid import UUID
 
 import pytest
 from sqlalchemy.dialects import sqlite as sqlite_dialect
+from sqlalchemy.event import listen
 from tests.contract.builders import (
     FIRST_PLAN,
     NOON,
@@ -27,6 +28,7 @@ from tests.contract.conftest import SqlStore
 from tests.outputs import parquet_at
 
 from kafka_ingest.control.control_tables import SqlControlTables
+from kafka_ingest.control.feed_store import FeedStore
 from kafka_ingest.control.offset_history import batches_of_offset
 from kafka_ingest.model.batch import BatchKind, BatchState
 from kafka_ingest.model.control_rows import StartOver
@@ -200,7 +202,9 @@ def test_beside_the_batches_the_stored_offset_the_partitions_gaps_and_resets_are
         assert beside.gaps == []
 
 
-def test_the_feeds_batches_lead_to_their_ranges_and_no_range_of_another_batch_is_read(sqlite: SqlStore) -> None:
+def test_an_index_of_the_feeds_batches_leads_to_their_ranges_and_no_other_range_or_batch_is_read(
+    sqlite: SqlStore,
+) -> None:
     query = batches_of_offset(ORDERS_FEED, orders(0), 4711).compile(
         dialect=sqlite_dialect.dialect(), compile_kwargs={"literal_binds": True}
     )
@@ -209,9 +213,46 @@ def test_the_feeds_batches_lead_to_their_ranges_and_no_range_of_another_batch_is
         steps = [row.detail for row in connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {query}")]
 
     assert not [step for step in steps if "SCAN" in step]
-    assert "SEARCH batch USING INDEX ix_batch_feed (feed_id=?)" in steps[0]
-    assert "SEARCH batch_range" in steps[1]
-    assert "(batch_id=? AND topic=? AND partition=?)" in steps[1]
+    found = steps.index("SEARCH batch USING COVERING INDEX ix_batch_ids (feed_id=?)")
+    assert "SEARCH batch_range" in steps[found + 1]
+    assert "(batch_id=? AND topic=? AND partition=?)" in steps[found + 1]
+    assert not [step for step in steps if "SEARCH batch USING INDEX" in step and "(batch_id=?)" not in step]
+
+
+YEARS_OF_ONE_FEED = [
+    ("ix_batch_to_fold", "1000000 1000000 1"),
+    ("ix_batch_feed", "1000000 1000000 1"),
+    ("ix_batch_sums", "1000000 1000000 1000000 1000000 1 1"),
+    ("ix_batch_published", "1000000 1000000 1000000 1000000 1"),
+    ("ix_batch_ids", "1000000 1000000 1"),
+    ("ix_batch_planned", "1000000 1"),
+    ("sqlite_autoindex_batch_1", "1000000 1"),
+]
+"""What ANALYZE notes of a million committed batches."""
+
+
+def test_a_feed_is_read_without_its_committed_batches_also_where_the_database_was_analysed(sqlite: SqlStore) -> None:
+    plan_first(sqlite.connect())
+    with sqlite.by_hand() as connection:
+        connection.exec_driver_sql("ANALYZE")
+        connection.exec_driver_sql("DELETE FROM sqlite_stat1 WHERE tbl = 'batch'")
+        for index, numbers in YEARS_OF_ONE_FEED:
+            connection.exec_driver_sql("INSERT INTO sqlite_stat1 VALUES ('batch', ?, ?)", (index, numbers))
+    asked: list[tuple[str, Any]] = []
+    engine = sqlite.open()
+    listen(engine, "before_cursor_execute", lambda *call: asked.append((call[2], call[3])))
+
+    FeedStore(engine).feed("orders")
+
+    with engine.connect() as connection:
+        steps = [
+            step.detail
+            for statement, values in list(asked)
+            if "FROM batch" in statement
+            for step in connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {statement}", values)
+        ]
+    assert "SEARCH batch USING INDEX ix_batch_not_committed (feed_id=?)" in steps
+    assert not [step for step in steps if "SCAN" in step]
 
 
 # ── Batches of some kinds and states ──────────────────────────────────────────────────────────────────────────────────
