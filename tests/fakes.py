@@ -1,7 +1,7 @@
 """In-memory fakes of the protocols in :mod:`kafka_ingest.ports`, and a feed put together from them.
 
-The fakes pass the same contract tests as the real parts. A rival is played by ``meanwhile``: what is put there happens once,
-at the next question that Kafka is asked, which is when no transaction is open and anybody may write.
+The fakes pass the same contract tests as the real parts. A rival is played by ``meanwhile``: what is put there happens
+once, at the next question that Kafka is asked, which is when no transaction is open and anybody may write.
 """
 
 import copy
@@ -389,7 +389,8 @@ class ControlState:
                 moved.append(f"{planned.topic_partition}: expected topic id {expected}, found {found}")
         if moved:
             raise OffsetsMovedError(
-                f"batch {plan.batch_id}: stored offsets are not where the batch starts: {listing(moved)}. None was moved."
+                f"batch {plan.batch_id}: stored offsets are not where the batch starts: {listing(moved)}. None was "
+                "moved."
             )
 
 
@@ -748,7 +749,9 @@ class InMemoryControlTables:
                     f"batch {batch.batch_id}: expected PLANNED to open an attempt, found {batch.state}"
                 )
             if (attempt.batch_id, attempt.attempt) in state.attempts:
-                raise FeedChangedError(f"batch {batch.batch_id}: attempt {attempt.attempt} was opened by somebody else")
+                raise FeedChangedError(
+                    f"batch {batch.batch_id}: attempt {attempt.attempt} was opened by another process"
+                )
             state.attempts[attempt.batch_id, attempt.attempt] = attempt
             state.touch(batch.plan.feed_id)
 
@@ -1147,8 +1150,9 @@ def check_not_overtaken(state: ControlState, plan: BatchPlan) -> None:
         is_same = ids.get((topic, id_then), id_then) == ids.get((topic, topic_id), topic_id)
         if is_same and (overtaken := intersect(plan.ranges, [offset_range])):
             raise OffsetsMovedError(
-                f"backfill {plan.batch_id} reads offsets that another backfill has read, or that a reset gave to the live run, "
-                f"since it was planned: {listing(overtaken)}. Give it up: `kafka-ingest abandon {plan.batch_id} --reason …`."
+                f"backfill {plan.batch_id} reads offsets that another backfill has read, or that a reset gave to the "
+                f"live run, since it was planned: {listing(overtaken)}. Give it up: `kafka-ingest abandon "
+                f"{plan.batch_id} --reason …`."
             )
 
 
@@ -1245,7 +1249,7 @@ def require_revision(state: ControlState, known: FeedSnapshot) -> None:
     found = state.feeds[known.feed_id].revision
     if found != known.revision:
         raise FeedChangedError(
-            f"feed {known.name}: somebody else wrote (expected revision {known.revision}, found {found})"
+            f"feed {known.name}: another process wrote (expected revision {known.revision}, found {found})"
         )
 
 
@@ -1268,8 +1272,8 @@ def apply_jumps(
         row = state.stored[feed_id, jump.topic_partition]
         if row.next_offset != jump.from_offset:
             raise OffsetsMovedError(
-                f"stored offsets are not where a gap begins: {jump.topic_partition}: expected {jump.from_offset:,}, found "
-                f"{row.next_offset}. None was moved; plan again."
+                f"stored offsets are not where a gap begins: {jump.topic_partition}: expected {jump.from_offset:,}, "
+                f"found {row.next_offset}. None was moved; plan again."
             )
         state.stored[feed_id, jump.topic_partition] = replace(
             row, next_offset=jump.to_offset, leader_epoch=None, updated_at=now

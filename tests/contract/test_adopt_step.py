@@ -414,7 +414,7 @@ def test_what_was_shown_on_older_rows_is_refused_and_nothing_is_adopted(store: S
     store.connect().open_attempt(attempt_of(FIRST_PLAN, 1))
     before = store.dump()
 
-    with pytest.raises(FeedChangedError, match="feed orders: somebody else wrote"):
+    with pytest.raises(FeedChangedError, match="feed orders: another process wrote"):
         control.adopt(
             shown,
             adoption(SECOND_PLAN, stored=[row(0, 130)], gaps=[KEPT_GAP], ledger=[RESET], abandoned=batch_id_of(1)),

@@ -223,7 +223,7 @@ def test_a_backfill_decided_on_older_rows_is_refused_and_nothing_of_it_is_writte
     plan_next(with_holes.connect(), plan_of((orders(0), 100, 110), number=2))
     before = with_holes.dump()
 
-    with pytest.raises(FeedChangedError, match="feed orders: somebody else wrote"):
+    with pytest.raises(FeedChangedError, match="feed orders: another process wrote"):
         claim(control, chunk(3, (orders(0), 20, 40)), gaps=[lost(orders(0), 0, 5)], snapshot=old)
 
     assert with_holes.dump() == before

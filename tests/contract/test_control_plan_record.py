@@ -164,7 +164,7 @@ def test_a_plan_decided_on_an_older_revision_is_refused_with_its_jumps_and_holds
     record(store.connect(), holds=[hold(0)])
     before = store.dump()
 
-    with pytest.raises(FeedChangedError, match="feed orders: somebody else wrote"):
+    with pytest.raises(FeedChangedError, match="feed orders: another process wrote"):
         record(
             control,
             snapshot=old,

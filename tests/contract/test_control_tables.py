@@ -127,7 +127,7 @@ def test_a_plan_decided_on_older_rows_is_refused_and_nothing_of_it_is_written(st
     plan_next(store.connect(), None, seed(orders(2), 0))
     before = store.dump()
 
-    with pytest.raises(FeedChangedError, match="feed orders: somebody else wrote"):
+    with pytest.raises(FeedChangedError, match="feed orders: another process wrote"):
         plan_next(control, plan_of((orders(0), 0, 10)), seed(orders(3), 0), snapshot=old)
 
     assert store.dump() == before
@@ -335,7 +335,7 @@ def test_the_second_who_opens_an_attempt_of_the_same_number_is_refused(store: St
     control.open_attempt(attempt_of(FIRST_PLAN, 1))
     before = store.dump()
 
-    with pytest.raises(FeedChangedError, match="attempt 1 was opened by somebody else"):
+    with pytest.raises(FeedChangedError, match="attempt 1 was opened by another process"):
         store.connect().open_attempt(attempt_of(FIRST_PLAN, 1))
 
     assert store.dump() == before

@@ -172,7 +172,7 @@ def test_a_step_that_was_shown_on_older_rows_is_refused_and_writes_nothing(
     MEANWHILE[meanwhile](store.connect())
     before = store.dump()
 
-    with pytest.raises(FeedChangedError, match="feed orders: somebody else wrote"):
+    with pytest.raises(FeedChangedError, match="feed orders: another process wrote"):
         OPERATOR_STEPS[step](control, shown)
 
     assert store.dump() == before
@@ -186,7 +186,7 @@ def test_a_plan_decided_before_an_operators_step_is_refused(store: Store, step: 
     OPERATOR_STEPS[step](store.connect(), decided_on)
     before = store.dump()
 
-    with pytest.raises(FeedChangedError, match="somebody else wrote"):
+    with pytest.raises(FeedChangedError, match="another process wrote"):
         plan_next(control, plan_of((orders(0), 0, 10)), snapshot=decided_on)
 
     assert store.dump() == before

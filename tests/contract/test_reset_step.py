@@ -416,7 +416,7 @@ def test_a_reset_that_was_shown_on_older_rows_is_refused_and_writes_nothing(stor
     MEANWHILE[meanwhile](store.connect())
     before = store.dump()
 
-    with pytest.raises(FeedChangedError, match="somebody else wrote"):
+    with pytest.raises(FeedChangedError, match="another process wrote"):
         reset(control, back(0, 100, 30), feed=shown)
 
     assert store.dump() == before
@@ -428,7 +428,7 @@ def test_a_plan_decided_before_a_reset_is_refused(store: Store) -> None:
     reset(store.connect(), back(0, 100, 30))
     before = store.dump()
 
-    with pytest.raises(FeedChangedError, match="somebody else wrote"):
+    with pytest.raises(FeedChangedError, match="another process wrote"):
         plan_next(control, plan_of((orders(0), 100, 110), number=2), snapshot=decided_on)
 
     assert store.dump() == before

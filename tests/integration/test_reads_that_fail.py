@@ -1,4 +1,4 @@
-"""What becomes of a batch that cannot be read as it was planned: the named error, the next run, and every record once."""
+"""What becomes of a batch that cannot be read as planned: the named error, the next run, and every record once."""
 
 from contextlib import suppress
 
@@ -182,7 +182,7 @@ def test_a_damaged_batch_fails_the_run_once_is_read_up_to_shown_and_jumped_over(
         exit_code, code, message = quick.refusal("run", "orders")
         assert (exit_code, code) == (1, "PARTITION_UNREADABLE")
         assert f"{three_batches}-0: the record at offset 4 cannot be read" in message
-        assert "Run the feed again: the plan ends before that offset, and the other partitions go on" in message
+        assert "Run the feed again: the plan ends before that offset, and the other partitions continue" in message
         assert f"`kafka-ingest skip orders {three_batches} 0 4-TO --reason …`" in message
         assert quick.rows() == []
 

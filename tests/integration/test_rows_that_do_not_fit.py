@@ -70,11 +70,11 @@ CHANGES: dict[str, tuple[Change, str]] = {
     ),
     "a record twice where another is missing": (
         lambda rows: [[*rows[:4], rows[3]]],
-        "part-00000.parquet holds 5 records of {topic}-0 between offsets 2 and 5: some come twice",
+        "part-00000.parquet holds 5 records of {topic}-0 between offsets 2 and 5: some are duplicates",
     ),
     "a record twice, in two files": (
         lambda rows: [rows[:4], rows[3:5]],
-        "part-00000.parquet and part-10001.parquet both hold offsets of {topic}-0 from 5 to 5: records come twice",
+        "part-00000.parquet and part-10001.parquet both hold offsets of {topic}-0 from 5 to 5: duplicate records",
     ),
     "a record before the range": (
         lambda rows: [[at_offset(rows[0], 1), *rows[1:]]],

@@ -56,7 +56,8 @@ def deterministic() -> Iterator[None]:
 def forgetful(function: Callable[..., Any]) -> Callable[..., Any]:
     """Let an actor forget all that a function learned when it returns, but for what it returns.
 
-    The functions of the protocol keep nothing elsewhere; two ways through one that come to the same result are then the same.
+    The functions of the protocol keep nothing elsewhere; two ways through one that come to the same result are then the
+    same.
     """
 
     @functools.wraps(function)
@@ -83,7 +84,7 @@ FORGETFUL = (
     (plan_module, "check_newest_known"),
     (plan_module, "new_feed"),
     (backfill_module, "decide_backfill"),
-    (plan_module, "hand_on"),
+    (plan_module, "resume_open_batch"),
     (kafka_ingest.batches.resume_open_batch, "pin_first_valid_receipt"),
     (tests.fakes, "open_attempt"),
     (open_attempt_module, "pin_first_valid_receipt"),

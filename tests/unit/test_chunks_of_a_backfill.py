@@ -63,7 +63,7 @@ def test_a_chunk_whose_records_are_deleted_before_it_is_read_is_to_be_given_up_a
     feed.kafka.topics["orders"] = topic(log(30, 200), log(0, 150))
     message = refused(feed, chunk, RecordsDeletedError)
     assert "orders-0[20, 60) begins below the log start 30" in message
-    assert f"Give it up (`kafka-ingest abandon {chunk.batch_id} --reason …`) and plan the backfill again" in message
+    assert f"Abandon it (`kafka-ingest abandon {chunk.batch_id} --reason …`) and plan the backfill again" in message
 
 
 def test_a_chunk_of_a_log_that_ends_before_it_holds_up_no_partition_of_the_feed(
@@ -148,7 +148,7 @@ def test_a_record_that_nobody_can_read_holds_up_the_chunk_and_not_the_feed(feed:
         explain_failure(attempt, feed.control, feed.kafka, feed.sinks())
 
     assert "orders-0: the record at offset 33 cannot be read (BAD_MSG: damaged)" in str(found.value)
-    assert f"give this backfill up (`kafka-ingest abandon {chunk.batch_id} --reason …`)" in str(found.value)
+    assert f"abandon this backfill (`kafka-ingest abandon {chunk.batch_id} --reason …`)" in str(found.value)
     assert "kafka-ingest skip" not in str(found.value)
     assert holds(feed) == []
 

@@ -553,7 +553,7 @@ def topic_deleted(kafka: FakeKafkaCluster) -> None:
     [
         (another_cluster, "leads to cluster cluster-B"),
         (topic_made_again, "was deleted and created again"),
-        (topic_deleted, "is not there any more"),
+        (topic_deleted, "does not exist any more"),
     ],
 )
 def test_the_group_is_not_given_offsets_that_mean_something_else_there(

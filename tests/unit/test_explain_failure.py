@@ -89,7 +89,7 @@ def test_what_retention_took_while_spark_read_is_named_with_both_numbers(feed: F
     feed.kafka.topics["orders"] = topic(log(40, 100), log(10, 50))
     message = explanation(feed, attempt, RangeNotInLogError)
     assert (
-        f"batch {attempt.batch_id} cannot be read as it was planned: orders-0[0, 100) begins below the log start 40, "
+        f"batch {attempt.batch_id} cannot be read as planned: orders-0[0, 100) begins below the log start 40, "
         "orders-1[0, 50) begins below the log start 10. " in message
     )
     assert "No offset was moved. Run the feed again" in message
@@ -106,7 +106,7 @@ def test_a_live_batch_of_which_one_range_lost_its_beginning_can_be_read_without_
 def test_what_is_wrong_with_the_ranges_that_lost_nothing_is_named_as_ever(feed: FeedInMemory, attempt: Attempt) -> None:
     feed.kafka.topics["orders"] = topic(log(40, 100), log(0, 45))
     message = explanation(feed, attempt, RangeNotInLogError)
-    assert "as it was planned: orders-1[0, 50) ends above the log end 45. " in message
+    assert "as planned: orders-1[0, 50) ends above the log end 45. " in message
     feed.kafka.topics["orders"] = topic(log(40, 100), NO_LEADER)
     assert "LEADER_NOT_AVAILABLE" in explanation(feed, attempt, KafkaUnavailableError)
 
@@ -136,7 +136,7 @@ def test_a_topic_made_again_while_spark_read_is_named_before_its_numbers_are_loo
 
 def test_a_topic_that_is_gone_is_named(feed: FeedInMemory, attempt: Attempt) -> None:
     feed.kafka.topics.clear()
-    assert "'orders' (topic id topic-id-1) is not there any more" in explanation(feed, attempt, TopicGoneError)
+    assert "'orders' (topic id topic-id-1) does not exist any more" in explanation(feed, attempt, TopicGoneError)
 
 
 def test_another_cluster_is_named(feed: FeedInMemory, attempt: Attempt) -> None:

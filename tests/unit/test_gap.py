@@ -46,7 +46,7 @@ def ranges(draw: st.DrawFn) -> list[OffsetRange]:
 def test_a_gap_holds_an_offset_at_least_and_says_why() -> None:
     with pytest.raises(ValueError, match=r"found orders-0\[5, 5\)"):
         NewGap(span(0, 5, 5), GapCause.SKIPPED, "poisoned")
-    with pytest.raises(ValueError, match="a gap says why"):
+    with pytest.raises(ValueError, match="a gap needs a reason"):
         NewGap(span(0, 5, 6), GapCause.SKIPPED, "  ")
 
 

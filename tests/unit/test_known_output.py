@@ -207,7 +207,7 @@ def test_a_batch_that_the_tables_do_not_know_stops_the_plan_before_anything_is_a
         "its output /data/orders holds 1 published batches that the control tables do not know as published" in message
     )
     assert f"(the newest is {stranger})" in message
-    assert "Nothing was done: reading on would write records twice." in message
+    assert "Nothing was done: reading further would write records twice." in message
     assert "`kafka-ingest adopt orders` shows how they would change" in message
 
 

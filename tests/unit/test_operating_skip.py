@@ -229,14 +229,15 @@ def test_a_topic_that_was_made_again_is_refused_because_its_offsets_mean_other_r
 
 def test_a_topic_that_is_gone_is_refused(feed: FeedInMemory) -> None:
     feed.kafka.topics.clear()
-    assert "'orders' (topic id topic-id-1) is not there any more" in refusal(feed, span(0, 100, 120), TopicGoneError)
+    assert "'orders' (topic id topic-id-1) does not exist any more" in refusal(feed, span(0, 100, 120), TopicGoneError)
 
 
 def test_an_interval_that_is_filed_already_is_refused_with_its_reason(feed: FeedInMemory) -> None:
     skipped(feed, span(0, 150, 160))
     message = refusal(feed, span(0, 155, 170), InvalidRangeError)
     assert message == (
-        "orders-0[155, 170) overlaps orders-0[150, 160), which is filed as a gap already (poisoned). Nothing was changed."
+        "orders-0[155, 170) overlaps orders-0[150, 160), which is filed as a gap already (poisoned). Nothing was "
+        "changed."
     )
 
 

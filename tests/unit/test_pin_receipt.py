@@ -132,7 +132,7 @@ def test_a_topic_that_was_made_again_since_the_plan_is_not_read(feed: FeedInMemo
 
 def test_a_topic_that_is_gone_since_the_plan_is_not_read(feed: FeedInMemory, plan: BatchPlan) -> None:
     feed.kafka.topics.clear()
-    with pytest.raises(TopicGoneError, match=r"'orders' \(topic id topic-id-1\) is not there any more"):
+    with pytest.raises(TopicGoneError, match=r"'orders' \(topic id topic-id-1\) does not exist any more"):
         feed.open_attempt(plan.batch_id)
 
 
@@ -160,10 +160,10 @@ def test_two_tasks_that_open_an_attempt_at_once_get_one_each(feed: FeedInMemory,
 
 def test_opening_gives_up_where_a_rival_is_always_faster(feed: FeedInMemory, plan: BatchPlan) -> None:
     def always_faster(mine: Attempt) -> None:
-        raise FeedChangedError(f"attempt {mine.attempt} was opened by somebody else")
+        raise FeedChangedError(f"attempt {mine.attempt} was opened by another process")
 
     feed.control.open_attempt = always_faster
-    with pytest.raises(FeedChangedError, match="5 times somebody else opened an attempt"):
+    with pytest.raises(FeedChangedError, match="5 times another process opened an attempt"):
         feed.open_attempt(plan.batch_id)
 
 

@@ -445,7 +445,7 @@ def rival_at(feed: Backfilled, tries: int) -> Callable[[], None]:
 def test_a_feed_that_somebody_writes_to_all_the_time_is_given_up_after_a_few_tries(feed: Backfilled) -> None:
     feed.kafka.meanwhile = rival_at(feed, 1_000)
     with pytest.raises(
-        FeedChangedError, match="feed orders: somebody else wrote to it 5 times while the backfill was planned"
+        FeedChangedError, match="feed orders: another process wrote to it 5 times while the backfill was planned"
     ):
         feed.backfill(selection=OpenGaps())
 

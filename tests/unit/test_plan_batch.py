@@ -1,4 +1,4 @@
-"""The plan task on fakes: hand an open batch on, or ask, decide and record."""
+"""The plan task on fakes: resume an open batch, or ask, decide and record."""
 
 import itertools
 from collections.abc import Callable
@@ -531,7 +531,7 @@ def test_a_plan_gives_up_after_a_few_tries_and_may_be_tried_again(feed: FeedInMe
         feed.kafka.meanwhile = write_again_and_again
 
     feed.kafka.meanwhile = write_again_and_again
-    with pytest.raises(FeedChangedError, match="feed orders: somebody else wrote to it 5 times"):
+    with pytest.raises(FeedChangedError, match="feed orders: another process wrote to it 5 times"):
         feed.plan()
     assert feed.control.feed("orders").open_batch is None
 
@@ -544,7 +544,8 @@ def test_a_new_attempt_after_an_abandoned_batch_is_attempt_1_of_the_new_one(feed
     assert (attempt.attempt, attempt.state) == (1, AttemptState.OPEN)
 
 
-# ── One bad part holds itself, and the rest goes on ────────────────────────────────────────────────────────────────────
+# ── One bad part holds itself, and the rest goes on
+# ────────────────────────────────────────────────────────────────────
 
 
 def two_topics(feed: FeedInMemory, **changes: Any) -> None:
@@ -621,7 +622,8 @@ def test_an_open_batch_that_lost_records_and_a_leader_is_given_up_and_its_other_
     batch = feed.control.batch(first.batch_id)
     assert batch.state is BatchState.ABANDONED
     assert batch.reason == (
-        "its ranges can no longer be read: orders-1: LEADER_NOT_AVAILABLE, orders-0[0, 100) begins below the log start 10"
+        "its ranges can no longer be read: orders-1: LEADER_NOT_AVAILABLE, orders-0[0, 100) begins below the log "
+        "start 10"
     )
     assert second.ranges == (span(2, 0, 30),)
     assert feed.control.gaps(first.feed_id) == []

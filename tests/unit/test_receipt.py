@@ -140,7 +140,7 @@ def test_more_rows_than_offsets_are_a_contradiction() -> None:
     twice = a_file(PLANNED, rows=100, name="again.parquet")
     assert a_receipt(PLAN, a_file(PLANNED), twice).contradictions(PLAN) == [
         "orders-0[100, 200) can hold 100 records, the files hold 200",
-        "part-orders-0.parquet and again.parquet both hold offsets of orders-0 from 100 to 199: records come twice",
+        "part-orders-0.parquet and again.parquet both hold offsets of orders-0 from 100 to 199: duplicate records",
     ]
 
 
@@ -240,7 +240,7 @@ def test_each_partition_of_a_file_is_held_against_the_plan(file: WrittenFile, pr
 def test_a_partition_in_two_files_may_not_come_twice_wherever_the_others_are() -> None:
     again = shared((1, 1, 1, 1), (2, 4, 5, 8), name="again.parquet")
     [_, twice] = a_receipt(SMALL, shared((0, 3, 100, 102), (1, 2, 0, 1)), again).contradictions(SMALL)
-    assert twice == "part-0.parquet and again.parquet both hold offsets of orders-1 from 1 to 1: records come twice"
+    assert twice == "part-0.parquet and again.parquet both hold offsets of orders-1 from 1 to 1: duplicate records"
 
 
 @pytest.mark.parametrize("held", [(), ((1, 1, 0, 0), (0, 1, 0, 0)), ((0, 1, 0, 0), (0, 1, 1, 1))])

@@ -543,7 +543,7 @@ def test_a_topic_that_was_made_again_or_is_gone_is_refused(feed: FeedInMemory) -
     feed.kafka.topics["orders"] = topic(log(0, 200), log(0, 150), topic_id="topic-id-2")
     assert "expected topic id topic-id-1, found topic-id-2" in refusal(feed, ToEarliest(), TopicRecreatedError)
     feed.kafka.topics.clear()
-    assert "is not there any more" in refusal(feed, ToEarliest(), TopicGoneError)
+    assert "does not exist any more" in refusal(feed, ToEarliest(), TopicGoneError)
 
 
 def test_a_partition_that_is_gone_is_refused_where_brokers_know_no_topic_ids() -> None:

@@ -15,7 +15,7 @@ RELATIVE = Path(OUTPUT.name)
 SAYS = (
     rf"sink.path '{RELATIVE}' leads to {HERE} here, but the feed's newest batch, .*, was published in {OUTPUT}: does "
     rf"KAFKA_INGEST_DATA differ .*Nothing was read, written or moved. Set KAFKA_INGEST_DATA={OUTPUT.parent} as there.*"
-    rf"say so in the feed file: sink.path: {HERE}\.$"
+    rf"set it in the feed file: sink.path: {HERE}\.$"
 )
 
 

@@ -64,8 +64,8 @@ def plan_backfill(
 ) -> BackfillOutcome:
     """Return the chunks of a backfill, durable and claimed. ``once``: the same ones where ``actor`` has planned some before.
 
-    As with a plan, no transaction is open while Kafka or the sink is asked, and the step starts over where somebody else wrote
-    to the feed meanwhile. So two backfills never take the same hole.
+    As with a plan, no transaction is open while Kafka or the sink is asked, and the step starts over where somebody
+    else wrote to the feed meanwhile. So two backfills never take the same hole.
     """
     for _ in range(TRIES):
         rows = planned_before(settings.name, control)
@@ -91,7 +91,7 @@ def plan_backfill(
             continue
         return BackfillOutcome(chunks, decision)
     raise FeedChangedError(
-        f"feed {settings.name}: somebody else wrote to it {TRIES} times while the backfill was planned; try again"
+        f"feed {settings.name}: another process wrote to it {TRIES} times while the backfill was planned; try again"
     )
 
 
@@ -176,15 +176,16 @@ def earlier_batches(request: BackfillRequest, feed: FeedSnapshot, control: Contr
             batch = control.batch(batch_id)
             if batch.plan.feed_id != feed.feed_id:
                 raise InvalidBackfillError(
-                    f"expected a batch of feed {feed.name}, found {batch_id}, which is feed {batch.feed_name}'s. {NOTHING_DONE}"
+                    f"expected a batch of feed {feed.name}, found {batch_id}, which is feed {batch.feed_name}'s. "
+                    f"{NOTHING_DONE}"
                 )
             return [batch]
         case OfDagRun(run_id):
             batches = control.batches_of_run(feed.feed_id, run_id)
             if not batches:
                 raise InvalidBackfillError(
-                    f"expected a DAG run that planned or committed a batch of feed {feed.name}, found {run_id!r}, which did "
-                    f"neither. {NOTHING_DONE} `kafka-ingest batches {feed.name} --json` names the runs."
+                    f"expected a DAG run that planned or committed a batch of feed {feed.name}, found {run_id!r}, "
+                    f"which did neither. {NOTHING_DONE} `kafka-ingest batches {feed.name} --json` names the runs."
                 )
             return batches
         case _:
@@ -224,8 +225,8 @@ def raise_beyond(beyond: Sequence[TopicPartition], feed: FeedSnapshot) -> None:
     """Raise StoredOffsetBeyondLogError where there are logs that ended below their stored offset."""
     if beyond:
         raise StoredOffsetBeyondLogError(
-            f"expected logs that hold what was read of them, found that {listing(beyond)} ended below the stored offset. "
-            f"{NOTHING_DONE} Decide that first: `kafka-ingest topic-changed {feed.name}`."
+            f"expected logs that hold what was read of them, found that {listing(beyond)} ended below the stored "
+            f"offset. {NOTHING_DONE} Decide that first: `kafka-ingest topic-changed {feed.name}`."
         )
 
 
@@ -235,7 +236,8 @@ def ask_kafka(request: BackfillRequest, meant: Collection[TopicPartition], kafka
     unanswered = [f"{tp}: {bounds.reason}" for tp, bounds in sorted(found.items()) if isinstance(bounds, Unavailable)]
     if unanswered:
         raise KafkaUnavailableError(
-            f"Kafka cannot answer now for {listing(unanswered)}. {NOTHING_DONE} Try again, or leave these partitions out."
+            f"Kafka cannot answer now for {listing(unanswered)}. {NOTHING_DONE} Try again, or leave these partitions "
+            "out."
         )
     starts_at: Times = {}
     ends_at: Times = {}

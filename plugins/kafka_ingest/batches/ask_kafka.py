@@ -1,4 +1,4 @@
-"""Ask Kafka all that a decision needs, in bulk."""
+"""Ask Kafka everything that a decision needs, in bulk."""
 
 from collections.abc import Collection, Mapping
 
@@ -19,10 +19,10 @@ from kafka_ingest.ports.cluster import KafkaCluster
 def ask_kafka(
     feed: FeedSnapshot | None, settings: FeedPlanSettings, kafka: KafkaCluster, end: EndPositions = None
 ) -> KafkaAnswers:
-    """Return Kafka's answers for a feed's next batch; raises KafkaUnavailableError where there are none.
+    """Return Kafka's answers for a feed's next batch; raises KafkaUnavailableError where it does not answer.
 
-    Groups are asked first, so that one that moves on meanwhile does not stand beyond the log; the log's bounds before the
-    offsets at a time, so that a record that arrives in between is read, not passed over.
+    Group offsets are read before the log bounds, so that a group that advances in between is not beyond the log; the
+    log bounds are read before the offsets at a time, so that a record that arrives in between is read, not skipped.
     """
     there = kafka.topic_names() if settings.topic_pattern is not None else []
     present = kafka.describe_topics(topics_wanted(feed, settings, there))
@@ -44,7 +44,7 @@ def ask_kafka(
     held = {
         tp: at
         for tp, at in unreadable.items()
-        # In a topic that was made again the offset means another record.
+        # In a recreated topic the offset means another record.
         if isinstance(bounds.get(tp), LogBounds) and not was_made_again(tp, feed, present)
     }
     return KafkaAnswers(
@@ -63,12 +63,12 @@ def ask_kafka(
 def where_cut_off(
     rows: Collection[StoredOffset], bounds: Mapping[TopicPartition, LogBounds | Unavailable], kafka: KafkaCluster
 ) -> dict[TopicPartition, int | Unavailable]:
-    """Return where logs were cut off below their stored offsets, or why Kafka cannot say; the others are left out."""
+    """Return where logs were truncated below their stored offsets, or why that is unknown; others are left out."""
     return cut_off_at(counted(rows), bounds, kafka)
 
 
 def known_logs(feed: FeedSnapshot | None, present: Mapping[str, TopicDescription]) -> Mapping[TopicPartition, Counted]:
-    """Return what is known of the logs that take part, of topics that are the ones their offsets were counted in."""
+    """Return what is known about the logs of present topics whose ids have not changed."""
     rows = feed.stored.values() if feed is not None else ()
     known = counted(row for row in rows if row.topic_partition.topic in present)
     return {tp: was for tp, was in known.items() if not was_made_again(tp, feed, present)}
@@ -77,7 +77,7 @@ def known_logs(feed: FeedSnapshot | None, present: Mapping[str, TopicDescription
 def was_made_again(
     topic_partition: TopicPartition, feed: FeedSnapshot | None, present: Mapping[str, TopicDescription]
 ) -> bool:
-    """Whether a partition's topic is not the one its stored offset was counted in."""
+    """Whether a partition's topic was recreated since its stored offset was recorded."""
     row = feed.stored.get(topic_partition) if feed is not None else None
     return row is not None and is_other_topic(row.topic_id, present[topic_partition.topic].topic_id)
 
@@ -85,7 +85,7 @@ def was_made_again(
 def start_groups(
     rules: Mapping[TopicPartition, PartitionRule], kafka: KafkaCluster
 ) -> Mapping[TopicPartition, int | None]:
-    """Return where consumer groups stand on the partitions that begin there."""
+    """Return the consumer groups' offsets for the partitions that start from a group."""
     of_group: dict[str, list[TopicPartition]] = {}
     for topic_partition, rule in rules.items():
         if isinstance(rule, FromGroup):
@@ -97,7 +97,7 @@ def start_groups(
 
 
 def unreadable_offsets(feed: FeedSnapshot | None) -> Mapping[TopicPartition, int]:
-    """Return where partitions could not be read so far."""
+    """Return the offsets at which partitions have been unreadable so far."""
     return {
         hold.topic_partition: hold.at_offset
         for hold in (feed.holds if feed is not None else [])

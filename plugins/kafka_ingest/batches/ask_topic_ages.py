@@ -1,4 +1,4 @@
-"""Ask Kafka how old the topics are that the last plan would have read, and did not find."""
+"""Ask Kafka for the age of topics that the last plan would have read but did not find."""
 
 from collections.abc import Mapping
 from datetime import datetime
@@ -18,9 +18,9 @@ def topic_ages(
     present: Mapping[str, TopicDescription],
     kafka: KafkaCluster,
 ) -> dict[str, TopicAge]:
-    """Return the age of each topic that the last plan would have read, and did not find; nothing is asked where there is none.
+    """Return the age of each topic that the last plan would have read but did not find; asks nothing if there is none.
 
-    Without a last plan (tables that were rebuilt from their output) every such topic counts as new: no record is passed over.
+    Without a last plan (tables rebuilt from the output) every such topic counts as new, so that no record is skipped.
     """
     appeared = appeared_since(feed, present) if feed is not None else {}
     if not appeared:
@@ -49,9 +49,9 @@ def topic_ages(
 
 
 def appeared_since(feed: FeedSnapshot, present: Mapping[str, TopicDescription]) -> dict[str, datetime]:
-    """Return the topics to judge, each with the last plan before it appeared; one that is undecided keeps that plan.
+    """Return the topics to judge, each with the last plan before it appeared; an undecided topic keeps that plan.
 
-    Only a pattern can overlook a topic: of one that is asked for by its name Kafka says whether it is missing or not allowed.
+    Only a pattern can overlook a topic: when asked by name, Kafka reports whether a topic is missing or not allowed.
     """
     planned_at = feed.planned_at if feed.topic_pattern is not None else None
     rows_of: dict[str, list[str]] = {}

@@ -1,4 +1,4 @@
-"""Whether a batch's offsets still mean the records they were counted in."""
+"""Whether a batch's offsets still mean the same records."""
 
 from kafka_ingest.model.batch import Batch
 from kafka_ingest.model.identity import check_cluster, check_topic_ids
@@ -6,9 +6,9 @@ from kafka_ingest.ports.cluster import KafkaCluster
 
 
 def check_identity(batch: Batch, kafka: KafkaCluster) -> None:
-    """Ask Kafka; raise WrongClusterError, TopicGoneError or TopicRecreatedError unless all is as it was planned."""
+    """Ask Kafka; raise WrongClusterError, TopicGoneError or TopicRecreatedError unless all ids are as planned."""
     plan = batch.plan
-    # After Spark the client is new, and as its first question the cluster's id would take 50 ms.
+    # After Spark the client is new, and asking for the cluster's id first would take 50 ms.
     described = kafka.describe_topics(plan.topic_ids.keys())
     check_cluster(plan.cluster_id, kafka.cluster_id(), batch.feed_name)
     check_topic_ids(plan.topic_ids, described, batch.feed_name)

@@ -1,4 +1,4 @@
-"""Before a read, and after one that failed: whether Kafka can still give what a batch was planned to read."""
+"""Before a read and after a failed one: whether Kafka still has what a batch was planned to read."""
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -15,12 +15,12 @@ from kafka_ingest.ports.control import ControlTables
 
 
 def check_readable(batch: Batch, control: ControlTables, kafka: KafkaCluster) -> None:
-    """Ask Kafka whether a batch can be read as it is planned, or of a live one the ranges of which no record was deleted.
+    """Ask Kafka whether a batch can be read as planned; of a live one, the ranges without deleted records suffice.
 
-    Raises WrongClusterError, TopicGoneError or TopicRecreatedError where its offsets mean other records by now,
-    RangeNotInLogError where records of all ranges are deleted, or other records lie in one, and KafkaUnavailableError where a
-    partition has nobody to read it from; the next plan decides what becomes of the batch. Of a backfill's chunk no plan does: it
-    is read as planned, or it is RecordsDeletedError.
+    Raises WrongClusterError, TopicGoneError or TopicRecreatedError where its offsets now mean other records,
+    RangeNotInLogError where records of all ranges were deleted or a range holds other records, and
+    KafkaUnavailableError where a partition has no leader; the next plan decides about the batch. A backfill's chunk is
+    not planned again: it is read as planned, or RecordsDeletedError is raised.
     """
     plan = batch.plan
     check_identity(batch, kafka)
@@ -30,34 +30,38 @@ def check_readable(batch: Batch, control: ControlTables, kafka: KafkaCluster) ->
     for planned in plan.ranges if plan.kind is BatchKind.LIVE else ():
         found = bounds[planned.topic_partition]
         if isinstance(found, LogBounds) and planned.start_offset > found.high_watermark:
-            # No plan may see it any more when it comes by: the log may have grown again.
+            # Recorded now, because the next plan may not see it: the log may have grown again by then.
             hold = beyond_log(planned.topic_partition, planned.start_offset, found.high_watermark, datetime.now(UTC))
             control.hold(plan.feed_id, hold)
     if problems := ranges_outside_log(ranges_to_read(plan, bounds), bounds, plan.isolation):
         error = RangeNotInLogError if plan.kind is BatchKind.LIVE else RecordsDeletedError
         raise error(
-            f"batch {plan.batch_id} cannot be read as it was planned: {listing(problems)}. No offset was moved. "
+            f"batch {plan.batch_id} cannot be read as planned: {listing(problems)}. No offset was moved. "
             f"{plan_again(plan)}"
         )
     unanswered = [f"{tp}: {found.reason}" for tp, found in sorted(bounds.items()) if isinstance(found, Unavailable)]
     if unanswered:
         raise KafkaUnavailableError(
-            f"batch {plan.batch_id} cannot be read now, Kafka cannot answer for {listing(unanswered)}. No offset was moved. Look "
-            "at the brokers, or run the feed again: where others of its partitions can be read, the plan goes on with those."
+            f"batch {plan.batch_id} cannot be read now, Kafka cannot answer for {listing(unanswered)}. No offset was "
+            "moved. Check the brokers, or run the feed again: the plan continues with other partitions if they can be "
+            "read."
         )
 
 
 def ranges_to_read(
     plan: BatchPlan, bounds: Mapping[TopicPartition, LogBounds | Unavailable]
 ) -> tuple[OffsetRange, ...]:
-    """Return the ranges that an attempt reads now: all, but for those that a live batch can be read without (`rounds.py`)."""
+    """Return the ranges that an attempt reads now: all, except those that a live batch may leave out (`rounds.py`)."""
     if plan.kind is not BatchKind.LIVE:
         return plan.ranges
     return ranges_read(plan.ranges, to_leave_out(plan.ranges, log_starts_of(bounds)))
 
 
 def plan_again(plan: BatchPlan) -> str:
-    """Return what to do about a batch that cannot be read as it was planned."""
+    """Return what to do about a batch that cannot be read as planned."""
     if plan.kind is BatchKind.LIVE:
-        return "Run the feed again: the plan gives this batch up, and goes on or stops as on_data_loss says."
-    return f"Give it up (`kafka-ingest abandon {plan.batch_id} --reason …`) and plan the {plan.kind} again: it says what is left."
+        return "Run the feed again: the plan abandons this batch, and continues or stops as on_data_loss says."
+    return (
+        f"Abandon it (`kafka-ingest abandon {plan.batch_id} --reason …`) and plan the {plan.kind} again: "
+        "the new plan shows what is left."
+    )

@@ -1,6 +1,7 @@
-"""Which of two feeds that claim one name, output or group keeps running: the one that the control tables know.
+"""Which of two feeds that claim one name, output or group keeps running: the one in the control tables.
 
-Files alone cannot say it, and reading them asks no database; so each such feed has its DAG, and its plan task decides.
+The feed files alone do not decide it, and reading them uses no database; so each such feed has a DAG, and its plan task
+decides.
 """
 
 from collections.abc import Collection, Iterable
@@ -13,7 +14,7 @@ from kafka_ingest.ports.control import ControlTables
 
 @dataclass(frozen=True, slots=True)
 class Claimant:
-    """A feed as far as its file says where it reads and writes."""
+    """What a feed file says about where the feed reads and writes."""
 
     name: str
     output: OutputLocation | None
@@ -24,23 +25,23 @@ class Claimant:
 
 
 def keeps_running(feed: Claimant, rivals: Iterable[Claimant], control: ControlTables) -> bool:
-    """Return whether a feed is the one that was there first: known where it writes now, and no rival is."""
+    """Return whether a feed was first: the control tables have it with this output, and no rival with theirs."""
     known = control.feed(feed.name)
     if known is None or not writes_there(known, feed):
         return False
     rivals = list(rivals)
     if any(rival.name == feed.name for rival in rivals) and not reads_that(known, feed):
-        # A copy that took the name: where it reads something else, it is not what the stored offsets belong to.
+        # A copy with the same name: where it reads something else, the stored offsets are not its own.
         return False
     others = ((control.feed(rival.name), rival) for rival in rivals if rival.name != feed.name)
     return not any(snapshot is not None and writes_there(snapshot, rival) for snapshot, rival in others)
 
 
 def writes_there(known: FeedSnapshot, feed: Claimant) -> bool:
-    """Return whether the feed's output is the one of its open or newest batch; a feed that never had one may write anywhere.
+    """Return whether the feed's output is that of its open or newest batch; a feed without a batch may write anywhere.
 
-    Compared without ``..``: batches keep the path as KAFKA_INGEST_DATA spells it, since taking ``..`` out of a path that is
-    written to leads elsewhere where it follows a symbolic link.
+    Compared without ``..``: batches keep the path as KAFKA_INGEST_DATA spells it, since a path without ``..`` may lead
+    elsewhere: ``..`` after a symbolic link is its target's parent.
     """
     used = [known.open_batch.plan.output] if known.open_batch is not None else []
     used += [known.published_to] if known.published_to is not None else []

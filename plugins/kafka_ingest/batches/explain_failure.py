@@ -1,4 +1,4 @@
-"""Why a write failed: Kafka is asked what became of the batch's ranges, and what Spark said is searched for the rest."""
+"""Why a write failed: Kafka is asked about the batch's ranges, and Spark's output is searched for other causes."""
 
 import re
 from collections.abc import Mapping
@@ -23,17 +23,18 @@ from kafka_ingest.ports.outputs import Sinks
 
 
 def explain_failure(attempt: Attempt, control: ControlTables, kafka: KafkaCluster, sinks: Sinks) -> None:
-    """Raise the named error behind a failed Spark run; return where there is none to be found.
+    """Raise the named error behind a failed Spark run; return where none is found.
 
-    A record that Kafka holds and no consumer can read is noted as a hold, so that the next plan ends before it.
+    A record that Kafka holds and no consumer can read is recorded as a hold, so that the next plan ends before it.
     """
     batch = control.batch(attempt.batch_id)
     plan = batch.plan
     failure = sinks(plan.output).staging.read_failure(attempt.directory) or ""
     if failure.startswith(NO_EXECUTORS):
         raise SparkExecutorsMissingError(
-            f"attempt {attempt.attempt} of batch {plan.batch_id}: {failure.removeprefix(NO_EXECUTORS).lstrip(': ')}. Nothing was "
-            "read and no offset was moved. Free cores or memory on the cluster, or raise the limit; the next try begins anew."
+            f"attempt {attempt.attempt} of batch {plan.batch_id}: {failure.removeprefix(NO_EXECUTORS).lstrip(': ')}. "
+            "Nothing was read and no offset was moved. Free cores or memory on the cluster, or raise the limit; the "
+            "next try starts again."
         )
     check_readable(batch, control, kafka)
     if refused := refused_by_kafka(failure):
@@ -44,12 +45,12 @@ def explain_failure(attempt: Attempt, control: ControlTables, kafka: KafkaCluste
     topic_partition, offset = found
     damage = kafka.unreadable_at({topic_partition: offset}).get(topic_partition)
     if damage is None or isinstance(damage, Unavailable):
-        # Readable by now, or nobody answered, which proves nothing of the record.
+        # Readable now, or no answer, which proves nothing about the record.
         return
     reason = f"the record at offset {offset:,} cannot be read ({damage})"
     if plan.kind is not BatchKind.LIVE:
         raise PartitionUnreadableError(
-            f"{topic_partition}: {reason}. Mend the broker's log, or give this {plan.kind} up (`kafka-ingest abandon "
+            f"{topic_partition}: {reason}. Repair the broker's log, or abandon this {plan.kind} (`kafka-ingest abandon "
             f"{plan.batch_id} --reason …`) and plan it again without that offset."
         )
     control.hold(
@@ -57,14 +58,14 @@ def explain_failure(attempt: Attempt, control: ControlTables, kafka: KafkaCluste
         Hold(topic_partition.topic, topic_partition.partition, HoldCause.UNREADABLE, reason, datetime.now(UTC), offset),
     )
     raise PartitionUnreadableError(
-        f"{topic_partition}: {reason}. No offset was moved. Run the feed again: the plan ends before that offset, and the other "
-        "partitions go on. Mend the broker's log, or jump over the interval: "
-        f"`kafka-ingest skip {batch.feed_name} {topic_partition.topic} {topic_partition.partition} {offset}-TO --reason …`."
+        f"{topic_partition}: {reason}. No offset was moved. Run the feed again: the plan ends before that offset, and "
+        "the other partitions continue. Repair the broker's log, or skip the interval: `kafka-ingest skip "
+        f"{batch.feed_name} {topic_partition.topic} {topic_partition.partition} {offset}-TO --reason …`."
     )
 
 
 def refused_by_kafka(failure: str) -> KafkaIngestError | None:
-    """Return the error where Kafka let Spark's client not in, or not read, though it answered this machine before."""
+    """Return the error where Kafka refused Spark's client a login or a read, though it answered this machine before."""
     for exception, (error, expected) in REFUSED.items():
         if found := re.search(rf"{exception}: (?P<text>[^\n]+)", failure):
             return error(
@@ -80,14 +81,14 @@ REFUSED: Mapping[str, tuple[type[KafkaIngestError], str]] = {
     "SaslAuthenticationException": (KafkaLoginRefusedError, "the user and the password of the Kafka connection"),
     "SslAuthenticationException": (
         KafkaTlsRefusedError,
-        "an authority, and where brokers ask for one a certificate, that also Java takes",
+        "an authority, and where brokers ask for one a certificate, that Java accepts as well",
     ),
 }
-"""Kafka's Java exceptions (org.apache.kafka.common.errors), as they are quoted in what Spark says."""
+"""Kafka's Java exceptions (org.apache.kafka.common.errors), as Spark's output quotes them."""
 
 
 def unreadable_position(failure: str, plan: BatchPlan) -> tuple[TopicPartition, int] | None:
-    """Return the position that Spark's consumer stumbled over, where its message names one of the plan."""
+    """Return the position at which Spark's consumer failed, where its message names one of the plan."""
     for match in (found for pattern in UNREADABLE for found in pattern.finditer(failure)):
         topic_partition = TopicPartition(match["topic"], int(match["partition"]))
         offset = int(match["offset"])
@@ -103,4 +104,4 @@ UNREADABLE = (
     ),
     re.compile(r"offset (?P<offset>[0-9]+) for topic-partition (?P<topic>[A-Za-z0-9._-]+)-(?P<partition>[0-9]+)"),
 )
-"""How the Java consumer says it: CompletedFetch and FetchCollector in org.apache.kafka.clients.consumer.internals."""
+"""The Java consumer's messages: CompletedFetch and FetchCollector in org.apache.kafka.clients.consumer.internals."""

@@ -1,4 +1,4 @@
-"""Whether the control tables know what the feed's output holds; if not, they are not the ones it was written with."""
+"""Whether the control tables have every batch of the feed's output; if not, it was written with other tables."""
 
 import logging
 from collections.abc import Collection, Iterator
@@ -21,18 +21,18 @@ PUBLISHED = frozenset({BatchState.COMMITTING, BatchState.COMMITTED})
 
 
 def check_newest_known(feed: FeedSnapshot, settings: FeedPlanSettings, control: ControlTables, sinks: Sinks) -> None:
-    """Raise as :func:`check_output_known`, having looked at the newest batches, and those that are open or were given up lately.
+    """Raise as :func:`check_output_known`, for the newest batches and those that are open or were abandoned lately.
 
-    What older control tables do not know is newer than all they know, or open in them; so years of batches need no look at
-    every plan. Maintenance looks at all of them daily, and so does every step of an operator.
+    A batch missing from older control tables is newer than all of theirs, or open in them; so a plan need not check
+    years of batches. Maintenance checks all of them daily, and so does every step of an operator.
     """
     _check(feed, settings, control, sinks, since=feed.recent_batch)
 
 
 def check_output_known(feed: FeedSnapshot, settings: FeedPlanSettings, control: ControlTables, sinks: Sinks) -> None:
-    """Raise OutputUnknownError where the output holds batches that the control tables do not know, or know as unpublished.
+    """Raise OutputUnknownError where the output holds batches that the control tables do not have as published.
 
-    That is what control tables restored from an older backup look like: going on would write records a second time.
+    Control tables restored from an older backup look like that: continuing would write records a second time.
     """
     _check(feed, settings, control, sinks, since=None)
 
@@ -43,7 +43,7 @@ def _check(
     for target, known in outputs_of(feed, settings, sinks, since):
         unknown = unknown_batches(feed, known, control, sinks(target), since)
         if unknown:
-            # Looked at again: one of them may have been revoked between the two looks.
+            # Checked again: one of them may have been revoked between the two reads.
             sink = sinks(target)
             still_there = set(sink.publisher.known_batches(since))
             unknown = [each for each in unknown if each in still_there or is_older_and_kept(each, sink, since)]
@@ -53,18 +53,19 @@ def _check(
         first = "" if is_current else f"set sink.path to {target}, as it was, and "
         raise OutputUnknownError(
             f"feed {settings.name}: its output {target} holds {len(unknown):,} published batches that the control "
-            f"tables do not know as published (the newest is {unknown[-1]}). Were the tables restored from an older backup, or "
-            "is this another database? Nothing was done: reading on would write records twice. If the output is this feed's, "
-            f"rebuild the tables from it: {first}`kafka-ingest adopt {settings.name}` shows how they would change."
+            f"tables do not know as published (the newest is {unknown[-1]}). Were the tables restored from an older "
+            "backup, or is this another database? Nothing was done: reading further would write records twice. If the "
+            f"output is this feed's, rebuild the tables from it: {first}`kafka-ingest adopt {settings.name}` shows how "
+            "they would change."
         )
 
 
 def unknown_batches(
     feed: FeedSnapshot, found: Collection[str], control: ControlTables, sink: Sink, since: UUID | None
 ) -> list[str]:
-    """Return which of the batches that were found in an output the control tables do not know as published, oldest first.
+    """Return which of the batches found in an output the control tables do not have as published, oldest first.
 
-    They are asked after the output: what somebody publishes meanwhile is known to them before it is visible.
+    The tables are read after the output: a batch published in between is in them before it is visible.
     """
     states = {str(batch_id): state for batch_id, state in control.batch_states(feed.feed_id, since).items()}
     older = [
@@ -76,14 +77,14 @@ def unknown_batches(
 
 
 def is_older_and_kept(batch_id: str, sink: Sink, since: UUID | None) -> bool:
-    """Whether a batch from before those that were looked at was published."""
+    """Whether a batch older than the checked ones was published."""
     return since is not None and UUID(batch_id) < since and sink.archive.is_kept(UUID(batch_id))
 
 
 def outputs_of(
     feed: FeedSnapshot, settings: FeedPlanSettings, sinks: Sinks, since: UUID | None
 ) -> Iterator[tuple[OutputLocation, Collection[str]]]:
-    """Yield the outputs that a feed's batches may lie in, with the ids of those that do, from an id on."""
+    """Yield the outputs that may hold batches of a feed, with the ids of those that do, from an id on."""
     # An open batch keeps its own output, whatever the feed file says now.
     target = feed.open_batch.plan.output if feed.open_batch is not None else settings.output
     yield target, sinks(target).publisher.known_batches(since)
@@ -91,14 +92,14 @@ def outputs_of(
         try:
             known = sinks(feed.published_to).publisher.known_batches(since)
         except (OutputUnavailableError, OutputNotUsableError) as error:
-            # An output that was left behind may be gone with its storage, and stops nothing.
+            # A former output may be gone with its storage; that stops nothing.
             log.info("%s", error)
         else:
             yield feed.published_to, known
 
 
 def check_output(feed: FeedSnapshot | None, settings: FeedPlanSettings, control: ControlTables, sinks: Sinks) -> None:
-    """Raise OutputUnknownError or OutputElsewhereError where a plan would, whether the control tables know the feed or not."""
+    """Raise OutputUnknownError or OutputElsewhereError where a plan would, whether or not the feed is known."""
     if feed is not None:
         check_output_known(feed, settings, control, sinks)
         check_same_root(feed, settings.output, settings.relative_path, control, sinks)
@@ -107,7 +108,7 @@ def check_output(feed: FeedSnapshot | None, settings: FeedPlanSettings, control:
 
 
 def new_feed(settings: FeedPlanSettings, control: ControlTables, sink: Sink) -> NewFeed:
-    """Return the feed's new identity; raises OutputUnknownError where its output holds batches that nobody knows."""
+    """Return the feed's new identity; raises OutputUnknownError where its output already holds batches."""
     if known := sink.publisher.known_batches():
         if control.feed(settings.name) is not None:
             raise FeedChangedError(
@@ -115,8 +116,9 @@ def new_feed(settings: FeedPlanSettings, control: ControlTables, sink: Sink) -> 
             )
         raise OutputUnknownError(
             f"feed {settings.name} is new to the control tables, but its output {settings.output} already holds "
-            f"{len(known):,} published batches (the newest is {known[-1]}). Reading again would write their records twice. "
-            "Is this the right control database? If the feed was renamed: `kafka-ingest rename-feed OLD NEW`. If the tables are "
-            f"lost: `kafka-ingest adopt {settings.name}` rebuilds them from the output. Or give the feed another sink.path."
+            f"{len(known):,} published batches (the newest is {known[-1]}). Reading again would write their records "
+            "twice. Is this the right control database? If the feed was renamed: `kafka-ingest rename-feed OLD NEW`. "
+            f"If the tables are lost: `kafka-ingest adopt {settings.name}` rebuilds them from the output. Or give the "
+            "feed another sink.path."
         )
     return NewFeed(uuid6.uuid7(), settings.name)

@@ -16,7 +16,7 @@ log = logging.getLogger(__name__)
 
 TRIES = 5
 RAW_DECODE = {"format": "raw"}
-"""What attempts' documents say in ``decode``: records are stored as they are, and nothing else exists."""
+"""The value of ``decode`` in attempts' documents: records are stored as they are. There is no other value."""
 
 
 def open_attempt(
@@ -24,9 +24,9 @@ def open_attempt(
 ) -> Attempt | None:
     """Open the batch's next attempt, or return None where its records are written already.
 
-    The attempt's row is durable before its directory is made, so that a receipt is always found through its row.
-    Asks Kafka just before the read whether the plan can be read as it is: the same topics, and all offsets still there.
-    Raises BatchStateError on an abandoned batch.
+    The attempt's row is durable before its directory is made, so that a receipt is always found through its row. Asks
+    Kafka just before the read whether the plan can be read as it is: the same topics, and no offset deleted. Raises
+    BatchStateError on an abandoned batch.
     """
     for _ in range(TRIES):
         batch = control.batch(batch_id)
@@ -41,17 +41,17 @@ def open_attempt(
         try:
             control.open_attempt(attempt)
         except (FeedChangedError, BatchStateError) as error:
-            log.info("%s", error)  # a rival opened, wrote or abandoned it meanwhile: look again
+            log.info("%s", error)  # another process opened, wrote or abandoned it: check again
             continue
         sinks(batch.plan.output).staging.open_attempt(attempt.directory, document)
         return attempt
     raise FeedChangedError(
-        f"batch {batch_id}: {TRIES} times somebody else opened an attempt at the same moment; try again"
+        f"batch {batch_id}: {TRIES} times another process opened an attempt at the same time; try again"
     )
 
 
 def next_attempt(batch: Batch, control: ControlTables, sinks: Sinks, actor: str) -> tuple[Attempt, bytes]:
-    """Return the attempt after the newest, and the document that Spark will be handed."""
+    """Return the attempt after the newest, and the document for Spark."""
     number = max((attempt.attempt for attempt in control.attempts(batch.batch_id)), default=0) + 1
     sink = sinks(batch.plan.output)
     directory = sink.staging.attempt_directory(batch.batch_id, number)

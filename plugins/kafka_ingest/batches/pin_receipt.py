@@ -1,4 +1,4 @@
-"""Pinning: the one way to WRITTEN. The first valid receipt of an open attempt counts, whoever finds it."""
+"""Pinning: the one way to WRITTEN. The first valid receipt of an open attempt counts, no matter which task finds it."""
 
 import logging
 from uuid import UUID
@@ -16,9 +16,9 @@ log = logging.getLogger(__name__)
 
 
 def pin_attempt(batch_id: UUID, number: int, control: ControlTables, kafka: KafkaCluster, sinks: Sinks) -> Batch:
-    """Pin one attempt's receipt and return the batch; another attempt's earlier receipt is as good.
+    """Pin one attempt's receipt and return the batch; another attempt's earlier receipt counts as well.
 
-    Raises InvalidReceiptError where the receipt cannot be used, BatchStateError where the batch was abandoned meanwhile.
+    Raises InvalidReceiptError where the receipt cannot be used, BatchStateError where the batch was abandoned.
     """
     attempt = next(attempt for attempt in control.attempts(batch_id) if attempt.attempt == number)
     batch = control.batch(batch_id)
@@ -45,7 +45,7 @@ def pin_first_valid_receipt(
 ) -> bool:
     """Look through the open attempts of a PLANNED batch, in order, and pin the first valid receipt.
 
-    Returns whether the batch is written now. A receipt that cannot be used is noted and left where it is.
+    Returns whether the batch is written now. An unusable receipt is recorded and left in place.
     """
     for attempt in control.attempts(batch.batch_id):
         if attempt.state is not AttemptState.OPEN:
@@ -68,7 +68,7 @@ def pin_first_valid_receipt(
         if try_to_pin(batch, attempt, receipt, sha256(content), control, kafka):
             log.info("batch %s: attempt %d had written it already", batch.batch_id, attempt.attempt)
             return True
-        # Somebody else was first: with a receipt of his own, or by abandoning the batch.
+        # Another process was first: it pinned another receipt or abandoned the batch.
         return control.batch(batch.batch_id).state in {BatchState.WRITTEN, BatchState.COMMITTING, BatchState.COMMITTED}
     return False
 
@@ -76,9 +76,9 @@ def pin_first_valid_receipt(
 def try_to_pin(
     batch: Batch, attempt: Attempt, receipt: Receipt, receipt_sha256: str, control: ControlTables, kafka: KafkaCluster
 ) -> bool:
-    """Ask Kafka whether the topics are still those of the plan, then pin; False where somebody else was first.
+    """Ask Kafka whether the topics are still those of the plan, then pin; False where another process was first.
 
-    Where a topic was made again, nobody can know which records were read: the batch stays PLANNED, and its files are kept.
+    Where a topic was recreated, it is unknown which records were read: the batch stays PLANNED, its files are kept.
     """
     check_identity(batch, kafka)
     try:
@@ -97,7 +97,7 @@ def try_to_pin(
 
 
 def valid_receipt(plan: BatchPlan, attempt: Attempt, content: bytes | None) -> Receipt:
-    """Return the receipt in an attempt's directory; raises InvalidReceiptError where it cannot be used, saying why."""
+    """Return the receipt in an attempt's directory; raises InvalidReceiptError, with the reason, if unusable."""
     where = f"attempt {attempt.attempt} of batch {plan.batch_id} in {attempt.directory}"
     if content is None:
         raise InvalidReceiptError(

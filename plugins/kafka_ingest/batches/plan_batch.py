@@ -1,4 +1,4 @@
-"""The plan task: hand an open batch on, or ask Kafka, decide, and record what was decided."""
+"""The plan task: resume an open batch, or ask Kafka, decide, and record the decision."""
 
 import logging
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ import uuid6
 
 from kafka_ingest.batches.ask_kafka import ask_kafka
 from kafka_ingest.batches.known_output import check_newest_known, check_output, new_feed
-from kafka_ingest.batches.resume_open_batch import hand_on
+from kafka_ingest.batches.resume_open_batch import resume_open_batch
 from kafka_ingest.batches.used_output import check_output_there, check_same_root
 from kafka_ingest.errors import FeedChangedError, KafkaUnavailableError, StartUndecidedError
 from kafka_ingest.foundation.without_garbage_collection import without_garbage_collection
@@ -35,7 +35,7 @@ TRIES = 5
 
 
 class PlanResult(StrEnum):
-    """What the plan task came to."""
+    """The result of the plan task."""
 
     PLANNED = "planned"
     RESUMED = "resumed"
@@ -45,9 +45,9 @@ class PlanResult(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class PlanOutcome:
-    """The batch to work on, None where nothing is new; the decision, None where an open batch was handed on.
+    """The batch to work on, None where nothing is new; the decision, None where an open batch was resumed.
 
-    ``moved``: stored offsets were passed over gaps, so that the consumer group is behind them until it is set again.
+    ``moved``: stored offsets moved over gaps, so the consumer group is behind them until it is set again.
     """
 
     result: PlanResult
@@ -68,8 +68,8 @@ def plan_batch(
 ) -> PlanOutcome:
     """Return the feed's open batch, a new one that is durable now, or nothing new.
 
-    No transaction is open while Kafka or the sink is asked: what was read is checked again under the feed's lock, and the
-    whole step starts over, a few times, where somebody else wrote meanwhile.
+    No transaction is open while Kafka or the sink is asked: what was read is checked again under the feed's lock, and
+    the whole step is retried a few times where another process wrote in the meantime.
     """
     at_first: FeedSnapshot | None = None
     for _ in range(TRIES):
@@ -78,7 +78,7 @@ def plan_batch(
         if feed is not None:
             check_newest_known(feed, settings, control, sinks)
             if feed.open_batch is not None:
-                if hand_on(feed, feed.open_batch, settings, control, kafka, sinks, actor=actor):
+                if resume_open_batch(feed, feed.open_batch, settings, control, kafka, sinks, actor=actor):
                     return PlanOutcome(PlanResult.RESUMED, feed.open_batch.plan, None)
                 continue
             # An open batch keeps its output; a new one must not split the feed's.
@@ -87,13 +87,13 @@ def plan_batch(
         answers = ask_kafka(feed, settings, kafka, end)
         now = datetime.now(UTC)
         if feed is not None and (beyond := newly_beyond_log(feed, answers, now)):
-            # Noted first, so that it stays a stop when the log has grown past the stored offset and the numbers fit again.
+            # Recorded first, so that it still stops the feed once the log has grown past the stored offset again.
             note_holds(feed, beyond, control)
             continue
         decision = decide(feed, answers, limited(settings, feed, control), now=now, end=end)
         if feed is None:
             check_something_answered(decision)
-        # Only now is anything made: a first plan that is refused above leaves no trace.
+        # Nothing is created before this point: a first plan that is refused above leaves no trace.
         sink = sinks(settings.output)
         if feed is not None:
             check_output_there(feed.feed_id, settings.output, control, sinks)
@@ -106,18 +106,18 @@ def plan_batch(
         except FeedChangedError as error:
             log.info("%s", error)
             continue
-        # After recording: status shows since when Kafka does not answer.
+        # After recording, so that status shows since when Kafka does not answer.
         check_something_answered(decision)
-        # A batch that was given up may have left gaps behind, too.
+        # An abandoned batch may have left gaps, too.
         moved = bool(decision.jumps) or (at_first is not None and feed is not None and at_first.stored != feed.stored)
         return PlanOutcome(result_of(decision), plan, decision, moved)
     raise FeedChangedError(
-        f"feed {settings.name}: somebody else wrote to it {TRIES} times while it was planned; try again"
+        f"feed {settings.name}: another process wrote to it {TRIES} times while it was planned; try again"
     )
 
 
 def note_holds(feed: FeedSnapshot, holds: Sequence[Hold], control: ControlTables) -> None:
-    """Write down what stops the feed; where somebody else wrote to it meanwhile, whoever plans next looks again."""
+    """Record what stops the feed; where another process has changed it, the next plan checks again."""
     try:
         control.note_holds(feed, holds)
     except FeedChangedError as error:
@@ -125,7 +125,7 @@ def note_holds(feed: FeedSnapshot, holds: Sequence[Hold], control: ControlTables
 
 
 def result_of(decision: PlanDecision) -> PlanResult:
-    """Return what a decision came to."""
+    """Return the result of a decision."""
     if decision.ranges:
         return PlanResult.PLANNED
     return PlanResult.WAITING if decision.waiting_records else PlanResult.NOTHING_NEW
@@ -135,7 +135,8 @@ def why_nothing(decision: PlanDecision | None) -> str:
     """Return why there is no batch, in a few words."""
     if decision is None or decision.waiting_since is None or not decision.waiting_records:
         return "nothing new"
-    return f"{decision.waiting_records:,} records wait for min_records, since {decision.waiting_since:%Y-%m-%d %H:%M:%S} UTC"
+    since = f"{decision.waiting_since:%Y-%m-%d %H:%M:%S} UTC"
+    return f"{decision.waiting_records:,} records wait for min_records, since {since}"
 
 
 def record_of(
@@ -145,7 +146,7 @@ def record_of(
     feed: FeedSnapshot | None,
     asked_at: datetime,
 ) -> PlanRecord:
-    """Return what is written down of a decision."""
+    """Return what is recorded of a decision."""
     jumped = {jump.topic_partition for jump in decision.jumps}
     stored = feed.stored if feed is not None else {}
     return PlanRecord(
@@ -167,17 +168,17 @@ def record_of(
 
 
 def check_something_answered(decision: PlanDecision) -> None:
-    """Raise KafkaUnavailableError where Kafka could answer for no partition at all: that is not "nothing new".
+    """Raise KafkaUnavailableError where Kafka could answer for no partition: that is not "nothing new".
 
-    Raises StartUndecidedError where partitions wait for an operator to say where they begin, and there are no others.
+    Raises StartUndecidedError where all partitions wait for an operator to decide where they begin.
     """
     if decision.left_out and not decision.answered:
         if undecided := [hold for hold in decision.holds if hold.cause is HoldCause.NEW_OR_OLDER]:
             raise StartUndecidedError(f"nothing else of the feed can be read: {listing(undecided)}")
         reasons = listing(f"{tp}: {reason}" for tp, reason in sorted(decision.left_out.items()))
         raise KafkaUnavailableError(
-            f"Kafka could answer for none of the feed's {len(decision.left_out):,} partitions: {reasons}. Nothing was planned; "
-            "look at the brokers."
+            f"Kafka could answer for none of the feed's {len(decision.left_out):,} partitions: {reasons}. Nothing was "
+            "planned; check the brokers."
         )
 
 
@@ -199,16 +200,16 @@ def dry_run(
 
 
 def limited(settings: FeedPlanSettings, feed: FeedSnapshot | None, control: ControlTables) -> FeedPlanSettings:
-    """Return the settings with the limit of the next batch, also where the feed leaves it to its own speed."""
+    """Return the settings with the limit of the next batch, also where it follows the feed's measured speed."""
     if not settings.limit_follows_speed:
         return settings
     return with_default_limit(settings, control.speeds(feed.feed_id) if feed is not None else [])
 
 
 def next_batch_id(newest: UUID | None) -> UUID:
-    """Return a time-ordered id (RFC 9562, version 7) above the feed's newest, also where this machine's clock is behind.
+    """Return a time-ordered id (RFC 9562, version 7) above the feed's newest, even if this machine's clock is behind.
 
-    A feed's batches are told in the order of their ids, when lost control tables are rebuilt from the output.
+    When lost control tables are rebuilt from the output, a feed's batches are ordered by their ids.
     """
     made: UUID = uuid6.uuid7()
     if newest is None or made > newest:

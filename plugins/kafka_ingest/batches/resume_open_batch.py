@@ -1,4 +1,4 @@
-"""What becomes of a feed's open batch when the next run comes by: it goes on, or is given up where the log lost it."""
+"""What the next run does with a feed's open batch: resume it, or abandon it where its ranges left the log."""
 
 import logging
 from collections.abc import Mapping
@@ -22,7 +22,7 @@ from kafka_ingest.ports.outputs import Sinks
 log = logging.getLogger(__name__)
 
 
-def hand_on(
+def resume_open_batch(
     feed: FeedSnapshot,
     batch: Batch,
     settings: FeedPlanSettings,
@@ -32,11 +32,11 @@ def hand_on(
     *,
     actor: str,
 ) -> bool:
-    """Return whether an open batch can go on as it is; where it cannot be read any more, abandon it and return False.
+    """Return whether an open batch can be resumed; where it cannot be read any more, abandon it and return False.
 
-    WRITTEN and COMMITTING go on without asking anybody. A PLANNED batch whose records are written already is pinned; only
-    one that is not is held against the log, since its ranges will be read (again). Where only the beginning of some is deleted
-    it goes on: they are left out when it is read, and the plan after it decides on them.
+    WRITTEN and COMMITTING batches are resumed without a question to Kafka. A PLANNED batch with a valid receipt is
+    pinned; without one it is compared with the log, because its ranges will be read (again). Where only the beginning
+    of some ranges was deleted it is resumed: the attempt leaves these ranges out, and the next plan decides on them.
     """
     if batch.state is not BatchState.PLANNED:
         return True
@@ -51,13 +51,13 @@ def hand_on(
     problems += unreadable_ranges(batch.plan, feed, kafka)
     unanswered = [f"{tp}: {found.reason}" for tp, found in sorted(bounds.items()) if isinstance(found, Unavailable)]
     if unanswered and any_answers(feed, bounds, settings, kafka):
-        # The others need not wait for a partition without a leader. Where Kafka answers for none, waiting is all there is.
+        # Other partitions need not wait for one without a leader. Where Kafka answers for none, the batch waits.
         problems += unanswered
     lost = ranges_outside_log(set(batch.plan.ranges) - set(to_read), bounds, batch.plan.isolation)
     if problems:
         problems += sorted(lost)
         reason = f"its ranges can no longer be read: {listing(problems)}"
-        # A Spark that ended while Kafka was asked may have written what the log has lost: look once more.
+        # A Spark that ended while Kafka was asked may have written what the log has lost: check once more.
         if pin_first_valid_receipt(batch, control, kafka, sinks, actor=actor):
             return True
         jumps = [
@@ -75,8 +75,8 @@ def hand_on(
                 log.warning("gap %s (%s): %s", gap.offset_range, gap.cause, gap.reason)
         return False
     if lost:
-        log.warning("batch %s goes on without what was deleted: %s", batch.batch_id, listing(sorted(lost)))
-    # Kafka took its time: an operator may have abandoned the batch meanwhile.
+        log.warning("batch %s is resumed without what was deleted: %s", batch.batch_id, listing(sorted(lost)))
+    # Kafka may take long to answer: an operator may have abandoned the batch in the meantime.
     return control.batch(batch.batch_id).state.is_open
 
 
@@ -86,7 +86,7 @@ def any_answers(
     settings: FeedPlanSettings,
     kafka: KafkaCluster,
 ) -> bool:
-    """Return whether Kafka can answer for any partition of the feed, of the batch or beside it."""
+    """Return whether Kafka can answer for any partition of the feed, in the batch or not."""
     if any(isinstance(found, LogBounds) for found in of_batch.values()):
         return True
     others = [tp for tp in feed.stored if tp not in of_batch and settings.selects(tp.topic)]
@@ -94,7 +94,7 @@ def any_answers(
 
 
 def held_topics(batch: Batch, settings: FeedPlanSettings, kafka: KafkaCluster) -> dict[str, str]:
-    """Return which topics of a batch are gone or made again, where the feed's others go on; otherwise raise what says so."""
+    """Return which topics of a batch are deleted or recreated, if the feed continues without them; otherwise raise."""
     topic_ids = batch.plan.topic_ids
     described = kafka.describe_topics(topic_ids.keys())
     check_cluster(batch.plan.cluster_id, kafka.cluster_id(), batch.feed_name)
@@ -114,7 +114,7 @@ def held_topics(batch: Batch, settings: FeedPlanSettings, kafka: KafkaCluster) -
 
 
 def unreadable_ranges(plan: BatchPlan, feed: FeedSnapshot, kafka: KafkaCluster) -> list[str]:
-    """Return which of a plan's ranges hold an offset that an attempt found unreadable, and that is not known to be mended."""
+    """Return which of a plan's ranges hold an offset that an attempt found unreadable and Kafka still cannot read."""
     held = unreadable_offsets(feed)
     inside = {
         offset_range.topic_partition: held[offset_range.topic_partition]
@@ -131,7 +131,7 @@ def jumps_over_lost(
     feed: FeedSnapshot,
     settings: FeedPlanSettings,
 ) -> list[Jump]:
-    """Return the gaps over what retention took from a batch, where the feed goes on with a gap on record."""
+    """Return the gaps over what retention deleted from a batch, where the feed has ``on_data_loss: record_gap``."""
     if settings.on_data_loss is not OnDataLoss.RECORD_GAP:
         return []
     ahead = gaps_by_partition(feed)

@@ -1,4 +1,4 @@
-"""Which logs were cut off below what was counted in them: found by leader epochs, also where they have grown again (KIP-320)."""
+"""Which logs were truncated below known offsets: found by leader epochs, even after they have grown again (KIP-320)."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -10,14 +10,14 @@ from kafka_ingest.ports.cluster import KafkaCluster
 
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """An offset up to which a log was seen to reach, and the leader epoch it was seen in, None where nobody knows."""
+    """An offset up to which a log reached, and the leader epoch at that time, None where unknown."""
 
     offset: int
     leader_epoch: int | None
 
 
 def counted(rows: Iterable[StoredOffset]) -> dict[TopicPartition, Counted]:
-    """Return what is known of the logs of stored offsets."""
+    """Return how far the logs of stored offsets reached."""
     return {
         row.topic_partition: Counted(row.next_offset, row.leader_epoch) for row in rows if row.next_offset is not None
     }
@@ -28,10 +28,10 @@ def cut_off_at(
     bounds: Mapping[TopicPartition, LogBounds | Unavailable],
     kafka: KafkaCluster,
 ) -> dict[TopicPartition, int | Unavailable]:
-    """Return where logs were cut off below what was counted in them, or why Kafka cannot say; the others are left out.
+    """Return where logs were truncated below known offsets, or why that is unknown; the others are left out.
 
-    Records are only ever cut off when the leader changes, so where the epoch is the same nothing is asked. Where the epoch went
-    back, the log comes from an older copy, and nobody knows where that one ended: all of it may be other records.
+    Logs are only truncated when the leader changes, so nothing is asked where the epoch is the same. Where the epoch
+    went back, the log comes from an older copy of unknown end: all of it may be other records.
     """
     epochs: dict[TopicPartition, int] = {}
     for tp, was in known.items():
@@ -53,7 +53,7 @@ def cut_off_at(
 def bounds_as_planned(
     plan: BatchPlan, bounds: Mapping[TopicPartition, LogBounds | Unavailable], kafka: KafkaCluster
 ) -> dict[TopicPartition, LogBounds | Unavailable]:
-    """Return the bounds of a plan's logs; one that was cut off below its range ends there, since other records follow."""
+    """Return the bounds of a plan's logs; one truncated below its range's end ends there: other records follow."""
     ends = {
         planned.topic_partition: Counted(planned.end_offset, plan.leader_epochs.get(planned.topic_partition))
         for planned in plan.ranges

@@ -1,6 +1,6 @@
-"""Whether an output is the one that batches were published in, or only a folder in its place while its storage is away.
+"""Whether an output is the one that batches were published in, or an empty mount point while its storage is away.
 
-Or one of the same relative path below another root, as of a shell with another KAFKA_INGEST_DATA than the tasks.
+Or an output of the same relative path below another root: a shell may have another KAFKA_INGEST_DATA than the tasks.
 """
 
 from pathlib import Path
@@ -17,8 +17,9 @@ from kafka_ingest.ports.outputs import Sinks
 def check_output_there(feed_id: UUID, target: OutputLocation, control: ControlReader, sinks: Sinks) -> None:
     """Raise OutputUnavailableError where the output lacks the receipt of the feed's newest committed batch of a kind.
 
-    What would be made in the place of a mount would be invisible, and records with it, once the storage is back; what is
-    missing there says nothing about files. Receipts are kept for ever, so an output that was used always has this one.
+    Whatever was created in an empty mount point would be hidden, records included, once the storage is mounted again;
+    and files missing there prove nothing. Receipts are kept permanently, so an output that was used always has this
+    one.
     """
     for kind in BatchKind:
         newest = control.newest_published(feed_id, kind)
@@ -27,9 +28,10 @@ def check_output_there(feed_id: UUID, target: OutputLocation, control: ControlRe
         if sinks(target).archive.is_kept(newest.batch_id):
             continue
         raise OutputUnavailableError(
-            f"{target} is not the output that batch {newest.batch_id} was published in: its receipt is not beside "
-            "it. Is the storage mounted? Nothing was read, written or moved; run this again once it is. If it is gone for good, "
-            "give the feed another sink.path; an open batch is ended by `kafka-ingest abandon BATCH --lost-output --reason …`."
+            f"{target} is not the output that batch {newest.batch_id} was published in: its receipt is not beside it. "
+            "Is the storage mounted? Nothing was read, written or moved; run this again once it is. If the storage is "
+            "lost, give the feed another sink.path; an open batch is ended by `kafka-ingest abandon BATCH "
+            "--lost-output --reason …`."
         )
 
 
@@ -38,8 +40,8 @@ def check_same_root(
 ) -> None:
     """Raise OutputElsewhereError where a feed's relative output would be split over two roots.
 
-    An edited path is meant, and so is an absolute one. A relative one that was published below another root is the same path
-    in another environment, unless it is the same storage under another name: then the newest batch's receipt is there.
+    An edited path is intended, and so is an absolute one. The same relative path below another root means another
+    environment, unless it is the same storage under another name: then the newest batch's receipt is there.
     """
     was = feed.published_to or target
     if relative_path is None or was == target or not was.uri.endswith(f"/{relative_path}"):
@@ -49,8 +51,8 @@ def check_same_root(
         return
     root = was.uri.removesuffix(f"/{relative_path}") or "/"
     raise OutputElsewhereError(
-        f"sink.path {str(relative_path)!r} leads to {target} here, but the feed's newest batch, {newest.batch_id}, "
-        f"was published in {was}: does KAFKA_INGEST_DATA differ between here and the tasks'? Nothing was read, written "
-        f"or moved. Set KAFKA_INGEST_DATA={root} as there. If the output is to go on at the new place, say so in the feed file: "
-        f"sink.path: {target}."
+        f"sink.path {str(relative_path)!r} leads to {target} here, but the feed's newest batch, {newest.batch_id}, was "
+        f"published in {was}: does KAFKA_INGEST_DATA differ between here and the tasks'? Nothing was read, written or "
+        f"moved. Set KAFKA_INGEST_DATA={root} as there. If the output is to continue at the new place, set it in the "
+        f"feed file: sink.path: {target}."
     )

@@ -1,4 +1,4 @@
-"""A plan with its ranges, also where the control tables keep them no more: the batch's receipt beside the output has them."""
+"""A plan with its ranges: once it is folded, they are only in the batch's receipt beside the output."""
 
 from dataclasses import replace
 from uuid import UUID
@@ -16,7 +16,7 @@ def whole_plan(plan: BatchPlan, sinks: Sinks) -> BatchPlan:
 
 
 def plan_read(batch: Batch, sinks: Sinks) -> BatchPlan:
-    """Return a batch's plan with those of its ranges that it has read, or is to read; raises what :func:`whole_plan` does."""
+    """Return a batch's plan with those of its ranges that it reads or has read; raises what :func:`whole_plan` does."""
     plan = batch.plan
     if plan.folded is None:
         return replace(plan, ranges=batch.ranges_read)
@@ -29,9 +29,9 @@ def plan_as_read(published: PublishedReceipt) -> BatchPlan:
 
 
 def receipt_of_folded(batch_id: UUID, fingerprint: str, output: OutputLocation, sinks: Sinks) -> PublishedReceipt:
-    """Return what is kept of a folded batch beside its output: of the plan with this fingerprint, and no other.
+    """Return what is kept of a folded batch beside its output, if it belongs to the plan with this fingerprint.
 
-    Raises OutputUnavailableError where it is not there, OutputConflictError where it is of another plan, or cannot be used.
+    Raises OutputUnavailableError where it is missing, OutputConflictError where it is of another plan or unusable.
     """
     published = sinks(output).archive.published_receipt(batch_id)
     if published is None:

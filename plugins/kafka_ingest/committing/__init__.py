@@ -1,1 +1,1 @@
-"""Verify, publish, advance the stored offsets, and bring the consumer group after them."""
+"""Verify, publish, advance the stored offsets, and set the consumer group to them."""

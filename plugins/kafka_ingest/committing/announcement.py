@@ -1,6 +1,6 @@
 """What an Airflow Asset event carries of a commit: of bounded size, however many partitions the batch has read.
 
-Airflow keeps every event in its own database, and hands it to each run that it triggers.
+Airflow keeps every event in its database and passes it to each run that it triggers.
 """
 
 from collections.abc import Iterable, Sequence
@@ -16,8 +16,9 @@ MAX_TOPICS = 100
 def announcement(plan: BatchPlan, counts: Sequence[RangeCount]) -> dict[str, Any]:
     """Return what the Asset event carries.
 
-    ``ranges`` are all of them, or the first :data:`MAX_RANGES`, and ``ranges_left_out`` says how many more there are. ``topics``
-    sums all up, up to :data:`MAX_TOPICS`; ``kafka-ingest batches FEED --json`` has everything, under the batch's id.
+    ``ranges`` are all of them, or the first :data:`MAX_RANGES`, and ``ranges_left_out`` says how many more there are.
+    ``topics`` has sums for up to :data:`MAX_TOPICS` topics; ``kafka-ingest batches FEED --json`` has everything, by
+    batch id.
     """
     topics = topics_of(counts)
     return {

@@ -30,12 +30,12 @@ LATER = {
     BatchState.WRITTEN: frozenset({BatchState.COMMITTING, BatchState.COMMITTED, BatchState.ABANDONED}),
     BatchState.COMMITTING: frozenset({BatchState.COMMITTED, BatchState.ABANDONED}),
 }
-"""What a batch may have become since a commit looked at it."""
+"""The states that a batch may have reached since a commit read it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """What a commit came to. ``by_us`` says whether this caller committed the batch, now or in an earlier try not long ago."""
+    """The result of a commit. ``by_us``: whether this caller committed the batch, now or in an earlier recent try."""
 
     batch: Batch
     counts: tuple[RangeCount, ...]
@@ -48,7 +48,7 @@ def commit_batch(
 ) -> Committed:
     """Publish a written batch and move its stored offsets; safe to call again after a crash at any line.
 
-    WRITTEN and COMMITTING batches are committed without asking Kafka; of a COMMITTED one only the group is looked after.
+    WRITTEN and COMMITTING batches are committed without asking Kafka; for a COMMITTED one only the group is set.
     """
     batch = control.batch(batch_id)
     refuse_what_cannot_be_committed(batch)
@@ -58,10 +58,11 @@ def commit_batch(
         sink = sinks(batch.plan.output)
         seen = batch.state
         try:
-            # 1. Verify: the output is there, the receipt is the one that was pinned, the files are what it says and on the disk.
+            # 1. Verify: the output is available, the receipt is the pinned one, the files match it and are on the disk.
             check_output_there(batch.plan.feed_id, batch.plan.output, control, sinks)
             receipt = verified_receipt(batch, attempt, control, sink, actor=actor)
-            # 2. COMMITTING: from here it rolls forward, unless an operator revokes it, and nothing else moves the offsets.
+            # 2. COMMITTING: from here it rolls forward, unless an operator revokes it, and nothing else moves the
+            # offsets.
             control.begin_commit(batch_id, attempt.attempt)
             seen = BatchState.COMMITTING
             # 3. Publish: visible once, under the batch's id.
@@ -70,7 +71,7 @@ def commit_batch(
             batch = control.complete_commit(batch_id, actor=actor)
         except KafkaIngestError:
             if control.batch(batch_id).state in LATER[seen]:
-                # Somebody else took it on, or gave it up, meanwhile: that, and not what it did to the files, is what happened.
+                # Another process committed or abandoned it in the meantime: report that, not its effect on the files.
                 return commit_batch(batch_id, control, kafka, sinks, group=group, actor=actor)
             raise
         log.info("batch %s is committed: %s rows", batch_id, f"{receipt.rows:,}")
@@ -83,24 +84,24 @@ def commit_batch(
             )
         if receipt.left_out:
             log.warning(
-                "batch %s is without %s of its %s planned ranges, of which Kafka had deleted records before they were read: %s. "
-                "Their stored offsets stay; the next plan does with the loss what the feed's on_data_loss says",
+                "batch %s lacks %s of its %s planned ranges: Kafka had deleted records of them before they were "
+                "read: %s. Their stored offsets stay; the next plan handles the loss as the feed's on_data_loss says",
                 batch_id,
                 f"{len(receipt.left_out):,}",
                 f"{len(batch.plan.ranges):,}",
                 listing(receipt.left_out),
             )
 
-    # 5. The consumer group follows; whatever happens there, the data stays committed. A backfill never moves it.
+    # 5. The consumer group follows; if that fails, the data stays committed. A backfill never moves it.
     follows = group if batch.plan.kind is BatchKind.LIVE else None
     mirrored = mirror_group(batch.plan.feed_id, follows, control, kafka, batch_id=batch_id, actor=actor)
-    # One that is folded was announced long ago, and its ranges are not here to be announced again.
+    # A folded batch was announced before, and its ranges are not available to announce it again.
     by_us = batch.committed_by == actor and batch.plan.folded is None
     return Committed(batch, tuple(control.range_counts(batch_id)), by_us, mirrored)
 
 
 def refuse_what_cannot_be_committed(batch: Batch) -> None:
-    """Raise BatchStateError on a batch that was never written, or that was given up."""
+    """Raise BatchStateError on a batch that was never written or was abandoned."""
     if batch.state is BatchState.PLANNED:
         raise BatchStateError(
             f"batch {batch.batch_id} is PLANNED: expected a pinned receipt, found none. Run the write task first."
@@ -117,10 +118,10 @@ def pinned_attempt(batch: Batch, control: ControlTables) -> Attempt:
 
 
 def verified_receipt(batch: Batch, attempt: Attempt, control: ControlTables, sink: Sink, *, actor: str) -> Receipt:
-    """Return the pinned receipt after holding it against plan, pin and staged files.
+    """Return the pinned receipt after checking it against plan, pin and staged files.
 
-    A WRITTEN batch whose staged output is proven unusable goes back to PLANNED, to be written again. An I/O error proves
-    nothing: it is raised, and the batch stays as it is.
+    A WRITTEN batch whose staged output is proven unusable goes back to PLANNED, to be written again. An I/O error
+    proves nothing: it is raised, and the batch stays as it is.
     """
     try:
         receipt = pinned_receipt(batch, attempt, sink)
@@ -131,19 +132,20 @@ def verified_receipt(batch: Batch, attempt: Attempt, control: ControlTables, sin
     except (InvalidReceiptError, StagedOutputUnusableError) as error:
         if batch.state is not BatchState.WRITTEN:
             raise OutputConflictError(
-                f"{error} The batch is {batch.state}, so it may be visible already. No offset was moved. Put the receipt back "
-                f"and run the commit again, or give the batch up: `kafka-ingest abandon {batch.batch_id} --reason …`."
+                f"{error} The batch is {batch.state}, so it may be visible already. No offset was moved. Restore the "
+                f"receipt and run the commit again, or abandon the batch: `kafka-ingest abandon {batch.batch_id} "
+                "--reason …`."
             ) from error
-        # Refused where a second committer took the batch on meanwhile: then the files may be published, not damaged.
+        # Refused where another process has begun to commit the batch: then the files may be published, not damaged.
         try:
             control.discard_written(batch.batch_id, attempt.attempt, reason=str(error), actor=actor)
         except BatchStateError:
             if control.batch(batch.batch_id).state is not BatchState.PLANNED:
                 raise
-            log.info("batch %s: somebody else found the same and discarded its attempts", batch.batch_id)
+            log.info("batch %s: another process found the same and discarded its attempts", batch.batch_id)
         raise StagedOutputUnusableError(
-            f"batch {batch.batch_id}: the staged output cannot be committed: {error} "
-            "The batch is PLANNED again and its attempts are discarded: the next run writes it anew. No offset was moved."
+            f"batch {batch.batch_id}: the staged output cannot be committed: {error} The batch is PLANNED again and "
+            "its attempts are discarded: the next run writes it again. No offset was moved."
         ) from error
     return receipt
 
@@ -152,7 +154,7 @@ def pinned_receipt(batch: Batch, attempt: Attempt, sink: Sink) -> Receipt:
     """Return the pinned receipt; raises InvalidReceiptError where it is not byte for byte the one that was pinned."""
     content = sink.staging.read_receipt(attempt.directory)
     if content is None and batch.state is BatchState.COMMITTING:
-        # Somebody removed the attempt's directory since.
+        # The attempt's directory was removed since.
         kept = sink.archive.receipt(batch.batch_id)
         content = kept.as_bytes() if kept is not None else None
     receipt = valid_receipt(batch.plan, attempt, content)
@@ -175,6 +177,7 @@ def check_density(batch: Batch, receipt: Receipt) -> None:
     ]
     if sparse:
         raise OffsetsMissingError(
-            f"batch {batch.batch_id}: every offset must be a record (kafka.offsets: dense), found {listing(sparse)}. Nothing "
-            "was published. If compaction or transactions explain it, set kafka.offsets: auto and abandon the batch."
+            f"batch {batch.batch_id}: every offset must be a record (kafka.offsets: dense), found {listing(sparse)}. "
+            "Nothing was published. If compaction or transactions explain it, set kafka.offsets: auto and abandon the "
+            "batch."
         )

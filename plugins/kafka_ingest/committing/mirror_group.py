@@ -1,4 +1,4 @@
-"""Bring the consumer group to the stored offsets: level-triggered, so it repairs drift in either direction."""
+"""Set the consumer group to the stored offsets: level-triggered, so it repairs drift in either direction."""
 
 import contextlib
 import logging
@@ -21,7 +21,7 @@ TRIES = 3
 
 @dataclass(frozen=True, slots=True)
 class Mirrored:
-    """What became of the mirror. ``failure`` says why the group is not where the stored offsets are, None where it is."""
+    """The result of mirroring. ``failure`` is why the group is not at the stored offsets, None where it is."""
 
     group: str | None
     failure: str | None = None
@@ -30,7 +30,7 @@ class Mirrored:
 def mirror_group(
     feed_id: UUID, group: str | None, control: ControlTables, kafka: KafkaCluster, *, batch_id: UUID | None, actor: str
 ) -> Mirrored:
-    """Set the group to the stored offsets, and again if they moved meanwhile; Kafka's failure is recorded, never raised.
+    """Set the group to the stored offsets, and again if they moved since; Kafka's failure is recorded, never raised.
 
     Invariant 8: the commit does not need Kafka to be up. A stale task reads the stored offsets now, not those of its
     batch, so it can do no lasting harm.
@@ -51,20 +51,22 @@ def mirror_group(
             failure = str(error)
             break
         after = control.feed_of_id(feed_id)
-        # Not the revision: a rival that plans and writes would use the tries up, and leave a group behind in silence.
+        # Not the revision: another process that plans and writes would use up the tries, and the group would silently
+        # lag.
         if after is None or after.stored == feed.stored:
             break
     else:
-        failure = failure or f"the stored offsets moved {TRIES} times meanwhile; the next commit sets the group again"
+        moved = f"the stored offsets moved {TRIES} times while the group was set; the next commit sets it again"
+        failure = failure or moved
     if failure is not None:
-        log.info("consumer group %s was not brought to the stored offsets: %s", group, failure)
+        log.info("consumer group %s was not set to the stored offsets: %s", group, failure)
         detail = {"group": group, "reason": failure}
         control.record_event(feed_id, "mirror_failed", actor=actor, batch_id=batch_id, detail=detail)
     return Mirrored(group, failure)
 
 
 def set_group_offsets(group: str, offsets: Mapping[TopicPartition, int], metadata: str, kafka: KafkaCluster) -> None:
-    """Set the group's offsets; where no answer comes, look whether only the answer was lost before calling it a failure."""
+    """Set the group's offsets; without an answer, read them back: perhaps only the answer was lost."""
     try:
         kafka.set_group_offsets(group, offsets, metadata=metadata)
     except KafkaUnavailableError:
@@ -73,14 +75,15 @@ def set_group_offsets(group: str, offsets: Mapping[TopicPartition, int], metadat
             arrived = kafka.group_offsets(group, offsets.keys()) == offsets
         if not arrived:
             raise
-        log.info("Kafka set consumer group %s, although its answer did not come", group)
+        log.info("Kafka set consumer group %s, although its answer was lost", group)
 
 
 def offsets_to_mirror(feed: FeedSnapshot, kafka: KafkaCluster) -> tuple[dict[TopicPartition, int], str | None]:
     """Return what the group is to be set to, and why some of it is left out.
 
-    Numbers of another cluster, or of a topic that was made again, would mislead everybody who looks at the group. Topics that
-    the feed no longer names are left to whoever reads them now. A topic that is held is no failure each time: the hold says so.
+    Offsets of another cluster, or of a recreated topic, would mislead users of the group. Topics that the feed no
+    longer names are left alone: others may read them now. A held topic is not reported as a failure each time: the hold
+    shows it.
     """
     check_cluster(feed.cluster_id, kafka.cluster_id(), feed.name)
     described = kafka.describe_topics(feed.topics)

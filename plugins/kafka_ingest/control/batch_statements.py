@@ -70,7 +70,7 @@ def insert_attempt(connection: Connection, new: Attempt) -> None:
             )
         )
     except IntegrityError as error:
-        raise FeedChangedError(f"batch {new.batch_id}: attempt {new.attempt} was opened by somebody else") from error
+        raise FeedChangedError(f"batch {new.batch_id}: attempt {new.attempt} was opened by another process") from error
 
 
 def abandon_batch(
@@ -81,8 +81,9 @@ def abandon_batch(
     abandoned = transition_of(row, BatchState.ABANDONED)
     if found not in only_from:
         raise BatchStateError(
-            f"batch {batch_id} is {found}: expected {' or '.join(sorted(only_from))} to abandon it. Nothing was changed; a "
-            "COMMITTING batch may be visible already, so its staged files are revoked first: `kafka-ingest abandon` does that."
+            f"batch {batch_id} is {found}: expected {' or '.join(sorted(only_from))} to abandon it. Nothing was "
+            "changed; a COMMITTING batch may be visible already, so its staged files are revoked first: `kafka-ingest "
+            "abandon` does that."
         )
     touch_feed(connection, row["feed_id"])
     move_batch(connection, abandoned, reason=reason, abandoned_by=actor)
@@ -101,8 +102,8 @@ def require_pinned(batch_id: UUID, row: RowMapping, attempt_number: int) -> None
 def set_range_counts(connection: Connection, plan: BatchPlan, receipt: Receipt, counts: Sequence[RangeCount]) -> None:
     """Write the ranges that a batch has read, with what its pinned receipt says of each, in place of all that it has.
 
-    A range that was left out has no row from then on: what is asked of a batch's ranges, and what its commit moves, is about
-    those that were read.
+    A range that was left out has no row from then on: what is asked of a batch's ranges, and what its commit moves, is
+    about those that were read.
     """
     read = receipt.ranges_read(plan)
     if [count.offset_range for count in counts] != list(read):

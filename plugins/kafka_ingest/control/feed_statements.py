@@ -62,8 +62,8 @@ def require_revision(connection: Connection, known: FeedSnapshot) -> None:
     row = lock_feed(connection, known.feed_id)
     if row["revision"] != known.revision:
         raise FeedChangedError(
-            f"feed {known.name}: somebody else wrote to its control rows while this was being decided (expected revision "
-            f"{known.revision}, found {row['revision']}). Nothing was written; try again."
+            f"feed {known.name}: another process wrote to its control rows while this was being decided (expected "
+            f"revision {known.revision}, found {row['revision']}). Nothing was written; try again."
         )
 
 

@@ -1,4 +1,4 @@
-"""The names that both sides of the hand-over to Spark use: what lies in an attempt's directory, and one variable."""
+"""The names that both sides of the hand-over to Spark use: the files of an attempt's directory, and one variable."""
 
 DOCUMENT = "plan.json"
 PACKAGE = "kafka_ingest.zip"
@@ -12,7 +12,7 @@ NO_EXECUTORS = "NO_EXECUTORS"
 """How a failure begins where the cluster gave the application no executor in time."""
 
 MAX_WAIT_FOR_EXECUTORS = "spark.kafkaIngest.maxWaitForExecutors"
-"""How many seconds the job waits for an executor: in Spark's settings, since the job is told nothing else of the feed."""
+"""How many seconds the job waits for an executor: in Spark's settings, the job reads nothing else about the feed."""
 
 KAFKA_SETTINGS_VARIABLE = "KAFKA_INGEST_KAFKA_SETTINGS"
-"""The Java client's settings as JSON. An environment variable, because arguments and conf are seen by everybody."""
+"""The Java client's settings as JSON. An environment variable, because other users can read arguments and conf."""

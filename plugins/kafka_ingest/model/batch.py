@@ -18,7 +18,7 @@ from kafka_ingest.model.output_location import OutputLocation
 PLAN_VERSION = 1
 IN_THE_ATTEMPT = 1
 AT_A_PLACE_OF_ITS_OWN = 2
-"""Format versions of the attempt's document. The older one is written where that can hold it, byte for byte as before."""
+"""Format versions of the attempt's document. The older one is written, byte for byte as before, where it suffices."""
 
 
 class BatchKind(StrEnum):
@@ -35,7 +35,7 @@ class BatchKind(StrEnum):
 
 
 class BatchState(StrEnum):
-    """Where a batch stands between its plan and the stored offsets."""
+    """How far a batch has come between its plan and the stored offsets."""
 
     PLANNED = "PLANNED"
     WRITTEN = "WRITTEN"
@@ -52,7 +52,7 @@ class BatchState(StrEnum):
 OPEN_STATES = frozenset({BatchState.PLANNED, BatchState.WRITTEN, BatchState.COMMITTING})
 
 ABANDONABLE = frozenset({BatchState.PLANNED, BatchState.WRITTEN})
-"""Where a batch can be given up plainly: nothing of it was visible yet."""
+"""The states in which a batch can be abandoned without revoking it: none of it was visible yet."""
 
 TRANSITIONS: Mapping[BatchState, frozenset[BatchState]] = {
     BatchState.PLANNED: frozenset({BatchState.WRITTEN, BatchState.ABANDONED}),
@@ -70,7 +70,7 @@ ADOPTIONS: Mapping[BatchState, frozenset[BatchState]] = {
     BatchState.ABANDONED: frozenset({BatchState.COMMITTED}),
     BatchState.COMMITTED: frozenset(),
 }
-"""What adopting does to a batch that the output holds, wherever control tables older than the output say that it is."""
+"""What adopting does to a batch that the output holds, from any state that older control tables have for it."""
 
 
 def check_transition(
@@ -83,8 +83,8 @@ def check_transition(
     if to not in table[found]:
         origins = sorted(state for state, targets in table.items() if to in targets)
         raise BatchStateError(
-            f"batch {batch_id} cannot become {to}: expected it to be {' or '.join(origins)}, found {found}. "
-            "Nothing was changed; `kafka-ingest batches --json` shows who was first."
+            f"batch {batch_id} cannot become {to}: expected it to be {' or '.join(origins)}, found {found}. Nothing "
+            "was changed; `kafka-ingest batches --json` shows who changed it first."
         )
 
 
@@ -111,7 +111,7 @@ class AttemptState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class BatchPlan:
-    """What a batch reads and where it goes: durable before the first record is read, and never changed (invariant 1)."""
+    """What a batch reads and where it writes: durable before the first record is read, never changed (invariant 1)."""
 
     batch_id: UUID
     kind: BatchKind
@@ -127,7 +127,7 @@ class BatchPlan:
     capped: bool = False
     leader_epochs: Mapping[TopicPartition, int] = field(default_factory=dict)
     folded: str | None = None
-    """The plan's fingerprint where its ranges were folded: its receipt beside the output has them, the control tables not."""
+    """The plan's fingerprint once its ranges are folded; then only the receipt beside the output has them."""
 
     def __post_init__(self) -> None:
         if not self.ranges and self.folded is None:
@@ -148,7 +148,7 @@ class BatchPlan:
         return sum(offset_range.span for offset_range in self.ranges)
 
     def without_ranges(self) -> "BatchPlan":
-        """Return what stays of the plan in the control tables once it is folded: all but what grows with its partitions."""
+        """Return what the control tables keep of a folded plan: everything but what grows with its partitions."""
         return replace(self, ranges=(), topic_ids={}, leader_epochs={}, folded=self.fingerprint)
 
     def as_document(self) -> dict[str, Any]:
@@ -208,7 +208,7 @@ class BatchPlan:
 
     @property
     def fingerprint(self) -> str:
-        """The SHA-256 of the plan's canonical JSON: whatever carries it belongs to this plan."""
+        """The SHA-256 of the plan's canonical JSON: a document that carries it belongs to this plan."""
         return self.folded or sha256(canonical_json(self.as_document()))
 
 
@@ -216,8 +216,8 @@ class BatchPlan:
 class DataNeeds:
     """What a sink needs of an attempt's data files before they can be published.
 
-    ``place`` is the absolute directory that they have to be written to, None where the attempt's own will do. ``batch_column``:
-    each row carries its batch's id in ``kafka_batch``, since no path says it to readers.
+    ``place`` is the absolute directory where they must be written, None where the attempt's directory will do.
+    ``batch_column``: each row carries its batch's id in ``kafka_batch``, because readers cannot take it from a path.
     """
 
     place: Path | None = None
@@ -240,10 +240,10 @@ class DataNeeds:
 
 @dataclass(frozen=True, slots=True)
 class AttemptDocument:
-    """What Spark is handed: the plan, which attempt this is, and where the data goes.
+    """What Spark receives: the plan, which attempt this is, and where the data goes.
 
-    Frozen when the attempt is opened. ``decode`` is a part of the stored form; there is one value of it, and Spark does
-    not ask for it.
+    Frozen when the attempt is opened. ``decode`` is a part of the stored form; it has one value, and Spark does not
+    read it.
     """
 
     plan: BatchPlan
@@ -257,7 +257,7 @@ class AttemptDocument:
         return IN_THE_ATTEMPT if self.data == DataNeeds() else AT_A_PLACE_OF_ITS_OWN
 
     def as_bytes(self) -> bytes:
-        """Return the document as it lies in the attempt's directory."""
+        """Return the document as it is stored in the attempt's directory."""
         document = {
             "version": self.version,
             "attempt": self.attempt,
@@ -271,7 +271,7 @@ class AttemptDocument:
 
     @classmethod
     def from_bytes(cls, content: bytes, expected_sha256: str) -> "AttemptDocument":
-        """Read a document back; raises ValueError where it is not the one that was handed over."""
+        """Read a document back; raises ValueError where it is not the one that was written for this attempt."""
         if (found := sha256(content)) != expected_sha256:
             raise ValueError(f"expected an attempt document with SHA-256 {expected_sha256}, found {found}")
         document = json.loads(content)
@@ -283,7 +283,7 @@ class AttemptDocument:
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """One try at writing a batch, and the directory that is its own."""
+    """One try at writing a batch, with its directory."""
 
     batch_id: UUID
     attempt: int
@@ -299,7 +299,7 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """A batch as the control tables hold it now. ``feed_name`` is the feed's present name; the plan's is of its time.
+    """A batch as the control tables hold it now. ``feed_name`` is the feed's current name; the plan's may be older.
 
     ``left_out`` are the planned ranges that the pinned receipt leaves out.
     """
@@ -320,7 +320,7 @@ class Batch:
 
     @property
     def ranges_read(self) -> tuple[OffsetRange, ...]:
-        """The planned ranges that the batch reads, or has read: all of them, unless its pinned receipt leaves some out."""
+        """The planned ranges that the batch reads or has read: all, unless its pinned receipt leaves some out."""
         return ranges_read(self.plan.ranges, self.left_out)
 
     @property
@@ -330,14 +330,14 @@ class Batch:
 
     @property
     def end(self) -> str:
-        """How a batch that is over ended, by whom and why, for a message."""
+        """How an ended batch ended, by whom and why, for a message."""
         if self.state is BatchState.ABANDONED:
             return f"was abandoned by {self.abandoned_by or 'an earlier version'} ({self.reason})"
         return f"was committed by {self.committed_by}"
 
 
 def canonical_json(document: Mapping[str, Any]) -> bytes:
-    """Return the one JSON text of a document: sorted keys, no spaces, UTF-8; a lone surrogate, which has none, as its escape."""
+    """Return a document's canonical JSON: sorted keys, no spaces, UTF-8; a lone surrogate is written as its escape."""
     text = json.dumps(document, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
     return text.encode(errors="backslashreplace")
 

@@ -19,15 +19,15 @@ from kafka_ingest.model.receipt import RangeCount, Receipt
 from kafka_ingest.model.removal import LostRange, RemovedRange
 
 RECENT_BATCHES = 100
-"""So many of a feed's newest batches a plan holds against its output; maintenance does so daily with all of them."""
+"""How many of a feed's newest batches a plan compares with its output; maintenance compares all of them daily."""
 
 
 RESTORED_BY = "restore:"
-"""So the name begins of who plans batches that come of an abandoned one's staged files, and not of Kafka."""
+"""The first part of ``planned_by`` for batches that restore an abandoned one's staged files, not from Kafka."""
 
 
 NEWEST_STAY = 20
-"""So many of a feed's newest batches are never folded: how fast they were says how much the next one may read."""
+"""How many of a feed's newest batches are never folded: their speed decides how much the next one may read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,13 +42,13 @@ class PublishedBatch:
 class FeedSnapshot:
     """A feed's control rows at one instant. ``revision`` changes with every write to them.
 
-    ``topics`` and ``topic_pattern`` are the last plan's; ``planned_at`` is when it asked Kafka, None where that is not known.
-    ``gaps_ahead`` were filed ahead of the stored offsets.
-    ``behind_losses`` are the partitions of which Kafka deleted records twice since something was read: their stored offsets are
-    where the second of two adjoining gaps of cause ``retention`` ends. ``waiting_since``: there are records to read, but fewer
-    than the feed's ``min_records``. ``newest_batch`` has the largest id of all that were ever planned, ``recent_batch`` the one
-    of the :data:`RECENT_BATCHES` newest that is the oldest, None where there are fewer. ``published_to`` is the output of the
-    newest live batch that was committed.
+    ``topics`` and ``topic_pattern`` are the last plan's; ``planned_at`` is when it asked Kafka, None where that is
+    unknown. ``gaps_ahead`` lie ahead of the stored offsets. ``behind_losses`` are the partitions of which Kafka deleted
+    records twice since something was read: each stored offset is where the second of two adjoining gaps of cause
+    ``retention`` ends. ``waiting_since``: since when fewer records than the feed's ``min_records`` wait to be read.
+    ``newest_batch`` has the largest id of all batches ever planned; ``recent_batch`` is the oldest of the
+    :data:`RECENT_BATCHES` newest, None where there are fewer. ``published_to`` is the output of the newest committed
+    live batch.
     """
 
     feed_id: UUID
@@ -78,11 +78,11 @@ class BackfillRange:
     offset_range: OffsetRange
     topic_id: str | None
     cut_off_at: int | None = None
-    """Where its log was cut off after it was planned, as an operator decided: from there on the topic holds other records."""
+    """Where its log was truncated after it was planned, as an operator decided: above it are other records."""
 
     @property
     def held(self) -> list[OffsetRange]:
-        """What it holds, or is about to, of the records that the topic holds now; empty where all of them are others."""
+        """The part of the range that covers the topic's current records; empty where all of them are others."""
         tp, start, end = self.offset_range.topic_partition, self.offset_range.start_offset, self.offset_range.end_offset
         if self.cut_off_at is None or self.cut_off_at >= end:
             return [self.offset_range]
@@ -116,7 +116,7 @@ class DeadLetters:
 
 @dataclass(frozen=True, slots=True)
 class CommittedRange:
-    """One range of a committed batch, and what its receipt says of it."""
+    """One range of a committed batch, with its counts from the receipt."""
 
     count: RangeCount
     topic_id: str | None
@@ -138,7 +138,7 @@ class CommittedBatch:
 
 @dataclass(frozen=True, slots=True)
 class FoldCut:
-    """Which batches may be folded: those committed before a time, apart from the newest; and how much one transaction takes."""
+    """Which batches may be folded: those committed before a time, except the newest; and how many per transaction."""
 
     before: datetime
     newest_stay: int = NEWEST_STAY
@@ -149,7 +149,7 @@ class FoldCut:
 
 @dataclass(frozen=True, slots=True)
 class Folded:
-    """What one transaction folded: batches, and how many of their rows, and of the journal's, are gone."""
+    """What one transaction folded: batches, and how many of their rows and of the journal's were removed."""
 
     batches: int = 0
     ranges: int = 0
@@ -164,7 +164,7 @@ class Folded:
 
 @dataclass(frozen=True, slots=True)
 class Foldable:
-    """What may be folded now, and what is as old and stays: not announced, or with staged output."""
+    """What may be folded now, and what is old enough but stays: not announced, or with staged output."""
 
     batches: int
     events: int
@@ -183,7 +183,7 @@ class FoldedFeed:
 
 @dataclass(frozen=True, slots=True)
 class FoldedBatch:
-    """A batch whose ranges are folded: who made it, where it lies, and the fingerprint by which its receipt is known."""
+    """A batch whose ranges are folded: its feed, its output, and the fingerprint that identifies its receipt."""
 
     batch_id: UUID
     fingerprint: str
@@ -196,10 +196,10 @@ class FoldedBatch:
 
 @dataclass(frozen=True, slots=True)
 class CoverageRows:
-    """All that the control rows of a feed say of which offset is where, at one instant.
+    """All that a feed's control rows say about where each offset is, at one instant.
 
-    What live batches have committed follows: it is [first, stored) without the gaps. So their ranges, years of them, are not
-    among it.
+    What live batches have committed follows from it: [first, stored) minus the gaps. Their ranges, years of them, are
+    therefore not loaded.
     """
 
     feed: FeedSnapshot
@@ -214,13 +214,13 @@ class CoverageRows:
     """What published files held that were lost since; a gap is filed of what no other batch holds."""
 
     removed: Sequence[RemovedRange] = ()
-    """What was let expire from the output: still committed, and seen by no reader."""
+    """What has expired from the output: still committed, no longer visible to readers."""
 
     folded: Sequence[FoldedRange] = ()
     """What old live batches have read, of which the control tables keep no ranges any more."""
 
     ids_before: Mapping[tuple[str, str | None], str | None] = field(default_factory=dict)
-    """(topic, id) → the id that the same records have now, where an operator said that they are the same."""
+    """(topic, id) → the current id of the same records, where an operator confirmed that they are the same."""
 
     def id_now(self, topic: str, topic_id: str | None) -> str | None:
         """Return the topic id under which the records of an earlier one are counted now."""
@@ -229,7 +229,7 @@ class CoverageRows:
 
 @dataclass(frozen=True, slots=True)
 class NewFeed:
-    """A feed that the control tables do not know yet."""
+    """A feed that is not in the control tables yet."""
 
     feed_id: UUID
     name: str
@@ -237,7 +237,7 @@ class NewFeed:
 
 @dataclass(frozen=True, slots=True)
 class PlanRecord:
-    """What one plan writes down, in one transaction: the batch, if there is one, and all that was decided beside it."""
+    """What one plan records, in one transaction: the batch, if any, and everything else that was decided."""
 
     cluster_id: str
     topics: Collection[str]
@@ -248,7 +248,7 @@ class PlanRecord:
     waiting_since: datetime | None = None
     plan: BatchPlan | None = None
     leader_epochs: Mapping[TopicPartition, int] = field(default_factory=dict)
-    """The leader epochs in which logs were seen to reach their stored offsets, of those that had another."""
+    """The new leader epochs, for logs that reach their stored offsets in another epoch than before."""
 
     planned_at: datetime | None = None
     """When Kafka was asked which topics there are."""
@@ -256,7 +256,7 @@ class PlanRecord:
 
 @dataclass(frozen=True, slots=True)
 class BackfillRecord:
-    """What planning a backfill writes down, in one transaction: its chunks, each a batch, and the gaps of what is gone.
+    """What planning a backfill records in one transaction: its chunks, each a batch, and gaps over deleted records.
 
     ``request`` is what was asked for, for the audit journal.
     """
@@ -281,10 +281,10 @@ class ResetMove:
 
 @dataclass(frozen=True, slots=True)
 class StartOver:
-    """What becomes of a topic that was made again: its old rows end, and new ones begin; none where it is gone.
+    """How the rows of a recreated topic change: the old ones end, new ones begin; none where the topic is deleted.
 
-    ``same_records``: they are counted as before, so gaps that lie ahead stay; otherwise those are dropped, apart from those of
-    partitions that are ``untouched``.
+    ``same_records``: the records keep their offsets, so gaps ahead stay; otherwise these are dropped, except those of
+    ``untouched`` partitions.
     """
 
     topic: str
@@ -296,7 +296,7 @@ class StartOver:
 
 @dataclass(frozen=True, slots=True)
 class AdoptedBatch:
-    """A batch that the output holds and the control tables do not know, from its published receipt."""
+    """A batch that is in the output but not in the control tables, from its published receipt."""
 
     plan: BatchPlan
     receipt: Receipt
@@ -306,13 +306,13 @@ class AdoptedBatch:
 
 @dataclass(frozen=True, slots=True)
 class Adoption:
-    """A feed's control rows as its output tells them. ``abandoned`` is an open batch that was overtaken.
+    """A feed's control rows as rebuilt from its output. ``abandoned`` is an open batch that was overtaken.
 
-    ``expired`` is what readers see no more, ``back`` what they see again of that, ``lost`` what files held that were lost, and
-    ``files`` which batches are not there as their receipts say.
+    ``expired`` is what readers no longer see, ``back`` the part of it that they see again, ``lost`` what lost files
+    held, and ``files`` the batches whose files differ from their receipts.
 
-    ``removed`` are rows of partitions that a topic does not have any more. ``reset`` topics were decided on since: what the
-    control tables have planned ahead in them, or hold, is over.
+    ``removed`` are rows of partitions that a topic does not have any more. ``reset`` are topics that an operator has
+    decided on since: gaps ahead and holds in them end.
     """
 
     cluster_id: str

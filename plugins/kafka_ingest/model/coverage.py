@@ -1,7 +1,7 @@
-"""Which offset of a partition is where: committed, pending, in a gap, or nowhere. Pure; from what the control rows say.
+"""Where each offset of a partition is: committed, pending, in a gap, or missing. Pure; computed from the control rows.
 
-Live batches hold [first, stored) without the gaps, so years of them need not be looked at (invariant 11). Only what was counted
-in the topic as it is now takes part: offsets of a topic that was deleted mean other records.
+Live batches hold [first, stored) minus the gaps, so years of them need not be read (invariant 11). Only offsets of the
+topic's current id count: offsets of a deleted topic mean other records.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -51,12 +51,12 @@ class PartitionCoverage:
 
     @cached_property
     def live(self) -> list[OffsetRange]:
-        """What live batches have committed: all that was passed, without the gaps, also those that were closed since."""
+        """What live batches have committed: everything below the stored offset minus the gaps, closed ones included."""
         return subtract(self.read_through, [gap.offset_range for gap in self.gaps if gap.applied_at is not None])
 
     @cached_property
     def kept_of_backfills(self) -> list[OffsetRange]:
-        """What each backfill has committed, without what was lost of it since, or cut off; what two committed comes twice."""
+        """What each backfill has committed, minus what was lost or truncated; what two committed appears twice."""
         return [
             left
             for each in self.backfills
@@ -82,19 +82,19 @@ class PartitionCoverage:
 
     @cached_property
     def committed(self) -> list[OffsetRange]:
-        """What is in the output, by live batches or backfills."""
+        """What is in the output, from live batches or backfills."""
         return union([*self.live, *self.backfilled, *self.committed_ahead])
 
     @cached_property
     def expired(self) -> list[OffsetRange]:
-        """What was committed and let expire from the output since: it stays committed, and no reader sees it."""
+        """What was committed and has expired from the output: it stays committed, no reader sees it."""
         return intersect(self.committed, [each.offset_range for each in self.removed])
 
     @cached_property
     def rewound(self) -> list[OffsetRange]:
-        """What operators let the feed read again of the records that the topic holds now.
+        """Which of the topic's current records operators let the feed read again.
 
-        Where a log was truncated, and the feed rewound to its end, other records took the place of those that were read.
+        Where a log was truncated and the feed rewound to its end, other records have replaced those that were read.
         """
         ends = [each.offset_range.start_offset for each in self.rewinds if not each.same_records]
         cut_off = [OffsetRange(self.topic_partition, end, LAST_OFFSET) for end in ends]
@@ -102,7 +102,7 @@ class PartitionCoverage:
 
     @cached_property
     def open_gaps(self) -> list[Gap]:
-        """Gaps that the stored offset has passed and that nobody has read since."""
+        """Gaps below the stored offset that no batch has read since."""
         return [gap for gap in self.gaps if gap.is_open]
 
     @cached_property
@@ -127,13 +127,13 @@ class PartitionCoverage:
         return not self.problems
 
     def _folded_elsewhere(self, reread: Sequence[OffsetRange]) -> Iterator[str]:
-        """Yield what folded batches have read and the stored offset has not passed, read twice, or passed over as a gap."""
+        """Yield folded ranges that lie beyond the stored offset, were read twice, or overlap a gap."""
         folded = [each.offset_range for each in self.folded]
         for each in subtract(union(folded), [*self.read_through, *reread]):
             yield f"{each} is folded, and lies outside what the stored offset has passed"
         for twice in subtract(shared(folded), reread):
             yield f"{twice} is folded twice, and no reset reads it again"
-        # What files held that were lost was committed all the same.
+        # Records of lost files were committed all the same.
         passed = [gap.offset_range for gap in self.gaps if gap.applied_at and gap.cause is not GapCause.OUTPUT_LOST]
         for both in subtract(intersect(passed, folded), reread):
             yield f"{both} is folded and in a gap"

@@ -1,4 +1,4 @@
-"""A data file of an output: whose it is, what is in it, and where that is not what its receipt says."""
+"""A data file of an output: which batch wrote it, what it holds, and where that differs from its receipt."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from kafka_ingest.model.receipt import WrittenFile
 
 @dataclass(frozen=True, slots=True)
 class FilePlace:
-    """Whose file lies at a place: of a published batch, or, where ``attempt`` is not None, staged by one of its attempts."""
+    """Which batch a file belongs to: published, or, where ``attempt`` is not None, staged by one of its attempts."""
 
     output: OutputLocation
     batch_id: UUID
@@ -22,8 +22,8 @@ class FilePlace:
 class PartitionContents:
     """What a data file holds of one partition, at least one row.
 
-    ``intervals`` are the contiguous runs of its offsets, as many as were asked for; ``interval_count`` says how many there are.
-    ``distinct_offsets`` equals ``rows`` unless a record comes twice.
+    ``intervals`` are the contiguous runs of its offsets, up to the number requested; ``interval_count`` is how many
+    there are in all. ``distinct_offsets`` equals ``rows`` unless a record occurs twice.
     """
 
     topic_partition: TopicPartition
@@ -37,7 +37,7 @@ class PartitionContents:
 
 @dataclass(frozen=True, slots=True)
 class FileContents:
-    """What a data file holds: mostly one partition, several where their ranges were small, none where it has no rows."""
+    """What a data file holds: one partition, several where their ranges were small, none where it has no rows."""
 
     size_bytes: int
     rows: int
@@ -47,7 +47,7 @@ class FileContents:
 
     @property
     def only(self) -> PartitionContents | None:
-        """What it holds, where that is one partition's."""
+        """What it holds, where that is one partition."""
         return self.partitions[0] if len(self.partitions) == 1 else None
 
     @property
@@ -67,7 +67,7 @@ class FileContents:
 
 
 def partitions_that_differ(written: WrittenFile, contents: FileContents) -> Iterator[str]:
-    """Yield where a file holds another partition than its receipt says, or other offsets of one."""
+    """Yield each difference between a file's partitions and offsets and those in its receipt."""
     said = {held.topic_partition: held for held in written.partitions}
     there = {held.topic_partition: held for held in contents.partitions}
     if said.keys() != there.keys():

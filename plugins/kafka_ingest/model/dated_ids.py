@@ -1,9 +1,9 @@
-"""Batch ids say when they were made (RFC 9562, version 7): 48 bits of milliseconds since 1970, above 80 others."""
+"""Batch ids contain their time (RFC 9562, version 7): 48 bits of milliseconds since 1970, above 80 others."""
 
 from uuid import UUID
 
 DATED = 7
-"""The version of the ids that say so."""
+"""The version of the ids that contain a time."""
 
 BELOW_TIMESTAMP = 80  # bits
 

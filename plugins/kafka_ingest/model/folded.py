@@ -1,7 +1,8 @@
 """What old live batches have read, summed up: ranges that follow each other are one, however many batches they are of.
 
-A folded range is a chain of whole ranges, each beginning where the one before ends, so its sums are exact. Ranges that share an
-offset, since an operator let the feed read it again, are never put into one chain: how often an offset was committed shows.
+A folded range is a chain of whole ranges, each beginning where the one before ends, so its sums are exact. Ranges that
+share an offset, because an operator let the feed read it again, never join one chain: it stays visible how often an
+offset was committed.
 """
 
 from collections.abc import Iterable, Mapping
@@ -15,7 +16,7 @@ from kafka_ingest.model.offsets import OffsetRange, TopicPartition
 
 @dataclass(frozen=True, slots=True)
 class FoldedRange:
-    """What committed batches have read of one partition, without a hole. Invariant 11 holds of its sums."""
+    """What committed batches have read of one partition, without a hole. Its sums satisfy invariant 11."""
 
     offset_range: OffsetRange
     topic_id: str | None
@@ -32,14 +33,14 @@ class FoldedRange:
         counts = (self.rows, self.filtered, self.dead_letters, self.invisible)
         if min(counts) < 0 or sum(counts) != self.offset_range.span:
             raise ValueError(
-                f"expected counts that come to the {self.offset_range.span:,} offsets of {self.offset_range}, found "
+                f"expected counts that add up to the {self.offset_range.span:,} offsets of {self.offset_range}, found "
                 f"{' + '.join(map(str, counts))}"
             )
         if self.batches < 1 or self.oldest > self.newest:
             raise ValueError(f"expected one batch or more, found {self.batches} from {self.oldest} to {self.newest}")
 
     def joined(self, following: "FoldedRange") -> "FoldedRange":
-        """Return this range and the one that begins where it ends as one."""
+        """Return this range joined with the one that begins where it ends."""
         mine, theirs = self.offset_range, following.offset_range
         if (mine.topic_partition, self.topic_id) != (theirs.topic_partition, following.topic_id) or (
             mine.end_offset != theirs.start_offset
@@ -62,7 +63,7 @@ Place = tuple[TopicPartition, str | None, int]
 
 
 class Chains:
-    """Folded ranges while more are added to them. Those that were known before have a number of their own."""
+    """Folded ranges while more are added to them. Those that were stored before have a number."""
 
     def __init__(self, known: Mapping[UUID, FoldedRange]) -> None:
         self._numbers = list(known)
@@ -74,9 +75,9 @@ class Chains:
         self._next = len(self._numbers)
 
     def add(self, new: FoldedRange) -> None:
-        """Add a range, to the chain that ends where it begins, and the one that begins where it ends."""
+        """Add a range, joining it to the chain that ends where it begins and the one that begins where it ends."""
         start, end = places(new)
-        # Of several the one that began last: so the same ranges come to the same chains, a few at a time or all at once.
+        # Of several, the one that began last: the same ranges give the same chains, one at a time or all at once.
         if before := self._ends.get(start):
             new = self._taken(max(before, key=self._began)).joined(new)
         if after := self._starts.get(end):
@@ -120,7 +121,7 @@ def places(folded: FoldedRange) -> tuple[Place, Place]:
 
 
 def kept_of_folded(folded: Iterable[OffsetRange], gone: Mapping[UUID, Iterable[OffsetRange]]) -> list[OffsetRange]:
-    """Return what is left of folded ranges without what each of some batches lost: of an offset that two hold one is left."""
+    """Return folded ranges minus what each batch lost: an offset that two hold and one lost remains once."""
     left = list(folded)
     for of_batch in gone.values():
         to_take = union(of_batch)

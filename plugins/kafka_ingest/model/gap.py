@@ -18,16 +18,16 @@ class GapCause(StrEnum):
     """Kafka deleted the records before they were read, and the feed says ``on_data_loss: record_gap``."""
 
     SKIPPED = "skipped"
-    """An operator said so."""
+    """An operator decided it."""
 
     BEHIND = "behind"
-    """The feed was too far behind and prefers fresh records (``skip_to_latest_when_behind``); a backfill can close it."""
+    """The feed was behind and prefers fresh records (``skip_to_latest_when_behind``); a backfill can close it."""
 
     RESET = "reset"
     """An operator moved the stored offset forward; a backfill can close it."""
 
     OUTPUT_LOST = "output_lost"
-    """A published file was lost or damaged, and an operator said so (``kafka-ingest lost``); a backfill can close it."""
+    """An operator reported a published file lost or damaged (``kafka-ingest lost``); a backfill can close it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,12 +42,12 @@ class NewGap:
         if not self.offset_range.span:
             raise ValueError(f"a gap holds at least one offset, found {self.offset_range}")
         if not self.reason.strip():
-            raise ValueError(f"a gap says why, found no reason for {self.offset_range}")
+            raise ValueError(f"a gap needs a reason, found none for {self.offset_range}")
 
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """A gap as the control tables hold it. ``applied_at`` is None while it still lies ahead of the stored offset."""
+    """A gap as the control tables hold it. ``applied_at`` is None while it is ahead of the stored offset."""
 
     gap_id: UUID
     offset_range: OffsetRange
@@ -68,7 +68,7 @@ class Gap:
 
     @property
     def is_open(self) -> bool:
-        """Whether the stored offset has passed it, and nobody has read it since."""
+        """Whether the stored offset has passed it and no batch has read it since."""
         return self.applied_at is not None and self.closed_by_batch is None
 
     @property
@@ -77,9 +77,10 @@ class Gap:
         return self.offset_range.topic_partition, self.decided_at, self.decided_by
 
     def read_by(self, batch_id: UUID, ranges: Collection[OffsetRange]) -> list["Gap"]:
-        """Return what becomes of an open gap when a backfill commits ranges: its pieces, those that were read closed.
+        """Return the pieces of an open gap after a backfill commits ranges; those that were read are closed.
 
-        A gap of which only some was read is split; its pieces' ids follow from its own, so that the same split gives the same.
+        A gap that was partly read is split; the ids of the pieces derive from its id, so the same split gives the same
+        ids.
         """
         span = [self.offset_range]
         read, left = intersect(span, ranges), subtract(span, ranges)
@@ -94,7 +95,7 @@ class Gap:
         ]
 
     def below(self, offset: int) -> "Gap | None":
-        """Return what stays of an open gap when the stored offset goes back to ``offset``: what lies above is to be read."""
+        """Return what remains of an open gap when the stored offset moves back to ``offset``: the part below it."""
         span = self.offset_range
         if span.end_offset <= offset:
             return self

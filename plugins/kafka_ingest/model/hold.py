@@ -16,13 +16,13 @@ class HoldCause(StrEnum):
     """Kafka cannot answer for the partition: it has no leader, or its replica is not available."""
 
     TOPIC_MISSING = "topic_missing"
-    """The topic, or some of its partitions, are not there, and the feed says ``on_missing_topic: hold``."""
+    """The topic, or some of its partitions, do not exist, and the feed says ``on_missing_topic: hold``."""
 
     TOPIC_CHANGED = "topic_changed"
-    """The topic was deleted and created again, and the feed says ``on_topic_changed: hold``: an operator has to decide."""
+    """The topic was recreated, and the feed says ``on_topic_changed: hold``: an operator must decide."""
 
     OPEN_TRANSACTION = "open_transaction"
-    """A transaction holds the last stable offset back (KIP-98): what lies above it cannot be read yet. Not a lag."""
+    """An open transaction holds the last stable offset back (KIP-98): records above it are not readable yet. No lag."""
 
     UNREADABLE = "unreadable"
     """Kafka has the record at ``at_offset``, but no consumer can read it: ranges end there."""
@@ -30,14 +30,14 @@ class HoldCause(StrEnum):
     BEYOND_LOG = "beyond_log"
     """The log ended at ``at_offset``, below the stored offset: other records took the place of those that were read.
 
-    It stays until an operator decides, also once the log has grown past the stored offset and the numbers fit again.
+    It stays until an operator decides, even once the log has grown past the stored offset again.
     """
 
     OFFSETS_LOST = "offsets_lost"
     """Kafka deleted the record at ``at_offset`` before it was read, and the feed says ``on_data_loss: hold``."""
 
     NEW_OR_OLDER = "new_or_older"
-    """The topic appeared since a plan, and nothing proves whether it was made since: an operator decides where it begins."""
+    """The topic appeared after a plan, and may be older than that plan: an operator decides where it begins."""
 
 
 OF_WHOLE_TOPICS = frozenset({HoldCause.TOPIC_MISSING, HoldCause.TOPIC_CHANGED})
@@ -48,7 +48,7 @@ DECIDED_BY_TOPIC = frozenset({HoldCause.BEYOND_LOG, HoldCause.TOPIC_CHANGED, Hol
 
 @dataclass(frozen=True, slots=True)
 class Hold:
-    """One topic, or one partition of it, held at an offset where that says more. ``since`` is when a plan first saw it."""
+    """A topic, or one partition of it at an offset where known, that is held. ``since`` is when a plan first saw it."""
 
     topic: str
     partition: int | None
@@ -83,7 +83,7 @@ class Hold:
 
 
 def beyond_log(topic_partition: TopicPartition, stored_offset: int, log_end: int, now: datetime) -> Hold:
-    """Return the hold on a partition whose log was seen to end below its stored offset."""
+    """Return the hold on a partition whose log ended below its stored offset."""
     reason = f"the log ended at {log_end:,}, below the stored offset {stored_offset:,}"
     return Hold(topic_partition.topic, topic_partition.partition, HoldCause.BEYOND_LOG, reason, now, log_end)
 

@@ -10,7 +10,7 @@ from kafka_ingest.model.offsets import LogBounds, OffsetRange, TopicPartition, U
 
 @dataclass(frozen=True, slots=True, order=True)
 class LeftOut:
-    """A range of a batch that was not read, all of it, and where Kafka said that its log started then."""
+    """A range of a batch of which nothing was read, and the log start that Kafka reported then."""
 
     offset_range: OffsetRange
     log_start_offset: int
@@ -18,8 +18,8 @@ class LeftOut:
     def __post_init__(self) -> None:
         if self.log_start_offset <= self.offset_range.start_offset:
             raise ValueError(
-                f"a range is left out where its log starts above its first offset, found {self.offset_range} and log start "
-                f"{self.log_start_offset}"
+                f"a range is left out where its log starts above its first offset, found {self.offset_range} and log "
+                f"start {self.log_start_offset}"
             )
 
     def __str__(self) -> str:
@@ -68,5 +68,5 @@ def to_leave_out(planned: Collection[OffsetRange], log_starts: Mapping[TopicPart
 
 
 def log_starts_of(bounds: Mapping[TopicPartition, LogBounds | Unavailable]) -> dict[TopicPartition, int]:
-    """Return where logs start, of those of which Kafka can say it."""
+    """Return where logs start, for those that Kafka could answer for."""
     return {tp: found.log_start_offset for tp, found in bounds.items() if isinstance(found, LogBounds)}

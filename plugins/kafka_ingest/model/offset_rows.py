@@ -1,4 +1,4 @@
-"""What the control rows say of one offset."""
+"""What the control rows say about one offset."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -26,7 +26,7 @@ class BatchOfOffset:
     committed_at: datetime | None
     committed_by: str | None
     reason: str | None
-    """Why it was given up."""
+    """Why it was abandoned."""
     offset_range: OffsetRange
     topic_id: str | None
     dead_letters: int | None
@@ -36,11 +36,11 @@ class BatchOfOffset:
 
 @dataclass(frozen=True, slots=True)
 class OffsetRows:
-    """All that the control rows of a feed say of one offset, at one instant.
+    """All that a feed's control rows say about one offset, at one instant.
 
-    ``stored`` is None where the feed has no such partition now; ``largest_partitions`` says which it has, by topic. ``topics``
-    are the last plan's. ``batches`` and ``gaps`` are those that hold the offset, newest first, under whatever topic id.
-    ``resets`` are the feed's, newest first: they say which topic ids stand for the same records.
+    ``stored`` is None where the feed has no such partition now; ``largest_partitions`` has the largest that it has, by
+    topic. ``topics`` are the last plan's. ``batches`` and ``gaps`` are those that hold the offset, newest first, under
+    any topic id. ``resets`` are the feed's, newest first: they show which topic ids mean the same records.
     """
 
     feed_id: UUID

@@ -1,4 +1,4 @@
-"""Sets of offsets: what is left of ranges, what two sets share, and one set out of many ranges. Every answer is sorted."""
+"""Sets of offsets: difference, intersection and union of ranges. Every result is sorted."""
 
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator
@@ -31,7 +31,7 @@ def union(ranges: Iterable[OffsetRange]) -> list[OffsetRange]:
 
 
 class Lookup:
-    """Ranges that are looked up by what they touch, without looking at the others: there may be thousands of a partition."""
+    """An index of ranges by what they overlap: a partition may have thousands, and a lookup reads only those."""
 
     def __init__(self, ranges: Iterable[OffsetRange]) -> None:
         self._of_partition = by_partition(union(ranges))
@@ -49,7 +49,7 @@ class Lookup:
 
 
 def subtract(ranges: Iterable[OffsetRange], covered: Iterable[OffsetRange]) -> list[OffsetRange]:
-    """Return what is left of ranges where others are taken out of them."""
+    """Return what remains of ranges after others are taken out of them."""
     covers = Lookup(covered)
     left: list[OffsetRange] = []
     for offset_range in ranges:
@@ -64,7 +64,7 @@ def subtract(ranges: Iterable[OffsetRange], covered: Iterable[OffsetRange]) -> l
 
 
 def intersect(ranges: Iterable[OffsetRange], others: Iterable[OffsetRange]) -> list[OffsetRange]:
-    """Return which offsets of ranges lie in others, too."""
+    """Return the offsets of ranges that are also in others."""
     found: list[OffsetRange] = []
     lookup = Lookup(others)
     for offset_range in ranges:
@@ -97,7 +97,7 @@ def span_of(ranges: Iterable[OffsetRange]) -> int:
 
 
 def by_partition(ranges: Iterable[OffsetRange]) -> dict[TopicPartition, list[OffsetRange]]:
-    """Return ranges by their partition, in the order in which they come."""
+    """Return ranges by partition, each in the given order."""
     found: dict[TopicPartition, list[OffsetRange]] = {}
     for offset_range in ranges:
         found.setdefault(offset_range.topic_partition, []).append(offset_range)

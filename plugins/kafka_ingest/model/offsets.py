@@ -40,7 +40,7 @@ class TopicPartition:
 
 @dataclass(frozen=True, slots=True, order=True)
 class OffsetRange:
-    """``[start_offset, end_offset)`` of one partition. Never -1 or -2: earliest and latest are resolved while planning."""
+    """``[start_offset, end_offset)`` of a partition. Never -1 or -2: earliest and latest are resolved in planning."""
 
     topic_partition: TopicPartition
     start_offset: int
@@ -51,7 +51,8 @@ class OffsetRange:
             raise ValueError(f"{self.topic_partition}: a start offset is 0 or more, found {self.start_offset}")
         if self.end_offset < self.start_offset:
             raise ValueError(
-                f"{self.topic_partition}: a range ends at or after its start, found [{self.start_offset}, {self.end_offset})"
+                f"{self.topic_partition}: a range ends at or after its start, found [{self.start_offset}, "
+                f"{self.end_offset})"
             )
 
     @property
@@ -75,7 +76,7 @@ class OffsetRange:
 
 @dataclass(frozen=True, slots=True)
 class LogBounds:
-    """What Kafka says of one partition's log: ``log_start_offset ≤ last_stable_offset ≤ high_watermark``."""
+    """What Kafka reports of one partition's log: ``log_start_offset ≤ last_stable_offset ≤ high_watermark``."""
 
     log_start_offset: int
     last_stable_offset: int
@@ -103,7 +104,8 @@ class Unavailable:
 class FirstRecord:
     """The first record of a log: its time in milliseconds since 1970, None where it has none.
 
-    ``by_broker``: the time is the broker's when it wrote the record (LogAppendTime), not what its producer said (KIP-32).
+    ``by_broker``: the time is the broker's when it wrote the record (LogAppendTime), not the one its producer set
+    (KIP-32).
     """
 
     timestamp_ms: int | None
@@ -112,7 +114,7 @@ class FirstRecord:
 
 @dataclass(frozen=True, slots=True)
 class TopicDescription:
-    """A topic as Kafka describes it. ``topic_id`` is None where the brokers do not know topic ids (before KIP-516)."""
+    """A topic as Kafka describes it. ``topic_id`` is None where the brokers have no topic ids (before KIP-516)."""
 
     topic: str
     topic_id: str | None
@@ -127,8 +129,8 @@ class TopicDescription:
 class StoredOffset:
     """One row of the truth: the next offset to read of one partition.
 
-    ``first_offset`` and ``next_offset`` are None together: the seed is pending, because Kafka could not yet say where
-    ``seeded_by`` (the start rule that decides) begins.
+    ``first_offset`` and ``next_offset`` are None together: the seed is pending, because Kafka could not yet resolve
+    where ``seeded_by`` (the start rule) begins.
     """
 
     topic_partition: TopicPartition
@@ -155,7 +157,7 @@ class StoredOffset:
 def ranges_outside_log(
     ranges: Collection[OffsetRange], bounds: Mapping[TopicPartition, LogBounds | Unavailable], isolation: Isolation
 ) -> list[str]:
-    """Return which of a plan's ranges can no longer be read, and why; partitions Kafka cannot answer for are not judged."""
+    """Return which of a plan's ranges can no longer be read, and why; partitions without an answer are not judged."""
     problems: list[str] = []
     for offset_range in ranges:
         found = bounds[offset_range.topic_partition]

@@ -36,7 +36,7 @@ class OutputLocation:
 
     @property
     def path(self) -> Path:
-        """The directory of a local output; raises ValueError where it is none."""
+        """The directory of a local output; raises ValueError for any other."""
         if not self.is_local:
             raise ValueError(f"expected a local or mounted directory, found {self.uri}")
         return Path(self.uri)
@@ -52,5 +52,5 @@ class OutputLocation:
 
 
 def beside(output: Path) -> Path:
-    """Return the folder beside a local output, on its file system and never under it, where staging and receipts lie."""
+    """Return the folder of staging and receipts: beside a local output, on its file system, never under it."""
     return output.with_name(f"{output.name}{BESIDE_OUTPUT}")

@@ -12,15 +12,15 @@ from kafka_ingest.model.removal import Removal
 
 
 class FilesState(StrEnum):
-    """What is there of a batch whose receipt is kept, by the names and sizes of its files."""
+    """What exists of a batch whose receipt is kept, by the names and sizes of its files."""
 
     INTACT = "intact"
     CHANGED = "changed"
-    """Other files lie there, or files of other sizes: somebody rewrote or removed some."""
+    """There are other files, or files of other sizes: some were rewritten or removed."""
 
     GONE = "gone"
     EXPIRED = "expired"
-    """They were removed on purpose, and a mark says so."""
+    """They were removed on purpose, and a mark records it."""
 
     STAGED = "staged"
     """They are still in the attempt's directory: the commit ended between keeping the receipt and publishing."""
@@ -29,12 +29,12 @@ class FilesState(StrEnum):
     """They were taken from publishing by an operator who gave the batch up; that has only to be noted."""
 
     BROKEN = "broken"
-    """They were never published, and what is staged is not what the receipt says."""
+    """They were never published, and the staged files differ from the receipt."""
 
 
 @dataclass(frozen=True, slots=True)
 class FoundFiles:
-    """What is there of a batch, and in words how that differs from its receipt."""
+    """What exists of a batch, and in words how it differs from its receipt."""
 
     state: FilesState
     difference: str = ""
@@ -42,9 +42,9 @@ class FoundFiles:
 
 @dataclass(frozen=True, slots=True)
 class PublishedReceipt:
-    """What is kept beside the output for ever: enough to rebuild lost control tables from.
+    """What is kept beside the output permanently: enough to rebuild lost control tables.
 
-    ``files`` is what is there of it now, ``removal`` why nothing is.
+    ``files`` is what exists of it now, ``removal`` why nothing does.
     """
 
     plan: BatchPlan
@@ -61,7 +61,7 @@ class PublishedReceipt:
 
 @dataclass(frozen=True, slots=True)
 class PublishedCount:
-    """What the visible files of a batch hold of one partition, counted row by row. ``offsets`` are the different ones."""
+    """What the visible files of a batch hold of one partition, counted row by row. ``offsets`` counts distinct ones."""
 
     topic_partition: TopicPartition
     rows: int
@@ -72,9 +72,9 @@ class PublishedCount:
 
 @dataclass(frozen=True, slots=True)
 class FileProblem:
-    """A file of a published batch that cannot be read, is not there, or is not what the batch's receipt says.
+    """A file of a published batch that cannot be read, is missing, or differs from the batch's receipt.
 
-    ``written`` is None where the receipt names no such file. ``is_there``: something lies in its place.
+    ``written`` is None where the receipt names no such file. ``is_there``: something exists at its path.
     """
 
     name: str
@@ -85,9 +85,9 @@ class FileProblem:
 
 @dataclass(frozen=True, slots=True)
 class PublishedLook:
-    """What readers see of a batch, file by file: the rows of those that can be read, and what is wrong with others.
+    """What readers see of a batch, file by file: the rows of readable files, and what is wrong with the others.
 
-    ``strangers`` are names that lie there and are not in the batch's receipt.
+    ``strangers`` are names that exist and are not in the batch's receipt.
     """
 
     counts: Sequence[PublishedCount] = ()

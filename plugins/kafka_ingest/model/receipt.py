@@ -15,7 +15,7 @@ from kafka_ingest.model.offsets import OffsetRange, TopicPartition
 ONE_PARTITION_A_FILE = 1
 SEVERAL_PARTITIONS_A_FILE = 2
 RANGES_LEFT_OUT = 3
-"""Format versions. A receipt is written in the oldest one that can hold it: as earlier versions wrote it, byte for byte."""
+"""Format versions. A receipt is written in the oldest one that can hold it, byte for byte as earlier versions did."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,12 +72,12 @@ class WrittenFile:
         return sum(held.rows for held in self.partitions)
 
     def of_partition(self, topic_partition: TopicPartition) -> WrittenPartition | None:
-        """Return what the file holds of a partition, None where that is nothing."""
+        """Return what the file holds of a partition, None where it holds nothing of it."""
         return next((held for held in self.partitions if held.topic_partition == topic_partition), None)
 
     @property
     def spans(self) -> list[tuple[OffsetRange, int]]:
-        """Which offsets it reaches over, of each partition from the smallest to the largest, and how many rows lie there."""
+        """The offsets it spans, of each partition from the smallest to the largest, and how many rows are in them."""
         return [
             (OffsetRange(held.topic_partition, held.smallest_offset, held.largest_offset + 1), held.rows)
             for held in self.partitions
@@ -86,7 +86,7 @@ class WrittenFile:
 
 @dataclass(frozen=True, slots=True)
 class RangeCount:
-    """What was written of one planned range; smallest and largest are None where nothing was."""
+    """What was written of one planned range; smallest and largest are None where nothing was written."""
 
     offset_range: OffsetRange
     rows: int
@@ -183,7 +183,7 @@ class Receipt:
         return found + self._wrongly_left_out(plan) + self._records_that_come_twice()
 
     def _wrongly_left_out(self, plan: BatchPlan) -> list[str]:
-        """Return what speaks against the ranges left out. Only a live batch leaves any out: the next plan decides on those."""
+        """Return what contradicts the ranges left out. Only live batches leave any out; the next plan decides."""
         if not self.left_out:
             return []
         found = [f"a {plan.kind} batch leaves no range out"] if plan.kind is not BatchKind.LIVE else []
@@ -198,15 +198,15 @@ class Receipt:
     def _records_that_come_twice(self) -> list[str]:
         # Each Spark task reads an interval of one partition's offsets, so files of a partition never overlap.
         found = [
-            f"{file.name} holds {held.rows:,} records of {held.topic_partition} between offsets {held.smallest_offset:,} and "
-            f"{held.largest_offset:,}: some come twice"
+            f"{file.name} holds {held.rows:,} records of {held.topic_partition} between offsets "
+            f"{held.smallest_offset:,} and {held.largest_offset:,}: some are duplicates"
             for file, held in self._held()
             if held.rows > held.largest_offset - held.smallest_offset + 1
         ]
         in_order = sorted(self._held(), key=lambda each: (each[1].topic_partition, each[1].smallest_offset))
         return found + [
-            f"{one.name} and {other.name} both hold offsets of {later.topic_partition} from {later.smallest_offset:,} to "
-            f"{min(earlier.largest_offset, later.largest_offset):,}: records come twice"
+            f"{one.name} and {other.name} both hold offsets of {later.topic_partition} from {later.smallest_offset:,} "
+            f"to {min(earlier.largest_offset, later.largest_offset):,}: duplicate records"
             for (one, earlier), (other, later) in itertools.pairwise(in_order)
             if earlier.topic_partition == later.topic_partition and later.smallest_offset <= earlier.largest_offset
         ]
@@ -235,7 +235,7 @@ class Receipt:
         }
 
     def as_bytes(self) -> bytes:
-        """Return the receipt as it lies in the attempt's directory."""
+        """Return the receipt as it is stored in the attempt's directory."""
         return canonical_json(self.as_document())
 
     @classmethod
@@ -264,7 +264,7 @@ class Receipt:
 
 
 def left_out_of(document: Mapping[str, Any]) -> tuple[LeftOut, ...]:
-    """Read back which ranges a receipt leaves out; raises ValueError where it is of the version for that and names none."""
+    """Read which ranges a receipt leaves out; raises ValueError where its version requires some and it has none."""
     if document["version"] != RANGES_LEFT_OUT:
         return ()
     left_out = tuple(LeftOut.from_document(entry) for entry in document["left_out"])

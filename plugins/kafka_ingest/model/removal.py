@@ -1,4 +1,4 @@
-"""What of an output is gone, and who or what said so: a published batch that readers see no more, files that were lost."""
+"""What was removed from an output, by whom and why: a published batch that expired, files that were lost."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -17,15 +17,15 @@ class RemovalCause(StrEnum):
     """Why readers see nothing of a batch that was published."""
 
     EXPIRED = "expired"
-    """An operator let it expire (``kafka-ingest expire``)."""
+    """An operator expired it (``kafka-ingest expire``)."""
 
     GONE = "gone"
-    """Its files were not there when lost control tables were rebuilt (``kafka-ingest adopt``)."""
+    """Its files were missing when lost control tables were rebuilt (``kafka-ingest adopt``)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Removal:
-    """A published batch of which readers see nothing any more. Its receipt stays, so its offsets stay committed."""
+    """A published batch that readers no longer see. Its receipt stays, so its offsets stay committed."""
 
     batch_id: UUID
     cause: RemovalCause
@@ -38,11 +38,11 @@ class Removal:
         return f"{what} on {self.at:%Y-%m-%d} by {self.actor}: {self.reason}"
 
     def is_overruled_by(self, later: "Removal") -> bool:
-        """Whether another mark takes this one's place: files that were found gone may come back, and expire then."""
+        """Whether another mark replaces this one: missing files may come back, and expire then."""
         return self.cause is RemovalCause.GONE and later.cause is RemovalCause.EXPIRED
 
     def as_document(self) -> dict[str, Any]:
-        """Return the removal as it is kept beside the output."""
+        """Return the removal as it is stored beside the output."""
         return {
             "version": REMOVAL_VERSION,
             "batch_id": str(self.batch_id),
@@ -67,7 +67,7 @@ class Removal:
 
 @dataclass(frozen=True, slots=True)
 class RemovedRange:
-    """An interval of a topic whose records were committed, and of which some or all are gone from the output on purpose."""
+    """An interval of a topic whose records were committed, then some or all removed from the output on purpose."""
 
     offset_range: OffsetRange
     topic_id: str | None
@@ -77,7 +77,7 @@ class RemovedRange:
 class LostRange:
     """The records of one partition in a published file that was lost or damaged.
 
-    ``offset_range`` reaches from the smallest to the largest offset that the batch's receipt names; ``rows`` lie in it.
+    ``offset_range`` reaches from the smallest to the largest offset in the batch's receipt; it contains ``rows``.
     """
 
     batch_id: UUID

@@ -1,4 +1,4 @@
-"""What becomes of open gaps when stored offsets go back: what lies above is read after all."""
+"""How open gaps change when stored offsets move back: offsets above the new one are read after all."""
 
 from collections.abc import Collection
 from uuid import UUID
@@ -10,9 +10,9 @@ from kafka_ingest.model.offsets import StoredOffset
 def ended_gaps(
     gaps: Collection[Gap], was: Collection[StoredOffset], now: Collection[StoredOffset]
 ) -> dict[UUID, Gap | None]:
-    """Return the open gaps that end, by their id, with what stays of each below the new stored offset; None: nothing.
+    """Return the open gaps that end, by id, with what remains of each below the new stored offset; None for nothing.
 
-    Only in the topic that the offsets were counted in: of another one a smaller offset says nothing.
+    Only within the same topic id: a smaller offset of another topic means nothing.
     """
     before = {(row.topic_partition, row.topic_id): row.next_offset for row in was}
     back = {

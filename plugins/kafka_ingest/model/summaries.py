@@ -55,7 +55,7 @@ class BatchSummary:
     reason: str | None
     abandoned_by: str | None
     attempt: int | None
-    """The one whose receipt counts."""
+    """The attempt whose receipt counts."""
     output: Path
     ranges: tuple[BatchRange, ...]
     """None once the batch is folded."""

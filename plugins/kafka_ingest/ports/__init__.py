@@ -1,5 +1,5 @@
 """The calls through which the protocol touches the world, by role: control tables, Kafka, outputs.
 
-Each call is one step that happens whole or not at all, so a crash can only lie between two of them. Real parts and the fakes of
-the tests implement these protocols and pass the same contract tests.
+Each call is atomic, so a crash can only happen between two of them. Real parts and the fakes of the tests implement
+these protocols and pass the same contract tests.
 """

@@ -20,18 +20,19 @@ class KafkaCluster(Protocol):
         """Return the topics that exist; the others are left out. Never creates one."""
 
     def log_bounds(self, topic_partitions: Collection[TopicPartition]) -> dict[TopicPartition, LogBounds | Unavailable]:
-        """Return each partition's bounds, or why Kafka cannot say them now."""
+        """Return each partition's bounds, or why Kafka cannot report them now."""
 
     def offsets_at(
         self, timestamps: Mapping[TopicPartition, datetime]
     ) -> dict[TopicPartition, int | Unavailable | None]:
         """Return each partition's first offset whose record is of that time or later; None where there is none.
 
-        Kafka's ListOffsets by timestamp (KIP-79): times are of whole milliseconds, and the record need not be the oldest.
+        Kafka's ListOffsets by timestamp (KIP-79): times are of whole milliseconds, and the record need not be the
+        oldest.
         """
 
     def epoch_ends(self, epochs: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | Unavailable | None]:
-        """Return where each log goes on with records of a later leader epoch than this one, or ends.
+        """Return where records of a later leader epoch than this one begin in each log, or its end.
 
         None where its leader knows of no epoch that is as low. Kafka's OffsetsForLeaderEpoch (KIP-320).
         """
@@ -42,9 +43,9 @@ class KafkaCluster(Protocol):
         """Return the first record of each log, read where it starts; None where no record is left in it."""
 
     def unreadable_at(self, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, str | Unavailable]:
-        """Try to read at each offset; return where the record is damaged, and how, or why nobody can say.
+        """Try to read at each offset; return where the record is damaged, and how, or why that is unknown.
 
-        No answer in time is no proof of damage, and none that it was mended.
+        No answer in time proves neither damage nor repair.
         """
 
     def group_offsets(
@@ -53,7 +54,7 @@ class KafkaCluster(Protocol):
         """Return the consumer group's committed offsets, None where it has none."""
 
     def set_group_offsets(self, group: str, offsets: Mapping[TopicPartition, int], metadata: str) -> None:
-        """Set the consumer group's committed offsets, all of them; raises MirrorRefusedError naming what was refused."""
+        """Set all of the consumer group's committed offsets; raises MirrorRefusedError naming what was refused."""
 
 
 class MirrorRefusedError(Exception):

@@ -9,7 +9,7 @@ Role = TypeVar("Role")
 
 
 def role_of(output: OutputLocation, role: Role | None, what: str) -> Role:
-    """Return a role of an output's sink; raises NotOfThisFormatError, which says what the format cannot do."""
+    """Return a role of an output's sink; raises NotOfThisFormatError, which names what the format cannot do."""
     if role is None:
         raise NotOfThisFormatError(
             f"an output of format {output.format} cannot {what}: expected another format, found {output}. Nothing was "
