@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from py4j.protocol import Py4JError, Py4JJavaError
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from kafka_ingest.model.offsets import OffsetRange, TopicPartition
@@ -55,11 +56,11 @@ def read_together(spark: SparkSession, ranges: Sequence[OffsetRange], client: Ma
         return Shared(None, tuple(ranges))
     try:
         rows, ends = rows_of(jvm_of(spark), ranges, client)
-    except (Py4JError, TypeError) as error:
+        records = records_of(spark, rows, ends) if ends else None
+    except (Py4JError, PySparkException, TypeError) as error:  # TypeError: a name that this Spark's Java does not know
         sys.stderr.write(f"One consumer for {len(ranges)} small ranges failed, each gets its own: {name_of(error)}\n")
         return Shared(None, tuple(ranges))
-    unread = tuple(offset_range for offset_range in ranges if offset_range.topic_partition not in ends)
-    return Shared(records_of(spark, rows, ends) if ends else None, unread)
+    return Shared(records, tuple(each for each in ranges if each.topic_partition not in ends))
 
 
 def driver_sizes(spark: SparkSession) -> dict[str, str]:
