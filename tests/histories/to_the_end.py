@@ -91,3 +91,6 @@ def decide(world: World) -> None:
             choice = world.choice_for(name)
             if choice is not Choice.REWIND or feed is None or feed.open_batch is None:
                 world.decide_topic(name, choice)
+                # What an open batch read of this topic was accepted: the next run commits it, before anything else is decided.
+                if (now := world.feed()) is not None and now.open_batch is not None:
+                    return
