@@ -105,7 +105,7 @@ def test_a_gap_ahead_that_ends_the_log_is_jumped_by_the_next_plan(
         ("2-4", "expected FROM at or above the stored offset 4"),
         ("3-8", "expected FROM at or above the stored offset 4"),
         ("8-11", "expected TO up to the log's end 10"),
-        ("7-9", "which is filed as a gap already"),
+        ("7-9", "which is a gap already"),
         ("6-6", "expected FROM-TO with FROM below TO"),
         ("8-6", "expected FROM-TO with FROM below TO"),
         ("six-8", "expected FROM-TO with FROM below TO, such as 1200-1210"),

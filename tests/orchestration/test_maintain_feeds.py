@@ -44,7 +44,7 @@ def test_staging_that_is_over_goes_a_group_that_drifted_is_brought_back_and_low_
     assert staged(project) == []
     assert project.rows() == rows
     assert project.group_offsets() == project.stored_offsets()
-    assert f"{topic}-0: the stored offset {read_to:,} lies 3 above the log start" in airflow.log
+    assert f"{topic}-0: the stored offset {read_to:,} is 3 above the log start" in airflow.log
 
 
 OLDER = (

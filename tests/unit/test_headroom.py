@@ -28,7 +28,7 @@ def test_a_stored_offset_in_the_oldest_tenth_of_a_log_that_loses_records_is_told
     feed: FeedInMemory,
 ) -> None:
     [warning] = warnings(feed, log(95, 1_000))
-    assert "orders-0: the stored offset 100 lies 5 above the log start 95" in warning
+    assert "orders-0: the stored offset 100 is 5 above the log start 95" in warning
 
 
 @pytest.mark.parametrize(

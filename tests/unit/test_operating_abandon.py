@@ -119,7 +119,7 @@ def test_a_batch_that_ended_is_not_given_up_again(feed: FeedInMemory, end: str) 
         feed.commit(plan.batch_id)
     else:
         give_up(feed, plan)
-    with pytest.raises(BatchStateError, match=r"(committed by run 1|abandoned by ops .*): there is nothing to give up"):
+    with pytest.raises(BatchStateError, match=r"(committed by run 1|abandoned by ops .*): there is nothing to abandon"):
         give_up(feed, plan)
 
 

@@ -454,7 +454,9 @@ def test_where_only_backfills_were_published_they_tell_where_the_feed_stands() -
 def test_where_only_backfills_were_published_and_none_tells_where_the_feed_stands_they_are_refused() -> None:
     feed = FeedInMemory()
     published(feed.sink, numbered(1, span(0, 20, 30), kind=BatchKind.BACKFILL))
-    assert "backfill of orders-0[20, 30), and no receipt says where" in refusal(feed, ReceiptsDoNotFollowError)
+    assert "backfill of orders-0[20, 30), and no receipt has the feed's stored offset" in refusal(
+        feed, ReceiptsDoNotFollowError
+    )
 
 
 def test_ranges_of_which_no_receipt_says_where_they_began_are_refused() -> None:
@@ -679,7 +681,7 @@ def test_the_output_of_another_feed_is_refused_where_the_name_is_known_with_anot
 def test_a_feed_that_was_renamed_in_its_file_only_is_shown_how_to_keep_its_history(feed: FeedInMemory) -> None:
     feed.settings = feed_settings(name="sales")
     message = refusal(feed, OutputConflictError)
-    assert "the control tables know as 'orders'" in message
+    assert "the feed that is 'orders' in the control tables" in message
     assert "`kafka-ingest rename-feed orders sales --reason …`" in message
 
 

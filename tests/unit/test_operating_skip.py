@@ -172,7 +172,7 @@ def test_a_new_partition_is_skipped_from_0_or_not_at_all(feed: FeedInMemory) -> 
 
 def test_a_feed_that_was_never_planned_is_refused() -> None:
     feed = FeedInMemory()
-    assert "found 'orders', of which the control tables know nothing" in refusal(feed, span(0, 0, 1), UnknownFeedError)
+    assert "found 'orders', which is not in the control tables" in refusal(feed, span(0, 0, 1), UnknownFeedError)
 
 
 def test_an_empty_interval_is_refused(feed: FeedInMemory) -> None:
@@ -187,7 +187,7 @@ def test_a_topic_without_stored_offsets_is_refused(feed: FeedInMemory) -> None:
 def test_what_was_read_already_is_not_skipped(feed: FeedInMemory) -> None:
     message = refusal(feed, span(0, 99, 120), InvalidRangeError)
     assert "orders-0: expected FROM at or above the stored offset 100" in message
-    assert "what lies before was read or passed over already, found 99" in message
+    assert "offsets below it were read or skipped already, found 99" in message
 
 
 def test_records_that_were_never_written_are_not_skipped(feed: FeedInMemory) -> None:
@@ -203,7 +203,7 @@ def test_what_lies_behind_an_open_transaction_may_be_skipped(feed: FeedInMemory)
 def test_where_kafka_cannot_say_the_log_end_it_may_be_tried_again(feed: FeedInMemory) -> None:
     feed.kafka.topics["orders"] = topic(NO_LEADER, log(0, 150))
     message = refusal(feed, span(0, 100, 120), KafkaUnavailableError)
-    assert "orders-0: Kafka cannot say now where its log ends (LEADER_NOT_AVAILABLE)" in message
+    assert "orders-0: Kafka cannot report now where its log ends (LEADER_NOT_AVAILABLE)" in message
     assert "100-120" in message
 
 
@@ -236,8 +236,7 @@ def test_an_interval_that_is_filed_already_is_refused_with_its_reason(feed: Feed
     skipped(feed, span(0, 150, 160))
     message = refusal(feed, span(0, 155, 170), InvalidRangeError)
     assert message == (
-        "orders-0[155, 170) overlaps orders-0[150, 160), which is filed as a gap already (poisoned). Nothing was "
-        "changed."
+        "orders-0[155, 170) overlaps orders-0[150, 160), which is a gap already (poisoned). Nothing was changed."
     )
 
 

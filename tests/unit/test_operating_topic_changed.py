@@ -168,9 +168,7 @@ def test_another_cluster_changes_every_topic_although_the_ids_are_the_same(two_t
 
 def test_on_another_cluster_topics_cannot_be_decided_one_by_one(two_topics: FeedInMemory) -> None:
     two_topics.kafka.id = "cluster-B"
-    with pytest.raises(
-        WrongUseError, match=r"cluster cluster-B, not cluster-A, so every topic changed\. Leave --topic"
-    ):
+    with pytest.raises(WrongUseError, match=r"cluster cluster-B, not cluster-A, so every topic changed\. Omit --topic"):
         changes(two_topics, "orders")
 
 
@@ -180,7 +178,7 @@ def test_a_topic_without_stored_offsets_is_refused_with_those_that_have_some(two
 
 
 def test_a_feed_that_was_never_planned_is_refused() -> None:
-    with pytest.raises(UnknownFeedError, match="found 'orders', of which the control tables know nothing"):
+    with pytest.raises(UnknownFeedError, match="found 'orders', which is not in the control tables"):
         changes(FeedInMemory())
 
 
@@ -369,7 +367,7 @@ def test_a_topic_that_is_there_is_not_forgotten(feed: FeedInMemory) -> None:
 @pytest.mark.parametrize("choice", [Choice.START_OVER, Choice.SAME_RECORDS])
 def test_a_topic_that_is_gone_can_only_be_forgotten(feed: FeedInMemory, choice: Choice) -> None:
     feed.kafka.topics.clear()
-    assert "topic 'orders': expected --choice forget, because it is gone" in refusal(feed, choice)
+    assert "topic 'orders': expected --choice forget, because it was deleted" in refusal(feed, choice)
 
 
 @pytest.mark.parametrize("choice", [Choice.START_OVER, Choice.SAME_RECORDS, Choice.FORGET])
@@ -458,7 +456,7 @@ def test_a_planned_batch_stands_in_the_way_until_somebody_says_what_becomes_of_i
     made_again_under(feed)
     message = refusal(feed, Choice.START_OVER, error=BatchStateError)
     assert f"batch {plan.batch_id} is PLANNED over a topic that changed" in message
-    assert "`--batch discard` gives it up; `--batch accept` commits what it wrote" in message
+    assert "`--batch discard` abandons it; `--batch accept` commits what it wrote" in message
 
 
 def test_a_discarded_batch_is_abandoned_with_the_reason_and_the_topic_starts_over(feed: FeedInMemory) -> None:
@@ -603,7 +601,7 @@ def test_an_attempt_that_was_discarded_is_not_accepted(feed: FeedInMemory) -> No
     feed.control.discard_written(plan.batch_id, 1, reason="part-00000 is short", actor="run 1")
     made_again_under(feed)
     before = feed.control.state
-    with pytest.raises(WrongUseError, match="found none that can be used"):
+    with pytest.raises(WrongUseError, match="found no usable one"):
         accept(feed)
     assert feed.control.state is before
     assert [attempt.state for attempt in feed.control.attempts(plan.batch_id)] == [AttemptState.DISCARDED]
@@ -613,7 +611,7 @@ def test_a_batch_that_wrote_nothing_cannot_be_accepted(feed: FeedInMemory) -> No
     plan = more_to_read(feed)
     feed.open_attempt(plan.batch_id)
     made_again_under(feed)
-    with pytest.raises(WrongUseError, match=r"Its records are gone with the topic: `--batch discard`"):
+    with pytest.raises(WrongUseError, match=r"Its records were deleted with the topic: `--batch discard`"):
         accept(feed)
     assert feed.control.batch(plan.batch_id).state is BatchState.PLANNED
 

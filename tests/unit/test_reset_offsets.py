@@ -475,7 +475,7 @@ def test_the_same_reset_twice_is_refused_the_second_time(feed: FeedInMemory) -> 
 
 
 def test_a_feed_that_was_never_planned_is_refused() -> None:
-    assert "of which the control tables know nothing" in refusal(FeedInMemory(), ToEarliest(), UnknownFeedError)
+    assert "which is not in the control tables" in refusal(FeedInMemory(), ToEarliest(), UnknownFeedError)
 
 
 @pytest.mark.parametrize(
@@ -551,7 +551,7 @@ def test_a_partition_that_is_gone_is_refused_where_brokers_know_no_topic_ids() -
     feed.committed()
     feed.kafka.topics["orders"] = topic(log(0, 10), topic_id=None)
     message = refusal(feed, ToEarliest(), TopicGoneError)
-    assert "partitions orders-1 are not there any more" in message
+    assert "partitions orders-1 do not exist any more" in message
     assert "`kafka-ingest topic-changed orders`" in message
 
 

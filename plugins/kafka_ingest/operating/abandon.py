@@ -13,12 +13,12 @@ from kafka_ingest.ports.outputs import Sinks
 def abandon(
     batch_id: UUID, control: ControlTables, sinks: Sinks, *, reason: str, actor: str, output_is_lost: bool = False
 ) -> BatchState:
-    """→ ABANDONED, and return the state before; no offset moves, so the next plan reads the ranges again.
+    """→ ABANDONED, and return the former state; no offset moves, so the next plan reads the ranges again.
 
-    A COMMITTING batch is revoked first: its staged files are taken from whoever may be publishing them at this moment, and
-    only then the control tables say so. A crash in between leaves it COMMITTING and unpublishable; this finishes it.
-    Raises BatchStateError where the batch is published or was ended before, OutputUnavailableError where its output is not
-    there to be asked: ``output_is_lost`` says that it never will be.
+    A COMMITTING batch is revoked first: its staged files are taken from a task that may be publishing them, and only
+    then the control tables change. A crash in between leaves it COMMITTING and unpublishable; running this again
+    finishes it. Raises BatchStateError where the batch is published or has ended, OutputUnavailableError where its
+    output is not available: ``output_is_lost`` means that it never will be again.
     """
     batch = control.batch(batch_id)
     was = batch.state
@@ -32,11 +32,11 @@ def abandon(
         found = control.batch(batch_id)
         if not found.state.is_open:
             raise BatchStateError(
-                f"batch {batch_id} {found.end}: there is nothing to give up. Nothing was changed."
+                f"batch {batch_id} {found.end}: there is nothing to abandon. Nothing was changed."
             ) from error
         if found.state is was or found.state is not BatchState.COMMITTING:
             raise
-        # A commit began meanwhile.
+        # A commit began in the meantime.
         return abandon(batch_id, control, sinks, reason=reason, actor=actor, output_is_lost=output_is_lost)
     return was
 

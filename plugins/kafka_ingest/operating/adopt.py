@@ -23,10 +23,10 @@ from kafka_ingest.ports.outputs import Sink
 
 @dataclass(frozen=True, slots=True)
 class AdoptDecision:
-    """What adopting would write, beside what is stored now.
+    """What adopting would write, next to what is stored now.
 
-    ``to_publish`` and ``to_revoke`` are batches whose publishing, or giving up, ended half way; ``known`` is how many batches
-    the output holds in all.
+    ``to_publish`` and ``to_revoke`` are batches whose publishing or revoking was interrupted; ``known`` is how many
+    batches the output holds in all.
     """
 
     target: FeedSnapshot | NewFeed
@@ -37,7 +37,7 @@ class AdoptDecision:
 
     @property
     def is_nothing(self) -> bool:
-        """Whether the control tables know all that the output tells."""
+        """Whether the control tables have everything that the output's receipts record."""
         return not (self.adoption.batches or self.adoption.expired or self.adoption.back or self.to_revoke)
 
     @property
@@ -48,21 +48,21 @@ class AdoptDecision:
 
 @dataclass(slots=True)
 class Rebuilt:
-    """The history of a feed, told again by its receipts from the oldest to the newest."""
+    """The history of a feed, replayed from its receipts, oldest first."""
 
     rows: dict[TopicPartition, StoredOffset] = field(default_factory=dict)
     ledger: dict[tuple[str, datetime, str], Event] = field(default_factory=dict)
     story: list[Event | BatchPlan] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
 
-    def tell(self, published: PublishedReceipt) -> None:
+    def replay(self, published: PublishedReceipt) -> None:
         """Take one receipt in: first what was decided since the one before, then what was read."""
         for event in published.ledger:
             # Its number is of the control tables that wrote it, and those may have been rebuilt since.
-            told = (event.kind, event.at, event.actor)
-            if told in self.ledger:
+            identity = (event.kind, event.at, event.actor)
+            if identity in self.ledger:
                 continue
-            self.ledger[told] = event
+            self.ledger[identity] = event
             self.story.append(event)
             if event.kind == "seeded":
                 self._seed(event)
@@ -79,16 +79,17 @@ class Rebuilt:
 
     @property
     def lost(self) -> list[LostRange]:
-        """What published files held that were lost, as far as receipts tell."""
-        told = [event.detail.get("lost", ()) for event in self.ledger.values() if event.kind == "gap"]
-        return [LostRange.from_document(entry) for entries in told for entry in entries]
+        """What lost published files held, as far as receipts record it."""
+        lost = [event.detail.get("lost", ()) for event in self.ledger.values() if event.kind == "gap"]
+        return [LostRange.from_document(entry) for entries in lost for entry in entries]
 
     def _seed(self, event: Event) -> None:
         for entry in event.detail["partitions"]:
             row = self.rows.get(TopicPartition(entry["topic"], entry["partition"]))
             if row is not None and not row.is_pending:
                 self.problems.append(
-                    f"{row.topic_partition} is said to begin twice, at {entry['offset']} by {event.actor}"
+                    f"{row.topic_partition} has two starts in the receipts, the second at {entry['offset']} by "
+                    f"{event.actor}"
                 )
             seed = row_of(entry | {"first_offset": entry["offset"], "next_offset": entry["offset"]})
             self.rows[seed.topic_partition] = seed
@@ -116,7 +117,7 @@ class Rebuilt:
             topic_id = plan.topic_ids[planned.topic]
             row = self.rows.get(planned.topic_partition)
             if row is None:
-                self.problems.append(f"batch {plan.batch_id} reads {planned}, of which no receipt says where it began")
+                self.problems.append(f"batch {plan.batch_id} reads {planned}, and no receipt has its start offset")
                 continue
             if (row.next_offset, row.topic_id) != (planned.start_offset, topic_id):
                 self.problems.append(
@@ -134,21 +135,21 @@ class Rebuilt:
 
 
 def decide_adoption(settings: FeedPlanSettings, control: OperatorTables, sink: Sink) -> AdoptDecision:
-    """Return what the output tells of a feed; nothing is written.
+    """Return a feed's control rows as its output's receipts record them; nothing is written.
 
-    What the output lacks of what receipts name is no hindrance: it is part of what is shown, and is written down. Neither is it
-    that no live batch was published: the receipts of backfills that were planned before one carry the whole ledger.
+    Files that receipts name and the output lacks do not prevent it: they are shown and recorded. Nor does the lack of a
+    published live batch: the receipts of backfills planned before the first one carry the whole ledger.
 
-    Raises NothingToAdoptError where it holds nothing at all, OutputConflictError where it is not this feed's or a receipt is
-    damaged, ReceiptsDoNotFollowError where one is missing.
+    Raises NothingToAdoptError where the output is empty, OutputConflictError where it is not this feed's or a receipt
+    is damaged, ReceiptsDoNotFollowError where a receipt is missing.
     """
     found = list(sink.publisher.published_receipts())
-    # Given up, but for the mark: what it was to read was read by others since, or is to be.
+    # Without the revoked ones, which miss only their mark: others have read their ranges since, or will.
     receipts = [published for published in found if published.files.state is not FilesState.REVOKED]
     if not receipts:
         raise NothingToAdoptError(
-            f"feed {settings.name}: its output {settings.output} holds no published batch, so there is nothing to adopt. Is "
-            "its storage mounted?"
+            f"feed {settings.name}: its output {settings.output} holds no published batch, so there is nothing to "
+            "adopt. Is its storage mounted?"
         )
     feed_id = the_only_feed(receipts, settings)
     refuse_broken(receipts)
@@ -161,23 +162,24 @@ def decide_adoption(settings: FeedPlanSettings, control: OperatorTables, sink: S
         )
     if feed is None and renamed is not None:
         raise OutputConflictError(
-            f"{settings.output} was written by the feed that the control tables know as {renamed.name!r}. To keep "
-            f"its history under the new name: `kafka-ingest rename-feed {renamed.name} {settings.name} --reason …`."
+            f"{settings.output} was written by the feed that is {renamed.name!r} in the control tables. To keep its "
+            f"history under the new name: `kafka-ingest rename-feed {renamed.name} {settings.name} --reason …`."
         )
     rebuilt = Rebuilt()
     for published in receipts:
-        rebuilt.tell(published)
+        rebuilt.replay(published)
     if all(published.plan.kind is not BatchKind.LIVE for published in receipts):
         rebuilt.problems += [
-            f"batch {published.plan.batch_id} is a backfill of {planned}, and no receipt says where the feed stands there"
+            f"batch {published.plan.batch_id} is a backfill of {planned}, and no receipt has the feed's stored offset "
+            "there"
             for published in receipts
             for planned in published.ranges_read
             if planned.topic_partition not in rebuilt.rows
         ]
     if rebuilt.problems:
         raise ReceiptsDoNotFollowError(
-            f"the receipts beside {settings.output} do not follow each other: {listing(rebuilt.problems)}. One is missing "
-            "or was put there by hand. Nothing was changed; restore it from a backup."
+            f"the receipts beside {settings.output} do not follow each other: {listing(rebuilt.problems)}. One is "
+            "missing or was put there by hand. Nothing was changed; restore it from a backup."
         )
     states = control.batch_states(feed_id)
     new = [published for published in receipts if states.get(published.plan.batch_id) is not BatchState.COMMITTED]
@@ -199,7 +201,7 @@ def decide_adoption(settings: FeedPlanSettings, control: OperatorTables, sink: S
         adoption=Adoption(
             cluster_id=newest.cluster_id,
             topics=sorted({topic_partition.topic for topic_partition in rebuilt.rows}),
-            # As if unchanged: a topic that it matches and no receipt knows is taken for new, and read from its beginning.
+            # As if unchanged: a matching topic that is in no receipt counts as new and is read from its beginning.
             topic_pattern=settings.topic_pattern,
             stored=stored_after(rebuilt, feed, new, reset),
             removed=removed_after(rebuilt, feed, new, reset),
@@ -221,10 +223,10 @@ def decide_adoption(settings: FeedPlanSettings, control: OperatorTables, sink: S
 
 
 def adopt(decision: AdoptDecision, control: OperatorTables, sink: Sink, *, reason: str, actor: str) -> None:
-    """Finish what ended half way, mark what is gone, and write the control rows; safe to call again after a crash at any line.
+    """Finish interrupted steps, mark missing files, write the control rows; safe to repeat after a crash at any line.
 
-    A batch that was being published rolls forward, as its commit would have. What is gone without a mark gets one, so that
-    everybody who asks for it later learns when that was noticed.
+    A batch that was being published rolls forward, as its commit would have. Missing files without a mark get one, so
+    that it is on record when that was noticed.
     """
     for published in decision.to_revoke:
         directory = sink.staging.attempt_directory(published.plan.batch_id, published.receipt.attempt)
@@ -245,10 +247,10 @@ def removed_since(
     lost: Mapping[UUID, Sequence[LostRange]],
     rows: CoverageRows | None,
 ) -> tuple[list[RemovedRange], list[RemovedRange]]:
-    """Return what readers see no more of the output, where the control tables do not know all of that, and what is back.
+    """Return what readers no longer see of the output, where the control tables lack some of it, and what is back.
 
-    What is gone without a mark was removed, as far as anybody can tell who knows no more than receipts: of a batch that the
-    control tables know it was lost, and ``coverage --verify`` names it.
+    With receipts alone, files missing without a mark count as removed. Those of a batch that the control tables have
+    were lost, and ``coverage --verify`` names them.
     """
     visible = [each for published in receipts if is_visible(published) for each in held(published, lost)]
     removed = [
@@ -268,7 +270,7 @@ def removed_since(
 
 
 def is_known_to_be_lost(published: PublishedReceipt, lost: Mapping[UUID, Sequence[LostRange]]) -> bool:
-    """Whether what is not there of a batch's files was recorded as lost."""
+    """Whether a batch's missing files were recorded as lost."""
     files = {each.file for each in lost.get(published.plan.batch_id, ())}
     if published.files.state is FilesState.GONE:
         return files.issuperset(file.name for file in published.receipt.files)
@@ -280,29 +282,30 @@ def the_only_feed(receipts: Iterable[PublishedReceipt], settings: FeedPlanSettin
     feeds = {published.plan.feed_id for published in receipts}
     if len(feeds) != 1:
         raise OutputConflictError(
-            f"expected the batches of one feed in {settings.output}, found those of {len(feeds)}: {listing(sorted(feeds))}. "
-            "Nothing was changed."
+            f"expected the batches of one feed in {settings.output}, found those of {len(feeds)}: "
+            f"{listing(sorted(feeds))}. Nothing was changed."
         )
     return feeds.pop()
 
 
 def refuse_broken(receipts: Iterable[PublishedReceipt]) -> None:
-    """Raise OutputConflictError where a batch was about to be published and cannot be: its records are not in the output."""
+    """Raise OutputConflictError where a batch was being published and cannot be: its records are not in the output."""
     for published in receipts:
         if published.files.state is FilesState.BROKEN:
             raise OutputConflictError(
-                f"batch {published.plan.batch_id} was being published, but {published.files.difference}. Nothing was changed. "
-                "Restore those files from a backup. If it was published, and removed since: move the staged ones away."
+                f"batch {published.plan.batch_id} was being published, but {published.files.difference}. Nothing was "
+                "changed. Restore those files from a backup. If it was published and removed since, move the staged "
+                "files elsewhere."
             )
 
 
 def reset_since(rebuilt: Rebuilt, known: Iterable[Event]) -> set[str]:
-    """Return the topics that were decided on after the control tables were copied: there a smaller offset may be the newer."""
-    told = {(event.kind, event.at, event.actor) for event in known}
+    """Return the topics that were reset after the control tables were copied: a smaller offset may be the newer one."""
+    recorded = {(event.kind, event.at, event.actor) for event in known}
     return {
         entry["topic"]
         for identity, event in rebuilt.ledger.items()
-        if event.kind == "reset" and identity not in told
+        if event.kind == "reset" and identity not in recorded
         for entry in (*event.detail["removed"], *event.detail["partitions"])
     }
 
@@ -312,9 +315,9 @@ def stored_after(
 ) -> list[StoredOffset]:
     """Return the stored offsets that change.
 
-    What the control tables know and no receipt tells (a seed, a gap since the newest batch) stays: a row that is further than
-    the receipts is kept, unless batches that are new to the tables read another topic under its name, or its topic was
-    decided on since.
+    Control rows that no receipt has yet (a seed, a gap since the newest batch) stay: a row that is ahead of the
+    receipts is kept, unless batches missing from the tables read another topic of its name, or its topic was reset
+    since.
     """
     known = feed.stored if feed is not None else {}
     topics_read = {planned.topic for published in new for planned in published.ranges_read}
@@ -333,7 +336,7 @@ def stored_after(
 def removed_after(
     rebuilt: Rebuilt, feed: FeedSnapshot | None, new: Iterable[PublishedReceipt], reset: Collection[str]
 ) -> list[TopicPartition]:
-    """Return the stored offsets of an older copy that end: partitions that a topic has no more since it was made again."""
+    """Return the stored offsets of an older copy that end: partitions that a recreated topic no longer has."""
     read = {
         (planned.topic, published.plan.topic_ids[planned.topic])
         for published in new
@@ -372,7 +375,7 @@ def overtaken(feed: FeedSnapshot | None, rebuilt: Rebuilt, published: set[UUID],
 
 
 def adopted(published: PublishedReceipt, sink: Sink) -> AdoptedBatch:
-    """Return a batch as the control tables will know it."""
+    """Return a batch as the control tables will have it."""
     return AdoptedBatch(
         plan=published.plan,
         receipt=published.receipt,

@@ -1,4 +1,4 @@
-"""Remove the staged output of attempts that are over: by retention, or one batch's because somebody said so."""
+"""Remove the staged output of ended attempts: by retention, or one batch's on an operator's request."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -21,9 +21,9 @@ from kafka_ingest.ports.outputs import Sinks
 
 @dataclass(frozen=True, slots=True)
 class StagedOutput:
-    """What an attempt that is over left behind, and in which output's staging.
+    """What an ended attempt left in an output's staging.
 
-    ``kept`` says why it stays, None where it may go; ``failed`` that it should have gone and could not.
+    ``kept`` is why it stays, None where it may be removed; ``failed``: its removal failed.
     """
 
     batch: Batch
@@ -45,9 +45,9 @@ def staged_outputs(
 ) -> Iterator[StagedOutput]:
     """Yield what is staged in attempts that ended before a time: of finished and abandoned batches, and discarded ones.
 
-    An open attempt of an open batch is never among them, and nothing that is published. Files with a valid receipt stay where
-    they are the last copy of offsets that were never committed and that Kafka holds no more. ``output`` is the feed's present
-    one; raises OutputUnavailableError where that is not there.
+    Open attempts of open batches and published files are never among them. Files with a valid receipt stay if they are
+    the last copy of offsets that were never committed and that Kafka no longer holds. ``output`` is the feed's current
+    one; raises OutputUnavailableError where it is not available.
     """
     check_output_there(feed.feed_id, output, control, sinks)
     for attempt in control.ended_attempts(feed.feed_id, ended_before=ended_before):
@@ -62,9 +62,9 @@ def staged_outputs(
 
 
 def staged_outputs_of_batch(batch_id: UUID, control: ControlTables, sinks: Sinks) -> list[StagedOutput]:
-    """Return what is staged in one batch's attempts that are over, last copies included; raises BatchStateError on an open one.
+    """Return what a batch's ended attempts staged, last copies included; raises BatchStateError on an open batch.
 
-    A batch that is open still may have discarded attempts; those are over.
+    Discarded attempts of an open batch have ended, too.
     """
     batch = control.batch(batch_id)
     over = [
@@ -74,8 +74,8 @@ def staged_outputs_of_batch(batch_id: UUID, control: ControlTables, sinks: Sinks
     ]
     if batch.state.is_open and not over:
         raise BatchStateError(
-            f"batch {batch_id} is {batch.state}: its staged output is still needed. Nothing was removed. Finish it (run the "
-            f"feed), or give it up first: `kafka-ingest abandon {batch_id} --reason …`."
+            f"batch {batch_id} is {batch.state}: its staged output is still needed. Nothing was removed. Finish it "
+            f"(run the feed), or abandon it first: `kafka-ingest abandon {batch_id} --reason …`."
         )
     return [
         staged
@@ -91,7 +91,7 @@ def staged_output(
     outputs: Sequence[OutputLocation],
     why_kept: Callable[[BatchPlan, Sequence[OffsetRange]], str | None],
 ) -> Iterator[StagedOutput]:
-    """Yield what lies in an attempt's directory; nothing where that was removed, and stayed so."""
+    """Yield what an attempt's directory holds; nothing where it was removed and not created again."""
     target = next(
         (
             each
@@ -108,7 +108,7 @@ def staged_output(
     try:
         size_bytes, receipt = sink.staging.size_bytes(attempt.directory), sink.staging.read_receipt(attempt.directory)
     except OutputUnavailableError as error:
-        # An output that was left behind may be gone with its storage, and fails nothing.
+        # A former output may be gone with its storage; that is no failure.
         is_present = target == outputs[-1]
         yield StagedOutput(batch, attempt, target, kept=str(error), failed=is_present)
         return
@@ -119,12 +119,12 @@ def staged_output(
 
 
 def clean_up(found: Iterable[StagedOutput], control: ControlTables, sinks: Sinks) -> Iterator[StagedOutput]:
-    """Remove what may go, and yield everything; what cannot be removed now is kept, and says why."""
+    """Remove what may be removed, and yield everything; what cannot be removed now is kept, with the reason."""
     for staged in found:
         try:
             if staged.kept is None:
                 sinks(staged.target).staging.remove(staged.attempt.directory)
-                # Afterwards, so that nothing is left that the control tables call removed.
+                # Afterwards, so that nothing remains that the control tables call removed.
                 control.note_cleaned(staged.attempt)
         except OutputUnavailableError as error:
             yield replace(staged, kept=str(error), failed=True)
@@ -133,7 +133,7 @@ def clean_up(found: Iterable[StagedOutput], control: ControlTables, sinks: Sinks
 
 
 def ranges_written(attempt: Attempt, plan: BatchPlan, content: bytes | None) -> tuple[OffsetRange, ...]:
-    """Return which of a plan's ranges an attempt has written; none where its receipt is not one that could be pinned."""
+    """Return which of a plan's ranges an attempt has written; none where its receipt could not be pinned."""
     try:
         return valid_receipt(plan, attempt, content).ranges_read(plan)
     except InvalidReceiptError:
@@ -143,7 +143,7 @@ def ranges_written(attempt: Attempt, plan: BatchPlan, content: bytes | None) -> 
 def last_copy(
     plan: BatchPlan, written: Sequence[OffsetRange], control: ControlTables, kafka: KafkaCluster
 ) -> str | None:
-    """Return which offsets staged files may be the last copy of, None where all are committed or in Kafka still."""
+    """Return which offsets staged files may be the last copy of, None where all are committed or still in Kafka."""
     missing = subtract(written, control.committed_ranges(plan.batch_id))
     if not missing:
         return None
@@ -157,9 +157,9 @@ def last_copy(
 
 
 def ranges_in_kafka(plan: BatchPlan, ranges: list[OffsetRange], kafka: KafkaCluster) -> list[OffsetRange]:
-    """Return what Kafka still holds of a plan's partitions: nothing of another cluster, or of a topic that was made again.
+    """Return what Kafka still holds of a plan's partitions: nothing of another cluster or of a recreated topic.
 
-    Raises KafkaUnavailableError where it cannot say.
+    Raises KafkaUnavailableError where Kafka does not answer.
     """
     if kafka.cluster_id() != plan.cluster_id:
         return []

@@ -1,13 +1,13 @@
-"""Old batches leave the output because an operator says so; their receipts stay, so their offsets stay committed.
+"""An operator expires old batches of the output; their receipts stay, so their offsets stay committed.
 
-The order of what is done to a batch, safe to do again after a crash at any line:
+The steps for a batch, safe to repeat after a crash at any line:
 
-1. a mark beside the output: the batch is removed, by whom, when and why. Whoever misses its files from now on learns that;
-2. its directory leaves readers' sight in one rename: they see all of a batch, or nothing;
-3. the control tables note which committed offsets expired;
+1. a mark beside the output records that the batch is removed, by whom, when and why;
+2. its directory is hidden from readers by one rename: they see all of a batch, or nothing;
+3. the control tables record which committed offsets expired;
 4. the files are deleted.
 
-A batch that is marked and not at its end is finished by the next call, whatever that one is asked for.
+A marked batch that is not finished is finished by the next call, whatever time that call is given.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -30,15 +30,15 @@ from kafka_ingest.ports.outputs import ReceiptArchive, Remover, Sink, Sinks
 from kafka_ingest.ports.role_of_format import role_of
 
 AT_ONCE = 100
-"""So many batches are noted in one transaction; each has been out of sight by then, and is deleted after it."""
+"""How many batches are recorded in one transaction; they are hidden before it and deleted after it."""
 
 
 @dataclass(frozen=True, slots=True)
 class ExpireDecision:
-    """Which batches of a feed's output are to expire, oldest first; ``begun`` are those that an earlier call did not finish.
+    """Which batches of a feed's output expire, oldest first; ``begun`` are those that an earlier call did not finish.
 
-    ``kept`` are as old, and stay, for a reason. ``lost`` is what lost files of batches held: that does not expire with them.
-    Neither does what is ``visible`` of other batches, which read the same offsets again.
+    ``kept`` are old enough but stay, for a reason. ``lost`` is what lost files of batches held: it does not expire with
+    them. Neither does what is ``visible`` of other batches that read the same offsets again.
     """
 
     feed: FeedSnapshot
@@ -70,9 +70,9 @@ def decide_expiry(
 ) -> ExpireDecision:
     """Return which batches expire whose files were written before a time; nothing is written.
 
-    Only batches that are COMMITTED and lie in the feed's present output; never the newest live one, by which the output is known
-    again. Raises OutputUnknownError where the output holds batches that the control tables do not know, OutputUnavailableError
-    where its storage is away.
+    Only COMMITTED batches in the feed's current output; never the newest live one, which identifies the output. Raises
+    OutputUnknownError where the output holds batches that the control tables do not have, OutputUnavailableError where
+    its storage is not available.
     """
     feed = known_feed(control, settings.name)
     check_output_known(feed, settings, control, sinks)
@@ -104,7 +104,7 @@ def decide_expiry(
                 continue
         if is_visible(published):
             visible += held(published, lost)
-    # As few ranges as can be: they are looked at for every hundred batches.
+    # As few ranges as possible: they are searched for every hundred batches.
     decision = ExpireDecision(feed, settings.output, before, batches, kept=kept, lost=lost, visible=not_in(visible, ()))
     noted = rows.removed if rows is not None else ()
     not_noted = not_in(decision.ranges_of(filter(is_expired, removed)), noted)
@@ -118,12 +118,12 @@ def decide_expiry(
 
 
 def is_expired(published: PublishedReceipt) -> bool:
-    """Whether an operator let a batch expire; what was only found gone is written down by adopting."""
+    """Whether an operator expired a batch; files that were only found missing are recorded by adopting."""
     return published.removal is not None and published.removal.cause is RemovalCause.EXPIRED
 
 
 def expire(decision: ExpireDecision, control: OperatorTables, sink: Sink, *, reason: str, actor: str) -> Iterator[UUID]:
-    """Let batches expire, and yield each that is gone."""
+    """Expire batches, and yield each that was removed."""
     remover = role_of(decision.output, sink.remover, "let batches expire")
     for published in decision.begun:
         removal = published.removal
@@ -144,7 +144,7 @@ def remove(
     reason: str,
     actor: str,
 ) -> Iterator[UUID]:
-    """Take the steps of the module's description with some batches, and yield each that is gone."""
+    """Take the steps of the module's description for some batches, and yield each that was removed."""
     ids = [published.plan.batch_id for published in batches]
     for batch_id in ids:
         archive.note_removal(Removal(batch_id, RemovalCause.EXPIRED, datetime.now(UTC), actor, reason))

@@ -1,7 +1,7 @@
-"""Old batches' ranges become sums in the control tables; their receipts beside the output keep each batch's own.
+"""Old batches' ranges become sums in the control tables; their receipts beside the output keep each batch's ranges.
 
-Each transaction takes a few batches whole, under the feed's lock, so a run waits for none for long, and whatever ends the
-process in between leaves nothing half done: the next call continues. Of two at once each takes what the other has left.
+Each transaction folds a few whole batches under the feed's lock, so a run never waits long, and an interruption leaves
+no batch half folded: the next call continues. Two calls at once share the work.
 """
 
 from collections.abc import Iterator
@@ -13,21 +13,21 @@ from kafka_ingest.model.control_rows import FoldCut, Folded
 from kafka_ingest.ports.control import FoldingTables
 
 LEAST_RETENTION = timedelta(days=7)
-"""What runs, retries and whoever looks after them still ask about is younger."""
+"""Runs, retries and the operators who watch them only ask about younger batches."""
 
 
 def cut_before(before: datetime, now: datetime) -> FoldCut:
     """Return what may be folded; raises WrongUseError on a time that is too near."""
     if before > now - LEAST_RETENTION:
         raise WrongUseError(
-            f"expected a time {LEAST_RETENTION.days} days ago or earlier, found {before.isoformat()}: of younger batches the "
-            "control tables keep every range. Nothing was changed."
+            f"expected a time {LEAST_RETENTION.days} days ago or earlier, found {before.isoformat()}: the control "
+            "tables keep every range of younger batches. Nothing was changed."
         )
     return FoldCut(before)
 
 
 def fold(feed_id: UUID, cut: FoldCut, control: FoldingTables, *, actor: str) -> Iterator[Folded]:
-    """Fold all that is old, and yield what each transaction has folded; the journal says so at the end."""
+    """Fold everything old enough, and yield what each transaction has folded; finally add a line to the journal."""
     total = Folded()
     while not (folded := control.fold(feed_id, cut)).is_nothing:
         total = Folded(

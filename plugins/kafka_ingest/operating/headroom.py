@@ -14,7 +14,7 @@ OLDEST_PART = 10
 
 @dataclass(frozen=True, slots=True)
 class LowHeadroom:
-    """A partition with records to read, whose stored offset lies close above a log start that moves, or below it."""
+    """A partition with records to read whose stored offset is close above a moving log start, or below it."""
 
     topic_partition: TopicPartition
     stored_offset: int
@@ -24,22 +24,22 @@ class LowHeadroom:
         bounds, headroom = self.bounds, self.stored_offset - self.bounds.log_start_offset
         if headroom < 0:
             return (
-                f"{self.topic_partition}: {-headroom:,} offsets from the stored offset {self.stored_offset:,} on were deleted "
-                f"before they were read; the log starts at {bounds.log_start_offset:,}. The next plan stops, or files a gap, as "
-                "on_data_loss says."
+                f"{self.topic_partition}: {-headroom:,} offsets from the stored offset {self.stored_offset:,} on were "
+                f"deleted before they were read; the log starts at {bounds.log_start_offset:,}. The next plan stops, "
+                "or records a gap, as on_data_loss says."
             )
         return (
-            f"{self.topic_partition}: the stored offset {self.stored_offset:,} lies {headroom:,} above the log start "
-            f"{bounds.log_start_offset:,}, in the oldest tenth of what Kafka holds (up to {bounds.high_watermark:,}). Read "
-            "faster, or keep more, before records are deleted unread."
+            f"{self.topic_partition}: the stored offset {self.stored_offset:,} is {headroom:,} above the log start "
+            f"{bounds.log_start_offset:,}, in the oldest tenth of what Kafka holds (up to {bounds.high_watermark:,}). "
+            "Read faster, or keep more, before records are deleted unread."
         )
 
 
 def low_headroom(feed: FeedSnapshot, kafka: KafkaCluster, isolation: Isolation) -> list[LowHeadroom]:
-    """Ask Kafka; return the partitions in danger: none where nothing was ever deleted, or nothing is there to read.
+    """Ask Kafka; return the partitions in danger: none where nothing was ever deleted, or there is nothing to read.
 
-    A topic that is another one now is left out: its numbers mean nothing here. A quiet topic whose log was emptied by time warns
-    at its next records. Raises WrongClusterError, KafkaUnavailableError.
+    A recreated topic is left out: its offsets mean other records. A quiet topic whose log was emptied by retention is
+    reported once it has new records. Raises WrongClusterError, KafkaUnavailableError.
     """
     check_cluster(feed.cluster_id, kafka.cluster_id(), feed.name)
     described = kafka.describe_topics(feed.topics)
@@ -56,7 +56,7 @@ def low_headroom(feed: FeedSnapshot, kafka: KafkaCluster, isolation: Isolation) 
 def in_danger(
     stored: Mapping[TopicPartition, int], bounds: Mapping[TopicPartition, LogBounds | Unavailable], isolation: Isolation
 ) -> list[LowHeadroom]:
-    """Return the partitions whose stored offset is in the oldest tenth of their log, with something to read above it."""
+    """Return the partitions whose stored offset is in the oldest tenth of their log, with records to read above it."""
     found: list[LowHeadroom] = []
     for topic_partition, offset in stored.items():
         log = bounds[topic_partition]

@@ -1,4 +1,4 @@
-"""Which offsets batches hold in the output, apart from what their lost files held; by topic id, as topics are made again."""
+"""Which offsets batches hold in the output, without those of lost files; by topic id, as topics may be recreated."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from uuid import UUID
@@ -9,7 +9,7 @@ from kafka_ingest.model.published_output import FilesState, PublishedReceipt
 from kafka_ingest.model.removal import LostRange, RemovedRange
 
 THERE = frozenset({FilesState.INTACT, FilesState.CHANGED, FilesState.STAGED})
-"""Readers see a batch's files, or are to see them as soon as its publishing is finished."""
+"""Readers see a batch's files, or will as soon as its publishing is finished."""
 
 
 def lost_of_batches(lost: Iterable[LostRange]) -> dict[UUID, list[LostRange]]:
@@ -33,7 +33,7 @@ def is_visible(published: PublishedReceipt) -> bool:
 
 
 def not_in(ranges: Iterable[RemovedRange], others: Iterable[RemovedRange]) -> list[RemovedRange]:
-    """Return what is left of ranges where others are taken out of them."""
+    """Return what remains of ranges after others are taken out of them."""
     taken = by_topic_id(others)
     return [
         RemovedRange(each, topic_id)
@@ -43,7 +43,7 @@ def not_in(ranges: Iterable[RemovedRange], others: Iterable[RemovedRange]) -> li
 
 
 def also_in(ranges: Iterable[RemovedRange], others: Iterable[RemovedRange]) -> list[RemovedRange]:
-    """Return which offsets of ranges lie in others, too."""
+    """Return the offsets of ranges that are also in others."""
     taken = by_topic_id(others)
     return [
         RemovedRange(each, topic_id)

@@ -10,7 +10,7 @@ def known_feed(control: ControlReader, name: str) -> FeedSnapshot:
     feed = control.feed(name)
     if feed is None:
         raise UnknownFeedError(
-            f"expected a feed that was planned before, found {name!r}, of which the control tables know nothing. Is this the "
-            "right control database? `kafka-ingest status` lists what it knows."
+            f"expected a feed that was planned before, found {name!r}, which is not in the control tables. Is this the "
+            "right control database? `kafka-ingest status` lists its feeds."
         )
     return feed

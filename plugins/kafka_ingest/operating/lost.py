@@ -1,10 +1,10 @@
-"""Published files that were lost or damaged become gaps, because an operator says so; a backfill can read their records again.
+"""An operator turns lost or damaged published files into gaps; a backfill can read their records again.
 
-The order of what is done, safe to do again after a crash at any line:
+The steps, safe to repeat after a crash at any line:
 
-1. what is damaged is moved out of readers' sight, beside the output: nobody reads a file whose records come again;
-2. in one transaction the control tables say which files of which batch are lost, and the gaps that come of it. The next
-   published receipt carries both.
+1. damaged files are hidden from readers, beside the output, before their records are read again;
+2. one transaction records which files of which batch are lost, and the resulting gaps. The next published receipt
+   carries both.
 """
 
 from collections.abc import Sequence
@@ -34,7 +34,7 @@ SALVAGE = "have single files taken out of readers' sight"
 class LostDecision:
     """Which files of a batch are lost, what they held, and which of that becomes a gap.
 
-    The rest of ``lost`` is in the output by another batch, is still to be read, or is of a topic that is not there any more.
+    The rest of ``lost`` is in the output in another batch, is still to be read, or is of a deleted topic.
     """
 
     rows: CoverageRows
@@ -45,15 +45,15 @@ class LostDecision:
 
     @property
     def damaged(self) -> list[str]:
-        """The files that are still where readers see them."""
+        """The files that readers still see."""
         return [file.name for file in self.files if file.is_there]
 
 
 def decide_lost(feed_name: str, batch_id: UUID, control: OperatorTables, sinks: Sinks) -> LostDecision:
-    """Return what of a batch is lost, after reading all of its files; nothing is written.
+    """Return what is lost of a batch, after reading all of its files; nothing is written.
 
-    Raises UnknownBatchError and BatchStateError where it is no committed batch of the feed's output, OutputUnavailableError where
-    its storage is away, OutputConflictError where nobody can say what is lost.
+    Raises UnknownBatchError and BatchStateError where it is no committed batch of the feed's output,
+    OutputUnavailableError where its storage is not available, OutputConflictError where it is unknown what is lost.
     """
     rows = control.coverage(known_feed(control, feed_name).name)
     batch = control.batch(batch_id)
@@ -86,48 +86,50 @@ def check_can_be_lost(batch: Batch) -> None:
     """Raise BatchStateError unless a batch is in the feed's own output."""
     if batch.state is not BatchState.COMMITTED:
         raise BatchStateError(
-            f"batch {batch.batch_id} is {batch.state}: expected a COMMITTED one, whose files readers see. {NOTHING_DONE}"
+            f"batch {batch.batch_id} is {batch.state}: expected a COMMITTED one, whose files readers see. "
+            f"{NOTHING_DONE}"
         )
     if batch.plan.kind is BatchKind.COPY:
         raise BatchStateError(
-            f"batch {batch.batch_id} is a copy into {batch.plan.output}, which the feed's gaps say nothing of. "
-            f"{NOTHING_DONE} Copy its ranges again, into another output."
+            f"batch {batch.batch_id} is a copy into {batch.plan.output}, and the feed's gaps do not cover copies. "
+            f"{NOTHING_DONE} Copy its ranges again into another output."
         )
 
 
 def check_receipt_there(batch: Batch, sink: Sink) -> None:
-    """Raise OutputUnavailableError where a batch's receipt is away: the output may be one that was left behind, and unmounted."""
+    """Raise OutputUnavailableError where a batch's receipt is missing: the output may be an unmounted former one."""
     if not sink.archive.is_kept(batch.batch_id):
         raise OutputUnavailableError(
-            f"batch {batch.batch_id}: expected its receipt beside {batch.plan.output}, found none. Is that storage mounted? "
-            f"{NOTHING_DONE} Without the receipt nobody can say what its files held; restore it from a backup."
+            f"batch {batch.batch_id}: expected its receipt beside {batch.plan.output}, found none. Is that storage "
+            f"mounted? {NOTHING_DONE} Without the receipt it is unknown what its files held; restore it from a backup."
         )
 
 
 def check_not_expired(batch: Batch, sink: Sink) -> None:
-    """Raise BatchStateError where an operator let a batch expire: its files are gone on purpose."""
+    """Raise BatchStateError where an operator expired a batch: its files were removed on purpose."""
     removal = sink.archive.removal(batch.batch_id)
     if removal is not None and removal.cause is RemovalCause.EXPIRED:
         raise BatchStateError(
-            f"batch {batch.batch_id}: {removal}. Its files are gone on purpose, and its offsets stay committed. {NOTHING_DONE} "
-            f"To have its records again: `kafka-ingest backfill {batch.feed_name} batch={batch.batch_id} --copy-to PATH`."
+            f"batch {batch.batch_id}: {removal}. Its files were removed on purpose, and its offsets stay committed. "
+            f"{NOTHING_DONE} To have its records again: `kafka-ingest backfill {batch.feed_name} "
+            f"batch={batch.batch_id} --copy-to PATH`."
         )
 
 
 def check_no_strangers(batch: Batch, look: PublishedLook) -> None:
-    """Raise OutputConflictError where files lie among a batch's own that may hold the same records."""
+    """Raise OutputConflictError where there are files beside a batch's that may hold the same records."""
     if look.problems and look.strangers:
         raise OutputConflictError(
-            f"batch {batch.batch_id}: {listing(look.strangers)} lie among its files and are not in its receipt, so nobody can "
-            f"say which of its records are lost: {listing(file.problem for file in look.problems)}. {NOTHING_DONE} Move them "
-            "away, or put the batch's own files back."
+            f"batch {batch.batch_id}: {listing(look.strangers)} are among its files but not in its receipt, so it is "
+            f"unknown which of its records are lost: {listing(file.problem for file in look.problems)}. {NOTHING_DONE} "
+            "Move them elsewhere, or restore the batch's files."
         )
 
 
 def gaps_of(
     rows: CoverageRows, batch_id: UUID, lost: Sequence[LostRange], control: OperatorTables
 ) -> list[OffsetRange]:
-    """Return which lost offsets nobody holds and nobody is to read: those are to be gaps."""
+    """Return which lost offsets no batch holds and none will read: those become gaps."""
     stored = rows.feed.stored
     of_topics_now = [
         each.offset_range

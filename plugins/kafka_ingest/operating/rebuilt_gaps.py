@@ -1,4 +1,4 @@
-"""The gap ledger of a feed, told again by what published receipts carry. Pure."""
+"""The gap ledger of a feed, rebuilt from its published receipts. Pure."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
@@ -12,17 +12,17 @@ from kafka_ingest.operating.journal_rows import row_of
 
 
 def rebuilt_gaps(story: Iterable[Event | BatchPlan]) -> list[Gap]:
-    """Return the gaps after all that was decided, and all that backfills read, in the order in which receipts tell it.
+    """Return the gaps after all events and all backfills, applied in the order of the receipts.
 
-    Which gaps a backfill closed is written down nowhere but in its ranges. It closed those that were there when it was planned:
-    while one is open no offset is reset, and what is passed meanwhile lies above it.
+    Which gaps a backfill closed is recorded only in its ranges. It closed those that existed when it was planned: while
+    a backfill is open no offset is reset, and gaps passed in the meantime are above it.
     """
     ledger = GapLedger()
-    for told in story:
-        if isinstance(told, BatchPlan):
-            ledger.read(told)
+    for entry in story:
+        if isinstance(entry, BatchPlan):
+            ledger.read(entry)
         else:
-            ledger.tell(told)
+            ledger.apply(entry)
     return list(ledger.gaps.values())
 
 
@@ -32,10 +32,10 @@ class GapLedger:
 
     gaps: dict[UUID, Gap] = field(default_factory=dict)
     lost_by: dict[UUID, set[UUID]] = field(default_factory=dict)
-    """Gap → the batches whose files it is of: one that was planned later may be told after it, and has not read it again."""
+    """Gap → the batches whose lost files it covers: one may follow it in the ledger without having read it again."""
 
-    def tell(self, event: Event) -> None:
-        """Take in what an event says of gaps."""
+    def apply(self, event: Event) -> None:
+        """Apply an event's changes to the gaps."""
         if event.kind == "gap":
             gaps = {gap.gap_id: gap for gap in map(Gap.from_document, event.detail["gaps"])}
             self.gaps |= gaps

@@ -1,4 +1,4 @@
-"""Move stored offsets because somebody said so: back, to read records again, or forward over a gap."""
+"""Move stored offsets on an operator's request: back, to read records again, or forward over a gap."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -21,9 +21,9 @@ from kafka_ingest.ports.control import ControlReader, OperatorTables
 
 @dataclass(frozen=True, slots=True)
 class PartitionReset:
-    """One partition as it is and as it would be. ``move`` is None where it stays.
+    """One partition before and after the reset. ``move`` is None where it stays.
 
-    ``overlaps`` are committed and come a second time; ``ended`` is what is read after all of open gaps.
+    ``overlaps`` are committed and will be read a second time; ``ended`` are parts of open gaps that are read after all.
     """
 
     stored: StoredOffset
@@ -39,7 +39,7 @@ class PartitionReset:
 
     @property
     def read_again(self) -> int:
-        """How many offsets that the feed has passed lie before it again."""
+        """How many offsets that the feed has passed it will read again."""
         return max(0, self.move.from_offset - self.move.to_offset) if self.move is not None else 0
 
     @property
@@ -56,7 +56,7 @@ class PartitionReset:
 
 @dataclass(frozen=True, slots=True)
 class ResetDecision:
-    """What resetting a feed comes to, decided on these control rows."""
+    """The result of resetting a feed, decided on these control rows."""
 
     feed: FeedSnapshot
     partitions: Sequence[PartitionReset]
@@ -76,11 +76,11 @@ def decide_reset(
     *,
     reason: str,
 ) -> ResetDecision:
-    """Return what resetting a feed comes to; nothing is written.
+    """Return the result of resetting a feed; nothing is written.
 
-    ``named`` narrows it to topics, and to some of their partitions where it names any. Raises BatchStateError where a batch is
-    open, InvalidRangeError or WrongUseError where the target cannot be had, and what planning raises where the cluster or a
-    topic is not the one that the offsets were counted in.
+    ``named`` restricts it to topics, and to some of their partitions where it names any. Raises BatchStateError where a
+    batch is open, InvalidRangeError or WrongUseError where the target is not possible, and what planning raises where
+    the cluster or a topic id has changed.
     """
     rows = control.coverage(settings.name) or CoverageRows(known_feed(control, settings.name))
     feed = rows.feed
@@ -103,16 +103,16 @@ def check_none_open(rows: CoverageRows) -> None:
     feed, live = rows.feed, rows.feed.open_batch
     if live is not None:
         raise BatchStateError(
-            f"feed {feed.name}: batch {live.batch_id} is {live.state}, and begins at the stored offsets as they are. Finish it "
-            f"(`kafka-ingest run {feed.name}`, or its DAG), or give it up (`kafka-ingest abandon {live.batch_id} --reason …`), "
-            "and reset then. Nothing was changed."
+            f"feed {feed.name}: batch {live.batch_id} is {live.state}, and begins at the current stored offsets. "
+            f"Finish it (`kafka-ingest run {feed.name}`, or its DAG), or abandon it (`kafka-ingest abandon "
+            f"{live.batch_id} --reason …`), then reset. Nothing was changed."
         )
     backfill = next((each for each in rows.backfills if each.state.is_open), None)
     if backfill is not None:
         raise BatchStateError(
-            f"feed {feed.name}: backfill batch {backfill.batch_id} is {backfill.state}, and reads below the stored offsets as "
-            f"they are. Finish it (`kafka-ingest backfill {feed.name} open`), or give it up (`kafka-ingest abandon "
-            f"{backfill.batch_id} --reason …`), and reset then. Nothing was changed."
+            f"feed {feed.name}: backfill batch {backfill.batch_id} is {backfill.state}, and reads below the current "
+            f"stored offsets. Finish it (`kafka-ingest backfill {feed.name} open`), or abandon it (`kafka-ingest "
+            f"abandon {backfill.batch_id} --reason …`), then reset. Nothing was changed."
         )
 
 
@@ -145,7 +145,7 @@ def reset_of(
     passed: Collection[OffsetRange],
     reason: str,
 ) -> PartitionReset:
-    """Return what becomes of one partition; ``passed`` is what it passes that is committed already."""
+    """Return one partition's reset; ``passed`` is what it skips that is committed already."""
     old, new = partition.stored.next_offset, position.offset
     if old is None or new is None or new == old:
         return PartitionReset(partition.stored, remark=position.remark)
@@ -162,7 +162,7 @@ def reset_of(
 
 
 def back(partition: PartitionCoverage, old: int, new: int, remark: str) -> PartitionReset:
-    """Return what going back comes to: what is committed comes a second time, and open gaps are read after all."""
+    """Return a backward reset: committed offsets are read a second time, and open gaps are read after all."""
     again = [OffsetRange(partition.topic_partition, new, old)]
     return PartitionReset(
         partition.stored,
@@ -181,8 +181,8 @@ def jump_to(
     passed: Collection[OffsetRange],
     reason: str,
 ) -> Jump:
-    """Return the way forward, with gaps over what nobody has committed, or filed as a gap already."""
-    # One that begins at the new offset is passed by the next plan, as any other that lies ahead.
+    """Return a forward jump, with gaps over what is neither committed nor a gap already."""
+    # A gap that begins at the new offset is passed by the next plan, like any other that is ahead.
     between = [gap for gap in ahead if gap.offset_range.start_offset < new]
     way = Way(topic_partition, old, sorted(between, key=lambda gap: gap.offset_range.start_offset))
     way.pass_to(new, GapCause.RESET, reason)

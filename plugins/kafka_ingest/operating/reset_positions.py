@@ -1,4 +1,4 @@
-"""Which partitions a reset is about, and the offset that its target comes to in each."""
+"""Which partitions a reset covers, and the offset that its target resolves to in each."""
 
 from collections.abc import Collection, Mapping, Sequence
 from typing import TypeVar
@@ -49,7 +49,8 @@ def partitions_meant(
     unknown = [topic for topic in topics if topic not in of_topic]
     if unknown or not topics:
         raise InvalidRangeError(
-            f"feed {feed.name}: expected topics with stored offsets, which are {listing(sorted(of_topic)) or 'none yet'}; found "
+            f"feed {feed.name}: expected topics with stored offsets, which are "
+            f"{listing(sorted(of_topic)) or 'none yet'}; found "
             f"{listing(unknown) or 'that the feed file selects none of them'}. Nothing was changed."
         )
     for topic in topics:
@@ -71,8 +72,8 @@ def new_positions(
 ) -> dict[TopicPartition, NewPosition]:
     """Return where each partition would go; nothing is written.
 
-    The group is asked before the logs, so that one that moves on meanwhile does not stand beyond them, and the offsets at a time
-    after them, so that a record that arrives in between is read, not passed over.
+    The group is read before the logs, so that a group that advances in between is not beyond them, and the offsets at a
+    time after them, so that a record that arrives in between is read, not skipped.
     """
     rows = {row.topic_partition: row.next_offset for row in meant if row.next_offset is not None}
     check_identity([row for row in meant if not row.is_pending], feed, kafka)
@@ -86,7 +87,7 @@ def new_positions(
             topic_partition=tp,
             stored_offset=stored_offset,
             log_start_offset=bounds[tp].log_start_offset,
-            # A stored offset behind an open transaction is where no reader can see: latest never means back.
+            # A stored offset may be above an open transaction, where no reader can see: latest never means back.
             end_offset=max(bounds[tp].readable_end(isolation), stored_offset),
             offset_at=offsets_at.get(tp),
             group_offset=group_offsets.get(tp),
@@ -110,7 +111,7 @@ def check_identity(rows: Collection[StoredOffset], feed: FeedSnapshot, kafka: Ka
     there = {tp for description in described.values() for tp in description.topic_partitions()}
     if gone := [row.topic_partition for row in rows if row.topic_partition not in there]:
         raise TopicGoneError(
-            f"feed {feed.name}: partitions {listing(gone)} are not there any more. Nothing was changed; `kafka-ingest "
+            f"feed {feed.name}: partitions {listing(gone)} do not exist any more. Nothing was changed; `kafka-ingest "
             f"topic-changed {feed.name}` shows what can be done."
         )
 
@@ -118,7 +119,7 @@ def check_identity(rows: Collection[StoredOffset], feed: FeedSnapshot, kafka: Ka
 def bounds_of(
     rows: Mapping[TopicPartition, int], feed: FeedSnapshot, kafka: KafkaCluster
 ) -> dict[TopicPartition, LogBounds]:
-    """Return the logs' bounds; raises where Kafka has none for a partition, or a stored offset lies beyond its log."""
+    """Return the logs' bounds; raises where Kafka has none for a partition, or a stored offset is beyond its log."""
     bounds = all_answered(kafka.log_bounds(rows.keys()))
     cut_off = all_answered(cut_off_at(counted(feed.stored[tp] for tp in rows), bounds, kafka))
     held = held_beyond_log(feed).keys() | cut_off.keys()
@@ -129,22 +130,23 @@ def bounds_of(
     ]
     if beyond:
         raise StoredOffsetBeyondLogError(
-            f"feed {feed.name}: logs ended below their stored offsets, so other records lie there now: {listing(beyond)}. A "
-            f"reset cannot decide that; `kafka-ingest topic-changed {feed.name}` shows what can be done. Nothing was changed."
+            f"feed {feed.name}: logs ended below their stored offsets, so they hold other records there now: "
+            f"{listing(beyond)}. A reset cannot decide that; `kafka-ingest topic-changed {feed.name}` shows what can "
+            "be done. Nothing was changed."
         )
     return bounds
 
 
 def all_answered(answers: Mapping[TopicPartition, Answer | Unavailable]) -> dict[TopicPartition, Answer]:
-    """Return Kafka's answers; raises KafkaUnavailableError where it has none for some partition now."""
+    """Return Kafka's answers; raises KafkaUnavailableError where it cannot answer for a partition now."""
     found = {tp: answer for tp, answer in answers.items() if not isinstance(answer, Unavailable)}
     if len(found) < len(answers):
         silent = [
             f"{tp} ({answer.reason})" for tp, answer in sorted(answers.items()) if isinstance(answer, Unavailable)
         ]
         raise KafkaUnavailableError(
-            f"Kafka cannot answer now for {listing(silent)}. Nothing was changed: try again, or name the other partitions with "
-            "--topic."
+            f"Kafka cannot answer now for {listing(silent)}. Nothing was changed: try again, or name the other "
+            "partitions with --topic."
         )
     return found
 
@@ -154,19 +156,19 @@ def starts_of_batch(target: ToBatch, feed: FeedSnapshot, control: ControlReader)
     batch = control.batch(target.batch_id)
     if batch.plan.feed_id != feed.feed_id or batch.plan.kind is not BatchKind.LIVE:
         raise WrongUseError(
-            f"expected a batch that feed {feed.name} read on with, found {target.batch_id}, a {batch.plan.kind} batch of feed "
+            f"expected a live batch of feed {feed.name}, found {target.batch_id}, a {batch.plan.kind} batch of feed "
             f"{batch.feed_name}; `kafka-ingest batches {feed.name}` lists them. Nothing was changed."
         )
     if batch.state is not BatchState.COMMITTED:
         raise BatchStateError(
-            f"expected a COMMITTED batch to go back to, found {target.batch_id}, which is {batch.state}: it moved no stored "
-            f"offset. `kafka-ingest batches {feed.name}` lists others. Nothing was changed."
+            f"expected a COMMITTED batch to go back to, found {target.batch_id}, which is {batch.state}: it moved no "
+            f"stored offset. `kafka-ingest batches {feed.name}` lists others. Nothing was changed."
         )
     return control.starts_since(target.batch_id)
 
 
 def check_places(target: ResetTarget, places: Mapping[TopicPartition, Place]) -> None:
-    """Raise InvalidRangeError where a target says nothing of a partition, or names what its log does not hold."""
+    """Raise InvalidRangeError where a target does not cover a partition, or names an offset outside its log."""
     if isinstance(target, ToGroup) and (silent := [tp for tp, place in places.items() if place.group_offset is None]):
         raise InvalidRangeError(
             f"expected consumer group {target.group!r} to have offsets of all partitions that are reset, found none of "

@@ -1,4 +1,4 @@
-"""Where an operator can let stored offsets go, in the manner of kafka-consumer-groups. Resolved to a number per partition."""
+"""Where an operator can move stored offsets, as with kafka-consumer-groups. Resolved to a number per partition."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from kafka_ingest.model.offsets import TopicPartition
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """What is known of one partition; of the last three only what the target asks for, and None is "there is none".
+    """What is known about one partition; of the last three only what the target needs, and None means "there is none".
 
     ``end_offset`` is how far a stored offset may go.
     """
@@ -26,7 +26,7 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class NewPosition:
-    """Where one partition would go, None where it stays; and what there is to say of it."""
+    """Where one partition would move, None where it stays; with a remark."""
 
     offset: int | None
     remark: str = ""
@@ -65,7 +65,7 @@ class ToTimestamp:
 
 @dataclass(frozen=True, slots=True)
 class ToGroup:
-    """Where a consumer group stands."""
+    """A consumer group's committed offsets."""
 
     group: str
 
@@ -106,12 +106,12 @@ class ToBatch:
 
 @dataclass(frozen=True, slots=True)
 class ShiftBy:
-    """So many offsets further, or back where it is negative."""
+    """By a number of offsets: forward, or back where it is negative."""
 
     offsets: int
 
     def resolve(self, place: Place) -> NewPosition:
-        """Return where the partition would go; it may lie outside the log."""
+        """Return where the partition would move; it may be outside the log."""
         return NewPosition(place.stored_offset + self.offsets)
 
 

@@ -1,4 +1,4 @@
-"""Jump over an interval of offsets because somebody said so: a gap, now or when the stored offset gets there."""
+"""Skip an interval of offsets on an operator's request: a gap, passed now or when the stored offset reaches it."""
 
 from dataclasses import dataclass
 
@@ -15,7 +15,7 @@ from kafka_ingest.ports.control import OperatorTables
 
 @dataclass(frozen=True, slots=True)
 class SkipDecision:
-    """The gap to file, and the row of a partition that no plan could seed because its first records are gone."""
+    """The gap to file, and the row of a partition that no plan could seed because its first records were deleted."""
 
     feed: FeedSnapshot
     gap: NewGap
@@ -35,10 +35,10 @@ class SkipDecision:
 def decide_skip(
     feed_name: str, offset_range: OffsetRange, reason: str, control: OperatorTables, kafka: KafkaCluster
 ) -> SkipDecision:
-    """Return what skipping an interval comes to; nothing is written.
+    """Return the result of skipping an interval; nothing is written.
 
-    Raises InvalidRangeError where the interval is not one that can still be skipped, BatchStateError where an open batch reads
-    it, and what planning raises where the cluster or the topic is not the one the offsets were counted in.
+    Raises InvalidRangeError where the interval cannot be skipped any more, BatchStateError where an open batch reads
+    it, and what planning raises where the cluster or the topic id has changed.
     """
     feed = known_feed(control, feed_name)
     topic_partition, start, end = offset_range.topic_partition, offset_range.start_offset, offset_range.end_offset
@@ -54,19 +54,19 @@ def decide_skip(
     check_topic_ids({offset_range.topic: topic_id}, described, feed_name)
     if topic_partition.partition not in described[offset_range.topic].partitions:
         raise InvalidRangeError(
-            f"topic {offset_range.topic!r} has {len(described[offset_range.topic].partitions):,} partitions, found number "
-            f"{topic_partition.partition}. Nothing was changed."
+            f"topic {offset_range.topic!r} has {len(described[offset_range.topic].partitions):,} partitions, found "
+            f"number {topic_partition.partition}. Nothing was changed."
         )
     bounds = kafka.log_bounds([topic_partition])[topic_partition]
     if isinstance(bounds, Unavailable):
         raise KafkaUnavailableError(
-            f"{topic_partition}: Kafka cannot say now where its log ends ({bounds.reason}), so nobody can say whether "
-            f"{start}-{end} lies inside. Nothing was changed."
+            f"{topic_partition}: Kafka cannot report now where its log ends ({bounds.reason}), so it is unknown "
+            f"whether {start}-{end} is inside. Nothing was changed."
         )
     if end > bounds.high_watermark:
         raise InvalidRangeError(
-            f"{topic_partition}: expected TO up to the log's end {bounds.high_watermark:,}, found {end:,}: records that were "
-            "never written cannot be skipped. Nothing was changed."
+            f"{topic_partition}: expected TO up to the log's end {bounds.high_watermark:,}, found {end:,}: records "
+            "that were never written cannot be skipped. Nothing was changed."
         )
 
     row = rows.get(topic_partition)
@@ -84,10 +84,10 @@ def decide_skip(
             f"{topic_partition}: its start is not decided yet ({stored.seeded_by}); {decide or 'plan the feed first'}"
         )
     if start < stored.next_offset or (seed is not None and start):
+        why = ", where a new partition begins" if seed else ": offsets below it were read or skipped already"
         raise InvalidRangeError(
-            f"{topic_partition}: expected FROM at or above the stored offset {stored.next_offset:,}"
-            f"{', where a new partition begins' if seed else ': what lies before was read or passed over already'}, "
-            f"found {start:,}. Nothing was changed."
+            f"{topic_partition}: expected FROM at or above the stored offset {stored.next_offset:,}{why}, found "
+            f"{start:,}. Nothing was changed."
         )
     check_free(feed, offset_range)
     return SkipDecision(feed, NewGap(offset_range, GapCause.SKIPPED, reason), seed)
@@ -99,13 +99,13 @@ def check_free(feed: FeedSnapshot, wanted: OffsetRange) -> None:
     for planned in batch.plan.ranges if batch is not None else ():
         if overlap(planned, wanted):
             raise BatchStateError(
-                f"{wanted} overlaps {planned} of open batch {batch.batch_id if batch else ''}. Finish that batch (run the feed), "
-                "or abandon it, and skip then. Nothing was changed."
+                f"{wanted} overlaps {planned} of open batch {batch.batch_id if batch else ''}. Finish that batch (run "
+                "the feed), or abandon it, then skip. Nothing was changed."
             )
     for gap in feed.gaps_ahead:
         if overlap(gap.offset_range, wanted):
             raise InvalidRangeError(
-                f"{wanted} overlaps {gap.offset_range}, which is filed as a gap already ({gap.reason}). Nothing was changed."
+                f"{wanted} overlaps {gap.offset_range}, which is a gap already ({gap.reason}). Nothing was changed."
             )
 
 

@@ -1,4 +1,4 @@
-"""The audited way out when a feed stopped because its stored offsets mean other records: another cluster, topic or log."""
+"""The audited decision for a feed whose stored offsets mean other records: another cluster, topic or log."""
 
 import contextlib
 from collections.abc import Collection, Mapping
@@ -22,13 +22,13 @@ from kafka_ingest.ports.outputs import Sinks
 
 
 class Choice(StrEnum):
-    """What an operator can say of a topic that changed."""
+    """What an operator can decide about a topic that changed."""
 
     START_OVER = "start-over"
     """Other records: read the topic from its first offset; after a change of cluster by the feed's start rule."""
 
     START_RULE = "start-rule"
-    """A topic that appeared and of which nobody knows whether it is new: begin by the feed's start rule."""
+    """A topic that appeared and may be new or older: begin by the feed's start rule."""
 
     REWIND = "rewind"
     """The same topic with a log that was truncated: read on from where the log ended."""
@@ -37,14 +37,14 @@ class Choice(StrEnum):
     """The same records, under another id or in a log that ended below the stored offset: keep the stored offsets."""
 
     FORGET = "forget"
-    """The topic is gone for good: its stored offsets end."""
+    """The topic was deleted: its stored offsets end."""
 
 
 @dataclass(frozen=True, slots=True)
 class TopicChange:
-    """One topic that is not what the stored offsets were counted in. ``found`` is None where it is gone.
+    """One topic that differs from the one of the stored offsets. ``found`` is None where it was deleted.
 
-    ``log_ends`` says where logs were seen to end below their stored offset, ``ends_now`` where logs end now.
+    ``log_ends`` is where logs ended below their stored offset, ``ends_now`` where logs end now.
     """
 
     topic: str
@@ -65,12 +65,12 @@ class TopicChange:
 
     @property
     def undecided(self) -> tuple[StoredOffset, ...]:
-        """The partitions that wait for an operator to say whether their topic, which appeared, is new."""
+        """The partitions that wait for an operator to decide where their newly appeared topic begins."""
         return tuple(row for row in self.stored if row.is_pending and NewOrOlder.noted(row.seeded_by) is not None)
 
     @property
     def has_fewer_partitions(self) -> bool:
-        """Whether partitions that were read are not there any more: it was made again, since partitions never go away."""
+        """Whether partitions that were read do not exist any more: then the topic was recreated."""
         there = self.found.partitions if self.found is not None else ()
         return not {row.topic_partition.partition for row in self.stored} <= set(there)
 
@@ -82,7 +82,7 @@ class TopicChange:
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """All that changed under a feed. ``affected`` is its open batch where it was planned on what changed."""
+    """Everything that changed under a feed. ``affected`` is its open batch if that was planned on what changed."""
 
     feed: FeedSnapshot
     cluster_id: str
@@ -105,13 +105,14 @@ def changes_of(
         rows_of.setdefault(row.topic_partition.topic, []).append(row)
     if unknown := sorted(set(named) - rows_of.keys()):
         raise WrongUseError(
-            f"expected topics with stored offsets in feed {feed_name}: {', '.join(sorted(rows_of))}; found {', '.join(unknown)}"
+            f"expected topics with stored offsets in feed {feed_name}: {', '.join(sorted(rows_of))}; found "
+            f"{', '.join(unknown)}"
         )
     cluster_id = kafka.cluster_id()
     if named and cluster_id != feed.cluster_id:
         raise WrongUseError(
-            f"feed {feed_name}: the connection leads to cluster {cluster_id}, not {feed.cluster_id}, so every topic changed. "
-            "Leave --topic out: they change together."
+            f"feed {feed_name}: the connection leads to cluster {cluster_id}, not {feed.cluster_id}, so every topic "
+            "changed. Omit --topic: they change together."
         )
     # Another cluster changes every row, also those of topics that the feed file names no more.
     is_other_cluster = cluster_id != feed.cluster_id
@@ -150,7 +151,7 @@ def lower_ends(
     bounds: Mapping[TopicPartition, LogBounds | Unavailable],
     kafka: KafkaCluster,
 ) -> dict[TopicPartition, int]:
-    """Return where logs were seen to end, also those that were cut off and have grown again since, which no plan has seen."""
+    """Return where logs ended, also those that were truncated and have grown again before a plan saw it."""
     same = [
         row
         for row in rows
@@ -171,7 +172,7 @@ def topic_change(
     ends_now: Mapping[TopicPartition, int],
     seen: Mapping[TopicPartition, int],
 ) -> TopicChange:
-    """Return one topic as it is now; a log that is or was seen to end below its stored offset counts by the lowest end."""
+    """Return one topic as it is now; a log that ends or ended below its stored offset counts with its lowest end."""
     ends = {row.topic_partition: ends_now[row.topic_partition] for row in rows if row.topic_partition in ends_now}
     below = {
         row.topic_partition: ends[row.topic_partition]
@@ -184,7 +185,7 @@ def topic_change(
 
 
 def is_changed(change: TopicChange) -> bool:
-    """Whether a topic is gone, has another id, fewer partitions, a log that ended below its stored offset, or no start yet."""
+    """Whether a topic is deleted, has another id, fewer partitions, a log that ended below its offset, or no start."""
     if change.found is None or change.undecided:
         return True
     return change.is_other_topic or change.has_fewer_partitions or bool(change.log_ends)
@@ -220,13 +221,13 @@ def choices_of(change: TopicChange, changes: Changes, settings: FeedPlanSettings
 
 
 def without_old_epoch(row: StoredOffset, change: TopicChange, changes: Changes) -> StoredOffset:
-    """Return a row without the leader epoch of a log that is not the one it is counted in now; the next plan notes another."""
+    """Return a row without the leader epoch of its former log; the next plan records the new one."""
     is_other_log = changes.is_other_cluster or change.is_other_topic or row.topic_partition in change.log_ends
     return replace(row, leader_epoch=None) if is_other_log else row
 
 
 def untouched(change: TopicChange, rows: Collection[StoredOffset]) -> list[TopicPartition]:
-    """Return the partitions whose offsets stay what they were, in the same topic, and whose log was not cut off."""
+    """Return the partitions whose offsets stay valid: of the same topic id, with a log that was not truncated."""
     return [row.topic_partition for row in rows if row in change.stored and row.topic_partition not in change.log_ends]
 
 
@@ -265,23 +266,23 @@ def started_over(
     same_topic = change.known_id is not None and change.found_id == change.known_id
     if same_topic and not changes.is_other_cluster:
         raise WrongUseError(
-            f"topic {change.topic!r} is the one its offsets were stored with (topic id {change.known_id}): starting over would "
-            f"read its records a second time.{' A log that was truncated: --choice rewind.' if change.log_ends else ''} "
-            "Nothing was changed."
+            f"topic {change.topic!r} is the one its offsets were stored with (topic id {change.known_id}): starting "
+            "over would read its records a second "
+            f"time.{' A log that was truncated: --choice rewind.' if change.log_ends else ''} Nothing was changed."
         )
     partitions = found.topic_partitions()
     if changes.is_other_cluster:
-        # Not made since the last plan: the feed's start rule says where to begin, and the next plan asks Kafka for it.
+        # Not created since the last plan: the feed's start rule decides where to begin, and the next plan resolves it.
         rule = settings.start_rule(change.topic)
         return [StoredOffset(tp, change.found_id, None, None, str(rule_of_partition(rule, tp))) for tp in partitions]
     return [StoredOffset(tp, change.found_id, 0, 0, "topic made again") for tp in partitions]
 
 
 def check_choice(change: TopicChange, choice: Choice, changes: Changes) -> None:
-    """Raise WrongUseError where a choice is of a topic that is gone and this one is not, or the other way round."""
+    """Raise WrongUseError where a choice does not fit: FORGET is for deleted topics only, and the only one for them."""
     if (choice is Choice.FORGET) != (change.found is None):
         expected = (
-            "forget, because it is gone"
+            "forget, because it was deleted"
             if change.found is None
             else "start-over, rewind or same-records, because it exists"
         )
@@ -293,17 +294,17 @@ def check_choice(change: TopicChange, choice: Choice, changes: Changes) -> None:
         raise WrongUseError(f"topic {change.topic!r}: expected --choice {expected}. {way_on} Nothing was changed.")
     if choice is Choice.START_RULE:
         raise WrongUseError(
-            f"topic {change.topic!r}: --choice start-rule is for a topic that appeared and may be new or older; found one whose "
-            "start was decided. Nothing was changed."
+            f"topic {change.topic!r}: --choice start-rule is for a topic that appeared and may be new or older; found "
+            "one whose start was decided. Nothing was changed."
         )
 
 
 def decided_rows(change: TopicChange, choice: Choice, settings: FeedPlanSettings) -> list[StoredOffset]:
-    """Return the rows of a topic that appeared, with an operator's word on where it begins; the next plan asks Kafka for it."""
+    """Return the rows of a newly appeared topic as an operator decided its start; the next plan resolves it."""
     if choice not in {Choice.START_OVER, Choice.START_RULE}:
         raise WrongUseError(
-            f"topic {change.topic!r} appeared, and nothing of it was read: expected --choice start-over (from offset 0) or "
-            f"start-rule (as the feed file's start says), found {choice.value}. Nothing was changed."
+            f"topic {change.topic!r} appeared, and none of it was read: expected --choice start-over (from offset 0) "
+            f"or start-rule (as the feed file's start says), found {choice.value}. Nothing was changed."
         )
     rule = settings.start_rule(change.topic)
     return [
@@ -320,7 +321,7 @@ def decided_rows(change: TopicChange, choice: Choice, settings: FeedPlanSettings
 
 
 def is_left_behind(change: TopicChange, choice: Choice, settings: FeedPlanSettings) -> bool:
-    """Whether a topic's offsets end with the cluster: it is not on the other one, or nobody reads it and it does not fit."""
+    """Whether a topic's offsets end with the old cluster: it is not on the new one, or is unread and does not fit."""
     if change.found is None:
         return choice is Choice.START_OVER or not settings.selects(change.topic)
     if settings.selects(change.topic):
@@ -329,7 +330,7 @@ def is_left_behind(change: TopicChange, choice: Choice, settings: FeedPlanSettin
 
 
 def why_not_the_same(change: TopicChange) -> str | None:
-    """Return why a topic cannot hold the records that its stored offsets were counted in, None where it can."""
+    """Return why a topic cannot hold the records of its stored offsets, None where it can."""
     there = set(change.found.partitions) if change.found is not None else set()
     missing = [str(row.topic_partition) for row in change.stored if row.topic_partition.partition not in there]
     if missing:
@@ -344,7 +345,7 @@ def why_not_the_same(change: TopicChange) -> str | None:
 
 
 def rewound(row: StoredOffset, log_end: int | None) -> StoredOffset:
-    """Return a stored offset where its log was seen to end; what was ever produced from there on is read."""
+    """Return a stored offset moved to its log's lowest end; every record written from there on is read."""
     if log_end is None or row.next_offset is None or row.first_offset is None:
         return row
     return replace(row, next_offset=min(row.next_offset, log_end), first_offset=min(row.first_offset, log_end))
@@ -359,31 +360,31 @@ def apply_choice(
     reason: str,
     actor: str,
 ) -> None:
-    """Write the stored offsets as they were shown; an open batch that read one of the topics stands in the way.
+    """Write the stored offsets as they were shown; refused while an open batch reads one of the topics.
 
-    Raises BatchStateError where it is WRITTEN or COMMITTING, which commit without asking Kafka, or PLANNED and not to be
-    discarded.
+    Raises BatchStateError where it is WRITTEN or COMMITTING, which commit without asking Kafka, or PLANNED and not to
+    be discarded.
     """
     feed = changes.feed
     if (batch := changes.affected) is not None:
         if batch.state is not BatchState.PLANNED:
             raise BatchStateError(
-                f"batch {batch.batch_id} is {batch.state}: its records were read from the topic as it was, and it commits "
-                f"without asking Kafka. Commit it first: `kafka-ingest run {feed.name}`. Nothing was changed."
+                f"batch {batch.batch_id} is {batch.state}: its records were read from the topic as it was, and it "
+                f"commits without asking Kafka. Commit it first: `kafka-ingest run {feed.name}`. Nothing was changed."
             )
         if not discard_batch:
             raise BatchStateError(
-                f"batch {batch.batch_id} is PLANNED over a topic that changed. Say what becomes of it: `--batch discard` gives "
-                "it up; `--batch accept` commits what it wrote, if all of it was read from the topic as it was."
+                f"batch {batch.batch_id} is PLANNED over a topic that changed. Decide about it: `--batch discard` "
+                "abandons it; `--batch accept` commits what it wrote, if all of it was read from the topic as it was."
             )
     abandoned = batch.batch_id if batch is not None else None
     control.start_over(feed, changes.cluster_id, after, reason=reason, actor=actor, abandoned=abandoned)
 
 
 def accept_batch(changes: Changes, control: OperatorTables, sinks: Sinks, *, reason: str, actor: str) -> Batch:
-    """Pin what a PLANNED batch wrote although its topic changed meanwhile: an operator says that the read was clean.
+    """Pin what a PLANNED batch wrote although its topic changed since: an operator confirms that the read was clean.
 
-    Raises BatchStateError where there is no such batch, WrongUseError where it wrote nothing that can be used.
+    Raises BatchStateError where there is no such batch, WrongUseError where it wrote nothing usable.
     """
     batch = changes.affected
     if batch is None or batch.state is not BatchState.PLANNED:
@@ -408,6 +409,7 @@ def accept_batch(changes: Changes, control: OperatorTables, sinks: Sinks, *, rea
         )
         return control.batch(batch.batch_id)
     raise WrongUseError(
-        f"batch {batch.batch_id}: expected an attempt that finished writing, found none that can be used"
-        f"{': ' + '; '.join(refused) if refused else ''}. Its records are gone with the topic: `--batch discard`."
+        f"batch {batch.batch_id}: expected an attempt that finished writing, found no usable "
+        f"one{': ' + '; '.join(refused) if refused else ''}. Its records were deleted with the topic: `--batch "
+        "discard`."
     )
