@@ -29,6 +29,7 @@ from kafka_ingest.model.attempt_directory import RECEIPT
 from kafka_ingest.model.batch import Attempt, BatchPlan
 from kafka_ingest.model.offsets import Isolation, OffsetsPolicy
 from kafka_ingest.model.output_location import OutputLocation
+from kafka_ingest.model.place import local
 from kafka_ingest.model.published_output import PublishedReceipt
 from kafka_ingest.model.receipt import Receipt, WrittenFile
 from kafka_ingest.observing.feed_status import feed_status
@@ -134,7 +135,7 @@ def write(task: Task) -> Describe:
     if attempt is None:
         raise ValueError(f"expected batch {batch_id} to be PLANNED, found it written already")
     receipt = full_receipt(control.batch(batch_id).plan, attempt)
-    write_durably(attempt.directory / RECEIPT, receipt.as_bytes())
+    write_durably(local(attempt.directory) / RECEIPT, receipt.as_bytes())
     pin_attempt(batch_id, attempt.attempt, control, kafka, sink_of)
     return lambda: work_of(f"{held.topic_partition} {held.rows}" for file in receipt.files for held in file.partitions)
 
@@ -146,7 +147,7 @@ def move_offsets(task: Task) -> Describe:
     attempt = pinned_attempt(batch, control)
     control.begin_commit(batch_id, attempt.attempt)
     # The next plan looks for it, to see that the output is still the one that was published in.
-    beside = attempt.directory.parents[2]
+    beside = local(attempt.directory).parents[2]
     published = PublishedReceipt(batch.plan, full_receipt(batch.plan, attempt), control.ledger(batch_id))
     KeptReceipts(beside / "receipts").keep(published)
     control.complete_commit(batch_id, actor=WHO)

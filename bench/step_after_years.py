@@ -26,6 +26,7 @@ from kafka_ingest.model.batch import Attempt, BatchPlan
 from kafka_ingest.model.control_rows import FeedSnapshot
 from kafka_ingest.model.coverage import coverage_of
 from kafka_ingest.model.offsets import OffsetRange, TopicPartition
+from kafka_ingest.model.place import local
 from kafka_ingest.model.receipt import Receipt, WrittenFile
 from kafka_ingest.observing.history import history
 from kafka_ingest.observing.locate import locate
@@ -51,14 +52,14 @@ def write(task: Task) -> Describe:
     if attempt is None:
         raise ValueError(f"expected batch {batch_id} to be PLANNED, found it written already")
     receipt = written_receipt(control.batch(batch_id).plan, attempt)
-    write_durably(attempt.directory / RECEIPT, receipt.as_bytes())
+    write_durably(local(attempt.directory) / RECEIPT, receipt.as_bytes())
     pin_attempt(batch_id, attempt.attempt, control, kafka, sink_of)
     return lambda: work_of(f"{each.name} {each.rows}" for each in receipt.files)
 
 
 def written_receipt(planned: BatchPlan, attempt: Attempt) -> Receipt:
     """Write a file for each range, and return what says so."""
-    data = attempt.directory / DATA
+    data = local(attempt.directory) / DATA
     data.mkdir()
     files = tuple(written_file(data / f"part-{number:05d}.parquet", each) for number, each in enumerate(planned.ranges))
     return receipt_of(planned, attempt, files)

@@ -21,6 +21,7 @@ and changes nothing; :mod:`~kafka_ingest.checks` examines an installation.
 The rooms, from the smallest up; import-linter holds the order:
 
 - :mod:`~kafka_ingest.errors` and :mod:`~kafka_ingest.foundation`, which know nothing of batches;
+  :mod:`~kafka_ingest.foundation.storage` opens places (:mod:`~kafka_ingest.model.place`): paths of disks, and URIs;
 - :mod:`~kafka_ingest.model`, the nouns, and :mod:`~kafka_ingest.ports`, the calls through which the protocol touches
   the world;
 - :mod:`~kafka_ingest.control`, :mod:`~kafka_ingest.cluster` and :mod:`~kafka_ingest.sinks`, which implement the ports:

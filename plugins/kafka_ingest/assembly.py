@@ -23,7 +23,7 @@ from kafka_ingest.committing.mirror_group import Mirrored, mirror_group
 from kafka_ingest.control.control_tables import SqlControlTables
 from kafka_ingest.control.database import open_database
 from kafka_ingest.errors import WrongUseError
-from kafka_ingest.model.attempt_directory import MAX_WAIT_FOR_EXECUTORS, PACKAGE
+from kafka_ingest.model.attempt_directory import MAX_WAIT_FOR_EXECUTORS
 from kafka_ingest.model.batch import Attempt, Batch
 from kafka_ingest.model.control_rows import Foldable, FoldCut, Folded
 from kafka_ingest.model.output_location import OutputLocation
@@ -47,7 +47,7 @@ from kafka_ingest.settings.feed_files import feed_file_named, feeds_directory
 from kafka_ingest.sinks.choose import sink_of
 from kafka_ingest.spark_launch.installation import installation
 from kafka_ingest.spark_launch.out_of_memory import out_of_memory, ran_out_of_memory
-from kafka_ingest.spark_launch.package_zip import write_package_zip
+from kafka_ingest.spark_launch.package_zip import package_zip
 from kafka_ingest.spark_launch.spark_submission import SparkMaster, SparkSubmission, check_master, spark_submission
 
 
@@ -127,8 +127,9 @@ class FeedParts:
 
     def submission(self, attempt: Attempt) -> SparkSubmission:
         """Return the spark-submit call of an attempt, and copy the package next to the attempt's document."""
+        plan = self.control.batch(attempt.batch_id).plan
         submission = spark_submission(
-            self.control.batch(attempt.batch_id).plan,
+            plan,
             attempt,
             master=self.master,
             kafka=self.kafka_client,
@@ -136,7 +137,7 @@ class FeedParts:
             sink_is_shared=self.feed.sink.shared,
             installed=installation(),
         )
-        write_package_zip(attempt.directory / PACKAGE)
+        sink_of(plan.output).staging.add_package(attempt.directory, package_zip())
         return submission
 
     def _limits_of_job(self) -> dict[str, str]:

@@ -36,7 +36,7 @@ from kafka_ingest.model.left_out import LeftOut
 from kafka_ingest.model.offsets import Isolation, OffsetRange, OffsetsPolicy, TopicPartition
 from kafka_ingest.model.receipt import Receipt
 from kafka_ingest.spark_launch.installation import installation
-from kafka_ingest.spark_launch.package_zip import write_package_zip
+from kafka_ingest.spark_launch.package_zip import package_zip
 from kafka_ingest.spark_launch.spark_submission import SparkMaster, spark_submission
 from kafka_ingest.writing.read_ranges import END_OF_DATES, FIRST_DATE, milliseconds_of
 from kafka_ingest.writing.shared_consumer import MOST_BYTES
@@ -99,7 +99,7 @@ class Job:
         directory.mkdir(parents=True)
         content = AttemptDocument(plan, 1, RAW_DECODE).as_bytes()
         (directory / DOCUMENT).write_bytes(content)
-        write_package_zip(directory / PACKAGE)
+        (directory / PACKAGE).write_bytes(package_zip())
         self.attempt = Attempt(
             plan.batch_id, 1, AttemptState.OPEN, directory, sha256(content), datetime.now(UTC), "test"
         )

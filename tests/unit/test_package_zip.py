@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from kafka_ingest.spark_launch import package_zip as zipping
-from kafka_ingest.spark_launch.package_zip import INSIDE_SPARK, PACKAGE_ROOT, write_package_zip
+from kafka_ingest.spark_launch.package_zip import INSIDE_SPARK, PACKAGE_ROOT
 
 NOT_INSIDE_SPARK = {"airflow", "sqlalchemy", "alembic", "confluent_kafka", "pydantic", "yaml", "typer", "rich"}
 
@@ -29,7 +29,7 @@ print("foreign:", *sorted({name.partition(".")[0] for name in sys.modules} & set
 @pytest.fixture(scope="module")
 def package_zip(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("zip") / "kafka_ingest.zip"
-    write_package_zip(path)
+    path.write_bytes(zipping.package_zip())
     return path
 
 
@@ -107,7 +107,7 @@ def test_the_same_sources_are_the_same_bytes_whatever_their_dates_modes_and_orde
             to.chmod(0o600)
     monkeypatch.setattr(zipping, "PACKAGE_ROOT", copied)
 
-    write_package_zip(tmp_path / "old.zip")
+    (tmp_path / "old.zip").write_bytes(zipping.package_zip())
 
     assert (tmp_path / "old.zip").read_bytes() == package_zip.read_bytes()
 

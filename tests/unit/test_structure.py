@@ -209,6 +209,32 @@ def test_importing_the_sinks_and_the_command_line_does_not_import_deltas_library
     assert subprocess.run([sys.executable, "-c", code], cwd=PLUGINS, check=False).returncode == 0
 
 
+def test_a_local_place_is_opened_without_the_library_that_opens_others(tmp_path: Path) -> None:
+    # A tenth of a second and more of each command, and inside Spark it may not be installed.
+    code = """
+import sys, kafka_ingest.cli.app, kafka_ingest.assembly, kafka_ingest.writing.write_batch
+from pathlib import Path
+from uuid import UUID
+from kafka_ingest.sinks.staged_files import StagedFiles
+staging = StagedFiles(Path(sys.argv[1]))
+attempt = staging.attempt_directory(UUID(int=1), 1)
+staging.open_attempt(attempt, b"{}")
+staging.write_receipt(attempt, b"{}")
+staging.read_receipt(attempt), staging.size_bytes(attempt), staging.remove(attempt)
+print(*sorted({"upath", "fsspec"} & set(sys.modules)))
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path)], cwd=PLUGINS, check=True, capture_output=True, text=True
+    )
+    assert done.stdout == "\n"
+
+
+def test_only_sinks_name_what_lies_beside_an_output_and_how_readers_see_a_batch() -> None:
+    names = (".kafka-ingest", "kafka_batch=", "data.revoked", "data.published")
+    outside = [path for path in PACKAGE.rglob("*.py") if (PACKAGE / "sinks") not in path.parents]
+    assert [(path.name, name) for path in outside for name in names if name in path.read_text()] == []
+
+
 def test_the_kafka_connector_is_of_sparks_own_version() -> None:
     assert jvm_versions()[CONNECTOR] == pins("requirements.txt")["pyspark"]
 

@@ -254,7 +254,7 @@ def copied(
     output: OutputLocation, rows: CoverageRows, topic_ids: dict[str, str | None], control: ControlTables, sinks: Sinks
 ) -> Taken:
     """Return what another output holds; raises OutputConflictError where batches lie there that are no copies of the feed's."""
-    check_own_place(output, rows.feed, control)
+    check_own_place(output, rows.feed, control, sinks)
     feed, there = rows.feed, sinks(output).publisher.known_batches()
     # Asked after the output: a copy that is committed meanwhile is then known.
     ranges = control.copied_ranges(feed.feed_id, output)
@@ -273,10 +273,10 @@ def copied(
     return taken_in_copy(now, topic_ids)
 
 
-def check_own_place(output: OutputLocation, feed: FeedSnapshot, control: ControlTables) -> None:
+def check_own_place(output: OutputLocation, feed: FeedSnapshot, control: ControlTables, sinks: Sinks) -> None:
     """Raise OutputConflictError where a copy's output is, lies in, or holds that of another copy."""
     for feed_id, other in control.copy_outputs():
-        if (feed_id, other) != (feed.feed_id, output) and is_taken(output.path, other.path):
+        if (feed_id, other) != (feed.feed_id, output) and is_taken(sinks(output).places, sinks(other).places):
             whose = "another copy of this feed" if feed_id == feed.feed_id else "a copy of another feed"
             raise OutputConflictError(
                 f"expected an output of the copy's own, found {output}, which is, lies in, or holds "

@@ -1,6 +1,5 @@
 """The last two steps of a batch as the command line takes them, with their progress on stderr."""
 
-from importlib import import_module
 from uuid import UUID
 
 from kafka_ingest.assembly import FeedParts
@@ -8,6 +7,8 @@ from kafka_ingest.cli.arguments import actor
 from kafka_ingest.cli.output import progress, step
 from kafka_ingest.committing.commit_batch import Committed
 from kafka_ingest.errors import SparkFailedError
+from kafka_ingest.model.place import local
+from kafka_ingest.sinks.staged_parquet import import_reader
 from kafka_ingest.spark_launch.run_spark_submit import run_spark_submit
 
 
@@ -18,17 +19,12 @@ def write_batch(parts: FeedParts, batch_id: UUID) -> None:
         if attempt is None:
             return
         try:
-            log_file = attempt.directory / "spark.log"
-            run_spark_submit(parts.submission(attempt), log_file, meanwhile=import_for_commit)
+            log_file = local(attempt.directory) / "spark.log"
+            run_spark_submit(parts.submission(attempt), log_file, meanwhile=import_reader)
         except SparkFailedError as error:
             parts.explain_failure(attempt, str(error))
             raise
         parts.pin(attempt)
-
-
-def import_for_commit() -> None:
-    """Import what reads the footers of files: up to a third of a second that nobody waits for while Java starts."""
-    import_module("pyarrow.parquet")
 
 
 def commit_batch(parts: FeedParts, batch_id: UUID) -> Committed:

@@ -2,7 +2,6 @@
 
 from collections.abc import Collection
 from datetime import datetime
-from pathlib import Path
 from typing import Any
 from uuid import UUID
 
@@ -15,6 +14,7 @@ from kafka_ingest.control.rows import batch_of, batch_row, is_of_run, left_out_o
 from kafka_ingest.control.schema import batch, feed
 from kafka_ingest.model.batch import OPEN_STATES, Batch, BatchKind, BatchState
 from kafka_ingest.model.control_rows import PublishedBatch
+from kafka_ingest.model.place import place_of
 from kafka_ingest.model.summaries import BatchSummary
 
 ANNOUNCED_AT_ONCE = 100
@@ -135,7 +135,7 @@ class BatchStore:
                     reason=row["reason"],
                     abandoned_by=row["abandoned_by"],
                     attempt=row["pinned_attempt"],
-                    output=Path(row["plan"]["sink"]["path"]),
+                    output=place_of(row["plan"]["sink"]["path"]),
                     ranges=tuple(ranges.get(row["batch_id"], [])),
                     folded=row["folded_at"] is not None,
                     left_out=left_out_of(row),

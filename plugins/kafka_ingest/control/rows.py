@@ -2,7 +2,6 @@
 
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
-from pathlib import Path
 from typing import Any
 from uuid import UUID
 
@@ -18,6 +17,7 @@ from kafka_ingest.model.hold import Hold, HoldCause
 from kafka_ingest.model.left_out import LeftOut
 from kafka_ingest.model.offsets import OffsetRange, StoredOffset, TopicPartition
 from kafka_ingest.model.output_location import OutputLocation
+from kafka_ingest.model.place import place_of
 from kafka_ingest.model.summaries import BatchRange
 
 
@@ -187,7 +187,7 @@ def attempt_of(row: Mapping[Any, Any]) -> Attempt:
         batch_id=row["batch_id"],
         attempt=row["attempt"],
         state=AttemptState(row["state"]),
-        directory=Path(row["directory"]),
+        directory=place_of(row["directory"]),
         document_sha256=row["document_sha256"],
         opened_at=row["opened_at"],
         opened_by=row["opened_by"],

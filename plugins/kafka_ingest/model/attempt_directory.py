@@ -3,8 +3,6 @@
 DOCUMENT = "plan.json"
 PACKAGE = "kafka_ingest.zip"
 DATA = "data"
-DATA_PUBLISHED = "data.published"
-DATA_REVOKED = "data.revoked"
 RECEIPT = "receipt.json"
 FAILURE = "failure.txt"
 

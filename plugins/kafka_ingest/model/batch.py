@@ -14,6 +14,7 @@ from kafka_ingest.errors import BatchStateError
 from kafka_ingest.model.left_out import LeftOut, ranges_read
 from kafka_ingest.model.offsets import Isolation, OffsetRange, OffsetsPolicy, TopicPartition
 from kafka_ingest.model.output_location import OutputLocation
+from kafka_ingest.model.place import Place, place_of
 
 PLAN_VERSION = 1
 IN_THE_ATTEMPT = 1
@@ -220,11 +221,11 @@ class DataNeeds:
     ``batch_column``: each row carries its batch's id in ``kafka_batch``, because readers cannot take it from a path.
     """
 
-    place: Path | None = None
+    place: Place | None = None
     batch_column: bool = False
 
     def __post_init__(self) -> None:
-        if self.place is not None and not self.place.is_absolute():
+        if isinstance(self.place, Path) and not self.place.is_absolute():
             raise ValueError(f"expected an absolute directory for data files, found {self.place}")
 
     def as_document(self) -> dict[str, Any]:
@@ -235,7 +236,7 @@ class DataNeeds:
     def from_document(cls, document: Mapping[str, Any]) -> "DataNeeds":
         """Read the needs back."""
         place = document["place"]
-        return cls(None if place is None else Path(place), document["batch_column"])
+        return cls(None if place is None else place_of(place), document["batch_column"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -288,7 +289,7 @@ class Attempt:
     batch_id: UUID
     attempt: int
     state: AttemptState
-    directory: Path
+    directory: Place
     document_sha256: str
     opened_at: datetime
     opened_by: str

@@ -3,7 +3,6 @@
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from pathlib import Path
 from typing import Any
 from uuid import UUID
 
@@ -14,6 +13,7 @@ from kafka_ingest.model.gap import Gap, Jump, NewGap
 from kafka_ingest.model.hold import Hold
 from kafka_ingest.model.offsets import OffsetRange, StoredOffset, TopicPartition
 from kafka_ingest.model.output_location import OutputLocation
+from kafka_ingest.model.place import Place
 from kafka_ingest.model.published_output import FoundFiles
 from kafka_ingest.model.receipt import RangeCount, Receipt
 from kafka_ingest.model.removal import LostRange, RemovedRange
@@ -301,7 +301,7 @@ class AdoptedBatch:
     plan: BatchPlan
     receipt: Receipt
     receipt_sha256: str
-    attempt_directory: Path
+    attempt_directory: Place
 
 
 @dataclass(frozen=True, slots=True)

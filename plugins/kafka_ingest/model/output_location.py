@@ -3,11 +3,7 @@
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
 from urllib.parse import urlsplit
-
-BESIDE_OUTPUT: Final = ".kafka-ingest"
-"""What the folder beside an output, with staging and receipts, adds to its name."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -49,8 +45,3 @@ class OutputLocation:
     def __str__(self) -> str:
         """Return the place, for a message."""
         return self.uri
-
-
-def beside(output: Path) -> Path:
-    """Return the folder of staging and receipts: beside a local output, on its file system, never under it."""
-    return output.with_name(f"{output.name}{BESIDE_OUTPUT}")

@@ -2,11 +2,11 @@
 
 from dataclasses import dataclass
 from datetime import datetime
-from pathlib import Path
 from uuid import UUID
 
 from kafka_ingest.model.batch import BatchState
 from kafka_ingest.model.left_out import LeftOut
+from kafka_ingest.model.place import Place
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ class BatchSummary:
     abandoned_by: str | None
     attempt: int | None
     """The attempt whose receipt counts."""
-    output: Path
+    output: Place
     ranges: tuple[BatchRange, ...]
     """None once the batch is folded."""
     folded: bool = False

@@ -3,7 +3,7 @@
 The steps for a batch, safe to repeat after a crash at any line:
 
 1. a mark beside the output records that the batch is removed, by whom, when and why;
-2. its directory is hidden from readers by one rename: they see all of a batch, or nothing;
+2. the batch is hidden from readers in one atomic step: they see all of a batch, or nothing;
 3. the control tables record which committed offsets expired;
 4. the files are deleted.
 

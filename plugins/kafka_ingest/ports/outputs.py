@@ -11,6 +11,7 @@ from kafka_ingest.model.batch import DataNeeds
 from kafka_ingest.model.data_file import FileContents, FilePlace
 from kafka_ingest.model.offsets import OffsetRange, TopicPartition
 from kafka_ingest.model.output_location import OutputLocation
+from kafka_ingest.model.place import Place
 from kafka_ingest.model.published_output import PublishedLook, PublishedReceipt
 from kafka_ingest.model.receipt import Receipt, WrittenFile
 from kafka_ingest.model.removal import Removal
@@ -19,39 +20,42 @@ from kafka_ingest.model.removal import Removal
 class Staging(Protocol):
     """Where attempts are staged: plain Parquet, their documents and their receipts."""
 
-    def attempt_directory(self, batch_id: UUID, attempt: int) -> Path:
-        """Return the absolute directory that belongs to one attempt alone."""
+    def attempt_directory(self, batch_id: UUID, attempt: int) -> Place:
+        """Return the directory that belongs to one attempt alone."""
 
-    def open_attempt(self, directory: Path, document: bytes) -> None:
+    def open_attempt(self, directory: Place, document: bytes) -> None:
         """Make the attempt's directory with its document in it, durably."""
 
-    def read_receipt(self, directory: Path) -> bytes | None:
+    def add_package(self, directory: Place, content: bytes) -> None:
+        """Put the package that runs inside Spark beside the attempt's document."""
+
+    def read_receipt(self, directory: Place) -> bytes | None:
         """Return the attempt's receipt as it lies there, None where there is none."""
 
-    def write_receipt(self, directory: Path, content: bytes) -> None:
+    def write_receipt(self, directory: Place, content: bytes) -> None:
         """Write the receipt of an attempt whose files were staged again, durably; the last thing of it."""
 
-    def read_failure(self, directory: Path) -> str | None:
+    def read_failure(self, directory: Place) -> str | None:
         """Return what Spark said when the attempt failed, None where it said nothing."""
 
-    def verify(self, directory: Path, receipt: Receipt) -> None:
+    def verify(self, directory: Place, receipt: Receipt) -> None:
         """Check the staged files against their receipt, durably on disk; raises StagedOutputUnusableError."""
 
-    def check_restageable(self, directory: Path, receipt: Receipt) -> None:
+    def check_restageable(self, directory: Place, receipt: Receipt) -> None:
         """Raise StagedOutputUnusableError unless an attempt's files, revoked or not, are what its receipt says."""
 
     def restage(
-        self, source: Path, receipt: Receipt, target: Path, ranges: Sequence[OffsetRange]
+        self, source: Place, receipt: Receipt, target: Place, ranges: Sequence[OffsetRange]
     ) -> Sequence[WrittenFile]:
         """Stage the records of ranges, out of the files of an earlier attempt, revoked or not, in another one's directory.
 
         Durable when it returns. Raises StagedOutputUnusableError where the files are not what the earlier receipt says.
         """
 
-    def size_bytes(self, directory: Path) -> int:
+    def size_bytes(self, directory: Place) -> int:
         """Return how large an attempt's directory is, 0 where there is none."""
 
-    def remove(self, directory: Path) -> None:
+    def remove(self, directory: Place) -> None:
         """Remove an attempt's directory with all that is staged in it; does nothing where there is none."""
 
 
@@ -65,22 +69,22 @@ class Publisher(Protocol):
     def prepare(self) -> None:
         """Make the output and the places beside it; raises OutputNotUsableError where they cannot be written."""
 
-    def data_needs(self, directory: Path) -> DataNeeds:
+    def data_needs(self, directory: Place) -> DataNeeds:
         """Return where the data of the attempt in that directory has to be written, and which column it needs."""
 
-    def can_take(self, directory: Path, receipt: Receipt) -> None:
+    def can_take(self, directory: Place, receipt: Receipt) -> None:
         """Ask before COMMITTING whether the attempt in that directory can be published; moves nothing.
 
         Raises OutputNotUsable- or OutputConflictError; StagedOutputUnusableError where its files are not of the output's form.
         """
 
-    def publish(self, directory: Path, published: PublishedReceipt) -> None:
+    def publish(self, directory: Place, published: PublishedReceipt) -> None:
         """Make the batch visible, once; does nothing where it is published already. Durable when it returns.
 
         Raises BatchRevokedError where an operator was faster, OutputConflictError where something else lies in its place.
         """
 
-    def revoke(self, directory: Path, batch_id: UUID, *, rows: int) -> None:
+    def revoke(self, directory: Place, batch_id: UUID, *, rows: int) -> None:
         """Take a COMMITTING batch's staged files from every publisher, for ever; does nothing where that was done already.
 
         Raises BatchStateError where the batch is published: of the two exactly one wins.
@@ -174,7 +178,10 @@ class Salvage(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Sink:
-    """One output, by the roles that the protocol asks for. What a format cannot answer or do is None."""
+    """One output, by the roles that the protocol asks for. What a format cannot answer or do is None.
+
+    ``places`` are the directories that are the output's alone: the one that readers see first, then those beside it.
+    """
 
     staging: Staging
     publisher: Publisher
@@ -182,6 +189,7 @@ class Sink:
     inspector: Inspector | None
     remover: Remover | None
     salvage: Salvage | None
+    places: tuple[Path, ...]
 
 
 class DataFiles(Protocol):

@@ -5,10 +5,10 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from kafka_ingest.model.output_location import beside
 from kafka_ingest.settings.feed import Feed
 from kafka_ingest.settings.feed_file import FeedFile, unusable
 from kafka_ingest.settings.sink_settings.local_directory import DATA_VARIABLE
+from kafka_ingest.sinks.beside_output import places_of
 
 
 def refuse_shared(files: list[FeedFile], environment: Mapping[str, str]) -> list[FeedFile]:
@@ -72,8 +72,8 @@ def shared_with(feed: Feed, other: Feed, path: Path, environment: Mapping[str, s
 
 def claims(feed: Feed, environment: Mapping[str, str]) -> list[tuple[str, str]]:
     """Return what belongs to one feed alone: its name, its group, its output and the folder next to it."""
-    output = located(feed, environment)
-    owned = [("name", feed.name), ("sink.path", str(output)), ("sink.path", str(beside(output)))]
+    places = places_of(located(feed, environment))
+    owned = [("name", feed.name), *(("sink.path", str(place)) for place in places)]
     return [*owned, ("kafka.group", feed.kafka.group)] if feed.kafka.group else owned
 
 

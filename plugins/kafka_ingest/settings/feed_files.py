@@ -14,6 +14,7 @@ from kafka_ingest.settings.feed import Feed
 from kafka_ingest.settings.feed_claims import place_of, refuse_shared
 from kafka_ingest.settings.feed_file import SUFFIXES, FeedFile, feed_of, read_feed_file, text_of
 from kafka_ingest.settings.feed_mentions import may_name, may_share
+from kafka_ingest.sinks.beside_output import places_of
 
 FEEDS_VARIABLE = "KAFKA_INGEST_FEEDS"
 
@@ -109,7 +110,7 @@ def check_not_taken(output: Path, environment: Mapping[str, str] = os.environ) -
         if file.sink_path is None:
             continue
         of_feed = place_of(file.sink_path, environment)
-        if is_taken(output, of_feed):
+        if is_taken(places_of(output), places_of(of_feed)):
             raise InvalidBackfillError(
                 f"expected an output of the copy's own, found {output}, which is, lies in, or holds the output of feed "
                 f"{file.name or file.path}, {of_feed}. Nothing was planned; name another directory."

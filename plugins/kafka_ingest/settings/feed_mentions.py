@@ -9,13 +9,13 @@ import os
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path, PurePath
+from pathlib import PurePath
 from typing import Final
 
-from kafka_ingest.model.output_location import BESIDE_OUTPUT, beside
 from kafka_ingest.settings.feed import Feed
 from kafka_ingest.settings.feed_claims import located
 from kafka_ingest.settings.sink_settings.local_directory import DATA_VARIABLE
+from kafka_ingest.sinks.beside_output import output_of, places_of
 
 MaySay = Callable[[str], bool]
 """Whether a file's text may say what is looked for."""
@@ -47,11 +47,11 @@ def may_share(feed: Feed, environment: Mapping[str, str]) -> MaySay:
     """Return the search for files whose feed may share its name, its group or its output with this one."""
     output = located(feed, environment)
     root = PurePath(os.path.normpath(environment.get(DATA_VARIABLE) or ""))
-    own = [output, beside(output)]
+    own = places_of(output)
     if any(root.is_relative_to(folder) for folder in own):
         return lambda _: True  # every relative path lies in this output
     group = [mention(feed.kafka.group)] if feed.kafka.group is not None else []
-    holders = [folder for path in (*own, *output.parents) for folder in (path, without_ending(path)) if folder.name]
+    holders = [folder for path in (*own, *output.parents) for folder in (path, output_of(path) or path) if folder.name]
     return any_of(
         [
             mention(feed.name),
@@ -80,12 +80,6 @@ def path_mentions(path: PurePath, root: PurePath, ends: str) -> Iterator[Mention
     if path.is_relative_to(root) and path != root:
         written = BETWEEN.join(as_written(part) for part in path.relative_to(root).parts)
         yield Mention(longest_word(path.name), re.compile(BEGINS + written + ends))
-
-
-def without_ending(path: Path) -> Path:
-    """Return the output that would stage in this folder; the folder itself where that is none."""
-    name = path.name.removesuffix(BESIDE_OUTPUT)
-    return path.with_name(name) if name and name != path.name else path
 
 
 def as_written(value: str) -> str:

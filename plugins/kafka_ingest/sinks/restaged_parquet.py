@@ -1,15 +1,14 @@
 """Stage records again that an earlier attempt has staged: whole files as they are, of others the rows that are wanted."""
 
-import shutil
 from collections.abc import Sequence
-from pathlib import Path, PurePosixPath
+from pathlib import PurePosixPath
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet
 
 from kafka_ingest.errors import StagedOutputUnusableError
-from kafka_ingest.foundation.durable_files import make_directory_durably, sync
+from kafka_ingest.foundation.storage import Opened, copy_file, flush, make_folder, remove_tree
 from kafka_ingest.model.offset_sets import by_partition, intersect, span_of
 from kafka_ingest.model.offsets import OffsetRange
 from kafka_ingest.model.receipt import Receipt, WrittenFile
@@ -18,7 +17,7 @@ from kafka_ingest.sinks.staged_parquet import check_listing, verify_footer
 BATCH_COLUMN = "kafka_batch"
 
 
-def staged_data(places: Sequence[Path], receipt: Receipt) -> Path:
+def staged_data(places: Sequence[Opened], receipt: Receipt) -> Opened:
     """Return which of these places an attempt's files lie in.
 
     Raises StagedOutputUnusableError unless they are what the attempt's receipt says.
@@ -33,37 +32,38 @@ def staged_data(places: Sequence[Path], receipt: Receipt) -> Path:
 
 
 def restage(
-    data: Path, receipt: Receipt, target: Path, ranges: Sequence[OffsetRange], *, batch_id: str | None
+    data: Opened, receipt: Receipt, target: Opened, ranges: Sequence[OffsetRange], *, batch_id: str | None
 ) -> list[WrittenFile]:
     """Stage the records of ranges in another directory, durably, and return the files that hold them.
 
     ``batch_id`` is what the rows' ``kafka_batch`` has to say from now on, None where they have none.
     """
-    shutil.rmtree(target, ignore_errors=True)
-    make_directory_durably(target)
+    remove_tree(target)
+    make_folder(target)
     written: list[WrittenFile] = []
     for file in receipt.files:
         spans = [span for span, _ in file.spans]
         wanted = intersect(spans, ranges)
         if wanted:
-            make_directory_durably((target / file.name).parent)
+            make_folder((target / file.name).parent)
         if batch_id is None and span_of(wanted) == span_of(spans):
-            shutil.copyfile(data / file.name, target / file.name)
+            copy_file(data / file.name, target / file.name)
             written.append(file)
         elif wanted:
             written += rows_of(data / file.name, file, wanted, target, batch_id)
     for each in written:
-        sync(target / each.name)
+        flush(target / each.name)
     for folder in {(target / each.name).parent for each in written} | {target}:
-        sync(folder)
+        flush(folder)
     return written
 
 
 def rows_of(
-    path: Path, file: WrittenFile, wanted: Sequence[OffsetRange], target: Path, batch_id: str | None
+    path: Opened, file: WrittenFile, wanted: Sequence[OffsetRange], target: Opened, batch_id: str | None
 ) -> list[WrittenFile]:
     """Write the rows of ranges into files of their own, one a partition, with the columns as they are."""
-    table = pyarrow.parquet.ParquetFile(path).read()
+    with path.open("rb") as staged:
+        table = pyarrow.parquet.ParquetFile(staged).read()
     if batch_id is not None:
         column = table.schema.get_field_index(BATCH_COLUMN)
         table = table.set_column(column, BATCH_COLUMN, pa.array([batch_id] * len(table), pa.string()))
@@ -76,7 +76,8 @@ def rows_of(
         # Two topics of a shared file may have partitions of one number.
         place = PurePosixPath(file.name)
         name = str(place.with_name(f"{len(written)}-{place.name}"))
-        pyarrow.parquet.write_table(rows, target / name, compression="zstd")
+        with (target / name).open("wb") as new:
+            pyarrow.parquet.write_table(rows, new, compression="zstd")
         written.append(
             WrittenFile.of_one(
                 name=name,

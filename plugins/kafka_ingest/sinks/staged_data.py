@@ -1,9 +1,12 @@
 """Where the data files of attempts lie while they are staged: in the attempt's directory, unless the sink says otherwise."""
 
-from pathlib import Path
 from typing import Protocol
 
-from kafka_ingest.model.attempt_directory import DATA, DATA_REVOKED
+from kafka_ingest.model.attempt_directory import DATA
+from kafka_ingest.model.place import Place
+
+DATA_PUBLISHED = "data.published"
+DATA_REVOKED = "data.revoked"
 
 
 class StagedData(Protocol):
@@ -12,13 +15,13 @@ class StagedData(Protocol):
     batch_column: bool
     """Whether each row carries its batch's id."""
 
-    def place(self, directory: Path) -> Path:
+    def place(self, directory: Place) -> Place:
         """Return where the data is written, and lies until it is published."""
 
-    def places(self, directory: Path) -> tuple[Path, ...]:
+    def places(self, directory: Place) -> tuple[Place, ...]:
         """Return all directories that may hold the data of an attempt that was not published, the usual one first."""
 
-    def to_remove(self, directory: Path) -> Path | None:
+    def to_remove(self, directory: Place) -> Place | None:
         """Return what has to be removed with the attempt's directory; None where nothing lies elsewhere, or it is published."""
 
 
@@ -27,14 +30,14 @@ class DataInAttempt:
 
     batch_column = False
 
-    def place(self, directory: Path) -> Path:
+    def place(self, directory: Place) -> Place:
         """Return where the data is written."""
         return directory / DATA
 
-    def places(self, directory: Path) -> tuple[Path, ...]:
+    def places(self, directory: Place) -> tuple[Place, ...]:
         """Return where the data lies, also after it was revoked."""
         return (directory / DATA, directory / DATA_REVOKED)
 
-    def to_remove(self, _directory: Path) -> Path | None:
+    def to_remove(self, _directory: Place) -> Place | None:
         """Return None: it goes with its directory."""
         return None

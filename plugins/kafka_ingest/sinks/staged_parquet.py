@@ -1,11 +1,12 @@
 """Hold staged Parquet files against their receipt: names, sizes, and the rows that their footers count."""
 
 import os
-import stat
 from collections.abc import Collection
+from importlib import import_module
 from pathlib import Path, PurePosixPath
 
 from kafka_ingest.errors import StagedOutputUnusableError
+from kafka_ingest.foundation.storage import Opened, remote_sizes
 from kafka_ingest.model.offsets import listing
 from kafka_ingest.model.receipt import Receipt, WrittenFile
 
@@ -36,27 +37,23 @@ def folders_in(receipt: Receipt) -> list[str]:
     return sorted(parents - {"."})
 
 
-def folders_of(data: Path, receipt: Receipt) -> list[Path]:
+def folders_of(data: Opened, receipt: Receipt) -> list[Opened]:
     """Return the directories that hold a receipt's files, the innermost first; none where it has no files."""
     return [*(data / name for name in reversed(folders_in(receipt))), data] if receipt.files else []
 
 
-def file_size(path: Path) -> int:
-    """Return a file's size in bytes: 0 for a directory, and for what vanished since its name was read."""
-    try:
-        found = path.lstat()
-    except FileNotFoundError:
-        return 0
-    return 0 if stat.S_ISDIR(found.st_mode) else found.st_size
-
-
-def check_listing(data: Path, receipt: Receipt) -> None:
+def check_listing(data: Opened, receipt: Receipt) -> None:
     """Raise StagedOutputUnusableError unless exactly the receipt's files lie there, in their sizes."""
     expected = {file.name: file.size_bytes for file in receipt.files}
-    if (found := file_sizes(data, folders_in(receipt))) != expected:
+    if (found := staged_sizes(data, receipt)) != expected:
         raise StagedOutputUnusableError(
             f"attempt {receipt.attempt} of batch {receipt.batch_id}: {difference(expected, found)} in {data}"
         )
+
+
+def staged_sizes(data: Opened, receipt: Receipt) -> dict[str, int]:
+    """Return name → size in bytes of what lies where a receipt's files are staged."""
+    return file_sizes(data, folders_in(receipt)) if isinstance(data, Path) else remote_sizes(data)
 
 
 def difference(expected: dict[str, int], found: dict[str, int]) -> str:
@@ -71,14 +68,18 @@ def difference(expected: dict[str, int], found: dict[str, int]) -> str:
     return listing(problems)
 
 
-def verify_footer(path: Path, expected: WrittenFile) -> None:
+def verify_footer(path: Opened, expected: WrittenFile) -> None:
     """Raise StagedOutputUnusableError where a file's footer cannot be read or counts other rows."""
     # A third of a second, which only a commit should pay.
     import pyarrow as pa  # noqa: PLC0415
     import pyarrow.parquet  # noqa: PLC0415
 
     try:
-        rows = pyarrow.parquet.read_metadata(path).num_rows
+        if isinstance(path, Path):
+            rows = pyarrow.parquet.read_metadata(path).num_rows
+        else:
+            with path.open("rb") as file:
+                rows = pyarrow.parquet.read_metadata(file).num_rows
     except (pa.ArrowException, ValueError, OSError) as error:
         # Arrow says OSError of a damaged footer, too, but only the system's own has a number.
         if isinstance(error, OSError) and error.errno is not None:
@@ -86,3 +87,8 @@ def verify_footer(path: Path, expected: WrittenFile) -> None:
         raise StagedOutputUnusableError(f"{path} is not a readable Parquet file: {error}") from error
     if rows != expected.rows:
         raise StagedOutputUnusableError(f"{path}: expected {expected.rows:,} rows, its footer says {rows:,}")
+
+
+def import_reader() -> None:
+    """Import what reads the footers of files: up to a third of a second that nobody waits for while Java starts."""
+    import_module("pyarrow.parquet")

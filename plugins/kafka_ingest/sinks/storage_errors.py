@@ -2,17 +2,17 @@
 
 import contextlib
 from collections.abc import Iterator
-from pathlib import Path
 
 from kafka_ingest.errors import OutputUnavailableError
+from kafka_ingest.model.place import Place
 
 
 @contextlib.contextmanager
-def storage_errors(path: Path) -> Iterator[None]:
+def storage_errors(place: Place) -> Iterator[None]:
     """Give an I/O error its name: it proves nothing about the data, so the step can be tried again."""
     try:
         yield
     except OSError as error:
         raise OutputUnavailableError(
-            f"{path} could not be read or written: {error}. No offset was moved; run this again once the storage is well."
+            f"{place} could not be read or written: {error}. No offset was moved; run this again once the storage is well."
         ) from error

@@ -1,5 +1,6 @@
 """The part of this package that runs inside Spark, as a zip beside the attempt's document."""
 
+import io
 import zipfile
 from pathlib import Path
 
@@ -13,15 +14,17 @@ OLDEST_DATE = (1980, 1, 1, 0, 0, 0)
 ANYBODY_MAY_READ = 0o644
 
 
-def write_package_zip(path: Path) -> None:
-    """Write the zip, with ``kafka_ingest/`` at its root: the same bytes from the same sources, whatever their dates and modes.
+def package_zip() -> bytes:
+    """Return the zip, with ``kafka_ingest/`` at its root: the same bytes from the same sources, whatever their dates and modes.
 
     A zip holds dates from 1980 to 2107 only, and package builders and container images set others (``SOURCE_DATE_EPOCH=0``).
     """
-    with zipfile.ZipFile(path, "w") as archive:
+    content = io.BytesIO()
+    with zipfile.ZipFile(content, "w") as archive:
         for name in INSIDE_SPARK:
             source = PACKAGE_ROOT / name
             for file in sorted(source.rglob("*.py")) if source.is_dir() else [source]:
                 entry = zipfile.ZipInfo(str(Path("kafka_ingest") / file.relative_to(PACKAGE_ROOT)), OLDEST_DATE)
                 entry.external_attr = ANYBODY_MAY_READ << 16
                 archive.writestr(entry, file.read_bytes(), zipfile.ZIP_DEFLATED)
+    return content.getvalue()

@@ -17,6 +17,7 @@ from kafka_ingest.foundation.durable_files import write_durably
 from kafka_ingest.model.attempt_directory import DATA, DOCUMENT, FAILURE, KAFKA_SETTINGS_VARIABLE, RECEIPT
 from kafka_ingest.model.batch import AttemptDocument, BatchPlan
 from kafka_ingest.model.offsets import OffsetRange
+from kafka_ingest.model.place import local
 from kafka_ingest.model.receipt import Receipt
 from kafka_ingest.writing.log_starts import log_starts
 from kafka_ingest.writing.read_ranges import is_about_timestamps, read_ranges
@@ -35,7 +36,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options = parser.parse_args(arguments)
     directory: Path = options.attempt
     document = AttemptDocument.from_bytes((directory / DOCUMENT).read_bytes(), options.document_sha256)
-    data = document.data.place or directory / DATA
+    data = local(document.data.place or directory / DATA)
 
     try:
         with spark_session() as spark:

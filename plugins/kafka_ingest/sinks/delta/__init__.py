@@ -39,4 +39,5 @@ def delta_sink(output: Path) -> Sink:
         remover=DeltaRemover(parts),
         # A file that the log names cannot be moved away, and delta-rs has no commit that only takes one out of it.
         salvage=None,
+        places=(parts.output, parts.beside),
     )

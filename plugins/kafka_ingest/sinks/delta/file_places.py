@@ -5,6 +5,7 @@ from uuid import UUID
 
 from kafka_ingest.model.data_file import FilePlace
 from kafka_ingest.model.output_location import OutputLocation
+from kafka_ingest.model.place import local
 from kafka_ingest.sinks.delta.parts import DeltaParts
 from kafka_ingest.sinks.delta.places import BATCHES
 
@@ -24,7 +25,7 @@ def place_of(path: Path) -> FilePlace | None:
         batch_id = UUID(batch)
     except ValueError:
         return None
-    if not parts.staging.folder.is_dir():
+    if not local(parts.staging.folder).is_dir():
         return None
     # Published and staged files lie in one place: the receipt that is kept says which attempt was published.
     kept = parts.archive.receipt(batch_id) if parts.archive.is_kept(batch_id) else None

@@ -4,8 +4,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from uuid import UUID
 
-from kafka_ingest.model.output_location import beside
+from kafka_ingest.model.place import Place
 from kafka_ingest.model.receipt import Receipt
+from kafka_ingest.sinks.beside_output import beside
 from kafka_ingest.sinks.delta.places import DataInTable
 from kafka_ingest.sinks.delta.table_log import TableLog
 from kafka_ingest.sinks.delta.table_rows import TableRows
@@ -33,7 +34,7 @@ class DeltaParts:
         receipts = KeptReceipts(folder / "receipts")
         log = TableLog(output)
 
-        def is_needed(directory: Path) -> bool:
+        def is_needed(directory: Place) -> bool:
             """Whether an attempt's data is published: by its receipt, or, where that was lost, by the table."""
             batch_id = UUID(directory.parent.name)
             kept = receipts.receipt(batch_id) if receipts.is_kept(batch_id) else None

@@ -6,6 +6,8 @@ Readers see what the table's log names. Not hidden: VACUUM leaves hidden directo
 from collections.abc import Callable
 from pathlib import Path
 
+from kafka_ingest.model.place import Place
+
 BATCHES = "batches"
 LOG = "_delta_log"
 
@@ -15,18 +17,18 @@ class DataInTable:
 
     batch_column = True
 
-    def __init__(self, output: Path, is_needed: Callable[[Path], bool]) -> None:
+    def __init__(self, output: Path, is_needed: Callable[[Place], bool]) -> None:
         self._output = output
         self._is_needed = is_needed
 
-    def place(self, directory: Path) -> Path:
+    def place(self, directory: Place) -> Path:
         """Return where the data of the attempt in a directory is written."""
         return self._output / BATCHES / directory.parent.name / directory.name
 
-    def places(self, directory: Path) -> tuple[Path, ...]:
+    def places(self, directory: Place) -> tuple[Path, ...]:
         """Return where the data lies: revoking leaves it there."""
         return (self.place(directory),)
 
-    def to_remove(self, directory: Path) -> Path | None:
+    def to_remove(self, directory: Place) -> Path | None:
         """Return the place of data that the table does not refer to, None where it is published."""
         return None if self._is_needed(directory) else self.place(directory)

@@ -6,8 +6,9 @@ from pathlib import Path
 from uuid import UUID
 
 from kafka_ingest.errors import OutputConflictError, OutputNotUsableError, StagedOutputUnusableError
-from kafka_ingest.foundation.durable_files import sync
+from kafka_ingest.foundation.storage import flush
 from kafka_ingest.model.batch import DataNeeds
+from kafka_ingest.model.place import Place, local
 from kafka_ingest.model.published_output import FilesState, FoundFiles, PublishedReceipt
 from kafka_ingest.model.receipt import Receipt
 from kafka_ingest.sinks.delta.library import check_installed
@@ -38,7 +39,7 @@ class DeltaPublisher:
         """Make the directories of table, staging and receipts; a table that is there has to be one that can be written."""
         check_installed()
         with storage_errors(self._output):
-            make_usable(self._output, (self._beside, self._staging.folder, self._receipts.folder))
+            make_usable(self._output, (self._beside, local(self._staging.folder), self._receipts.folder))
             check_no_other_files(self._output)
             self._log.check_writable()
 
@@ -73,12 +74,12 @@ class DeltaPublisher:
                     files = rows.found(published.receipt, self._parts.place_of(published.receipt))
             yield replace(published, files=files, removal=removal)
 
-    def data_needs(self, directory: Path) -> DataNeeds:
+    def data_needs(self, directory: Place) -> DataNeeds:
         """Return that Spark writes to the files' final place, with their batch's id in each row."""
         check_installed()
         return DataNeeds(self._data.place(directory), batch_column=True)
 
-    def can_take(self, directory: Path, receipt: Receipt) -> None:
+    def can_take(self, directory: Place, receipt: Receipt) -> None:
         """Ask before COMMITTING whether table and files fit each other; the library itself looks at neither."""
         from kafka_ingest.sinks.delta.add_actions import check_files  # noqa: PLC0415 - a third of a second, for commits only
 
@@ -98,7 +99,7 @@ class DeltaPublisher:
             check_files(place, receipt)
             check_safe_from_clean_up((place / file.name for file in receipt.files), self._log.configuration())
 
-    def publish(self, directory: Path, published: PublishedReceipt) -> None:
+    def publish(self, directory: Place, published: PublishedReceipt) -> None:
         """Keep the receipt, then add the files to the table in the commit that marks the batch as published."""
         receipt = published.receipt
         batch_id = receipt.batch_id
@@ -140,10 +141,10 @@ class DeltaPublisher:
             ) from error
         for folder in (*folders_of(data, receipt), data.parent, data.parent.parent):
             if receipt.files:
-                sync(folder)
+                flush(folder)
         return self._log.land(receipt.batch_id, Mark.PUBLISHED, actions, published.plan.fingerprint)
 
-    def revoke(self, _directory: Path, batch_id: UUID, *, rows: int) -> None:
+    def revoke(self, _directory: Place, batch_id: UUID, *, rows: int) -> None:
         """Mark a COMMITTING batch as one that will never be published; raises BatchStateError where it is published."""
         del rows  # the mark alone decides, also of a batch that has none
         with storage_errors(self._output):

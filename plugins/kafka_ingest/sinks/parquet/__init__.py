@@ -39,4 +39,5 @@ def parquet_sink(output: Path) -> Sink:
         inspector=ParquetInspector(directory),
         remover=ParquetRemover(directory),
         salvage=ParquetSalvage(directory),
+        places=(directory.output, directory.beside),
     )

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from kafka_ingest.model.output_location import beside
+from kafka_ingest.sinks.beside_output import beside
 from kafka_ingest.sinks.kept_receipts import KeptReceipts
 from kafka_ingest.sinks.parquet.listed_output import ListedOutput
 from kafka_ingest.sinks.parquet.published_batches import PublishedBatches

@@ -4,7 +4,8 @@ from pathlib import Path
 from uuid import UUID
 
 from kafka_ingest.model.data_file import FilePlace
-from kafka_ingest.model.output_location import BESIDE_OUTPUT, OutputLocation
+from kafka_ingest.model.output_location import OutputLocation
+from kafka_ingest.sinks.beside_output import BESIDE_OUTPUT
 from kafka_ingest.sinks.parquet.directory import ParquetDirectory
 from kafka_ingest.sinks.parquet.published_batches import PUBLISHED
 

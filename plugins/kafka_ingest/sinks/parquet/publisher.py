@@ -13,12 +13,14 @@ from kafka_ingest.errors import (
     StagedOutputUnusableError,
 )
 from kafka_ingest.foundation.durable_files import make_directory_durably, sync
-from kafka_ingest.model.attempt_directory import DATA, DATA_PUBLISHED, DATA_REVOKED
+from kafka_ingest.model.attempt_directory import DATA
 from kafka_ingest.model.batch import DataNeeds
+from kafka_ingest.model.place import Place, local
 from kafka_ingest.model.published_output import FilesState, FoundFiles, PublishedReceipt
 from kafka_ingest.model.receipt import Receipt
 from kafka_ingest.sinks.given_up import being_given_up, give_up, published_already
 from kafka_ingest.sinks.parquet.directory import ParquetDirectory
+from kafka_ingest.sinks.staged_data import DATA_PUBLISHED, DATA_REVOKED
 from kafka_ingest.sinks.staged_parquet import check_listing, difference, file_sizes
 from kafka_ingest.sinks.storage_errors import storage_errors
 from kafka_ingest.sinks.usable_places import make_usable
@@ -39,7 +41,7 @@ class ParquetPublisher:
     def prepare(self) -> None:
         """Make output, staging and receipts; raises OutputNotUsableError where that cannot be, whoever tries again."""
         with storage_errors(self._output):
-            make_usable(self._output, (self._beside, self._staging.folder, self._receipts.folder))
+            make_usable(self._output, (self._beside, local(self._staging.folder), self._receipts.folder))
             if self._output.stat().st_dev != self._beside.stat().st_dev:
                 raise OutputNotUsableError(
                     f"expected {self._output} and {self._beside} on one file system, found two: a batch is published by one "
@@ -81,15 +83,15 @@ class ParquetPublisher:
                 files = FoundFiles(FilesState.EXPIRED, str(removal))
             else:
                 with storage_errors(self._batches.directory(batch_id)):
-                    directory = self._staging.attempt_directory(batch_id, published.receipt.attempt)
+                    directory = local(self._staging.attempt_directory(batch_id, published.receipt.attempt))
                     files = self._batches.found(published.receipt, directory)
             yield replace(published, files=files, removal=removal)
 
-    def data_needs(self, _directory: Path) -> DataNeeds:
+    def data_needs(self, _directory: Place) -> DataNeeds:
         """Return that Spark writes into the attempt's own directory, which is renamed."""
         return DataNeeds()
 
-    def can_take(self, _directory: Path, receipt: Receipt) -> None:
+    def can_take(self, _directory: Place, receipt: Receipt) -> None:
         """Ask before COMMITTING whether the batch can be published; raises OutputNotUsable- or OutputConflictError."""
         batch_id = receipt.batch_id
         with storage_errors(self._output):
@@ -104,12 +106,12 @@ class ParquetPublisher:
                 "run the commit again."
             )
 
-    def publish(self, directory: Path, published: PublishedReceipt) -> None:
+    def publish(self, place: Place, published: PublishedReceipt) -> None:
         """Copy the receipt to where it is kept, then make the files visible by one rename.
 
         A rename gives one winner whoever tries; the loser finds the source gone, and the target in place or the files revoked.
         """
-        receipt = published.receipt
+        directory, receipt = local(place), published.receipt
         target = self._target(directory, receipt.batch_id, rows=receipt.rows)
         with storage_errors(self._output):
             self._staging.check_mounted()
@@ -156,11 +158,12 @@ class ParquetPublisher:
                 f"{put_back}."
             ) from error
 
-    def revoke(self, directory: Path, batch_id: UUID, *, rows: int) -> None:
+    def revoke(self, place: Place, batch_id: UUID, *, rows: int) -> None:
         """Take a COMMITTING batch's staged files from every publisher, for ever; raises BatchStateError where it is published.
 
         Publishing renames the same source, so exactly one of the two wins.
         """
+        directory = local(place)
         target = self._target(directory, batch_id, rows=rows)
         revoked = directory / DATA_REVOKED
         with storage_errors(directory):
