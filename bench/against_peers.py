@@ -42,7 +42,7 @@ def main() -> int:
         with tempfile.TemporaryDirectory(prefix="data-", dir=options.directory or results) as directory:
             benchmark.run(Path(directory))
     except (BenchmarkError, BrokerError, JavaMissingError) as error:
-        say(f"{error}\nThe results so far, and what everybody said: {results}")
+        say(f"{error}\nThe results so far, and every contestant's output: {results}")
         return 1
     except KeyboardInterrupt:
         say(f"interrupted; the results so far are in {results}")
@@ -62,7 +62,7 @@ class Benchmark:
         self._scale = scale_of(options)
         self._missing = {name: reason for name in options.contestants if (reason := CONTESTANTS[name].missing())}
         self._cases = chosen_cases(options.cases, self._scale)
-        # As it begins: the working tree may go on changing meanwhile.
+        # As it begins: the working tree may change during the benchmark.
         self._this_project = f"commit {commit(ROOT)}, {archive_found(directory)}"
         self._measurements: list[Measurement] = []
         self._left_out: dict[tuple[str, str], str] = {}
@@ -119,8 +119,8 @@ class Benchmark:
                 self._measurements.append(found)
                 say(
                     f"{case.name}, {repetition} of {case.repetitions}: {entry.label} {found.seconds:.2f} s, "
-                    f"{found.cpu_s:.1f} s of processors, and the broker's {found.broker_s:.2f} s, {found.peak_mb:,.0f} MB, "
-                    f"{found.output_bytes / 1e6:,.1f} MB out"
+                    f"{found.cpu_s:.1f} s of processors, and the broker's {found.broker_s:.2f} s, "
+                    f"{found.peak_mb:,.0f} MB, {found.output_bytes / 1e6:,.1f} MB out"
                 )
 
     def _machine(self) -> dict[str, str]:
@@ -133,8 +133,9 @@ class Benchmark:
             "this project": self._this_project,
             "data on": file_system(self._options.directory or self._directory),
             "records": f"{data.record_bytes} bytes of JSON{', incompressible' if data.incompressible else ''}, a key each, "
-            f"{data.partitions} partitions, {f'{data.skew:.0%} in partition 0' if data.skew else 'evenly spread'} unless a case "
-            f"says otherwise, topic compressed with {data.compression}{', in transactions' if data.transactional else ''}",
+            f"{data.partitions} partitions, {f'{data.skew:.0%} in partition 0' if data.skew else 'evenly spread'} "
+            "unless a case says otherwise, topic compressed with "
+            f"{data.compression}{', in transactions' if data.transactional else ''}",
             "Kafka": f"{version_of_jar('kafka_2*.jar')}, one real broker on this machine ({' '.join(MUCH_DATA[:3])})",
             "Java": java_version(),
             "Python": f"{platform.python_version()}, {', '.join(map(versioned, ('pyspark', 'confluent-kafka', 'pyarrow')))}, "

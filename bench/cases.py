@@ -43,7 +43,7 @@ class Case:
         return list({entry.data.name: entry.data for entry in self.entries}.values())
 
     def in_turn(self, repetition: int) -> list[Entry]:
-        """Return the entries in an order of the repetition's own: nobody always follows the same one, and the load it leaves."""
+        """Return the entries in another order for each repetition: none always follows the same one, and its load."""
         return repeatable_random(repetition).sample(list(self.entries), len(self.entries))
 
 
@@ -91,7 +91,7 @@ def hot(scale: Scale) -> Case:
 
 
 def memory(scale: Scale) -> Case:
-    """Look at the peak of memory as the number of records grows: parts of one topic, Flink beside this project."""
+    """Measure the peak of memory as the number of records grows: parts of one topic, Flink and this project."""
     sizes = [max(scale.data.partitions, round(scale.data.records * share)) for share in MEMORY_SHARES]
     data = replace(scale.data, name="bench-memory", records=sizes[-1], skew=0.0)
     entries = [
@@ -113,7 +113,7 @@ CASES: Mapping[str, Callable[[Scale], Case]] = {
 
 
 def chosen_cases(names: Collection[str], scale: Scale) -> list[Case]:
-    """Return the cases of these names in which somebody takes part."""
+    """Return the cases of these names that have at least one contestant."""
     return [case for name, make in CASES.items() if name in names and (case := make(scale)).entries]
 
 

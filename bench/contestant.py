@@ -41,7 +41,7 @@ ZSTD_1: Mapping[str, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What to read and where to work: so many records; ``end_offsets`` are empty where everything is to be read.
+    """What to read, how many records, and where to work; ``end_offsets`` are empty where everything is to be read.
 
     ``topic_id`` is the constant that the peers write: none of them asks Kafka for it.
     """
@@ -59,7 +59,7 @@ class Job:
         return self.home / "output"
 
     def task(self, **more: object) -> str:
-        """Return what a contestant's script is told."""
+        """Return the argument of a contestant's script."""
         return json.dumps(
             {
                 "bootstrap_servers": self.bootstrap_servers,
@@ -105,7 +105,7 @@ def plain_environment(job: Job) -> dict[str, str]:
 
 
 def our_environment(job: Job) -> dict[str, str]:
-    """Return the environment of kafka-ingest: everybody's, and where its own parts are."""
+    """Return the environment of kafka-ingest: that of all contestants, and where its own parts are."""
     return {
         **plain_environment(job),
         **settings(job.home, job.bootstrap_servers),
@@ -234,7 +234,8 @@ CONTESTANTS: Mapping[str, Contestant] = {
         ),
         Contestant(
             "flink-tuned",
-            "the same with this project's flags for Java (collector and compiler by the number of records), and no dictionaries",
+            "the same with this project's flags for Java (collector and compiler by the number of records), and no "
+            "dictionaries",
             start_flink_tuned,
             missing=missing_flink,
         ),

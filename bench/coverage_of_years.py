@@ -67,7 +67,8 @@ def main() -> int:
                 started = time.monotonic()
                 fill(url, size)
                 print(
-                    f"{kind}: {size.partitions * size.batches:,} live ranges written in {time.monotonic() - started:.0f} s"
+                    f"{kind}: {size.partitions * size.batches:,} live ranges written in "
+                    f"{time.monotonic() - started:.0f} s"
                 )
             ask(filled, directory, options.repetitions)
     return 0
@@ -107,7 +108,8 @@ def kafka_ingest(words: tuple[str, ...], url: URL, feeds: Path) -> bytes:
     done = subprocess.run(command, env=environment, capture_output=True, check=False)
     if done.returncode:
         sys.exit(
-            f"{' '.join(command)} ended with {done.returncode}: {done.stdout.decode()[-2000:]}{done.stderr.decode()[-2000:]}"
+            f"{' '.join(command)} ended with {done.returncode}: "
+            f"{done.stdout.decode()[-2000:]}{done.stderr.decode()[-2000:]}"
         )
     return done.stdout
 
@@ -158,7 +160,7 @@ def write_batch(connection: Connection, batch_id: UUID, kind: BatchKind, start: 
         "feed_id": FEED_ID,
         "kind": kind.value,
         "state": BatchState.COMMITTED.value,
-        # As large as a plan is, which nobody may have to read.
+        # As large as a real plan, which no step may have to read.
         "plan": {"ranges": ranges, "sink": {"format": "parquet", "path": "/data/orders"}},
         "plan_fingerprint": "f",
         "planned_at": NOW + timedelta(minutes=start // SPAN),

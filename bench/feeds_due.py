@@ -30,7 +30,7 @@ VERSION = 1
 FEEDS, IDLE, RECORDS = 60, 60, 2_000
 MINUTES = 60
 OWN_DAGS = 2
-"""Beside the feeds': the maintenance's and the backfills'."""
+"""Besides the feeds': the maintenance's and the backfills'."""
 
 MAINTENANCE = "maintain_feeds"
 TASKS = ("plan", "write", "commit", "next_batch")
@@ -61,7 +61,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="make bench-feeds-due ARGS=…", description=__doc__)
     parser.add_argument("--feeds", type=int, default=FEEDS, help=f"with {RECORDS:,} new records each; default: {FEEDS}")
     parser.add_argument("--idle", type=int, default=IDLE, help=f"without any; default: {IDLE}")
-    parser.add_argument("--minutes", type=int, default=MINUTES, help=f"give up after so many; default: {MINUTES}")
+    parser.add_argument(
+        "--minutes", type=int, default=MINUTES, help=f"stop after this many minutes; default: {MINUTES}"
+    )
     parser.add_argument("--json", action="store_true", help="print every single task")
     options = parser.parse_args()
     if min(options.feeds, options.idle, options.minutes) < 1:
@@ -180,7 +182,8 @@ def as_markdown(rounds: Sequence[Round]) -> list[str]:
     """Return the tables."""
     lines = ["| due at once | s | feeds a minute |", "|---|--:|--:|"]
     lines += [
-        f"| {each.feeds} feeds, {each.records:,} new records each | {each.seconds:.0f} | {60 * each.feeds / each.seconds:.1f} |"
+        f"| {each.feeds} feeds, {each.records:,} new records each | {each.seconds:.0f} | "
+        f"{60 * each.feeds / each.seconds:.1f} |"
         for each in rounds
     ]
     lines += [

@@ -1,6 +1,7 @@
 """What folding does to control tables that hold years of batches: time, rows and bytes. Part of `make bench-history`.
 
-`python bench/folding_of_years.py --batches 20000 --partitions 4` makes such tables, without Kafka and output, and folds them.
+`python bench/folding_of_years.py --batches 20000 --partitions 4` makes such tables, without Kafka and output, and
+folds them.
 """
 
 import argparse
@@ -43,7 +44,7 @@ class Size:
 
 @dataclass(frozen=True, slots=True)
 class FoldedYears:
-    """What folding came to: how long it took, in how many transactions, and the longest of them."""
+    """The result of folding: how long it took, in how many transactions, and the longest of them."""
 
     database: str
     batches: int
@@ -55,7 +56,7 @@ class FoldedYears:
 
 
 def fold_years(url: URL) -> FoldedYears:
-    """Fold batches that may be, those that are older than a week: all of them, or so many that the pace is known."""
+    """Fold the batches that are older than a week: all of them, or enough to know the pace."""
     before = size_of(url)
     control, now = SqlControlTables(open_database(ControlDatabaseSettings(url))), datetime.now(UTC)
     feed_id = known_feed(control, FEED).feed_id

@@ -126,7 +126,7 @@ def measure_all(
 def histories(
     databases: Mapping[str, NewDatabase], bootstrap_servers: str, batches: int, partitions: int, directory: Path
 ) -> list[Feed]:
-    """Return feeds of so many batches, one for each kind of control tables; a topic holds what they have read, and no more."""
+    """Return feeds of ``batches`` batches, one for each kind of control tables; a topic holds just what they read."""
     started, topic = time.monotonic(), f"bench-{batches}"
     create_topic(AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": 0}), topic, partitions)
     for first in range(0, batches, AT_ONCE):

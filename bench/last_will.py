@@ -1,8 +1,8 @@
-"""Kills what a benchmark started when the benchmark itself is gone, however it ended.
+"""Kills what a benchmark started when the benchmark itself has ended, for any reason.
 
-A process of its own, which reads process ids from a pipe and waits for its end. The benchmark alone holds the other one: its
-children do not inherit it. dev/dies_with_parent.py is for one process; a contestant is a tree, and a Spark whose submitter was
-killed would go on reading. It also stands between nobody: the contestants are started as they are.
+A separate process, which reads process ids from a pipe until the pipe's end. Only the benchmark holds the writing end:
+its children do not inherit it. dev/dies_with_parent.py is for one process; a contestant is a tree, and a Spark whose
+submitter was killed would continue reading. It wraps no command: the contestants are started as they are.
 """
 
 import contextlib
@@ -28,13 +28,13 @@ class LastWill:
 
     def name(self, pid: int) -> None:
         """Write down a process that runs now."""
-        self._tell(f"+{pid}")
+        self._send(f"+{pid}")
 
     def strike(self, pid: int) -> None:
         """Take back a process that has ended: its number may be given again."""
-        self._tell(f"-{pid}")
+        self._send(f"-{pid}")
 
-    def _tell(self, line: str) -> None:
+    def _send(self, line: str) -> None:
         if self._process.stdin is not None:
             self._process.stdin.write(f"{line}\n".encode())
             self._process.stdin.flush()

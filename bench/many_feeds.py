@@ -114,7 +114,7 @@ def measure_all(home: Path, sizes: Sequence[int], repetitions: int) -> dict[tupl
 
 
 def with_feeds(home: Path, number: int, bootstrap_servers: str) -> dict[str, str]:
-    """Write so many feed files, one of them not called after its feed, and return the environment in which they are used."""
+    """Write ``number`` feed files, one of them not named after its feed, and return the environment that uses them."""
     (home / "feeds").mkdir(parents=True)
     for each in range(number):
         write_feed(home / "feeds" / f"feed{each:04d}.yaml", f"feed{each:04d}", each)
@@ -143,7 +143,7 @@ def write_feed(path: Path, name: str, number: int) -> None:
 
 
 def run(command: Sequence[str], environment: Mapping[str, str]) -> Measured:
-    """Run a step in a process of its own; raises BenchmarkError where it fails."""
+    """Run a step in a separate process; raises BenchmarkError where it fails."""
     before, started = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
     done = subprocess.run(command, env=dict(environment), capture_output=True, text=True, check=False)
     seconds, after = time.perf_counter() - started, resource.getrusage(resource.RUSAGE_CHILDREN)

@@ -24,7 +24,7 @@ ANY_SPARK_S = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """One run. ``load`` is the machine's over the minute before, ``broker_s`` the broker's processor time meanwhile.
+    """One run. ``load`` is the machine's over the minute before, ``broker_s`` the broker's processor time during it.
 
     The rest is as in whole_process.Finished.
     """
@@ -72,8 +72,8 @@ class Track:
     def measure(self, case: Case, entry: Entry, repetition: int, order: int) -> Measurement:
         """Run it and check its output.
 
-        Where it fails, does not end or wrote something else, this raises CouldNotRunError for a peer, which is left out then,
-        and BenchmarkError for this project.
+        Where it fails, does not end or wrote something else, this raises CouldNotRunError for a peer, which is left
+        out then, and BenchmarkError for this project.
         """
         try:
             return self._measured(case, entry, repetition, order)
@@ -133,7 +133,8 @@ class Track:
             raise CouldNotRunError(f"{entry.contestant}: {error}; the end of {log}:\n{tail(log)}") from error
         if found.exit_code:
             raise CouldNotRunError(
-                f"expected {entry.contestant} to succeed, found exit code {found.exit_code}; the end of {log}:\n{tail(log)}"
+                f"expected {entry.contestant} to succeed, found exit code {found.exit_code}; the end of "
+                f"{log}:\n{tail(log)}"
             )
         return found
 
@@ -145,8 +146,9 @@ class Track:
             raise CouldNotRunError(f"{entry.label}: {error}; see {log}") from error
         if found != expected:
             raise CouldNotRunError(
-                f"{entry.label}: expected {expected.rows:,} rows with checksum {expected.checksum} in {len(files)} files, found "
-                f"{found.rows:,} with {found.checksum}: records are missing, twice, or others. Its times say nothing; see {log}"
+                f"{entry.label}: expected {expected.rows:,} rows with checksum {expected.checksum} in {len(files)} "
+                f"files, found {found.rows:,} with {found.checksum}: records are missing, twice, or others. Its times "
+                f"say nothing; see {log}"
             )
         return files, found
 
@@ -161,8 +163,8 @@ class Track:
 def tail(log: Path) -> str:
     """Return the end of a log."""
     lines = [line for line in log.read_text(errors="replace").splitlines() if line.strip()]
-    telling = [line for line in lines if not line.lstrip().startswith(("at ", "... "))]
-    return "\n".join(telling[-LINES_SHOWN:])
+    informative = [line for line in lines if not line.lstrip().startswith(("at ", "... "))]
+    return "\n".join(informative[-LINES_SHOWN:])
 
 
 def in_short(reason: str) -> str:

@@ -1,4 +1,4 @@
-"""One step of a batch's life, measured in a process of its own: so its peak of memory is nobody else's.
+"""One step of a batch's life, measured in a separate process: so its peak of memory includes no other step's.
 
 `python one_step.py TASK` does the step; the task and what is printed are JSON.
 """
@@ -100,7 +100,7 @@ class Measured:
 
 
 Describe = Callable[[], Work]
-"""Tells what a step did; asked when the step is measured, since looking takes time and memory too."""
+"""Describes what a step did; called after the measurement, since it takes time and memory, too."""
 
 
 def plan(task: Task) -> Describe:
@@ -109,7 +109,7 @@ def plan(task: Task) -> Describe:
 
 
 def plan_again(task: Task) -> Describe:
-    """Plan while a batch is open: it is held against Kafka's logs, and handed on."""
+    """Plan while a batch is open: it is compared with Kafka's logs, and resumed."""
     return _plan(task, PlanResult.RESUMED)
 
 
@@ -117,7 +117,7 @@ def _plan(task: Task, expected: PlanResult) -> Describe:
     outcome = plan_batch(task.settings, task.control(), task.kafka(), sink_of, actor=WHO)
     planned = outcome.batch
     if outcome.result is not expected or planned is None:
-        raise ValueError(f"expected the plan to come to {expected}, found {outcome.result}")
+        raise ValueError(f"expected the plan's result to be {expected}, found {outcome.result}")
     return lambda: work_of(
         (f"{each.topic_partition} {each.start_offset} {each.end_offset}" for each in planned.ranges),
         feed_id=str(planned.feed_id),
@@ -146,10 +146,10 @@ def move_offsets(task: Task) -> Describe:
     batch = control.batch(batch_id)
     attempt = pinned_attempt(batch, control)
     control.begin_commit(batch_id, attempt.attempt)
-    # The next plan looks for it, to see that the output is still the one that was published in.
-    beside = local(attempt.directory).parents[2]
+    # The next plan looks for it, to check that the output is still the one with the published batches.
+    place = local(attempt.directory).parents[2]
     published = PublishedReceipt(batch.plan, full_receipt(batch.plan, attempt), control.ledger(batch_id))
-    KeptReceipts(beside / "receipts").keep(published)
+    KeptReceipts(place / "receipts").keep(published)
     control.complete_commit(batch_id, actor=WHO)
 
     def describe() -> Work:
@@ -176,13 +176,13 @@ def move_group(task: Task) -> Describe:
 
 
 def status(task: Task) -> Describe:
-    """Tell where the feed stands, partition by partition, with the consumer group."""
-    told = feed_status(FEED, task.control(), task.kafka(), group=task.group, isolation=Isolation.READ_COMMITTED)
-    if told.kafka_error is not None:
-        raise ValueError(f"expected Kafka's answers, found {told.kafka_error}")
+    """Return the feed's status, partition by partition, with the consumer group."""
+    found = feed_status(FEED, task.control(), task.kafka(), group=task.group, isolation=Isolation.READ_COMMITTED)
+    if found.kafka_error is not None:
+        raise ValueError(f"expected Kafka's answers, found {found.kafka_error}")
     return lambda: work_of(
         f"{row.stored.topic_partition} {row.stored.next_offset} {row.lag} {row.headroom} {row.drift} {row.rows}"
-        for row in told.partitions
+        for row in found.partitions
     )
 
 

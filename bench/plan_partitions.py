@@ -34,13 +34,13 @@ REPETITIONS = 3
 PLANNING_S, PLANNING_MB = 5.0, 500.0
 COMMIT, COMMIT_S = "commit: stored offsets", 1.5
 JUDGED_PARTITIONS = 10_000
-"""What planning and moving the stored offsets may take at most, for feeds of up to so many partitions."""
+"""The limits on planning and moving the stored offsets are for feeds of up to this many partitions."""
 
 SHARE_OF_A_BATCH = 0.4
 """Of all records there are: so the first two plans both have to share out a limit, and both read every partition."""
 
 TOLD = tuple(step for step in STEPS if step != "write")
-"""Writing is Spark's; here it only leads from a plan to a commit."""
+"""The steps that are reported. Writing is Spark's; here it only leads from a plan to a commit."""
 
 STEP_TIMEOUT_S = 120.0
 
@@ -117,8 +117,8 @@ def measure_all(options: argparse.Namespace, directory: Path) -> tuple[dict[str,
                     of_life = [Row(step, kind, partitions, repetition, load, found) for step, load, found in life]
                     rows += of_life
                     loads += [row.load for row in of_life]
-                    told = ", ".join(f"{row.step} {row.measured.seconds:.2f} s" for row in of_life if row.step in TOLD)
-                    say(f"{repetition} of {options.repetitions}, {partitions:,} partitions, {kind}: {told}")
+                    shown = ", ".join(f"{row.step} {row.measured.seconds:.2f} s" for row in of_life if row.step in TOLD)
+                    say(f"{repetition} of {options.repetitions}, {partitions:,} partitions, {kind}: {shown}")
     say(f"measured in {time.monotonic() - started:.0f} s")
     busy = (
         f"{min(loads):.1f} to {max(loads):.1f} on {os.cpu_count()} processors, this benchmark and its servers included"
@@ -165,7 +165,10 @@ def check_same_work(rows: Collection[Row]) -> None:
 def table(rows: Sequence[Row]) -> list[str]:
     """Return the measurements as lines of a Markdown table."""
     lines = [
-        "| step | control tables | partitions | median s | min s | max s | CPU s | peak MB | before MB | rows | checksum |",
+        (
+            "| step | control tables | partitions | median s | min s | max s | CPU s | peak MB | before MB | rows | "
+            "checksum |"
+        ),
         "|---|---|--:|--:|--:|--:|--:|--:|--:|--:|---|",
     ]
     for (step, database, partitions), found in grouped(rows).items():
@@ -217,10 +220,11 @@ def verdict(rows: Collection[Row]) -> tuple[str, bool]:
     planned = slowest < PLANNING_S and largest < PLANNING_MB
     committed = max(commits) < COMMIT_S
     return (
-        f"Up to {max(row.partitions for row in judged):,} partitions planning is {'within' if planned else 'NOT within'} "
-        f"{PLANNING_S:.0f} s and {PLANNING_MB:.0f} MB: the slowest of {len(plans)} plans took {slowest:.2f} s, the largest "
-        f"{largest:.0f} MB. Moving the stored offsets is {'within' if committed else 'NOT within'} {COMMIT_S:.1f} s: the slowest "
-        f"of {len(commits)} took {max(commits):.2f} s."
+        f"Up to {max(row.partitions for row in judged):,} partitions planning is "
+        f"{'within' if planned else 'NOT within'} {PLANNING_S:.0f} s and {PLANNING_MB:.0f} MB: the slowest of "
+        f"{len(plans)} plans took {slowest:.2f} s, the largest {largest:.0f} MB. Moving the stored offsets is "
+        f"{'within' if committed else 'NOT within'} {COMMIT_S:.1f} s: the slowest of {len(commits)} took "
+        f"{max(commits):.2f} s."
     ), planned and committed
 
 

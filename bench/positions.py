@@ -23,8 +23,8 @@ PAYLOAD = ("key", "value")
 class Positions:
     """How many positions, and a checksum over them.
 
-    The checksum is the sum, modulo 2^64, of a hash of each position: a position that is missing, twice, or another one changes
-    it, and the order does not.
+    The checksum is the sum, modulo 2^64, of a hash of each position: a position that is missing, twice, or another one
+    changes it, and the order does not.
     """
 
     rows: int
@@ -41,7 +41,7 @@ def positions_of(parts: Iterable[tuple[Numbers, Numbers]]) -> Positions:
 
 
 def mixed(numbers: Numbers) -> Numbers:
-    """Return a hash of each number: the finalizer of SplitMix64, so that sums of neighbours tell nothing."""
+    """Return a hash of each number: the finalizer of SplitMix64, so that sums of neighbours have no pattern."""
     numbers = numbers + np.uint64(0x9E3779B97F4A7C15)
     numbers = (numbers ^ (numbers >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     numbers = (numbers ^ (numbers >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
@@ -49,7 +49,7 @@ def mixed(numbers: Numbers) -> Numbers:
 
 
 def data_files(directory: Path) -> list[Path]:
-    """Return the visible Parquet files: what begins with a dot or underscore is nobody's output yet."""
+    """Return the visible Parquet files: names that begin with a dot or underscore are not output yet."""
     found = (path for path in directory.rglob("*") if path.is_file() and path.suffix in {".parquet", ""})
     return sorted(path for path in found if not any(part[0] in "._" for part in path.relative_to(directory).parts))
 
@@ -67,7 +67,8 @@ def _parts(file: Path) -> Iterable[tuple[Numbers, Numbers]]:
         )
         if prefix is None:
             raise BenchmarkError(
-                f"expected {', '.join((*METADATA, *PAYLOAD))} in {file}, found {', '.join(sorted(names))}: all write the same"
+                f"expected {', '.join((*METADATA, *PAYLOAD))} in {file}, found {', '.join(sorted(names))}: all write "
+                "the same"
             )
         columns = [f"{prefix}partition", f"{prefix}offset"]
         for batch in parquet.iter_batches(AT_ONCE, columns=columns):

@@ -39,8 +39,9 @@ class _Seen:
 class ProcessTree:
     """The processes below ``leader``, itself included. Make it at once after the start: others of ours are not in it.
 
-    ``members`` are those that were there at the last look, as handles: one means that very process, also when its number is
-    given again. ``when_new`` is called with each of them, ``when_gone`` with its number before its handle is closed.
+    ``members`` are those that were there at the last look, as handles: one means that very process, also when its
+    number is given again. ``when_new`` is called with each of them, ``when_gone`` with its number before its handle is
+    closed.
     """
 
     def __init__(
@@ -99,7 +100,7 @@ class ProcessTree:
             if seen is None or abs(seen.resident - resident) > WORTH_ANOTHER_LOOK_BYTES:
                 seen = self._sizes[pid] = _Seen(resident, proportional_bytes(pid))
         except OSError:
-            return 0  # ended meanwhile
+            return 0  # it has ended since then
         return seen.proportional
 
 

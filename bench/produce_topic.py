@@ -1,7 +1,7 @@
 """One of the processes that fill a topic: `python produce_topic.py TASK`; the task is JSON, made by topic_data.py.
 
-Each partition is filled by one process, one after the other in transactions and in turn without, so every record has the same
-offset in every run.
+Each partition is filled by one process, one after the other in transactions and in turn without, so every record has
+the same offset in every run.
 """
 
 import json
@@ -32,7 +32,7 @@ PHRASES = (
     "deliver after six", "paid in advance", "express", "return of a former order", "ring twice",
 )  # fmt: skip
 NOTES = 200
-"""So many that zstd finds most of them again and snappy, which looks back less far, a part: 69 and 18 bytes a record of 200."""
+"""With this number zstd finds most notes again, snappy only some: of a record of 200 bytes they leave 18 and 69."""
 CODE_CHARACTERS = 60
 
 

@@ -1,7 +1,7 @@
-"""Read one DAG file as Airflow does, in a process of its own: `python read_dag_file.py FILE [DAG_ID TASK_ID]`.
+"""Read one DAG file as Airflow does, in a separate process: `python read_dag_file.py FILE [DAG_ID TASK_ID]`.
 
-With a DAG and a task as the start of that task does, else as the DAG processor does. Airflow has been imported before, as in
-the processes that Airflow forks; what this project imports counts.
+With a DAG and a task as the start of that task does, else as the DAG processor does. Airflow has been imported before,
+as in the processes that Airflow forks; what this project imports counts.
 """
 
 import json

@@ -32,7 +32,7 @@ OUR_COLOUR, PEER_COLOUR = "#1f6f8b", "#b8c4cc"
 
 @dataclass(frozen=True, slots=True)
 class Results:
-    """All there is to tell. ``left_out`` has the reasons by case and label; ``complete`` unless it ended before its time."""
+    """All results. ``left_out`` has the reasons by case and label; ``complete`` unless it was interrupted."""
 
     machine: Mapping[str, str]
     cases: Sequence[Case]
@@ -66,7 +66,7 @@ class Results:
         lines = [] if self.complete else ["**Not complete: the benchmark ended before its time.**", ""]
         for case in self.cases:
             if found := self.of(case):
-                lines += [f"## {case.title}", "", *table(case, found), "", *beside(found)]
+                lines += [f"## {case.title}", "", *table(case, found), "", *time_besides_spark(found)]
             lines += [
                 f"Left out: {label}. {in_short(reason)}\n"
                 for (name, label), reason in self.left_out.items()
@@ -148,8 +148,8 @@ def spread(values: Sequence[float], form: str) -> str:
     return middle if least == most else f"{middle} ({least} to {most})"
 
 
-def beside(found: Mapping[str, Sequence[Measurement]]) -> list[str]:
-    """Return what this project spends beside Spark: wall time of the whole process less its child's."""
+def time_besides_spark(found: Mapping[str, Sequence[Measurement]]) -> list[str]:
+    """Return the time that this project spends besides Spark: wall time of the whole process less its child's."""
     lines = []
     for label, rows in found.items():
         if rows[0].contestant != OURS:

@@ -1,4 +1,4 @@
-"""One step or question of a feed with years of history, in a process of its own: `python step_after_years.py TASK`."""
+"""One step or question of a feed with years of history, in a separate process: `python step_after_years.py TASK`."""
 
 import json
 import sys
@@ -89,7 +89,7 @@ def commit(task: Task) -> Describe:
 
 
 def summaries(task: Task) -> Describe:
-    """Tell where all feeds stand."""
+    """Return the status of all feeds."""
     found = reader(task).feed_summaries()
     return lambda: work_of(f"{each.name} {each.partitions}" for each in found)
 
@@ -115,7 +115,7 @@ def gaps(task: Task) -> Describe:
 
 
 def coverage(task: Task) -> Describe:
-    """Say of every offset where it is."""
+    """Return where every offset is."""
     rows = reader(task).coverage(FEED)
     found = coverage_of(rows) if rows is not None else {}
     return lambda: work_of(f"{tp} {each.is_accounted}" for tp, each in found.items())

@@ -1,4 +1,4 @@
-"""Each step of a benchmark is done in a process of its own: nothing that an earlier one loaded or kept makes it faster."""
+"""Runs each step of a benchmark in a separate process: nothing that an earlier step loaded or kept makes it faster."""
 
 import json
 import subprocess

@@ -1,4 +1,4 @@
-"""What every benchmark says, and how it is ended; nothing else of the benchmarks, so that each module can import it."""
+"""Progress lines, errors and the interruption of all benchmarks; imports no other module of theirs."""
 
 import sys
 from typing import NoReturn
@@ -8,11 +8,11 @@ INTERRUPTED = 130
 
 
 class BenchmarkError(RuntimeError):
-    """Something cannot be measured, or did not do the work that it should have: says what was expected and found."""
+    """Something cannot be measured, or did not do its work: says what was expected and found."""
 
 
 def say(line: str) -> None:
-    """Say what is going on; stdout is for the result."""
+    """Print a line of progress; stdout is for the result."""
     print(line, file=sys.stderr, flush=True)
 
 

@@ -44,22 +44,22 @@ EVERY = timedelta(minutes=5)
 MILLISECOND, EPOCH = timedelta(milliseconds=1), datetime(1970, 1, 1, tzinfo=UTC)
 AT_ONCE = 50_000
 WHOLE = 1_000
-"""So many of the newest batches have a plan and a receipt as a run writes them; of those before them nobody reads these."""
+"""This many of the newest batches have a plan and a receipt as a run writes them; no step reads earlier ones."""
 
 FAILED_MIRRORS = 100
-"""One commit of so many leaves a line in the journal."""
+"""One commit in this many leaves a line in the journal."""
 
 COPIED_FROM = 2
-"""So many of the oldest are written, and all up to the newest are copies of theirs."""
+"""This many of the oldest batches are written; all up to the newest are copies of them."""
 
 COPIED = (("batch", 0, 1), ("attempt", 0, 1), ("batch_range", 0, 1), ("event", 1, FAILED_MIRRORS))
-"""Tables, which batch's rows are copied, and that each of so many batches has some."""
+"""Tables, the batch whose rows are copied, and how many batches share one copy."""
 
 NAMED = {"batch_id", "attempt", "topic", "partition"}
 OFFSETS = {"start_offset", "end_offset", "smallest_offset", "largest_offset"}
 
 LINKS = 50_000
-"""So many names of one file: ext4 takes 65,000."""
+"""How many names one file gets: ext4 allows 65,000."""
 
 FEED, CLUSTER_RUN = "bench", "airflow:bench/scheduled__2026-01-01T00:00:00+00:00"
 VERSION_7, VARIANT = 7 << 76, 2 << 62
@@ -80,7 +80,7 @@ class Years:
 
     @property
     def first_whole(self) -> int:
-        """The oldest batch that has a plan and a receipt of its own."""
+        """The oldest batch with a plan and a receipt."""
         return max(0, self.batches - self.whole)
 
     @property
@@ -296,7 +296,7 @@ def batch_rows(years: Years, numbers: range) -> Iterator[dict[str, Any]]:
 
 
 def fill_output(years: Years) -> None:
-    """Make the names that the batches have left beside and in the output; only the newest are more than names."""
+    """Make the names that the batches have left next to and in the output; only the newest are more than names."""
     parquet_sink(years.output).publisher.prepare()
     directory = ParquetDirectory.at(years.output)
     linked = years.output.with_name(f"{years.output.name}.names")

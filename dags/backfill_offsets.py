@@ -1,6 +1,6 @@
-"""Reads offsets of a feed again, or after all, without touching its live position: plan >> write >> commit, chunk by chunk.
+"""Reads offsets of a feed again, or skipped ones, without moving its stored offsets: plan >> write >> commit by chunk.
 
-Each chunk is a batch of its own: one that failed is cleared and run again alone, the others stay.
+Each chunk is a separate batch: a failed one is cleared and run again alone, the others stay.
 """
 
 import os
@@ -21,7 +21,7 @@ CHUNKS_VARIABLE = "KAFKA_INGEST_BACKFILL_CHUNKS"
 """How many chunks are written at a time, of all runs, 2 unless it is set: each is a Spark application."""
 
 EXECUTION_TIMEOUT = timedelta(hours=12)
-"""Of each task, whatever the feed says for its own DAG: a chunk is about as large as a live batch."""
+"""Of each task, also where the feed sets another limit for its own DAG: a chunk is about as large as a live batch."""
 
 # Airflow's own converter takes names; its annotation names an enum that the SDK does not export.
 RUN_TYPES: Any = ("manual", "operator_triggered")
@@ -31,7 +31,7 @@ asked = get_parsing_context()
 
 
 def chunks_at_a_time() -> int:
-    """Return how many chunks are written side by side; raises ValueError where that cannot be."""
+    """Return how many chunks are written concurrently; raises ValueError where the number is not valid."""
     text = os.environ.get(CHUNKS_VARIABLE) or "2"
     if not text.isdecimal() or not int(text):
         raise ValueError(f"expected {CHUNKS_VARIABLE} to be a number from 1 on, found {text!r}")
@@ -39,9 +39,9 @@ def chunks_at_a_time() -> int:
 
 
 def feed_names() -> list[str]:
-    """Return the feeds that can be used; a broken one has a DAG of its own that says so.
+    """Return the feeds that can be used; the DAG of a broken one shows its error.
 
-    None where a task is started: it needs no form, and says itself where its run's feed is unknown.
+    Empty where a task is started: it needs no form, and fails itself where its run's feed is unknown.
     """
     if asked.task_id is not None or asked.dag_id not in {None, DAG_ID}:
         return []
@@ -52,15 +52,15 @@ def feed_names() -> list[str]:
 
 
 def lines(title: str, pattern: str, description: str, section: str) -> Param:
-    """Return a field that takes one entry a line."""
+    """Return a field that takes one entry per line."""
     items: dict[str, Any] = {"type": "string", "pattern": pattern}
     schema: dict[str, Any] = {"type": ["array", "null"], "items": items, "title": title, "section": section}
     return Param(None, description_md=description, **schema)
 
 
 def feed_param(names: list[str]) -> Param:
-    """Return the field that names the feed: there is no default, so that nobody takes the wrong one by leaving it alone."""
-    # Without any the form still opens, and the first task says what is missing.
+    """Return the field that names the feed. It has no default, so that no feed is chosen by mistake."""
+    # Without any feed the form still opens, and the first task says what is missing.
     known: dict[str, Any] = {"enum": names} if names else {}
     return Param(type="string", title="Feed", description_md="The feed whose offsets are read.", **known)
 
@@ -72,7 +72,7 @@ PARAMS = {
     "offset_ranges": lines(
         "Offset ranges",
         OFFSET_RANGE,
-        "One a line: `TOPIC:PARTITION=FROM-TO`, such as `orders:0=1200-1300`. FROM is read, TO is not.",
+        "One per line: `TOPIC:PARTITION=FROM-TO`, such as `orders:0=1200-1300`. FROM is read, TO is not.",
         WHAT,
     ),
     "from_timestamp": Param(
@@ -109,50 +109,51 @@ PARAMS = {
         False,  # noqa: FBT003 - a Param's default comes first
         type="boolean",
         title="All open gaps",
-        description_md="What `kafka-ingest gaps` lists as open. What retention took, by its own record, is left out.",
+        description_md="What `kafka-ingest gaps` lists as open. Gaps by retention are left out.",
         section=WHAT,
     ),
     "open_chunks": Param(
         False,  # noqa: FBT003 - a Param's default comes first
         type="boolean",
-        title="The chunks that are open",
-        description_md="Nothing new: go on with what earlier runs have planned and not committed.",
+        title="The open chunks",
+        description_md="Nothing new: continue with the chunks that earlier runs planned and did not commit.",
         section=WHAT,
     ),
     "only": lines(
         "Only these",
         PLACE,
-        "Narrows what is read: one `TOPIC` or `TOPIC:PARTITION` a line; empty: all that the feed has.",
+        "Limits what is read: one `TOPIC` or `TOPIC:PARTITION` per line; empty: all partitions of the feed.",
         HOW,
     ),
     "mode": Param(
         Mode.FILL.value,
         enum=[mode.value for mode in Mode],
         title="Mode",
-        description_md="`fill`: into the feed's output, what lies below the stored offsets and is not there yet. `copy`: any "
-        "offsets, into another output; the feed's own is not touched.",
+        description_md="`fill`: offsets below the stored ones that are missing in the feed's output, into that output. "
+        "`copy`: any offsets, into another output; the feed's own is not changed.",
         section=HOW,
     ),
     "output": Param(
         None,
         type=["string", "null"],
         title="Output of a copy",
-        description_md="A directory of its own, below KAFKA_INGEST_DATA or beside the feed's output.",
+        description_md="A separate directory, below KAFKA_INGEST_DATA or next to the feed's output.",
         section=HOW,
     ),
     "overlap": Param(
         OnOverlap.CUT.value,
         enum=[each.value for each in OnOverlap],
         title="What is in the output already",
-        description_md="`cut`: is left out. `refuse`: nothing is planned. The same goes for what another open backfill reads.",
+        description_md="`cut`: it is left out. `refuse`: nothing is planned. The same applies to the offsets of "
+        "another open backfill.",
         section=HOW,
     ),
     "missing": Param(
         OnMissing.REFUSE.value,
         enum=[each.value for each in OnMissing],
         title="What retention has deleted",
-        description_md="`refuse`: nothing is planned, and the missing ranges are named. `record_gap`: the rest is read, and what "
-        "is missing is a gap on record.",
+        description_md="`refuse`: nothing is planned, and the missing ranges are named. `record_gap`: the rest is "
+        "read, and the missing offsets are recorded as a gap.",
         section=HOW,
     ),
     "max_records": Param(
@@ -178,7 +179,7 @@ def backfill_dag() -> DAG:
     """Return the DAG, with its form."""
     with DAG(
         dag_id=DAG_ID,
-        description="Offset ranges of a feed, read again or after all; stored offsets and consumer groups never move",
+        description="Offset ranges of a feed, read again or later; stored offsets and consumer groups never move",
         doc_md=__doc__,
         schedule=None,
         allowed_run_types=RUN_TYPES,
@@ -195,7 +196,7 @@ def backfill_dag() -> DAG:
 
         @task_group
         def chunk(batch_id: str) -> None:
-            """Write and commit one chunk; whatever becomes of the others."""
+            """Write and commit one chunk, independently of the others."""
             of_chunk: dict[str, Any] = {"feed": None, "batch_id": batch_id, "map_index_template": "{{ task.batch_id }}"}
             write = WriteOperator(task_id="write", max_active_tis_per_dag=chunks_at_a_time(), **of_chunk)
             commit = CommitOperator(task_id="commit", **of_chunk)

@@ -24,7 +24,7 @@ START_DATE = datetime(2024, 1, 1, tzinfo=UTC)
 
 
 def feed_dag(feed: Feed, file: FeedFile) -> DAG:
-    """Return the feed's DAG. Its runs read on from the stored offsets; dates decide only when they start."""
+    """Return the feed's DAG. Its runs continue at the stored offsets; dates decide only when they start."""
     with DAG(
         dag_id=feed.name,
         description=f"Kafka {feed.kafka.described()} → {feed.sink.path}",
@@ -43,7 +43,7 @@ def feed_dag(feed: Feed, file: FeedFile) -> DAG:
             "retry_exponential_backoff": True,
             "max_retry_delay": timedelta(minutes=10),
             "execution_timeout": feed.airflow.execution_timeout,
-            # Where many are due at once: commit what is written before another feed's Spark is started.
+            # Where many feeds are due at once: commit what is written before another feed's Spark is started.
             "weight_rule": "upstream",
         },
     ) as dag:
@@ -57,7 +57,7 @@ def feed_dag(feed: Feed, file: FeedFile) -> DAG:
 
 
 def feed_error_dag(file: FeedFile) -> DAG:
-    """Return a DAG that says what is wrong with a feed file, each time the feed would be due; raising would stop the others."""
+    """Return a DAG that fails with a feed file's error when the feed would be due; raising would stop the others."""
     with DAG(
         dag_id=error_id(file.path),
         description=f"{storable(file.path.name)} cannot be used",
@@ -65,7 +65,7 @@ def feed_error_dag(file: FeedFile) -> DAG:
         start_date=START_DATE,
         catchup=False,
         max_active_runs=1,
-        # Airflow would pause a DAG that it has not seen before, and nothing would be red.
+        # Airflow would pause a DAG that it has not seen before, and no run would fail.
         is_paused_upon_creation=False,
         tags=["kafka_ingest", "feed-error"],
         doc_md=f"This feed file cannot be used:\n\n```\n{file.error}\n```\n",
@@ -75,9 +75,10 @@ def feed_error_dag(file: FeedFile) -> DAG:
 
 
 def dags_of(file: FeedFile) -> list[DAG]:
-    """Return the DAGs of one file; whatever is wrong with it concerns this file alone.
+    """Return the DAGs of one file; an error in it concerns this file alone.
 
-    A contested feed has both: whether it is the one that keeps running is decided when it is planned, by the control tables.
+    A contested feed has both: whether it is the one that keeps running is decided when it is planned, by the control
+    tables.
     """
     feed = file.feed or file.contested
     if feed is None:
@@ -85,7 +86,7 @@ def dags_of(file: FeedFile) -> list[DAG]:
     try:
         dag = feed_dag(feed, file)
         dag.validate()
-    except Exception as error:  # noqa: BLE001 - Airflow has rules of its own, and an error here would take all feeds down
+    except Exception as error:  # noqa: BLE001 - Airflow has more rules, and an error here would stop all feeds
         return [feed_error_dag(unusable(file.path, f"Airflow refuses its DAG: {error}", schedule=file.schedule))]
     return [dag] if file.error is None else [dag, feed_error_dag(file)]
 

@@ -1,6 +1,6 @@
-"""Looks after all feeds once a day.
+"""Maintains all feeds once a day.
 
-Removes staged output that is over, sums up old batches in the control tables, repairs mirrors, and warns about headroom.
+Removes expired staged output, folds old batches in the control tables, repairs mirrors, and warns about headroom.
 """
 
 from datetime import UTC, datetime, timedelta
@@ -19,7 +19,7 @@ DAG_ID = "maintain_feeds"
 def maintain(file: FeedFile) -> None:
     """Add the tasks of one file to the DAG."""
     if file.error is not None:
-        # Red once a day, beside the tasks of the others; the file has a DAG of its own that says it more often.
+        # Fails once a day, next to the tasks of the other feeds; the file's own DAG fails more often.
         FeedErrorOperator(task_id=error_id(file.path), file=file, retries=0)
     feed = file.feed or file.contested
     if feed is None:
@@ -29,14 +29,14 @@ def maintain(file: FeedFile) -> None:
     clean = CleanOperator(task_id=f"{feed.name}.clean", **of_feed)
     HeadroomOperator(task_id=f"{feed.name}.headroom", **of_feed)
     if feed.control_retention is not None and file.contested is None:
-        # After it: batches are folded once their staged output is gone. What could not be cleaned up keeps the others not.
+        # Afterwards: batches are folded once their staged output is removed. A failed clean-up does not stop this.
         clean >> FoldOperator(task_id=f"{feed.name}.fold", trigger_rule="all_done", file=file, **of_feed)
     if feed.kafka.group is not None and file.contested is None:
         MirrorOperator(task_id=f"{feed.name}.mirror", file=file, **of_feed)
 
 
 def name_in(task_id: str | None) -> str | None:
-    """Return the feed, or the red DAG, that a task is of: where it is started, no other feed's tasks are made."""
+    """Return the feed, or the broken file's DAG, that a task belongs to: its start makes no other feed's tasks."""
     return task_id if task_id is None or task_id.startswith(FEED_ERROR) else task_id.rpartition(".")[0]
 
 
@@ -44,7 +44,7 @@ asked = get_parsing_context()
 if asked.dag_id in {None, DAG_ID}:
     with DAG(
         dag_id=DAG_ID,
-        description="Staged output that is over, consumer groups that drifted, partitions that retention is about to reach",
+        description="Expired staged output, consumer groups that drifted, partitions that retention is about to reach",
         schedule="@daily",
         start_date=datetime(2024, 1, 1, tzinfo=UTC),
         catchup=False,

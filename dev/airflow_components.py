@@ -1,7 +1,7 @@
 """Airflow on one machine, as `airflow standalone` runs it, except that nothing of it listens beyond the loopback.
 
 `airflow standalone` starts the scheduler and the triggerer each with a log server on all interfaces, and no setting
-binds those elsewhere; only their own commands can leave them out. Nobody misses them: the API server reads the files.
+binds those elsewhere; only their own commands can leave them out. They are not needed: the API server reads the files.
 """
 
 import json

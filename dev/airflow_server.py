@@ -1,4 +1,4 @@
-"""A real Airflow: scheduler, DAG processor and API server as processes of their own, spoken to through the REST API.
+"""A real Airflow: scheduler, DAG processor and API server as separate processes, driven through the REST API.
 
 Its own tables are in a PostgreSQL, as Airflow wants them: with SQLite's one writer at a time, requests fail.
 """
@@ -74,7 +74,7 @@ class AirflowServer:
         return str(self.call("POST", f"/api/v2/dags/{dag_id}/dagRuns", body)["dag_run_id"])
 
     def pause(self, dag_id: str, *, paused: bool) -> None:
-        """Pause a DAG, or let it go on."""
+        """Pause a DAG, or unpause it."""
         self.call("PATCH", f"/api/v2/dags/{dag_id}?update_mask=is_paused", {"is_paused": paused})
 
     def run_state(self, dag_id: str, run_id: str) -> str:
@@ -82,7 +82,7 @@ class AirflowServer:
         return str(self.call("GET", f"/api/v2/dags/{dag_id}/dagRuns/{quote(run_id)}")["state"])
 
     def task_instances(self, dag_id: str, run_id: str) -> list[dict[str, Any]]:
-        """Return all that Airflow tells of each task of a run."""
+        """Return all that Airflow's API reports of each task of a run."""
         found = self.call("GET", f"/api/v2/dags/{dag_id}/dagRuns/{quote(run_id)}/taskInstances?limit=1000")
         return list(found["task_instances"])
 
@@ -107,7 +107,7 @@ class AirflowServer:
 
 
 def until(happened: Callable[[], object], what: Callable[[], object]) -> None:
-    """Wait for something to happen; ``what`` says what is there instead."""
+    """Wait for something to happen; ``what`` describes the present state for the error."""
     deadline = time.monotonic() + PATIENCE_S
     while not happened():
         if time.monotonic() > deadline:

@@ -1,8 +1,8 @@
 """Makes the archive of classes that saves each Spark run from loading them one by one (docs/decisions.md).
 
-It runs one feed on a Kafka of its own, and lets that Java write down at its end what it has loaded. An archive that is there and
-fits is kept; where none can be made, everything works as before, more slowly, and it is not tried again until something changes
-or somebody removes the log of the failure.
+It runs one feed on a separate Kafka, and lets that Java record at its end which classes it has loaded. An archive that
+fits is kept; where none can be made, everything works as before, more slowly, and it is not tried again until
+something changes or the log of the failure is removed.
 """
 
 import os
@@ -38,7 +38,7 @@ FAILURES = (OSError, subprocess.SubprocessError, BrokerError, JavaMissingError, 
 def archive_classes() -> None:
     """Make the archive, unless it is there."""
     place = installation().archive_place
-    # In a folder of somebody else's, they make it.
+    # In another user's folder, that user makes it.
     if place is None or place.archive() or place.failed_log.exists() or not os.access(place.folder, os.W_OK):
         return
     # Where this is interrupted, a Java that is on its way out may still write there.
@@ -52,7 +52,8 @@ def archive_classes() -> None:
             said = log.read_text(errors="replace") if log.exists() else ""
             place.failed_log.write_text(f"{said}{error}\n")
             print(
-                f"None was made, so runs start as without one: {error}\n  See {place.failed_log}; without it, make tries again."
+                f"None was made, so runs start as without one: {error}\n  See {place.failed_log}; without it, make "
+                "tries again."
             )
 
 

@@ -16,7 +16,7 @@ Record = tuple[bytes | None, bytes | None, int, tuple[Header, ...]]
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """How many records were compared, and the positions that are wrong: none where all is well."""
+    """How many records were compared, and the positions that are wrong: none where all are equal."""
 
     records: int
     missing: list[tuple[int, int]]

@@ -51,11 +51,11 @@ class Stage:
     def run(self, name: str, *command: str | Path, shown: Step | None = None) -> str:
         """Run a command to its end and return its stdout; all it said is kept in the logs. Raises DemoError.
 
-        `shown` is told which task of a DAG is under way.
+        `shown` displays which task of a DAG is running.
         """
         said, answer = self.logs / f"{name}.log", self.logs / f"{name}.out"
         with said.open("wb") as stderr, answer.open("wb") as stdout:
-            # A group of its own: Ctrl-C reaches this process alone, which then ends the whole group.
+            # A separate process group: Ctrl-C reaches this process alone, which then ends the whole group.
             child = subprocess.Popen(
                 command, env=self.environment, stdout=stdout, stderr=stderr, cwd=HOME, start_new_session=True
             )
@@ -111,7 +111,7 @@ def main() -> None:
         console.print(f"\n[red]The demo failed.[/] {escape(str(error))}", soft_wrap=True)
         sys.exit(1)
     except KeyboardInterrupt:
-        console.print("\nStopped; what the demo started was stopped with it. `make demo` begins anew.")
+        console.print("\nStopped, with all that the demo started. `make demo` starts again.")
         sys.exit(130)
     console.print(f"\nDone in {time.monotonic() - started:.0f} s; everything that was started is stopped again.")
     console.print("`make up` starts Kafka, a trickle of events and Airflow with its UI, to click around in.")

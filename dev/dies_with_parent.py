@@ -28,7 +28,7 @@ def main() -> None:
     """Never returns: the process turns into the command, or exits."""
     parent_id, command = int(sys.argv[1]), sys.argv[2:]
     parent, itself = os.pidfd_open(parent_id), os.pidfd_open(os.getpid())
-    if os.getppid() != parent_id:  # it ended before the line above: that pidfd may be of anybody
+    if os.getppid() != parent_id:  # it ended before the line above: that pidfd may be of any process
         sys.exit(f"not started: process {parent_id} is no longer there to watch")
     if os.fork() == 0:
         _watch(parent, itself)

@@ -47,7 +47,7 @@ _SETTINGS: Mapping[str, str] = {
     "transaction.state.log.num.partitions": "1",
     "share.coordinator.state.topic.num.partitions": "1",
     "group.initial.rebalance.delay.ms": "0",
-    # A broker that comes back after a kill is refused until its former self's session is over: 9 s by default.
+    # A broker that restarts after a kill is refused until its former session has expired: 9 s by default.
     "broker.session.timeout.ms": "3000",
     "broker.heartbeat.interval.ms": "500",
     # 128 MiB by default, a quarter of this heap.
@@ -77,8 +77,8 @@ class EmbeddedBroker:
     `listeners` are more of them, each with its security protocol; `extra` says what else they need. The first one stays
     without any security.
 
-    The broker is in a session of its own, so a Ctrl-C in the terminal reaches its starter only, and it ends when its
-    starter does, even by SIGKILL. `detached=True` is without that last tie: it runs until somebody stops `pid`.
+    The broker is in a separate session, so a Ctrl-C in the terminal reaches its starter only, and it ends when its
+    starter does, even by SIGKILL. With `detached=True` it runs until `pid` is stopped.
     """
 
     def __init__(
@@ -252,16 +252,16 @@ class EmbeddedBroker:
         for port in self._ports:
             if not is_free(port):
                 raise BrokerError(
-                    f"expected port {port} of {LOOPBACK} to be free, found somebody listening on it: "
-                    "stop that one, or choose another port"
+                    f"expected port {port} of {LOOPBACK} to be free, found another process listening on it: "
+                    "stop that process, or choose another port"
                 )
         return self._ports
 
     def _format(self, settings: Path) -> None:
         """Give the directory its cluster id.
 
-        A JVM of its own for 0.7 s. Writing `meta.properties` from here would save them, but the feature levels of a new
-        cluster are in a binary file beside it, and without that the broker runs with the oldest transaction protocol.
+        Another JVM, for 0.7 s. Writing `meta.properties` from here would save them, but the feature levels of a new
+        cluster are in a binary file next to it, and without that the broker runs with the oldest transaction protocol.
         """
         # A random id that starts with '-' would be read as an option.
         new_id = "A" + base64.urlsafe_b64encode(uuid.uuid4().bytes).decode()[1:].rstrip("=")

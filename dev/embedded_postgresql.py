@@ -29,7 +29,7 @@ if server not in ended:
     select.select([server], [], [])
     shutil.rmtree(sys.argv[3])
 """
-"""A server is nobody's child: when its starter is killed, this stops it and removes its data."""
+"""A server has no parent that waits for it: when its starter is killed, this stops it and removes its data."""
 
 
 class EmbeddedPostgresql:
@@ -71,7 +71,7 @@ class EmbeddedPostgresql:
             connection.execute(text(statement))
 
     def create_database(self, name: str, template: str = EMPTY) -> URL:
-        """Make a database as a copy of another one that nobody is connected to."""
+        """Make a database as a copy of another one that has no connections."""
         self.execute(f"CREATE DATABASE {name} TEMPLATE {template}")
         return self.url(name)
 

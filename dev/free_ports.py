@@ -1,4 +1,4 @@
-"""Ports on the loopback interface that nobody listens on."""
+"""Ports on the loopback interface on which no process listens."""
 
 import random
 import socket
@@ -6,7 +6,7 @@ import socket
 LOOPBACK = "127.0.0.1"
 
 # Below the range from which Linux serves outgoing connections (32768 and up): a port of that range can be taken by any
-# client while a killed server is about to come back, even by a client of that very server, connecting to itself.
+# client while a killed server restarts, even by a client of that very server, connecting to itself.
 _RANDOM_PORTS = range(20_000, 32_000)
 _TRIES = 200
 

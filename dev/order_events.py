@@ -184,7 +184,7 @@ _PRODUCER: Final = {
     "compression.type": "lz4",
     "message.timeout.ms": 60_000,
     "delivery.report.only.error": True,
-    "log_level": 0,  # what comes to nothing is raised
+    "log_level": 0,  # failures are raised
 }
 _TOPIC_TIMEOUT_S: Final = 30.0
 
@@ -200,8 +200,8 @@ class TopicError(RuntimeError):
 def produce(bootstrap_servers: str, topic: str, events: Iterable[OrderEvent]) -> int:
     """Send the events, each to its partition, and return how many; every one of them was acknowledged.
 
-    Raises DeliveryError for the first one that was not. The events may be endless: they are sent as they come. Where the
-    connection breaks before an acknowledgement is read, events are sent again, and may be in the topic twice.
+    Raises DeliveryError for the first one that was not. The events may be endless: they are sent as they come. Where
+    the connection breaks before an acknowledgement is read, events are sent again, and may be in the topic twice.
     """
     failures: list[str] = []
 

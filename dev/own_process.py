@@ -1,8 +1,8 @@
 """Processes that outlive the program that started them, and how a later program stops exactly those.
 
-Each is the leader of a session of its own, and what it starts stays in that session. A process id alone says little,
-since numbers are given again; together with the boot and the instant within it at which the process started, it names
-one process for ever. (Linux: /proc.)
+Each is the leader of a separate session, and what it starts stays in that session. A process id alone is not unique,
+since numbers are reused; together with the boot and the time of the process's start within it, it identifies one
+process. (Linux: /proc.)
 """
 
 import os
@@ -42,7 +42,7 @@ class OwnProcess:
         return stat is not None and stat.started_ticks == self.started_ticks and self.boot_id == _boot_id()
 
     def has_left_something(self) -> bool:
-        """Whether it ended, and processes that it started did not: its session goes on, and one writes to its log."""
+        """Whether it ended, and processes that it started did not: its session continues, and one writes to its log."""
         return (
             not self.is_running()
             and self.boot_id == _boot_id()
@@ -51,7 +51,7 @@ class OwnProcess:
 
 
 def start(name: str, command: Sequence[str], log: Path, environment: Mapping[str, str] | None = None) -> OwnProcess:
-    """Start a command that goes on when this program ends, its output appended to `log`."""
+    """Start a command that continues when this program ends, its output appended to `log`."""
     with log.open("ab") as output:
         process = subprocess.Popen(
             command,
@@ -100,7 +100,7 @@ def _members(sessions: set[int]) -> list[int]:
 
 
 def _outputs(pid: int) -> list[str]:
-    """Where standard output and error of a process lead; nothing for a process that is gone or somebody else's."""
+    """Where standard output and error of a process lead; nothing for a process that has ended or is another user's."""
     try:
         return [str(Path(f"/proc/{pid}/fd/{number}").readlink()) for number in (1, 2)]
     except OSError:

@@ -160,7 +160,7 @@ def _wait_for_airflow(record: PlaygroundRecord, shown: Step) -> None:
     while unhealthy := airflow_components.unhealthy_parts(record.api_port):
         shown.note(f"waiting for {', '.join(unhealthy)}")
         if ended := record.ended():
-            raise PlaygroundError(f"expected {ended[0].name} to go on running, it ended.\n{_log_tail(ended[0].name)}")
+            raise PlaygroundError(f"expected {ended[0].name} to keep running, it ended.\n{_log_tail(ended[0].name)}")
         if time.monotonic() > deadline:
             late = unhealthy[0].replace("_", "-")
             raise PlaygroundError(f"expected {late} to be up after {AIRFLOW_TIMEOUT_S:.0f} s.\n{_log_tail(late)}")
@@ -186,7 +186,7 @@ def _stop(record: PlaygroundRecord) -> None:
     others = [process for process in record.processes if process.name != "broker"]
     with step("Stopping Airflow and the trickle of events"):
         own_process.stop(others, AIRFLOW_GRACE_S)
-    with step("Stopping the broker"):  # last: the others may still have something to tell it
+    with step("Stopping the broker"):  # last: the others may still send to it
         own_process.stop(brokers, BROKER_GRACE_S)
     RECORD.unlink()
 

@@ -1,7 +1,7 @@
 """Steps a person can follow: what is being done, for how long, and how long it took.
 
 On a terminal a step is one live line with a spinner; elsewhere (a CI log, a pipe) plain lines, with a sign of life
-every few seconds, so that nobody has to guess whether it hangs.
+every few seconds, so that a slow step does not look like one that hangs.
 """
 
 import threading
@@ -30,7 +30,7 @@ class Step(Protocol):
 def step(title: str) -> Iterator[Step]:
     """Show `title` while the block runs, then whether it succeeded and how long it took.
 
-    Exceptions pass through: the step is shown as failed, telling why is the caller's.
+    Exceptions pass through: the step is shown as failed, the caller reports the cause.
     """
     started, title = time.monotonic(), escape(title)  # a range such as [0, 10) is no markup
     outcome = "[red]failed[/]"
@@ -81,10 +81,10 @@ def _plain(title: str, started: float) -> Iterator[Step]:
             note = f": {shown.text}" if shown.text else ""
             console.print(f"     {time.monotonic() - started:.0f} s{note}", soft_wrap=True, markup=False)
 
-    teller = threading.Thread(target=signs_of_life, daemon=True)
-    teller.start()
+    reporter = threading.Thread(target=signs_of_life, daemon=True)
+    reporter.start()
     try:
         yield shown
     finally:
         ended.set()
-        teller.join()
+        reporter.join()

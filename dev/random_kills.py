@@ -11,7 +11,7 @@ from pathlib import Path
 ROLES: Mapping[str, Callable[[str], bool]] = {
     "Spark driver JVM": lambda command: "org.apache.spark.deploy.SparkSubmit" in command,
     "Python driver": lambda command: "write_batch.py" in command and "SparkSubmit" not in command,
-    # LocalExecutor's workers that wait for work are nobody's task.
+    # LocalExecutor's workers that wait for work run no task.
     "Airflow task": lambda command: (
         command.startswith(("airflow worker", "airflow supervisor")) and "<idle>" not in command
     ),
@@ -22,7 +22,7 @@ ROLES: Mapping[str, Callable[[str], bool]] = {
 
 @dataclass
 class RandomKills:
-    """Kills processes whose environment carries ``mark``, and nobody else's; counts them by role."""
+    """Kills processes whose environment carries ``mark``, and no others; counts them by role."""
 
     mark: str
     choose: random.Random
@@ -38,7 +38,7 @@ class RandomKills:
                 ours = f"{self.mark}\0".encode() in (entry / "environ").read_bytes()
                 command = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace") if ours else ""
             except OSError:
-                continue  # ended meanwhile, or somebody else's
+                continue  # ended since then, or another user's
             for role, is_one in ROLES.items():
                 if command and is_one(command):
                     found.setdefault(role, []).append(int(entry.name))

@@ -1,4 +1,4 @@
-"""Fills a directory with the jars that an Ivy file asks for: `.jvm/spark/*.jar` and `.jvm/broker/*.jar`, if not told otherwise.
+"""Fills a directory with the jars that an Ivy file asks for: `.jvm/spark/*.jar` and `.jvm/broker/*.jar` by default.
 
 Resolved by the Ivy inside pyspark, so no Maven is needed. A resolve that is interrupted leaves no jar directory behind
 that looks complete: jars are retrieved into `partial/` and moved to their names when all of them are there.
@@ -71,7 +71,7 @@ def resolve(wanted: Wanted = JVM) -> None:
             raise ResolveError(
                 f"expected the jars of {_shown(wanted.ivy_file)}, but Ivy ended with exit code {ivy.returncode}. "
                 f"The end of {_shown(wanted.log)}:\n\n{''.join(tail)}\n"
-                "Where a download failed, run the same make again: what is there already is not downloaded twice."
+                "Where a download failed, run the same make again: finished downloads are kept."
             )
         for name in wanted.configurations:
             shutil.rmtree(wanted.target / name, ignore_errors=True)

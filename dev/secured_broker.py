@@ -1,4 +1,4 @@
-"""A broker with TLS, mutual TLS, SASL and ACLs, each on a listener of its own, for tests and trials."""
+"""A broker with TLS, mutual TLS, SASL and ACLs, each on a separate listener, for tests and trials."""
 
 from pathlib import Path
 
@@ -28,8 +28,8 @@ _SCRAM_MECHANISMS = {
 def secured_broker(directory: Path, authority: Authority, passwords: dict[str, str]) -> EmbeddedBroker:
     """Return a broker, not yet started, whose SASL/PLAIN users are the ones of `passwords`.
 
-    Who comes by its first listener may do everything; of everybody else only what ACLs allow. A client certificate's user
-    is `CN=<name>`; a client of the TLS listener without one is `ANONYMOUS`, as is who comes by the first listener.
+    Clients of its first listener may do everything; all others only what ACLs allow. A client certificate's user is
+    `CN=<name>`; a client of the TLS listener without one is `ANONYMOUS`, as are clients of the first listener.
     """
     users = " ".join(f'user_{name}="{password}"' for name, password in passwords.items())
     jaas = {}

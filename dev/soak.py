@@ -1,7 +1,7 @@
 """`make soak`: a live producer, a real Airflow that runs a feed every minute, and SIGKILL at random moments.
 
-At the end everything is left to finish, and each record of the topic is looked for in the output. Ends with exit code 1 where
-one is missing, twice or another. `make soak ARGS="--minutes 60 --seed 7"`.
+At the end everything is left to finish, and each record of the topic is looked for in the output. Ends with exit code
+1 where one is missing, twice or another. `make soak ARGS="--minutes 60 --seed 7"`.
 """
 
 import argparse
@@ -53,7 +53,7 @@ TICK_S = 0.5
 MARK = {"SPARK_LOCAL_DIRS": str(HOME / "spark")}
 """The variable by which the soak knows its own processes. Unlike most of a task's environment, Spark's driver gets it."""
 AIRFLOW = {
-    # Otherwise the titles that Airflow gives its processes overwrite their environment, and nobody finds them there.
+    # Otherwise the titles that Airflow gives its processes overwrite their environment, and RandomKills finds none.
     "SPT_NOENV": "1",
     "AIRFLOW__CORE__PARALLELISM": "4",
     # A killed task is noticed within seconds, not minutes: the soak is short.
@@ -190,7 +190,7 @@ def variables(bootstrap_servers: str) -> dict[str, str]:
 
 
 def run_and_kill(run: Soak, kills: RandomKills, minutes: float) -> None:
-    """Let Airflow and some rivals run the feed, and kill at random, until the time is over."""
+    """Let Airflow and some rivals run the feed, and kill at random, until the time has passed."""
     ends = time.monotonic() + minutes * 60
     next_rival = next_kill = time.monotonic() + run.choose.uniform(*KILL_EVERY_S)
     with step(f"{minutes:g} minutes of runs and kills") as shown:
@@ -206,7 +206,7 @@ def run_and_kill(run: Soak, kills: RandomKills, minutes: float) -> None:
                 next_kill = now + run.choose.uniform(*KILL_EVERY_S)
             dead = [name for name, process in run.components.items() if not process.is_running()]
             if dead:
-                raise SoakError(f"expected {', '.join(dead)} to go on running: see {LOGS}")
+                raise SoakError(f"expected {', '.join(dead)} to keep running: see {LOGS}")
             shown.note(f"{kills.killed.total():,} kills, {run.produced:,} events")
 
 
@@ -229,7 +229,7 @@ def strike(run: Soak, kills: RandomKills) -> None:
 
 
 def stop(run: Soak) -> None:
-    """Stop Airflow and the rivals; a Spark that was orphaned goes on, as it would."""
+    """Stop Airflow and the rivals; an orphaned Spark continues, as it would in production."""
     own_process.stop(list(run.components.values()), GRACE_S)
     for rival in run.rivals:
         rival.terminate()
@@ -258,7 +258,7 @@ def report(run: Soak, kills: RandomKills) -> None:
     for state, count in sorted(airflow_runs().items()):
         table.add_row(f"Airflow runs, {state}", f"{count:,}")
     for code, count in sorted(run.rival_runs.items()):
-        table.add_row(f"kafka-ingest beside them, exit code {code}", f"{count:,}")
+        table.add_row(f"concurrent kafka-ingest, exit code {code}", f"{count:,}")
     for state, count in sorted(Counter(batch["state"] for batch in batches).items()):
         table.add_row(f"batches, {state}", f"{count:,}")
     for role, count in sorted((dict.fromkeys(ROLES, 0) | kills.killed).items()):

@@ -1,4 +1,4 @@
-"""Order events at a walking pace, with the present time, until somebody stops it.
+"""Order events at a slow, steady rate, with the present time, until it is stopped.
 
 python trickle.py BOOTSTRAP_SERVERS TOPIC EVENTS_PER_SECOND
 """
@@ -11,7 +11,7 @@ from order_events import order_events, produce
 
 
 def present_times(per_second: float) -> Iterator[int]:
-    """Tell the time in milliseconds, `per_second` times a second: whoever asks for the next one waits for it."""
+    """Yield the time in milliseconds, `per_second` times a second: the caller waits for each."""
     while True:
         time.sleep(1 / per_second)
         yield time.time_ns() // 1_000_000

@@ -1,9 +1,10 @@
-"""spark-submit's main: everything is in :mod:`kafka_ingest.writing.write_batch`, from the zip in the attempt's directory."""
+"""spark-submit's main: the code is :mod:`kafka_ingest.writing.write_batch`, from the zip in the attempt's directory."""
 
 import sys
 from pathlib import Path
 
-# By --py-files Spark would take the zip's path for a list of URIs and patterns: an output's path may hold any of ",#:%*?[{".
+# Not by --py-files: Spark would read the zip's path as a list of URIs and patterns, and an output's path may hold any
+# of ",#:%*?[{".
 sys.path.insert(0, str(Path(sys.argv[sys.argv.index("--attempt") + 1]) / "kafka_ingest.zip"))
 
 from kafka_ingest.writing.fast_imports import fast_imports

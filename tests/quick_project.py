@@ -1,7 +1,7 @@
 """A user's project whose commands run in this process, with a stand-in for Spark: a tenth of a second instead of seconds.
 
-Broker, control tables, output and the command line are real. What Spark alone can show (how its reads fail, what it makes of
-holes in a log) is tested with :class:`tests.project.Project`.
+Broker, control tables, output and the command line are real. What Spark alone can show (how its reads fail, what it
+makes of holes in a log) is tested with :class:`tests.project.Project`.
 """
 
 import json
@@ -56,7 +56,7 @@ class QuickProject(Project):
     def __init__(self, home: Path, bootstrap_servers: str) -> None:
         super().__init__(home, bootstrap_servers)
         self.spark_is_real = False
-        self.meanwhile: Callable[[], object] = lambda: None
+        self.before_spark: Callable[[], object] = lambda: None
 
     def kafka_ingest(self, *arguments: str, **environment: str) -> Answer:
         of_project = {key: self.environment[key] for key in (*settings(self.home, ""), *BEYOND_SETTINGS)}
@@ -68,20 +68,20 @@ class QuickProject(Project):
 
     @contextmanager
     def submitting(
-        self, *, spark_is_real: bool = False, meanwhile: Callable[[], object] = lambda: None
+        self, *, spark_is_real: bool = False, before_spark: Callable[[], object] = lambda: None
     ) -> Iterator[None]:
         """Let something happen after the last look at Kafka, before Spark reads; and let Spark be the real one."""
-        self.spark_is_real, self.meanwhile = spark_is_real, meanwhile
+        self.spark_is_real, self.before_spark = spark_is_real, before_spark
         try:
             yield
         finally:
-            self.spark_is_real, self.meanwhile = False, lambda: None
+            self.spark_is_real, self.before_spark = False, lambda: None
 
-    def submit(self, submission: SparkSubmission, log_file: Path, *, meanwhile: Callable[[], object]) -> None:
+    def submit(self, submission: SparkSubmission, log_file: Path, *, while_running: Callable[[], object]) -> None:
         """Run what a run submits."""
-        self.meanwhile()
+        self.before_spark()
         if self.spark_is_real:
-            run_spark_submit(submission, log_file, meanwhile=meanwhile)
+            run_spark_submit(submission, log_file, while_running=while_running)
         else:
             self.write_like_spark(submission, log_file)
 
@@ -135,7 +135,7 @@ class QuickProject(Project):
 
     @contextmanager
     def stopping_before_the_pin(self) -> Iterator[None]:
-        """Let runs end as if they were killed after Spark wrote its receipt, before anybody took it."""
+        """Let runs end as if they were killed after Spark wrote its receipt, before it was pinned."""
         with patch.object(FeedParts, "pin", side_effect=Killed):
             yield
 

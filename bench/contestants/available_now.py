@@ -10,7 +10,7 @@ COLUMNS = ("topic", "partition", "offset", "timestamp", "headers", "key", "value
 
 
 def main() -> None:
-    """Read what is there, to the end, and write it as Parquet."""
+    """Read the topic to its end, and write it as Parquet."""
     task = json.loads(sys.argv[1])
     spark = SparkSession.builder.appName("available-now").getOrCreate()
     source = (

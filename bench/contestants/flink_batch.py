@@ -24,7 +24,7 @@ CREATE TABLE sink (
 
 
 def main() -> None:
-    """Read what is there, to the end, and write it as Parquet."""
+    """Read the topic to its end, and write it as Parquet."""
     task = json.loads(sys.argv[1])
     settings = EnvironmentSettings.new_instance().in_batch_mode().build()
     tables = TableEnvironment.create(settings)

@@ -126,7 +126,7 @@ def test_a_live_batch_that_spark_had_written_is_committed_without_another_spark(
     restored: Restore, version: str, state: str
 ) -> None:
     project = restored(version, state)
-    with project.submitting(meanwhile=lambda: pytest.fail("Spark is started")):
+    with project.submitting(before_spark=lambda: pytest.fail("Spark is started")):
         check_the_next_run_commits_the_open_batch(project)
     check_every_record_once(project, but=INVISIBLE[version])
 
@@ -196,7 +196,7 @@ def test_a_batch_that_was_being_given_up_is_given_up_and_read_again(restored: Re
 def test_the_staged_files_of_a_batch_that_was_given_up_are_published_after_all(restored: Restore) -> None:
     project = restored(BEFORE_LOCATIONS, "abandoned-written")
     [given_up] = [batch["batch_id"] for batch in project.batches() if batch["state"] == "ABANDONED"]
-    with project.submitting(meanwhile=lambda: pytest.fail("Spark is started")):
+    with project.submitting(before_spark=lambda: pytest.fail("Spark is started")):
         project.answer("restore", given_up, "--execute", "--reason", "wanted after all")
         assert project.run() == []
     check_every_record_once(project, but=INVISIBLE[BEFORE_LOCATIONS])

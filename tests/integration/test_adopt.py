@@ -1,4 +1,4 @@
-"""Control tables that are lost, old or another database: nothing is read twice, and the output tells the history again."""
+"""Control tables that are lost, old or another database: nothing is read twice, and the output restores the history."""
 
 import json
 import shutil
@@ -24,7 +24,7 @@ DO_IT = ("--execute", "--reason", "the disk died")
 
 
 def lose_control_tables(quick: QuickProject) -> None:
-    """Delete the control database and make an empty one, as somebody would who installs it anew."""
+    """Delete the control database and make an empty one, as a new installation does."""
     for file in control_files(quick):
         file.unlink()
     quick.upgrade()
@@ -129,7 +129,7 @@ def test_the_adopted_feed_is_the_same_feed_and_its_group_follows_again(
     assert quick.group_offsets() == {0: 10, 1: 5, 2: 0}
 
 
-def test_gaps_are_told_again_those_passed_and_those_ahead(quick: QuickProject, orders: str) -> None:
+def test_gaps_are_restored_those_passed_and_those_ahead(quick: QuickProject, orders: str) -> None:
     quick.write_feed(orders)
     quick.run("orders", "--end-offset", f"{orders}:0=1")
     quick.answer("skip", "orders", orders, "0", "1-3", "--reason", "poisoned")
@@ -145,7 +145,7 @@ def test_gaps_are_told_again_those_passed_and_those_ahead(quick: QuickProject, o
     assert quick.positions() == [(0, n) for n in (0, 3, 4, 7, 8, 9)] + [(1, n) for n in range(5)]
 
 
-def test_batches_are_told_in_their_order_also_where_the_clock_went_back_between_them(
+def test_batches_are_restored_in_their_order_also_where_the_clock_went_back_between_them(
     quick: QuickProject, orders: str
 ) -> None:
     quick.write_feed(orders, limits={"max_records_per_partition": 4})
@@ -162,7 +162,7 @@ def test_batches_are_told_in_their_order_also_where_the_clock_went_back_between_
     assert every_record_once(quick, {0: 10, 1: 5})
 
 
-def test_a_topic_that_was_started_over_is_told_again(quick: QuickProject, servers: str, orders: str) -> None:
+def test_a_topic_that_was_started_over_is_restored(quick: QuickProject, servers: str, orders: str) -> None:
     quick.write_feed(orders)
     quick.run()
     recreate_topic(servers, orders, 3)
@@ -176,7 +176,7 @@ def test_a_topic_that_was_started_over_is_told_again(quick: QuickProject, server
     assert quick.plan()["result"] == "nothing_new"
 
 
-def test_several_topics_under_a_pattern_are_told_again_and_a_new_one_is_read_from_its_beginning(
+def test_several_topics_under_a_pattern_are_restored_and_a_new_one_is_read_from_its_beginning(
     quick: QuickProject, servers: str, orders: str
 ) -> None:
     quick.write_feed(orders, start="latest", kafka={"topic_pattern": f"{orders}.*"})
@@ -197,7 +197,7 @@ def test_several_topics_under_a_pattern_are_told_again_and_a_new_one_is_read_fro
 # ── Restored from an older backup ─────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_an_older_copy_stops_the_feed_and_adopting_goes_on_where_the_output_ends(
+def test_an_older_copy_stops_the_feed_and_adopting_continues_where_the_output_ends(
     quick: QuickProject, servers: str, orders: str
 ) -> None:
     quick.write_feed(orders, limits={"max_records": 5})

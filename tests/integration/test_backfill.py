@@ -280,7 +280,7 @@ def test_the_ranges_of_an_abandoned_backfill_are_read_by_naming_it(skipped: Quic
     assert spans(batch) == {0: (3, 5)}
 
 
-def test_a_chunk_that_fails_holds_no_other_up_and_its_error_is_told(
+def test_a_chunk_that_fails_holds_no_other_up_and_its_error_is_reported(
     skipped: QuickProject, orders: str, servers: str
 ) -> None:
     with skipped.stopping_before_the_commit(), pytest.raises(Killed):
@@ -295,10 +295,10 @@ def test_a_chunk_that_fails_holds_no_other_up_and_its_error_is_told(
     found = skipped.kafka_ingest("backfill", "orders", "open", "--json")
 
     assert found.exit_code == 3
-    told = [
+    reported = [
         (spans(chunk), chunk.get("state"), chunk.get("error", {}).get("code")) for chunk in found.document["chunks"]
     ]
-    assert told == [
+    assert reported == [
         ({0: (2, 5)}, "COMMITTED", None),
         ({0: (5, 6)}, "COMMITTED", None),
         ({0: (6, 7)}, None, "RECORDS_DELETED"),
@@ -352,7 +352,7 @@ def test_a_dry_run_shows_the_chunks_and_writes_nothing(skipped: QuickProject) ->
     assert skipped.batches() == batches
 
 
-def test_live_runs_go_on_while_chunks_are_open(skipped: QuickProject, orders: str, servers: str) -> None:
+def test_live_runs_continue_while_chunks_are_open(skipped: QuickProject, orders: str, servers: str) -> None:
     with skipped.stopping_before_the_commit(), pytest.raises(Killed):
         skipped.answer("backfill", "orders", "gaps")
     produce(servers, orders, 0, plain_records(4))

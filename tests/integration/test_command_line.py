@@ -109,7 +109,7 @@ def test_topics_that_the_feed_file_names_no_more_do_not_count_into_the_lag(
     partition = quick.partition(0, topic=refunds)
     assert (partition["is_read"], partition["lag"]) == (False, None)
     shown = quick.kafka_ingest("status", "orders").stdout
-    assert "not read: the feed file names its topic no more" in shown
+    assert "not read: the feed file does not name its topic" in shown
 
 
 # ── What operators may not do on tables that know less than the output ────────────────────────────────────────────────
@@ -153,7 +153,7 @@ def test_adopting_brings_the_group_along(quick: QuickProject, orders: str, move_
 # ── What a run asks for ───────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_an_open_batch_goes_on_as_planned_and_says_that_what_the_run_asks_for_is_not_applied(
+def test_an_open_batch_continues_as_planned_and_says_that_what_the_run_asks_for_is_not_applied(
     quick: QuickProject, orders: str
 ) -> None:
     quick.write_feed(orders)
@@ -164,7 +164,7 @@ def test_an_open_batch_goes_on_as_planned_and_says_that_what_the_run_asks_for_is
     assert quick.stored_offsets() == {0: 10, 1: 5, 2: 0}
 
 
-def test_a_bounded_run_does_not_make_small_batches_wait_anew(quick: QuickProject, orders: str) -> None:
+def test_a_bounded_run_does_not_make_small_batches_wait_again(quick: QuickProject, orders: str) -> None:
     quick.write_feed(orders, limits={"min_records": 100, "max_wait": "1h"})
     assert quick.plan()["result"] == "waiting"
     since = quick.status()["waiting_since"]

@@ -41,8 +41,8 @@ def coverage(project: QuickProject, *options: str) -> tuple[int, dict[str, Any]]
 def verify(project: QuickProject) -> Verified:
     """Return exit code of counting the output, and of each difference where it is, what was expected and what was found."""
     exit_code, document = coverage(project, "--verify")
-    told = [(each["where"], each["expected"], each["found"]) for each in document["verified"]["differences"]]
-    return exit_code, told
+    reported = [(each["where"], each["expected"], each["found"]) for each in document["verified"]["differences"]]
+    return exit_code, reported
 
 
 def of_partition(document: dict[str, Any], number: int = 0) -> dict[str, Any]:
@@ -112,7 +112,7 @@ def test_what_open_batches_are_about_to_commit_is_pending(feed: QuickProject, or
     assert (exit_code, document["verified"]["differences"]) == (0, [])
 
 
-def test_a_feed_that_was_never_planned_has_no_offsets_and_one_that_nobody_knows_is_an_error(
+def test_a_feed_that_was_never_planned_has_no_offsets_and_an_unknown_one_is_an_error(
     quick: QuickProject, orders: str
 ) -> None:
     quick.write_feed(orders)
@@ -208,7 +208,7 @@ def test_a_batch_that_is_gone_is_named_by_all_its_ranges(feed: QuickProject, ord
     assert verify(feed) == (3, [(f"{orders}-0[3, 5)", "2 rows of 2 offsets from 3 to 4", "no rows")])
 
 
-def test_a_batch_that_nobody_committed_is_named(feed: QuickProject) -> None:
+def test_a_batch_that_was_never_committed_is_named(feed: QuickProject) -> None:
     stranger = "01990000-0000-7000-8000-000000000001"
     source = feed.output / "orders" / f"kafka_batch={batch_of(feed, 'backfill')}"
     shutil.copytree(source, source.with_name(f"kafka_batch={stranger}"))
@@ -288,7 +288,7 @@ def test_a_damaged_file_that_no_receipt_names_is_named(feed: QuickProject) -> No
     assert str(path) in found
 
 
-def test_a_range_that_is_lost_from_the_control_tables_is_a_hole_and_rows_that_nobody_read(
+def test_a_range_that_is_lost_from_the_control_tables_is_a_hole_and_rows_that_no_batch_read(
     feed: QuickProject, orders: str
 ) -> None:
     in_range = schema.batch_range.c
@@ -318,8 +318,8 @@ def test_ranges_that_two_batches_committed_are_named(feed: QuickProject, orders:
     exit_code, document = coverage(feed, "--verify")
     assert exit_code == 3
     assert not document["accounted"]
-    told = [(each["where"], each["expected"]) for each in document["verified"]["differences"]]
-    assert (f"{orders}-0[7, 8)", "one committed batch") in told
+    reported = [(each["where"], each["expected"]) for each in document["verified"]["differences"]]
+    assert (f"{orders}-0[7, 8)", "one committed batch") in reported
 
 
 def test_a_stored_offset_that_was_set_back_by_hand_leaves_committed_batches_beyond_it(

@@ -1,4 +1,4 @@
-"""A feed whose output is a Delta table, on real parts: every record once, whoever reads the table, killed commits included."""
+"""A feed whose output is a Delta table, on real parts: every record once for every reader, killed commits included."""
 
 from collections import Counter
 from collections.abc import Iterator

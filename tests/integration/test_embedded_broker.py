@@ -190,8 +190,8 @@ def test_what_a_process_started_is_stopped_although_it_was_killed_itself(tmp_pat
 
 
 def test_a_port_that_is_in_use_is_refused_before_anything_starts(tmp_path):
-    with socket.create_server((LOOPBACK, 0)) as somebody:
-        port = somebody.getsockname()[1]
+    with socket.create_server((LOOPBACK, 0)) as other:
+        port = other.getsockname()[1]
         with pytest.raises(BrokerError, match=f"expected port {port} of {LOOPBACK} to be free"):
             EmbeddedBroker(tmp_path, port=port).start()
 

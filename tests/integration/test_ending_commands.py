@@ -96,7 +96,7 @@ def test_a_dry_run_shows_what_would_go_and_the_run_removes_exactly_that(feed: Qu
     assert feed.answer("clean", "orders")["attempts"] == []
 
 
-def test_the_last_copy_of_deleted_records_stays_until_somebody_names_its_batch_and_says_why(
+def test_the_last_copy_of_deleted_records_stays_until_an_operator_names_its_batch_and_says_why(
     feed: QuickProject, servers: str, orders: str
 ) -> None:
     with feed.stopping_before_the_commit(), pytest.raises(Killed):

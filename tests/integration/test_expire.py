@@ -60,7 +60,7 @@ def test_old_batches_leave_the_output_and_their_offsets_stay_committed(feed: Qui
     assert event["reason"] == "older than the contract"
 
 
-def test_the_feed_goes_on_after_its_old_batches_expired(feed: QuickProject, orders: str, servers: str) -> None:
+def test_the_feed_continues_after_its_old_batches_expired(feed: QuickProject, orders: str, servers: str) -> None:
     feed.answer("expire", "orders", *NOW, *EXECUTE)
     produce(servers, orders, 1, plain_records(2))
     [batch] = feed.run()
@@ -76,7 +76,7 @@ def test_nothing_younger_expires(feed: QuickProject) -> None:
 
 
 @pytest.mark.parametrize("before", ["yesterday", "", "2026-01-01T12:00:00", "0d", "-3d", "1718000000"])
-def test_a_time_that_nobody_can_read_is_refused(feed: QuickProject, before: str) -> None:
+def test_an_unreadable_time_is_refused(feed: QuickProject, before: str) -> None:
     assert feed.refusal("expire", "orders", "--before", before)[:2] == (2, "WRONG_USE")
 
 

@@ -20,7 +20,7 @@ def read_before(quick: QuickProject, orders: str) -> str:
 def test_a_copied_feed_file_does_not_switch_off_the_feed_that_was_there_first(
     quick: QuickProject, read_before: str
 ) -> None:
-    # Somebody copies a file, changes the name, and forgets the group.
+    # A user copies a file, changes the name, and forgets the group.
     quick.write_feed(read_before, name="copy", kafka={"topics": [read_before], "group": "orders-ingest"})
 
     code, name, message = quick.refusal("run", "copy")[:3]

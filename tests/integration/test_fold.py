@@ -131,7 +131,7 @@ def test_what_is_asked_of_a_feed_has_the_same_answer_when_its_old_batches_are_fo
     assert "3 batches" in json.dumps(event)
 
 
-def test_the_feed_goes_on_and_its_next_batches_are_folded_into_the_same_rows(feed: QuickProject, orders: str) -> None:
+def test_the_feed_continues_and_its_next_batches_are_folded_into_the_same_rows(feed: QuickProject, orders: str) -> None:
     feed.answer("fold", "orders")
     make_old(feed)
     feed.answer("clean")

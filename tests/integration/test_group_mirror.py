@@ -76,7 +76,7 @@ def test_a_feed_without_a_group_leaves_kafka_untouched(quick: QuickProject, serv
     assert "names no kafka.group" in message
 
 
-def test_topics_that_the_feed_no_longer_names_are_left_to_whoever_reads_them_now(
+def test_topics_that_the_feed_no_longer_names_are_left_to_their_present_readers(
     quick: QuickProject, servers: str, orders: str, move_group: MoveGroup
 ) -> None:
     refunds, group = f"{orders}-refunds", f"{orders}-group"
@@ -92,10 +92,10 @@ def test_topics_that_the_feed_no_longer_names_are_left_to_whoever_reads_them_now
     assert [tp.offset for tp in committed(servers, group, orders)] == [10, 5, 1]
 
 
-# ── Somebody else moved it ────────────────────────────────────────────────────────────────────────────────────────────
+# ── Another client moved it ───────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_group_that_somebody_moved_shows_as_drift_and_the_next_commit_brings_it_back(
+def test_a_group_that_another_client_moved_shows_as_drift_and_the_next_commit_brings_it_back(
     quick: QuickProject, servers: str, orders: str, move_group: MoveGroup
 ) -> None:
     group = mirrored_feed(quick, orders)

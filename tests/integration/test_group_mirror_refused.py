@@ -52,7 +52,7 @@ def fill(servers: str, topic: str) -> None:
 
 @contextmanager
 def denied(servers: str, group: str, operation: AclOperation) -> Iterator[None]:
-    """Deny everybody something on a group."""
+    """Deny all users an operation on a group."""
     where = (ResourceType.GROUP, group, ResourcePatternType.LITERAL, "User:ANONYMOUS", "*")
     with AdminClient({"bootstrap.servers": servers, "log_level": 0}) as admin:
         [made] = admin.create_acls([AclBinding(*where, operation, AclPermissionType.DENY)]).values()

@@ -26,7 +26,7 @@ def kinds(found: list[dict[str, Any]]) -> list[str]:
     return [event["kind"] for event in found]
 
 
-# ── What it tells ─────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── What it shows ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_each_event_says_who_did_what_and_why_and_how_offsets_moved_newest_first(
@@ -52,7 +52,7 @@ def test_each_event_says_who_did_what_and_why_and_how_offsets_moved_newest_first
     assert given_up["event_id"] > skipped["event_id"] > seeded["event_id"]
 
 
-def test_a_topic_that_was_made_again_is_told_with_old_and_new_offsets_and_topic_ids(
+def test_a_topic_that_was_made_again_is_reported_with_old_and_new_offsets_and_topic_ids(
     feed: QuickProject, servers: str, orders: str
 ) -> None:
     feed.run()
@@ -70,7 +70,7 @@ def test_a_topic_that_was_made_again_is_told_with_old_and_new_offsets_and_topic_
     assert reset["reason"] == WHY
 
 
-def test_a_group_that_could_not_be_moved_is_told_with_the_batch_and_the_cause(
+def test_a_group_that_could_not_be_moved_is_reported_with_the_batch_and_the_cause(
     feed: QuickProject, orders: str, move_group: MoveGroup
 ) -> None:
     move_group("orders-ingest", orders, {0: 0})
@@ -98,7 +98,7 @@ def test_the_table_has_a_line_an_event_and_names_few_of_many_partitions(
 # ── Which of it ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_the_newest_events_of_some_kinds_since_a_time_are_told(feed: QuickProject, orders: str) -> None:
+def test_the_newest_events_of_some_kinds_since_a_time_are_reported(feed: QuickProject, orders: str) -> None:
     feed.plan("--end-offset", f"{orders}:0=0")
     for interval in ("0-1", "1-2", "2-3"):
         feed.answer("skip", "orders", orders, "0", interval, *BECAUSE)
@@ -134,7 +134,7 @@ def test_a_feed_that_was_never_planned_has_no_history_and_an_unknown_one_is_refu
     assert feed.refusal("history", "nobody")[:2] == (2, "UNKNOWN_FEED")
 
 
-def test_the_history_goes_on_under_another_name_and_needs_no_feed_file(feed: QuickProject) -> None:
+def test_the_history_continues_under_another_name_and_needs_no_feed_file(feed: QuickProject) -> None:
     feed.plan()
     feed.answer("rename-feed", "orders", "sales", "--reason", "a better name")
     shutil.rmtree(feed.feeds)
@@ -199,7 +199,7 @@ def test_backfills_and_copies_are_listed_apart_and_told_with_what_was_asked_for(
     assert (closed["summary"], closed["batch_id"]) == (f"read after all: {orders}-0[5, 7)", backfill["batch_id"])
 
 
-def test_a_reset_is_told_once_as_old_and_new_offsets_back_and_forward(feed: QuickProject, orders: str) -> None:
+def test_a_reset_is_reported_once_as_old_and_new_offsets_back_and_forward(feed: QuickProject, orders: str) -> None:
     feed.run("orders", "--end-offset", f"{orders}:0=4")
     feed.answer("reset", "orders", "--to", f"offsets={orders}:0=1", "--execute", "--reason", "read it again")
     feed.answer("reset", "orders", "--to", f"offsets={orders}:0=8", "--execute", "--reason", "fresh ones first")

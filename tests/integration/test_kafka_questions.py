@@ -174,7 +174,7 @@ def test_where_kafka_s_answers_contradict_each_other_the_offset_at_a_time_is_not
     assert kafka.offsets_at({partition: FIRST + timedelta(seconds=20)}) == {partition: 3}
 
 
-# ── Records that nobody can read ──────────────────────────────────────────────────────────────────────────────────────
+# ── Records that cannot be read ───────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_a_damaged_batch_is_unreadable_at_each_of_its_offsets_and_at_no_other(
@@ -252,7 +252,7 @@ def test_the_first_record_says_when_it_was_written_and_by_whose_clock(
     assert (found[of_broker[2]], found[of_broker[3]]) == (None, None)
 
 
-def test_a_group_s_offsets_are_told_and_none_where_it_has_none(
+def test_a_group_s_offsets_are_reported_and_none_where_it_has_none(
     kafka: ConfluentKafkaCluster, orders: str, move_group: MoveGroup
 ) -> None:
     move_group(f"{orders}-group", orders, {0: 7, 2: 0})
@@ -347,17 +347,17 @@ def test_the_next_step_finds_a_broker_again_that_the_step_before_it_lost(
 # ── No broker there ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_every_question_to_nobody_names_the_address_and_the_connection() -> None:
-    nobody = cluster("127.0.0.1:1", **{"socket.timeout.ms": "300"})
+def test_every_question_without_a_broker_names_the_address_and_the_connection() -> None:
+    unreachable = cluster("127.0.0.1:1", **{"socket.timeout.ms": "300"})
     partition = TopicPartition("orders", 0)
     questions = (
-        nobody.cluster_id,
-        nobody.topic_names,
-        lambda: nobody.describe_topics(["orders"]),
-        lambda: nobody.log_bounds([partition]),
-        lambda: nobody.offsets_at({partition: FIRST}),
-        lambda: nobody.group_offsets("group", [partition]),
-        lambda: nobody.set_group_offsets("group", {partition: 1}, "who"),
+        unreachable.cluster_id,
+        unreachable.topic_names,
+        lambda: unreachable.describe_topics(["orders"]),
+        lambda: unreachable.log_bounds([partition]),
+        lambda: unreachable.offsets_at({partition: FIRST}),
+        lambda: unreachable.group_offsets("group", [partition]),
+        lambda: unreachable.set_group_offsets("group", {partition: 1}, "who"),
     )
     for question in questions:
         with pytest.raises(KafkaUnavailableError, match=r"127\.0\.0\.1:1 \(connection 'kafka_default'\)"):

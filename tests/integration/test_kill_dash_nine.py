@@ -1,4 +1,4 @@
-"""`kill -9` of `kafka-ingest run` at the calls that matter: the next run goes on there, and every record is there once."""
+"""`kill -9` of `kafka-ingest run` at the calls that matter: the next run continues there, and every record is there once."""
 
 from collections.abc import Iterator
 from contextlib import suppress
@@ -161,7 +161,7 @@ def test_killed_after_the_files_are_renamed_a_run_leaves_all_of_the_batch_visibl
 
 
 def kill_a_run_that_spark_wrote_for(quick: QuickProject, processes: Processes, killed_at: str) -> None:
-    """Let a receipt lie there that nobody took, and kill the run that takes it."""
+    """Leave a receipt that is not pinned, and kill the run that pins it."""
     with quick.stopping_before_the_pin(), suppress(Killed):
         quick.kafka_ingest("run", "orders")
     run = processes.run_feed(held_at=killed_at)

@@ -1,6 +1,6 @@
 """`kill -9` of the servers that a run needs: of PostgreSQL with the control tables in it, and of Kafka's broker.
 
-They are killed while a run is held at an exact call; then it goes on without them, and a later run with them again.
+They are killed while a run is held at an exact call; then it continues without them, and a later run with them again.
 """
 
 import json
@@ -90,7 +90,7 @@ def on_postgresql(tmp_path: Path, servers: str, name: str, postgresql: MortalPos
 
 
 def produce_two_batches(quick: QuickProject, name: str) -> Produced:
-    """Commit a first batch, and let Spark have written a second one whose receipt nobody took yet."""
+    """Commit a first batch, and let Spark have written a second one whose receipt is not pinned yet."""
     create_topic(quick.bootstrap_servers, name, 3)
     quick.write_feed(name)
     produced = Produced(quick.bootstrap_servers, name)

@@ -1,6 +1,7 @@
 """`kill -9` in the middle of Spark's read: of Spark itself, of the run that started it, and of the broker that it reads from.
 
-The Spark that is killed, or that goes on without its starter, is real; what comes after it is written by the stand-in.
+The Spark that is killed, or that continues without its starter, is real; what comes after it is written by the
+stand-in.
 """
 
 import json
@@ -98,7 +99,7 @@ def test_the_receipt_of_a_spark_whose_run_was_killed_is_used_by_the_next_run_wit
     wait_for(spark.has_receipt, "the orphan to finish its output")
     check_nothing_came_of_it(quick)
 
-    with quick.submitting(meanwhile=lambda: pytest.fail("Spark is started once more")):
+    with quick.submitting(before_spark=lambda: pytest.fail("Spark is started once more")):
         [batch] = quick.run()
     assert (batch["result"], published_attempts(quick)) == ("resumed", [1])
     check_every_record_once(quick, produced)

@@ -44,7 +44,7 @@ def offsets_in(file: Path) -> list[tuple[int, int]]:
     return [(row["kafka_partition"], row["kafka_offset"]) for row in rows]
 
 
-def files_told(found: dict[str, Any]) -> list[tuple[str, bool | None]]:
+def files_found(found: dict[str, Any]) -> list[tuple[str, bool | None]]:
     """Return the files of all batches, and whether each holds the record."""
     return [(file["path"], file["holds_record"]) for batch in found["batches"] for file in batch["files"] or []]
 
@@ -65,7 +65,7 @@ def test_every_record_is_located_in_the_file_that_holds_it_and_in_the_batch_that
         found = located(feed, orders, partition, offset)
         assert found["state"] == "committed"
         [batch] = found["batches"]
-        assert files_told(found) == [(str(file), True)]
+        assert files_found(found) == [(str(file), True)]
         assert batch["record"] == "in_file"
         assert batch["batch_id"] == file.parent.name.removeprefix("kafka_batch=")
         assert (batch["kind"], batch["state"], batch["earlier_topic"]) == ("live", "COMMITTED", False)
@@ -85,7 +85,7 @@ def test_the_answer_names_who_planned_and_committed_it_and_when(feed: QuickProje
     assert f"{batch['files'][0]['path']}: holds it" in shown
 
 
-def test_an_offset_without_a_record_is_told_as_such(quick: QuickProject, servers: str, name: str) -> None:
+def test_an_offset_without_a_record_is_reported_as_such(quick: QuickProject, servers: str, name: str) -> None:
     create_topic(servers, name, 1)
     produce(servers, name, 0, plain_records(3))
     aborted_transaction(servers, name, 0, plain_records(2))
@@ -97,7 +97,7 @@ def test_an_offset_without_a_record_is_told_as_such(quick: QuickProject, servers
     for offset in (3, 4, 5):
         found = located(quick, name, 0, offset)
         assert (found["state"], found["batches"][0]["record"]) == ("committed", "none")
-        assert files_told(found) == [(str(files(quick)[0]), False)]
+        assert files_found(found) == [(str(files(quick)[0]), False)]
     shown = quick.kafka_ingest("locate", "orders", name, "0", "3").stdout
     assert "no record at this offset: compacted, aborted, a transaction marker" in shown
 
@@ -105,7 +105,7 @@ def test_an_offset_without_a_record_is_told_as_such(quick: QuickProject, servers
 # ── An offset that was not ───────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_what_is_pending_passed_over_ahead_and_not_read_yet_is_told_apart(feed: QuickProject, orders: str) -> None:
+def test_what_is_pending_passed_over_ahead_and_not_read_yet_is_distinguished(feed: QuickProject, orders: str) -> None:
     feed.run("orders", "--end-offset", f"{orders}:0=2")
     feed.answer("skip", "orders", orders, "0", "2-4", *BECAUSE)
     feed.answer("skip", "orders", orders, "0", "8-9", *BECAUSE)
@@ -155,7 +155,7 @@ def test_each_state_is_said_in_a_sentence(feed: QuickProject, orders: str, offse
     assert said in first_line
 
 
-def test_what_lies_before_the_feeds_first_offset_is_told(feed: QuickProject, orders: str) -> None:
+def test_what_lies_before_the_feeds_first_offset_is_reported(feed: QuickProject, orders: str) -> None:
     feed.edit_feed(start="latest")
     feed.plan()
     found = located(feed, orders, 0, 9)
@@ -180,8 +180,8 @@ def test_a_backfill_ingests_an_offset_and_a_copy_into_another_output_does_not(fe
     assert [batch["record"] for batch in both["batches"]] == ["in_file", "in_file"]
     assert [batch["kind"] for batch in copied["batches"]] == ["copy"]
     assert (filled["gap"]["state"], filled["gap"]["closed_by_batch"]) == ("closed", filled["batches"][0]["batch_id"])
-    assert Path(files_told(copied)[0][0]).is_relative_to(feed.home / "copies")
-    assert explained(feed, Path(files_told(copied)[0][0]))["batch"]["kind"] == "copy"
+    assert Path(files_found(copied)[0][0]).is_relative_to(feed.home / "copies")
+    assert explained(feed, Path(files_found(copied)[0][0]))["batch"]["kind"] == "copy"
 
 
 def test_an_offset_that_is_read_again_is_in_both_batches(feed: QuickProject, orders: str) -> None:
@@ -192,7 +192,7 @@ def test_an_offset_that_is_read_again_is_in_both_batches(feed: QuickProject, ord
     feed.run()
     again, once = (located(feed, orders, 0, offset) for offset in (8, 5))
     assert [batch["start_offset"] for batch in again["batches"]] == [6, 0]
-    assert [holds for _, holds in files_told(again)] == [True, True]
+    assert [holds for _, holds in files_found(again)] == [True, True]
     assert len(once["batches"]) == 1
 
 
@@ -215,8 +215,8 @@ def test_a_batch_of_an_earlier_topic_of_that_name_is_marked_and_does_not_count(
         (False, both["topic_id"]),
         (True, earlier_id),
     ]
-    assert (both["state"], len(files_told(both))) == ("committed", 2)
-    assert (only_earlier["state"], files_told(only_earlier)[0][1]) == ("not_read_yet", True)
+    assert (both["state"], len(files_found(both))) == ("committed", 2)
+    assert (only_earlier["state"], files_found(only_earlier)[0][1]) == ("not_read_yet", True)
     shown = feed.kafka_ingest("locate", "orders", orders, "0", "7").stdout
     assert f"{earlier_id}, an earlier topic of that name" in shown
 
@@ -233,7 +233,7 @@ def test_a_topic_that_holds_the_same_records_under_another_id_is_the_same(
     assert (found["state"], found["batches"][0]["earlier_topic"]) == ("committed", False)
 
 
-def test_of_a_topic_that_was_forgotten_the_batches_are_still_told(
+def test_of_a_topic_that_was_forgotten_the_batches_are_still_shown(
     feed: QuickProject, servers: str, orders: str
 ) -> None:
     feed.run()
@@ -241,7 +241,7 @@ def test_of_a_topic_that_was_forgotten_the_batches_are_still_told(
     feed.answer("topic-changed", "orders", "--choice", "forget", "--execute", *BECAUSE)
     found = located(feed, orders, 0, 7)
     assert (found["state"], found["stored_offset"]) == ("forgotten", None)
-    assert files_told(found)[0][1] is True
+    assert files_found(found)[0][1] is True
     assert feed.refusal("locate", "orders", orders, "0", "70")[:2] == (2, "WRONG_USE")
 
 
@@ -252,14 +252,14 @@ def test_with_the_outputs_storage_away_the_rest_of_the_answer_stands(feed: Quick
     [batch] = feed.run()
     feed.output.rename(feed.output.with_name("away"))
     found = located(feed, orders, 0, 3)
-    [told] = found["batches"]
-    assert (found["state"], told["batch_id"], told["record"], told["files"]) == (
+    [found_one] = found["batches"]
+    assert (found["state"], found_one["batch_id"], found_one["record"], found_one["files"]) == (
         "committed",
         batch["batch_id"],
         "not_known",
         None,
     )
-    assert "is its storage mounted?" in told["problem"]
+    assert "is its storage mounted?" in found_one["problem"]
     assert "is its storage mounted?" in feed.kafka_ingest("locate", "orders", orders, "0", "3").stdout
 
 
@@ -268,11 +268,11 @@ def test_a_file_that_was_removed_or_damaged_is_named_with_what_is_wrong(feed: Qu
     of_partition = {offsets_in(file)[0][0]: file for file in files(feed)}
     of_partition[0].unlink()
     of_partition[1].write_bytes(b"no more")
-    for partition, problem in ((0, "it is not there"), (1, "found a damaged one")):
+    for partition, problem in ((0, "file not found"), (1, "found a damaged one")):
         found = located(feed, orders, partition, 3)
-        [told] = found["batches"][0]["files"]
-        assert (told["path"], told["holds_record"]) == (str(of_partition[partition]), None)
-        assert problem in told["problem"]
+        [found_one] = found["batches"][0]["files"]
+        assert (found_one["path"], found_one["holds_record"]) == (str(of_partition[partition]), None)
+        assert problem in found_one["problem"]
         assert (found["state"], found["batches"][0]["record"]) == ("committed", "not_known")
 
 
@@ -370,7 +370,7 @@ def test_the_files_that_spark_writes_are_explained_and_located_too(
     found = explained(quick, file)
     assert [(run["start_offset"], run["end_offset"]) for run in found["intervals"]] == [(0, 3), (6, 8)]
     assert found["receipt"] == {"differences": []}
-    located_in = [files_told(located(quick, name, 0, offset)) for offset in (2, 3, 7)]
+    located_in = [files_found(located(quick, name, 0, offset)) for offset in (2, 3, 7)]
     assert located_in == [[(str(file), held)] for held in (True, False, True)]
 
 
@@ -444,7 +444,7 @@ def test_a_file_that_was_written_again_differs_from_its_receipt(feed: QuickProje
     assert "it is not what its receipt says" in feed.kafka_ingest("explain", str(file)).stdout
 
 
-def test_a_copy_of_an_output_is_told_from_the_output(feed: QuickProject, orders: str) -> None:
+def test_a_copy_of_an_output_is_distinguished_from_the_output(feed: QuickProject, orders: str) -> None:
     feed.run("orders", "--end-offset", f"{orders}:0=4")
     [file] = files(feed)
     copied = feed.home / "copied"
@@ -453,7 +453,7 @@ def test_a_copy_of_an_output_is_told_from_the_output(feed: QuickProject, orders:
     assert difference.endswith(f"the file lies in {copied}: a copy, or moved")
 
 
-def test_without_its_receipt_a_file_is_told_and_that_it_cannot_be_compared(feed: QuickProject, orders: str) -> None:
+def test_without_its_receipt_a_file_is_reported_and_that_it_cannot_be_compared(feed: QuickProject, orders: str) -> None:
     [batch] = feed.run("orders", "--end-offset", f"{orders}:0=4")
     [kept] = (feed.output / "orders.kafka-ingest" / "receipts").rglob(f"{batch['batch_id']}.json")
     kept.unlink()
@@ -465,7 +465,7 @@ def test_without_its_receipt_a_file_is_told_and_that_it_cannot_be_compared(feed:
 # ── Without control tables, or with others ────────────────────────────────────────────────────────────────────────────
 
 
-def test_without_control_tables_what_is_in_the_file_is_told_all_the_same(feed: QuickProject, orders: str) -> None:
+def test_without_control_tables_what_is_in_the_file_is_reported_all_the_same(feed: QuickProject, orders: str) -> None:
     [batch] = feed.run("orders", "--end-offset", f"{orders}:0=4")
     [file] = files(feed)
     for name in feed.control_file.parent.glob(f"{feed.control_file.name}*"):

@@ -45,7 +45,7 @@ def test_records_that_retention_took_stop_the_feed_with_both_numbers_and_nothing
     assert quick.partition(0)["headroom"] == -4
 
 
-def test_skipping_as_the_message_says_lets_the_feed_go_on_from_the_log_start(
+def test_skipping_as_the_message_says_lets_the_feed_continue_from_the_log_start(
     quick: QuickProject, servers: str, orders: str
 ) -> None:
     read_a_little(quick, orders)
@@ -75,7 +75,7 @@ def test_skipping_as_the_messages_say_comes_past_a_gap_that_was_filed_ahead(
     assert quick.positions() == [(0, n) for n in (0, 1, 8, 9)] + [(1, n) for n in range(5)]
 
 
-def test_record_gap_goes_on_from_the_log_start_and_keeps_when_and_why(
+def test_record_gap_continues_from_the_log_start_and_keeps_when_and_why(
     quick: QuickProject, servers: str, orders: str
 ) -> None:
     read_a_little(quick, orders)
@@ -124,7 +124,7 @@ def test_what_was_lost_again_and_again_is_read_apart_after_the_others_and_costs_
     assert quick.positions() == [(0, n) for n in range(6, 10)] + [(1, n) for n in range(8)]
 
 
-def test_hold_holds_the_partition_that_lost_records_until_they_are_skipped_and_the_others_go_on(
+def test_hold_holds_the_partition_that_lost_records_until_they_are_skipped_and_the_others_continue(
     quick: QuickProject, servers: str, orders: str
 ) -> None:
     read_a_little(quick, orders, on_data_loss="hold")
@@ -149,7 +149,7 @@ def test_hold_holds_the_partition_that_lost_records_until_they_are_skipped_and_t
     assert quick.positions() == [(0, n) for n in (0, 1, 6, 7, 8, 9)] + [(1, n) for n in range(5)]
 
 
-def test_a_partition_of_which_everything_is_gone_goes_on_at_its_end(
+def test_a_partition_of_which_everything_is_gone_continues_at_its_end(
     quick: QuickProject, servers: str, orders: str
 ) -> None:
     read_a_little(quick, orders, on_data_loss="record_gap")
@@ -267,7 +267,7 @@ def test_a_small_batch_waits_and_status_says_since_when(quick: QuickProject, ser
 
     produce(servers, orders, 2, plain_records(4))
     assert quick.plan()["result"] == "waiting"
-    assert quick.status()["waiting_since"] == since, "more records do not make it wait anew"
+    assert quick.status()["waiting_since"] == since, "more records do not restart the wait"
 
     produce(servers, orders, 2, plain_records(1))
     [batch] = quick.run()
@@ -331,7 +331,7 @@ def test_what_retention_took_and_what_was_skipped_to_be_fresh_are_two_gaps(
 
 @pytest.fixture
 def beyond(quick: QuickProject, servers: str, orders: str) -> str:
-    """The feed stands at 10 and 5 of a topic whose logs end at 4 and 5, as somebody's hand left the control tables."""
+    """The feed stands at 10 and 5 of a topic whose logs end at 4 and 5, as a manual change left the control tables."""
     quick.write_feed(orders)
     quick.run()
     made_again = recreate_topic(servers, orders, 3)

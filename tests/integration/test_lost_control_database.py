@@ -1,4 +1,4 @@
-"""The control database is destroyed in the middle of a feed's history: the output tells the history, and nothing is lost."""
+"""The control database is destroyed in the middle of a feed's history: the output restores the history, and nothing is lost."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -53,12 +53,12 @@ def feed_and_its_end(request: pytest.FixtureRequest) -> tuple[QuickProject, Dest
     return request.getfixturevalue(request.param)  # type: ignore[no-any-return]
 
 
-def test_a_control_database_that_is_destroyed_between_write_and_commit_is_told_again_by_the_output(
+def test_a_control_database_that_is_destroyed_between_write_and_commit_is_restored_by_the_output(
     feed_and_its_end: tuple[QuickProject, Destroy], servers: str, name: str
 ) -> None:
     quick, destroy = feed_and_its_end
     produced = three_batches_and_one_that_is_only_written(quick, servers, name)
-    visible, told, gaps = records_of(quick), all_batches(quick)[1:], quick.gaps()
+    visible, reported, gaps = records_of(quick), all_batches(quick)[1:], quick.gaps()
     assert {position for position, _ in visible}.isdisjoint(GAP)
     assert quick.status()["open_batch"]["state"] == "WRITTEN"
 
@@ -70,7 +70,7 @@ def test_a_control_database_that_is_destroyed_between_write_and_commit_is_told_a
 
     known = ("batch_id", "state", "rows", "ranges")
     assert [{key: batch[key] for key in known} for batch in all_batches(quick)] == [
-        {key: batch[key] for key in known} for batch in told
+        {key: batch[key] for key in known} for batch in reported
     ]
     assert quick.gaps() == gaps == [(0, 5, 7, "skipped", "open")]
     assert quick.status()["open_batch"] is None

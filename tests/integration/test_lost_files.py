@@ -98,7 +98,7 @@ def test_a_damaged_file_leaves_readers_sight_and_the_others_of_its_batch_stay(fe
     assert (ranges(shown["gaps"]), shown["files"][0]["is_there"]) == ([(0, 4, 10)], True)
     assert not path.exists()
     aside = feed.output / "orders.kafka-ingest" / "lost" / batch_id / path.name
-    assert aside.exists(), "it may be repaired by whoever can"
+    assert aside.exists(), "it may still be repaired"
     assert feed.positions() == [(0, n) for n in range(4)] + [(1, n) for n in range(5)]
     feed.answer("backfill", "orders", "gaps")
     assert_all_is_well(feed)
@@ -221,7 +221,7 @@ def test_storage_of_an_output_that_was_left_behind_and_is_away_is_not_taken_for_
     assert feed.gaps() == []
 
 
-def test_where_other_files_lie_among_a_batchs_own_nobody_can_say_what_is_lost(feed: QuickProject) -> None:
+def test_where_other_files_lie_among_a_batchs_own_no_one_can_say_what_is_lost(feed: QuickProject) -> None:
     batch_id = newest(feed)
     path = path_of(feed, batch_id)
     path.rename(path.with_name("compacted.parquet"))

@@ -274,7 +274,7 @@ def test_a_feed_with_an_open_batch_may_be_renamed_and_finishes_it(quick: QuickPr
     assert (batch["batch_id"], batch["rows"]) == (planned["batch_id"], 15)
 
 
-def test_a_name_that_is_taken_or_that_nobody_has_is_refused(quick: QuickProject, orders: str) -> None:
+def test_a_name_that_is_taken_or_unknown_is_refused(quick: QuickProject, orders: str) -> None:
     quick.write_feed(orders)
     quick.write_feed(orders, name="refunds")
     quick.plan()

@@ -1,4 +1,4 @@
-"""A feed whose output was moved to another path: each output alone tells where every partition stands."""
+"""A feed whose output was moved to another path: each output alone shows where every partition stands."""
 
 from typing import Any
 
@@ -41,7 +41,7 @@ def moved(quick: QuickProject, orders: str) -> str:
     return orders
 
 
-def test_the_feed_goes_on_in_the_other_output_where_it_was(quick: QuickProject, moved: str) -> None:
+def test_the_feed_continues_in_the_other_output_where_it_was(quick: QuickProject, moved: str) -> None:
     quick.run()
     assert positions(quick, "orders", "elsewhere") == EVERY_RECORD
     assert [(0, n) for n in range(4)] + [(1, n) for n in range(5)] == quick.positions("orders"), moved
@@ -72,7 +72,7 @@ def test_the_receipts_after_the_first_in_another_output_follow_it(quick: QuickPr
     assert positions(quick, "orders", "elsewhere") == EVERY_RECORD
 
 
-def test_back_in_the_first_output_its_receipts_tell_of_what_was_read_into_the_other_meanwhile(
+def test_back_in_the_first_output_its_receipts_tell_of_what_was_read_into_the_other_since(
     quick: QuickProject, servers: str, moved: str
 ) -> None:
     move_output(quick, "orders")
@@ -97,7 +97,7 @@ def test_the_output_that_was_left_tells_how_far_it_came_itself_and_no_further(qu
     assert [(row["partition"], row["stored_offset"]) for row in shown["partitions"]] == [(0, 4), (1, 5), (2, 0)], moved
 
 
-def test_a_copy_from_before_the_move_goes_on_where_the_new_output_ends(quick: QuickProject, orders: str) -> None:
+def test_a_copy_from_before_the_move_continues_where_the_new_output_ends(quick: QuickProject, orders: str) -> None:
     quick.write_feed(orders)
     quick.run("orders", "--end-offset", f"{orders}:0=4", "--end-offset", f"{orders}:1=3")
     older = back_up(quick)
@@ -114,7 +114,7 @@ def test_a_copy_from_before_the_move_goes_on_where_the_new_output_ends(quick: Qu
     assert positions(quick, "orders", "elsewhere") == EVERY_RECORD
 
 
-def test_gaps_and_a_topic_that_started_over_before_the_move_are_told_in_the_new_output(
+def test_gaps_and_a_topic_that_started_over_before_the_move_are_reported_in_the_new_output(
     quick: QuickProject, servers: str, orders: str
 ) -> None:
     quick.write_feed(orders)

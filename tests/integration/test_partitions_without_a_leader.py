@@ -13,7 +13,7 @@ from embedded_broker import EmbeddedBroker
 
 @pytest.fixture(scope="module")
 def cluster_of_two(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[EmbeddedBroker, EmbeddedBroker]]:
-    """Two nodes of a cluster that nobody else uses: topics of others must not land on the one that is stopped."""
+    """Two nodes of a cluster that no other test uses: topics of others must not land on the one that is stopped."""
     with (
         EmbeddedBroker(tmp_path_factory.mktemp("first")) as broker,
         second_node(broker, tmp_path_factory.mktemp("second")) as node,
@@ -59,7 +59,7 @@ def test_it_is_pending_in_the_first_plan_and_begins_as_the_feed_file_says_once_i
     assert entry["unavailable"]["since"] == found["holds"][0]["since"]
     assert project.partition(0)["unavailable"] is None
 
-    # Nobody can have read it yet: an edited start counts until it is resolved.
+    # No run can have read it yet: an edited start counts until it is resolved.
     project.edit_feed(start={"offsets": {half: {1: 3}}, "otherwise": "latest"})
     assert seeds(project.plan()) == {1: (None, "offset 3")}
     assert project.partition(1)["unavailable"]["since"] == entry["unavailable"]["since"]

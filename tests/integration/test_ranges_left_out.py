@@ -25,17 +25,17 @@ def spark_held_between_rounds(project: QuickProject, then: Callable[[], object])
     between = project.home / "between"
     between.mkdir()
 
-    def submit(submission: SparkSubmission, log_file: Path, *, meanwhile: Callable[[], object]) -> None:
+    def submit(submission: SparkSubmission, log_file: Path, *, while_running: Callable[[], object]) -> None:
         def at_the_hold() -> None:
-            meanwhile()
+            while_running()
             wait_for((between / HELD).exists, "the Spark job to have asked Kafka what was lost")
             then()
             (between / GO_ON).touch()
 
         arguments = (str(between), AFTER_KAFKA_WAS_ASKED, submission.application, *submission.arguments)
         held = replace(submission, application=str(HOLD_AND_RUN), arguments=arguments)
-        project.meanwhile()
-        run_spark_submit(held, log_file, meanwhile=at_the_hold)
+        project.before_spark()
+        run_spark_submit(held, log_file, while_running=at_the_hold)
 
     with patch.object(project, "submit", submit):
         yield
@@ -60,9 +60,9 @@ def test_a_batch_that_loses_one_range_keeps_the_others_and_the_next_plan_meets_t
     with quick.submitting(spark_is_real=True):
         [batch] = quick.run()
     assert (batch["batch_id"], batch["result"], batch["rows"]) == (planned["batch_id"], "resumed", 5)
-    [told] = quick.batches()
-    assert (told["state"], [each["partition"] for each in told["ranges"]]) == ("COMMITTED", [1])
-    assert left_out(told) == [(0, 0, 10, 4)]
+    [batch] = quick.batches()
+    assert (batch["state"], [each["partition"] for each in batch["ranges"]]) == ("COMMITTED", [1])
+    assert left_out(batch) == [(0, 0, 10, 4)]
     assert quick.stored_offsets() == {0: 0, 1: 5, 2: 0}
     assert quick.partition(0)["group_offset"] in {0, None}
     assert quick.partition(1)["group_offset"] == 5
@@ -86,7 +86,7 @@ def test_a_batch_that_loses_one_range_keeps_the_others_and_the_next_plan_meets_t
     assert batch["rows"] == 2
     [hold] = quick.status()["holds"]
     assert (hold["partition"], hold["cause"], hold["at_offset"]) == (0, "offsets_lost", 0)
-    # … or go on over a gap.
+    # … or continue over a gap.
     quick.edit_feed(on_data_loss="record_gap")
     [batch] = quick.run()
     assert batch["rows"] == 6
@@ -125,13 +125,13 @@ def test_what_is_lost_in_each_round_is_left_out_by_the_same_attempt(
     produce(servers, orders, 2, plain_records(3))
     quick.write_feed(orders, on_data_loss="record_gap")
     with (
-        quick.submitting(meanwhile=lambda: delete_records(servers, orders, 0, 4)),
+        quick.submitting(before_spark=lambda: delete_records(servers, orders, 0, 4)),
         spark_held_between_rounds(quick, lambda: delete_records(servers, orders, 2, 1)),
     ):
         [batch] = quick.run()
     assert (batch["rows"], batch["result"]) == (5, "planned")
-    [told] = quick.batches()
-    assert (told["attempt"], left_out(told)) == (1, [(0, 0, 10, 4), (2, 0, 3, 1)])
+    [batch] = quick.batches()
+    assert (batch["attempt"], left_out(batch)) == (1, [(0, 0, 10, 4), (2, 0, 3, 1)])
     [attempt] = quick.output.glob("**/staging/*/1")
     assert [path.name for path in attempt.iterdir() if path.is_dir() and path.name.startswith(DATA)] in ([], [DATA])
 
@@ -151,7 +151,7 @@ def test_a_spark_that_is_killed_between_two_rounds_leaves_what_the_next_run_does
 
     quick.write_feed(orders)
     with (
-        quick.submitting(meanwhile=lambda: delete_records(servers, orders, 0, 4)),
+        quick.submitting(before_spark=lambda: delete_records(servers, orders, 0, 4)),
         spark_held_between_rounds(quick, kill_spark),
     ):
         exit_code, code, _ = quick.refusal("run", "orders")
@@ -162,8 +162,8 @@ def test_a_spark_that_is_killed_between_two_rounds_leaves_what_the_next_run_does
     with quick.submitting(spark_is_real=True):
         [batch] = quick.run()
     assert (batch["result"], batch["rows"]) == ("resumed", 5)
-    [told] = quick.batches()
-    assert (told["attempt"], left_out(told)) == (2, [(0, 0, 10, 4)])
+    [batch] = quick.batches()
+    assert (batch["attempt"], left_out(batch)) == (2, [(0, 0, 10, 4)])
     assert quick.positions() == [(1, n) for n in range(5)]
 
 
@@ -172,7 +172,7 @@ def test_where_everything_is_lost_between_the_rounds_the_batch_is_read_no_more(
 ) -> None:
     quick.write_feed(orders, on_data_loss="record_gap")
     with (
-        quick.submitting(meanwhile=lambda: delete_records(servers, orders, 0, 4)),
+        quick.submitting(before_spark=lambda: delete_records(servers, orders, 0, 4)),
         spark_held_between_rounds(quick, lambda: delete_records(servers, orders, 1, 2)),
     ):
         exit_code, code, message = quick.refusal("run", "orders")

@@ -28,7 +28,7 @@ def test_retention_while_spark_starts_becomes_the_named_error_and_the_next_run_d
         delete_records(servers, orders, 1, 2)
 
     quick.write_feed(orders)
-    with quick.submitting(spark_is_real=True, meanwhile=retention):
+    with quick.submitting(spark_is_real=True, before_spark=retention):
         exit_code, code, message = quick.refusal("run", "orders")
     assert (exit_code, code) == (1, "RANGE_NOT_IN_LOG")
     assert f"{orders}-0[0, 10) begins below the log start 4" in message
@@ -50,7 +50,7 @@ def test_retention_while_spark_starts_becomes_the_named_error_and_the_next_run_d
     assert quick.positions() == [(0, n) for n in range(4, 10)] + [(1, n) for n in range(2, 5)]
 
 
-def test_retention_of_all_ranges_between_two_runs_gives_the_batch_up_and_goes_on_with_gaps_in_the_same_run(
+def test_retention_of_all_ranges_between_two_runs_gives_the_batch_up_and_continues_with_gaps_in_the_same_run(
     quick: QuickProject, servers: str, orders: str
 ) -> None:
     quick.write_feed(orders, on_data_loss="record_gap")
@@ -136,7 +136,7 @@ def test_a_topic_made_again_while_spark_starts_becomes_the_named_error(
     # Spark waits so long for records that never come, two minutes by default.
     patience = {"spark.network.timeout": "4s", "spark.executor.heartbeatInterval": "1s"}
     quick.write_feed(orders, spark={"conf": patience})
-    with quick.submitting(spark_is_real=True, meanwhile=lambda: recreate_topic(servers, orders, 3)):
+    with quick.submitting(spark_is_real=True, before_spark=lambda: recreate_topic(servers, orders, 3)):
         exit_code, code, _ = quick.refusal("run", "orders")
     assert (exit_code, code) == (3, "TOPIC_RECREATED")
     assert quick.status()["open_batch"]["state"] == "PLANNED"
@@ -152,14 +152,14 @@ def test_a_topic_made_again_whose_numbers_fit_is_found_although_the_read_went_we
             produce(servers, orders, partition, plain_records(12))
 
     quick.write_feed(orders)
-    with quick.submitting(meanwhile=made_again):
+    with quick.submitting(before_spark=made_again):
         exit_code, code, _ = quick.refusal("run", "orders")
     assert (exit_code, code) == (3, "TOPIC_RECREATED")
     assert quick.status()["open_batch"]["state"] == "PLANNED"
     assert quick.rows() == []
 
 
-# ── A record that nobody can read ─────────────────────────────────────────────────────────────────────────────────────
+# ── A record that cannot be read ──────────────────────────────────────────────────────────────────────────────────────
 
 
 @pytest.fixture

@@ -265,7 +265,7 @@ def test_a_group_that_cannot_be_moved_is_shown_and_keeps_no_stored_offset_back(
     assert (quick.stored_offsets()[0], quick.group_offsets()[0]) == (4, 10)
 
 
-def test_people_are_told_what_it_comes_to(quick: QuickProject, orders: str) -> None:
+def test_people_see_its_consequences(quick: QuickProject, orders: str) -> None:
     quick.write_feed(orders)
     quick.run("orders", "--end-offset", f"{orders}:0=8")
     shown = quick.kafka_ingest("reset", "orders", "--to", f"offsets={orders}:0=6,{orders}:1=2")
@@ -421,7 +421,7 @@ def what_is_known(quick: QuickProject) -> tuple[list[Any], list[Any], list[Any]]
 
 
 @pytest.mark.parametrize("lost", [True, False])
-def test_resets_both_ways_are_told_again_by_the_receipts(
+def test_resets_both_ways_are_restored_by_the_receipts(
     quick: QuickProject, servers: str, orders: str, *, lost: bool
 ) -> None:
     quick.write_feed(orders)

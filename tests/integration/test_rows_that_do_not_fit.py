@@ -112,7 +112,7 @@ def test_rows_that_the_plan_does_not_read_are_refused_with_partition_and_counts(
     assert spoiling.status()["open_batch"]["state"] == "PLANNED"
 
 
-def test_the_next_run_reads_the_same_ranges_anew_and_every_record_is_there_once(
+def test_the_next_run_reads_the_same_ranges_again_and_every_record_is_there_once(
     spoiling: SpoilingProject, orders: str
 ) -> None:
     read_two_records(spoiling, orders)
@@ -174,7 +174,7 @@ def test_a_hole_is_an_error_at_the_commit_of_a_feed_that_says_dense(spoiling: Sp
     assert spoiling.rows() == []
     assert spoiling.status()["open_batch"]["state"] == "WRITTEN"
 
-    assert spoiling.refusal("run", "orders")[:2] == (3, "OFFSETS_MISSING"), "it stays so until somebody decides"
+    assert spoiling.refusal("run", "orders")[:2] == (3, "OFFSETS_MISSING"), "it stays so until an operator decides"
     spoiling.change = None
     open_batch = spoiling.status()["open_batch"]["batch_id"]
     spoiling.answer("abandon", open_batch, "--reason", "a record was lost on the way")

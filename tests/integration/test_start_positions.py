@@ -88,7 +88,7 @@ def test_a_group_s_offsets_are_taken_over_and_partitions_without_one_begin_as_th
     }
 
 
-def test_a_group_that_nobody_ever_heard_of_leaves_all_to_the_fallback(quick: QuickProject, orders: str) -> None:
+def test_a_group_that_does_not_exist_leaves_all_to_the_fallback(quick: QuickProject, orders: str) -> None:
     quick.write_feed(orders, start={"group": f"{orders}-unknown", "otherwise": "earliest"})
     assert spans(quick.dry_run()) == {0: (0, 10), 1: (0, 5)}
 

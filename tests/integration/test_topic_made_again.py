@@ -51,7 +51,7 @@ def test_a_topic_made_again_stops_the_plan_also_where_the_numbers_look_valid(
     assert "--choice start-over" in quick.kafka_ingest("topic-changed", "orders").stdout
 
 
-def test_hold_holds_the_topic_made_again_until_it_starts_over_and_the_others_go_on(
+def test_hold_holds_the_topic_made_again_until_it_starts_over_and_the_others_continue(
     quick: QuickProject, servers: str, orders: str
 ) -> None:
     refunds = f"{orders}-refunds"
@@ -122,7 +122,7 @@ def test_starting_over_is_shown_first_and_reads_the_new_topic_from_its_first_off
     assert quick.answer("topic-changed", "orders")["topics"] == []
 
 
-def test_records_of_the_old_and_the_new_topic_at_the_same_offset_are_told_apart_by_the_topic_id(
+def test_records_of_the_old_and_the_new_topic_at_the_same_offset_are_distinguished_by_the_topic_id(
     quick: QuickProject, servers: str, orders: str
 ) -> None:
     quick.write_feed(orders)
@@ -139,7 +139,7 @@ def test_records_of_the_old_and_the_new_topic_at_the_same_offset_are_told_apart_
     assert set(identified.values()) == {1}
 
 
-def test_keeping_the_offsets_goes_on_where_the_feed_was(quick: QuickProject, servers: str, orders: str) -> None:
+def test_keeping_the_offsets_continues_where_the_feed_was(quick: QuickProject, servers: str, orders: str) -> None:
     quick.write_feed(orders)
     quick.run()
     made_again(servers, orders)
@@ -231,7 +231,7 @@ def test_a_planned_batch_stands_in_the_way_until_it_is_discarded(
 
 @pytest.fixture
 def read_and_not_pinned(quick: QuickProject, servers: str, orders: str) -> str:
-    """Spark finished, nobody took its receipt, and then the topic was made again. The batch's id."""
+    """Spark finished, its receipt was not pinned, and then the topic was made again. The batch's id."""
     quick.write_feed(orders)
     with quick.stopping_before_the_pin(), suppress(Killed):
         quick.kafka_ingest("run", "orders")
@@ -420,7 +420,7 @@ def test_going_over_to_another_cluster_begins_there_by_the_start_rule(
     assert quick.refusal("run", "orders")[:2] == (3, "WRONG_CLUSTER"), "the old one is the other one now"
 
 
-def test_a_cluster_that_took_the_logs_over_goes_on_at_the_stored_offsets(
+def test_a_cluster_that_took_the_logs_over_continues_at_the_stored_offsets(
     quick: QuickProject, orders: str, there: dict[str, str]
 ) -> None:
     quick.write_feed(orders)
@@ -502,7 +502,7 @@ def test_a_topic_that_comes_back_into_the_file_on_the_other_cluster_begins_by_th
     assert batch["rows"] == 7
 
 
-def test_the_same_records_on_another_cluster_need_not_hold_a_topic_that_nobody_reads_any_more(
+def test_the_same_records_on_another_cluster_need_not_hold_a_topic_that_no_one_reads_any_more(
     quick: QuickProject, orders: str, refunds_taken_out: str, there: dict[str, str]
 ) -> None:
     quick.answer("topic-changed", "orders", "--choice", "same-records", *WHY, **there)

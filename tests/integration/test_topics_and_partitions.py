@@ -50,7 +50,7 @@ def test_a_pattern_reads_what_it_matches_as_a_whole_and_never_kafka_s_own_topics
     refunds = one_partition(servers, f"{orders}.refunds", 3)
     one_partition(servers, f"{orders}-other", 3)
     one_partition(servers, f"old-{orders}", 3)
-    # Somebody committed to a group, so __consumer_offsets is there.
+    # A client committed to a group, so __consumer_offsets is there.
     quick.write_feed(orders)
     quick.run()
     quick.write_feed(orders, name="all", kafka={"topic_pattern": rf"__.*|{orders}(\.refunds)?"})
@@ -209,7 +209,7 @@ def test_a_topic_that_is_taken_out_keeps_its_offsets_and_continues_from_them_whe
 # ── Gone ──────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_topic_that_is_gone_stops_the_feed_and_taking_it_out_of_the_file_lets_it_go_on(
+def test_a_topic_that_is_gone_stops_the_feed_and_taking_it_out_of_the_file_lets_it_continue(
     quick: QuickProject, servers: str, orders: str
 ) -> None:
     refunds = one_partition(servers, f"{orders}-refunds", 3)
@@ -247,7 +247,7 @@ def test_a_topic_that_is_gone_for_good_is_forgotten_as_the_message_says(
     assert {entry["topic"] for entry in quick.status()["partitions"]} == {orders}
 
 
-def test_with_hold_the_other_topics_go_on_and_status_says_since_when_one_is_gone(
+def test_with_hold_the_other_topics_continue_and_status_says_since_when_one_is_gone(
     quick: QuickProject, servers: str, orders: str
 ) -> None:
     refunds = one_partition(servers, f"{orders}-refunds", 3)

@@ -18,7 +18,7 @@ WHY = ("--execute", "--reason", "an unclean leader election")
 
 @pytest.fixture(scope="module")
 def own_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedBroker]:
-    """A broker that may be stopped: nobody else uses it."""
+    """A broker that may be stopped: no other test uses it."""
     with EmbeddedBroker(tmp_path_factory.mktemp("truncated")) as running:
         yield running
 
@@ -168,7 +168,7 @@ def test_a_log_that_is_truncated_once_more_is_found_once_more(
     assert f"{truncated}-0: stored offset 12, log end 4" in message
 
 
-def test_what_was_rewound_is_told_again_by_the_output(
+def test_what_was_rewound_is_restored_by_the_output(
     project: QuickProject, own_broker: EmbeddedBroker, truncated: str
 ) -> None:
     project.refusal("run", "orders")
@@ -243,12 +243,12 @@ def test_a_planned_batch_beyond_a_log_that_was_truncated_below_its_start_is_give
     assert values(project, batch["batch_id"]) == [(0, 4, b"after 0"), (0, 5, b"after 1")]
 
 
-# ── Grown again before anybody looked ─────────────────────────────────────────────────────────────────────────────────
+# ── Grown again before a run looked ───────────────────────────────────────────────────────────────────────────────────
 
 
 @pytest.fixture
 def unseen(own_broker: EmbeddedBroker, truncated: str) -> str:
-    """The log was cut off at 4 and had grown to 12 when the feed looked again: only leader epochs tell. Its topic."""
+    """The log was cut off at 4 and had grown to 12 when the feed looked again: only leader epochs show it. Its topic."""
     grow(own_broker, truncated)
     return truncated
 

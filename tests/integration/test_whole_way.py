@@ -117,7 +117,7 @@ def test_a_failed_spark_application_leaves_nothing_visible_and_the_next_run_cont
     assert project.positions() == positions_of(events)
 
 
-def test_a_broker_that_is_down_is_named_within_the_time_limit_and_stored_offsets_are_still_told(
+def test_a_broker_that_is_down_is_named_within_the_time_limit_and_stored_offsets_are_still_shown(
     project: Project, broker: EmbeddedBroker, topic: str
 ) -> None:
     project.write_feed(topic)

@@ -54,7 +54,7 @@ def test_a_named_error_is_logged_as_one_message_and_any_other_with_its_traceback
     assert found == logged
 
 
-def test_a_failure_of_spark_is_told_by_its_cause_and_not_by_the_command() -> None:
+def test_a_failure_of_spark_is_reported_by_its_cause_and_not_by_the_command() -> None:
     said = "\n".join(["Caused by: java.io.IOException: No space left on device", "\tat org.apache.Foo", *["INFO"] * 20])
     error = AirflowException(
         f"Cannot execute: spark-submit --conf a=b. Error code is: 1.\nLast spark-submit output:\n{said}"

@@ -76,7 +76,7 @@ def test_ranges_are_read_in_chunks_as_mapped_tasks_and_the_live_position_stays(
     assert "kafka_ingest/orders" in airflow.log, "the feed's Asset is announced"
 
 
-def test_a_chunk_that_fails_leaves_the_others_committed_and_says_how_to_go_on(
+def test_a_chunk_that_fails_leaves_the_others_committed_and_says_how_to_continue(
     airflow: Airflow, behind: Project, broker: EmbeddedBroker, topic: str
 ) -> None:
     ends = behind.stored_offsets()
@@ -156,14 +156,14 @@ def test_where_nothing_is_left_to_read_the_run_is_green_and_its_chunks_are_skipp
     assert behind.rows() == []
 
 
-def test_what_a_run_that_died_has_claimed_is_named_and_another_run_goes_on_with_it(
+def test_what_a_run_that_died_has_claimed_is_named_and_another_run_continues_with_it(
     airflow: Airflow, behind: Project, topic: str
 ) -> None:
     end = behind.stored_offsets()[0]
     conf = {"feed": "orders", "offset_ranges": [f"{topic}:0=0-{end}"]}
 
     died = airflow.run(
-        "backfill_offsets", "kafka_ingest.airflow_tasks.backfill_tasks.BackfillPlanOperator._tell", conf=conf
+        "backfill_offsets", "kafka_ingest.airflow_tasks.backfill_tasks.BackfillPlanOperator._log_decision", conf=conf
     )
     again = airflow.run("backfill_offsets", conf=conf)
 
@@ -174,7 +174,7 @@ def test_what_a_run_that_died_has_claimed_is_named_and_another_run_goes_on_with_
     [chunk] = behind.kafka_ingest("batches", "orders", "--json").document["batches"]
     assert chunk["state"] == "PLANNED"
 
-    taken_on = airflow.run("backfill_offsets", conf={"feed": "orders", "open_chunks": True})
+    resumed = airflow.run("backfill_offsets", conf={"feed": "orders", "open_chunks": True})
 
-    assert taken_on["state"] == "success"
+    assert resumed["state"] == "success"
     assert offsets(behind, 0) == list(range(end))

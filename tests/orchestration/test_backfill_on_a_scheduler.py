@@ -46,7 +46,7 @@ def read_once(project: Project, ends: dict[int, int]) -> bool:
     return found == Counter((partition, offset) for partition, end in ends.items() for offset in range(end))
 
 
-def test_a_backfill_is_triggered_with_a_form_and_a_failed_chunk_is_cleared_alone_while_live_runs_go_on(
+def test_a_backfill_is_triggered_with_a_form_and_a_failed_chunk_is_cleared_alone_while_live_runs_continue(
     project: Project, broker: EmbeddedBroker, topic: str
 ) -> None:
     project.write_feed(topic, start="latest", schedule=None)
@@ -81,7 +81,7 @@ def test_a_backfill_is_triggered_with_a_form_and_a_failed_chunk_is_cleared_alone
         [failed] = [task for task, state in tasks().items() if state == "up_for_retry"]
         assert failed.startswith("chunk.write[")
 
-        # A live run meanwhile, asked for fewer records than there are, and its DAG paused at once.
+        # A concurrent live run, asked for fewer records than there are, and its DAG paused at once.
         produce(broker.bootstrap_servers, topic, list(order_events(100, seed=9)))
         live = airflow.trigger("orders", {"max_records": 60})
         until(
@@ -95,7 +95,7 @@ def test_a_backfill_is_triggered_with_a_form_and_a_failed_chunk_is_cleared_alone
         until(lambda: airflow.run_state("backfill_offsets", run_id) in {"success", "failed"}, tasks)
 
         assert set(tasks().values()) == {"success"}
-        # Airflow starts no further task of a DAG that is paused: the live batch stays open, until it goes on.
+        # Airflow starts no further task of a DAG that is paused: the live batch stays open until the DAG is unpaused.
         open_batch = project.status()["open_batch"]
         assert open_batch is not None
         airflow.pause("orders", paused=False)

@@ -139,7 +139,7 @@ def test_a_run_that_resumed_an_open_batch_triggers_the_next_run_for_what_arrived
     assert (oldest["batch_id"], oldest["rows"], newest["rows"]) == (open_batch, 60, 40)
 
 
-def test_a_manual_run_that_a_limit_cut_goes_on_to_the_end_that_it_was_asked_for(
+def test_a_manual_run_that_a_limit_cut_continues_to_the_end_that_it_was_asked_for(
     airflow: Airflow, project: Project, broker: EmbeddedBroker, topic: str
 ) -> None:
     project.write_feed(topic, limits={"max_records": 40})

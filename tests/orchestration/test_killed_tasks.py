@@ -48,7 +48,7 @@ def start_dag(project: Project, processes: Processes, **environment: str) -> Run
     return processes.start(sys.executable, RUNNER, "orders", result, "null", PYTHONPATH=path, **environment)
 
 
-def test_spark_goes_on_when_its_task_is_killed_and_the_next_dag_run_commits_what_it_wrote_without_spark(
+def test_spark_continues_when_its_task_is_killed_and_the_next_dag_run_commits_what_it_wrote_without_spark(
     airflow: Airflow, project: Project, processes: Processes, produced: Produced
 ) -> None:
     spark = SparkAttempt(project, 1)

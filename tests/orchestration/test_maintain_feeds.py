@@ -22,7 +22,7 @@ def staged(project: Project) -> list[Path]:
     return [path for path in (project.output / "orders.kafka-ingest" / "staging").rglob("*") if path.is_file()]
 
 
-def test_staging_that_is_over_goes_a_group_that_drifted_is_brought_back_and_low_headroom_is_told(
+def test_expired_staging_is_removed_a_group_that_drifted_is_brought_back_and_low_headroom_is_reported(
     airflow: Airflow, project: Project, broker: EmbeddedBroker, topic: str
 ) -> None:
     sink = {"format": "parquet", "path": "orders", "staging_retention": "1s"}
@@ -52,10 +52,10 @@ OLDER = (
     "updated_at = '2024-01-01 00:00:00.000000'"
 )
 TWENTY_NEWER = (
-    "WITH RECURSIVE numbers (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers WHERE n < 20) "
-    "INSERT INTO batch (batch_id, feed_id, kind, state, plan, plan_fingerprint, planned_at, planned_by, updated_at, reason) "
-    "SELECT printf('01990000000070008000%012d', n), feed_id, 'backfill', 'ABANDONED', plan, plan_fingerprint, "
-    "'2025-01-01 00:00:00.000000', planned_by, updated_at, 'not wanted' FROM batch, numbers"
+    "WITH RECURSIVE numbers (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers WHERE n < 20) INSERT INTO batch "
+    "(batch_id, feed_id, kind, state, plan, plan_fingerprint, planned_at, planned_by, updated_at, reason) SELECT "
+    "printf('01990000000070008000%012d', n), feed_id, 'backfill', 'ABANDONED', plan, plan_fingerprint, '2025-01-01 "
+    "00:00:00.000000', planned_by, updated_at, 'not wanted' FROM batch, numbers"
 )
 
 

@@ -61,7 +61,7 @@ def test_where_java_speaks_py4js_other_protocol_it_is_not_asked_ahead(tmp_path: 
     assert json.loads(done.stdout) == {"imported": False, "made": False, "rows": 3, "stopped": True}
 
 
-def test_a_context_that_cannot_be_made_ends_the_job_and_is_told(tmp_path: Path) -> None:
+def test_a_context_that_cannot_be_made_ends_the_job_and_is_reported(tmp_path: Path) -> None:
     done = run_job(tmp_path, master="local[many]")
 
     assert done.returncode == 1
@@ -69,7 +69,7 @@ def test_a_context_that_cannot_be_made_ends_the_job_and_is_told(tmp_path: Path) 
 
 
 @pytest.mark.filterwarnings("error::pytest.PytestUnhandledThreadExceptionWarning")
-def test_a_java_that_is_gone_is_told_where_it_is_needed_and_not_ahead() -> None:
+def test_a_java_that_is_gone_is_reported_where_it_is_needed_and_not_ahead() -> None:
     waiting = head_start({"PYSPARK_GATEWAY_PORT": "1", "PYSPARK_GATEWAY_SECRET": "x"})
     assert waiting is not None
     waiting.join()

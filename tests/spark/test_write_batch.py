@@ -123,7 +123,7 @@ class Job:
         }
         alone = {
             "PYSPARK_DRIVER_PYTHON": str(python_without_the_repository(self.beside)),
-            "PYTHONVERBOSE": "1",  # tells on standard error what is imported, and from where
+            "PYTHONVERBOSE": "1",  # reports on standard error what is imported, and from where
         }
         done = subprocess.run(
             self.submission.command(),
@@ -606,7 +606,8 @@ def test_small_ranges_that_are_too_large_for_one_consumer_get_their_own_and_one_
 def test_records_of_kafkas_largest_default_size_fit_into_the_default_heap_with_six_tasks_at_once(
     broker: EmbeddedBroker, tmp_path: Path, topic: str
 ) -> None:
-    # A hundred of them are a few kilobytes on the wire: what a task holds follows from how many records it polls and writes.
+    # A hundred of them are a few kilobytes on the wire: what a task holds follows from how many records it polls and
+    # writes.
     for partition in range(6):
         produce_large(broker.bootstrap_servers, topic, partition, [b"x" * 1_000_000] * 120)
     plan = plan_of(topic, tmp_path / "orders", *((partition, 0, 120) for partition in range(6)))

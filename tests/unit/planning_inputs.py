@@ -1,4 +1,4 @@
-"""What the planning tests are told with: Kafka's answers, a feed as it is stored, and the decision on both."""
+"""The inputs of the planning tests: Kafka's answers, a feed as it is stored, and the decision on both."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import replace

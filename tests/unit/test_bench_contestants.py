@@ -62,7 +62,7 @@ def run(track: Track, name: str, program: str, monkeypatch: pytest.MonkeyPatch, 
 
 
 @pytest.mark.parametrize("name", list(CONTESTANTS))
-def test_what_the_shell_carries_of_settings_reaches_nobody(
+def test_what_the_shell_carries_of_settings_reaches_no_one(
     name: str, job: Job, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     carried = (*OF_THE_SHELL, "AIRFLOW_CONN_KAFKA_DEFAULT", "PYTHONHASHSEED")
@@ -90,10 +90,10 @@ def test_this_project_has_everybodys_environment_and_its_own_places(job: Job) ->
 
 
 def test_the_tuned_peer_reads_as_this_project_does(job: Job) -> None:
-    told = CONTESTANTS["available-now-zstd"].start(job).command[-1]
+    reported = CONTESTANTS["available-now-zstd"].start(job).command[-1]
 
     for name, value in READ_DEFAULTS.items():
-        assert f'"kafka.{name}": "{value}"' in told
+        assert f'"kafka.{name}": "{value}"' in reported
 
 
 def test_the_tuned_flink_gets_this_projects_flags_for_java_and_no_dictionaries(job: Job) -> None:

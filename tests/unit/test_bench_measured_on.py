@@ -12,7 +12,7 @@ def git(directory: Path, *words: str) -> str:
     return subprocess.run(["git", *words], cwd=directory, capture_output=True, text=True, check=True).stdout.strip()
 
 
-def test_the_commit_is_told_with_a_plus_where_files_differ_from_it(tmp_path: Path) -> None:
+def test_the_commit_is_reported_with_a_plus_where_files_differ_from_it(tmp_path: Path) -> None:
     git(tmp_path, "init", "--quiet")
     (tmp_path / "code.py").write_text("1\n")
     git(tmp_path, "add", ".")

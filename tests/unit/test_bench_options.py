@@ -20,7 +20,7 @@ def entries(contestants: tuple[str, ...]) -> dict[str, list[str]]:
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "reported"),
     [
         ("--record-bytes 99", "expected --record-bytes from 100 to 10240, found 99"),
         ("--record-bytes 10241", "expected --record-bytes from 100 to 10240, found 10241"),
@@ -44,12 +44,12 @@ def entries(contestants: tuple[str, ...]) -> dict[str, list[str]]:
         ("--directory /proc", "expected a directory to write to, found /proc: "),
     ],
 )
-def test_what_cannot_be_measured_is_refused(words: str, told: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_cannot_be_measured_is_refused(words: str, reported: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         parse_options("", words.split())
 
     assert ended.value.code == 2
-    assert told in capsys.readouterr().err
+    assert reported in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -66,11 +66,14 @@ def test_what_can_be_measured_is_accepted(words: str) -> None:
     parse_options("", words.split())
 
 
-def test_quick_is_less_unless_told_otherwise() -> None:
-    quick, told = parse_options("", ["--quick"]), parse_options("", ["--quick", "--records", "50", "--cases", "memory"])
+def test_quick_is_less_unless_options_say_otherwise() -> None:
+    quick, reported = (
+        parse_options("", ["--quick"]),
+        parse_options("", ["--quick", "--records", "50", "--cases", "memory"]),
+    )
 
     assert (quick.records, quick.repetitions, "memory" in quick.cases) == (1_000_000, 2, False)
-    assert (told.records, told.repetitions, told.cases) == (50, 2, ["memory"])
+    assert (reported.records, reported.repetitions, reported.cases) == (50, 2, ["memory"])
 
 
 def test_every_option_of_the_records_reaches_the_topic() -> None:
@@ -108,7 +111,7 @@ def test_without_this_project_the_cases_that_only_it_runs_are_skipped() -> None:
     assert entries(("python",)) == {"big": ["python"], "small": ["python"]}
 
 
-def test_with_this_project_alone_nobody_else_runs() -> None:
+def test_with_this_project_alone_no_one_else_runs() -> None:
     found = entries((OURS,))
 
     assert list(found) == ["big", "small", "nothing", "hot", "memory"]

@@ -1,4 +1,4 @@
-"""What `make bench-plan` makes of its measurements: growth, and what is over a limit."""
+"""What `make bench-plan` makes of its measurements: growth, and what exceeds a limit."""
 
 import pytest
 from one_step import STEPS, Measured, Work
@@ -16,7 +16,7 @@ def test_a_commit_is_a_step_that_is_measured() -> None:
     assert COMMIT in STEPS
 
 
-def test_growth_is_told_beside_that_of_the_partitions_from_the_medians_of_the_smallest_and_the_largest() -> None:
+def test_growth_is_reported_beside_that_of_the_partitions_from_the_medians_of_the_smallest_and_the_largest() -> None:
     rows = [
         *(row(COMMIT, 100, seconds) for seconds in (0.02, 0.01, 0.9)),
         *(row(COMMIT, 10_000, seconds) for seconds in (0.3, 0.2, 0.1)),
@@ -44,25 +44,25 @@ def test_each_step_and_kind_of_control_tables_grows_by_itself() -> None:
 
 
 def test_what_is_under_every_limit_is_within() -> None:
-    told, within = verdict(FINE)
+    reported, within = verdict(FINE)
 
     assert within
-    assert "NOT" not in told
+    assert "NOT" not in reported
 
 
 @pytest.mark.parametrize(
-    ("over", "told"),
+    ("over", "reported"),
     [
         (row("plan, batch open", 10_000, 5.0), "planning is NOT within 5 s and 500 MB"),
         (row("first plan", 10, 1.0, peak_mb=500.0), "planning is NOT within 5 s and 500 MB"),
         (row(COMMIT, 10_000, 1.5), "Moving the stored offsets is NOT within 1.5 s: the slowest of 2 took 1.50 s"),
     ],
 )
-def test_one_plan_or_commit_over_a_limit_is_enough(over: Row, told: str) -> None:
+def test_one_plan_or_commit_over_a_limit_is_enough(over: Row, reported: str) -> None:
     found, within = verdict([*FINE, over])
 
     assert not within
-    assert told in found
+    assert reported in found
 
 
 def test_more_partitions_than_the_limits_are_for_are_not_judged() -> None:

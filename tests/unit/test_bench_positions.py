@@ -1,4 +1,4 @@
-"""The benchmark's checksum: whatever else than the records that were asked for came out, it tells."""
+"""The benchmark's checksum: it differs for any other output than the requested records."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -91,7 +91,7 @@ def test_the_positions_in_files_are_those_of_their_rows(tmp_path: Path, prefix: 
     assert positions_in(data_files(tmp_path)) == expected(FOUR)
 
 
-def test_what_is_hidden_is_nobodys_output(tmp_path: Path) -> None:
+def test_what_is_hidden_is_no_output(tmp_path: Path) -> None:
     for name in (".staging/a.parquet", "_temporary/b.parquet", "_spark_metadata/0", ".c.parquet.crc"):
         write(tmp_path / name, FOUR)
 

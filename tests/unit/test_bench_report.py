@@ -1,10 +1,10 @@
-"""The benchmark's results as people read them: each figure from what it stands for, nobody left out in silence."""
+"""The benchmark's results as people read them: each figure from its measurements, no contestant left out silently."""
 
 from dataclasses import replace
 
 from cases import Case, Entry
 from measurement import Measurement
-from report import COLUMNS, Results, beside, table
+from report import COLUMNS, Results, table, time_besides_spark
 from topic_data import TopicData
 
 DATA = TopicData("bench-big", 1_000)
@@ -72,15 +72,15 @@ def test_every_figure_has_its_median_minimum_and_maximum_and_processor_time_the_
     assert (cells["peak MB"], cells["output MB"]) == ("100 (90 to 1,200)", "2.00 (1.00 to 3.00)")
 
 
-def test_what_was_the_same_each_time_is_told_once() -> None:
+def test_what_was_the_same_each_time_is_reported_once() -> None:
     assert line_of("flink", table(CASE, {"flink": runs("flink", 3.0, 3.0)}))["seconds"] == "3.00"
 
 
-def test_what_came_out_is_told() -> None:
+def test_what_came_out_is_reported() -> None:
     cells = line_of("kafka-ingest", table(CASE, {"kafka-ingest": [RUN]}))
 
-    told = cells["output MB"], cells["files"], cells["rows"], cells["checksum"]
-    assert told == ("3.00", "4", "1,000", "`00ff`")
+    reported = cells["output MB"], cells["files"], cells["rows"], cells["checksum"]
+    assert reported == ("3.00", "4", "1,000", "`00ff`")
 
 
 def test_others_are_set_in_relation_to_the_medians_of_the_reference() -> None:
@@ -98,7 +98,7 @@ def test_without_the_reference_there_is_no_relation() -> None:
     assert "kafka-ingest, the reference, was not measured" in lines[-1]
 
 
-def test_the_fewest_repetitions_are_told_where_one_was_interrupted() -> None:
+def test_the_fewest_repetitions_are_reported_where_one_was_interrupted() -> None:
     lines = table(CASE, {"kafka-ingest": runs("kafka-ingest", 2.0, 2.0), "flink": runs("flink", 3.0)})
 
     assert lines[-1].startswith("Measured once;")
@@ -107,18 +107,20 @@ def test_the_fewest_repetitions_are_told_where_one_was_interrupted() -> None:
 def test_what_was_left_out_is_named_with_its_reason_and_has_no_line() -> None:
     reason = "expected flink to succeed,\n found exit code 1"
 
-    told = results(*runs("kafka-ingest", 2.0), *runs("flink", 3.0), left_out={("big", "flink"): reason}).as_markdown()
+    reported = results(
+        *runs("kafka-ingest", 2.0), *runs("flink", 3.0), left_out={("big", "flink"): reason}
+    ).as_markdown()
 
-    assert "Left out: flink. expected flink to succeed, found exit code 1\n" in told
-    assert "| flink |" not in told
-    assert "| kafka-ingest |" in told
+    assert "Left out: flink. expected flink to succeed, found exit code 1\n" in reported
+    assert "| flink |" not in reported
+    assert "| kafka-ingest |" in reported
 
 
-def test_a_case_that_nobody_finished_is_told_too() -> None:
-    told = results(left_out={("big", "flink"): "it hung"}).as_markdown()
+def test_a_case_that_no_one_finished_is_reported_too() -> None:
+    reported = results(left_out={("big", "flink"): "it hung"}).as_markdown()
 
-    assert "Left out: flink. it hung" in told
-    assert "## 1,000 records" not in told
+    assert "Left out: flink. it hung" in reported
+    assert "## 1,000 records" not in reported
 
 
 def test_an_incomplete_benchmark_says_so_first() -> None:
@@ -126,10 +128,13 @@ def test_an_incomplete_benchmark_says_so_first() -> None:
     assert "Not complete" not in results(RUN).as_markdown()
 
 
-def test_what_is_spent_beside_spark_is_told_of_this_project_only() -> None:
-    lines = beside({"kafka-ingest": [RUN, replace(RUN, seconds=2.5)], "flink": runs("flink", 3.0)})
+def test_what_is_spent_beside_spark_is_shown_for_this_project_only() -> None:
+    lines = time_besides_spark({"kafka-ingest": [RUN, replace(RUN, seconds=2.5)], "flink": runs("flink", 3.0)})
 
     assert lines == [
-        "- kafka-ingest: Spark 1.50 s, everything but Spark 0.75 (0.50 to 1.00) s, which is 32.5% (25.0% to 40.0%) of the time",
+        (
+            "- kafka-ingest: Spark 1.50 s, everything but Spark 0.75 (0.50 to 1.00) s, which is 32.5% (25.0% to 40.0%) "
+            "of the time"
+        ),
         "",
     ]

@@ -14,7 +14,7 @@ def spark(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_nothing_is_chosen_where_nobody_chose_anything(spark: Path) -> None:
+def test_nothing_is_chosen_where_no_one_chose_anything(spark: Path) -> None:
     assert chosen_java_options(None, {}) == ChosenJavaOptions()
     assert chosen_java_options(spark, {}) == ChosenJavaOptions()
 
@@ -24,17 +24,20 @@ def test_the_variables_that_every_java_reads_are_every_javas() -> None:
     assert chosen_java_options(None, variables).every == "-Da=1 -Db=2 -Dc=3"
 
 
-def test_the_driver_is_told_by_a_variable_a_file_of_options_and_sparks_defaults(spark: Path) -> None:
+def test_options_for_the_driver_come_from_a_variable_a_file_of_options_and_sparks_defaults(spark: Path) -> None:
     (spark / "conf" / "java-opts").write_text("-Dfrom=file\n")
     (spark / "conf" / "spark-defaults.conf").write_text(
-        "# spark.driver.extraJavaOptions -Dcommented=out\nspark.driver.memory 2g\nspark.driver.extraJavaOptions  -Dextra=1\n"
+        "# spark.driver.extraJavaOptions -Dcommented=out\nspark.driver.memory 2g\nspark.driver.extraJavaOptions  "
+        "-Dextra=1\n"
     )
     found = chosen_java_options(spark, {"SPARK_SUBMIT_OPTS": "-Dfrom=variable"})
     assert found.driver == "-Dfrom=variable -Dfrom=file -Dextra=1"
 
 
 @pytest.mark.parametrize("separator", [" ", "\t", "=", " = ", ": "])
-def test_the_sites_defaults_for_the_driver_are_told_apart_however_they_are_written(spark: Path, separator: str) -> None:
+def test_the_sites_defaults_for_the_driver_are_distinguished_however_they_are_written(
+    spark: Path, separator: str
+) -> None:
     (spark / "conf" / "spark-defaults.conf").write_text(f"spark.driver.defaultJavaOptions{separator}-Dsite=a=b \n")
     assert chosen_java_options(spark, {}) == ChosenJavaOptions(driver_defaults="-Dsite=a=b")
 

@@ -167,7 +167,7 @@ def test_a_budget_is_shared_evenly_and_used_up_where_there_is_enough_to_read(
     assert sum(shares.values()) == min(budget, sum(spans.values()))
     assert all(1 <= taken <= spans[tp] for tp, taken in shares.items())
     cut = [taken for tp, taken in shares.items() if taken < spans[tp]]
-    # Those that have more than their share differ by one record at most, and nobody has more than they do.
+    # Those that have more than their share differ by one record at most, and no chunk has more than they do.
     assert not cut or max(shares.values()) - min(cut) <= 1
 
 

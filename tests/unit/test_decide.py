@@ -283,7 +283,7 @@ def test_a_pending_seed_is_resolved_by_the_feed_file_as_it_is_when_its_leader_is
     assert [(seed.topic_partition, seed.next_offset) for seed in decision.seeds] == [(partition(0), offset)]
 
 
-def test_a_pending_seed_is_noted_anew_where_the_feed_file_was_edited() -> None:
+def test_a_pending_seed_is_noted_again_where_the_feed_file_was_edited() -> None:
     decision = decided(answers(orders=topic(NO_LEADER)), stored({0: None}, seeded_by="earliest"), **starting(Latest()))
     assert seeds_of(decision) == {partition(0): (None, "latest")}
 

@@ -128,7 +128,7 @@ def test_a_run_up_to_offsets_can_end_in_a_partition_that_this_plan_seeds() -> No
     assert decision.ranges == (span(0, 5, 40),)
 
 
-def test_an_end_below_what_retention_took_reads_nothing_and_goes_on_from_the_log_start() -> None:
+def test_an_end_below_what_retention_took_reads_nothing_and_continues_from_the_log_start() -> None:
     decision = to_offsets({partition(0): 40}, {0: 10}, logs=topic(log(60, 100)), on_data_loss=OnDataLoss.RECORD_GAP)
     assert (decision.ranges, [jump.to_offset for jump in decision.jumps]) == ((), [60])
 
@@ -151,7 +151,7 @@ def test_a_manual_run_keeps_to_the_feeds_limits() -> None:
     assert (decision.ranges, decision.capped) == ((span(0, 10, 40),), True)
 
 
-def test_a_manual_run_to_its_end_is_not_capped_though_the_log_goes_on() -> None:
+def test_a_manual_run_to_its_end_is_not_capped_though_the_log_continues() -> None:
     assert to_offsets({partition(0): 90}, {0: 10}, logs=topic(log(0, 100))).capped is False
 
 

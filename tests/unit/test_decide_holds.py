@@ -54,7 +54,7 @@ def test_a_partition_that_still_has_no_leader_is_held_since_the_first_time_whate
     assert [(hold.reason, hold.since) for hold in later.holds] == [("REPLICA_NOT_AVAILABLE", SOME_DAY)]
 
 
-def test_a_partition_that_answers_again_is_held_no_more_and_the_next_time_begins_anew() -> None:
+def test_a_partition_that_answers_again_is_held_no_more_and_another_hold_begins_later() -> None:
     rows = stored({0: 5, 1: 10})
     first = decided(answers(orders=topic(NO_LEADER, log(0, 50))), rows)
     healed = next_plan(first, answers(orders=topic(log(0, 50), log(0, 50))), rows)
@@ -99,7 +99,7 @@ def test_the_same_open_transaction_is_held_since_the_first_time_though_more_wait
     assert "420 offsets wait" in later.holds[0].reason
 
 
-def test_another_open_transaction_begins_anew() -> None:
+def test_another_open_transaction_is_a_new_hold() -> None:
     first = decided(answers(orders=topic(log(0, 100, lso=80))), stored({0: 80}))
     later = next_plan(first, answers(orders=topic(log(0, 500, lso=90))), stored({0: 90}))
     assert [(hold.at_offset, hold.since) for hold in later.holds] == [(90, SOME_DAY + timedelta(hours=1))]
@@ -128,7 +128,7 @@ def tried(
     return decided(kafka, stored(rows), known={"holds": [hold]} | known)
 
 
-def test_ranges_end_before_an_offset_that_still_cannot_be_read_and_the_other_partitions_go_on() -> None:
+def test_ranges_end_before_an_offset_that_still_cannot_be_read_and_the_other_partitions_continue() -> None:
     decision = tried(damaged(50), {0: 10, 1: 10}, log(0, 100), log(0, 100), still=[partition(0)])
     assert decision.ranges == (span(0, 10, 50), span(1, 10, 100))
     assert decision.holds == (damaged(50),)
@@ -183,7 +183,7 @@ def test_a_topic_that_is_still_missing_is_held_since_the_first_time() -> None:
     assert since(later) == [SOME_DAY]
 
 
-def test_a_held_topic_that_is_back_goes_on_where_it_stood() -> None:
+def test_a_held_topic_that_is_back_continues_where_it_stood() -> None:
     rows = stored({0: 5}) | stored({0: 5}, of="refunds")
     both = answers(orders=topic(log(0, 50)), refunds=topic(log(0, 9)))
     held = Hold("refunds", None, HoldCause.TOPIC_MISSING, "gone", YESTERDAY)
@@ -225,7 +225,7 @@ def test_all_kinds_of_holds_stand_beside_each_other() -> None:
 # ── What retention took: fail, or a gap ───────────────────────────────────────────────────────────────────────────────
 
 
-def test_under_record_gap_a_lost_interval_is_a_gap_and_reading_goes_on_from_the_log_start() -> None:
+def test_under_record_gap_a_lost_interval_is_a_gap_and_reading_continues_from_the_log_start() -> None:
     decision = decided(answers(orders=topic(log(30, 100))), stored({0: 10}), **RECORD_GAP)
     assert gaps_of(decision) == [("orders-0[10, 30)", "retention")]
     assert decision.ranges == (span(0, 30, 100),)
@@ -266,7 +266,7 @@ def test_under_fail_a_lost_interval_that_an_operator_filed_before_is_not_loss() 
     assert (gaps_of(decision), decision.ranges) == ([("orders-0[10, 30)", "skipped")], (span(0, 30, 100),))
 
 
-def test_under_hold_a_partition_that_lost_records_is_held_where_they_begin_and_the_others_go_on() -> None:
+def test_under_hold_a_partition_that_lost_records_is_held_where_they_begin_and_the_others_continue() -> None:
     kafka = answers(orders=topic(log(30, 100), log(0, 100)))
     decision = decided(kafka, stored({0: 10, 1: 60}), **HOLD_LOSSES)
     assert (decision.jumps, decision.ranges) == ((), (span(1, 60, 100),))
@@ -283,7 +283,7 @@ def test_a_held_loss_keeps_since_when_also_while_retention_takes_more() -> None:
     assert (hold.since, hold.reason.startswith("40 offsets")) == (YESTERDAY, True)
 
 
-def test_under_hold_a_partition_goes_on_by_itself_once_its_loss_was_skipped() -> None:
+def test_under_hold_a_partition_continues_by_itself_once_its_loss_was_skipped() -> None:
     known = {"holds": [Hold("orders", 0, HoldCause.OFFSETS_LOST, "20 offsets", YESTERDAY, 10)]}
     decision = decided(answers(orders=topic(log(30, 100))), stored({0: 30}), known=known, **HOLD_LOSSES)
     assert (decision.holds, decision.ranges) == ((), (span(0, 30, 100),))
@@ -302,7 +302,7 @@ def test_where_every_partition_lost_records_even_hold_stops() -> None:
         decided(answers(orders=topic(log(30, 100))), stored({0: 10}), **HOLD_LOSSES)
 
 
-def test_under_hold_a_log_that_ended_below_its_stored_offset_holds_its_partition_and_the_others_go_on() -> None:
+def test_under_hold_a_log_that_ended_below_its_stored_offset_holds_its_partition_and_the_others_continue() -> None:
     kafka = answers(orders=topic(log(0, 100), log(0, 100)))
     decision = decided(kafka, stored({0: 120, 1: 60}), **HOLD_LOSSES)
     assert kinds_of(decision.holds) == [("orders-0", "beyond_log", 100)]

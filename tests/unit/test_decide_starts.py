@@ -153,7 +153,7 @@ def test_one_batch_reads_topics_that_begin_by_different_rules() -> None:
     assert [note for _, note in seeds_of(decision).values()] == ["earliest", NEW_YEAR, "group reports", "offset 35"]
 
 
-def test_a_newly_matched_topic_is_read_from_0_beside_one_that_goes_on() -> None:
+def test_a_newly_matched_topic_is_read_from_0_beside_one_that_continues() -> None:
     rows = stored({0: 40}, of="orders-eu")
     decision = decided(
         answers_of({"orders-eu": topic(log(0, 50)), "orders-us": topic(log(0, 30))}),

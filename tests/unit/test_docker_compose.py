@@ -138,7 +138,7 @@ def test_volumes_configs_and_networks_are_declared_and_used(compose, services):
     assert used == set(compose["volumes"])
     named = {config["source"] for service in services.values() for config in service.get("configs", [])}
     assert named == set(compose["configs"])
-    # One network: with two, a driver would have two addresses and might tell executors the wrong one.
+    # One network: with two, a driver would have two addresses and might give executors the wrong one.
     assert all("networks" not in service for service in services.values())
     assert "networks" not in compose
 
@@ -185,7 +185,7 @@ def test_folders_of_this_machine_are_in_the_repository_and_a_mistyped_one_is_ref
             assert kind == "volume" or (ROOT / source).is_dir(), source
 
 
-def test_the_feed_files_are_where_the_package_is_told_to_look(services):
+def test_the_feed_files_are_where_the_package_looks_for_them(services):
     for name in AIRFLOW:
         folder = services[name]["environment"]["KAFKA_INGEST_FEEDS"]
         assert ("bind", "./dags/feeds", folder) in list(mounts(services[name])), name
@@ -305,7 +305,7 @@ def test_every_airflow_setting_is_one_that_airflow_has(services):
         assert option.lower() in known[section.lower()]["options"], setting
 
 
-def test_every_airflow_component_is_told_the_same(services):
+def test_every_airflow_component_has_the_same_settings(services):
     shared = services["airflow-api-server"]["environment"]
     for name in AIRFLOW:
         assert shared.items() <= services[name]["environment"].items(), name

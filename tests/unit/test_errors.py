@@ -26,7 +26,7 @@ NAMED = [error for error in ALL if error not in GROUPS]
 
 
 def test_the_names_that_scripts_and_log_searches_rely_on() -> None:
-    # Adding one is fine. Renaming one breaks somebody's script.
+    # Adding one is fine. Renaming one breaks a user's script.
     assert {error("x").code for error in NAMED} >= {
         "BATCH_STATE",
         "CONTROL_SCHEMA",
@@ -84,7 +84,8 @@ def test_a_scripts_exit_code_says_whether_to_try_again_to_change_a_setting_or_to
 
 
 def test_an_exit_code_of_1_means_that_running_it_again_may_help() -> None:
-    # Airflow retries a task on RetryableError alone; after PlanAgainError it is the next run that helps, since it plans.
+    # Airflow retries a task on RetryableError alone; after PlanAgainError it is the next run that helps, since it
+    # plans.
     helped = (RetryableError, PlanAgainError)
     assert [error.__name__ for error in NAMED if error.exit_code == 1 and not issubclass(error, helped)] == []
 
@@ -93,6 +94,6 @@ def test_a_missing_or_damaged_receipt_is_retried_since_the_next_try_writes_the_b
     assert issubclass(InvalidReceiptError, RetryableError)
 
 
-def test_a_step_that_somebody_else_took_first_is_not_retried() -> None:
+def test_a_step_that_another_process_took_first_is_not_retried() -> None:
     assert not issubclass(BatchStateError, RetryableError)
     assert BatchStateError.exit_code == 2

@@ -20,7 +20,7 @@ NOON = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 BATCH = UUID("01890000-0000-7000-8000-000000000001")
 
 
-def told(kind: str, **detail: Any) -> EventText:
+def text_of(kind: str, **detail: Any) -> EventText:
     return format_event(Event(1, kind, NOON, "ops", None, detail))
 
 
@@ -43,14 +43,14 @@ def seed(number: int, offset: int | None, rule: str = "earliest") -> dict[str, A
 
 def reset(**changes: Any) -> EventText:
     detail = {"reason": "why", "cluster_id": {"was": "a", "is": "a"}, "same_records": [], "untouched": []}
-    return told("reset", **(detail | {"removed": [], "partitions": []} | changes))
+    return text_of("reset", **(detail | {"removed": [], "partitions": []} | changes))
 
 
 # ── Seeds and resets ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_seeds_are_told_by_the_rule_that_decided() -> None:
-    found = told("seeded", partitions=[seed(0, 1200), seed(1, 7, "latest"), seed(2, None, "latest"), seed(3, 0)])
+def test_seeds_are_reported_by_the_rule_that_decided() -> None:
+    found = text_of("seeded", partitions=[seed(0, 1200), seed(1, 7, "latest"), seed(2, None, "latest"), seed(3, 0)])
     assert found.summary == (
         "by start rule earliest: orders-0 → 1,200, orders-3 → 0; by start rule latest: orders-1 → 7, orders-2 → pending"
     )
@@ -58,12 +58,12 @@ def test_seeds_are_told_by_the_rule_that_decided() -> None:
 
 
 def test_of_many_partitions_the_words_name_a_few_and_the_changes_all() -> None:
-    found = told("seeded", partitions=[seed(number, 0) for number in range(1000)])
+    found = text_of("seeded", partitions=[seed(number, 0) for number in range(1000)])
     assert found.summary.endswith("orders-4 → 0 and 995 more")
     assert len(found.changes) == 1000
 
 
-def test_a_reset_is_told_as_old_and_new_offsets() -> None:
+def test_a_reset_is_reported_as_old_and_new_offsets() -> None:
     found = reset(removed=[row(0, 120), row(1, 7), row(2, 9)], partitions=[row(0, 40), row(1, 7), row(3, 5)])
     assert found.summary == "orders-0: 120 → 40, orders-3 begins at 5; orders-2 ends at 9; 1 partition keeps its offset"
     assert found.changes == (
@@ -93,7 +93,7 @@ def test_a_reset_tells_of_another_topic_id_and_another_cluster() -> None:
 
 
 def test_a_gap_that_was_passed_over_moved_the_stored_offset_and_one_ahead_did_not() -> None:
-    found = told("gap", gaps=[a_gap(span(0, 4, 6)), a_gap(span(1, 1000, 2000), applied=False)])
+    found = text_of("gap", gaps=[a_gap(span(0, 4, 6)), a_gap(span(1, 1000, 2000), applied=False)])
     assert found.summary == (
         "passed over: orders-0: 4 → 6 (skipped); ahead of the stored offset: orders-1[1000, 2000) (skipped)"
     )
@@ -102,19 +102,19 @@ def test_a_gap_that_was_passed_over_moved_the_stored_offset_and_one_ahead_did_no
 
 
 def test_a_gap_of_retention_is_not_said_to_have_moved_anything() -> None:
-    found = told("gap", gaps=[a_gap(span(0, 4, 6), GapCause.RETENTION)])
+    found = text_of("gap", gaps=[a_gap(span(0, 4, 6), GapCause.RETENTION)])
     assert found.summary == "not ingested: orders-0[4, 6) (retention)"
     assert found.changes == ()
 
 
-def test_gaps_that_a_backfill_read_after_all_are_told_as_closed() -> None:
-    found = told("gap_closed", gaps=[a_gap(span(0, 4, 6), closed_by_batch=BATCH)])
+def test_gaps_that_a_backfill_read_after_all_are_reported_as_closed() -> None:
+    found = text_of("gap_closed", gaps=[a_gap(span(0, 4, 6), closed_by_batch=BATCH)])
     assert found.summary == "read after all: orders-0[4, 6)"
     assert found.reason == "poisoned"
 
 
-def test_thousands_of_gaps_of_one_plan_are_told_in_a_few_words_and_all_changes() -> None:
-    found = told("gap", gaps=[a_gap(span(number, 0, 9), GapCause.BEHIND) for number in range(10_000)])
+def test_thousands_of_gaps_of_one_plan_are_reported_in_a_few_words_and_all_changes() -> None:
+    found = text_of("gap", gaps=[a_gap(span(number, 0, 9), GapCause.BEHIND) for number in range(10_000)])
     assert found.summary.endswith("orders-4: 0 → 9 (behind) and 9,995 more")
     assert len(found.changes) == 10_000
 
@@ -153,7 +153,7 @@ WORDS: Mapping[str, tuple[dict[str, Any], str, str | None]] = {
         "2 of the output's batches taken over; stored offsets orders-0 → 10; ended orders-7; open batch c → ABANDONED",
         "lost",
     ),
-    "restored": ({"reason": "the last copy", "into": ["a"]}, "its staged records come back with a", "the last copy"),
+    "restored": ({"reason": "the last copy", "into": ["a"]}, "its staged records were restored by a", "the last copy"),
     "expired": ({"reason": "a year", "batches": ["a", "b"]}, "2 batches removed from the output: a, b", "a year"),
     "backfill_planned": (
         {
@@ -172,15 +172,15 @@ WORDS: Mapping[str, tuple[dict[str, Any], str, str | None]] = {
 }
 
 
-@pytest.mark.parametrize(("kind", "told_of"), WORDS.items(), ids=WORDS.keys())
-def test_an_event_is_told_in_words(kind: str, told_of: tuple[dict[str, Any], str, str | None]) -> None:
-    detail, summary, reason = told_of
-    found = told(kind, **detail)
+@pytest.mark.parametrize(("kind", "expected"), WORDS.items(), ids=WORDS.keys())
+def test_an_event_is_formatted_in_words(kind: str, expected: tuple[dict[str, Any], str, str | None]) -> None:
+    detail, summary, reason = expected
+    found = text_of(kind, **detail)
     assert (found.summary, found.reason, found.changes) == (summary, reason, ())
 
 
-def test_timestamps_that_are_no_dates_are_told_with_their_number() -> None:
-    assert told("no_dates", attempt=1, rows=1200).summary == (
+def test_timestamps_that_are_no_dates_are_reported_with_their_number() -> None:
+    assert text_of("no_dates", attempt=1, rows=1200).summary == (
         "timestamps that are no dates: 1,200 records have kafka_timestamp null and their number in kafka_timestamp_ms"
     )
 
@@ -189,13 +189,13 @@ def test_timestamps_that_are_no_dates_are_told_with_their_number() -> None:
 
 
 def test_an_event_of_an_unknown_kind_is_shown_as_its_json() -> None:
-    found = told("moved_house", street="Gänsemarkt", reason="why")
+    found = text_of("moved_house", street="Gänsemarkt", reason="why")
     assert found == EventText('{"street": "Gänsemarkt", "reason": "why"}', (), "why")
 
 
 @pytest.mark.parametrize("kind", FORMATTERS)
 def test_an_event_of_another_form_is_shown_as_its_json_too(kind: str) -> None:
-    assert told(kind, street=1).summary == '{"street": 1}'
+    assert text_of(kind, street=1).summary == '{"street": 1}'
 
 
 def written_kinds() -> Iterator[str]:
@@ -209,5 +209,5 @@ def written_kinds() -> Iterator[str]:
                     yield from (text for text in texts if isinstance(text, str))
 
 
-def test_every_kind_of_event_that_is_written_can_be_told() -> None:
+def test_every_kind_of_event_that_is_written_can_be_formatted() -> None:
     assert set(written_kinds()) == FORMATTERS.keys()

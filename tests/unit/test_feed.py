@@ -536,7 +536,7 @@ def test_a_file_that_is_removed_between_listing_and_reading_is_not_there(
     assert [(file.path.name, file.error) for file in read_feed_files(folder)] == [("refunds.yaml", None)]
 
 
-def test_an_error_that_nobody_foresaw_is_that_files_alone(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unforeseen_error_is_that_files_alone(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write(folder, "orders", schedule="@daily")
     write(folder, "refunds", schedule="1 2 3 4 5")
 
@@ -740,8 +740,8 @@ def test_feeds_that_share_an_output_or_a_group_may_run_if_the_control_tables_kno
     write(folder, "c", sink={"format": "parquet", "path": "/data/b"})
     assert contested(folder) == [("a.yaml", "a", ["b"]), ("b.yaml", "b", ["a", "c"]), ("c.yaml", "c", ["b"])]
     assert error_of(read_feed_files(folder)[0]) == (
-        f"kafka.group 'g' is also that of {folder / 'b.yaml'}. Two feeds may not share it; until one is changed, only a feed "
-        "that the control tables know, and none of the others, runs."
+        f"kafka.group 'g' is also that of {folder / 'b.yaml'}. Two feeds may not share it; until one is changed, only "
+        "a feed that the control tables know, and none of the others, runs."
     )
 
 

@@ -9,7 +9,7 @@ import yaml
 
 from kafka_ingest.settings import feed_file, feed_files
 from kafka_ingest.settings.feed_file import FeedFile, error_id
-from kafka_ingest.settings.feed_files import beside_others, feed_file_named, read_feed_files
+from kafka_ingest.settings.feed_files import checked_against_others, feed_file_named, read_feed_files
 from kafka_ingest.settings.files_for_dags import files_for_dags
 
 
@@ -90,7 +90,7 @@ def test_of_many_files_only_those_that_may_share_something_are_parsed_for_a_plan
     [file] = files_for_dags("feed7")
     monkeypatch.setattr(feed_files, "read_feed_file", counted)
 
-    assert "kafka.group 'g7' is also that of" in str(beside_others(file).error)
+    assert "kafka.group 'g7' is also that of" in str(checked_against_others(file).error)
     assert parsed == ["copy.yaml"]
     parsed.clear()
     assert feed_file_named("feed3", folder).path.name == "feed3.yaml"
@@ -161,9 +161,9 @@ def test_a_red_dag_of_a_contested_file_says_what_it_shares_when_its_task_runs(fo
     [file] = files_for_dags("feed_error__a.yaml")
 
     assert file.contested is not None
-    assert "kafka.group 'g' is also that of" in str(beside_others(file).error)
+    assert "kafka.group 'g' is also that of" in str(checked_against_others(file).error)
     (folder / "b.yaml").unlink()
-    assert beside_others(file).error is None
+    assert checked_against_others(file).error is None
 
 
 @pytest.mark.parametrize("name", ["orders", "a", "b", "off", "broken"])

@@ -24,7 +24,7 @@ def warnings(
     return [str(found) for found in low_headroom(feed.control.feed("orders"), feed.kafka, isolation)]
 
 
-def test_a_stored_offset_in_the_oldest_tenth_of_a_log_that_loses_records_is_told_with_its_numbers(
+def test_a_stored_offset_in_the_oldest_tenth_of_a_log_that_loses_records_is_reported_with_its_numbers(
     feed: FeedInMemory,
 ) -> None:
     [warning] = warnings(feed, log(95, 1_000))
@@ -38,7 +38,7 @@ def test_a_stored_offset_in_the_oldest_tenth_of_a_log_that_loses_records_is_told
         pytest.param(log(95, 100), id="all is read"),
         pytest.param(log(10, 900), id="a tenth and more lies below"),
         pytest.param(log(95, 1_000, lso=100), id="an open transaction hides what is there"),
-        pytest.param(Unavailable("LEADER_NOT_AVAILABLE"), id="nobody can say"),
+        pytest.param(Unavailable("LEADER_NOT_AVAILABLE"), id="unknown"),
     ],
 )
 def test_there_is_no_warning_where_retention_is_no_danger(feed: FeedInMemory, bounds: LogBounds | Unavailable) -> None:
@@ -49,7 +49,7 @@ def test_what_lies_behind_an_open_transaction_counts_for_a_reader_of_everything(
     assert len(warnings(feed, log(95, 1_000, lso=100), Isolation.READ_UNCOMMITTED)) == 1
 
 
-def test_records_that_are_lost_already_are_told_too(feed: FeedInMemory) -> None:
+def test_records_that_are_lost_already_are_reported_too(feed: FeedInMemory) -> None:
     [warning] = warnings(feed, log(200, 1_000))
     assert "100 offsets from the stored offset 100 on were deleted before they were read" in warning
 

@@ -32,7 +32,7 @@ def test_an_archive_of_classes_serves_every_batch(records: int) -> None:
 @pytest.mark.parametrize("records", [1, 10_000_000])
 def test_an_archive_is_mapped_as_it_is_instead_of_being_corrected_for_another_address(records: int) -> None:
     options = java_options(records, ARCHIVE, "").split()
-    # Java refuses a diagnostic option before it is told that these are meant.
+    # Java refuses a diagnostic option before the option that unlocks them.
     assert options.index("-XX:+UnlockDiagnosticVMOptions") < options.index("-XX:ArchiveRelocationMode=0")
     assert "Relocation" not in java_options(records, None, "")
 

@@ -4,7 +4,7 @@ import pytest
 from confluent_kafka import KafkaError
 
 from kafka_ingest.cluster.client_settings import KafkaClientSettings
-from kafka_ingest.cluster.handshake import Heard, pause_after_a_login
+from kafka_ingest.cluster.handshake import ClientErrors, pause_after_a_login
 from kafka_ingest.errors import KafkaLoginRefusedError, KafkaTlsRefusedError, KafkaUnavailableError
 
 SETTINGS = KafkaClientSettings(
@@ -14,8 +14,8 @@ UNKNOWN_CA = "ssl://kafka:9093/bootstrap: SSL handshake failed: error:0A000086:S
 ALL_DOWN = (KafkaError._ALL_BROKERS_DOWN, "2/2 brokers are down")
 
 
-def heard(*errors: tuple[int, str]) -> Heard:
-    found = Heard()
+def reported(*errors: tuple[int, str]) -> ClientErrors:
+    found = ClientErrors()
     for code, text in errors:
         found(KafkaError(code, text))
     return found
@@ -23,20 +23,20 @@ def heard(*errors: tuple[int, str]) -> Heard:
 
 def test_a_refused_login_ends_everything_at_its_first_broker() -> None:
     text = "sasl_ssl://kafka:9093/1: SASL authentication error: Authentication failed (after 301ms in state AUTH_REQ)"
-    error = heard((KafkaError._AUTHENTICATION, text)).refusal(SETTINGS)
+    error = reported((KafkaError._AUTHENTICATION, text)).refusal(SETTINGS)
     assert isinstance(error, KafkaLoginRefusedError)
     assert "refused the login: SASL authentication error: Authentication failed." in str(error)
 
 
 def test_a_connection_that_breaks_during_the_login_is_not_a_refused_one() -> None:
     text = "sasl_ssl://kafka:9093/1: SASL authentication error: Local: Broker transport failure (after 3ms in state AUTH_REQ)"
-    assert heard((KafkaError._AUTHENTICATION, text), ALL_DOWN).refusal(SETTINGS) is None
+    assert reported((KafkaError._AUTHENTICATION, text), ALL_DOWN).refusal(SETTINGS) is None
 
 
 @pytest.mark.parametrize("code", [KafkaError._SSL, KafkaError._TRANSPORT])
 def test_an_unknown_authority_is_one_once_no_broker_is_left_to_try(code: int) -> None:
-    assert heard((code, UNKNOWN_CA)).refusal(SETTINGS) is None
-    error = heard((code, UNKNOWN_CA), ALL_DOWN).refusal(SETTINGS)
+    assert reported((code, UNKNOWN_CA)).refusal(SETTINGS) is None
+    error = reported((code, UNKNOWN_CA), ALL_DOWN).refusal(SETTINGS)
     assert isinstance(error, KafkaTlsRefusedError)
     assert "(connection 'its_id'): SSL handshake failed: SSL routines::certificate verify failed. Expected" in str(
         error
@@ -45,12 +45,12 @@ def test_an_unknown_authority_is_one_once_no_broker_is_left_to_try(code: int) ->
 
 def test_a_handshake_that_breaks_off_may_work_the_next_time() -> None:
     text = "ssl://kafka:9093/1: SSL handshake failed: Connection reset by peer (after 3ms in state SSL_HANDSHAKE)"
-    assert heard((KafkaError._SSL, text), ALL_DOWN).refusal(SETTINGS) is None
+    assert reported((KafkaError._SSL, text), ALL_DOWN).refusal(SETTINGS) is None
 
 
 def test_while_another_broker_may_come_back_an_unknown_authority_of_one_is_waited_out() -> None:
     refused = (KafkaError._TRANSPORT, "kafka2:9093/bootstrap: Connect to ipv4#10.0.0.1:9093 failed: Connection refused")
-    found = heard((KafkaError._SSL, UNKNOWN_CA), refused, ALL_DOWN)
+    found = reported((KafkaError._SSL, UNKNOWN_CA), refused, ALL_DOWN)
     assert found.refusal(SETTINGS) is None
     assert "certificate verify failed" in (found.cause or "")
 
@@ -59,14 +59,14 @@ def test_a_name_without_an_address_may_have_one_the_next_time() -> None:
     text = (
         "kafka:9093/bootstrap: Failed to resolve 'kafka:9093': Name or service not known (after 0ms in state CONNECT)"
     )
-    error = heard((KafkaError._RESOLVE, text), ALL_DOWN).refusal(SETTINGS)
+    error = reported((KafkaError._RESOLVE, text), ALL_DOWN).refusal(SETTINGS)
     assert isinstance(error, KafkaUnavailableError)
     assert "Failed to resolve 'kafka:9093': Name or service not known. Is the host's name right" in str(error)
 
 
 def test_what_a_broker_repeats_of_the_connection_is_not_shown() -> None:
     text = "kafka:9093/1: SASL authentication error: no ada with hunter2 (after 3ms in state AUTH_REQ)"
-    shown = str(heard((KafkaError._AUTHENTICATION, text)).refusal(SETTINGS))
+    shown = str(reported((KafkaError._AUTHENTICATION, text)).refusal(SETTINGS))
     assert "no *** with ***" in shown
     assert "hunter2" not in shown
 

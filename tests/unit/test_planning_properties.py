@@ -278,7 +278,7 @@ def test_a_stored_offset_is_never_seeded_again(world: World) -> None:
 
 
 @given(worlds(), st.randoms(use_true_random=False))
-def test_the_order_in_which_anything_is_told_changes_nothing(world: World, random: Random) -> None:
+def test_the_order_in_which_answers_come_changes_nothing(world: World, random: Random) -> None:
     assert world.shuffled(random).decide() == world.decide()
 
 

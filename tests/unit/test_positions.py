@@ -207,7 +207,7 @@ def test_what_lies_behind_an_open_transaction_does_not_count_as_behind() -> None
     assert jumped(at(10, log(0, 1_000, lso=15), end=15, behind=5)) is None
 
 
-def test_what_retention_took_is_told_apart_from_what_was_skipped_because_it_was_behind() -> None:
+def test_what_retention_took_is_distinguished_from_what_was_skipped_because_it_was_behind() -> None:
     position = at(10, log(30, 100), behind=5)
     assert filed_gaps(position) == [(10, 30, "retention"), (30, 100, "behind")]
     assert jumped(position) == (10, 100)
@@ -343,7 +343,7 @@ def test_loss_on_both_sides_of_a_gap_is_said_twice() -> None:
         at(40, log(55, 100), span(0, 40, 60)),
     ],
 )
-def test_what_somebody_decided_to_pass_over_is_not_lost(position: Position) -> None:
+def test_what_an_operator_decided_to_pass_over_is_not_lost(position: Position) -> None:
     check_nothing_lost([position], (), "orders", "cluster-A")
 
 

@@ -1,4 +1,4 @@
-"""Rounds of reading: what is lost meanwhile is left out, and each round has fewer ranges than the one before."""
+"""Rounds of reading: what is lost while reading is left out, and each round has fewer ranges than the one before."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -93,7 +93,7 @@ def test_a_backfill_and_a_copy_leave_nothing_out(tmp_path: Path, kind: BatchKind
     assert reads.asked == 0
 
 
-def test_a_task_of_an_earlier_round_that_goes_on_writes_where_nobody_looks(tmp_path: Path) -> None:
+def test_a_task_of_an_earlier_round_that_continues_writes_elsewhere(tmp_path: Path) -> None:
     reads = Reads({0: 1})
 
     def stage(ranges: Sequence[OffsetRange], data: Path) -> int:

@@ -96,7 +96,7 @@ def test_a_run_ends_before_the_first_record_of_the_time_it_asks_for(feed: FeedIn
 # ── Refused ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_key_that_nobody_knows_is_refused_by_name() -> None:
+def test_an_unknown_key_is_refused_by_name() -> None:
     assert refusal({"max_record": 5}) == "max_record: unknown key; did you mean max_records?"
 
 
@@ -124,7 +124,7 @@ def test_a_time_without_a_zone_is_refused(text: str) -> None:
 
 
 @pytest.mark.parametrize("number", [1_767_225_600, 1_767_225_600_000, 0, 1.5, True])
-def test_a_time_as_a_number_is_refused_because_nobody_can_know_its_unit(number: float) -> None:
+def test_a_time_as_a_number_is_refused_because_its_unit_is_unknown(number: float) -> None:
     message = refusal({"end_timestamp": number})
     assert message == f"end_timestamp: expected a time with a zone, such as 2026-01-31T00:00:00Z, found {number!r}"
 

@@ -47,21 +47,21 @@ def wait_until_it_runs(directory: Path) -> None:
         time.sleep(0.02)
 
 
-def test_what_is_done_meanwhile_is_done_while_spark_runs(tmp_path: Path) -> None:
+def test_what_is_to_be_done_while_running_is_done_while_spark_runs(tmp_path: Path) -> None:
     def let_it_go_on() -> None:
         wait_until_it_runs(tmp_path)
         (tmp_path / "go").touch()
 
-    run_spark_submit(submission(tmp_path), tmp_path / "spark.log", meanwhile=let_it_go_on)
+    run_spark_submit(submission(tmp_path), tmp_path / "spark.log", while_running=let_it_go_on)
 
 
-def test_what_fails_meanwhile_ends_spark(tmp_path: Path) -> None:
+def test_what_fails_while_spark_runs_ends_spark(tmp_path: Path) -> None:
     def fail() -> None:
         wait_until_it_runs(tmp_path)
         raise ImportError("no pyarrow here")
 
     with pytest.raises(ImportError, match="no pyarrow here"):
-        run_spark_submit(submission(tmp_path), tmp_path / "spark.log", meanwhile=fail)
+        run_spark_submit(submission(tmp_path), tmp_path / "spark.log", while_running=fail)
 
     with pytest.raises(ProcessLookupError):
         os.kill(int((tmp_path / "running").read_text()), 0)

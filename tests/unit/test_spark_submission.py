@@ -119,7 +119,7 @@ def test_the_argument_list_is_the_one_that_airflows_own_hook_builds(
 @pytest.mark.parametrize(
     ("master", "spark_home"), [(replace(LOCAL, spark_binary="spark3-submit"), INSTALLED.spark_home), (LOCAL, None)]
 )
-def test_a_spark_whose_settings_nobody_has_read_keeps_its_own_options_for_java(
+def test_a_spark_whose_settings_were_not_read_keeps_its_own_options_for_java(
     master: SparkMaster, spark_home: Path | None
 ) -> None:
     """Its spark-defaults.conf may name a collector, and of two Java takes none: it does not start."""
@@ -144,7 +144,7 @@ def test_a_remote_masters_executors_get_the_connector_shipped_too() -> None:
     assert found.jars == "/jars/connector.jar,/jars/kafka-clients.jar"
 
 
-def test_the_job_is_told_its_attempt_and_the_hash_of_its_document() -> None:
+def test_the_job_gets_its_attempt_and_the_hash_of_its_document() -> None:
     assert submission().command()[-5:] == [
         "/opt/jobs/write_batch.py",
         "--attempt",

@@ -160,7 +160,7 @@ def test_where_both_begin_at_0_no_record_is_read_for_it(start: StartRule, found:
     assert row_of(feed).first_offset == 0
 
 
-def test_a_topic_of_which_nobody_knows_is_held_and_the_others_go_on() -> None:
+def test_a_topic_of_unknown_age_is_held_and_the_others_continue() -> None:
     feed = by_pattern(Latest())
     appears(feed, topic(log(0, NINE_MILLION)), by_producer(YESTERDAY))
     feed.kafka.topics["orders"] = topic(log(0, 110), log(0, 50))
@@ -178,7 +178,8 @@ def test_it_stays_compared_with_the_plan_before_it_appeared() -> None:
     feed.kafka.topics["orders"] = topic(log(0, 110), log(0, 50))
     feed.committed()
     assert row_of(feed).is_pending
-    # Plans go on for days, while the topic is held; its first record is from after the plan that it is compared with.
+    # Plans continue for days, while the topic is held; its first record is from after the plan that it is compared
+    # with.
     feed.control.state.touch(feed.control.feed("orders").feed_id, planned_at=datetime.now(UTC) + 9 * DAY)
     appears(feed, topic(log(0, 7)), by_broker(datetime.now(UTC) + DAY))
     assert planned_ranges(feed) == ["orders-old-0[0, 7)"]

@@ -74,7 +74,7 @@ def test_a_pattern_matches_a_topic_that_begins_with_a_single_underscore() -> Non
     assert list(selected(None, {"_schemas": ONE}, **pattern(".*")).present) == ["_schemas"]
 
 
-def test_a_list_may_name_an_internal_topic_because_somebody_wrote_it_down() -> None:
+def test_a_list_may_name_an_internal_topic_because_it_is_written_down() -> None:
     found = selected(None, {"__consumer_offsets": ONE}, start_rules={"__consumer_offsets": Earliest()})
     assert list(found.present) == ["__consumer_offsets"]
 
@@ -123,7 +123,7 @@ def test_a_missing_partition_stops_the_feed_and_names_the_command_that_starts_ov
         selected(known_feed(stored({0: 5, 1: 5})), {"orders": ONE})
 
 
-def test_under_hold_the_other_topics_go_on_and_the_missing_one_is_held_with_its_reason() -> None:
+def test_under_hold_the_other_topics_continue_and_the_missing_one_is_held_with_its_reason() -> None:
     found = selected(None, {"orders": ONE}, **HOLD)
     assert list(found.present) == ["orders"]
     (hold,) = found.holds
@@ -155,7 +155,7 @@ def test_a_topic_made_again_stops_the_feed_unless_it_is_to_be_held() -> None:
         selected(feed, {"orders": ONE, "refunds": MADE_AGAIN}, **HOLD)
 
 
-def test_a_topic_made_again_is_held_with_its_reason_and_the_others_go_on() -> None:
+def test_a_topic_made_again_is_held_with_its_reason_and_the_others_continue() -> None:
     feed = known_feed(stored({0: 5}) | stored({0: 5}, of="refunds"))
     found = selected(feed, {"orders": ONE, "refunds": MADE_AGAIN}, **HOLD_CHANGED)
     assert list(found.present) == ["orders"]
@@ -199,7 +199,7 @@ def test_hold_does_not_cover_a_topic_that_was_made_again() -> None:
         selected(feed, {"orders": ONE, "refunds": topic(log(0, 9), topic_id="topic-id-2")}, **HOLD)
 
 
-def test_a_missing_topic_that_the_feed_no_longer_reads_is_nobodys_business() -> None:
+def test_a_missing_topic_that_the_feed_no_longer_reads_is_ignored() -> None:
     feed = known_feed(stored({0: 5}) | stored({0: 5}, of="refunds"))
     found = selected(feed, {"orders": ONE})
     assert (list(found.present), found.holds) == (["orders"], [])
@@ -341,7 +341,7 @@ def test_a_topic_of_the_list_that_was_missing_at_the_last_plan_and_appears_is_ne
     assert found == {"refunds-0": NewPartition()}
 
 
-def test_a_topic_that_was_matched_by_the_pattern_is_new_where_the_pattern_became_a_list_meanwhile() -> None:
+def test_a_topic_that_was_matched_by_the_pattern_is_new_where_the_pattern_became_a_list_since() -> None:
     starts = {"orders": Earliest(), "orders-eu": Latest()}
     was = {"topic_pattern": "orders.*"}
     assert later(stored({0: 5}), {"orders": ONE, "orders-eu": ONE}, was=was, start_rules=starts) == {
@@ -354,13 +354,13 @@ def test_a_list_that_becomes_a_pattern_brings_in_what_it_did_not_name() -> None:
     assert later(stored({0: 5}), there, was={}, **pattern("orders.*", Latest())) == {"orders-eu-0": Latest()}
 
 
-def test_a_topic_that_was_read_long_ago_and_is_named_again_goes_on_where_it_stood() -> None:
+def test_a_topic_that_was_read_long_ago_and_is_named_again_continues_where_it_stood() -> None:
     rows = stored({0: 5}) | stored({0: 7}, of="refunds")
     there = {"orders": ONE, "refunds": TWO}
     found = later(rows, there, was={"topics": ["orders"]}, start_rules={"orders": Earliest(), "refunds": Latest()})
     assert found == {"refunds-1": NewPartition()}
 
 
-def test_partitions_are_told_apart_by_their_topics() -> None:
+def test_partitions_are_distinguished_by_their_topics() -> None:
     rows = stored({0: 5}) | stored({0: None}, of="refunds", seeded_by="earliest")
     assert rules(known_feed(rows), {"orders": ONE, "refunds": ONE}, **ORDERS_AND_REFUNDS) == {"refunds-0": Earliest()}

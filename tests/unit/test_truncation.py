@@ -1,4 +1,4 @@
-"""Logs that were cut off below what was read of them, and have grown again: only leader epochs tell."""
+"""Logs that were cut off below what was read of them, and have grown again: only leader epochs show it."""
 
 import pytest
 from tests.fakes import FakeKafkaCluster, FeedInMemory, feed_settings, log, partition, sinks, topic

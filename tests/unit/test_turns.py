@@ -16,7 +16,7 @@ RUNS = 40
 
 
 def a_feed(*logs: LogBounds, max_records: int | None = None) -> FeedInMemory:
-    """Return a feed that goes on with a gap where records are lost."""
+    """Return a feed that continues with a gap where records are lost."""
     settings = feed_settings(on_data_loss=OnDataLoss.RECORD_GAP, max_records=max_records)
     return FeedInMemory(FakeKafkaCluster({"orders": topic(*logs)}), settings=settings)
 
@@ -29,7 +29,7 @@ def trim(feed: FeedInMemory, number: int, count: int) -> None:
 
 
 def run(feed: FeedInMemory, while_reading: Callable[[], object]) -> PlanResult:
-    """Run plan, write and commit; retention goes on between plan and read. A run that fails is followed by the next."""
+    """Run plan, write and commit; retention deletes records between plan and read. A run that fails is followed by the next."""
     outcome = feed.plan()
     if outcome.batch is not None:
         while_reading()
@@ -96,7 +96,7 @@ def test_others_that_always_have_something_to_read_leave_the_endangered_partitio
     assert_each_offset_once(feed, 1)
 
 
-def test_partitions_that_lost_records_together_are_parted_where_one_of_them_goes_on_losing() -> None:
+def test_partitions_that_lost_records_together_are_parted_where_one_of_them_keeps_losing() -> None:
     feed = a_feed(log(0, 1_000_000), log(0, 300), log(0, 200))
     feed.committed()
     feed.kafka.topics["orders"] = topic(log(1_000_100, 2_000_000), log(400, 600), log(300, 700))

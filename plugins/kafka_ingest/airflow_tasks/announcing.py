@@ -12,10 +12,10 @@ from kafka_ingest.settings.feed import Feed
 
 
 class Announcements:
-    """What one task announces, and what becomes of it.
+    """The events of one task, and the note that they were recorded.
 
-    Airflow records a task's events with its success, so only then the control tables note them: a task that dies in between
-    leaves its batch to be announced by the feed's next run. Consumers tell batches apart by their id.
+    Airflow records a task's events with its success, so the control tables note them only then: if a task dies in
+    between, the feed's next run announces its batch. Consumers distinguish batches by their id.
     """
 
     def __init__(self, feed: Feed | None) -> None:
@@ -33,7 +33,7 @@ class Announcements:
         )
 
     def add_lost(self, context: Context, parts: FeedParts) -> int:
-        """Add the events of batches whose tasks did not live to announce them, and return how many those are."""
+        """Add the events of batches whose tasks died before they announced them, and return their number."""
         feed = parts.control.feed(parts.feed.name)
         found = parts.control.to_announce(feed.feed_id) if feed is not None else []
         for batch in found:

@@ -10,26 +10,26 @@ from kafka_ingest.settings.backfill_form import BackfillForm
 
 
 class BackfillPlanOperator(BaseOperator):
-    """Claims what the run's form asks for, in chunks; its XCom is their batch ids. None skips the rest."""
+    """Claims the requested offsets in chunks; its XCom is their batch ids. Without any, the other tasks are skipped."""
 
     def execute(self, context: Context) -> list[str]:
         """Return the ids of the batches to write and commit; the same ones where this run has planned them before."""
         with errors_for_airflow():
             form = BackfillForm.of(context["params"])
             parts = parts_of_run(None, context)
-            # A run that is tried again, or cleared, goes on with what it has claimed.
+            # A run that is retried, or cleared, continues with the chunks that it has claimed.
             outcome = parts.plan_backfill(form.request(parts.feed), actor=run_of(context), once=True)
         if outcome.decision is not None:
-            self._tell(outcome.decision)
+            self._log_decision(outcome.decision)
         elif outcome.chunks:
-            self.log.info("going on with chunks that are planned already")
+            self.log.info("continuing with chunks that are planned already")
         for chunk in outcome.chunks:
             self.log.info("%s %s: %s", chunk.kind, chunk.batch_id, listing(chunk.ranges, limit=20))
         if not outcome.chunks:
             self.log.info("nothing to read")
         return [str(chunk.batch_id) for chunk in outcome.chunks]
 
-    def _tell(self, decision: BackfillDecision) -> None:
+    def _log_decision(self, decision: BackfillDecision) -> None:
         for what, ranges in left_out(decision):
             self.log.warning("%s: %s offsets: %s", what, f"{span_of(ranges):,}", listing(ranges, limit=20))
         for gap in decision.gaps:
@@ -37,7 +37,7 @@ class BackfillPlanOperator(BaseOperator):
 
 
 def left_out(decision: BackfillDecision) -> list[tuple[str, list[OffsetRange]]]:
-    """Return what a backfill was asked for and does not read, and why."""
+    """Return the requested ranges that a backfill does not read, and why."""
     found = (
         ("left out, in the output already", decision.committed),
         ("left out, another open backfill reads it", decision.claimed),

@@ -21,17 +21,17 @@ from kafka_ingest.model.batch import BatchState
 from kafka_ingest.model.offsets import listing
 from kafka_ingest.settings.feed import Feed
 from kafka_ingest.settings.feed_file import FeedFile
-from kafka_ingest.settings.feed_files import beside_others
+from kafka_ingest.settings.feed_files import checked_against_others
 from kafka_ingest.settings.run_request import APPLIED_NEXT, RunRequest, why_no_run_follows
 from kafka_ingest.spark_launch.driver_environment import emptied
-from kafka_ingest.spark_launch.spark_output import telling_lines
+from kafka_ingest.spark_launch.spark_output import informative_lines
 
 
 class PlanOperator(BaseOperator, SkipMixin):
-    """Plans the feed's next batch, or takes an open one on; its XCom is the batch id. Nothing new skips the rest.
+    """Plans the feed's next batch, or resumes an open one; its XCom is the batch id. No batch skips the other tasks.
 
-    ``file`` is the feed's: where it shares something with another, only the one that the control tables know is planned.
-    Which files there are is asked when the task runs: starting it reads no other.
+    ``file`` is the feed's: where it shares something with another file, only the feed that the control tables know is
+    planned. The other files are looked up when the task runs: starting it reads none of them.
     """
 
     def __init__(self, *, feed: Feed, file: FeedFile, **kwargs: Any) -> None:  # noqa: ANN401 - Airflow's own arguments
@@ -45,10 +45,10 @@ class PlanOperator(BaseOperator, SkipMixin):
         with errors_for_airflow():
             request = RunRequest.of(context["dag_run"].conf or {})
             parts = parts_of(self.feed)
-            parts.check_keeps_running(beside_others(self.file))
+            parts.check_keeps_running(checked_against_others(self.file))
             outcome = parts.plan(actor=run_of(context), end=request.end(), max_records=request.max_records)
             if lost := self.announcements.add_lost(context, parts):
-                self.log.info("announced %d batches whose commit task did not live to do so", lost)
+                self.log.info("announced %d batches whose commit task died before it did so", lost)
         if outcome.decision is not None:
             for gap in outcome.decision.gaps:
                 self.log.warning("gap %s (%s): %s", gap.offset_range, gap.cause, gap.reason)
@@ -56,7 +56,7 @@ class PlanOperator(BaseOperator, SkipMixin):
                 self.log.warning("held since %s: %s", hold.since.isoformat(timespec="seconds"), hold)
         if outcome.batch is None:
             self.log.info("%s in %s", why_nothing(outcome.decision), self.feed.kafka.described())
-            # A short circuit: the run is green, and what comes after is skipped.
+            # A short circuit: the run succeeds, and the downstream tasks are skipped.
             self.skip(ti=context["ti"], tasks=list(self.get_flat_relatives(upstream=False)))
             return None
         if outcome.result is PlanResult.RESUMED and request != RunRequest():
@@ -67,16 +67,16 @@ class PlanOperator(BaseOperator, SkipMixin):
 
 
 class WriteOperator(SparkSubmitOperator):
-    """Opens an attempt, runs Spark on it, and pins its receipt. A receipt that is there already needs no Spark.
+    """Opens an attempt, runs Spark on it, and pins its receipt. A receipt that exists already needs no Spark.
 
     Without a feed the run names it in its params.
     """
 
-    # Only the batch id is rendered, and so stored and shown: what is handed to Spark is set inside execute.
+    # Only the batch id is rendered, and so stored and shown: what Spark gets is set inside execute.
     template_fields = ("batch_id",)
 
     def __init__(self, *, feed: Feed | None, batch_id: str, **kwargs: Any) -> None:  # noqa: ANN401 - Airflow's own arguments
-        # durable would pick an earlier application up again on some clusters; attempts are ours.
+        # durable would resume an earlier application on some clusters; attempts are decided here.
         super().__init__(durable=False, **kwargs)
         self.feed = feed
         self.batch_id = batch_id
@@ -118,27 +118,27 @@ class WriteOperator(SparkSubmitOperator):
             parts.pin(attempt)
 
     def on_kill(self) -> None:
-        """Stop Spark, if it runs; the provider would make a hook without any settings here, and Airflow goes on after it."""
+        """Stop Spark, if it runs; the provider would make a hook without settings. Airflow continues afterwards."""
         self.killed = True
         if self._hook is not None:
             super().on_kill()
 
 
 def spark_failed(error: AirflowException, secrets: Collection[str] = ()) -> SparkFailedError:
-    """Return what the provider says of a failed spark-submit, without the command and its two thousand characters of flags."""
+    """Return the provider's error of a failed spark-submit, without the command and its 2,000 characters of flags."""
     command, _, output = str(error).partition("Last spark-submit output:\n")
     code = re.search(r"Error code is: (-?[0-9]+)", command)
     ended = f"ended with exit code {code[1]}" if code else "failed"
     return SparkFailedError(
-        f"Spark {ended}; nothing it wrote is visible, and no offset was moved. A retry writes a new attempt of the same batch. "
-        f"All that Spark said is above; its end:\n{without_secrets(telling_lines(output), secrets)}"
+        f"Spark {ended}; nothing it wrote is visible, and no offset was moved. A retry writes a new attempt of the "
+        f"same batch. Spark's whole output is above; its end:\n{without_secrets(informative_lines(output), secrets)}"
     )
 
 
 class CommitOperator(BaseOperator):
     """Publishes the batch, moves the stored offsets, then the consumer group, and announces what it committed.
 
-    Without a feed the run names it in its params; a backfill moves neither.
+    Without a feed the run names it in its params; a backfill moves neither offsets nor group.
     """
 
     template_fields = ("batch_id",)
@@ -163,7 +163,7 @@ class CommitOperator(BaseOperator):
 
 
 class NextBatchOperator(TriggerDagRunOperator):
-    """Runs the DAG again at once where records may be left behind: a limit cut the batch, or an earlier run had planned it."""
+    """Runs the DAG again at once where records may be left: a limit cut the batch, or an earlier run had planned it."""
 
     template_fields = ("batch_id",)
 
@@ -179,18 +179,19 @@ class NextBatchOperator(TriggerDagRunOperator):
             request = RunRequest.of(context["dag_run"].conf or {})
             if batch.state is not BatchState.COMMITTED:
                 raise BatchStateError(
-                    f"batch {batch.batch_id}: expected it to be COMMITTED after the task commit, found {batch.state}. Was commit "
-                    "marked as success by hand? Nothing is lost: clear that task, or run the DAG again, and it is committed."
+                    f"batch {batch.batch_id}: expected it to be COMMITTED after the task commit, found {batch.state}. "
+                    "Was commit marked as success by hand? Nothing is lost: clear that task, or run the DAG again, "
+                    "and it is committed."
                 )
         if reason := why_no_run_follows(batch, request, run_of(context)):
             raise AirflowSkipException(reason)
         self.trigger_run_id = f"next_batch__{self.batch_id}"
-        self.conf = context["dag_run"].conf or None  # a run that ends at a time goes on to that time, batch by batch
+        self.conf = context["dag_run"].conf or None  # a run with an end time continues to that time, batch by batch
         super().execute(context)
 
 
 class FeedErrorOperator(BaseOperator):
-    """Fails because a feed file cannot be used, which its message says; skipped where the file can be used again."""
+    """Fails with the error of a feed file that cannot be used; skipped where the file can be used again."""
 
     def __init__(self, *, file: FeedFile, **kwargs: Any) -> None:  # noqa: ANN401 - Airflow's own arguments
         super().__init__(**kwargs)
@@ -199,7 +200,7 @@ class FeedErrorOperator(BaseOperator):
     def execute(self, context: Context) -> None:  # noqa: ARG002 - Airflow's signature
         """Fail, without retries."""
         # What a file shares with others is not read when a task starts.
-        file = beside_others(self.file)
+        file = checked_against_others(self.file)
         if file.error is not None:
             raise AirflowFailException(str(file.error))
         raise AirflowSkipException(f"{file.path} shares nothing with other files any more")

@@ -1,4 +1,4 @@
-"""What tasks share: their feed's parts, who they are, and what an error means to Airflow."""
+"""What tasks share: their feed's parts, their actor name, and what an error means to Airflow."""
 
 import contextlib
 import sys
@@ -17,19 +17,19 @@ from kafka_ingest.settings.feed import Feed
 
 
 def parts_of(feed: Feed) -> FeedParts:
-    """Return a feed's parts, with connections as a task finds them."""
+    """Return a feed's parts, with connections looked up as in a task."""
     return assemble(feed, find_connection_in_task)
 
 
 def parts_of_run(feed: Feed | None, context: Context) -> FeedParts:
-    """Return the parts of the DAG's feed; where the DAG is of no one feed, of the one that the run names in its params."""
+    """Return the parts of the DAG's feed, or without one, of the feed that the run names in its params."""
     if feed is not None:
         return parts_of(feed)
     return assemble_named(str(context["params"]["feed"]), find_connection_in_task)
 
 
 def id_of_batch(text: str) -> UUID:
-    """Return the batch id that the plan task handed on; raises UnknownBatchError where it handed none on."""
+    """Return the batch id from the plan task's XCom; raises UnknownBatchError where there is none."""
     try:
         return UUID(text)
     except ValueError as error:
@@ -39,7 +39,7 @@ def id_of_batch(text: str) -> UUID:
 
 
 def run_of(context: Context) -> str:
-    """Return who acts, for the audit journal: one name for all tries of all tasks of a DAG run."""
+    """Return the actor for the audit journal: one name for all tries of all tasks of a DAG run."""
     dag_run = context["dag_run"]
     return f"airflow:{dag_run.dag_id}/{dag_run.run_id}"
 
@@ -48,7 +48,7 @@ def run_of(context: Context) -> str:
 def errors_for_airflow() -> Iterator[None]:
     """Let Airflow retry what may succeed later; everything else fails at once, since a retry would only hide it.
 
-    A named error says what to do; frames of a stack trace in the task's log would only hide that.
+    A named error says what to do; a stack trace in the task's log would only hide that.
     """
     try:
         yield
@@ -61,7 +61,7 @@ def errors_for_airflow() -> Iterator[None]:
 
 
 def log_without_traceback() -> None:
-    """Let this process's log show named errors as one message: Airflow's task runner logs every exception with its frames."""
+    """Let this process log named errors as one message; Airflow's task runner logs every exception with a traceback."""
     processors = structlog.get_config()["processors"]
     if leave_out_traceback not in processors:
         processors.insert(0, leave_out_traceback)

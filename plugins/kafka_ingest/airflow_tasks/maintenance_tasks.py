@@ -1,4 +1,4 @@
-"""The tasks that look after feeds once a day."""
+"""The daily maintenance tasks of feeds."""
 
 from typing import Any
 
@@ -9,18 +9,18 @@ from kafka_ingest.airflow_tasks.in_airflow import errors_for_airflow, parts_of, 
 from kafka_ingest.assembly import FeedParts
 from kafka_ingest.settings.feed import Feed
 from kafka_ingest.settings.feed_file import FeedFile
-from kafka_ingest.settings.feed_files import beside_others
+from kafka_ingest.settings.feed_files import checked_against_others
 
 
 class CleanOperator(BaseOperator):
-    """Removes staged output that is over, by the feed's retention, and looks at all that the output holds."""
+    """Removes expired staged output, and compares all published batches with the control tables."""
 
     def __init__(self, *, feed: Feed, **kwargs: Any) -> None:  # noqa: ANN401 - Airflow's own arguments
         super().__init__(**kwargs)
         self.feed = feed
 
     def execute(self, context: Context) -> dict[str, int]:  # noqa: ARG002 - Airflow's signature
-        """Clean up, and return how many attempts went, how many stay, and the bytes that are free again."""
+        """Clean up, and return how many attempts were removed, how many stay, and the bytes that were freed."""
         removed, kept, failed, freed = 0, 0, 0, 0
         with errors_for_airflow():
             parts = planned_before(self.feed)
@@ -44,9 +44,9 @@ class CleanOperator(BaseOperator):
 
 
 class FoldOperator(BaseOperator):
-    """Sums up what the control tables hold of batches that are older than the feed's ``control_retention``.
+    """Folds the rows of batches that are older than the feed's ``control_retention``.
 
-    Skipped for a feed whose file shares something with another: the rows, and what they are kept for, may be the other's.
+    Skipped for a feed whose file shares something with another: the rows and their retention may be the other's.
     """
 
     def __init__(self, *, feed: Feed, file: FeedFile, **kwargs: Any) -> None:  # noqa: ANN401 - Airflow's own arguments
@@ -55,10 +55,10 @@ class FoldOperator(BaseOperator):
         self.file = file
 
     def execute(self, context: Context) -> dict[str, int]:
-        """Fold, and return how many batches, ranges, attempts and lines of the journal that were."""
+        """Fold, and return the numbers of folded batches, ranges, attempts and lines of the journal."""
         counts = dict.fromkeys(("batches", "ranges", "attempts", "events"), 0)
         with errors_for_airflow():
-            if (error := beside_others(self.file).error) is not None:
+            if (error := checked_against_others(self.file).error) is not None:
                 raise AirflowSkipException(f"its batches are not folded: {error}")
             parts = planned_before(self.feed)
             for folded in parts.fold(actor=run_of(context)):
@@ -75,7 +75,7 @@ class FoldOperator(BaseOperator):
 
 
 class MirrorOperator(BaseOperator):
-    """Brings the consumer group to the stored offsets, where a commit could not, or somebody moved it.
+    """Brings the consumer group to the stored offsets, where a commit could not do so or another client moved it.
 
     Skipped for a feed whose file shares something with another: the group may be the other's.
     """
@@ -86,9 +86,9 @@ class MirrorOperator(BaseOperator):
         self.file = file
 
     def execute(self, context: Context) -> None:
-        """Repair the mirror; a group that cannot be moved fails the task, since telling is all that this one is for."""
+        """Repair the mirror; a group that cannot be moved fails the task, so that the drift is visible."""
         with errors_for_airflow():
-            if (error := beside_others(self.file).error) is not None:
+            if (error := checked_against_others(self.file).error) is not None:
                 raise AirflowSkipException(f"its group is not moved: {error}")
             parts = planned_before(self.feed)
             parts.check_output_known()

@@ -40,14 +40,14 @@ from kafka_ingest.spark_launch.spark_submission import check_master
 ASK_TIMEOUT_S = 5.0
 OLDEST_JAVA = 17
 RPC_PROTECTION = ("spark.authenticate", "spark.network.crypto.enabled")
-"""Without them whoever reads the network between driver and executors reads the settings of the read, too."""
+"""Without them, the network traffic between driver and executors shows the read's settings, the secret included."""
 
 JARS = ("kafka-clients-", "spark-token-provider-kafka-0-10_2.13-", "commons-pool2-")
 
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One thing that was looked at: ``error`` is None where it is well."""
+    """One check: ``error`` is None where it passed."""
 
     about: str
     found: str
@@ -110,8 +110,8 @@ def spark_versions() -> str:
         ) from error
     if len(set(found.values())) != 1:
         raise InstallationError(
-            f"expected pyspark and pyspark-client of one version, found {found}: they install into one folder and corrupt "
-            "each other. Install both as requirements.txt pins them."
+            f"expected pyspark and pyspark-client of one version, found {found}: they install into one folder and "
+            "corrupt each other. Install both as requirements.txt pins them."
         )
     version = found["pyspark"]
     installed = installation()
@@ -121,8 +121,8 @@ def spark_versions() -> str:
         missing.insert(0, f"{CONNECTOR}-{version}.jar")
     if missing:
         raise InstallationError(
-            f"expected {', '.join(missing)} for Spark {version} in {installed.jars[0].parent}, found {', '.join(names)}. "
-            "Run `make setup`."
+            f"expected {', '.join(missing)} for Spark {version} in {installed.jars[0].parent}, found "
+            f"{', '.join(names)}. Run `make setup`."
         )
     binary = shutil.which("spark-submit", path=installed.search_path)
     if binary is None:
@@ -138,26 +138,29 @@ def class_archive() -> str:
     place = installed.archive_place
     if folder := os.environ.get(SETTINGS_VARIABLE):
         return (
-            f"none while {SETTINGS_VARIABLE} is set: Spark puts {folder} before its jars, where no archive fits. Each run starts "
-            "seconds later than with the same settings in the feed's spark.conf"
+            f"none while {SETTINGS_VARIABLE} is set: Spark puts {folder} before its jars, where no archive fits. Each "
+            "run starts seconds later than with the same settings in the feed's spark.conf"
         )
     if place is None:
         return "none without a Java and a Spark"
     if archive := place.archive():
         return str(archive)
     if place.failed_log.exists():
-        reason = f"none could be made, as {place.failed_log} tells; `make setup` tries again when that file is gone"
+        reason = f"none could be made, see {place.failed_log}; `make setup` tries again once that file is removed"
     elif damaged := place.damaged():
         reason = f"{damaged} is damaged and not used: its size is not the one in its name; `make setup` makes a new one"
     elif os.environ.get("SPARK_HOME"):
-        reason = f"none for the Spark in SPARK_HOME, {installed.spark_home}; `make setup` makes one for the installed pyspark"
+        reason = (
+            f"none for the Spark in SPARK_HOME, {installed.spark_home}; `make setup` makes one for the installed "
+            "pyspark"
+        )
     else:
         reason = "none for this Java and these jars; `make setup` makes one"
     return f"{reason} (elsewhere: docs/team-server.md). Until then each run starts seconds later"
 
 
 def control_tables(find_connection: FindConnection, environment: Mapping[str, str]) -> str:
-    """Return where the control tables are, after checking that all tasks would reach the same ones, and their version."""
+    """Return the control tables' place and version, after checking that all tasks would reach the same ones."""
     settings = control_database(find_connection(CONTROL_CONN_ID))
     if settings.sqlite_file is not None:
         check_one_host(settings.sqlite_file, environment)
@@ -199,8 +202,8 @@ def master(feed: Feed, find_connection: FindConnection) -> str:
     if not off:
         return found.master
     return (
-        f"{found.master}; the Kafka connection's secret travels to its executors unprotected, since {' and '.join(off)} "
-        f"{'are' if len(off) > 1 else 'is'} off: docs/security.md"
+        f"{found.master}; the Kafka connection's secret travels to its executors unprotected, since "
+        f"{' and '.join(off)} {'are' if len(off) > 1 else 'is'} off: docs/security.md"
     )
 
 
@@ -213,14 +216,14 @@ def site_conf() -> dict[str, str]:
 
 
 def output(feed: Feed, environment: Mapping[str, str]) -> str:
-    """Return the output's path, after looking, without making anything, whether it can be made and written."""
+    """Return the output's path, after checking that it can be created and written; nothing is created."""
     location = feed.output(environment)
     path = location.path
     existing = next(folder for folder in [path, *path.parents] if os.path.lexists(folder))
     if not existing.is_dir() or not os.access(existing, os.W_OK | os.X_OK):
         raise OutputNotUsableError(
-            f"expected {path} to be a directory this user can make and write, found {existing}, which is not one. Correct "
-            "sink.path, or the directory's owner and mode."
+            f"expected {path} to be a directory this user can make and write, found {existing}, which is not one. "
+            "Correct sink.path, or the directory's owner and mode."
         )
     found = format_of(location)
     found.examine(path)

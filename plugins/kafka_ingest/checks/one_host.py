@@ -21,13 +21,13 @@ NETWORK_FILE_SYSTEMS = frozenset(
 )
 MOUNTS = Path("/proc/self/mounts")  # proc_pid_mounts(5)
 MOVE = (
-    "Use PostgreSQL: set the connection kafka_ingest to it, make the tables there (`kafka-ingest db upgrade --create`) and fill "
-    "them from each feed's output (`kafka-ingest adopt FEED`) before the next run."
+    "Use PostgreSQL: set the connection kafka_ingest to it, make the tables there (`kafka-ingest db upgrade "
+    "--create`) and fill them from each feed's output (`kafka-ingest adopt FEED`) before the next run."
 )
 
 
 def check_one_host(file: Path, environment: Mapping[str, str]) -> None:
-    """Raise InvalidConnectionError where tasks would run on several hosts, or the file lies on a network file system."""
+    """Raise InvalidConnectionError where tasks run on several hosts, or the file lies on a network file system."""
     elsewhere = [name for name in executors(environment) if name not in ONE_HOST_EXECUTORS]
     if elsewhere:
         raise InvalidConnectionError(
@@ -37,13 +37,13 @@ def check_one_host(file: Path, environment: Mapping[str, str]) -> None:
     kind = file_system_of(file)
     if kind in NETWORK_FILE_SYSTEMS:
         raise InvalidConnectionError(
-            f"expected a SQLite file on a disk of this machine, found {file} on {kind}: locks do not hold there, and two writers "
-            f"can destroy it. {MOVE}"
+            f"expected a SQLite file on a disk of this machine, found {file} on {kind}: locks do not hold there, and "
+            f"two writers can destroy it. {MOVE}"
         )
 
 
 def executors(environment: Mapping[str, str]) -> list[str]:
-    """Return the class names of Airflow's executors, from its environment variable or its file; empty where none is named."""
+    """Return the class names of Airflow's executors, from its environment variable or its file; empty without any."""
     named = environment.get("AIRFLOW__CORE__EXECUTOR") or executor_of_file(environment)
     # Several may be named, each with a module's path before it, an alias or a team:
     # https://airflow.apache.org/docs/apache-airflow/stable/core-concepts/executor/index.html
@@ -62,7 +62,7 @@ def executor_of_file(environment: Mapping[str, str]) -> str:
 
 
 def file_system_of(file: Path) -> str:
-    """Return the type of the file system that a file lies on, empty where the system does not tell."""
+    """Return the type of the file system that a file lies on, empty where it is unknown."""
     if not MOUNTS.exists():
         return ""
     place = Path(os.path.realpath(file))

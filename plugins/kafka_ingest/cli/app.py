@@ -89,7 +89,7 @@ reset_command.add_to(app)
 
 def main() -> None:
     """Run the command line."""
-    # Whoever ends this process, `timeout` or a service manager, means Spark, too: unwind instead of vanishing.
+    # A SIGTERM, from `timeout` or a service manager, is meant for Spark, too: unwind instead of exiting at once.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     # A terminal without ✓ gets another sign instead of a traceback.
     for stream in (sys.stdout, sys.stderr):
@@ -177,7 +177,7 @@ def plan(
                 progress.print(NOT_APPLIED, style="yellow")
             return
         out.print(decision_table(feed_name, decision))
-        print_beside(decision)
+        print_gaps_and_holds(decision)
         if not decision.ranges:
             out.print(why_nothing(decision))
         if decision.capped:
@@ -191,7 +191,7 @@ def run(
     feed_name: FeedName,
     *,
     until_caught_up: Annotated[
-        bool, typer.Option("--until-caught-up", help="Go on, batch after batch, until no records are left behind.")
+        bool, typer.Option("--until-caught-up", help="Continue batch by batch until no records are left.")
     ] = False,
     max_records: MaxRecords = None,
     end_timestamp: EndTimestamp = None,
@@ -206,7 +206,7 @@ def run(
         nothing, hint = "", ""
         while not isinstance(batch := run_one_batch(parts, request), str):
             done.append(batch)
-            # A batch that was open says nothing of what came after it was planned; on what one left out a plan decides.
+            # A batch that was open does not cover later records; on ranges that one left out a plan decides.
             was_open = batch["result"] == PlanResult.RESUMED.value
             may_be_more = batch["capped"] or was_open or bool(batch["ranges_left_out"])
             if not until_caught_up or not may_be_more:
@@ -252,7 +252,7 @@ def batches(
 
 @app.command()
 def doctor(feed_name: Annotated[str | None, typer.Argument(metavar="[FEED]")] = None, *, as_json: Json = False) -> None:
-    """Check before the first run that everything is there and fits."""
+    """Check before the first run that all parts are installed, reachable and of matching versions."""
     with answers(as_json=as_json):
         files = read_feed_files(feeds_directory())
         if feed_name is not None:
@@ -305,11 +305,11 @@ def upgrade(
 
 
 def run_one_batch(parts: FeedParts, request: RunRequest) -> dict[str, Any] | str:
-    """Plan, write and commit one batch and return what became of it; where there is none, why, in a few words."""
+    """Plan, write and commit one batch and return its result; where there is none, the reason in a few words."""
     started = time.monotonic()
     with step("plan"):
         outcome = parts.plan(actor=actor(), end=request.end(), max_records=request.max_records)
-    print_beside(outcome.decision)
+    print_gaps_and_holds(outcome.decision)
     if outcome.result is PlanResult.RESUMED and request != RunRequest():
         progress.print(f"  {NOT_APPLIED}", style="yellow", soft_wrap=True)
     if outcome.batch is None:
@@ -335,8 +335,8 @@ def run_one_batch(parts: FeedParts, request: RunRequest) -> dict[str, Any] | str
     }
 
 
-def print_beside(decision: PlanDecision | None) -> None:
-    """Say what a plan found beside its ranges: gaps that were passed over, and what takes no part for now."""
+def print_gaps_and_holds(decision: PlanDecision | None) -> None:
+    """Print what a plan found besides its ranges: gaps that were passed over, and partitions that take no part now."""
     if decision is None:
         return
     for gap in decision.gaps:

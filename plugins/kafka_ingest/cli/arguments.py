@@ -34,12 +34,12 @@ EndOffsets = Annotated[
 
 
 def feed_parts(feed_name: str) -> FeedParts:
-    """Return a feed's parts, with connections as a shell finds them."""
+    """Return a feed's parts, with connections looked up as in a shell."""
     return assemble_named(feed_name, find_connection_from_shell)
 
 
 def run_request(max_records: int | None, end_timestamp: str | None, end_offsets: list[str] | None) -> RunRequest:
-    """Return what the options of a manual run ask for."""
+    """Return the request that a manual run's options make."""
     by_topic: dict[str, dict[str, int]] = {}
     for text in end_offsets or []:
         place, _, offset = text.partition("=")
@@ -59,7 +59,7 @@ def run_request(max_records: int | None, end_timestamp: str | None, end_offsets:
 
 
 def reason_given(reason: str | None) -> str:
-    """Return a reason; raises WrongUseError where there is none, or where it is an option that was meant to come after it."""
+    """Return a reason; raises WrongUseError where there is none, or where it is an option that should follow it."""
     if reason is not None and reason.startswith("--"):
         raise WrongUseError(f"expected --reason with a few words, found the option {reason!r} in their place")
     if reason is None or not reason.strip():
@@ -83,7 +83,7 @@ def time_with_zone(text: str | None) -> datetime | None:
 
 
 def actor() -> str:
-    """Return who acts, for the audit journal."""
+    """Return the actor for the audit journal."""
     try:
         user = getpass.getuser()
     except (KeyError, OSError):  # a container may run as a number without a name

@@ -1,4 +1,4 @@
-"""``kafka-ingest backfill``: offset ranges, read again or after all, chunk by chunk, without a scheduler."""
+"""``kafka-ingest backfill``: offset ranges, read again or later, chunk by chunk, without a scheduler."""
 
 from collections.abc import Sequence
 from typing import Annotated, Any
@@ -26,11 +26,12 @@ CASES = {"overlap": [each.value for each in OnOverlap], "missing": [each.value f
 
 WHAT = (
     "TOPIC:PARTITION=FROM-TO (several), from=TIME and/or to=TIME, batch=ID, dag-run=RUN, or gaps; "
-    "only=TOPIC[:PARTITION] (several) narrows it. Alone: open, the chunks that are open already."
+    "only=TOPIC[:PARTITION] (several) limits it. Alone: open, the chunks that are open already."
 )
 WHEN = (
-    "overlap=cut (the default) leaves out what is in the output already, overlap=refuse plans nothing then; missing=refuse (the "
-    "default) plans nothing where retention has deleted some, missing=record_gap reads the rest and keeps a gap on record."
+    "overlap=cut (the default) leaves out what is in the output already, overlap=refuse plans nothing then; "
+    "missing=refuse (the default) plans nothing where retention has deleted some, missing=record_gap reads the rest "
+    "and keeps a gap on record."
 )
 
 
@@ -40,7 +41,7 @@ def backfill(
     *,
     copy_to: Annotated[
         str | None,
-        typer.Option(metavar="PATH", help="Write into this directory instead; the feed's output is not touched."),
+        typer.Option(metavar="PATH", help="Write into this directory instead; the feed's output is not changed."),
     ] = None,
     when: Annotated[list[str] | None, typer.Option(metavar="CASE=CHOICE", help=WHEN)] = None,
     max_records: Annotated[int | None, typer.Option(min=1, help="Of a chunk, at most.")] = None,
@@ -48,7 +49,7 @@ def backfill(
     only_show: DryRun = False,
     as_json: Json = False,
 ) -> None:
-    """Read offsets again, or after all, in chunks. Neither the stored offsets nor the consumer group move."""
+    """Read offsets again, or skipped ones, in chunks. Neither the stored offsets nor the consumer group move."""
     with answers(as_json=as_json):
         parts = feed_parts(feed_name)
         chunks: Sequence[BatchPlan] = []
@@ -56,7 +57,7 @@ def backfill(
         if what == [OPEN]:
             if copy_to or when or max_records or reason:
                 raise InvalidBackfillError(
-                    "expected open alone: open chunks go on as they were planned. Nothing was planned."
+                    "expected open alone: open chunks continue as they were planned. Nothing was planned."
                 )
             chunks = [
                 batch.plan for batch in parts.control.open_backfills(known_feed(parts.control, feed_name).feed_id)
@@ -86,8 +87,9 @@ def backfill(
             out.print(f"feed {feed_name}: nothing to read")
         if errors:
             progress.print(
-                f"{len(chunks) - len(errors):,} of {len(chunks):,} chunks are committed. `kafka-ingest backfill {feed_name} "
-                "open` goes on with the others; `kafka-ingest abandon BATCH --reason …` gives one up, and frees its offsets.",
+                f"{len(chunks) - len(errors):,} of {len(chunks):,} chunks are committed. `kafka-ingest backfill "
+                f"{feed_name} open` continues with the others; `kafka-ingest abandon BATCH --reason …` abandons one "
+                "and frees its offsets.",
                 style="yellow",
                 markup=False,
                 soft_wrap=True,
@@ -96,7 +98,7 @@ def backfill(
 
 
 def fields_of(what: Sequence[str]) -> dict[str, Any]:
-    """Return the form's fields that words of the command line stand for; raises InvalidBackfillError on another word."""
+    """Return the form's fields that the command line's words set; raises InvalidBackfillError on another word."""
     fields: dict[str, Any] = {"offset_ranges": [], "only": []}
     for word in what:
         key, _, value = word.partition("=")
@@ -114,7 +116,7 @@ def fields_of(what: Sequence[str]) -> dict[str, Any]:
 
 
 def choices(when: Sequence[str] | None) -> dict[str, str]:
-    """Return the form's fields that choices stand for; raises InvalidBackfillError on one that is none."""
+    """Return the form's fields that the choices set; raises InvalidBackfillError on an unknown one."""
     found = {}
     for text in when or ():
         case, _, choice = text.partition("=")
@@ -136,7 +138,7 @@ def planned(
 
 
 def run_chunks(parts: FeedParts, chunks: Sequence[BatchPlan]) -> tuple[list[dict[str, Any]], list[KafkaIngestError]]:
-    """Write and commit chunk after chunk, and return what became of each; one that fails holds no other up."""
+    """Write and commit chunk after chunk, and return each one's result; one that fails does not stop the others."""
     done: list[dict[str, Any]] = []
     errors: list[KafkaIngestError] = []
     for number_of_chunk, chunk in enumerate(chunks, start=1):
@@ -145,7 +147,7 @@ def run_chunks(parts: FeedParts, chunks: Sequence[BatchPlan]) -> tuple[list[dict
             markup=False,
             soft_wrap=True,
         )
-        told = {
+        result = {
             "batch_id": str(chunk.batch_id),
             "kind": chunk.kind.value,
             "ranges": ranges_document(chunk.ranges),
@@ -157,10 +159,10 @@ def run_chunks(parts: FeedParts, chunks: Sequence[BatchPlan]) -> tuple[list[dict
         except KafkaIngestError as error:
             progress.print(f"  {error.code} {error}", style="red", markup=False, soft_wrap=True)
             errors.append(error)
-            done.append(told | {"error": {"code": error.code, "message": str(error), "exit_code": error.exit_code}})
+            done.append(result | {"error": {"code": error.code, "message": str(error), "exit_code": error.exit_code}})
         else:
             rows = sum(count.rows for count in committed.counts)
-            done.append(told | {"state": BatchState.COMMITTED.value, "rows": rows})
+            done.append(result | {"state": BatchState.COMMITTED.value, "rows": rows})
     return done, errors
 
 
@@ -170,7 +172,7 @@ def ranges_document(ranges: Sequence[OffsetRange]) -> list[dict[str, Any]]:
 
 
 def decision_document(decision: BackfillDecision | None, *, only_show: bool) -> dict[str, Any]:
-    """Return what was decided as ``--json`` shows it; nothing of chunks that were planned earlier."""
+    """Return the decision as ``--json`` shows it, without chunks that were planned earlier."""
     if decision is None:
         return dict.fromkeys(("left_out", "gaps"))
     found: dict[str, Any] = {
@@ -218,7 +220,7 @@ def print_decision(feed_name: str, decision: BackfillDecision | None, *, execute
 
 
 def print_left_out(why: str, ranges: Sequence[OffsetRange]) -> None:
-    """Say what is left out, and why."""
+    """Print what is left out, and why."""
     if ranges:
         text = f"left out, {why}: {span_of(ranges):,} offsets: {listing(ranges)}"
         progress.print(text, style="yellow", markup=False, soft_wrap=True)

@@ -1,4 +1,4 @@
-"""``kafka-ingest coverage``: which offset is where, and whether that is everything."""
+"""``kafka-ingest coverage``: which offset is where, and whether every offset is accounted for."""
 
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -42,7 +42,7 @@ def coverage(
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Say of every offset where it is: committed, pending or in a gap. Exit code 3: that is not everything."""
+    """Show where every offset is: committed, pending or in a gap. Exit code 3: some are unaccounted for."""
     with answers(as_json=as_json), without_garbage_collection():
         control = control_tables(find_connection_from_shell)
         rows = control.coverage(feed_name)
@@ -71,7 +71,7 @@ def coverage(
 def verify_output(
     rows: CoverageRows, partitions: dict[TopicPartition, PartitionCoverage], control: ControlObserver
 ) -> dict[str, Any]:
-    """Count what readers see of each committed batch, and return what differs from what the control tables say."""
+    """Count what readers see of each committed batch, and return the differences from the control tables."""
     committed: dict[TopicPartition, list[OffsetRange]] = {}
     found: list[Difference] = []
     outputs: set[OutputLocation] = set()
@@ -162,7 +162,7 @@ def partition_document(partition: PartitionCoverage) -> dict[str, Any]:
 
 
 def folded_document(folded: FoldedRange) -> dict[str, Any]:
-    """Return what old batches have read of a partition, summed up, as ``--json`` shows it."""
+    """Return the folded ranges of a partition as ``--json`` shows them."""
     return range_document(folded.offset_range) | {
         "topic_id": folded.topic_id,
         "rows": folded.rows,
@@ -208,7 +208,7 @@ HEADINGS = {
 
 
 def coverage_table(feed_name: str, partitions: dict[TopicPartition, PartitionCoverage]) -> FittingTable:
-    """Return how many offsets of each partition are where; columns about what is nowhere the case are left out."""
+    """Return how many offsets of each partition are where; columns without any value are left out."""
     counts = {tp: offsets_document(partition) for tp, partition in partitions.items()}
     always = ("live", "gaps_open", "pending")
     used = [name for name in HEADINGS if name in always or any(count[name] for count in counts.values())]
@@ -234,22 +234,22 @@ def coverage_table(feed_name: str, partitions: dict[TopicPartition, PartitionCov
 
 
 def print_problems(partitions: dict[TopicPartition, PartitionCoverage]) -> None:
-    """Say what is not as it should be, partition by partition."""
+    """Print the problems of each partition."""
     for partition in partitions.values():
         for problem in partition.problems:
             out.print(problem, style="red", markup=False, soft_wrap=True)
     if not partitions:
-        out.print("never planned: there is no offset to say anything of")
+        out.print("never planned: there are no offsets yet")
 
 
 LOST = (
-    "Restore such files from a backup, or make gaps of what they held, which a backfill reads again: `kafka-ingest lost FEED "
-    "--batch {batch}` shows which."
+    "Restore such files from a backup, or file gaps for their records, which a backfill reads again: `kafka-ingest lost "
+    "FEED --batch {batch}` shows which."
 )
 
 
 def print_verified(verified: dict[str, Any] | None) -> None:
-    """Say what counting the output came to."""
+    """Print the result of counting the output."""
     if verified is None:
         return
     for each in verified["differences"]:

@@ -1,4 +1,4 @@
-"""What ``--json`` prints, where it is not the object itself that says it."""
+"""What ``--json`` prints, where the object has no document of its own class."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -66,7 +66,7 @@ def row_document(row: StoredOffset) -> dict[str, Any]:
 def change_document(
     changes: Changes, choices: Mapping[str, Sequence[Choice]], after: list[StartOver] | None, *, executed: bool
 ) -> dict[str, Any]:
-    """Return what changed under a feed, by topic what can be chosen, and the stored offsets after a choice, for ``--json``."""
+    """Return what changed under a feed, each topic's choices, and the stored offsets after a choice, for ``--json``."""
     return {
         "feed": changes.feed.name,
         "cluster_id": {"was": changes.feed.cluster_id, "is": changes.cluster_id},
@@ -90,7 +90,7 @@ def change_document(
 
 
 def adoption_document(feed_name: str, decision: AdoptDecision, *, executed: bool) -> dict[str, Any]:
-    """Return what adopting comes to as ``--json`` shows it."""
+    """Return the result of adopting as ``--json`` shows it."""
     adoption = decision.adoption
     return {
         "feed": feed_name,

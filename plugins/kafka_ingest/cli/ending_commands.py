@@ -1,4 +1,4 @@
-"""The commands that end things: a batch that is given up, and the staged output of what is over."""
+"""The commands that end a batch, publish an abandoned one's files, or remove expired staged output."""
 
 from typing import Annotated, Any
 from uuid import UUID
@@ -53,7 +53,7 @@ def restore(
     reason: ReasonToExecute = None,
     as_json: Json = False,
 ) -> None:
-    """Publish the staged files of an abandoned batch after all: what of it no other batch holds comes back in new batches."""
+    """Publish the staged files of an abandoned batch: new batches hold those of its offsets that no other batch has."""
     with answers(as_json=as_json):
         batch_id = id_of_batch(batch)
         control = control_tables(find_connection_from_shell)
@@ -73,7 +73,7 @@ def restore(
 
 
 def restored_document(decision: RestoreDecision, into: list[UUID], *, executed: bool) -> dict[str, Any]:
-    """Return what comes back as ``--json`` shows it."""
+    """Return what is restored as ``--json`` shows it."""
     return {
         "feed": decision.rows.feed.name,
         "batch_id": str(decision.batch.batch_id),
@@ -88,7 +88,7 @@ def restored_document(decision: RestoreDecision, into: list[UUID], *, executed: 
 
 
 def print_restored(decision: RestoreDecision, into: list[UUID], *, executed: bool) -> None:
-    """Say what comes back, and what does not."""
+    """Print what is restored, and what is not."""
     texts = (
         (decision.live, "from the stored offset on, which moves"),
         (decision.fill, "below the stored offset, where it closes the gaps"),
@@ -100,7 +100,7 @@ def print_restored(decision: RestoreDecision, into: list[UUID], *, executed: boo
     for begun in decision.begun:
         out.print(f"batch {begun.batch_id} was planned by an earlier call and is {begun.state}", soft_wrap=True)
     if decision.is_nothing:
-        out.print(f"nothing of batch {decision.batch.batch_id} is left to come back", soft_wrap=True)
+        out.print(f"nothing of batch {decision.batch.batch_id} is left to restore", soft_wrap=True)
     elif executed:
         out.print(f"committed with {', '.join(map(str, into))}", soft_wrap=True)
     else:
@@ -117,7 +117,7 @@ def clean(
     only_show: DryRun = False,
     as_json: Json = False,
 ) -> None:
-    """Remove the staged output of finished and abandoned batches and discarded attempts, once sink.staging_retention is over."""
+    """Remove staged output of finished and abandoned batches and discarded attempts, after sink.staging_retention."""
     with answers(as_json=as_json):
         errors: list[KafkaIngestError] = []
         if batch is not None and feed_name is not None:
@@ -128,7 +128,7 @@ def clean(
             raise WrongUseError("expected --reason with --batch only: without it, sink.staging_retention decides")
         elif feed_name is not None:
             file = feed_file_named(feed_name, feeds_directory())
-            # One that shares something with another may be running all the same: what is over is no less over.
+            # A contested feed may be running all the same: its staged output expires as any other.
             found = clean_feed(file.contested or feed_of(file), only_show=only_show)
         else:
             found, errors = clean_all_feeds(only_show=only_show)
@@ -139,7 +139,7 @@ def clean(
 
 
 def clean_all_feeds(*, only_show: bool) -> tuple[list[StagedOutput], list[KafkaIngestError]]:
-    """Clean up every feed; one that cannot be cleaned up, or used at all, keeps no other from it."""
+    """Clean up every feed; one that cannot be cleaned up, or used at all, does not stop the others."""
     found: list[StagedOutput] = []
     errors: list[KafkaIngestError] = []
     for file in read_feed_files(feeds_directory()):
@@ -156,13 +156,13 @@ def clean_all_feeds(*, only_show: bool) -> tuple[list[StagedOutput], list[KafkaI
 
 
 def print_cleaned(found: list[StagedOutput], errors: list[KafkaIngestError], *, executed: bool, as_json: bool) -> None:
-    """Say what went, what stays and why, and what could not be looked at."""
+    """Print what was removed, what stays and why, and which feeds were left out."""
     gone = [staged for staged in found if staged.kept is None]
     freed = sum(staged.size_bytes for staged in gone)
     if as_json:
         attempts = [staged_document(staged) for staged in found]
-        told = [{"code": error.code, "message": str(error), "exit_code": error.exit_code} for error in errors]
-        print_json({"executed": executed, "freed_bytes": freed, "attempts": attempts, "errors": told})
+        left_out = [{"code": error.code, "message": str(error), "exit_code": error.exit_code} for error in errors]
+        print_json({"executed": executed, "freed_bytes": freed, "attempts": attempts, "errors": left_out})
         return
     if found:
         out.print(staged_table(found, executed=executed))
@@ -172,7 +172,7 @@ def print_cleaned(found: list[StagedOutput], errors: list[KafkaIngestError], *, 
 
 
 def clean_feed(feed: Feed, *, only_show: bool) -> list[StagedOutput]:
-    """Clean up one feed, or only show what would go; one that was never planned has nothing."""
+    """Clean up one feed, or only show what would be removed; one that was never planned has nothing."""
     parts = assemble(feed, find_connection_from_shell)
     if parts.control.feed(feed.name) is None:
         return []
@@ -184,7 +184,7 @@ def clean_feed(feed: Feed, *, only_show: bool) -> list[StagedOutput]:
 
 
 def clean_batch(batch_id: UUID, reason: str | None, *, only_show: bool) -> list[StagedOutput]:
-    """Remove one batch's staged output because somebody said so, and keep who and why."""
+    """Remove one batch's staged output at an operator's request, and record the actor and the reason."""
     control = control_tables(find_connection_from_shell)
     found = staged_outputs_of_batch(batch_id, control, sink_of)
     if only_show or not found:

@@ -1,4 +1,4 @@
-"""``kafka-ingest fold``: what the control tables hold of old batches becomes sums."""
+"""``kafka-ingest fold``: the control tables' rows of old batches become sums."""
 
 from datetime import datetime
 from typing import Annotated, Any
@@ -26,9 +26,9 @@ def fold(
     only_show: DryRun = False,
     as_json: Json = False,
 ) -> None:
-    """Sum up what the control tables hold of old live batches. Their receipts keep the ranges, and coverage stays provable.
+    """Sum up the control tables' rows of old live batches. Their receipts keep the ranges; coverage stays provable.
 
-    Interrupted, it leaves nothing half done; run it again to continue.
+    An interruption leaves nothing half done; run it again to continue.
     """
     with answers(as_json=as_json):
         parts = feed_parts(feed_name)
@@ -49,7 +49,7 @@ def fold(
 def fold_document(
     feed_name: str, before: datetime, there: Foldable, done: list[Folded], *, executed: bool
 ) -> dict[str, Any]:
-    """Return what folding comes to as ``--json`` shows it; how many rows go is known once it is done."""
+    """Return the result of folding as ``--json`` shows it; the number of removed rows is known once it is done."""
     return {
         "feed": feed_name,
         "before": before.isoformat(),
@@ -63,7 +63,7 @@ def fold_document(
 
 
 def kept(there: Foldable) -> list[tuple[str, int]]:
-    """Return why batches stay that are as old, with how many those are."""
+    """Return why batches of that age stay, each reason with their number."""
     reasons = (
         ("their Asset events are not recorded yet: the feed's next run announces them", there.to_announce),
         ("their staged output is not removed yet: `kafka-ingest clean` does that", there.staged),
@@ -72,7 +72,7 @@ def kept(there: Foldable) -> list[tuple[str, int]]:
 
 
 def print_folded(before: datetime, there: Foldable, done: list[Folded], *, executed: bool) -> None:
-    """Say what became sums, and what stays."""
+    """Print what became sums, and what stays."""
     for reason, batches in kept(there):
         out.print(f"{batches:,} batches stay as they are: {reason}", style="yellow", soft_wrap=True)
     if not executed:
@@ -83,8 +83,8 @@ def print_folded(before: datetime, there: Foldable, done: list[Folded], *, execu
         return
     batches, ranges = sum(each.batches for each in done), sum(each.ranges for each in done)
     attempts, events = sum(each.attempts for each in done), sum(each.events for each in done)
-    text = f"folded {batches:,} batches committed before {moment(before)} UTC: {ranges:,} ranges and {attempts:,} attempts "
-    out.print(f"{text}became sums, {events:,} lines of the journal went", soft_wrap=True)
+    text = f"folded {batches:,} batches committed before {moment(before)} UTC: {ranges:,} ranges and {attempts:,} "
+    out.print(f"{text}attempts became sums, {events:,} lines of the journal were removed", soft_wrap=True)
 
 
 def add_to(app: typer.Typer) -> None:

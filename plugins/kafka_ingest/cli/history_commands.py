@@ -1,4 +1,4 @@
-"""The commands that say what was: who changed what, which batch ingested an offset, which offsets are in a file."""
+"""The commands about the past: who changed what, which batch ingested an offset, which offsets are in a file."""
 
 from pathlib import Path
 from typing import Annotated
@@ -7,7 +7,7 @@ import typer
 
 from kafka_ingest.assembly import control_tables
 from kafka_ingest.cli.arguments import FeedName, Json, time_with_zone
-from kafka_ingest.cli.history_sentences import said_of_batch, said_of_file, said_of_files, said_of_offset
+from kafka_ingest.cli.history_sentences import describe_file, describe_files, describe_missing_batch, describe_offset
 from kafka_ingest.cli.history_tables import explained_table, history_table, located_table
 from kafka_ingest.cli.output import answers, out, print_json, progress
 from kafka_ingest.model.offsets import TopicPartition
@@ -30,7 +30,7 @@ def history(
     kind: Annotated[list[str] | None, typer.Option(help="Only events of this kind; may come again.")] = None,
     as_json: Json = False,
 ) -> None:
-    """Show who changed what about a feed, when and why, newest first: offsets, gaps, batches that were given up, its name."""
+    """Show who changed what about a feed, when and why, newest first: offsets, gaps, abandoned batches, its name."""
     with answers(as_json=as_json):
         control = control_tables(find_connection_from_shell)
         feed = control.feed(feed_name)
@@ -54,18 +54,18 @@ def locate(
     *,
     as_json: Json = False,
 ) -> None:
-    """Say what became of one offset: which batch ingested it, who ran that, and the file it is in, or why there is none."""
+    """Show what happened to one offset: which batch ingested it, who ran it, and its file, or why there is none."""
     with answers(as_json=as_json):
         control = control_tables(find_connection_from_shell)
         found = locate_offset(control, sink_of, feed_name, TopicPartition(topic, partition), offset)
         if as_json:
             print_json(found.as_document())
             return
-        out.print(said_of_offset(found), markup=False, soft_wrap=True)
+        out.print(describe_offset(found), markup=False, soft_wrap=True)
         if found.batches:
             out.print(located_table(found))
         for batch in found.batches:
-            for line in said_of_files(batch):
+            for line in describe_files(batch):
                 out.print(line, markup=False, soft_wrap=True)
 
 
@@ -74,15 +74,15 @@ def explain(
     *,
     as_json: Json = False,
 ) -> None:
-    """Say which offsets are in a file, which batch it belongs to, and whether it is what that batch's receipt says."""
+    """Show which offsets are in a file, which batch it belongs to, and whether it matches that batch's receipt."""
     with answers(as_json=as_json):
         found = explain_file(file, lambda: control_tables(find_connection_from_shell), sink_of, DataFilesOfAllFormats())
         if as_json:
             print_json(found.as_document())
         else:
             out.print(explained_table(found))
-            out.print(said_of_file(found), style="red" if found.differences else "", markup=False, soft_wrap=True)
-            if (missing := said_of_batch(found)) is not None:
+            out.print(describe_file(found), style="red" if found.differences else "", markup=False, soft_wrap=True)
+            if (missing := describe_missing_batch(found)) is not None:
                 progress.print(missing, style="yellow", markup=False, soft_wrap=True)
         if found.control_error is not None:
             raise typer.Exit(1)

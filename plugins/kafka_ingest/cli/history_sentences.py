@@ -1,4 +1,4 @@
-"""Sentences about what was: what became of an offset, where its record is, whether a file is what its receipt says."""
+"""Sentences about the past: what happened to an offset, where its record is, whether a file matches its receipt."""
 
 from kafka_ingest.cli.output import number
 from kafka_ingest.cli.tables import moment
@@ -8,12 +8,12 @@ from kafka_ingest.observing.explain_file import ExplainedFile
 from kafka_ingest.observing.locate import LocatedBatch, LocatedOffset, OffsetState, RecordState
 
 
-def said_of_offset(found: LocatedOffset) -> str:
-    """Return what became of an offset, in a sentence."""
+def describe_offset(found: LocatedOffset) -> str:
+    """Return what happened to an offset, in a sentence."""
     stored, deciding = found.stored, found.deciding
     next_offset = stored.next_offset if stored else None
     batch = f"{deciding.batch.kind} batch {deciding.batch.batch_id}" if deciding else ""
-    read_on = "" if found.is_read else "; no plan reads this topic now, since the feed file names it no more"
+    read_on = "" if found.is_read else "; no plan reads this topic now, since the feed file does not name it"
     again = next_offset is not None and found.offset >= next_offset
     texts = {
         OffsetState.COMMITTED: f"committed with {batch}"
@@ -38,7 +38,7 @@ def gap_in_words(gap: Gap) -> str:
     return f"{fate}: gap {gap.offset_range}, {gap.cause}, decided by {gap.decided_by} on {when} UTC: {gap.reason}"
 
 
-def said_of_files(located: LocatedBatch) -> list[str]:
+def describe_files(located: LocatedBatch) -> list[str]:
     """Return where a committed batch has the record, line by line."""
     batch = located.batch
     if located.problem is not None:
@@ -46,13 +46,14 @@ def said_of_files(located: LocatedBatch) -> list[str]:
     if located.record is RecordState.NONE:
         return [f"batch {batch.batch_id}: no record at this offset: compacted, aborted, a transaction marker"]
     return [
-        f"{file.path}: {'holds it' if file.holds_record else 'does not hold it' if file.problem is None else file.problem}"
+        f"{file.path}: "
+        f"{'holds it' if file.holds_record else 'does not hold it' if file.problem is None else file.problem}"
         for file in located.files or ()
     ]
 
 
-def said_of_file(found: ExplainedFile) -> str:
-    """Return whether a file is what the receipt of its batch says."""
+def describe_file(found: ExplainedFile) -> str:
+    """Return whether a file matches the receipt of its batch."""
     if found.differences is None:
         return f"it cannot be compared with its receipt: {found.receipt_problem}"
     if found.differences:
@@ -60,13 +61,13 @@ def said_of_file(found: ExplainedFile) -> str:
     return "it is exactly what its receipt says: name, bytes, rows and offsets"
 
 
-def said_of_batch(found: ExplainedFile) -> str | None:
-    """Return why nothing is told of a file's batch; None where it is."""
+def describe_missing_batch(found: ExplainedFile) -> str | None:
+    """Return why nothing is known of a file's batch; None where the batch is shown."""
     if found.control_error is not None:
         return f"{found.control_error.code} {found.control_error}"
     if found.batch is None:
         return (
-            f"the control tables know no batch {found.place.batch_id}: they are another database, or older than this output "
-            "(`kafka-ingest adopt` takes it on)"
+            f"the control tables know no batch {found.place.batch_id}: they are another database, or older than this "
+            "output (`kafka-ingest adopt` adopts it)"
         )
     return None

@@ -1,4 +1,4 @@
-"""Tables about what was: events, the batches of an offset, what is in a file."""
+"""Tables about the past: events, the batches of an offset, what is in a file."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -36,8 +36,8 @@ def history_table(feed: str, lines: list[HistoryLine]) -> FittingTable:
             Text(event.actor),
             event.kind,
             str(event.batch_id or "-"),
-            Text(line.told.summary),
-            Text(line.told.reason or "-"),
+            Text(line.text.summary),
+            Text(line.text.reason or "-"),
         )
     return made
 
@@ -69,13 +69,13 @@ def located_table(found: LocatedOffset) -> FittingTable:
 
 
 def of_topic(located: LocatedBatch) -> str:
-    """Return the topic id of a batch, and whether it is of a topic that was there before."""
+    """Return the topic id of a batch, and whether it is an earlier topic's."""
     topic_id = located.batch.topic_id or "not known"
     return f"{topic_id}, an earlier topic of that name" if located.is_earlier_topic else topic_id
 
 
 def explained_table(found: ExplainedFile) -> FittingTable:
-    """Return what is in a file, and whose it is, a line each."""
+    """Return what is in a file, and which batch it belongs to, one fact per line."""
     contents = found.contents
     made = table(found.path.name, "fact", "value")
     facts = {

@@ -1,4 +1,4 @@
-"""The commands by which an operator decides what the pipeline must not decide by itself."""
+"""The commands by which an operator decides what the pipeline must not decide."""
 
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Literal
@@ -59,7 +59,7 @@ def skip_interval(
     only_show: DryRun = False,
     as_json: Json = False,
 ) -> None:
-    """Jump over an interval of offsets and keep it as a gap. FROM above the stored offset: reading ends there, then jumps."""
+    """Jump over an interval of offsets and file it as a gap. FROM above the stored offset: read up to it, then jump."""
     with answers(as_json=as_json):
         parts = feed_parts(feed_name)
         parts.check_output_known()
@@ -85,9 +85,10 @@ def skip_interval(
             )
             return
         moved = (
-            f"the stored offset {'would move' if only_show else 'is now'} {'to ' if only_show else ''}{offset_range.end_offset:,}"
+            f"the stored offset {'would move' if only_show else 'is now'} "
+            f"{'to ' if only_show else ''}{offset_range.end_offset:,}"
             if decision.moves_stored_offset
-            else f"reading goes on up to {offset_range.start_offset:,}, then jumps"
+            else f"reading continues up to {offset_range.start_offset:,}, then jumps"
         )
         out.print(
             f"{'would file' if only_show else 'filed'} gap {offset_range}, {offset_range.span:,} offsets; {moved}"
@@ -107,13 +108,13 @@ def topic_changed(
     ] = None,
     batch: Annotated[
         Literal["accept", "discard"] | None,
-        typer.Option(help="What becomes of an open batch that was read while its topic changed."),
+        typer.Option(help="What to do with an open batch that was read while its topic changed."),
     ] = None,
     execute: Execute = False,
     reason: ReasonToExecute = None,
     as_json: Json = False,
 ) -> None:
-    """Show which topics are not what the offsets were counted in, and decide: the way out of a topic id or cluster id stop."""
+    """Show the topics that changed under the stored offsets, and decide: resolves a stop by topic id or cluster id."""
     with answers(as_json=as_json):
         if execute and choice is None and batch != "accept":
             raise WrongUseError("expected --choice or --batch accept with --execute, found neither")
@@ -154,21 +155,22 @@ def topic_changed(
             gives_up = {(True, True): "; it is given up", (False, True): "; it would be given up"}
             fate = gives_up.get((execute, batch == "discard"), "")
             out.print(
-                f"open batch {changes.affected.batch_id} was {changes.affected.state} and was planned on what changed{fate}"
+                f"open batch {changes.affected.batch_id} was {changes.affected.state} and was planned on what "
+                f"changed{fate}"
             )
         if execute:
             done = "its receipt counts now: `kafka-ingest run` commits it" if batch == "accept" else "done"
             out.print(done)
         else:
             print_choices(choices)
-            out.print("nothing was changed: --choice shows what it would come to, with --execute --reason … it is done")
+            out.print("nothing was changed: --choice shows what it would do, with --execute --reason … it is done")
         print_mirror_failure(mirror_failure)
 
 
 CHOICE_IN_WORDS = {
     Choice.START_OVER: "other records: read from the topic's beginning, on another cluster by the start rule",
     Choice.START_RULE: "a topic that appeared, and is not new: begin as the feed file's start says",
-    Choice.REWIND: "the log was truncated: read on from where it ended",
+    Choice.REWIND: "the log was truncated: continue from where it ended",
     Choice.SAME_RECORDS: "the same records: keep the stored offsets",
     Choice.FORGET: "the topic is gone for good: its stored offsets end",
 }
@@ -190,7 +192,7 @@ def mirror(
     repair: Annotated[bool, typer.Option("--repair", help="Set the group to the stored offsets now.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Show how far the consumer group is from the stored offsets; --repair brings it to them. Exit code 1: it is not there."""
+    """Show how far the consumer group is from the stored offsets; --repair sets it to them. Exit code 1: not equal."""
     with answers(as_json=as_json):
         parts = feed_parts(feed_name)
         feed, group = known_feed(parts.control, feed_name), parts.feed.kafka.group
@@ -234,7 +236,7 @@ def mirror(
 def adopt(
     feed_name: FeedName, *, execute: Execute = False, reason: ReasonToExecute = None, as_json: Json = False
 ) -> None:
-    """Rebuild a feed's control rows from the receipts beside its output: after they were lost, or restored from a backup."""
+    """Rebuild a feed's control rows from its output's receipts: after they were lost, or restored from a backup."""
     with answers(as_json=as_json):
         parts = feed_parts(feed_name)
         sink = sink_of(parts.plan_settings.output)
@@ -257,11 +259,13 @@ def adopt(
         adoption = decision.adoption
         verb = "adopted" if execute else "would adopt"
         out.print(
-            f"{verb} {len(adoption.batches):,} batches and {len(adoption.gaps):,} gaps of feed {decision.target.feed_id}"
+            f"{verb} {len(adoption.batches):,} batches and {len(adoption.gaps):,} gaps of feed "
+            f"{decision.target.feed_id}"
         )
         if adoption.abandoned is not None:
             out.print(
-                f"{'abandoned' if execute else 'would abandon'} open batch {adoption.abandoned}: later batches read its ranges"
+                f"{'abandoned' if execute else 'would abandon'} open batch {adoption.abandoned}: later batches read "
+                "its ranges"
             )
         print_files(decision, executed=execute)
         if not execute:
@@ -270,7 +274,7 @@ def adopt(
 
 
 def print_files(decision: AdoptDecision, *, executed: bool) -> None:
-    """Say which batches are not there as their receipts say, and what becomes of them."""
+    """Print which batches' files differ from their receipts, and what happens to those batches."""
     fates = {
         FilesState.CHANGED: "taken as it is: `kafka-ingest coverage --verify` counts it",
         FilesState.GONE: f"{'' if executed else 'would be '}recorded as removed",
@@ -289,7 +293,7 @@ def rename_feed(
     reason: Reason,
     as_json: Json = False,
 ) -> None:
-    """Give a feed another name and keep its offsets and history. Then change `name` in its file: until then its runs stop."""
+    """Rename a feed and keep its offsets and history. Then change `name` in its file: until then its runs stop."""
     with answers(as_json=as_json):
         control = control_tables(find_connection_from_shell)
         feed = known_feed(control, old)
@@ -315,7 +319,7 @@ def interval_of(topic_partition: TopicPartition, text: str) -> OffsetRange:
 
 
 def print_mirror_failure(failure: str | None) -> None:
-    """Say why the consumer group is not at the stored offsets."""
+    """Print why the consumer group is not at the stored offsets."""
     if failure is not None:
         progress.print(f"the consumer group was not moved: {failure}", style="yellow", markup=False, soft_wrap=True)
 

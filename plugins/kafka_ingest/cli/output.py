@@ -23,7 +23,7 @@ STOPPED = (
     "Stopped. An open batch stays as it is: the next run continues it, `kafka-ingest backfill FEED open` a backfill's."
 )
 
-# A pipe or a file has no width of its own: whole lines there, so that grep finds them.
+# A pipe or a file has no width: lines are not wrapped there, so that grep finds them.
 WIDTH_OF_A_FILE = 200
 
 out = Console(highlight=False, width=None if sys.stdout and sys.stdout.isatty() else WIDTH_OF_A_FILE)
@@ -31,19 +31,19 @@ progress = Console(stderr=True, highlight=False)
 
 
 def print_json(document: Mapping[str, Any]) -> None:
-    """Print one JSON object, with the version of its form; what nobody reads by eye comes in one line, made much faster."""
+    """Print one JSON object, with the version of its form; a large one on one line, which is much faster."""
     whole = {"version": JSON_VERSION, **document}
     text = json.dumps(whole, default=str)
     sys.stdout.write((text if len(text) > READABLE else json.dumps(whole, indent=2, default=str)) + "\n")
 
 
 def print_error_json(code: str, message: str, exit_code: int) -> None:
-    """Print the object that stands for an answer where there is none."""
+    """Print the object that replaces an answer where there is none."""
     print_json({"error": {"code": code, "message": storable(message), "exit_code": exit_code}})
 
 
 def unexpected_in_json(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-    """Answer with an object also where an error has no name: Python's ``sys.excepthook`` for ``--json``."""
+    """Answer with an object also for an unexpected error: Python's ``sys.excepthook`` for ``--json``."""
     if isinstance(error, Exception):
         print_error_json("UNEXPECTED", f"{kind.__name__}: {error}", 1)
     sys.__excepthook__(kind, error, trace)
@@ -74,7 +74,7 @@ def answers(*, as_json: bool) -> Iterator[None]:
 
 @contextlib.contextmanager
 def step(title: str) -> Iterator[None]:
-    """Show that a step is under way, and how long it took; on stderr, so that it is never part of an answer."""
+    """Show that a step is running, and how long it took; on stderr, so that it is never part of an answer."""
     started = time.monotonic()
     live = progress.status(f"{title} …") if progress.is_terminal else contextlib.nullcontext()
     with live:
@@ -84,7 +84,7 @@ def step(title: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def counting(what: str) -> Iterator[Callable[..., None]]:
-    """Show how far something long has come: on a terminal as it happens; on stderr, so that it is never part of an answer."""
+    """Show a long step's progress, continuously on a terminal; on stderr, so that it is never part of an answer."""
     started, done = time.monotonic(), 0
     live = progress.status(f"0 {what} …") if progress.is_terminal else None
 

@@ -1,4 +1,4 @@
-"""The commands about what lies in an output: old batches that expire, files that were lost."""
+"""The commands about an output's files: old batches that expire, files that were lost."""
 
 from datetime import UTC, datetime
 from typing import Annotated, Any
@@ -36,7 +36,7 @@ def expire(
     reason: ReasonToExecute = None,
     as_json: Json = False,
 ) -> None:
-    """Remove old batches from a feed's output. Their receipts stay: the offsets stay committed, and are listed as expired."""
+    """Remove old batches from a feed's output. Their receipts stay: the offsets stay committed, listed as expired."""
     with answers(as_json=as_json):
         if only_show and execute:
             raise WrongUseError("expected --dry-run or --execute, found both")
@@ -62,8 +62,8 @@ def time_before(text: str) -> datetime:
         found = datetime.fromisoformat(text)
     except ValueError as error:
         raise WrongUseError(
-            f"--before: expected a date, a time with a zone, or a duration, such as 2026-01-31, 2026-01-31T12:00:00Z or 90d; "
-            f"found {text!r}"
+            "--before: expected a date, a time with a zone, or a duration, such as 2026-01-31, 2026-01-31T12:00:00Z "
+            f"or 90d; found {text!r}"
         ) from error
     if found.tzinfo is None:
         if found != datetime.combine(found.date(), datetime.min.time()) or "T" in text:
@@ -73,7 +73,7 @@ def time_before(text: str) -> datetime:
 
 
 def expiry_document(feed_name: str, decision: ExpireDecision, *, executed: bool) -> dict[str, Any]:
-    """Return what expiring comes to as ``--json`` shows it."""
+    """Return the result of expiring as ``--json`` shows it."""
     return {
         "feed": feed_name,
         "before": decision.before.isoformat(),
@@ -99,7 +99,7 @@ def batch_document(published: PublishedReceipt) -> dict[str, Any]:
 
 
 def print_expiry(decision: ExpireDecision, *, executed: bool) -> None:
-    """Say which batches go, what stays and why."""
+    """Print which batches are removed, what stays and why."""
     if decision.batches:
         made = table(
             f"batches written before {moment(decision.before)} UTC",
@@ -131,9 +131,9 @@ def lost(
     reason: ReasonToExecute = None,
     as_json: Json = False,
 ) -> None:
-    """Make gaps of what lost or damaged published files held, so that `backfill FEED gaps` reads it again.
+    """File gaps for the records of lost or damaged published files, so that `backfill FEED gaps` reads them again.
 
-    All of the batch's files are read, every column. Those that are intact stay; a damaged one is moved out of readers' sight.
+    All of the batch's files are read, every column. Intact files stay; a damaged one is moved out of readers' sight.
     """
     with answers(as_json=as_json):
         parts = feed_parts(feed_name)
@@ -161,7 +161,7 @@ def lost_document(feed_name: str, decision: LostDecision, *, executed: bool) -> 
 
 
 def print_lost(feed_name: str, decision: LostDecision, *, executed: bool) -> None:
-    """Say which files were lost, and what becomes of their offsets."""
+    """Print which files were lost, and what happens to their offsets."""
     batch_id = decision.batch.batch_id
     if not decision.files:
         out.print(
@@ -175,14 +175,14 @@ def print_lost(feed_name: str, decision: LostDecision, *, executed: bool) -> Non
         out.print(f"{gap} {verb} a gap, open for a backfill", markup=False, soft_wrap=True)
     if decision.lost and not decision.gaps:
         out.print(
-            "no gap comes of it: other batches hold these offsets, or are still to read them, or their topic is gone",
+            "no gap is filed: other batches hold these offsets, or are still to read them, or their topic is gone",
             soft_wrap=True,
         )
     if decision.damaged:
         moved = "moved" if executed else "would move"
         output = decision.batch.plan.output
-        beside = role_of(output, sink_of(output).salvage, SALVAGE).aside(decision.batch.batch_id)
-        out.print(f"{moved} {len(decision.damaged):,} damaged files to {beside}", markup=False, soft_wrap=True)
+        aside = role_of(output, sink_of(output).salvage, SALVAGE).aside(decision.batch.batch_id)
+        out.print(f"{moved} {len(decision.damaged):,} damaged files to {aside}", markup=False, soft_wrap=True)
     if executed:
         out.print(
             f"`kafka-ingest backfill {feed_name} gaps` reads them, as far as Kafka still holds them", soft_wrap=True

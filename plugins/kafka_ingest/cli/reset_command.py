@@ -1,4 +1,4 @@
-"""``kafka-ingest reset``: show where stored offsets would go and what it comes to, and do it."""
+"""``kafka-ingest reset``: show where stored offsets would go, with the consequences, and move them."""
 
 from collections.abc import Iterable
 from typing import Annotated, Any
@@ -30,7 +30,7 @@ def reset(
             help="earliest, latest, timestamp=TIME, group=NAME, offsets=TOPIC:PARTITION=OFFSET,… or batch=ID (where it began).",
         ),
     ] = None,
-    shift_by: Annotated[int | None, typer.Option(metavar="N", help="So many offsets further, or back: -100.")] = None,
+    shift_by: Annotated[int | None, typer.Option(metavar="N", help="This many offsets forward, or back: -100.")] = None,
     topic: Annotated[
         list[str] | None,
         typer.Option(metavar="TOPIC[:PARTITION,…]", help="Only this topic, or these partitions; may come again."),
@@ -53,7 +53,7 @@ def reset(
         executed = execute and bool(decision.moves)
         if executed:
             move_offsets(decision, parts.control, reason=why, actor=actor())
-        # Also where nothing moves: a reset that was ended between the control tables and the group is made whole by another.
+        # Also where nothing moves: this completes a reset that died between the control tables and the group.
         mirror_failure = parts.mirror(actor=actor()).failure if execute and not keep_group else None
         if as_json:
             print_json(reset_document(decision, executed=executed) | {"mirror_failure": mirror_failure})
@@ -65,7 +65,7 @@ def reset(
 
 
 def reset_document(decision: ResetDecision, *, executed: bool) -> dict[str, Any]:
-    """Return what a reset comes to as ``--json`` shows it."""
+    """Return the result of a reset as ``--json`` shows it."""
     return {
         "feed": decision.feed.name,
         "executed": executed,
@@ -88,7 +88,7 @@ def reset_document(decision: ResetDecision, *, executed: bool) -> dict[str, Any]
 
 
 def intervals(ranges: Iterable[OffsetRange]) -> list[dict[str, int]]:
-    """Return intervals of a partition that is named beside them."""
+    """Return intervals of a partition that the document names elsewhere."""
     return [{"start_offset": each.start_offset, "end_offset": each.end_offset} for each in ranges]
 
 
@@ -110,7 +110,7 @@ def reset_table(decision: ResetDecision, *, executed: bool) -> FittingTable:
 
 
 def change(partition: PartitionReset) -> str:
-    """Return what moving one stored offset comes to, in a few words."""
+    """Return the effect of moving one stored offset, in a few words."""
     if partition.skipped:
         return f"skips {partition.skipped:,}"
     if not partition.read_again:
@@ -119,17 +119,17 @@ def change(partition: PartitionReset) -> str:
 
 
 def consequences(decision: ResetDecision, *, executed: bool) -> list[str]:
-    """Return the lines below the table: what comes twice, which gaps are filed and which end, and how to go on."""
+    """Return the lines below the table: which offsets repeat, which gaps are filed and which end, and the next step."""
     if not decision.moves:
-        return ["nothing to move: every stored offset is there already, or stays"]
+        return ["nothing to move: every stored offset is at its target already, or stays"]
     overlaps = [each for partition in decision.partitions for each in partition.overlaps]
     gaps = [each for partition in decision.partitions for each in partition.gaps]
     ended = [each for partition in decision.partitions for each in partition.ended]
     lines: list[str] = []
     if overlaps:
         lines.append(
-            f"overlaps: {listing(overlaps)}, {span_of(overlaps):,} offsets that are committed: once they are read again, the "
-            "output holds their records twice"
+            f"overlaps: {listing(overlaps)}, {span_of(overlaps):,} offsets that are committed: once they are read "
+            "again, the output holds their records twice"
         )
     if gaps:
         filed = "filed gaps" if executed else "gaps that would be filed"

@@ -28,7 +28,7 @@ FORMS = (
 
 
 def reset_target(to: str | None, shift_by: int | None) -> ResetTarget:
-    """Return where stored offsets are to go; raises WrongUseError, which says how to put it."""
+    """Return the target of stored offsets; raises WrongUseError, which shows the accepted forms."""
     if to is None and shift_by is not None:
         return ShiftBy(shift_by)
     if to is None or shift_by is not None:
@@ -91,7 +91,7 @@ WITH_VALUE: Mapping[str, Callable[[str], ResetTarget]] = {
 
 
 def named_partitions(texts: list[str], target: ResetTarget) -> dict[str, set[int]]:
-    """Return the partitions that ``--topic TOPIC`` and ``--topic TOPIC:0,1`` name; none of a topic means all of them."""
+    """Return the partitions that ``--topic TOPIC`` and ``--topic TOPIC:0,1`` name; no partitions means all of them."""
     if texts and isinstance(target, ToOffsets):
         raise WrongUseError("expected --topic or --to offsets=…, found both: the offsets name their partitions")
     named: dict[str, set[int]] = {}

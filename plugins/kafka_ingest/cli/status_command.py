@@ -33,7 +33,7 @@ def status(feed_name: Annotated[str | None, typer.Argument(metavar="[FEED]")] = 
             show_all_feeds(control, as_json=as_json)
             return
         file = feed_file_named(feed_name, feeds_directory())
-        # One that shares something with another may be running all the same.
+        # A contested feed may be running all the same.
         feed = file.contested or feed_of(file)
         kafka = ConfluentKafkaCluster(
             lambda: kafka_settings(find_connection_from_shell(feed.kafka.conn_id)), at_most_s=STATUS_TIMEOUT_S
@@ -80,7 +80,7 @@ def print_broken(files: list[FeedFile]) -> None:
 
 
 def print_status(found: FeedStatus, output_error: str | None) -> None:
-    """Print one feed's partitions, and below them what else a plan would come across."""
+    """Print one feed's partitions, and below them what else a plan would find."""
     out.print(status_table(found))
     for problem in found.topic_problems:
         held = f" Held since {moment(problem.hold.since)} UTC." if problem.hold is not None else ""

@@ -32,7 +32,7 @@ def moment(value: datetime | None) -> str:
 
 
 def status_table(status: FeedStatus) -> FittingTable:
-    """Return a feed's partitions, with a total; columns about what is nowhere the case are left out."""
+    """Return a feed's partitions, with a total; columns without any value are left out."""
     rows = [status_cells(partition) for partition in status.partitions]
     always = ("stored offset", "log start", "LSO", "high watermark", "lag", "headroom", "rows")
     used = {name for row in rows for name, cell in row.items() if cell.plain not in {"", "-", "0"}}
@@ -67,7 +67,7 @@ STATUS_NUMBERS = (
 
 
 def status_cells(partition: PartitionStatus) -> dict[str, Text]:
-    """Return what the columns say of one partition."""
+    """Return the cells of one partition."""
     bounds = partition.bounds
     return {
         "stored offset": Text(number(partition.stored.next_offset)),
@@ -91,7 +91,7 @@ def total(values: Iterable[int | None]) -> int | None:
 
 
 def remarks(partition: PartitionStatus) -> str:
-    """Return what else there is to say of a partition."""
+    """Return the remarks on a partition."""
     document = partition.as_document()
     found: list[str] = []
     if partition.stored.is_pending:
@@ -104,7 +104,7 @@ def remarks(partition: PartitionStatus) -> str:
     if partition.is_beyond_log and not document["beyond_log"]:
         found.append("stored offset above the log's end")
     if not partition.is_read:
-        found.append("not read: the feed file names its topic no more")
+        found.append("not read: the feed file does not name its topic")
     if document["open_transaction"]:
         behind = document["open_transaction"]["offsets_behind_it"]
         found.append(f"open transaction, {behind:,} offsets behind it{since(document['open_transaction'])}")
@@ -119,7 +119,7 @@ def since(document: Mapping[str, Any]) -> str:
 
 
 def feeds_status_table(summaries: list[FeedSummary], never_planned: list[str]) -> FittingTable:
-    """Return a line a feed."""
+    """Return one line per feed."""
     made = table(
         "feeds",
         *("feed", "partitions", "rows committed", "last commit (UTC)", "open batch"),
@@ -177,7 +177,7 @@ def batches_table(batches: list[BatchSummary]) -> FittingTable:
 
 
 def number_of_ranges(batch: BatchSummary) -> str:
-    """Return how many ranges a batch has read, and of how many planned ones where it left some out; a folded one has none."""
+    """Return a batch's number of ranges, and of how many planned ones where it left some out; a folded one has none."""
     if batch.folded:
         return "folded"
     read = len(batch.ranges)
@@ -185,7 +185,7 @@ def number_of_ranges(batch: BatchSummary) -> str:
 
 
 def staged_table(found: list[StagedOutput], *, executed: bool) -> FittingTable:
-    """Return what lay staged of attempts that are over, and what became of it."""
+    """Return the staged output of ended attempts, and what was done with it."""
     made = table("staged output", "batch", "feed", "state", "attempt", "MB", "result", numbers=("attempt", "MB"))
     for staged in found:
         fate = f"kept: {staged.kept}" if staged.kept is not None else "removed" if executed else "would be removed"
@@ -289,7 +289,7 @@ def changes_table(changes: Changes, after: list[StartOver] | None) -> FittingTab
 def adoption_table(feed: str, decision: AdoptDecision) -> FittingTable:
     """Return the stored offsets as they are and as they would be."""
     numbers = ("partition", "stored now", "from the output")
-    made = table(f"feed {feed}, as its output tells it", "topic", *numbers, numbers=numbers)
+    made = table(f"feed {feed}, from its output's receipts", "topic", *numbers, numbers=numbers)
     now = decision.stored_now
     for row in decision.adoption.stored:
         tp = row.topic_partition

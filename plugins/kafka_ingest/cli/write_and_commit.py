@@ -1,4 +1,4 @@
-"""The last two steps of a batch as the command line takes them, with their progress on stderr."""
+"""The last two steps of a batch on the command line, with their progress on stderr."""
 
 from uuid import UUID
 
@@ -20,7 +20,7 @@ def write_batch(parts: FeedParts, batch_id: UUID) -> None:
             return
         try:
             log_file = local(attempt.directory) / "spark.log"
-            run_spark_submit(parts.submission(attempt), log_file, meanwhile=import_reader)
+            run_spark_submit(parts.submission(attempt), log_file, while_running=import_reader)
         except SparkFailedError as error:
             parts.explain_failure(attempt, str(error))
             raise
@@ -28,7 +28,7 @@ def write_batch(parts: FeedParts, batch_id: UUID) -> None:
 
 
 def commit_batch(parts: FeedParts, batch_id: UUID) -> Committed:
-    """Commit a batch, and say what came of it."""
+    """Commit a batch, and print the result."""
     with step("commit"):
         committed = parts.commit(batch_id, actor=actor())
     rows = sum(count.rows for count in committed.counts)

@@ -14,10 +14,10 @@ from kafka_ingest.model.offsets import TopicPartition, listing
 from kafka_ingest.ports.cluster import MirrorRefusedError
 
 GROUP_COMMIT_PARTITIONS = 1_000
-"""One request's offsets become one record batch of about 100 bytes each, which must stay below ``max.message.bytes``."""
+"""One request's offsets become one record batch, about 100 bytes each, which must stay below ``max.message.bytes``."""
 
 LOOK_WHY_AFTER_S = 2.0
-"""A group that answers does so in milliseconds; so late it is worth a question of its own whether it may answer at all."""
+"""A group answers in milliseconds; after this time a second request asks whether the client may read it at all."""
 
 Answer = TypeVar("Answer")
 
@@ -61,7 +61,7 @@ class GroupQuestions:
     def _committed(
         self, consumer: Consumer, group: str, wanted: list[ClientTopicPartition]
     ) -> list[ClientTopicPartition]:
-        """Ask for the offsets; a consumer that may not read the group looks for its coordinator until the time is over."""
+        """Ask for the offsets; a consumer that may not read the group looks for its coordinator until the timeout."""
         first_try_s = min(LOOK_WHY_AFTER_S, self._client.request_timeout_s / 2)
         try:
             return consumer.committed(wanted, timeout=first_try_s)
@@ -73,7 +73,7 @@ class GroupQuestions:
         return consumer.committed(wanted, timeout=self._client.request_timeout_s - first_try_s)
 
     def _denied(self, group: str) -> KafkaException | None:
-        """Return Kafka's refusal to tell anything of a group, None where it does not refuse."""
+        """Return the error by which Kafka denies access to a group, None where it does not."""
         futures = self._client.admin.describe_consumer_groups([group], request_timeout=self._client.request_timeout_s)
         try:
             self._client.result(futures[group])
@@ -82,9 +82,10 @@ class GroupQuestions:
         return None
 
     def set_group_offsets(self, group: str, offsets: Mapping[TopicPartition, int], metadata: str) -> None:
-        """Set the consumer group's committed offsets, some at a time; raises MirrorRefusedError naming what was refused.
+        """Set the consumer group's committed offsets in parts; raises MirrorRefusedError naming what was refused.
 
-        A coordinator that is being found or is loading (the first commit to a new group) is waited for, within the limit.
+        A coordinator that is being found or is loading (the first commit to a new group) is waited for, within the
+        limit.
         """
         wanted = [
             ClientTopicPartition(tp.topic, tp.partition, offset, metadata) for tp, offset in sorted(offsets.items())
@@ -124,7 +125,7 @@ class GroupQuestions:
 
 
 class CoordinatorMovingError(MirrorRefusedError):
-    """The group's coordinator is being found, or is loading: it will answer in a moment."""
+    """The group's coordinator is being found, or is loading: it will answer soon."""
 
 
 def coordinator_moves(error: BaseException) -> bool:

@@ -1,7 +1,7 @@
-"""The first contact with a cluster: reached and let in, or why not, as librdkafka's error callback says at once.
+"""The first contact with a cluster: connected and authenticated, or the reason from librdkafka's error callback.
 
-Without it every refusal looks alike: librdkafka connects again and again until the question's time is over, and says "timed
-out". It repeats a refused password, too, and a few of those lock an account in many companies.
+Without it every refusal looks alike: librdkafka reconnects until the request's timeout, and reports "timed out". It
+also repeats a refused password, and in many companies a few of those lock an account.
 """
 
 import re
@@ -19,13 +19,13 @@ from kafka_ingest.errors import (
     KafkaUnavailableError,
 )
 
-NO_TOPIC = "no topic: is anybody there?"
-"""No topic can have this name, so asking for it creates nothing; any answer means that the client was let in."""
+NO_TOPIC = "no topic: does a broker answer?"
+"""No topic can have this name, so asking for it creates nothing; any answer means that the client is authenticated."""
 
 POLL_S = 0.01
 
 PAUSE_AFTER_A_LOGIN_MS = 1_000
-"""By default librdkafka sends a refused password again after 75 to 150 ms, in which a busy machine need not run us once."""
+"""By default librdkafka repeats a refused password after 75 to 150 ms: a busy machine may not run us in this time."""
 
 UNREACHABLE = frozenset(
     {
@@ -40,8 +40,8 @@ UNREACHABLE = frozenset(
     }
 )
 
-# rdkafka_ssl.c and OpenSSL: what a certificate, a protocol or a missing certificate comes to. A connection that merely
-# breaks during the handshake, as of a broker that stops, is none of these.
+# rdkafka_ssl.c and OpenSSL: the errors of a wrong or missing certificate, or a wrong protocol. A connection that merely
+# breaks during the handshake, as when a broker stops, is none of these.
 TLS_CAUSES = re.compile(r"SSL routines|certificate|wrong version number|PLAINTEXT broker listener|alert", re.IGNORECASE)
 
 # "sasl_ssl://kafka:9092/bootstrap: … (after 301ms in state AUTH_REQ)", with OpenSSL's code in between.
@@ -49,8 +49,8 @@ AROUND = re.compile(r"^\S+://\S+: |^\S+:\d+/\S+: | \(after \d+ms in state \w+\)$
 
 
 @dataclass(slots=True)
-class Heard:
-    """What librdkafka said through its error callback since the client was made. It may be called from several threads."""
+class ClientErrors:
+    """What librdkafka reported to its error callback since the client was made. Called from several threads."""
 
     login: str | None = None
     tls: str | None = None
@@ -74,48 +74,52 @@ class Heard:
 
     @property
     def cause(self) -> str | None:
-        """The most telling of what was said, None where nothing was."""
+        """The most specific error that was reported, None where none was."""
         if said := self.login or self.tls or self.other or self.resolve:
             return said
         if self.all_down:
-            return "each broker ended the connection before it answered, as one does that expects another security.protocol"
+            return (
+                "each broker ended the connection before it answered, as one does that expects another "
+                "security.protocol"
+            )
         return None
 
     def refusal(self, settings: KafkaClientSettings) -> KafkaIngestError | None:
-        """Return the error of a connection that no patience helps, None while it may still come about.
+        """Return the error of a connection for which waiting is useless, None while it may still succeed.
 
-        A refused login ends everything, since each further try counts against the account. One broker's certificate or name
+        A refused login is final, since each further try counts against the account. One broker's certificate or name
         may be wrong while another one's is right, so those count once all brokers were tried.
         """
         where = f"Kafka at {settings.bootstrap_servers} (connection {settings.conn_id!r})"
         if self.login is not None:
             return KafkaLoginRefusedError(
-                f"{where} refused the login: {settings.redacted(self.login)}. Expected sasl.mechanism, sasl.username and "
-                "sasl.password of one of its users, and the security.protocol of that listener; correct the connection's extra. "
-                "It was tried once and is not repeated, so that no account is locked."
+                f"{where} refused the login: {settings.redacted(self.login)}. Expected sasl.mechanism, sasl.username "
+                "and sasl.password of one of its users, and the security.protocol of that listener; correct the "
+                "connection's extra. It was tried once and is not repeated, so that no account is locked."
             )
-        # A TLS connection that a broker closed is said twice, once without the reason.
+        # A TLS connection that a broker closed is reported twice, once without the reason.
         is_tls = self.tls is not None and self.other is not None and "SSL connection closed" in self.other
         if not self.all_down or (self.other is not None and not is_tls):
             return None
         if self.tls is not None:
             return KafkaTlsRefusedError(
-                f"no TLS connection to {where}: {settings.redacted(self.tls)}. Expected in the connection's extra: the "
-                "security.protocol of that listener, in ssl.ca.location or ssl.ca.pem the authority that signed the brokers' "
-                "certificates, which name the host that is asked, and where brokers ask for one a certificate with its key."
+                f"no TLS connection to {where}: {settings.redacted(self.tls)}. Expected in the connection's extra: "
+                "the security.protocol of that listener, in ssl.ca.location or ssl.ca.pem the authority that signed "
+                "the brokers' certificates, which name the host that is asked, and where brokers ask for one a "
+                "certificate with its key."
             )
         if self.resolve is not None:
             return KafkaUnavailableError(
-                f"no address is known for {where}: {self.resolve}. Is the host's name right, and does this machine's name "
-                "service know it? Correct bootstrap.servers, or try again once the name service answers."
+                f"no address is known for {where}: {self.resolve}. Is the host's name right, and does this machine's "
+                "name service know it? Correct bootstrap.servers, or try again once the name service answers."
             )
         return None
 
 
 def pause_after_a_login(settings: KafkaClientSettings) -> dict[str, str]:
-    """Return the setting that leaves time to let go of a client before it sends a refused password again.
+    """Return the setting that leaves time to close a client before it sends a refused password again.
 
-    The first connection is made as soon as ever; another one, where a broker is down, half of this later.
+    The first connection is not delayed; another one, where a broker is down, comes after half of this time.
     """
     found = settings.librdkafka
     if not found.get("security.protocol", "").lower().startswith("sasl") or "reconnect.backoff.ms" in found:
@@ -128,17 +132,17 @@ def pause_after_a_login(settings: KafkaClientSettings) -> dict[str, str]:
     }
 
 
-def shake_hands(client: AdminClient, heard: Heard, settings: KafkaClientSettings, limit_s: float) -> None:
+def shake_hands(client: AdminClient, reported: ClientErrors, settings: KafkaClientSettings, limit_s: float) -> None:
     """Return once a broker answers; raises KafkaLoginRefusedError or KafkaTlsRefusedError, or KafkaUnavailableError.
 
-    The client's settings must name ``heard`` as ``error_cb``. A client that was refused is of no use any more: let it go, as
-    long as it lives it tries again.
+    The client's settings must name ``reported`` as ``error_cb``. A client that was refused must be closed: as long as
+    it lives, it tries again.
     """
     started = time.monotonic()
     [answer] = client.describe_topics(TopicCollection([NO_TOPIC]), request_timeout=limit_s).values()
     while not answer.done():
         client.poll(POLL_S)
-        if refusal := heard.refusal(settings):
+        if refusal := reported.refusal(settings):
             raise refusal
         if time.monotonic() - started > limit_s + 5:  # librdkafka keeps the limit itself
             break
@@ -146,18 +150,18 @@ def shake_hands(client: AdminClient, heard: Heard, settings: KafkaClientSettings
         answer.result(timeout=0)
     except KafkaException as error:
         if error.args[0].code() in UNREACHABLE:
-            raise unreachable(heard, settings, limit_s, "whether it is there", error.args[0].str()) from error
-        # Any other error is an answer: the client was let in.
+            raise unreachable(reported, settings, limit_s, "whether it is there", error.args[0].str()) from error
+        # Any other error is an answer: the client is authenticated.
     except TimeoutError as error:
-        raise unreachable(heard, settings, limit_s, "whether it is there", "no answer") from error
+        raise unreachable(reported, settings, limit_s, "whether it is there", "no answer") from error
 
 
 def unreachable(
-    heard: Heard, settings: KafkaClientSettings, limit_s: float, question: str, cause: str
+    reported: ClientErrors, settings: KafkaClientSettings, limit_s: float, question: str, cause: str
 ) -> KafkaIngestError:
-    """Return the error of a question without an answer, with what the callback said of the cause."""
-    return heard.refusal(settings) or KafkaUnavailableError(
-        f"Kafka at {settings.bootstrap_servers} (connection {settings.conn_id!r}) did not answer within {limit_s:g} s when "
-        f"asked for {question}: {settings.redacted(heard.cause or cause)}. Is the broker up and reachable from this machine, "
-        "and are security.protocol and the credentials right?"
+    """Return the error of a question without an answer, with the cause that the callback reported."""
+    return reported.refusal(settings) or KafkaUnavailableError(
+        f"Kafka at {settings.bootstrap_servers} (connection {settings.conn_id!r}) did not answer within {limit_s:g} s "
+        f"when asked for {question}: {settings.redacted(reported.cause or cause)}. Is the broker up and reachable "
+        "from this machine, and are security.protocol and the credentials right?"
     )

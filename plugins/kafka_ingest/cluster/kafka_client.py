@@ -1,4 +1,4 @@
-"""The life of a client of Kafka: made, let in, given up when it idles; each failure is raised by name."""
+"""The life of a Kafka client: created, authenticated, closed when idle; each failure is raised as a named error."""
 
 import contextlib
 import re
@@ -13,19 +13,20 @@ from confluent_kafka.admin import AdminClient
 
 from kafka_ingest.cluster.answer_errors import ACCESS_ERRORS, RIGHTS, is_unreachable
 from kafka_ingest.cluster.client_settings import KafkaClientSettings
-from kafka_ingest.cluster.handshake import Heard, pause_after_a_login, shake_hands, unreachable
+from kafka_ingest.cluster.handshake import ClientErrors, pause_after_a_login, shake_hands, unreachable
 from kafka_ingest.errors import InvalidConnectionError, KafkaAccessDeniedError, KafkaIngestError, KafkaUnavailableError
 
 CLIENT_IDLE_S = 5.0
-"""How long a client keeps between two questions: within a step they follow at once, between steps Spark may work for hours.
+"""How long an idle client is kept: within a step questions follow at once, between steps Spark may work for hours.
 
-A cluster that restarts meanwhile may tell a client of no broker at all. librdkafka then forgets those it knew, and was seen
-not to find them again for five minutes (KIP-1102's ``metadata.recovery.rebootstrap.trigger.ms``); a new client does at once.
+A cluster that restarts in between may return metadata without any broker. librdkafka then forgets the brokers it knew,
+and was seen not to find them again for five minutes (KIP-1102's ``metadata.recovery.rebootstrap.trigger.ms``); a new
+client does at once.
 """
 
 
 class KafkaClient:
-    """One AdminClient, made at the first question of a step, and what becomes of its errors."""
+    """One AdminClient, created at the first question of a step; its errors are raised by name."""
 
     def __init__(self, find_settings: Callable[[], KafkaClientSettings], *, at_most_s: float | None = None) -> None:
         """Ask for the settings only when they are needed: a commit can do without Kafka, and so without its connection.
@@ -35,7 +36,7 @@ class KafkaClient:
         self._find_settings = find_settings
         self._at_most_s = at_most_s
         self._client: AdminClient | None = None
-        self._heard = Heard()
+        self._reported = ClientErrors()
         self._used_at = 0.0
 
     @cached_property
@@ -50,17 +51,17 @@ class KafkaClient:
 
     @property
     def admin(self) -> AdminClient:
-        """The client; librdkafka's own lines on stderr are silenced, each failure is raised here by name instead."""
-        return self.be_let_in()
+        """The client; librdkafka's own lines on stderr are silenced, since each failure is raised here by name."""
+        return self.connected_admin()
 
-    def be_let_in(self) -> AdminClient:
-        """Return the client, made and let in by a broker; raises the error that says why it was not."""
+    def connected_admin(self) -> AdminClient:
+        """Return the client once a broker has accepted it; raises the error that says why none did."""
         if self._client is not None:
             return self._client
-        self._heard = Heard()
+        self._reported = ClientErrors()
         with contextlib.ExitStack() as unless_let_in:
             client = unless_let_in.enter_context(self._new_client())
-            shake_hands(client, self._heard, self.settings, self.request_timeout_s)
+            shake_hands(client, self._reported, self.settings, self.request_timeout_s)
             unless_let_in.pop_all()
         self._client = client
         return client
@@ -71,7 +72,7 @@ class KafkaClient:
                 "log_level": "0",
                 **pause_after_a_login(self.settings),
                 **self.settings.admin_settings(),
-                "error_cb": self._heard,
+                "error_cb": self._reported,
             }
             return AdminClient(settings)
         except (KafkaException, TypeError, ValueError) as error:
@@ -85,8 +86,8 @@ class KafkaClient:
     @contextlib.contextmanager
     def consumer(self, group: str, **settings: object) -> Iterator[Consumer]:
         """Yield a consumer that is closed again; it joins no group by itself."""
-        # A consumer would repeat a refused password until the question's time is over: the admin client goes first.
-        self.be_let_in()
+        # A consumer would repeat a refused password until the question's timeout: the admin client goes first.
+        self.connected_admin()
         consumer = Consumer(
             {
                 "log_level": "0",
@@ -136,14 +137,14 @@ class KafkaClient:
         cause = self.settings.redacted(f"{error.name()}: {error.str()}")
         right = RIGHTS.get(error.code(), "the rights in docs/security.md")
         return KafkaAccessDeniedError(
-            f"{self._where} refused to tell {question}: {cause}. Expected for the connection's user: {right}. Grant it, or "
-            "correct the user; docs/security.md lists all rights that a feed needs."
+            f"{self._where} refused access to {question}: {cause}. Expected for the connection's user: {right}. Grant "
+            "it, or correct the user; docs/security.md lists all rights that a feed needs."
         )
 
     def _no_answer(self, question: str, cause: str) -> KafkaIngestError:
         if self._client is not None:
             self._client.poll(0)
-        return unreachable(self._heard, self.settings, self.request_timeout_s, question, cause)
+        return unreachable(self._reported, self.settings, self.request_timeout_s, question, cause)
 
 
 def refused_setting(cause: str, keys: Collection[str]) -> str:

@@ -27,7 +27,7 @@ DAMAGED = frozenset(
         KafkaError.INVALID_RECORD,
     }
 )
-"""What says that a record is damaged, rather than that nobody answered for it."""
+"""Errors that mean a damaged record, rather than no answer from the brokers."""
 
 PAST_READING = frozenset({KafkaError._PARTITION_EOF, KafkaError._AUTO_OFFSET_RESET})
 """There is no such record: the log ends there, or begins later; the log's bounds say what that means."""
@@ -42,7 +42,7 @@ class LogQuestions:
     def log_bounds(self, topic_partitions: Collection[TopicPartition]) -> dict[TopicPartition, LogBounds | Unavailable]:
         """Return each partition's bounds from three bulk ListOffsets requests, or why Kafka cannot say them now.
 
-        The last stable offset is asked last: of a log that grows meanwhile it would look held back by a transaction.
+        The last stable offset is asked last: where a log grows in between, it would look held back by a transaction.
         """
         questions = {
             "log start offset": (OffsetSpec.earliest(), IsolationLevel.READ_UNCOMMITTED),
@@ -77,7 +77,7 @@ class LogQuestions:
         )
 
     def epoch_ends(self, epochs: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | Unavailable | None]:
-        """Return where each log goes on with records of a later leader epoch, or ends; None where it knows none so early."""
+        """Return where each log continues with a later leader epoch, or ends; None where it knows no such epoch."""
         with (
             self._client.time_limited(f"the ends of leader epochs in {len(epochs):,} partitions"),
             self._client.consumer("kafka_ingest looks for logs that were cut off", **LITTLE) as consumer,
@@ -97,7 +97,7 @@ class LogQuestions:
             return first_records(consumer, log_starts, self._client.request_timeout_s)
 
     def unreadable_at(self, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, str | Unavailable]:
-        """Try to read at each offset, and check what comes as consumers do; return where the record is damaged, and how.
+        """Try to read at each offset, with a consumer's checks; return where the record is damaged, and how.
 
         No answer in time, or one about the brokers, says nothing of a record: Unavailable.
         """
@@ -119,7 +119,7 @@ class LogQuestions:
         return failed
 
     def _first_word(self, consumer: Consumer) -> Message | None:
-        """Return the first record or error of the one partition; whether the client may use the group does not matter."""
+        """Return the first record or error of the one partition; errors about the group's rights do not matter."""
         until = time.monotonic() + self._client.request_timeout_s
         while (left_s := until - time.monotonic()) > 0:
             answer = consumer.poll(left_s)

@@ -24,7 +24,7 @@ LITTLE = {"auto.offset.reset": "error", "queued.min.messages": 1, "fetch.message
 def first_answers(
     consumer: Consumer, offsets: Mapping[TopicPartition, int], timeout_s: float
 ) -> dict[TopicPartition, Message]:
-    """Return what a consumer gets first at each offset: a record, or an error. Those without an answer in time are left out."""
+    """Return a consumer's first answer at each offset: a record, or an error. Without an answer in time: left out."""
     consumer.assign([ClientTopicPartition(tp.topic, tp.partition, offset) for tp, offset in sorted(offsets.items())])
     found: dict[TopicPartition, Message] = {}
     for topic_partition, message in answers(consumer, timeout_s):
@@ -56,10 +56,11 @@ def first_record(answer: Message) -> FirstRecord | Unavailable | None:
 def epoch_ends(
     consumer: Consumer, epochs: Mapping[TopicPartition, int], timeout_s: float
 ) -> dict[TopicPartition, int | Unavailable | None]:
-    """Return where logs end, or begin a later epoch, that held records of these leader epochs or of the last ones before.
+    """Return where logs end, or begin a later epoch, after the records of these leader epochs or of earlier ones.
 
-    None: the leader knows no such epoch. librdkafka has no call for Kafka's OffsetsForLeaderEpoch (KIP-320), but its consumer
-    asks it before it goes on at an offset, and says the answer where that lies beyond the end. So it is sent far beyond.
+    None: the leader knows no such epoch. librdkafka has no call for Kafka's OffsetsForLeaderEpoch (KIP-320), but its
+    consumer sends it before it continues at an offset, and reports the answer where the offset lies beyond the end. So
+    this seeks to an offset beyond every log.
     """
     partitions = sorted(epochs)
     consumer.assign([ClientTopicPartition(tp.topic, tp.partition, OFFSET_END) for tp in partitions])
@@ -96,7 +97,7 @@ def epoch_end(error: KafkaError) -> int | Unavailable | None:
 
 
 def answers(consumer: Consumer, timeout_s: float) -> Iterator[tuple[TopicPartition, Message]]:
-    """Yield what comes of the assigned partitions within the time limit, errors too; those of no partition are left out."""
+    """Yield the assigned partitions' answers within the time limit, errors too; those of no partition are left out."""
     ends_at = time.monotonic() + timeout_s
     while (left := ends_at - time.monotonic()) > 0:
         message = consumer.poll(left)

@@ -36,8 +36,8 @@ class OffsetsAtTime:
     ) -> dict[TopicPartition, int | Unavailable | None]:
         """Return each partition's first offset whose record is of that time or later; None where there is none.
 
-        Also records of an open transaction count: the answer is a place in the log, not a promise that it can be read. "None
-        is" is believed only where Kafka's other answers agree, see _no_offsets_at.
+        Also records of an open transaction count: the answer is a place in the log, not a promise that it can be read.
+        "None is" is believed only where Kafka's other answers agree, see _no_offsets_at.
         """
         with self._client.time_limited(f"the offsets at a time of {len(timestamps):,} partitions"):
             found = self._offsets_at(timestamps)
@@ -63,10 +63,11 @@ class OffsetsAtTime:
     def _no_offsets_at(
         self, timestamps: Mapping[TopicPartition, datetime]
     ) -> dict[TopicPartition, int | Unavailable | None]:
-        """Return the offsets of partitions of which Kafka said that no record is of a time or later, which may be wrong.
+        """Return the offsets of partitions for which Kafka found no record of a time or later, which may be wrong.
 
-        The broker looks into the first segment that ever held such a record. While that one only holds what was deleted
-        (DeleteRecords and retention move the log start minutes before the file goes), it finds none, and looks no further.
+        The broker looks into the first segment that ever held such a record. While that one only holds what was
+        deleted (DeleteRecords and retention move the log start minutes before the file goes), it finds none, and looks
+        no further.
         """
         newest = self._newest_timestamps(timestamps)
         bounds = self._logs.log_bounds(timestamps)
@@ -125,12 +126,13 @@ class OffsetsAtTime:
 def contradiction(timestamp: datetime) -> str:
     """Return why "no record is of that time or later" is not believed."""
     return (
-        f"NO_OFFSET_AT_TIME: Kafka finds no record of {timestamp.isoformat()} or later, but does not say that its newest one is "
-        "older. Deleted records that still lie in its files hide others: wait until it has removed them "
-        "(log.retention.check.interval.ms, file.delete.delay.ms), or name offsets. Brokers before 3.0 cannot say it (KIP-734)"
+        f"NO_OFFSET_AT_TIME: Kafka finds no record of {timestamp.isoformat()} or later, but does not say that its "
+        "newest one is older. Deleted records that still lie in its files hide others: wait until it has removed "
+        "them (log.retention.check.interval.ms, file.delete.delay.ms), or name offsets. Brokers before 3.0 cannot "
+        "say it (KIP-734)"
     )
 
 
 def milliseconds(timestamp: datetime) -> int:
-    """Return a time as Kafka counts it; a fraction of a millisecond is rounded up, so that nothing earlier is of that time."""
+    """Return a time as Kafka counts it; a fraction of a millisecond is rounded up, so that no earlier time matches."""
     return -((EPOCH - timestamp) // timedelta(milliseconds=1))

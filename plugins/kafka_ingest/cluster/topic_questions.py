@@ -12,7 +12,7 @@ ZERO_TOPIC_ID = "AAAAAAAAAAAAAAAAAAAAAA"
 """Kafka's zero UUID in its base64 form: a broker that does not know topic ids (KIP-516)."""
 
 NO_TOPIC = "no topic: the cluster's id is asked"
-"""No topic can have this name, so asking for it tells of the cluster and creates nothing."""
+"""No topic can have this name, so asking for it returns the cluster's metadata and creates nothing."""
 
 
 class TopicQuestions:
@@ -24,9 +24,9 @@ class TopicQuestions:
     def cluster_id(self) -> str:
         """Return the cluster's id.
 
-        Not asked by describe_cluster: librdkafka 2.16 aborts the process where the answer names no broker, as that of a
-        cluster whose only broker was fenced a moment ago (DescribeClusterResponse_parse in rdkafka_admin.c). As a new client's
-        first question it takes 50 ms, after any other one 1 ms.
+        Not asked by describe_cluster: librdkafka 2.16 aborts the process where the answer names no broker, as that of
+        a cluster whose only broker was fenced a moment ago (DescribeClusterResponse_parse in rdkafka_admin.c). As a
+        new client's first question it takes 50 ms, after any other one 1 ms.
         """
         with self._client.time_limited("the cluster's id"):
             cluster_id = self._client.admin.list_topics(NO_TOPIC, timeout=self._client.request_timeout_s).cluster_id

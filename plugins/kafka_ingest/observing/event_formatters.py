@@ -1,4 +1,4 @@
-"""What an event of the audit journal says, in words and as old → new. Each kind of event has its function."""
+"""Formats the audit journal's events, in words and as old → new. Each kind of event has its function."""
 
 import contextlib
 import json
@@ -34,7 +34,7 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class EventText:
-    """An event in words; ``changes`` are the stored offsets that it is known to have moved, or begun, or ended."""
+    """An event in words; ``changes`` are the stored offsets that it is known to have moved, started or ended."""
 
     summary: str
     changes: tuple[Change, ...] = ()
@@ -42,19 +42,19 @@ class EventText:
 
 
 def format_event(event: Event) -> EventText:
-    """Return what an event says; one of another kind, or another version's, is shown as its JSON."""
-    teller = FORMATTERS.get(event.kind)
+    """Return an event in words; an unknown kind, or another version's form, is shown as its JSON."""
+    formatter = FORMATTERS.get(event.kind)
     reason = event.detail.get("reason")
     # One of another form was written by another version, or by hand.
     with contextlib.suppress(KeyError, TypeError, ValueError, AttributeError):
-        if teller is not None:
-            told = teller(event.detail)
-            return told if told.reason is not None else EventText(told.summary, told.changes, reason)
+        if formatter is not None:
+            text = formatter(event.detail)
+            return text if text.reason is not None else EventText(text.summary, text.changes, reason)
     return EventText(json.dumps(dict(event.detail), ensure_ascii=False, default=str), reason=reason)
 
 
 def seeded(detail: Detail) -> EventText:
-    """Tell where partitions begin, and by which rule."""
+    """Describe where partitions begin, and by which rule."""
     rows = sorted(detail["partitions"], key=lambda row: row["rule"])
     changes = [Change(place(row), None, row["offset"]) for row in rows]
     begin = []
@@ -65,9 +65,10 @@ def seeded(detail: Detail) -> EventText:
 
 
 def gaps_filed(detail: Detail) -> EventText:
-    """Tell which offsets were passed over, or will be, and which stored offsets that moved.
+    """Describe which offsets were passed over, or will be, and which stored offsets that moved.
 
-    Retention's gaps do not say whether any did: a backfill files those of records that are gone, too. A reset's own event says.
+    Retention's gaps do not say whether any moved: a backfill also files gaps for deleted records. A reset has its own
+    event.
     """
     gaps = gaps_in(detail)
     ahead = [gap for gap in gaps if gap.applied_at is None]
@@ -88,12 +89,12 @@ def gaps_filed(detail: Detail) -> EventText:
 
 
 def lost_file(entry: Detail) -> str:
-    """Tell which published file was lost."""
+    """Describe which published file was lost."""
     return f"{entry['file']} of batch {entry['batch_id']}, {entry['rows']:,} rows"
 
 
 def gaps_closed(detail: Detail) -> EventText:
-    """Tell which gaps a backfill read after all."""
+    """Describe which gaps a backfill closed."""
     gaps = gaps_in(detail)
     return EventText(
         f"read after all: {listing(gap.offset_range for gap in gaps)}{more(detail, 'gaps')}", reason=reasons(gaps)
@@ -101,7 +102,7 @@ def gaps_closed(detail: Detail) -> EventText:
 
 
 def reset(detail: Detail) -> EventText:
-    """Tell how stored offsets were moved, begun and ended, and under which topic ids and cluster."""
+    """Describe how stored offsets were moved, started and ended, and under which topic ids and cluster."""
     was = {place(row): row for row in detail["removed"]}
     now = {place(row): row for row in detail["partitions"]}
     ended = [Change(tp, was[tp]["next_offset"], None) for tp in sorted(was.keys() - now.keys())]
@@ -127,7 +128,7 @@ def reset(detail: Detail) -> EventText:
 
 
 def adopted(detail: Detail) -> EventText:
-    """Tell what was taken over from the output; what the stored offsets were before is not on record."""
+    """Describe what was adopted from the output; the stored offsets before it are not on record."""
     rows = listing(f"{place(row)} → {offset(row['next_offset'])}" for row in detail["partitions"])
     parts = [
         f"{count_of(detail, 'batches'):,} of the output's batches taken over",
@@ -140,18 +141,18 @@ def adopted(detail: Detail) -> EventText:
 
 
 def files_not_there(files: Mapping[str, str]) -> str:
-    """Tell which batches were not there as their receipts said."""
+    """Describe which batches' files differed from their receipts."""
     states = sorted(set(files.values()))
     return "; ".join(f"{state}: {listing(sorted(one for one in files if files[one] == state))}" for state in states)
 
 
 def expired(detail: Detail) -> EventText:
-    """Tell which batches were let expire."""
+    """Describe which batches were expired."""
     return EventText(f"{len(detail['batches']):,} batches removed from the output: {listing(detail['batches'])}")
 
 
 def cleaned(detail: Detail) -> EventText:
-    """Tell how much staged output was removed."""
+    """Describe how much staged output was removed."""
     attempts = detail["attempts"]
     gone = sum(attempt["size_bytes"] for attempt in attempts)
     which = listing(f"attempt {attempt['attempt']}" for attempt in attempts)
@@ -159,7 +160,7 @@ def cleaned(detail: Detail) -> EventText:
 
 
 def backfill_planned(detail: Detail) -> EventText:
-    """Tell what a backfill was asked for, and how many batches it came to."""
+    """Describe a backfill's request, and the number of its batches."""
     count, request = count_of(detail, "chunks"), detail["request"]
     asked = [
         f"{key} {plain(value)}"
@@ -197,9 +198,9 @@ FORMATTERS: Mapping[str, Callable[[Detail], EventText]] = {
     "expired": expired,
     "folded": lambda detail: EventText(
         f"{detail['batches']:,} batches committed before {detail['before'][:10]}: {detail['ranges']:,} ranges and "
-        f"{detail['attempts']:,} attempts became sums, {detail['events']:,} lines of the journal went"
+        f"{detail['attempts']:,} attempts became sums, {detail['events']:,} lines of the journal were removed"
     ),
-    "restored": lambda detail: EventText(f"its staged records come back with {listing(detail['into'])}"),
+    "restored": lambda detail: EventText(f"its staged records were restored by {listing(detail['into'])}"),
     "backfill_planned": backfill_planned,
 }
 """Every kind of event that is written; a test compares them with the code."""

@@ -1,4 +1,4 @@
-"""Which offsets are in a file, and which batch it belongs to. What is in the file is told also without control tables."""
+"""Which offsets are in a file, and which batch it belongs to. The contents are shown without control tables, too."""
 
 import contextlib
 import os
@@ -28,7 +28,7 @@ MOST_INTERVALS = 1_000
 
 @dataclass(frozen=True, slots=True)
 class BatchOfFile:
-    """What the control tables say of a file's batch. ``attempt`` is the one that staged the file, where it is not published."""
+    """The batch of a file in the control tables. ``attempt``: the one that staged the file, if it is not published."""
 
     batch: Batch
     planned: tuple[OffsetRange, ...]
@@ -63,9 +63,9 @@ class BatchOfFile:
 
 @dataclass(frozen=True, slots=True)
 class ExplainedFile:
-    """The whole answer. ``batch`` is None where the control tables know none, or ``control_error`` says why they are not asked.
+    """The whole answer. ``batch`` is None where the control tables know none, or are unavailable (``control_error``).
 
-    ``differences`` are what a receipt says otherwise; None where there is no receipt, and ``receipt_problem`` says why.
+    ``differences`` are those from the receipt; None where there is no receipt, and ``receipt_problem`` says why.
     """
 
     path: Path
@@ -124,7 +124,7 @@ class ExplainedFile:
 def explain_file(
     named: Path, control_tables: Callable[[], ControlObserver], sinks: Sinks, data_files: DataFiles
 ) -> ExplainedFile:
-    """Return what a data file holds and whose it is; ``control_tables`` may raise, and is then told, not raised.
+    """Return what a data file holds and its batch; an error that ``control_tables`` raises becomes part of the answer.
 
     Raises NotADataFileError where it is no data file of an output, OutputUnavailableError where it cannot be read.
     """
@@ -133,7 +133,8 @@ def explain_file(
         contents = data_files.contents(path, intervals=MOST_INTERVALS)
     except OSError as error:
         raise OutputUnavailableError(
-            f"{named} could not be read: {error}. Run this again once its storage is well, or as a user who may read it."
+            f"{named} could not be read: {error}. Run this again when its storage is available, or as a user who may "
+            "read it."
         ) from error
     batch, control_error = None, None
     try:
@@ -150,7 +151,7 @@ def explain_file(
 
 
 def found_at(named: Path, data_files: DataFiles) -> tuple[Path, FilePlace]:
-    """Return a file's absolute path, symlinks followed, and whose file lies there."""
+    """Return a file's absolute path, symlinks followed, and the batch that its place belongs to."""
     # A data file may itself be a link to elsewhere: then its own name says more than where it leads to.
     tried = [Path(os.path.realpath(named)), Path(os.path.normpath(named.absolute()))]
     if not tried[0].exists():
@@ -168,14 +169,14 @@ def found_at(named: Path, data_files: DataFiles) -> tuple[Path, FilePlace]:
 def batch_of_file(
     control: ControlObserver, sinks: Sinks, place: FilePlace, contents: FileContents
 ) -> BatchOfFile | None:
-    """Return what the control tables say of a file's batch, None where they know none of its id."""
+    """Return a file's batch from the control tables, None where they know none of its id."""
     try:
         batch = control.batch(place.batch_id)
     except UnknownBatchError:
         return None
     held = {each.topic_partition for each in contents.partitions}
     plan = batch.plan
-    # Where a folded batch's receipt cannot be read, that is said of the file: no range is known then.
+    # Where a folded batch's receipt cannot be read, the answer says so: no range is known then.
     with contextlib.suppress(KafkaIngestError):
         plan = whole_plan(plan, sinks)
     planned = tuple(found for found in plan.ranges if found.topic_partition in held)
@@ -186,7 +187,8 @@ def batch_of_file(
 def receipt_of_file(sinks: Sinks, place: FilePlace, batch: BatchOfFile | None) -> Receipt:
     """Return the receipt that should name a file.
 
-    Raises InvalidReceiptError where there is none or it cannot be used, and what the sink raises where it cannot be read.
+    Raises InvalidReceiptError where there is none or it cannot be used, and what the sink raises where it cannot be
+    read.
     """
     # The plan's output where it is known: the file's own may be another name of it.
     target = batch.batch.plan.output if batch is not None else place.output
@@ -194,7 +196,7 @@ def receipt_of_file(sinks: Sinks, place: FilePlace, batch: BatchOfFile | None) -
     if place.attempt is None:
         receipt = sink.archive.receipt(place.batch_id)
         if receipt is None:
-            raise InvalidReceiptError(f"expected the receipt of batch {place.batch_id} beside {target}, found none")
+            raise InvalidReceiptError(f"expected the receipt of batch {place.batch_id} next to {target}, found none")
         return receipt
     staging = sinks(place.output).staging
     content = staging.read_receipt(staging.attempt_directory(place.batch_id, place.attempt))
@@ -209,7 +211,7 @@ def receipt_of_file(sinks: Sinks, place: FilePlace, batch: BatchOfFile | None) -
 def differences_of(
     path: Path, place: FilePlace, contents: FileContents, batch: BatchOfFile | None, receipt: Receipt
 ) -> Iterator[str]:
-    """Yield in which respects a file is not what its receipt says; none where all fits."""
+    """Yield the differences between a file and its receipt; none where it matches."""
     if batch is not None and os.path.realpath(batch.batch.plan.output.uri) != os.path.realpath(place.output.uri):
         yield f"the batch's output is {batch.batch.plan.output}, the file lies in {place.output}: a copy, or moved"
     written = next((file for file in receipt.files if file.name == path.name), None)

@@ -1,4 +1,4 @@
-"""Where a feed stands: stored offsets beside Kafka's answers. With the broker down the stored offsets are still told."""
+"""A feed's status: stored offsets next to Kafka's answers. With the broker down, the stored offsets are still shown."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -19,8 +19,8 @@ from kafka_ingest.ports.control import ControlObserver
 class PartitionStatus:
     """One partition: offsets are None where Kafka did not answer, ``unavailable`` then says why.
 
-    ``holds`` are what the last plan found, with since when; ``gaps`` are those that are not closed. ``is_read``: the last plan
-    took its topic for the feed's.
+    ``holds`` are what the last plan found, with since when; ``gaps`` are those that are not closed. ``is_read``: the
+    last plan took its topic for the feed's.
     """
 
     stored: StoredOffset
@@ -61,7 +61,7 @@ class PartitionStatus:
 
     @property
     def lag(self) -> int | None:
-        """How many offsets are there to read now; None where nobody is going to."""
+        """How many offsets can be read now; None where no plan reads the partition."""
         if self.bounds is None or self.stored.next_offset is None or not self.is_read:
             return None
         begin = max(self.stored.next_offset, self.bounds.log_start_offset)
@@ -141,7 +141,7 @@ class PartitionStatus:
 
 @dataclass(frozen=True, slots=True)
 class TopicProblem:
-    """A topic that is missing, or not the one the stored offsets were counted in: its numbers would mislead."""
+    """A topic that is missing, or not the one that the stored offsets belong to: its numbers would mislead."""
 
     topic: str
     reason: str
@@ -233,7 +233,7 @@ def feed_status(
 
 @dataclass(slots=True)
 class Answers:
-    """What Kafka said, or the error that says why it said nothing."""
+    """Kafka's answers, or the error that says why there are none."""
 
     bounds: dict[TopicPartition, LogBounds | Unavailable] = field(default_factory=dict)
     group_offsets: dict[TopicPartition, int | None] = field(default_factory=dict)
@@ -242,7 +242,7 @@ class Answers:
 
 
 def ask(snapshot: FeedSnapshot, kafka: KafkaCluster, group: str | None) -> Answers:
-    """Return Kafka's answers; those about a topic that is another one now are left out, since they would mislead."""
+    """Return Kafka's answers; those about a recreated topic are left out, since they would mislead."""
     answers = Answers()
     ids = {topic_partition.topic: row.topic_id for topic_partition, row in snapshot.stored.items()}
     held = {hold.topic: hold for hold in snapshot.holds if hold.cause in OF_WHOLE_TOPICS}
@@ -273,7 +273,7 @@ def ask(snapshot: FeedSnapshot, kafka: KafkaCluster, group: str | None) -> Answe
 
 
 def open_batch(snapshot: FeedSnapshot, control: ControlObserver) -> dict[str, Any] | None:
-    """Return what is told of the feed's open batch; its attempt is the pinned one, or the newest."""
+    """Return the feed's open batch as it is shown; its attempt is the pinned one, or the newest."""
     batch = snapshot.open_batch
     if batch is None:
         return None

@@ -1,4 +1,4 @@
-"""The history of a feed: its audit journal, told line by line."""
+"""The history of a feed: its audit journal, line by line."""
 
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -14,22 +14,22 @@ from kafka_ingest.ports.control import ControlObserver
 
 @dataclass(frozen=True, slots=True)
 class HistoryLine:
-    """One event, and what it says."""
+    """One event, and its text."""
 
     event: Event
-    told: EventText
+    text: EventText
 
     def as_document(self) -> dict[str, Any]:
         """Return the line as ``--json`` shows it."""
-        event, told = self.event, self.told
+        event, text = self.event, self.text
         return {
             "event_id": event.event_id,
             "kind": event.kind,
             "at": event.at.isoformat(),
             "who": event.actor,
             "batch_id": str(event.batch_id) if event.batch_id else None,
-            "reason": told.reason,
-            "summary": told.summary,
+            "reason": text.reason,
+            "summary": text.summary,
             "changes": [
                 {
                     "topic": change.topic_partition.topic,
@@ -37,7 +37,7 @@ class HistoryLine:
                     "was": change.was,
                     "is": change.becomes,
                 }
-                for change in told.changes
+                for change in text.changes
             ],
             "detail": dict(event.detail),
         }

@@ -1,4 +1,4 @@
-"""What became of one offset: which batch ingested it and into which file, or why none did."""
+"""What happened to one offset: which batch ingested it and into which file, or why none did."""
 
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
@@ -25,7 +25,7 @@ from kafka_ingest.ports.role_of_format import role_of
 
 
 class OffsetState(StrEnum):
-    """What became of an offset, as far as the feed's own output goes; copies into another output do not count."""
+    """What happened to an offset in the feed's own output; copies into another output do not count."""
 
     COMMITTED = "committed"
     PENDING = "pending"
@@ -47,7 +47,7 @@ class RecordState(StrEnum):
     EXPIRED = "expired"
     """It did, and the batch was removed from the output since."""
     LOST = "lost"
-    """It did, and an operator said that the file was lost."""
+    """It did, and an operator recorded the file as lost."""
     NONE = "none"
     NOT_KNOWN = "not_known"
 
@@ -56,7 +56,7 @@ class RecordState(StrEnum):
 class FileOfOffset:
     """A published file whose offsets of the partition reach from below to above the offset.
 
-    ``problem`` says why nobody can look into it.
+    ``problem`` says why it cannot be read.
     """
 
     path: Path
@@ -78,7 +78,7 @@ class FileOfOffset:
 
 @dataclass(frozen=True, slots=True)
 class LocatedBatch:
-    """A batch that holds the offset. ``files`` is None where it published none, or ``problem`` keeps from telling them."""
+    """A batch that holds the offset. ``files`` is None where it published none, or ``problem`` hides them."""
 
     batch: BatchOfOffset
     is_earlier_topic: bool
@@ -88,7 +88,7 @@ class LocatedBatch:
 
     @property
     def counts(self) -> bool:
-        """Whether it says something of the feed's own output, in the topic as it is now."""
+        """Whether it concerns the feed's own output, and the present topic."""
         return self.batch.kind is not BatchKind.COPY and not self.is_earlier_topic and self.gone is not RecordState.LOST
 
     @property
@@ -130,7 +130,7 @@ class LocatedBatch:
 
 @dataclass(frozen=True, slots=True)
 class LocatedFolded:
-    """What old batches have read that holds the offset, and the one of them; ``problem`` says why nobody can tell which."""
+    """The folded range that holds the offset, and the batch that read it; ``problem`` says why that is unknown."""
 
     folded: FoldedRange
     is_earlier_topic: bool
@@ -155,7 +155,7 @@ class LocatedFolded:
 
 @dataclass(frozen=True, slots=True)
 class LocatedOffset:
-    """The whole answer. ``batches`` are newest first, ``gap`` is the one that holds the offset in the topic as it is now."""
+    """The whole answer. ``batches`` are newest first, ``gap`` is the one that holds the offset in the present topic."""
 
     feed: str
     topic_partition: TopicPartition
@@ -196,15 +196,15 @@ class LocatedOffset:
 def locate(
     control: ControlObserver, sinks: Sinks, feed_name: str, topic_partition: TopicPartition, offset: int
 ) -> LocatedOffset:
-    """Return what became of an offset.
+    """Return what happened to an offset.
 
     Raises UnknownFeedError where the feed was never planned, WrongUseError where it has and had no such partition.
     """
     rows = control.offset_rows(feed_name, topic_partition, offset)
     if rows is None:
         raise UnknownFeedError(
-            f"expected a feed that was planned before, found {feed_name!r}, of which the control tables know nothing. Is this "
-            "the right control database? `kafka-ingest status` lists what it knows."
+            f"expected a feed that was planned before, found {feed_name!r}, of which the control tables know nothing. "
+            "Is this the right control database? `kafka-ingest status` lists what it knows."
         )
     if rows.stored is None and not rows.batches and not rows.gaps and not rows.folded:
         known = listing(
@@ -246,7 +246,7 @@ def located_folded(
     same: Collection[str | None],
     others: Collection[LocatedFolded],
 ) -> LocatedFolded:
-    """Return which batch of a folded range has read an offset; storage that is away is said, and no error."""
+    """Return which batch of a folded range has read an offset; unavailable storage is part of the answer, no error."""
     earlier = is_earlier(folded.topic_id, same)
     known = {other.batch.batch_id for other in others if other.batch is not None}
     found = control.folded_batches(rows.feed_id, folded.oldest, folded.newest)
@@ -259,14 +259,15 @@ def located_folded(
         batch = batch_that_read(folded, offset, batches, plan_of)
     except KafkaIngestError as error:
         return LocatedFolded(folded, earlier, None, str(error))
-    problem = None if batch is not None else "no receipt of its batches holds the offset: somebody changed one"
+    problem = None if batch is not None else "no receipt of its batches holds the offset: a receipt was changed"
     return LocatedFolded(folded, earlier, batch, problem)
 
 
 def ids_of_same_records(topic: str, stored: StoredOffset | None, resets: Collection[Event]) -> set[str | None]:
-    """Return the topic ids under which the feed counted a topic's present records; none where it reads the topic no more.
+    """Return the topic ids of a topic's present records, as the feed knows them; none where it does not read the topic.
 
-    An operator may have said that a topic with another id holds the same records (``topic-changed --choice same-records``).
+    An operator may have declared that a topic with another id holds the same records (``topic-changed --choice
+    same-records``).
     """
     if stored is None:
         return set()
@@ -308,9 +309,9 @@ def state_of(
     offset: int,
     folded: Collection[LocatedFolded] = (),
 ) -> OffsetState:
-    """Return what became of an offset; what was committed stays so, also where it is to be read again."""
+    """Return what happened to an offset; a committed one stays committed, also where it is to be read again."""
     counting = [found for found in batches if found.counts]
-    # Which batch of a folded range it was may be unknown; that one has committed the offset is not.
+    # Which batch of a folded range it was may be unknown; but one of them has committed the offset.
     is_folded = any(each.batch is None and not each.is_earlier_topic for each in folded)
     if is_folded or any(map(is_committed, counting)):
         return OffsetState.COMMITTED
@@ -318,11 +319,11 @@ def state_of(
         return OffsetState.PENDING
     if gap is not None and gap.closed_by_batch is None:
         return OffsetState.GAP
-    return OffsetState.FORGOTTEN if stored is None else state_beside(stored, offset)
+    return OffsetState.FORGOTTEN if stored is None else state_by_stored_offset(stored, offset)
 
 
-def state_beside(stored: StoredOffset, offset: int) -> OffsetState:
-    """Return what became of an offset that neither a batch nor a gap holds."""
+def state_by_stored_offset(stored: StoredOffset, offset: int) -> OffsetState:
+    """Return the state of an offset that neither a batch nor a gap holds."""
     if stored.next_offset is None or stored.first_offset is None:
         return OffsetState.START_PENDING
     if offset >= stored.next_offset:
@@ -338,12 +339,12 @@ def located(
     same: Collection[str | None],
     lost: Collection[LostRange] = (),
 ) -> LocatedBatch:
-    """Return a batch with the files of its that may hold the record; storage that is away is said, and no error."""
+    """Return a batch with its files that may hold the record; unavailable storage is part of the answer, no error."""
     earlier = is_earlier(batch.topic_id, same)
     if batch.state is not BatchState.COMMITTED:
         return LocatedBatch(batch, earlier)
     if file := next((each.file for each in lost if each.batch_id == batch.batch_id), None):
-        problem = f"its file {file} was lost, and an operator said so"
+        problem = f"its file {file} was recorded as lost by an operator"
         return LocatedBatch(batch, earlier, problem=problem, gone=RecordState.LOST)
     try:
         sink = sinks(batch.output)
@@ -357,7 +358,7 @@ def located(
         return LocatedBatch(
             batch,
             earlier,
-            problem=f"expected its receipt beside {batch.output}, found none: is its storage mounted?",
+            problem=f"expected its receipt next to {batch.output}, found none: is its storage mounted?",
         )
     candidates = [
         (file, held)
@@ -379,6 +380,6 @@ def files_of(
         try:
             yield FileOfOffset(path, held, inspector.holds(batch.batch_id, file, held.topic_partition, offset))
         except FileNotFoundError:
-            yield FileOfOffset(path, held, None, "it is not there: removed, or moved, or its storage is not mounted")
+            yield FileOfOffset(path, held, None, "file not found: removed, or moved, or its storage is not mounted")
         except (NotADataFileError, OSError) as error:
             yield FileOfOffset(path, held, None, str(error))

@@ -1,4 +1,4 @@
-"""Hold what is folded against the receipts of the batches that it is the sum of, range by range."""
+"""Compare folded ranges with the receipts of the batches that they are the sum of, range by range."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -14,7 +14,7 @@ Place = tuple[TopicPartition, str | None]
 
 @dataclass(slots=True)
 class Sums:
-    """What batches have read of one place. ``apart`` are other records, which no version counts."""
+    """What batches have read of one place. ``apart`` are records of other kinds, which are counted separately."""
 
     batches: int = 0
     rows: int = 0
@@ -27,7 +27,7 @@ class Sums:
         return f"{often:,} offsets of {self.batches:,} batches, {self.rows:,} rows{apart}"
 
     def is_as(self, other: "Sums") -> bool:
-        """Whether others come to the same, and to the same offsets, as often."""
+        """Whether other sums are equal: the same numbers, and the same offsets equally often."""
         return (
             str(self) == str(other)
             and union(self.spans) == union(other.spans)
@@ -55,9 +55,9 @@ class FoldedProof:
             sums.spans.append(span)
 
     def differences(self) -> Iterator[Difference]:
-        """Yield where the folded ranges do not come to that.
+        """Yield where the folded ranges differ from these sums.
 
-        Nothing where the receipt of one could not be read: that is a difference of its own, and nobody knows the sums.
+        Nothing where a receipt could not be read: that is reported as another difference, and the sums are unknown.
         """
         if self._read < len(self._folded.batches):
             return

@@ -1,4 +1,4 @@
-"""Hold the output against the control tables: every committed range is counted where readers see it, and none is missing."""
+"""Compare the output with the control tables: each committed range is counted where readers see it; none is missing."""
 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -21,7 +21,7 @@ from kafka_ingest.ports.role_of_format import role_of
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """Where the output, or the ranges in the control tables, are not what they should be. ``where`` is a range or a path."""
+    """Where the output, or the ranges in the control tables, are not as expected. ``where`` is a range or a path."""
 
     where: str
     expected: str
@@ -37,7 +37,7 @@ class Difference:
 
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """One batch that was looked at: its rows as readers see them, and what differs."""
+    """One batch that was counted: its rows as readers see them, and the differences."""
 
     batch: CommittedBatch
     rows: int
@@ -48,7 +48,7 @@ class Counted:
 def count_batches(rows: CoverageRows, control: ControlReader, sinks: Sinks) -> Iterator[Counted]:
     """Yield every committed batch of the feed as its output holds it: row by row, from the columns of its files.
 
-    Those that were committed after the rows were read are left out: the rows say nothing of them.
+    Batches that were committed after the rows were read are left out: the rows do not cover them.
     """
     newest, was_open = rows.feed.newest_batch, open_batches(rows)
     for committed in control.committed_batches(rows.feed.feed_id):
@@ -57,7 +57,7 @@ def count_batches(rows: CoverageRows, control: ControlReader, sinks: Sinks) -> I
             continue
         sink = sinks(batch.output)
         try:
-            batch = whole_batch(batch, sinks)
+            batch = with_ranges(batch, sinks)
             removal = sink.archive.removal(batch.batch_id)
             if removal is not None:
                 yield Counted(batch, 0, (), removal)
@@ -66,8 +66,8 @@ def count_batches(rows: CoverageRows, control: ControlReader, sinks: Sinks) -> I
             lost = [each for each in rows.lost if each.batch_id == batch.batch_id]
             expected = expected_of(batch, lost, sink)
         except (OutputConflictError, OutputUnavailableError) as error:
-            told = Difference(str(batch.output), "files that can be read", str(error), str(batch.batch_id))
-            yield Counted(batch, 0, (told,))
+            unreadable = Difference(str(batch.output), "files that can be read", str(error), str(batch.batch_id))
+            yield Counted(batch, 0, (unreadable,))
             continue
         known = {each.file for each in lost}
         problems = [each for each in look.problems if each.is_there or each.name not in known]
@@ -75,8 +75,8 @@ def count_batches(rows: CoverageRows, control: ControlReader, sinks: Sinks) -> I
         yield Counted(batch, sum(count.rows for count in look.counts), tuple(differences))
 
 
-def whole_batch(batch: CommittedBatch, sinks: Sinks) -> CommittedBatch:
-    """Return a batch with its ranges: of a folded one as its receipt has them, which its fingerprint proves."""
+def with_ranges(batch: CommittedBatch, sinks: Sinks) -> CommittedBatch:
+    """Return a batch with its ranges: a folded one's come from its receipt, which the plan's fingerprint verifies."""
     if batch.folded is None:
         return batch
     published = receipt_of_folded(batch.batch_id, batch.folded, batch.output, sinks)
@@ -93,7 +93,7 @@ def open_batches(rows: CoverageRows) -> set[UUID]:
 
 
 def expected_of(batch: CommittedBatch, lost: Collection[LostRange], sink: Sink) -> dict[TopicPartition, RangeCount]:
-    """Return what readers should see of each range: what the control tables say, without the files that were lost since."""
+    """Return what readers should see of each range: the control tables' counts, without files that were lost since."""
     planned = {each.count.offset_range.topic_partition: each.count for each in batch.ranges}
     if not lost:
         return planned
@@ -114,16 +114,16 @@ def expected_of(batch: CommittedBatch, lost: Collection[LostRange], sink: Sink) 
 def differences_of(
     batch: CommittedBatch, planned: Mapping[TopicPartition, RangeCount], look: PublishedLook
 ) -> Iterator[Difference]:
-    """Yield where the files of a batch do not hold what its receipt said of each range, with the files that make it."""
+    """Yield where the files of a batch differ from its receipt, range by range, with the files that differ."""
     found = {count.topic_partition: count for count in look.counts}
     batch_id = str(batch.batch_id)
     for topic_partition, count in sorted(planned.items()):
-        expected, there = told_of(count), told_of_published(found.get(topic_partition))
+        expected, there = describe_expected(count), describe_published(found.get(topic_partition))
         if expected != there:
             files = tuple(problems_of(topic_partition, look))
             yield Difference(str(count.offset_range), expected, there, batch_id, count.offset_range, files)
     for topic_partition in sorted(found.keys() - planned.keys()):
-        there = told_of_published(found[topic_partition])
+        there = describe_published(found[topic_partition])
         yield Difference(str(topic_partition), "nothing in this batch", there, batch_id)
     for problem in look.problems:
         if problem.written is None:
@@ -131,21 +131,21 @@ def differences_of(
 
 
 def problems_of(topic_partition: TopicPartition, look: PublishedLook) -> Iterator[FileProblem]:
-    """Yield the files with records of a partition that are not what the receipt says."""
+    """Yield the files with records of a partition that differ from the receipt."""
     for problem in look.problems:
         spans = problem.written.spans if problem.written is not None else []
         if any(span.topic_partition == topic_partition for span, _ in spans):
             yield problem
 
 
-def told_of(count: RangeCount) -> str:
-    """Return what a receipt said of a range, in the words of :func:`told_of_published`."""
+def describe_expected(count: RangeCount) -> str:
+    """Return a receipt's counts of a range, in the words of :func:`describe_published`."""
     if not count.rows:
         return "no rows"
     return f"{count.rows:,} rows of {count.rows:,} offsets from {count.smallest_offset:,} to {count.largest_offset:,}"
 
 
-def told_of_published(count: PublishedCount | None) -> str:
+def describe_published(count: PublishedCount | None) -> str:
     """Return what readers see of a range."""
     if count is None:
         return "no rows"
@@ -157,12 +157,12 @@ def told_of_published(count: PublishedCount | None) -> str:
 def holes_and_overlaps(
     coverage: Mapping[TopicPartition, PartitionCoverage], committed: Mapping[TopicPartition, list[OffsetRange]]
 ) -> Iterator[Difference]:
-    """Yield where the ranges of all committed batches do not come to what coverage says of each partition (invariant 11)."""
+    """Yield holes and overlaps in the ranges of all committed batches, by partition (invariant 11)."""
     for topic_partition, partition in coverage.items():
         ranges = committed.get(topic_partition, [])
         reread = [rewind.offset_range for rewind in partition.rewinds]
         gaps = [gap.offset_range for gap in partition.open_gaps]
-        # Of a folded batch whose receipt cannot be read that is said; its offsets are committed all the same.
+        # A folded batch's unreadable receipt is reported above; its offsets are committed all the same.
         folded = [each.offset_range for each in partition.folded]
         for hole in subtract(partition.read_through, [*ranges, *gaps, *folded]):
             yield Difference(str(hole), "a committed batch or an open gap", "neither")
@@ -176,13 +176,13 @@ def holes_and_overlaps(
 def unknown_batches(
     outputs: Collection[OutputLocation], rows: CoverageRows, control: ControlReader, sinks: Sinks
 ) -> Iterator[Difference]:
-    """Yield what lies in outputs that the feed has used and is no batch of the feed's."""
+    """Yield what lies in the outputs that the feed has used and belongs to no batch of the feed."""
     for output in sorted(outputs):
         try:
             there = sinks(output).publisher.known_batches()
         except OutputUnavailableError:
-            continue  # said of each of its batches already
-        # Asked after the output: what is published meanwhile is known before it is visible.
+            continue  # reported for each of its batches already
+        # Asked after the output: what is published in between is known before it is visible.
         states = {str(batch_id) for batch_id in control.batch_states(rows.feed.feed_id)}
         for batch_id in there:
             if batch_id not in states:

@@ -15,11 +15,11 @@ def share_fairly(
 ) -> dict[TopicPartition, int]:
     """Return how many offsets to take of each partition, 0 left out.
 
-    Where the limit is too small for all, one each, so that a small partition beside a huge one is not starved (of as many as
-    it allows: see ``some_of``); of the rest one half in order of headroom (offsets between log start and stored offset),
-    least first, since retention reaches those partitions first; the other half, and all of it where the headroom is the same
-    everywhere, proportional to lag, so that all reach their ends together. The shares add up to exactly ``max_records``
-    whenever there is that much to read, and do not depend on the order of the input.
+    Where the limit is too small for all, one each, so that a small partition next to a huge one is not starved (of as
+    many as it allows: see ``some_of``); of the rest one half in order of headroom (offsets between log start and
+    stored offset), least first, since retention reaches those partitions first; the other half, and all of it where
+    the headroom is the same everywhere, proportional to lag, so that all reach their ends together. The shares add up
+    to exactly ``max_records`` whenever there is that much to read, and do not depend on the order of the input.
     """
     wanted = {
         topic_partition: min(lag, max_records_per_partition or lag)
@@ -56,9 +56,9 @@ def some_of(
     unmoved_since: Mapping[TopicPartition, datetime],
     count: int,
 ) -> list[TopicPartition]:
-    """Return as many partitions, where there is not one offset for each: half by headroom, and those that waited longest.
+    """Return ``count`` of the partitions: half by headroom, half those that waited longest.
 
-    So that each has its turn, whatever the others' headroom is. One without a stored offset has waited longest.
+    Each partition has its turn, whatever the others' headroom is. One without a stored offset has waited longest.
     """
     by_headroom = sorted(partitions, key=lambda topic_partition: (headroom[topic_partition], topic_partition))
     most_urgent = set(by_headroom[: count // 2])

@@ -48,7 +48,7 @@ def starts_of(
             topic, number = topic_partition.topic, topic_partition.partition
             starts.holds.append(Hold(topic, number, HoldCause.NO_ANSWER, bounds.reason, now))
             if rule is not None and (row is None or row.seeded_by != str(rule)):
-                # Its start cannot be said yet; it counts as known from now on.
+                # Its start is not known yet; it counts as known from now on.
                 starts.seeds.append(StoredOffset(topic_partition, topic_id, None, None, str(rule)))
         elif isinstance(rule, NewOrOlder):
             topic, number = topic_partition.topic, topic_partition.partition
@@ -73,9 +73,9 @@ def starts_of(
 def to_be_decided(rule: NewOrOlder, topic: str, feed_name: str) -> str:
     """Return why a topic that appeared is held, and what decides."""
     return (
-        f"the topic was not there at the plan of {rule.last_plan:%Y-%m-%d %H:%M} UTC, and nothing proves whether it was made "
-        f"since or is older: {rule.why}. `kafka-ingest topic-changed {feed_name} --topic {topic}`: start-over reads it from "
-        "offset 0, start-rule begins as the feed file's start says"
+        f"the topic was not there at the plan of {rule.last_plan:%Y-%m-%d %H:%M} UTC, and nothing proves whether it "
+        f"was made since or is older: {rule.why}. `kafka-ingest topic-changed {feed_name} --topic {topic}`: "
+        "start-over reads it from offset 0, start-rule begins as the feed file's start says"
     )
 
 

@@ -26,8 +26,8 @@ WITHOUT_TIMES: Final = frozenset({"@once", "@continuous"})
 """Schedules that would make a broken file red once, or without end."""
 
 
-class Said(TypedDict, total=False):
-    """What a file says of its feed, whether it can be used or not."""
+class DeclaredFields(TypedDict, total=False):
+    """The fields that a file declares of its feed, whether it can be used or not."""
 
     name: str | None
     sink_path: str | None
@@ -46,9 +46,9 @@ class FeedFile:
     feed: Feed | None
     error: InvalidFeedError | None = None
     name: str | None = None
-    """What the file says its feed is called, also where it cannot be used."""
+    """The feed's name as the file declares it, also where the file cannot be used."""
     sink_path: str | None = None
-    """Where the file says its output lies, also where it cannot be used."""
+    """The output's path as the file declares it, also where the file cannot be used."""
     schedule: str = "@hourly"
     """When an unusable file's error is due: on its own schedule, hourly where that cannot be read or has no times."""
     contested: Feed | None = None
@@ -64,18 +64,18 @@ def read_feed_file(path: Path) -> FeedFile:
     if not isinstance(document, dict):
         found = "an empty file" if document is None else type(document).__name__
         return unusable(path, f"expected a mapping with name, kafka and sink, found {found}")
-    said: Said = {}
+    declared: DeclaredFields = {}
     try:
-        said = what_it_says(document)
-        return FeedFile(path, Feed.model_validate(document), None, **said)
+        declared = declared_fields(document)
+        return FeedFile(path, Feed.model_validate(document), None, **declared)
     except ValidationError as error:
-        return unusable(path, "; ".join(describe(error, Feed)), **said)
+        return unusable(path, "; ".join(describe(error, Feed)), **declared)
     except Exception as error:  # noqa: BLE001 - an unforeseen error must not remove the other feeds
-        return unusable(path, f"cannot be used: {type(error).__name__}: {error}", **said)
+        return unusable(path, f"cannot be used: {type(error).__name__}: {error}", **declared)
 
 
-def what_it_says(document: Mapping[object, object]) -> Said:
-    """Return what can be read of a file whether the rest of it can be used or not."""
+def declared_fields(document: Mapping[object, object]) -> DeclaredFields:
+    """Return the fields of a file that can be read, whether the rest of it can be used or not."""
     name, sink, schedule = document.get("name"), document.get("sink"), document.get("schedule")
     path = sink.get("path") if isinstance(sink, dict) else None
     has_times = isinstance(schedule, str) and schedule not in WITHOUT_TIMES and why_no_schedule(schedule) is None
@@ -100,10 +100,10 @@ def text_of(path: Path) -> str:
     return content.decode("utf-8")
 
 
-def unusable(path: Path, reason: str, **said: Unpack[Said]) -> FeedFile:
+def unusable(path: Path, reason: str, **declared: Unpack[DeclaredFields]) -> FeedFile:
     """Return a feed file with its error, whose text is bounded: it is stored, logged and shown in many places."""
     error = InvalidFeedError(f"{storable(str(path))}: {storable(cut(reason, MAX_REASON))}")
-    return FeedFile(path, None, error, **said)
+    return FeedFile(path, None, error, **declared)
 
 
 def error_id(path: Path) -> str:

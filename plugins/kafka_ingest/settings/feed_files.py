@@ -47,12 +47,12 @@ def read_those(paths: Iterable[Path]) -> list[FeedFile]:
     return [file for file in files if file.feed is not None or os.path.lexists(file.path)]
 
 
-def beside_others(file: FeedFile, environment: Mapping[str, str] = os.environ) -> FeedFile:
+def checked_against_others(file: FeedFile, environment: Mapping[str, str] = os.environ) -> FeedFile:
     """Return a feed's file, with an error where its feed shares something with another file of its folder."""
-    return held_against(file, texts_of(feed_paths(file.path.parent)), environment)
+    return checked_against(file, texts_of(feed_paths(file.path.parent)), environment)
 
 
-def held_against(file: FeedFile, texts: Iterable[tuple[Path, str]], environment: Mapping[str, str]) -> FeedFile:
+def checked_against(file: FeedFile, texts: Iterable[tuple[Path, str]], environment: Mapping[str, str]) -> FeedFile:
     """Return a feed's file checked against the others; only those that may share something with it are parsed."""
     feed = file.feed or file.contested
     if feed is None:
@@ -84,7 +84,7 @@ def feed_file_named(name: str, directory: Path, environment: Mapping[str, str] =
     texts = list(texts_of(paths))
     naming = may_name(name)
     found = {path for path, text in texts if naming(text)} | {path for path in paths if path.stem == name}
-    files = [held_against(file, texts, environment) for file in read_those(sorted(found))]
+    files = [checked_against(file, texts, environment) for file in read_those(sorted(found))]
     if (file := the_one_of(name, files)) is not None:
         return file
     files = read_feed_files(directory, environment)

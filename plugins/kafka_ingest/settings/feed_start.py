@@ -34,7 +34,7 @@ class TimestampStart(Settings):
 
 
 def kind_of_start(start: object) -> str | None:
-    """Return which kind of start is meant, so that what is wrong with it is said of that kind only."""
+    """Return which kind of start is meant, so that errors are about that kind only."""
     if isinstance(start, str):
         return f"{START_TAG}name"
     keys = start.keys() if isinstance(start, dict) else getattr(type(start), "model_fields", {}).keys()

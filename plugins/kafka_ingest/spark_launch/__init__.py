@@ -1,1 +1,1 @@
-"""Start Spark: what to hand to spark-submit, and what its end means."""
+"""Start Spark: the spark-submit call, and what its exit means."""

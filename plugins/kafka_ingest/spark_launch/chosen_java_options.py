@@ -1,4 +1,4 @@
-"""The options that Java gets from elsewhere than from a feed: from the environment, and from Spark's own settings."""
+"""The options that Java gets from outside a feed: from the environment, and from Spark's own settings."""
 
 import os
 import re
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 JAVA_VARIABLES = ("JDK_JAVA_OPTIONS", "JAVA_TOOL_OPTIONS", "_JAVA_OPTIONS")
-"""From these every Java takes options, whoever starts it."""
+"""Every Java process reads options from these."""
 
 DRIVER_JAVA_OPTIONS = "spark.driver.defaultJavaOptions"
 """Spark puts these before spark.driver.extraJavaOptions, which are the user's."""
@@ -32,7 +32,7 @@ class ChosenJavaOptions:
 
 
 def chosen_java_options(spark: Path | None, environment: Mapping[str, str]) -> ChosenJavaOptions:
-    """Return what is chosen, from where Spark's own launcher takes it (``AbstractCommandBuilder``, ``bin/spark-class``)."""
+    """Return the chosen options, as Spark's launcher finds them (``AbstractCommandBuilder``, ``bin/spark-class``)."""
     folder = environment.get(SETTINGS_VARIABLE) or (spark / "conf" if spark is not None else None)
     defaults = dict(filter(None, map(setting, lines_of(folder, "spark-defaults.conf"))))
     return ChosenJavaOptions(

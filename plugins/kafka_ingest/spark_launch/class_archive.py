@@ -1,7 +1,7 @@
-"""An archive of the classes that the write job loads, which saves Java from reading and checking them again in each batch.
+"""An archive of the classes that the write job loads, so that Java need not read and verify them again in each batch.
 
-Java calls it application class-data sharing (JEP 350). It is made at set-up, for one Java and one class path; where there is none
-that fits, or Java finds that it does not, classes are loaded as ever.
+Java calls it application class-data sharing (JEP 350). It is made at set-up, for one Java and one class path; without a
+matching archive, classes are loaded as usual.
 """
 
 import hashlib
@@ -23,8 +23,9 @@ JAVAS_OWN = Path("lib", "server", "classes.jsa")
 class ArchivePlace:
     """Where the archive for one Java and one class path lies, or would lie: ``classes-OWNER-KEY-SIZE.jsa``.
 
-    ``owner`` stands for where Java and its jars are, ``key`` for what is there: after an upgrade a new archive takes the place of
-    the former. The size tells a whole archive: Java would map half of one without a look, and die of it (SIGBUS).
+    ``owner`` identifies where Java and its jars are, ``key`` their versions: after an upgrade a new archive replaces
+    the former one. The size shows that an archive is complete: Java maps a truncated one unchecked, and crashes
+    (SIGBUS).
     """
 
     folder: Path
@@ -33,7 +34,7 @@ class ArchivePlace:
 
     @classmethod
     def of(cls, java: Path, jars: Iterable[Path], folder: Path) -> "ArchivePlace":
-        """Return the place in a folder. It depends on what Java itself compares: paths, sizes, and times of change in seconds.
+        """Return the place in a folder. It depends on what Java compares: paths, sizes, and times of change in seconds.
 
         A container's image keeps no finer times.
         """
@@ -47,23 +48,23 @@ class ArchivePlace:
 
     @property
     def failed_log(self) -> Path:
-        """What was said when no archive could be made; there only after such a failure."""
+        """The log of a failed try to make an archive; it exists only after such a failure."""
         return self.folder / f"{self._prefix}.log"
 
     def file(self, size: int) -> Path:
-        """Return the path of an archive of so many bytes."""
+        """Return the path of an archive of this size in bytes."""
         return self.folder / f"{self._prefix}-{size}.jsa"
 
     def archive(self) -> Path | None:
-        """Return the archive, if there is a whole one."""
+        """Return the archive, if there is an intact one."""
         return next((file for file, found in self._archives() if file == self.file(found.st_size)), None)
 
     def damaged(self) -> Path | None:
-        """Return an archive that is not whole, if there is one."""
+        """Return a damaged archive, if there is one."""
         return next((file for file, found in self._archives() if file != self.file(found.st_size)), None)
 
     def former_files(self, archive: Path) -> list[Path]:
-        """Return what an archive replaces: other ones of the same owner, their logs, and what an interrupted set-up left."""
+        """Return the files that an archive replaces: the owner's other archives, logs, and an interrupted set-up's."""
         return [file for file in self.folder.glob(f"classes-{self.owner}-*") if file != archive]
 
     @property
@@ -95,9 +96,9 @@ def short_hash(lines: Iterable[str], length: int) -> str:
 
 
 def stats(files: Iterable[Path]) -> Iterator[tuple[Path, os.stat_result]]:
-    """Return what the file system says of each file that is there."""
+    """Return the file system's data on each file that exists."""
     for file in files:
         try:
             yield file, file.stat()
-        except OSError:  # not there any more, or a link that leads nowhere: without it everything works
+        except OSError:  # removed, or a dangling link: everything works without it
             continue

@@ -19,9 +19,9 @@ CONNECTOR = "spark-sql-kafka-0-10_2.13"
 class Installation:
     """``jars`` are the Kafka connector's, ``search_path`` where ``spark-submit`` is looked for.
 
-    ``archive_place`` is where the archive of classes for this Java and these jars lies or would lie. It is None without Java or
-    Spark, and where a folder of settings is named: Spark puts it before its jars, and Java takes none of another class path.
-    ``java_options`` are what Java gets without this project.
+    ``archive_place`` is where the archive of classes for this Java and these jars lies or would lie. It is None
+    without Java or Spark, and where a folder of settings is named: Spark puts it before its jars, and Java takes none
+    of another class path. ``java_options`` are what Java gets without this project.
     """
 
     application: Path
@@ -41,13 +41,13 @@ class Installation:
 def installation(environment: Mapping[str, str] = os.environ) -> Installation:
     """Return this installation; raises InstallationError naming what is missing.
 
-    ``jobs/`` and ``.jvm/spark`` lie beside ``plugins/``; KAFKA_INGEST_SPARK_JARS names another folder of jars.
+    ``jobs/`` and ``.jvm/spark`` lie next to ``plugins/``; KAFKA_INGEST_SPARK_JARS names another folder of jars.
     """
     root = Path(__file__).resolve().parents[3]
     application = root / "jobs" / "write_batch.py"
     if not application.is_file():
         raise InstallationError(
-            f"expected the Spark job at {application}, found no such file. Install jobs/ beside plugins/."
+            f"expected the Spark job at {application}, found no such file. Install jobs/ next to plugins/."
         )
     folder = Path(environment.get(JARS_VARIABLE) or root / ".jvm" / "spark")
     jars = tuple(sorted(folder.glob("*.jar")))
@@ -57,7 +57,7 @@ def installation(environment: Mapping[str, str] = os.environ) -> Installation:
             f"Run `make setup`, or set {JARS_VARIABLE} to the folder of its jars."
         )
     python = Path(sys.executable)
-    # spark-submit is beside the Python that pyspark was installed for, also where nobody activated its environment.
+    # spark-submit is next to the Python that pyspark was installed for, also where its environment is not activated.
     search_path = os.pathsep.join([str(python.parent), environment.get("PATH", os.defpath)])
     spark = spark_home(environment, python)
     java = java_binary(environment, search_path)
@@ -76,7 +76,7 @@ def installation(environment: Mapping[str, str] = os.environ) -> Installation:
 
 
 def spark_home(environment: Mapping[str, str], python: Path) -> Path | None:
-    """Return where Spark is: as SPARK_HOME says, or inside the pyspark whose ``spark-submit`` is beside Python."""
+    """Return where Spark is: SPARK_HOME, or inside the pyspark whose ``spark-submit`` is next to Python."""
     if home := environment.get("SPARK_HOME"):
         return Path(home)
     pyspark = find_spec("pyspark") if python.with_name("spark-submit").is_file() else None

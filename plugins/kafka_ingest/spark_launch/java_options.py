@@ -12,22 +12,24 @@ SMALL_BATCH_RECORDS = 1_000_000
 SMALL = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 LARGE = (
     "-XX:+UseParallelGC",
-    # Ten times the defaults: what is called now and then stays as it is, and its compiling takes nothing from the tasks.
+    # Ten times the defaults: what is called now and then stays as it is, and its compiling takes nothing from the
+    # tasks.
     "-XX:Tier4InvocationThreshold=50000",
     "-XX:Tier4MinInvocationThreshold=6000",
     "-XX:Tier4CompileThreshold=150000",
     "-XX:Tier4BackEdgeThreshold=400000",
 )
 LAUNCHER = (*SMALL, "-XX:-UsePerfData")
-"""Spark's scripts start a Java of its own only to put the real command together."""
+"""Spark's scripts start another Java only to put the real command together."""
 
 LAUNCHER_JAR = "spark-launcher_*.jar"
-"""Put where Java looks first: along its class path it would open all jars whose names come before this one's, for 60 ms."""
+"""Java looks here first: along its class path it would open all jars whose names come before this one's, for 60 ms."""
 
 MAPPED_IN_PLACE = ("-XX:+UnlockDiagnosticVMOptions", "-XX:ArchiveRelocationMode=0")
 """An archive's pages stay shared, and are read when they are needed.
 
-Since JDK-8294323 Java puts an archive at a random address and corrects all pointers in it at each start: 85 ms for this one.
+Since JDK-8294323 Java puts an archive at a random address and corrects all pointers in it at each start: 85 ms for
+this one.
 """
 
 COLLECTOR = re.compile(r"-XX:[+-]Use\w*GC\b")
@@ -37,27 +39,28 @@ PLACE = re.compile(r"-XX:ArchiveRelocationMode=")
 
 
 def java_options(records: int, archive: Path | None, chosen: str) -> str:
-    """Return options for the Java that reads at most so many records; ``chosen`` are those that it gets from elsewhere.
+    """Return options for the Java that reads at most ``records``; ``chosen`` are those that it gets from elsewhere.
 
-    What a user has chosen is left alone: of two collectors Java takes none, and does not start.
+    What a user has chosen is kept: with two collectors Java does not start.
     """
     options = SMALL if records <= SMALL_BATCH_RECORDS else LARGE
     if archive is not None and not ARCHIVE.search(chosen):
-        # A file system may lose pages in a crash: what does not add up is left alone then, instead of run. It takes 0.1 s.
+        # A file system may lose pages in a crash: what does not add up is left alone then, instead of run. It takes
+        # 0.1 s.
         options = (*options, *MAPPED_IN_PLACE, "-XX:+VerifySharedSpaces", f"-XX:SharedArchiveFile={archive}")
-    # Spark takes such a text apart again as a shell would.
+    # Spark splits such a text as a shell would.
     return shlex.join(left_to_us(options, chosen))
 
 
 def launcher_options(chosen: ChosenJavaOptions, spark_home: Path) -> str:
     """Return options for the short-lived Java of Spark's scripts, its own included."""
-    # The script takes its options apart at every blank.
+    # The script splits its options at every blank.
     jars = [jar for jar in (spark_home / "jars").glob(LAUNCHER_JAR) if not re.search(r"\s", str(jar))]
     options = (*LAUNCHER, *(f"-Xbootclasspath/a:{jar}" for jar in jars[:1]))
     return joined([chosen.launcher, *left_to_us(options, joined([chosen.every, chosen.launcher]))])
 
 
 def left_to_us(options: tuple[str, ...], chosen: str) -> list[str]:
-    """Return the options of which nobody has chosen another one."""
+    """Return the options for which the site has not chosen another one."""
     taken = [kind for kind in (COLLECTOR, COMPILER, PLACE) if kind.search(chosen)]
     return [option for option in options if not any(kind.match(option) for kind in taken)]

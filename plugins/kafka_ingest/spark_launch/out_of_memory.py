@@ -8,18 +8,18 @@ from kafka_ingest.model.batch import BatchPlan
 from kafka_ingest.spark_launch.spark_submission import SparkMaster
 
 EXIT_CODE = 52
-"""Spark's own for an OutOfMemoryError (``SparkExitCode.OOM``): then nothing else may be said of it."""
+"""Spark's own for an OutOfMemoryError (``SparkExitCode.OOM``): there may be no other message about it."""
 
 SIGNS = re.compile(
     rf"java\.lang\.OutOfMemoryError|(?:[Ee]rror code is:|[Ee]xit code|exited with code) {EXIT_CODE}\b|OOMKilled"
 )
-"""How Java, Airflow's hook, our own command line and a cluster's executors say it."""
+"""How Java, Airflow's hook, our own command line and a cluster's executors report it."""
 
 DEFAULT_MEMORY = "1g"
 
 
 def ran_out_of_memory(said: str) -> bool:
-    """Whether what was said of a failed run means that its heap was too small."""
+    """Whether the output of a failed run means that its heap was too small."""
     return SIGNS.search(said) is not None
 
 
@@ -38,9 +38,9 @@ def out_of_memory(plan: BatchPlan, master: SparkMaster, conf: Mapping[str, str])
     )
     return SparkOutOfMemoryError(
         f"batch {plan.batch_id}: Spark ran out of memory while it read up to {plan.max_rows:,} records of "
-        f"{len(plan.ranges):,} partitions. {heap} is {found}. Each task at work needs about 50 MB and ten times its largest "
-        f"record: raise {heap} in the feed's spark.conf (16 tasks with records of 10 MB: 3g), or give it {fewer}, or let "
-        f"each hold less (max.partition.fetch.bytes in the extra of the Kafka connection, 1048576, say). The same try "
-        "again would end the same way. No offset was moved, nothing of it is visible; once it is changed, run the feed again: "
-        "it reads the same ranges."
+        f"{len(plan.ranges):,} partitions. {heap} is {found}. Each task at work needs about 50 MB and ten times its "
+        f"largest record: raise {heap} in the feed's spark.conf (16 tasks with records of 10 MB: 3g), or give it "
+        f"{fewer}, or let each hold less (max.partition.fetch.bytes in the extra of the Kafka connection, 1048576, "
+        "say). The same try again would fail the same way. No offset was moved, nothing of it is visible; once it is "
+        "changed, run the feed again: it reads the same ranges."
     )

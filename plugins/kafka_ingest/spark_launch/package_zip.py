@@ -1,4 +1,4 @@
-"""The part of this package that runs inside Spark, as a zip beside the attempt's document."""
+"""The part of this package that runs inside Spark, as a zip next to the attempt's document."""
 
 import io
 import zipfile
@@ -15,9 +15,10 @@ ANYBODY_MAY_READ = 0o644
 
 
 def package_zip() -> bytes:
-    """Return the zip, with ``kafka_ingest/`` at its root: the same bytes from the same sources, whatever their dates and modes.
+    """Return the zip, with ``kafka_ingest/`` at its root: the same sources give the same bytes, at any date and mode.
 
-    A zip holds dates from 1980 to 2107 only, and package builders and container images set others (``SOURCE_DATE_EPOCH=0``).
+    A zip holds dates from 1980 to 2107 only, and package builders and container images set others
+    (``SOURCE_DATE_EPOCH=0``).
     """
     content = io.BytesIO()
     with zipfile.ZipFile(content, "w") as archive:

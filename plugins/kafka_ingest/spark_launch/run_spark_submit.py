@@ -10,7 +10,7 @@ from pathlib import Path
 from kafka_ingest.cluster.client_settings import without_secrets
 from kafka_ingest.errors import InstallationError, SparkFailedError
 from kafka_ingest.spark_launch.driver_environment import driver_environment
-from kafka_ingest.spark_launch.spark_output import telling_lines
+from kafka_ingest.spark_launch.spark_output import informative_lines
 from kafka_ingest.spark_launch.spark_submission import SparkSubmission
 
 
@@ -19,12 +19,12 @@ def run_spark_submit(
     log_file: Path,
     environment: Mapping[str, str] = os.environ,
     *,
-    meanwhile: Callable[[], object] = lambda: None,
+    while_running: Callable[[], object] = lambda: None,
 ) -> None:
     """Run Spark to its end with its output in a log file; raises SparkFailedError with the end of that log.
 
-    Its standard output never reaches ours, which may be a ``--json`` document. ``meanwhile`` is called once Spark has been
-    started; what it raises ends Spark.
+    Its standard output never reaches ours, which may be a ``--json`` document. ``while_running`` is called once Spark
+    has been started; what it raises ends Spark.
     """
     if shutil.which(submission.spark_binary, path=submission.environment["PATH"]) is None:
         raise InstallationError(
@@ -39,7 +39,7 @@ def run_spark_submit(
             stderr=subprocess.STDOUT,
         )
         try:
-            meanwhile()
+            while_running()
             exit_code = child.wait()
         finally:
             if child.poll() is None:
@@ -47,12 +47,12 @@ def run_spark_submit(
                 child.wait()
     if exit_code:
         said = log_file.read_text(encoding="utf-8", errors="replace")
-        end = without_secrets(telling_lines(said), submission.secrets)
+        end = without_secrets(informative_lines(said), submission.secrets)
         raise SparkFailedError(f"Spark {ending(exit_code)}; nothing it wrote is visible. The end of {log_file}:\n{end}")
 
 
 def ending(exit_code: int) -> str:
-    """Say how a child ended."""
+    """Return how a child process ended."""
     if exit_code == -signal.SIGKILL:
-        return "was killed (by the system, where memory ran out, or by somebody)"
+        return "was killed (by the system because memory ran out, or by an operator)"
     return f"ended with exit code {exit_code}" if exit_code > 0 else f"was ended by {signal.Signals(-exit_code).name}"

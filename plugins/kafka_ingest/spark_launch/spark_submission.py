@@ -1,4 +1,4 @@
-"""What is handed to spark-submit: one pure function, for the Airflow operator and the command line alike."""
+"""The spark-submit call: one pure function, for the Airflow operator and the command line alike."""
 
 import json
 import os
@@ -24,7 +24,8 @@ FIXED_CONF: Mapping[str, str] = {
     "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
     # A receipt counts what was read once: a task that is run twice at a time would be counted twice.
     "spark.speculation": "false",
-    # Each range is read once: a consumer that is kept for another one only holds on to what it had fetched beyond the end.
+    # Each range is read once: a consumer that is kept for another one only holds on to what it had fetched beyond the
+    # end.
     "spark.kafka.consumer.cache.timeout": "200ms",
     "spark.kafka.consumer.cache.evictorThreadRunInterval": "200ms",
     # Tasks that read many small ranges have more than 64 at work, of which Spark would warn at each one.
@@ -35,37 +36,40 @@ FIXED_CONF: Mapping[str, str] = {
     "spark.sql.redaction.options.regex": "(?i)url|sasl|ssl|password|secret|token",
     "spark.redaction.regex": "(?i)secret|password|token|access[.]?key|sasl|keystore|KAFKA_INGEST",
 }
-"""What receipts, readers and secrets rely on, and what nobody has a reason to change."""
+"""Settings that receipts, readers and secrets rely on, and settings without a reason to change them."""
 
 DEFAULT_CONF: Mapping[str, str] = {
     "spark.sql.parquet.compression.codec": "zstd",
     "spark.hadoop.parquet.compression.codec.zstd.level": "1",
-    # One topic a file: looking up the only value for each record was an eighth of the writing, and zstd leaves as little of it.
+    # One topic a file: looking up the only value for each record was an eighth of the writing, and zstd leaves as
+    # little of it.
     "spark.hadoop.parquet.enable.dictionary#kafka_topic": "false",
     "spark.hadoop.parquet.enable.dictionary#kafka_topic_id": "false",
-    # Looking each record's key up takes longer than writing it out, for 50 keys as for 5,000; zstd leaves nearly as little of it.
+    # Looking each record's key up takes longer than writing it out, for 50 keys as for 5,000; zstd leaves nearly as
+    # little of it.
     "spark.hadoop.parquet.enable.dictionary#key": "false",
     # Hardly any of these values comes twice: a dictionary is built, found too large and dropped, in each row group.
     "spark.hadoop.parquet.enable.dictionary#kafka_offset": "false",
     "spark.hadoop.parquet.enable.dictionary#kafka_timestamp": "false",
     "spark.hadoop.parquet.enable.dictionary#kafka_timestamp_ms": "false",
     "spark.hadoop.parquet.enable.dictionary#value": "false",
-    # Nobody looks for raw bytes between two others.
+    # No reader filters raw bytes by a range.
     "spark.hadoop.parquet.column.statistics.enabled#key": "false",
     "spark.hadoop.parquet.column.statistics.enabled#value": "false",
     # A page is full at 1 MiB; 20,000 rows, the default, are far less in the narrow columns.
     "spark.hadoop.parquet.page.row.count.limit": "100000",
-    # How large page and row group are is looked at once these many records are in them, and then again when they may be half
-    # full. By default it is 100: a hundred megabytes, or gigabytes, where a record is one megabyte or ten.
+    # How large page and row group are is looked at once these many records are in them, and then again when they may
+    # be half full. By default it is 100: a hundred megabytes, or gigabytes, where a record is one megabyte or ten.
     "spark.hadoop.parquet.page.size.row.check.min": "4",
     "spark.hadoop.parquet.block.size.row.check.min": "4",
-    # What a row group holds is in memory until it is full: 128 MiB, the default, are seven million compressible records.
+    # What a row group holds is in memory until it is full: 128 MiB, the default, are seven million compressible
+    # records.
     "spark.hadoop.parquet.block.size": str(32 * 1024 * 1024),
     "spark.ui.enabled": "false",
     "spark.log.level": "WARN",
     "spark.ui.showConsoleProgress": "false",
 }
-"""What is taste: a feed may change it."""
+"""Overridable defaults: a feed's ``spark.conf`` may change them."""
 
 PROJECT_CONF: Mapping[str, str] = {**FIXED_CONF, **DEFAULT_CONF}
 
@@ -138,13 +142,13 @@ def spark_submission(
     sink_is_shared: bool,
     installed: Installation,
 ) -> SparkSubmission:
-    """Return what to hand to spark-submit for one attempt; ``conf`` is the feed's own, on top of the project's.
+    """Return the spark-submit call of one attempt; ``conf`` is the feed's own, on top of the project's.
 
     Raises UnsafeSparkMasterError where a secret would be seen, OutputNotUsableError where the output is not shared.
     """
     check_master(master, kafka, sink_is_shared=sink_is_shared)
     jars = ",".join(str(jar) for jar in installed.jars)
-    # Another name may be of another Spark, whose settings for Java nobody here has read.
+    # Another name may be of another Spark, whose settings for Java were not read.
     spark = installed.spark_home if master.spark_binary == "spark-submit" else None
     java = driver_java_options(plan, master, conf, installed) if spark else ""
     return SparkSubmission(
@@ -169,7 +173,7 @@ def spark_submission(
             "PYSPARK_PYTHON": str(installed.python),
             "PYSPARK_DRIVER_PYTHON": str(installed.python),
             "PATH": installed.search_path,
-            # Told its home, spark-submit need not start a Python to find it.
+            # With SPARK_HOME set, spark-submit need not start a Python to find it.
             **(
                 {"SPARK_HOME": str(spark), "SPARK_LAUNCHER_OPTS": launcher_options(installed.java_options, spark)}
                 if spark
@@ -181,13 +185,13 @@ def spark_submission(
 
 
 def driver_java_options(plan: BatchPlan, master: SparkMaster, conf: Mapping[str, str], installed: Installation) -> str:
-    """Return the options for the driver's Java: the site's own, and what this batch is read faster with."""
+    """Return the options for the driver's Java: the site's own, and those that make this batch faster."""
     elsewhere = installed.java_options
     feeds_own = (conf.get(key) for key in (DRIVER_JAVA_OPTIONS, "spark.driver.extraJavaOptions"))
     chosen = joined([elsewhere.every, elsewhere.driver, elsewhere.driver_defaults, *feeds_own])
     # On a cluster the executors read, and the driver never has much to do.
     ours = java_options(plan.max_rows if master.is_local else 0, installed.class_archive, chosen)
-    # The name may be the site's, too: what spark-submit gets here takes the place of what spark-defaults.conf says.
+    # The site may use the same name: what spark-submit gets here replaces the value in spark-defaults.conf.
     return joined([elsewhere.driver_defaults, ours])
 
 
@@ -195,16 +199,18 @@ def check_master(master: SparkMaster, kafka: KafkaClientSettings | None, *, sink
     """Raise where this master cannot be used safely with these settings; None where there are none to look at."""
     if master.deploy_mode not in {None, "", "client"}:
         raise UnsafeSparkMasterError(
-            f"connection {master.conn_id!r}: expected deploy-mode client, found {master.deploy_mode!r}. The driver has to run "
-            "where its environment can carry the Kafka settings and where the output is mounted."
+            f"connection {master.conn_id!r}: expected deploy-mode client, found {master.deploy_mode!r}. The driver "
+            "has to run where its environment can carry the Kafka settings and where the output is mounted."
         )
     if master.shows_environment and kafka is not None and kafka.holds_secret:
         raise UnsafeSparkMasterError(
-            f"connection {master.conn_id!r} leads to {master.master}, and Kafka connection {kafka.conn_id!r} holds a secret: on "
-            "YARN and Kubernetes it would appear on spark-submit's command line. Use a master local[*] or spark://…"
+            f"connection {master.conn_id!r} leads to {master.master}, and Kafka connection {kafka.conn_id!r} holds a "
+            "secret: on YARN and Kubernetes it would appear on spark-submit's command line. Use a master local[*] or "
+            "spark://…"
         )
     if not master.is_local and not sink_is_shared:
         raise OutputNotUsableError(
-            f"connection {master.conn_id!r} leads to {master.master}, but the feed's output is not marked as shared: files "
-            "would stay on the workers' own disks. Mount it at the same place on every Spark machine and set sink.shared: true."
+            f"connection {master.conn_id!r} leads to {master.master}, but the feed's output is not marked as shared: "
+            "files would stay on the workers' own disks. Mount it at the same place on every Spark machine and set "
+            "sink.shared: true."
         )

@@ -12,7 +12,7 @@ from py4j.protocol import Py4JError
 def head_start(environment: Mapping[str, str] = os.environ) -> Thread | None:
     """Let Java make Spark's context; return the thread that waits for it, None where nothing was begun.
 
-    By these variables Spark's ``PythonRunner`` tells pyspark where Java listens, and which of py4j's two protocols it speaks.
+    In these variables Spark's ``PythonRunner`` gives pyspark Java's port, and which of py4j's two protocols it speaks.
     """
     port, secret = environment.get("PYSPARK_GATEWAY_PORT"), environment.get("PYSPARK_GATEWAY_SECRET")
     if not port or not secret or environment.get("PYSPARK_PIN_THREAD", "true").lower() != "true":
@@ -27,7 +27,7 @@ def head_start(environment: Mapping[str, str] = os.environ) -> Thread | None:
 
 
 def make_context(java: ClientServer) -> None:
-    """Make the context that ``spark_session`` takes; what fails here fails there again, and is told."""
+    """Make the context that ``spark_session`` takes; what fails here fails there again, and is reported."""
     # A name that Java does not know is a package, which cannot be called; a Java that is gone refuses the connection.
     with contextlib.suppress(Py4JError, TypeError, OSError):
         java.jvm.org.apache.spark.SparkContext.getOrCreate()

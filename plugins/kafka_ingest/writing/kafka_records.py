@@ -1,10 +1,10 @@
-"""Kafka's records as rows of Spark, whatever number a producer has put into their timestamps.
+"""Kafka's records as rows of Spark, with any number as their timestamp.
 
-Spark's source ``kafka`` makes microseconds of each record's milliseconds before a query sees them. A number that is too large for
-that, say nanoseconds in a field of milliseconds, fails every read of its range with "long overflow" (KafkaRecordToRowConverter of
-spark-sql-kafka), and no setting helps. So this goes one step below: the RDD that fetches the records for the source, too, and a
-node of Spark's planner that makes rows of objects. It brings up Scala's runtime reflection, half a second of processor time, so
-it is only used where the source has failed.
+Spark's source ``kafka`` makes microseconds of each record's milliseconds before a query sees them. A number that is
+too large for that, say nanoseconds in a field of milliseconds, fails every read of its range with "long overflow"
+(KafkaRecordToRowConverter of spark-sql-kafka), and no setting helps. So this goes one step below: the RDD that fetches
+the records for the source, too, and a node of Spark's planner that makes rows of objects. It brings up Scala's runtime
+reflection, half a second of processor time, so it is only used where the source has failed.
 """
 
 from collections.abc import Mapping, Sequence
@@ -23,7 +23,7 @@ TEXT, ITERATOR = "java.lang.String", "java.util.Iterator"
 ALWAYS = {
     "key.deserializer": BYTES,
     "value.deserializer": BYTES,
-    # An offset that is not there is an error, and nobody's group is touched.
+    # A missing offset is an error, and no consumer group is changed.
     "auto.offset.reset": "none",
     "enable.auto.commit": "false",
 }
@@ -37,8 +37,8 @@ RECORD_COLUMNS = ("topic", "partition", "offset", "timestamp_ms", "key", "value"
 def kafka_records(spark: SparkSession, ranges: Sequence[OffsetRange], client: Mapping[str, str]) -> DataFrame:
     """Return the records of the ranges, each range read by one task.
 
-    ``client`` holds the Java client's settings. The columns are those of Spark's source, but ``timestamp_ms`` is the record's own
-    number. Raises Py4JError or TypeError on a Spark that is made otherwise than the pinned one.
+    ``client`` holds the Java client's settings. The columns are those of Spark's source, but ``timestamp_ms`` is the
+    record's own number. Raises Py4JError or TypeError on a Spark whose internals differ from the pinned version's.
     """
     jvm = jvm_of(spark)
     session: Java = spark._jsparkSession
@@ -54,7 +54,7 @@ def kafka_records(spark: SparkSession, ranges: Sequence[OffsetRange], client: Ma
 
 
 def data_frame_of(spark: SparkSession, plan: Java) -> DataFrame:
-    """Return what a logical plan of Spark's planner comes to."""
+    """Return the data frame of a logical plan of Spark's planner."""
     return DataFrame(jvm_of(spark).org.apache.spark.sql.classic.Dataset.ofRows(spark._jsparkSession, plan), spark)
 
 

@@ -11,7 +11,7 @@ from kafka_ingest.writing.kafka_records import ALWAYS, jvm_of
 from kafka_ingest.writing.read_ranges import READ_DEFAULTS
 
 ANSWER_WITHIN_S = 30
-"""As long as Kafka's own clients try by default (``default.api.timeout.ms`` is a minute): a new leader is found by then."""
+"""The default of Kafka's own clients (``default.api.timeout.ms`` is a minute): a new leader is found by then."""
 
 CLOSE_WITHIN_S = 5
 
@@ -19,7 +19,7 @@ CLOSE_WITHIN_S = 5
 def log_starts(
     spark: SparkSession, ranges: Sequence[OffsetRange], kafka: Mapping[str, str]
 ) -> dict[TopicPartition, int]:
-    """Return where the logs of ranges start now (ListOffsets, with the right that reading them needs); empty without an answer.
+    """Return the log starts of ranges (ListOffsets, with the right that reading them needs); empty without an answer.
 
     ``kafka`` holds the Java client's settings.
     """

@@ -18,10 +18,10 @@ MOST_POLLED = 10_000
 """Each poll costs two questions for the log's bounds, too: fewer records a poll take longer (bench/README.md)."""
 
 POLLS = 8
-"""So many polls of a range cost nothing that can be measured beside the start of Spark."""
+"""This number of polls of a range costs nothing measurable compared with the start of Spark."""
 
 LARGEST_BY_DEFAULT = MIB
-"""Producers and brokers let no larger records pass unless they are told to (``max.request.size``, ``message.max.bytes``)."""
+"""Producers and brokers accept no larger records by default (``max.request.size``, ``message.max.bytes``)."""
 
 DEFAULT_MEMORY = "1g"
 CORES_OF_AN_EXECUTOR = 16
@@ -51,10 +51,10 @@ def heap_bytes(text: str) -> int:
 
 
 def read_sizes(memory: int, largest_range: int) -> dict[str, str]:
-    """Return the consumer's settings for tasks of so much memory each, the largest of which reads so many offsets.
+    """Return the consumer's settings for tasks of ``memory`` bytes each; the largest reads ``largest_range`` offsets.
 
-    A thirty-second of a task's memory is fetched at a time. A range of few records is polled in parts, which all may be as
-    large as Kafka's default lets them be; one of many has small ones.
+    A thirty-second of a task's memory is fetched at a time. A range of few records is polled in parts, which all may
+    be as large as Kafka's default lets them be; one of many has small ones.
     """
     fetched = min(max(memory // 32, LEAST_FETCHED), MOST_FETCHED)
     always_fit = max(1, memory // 4 // LARGEST_BY_DEFAULT)

@@ -16,17 +16,19 @@ from kafka_ingest.writing.memory import memory_per_task, read_sizes
 from kafka_ingest.writing.share_out import records_per_task, shared_out, shared_tasks, small_ranges
 from kafka_ingest.writing.shared_consumer import driver_sizes, read_together
 
-# Measured defaults for a bounded read (docs/decisions.md); the connection's own settings win. How much is read at a time is
-# less where many tasks share a heap, and of ranges of few records (`memory.py`).
+# Measured defaults for a bounded read (docs/decisions.md); the connection's own settings win. How much is read at a
+# time is less where many tasks share a heap, and of ranges of few records (`memory.py`).
 READ_DEFAULTS = {
     "max.poll.records": "10000",
     "max.partition.fetch.bytes": str(16 * 1024 * 1024),
     "receive.buffer.bytes": "-1",
-    # At the end of a log the client's next fetch waits for new records, and Spark's question for the log's bounds behind it:
-    # half a second for each range by default. A bounded read wants none that come later, so none is enough. Less patience
-    # (fetch.max.wait.ms) would do the same, but before KIP-1018 it is also how long a broker reads from tiered storage.
+    # At the end of a log the client's next fetch waits for new records, and Spark's question for the log's bounds
+    # behind it: half a second for each range by default. A bounded read wants none that come later, so none is enough.
+    # Less patience (fetch.max.wait.ms) would do the same, but before KIP-1018 it is also how long a broker reads from
+    # tiered storage.
     "fetch.min.bytes": "0",
-    # Registering some hundred metrics with JMX, and naming them for brokers that may ask (KIP-714), is half of making a consumer.
+    # Registering some hundred metrics with JMX, and naming them for brokers that may ask (KIP-714), is half of making
+    # a consumer.
     "auto.include.jmx.reporter": "false",
     "enable.metrics.push": "false",
 }
@@ -36,7 +38,7 @@ NO_TIMESTAMP = -1
 
 FIRST_DATE = datetime(1, 1, 2, tzinfo=UTC)
 END_OF_DATES = datetime(9999, 12, 31, tzinfo=UTC)
-"""A timestamp before the first or from the end on is no date to Python, and to SQL's standard, in some time zone or in all."""
+"""A timestamp outside of these is no date to Python and to the SQL standard, at least in some time zones."""
 
 REBASED_BEFORE = datetime(1900, 1, 1, tzinfo=UTC)
 """What is earlier, Spark's source takes from the Julian calendar to ours (DateTimeUtils.fromJavaTimestamp): by days."""
@@ -55,10 +57,10 @@ def read_ranges(
 ) -> DataFrame:
     """Return the records of ranges of the plan, in the raw format's columns (docs/output.md).
 
-    ``kafka`` holds the Java client's settings. Without ``any_timestamp`` Spark's own source reads, and fails on a timestamp that
-    it cannot take (:func:`is_about_timestamps`). ``batch_column``: each row carries the batch's id, too. Partitions are read with
-    explicit numbers at both ends: a subscription would fail on a partition added since the plan, and -1 or -2 would be resolved
-    late and recorded nowhere.
+    ``kafka`` holds the Java client's settings. Without ``any_timestamp`` Spark's own source reads, and fails on a
+    timestamp that it cannot take (:func:`is_about_timestamps`). ``batch_column``: each row carries the batch's id,
+    too. Partitions are read with explicit numbers at both ends: a subscription would fail on a partition added since
+    the plan, and -1 or -2 would be resolved late and not recorded.
     """
     records = records_of(spark, plan, ranges, kafka, any_timestamp=any_timestamp)
     # Literals as SQL: where pyspark makes one of a number or text, it imports pandas.
@@ -164,7 +166,8 @@ def memory_of_a_task(spark: SparkSession) -> int:
 def topic_id(plan: BatchPlan) -> Column:
     """Return the plan's id of each record's topic; null where the broker gave none.
 
-    A position alone is not unique in an output: a topic that was deleted and made again counts its offsets from 0 again.
+    A position alone is not unique in an output: a topic that was deleted and made again counts its offsets from 0
+    again.
     """
     ids = {offset_range.topic: plan.topic_ids[offset_range.topic] for offset_range in plan.ranges}
     if len(ids) == 1:

@@ -1,4 +1,4 @@
-"""Read what can be read: where retention is quicker than a range, the others are read again without it, in the same attempt."""
+"""Read what can be read: where retention deletes part of a range, the same attempt reads the other ranges again."""
 
 import shutil
 import sys
@@ -26,11 +26,12 @@ class Staged:
 
 
 def read_in_rounds(plan: BatchPlan, data: Path, stage: Stage, log_starts: LogStarts) -> Staged:
-    """Stage the plan's ranges below ``data``; those of which Kafka deleted records meanwhile are left out, each as a whole.
+    """Stage the plan's ranges below ``data``; ranges of which Kafka has deleted records since then are left out.
 
-    ``stage`` reads ranges into a directory that does not exist, and returns how many records it counted. Where it fails,
-    ``log_starts`` says what was lost. Without a loss, and where nothing would be left to read, its error stands. Each round has
-    fewer ranges than the one before, so the last one comes. Only a live batch leaves ranges out: the next plan decides on those.
+    ``stage`` reads ranges into a directory that does not exist, and returns how many records it counted. Where it
+    fails, ``log_starts`` says what was lost. Without a loss, and where nothing would be left to read, its error
+    stands. Each round has fewer ranges than the one before, so the last one comes. Only a live batch leaves ranges
+    out: the next plan decides on those.
     """
     left_out: tuple[LeftOut, ...] = ()
     here = data
@@ -46,7 +47,7 @@ def read_in_rounds(plan: BatchPlan, data: Path, stage: Stage, log_starts: LogSta
             break
         sys.stderr.write(f"Kafka deleted records of {listing(lost)}: the other ranges are read again, without those.\n")
         left_out += lost
-        # Tasks of the round before may go on for a moment: what they still write lies apart from what counts.
+        # Tasks of the round before may continue for a moment: what they still write is in another directory.
         shutil.rmtree(here, ignore_errors=True)
         here = data.with_name(f"{data.name}-without-{len(left_out)}")
     if here != data:

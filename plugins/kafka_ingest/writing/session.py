@@ -17,8 +17,9 @@ from kafka_ingest.writing.wait_for_executors import wait_for_executors
 def spark_session() -> Iterator[SparkSession]:
     """Yield the session of this application, and stop Spark after it.
 
-    Java may be making its context already (:mod:`kafka_ingest.writing.head_start`). Python's own ``stop()`` would wait, up to
-    half a second, until its server for accumulators looks whether it shall end; that one ends with this process.
+    Java may be making its context already (:mod:`kafka_ingest.writing.head_start`). Python's own ``stop()`` would
+    wait, up to half a second, until its server for accumulators looks whether it shall end; that one ends with this
+    process.
     """
     without_numpy()
     gateway = launch_gateway()
@@ -28,16 +29,16 @@ def spark_session() -> Iterator[SparkSession]:
         context = SparkContext(gateway=gateway, jsc=gateway.jvm.JavaSparkContext.fromSparkContext(java_context))
         yield session_of(context, gateway.jvm, java_context)
     finally:
-        with contextlib.suppress(Py4JError, OSError):  # where Java is gone, that has been told
+        with contextlib.suppress(Py4JError, OSError):  # where Java is gone, that has been reported
             java_context.stop()
 
 
 def session_of(context: SparkContext, jvm: JVMView, java_context: JavaObject) -> SparkSession:
     """Return a session of this context, made without looking for extensions unless a setting names some.
 
-    Spark looks for extensions in all its jars, and the one that it finds, in its library for machine learning, brings up Scala's
-    runtime reflection: a tenth of what a small batch takes (bench/README.md). The constructor for that is not documented; where
-    it is another one, the usual way is gone.
+    Spark looks for extensions in all its jars, and the one that it finds, in its library for machine learning, brings
+    up Scala's runtime reflection: a tenth of what a small batch takes (bench/README.md). The constructor for that is
+    not documented; where it is another one, the usual way is gone.
     """
     if context.getConf().contains("spark.sql.extensions"):
         return SparkSession.builder.getOrCreate()

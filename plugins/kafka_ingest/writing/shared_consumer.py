@@ -1,9 +1,9 @@
 """Many small ranges read by one consumer, in Spark's driver.
 
-Spark's source makes a consumer for each partition: with its connection and its metadata 8 ms of processor time each, which is
-eight seconds for a thousand partitions that may hold three records each. One consumer reads them all in a few requests. What it
-reads has to fit into the driver, so it is bounded in records and in bytes; what is beyond that, and every range that this
-consumer has any trouble with, is left to Spark's source, which knows what to say about it.
+Spark's source makes a consumer for each partition: with its connection and its metadata 8 ms of processor time each,
+which is eight seconds for a thousand partitions that may hold three records each. One consumer reads them all in a few
+requests. What it reads has to fit into the driver, so it is bounded in records and in bytes; what is beyond that, and
+every range that this consumer has any trouble with, is left to Spark's source, which knows what to say about it.
 """
 
 import json
@@ -25,17 +25,17 @@ MOST_RECORDS = 100_000
 """More records than this are worth a consumer for each partition."""
 
 MOST_BYTES = 32 * MIB
-"""So many bytes of rows the driver keeps at most, and sends to the task that writes them: a quarter of what Spark lets a task's
-message hold by default (``spark.rpc.message.maxSize``)."""
+"""How many bytes of rows the driver keeps at most, and sends to the task that writes them: a quarter of the default
+largest message of a task (``spark.rpc.message.maxSize``)."""
 
 PART_OF_HEAP = 8
-"""What one poll returns fits into this part of the driver's memory, also where every record has Kafka's default maximum size."""
+"""One poll fits into this part of the driver's memory, also where every record has Kafka's default maximum size."""
 
 NOT_STREAMING = False
 
 POLL_S = 1
 PATIENCE_S = 10.0
-"""Without any progress for so long, the rest is left to Spark's source."""
+"""After this time without progress, the rest is left to Spark's source."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,8 +49,8 @@ class Shared:
 def read_together(spark: SparkSession, ranges: Sequence[OffsetRange], client: Mapping[str, str]) -> Shared:
     """Read ranges by one consumer; the columns are those of :func:`kafka_ingest.writing.kafka_records.kafka_records`.
 
-    ``client`` holds the Java client's settings. A range is read as a whole or not at all. Nothing is raised: a range that was
-    not read is in ``unread``, and the reason is written to standard error where it is none of the bounds.
+    ``client`` holds the Java client's settings. A range is read as a whole or not at all. Nothing is raised: a range
+    that was not read is in ``unread``, and the reason is written to standard error where it is none of the bounds.
     """
     if sum(offset_range.span for offset_range in ranges) > MOST_RECORDS:
         return Shared(None, tuple(ranges))
@@ -84,7 +84,7 @@ def name_of(error: Exception) -> str:
 def rows_of(
     jvm: Java, ranges: Sequence[OffsetRange], client: Mapping[str, str]
 ) -> tuple[list[Java], dict[TopicPartition, int]]:
-    """Return what was polled, a row with an array of records for each poll, and the ends of the ranges that it holds whole.
+    """Return one row with an array of records for each poll, and the ends of the ranges that were read completely.
 
     There may be records of other ranges, and records behind a range's end.
     """
@@ -94,7 +94,7 @@ def rows_of(
     consumer = jvm.org.apache.kafka.clients.consumer.KafkaConsumer(settings)
     try:
         reading = Reading(jvm, consumer, ranges)
-        while reading.goes_on():
+        while reading.may_continue():
             reading.poll()
         return reading.rows, reading.done
     finally:
@@ -102,7 +102,7 @@ def rows_of(
 
 
 class Reading:
-    """One consumer that reads ranges until each has come to its end, or a bound or the patience has."""
+    """One consumer that reads ranges until all have ended, a bound is reached, or no progress is made."""
 
     def __init__(self, jvm: Java, consumer: Java, ranges: Sequence[OffsetRange]) -> None:
         self.rows: list[Java] = []
@@ -120,13 +120,13 @@ class Reading:
         for offset_range in ranges:
             consumer.seek(self._names[offset_range.topic_partition], offset_range.start_offset)
 
-    def goes_on(self) -> bool:
-        """Whether there is more to read, and it may be read."""
+    def may_continue(self) -> bool:
+        """Whether there is more to read, within the bounds."""
         patient = time.monotonic() - self._last_progress < PATIENCE_S
         return bool(self._positions) and self._bytes <= MOST_BYTES and patient
 
     def poll(self) -> None:
-        """Take what comes next; partitions that have come to their end are not asked for again."""
+        """Take the next records; partitions that have reached their end are not polled again."""
         polled = self._consumer.poll(self._jvm.java.time.Duration.ofSeconds(POLL_S))
         if polled.isEmpty():
             # A range may end in offsets that are no records (markers of transactions, compacted ones).
@@ -158,7 +158,7 @@ class Reading:
             self.done[partition] = self._ends[partition]
 
     def _partitions_of(self, polled: Java) -> list[TopicPartition]:
-        """Return the partitions of polled records, by one call for all of them; those that had ended before are left out."""
+        """Return the partitions of polled records, by one call for all; those that had ended before are left out."""
         java_list = self._jvm.java.util.ArrayList(polled.partitions())
         as_json = self._jvm.org.apache.spark.sql.kafka010.JsonUtils.partitions(self._jvm.PythonUtils.toSeq(java_list))
         found = (TopicPartition(topic, number) for topic, numbers in json.loads(as_json).items() for number in numbers)

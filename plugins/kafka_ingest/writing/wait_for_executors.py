@@ -1,4 +1,4 @@
-"""A Spark application that gets no executor is ended after a limit: by itself it would wait for cores for ever."""
+"""A Spark application that gets no executor is ended after a limit; Spark itself would wait for cores forever."""
 
 import time
 
@@ -27,7 +27,7 @@ def wait_for_executors(java_context: JavaObject) -> None:
     while java_context.getExecutorMemoryStatus().size() <= 1:
         if time.monotonic() > deadline:
             raise NoExecutorsError(
-                f"{NO_EXECUTORS}: expected an executor within {limit_s:,.0f} s (spark.max_wait_for_executors), found none: "
-                f"{java_context.master()} has no free cores or memory for it"
+                f"{NO_EXECUTORS}: expected an executor within {limit_s:,.0f} s (spark.max_wait_for_executors), found "
+                f"none: {java_context.master()} has no free cores or memory for it"
             )
         time.sleep(POLL_S)

@@ -43,7 +43,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             staged = read_and_stage(spark, document.plan, data, batch_column=document.data.batch_column)
             application_id = spark.sparkContext.applicationId
     except Exception as error:
-        # Whoever submitted this asks Kafka why; some answers only Spark has.
+        # The submitter asks Kafka for the cause; some causes only Spark knows.
         (directory / FAILURE).write_text(str(error), encoding="utf-8")
         raise
     receipt = Receipt(
@@ -84,8 +84,8 @@ def read_once(
 ) -> int:
     """Stage the records of some of the plan's ranges below ``data``, and return how many Spark counted.
 
-    Spark's own source is tried first, since it starts faster; what it staged until it came to a timestamp that it cannot take
-    is thrown away.
+    Spark's own source is tried first, since it starts faster; what it staged before a timestamp that it cannot read is
+    discarded.
     """
     try:
         return stage_files(
