@@ -967,7 +967,7 @@ class InMemoryControlTables:
         with self.transaction() as state:
             require_revision(state, feed)
             if new_name in {row.name for row in state.feeds.values()}:
-                raise FeedChangedError(f"the control tables know another feed as {new_name!r}")
+                raise FeedChangedError(f"the control tables have another feed named {new_name!r}")
             state.touch(feed.feed_id, name=new_name)
             for batch in state.feed_batches(feed.feed_id):
                 state.batches[batch.batch_id] = replace(batch, feed_name=new_name)

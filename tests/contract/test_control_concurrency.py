@@ -173,7 +173,7 @@ url, batch_id, who = sys.argv[1:]
 control = SqlControlTables(open_database(ControlDatabaseSettings(make_url(url))))
 print("ready", flush=True)
 sys.stdin.readline()
-print(control.complete_commit(UUID(batch_id), who=who).committed_by)
+print(control.complete_commit(UUID(batch_id), actor=who).committed_by)
 """
 
 

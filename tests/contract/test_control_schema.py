@@ -180,7 +180,7 @@ def test_a_newer_schema_is_refused_by_tasks(database: SqlStore):
     database.execute("UPDATE kafka_ingest_schema SET version_num = '9999'")
 
     with pytest.raises(
-        ControlSchemaError, match=f"version 9999, made by a newer .*this one knows {schema.SCHEMA_VERSION}"
+        ControlSchemaError, match=f"version 9999, made by a newer .*this one supports {schema.SCHEMA_VERSION}"
     ):
         SqlControlTables(database.open())
     with pytest.raises(ControlSchemaError, match="9999"):

@@ -59,7 +59,8 @@ def test_adopting_may_take_as_long_as_the_output_has_batches(
 ) -> None:
     control = postgresql.connect()
     postgresql.execute(
-        "CREATE FUNCTION takes_long() RETURNS trigger LANGUAGE plpgsql AS $$BEGIN PERFORM pg_sleep(0.5); RETURN NEW; END$$"
+        "CREATE FUNCTION takes_long() RETURNS trigger LANGUAGE plpgsql AS $$BEGIN PERFORM pg_sleep(0.5); RETURN NEW; "
+        "END$$"
     )
     postgresql.execute("CREATE TRIGGER takes_long BEFORE INSERT ON batch FOR EACH ROW EXECUTE FUNCTION takes_long()")
     row = replace(seed(orders(0), 0), next_offset=100, batch_id=FIRST_PLAN.batch_id)
@@ -74,7 +75,7 @@ def test_adopting_may_take_as_long_as_the_output_has_batches(
 def test_a_server_that_says_nothing_more_is_left(postgresql: SqlStore, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "TRANSACTION_TIMEOUT_S", 0.2)
     with (
-        pytest.raises(ControlTablesUnavailableError, match=r"(?s)could not be used: .*run again"),
+        pytest.raises(ControlTablesUnavailableError, match=r"(?s)could not be used: .*Run this step again"),
         transaction(postgresql.open(), "read") as connection,
     ):
         connection.execute(text("SELECT pg_sleep(30)"))
@@ -142,5 +143,5 @@ def test_a_commit_that_waits_for_its_synchronous_standby_ends_by_name_and_is_fou
         patch.setattr(limits, "TRANSACTION_TIMEOUT_S", 0.5)
         wait_for(note, "a commit to wait for the standby")
         before = noted()
-    assert "Whether this step was done shows when it is run again" in ended[0]
+    assert "Run this step again" in ended[0]
     wait_for(lambda: noted() == before + 1, "the commit to be done once no standby is waited for")

@@ -226,7 +226,7 @@ def test_a_step_whose_connection_ended_around_its_commit_is_done_once(
     Scheduler().go_on(feed)
 
     assert "terminat" in str(control.failure)
-    assert "shows when it is run again" in str(control.failure)
+    assert "it then shows whether it was done" in str(control.failure)
     assert control.found is found[step]
     assert_group_follows(at_rest(feed))
     assert_done_once(feed, batches=2)

@@ -207,7 +207,7 @@ def test_a_copy_in_or_around_another_copy_is_refused(skipped: QuickProject, orde
     exit_code, code, message = skipped.refusal("backfill", "orders", f"{orders}:0=0-10", "--copy-to", output)
 
     assert (exit_code, code) == (3, "OUTPUT_CONFLICT")
-    assert f"{skipped.output / first}, where another copy of this feed lies" in message
+    assert f"{skipped.output / first}, the output of another copy of this feed" in message
 
 
 def test_two_feeds_do_not_copy_into_one_directory(skipped: QuickProject, orders: str) -> None:

@@ -143,7 +143,7 @@ def test_what_others_are_about_to_bring_is_never_taken_for_done(state: BatchStat
     feed = Feed(a_gap(span(0, 40, 60)), backfills=[held(span(0, 40, 60), state)])
     message = feed.refused(RangesTakenError, span(0, 40, 60), on_overlap=overlap)
     assert f"found claimed by open backfills, {CHUNK_A}: orders-0[40, 60)." in message
-    assert "`kafka-ingest backfill FEED open`, or the form's open chunks; or give one up: `abandon`" in message
+    assert "`kafka-ingest backfill FEED open`, or the form's open chunks; or end one: `abandon`" in message
 
 
 def test_where_others_bring_all_that_is_not_there_both_are_told() -> None:
@@ -248,7 +248,7 @@ def test_what_is_deleted_is_a_gap_of_retention_where_that_was_asked_for() -> Non
 
     assert list(decision.chunks) == [(span(0, 8, 20),)]
     assert decision.deleted == [span(0, 0, 8)]
-    reason = "the log starts at 8: a backfill found what lies before deleted"
+    reason = "the log starts at 8: a backfill found the records below deleted"
     assert list(decision.gaps) == [NewGap(span(0, 0, 8), GapCause.RETENTION, reason)]
 
 

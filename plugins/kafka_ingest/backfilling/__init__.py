@@ -1,1 +1,1 @@
-"""Reading ranges again, or after all: what is asked for, what of it may be read, and its chunks."""
+"""Reading ranges again, or for the first time: what is requested, what of it may be read, and its chunks."""

@@ -1,4 +1,4 @@
-"""Cut ranges into chunks of a size that one Spark run handles well. Pure."""
+"""Split ranges into chunks of a size that one Spark run handles well. Pure."""
 
 import itertools
 from collections import deque
@@ -11,10 +11,10 @@ from kafka_ingest.model.offsets import OffsetRange, TopicPartition
 def cut_into_chunks(
     ranges: Iterable[OffsetRange], max_records: int, most: int
 ) -> tuple[list[tuple[OffsetRange, ...]], list[OffsetRange]]:
-    """Return the first ``most`` chunks of at most ``max_records`` each, in the order to be read in, and what is left then.
+    """Return the first ``most`` chunks of at most ``max_records`` each, in reading order, and what is left then.
 
-    A chunk takes at most one range of a partition, as a batch does, and spreads over as many partitions as it can: they are
-    read side by side.
+    A chunk takes at most one range per partition, as a batch does, and covers as many partitions as it can: they are
+    read in parallel.
     """
     left = {tp: deque(pieces) for tp, pieces in by_partition(union(ranges)).items()}
     chunks: list[tuple[OffsetRange, ...]] = []
@@ -41,7 +41,8 @@ def share(spans: Mapping[TopicPartition, int], budget: int) -> dict[TopicPartiti
     shares: dict[TopicPartition, int] = {}
     smallest_first = sorted(sorted(spans)[:budget], key=lambda tp: spans[tp])
     for number, topic_partition in enumerate(smallest_first):
-        # Never 0: there are at most as many partitions as the budget is large, and each of them before took no more than this.
+        # Never 0: there are no more partitions than records in the budget, and none before this one took more than its
+        # share.
         taken = min(spans[topic_partition], budget // (len(smallest_first) - number))
         shares[topic_partition] = taken
         budget -= taken

@@ -1,4 +1,4 @@
-"""Decide what a backfill reads: what is asked for, without what is there already, is claimed, or is gone. Pure."""
+"""Decide what a backfill reads: what is requested, minus what is committed, claimed or deleted. Pure."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,15 +14,15 @@ from kafka_ingest.model.offset_sets import intersect, span_of, subtract, union
 from kafka_ingest.model.offsets import Isolation, LogBounds, OffsetRange, TopicPartition, listing
 
 MOST_CHUNKS = 1_000
-"""Of one plan; what is left is for the next. Airflow expands a task ``core.max_map_length`` times, 1,024 unless it is set."""
+"""Per plan; the rest is for the next. Airflow expands a task up to ``core.max_map_length`` times, by default 1,024."""
 
 
 @dataclass(frozen=True, slots=True)
 class BackfillDecision:
-    """What to read, in chunks, and what not. ``gaps`` are new ones, of what is gone and was in none.
+    """What to read, in chunks, and what not. ``gaps`` are new ones, over deleted records that were in no gap.
 
-    ``for_later`` is more than the most chunks hold, ``committed`` is in the output already, ``claimed`` is another open
-    backfill's, ``deleted`` is gone from Kafka.
+    ``for_later`` exceeds the largest number of chunks, ``committed`` is in the output already, ``claimed`` is another
+    open backfill's, ``deleted`` is no longer in Kafka.
     """
 
     chunks: Sequence[tuple[OffsetRange, ...]]
@@ -32,7 +32,7 @@ class BackfillDecision:
     deleted: Sequence[OffsetRange] = ()
     gaps: Sequence[NewGap] = ()
     leader_epochs: Mapping[TopicPartition, int] = field(default_factory=dict)
-    """In which the logs were seen to reach the ends of the chunks; without the partitions whose broker says none."""
+    """The leader epochs in which logs reached the ends of the chunks; without partitions whose broker reports none."""
 
     @property
     def records_at_most(self) -> int:
@@ -48,11 +48,11 @@ class Taken:
     claimed: Sequence[OffsetRange]
     by: Sequence[BackfillRange]
     expired: Sequence[OffsetRange] = ()
-    """What of the committed was removed from the output on purpose: it is not filled again, and can be copied."""
+    """Committed ranges that were removed from the output on purpose: they are not filled again, but may be copied."""
 
 
 def taken_in_feed(coverage: Mapping[TopicPartition, PartitionCoverage], rewound: Sequence[OffsetRange] = ()) -> Taken:
-    """Return what the feed's own output holds, or is about to; ``rewound`` was committed before an operator went back."""
+    """Return what the feed's output holds or will hold; ``rewound`` was committed before a backward reset."""
     return Taken(
         committed=[*rewound, *(each for partition in coverage.values() for each in partition.committed)],
         claimed=[each for partition in coverage.values() for each in partition.claimed],
@@ -81,8 +81,8 @@ def decide(
 ) -> BackfillDecision:
     """Return what a backfill reads of what it was asked for.
 
-    Raises InvalidBackfillError where it is asked for what it may not read, RangesTakenError and RecordsDeletedError where it is
-    asked for what is there or gone, and not to leave that out.
+    Raises InvalidBackfillError where the request covers what a backfill may not read, RangesTakenError or
+    RecordsDeletedError where it covers taken or deleted ranges without asking to leave them out.
     """
     if request.mode is Mode.FILL:
         check_below_stored(wanted, coverage)
@@ -112,7 +112,7 @@ def decide(
 
 
 def check_below_stored(wanted: Sequence[OffsetRange], coverage: Mapping[TopicPartition, PartitionCoverage]) -> None:
-    """Raise InvalidBackfillError where a range ends above the stored offset: from there on the live run reads."""
+    """Raise InvalidBackfillError where a range ends above the stored offset: a live run reads what follows."""
     beyond = [
         f"{offset_range}, stored offset {stored:,}"
         for offset_range in wanted
@@ -120,7 +120,7 @@ def check_below_stored(wanted: Sequence[OffsetRange], coverage: Mapping[TopicPar
     ]
     if beyond:
         raise InvalidBackfillError(
-            f"expected ranges that end at or below the stored offset, since a live run reads what comes after it; found "
+            "expected ranges that end at or below the stored offset, since a live run reads what follows; found "
             f"{listing(beyond)}. {NOTHING_DONE} End there, or run the feed; `copy` reads further, into another output."
         )
 
@@ -143,7 +143,7 @@ def check_in_log(
 def raise_taken(
     committed: Sequence[OffsetRange], claimed: Sequence[OffsetRange], taken: Taken, on_overlap: OnOverlap
 ) -> None:
-    """Raise RangesTakenError, naming what is there already and who is about to bring the rest."""
+    """Raise RangesTakenError, naming what is committed already and which open backfills claim the rest."""
     batches = sorted(
         {str(each.batch_id) for each in taken.by if each.state.is_open and intersect([each.offset_range], claimed)}
     )
@@ -151,18 +151,16 @@ def raise_taken(
     if gone := intersect(committed, taken.expired):
         texts.append(f"expired from the output since: {listing(gone)}, which a copy can read (`--copy-to`)")
     texts += [f"claimed by open backfills, {listing(batches)}: {listing(claimed)}"] if claimed else []
-    others = (
-        " Go on with those: `kafka-ingest backfill FEED open`, or the form's open chunks; or give one up: `abandon`."
-    )
-    cut = " Or let what is taken be left out: overlap `cut`."
+    others = " Continue those: `kafka-ingest backfill FEED open`, or the form's open chunks; or end one: `abandon`."
+    cut = " Or leave out what is taken: overlap `cut`."
     raise RangesTakenError(
-        f"expected ranges that are neither in the output nor about to be, found {'; '.join(texts)}. {NOTHING_DONE}"
-        f"{others if batches else ''}{cut if on_overlap is OnOverlap.REFUSE else ''}"
+        f"expected ranges that are neither in the output nor in an open backfill, found {'; '.join(texts)}. "
+        f"{NOTHING_DONE}{others if batches else ''}{cut if on_overlap is OnOverlap.REFUSE else ''}"
     )
 
 
 def lost_on_record(coverage: Mapping[TopicPartition, PartitionCoverage]) -> list[OffsetRange]:
-    """Return the open gaps that say themselves that retention took their records."""
+    """Return the open gaps of cause ``retention``."""
     return [
         gap.offset_range
         for partition in coverage.values()
@@ -176,10 +174,10 @@ def new_gaps(
     coverage: Mapping[TopicPartition, PartitionCoverage],
     bounds: Mapping[TopicPartition, LogBounds],
 ) -> list[NewGap]:
-    """Return the gaps of what is gone, apart from what lies in one already."""
+    """Return the gaps over deleted ranges, without what is in a gap already."""
     on_record = [gap.offset_range for partition in coverage.values() for gap in partition.open_gaps]
     return [
-        NewGap(missing, GapCause.RETENTION, f"the log starts at {start:,}: a backfill found what lies before deleted")
+        NewGap(missing, GapCause.RETENTION, f"the log starts at {start:,}: a backfill found the records below deleted")
         for missing in subtract(deleted, on_record)
         for start in [bounds[missing.topic_partition].log_start_offset]
     ]

@@ -46,7 +46,7 @@ TRIES = 5
 
 @dataclass(frozen=True, slots=True)
 class BackfillOutcome:
-    """The chunks to work on, in order; ``decision`` is None where they were planned by an earlier try."""
+    """The chunks to work on, in order; ``decision`` is None where an earlier try planned them."""
 
     chunks: Sequence[BatchPlan]
     decision: BackfillDecision | None
@@ -62,10 +62,10 @@ def plan_backfill(
     actor: str,
     once: bool = False,
 ) -> BackfillOutcome:
-    """Return the chunks of a backfill, durable and claimed. ``once``: the same ones where ``actor`` has planned some before.
+    """Return the chunks of a backfill, durable and claimed. ``once``: those that ``actor`` planned before, if any.
 
-    As with a plan, no transaction is open while Kafka or the sink is asked, and the step starts over where somebody
-    else wrote to the feed meanwhile. So two backfills never take the same hole.
+    As with a plan, no transaction is open while Kafka or the sink is asked, and the step is retried where another
+    process wrote to the feed in the meantime. So two backfills never take the same hole.
     """
     for _ in range(TRIES):
         rows = planned_before(settings.name, control)
@@ -98,7 +98,7 @@ def plan_backfill(
 def check_same_request(request: BackfillRequest, before: Mapping[str, Any] | None, actor: str) -> None:
     """Raise InvalidBackfillError where ``actor`` has chunks already that were planned for another request.
 
-    Airflow gives a run's id again once the run was deleted.
+    Airflow may reuse a run's id once the run was deleted.
     """
     if before is not None and storable_document(before) != storable_document(request.asked):
         raise InvalidBackfillError(
@@ -113,7 +113,7 @@ def shown(asked: Mapping[str, Any]) -> str:
 
 
 def is_given_up(batch: Batch) -> bool:
-    """Whether a chunk's offsets are free again."""
+    """Whether a chunk no longer claims its offsets."""
     return batch.state is BatchState.ABANDONED
 
 
@@ -129,7 +129,7 @@ def planned_before(feed_name: str, control: ControlTables) -> CoverageRows:
     rows = control.coverage(feed_name)
     if rows is None:
         raise UnknownFeedError(
-            f"expected a feed that was planned before, found {feed_name!r}, of which the control tables know nothing. "
+            f"expected a feed that was planned before, found {feed_name!r}, which is not in the control tables. "
             f"{NOTHING_DONE} Run the feed first: a backfill fills what its live runs leave out."
         )
     return rows
@@ -163,14 +163,14 @@ def decide_backfill(
     if request.output is not None:
         taken = copied(request.output, rows, topic_ids, control, sinks)
     else:
-        # A gap may lie over what was committed before an operator let the feed go back.
+        # A gap may cover what was committed before a backward reset.
         again = intersect(wanted, [interval for partition in coverage.values() for interval in partition.rewound])
         taken = taken_in_feed(coverage, control.committed_within(feed.feed_id, again) if again else [])
     return decide(request, wanted, taken, coverage, answers.bounds, settings.isolation)
 
 
 def earlier_batches(request: BackfillRequest, feed: FeedSnapshot, control: ControlTables) -> list[Batch]:
-    """Return the batches that a request refers to; raises InvalidBackfillError where they are none of the feed's."""
+    """Return the batches that a request refers to; raises InvalidBackfillError where they are not the feed's."""
     match request.selection:
         case OfBatch(batch_id):
             batch = control.batch(batch_id)
@@ -193,7 +193,7 @@ def earlier_batches(request: BackfillRequest, feed: FeedSnapshot, control: Contr
 
 
 def check_same_topics(earlier: Collection[BatchPlan], topic_ids: dict[str, str | None], rows: CoverageRows) -> None:
-    """Raise InvalidBackfillError where an earlier batch read a topic that was deleted since: its offsets mean others now."""
+    """Raise InvalidBackfillError where an earlier batch read a topic that was deleted since."""
     for plan in earlier:
         for topic in plan.topic_ids.keys() & topic_ids.keys():
             if rows.id_now(topic, plan.topic_ids[topic]) != topic_ids[topic]:
@@ -204,7 +204,7 @@ def check_same_topics(earlier: Collection[BatchPlan], topic_ids: dict[str, str |
 
 
 def check_not_held(meant: Collection[TopicPartition], feed: FeedSnapshot) -> None:
-    """Raise StoredOffsetBeyondLogError where a log was seen to end below its stored offset: other records may lie there now."""
+    """Raise StoredOffsetBeyondLogError where a log ended below its stored offset: it may now hold other records."""
     raise_beyond(sorted(held_beyond_log(feed).keys() & set(meant)), feed)
 
 
@@ -214,7 +214,7 @@ def check_not_cut_off(
     feed: FeedSnapshot,
     kafka: KafkaCluster,
 ) -> None:
-    """Raise StoredOffsetBeyondLogError where a log was cut off below its stored offset and no plan has seen it yet."""
+    """Raise StoredOffsetBeyondLogError where a log was truncated below its stored offset, unseen by a plan so far."""
     found = where_cut_off([feed.stored[tp] for tp in meant], bounds, kafka)
     if silent := [f"{tp}: {end.reason}" for tp, end in sorted(found.items()) if isinstance(end, Unavailable)]:
         raise KafkaUnavailableError(f"Kafka cannot answer now for {listing(silent)}. {NOTHING_DONE} Try again.")
@@ -253,10 +253,10 @@ def ask_kafka(request: BackfillRequest, meant: Collection[TopicPartition], kafka
 def copied(
     output: OutputLocation, rows: CoverageRows, topic_ids: dict[str, str | None], control: ControlTables, sinks: Sinks
 ) -> Taken:
-    """Return what another output holds; raises OutputConflictError where batches lie there that are no copies of the feed's."""
+    """Return what another output holds; raises OutputConflictError where it has other batches than its copies."""
     check_own_place(output, rows.feed, control, sinks)
     feed, there = rows.feed, sinks(output).publisher.known_batches()
-    # Asked after the output: a copy that is committed meanwhile is then known.
+    # Read after the output: a copy that is committed in between is then in the tables.
     ranges = control.copied_ranges(feed.feed_id, output)
     known = {str(each.batch_id) for each in ranges}
     if unknown := [batch_id for batch_id in there if batch_id not in known]:
@@ -274,13 +274,13 @@ def copied(
 
 
 def check_own_place(output: OutputLocation, feed: FeedSnapshot, control: ControlTables, sinks: Sinks) -> None:
-    """Raise OutputConflictError where a copy's output is, lies in, or holds that of another copy."""
+    """Raise OutputConflictError where a copy's output is, is inside, or contains that of another copy."""
     for feed_id, other in control.copy_outputs():
         if (feed_id, other) != (feed.feed_id, output) and is_taken(sinks(output).places, sinks(other).places):
             whose = "another copy of this feed" if feed_id == feed.feed_id else "a copy of another feed"
             raise OutputConflictError(
-                f"expected an output of the copy's own, found {output}, which is, lies in, or holds "
-                f"{other}, where {whose} lies. {NOTHING_DONE} Name another output."
+                f"expected an output for this copy alone, found {output}, which is, is inside, or contains {other}, "
+                f"the output of {whose}. {NOTHING_DONE} Name another output."
             )
 
 
@@ -321,6 +321,6 @@ def ids_of(ranges: Collection[OffsetRange], feed: FeedSnapshot) -> dict[str, str
 
 
 def epochs_of(ranges: Collection[OffsetRange], decision: BackfillDecision) -> dict[TopicPartition, int]:
-    """Return the leader epochs in which the logs of ranges were seen to reach their ends, where a broker said them."""
+    """Return the leader epochs in which the logs of ranges reached their ends, where a broker reported them."""
     partitions = {planned.topic_partition for planned in ranges}
     return {tp: epoch for tp, epoch in decision.leader_epochs.items() if tp in partitions}

@@ -12,17 +12,17 @@ from kafka_ingest.model.offsets import OffsetRange, TopicPartition
 from kafka_ingest.model.output_location import OutputLocation
 
 MAX_RECORDS = 5_000_000
-"""Of a chunk, where nobody says otherwise."""
+"""The default size of a chunk."""
 
 
 class Mode(StrEnum):
-    """Where a backfill writes, and so what it may read. Replacing by position would need a sink that can: a table format."""
+    """Where a backfill writes, and so what it may read. Replacing rows by position would need a table format."""
 
     FILL = "fill"
     """Into the feed's own output: only offsets below the stored ones that no batch has committed."""
 
     COPY = "copy"
-    """Into another output, whatever the feed has done with those offsets."""
+    """Into another output, no matter what the feed has done with those offsets."""
 
     @property
     def kind(self) -> BatchKind:
@@ -31,7 +31,7 @@ class Mode(StrEnum):
 
 
 class OnOverlap(StrEnum):
-    """What becomes of offsets that are in the output already, or that another backfill is about to bring there."""
+    """What to do with offsets that are in the output already, or that another backfill has claimed."""
 
     CUT = "cut"
     """They are left out."""
@@ -41,13 +41,13 @@ class OnOverlap(StrEnum):
 
 
 class OnMissing(StrEnum):
-    """What becomes of offsets whose records Kafka has deleted."""
+    """What to do with offsets whose records Kafka has deleted."""
 
     REFUSE = "refuse"
     """Nothing is planned."""
 
     RECORD_GAP = "record_gap"
-    """The rest is read; what is missing is a gap on record. (A copy's is only left out: gaps are the feed's.)"""
+    """The rest is read; what is missing becomes a gap. (A copy only leaves it out: gaps belong to the feed.)"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +89,7 @@ class OpenGaps:
 
 @dataclass(frozen=True, slots=True)
 class OpenChunks:
-    """No new ranges: the chunks that are open already, whoever planned them."""
+    """No new ranges: all chunks that are open already."""
 
 
 Selection = OffsetRanges | BetweenTimestamps | OfBatch | OfDagRun | OpenGaps | OpenChunks
@@ -112,7 +112,7 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class BackfillRequest:
-    """What to read, and how. ``output`` is a copy's; ``only`` narrows, empty it does not; ``max_records`` is of a chunk.
+    """What to read, and how. ``output`` is a copy's; ``only`` restricts unless empty; ``max_records`` is per chunk.
 
     ``asked`` is the request as it was made, for the audit journal.
     """

@@ -1,12 +1,12 @@
-"""An abandoned batch's staged files are published after all, because an operator says so: they may be the last copy.
+"""An operator restores an abandoned batch: its staged files, perhaps the last copy, are published after all.
 
-The batch itself stays ABANDONED, and what was revoked stays revoked: offsets may have moved since. Its records go into new
-batches, which claim their offsets, are pinned and committed like any other:
+The batch stays ABANDONED, and a revoked one stays revoked: offsets may have moved since. Its records go into new
+batches, which claim their offsets and are pinned and committed like any other:
 
-1. what lies below the stored offsets and nobody holds, or is about to, becomes chunks of a backfill, which close the gaps;
+1. what is below the stored offsets and in no other batch becomes chunks of a backfill, which close the gaps;
 2. what begins at a stored offset becomes a live batch, which moves it.
 
-What other batches hold is left out. A crash in between leaves open batches that the next call goes on with.
+What other batches hold is left out. A crash in between leaves open batches that the next call continues.
 """
 
 from collections.abc import Sequence
@@ -37,9 +37,9 @@ NOTHING_DONE = "Nothing was changed."
 
 @dataclass(frozen=True, slots=True)
 class RestoreDecision:
-    """What comes back of an abandoned batch. ``begun`` are batches that an earlier call planned and did not finish.
+    """What is restored of an abandoned batch. ``begun`` are batches that an earlier call planned and did not finish.
 
-    ``live`` begins at stored offsets, ``fill`` lies below them; ``held`` is what other batches hold, or are about to.
+    ``live`` begins at stored offsets, ``fill`` is below them; ``held`` is what other batches hold or will hold.
     """
 
     rows: CoverageRows
@@ -53,20 +53,20 @@ class RestoreDecision:
 
     @property
     def is_nothing(self) -> bool:
-        """Whether nothing is left to come back."""
+        """Whether nothing is left to restore."""
         return not (self.live or self.fill or self.begun)
 
 
 def planner_of(batch_id: UUID) -> str:
-    """Return who plans the batches that come of a batch, by which the next call finds them."""
+    """Return the ``planned_by`` of a batch's restored batches, by which the next call finds them."""
     return f"{RESTORED_BY}{batch_id}"
 
 
 def decide_restore(batch_id: UUID, control: OperatorTables, sinks: Sinks) -> RestoreDecision:
-    """Return what comes back of an abandoned batch; nothing is written.
+    """Return what is restored of an abandoned batch; nothing is written.
 
-    Raises BatchStateError where it is not abandoned, or has no receipt any more, StagedOutputUnusableError where its files are
-    not what that says, OutputUnavailableError where its storage is away.
+    Raises BatchStateError where it is not abandoned or has no receipt any more, StagedOutputUnusableError where its
+    files differ from the receipt, OutputUnavailableError where its storage is not available.
     """
     batch = control.batch(batch_id)
     check_can_come_back(batch)
@@ -90,15 +90,15 @@ def decide_restore(batch_id: UUID, control: OperatorTables, sinks: Sinks) -> Res
     fill = subtract(passed, [*taken.committed, *taken.claimed])
     if live and open_live is not None:
         raise BatchStateError(
-            f"batch {batch_id}: {listing(live)} begin at stored offsets, but batch {open_live.batch_id} is {open_live.state}. "
-            f"{NOTHING_DONE} Finish that one (run the feed), or give it up, and restore then."
+            f"batch {batch_id}: {listing(live)} begin at stored offsets, but batch {open_live.batch_id} is "
+            f"{open_live.state}. {NOTHING_DONE} Finish that one (run the feed) or abandon it, then restore."
         )
     held = subtract(intersect(mine, [*taken.committed, *taken.claimed]), [*live, *fill])
     return RestoreDecision(rows, batch, attempt, receipt, live, fill, held, begun)
 
 
 def check_can_come_back(batch: Batch) -> None:
-    """Raise BatchStateError unless a batch was given up, and is one of the feed's own output."""
+    """Raise BatchStateError unless a batch was abandoned and is of the feed's own output."""
     if batch.state is not BatchState.ABANDONED:
         raise BatchStateError(
             f"batch {batch.batch_id} is {batch.state}: expected an ABANDONED one to restore. {NOTHING_DONE}"
@@ -125,8 +125,8 @@ def staged_attempt(batch: Batch, control: OperatorTables, sink: Sink) -> tuple[A
             sink.staging.check_restageable(attempt.directory, receipt)
             return attempt, receipt
     raise BatchStateError(
-        f"batch {batch.batch_id}: expected an attempt with a valid receipt, found none: {listing(problems) or 'none opened'}. "
-        f"{NOTHING_DONE}"
+        f"batch {batch.batch_id}: expected an attempt with a valid receipt, found none: "
+        f"{listing(problems) or 'none opened'}. {NOTHING_DONE}"
     )
 
 
@@ -141,7 +141,7 @@ def ranges_of_topics_now(plan: BatchPlan, read: Sequence[OffsetRange], rows: Cov
 
 
 def live_ranges(plan: BatchPlan, mine: Sequence[OffsetRange], feed: FeedSnapshot) -> list[OffsetRange]:
-    """Return what of a live batch's ranges begins at the stored offset now, up to where a gap lies ahead."""
+    """Return which of a live batch's ranges begin at the stored offset now, up to the next gap ahead."""
     found: list[OffsetRange] = []
     for planned in mine if plan.kind is BatchKind.LIVE else ():
         start = feed.stored[planned.topic_partition].next_offset
@@ -160,10 +160,10 @@ def live_ranges(plan: BatchPlan, mine: Sequence[OffsetRange], feed: FeedSnapshot
 def restore(
     decision: RestoreDecision, control: OperatorTables, kafka: KafkaCluster, sinks: Sinks, *, reason: str, actor: str
 ) -> list[UUID]:
-    """Plan and write what comes back, and return its batches, WRITTEN, in the order in which to commit them.
+    """Plan and write what is restored, and return its batches, WRITTEN, in the order in which to commit them.
 
-    Raises FeedChangedError where the feed changed since it was decided. Where Kafka does not answer, or has other topics than
-    the stored offsets are of, its named error is raised before anything is written.
+    Raises FeedChangedError where the feed changed since the decision. Where Kafka does not answer, or topic ids differ
+    from those of the stored offsets, the named error is raised before anything is written.
     """
     planner = planner_of(decision.batch.batch_id)
     feed, begun = decision.rows.feed, decision.begun
@@ -177,7 +177,7 @@ def restore(
     if decision.live:
         live = plan_again(decision.batch.plan, next_batch_id(newest), BatchKind.LIVE, tuple(decision.live), feed)
     plans = [*(each.plan for each in begun), *chunks, *([live] if live is not None else [])]
-    # What is written already needs no topic any more, only its commit.
+    # Batches that are written already do not need their topics any more, only the commit.
     to_write = [*(each.plan for each in begun if each.state is BatchState.PLANNED), *plans[len(begun) :]]
     check_can_be_pinned(to_write, feed, kafka)
     if chunks:
@@ -190,7 +190,8 @@ def restore(
         )
         control.record_plan(feed, record, actor=planner)
     if plans:
-        # Only now, so that no batch is named that never was. After a crash in between the next call names those that were begun.
+        # Only now, so that no batch is logged that was not recorded. After a crash the next call logs those that were
+        # begun.
         detail = {"reason": reason, "into": [str(plan.batch_id) for plan in plans]}
         control.record_event(feed.feed_id, "restored", actor=actor, batch_id=decision.batch.batch_id, detail=detail)
     for plan in plans:
@@ -236,7 +237,7 @@ def plan_again(
 def stage_again(
     batch: Batch, decision: RestoreDecision, control: OperatorTables, kafka: KafkaCluster, sinks: Sinks, *, actor: str
 ) -> None:
-    """PLANNED → WRITTEN from the files that the abandoned batch's attempt has staged; does nothing where it is written."""
+    """PLANNED → WRITTEN from the files that the abandoned batch's attempt has staged; does nothing if it is written."""
     if batch.state is not BatchState.PLANNED:
         return
     sink = sinks(batch.plan.output)

@@ -1,4 +1,4 @@
-"""Which offsets a selection means, before anybody looks whether they may be read. Pure; Kafka was asked before."""
+"""Which offsets a selection means, before it is checked whether they may be read. Pure; Kafka was asked before."""
 
 import itertools
 from collections.abc import Iterable, Mapping
@@ -27,7 +27,7 @@ Times = Mapping[TopicPartition, int | Unavailable | None]
 
 @dataclass(frozen=True, slots=True)
 class LogAnswers:
-    """What Kafka said of the partitions that a backfill may read. The offsets at times are there where it asks for them."""
+    """Kafka's answers for the partitions that a backfill may read; offsets at times only where it asks for them."""
 
     bounds: Mapping[TopicPartition, LogBounds]
     starts_at: Times = field(default_factory=dict)
@@ -42,7 +42,7 @@ def partitions_meant(
 ) -> list[TopicPartition]:
     """Return the partitions that a request is about: those that it names, or all of the feed's topics.
 
-    Raises InvalidBackfillError on one that the feed does not have, or that it does not know the beginning of yet.
+    Raises InvalidBackfillError on one that the feed does not have, or whose start is not decided yet.
     """
     for place in request.only:
         if not any(place.holds(topic_partition) for topic_partition in coverage):
@@ -55,8 +55,8 @@ def partitions_meant(
         if coverage[topic_partition].stored.is_pending:
             rule = coverage[topic_partition].stored.seeded_by
             raise InvalidBackfillError(
-                f"{topic_partition}: expected a partition that was planned before, found that its start is not decided yet "
-                f"({rule}). {NOTHING_DONE} Run the feed first."
+                f"{topic_partition}: expected a partition that was planned before, found that its start is not decided "
+                f"yet ({rule}). {NOTHING_DONE} Run the feed first."
             )
     return meant
 
@@ -90,8 +90,8 @@ def unknown(place: str, coverage: Iterable[TopicPartition]) -> InvalidBackfillEr
         partitions.setdefault(topic_partition.topic, []).append(topic_partition.partition)
     there = listing(f"{topic}: {described(numbers)}" for topic, numbers in sorted(partitions.items()))
     return InvalidBackfillError(
-        f"expected a topic and partition that the feed has stored offsets of ({there or 'it has none'}), found {place}. "
-        f"{NOTHING_DONE} A partition that is new is read by the feed itself."
+        f"expected a topic and partition that the feed has stored offsets of ({there or 'it has none'}), found "
+        f"{place}. {NOTHING_DONE} The feed itself reads new partitions."
     )
 
 
@@ -131,7 +131,8 @@ def check_each_once(ranges: Iterable[OffsetRange]) -> None:
     for earlier, later in itertools.pairwise(sorted(ranges)):
         if earlier.topic_partition == later.topic_partition and later.start_offset < earlier.end_offset:
             raise InvalidBackfillError(
-                f"expected ranges that share no offset, found {earlier} and {later}. {NOTHING_DONE} Correct one of them."
+                f"expected ranges that share no offset, found {earlier} and {later}. {NOTHING_DONE} Correct one of "
+                "them."
             )
 
 
@@ -159,7 +160,7 @@ def offset_at(topic_partition: TopicPartition, times: Times, otherwise: int) -> 
     found = times[topic_partition]
     if isinstance(found, Unavailable):
         raise KafkaUnavailableError(
-            f"{topic_partition}: Kafka cannot say now which offset is of that time ({found.reason}). {NOTHING_DONE} Try again, "
-            "or leave the partition out."
+            f"{topic_partition}: Kafka cannot report now which offset is of that time ({found.reason}). {NOTHING_DONE} "
+            "Try again, or leave the partition out."
         )
     return otherwise if found is None else found

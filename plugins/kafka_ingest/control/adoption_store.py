@@ -25,8 +25,8 @@ class AdoptionStore:
         self._engine = engine
 
     def adopt(self, feed: FeedSnapshot | NewFeed, adoption: Adoption, *, reason: str, actor: str) -> None:
-        """Write what the output tells of a feed."""
-        # A year of batches every five minutes is 105,000, which no limit of a task's step has room for.
+        """Write a feed's control rows as rebuilt from its output."""
+        # A year of batches every five minutes is 105,000, too many for the time limit of a task's step.
         with transaction(self._engine, "rebuild") as connection:
             if isinstance(feed, NewFeed):
                 values = {"topics": sorted(adoption.topics), "topic_pattern": adoption.topic_pattern}
@@ -61,7 +61,7 @@ class AdoptionStore:
 
 
 def adopt_ledger(connection: Connection, feed: FeedSnapshot | NewFeed, adoption: Adoption) -> None:
-    """Write the journal of seeds, gaps and resets that the receipts carry, apart from what is known."""
+    """Write the seeds, gaps and resets of the receipts into the journal, except those it has already."""
     known = {
         (row.kind, row.at, row.actor)
         for row in connection.execute(
@@ -70,19 +70,23 @@ def adopt_ledger(connection: Connection, feed: FeedSnapshot | NewFeed, adoption:
             )
         )
     }
-    for told in adoption.ledger:
-        if (told.kind, told.at, told.actor) not in known:
+    for carried in adoption.ledger:
+        if (carried.kind, carried.at, carried.actor) not in known:
             connection.execute(
                 insert(event).values(
-                    feed_id=feed.feed_id, kind=told.kind, at=told.at, actor=told.actor, detail=dict(told.detail)
+                    feed_id=feed.feed_id,
+                    kind=carried.kind,
+                    at=carried.at,
+                    actor=carried.actor,
+                    detail=dict(carried.detail),
                 )
             )
 
 
 def adopt_gaps(connection: Connection, feed: FeedSnapshot | NewFeed, adoption: Adoption) -> None:
-    """Write the gaps that the receipts tell, in place of those that are known, and end what a reset ended since."""
+    """Replace the gaps with those of the receipts, and end what a reset ended since."""
     gap_ids = {found.gap_id for found in adoption.gaps}
-    # Backfills split gaps, and in another order into other pieces: all that came of one decision goes with it.
+    # Backfills split gaps, and another order gives other pieces: all pieces of one decision are replaced together.
     decided = {found.decision for found in adoption.gaps}
     replaced = {found.gap_id for found in gaps_of(connection, feed.feed_id) if found.decision in decided}
     connection.execute(delete(gap).where(gap.c.feed_id == feed.feed_id, gap.c.gap_id.in_(gap_ids | replaced)))
@@ -92,7 +96,7 @@ def adopt_gaps(connection: Connection, feed: FeedSnapshot | NewFeed, adoption: A
     connection.execute(delete(gap).where(gap.c.feed_id == feed.feed_id, *ended))
     connection.execute(delete(hold).where(hold.c.feed_id == feed.feed_id, hold.c.topic.in_(adoption.reset)))
     for topic, topic_id in {row.topic_partition.topic: row.topic_id for row in adoption.stored}.items():
-        # What an older backup has planned ahead in a topic that was made again since.
+        # Gaps ahead in an older backup, in a topic that was recreated since.
         of_older = [gap.c.topic == topic, gap.c.topic_id.is_distinct_from(topic_id), gap.c.applied_at.is_(None)]
         connection.execute(delete(gap).where(gap.c.feed_id == feed.feed_id, *of_older))
 

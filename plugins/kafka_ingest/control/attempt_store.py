@@ -20,7 +20,7 @@ BATCHES_OF_SPEED = 20
 
 
 class AttemptStore:
-    """Attempts and what their receipts say."""
+    """Attempts and the counts of their receipts."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
@@ -32,7 +32,7 @@ class AttemptStore:
             return [attempt_of(row) for row in connection.execute(query).mappings()]
 
     def ended_attempts(self, feed_id: UUID, *, ended_before: datetime) -> list[Attempt]:
-        """Return the attempts that are over since before then: of ended batches, and discarded ones; oldest first.
+        """Return the attempts that ended before then: those of ended batches, and discarded ones; oldest first.
 
         Those that were cleaned up before then are left out.
         """
@@ -46,16 +46,16 @@ class AttemptStore:
                 batch.c.updated_at < ended_before,
             )
         )
-        # One that was cleaned up lately is looked at again: its Spark may go on, and have made it anew. Each by its index, and
-        # not in order: for that every attempt of years would be read.
+        # A recently cleaned attempt is checked again: its Spark may still run and have created the directory again.
+        # Each by its index, and unsorted: sorting would read every attempt of years.
         cleaned = (attempt.c.cleaned_at.is_(None), attempt.c.cleaned_at >= ended_before)
         with transaction(self._engine, "read") as connection:
             found = [attempt_of(row) for when in cleaned for row in connection.execute(query.where(when)).mappings()]
         return sorted(found, key=lambda each: (each.batch_id, each.attempt))
 
     def speeds(self, feed_id: UUID) -> list[float]:
-        """Return how many offsets a second the committed ones of the feed's twenty newest batches read; newest first."""
-        # Of all states and kinds: narrowed before, years of batches would be sorted.
+        """Return the offsets per second of the committed ones of the feed's twenty newest batches, newest first."""
+        # Of all states and kinds: with a condition, years of batches would be sorted.
         columns = ("batch_id", "state", "planned_at", "planned_by", "pinned_attempt", "written_at")
         newest = (
             select(*(batch.c[name] for name in columns))
@@ -86,14 +86,14 @@ class AttemptStore:
                 (int(row.read), (row.written_at - row.opened_at).total_seconds())
                 for row in connection.execute(query)
                 if row.written_at is not None
-                # Of adopted batches only the attempt, from its receipt, says that they were restored.
+                # For adopted batches only the attempt, from its receipt, shows that they were restored.
                 and not any(actor.startswith(RESTORED_BY) for actor in (row.planned_by, row.opened_by))
             ]
-        # The two clocks may be of two machines; and what was adopted from an output has no times of its own.
+        # The two clocks may be of two machines; and a batch adopted from an output has no times of its own.
         return [offsets / seconds for offsets, seconds in timed if seconds > 0]
 
     def range_counts(self, batch_id: UUID) -> list[RangeCount]:
-        """Return what a written batch's receipt says of each range, in the plan's order."""
+        """Return the counts of a written batch's receipt for each range, in the plan's order."""
         with transaction(self._engine, "read") as connection:
             query = (
                 select(batch_range)
@@ -118,7 +118,8 @@ class AttemptStore:
         with locked_batch(self._engine, attempt.batch_id) as (connection, row):
             if (found := BatchState(row["state"])) is not BatchState.PLANNED:
                 raise BatchStateError(
-                    f"batch {attempt.batch_id}: expected PLANNED to open an attempt, found {found}. Nothing was changed."
+                    f"batch {attempt.batch_id}: expected PLANNED to open an attempt, found {found}. Nothing was "
+                    "changed."
                 )
             insert_attempt(connection, attempt)
             touch_feed(connection, row["feed_id"])

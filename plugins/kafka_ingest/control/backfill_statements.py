@@ -1,4 +1,4 @@
-"""Statements on backfills: their chunks, and the gaps that they close. Each runs inside a transaction with the feed's lock."""
+"""Statements on backfills: their chunks and the gaps they close. Each runs in a transaction with the feed's lock."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -24,7 +24,7 @@ from kafka_ingest.model.offsets import OffsetRange, TopicPartition, listing
 
 
 def insert_backfill(connection: Connection, feed: FeedSnapshot, record: BackfillRecord, actor: str) -> None:
-    """Write a backfill's chunks and the gaps of what is gone; raises RangesTakenError and writes none."""
+    """Write a backfill's chunks and the gaps over deleted records; raises RangesTakenError and writes none."""
     for chunk in record.chunks:
         insert_plan(connection, chunk, actor)
     check_apart(connection, feed.feed_id, record.chunks)
@@ -39,16 +39,16 @@ def insert_backfill(connection: Connection, feed: FeedSnapshot, record: Backfill
 
 
 def note_ledger(connection: Connection, chunk: BatchPlan) -> None:
-    """Note which seeds, gaps and resets a chunk was planned on: its published receipt carries those since the newest live one's.
+    """Record which seeds, gaps and resets a chunk was planned on: its receipt carries those since the newest live one.
 
-    Without them, holes that were passed and filled since then would be read again once the control tables are lost. Those of
-    after its plan it carries not: it is told by its id, among batches that were planned before those were decided.
+    Without them, holes that were passed and filled since then would be read again after the control tables are lost.
+    Events after its plan are not among them: receipts are replayed in the order of batch ids, that is of plans.
     """
     upto = newest_ledger_event(connection, chunk.feed_id)
     query = of_newest_published(select(batch.c.plan["sink"], batch.c.ledger_upto), chunk.feed_id)
     published = connection.execute(query).one_or_none()
     if published is None:
-        # No receipt told anything yet: what was passed before the first live batch has to be told, too.
+        # There is no receipt yet: what was passed before the first live batch has to be carried, too.
         after = 0 if chunk.kind is BatchKind.BACKFILL else upto
     else:
         after = (published[1] or 0) if published[0] == chunk.as_document()["sink"] else upto
@@ -70,7 +70,7 @@ def insert_gaps_behind(connection: Connection, feed: FeedSnapshot, new_gaps: Seq
 
 
 def check_apart(connection: Connection, feed_id: UUID, chunks: Sequence[BatchPlan]) -> None:
-    """Raise RangesTakenError where chunks read an offset that another backfill of the feed, open or committed, reads."""
+    """Raise RangesTakenError where chunks read an offset of another backfill of the feed, open or committed."""
     query = (
         select(
             *(batch_range.c[name] for name in ("topic", "topic_id", "partition", "start_offset", "end_offset")),
@@ -99,7 +99,7 @@ def check_apart(connection: Connection, feed_id: UUID, chunks: Sequence[BatchPla
 
 
 def taken_by_others(connection: Connection, feed_id: UUID, chunks: Sequence[BatchPlan]) -> list[OffsetRange]:
-    """Return the chunks' ranges that share an offset: with other backfills, open or committed, unless it was lost; or a chunk."""
+    """Return the chunks' ranges that overlap each other or, lost offsets apart, an open or committed backfill."""
     mine = {chunk.batch_id for chunk in chunks}
     found = backfill_ranges(connection, feed_id, batch.c.kind == BatchKind.BACKFILL.value)
     ids = {(planned.topic, chunk.topic_ids[planned.topic]) for chunk in chunks for planned in chunk.ranges}
@@ -130,16 +130,18 @@ def check_below_stored(connection: Connection, feed_id: UUID, batch_id: UUID) ->
     if beyond:
         found = listing(f"{span_of_row(row)}, stored offset {row['next_offset']}" for row in beyond)
         raise OffsetsMovedError(
-            f"backfill {batch_id} reads offsets that are not below the stored ones: {found}. A live run reads those, so they "
-            f"would come twice. Nothing was changed; give it up: `kafka-ingest abandon {batch_id} --reason …`."
+            f"backfill {batch_id} reads offsets that are not below the stored ones: {found}. A live run reads those, "
+            f"so they would be in the output twice. Nothing was changed; abandon it: `kafka-ingest abandon {batch_id} "
+            "--reason …`."
         )
 
 
 def check_not_overtaken(connection: Connection, feed_id: UUID, batch_id: UUID) -> None:
-    """Raise OffsetsMovedError where another backfill read a backfill's offsets, or a reset gave them to the live run, since.
+    """Raise OffsetsMovedError where another backfill has read the offsets since, or a reset gave them to the live run.
 
-    No operator resets offsets while a backfill is open. But a topic whose log was cut off goes back all the same; and in control
-    tables that were restored from a backup one may be open that was given up since, and planned again, or reset away.
+    No operator resets offsets while a backfill is open. But a truncated topic moves back all the same; and control
+    tables restored from a backup may have an open backfill that was since abandoned and planned again, or whose offsets
+    were reset.
     """
     mine, other = batch_range.alias("mine"), batch_range.alias("other")
     # Compared with =, which PostgreSQL can look up: it can neither hash nor search what is "not distinct".
@@ -186,9 +188,9 @@ def check_not_overtaken(connection: Connection, feed_id: UUID, batch_id: UUID) -
             overtaken.update(intersect([span_of_row(row)], same))
     if overtaken:
         raise OffsetsMovedError(
-            f"backfill {batch_id} reads offsets that another backfill has read, or that a reset gave to the live run, since it "
-            f"was planned: {listing(sorted(overtaken))}. They would come twice. Nothing was changed; give it up: `kafka-ingest "
-            f"abandon {batch_id} --reason …`, and plan what is left again."
+            f"backfill {batch_id} reads offsets that another backfill has read, or that a reset gave to the live run, "
+            f"since it was planned: {listing(sorted(overtaken))}. They would be in the output twice. Nothing was "
+            f"changed; abandon it: `kafka-ingest abandon {batch_id} --reason …`, and plan what is left again."
         )
 
 

@@ -13,4 +13,4 @@ COUNTS = batch.c.state.in_(sorted(state.value for state in {*OPEN_STATES, BatchS
 """A batch that is abandoned holds nothing."""
 
 OF_THE_FEED = batch.c.kind != BatchKind.COPY.value
-"""What lies in another output says nothing of the feed's own."""
+"""Ranges in another output do not count for the feed's own."""

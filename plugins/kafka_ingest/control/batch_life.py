@@ -48,12 +48,13 @@ class BatchLife:
     def pin(
         self, batch_id: UUID, attempt_number: int, receipt: Receipt, receipt_sha256: str, counts: Sequence[RangeCount]
     ) -> None:
-        """PLANNED → WRITTEN by compare-and-set on batch and OPEN attempt; raises BatchStateError where it lost."""
+        """PLANNED → WRITTEN by compare-and-set on batch and OPEN attempt; raises BatchStateError if either differs."""
         with locked_batch(self._engine, batch_id) as (connection, row):
             if row["pinned_attempt"] is not None:
                 raise BatchStateError(
-                    f"batch {batch_id}: the receipt of attempt {attempt_number} is refused: expected a PLANNED batch, found "
-                    f"{row['state']} by attempt {row['pinned_attempt']}, whose receipt was first. Nothing was changed."
+                    f"batch {batch_id}: the receipt of attempt {attempt_number} is refused: expected a PLANNED batch, "
+                    f"found {row['state']} by attempt {row['pinned_attempt']}, whose receipt was first. Nothing was "
+                    "changed."
                 )
             written = transition_of(row, BatchState.WRITTEN)
             pinned = connection.execute(
@@ -159,7 +160,7 @@ class BatchLife:
         only_from: Collection[BatchState] = ABANDONABLE,
         jumps: Sequence[Jump] = (),
     ) -> None:
-        """→ ABANDONED, from one of these states; stored offsets move only over gaps that come with it."""
+        """→ ABANDONED, from one of these states; stored offsets move only over gaps of the same step."""
         with locked_batch(self._engine, batch_id) as (connection, row):
             abandon_batch(connection, row, reason=reason, actor=actor, only_from=only_from)
             apply_jumps(connection, row["feed_id"], jumps, actor=actor, batch_id=batch_id)
@@ -168,8 +169,8 @@ class BatchLife:
 def note_output_changed(connection: Connection, row: RowMapping) -> int:
     """Return after which event the ledger of a live batch's published receipt begins.
 
-    After the newest published batch's, whose receipt lies in the same output and carries what was before. In another output
-    no receipt says how far the feed had come: there the ledger is carried from its beginning, with the stored offsets as last.
+    After the newest published batch's, whose receipt is in the same output and carries what was before. Another output
+    has no such receipt: there the ledger is carried from its beginning, followed by the stored offsets.
     """
     query = of_newest_published(select(batch.c.plan, batch.c.ledger_upto), row["feed_id"])
     published = connection.execute(query).mappings().one_or_none()

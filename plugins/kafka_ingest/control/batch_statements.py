@@ -36,7 +36,7 @@ def insert_plan(connection: Connection, plan: BatchPlan, actor: str) -> None:
         begin_batch(connection, plan, actor)
     except IntegrityError as error:
         raise FeedChangedError(
-            f"feed {plan.feed_name}: another batch is open already. Nothing was written; plan again to take it on."
+            f"feed {plan.feed_name}: another batch is open already. Nothing was written; plan again to resume it."
         ) from error
     insert_rows(connection, batch_range, [range_values(plan, offset_range) for offset_range in plan.ranges])
     check_offsets_in_place(connection, plan.feed_id, plan.batch_id)
@@ -100,10 +100,10 @@ def require_pinned(batch_id: UUID, row: RowMapping, attempt_number: int) -> None
 
 
 def set_range_counts(connection: Connection, plan: BatchPlan, receipt: Receipt, counts: Sequence[RangeCount]) -> None:
-    """Write the ranges that a batch has read, with what its pinned receipt says of each, in place of all that it has.
+    """Replace a batch's ranges with those it has read, with the counts of its pinned receipt.
 
-    A range that was left out has no row from then on: what is asked of a batch's ranges, and what its commit moves, is
-    about those that were read.
+    A range that was left out has no row from then on: questions about a batch's ranges and its commit cover those that
+    were read.
     """
     read = receipt.ranges_read(plan)
     if [count.offset_range for count in counts] != list(read):
@@ -128,7 +128,7 @@ def set_range_counts(connection: Connection, plan: BatchPlan, receipt: Receipt, 
 
 
 def plan_ranges_again(connection: Connection, plan: BatchPlan) -> None:
-    """Write a batch's ranges as they were planned: what a receipt said counts no more."""
+    """Write a batch's ranges as planned, without the counts of a receipt."""
     connection.execute(batch_range.delete().where(batch_range.c.batch_id == plan.batch_id))
     insert_rows(connection, batch_range, [range_values(plan, offset_range) for offset_range in plan.ranges])
 

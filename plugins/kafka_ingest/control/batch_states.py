@@ -17,7 +17,7 @@ def begin_batch(connection: Connection, plan: BatchPlan, actor: str) -> None:
 def begin_adopted_batch(connection: Connection, plan: BatchPlan, actor: str) -> BatchState:
     """Write a batch that only its output knows, and return its state: it holds nothing until it is adopted.
 
-    PLANNED it could not be beside an open batch, and what is COMMITTED names an attempt, which names the batch.
+    As PLANNED it could conflict with an open batch, and a COMMITTED one names an attempt, which names the batch.
     """
     state = BatchState.ABANDONED
     connection.execute(insert(batch).values(**first_values(plan, actor), state=state.value, reason="being adopted"))
@@ -25,7 +25,7 @@ def begin_adopted_batch(connection: Connection, plan: BatchPlan, actor: str) -> 
 
 
 def move_batch(connection: Connection, transition: Transition, **values: object) -> None:
-    """Write a batch's next state, and what is known of it from then on."""
+    """Write a batch's next state, and the values that come with it."""
     moved = connection.execute(
         update(batch)
         .where(batch.c.batch_id == transition.batch_id, batch.c.state == transition.found.value)
@@ -33,8 +33,9 @@ def move_batch(connection: Connection, transition: Transition, **values: object)
     ).rowcount
     if moved != 1:
         raise BatchStateError(
-            f"batch {transition.batch_id} cannot become {transition.to}: expected it to be {transition.found} still, found it "
-            "changed or gone under the feed's lock. Nothing was changed; find out who writes to the control tables by hand."
+            f"batch {transition.batch_id} cannot become {transition.to}: expected it to be {transition.found} still, "
+            "found it changed or deleted under the feed's lock. Nothing was changed; find out who writes to the "
+            "control tables by hand."
         )
 
 

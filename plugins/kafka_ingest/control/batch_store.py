@@ -33,14 +33,15 @@ class BatchStore:
             return batch_of(batch_row(connection, batch_id))
 
     def newest_published(self, feed_id: UUID, kind: BatchKind = BatchKind.LIVE) -> PublishedBatch | None:
-        """Return the feed's newest batch of a kind that was committed, None where none was."""
+        """Return the feed's newest committed batch of a kind, None where there is none."""
         with transaction(self._engine, "read") as connection:
             return newest_published(connection, feed_id, kind)
 
     def batch_states(self, feed_id: UUID, since: UUID | None = None) -> dict[UUID, BatchState]:
         """Return every batch of a feed with its state.
 
-        ``since`` is a batch: only those from its id on, and older ones that are open, or were given up since it was planned.
+        ``since`` is a batch: only those from its id on, and older ones that are open or were abandoned since it was
+        planned.
         """
         query = select(batch.c.batch_id, batch.c.state).where(batch.c.feed_id == feed_id)
         queries = [query]
@@ -48,7 +49,7 @@ class BatchStore:
             planned_at = select(batch.c.planned_at).where(batch.c.batch_id == since).scalar_subquery()
             given_up = (batch.c.state == BatchState.ABANDONED.value, batch.c.updated_at >= planned_at)
             is_open = batch.c.state.in_(sorted(OPEN_STATES))
-            # One by one, since each has an index of its own.
+            # One by one, because each has its own index.
             queries = [
                 query.where(batch.c.batch_id >= since),
                 query.where(NOT_COMMITTED, *given_up),
@@ -58,7 +59,7 @@ class BatchStore:
             return {row.batch_id: BatchState(row.state) for each in queries for row in connection.execute(each)}
 
     def to_announce(self, feed_id: UUID) -> list[Batch]:
-        """Return the batches that DAG runs committed and whose Asset event may be lost, oldest first, a hundred at most."""
+        """Return up to a hundred batches that DAG runs committed and whose Asset event may be lost, oldest first."""
         return self._batches(batch.c.feed_id == feed_id, batch.c.to_announce, limit=ANNOUNCED_AT_ONCE)
 
     def open_backfills(self, feed_id: UUID) -> list[Batch]:
@@ -67,7 +68,7 @@ class BatchStore:
         return self._batches(batch.c.feed_id == feed_id, NOT_LIVE, is_open)
 
     def backfill_of(self, feed_id: UUID, actor: str) -> list[Batch]:
-        """Return the backfills and copies that somebody planned, in the order of their ids."""
+        """Return the backfills and copies that ``actor`` planned, in the order of their ids."""
         return self._batches(batch.c.feed_id == feed_id, NOT_LIVE, batch.c.planned_by == actor)
 
     def batches_of_run(self, feed_id: UUID, run_id: str) -> list[Batch]:
@@ -112,7 +113,7 @@ class BatchStore:
                 query = query.where(NOT_COMMITTED)
         query = query.order_by(batch.c.planned_at.desc(), batch.c.batch_id.desc()).limit(limit)
         with transaction(self._engine, "read") as connection:
-            # Not joined: sorted beside its feed's name, every batch of years would be read for the newest few.
+            # Not joined: sorted together with feed names, every batch of years would be read for the newest few.
             names: dict[UUID, str] = dict(connection.execute(select(feed.c.feed_id, feed.c.name)).all())
             if feed_name is not None:
                 feed_id = next((each for each, name in names.items() if name == feed_name), None)
@@ -147,6 +148,6 @@ class BatchStore:
         """Note that Airflow has recorded the Asset events of batches."""
         with transaction(self._engine, "write") as connection:
             lock_feed(connection, feed_id)
-            # No decision rests on it, so the feed's revision stays.
+            # No decision depends on it, so the feed's revision stays.
             these = batch.c.batch_id.in_(list(batch_ids)), batch.c.feed_id == feed_id
             connection.execute(update(batch).where(*these).values(to_announce=False))

@@ -1,7 +1,7 @@
-"""The control tables of one database, composed of stores. A store has one idea; each of its methods is a transaction.
+"""The control tables of one database, composed of stores. Each store has one purpose, each method is a transaction.
 
-The rest of the package knows the ports of :mod:`kafka_ingest.ports.control`, and no store: which one answers is said
-here.
+The rest of the package uses the ports of :mod:`kafka_ingest.ports.control`, and no store: this module decides which
+store answers.
 """
 
 from sqlalchemy import Engine

@@ -1,4 +1,4 @@
-"""Which offset is where, as far as the control rows say. None of these questions reads the ranges of live batches."""
+"""Where each offset is, from the control rows. None of these queries reads the ranges of live batches."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -34,7 +34,7 @@ BATCHES_AT_ONCE = 100
 
 
 def coverage_rows(connection: Connection, feed: FeedSnapshot) -> CoverageRows:
-    """Return what the control rows of a feed say of which offset is where."""
+    """Return what a feed's control rows say about where each offset is."""
     decided = resets(connection, feed.feed_id)
     return CoverageRows(
         feed=feed,
@@ -50,14 +50,14 @@ def coverage_rows(connection: Connection, feed: FeedSnapshot) -> CoverageRows:
 
 
 def copied_ranges(connection: Connection, feed_id: UUID, output: OutputLocation) -> list[BackfillRange]:
-    """Return what the feed's copies into another output hold, or are about to."""
+    """Return what the feed's copies into another output hold, or will hold."""
     sink = batch.c.plan["sink"]
     into_output = (sink["format"].as_string() == output.format) & (sink["path"].as_string() == output.uri)
     return backfill_ranges(connection, feed_id, batch.c.kind == BatchKind.COPY.value, into_output)
 
 
 def copy_outputs(connection: Connection) -> list[tuple[UUID, OutputLocation]]:
-    """Return where copies of all feeds lie, or are about to, with the feeds' ids."""
+    """Return the outputs of all feeds' copies, open ones included, with the feeds' ids."""
     sink = batch.c.plan["sink"]
     query = select(batch.c.feed_id, sink["format"].as_string(), sink["path"].as_string()).where(
         batch.c.kind == BatchKind.COPY.value, COUNTS
@@ -106,7 +106,7 @@ def dead_letters(connection: Connection, feed_id: UUID) -> list[DeadLetters]:
 
 
 def committed_batches_after(connection: Connection, feed_id: UUID, newest: UUID | None) -> list[CommittedBatch]:
-    """Return the next of a feed's committed batches, in the order of their ids; copies are not among them."""
+    """Return the next of a feed's committed batches, in the order of their ids, without copies."""
     sink = batch.c.plan["sink"]
     output = (sink["format"].as_string(), sink["path"].as_string())
     query = select(
@@ -141,13 +141,13 @@ def span_of_row(row: RowMapping) -> OffsetRange:
 
 
 def resets(connection: Connection, feed_id: UUID) -> list[Event]:
-    """Return what operators decided on stored offsets, oldest first."""
+    """Return operators' resets of stored offsets, oldest first."""
     query = select(event).where(event.c.feed_id == feed_id, event.c.kind == "reset").order_by(event.c.event_id)
     return [event_of(row) for row in connection.execute(query).mappings()]
 
 
 def ids_before(decided: Sequence[Event]) -> dict[tuple[str, str | None], str | None]:
-    """Return what topic ids became of earlier ones where an operator said that the records are the same."""
+    """Return the current topic id of each earlier one where an operator confirmed that the records are the same."""
     found: dict[tuple[str, str | None], str | None] = {}
     for reset in decided:
         ids = {entry["topic"]: entry["topic_id"] for entry in reset.detail["partitions"]}
@@ -178,7 +178,7 @@ class Cuts:
         return cls(by_log, ids)
 
     def at(self, topic_partition: TopicPartition, topic_id: str | None, planned_at: datetime) -> int | None:
-        """Return from which offset on a log holds other records than a batch read that was planned then, None: it does not."""
+        """Return from which offset on a log holds other records than a batch planned then, None for nowhere."""
         if not self.by_log:
             return None
         id_now = self.ids.get((topic_partition.topic, topic_id), topic_id)

@@ -29,7 +29,7 @@ class CoverageStore:
         self._engine = engine
 
     def coverage(self, feed_name: str) -> CoverageRows | None:
-        """Return what the control rows say of which offset is where; None where the feed was never planned."""
+        """Return what the control rows say about where each offset is; None where the feed was never planned."""
         with transaction(self._engine, "read") as connection:
             found = snapshot(connection, select(feed).where(feed.c.name == feed_name))
             if found is None:
@@ -43,25 +43,25 @@ class CoverageStore:
             return replace(rows, committed_ahead=ahead)
 
     def offset_rows(self, feed_name: str, topic_partition: TopicPartition, offset: int) -> OffsetRows | None:
-        """Return what the control rows say of one offset; None where the feed was never planned."""
+        """Return what the control rows say about one offset; None where the feed was never planned."""
         with transaction(self._engine, "read") as connection:
             return offset_rows(connection, feed_name, topic_partition, offset)
 
     def copied_ranges(self, feed_id: UUID, output: OutputLocation) -> list[BackfillRange]:
-        """Return what the feed's copies into another output hold, or are about to."""
+        """Return what the feed's copies into another output hold, or will hold."""
         with transaction(self._engine, "read") as connection:
             return copied_ranges(connection, feed_id, output)
 
     def copy_outputs(self) -> list[tuple[UUID, OutputLocation]]:
-        """Return where copies of all feeds lie, or are about to, with the feeds' ids."""
+        """Return the outputs of all feeds' copies, open ones included, with the feeds' ids."""
         with transaction(self._engine, "read") as connection:
             return copy_outputs(connection)
 
     def committed_batches(self, feed_id: UUID) -> Iterator[CommittedBatch]:
-        """Yield the feed's committed batches with all their ranges, oldest first; copies are not among them."""
+        """Yield the feed's committed batches with all their ranges, oldest first, without copies."""
         newest: UUID | None = None
         while True:
-            # A few at a time, each in a transaction of its own: over years of them somebody else has to write, too.
+            # A few at a time, each in its own transaction: reading years of them must not block other writers.
             with transaction(self._engine, "read") as connection:
                 found = committed_batches_after(connection, feed_id, newest)
             if not found:
@@ -72,17 +72,17 @@ class CoverageStore:
     def committed_within(
         self, feed_id: UUID, intervals: Sequence[OffsetRange], *, apart_from: UUID | None = None
     ) -> list[OffsetRange]:
-        """Return what committed batches hold of intervals of the topics as they are now: of the feed's output, no copies."""
+        """Return what committed batches in the feed's output hold of intervals of the topics with their current ids."""
         with transaction(self._engine, "read") as connection:
             return committed_within(connection, feed_id, intervals, apart_from=apart_from)
 
     def committed_ahead(self, feed_id: UUID) -> list[OffsetRange]:
-        """Return what committed batches hold at or above the stored offsets, sorted; nothing before an operator went back."""
+        """Return what committed batches hold at or above the stored offsets, sorted; empty without a backward reset."""
         with transaction(self._engine, "read") as connection:
             return committed_ahead(connection, feed_id)
 
     def committed_ranges(self, batch_id: UUID) -> list[OffsetRange]:
-        """Return what the feed's output holds of this batch's topics and partitions, where committed batches overlap it."""
+        """Return what committed batches in the feed's output hold of this batch's topics, partitions and offsets."""
         mine, theirs = batch_range.alias("mine"), batch_range.alias("theirs")
         this, other = batch.alias("this"), batch.alias("other")
         overlaps = and_(

@@ -1,4 +1,4 @@
-"""The control database: opening it, checking its schema's version, and upgrading it. A task never creates or migrates."""
+"""The control database: opening it, checking its schema's version, upgrading it. A task never creates or migrates."""
 
 import contextlib
 import os
@@ -25,15 +25,15 @@ STATEMENT_TIMEOUT_S = 60
 TRANSACTION_TIMEOUT_S = 120
 """The longest that a transaction of a step may take, its commit included.
 
-PostgreSQL has no limit of its own for a commit that waits for a synchronous standby, and a server that stands still keeps none.
+PostgreSQL does not limit how long a commit waits for a synchronous standby, and a hanging server enforces no limit.
 """
 INSUFFICIENT_PRIVILEGE = "42501"  # https://www.postgresql.org/docs/18/errcodes-appendix.html
 UPGRADE_COMMAND = "kafka-ingest db upgrade"
 
 Kind = Literal["read", "write", "rebuild", "upgrade"]
-"""What a transaction does. A ``rebuild`` writes what a whole output tells, years of batches at once."""
+"""What a transaction does. A ``rebuild`` writes what a whole output's receipts record, years of batches at once."""
 UNLIMITED: frozenset[Kind] = frozenset({"rebuild", "upgrade"})
-"""What takes as long as there are rows to write. An operator waits for it, and can interrupt it; it is whole or not at all."""
+"""Steps whose time grows with the rows to write. An operator waits for them and can interrupt them; they are atomic."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,16 +62,18 @@ def described(url: URL) -> str:
 def open_database(settings: ControlDatabaseSettings, *, create: bool = False) -> Engine:
     """Return an engine on an existing database; with ``create``, a missing SQLite file is made.
 
-    Raises ControlSchemaError where the file is not there: silently starting from an empty one would read everything again.
+    Raises ControlSchemaError where the file does not exist: silently starting from an empty one would read everything
+    again.
     """
     if settings.sqlite_file is None:
-        # A connection for each step: one that is kept over hours of Spark is often cut by a firewall in between.
-        # https://www.postgresql.org/docs/18/libpq-connect.html: a server that vanished is noticed in as long as one that is busy.
+        # A connection for each step: a firewall often cuts one that is kept open during hours of Spark.
+        # https://www.postgresql.org/docs/18/libpq-connect.html: a server that vanished is noticed after the same time
+        # as a busy one.
         limits = {"connect_timeout": BUSY_TIMEOUT_S, "tcp_user_timeout": BUSY_TIMEOUT_S * 1000}
-        # What the connection's extra says wins.
+        # The connection's extra takes precedence.
         limits = {key: value for key, value in limits.items() if key not in settings.url.query}
-        # https://www.pgbouncer.org/features.html: behind a pool of transactions a statement that is prepared in one is missing in
-        # the next, which another server process may serve.
+        # https://www.pgbouncer.org/features.html: behind a transaction pool, a statement prepared in one transaction is
+        # missing in the next, which another server process may serve.
         return create_engine(settings.url, poolclass=NullPool, connect_args={**limits, "prepare_threshold": None})
     file = settings.sqlite_file
     if create:
@@ -79,15 +81,16 @@ def open_database(settings: ControlDatabaseSettings, *, create: bool = False) ->
             file.parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise ControlSchemaError(
-                f"expected to be able to make the control tables in {file}, found: {error}. Correct the connection's host."
+                f"expected to be able to create the control tables in {file}, found: {error}. Correct the connection's "
+                "host."
             ) from error
     elif not file.is_file():
         raise ControlSchemaError(
             f"expected the control tables in {file}, found no such file. For a first installation run "
-            f"`{UPGRADE_COMMAND} --create`; if it should be there, check the connection: starting without it would read "
-            "every topic again."
+            f"`{UPGRADE_COMMAND} --create`; if it should be there, check the connection: starting without it would "
+            "read every topic again."
         )
-    # https://sqlite.org/uri.html: mode=rw never creates, whatever happens to the file after the look above.
+    # https://sqlite.org/uri.html: mode=rw never creates, whatever happens to the file after the check above.
     mode = "rwc" if create else "rw"
     engine = create_engine(
         URL.create("sqlite", database=f"file:{quote(str(file))}", query={"mode": mode, "uri": "true"}),
@@ -101,9 +104,10 @@ def open_database(settings: ControlDatabaseSettings, *, create: bool = False) ->
 
 
 def _prepare_sqlite_connection(connection: SqliteConnection, _record: object) -> None:
-    # The driver's own BEGIN comes too late and is never IMMEDIATE; ours is sent by _begin_sqlite_transaction.
+    # The driver's BEGIN is sent too late and is never IMMEDIATE; _begin_sqlite_transaction sends ours.
     connection.isolation_level = None
-    # Of two who open a new file at once, the change to WAL tells one "locked" immediately, whatever the time-out.
+    # If two processes open a new file at once, the change to WAL fails in one as "locked" at once, despite the
+    # time-out.
     stop = tenacity.stop_after_delay(BUSY_TIMEOUT_S)
     locked = tenacity.retry_if_exception_message(match="database is locked")
     for pragma in ("foreign_keys=ON", "journal_mode=WAL", "synchronous=FULL"):
@@ -113,11 +117,11 @@ def _prepare_sqlite_connection(connection: SqliteConnection, _record: object) ->
 
 
 def _begin_sqlite_transaction(connection: Connection) -> None:
-    # A reader that becomes a writer gets SQLITE_BUSY at once, whatever the time-out, so writers say so from the start.
+    # A reader that becomes a writer gets SQLITE_BUSY at once, despite the time-out, so writers begin as writers.
     kind = connection.get_execution_options().get("kafka_ingest_kind", "read")
     if kind == "upgrade":
-        # https://sqlite.org/lang_altertable.html#otheralter: a table that others refer to is copied, and cannot be while this
-        # is on; inside a transaction it cannot be changed. `upgrade` checks the references itself.
+        # https://sqlite.org/lang_altertable.html#otheralter: a table that others refer to is copied, which fails while
+        # this is on; inside a transaction it cannot be changed. `upgrade` checks the references itself.
         connection.exec_driver_sql("PRAGMA foreign_keys=OFF")
     connection.exec_driver_sql("BEGIN" if kind == "read" else "BEGIN IMMEDIATE")
 
@@ -127,7 +131,7 @@ def transaction(engine: Engine, kind: Kind) -> Iterator[Connection]:
     """Run one transaction; a database that cannot be reached or is locked raises ControlTablesUnavailableError."""
     options: dict[str, Any] = {"kafka_ingest_kind": kind}
     if kind == "read" and engine.dialect.name == "postgresql":
-        # One instant for all the queries of a reading; under READ COMMITTED each would see its own.
+        # One snapshot for all queries of a read; under READ COMMITTED each query would have its own.
         options |= {"isolation_level": "REPEATABLE READ", "postgresql_readonly": True}
     try:
         with engine.connect().execution_options(**options) as connection:
@@ -142,24 +146,25 @@ def transaction(engine: Engine, kind: Kind) -> Iterator[Connection]:
     except (IntegrityError, ProgrammingError, DataError) as error:
         if getattr(error.orig, "sqlstate", None) == INSUFFICIENT_PRIVILEGE:
             raise ControlAccessDeniedError(
-                f"the control database {described(engine.url)} refused: {cause_of(engine.url, error)}. Expected a role that may "
-                "read and write all control tables; nothing was changed. Grant it the rights, or correct the connection's login."
+                f"the control database {described(engine.url)} refused: {cause_of(engine.url, error)}. Expected a role "
+                "that may read and write all control tables; nothing was changed. Grant it the rights, or correct the "
+                "connection's login."
             ) from error
         raise  # a constraint did its work, or a mistake of ours: neither is about the database being there
     except DBAPIError as error:
         if getattr(error.orig, "sqlite_errorname", "") in {"SQLITE_NOTADB", "SQLITE_CORRUPT"}:
             raise ControlSchemaError(
-                f"{described(engine.url)}: expected a SQLite database, found: {error.orig}. Nothing was changed; correct the "
-                "connection, or restore the file from a backup."
+                f"{described(engine.url)}: expected a SQLite database, found: {error.orig}. Nothing was changed; "
+                "correct the connection, or restore the file from a backup."
             ) from error
         raise unavailable(engine, error) from error
 
 
 def limits(url: URL, kind: Kind) -> list[str]:
-    """Return PostgreSQL's statements that limit one transaction; those that the connection's ``options`` set are left alone.
+    """Return PostgreSQL's statements that limit one transaction; limits in the connection's ``options`` are kept.
 
-    As SQLite's busy time-out: a rival that stands still in a transaction must not hold the others up for ever. They are
-    the transaction's alone, since behind a pool the session is not.
+    Like SQLite's busy time-out: a process that hangs in a transaction must not block the others forever. They apply to
+    the transaction only, because behind a pool the session is shared.
     """
     found = {"lock_timeout": BUSY_TIMEOUT_S}
     if kind not in UNLIMITED:
@@ -170,12 +175,12 @@ def limits(url: URL, kind: Kind) -> list[str]:
 
 @contextlib.contextmanager
 def limited(connection: Connection, kind: Kind) -> Iterator[None]:
-    """Cut a transaction's connection where it takes too long; it then fails like any other whose server is gone.
+    """Close a transaction's connection where it takes too long; it then fails as if its server had gone away.
 
-    A commit that was under way may still be done, as after any lost answer: the next run looks.
+    A commit in progress may still succeed, as after any lost answer: the next run checks.
     """
     driver: Any = connection.connection.driver_connection
-    # A copy of its own: the number may be another connection's by the time it is used.
+    # A duplicate: the file descriptor may belong to another connection by the time it is used.
     with socket.socket(fileno=os.dup(driver.fileno())) as line:
         watch = threading.Timer(TRANSACTION_TIMEOUT_S, lambda: line.shutdown(socket.SHUT_RDWR))
         watch.daemon = True
@@ -190,13 +195,13 @@ def limited(connection: Connection, kind: Kind) -> Iterator[None]:
 def unavailable(engine: Engine, error: DBAPIError) -> ControlTablesUnavailableError:
     """Return the error that names the database and the cause, without the statement and its parameters."""
     return ControlTablesUnavailableError(
-        f"the control database {described(engine.url)} could not be used: {cause_of(engine.url, error)}. "
-        "Whether this step was done shows when it is run again, once the database answers; it is never done twice."
+        f"the control database {described(engine.url)} could not be used: {cause_of(engine.url, error)}. Run this step "
+        "again once the database answers: it then shows whether it was done, and is never done twice."
     )
 
 
 def cause_of(url: URL, error: DBAPIError) -> str:
-    """Return what the driver said, without the password and the options, which libpq quotes where it does not know them."""
+    """Return the driver's message without the password and the options, which libpq quotes if it rejects them."""
     text = str(error.orig)
     hidden = [url.password or "", *(str(value) for key, value in url.query.items() if key not in {"host", "port"})]
     for value in sorted(filter(None, hidden), key=len, reverse=True):
@@ -219,13 +224,13 @@ def check_version(engine: Engine) -> None:
     where = described(engine.url)
     if found is None:
         raise ControlSchemaError(
-            f"{where} holds no control tables. For a first installation run `{UPGRADE_COMMAND} --create`; otherwise check the "
-            "connection: starting without the stored offsets would read every topic again."
+            f"{where} holds no control tables. For a first installation run `{UPGRADE_COMMAND} --create`; otherwise "
+            "check the connection: starting without the stored offsets would read every topic again."
         )
     if found > SCHEMA_VERSION:
         raise ControlSchemaError(
-            f"{where} has control tables of version {found}, made by a newer kafka_ingest; this one knows {SCHEMA_VERSION}. "
-            "Install the newer version here."
+            f"{where} has control tables of version {found}, made by a newer kafka_ingest; this one supports "
+            f"{SCHEMA_VERSION}. Install the newer version here."
         )
     if found < SCHEMA_VERSION:
         raise ControlSchemaError(

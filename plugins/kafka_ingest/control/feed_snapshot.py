@@ -16,7 +16,8 @@ def snapshot(connection: Connection, query: Select[Any]) -> FeedSnapshot | None:
     row = connection.execute(query).mappings().one_or_none()
     if row is None:
         return None
-    # By itself: beside a kind or state SQLite may take another index, or none, once ANALYZE has counted years of one feed.
+    # On its own: with a kind or state SQLite may use another index, or none, once ANALYZE has counted years of one
+    # feed.
     not_committed = select(batch.c.batch_id).where(batch.c.feed_id == row["feed_id"], NOT_COMMITTED)
     open_batch = connection.execute(
         select(batch, literal(row["name"]).label("feed_name")).where(

@@ -15,7 +15,7 @@ from kafka_ingest.model.control_rows import FeedSnapshot, NewFeed
 from kafka_ingest.model.hold import Hold
 
 MAX_ENTRIES = 100
-"""So many partitions, batches or gaps of one step the journal names; all of them lie in rows of their own."""
+"""How many partitions, batches or gaps of one step the journal names; all of them are in their own rows."""
 
 
 def lock_feed(connection: Connection, feed_id: UUID) -> RowMapping:
@@ -29,7 +29,7 @@ def lock_feed(connection: Connection, feed_id: UUID) -> RowMapping:
 
 
 def touch_feed(connection: Connection, feed_id: UUID, **values: object) -> None:
-    """Note that the feed's control rows changed: whoever decided on older ones has to decide again."""
+    """Record that the feed's control rows changed: a decision on older ones has to be taken again."""
     connection.execute(
         update(feed)
         .where(feed.c.feed_id == feed_id)
@@ -58,7 +58,7 @@ def insert_feed(connection: Connection, new: NewFeed, **values: object) -> None:
 
 
 def require_revision(connection: Connection, known: FeedSnapshot) -> None:
-    """Take the feed's lock; raise FeedChangedError where somebody wrote to its control rows since they were read."""
+    """Take the feed's lock; raise FeedChangedError where its control rows changed since they were read."""
     row = lock_feed(connection, known.feed_id)
     if row["revision"] != known.revision:
         raise FeedChangedError(
@@ -95,7 +95,7 @@ def insert_holds(connection: Connection, feed_id: UUID, holds: Sequence[Hold]) -
 def append_event(
     connection: Connection, feed_id: UUID, kind: str, actor: str, batch_id: UUID | None, detail: Mapping[str, Any]
 ) -> None:
-    """Append a line to the audit journal. Only what lost control tables are rebuilt from is kept whole, however long it is."""
+    """Append a line to the audit journal. Only what rebuilds lost control tables is kept at full length."""
     kept = dict(detail) if kind in LEDGER_KINDS else shortened(detail)
     connection.execute(
         insert(event).values(
@@ -105,7 +105,7 @@ def append_event(
 
 
 def shortened(detail: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what is kept of a line: the first entries of a long list, and under ``left_out`` how many more there were."""
+    """Return what is kept of a line: the first entries of a long list, and the number of others as ``left_out``."""
     left_out = {
         name: len(value) - MAX_ENTRIES
         for name, value in detail.items()

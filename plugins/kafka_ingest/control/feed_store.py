@@ -29,7 +29,7 @@ class FeedStore:
         return self._snapshot(select(feed).where(feed.c.name == name))
 
     def feed_of_id(self, feed_id: UUID) -> FeedSnapshot | None:
-        """Return the same by the feed's own id, whatever it is called now."""
+        """Return the same by the feed's id, also after the feed was renamed."""
         return self._snapshot(select(feed).where(feed.c.feed_id == feed_id))
 
     def _snapshot(self, query: Select[Any]) -> FeedSnapshot | None:
@@ -45,7 +45,7 @@ class FeedStore:
                 row.feed_id: row
                 for row in connection.execute(
                     select(batch.c.feed_id, batch.c.batch_id, batch.c.state).where(
-                        # Feed by feed: each is one look into an index.
+                        # Feed by feed: each is one index lookup.
                         batch.c.feed_id.in_(select(feed.c.feed_id)),
                         batch.c.kind == "live",
                         NOT_COMMITTED,
@@ -76,14 +76,15 @@ class FeedStore:
                 touch_feed(connection, feed.feed_id, name=new_name)
             except IntegrityError as error:
                 raise FeedChangedError(
-                    f"the control tables know another feed as {new_name!r}; a name is one feed's. Nothing was changed."
+                    f"the control tables have another feed named {new_name!r}; a name belongs to one feed. Nothing was "
+                    "changed."
                 ) from error
             detail = {"reason": reason, "was": feed.name, "is": new_name}
             append_event(connection, feed.feed_id, "renamed", actor, None, detail)
 
 
 def last_committed_at(kind: BatchKind) -> Label[datetime | None]:
-    """Return the column of when a feed's newest commit was: asked of each, since a grouped one would read every batch."""
+    """Return the column with the time of a feed's newest commit: per feed, as grouping would read every batch."""
     newest = select(func.max(batch.c.committed_at)).where(
         batch.c.feed_id == feed.c.feed_id, batch.c.kind == kind.value, batch.c.state == BatchState.COMMITTED.value
     )

@@ -1,4 +1,4 @@
-"""What is folded of a feed, read: chains of old ranges. Each question runs inside a transaction."""
+"""Reading what is folded of a feed: chains of old ranges. Each query runs inside a transaction."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
@@ -16,7 +16,7 @@ from kafka_ingest.model.output_location import OutputLocation
 from kafka_ingest.model.removal import LostRange
 
 IdNow = Mapping[tuple[str, str | None], str | None]
-"""(topic, id) → the id that the same records have now, where an operator said that they are the same."""
+"""(topic, id) → the current id of the same records, where an operator confirmed that they are the same."""
 
 
 def folded_of(row: RowMapping) -> FoldedRange:
@@ -56,7 +56,7 @@ def kept_of(
 ) -> list[OffsetRange]:
     """Return what folded batches still hold of some folded ranges.
 
-    ``apart_from`` is a batch that is not asked, and what it holds of the ranges that matter, of the topics as they are now.
+    ``apart_from`` is a batch that does not count, with what it holds of these ranges in the topics' current ids.
     """
     lost = lost_ranges(connection, feed_id)
     are_folded = which_are_folded(

@@ -1,4 +1,4 @@
-"""Statements that fold old live batches. Each runs inside a transaction; what writes runs in one with the feed's lock."""
+"""Statements that fold old live batches. Each runs inside a transaction; writing, in one with the feed's lock."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -23,9 +23,9 @@ NOT_FOLDED = and_(
     batch.c.folded_at.is_(None),
 )
 STAGED = exists().where(attempt.c.batch_id == batch.c.batch_id, attempt.c.cleaned_at.is_(None))
-"""Something of the batch may lie in its attempts' directories; `clean` finds those through the attempts."""
+"""The batch's attempts may have files in their directories; `clean` finds these through the attempts."""
 
-# No version writes any: such a range is not ours to sum up.
+# No version writes any: such a range is not summed up.
 DEAD_LETTERS = exists().where(
     batch_range.c.batch_id == batch.c.batch_id,
     batch_range.c.dead_letters > literal(0, literal_execute=True),
@@ -137,7 +137,7 @@ def old_events(feed_id: UUID, cut: FoldCut, kind: str) -> Sequence[ColumnElement
 
 
 def foldable(connection: Connection, feed_id: UUID, cut: FoldCut) -> Foldable:
-    """Return what may be folded now, and what stays that is as old."""
+    """Return what may be folded now, and what is old enough but stays."""
 
     def count(*conditions: ColumnElement[bool]) -> int:
         query = select(func.count()).select_from(batch).where(*old(feed_id, cut), *conditions)

@@ -1,4 +1,4 @@
-"""What is folded of a feed, and the step that folds the next of what is old."""
+"""What is folded of a feed, and the step that folds the next old batches."""
 
 from dataclasses import replace
 from datetime import datetime
@@ -30,13 +30,13 @@ class FoldingStore:
             return folded_batches(connection, feed_id, oldest, newest)
 
     def foldable(self, feed_id: UUID, cut: FoldCut) -> Foldable:
-        """Return what may be folded now, and what stays that is as old."""
+        """Return what may be folded now, and what is old enough but stays."""
         with transaction(self._engine, "read") as connection:
             return foldable(connection, feed_id, cut)
 
     def fold(self, feed_id: UUID, cut: FoldCut) -> Folded:
-        """Fold the next old live batches and lines of the journal, and return how many; nothing where none is left."""
+        """Fold the next old live batches and lines of the journal, and return how many; zero where none is left."""
         with transaction(self._engine, "write") as connection:
             lock_feed(connection, feed_id)
-            # The feed's revision stays: whoever decides on its rows at this moment decides on the same facts.
+            # The feed's revision stays: a concurrent decision on its rows rests on the same facts.
             return replace(fold_batches(connection, feed_id, cut), events=fold_events(connection, feed_id, cut))

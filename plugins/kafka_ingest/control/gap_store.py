@@ -1,4 +1,4 @@
-"""What a feed does not read: gaps, and what is held for now."""
+"""What a feed does not read: gaps and holds."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -35,7 +35,7 @@ class GapStore:
             return gaps_of(connection, feed_id)
 
     def file_gap(self, feed: FeedSnapshot, new_gap: NewGap, *, seed: StoredOffset | None, actor: str) -> Gap:
-        """File a gap, and move the stored offset over it where it begins there; ``seed`` is the row of a new partition."""
+        """File a gap, and move the stored offset over it if it begins there; ``seed`` is the row of a new partition."""
         topic_partition, span = new_gap.offset_range.topic_partition, new_gap.offset_range
         with transaction(self._engine, "write") as connection:
             require_revision(connection, feed)
@@ -61,7 +61,7 @@ class GapStore:
             insert_holds(connection, feed_id, [hold])
 
     def note_holds(self, feed: FeedSnapshot, holds: Sequence[Hold]) -> None:
-        """Add holds that a plan found and stops at; raises FeedChangedError where the feed is not as in the snapshot any more."""
+        """Add holds that stop a plan; raises FeedChangedError where the feed has changed since the snapshot."""
         with transaction(self._engine, "write") as connection:
             require_revision(connection, feed)
             touch_feed(connection, feed.feed_id)

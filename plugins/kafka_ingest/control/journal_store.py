@@ -45,7 +45,7 @@ class JournalStore:
             return events_of(connection, feed_id, kinds=kinds, since=since, limit=limit)
 
     def backfill_request(self, feed_id: UUID, actor: str) -> Mapping[str, Any] | None:
-        """Return what ``actor`` asked for with the newest backfill that it planned, None where that is not known."""
+        """Return the request of the newest backfill that ``actor`` planned, None where it is unknown."""
         query = select(event.c.detail).where(
             event.c.feed_id == feed_id, event.c.kind == "backfill_planned", event.c.actor == actor
         )

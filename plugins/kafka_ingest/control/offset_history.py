@@ -1,4 +1,4 @@
-"""What the control rows say of one offset. Each question runs inside a read transaction."""
+"""What the control rows say about one offset. Each query runs inside a read transaction."""
 
 from typing import Any
 from uuid import UUID
@@ -18,7 +18,7 @@ from kafka_ingest.model.output_location import OutputLocation
 def offset_rows(
     connection: Connection, feed_name: str, topic_partition: TopicPartition, offset: int
 ) -> OffsetRows | None:
-    """Return what the control rows say of one offset; None where the feed was never planned."""
+    """Return what the control rows say about one offset; None where the feed was never planned."""
     row = connection.execute(select(feed.c.feed_id, feed.c.topics).where(feed.c.name == feed_name)).one_or_none()
     if row is None:
         return None
@@ -55,9 +55,9 @@ def offset_rows(
 def batches_of_offset(feed_id: UUID, topic_partition: TopicPartition, offset: int) -> Select[Any]:
     """Return the query of the batches that hold an offset, newest first.
 
-    Ranges have no index by partition: it would cost every commit, for a question that is asked by hand. So the feed's batches
-    lead, and each one's range of the partition is found by its primary key. Of a batch only its id is looked at, which an index
-    holds: the rows themselves, with their plans, are gigabytes after years.
+    Ranges have no index by partition: it would slow down every commit, for a question that users rarely ask. So the
+    query starts from the feed's batches, and finds each one's range of the partition by its primary key. Of a batch it
+    reads only the id, from an index: the rows themselves, with their plans, are gigabytes after years.
     """
     holding = (
         select(batch_range.c.batch_id)

@@ -83,7 +83,8 @@ def apply_jumps(
     elsewhere = [jump for jump in jumps if known[jump.topic_partition].next_offset != jump.from_offset]
     if elsewhere:
         texts = listing(
-            f"{jump.topic_partition}: expected {jump.from_offset:,}, found {with_commas(known[jump.topic_partition].next_offset)}"
+            f"{jump.topic_partition}: expected {jump.from_offset:,}, found "
+            f"{with_commas(known[jump.topic_partition].next_offset)}"
             for jump in elsewhere
         )
         raise OffsetsMovedError(f"stored offsets are not where a gap begins: {texts}. None was moved; plan again.")
@@ -127,7 +128,7 @@ def each_stored_offset(feed_id: UUID) -> Update:
 
 
 def note_leader_epochs(connection: Connection, feed_id: UUID, epochs: Mapping[TopicPartition, int]) -> None:
-    """Write the leader epochs in which logs were seen to reach their stored offsets."""
+    """Write the leader epochs in which logs reach their stored offsets."""
     if not epochs:
         return
     connection.execute(
@@ -183,7 +184,7 @@ def note_gaps(connection: Connection, feed_id: UUID, gaps: Sequence[Gap], actor:
 
 
 def advance_stored_offsets(connection: Connection, feed_id: UUID, batch_id: UUID) -> None:
-    """Move start → end of all partitions of a batch in one statement; raises OffsetsMovedError and moves none otherwise."""
+    """Move all partitions of a batch from start to end in one statement, or none: then it raises OffsetsMovedError."""
     check_offsets_in_place(connection, feed_id, batch_id)
     expected = connection.execute(
         select(func.count()).select_from(batch_range).where(batch_range.c.batch_id == batch_id)
@@ -201,8 +202,9 @@ def advance_stored_offsets(connection: Connection, feed_id: UUID, batch_id: UUID
     ).rowcount
     if moved != expected:
         raise OffsetsMovedError(
-            f"batch {batch_id}: {expected:,} stored offsets were to move, only {moved:,} were where the batch starts. None was "
-            "moved. Somebody writes to the control tables without the feed's lock; find out who before going on."
+            f"batch {batch_id}: {expected:,} stored offsets were to move, only {moved:,} were where the batch starts. "
+            "None was moved. Another process writes to the control tables without the feed's lock; find it before you "
+            "continue."
         )
 
 
@@ -239,15 +241,17 @@ def check_offsets_in_place(connection: Connection, feed_id: UUID, batch_id: UUID
     ).all()
     if elsewhere:
         moved = listing(
-            f"{TopicPartition(row.topic, row.partition)}: expected {row.start_offset:,}, found {with_commas(row.next_offset)}"
+            f"{TopicPartition(row.topic, row.partition)}: expected {row.start_offset:,}, found "
+            f"{with_commas(row.next_offset)}"
             + ("" if row.planned_id == row.found_id else f" (expected topic id {row.planned_id}, found {row.found_id})")
             for row in elsewhere
         )
         raise OffsetsMovedError(
-            f"batch {batch_id}: stored offsets are not where the batch starts: {moved}. None was moved. "
-            "Somebody moved them while the batch was open. Put them back, or give the batch up: `kafka-ingest abandon "
-            f"{batch_id} --reason …`, and the next plan begins at the stored offsets; a batch that is published already can "
-            "only be finished; where nobody knows what was moved, `kafka-ingest adopt` takes it on from the output."
+            f"batch {batch_id}: stored offsets are not where the batch starts: {moved}. None was moved. Another "
+            "process moved them while the batch was open. Restore them, or abandon the batch: `kafka-ingest abandon "
+            f"{batch_id} --reason …`, and the next plan begins at the stored offsets; a batch that is published "
+            "already can only be finished; where it is unknown what was moved, `kafka-ingest adopt` rebuilds them "
+            "from the output."
         )
 
 

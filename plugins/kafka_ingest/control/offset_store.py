@@ -27,7 +27,7 @@ class OffsetStore:
         self._engine = engine
 
     def rows_by_partition(self, feed_id: UUID) -> dict[TopicPartition, int]:
-        """Return how many rows the feed's output was given of the topics as they are now, by partition; backfills included."""
+        """Return how many rows of the topics' current ids were published, by partition; backfills included."""
         query = select(stored_offset.c.topic, stored_offset.c.partition, stored_offset.c["rows"])
         with transaction(self._engine, "read") as connection:
             found = connection.execute(query.where(stored_offset.c.feed_id == feed_id, stored_offset.c["rows"] > 0))
@@ -48,7 +48,7 @@ class OffsetStore:
         actor: str,
         abandoned: UUID | None = None,
     ) -> None:
-        """Replace the stored offsets of topics that are not the ones they were counted in any more, and end their holds."""
+        """Replace the stored offsets of topics whose ids have changed, and end their holds."""
         names = [topic.topic for topic in topics]
         rows = [row for topic in topics for row in topic.rows]
         with transaction(self._engine, "write") as connection:
@@ -90,18 +90,18 @@ class OffsetStore:
             was = [feed.stored[move.topic_partition] for move in moves]
             write_rows(connection, feed.feed_id, now, moves)
             end_gaps(connection, feed.feed_id, was, now)
-            # The gaps of what is skipped come after it in the journal: whoever tells it again finds the rows moved already.
+            # The gaps of what is skipped follow it in the journal: a replay finds the rows moved already.
             append_event(connection, feed.feed_id, "reset", actor, None, reset_detail(feed, was, now, reason))
             apply_jumps(connection, feed.feed_id, [move.jump for move in moves if move.jump is not None], actor=actor)
 
 
 def topics_known(feed: FeedSnapshot, cluster_id: str) -> dict[str, object]:
-    """Return the feed's topics as the next plan is to know them: on another cluster nothing was made since the last one."""
+    """Return the feed's topics for the next plan: on another cluster none counts as created since the last plan."""
     return {} if cluster_id == feed.cluster_id else {"topics": [], "topic_pattern": None}
 
 
 def keep_gaps(connection: Connection, feed: FeedSnapshot, topics: Sequence[StartOver]) -> None:
-    """Take gaps along where the records are the same; elsewhere those that lie ahead mean nothing any more."""
+    """Carry gaps over where the records are the same; elsewhere gaps ahead are meaningless and end."""
     for topic in topics:
         of_topic = [gap.c.feed_id == feed.feed_id, gap.c.topic == topic.topic]
         if topic.same_records:

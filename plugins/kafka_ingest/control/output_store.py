@@ -1,4 +1,4 @@
-"""What of a feed's output is not there any more: published files that were lost, or were let expire."""
+"""What was removed from a feed's output: published files that were lost or have expired."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -52,7 +52,7 @@ class OutputStore:
     def record_removed(
         self, feed_id: UUID, batches: Sequence[UUID], ranges: Sequence[RemovedRange], *, reason: str, actor: str
     ) -> None:
-        """Write which committed offsets were let expire; again changes nothing but the audit journal."""
+        """Record which committed offsets have expired; repeating it adds only a line to the audit journal."""
         with transaction(self._engine, "write") as connection:
             lock_feed(connection, feed_id)
             touch_feed(connection, feed_id)

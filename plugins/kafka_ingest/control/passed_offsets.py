@@ -1,4 +1,4 @@
-"""What batches have read of a feed's topics as they are now: where each began, and what lies above the stored offsets."""
+"""What batches have read of a feed's topics with their current ids: their starts, and what is above stored offsets."""
 
 from collections.abc import Sequence
 from uuid import UUID
@@ -21,7 +21,7 @@ LAST_OFFSET = 2**63 - 1
 def same_topic(connection: Connection, feed_id: UUID, ranges: Table = batch_range) -> ColumnElement[bool]:
     """Return the condition that a range, or a folded one, is of a stored offset's topic as it is now.
 
-    Offsets of a topic of that name that is not there any more mean other records, unless an operator said that they are the same.
+    Offsets of a deleted topic of the same name mean other records, unless an operator confirmed that they are the same.
     """
     of_one_id = [stored_offset.c.topic_id.is_not_distinct_from(ranges.c.topic_id)]
     for (topic, before), now in ids_before(resets(connection, feed_id)).items():
@@ -38,7 +38,7 @@ def same_topic(connection: Connection, feed_id: UUID, ranges: Table = batch_rang
 def folded_now(
     connection: Connection, feed_id: UUID, *conditions: ColumnElement[bool]
 ) -> list[tuple[FoldedRange, int]]:
-    """Return what is folded of the topics as they are now, with the stored offsets."""
+    """Return what is folded of the topics with their current ids, and the stored offsets."""
     query = (
         select(folded_range, stored_offset.c.next_offset)
         .join(stored_offset, same_topic(connection, feed_id, folded_range))
@@ -48,16 +48,17 @@ def folded_now(
 
 
 def check_not_folded(connection: Connection, feed_id: UUID, batch_id: UUID) -> None:
-    """Raise BatchFoldedError where a batch is folded, or a later one is: nobody here knows where those began."""
+    """Raise BatchFoldedError where a batch or a later one is folded: the control tables lack its start offsets."""
     folded = select(batch.c.planned_at).where(
         batch.c.feed_id == feed_id, batch.c.batch_id >= batch_id, batch.c.folded_at.is_not(None)
     )
     if connection.execute(select(exists(folded))).scalar():
         planned_at = connection.execute(select(batch.c.planned_at).where(batch.c.batch_id == batch_id)).scalar_one()
         raise BatchFoldedError(
-            f"expected a batch whose ranges are in the control tables, found {batch_id}, which is folded, or followed by one "
-            f"that is. Nothing was changed. It was planned at {planned_at.isoformat()}: go back to that time "
-            f"(`--to timestamp={planned_at.isoformat()}`), or to the offsets in its receipt beside the output (`--to offsets=…`)."
+            f"expected a batch whose ranges are in the control tables, found {batch_id}, which is folded, or followed "
+            f"by one that is. Nothing was changed. It was planned at {planned_at.isoformat()}: go back to that time "
+            f"(`--to timestamp={planned_at.isoformat()}`), or to the offsets in its receipt beside the output (`--to "
+            "offsets=…`)."
         )
 
 
@@ -118,7 +119,7 @@ def committed_within(
 
 
 def committed_ahead(connection: Connection, feed_id: UUID) -> list[OffsetRange]:
-    """Return what committed batches hold at or above the stored offsets, sorted; nothing before an operator went back."""
+    """Return what committed batches hold at or above the stored offsets, sorted; empty without a backward reset."""
     query = (
         select(batch_range, stored_offset.c.next_offset)
         .join(batch, batch.c.batch_id == batch_range.c.batch_id)

@@ -1,4 +1,4 @@
-"""What of a feed's output was let expire, or was lost: its rows. What writes them runs in a transaction with the feed's lock."""
+"""Rows of what has expired or was lost in a feed's output. Writing runs in a transaction with the feed's lock."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from uuid import UUID
@@ -26,7 +26,7 @@ def removed_ranges(connection: Connection, feed_id: UUID) -> list[RemovedRange]:
 
 
 def add_removed_ranges(connection: Connection, feed_id: UUID, ranges: Sequence[RemovedRange]) -> None:
-    """Write that ranges were let expire, in as few rows as can be: those of years of batches that followed each other are one."""
+    """Record that ranges have expired, in as few rows as possible: years of consecutive batches become one."""
     known = removed_ranges(connection, feed_id)
     union = union_of([*known, *ranges])
     if set(union) == set(known):
@@ -48,7 +48,7 @@ def add_removed_ranges(connection: Connection, feed_id: UUID, ranges: Sequence[R
 
 
 def union_of(ranges: Iterable[RemovedRange]) -> list[RemovedRange]:
-    """Return the same offsets in as few ranges as can be; those of a topic that was made again are others."""
+    """Return the same offsets in as few ranges as possible; those of a recreated topic stay apart."""
     of_id: dict[str | None, list[OffsetRange]] = {}
     for each in ranges:
         of_id.setdefault(each.topic_id, []).append(each.offset_range)
@@ -71,7 +71,7 @@ def lost_ranges(connection: Connection, feed_id: UUID) -> list[LostRange]:
 
 
 def add_lost_ranges(connection: Connection, feed_id: UUID, lost: Sequence[LostRange]) -> None:
-    """Write that files were lost, apart from those that are known to be."""
+    """Record that files were lost, except those recorded before."""
     known = set(lost_ranges(connection, feed_id))
     rows = [
         {
@@ -92,7 +92,7 @@ def add_lost_ranges(connection: Connection, feed_id: UUID, lost: Sequence[LostRa
 
 
 def take_from_removed(connection: Connection, feed_id: UUID, others: Sequence[LostRange | RemovedRange]) -> None:
-    """Write that what was lost, or is there again, is not removed on purpose, whatever was noted of it before."""
+    """Record that what was lost or is back does not count as removed on purpose, even if it was recorded as such."""
     known = removed_ranges(connection, feed_id)
     left = [
         RemovedRange(piece, each.topic_id)

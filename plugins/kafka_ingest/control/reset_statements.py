@@ -1,4 +1,4 @@
-"""Statements by which an operator's reset moves stored offsets. Each runs inside a transaction that holds the feed's lock."""
+"""Statements by which an operator's reset moves stored offsets. Each runs in a transaction with the feed's lock."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -19,7 +19,7 @@ from kafka_ingest.model.rewound import ended_gaps
 
 
 def require_none_open(connection: Connection, feed: FeedSnapshot) -> None:
-    """Raise BatchStateError where a batch is open that was planned on the stored offsets; a copy means nothing to them."""
+    """Raise BatchStateError where an open batch was planned on the stored offsets; copies do not depend on them."""
     query = select(batch.c.batch_id, batch.c.kind, batch.c.state).where(
         batch.c.feed_id == feed.feed_id,
         batch.c.kind != BatchKind.COPY.value,
@@ -28,13 +28,13 @@ def require_none_open(connection: Connection, feed: FeedSnapshot) -> None:
     found = connection.execute(query.order_by(batch.c.batch_id).limit(1)).one_or_none()
     if found is not None:
         raise BatchStateError(
-            f"feed {feed.name}: {found.kind} batch {found.batch_id} is {found.state}: expected no open batch where stored "
-            "offsets are reset. Finish it, or abandon it, and reset then. Nothing was changed."
+            f"feed {feed.name}: {found.kind} batch {found.batch_id} is {found.state}: expected no open batch where "
+            "stored offsets are reset. Finish it or abandon it, then reset. Nothing was changed."
         )
 
 
 def reset_rows(feed: FeedSnapshot, moves: Sequence[ResetMove]) -> list[StoredOffset]:
-    """Return the rows as moves leave them; raises OffsetsMovedError where a move does not begin at the stored offset."""
+    """Return the rows after the moves; raises OffsetsMovedError where a move does not begin at the stored offset."""
     elsewhere = [
         f"{move.topic_partition}: expected {move.from_offset:,}, found {with_commas(row.next_offset if row else None)}"
         for move in moves
@@ -49,7 +49,7 @@ def reset_rows(feed: FeedSnapshot, moves: Sequence[ResetMove]) -> list[StoredOff
             first_offset=min(row.first_offset or 0, move.to_offset),
             next_offset=move.to_offset,
             batch_id=None,
-            # It was seen to reach the old offset; nobody looked further since.
+            # The log reached the old offset; how far beyond is unknown.
             leader_epoch=row.leader_epoch if move.to_offset <= move.from_offset else None,
         )
         for move in moves
@@ -58,7 +58,7 @@ def reset_rows(feed: FeedSnapshot, moves: Sequence[ResetMove]) -> list[StoredOff
 
 
 def write_rows(connection: Connection, feed_id: UUID, rows: Sequence[StoredOffset], moves: Sequence[ResetMove]) -> None:
-    """Write the rows; those that pass gaps wait where they are, since the gaps move them."""
+    """Write the rows; those that pass gaps stay, because the gaps move them."""
     connection.execute(
         each_stored_offset(feed_id).values(
             first_offset=bindparam("to_first"),

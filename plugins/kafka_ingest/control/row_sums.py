@@ -1,4 +1,4 @@
-"""How many rows a feed's output was given, of each partition, too: commits keep it up, so that years need no summing up."""
+"""How many rows were published, per feed and partition: commits update it, so that years need not be summed up."""
 
 from collections.abc import Mapping, Sequence
 from uuid import UUID
@@ -40,7 +40,7 @@ def add_rows(connection: Connection, committed: RowMapping) -> None:
 
 
 def rows_kept(connection: Connection, feed_id: UUID, topics: Sequence[StartOver]) -> dict[TopicPartition, int]:
-    """Return the sums that stay where topics start over: of a topic that has its id still, or the same records."""
+    """Return the sums that stay where topics start over: of topics with the same id, or the same records."""
     same = {topic.topic for topic in topics if topic.same_records}
     ids = {row.topic_partition: row.topic_id for topic in topics for row in topic.rows}
     query = select(stored_offset.c.topic, stored_offset.c.partition, stored_offset.c.topic_id, stored_offset.c["rows"])
@@ -65,7 +65,7 @@ def write_rows_kept(connection: Connection, feed_id: UUID, kept: Mapping[TopicPa
 
 
 def topics_that_came_back(connection: Connection, known: FeedSnapshot, topics: Sequence[StartOver]) -> list[str]:
-    """Return which topics start over with an id that they had before another one: of those alone batches are summed up again."""
+    """Return which topics start over with an id that they had earlier: only for those are batches summed up again."""
     before = {
         (entry["topic"], entry["topic_id"])
         for reset in resets(connection, known.feed_id)

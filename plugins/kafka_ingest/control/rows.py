@@ -108,7 +108,7 @@ def holds_of(connection: Connection, feed_id: UUID) -> list[Hold]:
         )
         for row in connection.execute(query).mappings()
     ]
-    # Not by the database: each has its own order of names, and of what is null.
+    # Not by the database: databases differ in the order of names and of nulls.
     return sorted(holds, key=lambda hold: (hold.topic, -1 if hold.partition is None else hold.partition, hold.cause))
 
 
@@ -142,12 +142,13 @@ def batch_of(row: Mapping[Any, Any]) -> Batch:
         plan = BatchPlan.from_document(row["plan"])
     except (ValueError, KeyError, TypeError) as error:
         raise ControlSchemaError(
-            f"batch {row['batch_id']}: its plan cannot be read ({error}). Finish or abandon it with the version that made it."
+            f"batch {row['batch_id']}: its plan cannot be read ({error}). Finish or abandon it with the version that "
+            "made it."
         ) from error
     if plan.fingerprint != row["plan_fingerprint"]:
         raise ControlSchemaError(
-            f"batch {row['batch_id']}: expected the plan with fingerprint {row['plan_fingerprint']}, found {plan.fingerprint}. "
-            "Plans never change, so somebody wrote to the control tables by hand. Nothing was done."
+            f"batch {row['batch_id']}: expected the plan with fingerprint {row['plan_fingerprint']}, found "
+            f"{plan.fingerprint}. Plans never change, so the control tables were changed by hand. Nothing was done."
         )
     return Batch(
         feed_name=row["feed_name"],
@@ -239,14 +240,14 @@ def of_newest_published(query: Select[Any], feed_id: UUID, kind: BatchKind = Bat
     """Narrow a query on batches to a feed's newest one of a kind that was committed."""
     is_published = (batch.c.kind == kind.value) & (batch.c.state == BatchState.COMMITTED.value)
     published = select(batch.c.batch_id).where(batch.c.feed_id == feed_id, is_published)
-    # By its id alone: sorted with all that is asked of them, every plan of years would be read.
+    # By id alone: sorted with all selected columns, every plan of years would be read.
     newest = published.order_by(batch.c.batch_id.desc()).limit(1).scalar_subquery()
     return query.where(batch.c.batch_id == newest)
 
 
 def newest_ledger_event(connection: Connection, feed_id: UUID) -> int:
     """Return the number of a feed's newest seed, gap or reset; 0 where there is none."""
-    # Kind by kind: each is one look into an index, all at once are a look at every line of the journal.
+    # Kind by kind: each is one index lookup; all at once would read every line of the journal.
     newest = [
         select(func.max(event.c.event_id)).where(event.c.feed_id == feed_id, event.c.kind == kind).scalar_subquery()
         for kind in LEDGER_KINDS

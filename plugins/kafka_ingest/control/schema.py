@@ -67,12 +67,12 @@ class StorableText(TypeDecorator[str]):
     cache_ok = True
 
     def process_bind_param(self, value: str | None, dialect: Dialect) -> str | None:  # noqa: ARG002
-        """Escape what cannot be stored; a name that holds such characters is then nobody's."""
+        """Escape what cannot be stored; a name with such characters then matches none."""
         return None if value is None else storable(value)
 
 
 class StorableDocument(TypeDecorator[Any]):
-    """JSON whose texts are of any origin. Read as it is written: rows of earlier versions may hold what cannot be encoded."""
+    """JSON with texts of any origin. Read as written: earlier versions may have stored what cannot be encoded."""
 
     impl = JSON
     cache_ok = True
@@ -189,11 +189,11 @@ batch = Table(
     Index("ix_batch_planned", "planned_at"),
     # The newest of a feed's ids, and those near it.
     Index("ix_batch_ids", "feed_id", "batch_id"),
-    # The newest published one; without it a kind of which there is none is looked for in all that there are.
+    # The newest published one; without it, a kind without batches would be searched for in all of them.
     Index("ix_batch_published", "feed_id", "kind", "state", "batch_id"),
     # When the newest commit was.
     Index("ix_batch_sums", "feed_id", "kind", "state", "committed_at", "rows"),
-    # What is open or was given up, among years of committed batches.
+    # Open and abandoned batches, among years of committed ones.
     Index(
         "ix_batch_not_committed",
         "feed_id",
@@ -252,7 +252,7 @@ attempt = Table(
         sqlite_where=text("state = 'PINNED'"),
         postgresql_where=text("state = 'PINNED'"),
     ),
-    # What is not removed yet, or lately, among years of attempts.
+    # Attempts not removed yet, or only lately, among years of attempts.
     Index("ix_attempt_cleaned", "cleaned_at"),
 )
 
@@ -299,7 +299,7 @@ batch_range = Table(
     Column("smallest_offset", BigInteger),
     Column("largest_offset", BigInteger),
     CheckConstraint("start_offset >= 0 AND end_offset > start_offset", name="offsets"),
-    # Every NULL is named: a check that comes to NULL would pass.
+    # Every NULL is named: a check that evaluates to NULL would pass.
     CheckConstraint(
         "(rows IS NULL AND filtered IS NULL AND dead_letters IS NULL AND invisible IS NULL) OR "
         "(rows IS NOT NULL AND filtered IS NOT NULL AND dead_letters IS NOT NULL AND invisible IS NOT NULL "
@@ -437,13 +437,13 @@ event = Table(
     Column("who", StorableText, key="actor", nullable=False),
     Column("detail", StorableDocument, nullable=False),
     Index("ix_event_feed", "feed_id", "event_id"),
-    # The newest of a kind, however long ago it was.
+    # The newest of a kind, no matter how old.
     Index("ix_event_kind", "feed_id", "kind", "event_id"),
     comment="append-only audit journal",
 )
 
 LEDGER_KINDS = ("seeded", "gap", "reset", "output_changed")
-"""Kinds of events that say where offsets came from; published receipts carry them."""
+"""Kinds of events that record where offsets came from; published receipts carry them."""
 
 FOLDED_KINDS = ("attempts_discarded", "mirror_failed", "no_dates", "receipt_refused")
-"""Kinds of events that machines write, as often as there are batches; no decision rests on them, and nothing is rebuilt."""
+"""Kinds of events that tasks write, as often as there are batches; no decision and no rebuilding depends on them."""

@@ -1,4 +1,4 @@
-"""Create or upgrade the control tables, with Alembic. Only ``kafka-ingest db upgrade`` comes here."""
+"""Create or upgrade the control tables, with Alembic. Only ``kafka-ingest db upgrade`` uses it."""
 
 from pathlib import Path
 
@@ -23,8 +23,8 @@ def alembic_config() -> Config:
 def upgrade(engine: Engine, *, create: bool) -> tuple[str | None, str]:
     """Bring the schema to the newest version and return (version before, version now).
 
-    Raises ControlSchemaError where there are no control tables and ``create`` was not asked for, or where they are newer
-    than this code.
+    Raises ControlSchemaError where there are no control tables and ``create`` was not asked for, or where they are
+    newer than this code.
     """
     before = found_version(engine)
     where = described(engine.url)
@@ -35,7 +35,7 @@ def upgrade(engine: Engine, *, create: bool) -> tuple[str | None, str]:
     if before is not None and before > SCHEMA_VERSION:
         raise ControlSchemaError(
             f"{where} has control tables of version {before}, newer than the {SCHEMA_VERSION} this kafka_ingest knows. "
-            "They were left alone; install the newer version here."
+            "They were not changed; install the newer version here."
         )
     config = alembic_config()
     with transaction(engine, "upgrade") as connection:
@@ -46,7 +46,7 @@ def upgrade(engine: Engine, *, create: bool) -> tuple[str | None, str]:
         command.upgrade(config, "head")
         if engine.dialect.name == "sqlite" and (broken := connection.execute(text("PRAGMA foreign_key_check")).all()):
             raise ControlSchemaError(
-                f"{where}: expected every row to refer to rows that are there, found {len(broken):,} that do not, the first in "
-                f"table {broken[0][0]}. Nothing was changed; restore the file from a backup."
+                f"{where}: expected every row to refer to existing rows, found {len(broken):,} that do not, the first "
+                f"in table {broken[0][0]}. Nothing was changed; restore the file from a backup."
             )
     return before, SCHEMA_VERSION
