@@ -17,9 +17,7 @@ LARGEST_SKEW = 0.99
 def parse_options(description: str | None, arguments: Sequence[str] | None = None) -> argparse.Namespace:
     """Return the command line's options; says what was expected and found, and exits, where they cannot be measured."""
     parser = argparse.ArgumentParser(prog="make bench ARGS=…", description=description)
-    parser.add_argument(
-        "--quick", action="store_true", help="fewer records, repetitions and cases, where not told otherwise"
-    )
+    parser.add_argument("--quick", action="store_true", help="fewer records, repetitions and cases by default")
     parser.add_argument("--cases", nargs="+", choices=CASES, help=f"default: all; with --quick {' '.join(QUICK_CASES)}")
     parser.add_argument(
         "--contestants", nargs="+", choices=ALL_CONTESTANTS, default=ALL_CONTESTANTS, help="default: all"

@@ -39,7 +39,7 @@ JUDGED_PARTITIONS = 10_000
 SHARE_OF_A_BATCH = 0.4
 """Of all records there are: so the first two plans both have to share out a limit, and both read every partition."""
 
-TOLD = tuple(step for step in STEPS if step != "write")
+REPORTED = tuple(step for step in STEPS if step != "write")
 """The steps that are reported. Writing is Spark's; here it only leads from a plan to a commit."""
 
 STEP_TIMEOUT_S = 120.0
@@ -117,13 +117,15 @@ def measure_all(options: argparse.Namespace, directory: Path) -> tuple[dict[str,
                     of_life = [Row(step, kind, partitions, repetition, load, found) for step, load, found in life]
                     rows += of_life
                     loads += [row.load for row in of_life]
-                    shown = ", ".join(f"{row.step} {row.measured.seconds:.2f} s" for row in of_life if row.step in TOLD)
+                    shown = ", ".join(
+                        f"{row.step} {row.measured.seconds:.2f} s" for row in of_life if row.step in REPORTED
+                    )
                     say(f"{repetition} of {options.repetitions}, {partitions:,} partitions, {kind}: {shown}")
     say(f"measured in {time.monotonic() - started:.0f} s")
     busy = (
         f"{min(loads):.1f} to {max(loads):.1f} on {os.cpu_count()} processors, this benchmark and its servers included"
     )
-    return {**machine, "load": busy}, [row for row in rows if row.step in TOLD]
+    return {**machine, "load": busy}, [row for row in rows if row.step in REPORTED]
 
 
 def life_of_a_feed(
@@ -191,7 +193,7 @@ def table(rows: Sequence[Row]) -> list[str]:
 def grouped(rows: Iterable[Row]) -> dict[tuple[str, str, int], list[Measured]]:
     """Return the measurements by step, control tables and partitions, in this order."""
     groups: dict[tuple[str, str, int], list[Measured]] = {}
-    for row in sorted(rows, key=lambda row: (TOLD.index(row.step), DATABASES.index(row.database), row.partitions)):
+    for row in sorted(rows, key=lambda row: (REPORTED.index(row.step), DATABASES.index(row.database), row.partitions)):
         groups.setdefault((row.step, row.database, row.partitions), []).append(row.measured)
     return groups
 

@@ -1,5 +1,5 @@
-# What the Makefile's verbs need: `run` and `dev` in .venv, `jvm` in .jvm, `flink` in .flink. A stamp, written last, says that it
-# is there.
+# What the Makefile's verbs need: `run` and `dev` in .venv, `jvm` in .jvm, `flink` in .flink. A stamp, written last,
+# says that it is there.
 
 PYTHON ?= python3
 UV_VERSION := 0.13.8
@@ -38,13 +38,13 @@ jvm: .jvm/.stamp
 	.venv/bin/python dev/resolve_jvm.py
 	touch $@
 
-# One that `make bench` compares with, and nothing that it needs: where it cannot be had, the benchmark says so and goes on.
+# `make bench` compares with it, and does without it where it cannot be installed.
 flink: | .venv/.stamp-run
 	$(MAKE) --silent --no-print-directory --file dev/setup.mk PYTHON=$(PYTHON) .flink/.stamp || { \
 		mkdir -p .flink; rm -f .flink/.stamp; \
 		echo 'Flink could not be installed, see above; the benchmark leaves it out.' >&2; }
 
-# In an environment of its own: it asks for other versions of what Airflow and Spark bring.
+# In a separate environment: it needs other versions of packages that Airflow and Spark use.
 .flink/.stamp: dev/jvm/flink.xml dev/jvm/ivysettings.xml dev/setup.mk | .venv/.stamp-run
 	rm -f $@
 	echo 'Installing Flink $(FLINK_VERSION) into .flink'

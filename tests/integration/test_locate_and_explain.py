@@ -334,7 +334,7 @@ def test_a_published_file_is_explained_by_what_is_in_it_and_by_its_batch(feed: Q
         assert batch[key] == listed[key]
     assert (found["receipt"], found["receipt_problem"], found["control_tables"]) == ({"differences": []}, None, None)
     shown = feed.kafka_ingest("explain", str(file)).stdout
-    assert "it is exactly what its receipt says" in shown
+    assert "it matches its receipt" in shown
     assert f"{orders}-0[0, 4)" in shown
 
 
@@ -441,7 +441,7 @@ def test_a_file_that_was_written_again_differs_from_its_receipt(feed: QuickProje
     assert explained(feed, added)["receipt"]["differences"] == [
         f"the receipt names no file added.parquet, but {file.name}"
     ]
-    assert "it is not what its receipt says" in feed.kafka_ingest("explain", str(file)).stdout
+    assert "it differs from its receipt" in feed.kafka_ingest("explain", str(file)).stdout
 
 
 def test_a_copy_of_an_output_is_distinguished_from_the_output(feed: QuickProject, orders: str) -> None:

@@ -120,5 +120,5 @@ def planned_before(feed: Feed) -> FeedParts:
     """Return the parts of a feed that has control rows; skips the task where it was never planned."""
     parts = parts_of(feed)
     if parts.control.feed(feed.name) is None:
-        raise AirflowSkipException(f"feed {feed.name} was never planned: there is nothing to look after")
+        raise AirflowSkipException(f"feed {feed.name} was never planned: there is nothing to maintain")
     return parts

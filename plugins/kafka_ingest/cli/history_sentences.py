@@ -57,8 +57,8 @@ def describe_file(found: ExplainedFile) -> str:
     if found.differences is None:
         return f"it cannot be compared with its receipt: {found.receipt_problem}"
     if found.differences:
-        return f"it is not what its receipt says: {listing(found.differences)}"
-    return "it is exactly what its receipt says: name, bytes, rows and offsets"
+        return f"it differs from its receipt: {listing(found.differences)}"
+    return "it matches its receipt: name, bytes, rows and offsets"
 
 
 def describe_missing_batch(found: ExplainedFile) -> str | None:

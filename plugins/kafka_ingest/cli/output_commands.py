@@ -164,9 +164,7 @@ def print_lost(feed_name: str, decision: LostDecision, *, executed: bool) -> Non
     """Print which files were lost, and what happens to their offsets."""
     batch_id = decision.batch.batch_id
     if not decision.files:
-        out.print(
-            f"batch {batch_id}: all its files are what its receipt says, or are on record as lost", soft_wrap=True
-        )
+        out.print(f"batch {batch_id}: all its files match its receipt, or are recorded as lost", soft_wrap=True)
         return
     for file in decision.files:
         out.print(f"{file.name}: {file.problem}", style="red", markup=False, soft_wrap=True)

@@ -138,7 +138,7 @@ def consequences(decision: ResetDecision, *, executed: bool) -> list[str]:
         )
     if ended:
         over = "gaps that ended" if executed else "gaps that would end"
-        lines.append(f"{over}: {listing(ended)}, {span_of(ended):,} offsets that are read after all")
+        lines.append(f"{over}: {listing(ended)}, {span_of(ended):,} offsets that will be read")
     moved = f"{len(decision.moves):,} stored offsets"
     lines.append(f"moved {moved}" if executed else "nothing was changed: --execute --reason … does it")
     return lines

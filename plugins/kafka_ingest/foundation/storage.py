@@ -1,8 +1,8 @@
-"""Open a place, and do there what staging needs: the local disk by ``pathlib``, any other file system by ``universal_pathlib``.
+"""The file operations that staging needs: on the local disk by ``pathlib``, elsewhere by ``universal_pathlib``.
 
-A local place costs nothing but what it always did, and imports nothing: the other library is loaded for a URI only. On a disk a
-write is durable when it returns (:mod:`.durable_files`). Elsewhere it is one put, which readers see whole or not at all, and
-folders are but a part of the files' names.
+A local place imports nothing: the other library is loaded for a URI only. On a disk a write is durable when it returns
+(:mod:`.durable_files`). Elsewhere it is one put, which readers see completely or not at all, and folders are only a
+part of the files' names.
 """
 
 import contextlib
@@ -24,7 +24,7 @@ REMOVE_TRIES = 10
 
 
 class Remote(Protocol):
-    """A place that is on no local disk."""
+    """A place that is not on a local disk."""
 
     @property
     def uri(self) -> str:
@@ -32,17 +32,17 @@ class Remote(Protocol):
 
 
 def opened(place: Path | Remote) -> Opened:
-    """Return what reads and writes at a place; raises ValueError or ImportError where its scheme needs what is not installed."""
+    """Return what reads and writes at a place; raises ValueError or ImportError where its scheme is not installed."""
     if isinstance(place, Path):
         return place
     found: UPath = import_module("upath").UPath(place.uri)
-    # Some of these file systems remember listings for ever: what other processes wrote since would stay unseen.
+    # Some of these file systems cache listings forever: what other processes wrote since then would stay unseen.
     found.fs.invalidate_cache()
     return found
 
 
 def write_whole(path: Opened, content: bytes) -> None:
-    """Write a file whole or not at all; it lasts when this returns."""
+    """Write a file completely or not at all; it is durable when this returns."""
     if isinstance(path, Path):
         write_durably(path, content)
     else:
@@ -120,11 +120,11 @@ def remove_from_disk(directory: Path) -> None:
         if not directory.exists():
             break
     else:
-        raise OSError(errno.EBUSY, "somebody writes to it all the time", str(directory))
+        raise OSError(errno.EBUSY, "another process keeps writing to it", str(directory))
 
 
 def remove_if_empty(path: Opened) -> None:
-    """Remove a folder in which nothing lies any more; elsewhere than on a disk it may be gone by itself."""
+    """Remove a folder that is empty; on other storage than a disk it may not exist any more."""
     with contextlib.suppress(OSError):
         if isinstance(path, Path):
             path.rmdir()
