@@ -1,4 +1,4 @@
-"""A table that cuts nothing on a narrow terminal: text wraps between words; where that is too wide, rows become records."""
+"""A table that truncates nothing on a narrow terminal: text wraps between words, or rows become records."""
 
 from collections.abc import Iterable, Sequence
 

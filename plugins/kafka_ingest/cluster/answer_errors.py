@@ -8,7 +8,7 @@ from kafka_ingest.cluster.handshake import UNREACHABLE
 from kafka_ingest.model.offsets import Unavailable
 
 NO_LEADER_KNOWN = Unavailable("LEADER_NOT_AVAILABLE: its leader did not answer")
-"""A leader that died a moment ago is still the one to ask: the client then gives no error, only an offset below zero."""
+"""The client still asks a leader that has just died, and then returns no error, only an offset below zero."""
 
 ACCESS_ERRORS = frozenset(
     {

@@ -35,7 +35,8 @@ SAME_IN_JAVA = frozenset(
 
 RENAMED_IN_JAVA = {"fetch.wait.max.ms": "fetch.max.wait.ms"}
 
-# Settings of consumers in a group, of producers, or of librdkafka's own workings: they say nothing about a bounded read.
+# Settings of consumers in a group, of producers, or of librdkafka's own workings: they say nothing about a bounded
+# read.
 NOT_FOR_A_BOUNDED_READ = frozenset(
     {
         "acks",
@@ -107,15 +108,16 @@ class KafkaClientSettings:
             )
         if not SERVERS.fullmatch(self.bootstrap_servers):
             raise InvalidConnectionError(
-                f"connection {self.conn_id!r}: expected bootstrap.servers to be host:port, or several with commas between "
-                "them; found something else, which is not repeated. User and password are sasl.username and sasl.password."
+                f"connection {self.conn_id!r}: expected bootstrap.servers to be host:port, or several with commas "
+                "between them; found something else, which is not repeated. User and password are sasl.username and "
+                "sasl.password."
             )
         for key, value in self.librdkafka.items():
             # librdkafka would take the text for a file's name and write it to stderr.
             if key.endswith(".location") and "-----BEGIN" in value:
                 raise InvalidConnectionError(
-                    f"connection {self.conn_id!r}: expected the name of a file in {key}, found the text of one. Put it into "
-                    f"{key.removesuffix('location')}pem."
+                    f"connection {self.conn_id!r}: expected the name of a file in {key}, found the text of one. Put "
+                    f"it into {key.removesuffix('location')}pem."
                 )
 
     @property
@@ -174,8 +176,8 @@ class KafkaClientSettings:
             elif key not in NOT_FOR_A_BOUNDED_READ and key not in SASL_KEYS:
                 known = {*SAME_IN_JAVA, *RENAMED_IN_JAVA, *SSL_TRANSLATIONS, *SASL_KEYS, "security.protocol"}
                 raise InvalidConnectionError(
-                    f"connection {self.conn_id!r}: {key!r} has no known translation to the Java client that Spark reads "
-                    f"with. Remove it, or use one of: {', '.join(sorted(known))}"
+                    f"connection {self.conn_id!r}: {key!r} has no known translation to the Java client that Spark "
+                    f"reads with. Remove it, or use one of: {', '.join(sorted(known))}"
                 )
         java.update(self._java_sasl())
         return with_readable_key(self.conn_id, java)
@@ -231,14 +233,14 @@ def private_key(conn_id: str, pem: str) -> dict[str, str]:
     """Return the Java settings of a private key, which Java reads only as PKCS#8 (KIP-651)."""
     if "-----BEGIN PRIVATE KEY-----" not in pem and "-----BEGIN ENCRYPTED PRIVATE KEY-----" not in pem:
         raise InvalidConnectionError(
-            f"connection {conn_id!r}: the Java client reads private keys only as PKCS#8 (BEGIN PRIVATE KEY); convert it: "
-            "openssl pkcs8 -topk8 -nocrypt -in client.key -out client.pk8.key"
+            f"connection {conn_id!r}: the Java client reads private keys only as PKCS#8 (BEGIN PRIVATE KEY); convert "
+            "it: openssl pkcs8 -topk8 -nocrypt -in client.key -out client.pk8.key"
         )
     return {"ssl.keystore.type": "PEM", "ssl.keystore.key": pem}
 
 
 def with_readable_key(conn_id: str, java: dict[str, str]) -> dict[str, str]:
-    """Return the settings with an encrypted key opened: of today's encryption (PBES2) Java 17 only says that it has none."""
+    """Return the settings with an encrypted key decrypted: Java 17 does not support today's encryption (PBES2)."""
     key, password = java.get("ssl.keystore.key", ""), java.get("ssl.key.password")
     if "-----BEGIN ENCRYPTED PRIVATE KEY-----" not in key or password is None:
         return java
@@ -264,7 +266,8 @@ def flag(conn_id: str, key: str, value: str, needed: str) -> dict[str, str]:
     if value.lower() != needed:
         found = value.lower() if value.lower() in {"true", "false"} else "…"
         raise InvalidConnectionError(
-            f"connection {conn_id!r}: {key}={found} cannot be done by the Java client that Spark reads with; expected {needed}"
+            f"connection {conn_id!r}: {key}={found} cannot be done by the Java client that Spark reads with; expected "
+            f"{needed}"
         )
     return {}
 

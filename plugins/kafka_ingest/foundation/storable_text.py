@@ -1,21 +1,21 @@
 """Text that any database, any JSON reader and any terminal takes, whatever bytes it was made of.
 
-Arguments that are not UTF-8 reach Python as lone surrogates (PEP 383), JSON may name them as escapes, and neither UTF-8 nor
-PostgreSQL has a form for them; PostgreSQL's text holds no NUL; a terminal obeys control characters.
+Arguments that are not UTF-8 reach Python as lone surrogates (PEP 383), JSON may name them as escapes, and neither
+UTF-8 nor PostgreSQL has a form for them; PostgreSQL's text holds no NUL; a terminal obeys control characters.
 """
 
 import re
 from typing import Any
 
 UNSTORABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
-"""Control characters other than tab and line feed, and surrogates: a string that Python decoded holds only lone ones."""
+"""Control characters other than tab and line feed, and surrogates: in a string that Python decoded all are lone."""
 
 ESCAPED_BYTES = range(0xDC80, 0xDD00)
 """What a byte that is not UTF-8 is decoded to (PEP 383)."""
 
 
 def storable(text: str) -> str:
-    r"""Return a text with what cannot be stored or shown as an escape: the byte 0xE9 as ``\xe9``. Others are unchanged."""
+    r"""Return a text in which characters that cannot be stored or shown are escapes: the byte 0xE9 is ``\xe9``."""
     return UNSTORABLE.sub(lambda found: escape(ord(found.group())), text)
 
 

@@ -88,7 +88,7 @@ def size_below(path: Opened) -> int:
 
 
 def remote_sizes(path: "UPath") -> dict[str, int]:
-    """Return relative name → size in bytes of all files below a folder that is on no disk; empty where there is none."""
+    """Return name → bytes of all files below a folder on other storage than a disk; empty where there is none."""
     found = path.fs.find(path.path, detail=True)
     return {name.removeprefix(f"{path.path}/"): each["size"] for name, each in found.items()}
 

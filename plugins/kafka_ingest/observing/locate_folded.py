@@ -17,8 +17,8 @@ def batch_that_read(
 ) -> BatchOfOffset | None:
     """Return the batch of a folded range that has read an offset; None where no receipt says so.
 
-    ``batches`` are those of the range's time, in the order of their commits. Each began where the one before ended, so few of
-    their receipts are read; only where the range was put together in another order, all are.
+    ``batches`` are those of the range's time, in the order of their commits. Each began where the one before ended, so
+    few of their receipts are read; only where the range was put together in another order, all are.
     """
     first, last = 0, len(batches)
     while first < last:

@@ -41,7 +41,8 @@ class FeedPlanSettings:
 
     A feed reads the topics that ``start_rules`` names, or all that ``topic_pattern`` matches as a whole; then
     ``start_rules`` names exceptions from ``pattern_start``. ``limit_follows_speed``: the feed names no
-    ``max_records``, so a batch holds what its newest ones would have read in minutes, or less where one run asks for less.
+    ``max_records``, so a batch holds what its newest ones would have read in minutes, or less where one run asks for
+    less.
     """
 
     name: str
@@ -64,7 +65,7 @@ class FeedPlanSettings:
     """The output's path as the feed file says it, where that is relative: its root is the environment's."""
 
     def selects(self, topic: str) -> bool:
-        """Whether a topic is one of the feed's. A pattern never matches Kafka's own topics, which begin with two underscores."""
+        """Whether the feed reads a topic. A pattern never matches Kafka's own topics, which begin with "__"."""
         if self.topic_pattern is None:
             return topic in self.start_rules
         return not topic.startswith("__") and re.fullmatch(self.topic_pattern, topic) is not None

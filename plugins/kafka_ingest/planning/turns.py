@@ -1,9 +1,10 @@
-"""Whose turn it is where retention is at some partitions' heels: what they lose must not cost the others their work. Pure.
+"""Whose turn it is where retention threatens some partitions: their loss must not cost the others their work. Pure.
 
-A batch that loses a part of one range while it is read leaves that range out, and reads the others again. A partition that lost
-records twice may lose more: read together, it would cost the others that again and again, and none of it would ever be read. So
-such partitions are read apart from the others until something was read of them, in small batches, which are quicker than
-retention; whichever waited longer comes first. Of an endangered batch, too, what lost nothing is committed.
+A batch that loses a part of one range while it is read leaves that range out, and reads the others again. A partition
+that lost records twice may lose more: read together, it would cost the others that again and again, and none of it
+would ever be read. So such partitions are read apart from the others until something was read of them, in small
+batches, which are quicker than retention; whichever waited longer comes first. Of an endangered batch, too, what lost
+nothing is committed.
 """
 
 import math
@@ -19,13 +20,13 @@ SHARE_OF_A_BATCH = 10
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """What the next batch reads. ``is_endangered``: these partitions lost records twice, and nothing was read of them since."""
+    """What the next batch reads. ``is_endangered``: these partitions lost records twice, and were not read since."""
 
     positions: Sequence[Position]
     is_endangered: bool = False
 
     def max_records(self, of_feed: int | None) -> int | None:
-        """Return how many records the batch holds at most: of endangered partitions few, to be quicker than retention."""
+        """Return the batch's largest number of records: few of endangered partitions, to be faster than retention."""
         if not self.is_endangered:
             return of_feed
         return LEAST_RECORDS if of_feed is None else max(1, of_feed // SHARE_OF_A_BATCH)
@@ -48,7 +49,7 @@ def last_moved(turn: Turn, feed: FeedSnapshot | None) -> float:
 
 
 def moved_at(position: Position, feed: FeedSnapshot | None) -> float:
-    """Return when a stored offset was moved, in seconds: later than all others where this plan does it, 0 where it never was."""
+    """Return when a stored offset was moved, in seconds: the latest time where this plan moves it, 0 for never."""
     if position.jump is not None:
         return math.inf
     row = feed.stored.get(position.topic_partition) if feed is not None else None

@@ -1,8 +1,9 @@
 """Whether a feed file that was not parsed may name something: a feed, or what another feed claims.
 
 Parsing 2,000 files takes seconds, searching their texts milliseconds. A search may find too much, and then the file is
-parsed; it never misses a claim. It relies on how YAML writes texts: each word of a value stands in the file as it is, unless
-a double-quoted text has escapes. Only where two words meet may there be other white space, and ``'`` may be doubled.
+parsed; it never misses a claim. It relies on how YAML writes texts: each word of a value stands in the file as it is,
+unless a double-quoted text has escapes. Only where two words meet may there be other white space, and ``'`` may be
+doubled.
 """
 
 import os

@@ -1,7 +1,8 @@
 """The feed files that a DAG file builds DAGs of: all of them, or the one that is asked for.
 
-Airflow reads a DAG file whenever it starts a task, and says which DAG it wants. What that costs may not grow with the number
-of feeds, so no other file is read then. What a feed shares with others is asked by the tasks that depend on it, when they run.
+Airflow reads a DAG file whenever it starts a task, and says which DAG it wants. What that costs may not grow with the
+number of feeds, so no other file is read then. What a feed shares with others is asked by the tasks that depend on it,
+when they run.
 """
 
 import os
@@ -16,7 +17,7 @@ from kafka_ingest.settings.feed_mentions import may_name
 
 
 def files_for_dags(asked: str | None) -> list[FeedFile]:
-    """Return all feed files, or the one whose DAG has this id; one with an error where the folder itself cannot be read."""
+    """Return all feed files, or the one whose DAG has this id; one with an error where the folder cannot be read."""
     directory = feeds_directory()
     try:
         if asked is None:
@@ -47,7 +48,7 @@ def holding(name: str, paths: Iterable[Path]) -> list[FeedFile]:
 
 
 def broken_file(red_id: str, directory: Path) -> FeedFile | None:
-    """Return the file of which a DAG with this id says that it cannot be used; None where there is no such file any more."""
+    """Return the unusable file whose error the DAG with this id shows; None where there is no such file any more."""
     exact = directory / red_id.removeprefix(FEED_ERROR)
     is_exact = exact.suffix in SUFFIXES and error_id(exact) == red_id and os.path.lexists(exact)
     paths = [exact] if is_exact else feed_paths(directory)

@@ -1,6 +1,7 @@
 """What the driver's process is given of the environment it is started from: what is named here, and no more.
 
-A task's environment holds connections, a database's password, and whatever else a site puts there. The job needs none of it.
+A task's environment holds connections, a database's password, and whatever else a site puts there. The job needs none
+of it.
 """
 
 from collections.abc import Mapping

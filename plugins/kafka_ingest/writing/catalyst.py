@@ -16,7 +16,7 @@ NEVER_NULL, NULLABLE = False, True
 
 
 class Catalyst:
-    """Makes expressions, each compiled into the code of its query. ``org.apache.spark.sql.catalyst`` calls them so, too."""
+    """Makes expressions of ``org.apache.spark.sql.catalyst``, which Spark compiles into the code of a query."""
 
     def __init__(self, jvm: Java) -> None:
         self._jvm = jvm
@@ -75,7 +75,7 @@ class Catalyst:
         return self._expressions.CreateNamedStruct(self.seq(pairs))
 
     def element(self, type_name: str, number: int = 1) -> Java:
-        """Return what stands for one element of an array in ``each``; where one ``each`` is in another, each has its number."""
+        """Return the variable for one element of an array in ``each``; nested calls have different numbers."""
         return self._expressions.objects.LambdaVariable(f"element{number}", self.type_of(type_name), NULLABLE, number)
 
     def first_of_row(self, type_name: str) -> Java:

@@ -20,8 +20,8 @@ def fast_imports(search_path: list[str] = sys.path, environment: Mapping[str, st
 def installed_before_zipped(search_path: list[str], spark_home: str | None) -> list[str]:
     """Return Python's search path without Spark's archives of pyspark and py4j, where the same pyspark is installed.
 
-    Spark puts them in front, and there is no place in an archive where Python could keep what it compiled: it would compile
-    half of pyspark in each run.
+    Spark puts them in front, and there is no place in an archive where Python could keep what it compiled: it would
+    compile half of pyspark in each run.
     """
     if not spark_home:
         return search_path

@@ -23,8 +23,8 @@ def stage_files(records: DataFrame, data: Path) -> int:
 def staged_files(data: Path) -> list[WrittenFile]:
     """Return what lies below ``data``; files without rows are removed.
 
-    Most Spark tasks read a range of one partition: such a file's footer says all. One that read several small ranges has their
-    positions counted row by row.
+    Most Spark tasks read a range of one partition: such a file's footer says all. One that read several small ranges
+    has their positions counted row by row.
     """
     written: list[WrittenFile] = []
     for path in sorted(found for found in data.rglob("*") if found.is_file()):
