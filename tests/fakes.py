@@ -1622,7 +1622,7 @@ class InMemorySink:
                 raise OutputConflictError(f"batch {batch_id} is in {self.output_path} with another receipt")
             return
         if batch_id in self.revoked:
-            raise BatchRevokedError(f"batch {batch_id} is being given up: its staged files were revoked")
+            raise BatchRevokedError(f"batch {batch_id} is being abandoned: its staged files were revoked")
         if published.receipt.files and directory not in self.staged:
             raise OutputConflictError(f"batch {batch_id}: its staged files are gone from {directory / DATA}")
         self._publish(directory, published)
@@ -1634,7 +1634,7 @@ class InMemorySink:
     def revoke(self, directory: Path, batch_id: UUID, *, rows: int) -> None:  # noqa: ARG002 - no files, no difference
         self._reachable()
         if batch_id in self.published:
-            raise BatchStateError(f"batch {batch_id} is published already, so it cannot be given up any more")
+            raise BatchStateError(f"batch {batch_id} is published already, so it cannot be abandoned any more")
         self._revoke(directory, batch_id)
 
     def _revoke(self, directory: Path, batch_id: UUID) -> None:

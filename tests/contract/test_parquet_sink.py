@@ -275,7 +275,7 @@ def test_an_output_where_something_lies_in_the_batchs_place_cannot_take_it(
 ):
     make(staged.target)
 
-    with pytest.raises(OutputConflictError, match=rf"{staged.target.name} exists.*move it away"):
+    with pytest.raises(OutputConflictError, match=rf"{staged.target.name} exists.*move it elsewhere"):
         staged.sink.publisher.can_take(staged.directory, staged.receipt)
 
 
@@ -532,7 +532,7 @@ def test_a_file_that_a_late_writer_adds_at_the_last_moment_is_a_conflict_before_
 def test_a_batch_whose_files_are_neither_staged_nor_published_is_an_error(staged: Staged):
     staged.data.rename(staged.data.with_name("elsewhere"))
 
-    with pytest.raises(OutputConflictError, match=r"neither its staged files .* nor its published ones .* are there"):
+    with pytest.raises(OutputConflictError, match=r"neither its staged files .* nor its published ones .* exist"):
         staged.publish()
 
     assert list(staged.output.iterdir()) == []
@@ -587,7 +587,7 @@ def test_files_that_are_gone_or_changed_since_they_were_verified_are_not_publish
     staged.verify()
     (staged.data / FIRST_FILE).unlink()
 
-    with pytest.raises(OutputConflictError, match=rf"{FIRST_FILE} is missing .*were whole.*kafka-ingest abandon"):
+    with pytest.raises(OutputConflictError, match=rf"{FIRST_FILE} is missing .*were intact.*kafka-ingest abandon"):
         staged.publish()
 
     assert not staged.target.exists()

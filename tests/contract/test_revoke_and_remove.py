@@ -309,12 +309,12 @@ def test_a_name_that_vanishes_while_an_attempt_is_removed_leaves_nothing_behind(
     assert not staged.directory.exists()
 
 
-def test_an_attempt_that_somebody_goes_on_writing_to_is_not_called_removed(
+def test_an_attempt_that_another_process_keeps_writing_to_is_not_called_removed(
     output: Path, monkeypatch: pytest.MonkeyPatch
 ):
     staged = Staged(output)
     monkeypatch.setattr(shutil, "rmtree", lambda _: None)
-    with pytest.raises(OutputUnavailableError, match="somebody writes to it"):
+    with pytest.raises(OutputUnavailableError, match="another process keeps writing to it"):
         staged.sink.staging.remove(staged.directory)
 
 

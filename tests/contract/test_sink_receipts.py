@@ -197,7 +197,7 @@ def test_visible_files_whose_receipt_is_gone_are_not_passed_over(three_batches: 
     three_batches.kept(2).unlink()
     message = refusal(three_batches)
     assert f"holds batch {batch_id_of(2)}, expected its receipt in {three_batches.kept(2)}" in message
-    assert "without it nobody can say which offsets the batch holds" in message
+    assert "without it, it is unknown which offsets the batch holds" in message
 
 
 def test_a_directory_that_only_looks_like_a_batch_is_not_passed_over(three_batches: ParquetOutput) -> None:

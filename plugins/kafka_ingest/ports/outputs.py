@@ -21,7 +21,7 @@ class Staging(Protocol):
     """Where attempts are staged: plain Parquet, their documents and their receipts."""
 
     def attempt_directory(self, batch_id: UUID, attempt: int) -> Place:
-        """Return the directory that belongs to one attempt alone."""
+        """Return the directory of one attempt."""
 
     def open_attempt(self, directory: Place, document: bytes) -> None:
         """Make the attempt's directory with its document in it, durably."""
@@ -30,24 +30,24 @@ class Staging(Protocol):
         """Put the package that runs inside Spark beside the attempt's document."""
 
     def read_receipt(self, directory: Place) -> bytes | None:
-        """Return the attempt's receipt as it lies there, None where there is none."""
+        """Return the attempt's receipt as stored, None where there is none."""
 
     def write_receipt(self, directory: Place, content: bytes) -> None:
-        """Write the receipt of an attempt whose files were staged again, durably; the last thing of it."""
+        """Write the receipt of an attempt whose files were staged again, durably; its last step."""
 
     def read_failure(self, directory: Place) -> str | None:
-        """Return what Spark said when the attempt failed, None where it said nothing."""
+        """Return Spark's output when the attempt failed, None where there is none."""
 
     def verify(self, directory: Place, receipt: Receipt) -> None:
         """Check the staged files against their receipt, durably on disk; raises StagedOutputUnusableError."""
 
     def check_restageable(self, directory: Place, receipt: Receipt) -> None:
-        """Raise StagedOutputUnusableError unless an attempt's files, revoked or not, are what its receipt says."""
+        """Raise StagedOutputUnusableError unless an attempt's files, revoked or not, match its receipt."""
 
     def restage(
         self, source: Place, receipt: Receipt, target: Place, ranges: Sequence[OffsetRange]
     ) -> Sequence[WrittenFile]:
-        """Stage the records of ranges, out of the files of an earlier attempt, revoked or not, in another one's directory.
+        """Stage the records of ranges from the files of an earlier attempt, revoked or not, in another one's directory.
 
         Durable when it returns. Raises StagedOutputUnusableError where the files are not what the earlier receipt says.
         """
@@ -62,12 +62,12 @@ class Staging(Protocol):
 class Publisher(Protocol):
     """Makes staged batches visible to readers, once each.
 
-    Publishing and revoking write the same marker, named by the batch's id; whoever is first wins, and the output becomes
+    Publishing and revoking write the same marker, named by the batch's id; the first one wins, and the output becomes
     visible in the same atomic step.
     """
 
     def prepare(self) -> None:
-        """Make the output and the places beside it; raises OutputNotUsableError where they cannot be written."""
+        """Create the output and the places beside it; raises OutputNotUsableError where they cannot be written."""
 
     def data_needs(self, directory: Place) -> DataNeeds:
         """Return where the data of the attempt in that directory has to be written, and which column it needs."""
@@ -75,17 +75,18 @@ class Publisher(Protocol):
     def can_take(self, directory: Place, receipt: Receipt) -> None:
         """Ask before COMMITTING whether the attempt in that directory can be published; moves nothing.
 
-        Raises OutputNotUsable- or OutputConflictError; StagedOutputUnusableError where its files are not of the output's form.
+        Raises OutputNotUsable- or OutputConflictError; StagedOutputUnusableError where its files are not of the
+        output's form.
         """
 
     def publish(self, directory: Place, published: PublishedReceipt) -> None:
         """Make the batch visible, once; does nothing where it is published already. Durable when it returns.
 
-        Raises BatchRevokedError where an operator was faster, OutputConflictError where something else lies in its place.
+        Raises BatchRevokedError where an operator was faster, OutputConflictError where something else is in its place.
         """
 
     def revoke(self, directory: Place, batch_id: UUID, *, rows: int) -> None:
-        """Take a COMMITTING batch's staged files from every publisher, for ever; does nothing where that was done already.
+        """Take a COMMITTING batch's staged files from every publisher, permanently; does nothing where that was done.
 
         Raises BatchStateError where the batch is published: of the two exactly one wins.
         """
@@ -94,29 +95,29 @@ class Publisher(Protocol):
         """Return the ids of the batches that were ever published here, newest last; ``since``: from this id on."""
 
     def published_receipts(self) -> Iterator[PublishedReceipt]:
-        """Return all that was ever published here, oldest first, with what is there of it now.
+        """Return everything that was ever published here, oldest first, with what exists of it now.
 
         Raises OutputConflictError on a receipt that cannot be read.
         """
 
 
 class ReceiptArchive(Protocol):
-    """The receipts of an output's published batches, kept for ever, and marks of those that were removed since."""
+    """The receipts of an output's published batches, kept permanently, and marks of those that were removed since."""
 
     def is_kept(self, batch_id: UUID) -> bool:
         """Whether a receipt of the batch is kept here."""
 
     def receipt(self, batch_id: UUID) -> Receipt | None:
-        """Return the receipt of a batch as it was published, None where none was."""
+        """Return the receipt of a batch as published, None where there is none."""
 
     def published_receipt(self, batch_id: UUID) -> PublishedReceipt | None:
-        """Return what is kept of one batch, None where nothing is; what is there of its files is not looked at.
+        """Return what is kept of one batch, None where nothing is; its files are not checked.
 
         Raises OutputConflictError where it cannot be used.
         """
 
     def removal(self, batch_id: UUID) -> Removal | None:
-        """Return why readers see nothing of a published batch any more, None where they are to see it."""
+        """Return why readers no longer see a published batch, None where they should see it."""
 
     def removed_batches(self) -> list[str]:
         """Return the ids of the published batches that were removed, oldest first."""
@@ -124,18 +125,18 @@ class ReceiptArchive(Protocol):
     def note_removal(self, removal: Removal) -> None:
         """Note that a batch is removed, durably and before it is.
 
-        Does nothing where that was noted before, unless it was only found gone, and expires now.
+        Does nothing where that was recorded before, except for a batch that was found missing and expires now.
         """
 
     def sort(self, now: datetime) -> int:
-        """Move receipts that an earlier version kept in another order to where they are found quickly; return how many."""
+        """Move receipts from an earlier version's place to where they are found quickly; return how many."""
 
 
 class Inspector(Protocol):
     """Answers questions about what readers see, from the published data itself."""
 
     def look_at(self, batch_id: UUID, *, closely: bool = False) -> PublishedLook:
-        """Read what readers see of a batch file by file, so that one that is damaged keeps none of the others from it.
+        """Read what readers see of a batch file by file, so that a damaged one does not hide the others.
 
         ``closely``: every column is read, not only those of the positions.
         """
@@ -146,7 +147,7 @@ class Inspector(Protocol):
     def holds(self, batch_id: UUID, file: WrittenFile, topic_partition: TopicPartition, offset: int) -> bool:
         """Whether the record of that partition and offset is in a published file.
 
-        Raises NotADataFileError where it is damaged, OSError where it cannot be read or is not there.
+        Raises NotADataFileError where it is damaged, OSError where it cannot be read or does not exist.
         """
 
 
@@ -157,7 +158,7 @@ class Remover(Protocol):
         """Raise OutputNotUsableError where nothing may be removed from this output."""
 
     def hide(self, batch_id: UUID) -> None:
-        """Take a removed batch out of readers' sight, whole and durably; does nothing where there is nothing to be seen."""
+        """Hide a removed batch from readers, completely and durably; does nothing where nothing is visible."""
 
     def unfinished(self) -> list[str]:
         """Return the removed batches that readers still see, or whose hidden or damaged files are not deleted yet."""
@@ -173,14 +174,15 @@ class Salvage(Protocol):
         """Return where files of a batch are kept that were moved out of readers' sight."""
 
     def set_aside(self, batch_id: UUID, names: list[str]) -> None:
-        """Move files of a batch out of readers' sight, durably, and keep them; does nothing for those that are not there."""
+        """Hide files of a batch from readers, durably, and keep them; does nothing for missing ones."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sink:
     """One output, by the roles that the protocol asks for. What a format cannot answer or do is None.
 
-    ``places`` are the directories that are the output's alone: the one that readers see first, then those beside it.
+    ``places`` are the directories that belong to the output alone: first the one that readers see, then those beside
+    it.
     """
 
     staging: Staging
@@ -193,7 +195,7 @@ class Sink:
 
 
 class DataFiles(Protocol):
-    """Data files by their paths alone, whichever format's sink wrote them."""
+    """Data files by their paths alone, of any format's sink."""
 
     def place_of(self, path: Path) -> FilePlace | None:
         """Return whose data file an absolute path names, None where no sink puts one there."""
@@ -204,12 +206,12 @@ class DataFiles(Protocol):
     def contents(self, path: Path, *, intervals: int) -> FileContents:
         """Return what a data file holds, with its first intervals of offsets.
 
-        Raises NotADataFileError where it is damaged or another's, OSError where it cannot be read or is not there.
+        Raises NotADataFileError where it is damaged or not a sink's, OSError where it cannot be read or does not exist.
         """
 
 
 class Sinks(Protocol):
-    """Finds the sink of an output; an open batch keeps its own, whatever the feed file says now."""
+    """Finds the sink of an output; an open batch keeps its own, even if the feed file has another one now."""
 
     def __call__(self, output: OutputLocation) -> Sink:
         """Return the sink; raises OutputNotUsableError where the format is not known."""

@@ -1,4 +1,4 @@
-"""The folder beside an output, on its file system and never under it, where staging and receipts lie."""
+"""The folder of staging and receipts: beside an output, on its file system, never under it."""
 
 from pathlib import Path
 from typing import Final
@@ -13,11 +13,11 @@ def beside(output: Path) -> Path:
 
 
 def places_of(output: Path) -> tuple[Path, Path]:
-    """Return the directories that are a local output's alone: the one that readers see, and the one beside it."""
+    """Return the directories that belong to a local output alone: the one that readers see, and the one beside it."""
     return (output, beside(output))
 
 
 def output_of(folder: Path) -> Path | None:
-    """Return the output that a folder of this name would lie beside; None where it has another name."""
+    """Return the output beside which a folder of this name would be; None where it has another name."""
     name = folder.name.removesuffix(BESIDE_OUTPUT)
     return folder.with_name(name) if name and name != folder.name else None

@@ -16,9 +16,10 @@ from kafka_ingest.sinks.parquet import file_places as parquet_places
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """What there is to know of a format.
+    """The properties of a format.
 
-    ``guarantee`` is one sentence on what readers see; ``examine`` looks, without making anything, whether it can be used here.
+    ``guarantee`` is one sentence on what readers see; ``examine`` checks whether it can be used here, without creating
+    anything.
     """
 
     sink: Callable[[Path], Sink]
@@ -42,7 +43,7 @@ def sink_of(output: OutputLocation) -> Sink:
 
 
 def format_of(output: OutputLocation) -> Format:
-    """Return what there is to know of an output's format; raises OutputNotUsableError where it is not known."""
+    """Return the properties of an output's format; raises OutputNotUsableError where it is unknown."""
     found = FORMATS.get(output.format)
     if found is None:
         raise OutputNotUsableError(
@@ -53,7 +54,7 @@ def format_of(output: OutputLocation) -> Format:
 
 
 class DataFilesOfAllFormats:
-    """Data files by their paths alone: each format says which places are its own."""
+    """Data files by their paths alone: each format recognizes its own places."""
 
     def place_of(self, path: Path) -> FilePlace | None:
         """Return whose data file an absolute path names, None where no sink puts one there."""

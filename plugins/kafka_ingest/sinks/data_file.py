@@ -1,4 +1,4 @@
-"""A data file that a sink wrote, to be asked what is in it."""
+"""Opening a data file that a sink wrote, to read what is in it."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -8,7 +8,7 @@ if TYPE_CHECKING:
 
 
 def data_file(path: Path) -> "DataFile":
-    """Return a data file, to be asked what is in it."""
+    """Return a data file, to read what is in it."""
     # A third of a second for pyarrow, which only a question about records should pay.
     from kafka_ingest.sinks.parquet_contents import DataFile  # noqa: PLC0415
 

@@ -1,4 +1,4 @@
-"""What published data files hold together of each partition, and where one is not what its receipt says.
+"""What published data files together hold of each partition, and where one differs from its receipt.
 
 Importing this imports pyarrow.
 """
@@ -20,10 +20,10 @@ from kafka_ingest.sinks.parquet_contents import DataFile
 def look_into(
     path: Path, name: str, written: WrittenFile | None, *, closely: bool
 ) -> tuple[Sequence[PartitionContents], FileProblem | None]:
-    """Return what a file that is there holds, and what is wrong with it; nothing of one that is damaged.
+    """Return what an existing file holds, and what is wrong with it; nothing of a damaged one.
 
-    ``name`` is its name in a receipt, ``written`` what the receipt says of it, None where it names no such file. Raises OSError
-    where the system cannot read it: that proves nothing about its content.
+    ``name`` is its name in a receipt, ``written`` its entry there, None where it has none. Raises OSError where the
+    system cannot read it: that proves nothing about its content.
     """
     try:
         contents = DataFile(path).contents(intervals=0)
@@ -37,7 +37,7 @@ def look_into(
 
 
 def other_than(written: WrittenFile, contents: FileContents) -> Iterator[str]:
-    """Yield in which respects the records of a file are not those that its receipt names; another writer's bytes are none."""
+    """Yield how the records of a file differ from its receipt; the size of a file of another writer does not count."""
     for what, expected, found in (
         ("rows", written.rows, contents.rows),
         ("different offsets", written.rows, contents.distinct_offsets),
@@ -52,7 +52,7 @@ def count_of(topic_partition: TopicPartition, files: Sequence[tuple[Path, Partit
     bounds = sorted((each.smallest_offset, each.largest_offset) for _, each in files)
     offsets = sum(each.distinct_offsets for _, each in files)
     if any(later[0] <= earlier[1] for earlier, later in itertools.pairwise(bounds)):
-        # They may share offsets: which ones are in both is only seen by looking at all of them.
+        # They may share offsets: only reading all of them shows which are in both.
         whole = (DataFile(path).contents(intervals=sys.maxsize).intervals for path, _ in files)
         of_partition = (
             each for each in itertools.chain.from_iterable(whole) if each.topic_partition == topic_partition

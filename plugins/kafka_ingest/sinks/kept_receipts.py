@@ -1,10 +1,10 @@
-"""The receipts that are kept for ever beside an output: one for each batch that was published, and marks beside them.
+"""The receipts that are kept permanently beside an output: one for each published batch, with marks beside them.
 
-A mark says that a batch was revoked, so that it will never be published, or that its files were removed since.
+A mark records that a batch was revoked, so that it will never be published, or that its files were removed.
 
-Each lies in the folder of the day that its batch's id was made (RFC 9562, version 7), so that the newest are found without
-reading the names of years. Earlier versions put them all into one folder; there they are found, too, until they are moved
-(:meth:`KeptReceipts.sort`).
+Each is in the folder of the day on which its batch's id was made (RFC 9562, version 7), so that the newest are found
+without listing the names of years. Earlier versions stored them in one folder; they are found there, too, until they
+are moved (:meth:`KeptReceipts.sort`).
 """
 
 import contextlib
@@ -31,7 +31,7 @@ KEPT = ".json"
 REVOKED = ".revoked"
 REMOVED = ".removed"
 NOT_SORTED = timedelta(days=1)
-"""A batch of so late may be being committed, or given up, by an earlier version."""
+"""An earlier version may be committing or revoking a batch that is this new."""
 
 NO_LINKS = frozenset({errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK})
 
@@ -43,14 +43,14 @@ class KeptReceipts:
         self.folder = folder
 
     def path(self, batch_id: UUID | str) -> Path:
-        """Return where a batch's receipt is kept; where none is, the place of a new one."""
+        """Return where a batch's receipt is kept, or the place for a new one."""
         return self._found(batch_id, KEPT) or self._places(batch_id, KEPT)[0]
 
     def batch_ids(self, since: UUID | None = None) -> set[str]:
         """Return the ids of the batches whose receipts are kept, without those that were revoked.
 
-        ``since``: only from this id on. A publisher that lost against a revoking operator may have kept a receipt before it
-        noticed.
+        ``since``: only from this id on. A publisher that lost against a revoking operator may have kept a receipt
+        before it noticed.
         """
         least = str(since) if since is not None else ""
         found = self._names(since)
@@ -61,7 +61,8 @@ class KeptReceipts:
     def sort(self, now: datetime) -> int:
         """Move what an earlier version left in one folder into the days' folders; return how many moved.
 
-        A name is durable in its new place before it goes from the old one. Where the file system has no links, all stays.
+        A name is durable in its new place before it is removed from the old one. Without links in the file system, all
+        stay.
         """
         before = day_name(now - NOT_SORTED)
         of_days: dict[str, list[str]] = {}
@@ -100,7 +101,7 @@ class KeptReceipts:
         return self._found(batch_id, KEPT) is not None and not self.is_withdrawn(batch_id)
 
     def published(self, batch_id: str) -> PublishedReceipt:
-        """Return what is kept of a batch; raises ValueError, KeyError, TypeError or AttributeError where it cannot be used."""
+        """Return what is kept of a batch; raises ValueError, KeyError, TypeError or AttributeError if unusable."""
         kept = self._read(UUID(batch_id))
         if kept is None:
             raise ValueError("there is none")
@@ -118,8 +119,8 @@ class KeptReceipts:
             return Receipt.from_document(kept["receipt"])
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise OutputConflictError(
-                f"{self.path(batch_id)}: expected the receipt of a published batch, found that it cannot be used: {error!r}. "
-                "Restore it, or move it away to have it written again."
+                f"{self.path(batch_id)}: expected the receipt of a published batch, found that it cannot be used: "
+                f"{error!r}. Restore it, or move it elsewhere to have it written again."
             ) from error
 
     def keep(self, published: PublishedReceipt) -> None:
@@ -132,18 +133,20 @@ class KeptReceipts:
             write_durably(path, published_document(published))
             return
         sync(self.path(batch_id).parent)  # a publisher that died may have left the name to the system
-        # The fingerprint and the receipt say what was published; the rest may be another version's way to write it down.
+        # The fingerprint and the receipt identify what was published; another version may have written the rest
+        # otherwise.
         if (
             kept.get("plan_fingerprint") != published.plan.fingerprint
             or kept.get("receipt") != published.receipt.as_document()
         ):
             raise OutputConflictError(
                 f"batch {batch_id}: {self.path(batch_id)} is the receipt of something else under the same batch id. No "
-                "offset was moved; find out who else writes to this output, move that file away and run the commit again."
+                "offset was moved; find what else writes to this output, move that file elsewhere and run the commit "
+                "again."
             )
 
     def withdraw(self, batch_id: UUID) -> None:
-        """Mark a batch as revoked, for ever and durably, whatever receipt of it is kept, now or by somebody who comes late."""
+        """Mark a batch as revoked, finally and durably, even if a receipt is kept now or by a late publisher."""
         mark = self._places(batch_id, REVOKED)[0]
         self._make(mark.parent)
         for path in self._places(batch_id, KEPT):
@@ -159,7 +162,7 @@ class KeptReceipts:
         sync(mark.parent)
 
     def note_removal(self, removal: Removal) -> None:
-        """Mark a batch as removed, durably; one that is marked keeps its first mark, unless that says only that it was gone."""
+        """Mark a batch as removed, durably; an existing mark is kept, unless it only records missing files."""
         mark = self._found(removal.batch_id, REMOVED)
         known = self.removal(removal.batch_id)
         if mark is None or (known is not None and known.is_overruled_by(removal)):
@@ -169,7 +172,7 @@ class KeptReceipts:
         sync(mark.parent)
 
     def removal(self, batch_id: UUID) -> Removal | None:
-        """Return why a batch was removed, None where it was not; raises OutputConflictError on a mark that cannot be used."""
+        """Return why a batch was removed, None where it was not; raises OutputConflictError on an unusable mark."""
         for mark in self._places(batch_id, REMOVED):
             try:
                 return Removal.from_document(json.loads(mark.read_bytes()))
@@ -177,8 +180,8 @@ class KeptReceipts:
                 continue
             except (ValueError, KeyError, TypeError, AttributeError) as error:
                 raise OutputConflictError(
-                    f"{mark}: expected who removed batch {batch_id} and why, found that it cannot be used: {error!r}. Restore "
-                    "it from a backup; if the batch's files are where readers see them, move it away."
+                    f"{mark}: expected who removed batch {batch_id} and why, found that it cannot be used: {error!r}. "
+                    "Restore it from a backup; if readers see the batch's files, move the mark elsewhere."
                 ) from error
         return None
 
@@ -191,7 +194,7 @@ class KeptReceipts:
         return self._found(batch_id, REVOKED) is not None
 
     def _make(self, folder: Path) -> None:
-        """Make a day's folder, durably, for the same users as the one that it lies in."""
+        """Create a day's folder, durably, with the same permissions as its parent."""
         if folder.is_dir():
             return
         make_directory_durably(folder)
@@ -200,16 +203,16 @@ class KeptReceipts:
                 folder.chmod(stat.S_IMODE(self.folder.stat().st_mode))
 
     def _places(self, batch_id: UUID | str, suffix: str) -> list[Path]:
-        """Return where a file of a batch may lie, the place of new ones first."""
+        """Return where a file of a batch may be, the place of new ones first."""
         name = f"{batch_id}{suffix}"
         day = day_of_name(name)
         if day is None:
             return [self.folder / name]
-        # Its day again: it may have been moved there between the two looks before.
+        # Its day again: it may have been moved there between the two checks before.
         return [self.folder / day / name, self.folder / name, self.folder / day / name]
 
     def _found(self, batch_id: UUID | str, suffix: str) -> Path | None:
-        """Return where a file of a batch lies, None where there is none."""
+        """Return where a file of a batch is, None where there is none."""
         for path in self._places(batch_id, suffix):
             try:
                 path.stat()
@@ -244,13 +247,13 @@ class KeptReceipts:
             kept = json.loads(content)
         except ValueError as error:
             raise OutputConflictError(
-                f"{path}: expected the receipt of a published batch, found no JSON ({error}). Receipts are written whole, so "
-                "somebody changed it; restore it, or move it away to have it written again."
+                f"{path}: expected the receipt of a published batch, found no JSON ({error}). Receipts are written "
+                "atomically, so it was changed; restore it, or move it elsewhere to have it written again."
             ) from error
         if not isinstance(kept, dict):
             raise OutputConflictError(
-                f"{path}: expected the receipt of a published batch, found {type(kept).__name__}. Somebody changed it; restore "
-                "it, or move it away to have it written again."
+                f"{path}: expected the receipt of a published batch, found {type(kept).__name__}. It was changed; "
+                "restore it, or move it elsewhere to have it written again."
             )
         return kept
 
@@ -262,7 +265,7 @@ def names_in(folder: Path) -> list[str]:
 
 
 def day_of(batch_id: UUID) -> str | None:
-    """Return the day an id was made, None of an id that does not say so."""
+    """Return the day an id was made, None for an id without a time."""
     if batch_id.version != DATED:
         return None
     try:
@@ -282,7 +285,7 @@ def is_day(name: str) -> bool:
 
 
 def day_of_name(name: str) -> str | None:
-    """Return the day of a batch that a file's name names, None where it names none."""
+    """Return the day of the batch in a file's name, None where there is none."""
     batch_id, dot, suffix = name.partition(".")
     if dot + suffix not in {KEPT, REVOKED, REMOVED}:
         return None

@@ -1,4 +1,4 @@
-"""What is in a Parquet file of ours: which partitions, which offsets exactly. Importing this imports pyarrow."""
+"""The contents of a Parquet file of this project: partitions and exact offsets. Importing this imports pyarrow."""
 
 import contextlib
 from collections.abc import Iterator
@@ -22,8 +22,8 @@ NO_NEIGHBOUR = -2
 class DataFile:
     """One data file, published or staged.
 
-    Its questions raise NotADataFileError where it is not Parquet, or not of this project's form, and OSError where the system
-    cannot read it, or it is not there.
+    Its questions raise NotADataFileError where it is not Parquet, or not of this project's form, and OSError where the
+    system cannot read it or it does not exist.
     """
 
     def __init__(self, path: Path) -> None:
@@ -47,14 +47,14 @@ class DataFile:
         )
 
     def read_all(self) -> None:
-        """Read every column of every row, as somebody who uses the file does; a damaged page shows nowhere else."""
+        """Read every column of every row, as users of the file do; only that finds a damaged page."""
         with self._open() as file:
             for group in range(file.num_row_groups):
                 for batch in file.iter_batches(row_groups=[group]):
                     del batch
 
     def holds(self, topic_partition: TopicPartition, offset: int) -> bool:
-        """Whether the record of a position is in it; reads no more than the row groups whose statistics allow for it."""
+        """Whether the record of a position is in it; reads only the row groups whose statistics allow for it."""
         with self._open() as file:
             groups = (
                 file.read_row_group(group, columns=list(POSITION))
@@ -73,7 +73,7 @@ class DataFile:
                 check_columns(file)
                 yield file
         except (pa.ArrowException, ValueError, TypeError, OSError) as error:
-            # Arrow says OSError of damage, too, but only the system's own has a number.
+            # Arrow raises OSError for damage, too, but only the system's errors have a number.
             if isinstance(error, OSError) and error.errno is not None:
                 raise
             raise NotADataFileError(
@@ -99,7 +99,7 @@ def may_hold(group: pyarrow.parquet.RowGroupMetaData, offset: int) -> bool:
 
 
 def contents_of(topic_partition: TopicPartition, offsets: "pa.Array[Any]", intervals: int) -> PartitionContents:
-    """Return what a partition's offsets, at least one, come to, with their first intervals."""
+    """Return a summary of a partition's offsets, at least one, with their first intervals."""
     in_order = offsets.unique().sort()
     starts, ends = runs(in_order)
     first: tuple[list[Any], list[Any]] = starts[:intervals].to_pylist(), ends[:intervals].to_pylist()

@@ -1,4 +1,4 @@
-"""What is kept of a published batch for ever: plan, receipt, and where its offsets came from; lost tables are rebuilt from it."""
+"""What is kept of a published batch permanently, to rebuild lost tables: plan, receipt, origin of its offsets."""
 
 from collections.abc import Mapping
 from datetime import datetime

@@ -1,4 +1,4 @@
-"""The archive of an output's receipts, kept for ever: :mod:`.kept_receipts`, with the storage's errors by their names."""
+"""The permanent archive of an output's receipts: :mod:`.kept_receipts`, with named storage errors."""
 
 from collections.abc import Callable
 from datetime import datetime
@@ -15,8 +15,8 @@ from kafka_ingest.sinks.storage_errors import storage_errors
 class ArchivedReceipts:
     """The receipts and marks beside one output.
 
-    ``check_mounted`` raises FileNotFoundError where the storage is away, ``is_visible`` says whether readers see something of a
-    batch.
+    ``check_mounted`` raises FileNotFoundError where the storage is not available; ``is_visible``: whether readers see
+    anything of a batch.
     """
 
     def __init__(
@@ -32,12 +32,12 @@ class ArchivedReceipts:
             return self._kept.is_kept(batch_id)
 
     def receipt(self, batch_id: UUID) -> Receipt | None:
-        """Return the receipt of a batch as it was published, None where none was."""
+        """Return the receipt of a batch as published, None where there is none."""
         with storage_errors(self._kept.folder):
             return self._kept.receipt(batch_id)
 
     def published_receipt(self, batch_id: UUID) -> PublishedReceipt | None:
-        """Return what is kept of one batch, None where nothing is; what is there of its files is not looked at."""
+        """Return what is kept of one batch, None where nothing is; its files are not checked."""
         with storage_errors(self._kept.folder):
             is_kept = self._kept.is_kept(batch_id)
         return self.published_named(str(batch_id)) if is_kept else None
@@ -51,14 +51,14 @@ class ArchivedReceipts:
                 return self._kept.published(batch_id)
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise OutputConflictError(
-                f"the output holds batch {batch_id}, expected its receipt in {path}, found that it cannot be used: {error}. "
-                "Restore that file from a backup; without it nobody can say which offsets the batch holds."
+                f"the output holds batch {batch_id}, expected its receipt in {path}, found that it cannot be used: "
+                f"{error}. Restore that file from a backup; without it, it is unknown which offsets the batch holds."
             ) from error
 
     def removal(self, batch_id: UUID) -> Removal | None:
-        """Return why readers see nothing of a published batch any more, None where they are to see it.
+        """Return why readers no longer see a published batch, None where they should see it.
 
-        What was only found gone may have been brought back since.
+        Files that were only found missing may have come back since.
         """
         with storage_errors(self._kept.folder):
             removal = self._kept.removal(batch_id)
@@ -73,7 +73,7 @@ class ArchivedReceipts:
     def note_removal(self, removal: Removal) -> None:
         """Note that a batch is removed, durably and before it is.
 
-        Does nothing where that was noted before, unless it was only found gone, and expires now.
+        Does nothing where that was recorded before, except for a batch that was found missing and expires now.
         """
         with storage_errors(self._kept.folder):
             self._check_mounted()

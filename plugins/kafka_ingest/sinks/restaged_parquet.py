@@ -1,4 +1,4 @@
-"""Stage records again that an earlier attempt has staged: whole files as they are, of others the rows that are wanted."""
+"""Stage records of an earlier attempt again: whole files as they are, of others the requested rows."""
 
 from collections.abc import Sequence
 from pathlib import PurePosixPath
@@ -18,9 +18,9 @@ BATCH_COLUMN = "kafka_batch"
 
 
 def staged_data(places: Sequence[Opened], receipt: Receipt) -> Opened:
-    """Return which of these places an attempt's files lie in.
+    """Return which of these places holds an attempt's files.
 
-    Raises StagedOutputUnusableError unless they are what the attempt's receipt says.
+    Raises StagedOutputUnusableError unless they match the attempt's receipt.
     """
     found = next((data for data in places if data.is_dir()), None)
     if found is None:
@@ -36,7 +36,7 @@ def restage(
 ) -> list[WrittenFile]:
     """Stage the records of ranges in another directory, durably, and return the files that hold them.
 
-    ``batch_id`` is what the rows' ``kafka_batch`` has to say from now on, None where they have none.
+    ``batch_id`` is the new value of the rows' ``kafka_batch``, None where they have no such column.
     """
     remove_tree(target)
     make_folder(target)
@@ -61,7 +61,7 @@ def restage(
 def rows_of(
     path: Opened, file: WrittenFile, wanted: Sequence[OffsetRange], target: Opened, batch_id: str | None
 ) -> list[WrittenFile]:
-    """Write the rows of ranges into files of their own, one a partition, with the columns as they are."""
+    """Write the rows of ranges into new files, one per partition, with the columns as they are."""
     with path.open("rb") as staged:
         table = pyarrow.parquet.ParquetFile(staged).read()
     if batch_id is not None:
@@ -93,7 +93,7 @@ def rows_of(
 
 
 def records_in(span: OffsetRange) -> pc.Expression:
-    """Return the condition that a record lies in a range."""
+    """Return the condition that a record is in a range."""
     offset = pc.field("kafka_offset")
     is_of_partition = (pc.field("kafka_topic") == span.topic) & (pc.field("kafka_partition") == span.partition)
     return is_of_partition & (offset >= span.start_offset) & (offset < span.end_offset)

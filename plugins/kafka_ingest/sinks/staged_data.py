@@ -1,4 +1,4 @@
-"""Where the data files of attempts lie while they are staged: in the attempt's directory, unless the sink says otherwise."""
+"""Where the data files of attempts are staged: in the attempt's directory, unless the sink decides otherwise."""
 
 from typing import Protocol
 
@@ -10,23 +10,23 @@ DATA_REVOKED = "data.revoked"
 
 
 class StagedData(Protocol):
-    """What a sink says of the data of the attempt in a directory."""
+    """What a sink decides about an attempt's data."""
 
     batch_column: bool
     """Whether each row carries its batch's id."""
 
     def place(self, directory: Place) -> Place:
-        """Return where the data is written, and lies until it is published."""
+        """Return where the data is written and stays until it is published."""
 
     def places(self, directory: Place) -> tuple[Place, ...]:
         """Return all directories that may hold the data of an attempt that was not published, the usual one first."""
 
     def to_remove(self, directory: Place) -> Place | None:
-        """Return what has to be removed with the attempt's directory; None where nothing lies elsewhere, or it is published."""
+        """Return what must be removed with the attempt's directory; None where that is all, or it is published."""
 
 
 class DataInAttempt:
-    """Data in the attempt's own directory, which publishing moves away, and revoking renames."""
+    """Data in the attempt's directory, which publishing moves and revoking renames."""
 
     batch_column = False
 
@@ -35,7 +35,7 @@ class DataInAttempt:
         return directory / DATA
 
     def places(self, directory: Place) -> tuple[Place, ...]:
-        """Return where the data lies, also after it was revoked."""
+        """Return where the data is, also after it was revoked."""
         return (directory / DATA, directory / DATA_REVOKED)
 
     def to_remove(self, _directory: Place) -> Place | None:

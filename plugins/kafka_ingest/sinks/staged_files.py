@@ -1,6 +1,6 @@
-"""The place of attempts, on a disk or in another file system: what Spark is handed, what it writes, and its receipt.
+"""The place of attempts, on a disk or in another file system: what Spark receives, what it writes, and its receipt.
 
-Every sink stages plain Parquet, so there is one implementation, whatever publishing does with the files. For an output ``P``::
+Every sink stages plain Parquet, so there is one implementation for all ways of publishing. For an output ``P``::
 
     P.kafka-ingest/staging/<batch>/<attempt>/     plan.json, kafka_ingest.zip, data/, receipt.json, failure.txt
 """
@@ -30,24 +30,24 @@ from kafka_ingest.sinks.storage_errors import storage_errors
 
 
 class StagedFiles:
-    """The folder ``staging`` of one output, and the data of its attempts wherever the sink has it written."""
+    """The folder ``staging`` of one output, and the data of its attempts where the sink puts it."""
 
     def __init__(self, folder: Place, data: StagedData | None = None) -> None:
         self.folder = folder
         self._data = data or DataInAttempt()
 
     def attempt_directory(self, batch_id: UUID, attempt: int) -> Place:
-        """Return the directory that belongs to one attempt alone."""
+        """Return the directory of one attempt."""
         return self.folder / str(batch_id) / str(attempt)
 
     def check_mounted(self) -> None:
-        """Raise FileNotFoundError where the folder is away: then what is missing below says nothing about the files."""
-        # The first plan made it, before the first attempt. Elsewhere a folder without files may not exist, and a file system that
-        # is away answers nothing at all.
+        """Raise FileNotFoundError where the folder is missing: then missing files below it prove nothing."""
+        # The first plan created it, before the first attempt. In other file systems a folder without files may not
+        # exist, and one that is not available does not answer.
         if isinstance(self.folder, Path) and not self.folder.is_dir():
             raise FileNotFoundError(
                 errno.ENOENT,
-                "expected it since the feed's first plan; mount it, or make it again if it is gone for good",
+                "expected it since the feed's first plan; mount it, or create it again if it is lost",
                 str(self.folder),
             )
 
@@ -64,7 +64,7 @@ class StagedFiles:
             write_unsynced(opened(directory / PACKAGE), content)
 
     def read_receipt(self, directory: Place) -> bytes | None:
-        """Return the attempt's receipt as it lies there, None where there is none."""
+        """Return the attempt's receipt as stored, None where there is none."""
         with storage_errors(directory):
             self.check_mounted()
             try:
@@ -73,12 +73,12 @@ class StagedFiles:
                 return None
 
     def write_receipt(self, directory: Place, content: bytes) -> None:
-        """Write the receipt of an attempt whose files were staged again, durably; the last thing of it."""
+        """Write the receipt of an attempt whose files were staged again, durably; its last step."""
         with storage_errors(directory):
             write_whole(opened(directory / RECEIPT), content)
 
     def read_failure(self, directory: Place) -> str | None:
-        """Return what Spark said when the attempt failed, None where it said nothing."""
+        """Return Spark's output when the attempt failed, None where there is none."""
         with storage_errors(directory):
             try:
                 return opened(directory / FAILURE).read_text(encoding="utf-8", errors="replace")
@@ -99,7 +99,7 @@ class StagedFiles:
                 flush(folder)
 
     def check_restageable(self, directory: Place, receipt: Receipt) -> None:
-        """Raise StagedOutputUnusableError unless an attempt's files, revoked or not, are what its receipt says."""
+        """Raise StagedOutputUnusableError unless an attempt's files, revoked or not, match its receipt."""
         from kafka_ingest.sinks.restaged_parquet import staged_data  # noqa: PLC0415
 
         with storage_errors(directory):
@@ -109,7 +109,7 @@ class StagedFiles:
     def restage(
         self, source: Place, receipt: Receipt, target: Place, ranges: Sequence[OffsetRange]
     ) -> list[WrittenFile]:
-        """Stage the records of ranges, out of the files of an earlier attempt, revoked or not, in another one's directory."""
+        """Stage the records of ranges from the files of an earlier attempt, revoked or not, for another one."""
         # A third of a second for pyarrow, which only a restore should pay.
         from kafka_ingest.sinks.restaged_parquet import restage, staged_data  # noqa: PLC0415
 
@@ -136,7 +136,7 @@ class StagedFiles:
             raise ValueError(f"expected the directory of an attempt below {self.folder}, found {directory}")
         with storage_errors(directory):
             self.check_mounted()
-            # The data first: without its attempt nobody would look for it.
+            # The data first: without its attempt it would never be found.
             if (elsewhere := self._data.to_remove(directory)) is not None:
                 remove_tree(opened(elsewhere))
                 remove_if_empty(opened(elsewhere.parent))

@@ -12,9 +12,9 @@ from kafka_ingest.model.receipt import Receipt, WrittenFile
 
 
 def file_sizes(directory: Path, folders: Collection[str] = ()) -> dict[str, int]:
-    """Return name → size in bytes of all that lies in a directory; empty where there is none.
+    """Return name → size in bytes of everything in a directory; empty where there is none.
 
-    ``folders`` are looked into, and what lies there has their names before its own.
+    ``folders`` are read, and names of files in them begin with the folder's.
     """
     try:
         entries = list(os.scandir(directory))
@@ -32,7 +32,7 @@ def file_sizes(directory: Path, folders: Collection[str] = ()) -> dict[str, int]
 
 
 def folders_in(receipt: Receipt) -> list[str]:
-    """Return the folders that a receipt's files lie in, relative to its data."""
+    """Return the folders of a receipt's files, relative to its data."""
     parents = {str(folder) for file in receipt.files for folder in PurePosixPath(file.name).parents}
     return sorted(parents - {"."})
 
@@ -43,7 +43,7 @@ def folders_of(data: Opened, receipt: Receipt) -> list[Opened]:
 
 
 def check_listing(data: Opened, receipt: Receipt) -> None:
-    """Raise StagedOutputUnusableError unless exactly the receipt's files lie there, in their sizes."""
+    """Raise StagedOutputUnusableError unless exactly the receipt's files exist, with their sizes."""
     expected = {file.name: file.size_bytes for file in receipt.files}
     if (found := staged_sizes(data, receipt)) != expected:
         raise StagedOutputUnusableError(
@@ -52,12 +52,12 @@ def check_listing(data: Opened, receipt: Receipt) -> None:
 
 
 def staged_sizes(data: Opened, receipt: Receipt) -> dict[str, int]:
-    """Return name → size in bytes of what lies where a receipt's files are staged."""
+    """Return name → size in bytes of what exists where a receipt's files are staged."""
     return file_sizes(data, folders_in(receipt)) if isinstance(data, Path) else remote_sizes(data)
 
 
 def difference(expected: dict[str, int], found: dict[str, int]) -> str:
-    """Say how a directory differs from a receipt."""
+    """Return how a directory differs from a receipt."""
     problems = [f"{name} is missing" for name in sorted(expected.keys() - found.keys())]
     problems += [f"{name} is not in the receipt" for name in sorted(found.keys() - expected.keys())]
     problems += [
@@ -81,7 +81,7 @@ def verify_footer(path: Opened, expected: WrittenFile) -> None:
             with path.open("rb") as file:
                 rows = pyarrow.parquet.read_metadata(file).num_rows
     except (pa.ArrowException, ValueError, OSError) as error:
-        # Arrow says OSError of a damaged footer, too, but only the system's own has a number.
+        # Arrow raises OSError for a damaged footer, too, but only the system's errors have a number.
         if isinstance(error, OSError) and error.errno is not None:
             raise
         raise StagedOutputUnusableError(f"{path} is not a readable Parquet file: {error}") from error
@@ -90,5 +90,5 @@ def verify_footer(path: Opened, expected: WrittenFile) -> None:
 
 
 def import_reader() -> None:
-    """Import what reads the footers of files: up to a third of a second that nobody waits for while Java starts."""
+    """Import what reads the footers of files: up to a third of a second, spent while Java starts."""
     import_module("pyarrow.parquet")

@@ -14,5 +14,6 @@ def storage_errors(place: Place) -> Iterator[None]:
         yield
     except OSError as error:
         raise OutputUnavailableError(
-            f"{place} could not be read or written: {error}. No offset was moved; run this again once the storage is well."
+            f"{place} could not be read or written: {error}. No offset was moved; run this again when the storage is "
+            "available again."
         ) from error

@@ -20,13 +20,13 @@ OF_THE_PATH = frozenset(
         errno.EINVAL,
     }
 )
-"""What is wrong with a path, or with who may use it; other input/output errors pass."""
+"""Errors of a path or its permissions; other input/output errors pass."""
 
 
 def make_usable(output: Path, beside: Sequence[Path]) -> None:
-    """Make an output and the directories beside it.
+    """Create an output and the directories beside it.
 
-    Raises OutputNotUsableError where that cannot be, whoever tries again, and OSError where the storage fails.
+    Raises OutputNotUsableError where another try cannot succeed, and OSError where the storage fails.
     """
     places = (output, *beside)
     try:

@@ -1,6 +1,6 @@
 """``format: delta``: a Delta table in a local or mounted directory, each batch visible by one commit to its log.
 
-Beside a table ``P`` lies ``P.kafka-ingest/``, as beside every output::
+Beside a table ``P`` there is ``P.kafka-ingest/``, as beside every output::
 
     P/_delta_log/                                 what readers see, and which batches were published or revoked
     P/batches/<batch>/<attempt>/*.parquet         data files at their final place, also before the log names them
@@ -22,7 +22,7 @@ GUARANTEE = "Readers see a batch whole or not at all, once, in one version of th
 
 
 def examine(output: Path) -> None:
-    """Raise InstallationError without the library, OutputNotUsableError where a table cannot be written; makes nothing."""
+    """Raise InstallationError without the library, OutputNotUsableError for an unusable table; creates nothing."""
     check_installed()
     TableLog(output).check_writable()
     check_no_other_files(output)
@@ -37,7 +37,7 @@ def delta_sink(output: Path) -> Sink:
         archive=parts.archive,
         inspector=DeltaInspector(parts),
         remover=DeltaRemover(parts),
-        # A file that the log names cannot be moved away, and delta-rs has no commit that only takes one out of it.
+        # A file that the log names cannot be moved, and delta-rs has no commit that only removes one from the log.
         salvage=None,
         places=(parts.output, parts.beside),
     )

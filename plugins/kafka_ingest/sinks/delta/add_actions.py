@@ -1,4 +1,4 @@
-"""What a commit says of each staged file: its place, size, and the statistics by which queries skip it.
+"""What a commit records of each staged file: its place, its size, and the statistics by which queries skip it.
 
 Importing this imports pyarrow.
 """
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 Bound = str | int | float | bytes | datetime
 
 WITHOUT_BOUNDS = frozenset({"key", "value"})
-"""Nobody looks for raw bytes between two others, and the Delta protocol has no bounds of them."""
+"""Queries do not search for ranges of raw bytes, and the Delta protocol has no bounds for them."""
 
 
 def check_files(data: Path, receipt: Receipt) -> None:
@@ -39,7 +39,7 @@ def check_files(data: Path, receipt: Receipt) -> None:
 
 
 def wrong_values(found: dict[str, Any], receipt: Receipt) -> list[str]:
-    """Return what a file's statistics say that cannot be so."""
+    """Return what is impossible in a file's statistics."""
     problems = [f"column {name} holds nulls" for name in sorted(NEVER_NULL) if found["nullCount"].get(name, 1)]
     batches = {found[bound].get(BATCH_COLUMN) for bound in ("minValues", "maxValues")}
     if batches != {str(receipt.batch_id)}:
@@ -68,7 +68,7 @@ def footer(path: Path) -> "pyarrow.parquet.FileMetaData":
     try:
         return pyarrow.parquet.read_metadata(path)
     except (pa.ArrowException, ValueError, OSError) as error:
-        # Arrow says OSError of a damaged footer, too, but only the system's own has a number.
+        # Arrow raises OSError for a damaged footer, too, but only the system's errors have a number.
         if isinstance(error, OSError) and error.errno is not None:
             raise
         raise StagedOutputUnusableError(f"{path} is not a readable Parquet file: {error}") from error
@@ -77,7 +77,7 @@ def footer(path: Path) -> "pyarrow.parquet.FileMetaData":
 def statistics(metadata: "pyarrow.parquet.FileMetaData", file: WrittenFile) -> dict[str, Any]:
     """Return the statistics of a file as the Delta protocol writes them, out of its footer.
 
-    A column of which some row group says nothing is left out: a reader then takes any value for possible.
+    A column without statistics in some row group is left out: a reader then assumes that any value is possible.
     """
     found: dict[str, Any] = {"numRecords": file.rows, "minValues": {}, "maxValues": {}, "nullCount": {}}
     for number in range(metadata.num_columns):
@@ -105,7 +105,7 @@ def statistics(metadata: "pyarrow.parquet.FileMetaData", file: WrittenFile) -> d
 
 
 def lower(value: Bound) -> Bound:
-    """Return the smallest value as JSON has it; timestamps are cut to milliseconds, as the protocol says."""
+    """Return the smallest value as JSON has it; timestamps are truncated to milliseconds, as the protocol requires."""
     return in_milliseconds(value) if isinstance(value, datetime) else value
 
 

@@ -1,6 +1,7 @@
 """The columns of the raw format as a Delta table has them, and what differs between them and a table's or a file's own.
 
-A schema is what the Delta protocol writes into ``schemaString``: https://github.com/delta-io/delta/blob/master/PROTOCOL.md.
+A schema is what the Delta protocol writes into ``schemaString``:
+https://github.com/delta-io/delta/blob/master/PROTOCOL.md.
 """
 
 from collections.abc import Iterator, Mapping
@@ -68,7 +69,7 @@ def differences_of_file(schema: Mapping[str, Any]) -> Iterator[str]:
 
 
 def plain(kind: object) -> object:
-    """Return a type without the metadata of its fields, which say nothing of the values."""
+    """Return a type without the metadata of its fields, which do not affect the values."""
     if not isinstance(kind, Mapping):
         return kind
     if kind.get("type") == "struct":

@@ -10,11 +10,11 @@ from kafka_ingest.sinks.delta.parts import DeltaParts
 from kafka_ingest.sinks.delta.places import BATCHES
 
 IN_WORDS = f"TABLE/{BATCHES}/<batch>/<attempt>/<file> of a Delta table"
-"""Where data files lie, for a message."""
+"""Where data files are, for a message."""
 
 
 def place_of(path: Path) -> FilePlace | None:
-    """Return whose data file an absolute path names, None where it is no place that the sink gives to one."""
+    """Return which batch's data file an absolute path names, None where the sink stores none there."""
     match path.parts:
         case (*above, folder, batch, attempt, _) if folder == BATCHES and attempt.isdecimal():
             output = Path(*above)
@@ -27,7 +27,7 @@ def place_of(path: Path) -> FilePlace | None:
         return None
     if not local(parts.staging.folder).is_dir():
         return None
-    # Published and staged files lie in one place: the receipt that is kept says which attempt was published.
+    # Published and staged files are in one place: the kept receipt shows which attempt was published.
     kept = parts.archive.receipt(batch_id) if parts.archive.is_kept(batch_id) else None
     is_published = kept is not None and kept.attempt == int(attempt)
     return FilePlace(OutputLocation.local("delta", output), batch_id, None if is_published else int(attempt))

@@ -1,4 +1,4 @@
-"""Look into a Delta table through its own view of files: a batch is counted wherever its rows lie now."""
+"""Read a Delta table through its own list of files: a batch is counted wherever its rows are now."""
 
 from pathlib import Path
 from uuid import UUID
@@ -36,9 +36,9 @@ class DeltaInspector:
         return self._place(batch_id) / file.name
 
     def holds(self, batch_id: UUID, file: WrittenFile, topic_partition: TopicPartition, offset: int) -> bool:
-        """Whether readers see the record of that partition and offset, in the file or, where it was rewritten, anywhere.
+        """Whether readers see the record of that partition and offset, in the file or, if it was rewritten, anywhere.
 
-        Raises NotADataFileError where the file is damaged, OSError where it cannot be read or is not there.
+        Raises NotADataFileError where the file is damaged, OSError where it cannot be read or does not exist.
         """
         path, rows = self.path(batch_id, file), self._parts.rows()
         if path.relative_to(self._parts.output).as_posix() in rows.files:

@@ -17,7 +17,7 @@ from kafka_ingest.sinks.staged_files import StagedFiles
 
 @dataclass(frozen=True, slots=True)
 class DeltaParts:
-    """The table, and what lies beside it."""
+    """The table, and the folder beside it."""
 
     output: Path
     beside: Path
@@ -54,5 +54,5 @@ class DeltaParts:
         return TableRows(self.output, self.log)
 
     def place_of(self, receipt: Receipt) -> Path:
-        """Return where the data files of a receipt's attempt lie."""
+        """Return where the data files of a receipt's attempt are."""
         return self.data.place(self.staging.attempt_directory(receipt.batch_id, receipt.attempt))

@@ -1,6 +1,7 @@
-"""Where the data files of a Delta table lie: ``P/batches/<batch>/<attempt>/``, staged and published alike.
+"""Where the data files of a Delta table are: ``P/batches/<batch>/<attempt>/``, staged and published alike.
 
-Readers see what the table's log names. Not hidden: VACUUM leaves hidden directories alone for ever, also what OPTIMIZE replaced.
+Readers see what the table's log names. Not hidden: VACUUM never deletes from hidden directories, not even what OPTIMIZE
+replaced.
 """
 
 from collections.abc import Callable
@@ -13,7 +14,7 @@ LOG = "_delta_log"
 
 
 class DataInTable:
-    """Data at its final place in the table's directory. ``is_needed`` says whether the data of an attempt is published."""
+    """Data at its final place in the table's directory. ``is_needed``: whether the data of an attempt is published."""
 
     batch_column = True
 
@@ -26,7 +27,7 @@ class DataInTable:
         return self._output / BATCHES / directory.parent.name / directory.name
 
     def places(self, directory: Place) -> tuple[Path, ...]:
-        """Return where the data lies: revoking leaves it there."""
+        """Return where the data is: revoking leaves it there."""
         return (self.place(directory),)
 
     def to_remove(self, directory: Place) -> Path | None:

@@ -1,4 +1,4 @@
-"""Publish in a Delta table: one commit adds a batch's files and its mark, an empty one with the other mark revokes it."""
+"""Publish in a Delta table: one commit adds a batch's files and its mark; an empty one with another mark revokes it."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -36,7 +36,7 @@ class DeltaPublisher:
         self._parts = parts
 
     def prepare(self) -> None:
-        """Make the directories of table, staging and receipts; a table that is there has to be one that can be written."""
+        """Make the directories of table, staging and receipts; an existing table must be one that can be written."""
         check_installed()
         with storage_errors(self._output):
             make_usable(self._output, (self._beside, local(self._staging.folder), self._receipts.folder))
@@ -46,8 +46,8 @@ class DeltaPublisher:
     def known_batches(self, since: UUID | None = None) -> list[str]:
         """Return the ids of the batches that were ever published here, oldest first; ``since``: from this id on.
 
-        With ``since`` the receipts say: each is kept before its batch is committed to the table. Without it also the files that
-        the table names, so that a receipt that was lost shows.
+        With ``since`` by the receipts: each is kept before its batch is committed to the table. Without it also by the
+        table's files, so that a lost receipt shows.
         """
         with storage_errors(self._receipts.folder):
             kept = self._receipts.batch_ids(since)
@@ -59,7 +59,7 @@ class DeltaPublisher:
     def published_receipts(self) -> Iterator[PublishedReceipt]:
         """Return all that was ever published here, oldest first, with what the table has of it now.
 
-        Raises OutputConflictError on a receipt that cannot be read: nothing else says which offsets the batch holds.
+        Raises OutputConflictError on a receipt that cannot be read: nothing else shows which offsets the batch holds.
         """
         names = self.known_batches()
         with storage_errors(self._output):
@@ -80,7 +80,7 @@ class DeltaPublisher:
         return DataNeeds(self._data.place(directory), batch_column=True)
 
     def can_take(self, directory: Place, receipt: Receipt) -> None:
-        """Ask before COMMITTING whether table and files fit each other; the library itself looks at neither."""
+        """Check before COMMITTING whether table and files fit each other; the library itself checks neither."""
         from kafka_ingest.sinks.delta.add_actions import check_files  # noqa: PLC0415 - a third of a second, for commits only
 
         batch_id = receipt.batch_id
@@ -91,8 +91,8 @@ class DeltaPublisher:
                 raise being_given_up(batch_id)
             if (mark := self._log.mark(batch_id)) is not None:
                 raise OutputConflictError(
-                    f"batch {batch_id} is WRITTEN, but the log of {self._output} says that it was {mark.name.lower()}. Nothing "
-                    "was done. Were the control tables restored from an older backup?"
+                    f"batch {batch_id} is WRITTEN, but the log of {self._output} says that it was {mark.name.lower()}. "
+                    "Nothing was done. Were the control tables restored from an older backup?"
                 )
             place = self._data.place(directory)
             check_listing(place, receipt)
@@ -112,8 +112,8 @@ class DeltaPublisher:
                 raise being_given_up(batch_id)
             if mark is Mark.PUBLISHED and not self._receipts.is_kept(batch_id):
                 raise OutputConflictError(
-                    f"the log of {self._output} says that batch {batch_id} was published, but its receipt is not kept beside it, "
-                    "so nothing says of which plan. No offset was moved; restore the receipts from a backup."
+                    f"the log of {self._output} says that batch {batch_id} was published, but its receipt is not kept "
+                    "beside it, so its plan is unknown. No offset was moved; restore the receipts from a backup."
                 )
             # Where one is kept, this compares the two, by the plan's fingerprint among others.
             self._receipts.keep(published)
@@ -128,7 +128,7 @@ class DeltaPublisher:
 
         receipt = published.receipt
         try:
-            # Also after a crash: what was verified then may be gone now.
+            # Also after a crash: what was verified then may be missing now.
             check_listing(data, receipt)
             actions = add_actions(self._output, data, receipt)
         except StagedOutputUnusableError as error:
@@ -136,8 +136,8 @@ class DeltaPublisher:
             if mark is not None:
                 return mark
             raise OutputConflictError(
-                f"{error}; they were intact when the commit began. Nothing was published and no offset was moved. Either put "
-                f"them back and run the commit again, or {give_up(receipt.batch_id)}."
+                f"{error}; they were intact when the commit began. Nothing was published and no offset was moved. "
+                f"Either restore them and run the commit again, or {give_up(receipt.batch_id)}."
             ) from error
         for folder in (*folders_of(data, receipt), data.parent, data.parent.parent):
             if receipt.files:
@@ -145,7 +145,7 @@ class DeltaPublisher:
         return self._log.land(receipt.batch_id, Mark.PUBLISHED, actions, published.plan.fingerprint)
 
     def revoke(self, _directory: Place, batch_id: UUID, *, rows: int) -> None:
-        """Mark a COMMITTING batch as one that will never be published; raises BatchStateError where it is published."""
+        """Mark a COMMITTING batch as never to be published; raises BatchStateError where it is published."""
         del rows  # the mark alone decides, also of a batch that has none
         with storage_errors(self._output):
             self._staging.check_mounted()
@@ -162,6 +162,6 @@ def check_no_other_files(output: Path) -> None:
     strange = next((each.name for each in output.iterdir() if each.suffix == ".parquet" or "=" in each.name), None)
     if strange is not None:
         raise OutputNotUsableError(
-            f"expected a Delta table in {output}, or an empty directory to make one in, found {strange}: files of another "
-            "output, which VACUUM would delete. Give the feed another sink.path."
+            f"expected a Delta table in {output}, or an empty directory to make one in, found {strange}: files of "
+            "another output, which VACUUM would delete. Give the feed another sink.path."
         )

@@ -1,4 +1,4 @@
-"""Take batches out of a Delta table: one commit that deletes their rows. VACUUM deletes the files later, as it always does."""
+"""Take batches out of a Delta table: one commit that deletes their rows. VACUUM deletes the files later."""
 
 from uuid import UUID
 
@@ -22,14 +22,15 @@ class DeltaRemover:
         self._log.check_writable()
         if self._log.configuration().get("delta.appendOnly", "false").lower() == "true":
             raise OutputNotUsableError(
-                f"{self._parts.output}: expected a Delta table whose rows may be deleted, found delta.appendOnly=true. Nothing "
-                "was changed; unset that property where rows are to be removed."
+                f"{self._parts.output}: expected a Delta table whose rows may be deleted, found delta.appendOnly=true. "
+                "Nothing was changed; unset that property where rows are to be removed."
             )
 
     def hide(self, batch_id: UUID) -> None:
         """Delete a removed batch's rows in one commit; does nothing where there are none.
 
-        Its own files leave the table whole. One that OPTIMIZE made of several batches is rewritten without its rows.
+        Its own files are removed from the table. A file that OPTIMIZE made of several batches is rewritten without its
+        rows.
         """
         if self._parts.archive.removal(batch_id) is None:
             raise ValueError(f"expected batch {batch_id} to be noted as removed before it is hidden")
@@ -52,8 +53,8 @@ class DeltaRemover:
                     failure = error
             if self._parts.rows().is_visible(batch_id):
                 raise OutputUnavailableError(
-                    f"{self._parts.output}: {TRIES} tries to delete the rows of batch {batch_id} failed: {brief(failure)}. It is "
-                    "noted as removed; run this again."
+                    f"{self._parts.output}: {TRIES} tries to delete the rows of batch {batch_id} failed: "
+                    f"{brief(failure)}. It is recorded as removed; run this again."
                 ) from failure
             self._log.sync()
 
@@ -69,4 +70,4 @@ class DeltaRemover:
             return sorted(str(each.batch_id) for each in expired if rows.is_visible(each.batch_id))
 
     def delete_hidden(self, batch_id: UUID) -> None:
-        """Do nothing: files that the table does not name any more are VACUUM's, and readers of older versions may need them."""
+        """Do nothing: VACUUM deletes files that the table no longer names; readers of older versions may need them."""

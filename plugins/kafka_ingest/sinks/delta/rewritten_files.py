@@ -1,4 +1,4 @@
-"""Read positions in files that another writer made, whatever types it gave to texts. Importing this imports pyarrow."""
+"""Read positions in files of another writer, with any type of text columns. Importing this imports pyarrow."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,7 +20,7 @@ TYPES: dict[str, pa.DataType] = {
 
 
 def rows_of_file(path: Path, columns: list[str], batch_id: UUID | None) -> Iterator["pa.Table"]:
-    """Yield some columns of a file's rows, of one batch or of all; row groups that cannot hold the batch are not read."""
+    """Yield some columns of a file's rows, of one batch or of all; row groups without the batch are not read."""
     read = [*columns, *([BATCH_COLUMN] if batch_id is not None and BATCH_COLUMN not in columns else [])]
     types = pa.schema([(name, TYPES[name]) for name in read])
     with pyarrow.parquet.ParquetFile(path) as file:

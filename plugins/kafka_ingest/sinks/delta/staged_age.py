@@ -1,8 +1,8 @@
 """Whether another program's clean-up could take staged files at this moment.
 
-VACUUM deletes what the table does not name and was modified longer ago than the table's retention. What it has listed once it
-deletes, whatever becomes of it since. So files that are nearly that old are renewed, and committed only when a VACUUM that
-had seen them old must be done.
+VACUUM deletes files that the table does not name and that are older than the table's retention. It deletes what it has
+listed, even if a file changes afterwards. So files that are nearly that old are renewed, and committed only once a
+VACUUM that saw them as old must have ended.
 """
 
 import os
@@ -21,7 +21,7 @@ INTERVAL = re.compile(r"(?:interval\s+)?([0-9]+)\s+([a-z]+?)s?", re.IGNORECASE)
 
 
 def retention_s(configuration: Mapping[str, str]) -> float:
-    """Return how long VACUUM leaves files alone that a table does not name; the default where it is not understood."""
+    """Return how long VACUUM keeps files that a table does not name; the default where the setting cannot be read."""
     found = INTERVAL.fullmatch(configuration.get(RETENTION, "").strip())
     if found is None or found[2].lower() not in UNITS_S:
         return DEFAULT_RETENTION_S
@@ -29,7 +29,7 @@ def retention_s(configuration: Mapping[str, str]) -> float:
 
 
 def check_safe_from_clean_up(files: Iterable[Path], configuration: Mapping[str, str]) -> None:
-    """Raise OutputUnavailableError where files are so old that VACUUM could take them; they count as new from then on."""
+    """Raise OutputUnavailableError where files are so old that VACUUM could take them; they are renewed."""
     retention = retention_s(configuration)
     oldest = retention - min(MARGIN_S, retention / 2)
     now = time.time()
@@ -39,7 +39,7 @@ def check_safe_from_clean_up(files: Iterable[Path], configuration: Mapping[str, 
     for path in old:
         os.utime(path)
     raise OutputUnavailableError(
-        f"{old[0].parent}: {len(old):,} staged files are older than {oldest / 86_400:.3g} days, so that a VACUUM may take them "
-        "while they are committed. They were renewed. No offset was moved; run this again when no VACUUM of this table is "
-        "under way that began before now."
+        f"{old[0].parent}: {len(old):,} staged files are older than {oldest / 86_400:.3g} days, so that a VACUUM may "
+        "take them while they are committed. They were renewed. No offset was moved; run this again when no VACUUM of "
+        "this table is under way that began before now."
     )

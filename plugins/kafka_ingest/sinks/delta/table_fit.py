@@ -1,4 +1,4 @@
-"""Whether a Delta table can be written without Spark: delta-rs validates nothing of this, and would break readers silently."""
+"""Whether a Delta table can be written without Spark: delta-rs does not check it, and would silently break readers."""
 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
@@ -8,10 +8,10 @@ from kafka_ingest.sinks.delta.columns import differences_of_table
 
 READER_FEATURES: frozenset[str] = frozenset()
 WRITER_FEATURES = frozenset({"appendOnly", "invariants", "checkConstraints", "changeDataFeed", "generatedColumns"})
-"""What a table may list, as long as nothing in it uses those that restrict rows: what uses them is looked for."""
+"""Features that a table may list, as long as it does not use those that restrict rows; their use is checked."""
 
 LEGACY_READER, LEGACY_WRITER = 1, 4
-"""Protocol versions up to these imply nothing but the features above; the next ones column mapping and identity columns."""
+"""Protocol versions up to these imply only the features above; higher ones column mapping and identity columns."""
 
 BY_FEATURE = (3, 7)
 """The reader and writer version from which a table lists its features by name."""
@@ -23,7 +23,7 @@ OFF = {"delta.columnMapping.mode": "none", "delta.enableDeletionVectors": "false
 
 @dataclass(frozen=True, slots=True)
 class TableForm:
-    """What a table's newest protocol and metadata actions say."""
+    """A table's newest protocol and metadata actions."""
 
     reader_version: int
     writer_version: int
@@ -35,7 +35,7 @@ class TableForm:
 
 
 def why_not_read(form: TableForm) -> Iterator[str]:
-    """Yield why the table's Parquet files alone do not say what its rows are."""
+    """Yield why the table's rows do not follow from its Parquet files alone."""
     if form.reader_version > LEGACY_READER and form.reader_version != BY_FEATURE[0]:
         yield f"reader version {form.reader_version}, expected {LEGACY_READER}"
     for feature in sorted(set(form.reader_features) - READER_FEATURES):

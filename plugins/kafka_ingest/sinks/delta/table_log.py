@@ -1,8 +1,9 @@
 """The log of one Delta table: its commits decide what was published, and what was revoked.
 
-The mark of a batch is an application transaction of the Delta protocol (action ``txn``): its id is the batch's, its version
-says which. A commit carries it together with the files, so both are there or neither. Two commits with one id conflict:
-delta-rs refuses the later one, as long as both look and commit are of one snapshot (one ``DeltaTable`` object).
+The mark of a batch is an application transaction of the Delta protocol (action ``txn``): its id is the batch's, its
+version says which. A commit carries it together with the files, so both are there or neither. Two commits with one id
+conflict: delta-rs refuses the later one, as long as both look and commit are of one snapshot (one ``DeltaTable``
+object).
 """
 
 import json
@@ -31,7 +32,7 @@ BATCH_KEY, FINGERPRINT_KEY = "kafka_ingest.batch_id", "kafka_ingest.plan_fingerp
 
 
 class Mark(IntEnum):
-    """What a batch's application transaction says, by its version. The first one that lands stays for ever."""
+    """The meaning of a batch's application transaction, by its version. The first one that is committed is final."""
 
     PUBLISHED = 1
     REVOKED = 2
@@ -57,24 +58,24 @@ class TableLog:
             return table
 
     def mark(self, batch_id: UUID) -> Mark | None:
-        """Return what the table says of a batch, None where that is nothing."""
+        """Return a batch's mark in the table, None where it has none."""
         table = self.open()
         return self.mark_in(table, batch_id) if table is not None else None
 
     def mark_in(self, table: "DeltaTable", batch_id: UUID) -> Mark | None:
-        """Return what one snapshot of the table says of a batch."""
+        """Return a batch's mark in one snapshot of the table."""
         with self.named_errors():
             version = table.transaction_version(str(batch_id))
         try:
             return None if version is None else Mark(version)
         except ValueError as error:
             raise OutputConflictError(
-                f"{self._output}: expected version 1 or 2 of application transaction {batch_id}, found {version}: another "
-                "program uses this batch's id. No offset was moved."
+                f"{self._output}: expected version 1 or 2 of application transaction {batch_id}, found {version}: "
+                "another program uses this batch's id. No offset was moved."
             ) from error
 
     def check_writable(self) -> None:
-        """Raise OutputNotUsableError where there is a table that this version cannot write without harming its readers."""
+        """Raise OutputNotUsableError where this version cannot write an existing table without harming its readers."""
         if (table := self.open()) is not None:
             self._check_fits(table)
 
@@ -84,16 +85,16 @@ class TableLog:
         return dict(table.metadata().configuration) if table is not None else {}
 
     def check_readable(self, table: "DeltaTable") -> None:
-        """Raise OutputNotUsableError where the table's files alone do not say what its rows are."""
+        """Raise OutputNotUsableError where the table's rows do not follow from its files alone."""
         if problems := list(why_not_read(form_of(table))):
             raise OutputNotUsableError(
                 f"{self._output}: expected a Delta table whose Parquet files are its rows, found {listing(problems)}."
             )
 
     def land(self, batch_id: UUID, mark: Mark, actions: "Sequence[AddAction]" = (), fingerprint: str = "") -> Mark:
-        """Commit a batch's mark with its files, and return the mark that the table has then: another one's, if that was first.
+        """Commit a batch's mark with its files, and return the mark that the table then has: the first writer's.
 
-        Whatever a try comes to, the table is looked at again: a commit may have landed although it failed.
+        After each try the table is read again: a commit may have landed although it failed.
         """
         failure: Exception | None = None
         for attempt in range(TRIES + 1):
@@ -104,7 +105,7 @@ class TableLog:
                 break
             self._check_fits(table)
             try:
-                # On this very snapshot: delta-rs then refuses a commit that another one with this id came before.
+                # On this same snapshot: delta-rs then refuses the commit if another one with this id came first.
                 table.create_write_transaction(
                     list(actions), "append", table.schema(), commit_properties=properties(batch_id, mark, fingerprint)
                 )
@@ -113,12 +114,12 @@ class TableLog:
             else:
                 return mark
         raise OutputUnavailableError(
-            f"{self._output}: {TRIES} tries to commit batch {batch_id} to the table failed, and its log does not have it: "
-            f"{brief(failure)}. No offset was moved; run this again."
+            f"{self._output}: {TRIES} tries to commit batch {batch_id} to the table failed, and its log does not have "
+            f"it: {brief(failure)}. No offset was moved; run this again."
         ) from failure
 
     def sync(self) -> None:
-        """Flush the log to the disk, since delta-rs does not: everything that a reader needs since the last checkpoint."""
+        """Flush the log to disk, since delta-rs does not: everything that a reader needs since the last checkpoint."""
         since = self._last_checkpoint()
         names = sorted(path for path in self._folder.iterdir() if path.is_file() and not path.name.startswith("."))
         for path in names:
@@ -159,9 +160,9 @@ class TableLog:
     def _check_fits(self, table: "DeltaTable") -> None:
         if problems := list(why_not_written(form_of(table))):
             raise OutputNotUsableError(
-                f"{self._output}: expected a Delta table that can be appended to without Spark, found {listing(problems)}. "
-                "Nothing was written and no offset was moved. Change the table back, or give the feed another sink.path; "
-                "docs/sinks.md says which tables can be used."
+                f"{self._output}: expected a Delta table that can be appended to without Spark, found "
+                f"{listing(problems)}. Nothing was written and no offset was moved. Change the table back, or give the "
+                "feed another sink.path; docs/sinks.md says which tables can be used."
             )
 
     @contextmanager
@@ -171,23 +172,23 @@ class TableLog:
             yield
         except failures() as error:
             raise OutputUnavailableError(
-                f"the log of the Delta table {self._output} could not be read: {brief(error)}. No offset was moved; run this "
-                "again when the storage is available again, or with the log repaired."
+                f"the log of the Delta table {self._output} could not be read: {brief(error)}. No offset was moved; "
+                "run this again when the storage is available again, or with the log repaired."
             ) from error
 
 
 def failures() -> tuple[type[Exception], ...]:
-    """Return what the library raises when a call fails; whether something was done by then, the log says."""
+    """Return what the library raises when a call fails; the log shows whether something was done by then."""
     return (delta_lake().exceptions.DeltaError, OSError, ValueError, RuntimeError)
 
 
 def brief(error: Exception | None) -> str:
-    """Return what the library says, without the stack that may follow it."""
+    """Return the library's message, without the stack that may follow it."""
     return str(error).partition("\n")[0][:300]
 
 
 def properties(batch_id: UUID, mark: Mark, fingerprint: str) -> "CommitProperties":
-    """Return what a commit carries beside its files."""
+    """Return what a commit carries in addition to its files."""
     library = delta_lake()
     transaction = library.Transaction(str(batch_id), int(mark), round(time.time() * 1000))
     said = {BATCH_KEY: str(batch_id), **({FINGERPRINT_KEY: fingerprint} if fingerprint else {})}
@@ -196,7 +197,7 @@ def properties(batch_id: UUID, mark: Mark, fingerprint: str) -> "CommitPropertie
 
 
 def form_of(table: "DeltaTable") -> TableForm:
-    """Return what a snapshot's protocol and metadata say."""
+    """Return a snapshot's protocol and metadata."""
     protocol, metadata = table.protocol(), table.metadata()
     return TableForm(
         reader_version=protocol.min_reader_version,

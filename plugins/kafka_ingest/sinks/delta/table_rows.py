@@ -1,6 +1,6 @@
-"""What one snapshot of a Delta table holds of batches: files as they were published, or rewritten by OPTIMIZE and the like.
+"""What one snapshot of a Delta table holds of batches: files as published, or rewritten by OPTIMIZE or similar.
 
-A file below ``batches/`` holds one batch; of any other one its rows say which, in ``kafka_batch``.
+A file below ``batches/`` holds one batch; rows of any other file name their batch in ``kafka_batch``.
 """
 
 from collections.abc import Iterator
@@ -49,7 +49,7 @@ class TableRows:
         return {path.split("/")[1] for path in self.files if path.startswith(f"{BATCHES}/")}
 
     def names_files_below(self, place: Path) -> bool:
-        """Whether readers see a file that lies in a directory."""
+        """Whether readers see a file of a directory."""
         below = f"{place.relative_to(self._output).as_posix()}/"
         return any(path.startswith(below) for path in self.files)
 
@@ -59,7 +59,7 @@ class TableRows:
 
     @cached_property
     def rows_elsewhere(self) -> dict[str, int]:
-        """How many rows of each batch lie in files that were rewritten."""
+        """How many rows of each batch are in rewritten files."""
         counts: dict[str, int] = {}
         for batch in self.read_rewritten([BATCH_COLUMN]):
             for row in batch.group_by(BATCH_COLUMN).aggregate([([], "count_all")]).to_pylist():
@@ -78,7 +78,7 @@ class TableRows:
             yield from rows_of_file(self._output / path, columns, batch_id)
 
     def found(self, receipt: Receipt, data: Path) -> FoundFiles:
-        """Return what is there of a batch whose receipt is kept; its data was staged in ``data``."""
+        """Return what exists of a batch whose receipt is kept; its data was staged in ``data``."""
         mark = self._log.mark_in(self._table, receipt.batch_id) if self._table is not None else None
         if mark is Mark.REVOKED:
             return FoundFiles(FilesState.REVOKED, f"the log of {self._output} says so")

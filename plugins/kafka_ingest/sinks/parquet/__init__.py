@@ -1,7 +1,7 @@
 """``format: parquet``: a directory of Parquet files, one sub-directory per batch, made visible by one rename.
 
-Beside an output ``P`` lies ``P.kafka-ingest/``, on the same file system and never under ``P``, because DuckDB and Polars read
-hidden directories too::
+Beside an output ``P`` there is ``P.kafka-ingest/``, on the same file system and never under ``P``, because DuckDB and
+Polars read hidden directories too::
 
     P/kafka_batch=<batch>/*.parquet               published, all that readers see
     P.kafka-ingest/staging/                       attempts (:mod:`kafka_ingest.sinks.staged_files`)

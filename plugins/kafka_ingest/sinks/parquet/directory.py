@@ -13,7 +13,7 @@ from kafka_ingest.sinks.staged_files import StagedFiles
 
 @dataclass(frozen=True, slots=True)
 class ParquetDirectory:
-    """What readers see, and what lies beside it."""
+    """What readers see, and the folder beside it."""
 
     output: Path
     beside: Path

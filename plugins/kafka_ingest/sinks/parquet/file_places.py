@@ -13,11 +13,11 @@ IN_WORDS = (
     f"OUTPUT/{PUBLISHED}<batch>/<file>, or staged by an attempt, "
     f"OUTPUT{BESIDE_OUTPUT}/staging/<batch>/<attempt>/data/<file>"
 )
-"""Where data files lie, for a message."""
+"""Where data files are, for a message."""
 
 
 def place_of(path: Path) -> FilePlace | None:
-    """Return whose data file an absolute path names, None where it is no place that the sink gives to one."""
+    """Return which batch's data file an absolute path names, None where the sink stores none there."""
     guesses: list[FilePlace] = []
     match path.parts:
         case (*above, name, "staging", batch_id, attempt, _, _) if name.endswith(BESIDE_OUTPUT) and attempt.isdecimal():
@@ -28,7 +28,7 @@ def place_of(path: Path) -> FilePlace | None:
 
 
 def guess(output: Path, batch_id: str, attempt: int | None) -> list[FilePlace]:
-    """Return the place that names stand for; none where one of them is no batch's id."""
+    """Return the place for these names; none where one of them is no batch id."""
     try:
         return [FilePlace(OutputLocation.local("parquet", output), UUID(batch_id), attempt)]
     except ValueError:

@@ -1,4 +1,4 @@
-"""Look into the published files of a Parquet directory."""
+"""Read the published files of a Parquet directory."""
 
 from pathlib import Path
 from uuid import UUID
@@ -18,7 +18,7 @@ class ParquetInspector:
         self._directory = directory
 
     def look_at(self, batch_id: UUID, *, closely: bool = False) -> PublishedLook:
-        """Read what readers see of a batch file by file, so that one that is damaged keeps none of the others from it."""
+        """Read what readers see of a batch file by file, so that a damaged one does not hide the others."""
         # A third of a second for pyarrow, which only a count should pay.
         from kafka_ingest.sinks.parquet.published_counts import look_at_files  # noqa: PLC0415
 
@@ -33,6 +33,6 @@ class ParquetInspector:
     def holds(self, batch_id: UUID, file: WrittenFile, topic_partition: TopicPartition, offset: int) -> bool:
         """Whether the record of that partition and offset is in a published file.
 
-        Raises NotADataFileError where it is damaged, OSError where it cannot be read or is not there.
+        Raises NotADataFileError where it is damaged, OSError where it cannot be read or does not exist.
         """
         return data_file(self.path(batch_id, file)).holds(topic_partition, offset)

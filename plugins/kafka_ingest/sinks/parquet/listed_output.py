@@ -1,9 +1,10 @@
 """Which batches are visible in an output, and whether that has changed since each was known to have its receipt.
 
-After years an output holds a name for each batch, and reading them all takes seconds. A directory's time of modification changes
-with every name that comes or goes (POSIX, rename(2) and mkdir(2)). So where all visible batches have their receipts, that time is
-noted beside the output; while it stays, the receipts alone say what the output holds. Whoever publishes keeps the receipt first,
-so the note follows a publication. It is an aid only: one that is lost, or of another directory, has the names read again.
+After years an output holds a name for each batch, and reading them all takes seconds. A directory's time of
+modification changes with every name that comes or goes (POSIX, rename(2) and mkdir(2)). So where all visible batches
+have their receipts, that time is noted beside the output; while it stays, the receipts alone say what the output holds.
+A publisher keeps the receipt first, so the note follows a publication. It only saves time: without it, or with one of
+another directory, the names are read again.
 """
 
 import contextlib
@@ -29,7 +30,7 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """The visible batches; ``before`` is the output's last change before its names were read, None where it is not there."""
+    """The visible batches; ``before`` is the output's last change before its names were read, None if it is missing."""
 
     batch_ids: frozenset[str]
     before: Change | None
@@ -52,7 +53,7 @@ class ListedOutput:
         return Listing(frozenset(name.removeprefix(PUBLISHED) for name in names), before)
 
     def is_unchanged(self) -> bool:
-        """Whether nothing came or went since each visible batch was known to have its receipt."""
+        """Whether no name was added or removed since each visible batch was known to have its receipt."""
         return (change := self._last_change()) is not None and change == self._noted()
 
     def note(self, listing: Listing) -> None:
@@ -67,7 +68,7 @@ class ListedOutput:
         was_noted = before is not None and before == self._noted()
         yield
         after = self._last_change()
-        # A file system that does not count a change cannot say that there was none.
+        # A file system that does not count changes cannot prove that there was none.
         if was_noted and after is not None and after != before:
             self._write(after)
 
@@ -88,7 +89,7 @@ class ListedOutput:
     def _write(self, change: Change) -> None:
         document = {"version": VERSION, "modified_ns": change.modified_ns, "inode": change.inode}
         temporary = self._note.with_name(f".{self._note.name}.{uuid4().hex}.tmp")
-        # Whoever only reads the output may not write beside it; then the names are read the next time, too.
+        # A user who may only read the output cannot write beside it; then the names are read the next time, too.
         with contextlib.suppress(OSError):
             temporary.write_text(json.dumps(document))
             temporary.rename(self._note)

@@ -1,4 +1,4 @@
-"""What is there of batches that were published, and how one, or a file of one, leaves readers' sight: by one rename.
+"""What exists of published batches, and how a batch or one of its files is hidden from readers: by one rename.
 
 Beside the output ``P``, on its file system::
 
@@ -23,7 +23,7 @@ PUBLISHED = "kafka_batch="
 
 
 class PublishedBatches:
-    """The batches that readers see. I/O errors are left to the caller, who knows whose step failed."""
+    """The batches that readers see. I/O errors are left to the caller, which knows the step that failed."""
 
     def __init__(self, output: Path, beside: Path) -> None:
         self._output = output
@@ -39,7 +39,7 @@ class PublishedBatches:
         return os.path.lexists(self.directory(batch_id))
 
     def found(self, receipt: Receipt, attempt_directory: Path) -> FoundFiles:
-        """Return what is there of a batch whose receipt is kept, by names and sizes."""
+        """Return what exists of a batch whose receipt is kept, by names and sizes."""
         target = self.directory(receipt.batch_id)
         if not receipt.files:
             return FoundFiles(FilesState.INTACT)
@@ -66,7 +66,7 @@ class PublishedBatches:
         return FoundFiles(FilesState.GONE, f"its files are not in {target}")
 
     def hide(self, batch_id: UUID) -> None:
-        """Take a whole batch out of readers' sight, durably; does nothing where there is none to be seen."""
+        """Hide a whole batch from readers, durably; does nothing where none is visible."""
         target, hidden = self.directory(batch_id), self._removed / str(batch_id)
         make_directory_durably(self._removed)
         # What an earlier try moved there is of the same batch, and to be deleted all the same.
@@ -87,7 +87,7 @@ class PublishedBatches:
         return self.aside(batch_id).exists()
 
     def delete_hidden(self, batch_id: UUID) -> None:
-        """Delete what was taken out of sight, damaged files among it; does nothing where that was done."""
+        """Delete what was hidden, damaged files included; does nothing where that was done."""
         for folder in (self._lost, self._removed):
             with contextlib.suppress(FileNotFoundError):
                 shutil.rmtree(folder / str(batch_id))
@@ -97,7 +97,7 @@ class PublishedBatches:
         return self._lost / str(batch_id)
 
     def set_aside(self, batch_id: UUID, names: list[str]) -> None:
-        """Move files of a batch out of readers' sight, durably, and keep them; does nothing for those that are not there."""
+        """Hide files of a batch from readers, durably, and keep them; does nothing for missing ones."""
         target, aside = self.directory(batch_id), self.aside(batch_id)
         make_directory_durably(aside)
         for name in names:

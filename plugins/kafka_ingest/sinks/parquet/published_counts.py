@@ -1,4 +1,4 @@
-"""Count what readers see of a batch, row by row, from the position columns of its files. Importing this imports pyarrow."""
+"""Count what readers see of a batch, row by row, from its files' position columns. Importing this imports pyarrow."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def look_at_files(directory: Path, receipt: Receipt | None, *, closely: bool) -> PublishedLook:
-    """Return what the files of a directory hold, and which are not what the receipt says; a damaged one stops no other.
+    """Return what the files of a directory hold, and which differ from the receipt; a damaged one stops no other.
 
     Raises OSError where the system cannot read one: that proves nothing about its content.
     """

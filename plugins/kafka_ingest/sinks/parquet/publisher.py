@@ -39,21 +39,21 @@ class ParquetPublisher:
         self._listed = directory.listed
 
     def prepare(self) -> None:
-        """Make output, staging and receipts; raises OutputNotUsableError where that cannot be, whoever tries again."""
+        """Make output, staging and receipts; raises OutputNotUsableError where another try cannot succeed."""
         with storage_errors(self._output):
             make_usable(self._output, (self._beside, local(self._staging.folder), self._receipts.folder))
             if self._output.stat().st_dev != self._beside.stat().st_dev:
                 raise OutputNotUsableError(
-                    f"expected {self._output} and {self._beside} on one file system, found two: a batch is published by one "
-                    "rename. Mount their parent directory instead of the output itself."
+                    f"expected {self._output} and {self._beside} on one file system, found two: a batch is published "
+                    "by one rename. Mount their parent directory instead of the output itself."
                 )
             check_no_table(self._output)
 
     def known_batches(self, since: UUID | None = None) -> list[str]:
         """Return the ids of the batches that were ever published here, oldest first; ``since``: from this id on.
 
-        Receipts and visible files: either may have been lost, or left behind by a backup, without the other. With ``since`` the
-        output's names are read only where it changed since each had its receipt.
+        By receipts and visible files: either may be missing, lost or not in a backup, without the other. With ``since``
+        the output's names are read only where it changed since each had its receipt.
         """
         with storage_errors(self._output):
             is_unchanged = since is not None and self._listed.is_unchanged()
@@ -71,9 +71,9 @@ class ParquetPublisher:
         return sorted(batch_id for batch_id in kept | listing.batch_ids if batch_id >= least)
 
     def published_receipts(self) -> Iterator[PublishedReceipt]:
-        """Return all that was ever published here, oldest first, with what is there of it now.
+        """Return everything that was ever published here, oldest first, with what exists of it now.
 
-        Raises OutputConflictError on a receipt that cannot be read: nobody else says which offsets the batch holds.
+        Raises OutputConflictError on a receipt that cannot be read: nothing else shows which offsets the batch holds.
         """
         for name in self.known_batches():
             published = self._archive.published_named(name)
@@ -102,14 +102,14 @@ class ParquetPublisher:
         target = self._batches.directory(batch_id)
         if os.path.lexists(target):
             raise OutputConflictError(
-                f"batch {batch_id} was never published, but {target} exists. Nothing was moved into it; move it away and "
-                "run the commit again."
+                f"batch {batch_id} was never published, but {target} exists. Nothing was moved into it; move it "
+                "elsewhere and run the commit again."
             )
 
     def publish(self, place: Place, published: PublishedReceipt) -> None:
         """Copy the receipt to where it is kept, then make the files visible by one rename.
 
-        A rename gives one winner whoever tries; the loser finds the source gone, and the target in place or the files revoked.
+        Of several renames one wins; the loser finds the source missing, and the target in place or the files revoked.
         """
         directory, receipt = local(place), published.receipt
         target = self._target(directory, receipt.batch_id, rows=receipt.rows)
@@ -124,7 +124,7 @@ class ParquetPublisher:
                 return  # the receipt is all that there is of it, and the rest was cleaned up
             if not self._is_published(target, receipt):
                 self._move(directory, target, receipt)
-            # Once more where readers see it: a task of Spark's that was late may have added a file meanwhile.
+            # Once more where readers see it: a late Spark task may have added a file in the meantime.
             self._is_published(target, receipt)
             sync(target)
             sync(target.parent)
@@ -135,9 +135,9 @@ class ParquetPublisher:
 
     def _move(self, directory: Path, target: Path, receipt: Receipt) -> None:
         data = directory / DATA
-        put_back = f"put them back and run the commit again, or {give_up(receipt.batch_id)}"
+        put_back = f"restore them and run the commit again, or {give_up(receipt.batch_id)}"
         try:
-            # Also after a crash: what was verified then may be gone now.
+            # Also after a crash: what was verified then may be missing now.
             check_listing(data, receipt)
             self._refuse_revoked(directory, receipt.batch_id)
             with self._listed.kept_up():
@@ -148,18 +148,18 @@ class ParquetPublisher:
             self._refuse_revoked(directory, receipt.batch_id)
             if not data.exists():
                 raise OutputConflictError(
-                    f"batch {receipt.batch_id}: neither its staged files ({data}) nor its published ones ({target}) are there. "
-                    f"Somebody removed them; no offset was moved. Either {put_back}."
+                    f"batch {receipt.batch_id}: neither its staged files ({data}) nor its published ones ({target}) "
+                    f"exist. They were removed; no offset was moved. Either {put_back}."
                 ) from error
             if isinstance(error, FileNotFoundError):
                 raise
             raise OutputConflictError(
-                f"{error}; they were whole when the commit began. Nothing was published and no offset was moved. Either "
-                f"{put_back}."
+                f"{error}; they were intact when the commit began. Nothing was published and no offset was moved. "
+                f"Either {put_back}."
             ) from error
 
     def revoke(self, place: Place, batch_id: UUID, *, rows: int) -> None:
-        """Take a COMMITTING batch's staged files from every publisher, for ever; raises BatchStateError where it is published.
+        """Take a COMMITTING batch's staged files from every publisher, permanently; raises BatchStateError if published.
 
         Publishing renames the same source, so exactly one of the two wins.
         """
@@ -179,8 +179,8 @@ class ParquetPublisher:
             except OSError as error:
                 if error.errno not in {errno.ENOTEMPTY, errno.EEXIST}:
                     raise
-                # Done before; a task of Spark's that was late made the source again.
-            # Again: what was renamed may have been such a task's, and the files published just before.
+                # Done before; a late Spark task created the source again.
+            # Again: the renamed files may have been such a task's, and the batch's files published just before.
             self._refuse_published(directory, target, batch_id)
             sync(directory)
             self._receipts.withdraw(batch_id)
@@ -198,26 +198,26 @@ class ParquetPublisher:
             raise being_given_up(batch_id)
 
     def _is_published(self, target: Path, receipt: Receipt) -> bool:
-        # Look first: a rename onto an empty directory would succeed.
+        # Check first: a rename onto an empty directory would succeed.
         if not os.path.lexists(target):
             return False
         if target.is_symlink() or not target.is_dir():
             raise OutputConflictError(
-                f"batch {receipt.batch_id} is to be published as {target}, where something lies that is not a directory. "
-                "Nothing was moved; move it away and run the commit again."
+                f"batch {receipt.batch_id} is to be published as {target}, which exists and is not a directory. "
+                "Nothing was moved; move it elsewhere and run the commit again."
             )
         expected = {file.name: file.size_bytes for file in receipt.files}
         found = file_sizes(target)
         if receipt.files and found.items() > expected.items():
             raise OutputConflictError(
-                f"batch {receipt.batch_id} is published as {target}, where other files lie beside its own: "
-                f"{difference(expected, found)}. Readers see them, and no offset was moved. Remove those that are not in the "
-                "receipt, and run the commit again."
+                f"batch {receipt.batch_id} is published as {target}, which also has other files: "
+                f"{difference(expected, found)}. Readers see them, and no offset was moved. Remove those that are not "
+                "in the receipt, and run the commit again."
             )
         if found != expected:
             raise OutputConflictError(
                 f"batch {receipt.batch_id} is to be published as {target}, which exists with other content: "
-                f"{difference(expected, found)}. Nothing was moved into it; move it away and run the commit again."
+                f"{difference(expected, found)}. Nothing was moved into it; move it elsewhere and run the commit again."
             )
         return True
 

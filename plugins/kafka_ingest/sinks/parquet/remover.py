@@ -18,7 +18,7 @@ class ParquetRemover:
         """Do nothing: who may publish here may remove."""
 
     def hide(self, batch_id: UUID) -> None:
-        """Take a removed batch out of readers' sight, whole and durably; does nothing where there is nothing to be seen."""
+        """Hide a removed batch from readers, completely and durably; does nothing where nothing is visible."""
         if self._directory.archive.removal(batch_id) is None:
             raise ValueError(f"expected batch {batch_id} to be noted as removed before it is hidden")
         with storage_errors(self._batches.directory(batch_id)):

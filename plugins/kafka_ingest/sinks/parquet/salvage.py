@@ -1,4 +1,4 @@
-"""Take damaged files out of readers' sight, and keep them for whoever can repair them."""
+"""Hide damaged files from readers, and keep them for repair."""
 
 from pathlib import Path
 from uuid import UUID
@@ -19,7 +19,7 @@ class ParquetSalvage:
         return self._batches.aside(batch_id)
 
     def set_aside(self, batch_id: UUID, names: list[str]) -> None:
-        """Move files of a batch out of readers' sight, durably, and keep them; does nothing for those that are not there."""
+        """Hide files of a batch from readers, durably, and keep them; does nothing for missing ones."""
         with storage_errors(self._batches.directory(batch_id)):
             self._directory.staging.check_mounted()
             with self._directory.listed.kept_up():
