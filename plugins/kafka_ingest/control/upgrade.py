@@ -10,7 +10,7 @@ from kafka_ingest.control.database import UPGRADE_COMMAND, described, found_vers
 from kafka_ingest.control.schema import SCHEMA_VERSION
 from kafka_ingest.errors import ControlSchemaError
 
-UPGRADE_LOCK = 0x6B61666B61  # any number that nobody else locks in this database
+UPGRADE_LOCK = 0x6B61666B61  # any number that nothing else locks in this database
 
 
 def alembic_config() -> Config:

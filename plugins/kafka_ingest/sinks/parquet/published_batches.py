@@ -3,7 +3,7 @@
 Beside the output ``P``, on its file system::
 
     P.kafka-ingest/removed/<batch>/         an expired batch, until it is deleted
-    P.kafka-ingest/lost/<batch>/<file>      damaged files, kept for whoever can repair them, until their batch expires
+    P.kafka-ingest/lost/<batch>/<file>      damaged files, kept for repair until their batch expires
 """
 
 import contextlib

@@ -175,7 +175,7 @@ class ParquetPublisher:
             except FileNotFoundError:
                 if os.path.lexists(target):
                     raise published_already(batch_id) from None
-                revoked.mkdir(exist_ok=True)  # somebody removed the files, or this was done before
+                revoked.mkdir(exist_ok=True)  # the files were removed, or this was done before
             except OSError as error:
                 if error.errno not in {errno.ENOTEMPTY, errno.EEXIST}:
                     raise
