@@ -5,7 +5,7 @@ Beside a table ``P`` there is ``P.kafka-ingest/``, as beside every output::
     P/_delta_log/                                 what readers see, and which batches were published or revoked
     P/batches/<batch>/<attempt>/*.parquet         data files at their final place, also before the log names them
     P.kafka-ingest/staging/                       attempts without their data (:mod:`kafka_ingest.sinks.staged_files`)
-    P.kafka-ingest/receipts/<day>/<batch>.json    what was published, permanently (:mod:`kafka_ingest.sinks.kept_receipts`)
+    P.kafka-ingest/receipts/<day>/<batch>.json    what was published, kept (:mod:`kafka_ingest.sinks.kept_receipts`)
 """
 
 from pathlib import Path

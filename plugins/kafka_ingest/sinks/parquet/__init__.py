@@ -5,7 +5,7 @@ Polars read hidden directories too::
 
     P/kafka_batch=<batch>/*.parquet               published, all that readers see
     P.kafka-ingest/staging/                       attempts (:mod:`kafka_ingest.sinks.staged_files`)
-    P.kafka-ingest/receipts/<day>/<batch>.json    what was published, permanently (:mod:`kafka_ingest.sinks.kept_receipts`)
+    P.kafka-ingest/receipts/<day>/<batch>.json    what was published, kept (:mod:`kafka_ingest.sinks.kept_receipts`)
     P.kafka-ingest/receipts/<day>/<batch>.revoked what never will be published
     P.kafka-ingest/receipts/<day>/<batch>.removed what was, and was removed since: who, when and why
     P.kafka-ingest/removed/, lost/                what was taken out of readers' sight (:mod:`.published_batches`)
