@@ -31,7 +31,8 @@ SETTINGS_OF_THE_SHELL = (
     *("AIRFLOW", "KAFKA_INGEST_", "SPARK_", "PYSPARK_", "FLINK_", "HADOOP_", "YARN_"),
     *("JDK_JAVA_OPTIONS", "JAVA_TOOL_OPTIONS", "_JAVA_OPTIONS", "JVM_"),
 )
-"""How variables begin from which a contestant, or the broker, would take settings that another reader's shell does not carry."""
+"""How variables begin from which a contestant, or the broker, would take settings that another reader's shell does not
+carry."""
 
 ZSTD_1: Mapping[str, str] = {
     "spark.sql.parquet.compression.codec": "zstd",
@@ -92,13 +93,16 @@ class Contestant:
 
 
 def leave_settings_behind() -> None:
-    """Remove settings from this process's environment, so that nothing it starts has them: contestants, and the broker."""
+    """Remove settings from this process's environment, so that nothing it starts has them.
+
+    Contestants, and the broker.
+    """
     for name in [name for name in os.environ if name.startswith(SETTINGS_OF_THE_SHELL)]:
         del os.environ[name]
 
 
 def plain_environment(job: Job) -> dict[str, str]:
-    """Return what this process has left of its environment, without the settings of Python with which it runs itself."""
+    """Return what this process has left of its environment, without the Python settings with which it runs itself."""
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
     path = os.pathsep.join(filter(None, [str(BIN), inherited.get("PATH")]))
     return {**inherited, "PATH": path, "SPARK_LOCAL_IP": LOOPBACK, "SPARK_LOCAL_DIRS": str(job.home / "spark")}
@@ -169,7 +173,10 @@ def start_flink(job: Job) -> Start:
 
 
 def start_flink_tuned(job: Job) -> Start:
-    """Start Flink's mini cluster with what makes this project fast: flags for Java by the number of records, no dictionaries."""
+    """Start Flink's mini cluster with what makes this project fast.
+
+    Flags for Java by the number of records, no dictionaries.
+    """
     java = f"{FLINK_HEAP} {java_options(job.records, None, '')}"
     return flink(job, java, {"parquet.enable.dictionary": "false"})
 

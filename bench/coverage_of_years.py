@@ -115,7 +115,7 @@ def kafka_ingest(words: tuple[str, ...], url: URL, feeds: Path) -> bytes:
 
 
 def fill(url: URL, size: Size) -> None:
-    """Write a feed's history: backfills before the first offset, live batches that follow each other, and gaps ahead."""
+    """Write a feed's history: backfills before the first offset, consecutive live batches, and gaps ahead."""
     engine = create_engine(url)
     sqlite = url.get_backend_name() == "sqlite"
     first = size.backfills * SPAN

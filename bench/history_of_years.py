@@ -170,7 +170,10 @@ def rows_in(feeds: Sequence[Feed]) -> list[str]:
 def one_repetition(
     feeds: Sequence[Feed], options: argparse.Namespace, bootstrap_servers: str
 ) -> list[tuple[str, Feed, Measured]]:
-    """Take every feed through every step, all feeds in turn for each; a new record a partition comes after the first steps."""
+    """Take every feed through every step, all feeds in turn for each.
+
+    A new record a partition comes after the first steps.
+    """
     found: list[tuple[str, Feed, Measured]] = []
     tasks = {feed.task.database: feed.task for feed in feeds}
     for step in STEPS:
@@ -189,7 +192,7 @@ def one_repetition(
 
 
 def table(found: Mapping[tuple[str, int, str], Sequence[Measured]]) -> list[str]:
-    """Return the medians in milliseconds, and how many times as long each takes with the most batches as with the fewest."""
+    """Return the medians in milliseconds, and the ratio of the most batches to the fewest for each."""
     sizes = sorted({batches for _, batches, _ in found})
     head = " | ".join(f"{size:,}" for size in sizes)
     lines = [

@@ -129,7 +129,10 @@ def triggered(airflow: AirflowServer) -> list[Step]:
 
 
 def steps_of(tasks: Mapping[str, Mapping[str, Any]], triggered_at: float) -> list[Step]:
-    """Return how long each task waited for its turn, then for a process, and ran; from the trigger to the commit's end."""
+    """Return how long each task waited for its turn, then for a process, and ran.
+
+    From the trigger to the commit's end.
+    """
     steps = []
     free = triggered_at
     for name in TASKS:

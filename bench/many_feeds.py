@@ -1,4 +1,7 @@
-"""`make bench-feeds`: what reading feed files, starting a task and the command line take with many feeds. See README.md."""
+"""`make bench-feeds`: what reading feed files, starting a task and the command line take with many feeds.
+
+See README.md.
+"""
 
 import argparse
 import json
@@ -97,7 +100,10 @@ def main() -> int:
 
 
 def measure_all(home: Path, sizes: Sequence[int], repetitions: int) -> dict[tuple[str, int], list[Measured]]:
-    """Return the measurements of each step and number of feeds, taken in turn; the first of each finds nothing in any cache."""
+    """Return the measurements of each step and number of feeds, taken in turn.
+
+    The first of each finds nothing in any cache.
+    """
     found: dict[tuple[str, int], list[Measured]] = {}
     with EmbeddedBroker(home / "kafka") as broker:
         create_topic(broker.bootstrap_servers, FEED, 3)

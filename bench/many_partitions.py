@@ -48,12 +48,15 @@ def broker_with_topics(sizes: Collection[int], directory: Path, say: Callable[[s
 
 
 def allow_open_files(needed: int) -> None:
-    """Raise this process's limit, which the broker inherits, where it may; raises BenchmarkError where it is too low."""
+    """Raise this process's limit, which the broker inherits, where it may.
+
+    Raises BenchmarkError where it is too low.
+    """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard != resource.RLIM_INFINITY and hard < needed:
         raise BenchmarkError(
-            f"expected a limit of at least {needed:,} open files for the broker, found {hard:,} (ulimit -Hn): raise it, or "
-            "measure fewer partitions (--sizes)"
+            f"expected a limit of at least {needed:,} open files for the broker, found {hard:,} (ulimit -Hn): raise "
+            "it, or measure fewer partitions (--sizes)"
         )
     if soft != resource.RLIM_INFINITY and soft < needed:
         resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))

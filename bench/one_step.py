@@ -141,7 +141,7 @@ def write(task: Task) -> Describe:
 
 
 def move_offsets(task: Task) -> Describe:
-    """Commit a written batch: COMMITTING, its receipt kept as publishing does, then the compare-and-set over all partitions."""
+    """Commit a written batch: COMMITTING, its receipt kept, then the compare-and-set over all partitions."""
     control, batch_id = task.control(), UUID(task.batch_id)
     batch = control.batch(batch_id)
     attempt = pinned_attempt(batch, control)

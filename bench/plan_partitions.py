@@ -199,7 +199,7 @@ def grouped(rows: Iterable[Row]) -> dict[tuple[str, str, int], list[Measured]]:
 
 
 def growth(rows: Iterable[Row]) -> list[str]:
-    """Return how much longer each step takes with the most partitions than with the fewest, as lines of a Markdown table."""
+    """Return, as lines of a Markdown table, how much longer each step takes with the most partitions."""
     lines = ["| step | control tables | partitions | times as many | times as long |", "|---|---|--:|--:|--:|"]
     medians: dict[tuple[str, str], dict[int, float]] = {}
     for (step, database, partitions), found in grouped(rows).items():

@@ -55,7 +55,10 @@ def data_files(directory: Path) -> list[Path]:
 
 
 def positions_in(files: Iterable[Path]) -> Positions:
-    """Return the positions in Parquet files. Raises BenchmarkError where a column that every contestant writes is not there."""
+    """Return the positions in Parquet files.
+
+    Raises BenchmarkError where a column that every contestant writes is not there.
+    """
     return positions_of(part for file in files for part in _parts(file))
 
 

@@ -17,15 +17,15 @@ PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 PSS_UP_TO_BYTES = 256 * 2**20
-"""Of larger processes the resident size is taken: the kernel walks all their pages for the other figure, and what a JVM of
-that size shares with others is a few of its megabytes."""
+"""Of larger processes the resident size is taken: the kernel walks all their pages for the other figure, and what a JVM
+of that size shares with others is a few of its megabytes."""
 
 WORTH_ANOTHER_LOOK_BYTES = 4 * 2**20
 """As long as its resident size changes by less, a process keeps the proportional size that it was found with."""
 
 STACK, UNKNOWN_STACK = 25, b"0"
-"""Where ``stat`` says at which address the stack begins: another one in each program that is started (address space layout
-randomisation). It is 0 where this process may not know."""
+"""Where ``stat`` says at which address the stack begins: another one in each program that is started (address space
+layout randomisation). It is 0 where this process may not know."""
 
 _PR_SET_CHILD_SUBREAPER = 36
 
@@ -113,7 +113,10 @@ def proportional_bytes(pid: int) -> int:
 
 
 def is_copy(pid: int) -> bool:
-    """Return whether a process is still its parent's program: between fork and exec it holds its parent's memory, not its own."""
+    """Return whether a process is still its parent's program.
+
+    Between fork and exec it holds its parent's memory, not its own.
+    """
     own = stat_of(pid)
     stack, parent = own[STACK], int(own[1])
     return stack != UNKNOWN_STACK and stack == stat_of(parent)[STACK]

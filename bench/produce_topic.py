@@ -125,7 +125,10 @@ def produce_in_turn(producer: Producer, data: TopicData, mine: dict[int, int], m
 def produce_in_transactions(
     producer: Producer, data: TopicData, mine: dict[int, int], made: Sequence[Template]
 ) -> None:
-    """Fill one partition after the other; each transaction is of one partition only, so its marker's offset is known."""
+    """Fill one partition after the other.
+
+    Each transaction is of one partition only, so its marker's offset is known.
+    """
     producer.init_transactions()
     for partition, count in mine.items():
         in_transaction = 0

@@ -99,8 +99,8 @@ def make_topic(data: TopicData, bootstrap_servers: str, log: Path) -> None:
         found = {partition.partition: answer.result().offset for partition, answer in answers.items()}
     if found != data.end_offsets():
         raise BenchmarkError(
-            f"{data.name}: expected logs that end at {data.end_offsets()}, found {found}: records were lost or produced twice. "
-            f"See {log}, and run the benchmark again"
+            f"{data.name}: expected logs that end at {data.end_offsets()}, found {found}: records were lost or "
+            f"produced twice. See {log}, and run the benchmark again"
         )
 
 

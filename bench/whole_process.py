@@ -1,4 +1,7 @@
-"""One command, started cold and measured to its end with everything that it starts: time, processor time, peak of memory."""
+"""One command, started cold and measured to its end with everything that it starts.
+
+Time, processor time, peak of memory.
+"""
 
 import os
 import select
@@ -23,8 +26,8 @@ _POLL_S = 0.02
 class Finished:
     """What a whole process took.
 
-    ``seconds`` until the process that was started had ended; ``user_s`` and ``system_s`` are of all processes of its tree.
-    ``child_s`` is how long its longest direct child ran. ``sampling_s`` is the processor time of looking at it.
+    ``seconds`` until the process that was started had ended; ``user_s`` and ``system_s`` are of all processes of its
+    tree. ``child_s`` is how long its longest direct child ran. ``sampling_s`` is the processor time of looking at it.
     """
 
     exit_code: int

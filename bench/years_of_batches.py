@@ -1,4 +1,7 @@
-"""Control tables and outputs as years of runs leave them: any number of batches, each of one offset of each partition."""
+"""Control tables and outputs as years of runs leave them.
+
+Any number of batches, each of one offset of each partition.
+"""
 
 import contextlib
 import itertools
@@ -138,7 +141,10 @@ def fill_tables(url: URL, years: Years) -> None:
 
 @contextlib.contextmanager
 def tables_to_fill(url: URL) -> Iterator[Connection]:
-    """Connect to control tables that are to be filled; what was written is durable, and counted for queries, in the end."""
+    """Connect to control tables that are to be filled.
+
+    What was written is durable, and counted for queries, in the end.
+    """
     engine = create_engine(url)
     sqlite = url.get_backend_name() == "sqlite"
     with engine.connect() as connection:
@@ -173,7 +179,7 @@ def write_feed(connection: Connection, years: Years) -> None:
 
 
 def write_batches(connection: Connection, years: Years, numbers: range) -> None:
-    """Write committed batches with an attempt each, and a line in the journal for one of a hundred, whose mirror failed."""
+    """Write committed batches with an attempt each, and a journal entry for one in a hundred, whose mirror failed."""
     insert_rows(connection, schema.batch, list(batch_rows(years, numbers)))
     attempt = {"attempt": 1, "state": "PINNED", "document_sha256": "s" * 64, "receipt_sha256": "r" * 64}
     attempt |= {"opened_by": CLUSTER_RUN, "directory": str(years.output.with_name("staging") / "1")}
@@ -253,7 +259,10 @@ def id_on_postgresql(years: Years, number: ColumnElement[int]) -> ColumnElement[
 
 
 def time_on_sqlite(years: Years, number: ColumnElement[int]) -> ColumnElement[Any]:
-    """Return `Years.planned_at` as SQLite keeps it; what is below a minute is the same for all, and finer than its functions."""
+    """Return `Years.planned_at` as SQLite keeps it.
+
+    What is below a minute is the same for all, and finer than its functions.
+    """
     first = years.planned_at(0).astimezone(UTC)
     below = f"{first:%S.%f}"
     seconds = number * int(EVERY.total_seconds()) + milliseconds_at(first) // 1_000

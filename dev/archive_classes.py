@@ -116,7 +116,10 @@ def produce(bootstrap_servers: str) -> None:
 
 
 def forget_other_installations() -> None:
-    """Drop what the archived run does not get either: by its own variables the archive would be looked for under another name."""
+    """Drop what the archived run does not get either.
+
+    By its own variables the archive would be looked for under another name.
+    """
     for name in [*os.environ]:
         if name.startswith("SPARK_") or name in JAVA_VARIABLES:
             del os.environ[name]

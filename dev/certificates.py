@@ -31,7 +31,10 @@ class Authority:
         self.ca.write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
 
     def certify(self, name: str, *hosts: str, password: str | None = None) -> tuple[Path, Path]:
-        """Return the files of a certificate and of its key, which `password` encrypts; `hosts` are names or addresses."""
+        """Return the files of a certificate and of its key, which `password` encrypts.
+
+        `hosts` are names or addresses.
+        """
         key = ec.generate_private_key(ec.SECP256R1())
         builder = _certificate(_named(name), self._name, key.public_key())
         if hosts:

@@ -51,7 +51,7 @@ RIVAL_EVERY_S = 20.0
 RIVALS_AT_MOST = 2
 TICK_S = 0.5
 MARK = {"SPARK_LOCAL_DIRS": str(HOME / "spark")}
-"""The variable by which the soak knows its own processes. Unlike most of a task's environment, Spark's driver gets it."""
+"""The variable by which the soak knows its own processes; Spark's driver inherits it, too."""
 AIRFLOW = {
     # Otherwise the titles that Airflow gives its processes overwrite their environment, and RandomKills finds none.
     "SPT_NOENV": "1",

@@ -1,4 +1,7 @@
-"""Real parts for the tests: one broker a session, and a project folder of its own for each test; and which tests are quick."""
+"""Real parts for the tests: one broker a session, and a project folder of its own for each test.
+
+And which tests are quick.
+"""
 
 from collections import Counter
 from collections.abc import Iterator

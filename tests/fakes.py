@@ -1088,7 +1088,10 @@ def newest_ledger_event(state: ControlState, feed_id: UUID) -> int:
 
 
 def note_ledger(state: ControlState, chunk: BatchPlan) -> None:
-    """Note which part of the ledger a chunk's receipt will carry: what it was planned on, since the newest live batch's."""
+    """Note which part of the ledger a chunk's receipt will carry.
+
+    What it was planned on, since the newest live batch's.
+    """
     upto, newest = newest_ledger_event(state, chunk.feed_id), newest_published(state, chunk.feed_id)
     if newest is None:
         after = 0 if chunk.kind is BatchKind.BACKFILL else upto
@@ -1130,7 +1133,7 @@ def check_below_stored(state: ControlState, plan: BatchPlan) -> None:
 
 
 def check_not_overtaken(state: ControlState, plan: BatchPlan) -> None:
-    """Raise where another backfill read a backfill's offsets, or a reset gave them to the live run, since it was planned."""
+    """Raise where another backfill has read a backfill's offsets since, or a reset gave them to the live run."""
     if plan.kind is not BatchKind.BACKFILL:
         return
     ids = ids_before(resets_of(state, plan.feed_id))
@@ -1287,7 +1290,7 @@ def apply_jumps(
 
 
 def drop_gaps_that_are_over(state: ControlState, feed_id: UUID, adoption: Adoption) -> None:
-    """Drop what an older backup has planned ahead in a topic that was made again since, and what a reset ended since."""
+    """Drop what an older backup planned ahead in a topic that was made again since, or that a reset has ended."""
     ids = {row.topic_partition.topic: row.topic_id for row in adoption.stored}
     told = {gap.gap_id for gap in adoption.gaps}
     for gap_id, (owner, gap) in list(state.gaps.items()):
@@ -1770,7 +1773,10 @@ def feed_settings(**changes: Any) -> FeedPlanSettings:
 
 @dataclass
 class FeedInMemory:
-    """One feed with all its parts in memory: the tasks of its DAG as methods. The parts may be replaced by wrapped ones."""
+    """One feed with all its parts in memory: the tasks of its DAG as methods.
+
+    The parts may be replaced by wrapped ones.
+    """
 
     kafka: Any = field(default_factory=lambda: FakeKafkaCluster({"orders": topic(log(0, 100), log(0, 50))}))
     control: Any = field(default_factory=InMemoryControlTables)

@@ -1,7 +1,7 @@
 """Run a program that stops at one of its own calls, so that it can be killed exactly there.
 
-`hold_and_run.py DIRECTORY POINT PROGRAM [ARGUMENT…]`: POINT is `before:MODULE:NAME` or `after:MODULE:NAME`. At that call the
-process makes the file DIRECTORY/held and waits: for DIRECTORY/go_on, or for its end.
+`hold_and_run.py DIRECTORY POINT PROGRAM [ARGUMENT…]`: POINT is `before:MODULE:NAME` or `after:MODULE:NAME`. At that
+call the process makes the file DIRECTORY/held and waits: for DIRECTORY/go_on, or for its end.
 """
 
 import functools

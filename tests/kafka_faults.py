@@ -151,7 +151,7 @@ def delete_records(bootstrap_servers: str, topic: str, partition: int, before_of
 
 
 def hidden_by_deleted_records(bootstrap_servers: str, topic: str) -> None:
-    """Create a topic of records 0 to 29, a second apart, of which the first 12 are deleted and still lie in their files.
+    """Create a topic of records 0 to 29, a second apart; the first 12 are deleted and still lie in their files.
 
     Of a time that they have, the broker says that no record is of it or later, until it removes the files (minutes).
     """
@@ -162,7 +162,9 @@ def hidden_by_deleted_records(bootstrap_servers: str, topic: str) -> None:
 
 
 def hidden_for_good(bootstrap_servers: str, topic: str) -> None:
-    """Create a topic whose records 1 and 2 are of the first second, and 3 and 4 of the hundredth; 0, deleted, of the fiftieth.
+    """Create a topic whose records 1 and 2 are of the first second, and 3 and 4 of the hundredth.
+
+    0, deleted, of the fiftieth.
 
     0 lies in one batch with 1 and 2, so its file stays, and hides 3 and 4 from whoever asks for the twentieth second.
     """
@@ -424,10 +426,12 @@ def corrupt_batch(broker: EmbeddedBroker, topic: str, partition: int, offset: in
 
 
 def truncate_log(broker: EmbeddedBroker, topic: str, partition: int, end_offset: int) -> None:
-    """Let the log end at `end_offset`, as after an unclean leader election: the topic keeps its id, the records are gone.
+    """Let the log end at `end_offset`, as after an unclean leader election.
 
-    `end_offset` is where one of the log's batches begins. The broker is stopped for it and started again, so use one that
-    nobody else uses now.
+    The topic keeps its id, the records are gone.
+
+    `end_offset` is where one of the log's batches begins. The broker is stopped for it and started again, so use one
+    that nobody else uses now.
     """
     partitions = len(leaders(broker.bootstrap_servers, topic))
     broker.stop()

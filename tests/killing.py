@@ -1,4 +1,7 @@
-"""Processes that tests kill with SIGKILL: a user's commands, held at an exact call or not, and the Spark that they start."""
+"""Processes that tests kill with SIGKILL.
+
+A user's commands, held at an exact call or not, and the Spark that they start.
+"""
 
 import json
 import os

@@ -36,7 +36,10 @@ class Answer:
 
 @cache
 def empty_control_tables() -> bytes:
-    """Return the SQLite file of control tables without a row. All migrations take half a second, so they run once a process."""
+    """Return the SQLite file of control tables without a row.
+
+    All migrations take half a second, so they run once a process.
+    """
     with tempfile.TemporaryDirectory(prefix="kafka-ingest-control-") as directory:
         file = Path(directory) / "control.db"
         engine = open_database(ControlDatabaseSettings(URL.create("sqlite", database=str(file))), create=True)

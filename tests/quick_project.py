@@ -1,4 +1,6 @@
-"""A user's project whose commands run in this process, with a stand-in for Spark: a tenth of a second instead of seconds.
+"""A user's project whose commands run in this process, with a stand-in for Spark.
+
+A tenth of a second instead of seconds.
 
 Broker, control tables, output and the command line are real. What Spark alone can show (how its reads fail, what it
 makes of holes in a log) is tested with :class:`tests.project.Project`.

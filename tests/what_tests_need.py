@@ -1,6 +1,9 @@
-"""What a test needs beside Python: read from its folder and its fixtures, so no test has to say it and none can forget to.
+"""What a test needs beside Python.
 
-``--quick`` runs the tests that need nothing. In every run, quick or not, one of those that starts a JVM or a server fails.
+Read from its folder and its fixtures, so no test has to say it and none can forget to.
+
+``--quick`` runs the tests that need nothing. In every run, quick or not, one of those that starts a JVM or a server
+fails.
 """
 
 import subprocess
@@ -57,7 +60,9 @@ def left_out(needs: Counter[str]) -> list[str]:
 
 
 def server_among(arguments: object) -> str | None:
-    """Return the program that is a JVM or a server in a command: what is started, or what a wrapper is given by its full path.
+    """Return the program that is a JVM or a server in a command.
+
+    What is started, or what a wrapper is given by its full path.
 
     A stand-in that a test has put in its own folder is none.
     """
@@ -80,8 +85,8 @@ def refusing_servers() -> Iterator[None]:
     def checked(process: "subprocess.Popen[Any]", arguments: object, *others: Any, **named: Any) -> None:
         if found := server_among(arguments):
             raise NotQuickError(
-                f"expected a test without a JVM or a server, found that it starts {found}. Let it ask for the fixture that "
-                f"starts one, or move it to a folder of tests with {REAL_PARTS}: {', '.join(NEEDS_OF_FOLDERS)}."
+                f"expected a test without a JVM or a server, found that it starts {found}. Let it ask for the fixture "
+                f"that starts one, or move it to a folder of tests with {REAL_PARTS}: {', '.join(NEEDS_OF_FOLDERS)}."
             )
         start(process, arguments, *others, **named)
 

@@ -1,4 +1,7 @@
-"""Spark Structured Streaming with trigger(availableNow=True): `spark-submit available_now.py TASK`, the task is JSON."""
+"""Spark Structured Streaming with trigger(availableNow=True).
+
+`spark-submit available_now.py TASK`, the task is JSON.
+"""
 
 import json
 import sys

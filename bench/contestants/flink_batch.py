@@ -1,4 +1,7 @@
-"""Flink's table connectors in batch mode: `python flink_batch.py TASK`, in Flink's own environment; the task is JSON."""
+"""Flink's table connectors in batch mode: `python flink_batch.py TASK`, in Flink's own environment.
+
+The task is JSON.
+"""
 
 import json
 import sys

@@ -1,4 +1,7 @@
-"""The alternative that one writes by hand: confluent-kafka and pyarrow, one process. `python plain_python.py TASK`, JSON."""
+"""The alternative that one writes by hand: confluent-kafka and pyarrow, one process.
+
+`python plain_python.py TASK`, JSON.
+"""
 
 import json
 import sys
@@ -48,7 +51,10 @@ def main() -> None:
 
 
 def read(consumer: Consumer, ends: dict[int, int], file: pyarrow.parquet.ParquetWriter, topic_id: str) -> None:
-    """Write all records before the end offsets. A partition may end with a transaction's marker: then its end is announced."""
+    """Write all records before the end offsets.
+
+    A partition may end with a transaction's marker: then its end is announced.
+    """
     rows: list[Message] = []
     left = set(ends)
     while left:

@@ -157,7 +157,10 @@ class MemoryStore:
 
 
 def memory_or_disk() -> Path | None:
-    """Return a directory in memory where one has room for databases, which makes them fast; None, for a disk, elsewhere."""
+    """Return a directory in memory where one has room for databases, which makes them fast.
+
+    None, for a disk, elsewhere.
+    """
     memory = Path("/dev/shm")
     return memory if memory.is_dir() and shutil.disk_usage(memory).free > 2**30 else None
 
@@ -180,7 +183,10 @@ class PostgresqlServer(EmbeddedPostgresql):
         return ControlDatabaseSettings(self.create_database(f"test_{next(self._numbers)}", template))
 
     def drop_database(self, settings: ControlDatabaseSettings) -> None:
-        """Drop a database some tests later, when the server has seen its last connections end: now it would wait for them."""
+        """Drop a database some tests later, when the server has seen its last connections end.
+
+        Now it would wait for them.
+        """
         self._finished.append(settings.url.database)
         if len(self._finished) > 5:
             self.execute(f"DROP DATABASE {self._finished.popleft()} WITH (FORCE)")

@@ -1,4 +1,7 @@
-"""What has to hold of a feed at rest: every record that was produced is in the output, once, and all the books agree."""
+"""What has to hold of a feed at rest.
+
+Every record that was produced is in the output, once, and all the books agree.
+"""
 
 from collections.abc import Iterator, Sequence
 from itertools import groupby
@@ -15,7 +18,10 @@ from kafka_ingest.model.offsets import OffsetRange
 
 
 def assert_every_record_is_there_once(feed: WholeFeed) -> int:
-    """Hold output, receipts, control tables and Kafka against what was produced; return how many records were compared."""
+    """Hold output, receipts, control tables and Kafka against what was produced.
+
+    Return how many records were compared.
+    """
     is_table = feed.settings.output.format == "delta"
     found = records_in_table(feed.output) if is_table else records_in_output(feed.output)
     assert found == sorted(feed.log.records)

@@ -1,7 +1,7 @@
 """What can come between a feed and the world: its process dies, a reply is lost, the storage fails, at any instant.
 
-An instant lies before and after each call to the control tables, Kafka, the output, Spark and Airflow, and each call that
-changes the file system. They have names, and they come in the same order each time.
+An instant lies before and after each call to the control tables, Kafka, the output, Spark and Airflow, and each call
+that changes the file system. They have names, and they come in the same order each time.
 """
 
 import os

@@ -92,7 +92,10 @@ class Feeds:
 
 @contextmanager
 def lake_in_memory() -> Iterator[Path]:
-    """Yield a folder for outputs: in memory where there is one, since each of a thousand batches is synced to the disk."""
+    """Yield a folder for outputs.
+
+    In memory where there is one, since each of a thousand batches is synced to the disk.
+    """
     with tempfile.TemporaryDirectory(prefix="kafka-ingest-lake-", dir=memory_or_disk()) as directory:
         yield Path(directory)
 

@@ -1,4 +1,7 @@
-"""Outputs of every kind for the contract that all sinks keep: what Spark does to them, and what an independent reader sees."""
+"""Outputs of every kind for the contract that all sinks keep.
+
+What Spark does to them, and what an independent reader sees.
+"""
 
 import errno
 import json

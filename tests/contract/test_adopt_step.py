@@ -1,4 +1,7 @@
-"""Adopting what an output tells of a feed: one step, whether the control tables know nothing of it or an older state."""
+"""Adopting what an output tells of a feed.
+
+One step, whether the control tables know nothing of it or an older state.
+"""
 
 from dataclasses import replace
 from datetime import datetime, timedelta

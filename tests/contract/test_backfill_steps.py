@@ -1,4 +1,7 @@
-"""What backfills do to the control tables, and what those say of offsets: the in-memory fake, SQLite and PostgreSQL alike."""
+"""What backfills do to the control tables, and what those say of offsets.
+
+The in-memory fake, SQLite and PostgreSQL alike.
+"""
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -930,7 +933,10 @@ def test_two_resets_are_two_rewinds_oldest_first(holes: OperatorTables):
 
 
 def made_again(control: OperatorTables, topic_id: str, *, same_records: bool) -> None:
-    """Let an operator say what becomes of a topic that has another id; where the records are others it starts at 0 again."""
+    """Let an operator say what becomes of a topic that has another id.
+
+    Where the records are others it starts at 0 again.
+    """
     rows = [
         replace(row, topic_id=topic_id) if same_records else seed(tp, 0, topic_id=topic_id)
         for tp, row in snapshot_of(control).stored.items()

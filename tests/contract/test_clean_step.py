@@ -1,4 +1,7 @@
-"""Which attempts are over, what of their offsets is committed, and what is cleaned up: over each kind of control tables."""
+"""Which attempts are over, what of their offsets is committed, and what is cleaned up.
+
+Over each kind of control tables.
+"""
 
 from datetime import timedelta
 from uuid import UUID

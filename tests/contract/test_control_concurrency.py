@@ -1,4 +1,7 @@
-"""Several tasks at the same control tables at the same moment, on real databases: one effect, and a clear answer for each."""
+"""Several tasks at the same control tables at the same moment, on real databases.
+
+One effect, and a clear answer for each.
+"""
 
 from collections import Counter
 from collections.abc import Callable, Iterator

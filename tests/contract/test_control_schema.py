@@ -311,7 +311,10 @@ PLANNED_ID, WRITTEN_ID, COMMITTED_ID, ABANDONED_ID = (batch_id_of(number) for nu
 
 @pytest.fixture(scope="module")
 def history(shared_database: SqlStore) -> SqlStore:
-    """A feed with a committed, an abandoned, a written backfill and a planned batch; the planned one has attempts 1 and 2."""
+    """A feed with a committed, an abandoned, a written backfill and a planned batch.
+
+    The planned one has attempts 1 and 2.
+    """
     control = shared_database.connect()
     plan_first(control, FIRST_PLAN, seed(orders(0), 0), seed(orders(1), 40), seed(orders(2), 7))
     commit(control, FIRST_PLAN)

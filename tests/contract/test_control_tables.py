@@ -1,4 +1,7 @@
-"""What every implementation of the control tables does: the in-memory fake, SQLite and PostgreSQL, by the same tests."""
+"""What every implementation of the control tables does.
+
+The in-memory fake, SQLite and PostgreSQL, by the same tests.
+"""
 
 from contextlib import suppress
 from dataclasses import replace

@@ -1,7 +1,7 @@
 """A crash at any instant of the life of a batch, over every kind of control tables and a real output (invariant 5).
 
-Each case is a feed of its own in the same control tables: it lives up to an instant, its process dies there, the DAG runs again
-as Airflow would run it, and the output is compared record by record with what was produced.
+Each case is a feed of its own in the same control tables: it lives up to an instant, its process dies there, the DAG
+runs again as Airflow would run it, and the output is compared record by record with what was produced.
 """
 
 from collections.abc import Callable, Iterator

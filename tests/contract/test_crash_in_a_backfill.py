@@ -1,7 +1,9 @@
-"""A crash at any instant of a backfill, over real files: run again, it ends with every record once and every gap closed once.
+"""A crash at any instant of a backfill, over real files.
 
-Each case is a feed of its own whose process dies at an instant of planning, writing or committing two chunks. Then the DAG run is
-tried again in the same name, or an operator goes on with what is open.
+Run again, it ends with every record once and every gap closed once.
+
+Each case is a feed of its own whose process dies at an instant of planning, writing or committing two chunks. Then the
+DAG run is tried again in the same name, or an operator goes on with what is open.
 """
 
 from collections.abc import Callable, Iterator
@@ -68,7 +70,10 @@ def backfill(feed: WholeFeed) -> None:
 
 
 def go_on_with_what_is_open(feed: WholeFeed) -> None:
-    """Do what an operator does with the command line: finish the chunks that are open, then fill what is still a gap."""
+    """Do what an operator does with the command line.
+
+    Finish the chunks that are open, then fill what is still a gap.
+    """
     for batch in feed.control.open_backfills(feed.snapshot().feed_id):
         feed.write(batch.batch_id, "operator")
         feed.commit(batch.batch_id, "operator")

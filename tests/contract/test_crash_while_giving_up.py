@@ -1,4 +1,7 @@
-"""A crash while an operator gives a batch up, or cleans up after one: never both published and abandoned, always a way out."""
+"""A crash while an operator gives a batch up, or cleans up after one.
+
+Never both published and abandoned, always a way out.
+"""
 
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
@@ -97,7 +100,10 @@ def give_up_again(feed: WholeFeed, batch_id: UUID) -> None:
 
 
 def run_first(feed: WholeFeed, batch_id: UUID) -> None:
-    """The scheduler is faster than the operator: the batch is committed, or the run says how to finish what was begun."""
+    """The scheduler is faster than the operator.
+
+    The batch is committed, or the run says how to finish what was begun.
+    """
     refusal = refusal_of_next_run(feed)
     if refusal is not None:
         assert f"kafka-ingest abandon {batch_id}" in str(refusal)

@@ -1,4 +1,7 @@
-"""Every call to the control tables ends: by the database's limits, by the operator's own, or by cutting the connection."""
+"""Every call to the control tables ends.
+
+By the database's limits, by the operator's own, or by cutting the connection.
+"""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

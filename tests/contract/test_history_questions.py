@@ -1,4 +1,7 @@
-"""The questions about what was: the audit journal, which batches and gaps hold an offset, batches of some kinds and states."""
+"""The questions about what was.
+
+The audit journal, which batches and gaps hold an offset, batches of some kinds and states.
+"""
 
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta

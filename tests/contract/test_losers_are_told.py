@@ -1,4 +1,7 @@
-"""Tasks that come second or too late, a week later even: one effect, and an answer that says who won and harms nothing."""
+"""Tasks that come second or too late, a week later even.
+
+One effect, and an answer that says who won and harms nothing.
+"""
 
 import shutil
 from collections.abc import Iterator

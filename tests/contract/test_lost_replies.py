@@ -1,4 +1,7 @@
-"""A call takes effect and its reply is lost: the step is tried again, the outcome is looked up, and nothing is done twice."""
+"""A call takes effect and its reply is lost.
+
+The step is tried again, the outcome is looked up, and nothing is done twice.
+"""
 
 import threading
 from collections import Counter
@@ -136,7 +139,10 @@ BEFORE = {"pin": BatchState.PLANNED, "begin_commit": BatchState.WRITTEN, "comple
 
 
 class CutOff:
-    """Control tables in PostgreSQL whose connection ends in one step, once: before its COMMIT is sent, or before the answer."""
+    """Control tables in PostgreSQL whose connection ends in one step, once.
+
+    Before its COMMIT is sent, or before the answer.
+    """
 
     def __init__(self, engine: Engine, administrator: Engine, step: str, cut: Callable[[Any, Engine], None]) -> None:
         self._control = SqlControlTables(engine)
@@ -185,14 +191,20 @@ def before_the_commit(connection: Connection, administrator: Engine) -> None:
 
 
 def before_the_answer(connection: Connection, administrator: Engine) -> None:
-    """The session ends when the COMMIT is on the server's record and not answered: it waits for a standby that never comes."""
+    """The session ends when the COMMIT is on the server's record and not answered.
+
+    It waits for a standby that never comes.
+    """
     connection.exec_driver_sql("SET LOCAL synchronous_commit = on")
     threading.Thread(target=terminate, args=(administrator, "wait_event = 'SyncRep'"), daemon=True).start()
 
 
 @pytest.fixture
 def waits_for_standby(postgresql_server: PostgresqlServer) -> Iterator[None]:
-    """Let the server answer a COMMIT only when a standby has it, where the session cares; the tests' sessions do not."""
+    """Let the server answer a COMMIT only when a standby has it, where the session cares.
+
+    The tests' sessions do not.
+    """
     postgresql_server.execute("ALTER SYSTEM SET synchronous_standby_names = 'nobody'")
     postgresql_server.execute("SELECT pg_reload_conf()")
     administrator = create_engine(postgresql_server.url("postgres"), isolation_level="AUTOCOMMIT")

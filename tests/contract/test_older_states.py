@@ -1,4 +1,6 @@
-"""Control tables and output that an earlier version left: upgraded, answered from as before, and every open batch finished.
+"""Control tables and output that an earlier version left.
+
+Upgraded, answered from as before, and every open batch finished.
 
 What is stored was made by that version's own code with a real broker and Spark: `older_states/README.md`.
 """

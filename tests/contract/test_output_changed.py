@@ -1,4 +1,7 @@
-"""Batches over several outputs and names: what a published receipt has to carry, so that each output tells the whole feed."""
+"""Batches over several outputs and names.
+
+What a published receipt has to carry, so that each output tells the whole feed.
+"""
 
 from pathlib import Path
 from typing import Any

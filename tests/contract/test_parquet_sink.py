@@ -1,4 +1,7 @@
-"""The Parquet sink on real files: what it makes, refuses, verifies, publishes once, and has on the disk when it returns."""
+"""The Parquet sink on real files.
+
+What it makes, refuses, verifies, publishes once, and has on the disk when it returns.
+"""
 
 import errno
 import itertools

@@ -1,4 +1,6 @@
-"""Storage that is full, read-only, broken or away in the middle of a task: an error that names the cause, nothing half done.
+"""Storage that is full, read-only, broken or away in the middle of a task.
+
+An error that names the cause, nothing half done.
 
 Once the storage is well the same run goes on and ends right.
 """

@@ -1,4 +1,7 @@
-"""Receipts by the day, and an output whose names are not read again: found as quickly and as surely after years of batches."""
+"""Receipts by the day, and an output whose names are not read again.
+
+Found as quickly and as surely after years of batches.
+"""
 
 import os
 from collections.abc import Callable

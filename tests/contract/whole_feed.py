@@ -126,7 +126,10 @@ def write_like_spark(spark: SparkStandIn, produced: Log, attempt: Attempt) -> No
 
 
 def parquet_of(records: list[Record], *, batch_id: UUID | None = None) -> bytes:
-    """Return records as the bytes of a Parquet file, which may have no rows; with a batch's id in all columns of the format."""
+    """Return records as the bytes of a Parquet file, which may have no rows.
+
+    With a batch's id in all columns of the format.
+    """
     topics, partitions, offsets, values = zip(*records, strict=True) if records else ((), (), (), ())
     table = pa.table(
         {
@@ -240,7 +243,10 @@ def whole_feed(name: str, control: ControlTables, lake: Path, output_format: str
 
 @dataclass
 class DagRun:
-    """A run of plan >> write >> commit >> next_batch. A task that died or failed for now is tried again, in its name."""
+    """A run of plan >> write >> commit >> next_batch.
+
+    A task that died or failed for now is tried again, in its name.
+    """
 
     actor: str
     batch_id: UUID | None = None

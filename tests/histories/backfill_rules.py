@@ -1,4 +1,7 @@
-"""What becomes of backfills and copies: they are planned, two at once, worked on chunk by chunk, crash, and are given up."""
+"""What becomes of backfills and copies.
+
+They are planned, two at once, worked on chunk by chunk, crash, and are given up.
+"""
 
 import contextlib
 from collections.abc import Iterator

@@ -31,9 +31,12 @@ LogKey = tuple[str, int, int]
 
 @dataclass
 class Covered:
-    """What became of one log's offsets: when each was committed, or passed over by a gap that is open still, and moved over.
+    """What became of one log's offsets.
 
-    ``rewound`` is when the stored offset went back behind it, ``passed_again`` when an operator let it go forward over it.
+    When each was committed, or passed over by a gap that is open still, and moved over.
+
+    ``rewound`` is when the stored offset went back behind it, ``passed_again`` when an operator let it go forward over
+    it.
     """
 
     committed: dict[int, list[datetime]] = field(default_factory=dict)
@@ -48,7 +51,7 @@ class Covered:
         return [at for at in found if since is None or at > since]
 
     def is_passed_again(self, offset: int) -> bool:
-        """Whether it was read, then rewound, and an operator put the stored offset behind it again, which needs no gap."""
+        """Whether it was read, then rewound, and an operator moved the stored offset past it again, without a gap."""
         rewound, passed = self.rewound.get(offset), self.passed_again.get(offset)
         return offset in self.committed and bool(rewound and passed) and max(passed or []) > max(rewound or [])
 
@@ -98,7 +101,7 @@ class Checks:
             self.check_group(feed)
 
     def check_output(self, feed: FeedSnapshot | None) -> None:
-        """Readers see whole batches that are being committed or are, for ever, and each record once, as it was produced."""
+        """Readers see whole batches, committing or committed, for ever, and each record once, as it was produced."""
         for batch_id in self.read(self.world.settings.output.path, self.rows):
             assert self.world.tables.batch(batch_id).plan.kind is not BatchKind.COPY
             self.times_seen.update(value for *_, value in self.rows[batch_id])
@@ -134,7 +137,10 @@ class Checks:
         assert len({value for *_, value in rows}) == len(rows), "a batch holds a record twice"
 
     def check_batches(self, feed: FeedSnapshot) -> None:
-        """One live batch is open at most; the counts of those that are committed are those of the rows that readers see."""
+        """One live batch is open at most.
+
+        The counts of those that are committed are those of the rows that readers see.
+        """
         states = self.world.tables.batch_states(feed.feed_id)
         open_now = [self.world.tables.batch(batch_id) for batch_id, state in states.items() if state.is_open]
         assert sum(batch.plan.kind is BatchKind.LIVE for batch in open_now) <= 1
@@ -152,7 +158,7 @@ class Checks:
             self._committed[batch_id] = batch, counts
 
     def check_new_gaps(self, feed: FeedSnapshot) -> None:
-        """Losses are passed over only where the feed says so, or a backfill was told to, and only what retention took."""
+        """Only what retention took is passed over, and only where the feed or the backfill says so."""
         for gap in self.world.tables.gaps(feed.feed_id):
             if gap.gap_id in self._gaps:
                 continue
@@ -191,7 +197,7 @@ class Checks:
     def check_offsets(
         self, topic_partition: TopicPartition, row: StoredOffset, covered_logs: dict[LogKey, Covered]
     ) -> None:
-        """Every offset up to the stored one is committed or passed over, once unless an audited reset went back behind it."""
+        """Every offset up to the stored one is committed or passed over, once unless an audited reset went back."""
         if row.first_offset is None or row.next_offset is None:
             return
         generation = self.world.topics.generation_of[str(row.topic_id)]
@@ -212,7 +218,10 @@ class Checks:
     def check_records(
         self, topic_partition: TopicPartition, row: StoredOffset, covered_logs: dict[LogKey, Covered]
     ) -> None:
-        """Every record up to the stored offset is seen, or passed over by a gap on record; again only where it was rewound."""
+        """Every record up to the stored offset is seen, or passed over by a gap on record.
+
+        Again only where it was rewound.
+        """
         topic, log = self.world.topics[topic_partition.topic], self.world.topics.log(topic_partition)
         generation = self.world.topics.generation_of[str(row.topic_id)]
         if row.first_offset is None or row.next_offset is None or log is None or generation != topic.generation:
@@ -243,7 +252,7 @@ class Checks:
     # ── At the end ────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def check_end(self) -> None:
-        """All is read: every record there ever was is seen, or was deleted, before the feed's start or in a gap since."""
+        """All is read: each record ever produced is seen, or was deleted, before the feed's start or in a gap."""
         feed = self.world.feed()
         assert feed is not None
         assert feed.open_batch is None
@@ -303,7 +312,10 @@ def resets(ledger: Iterable[Event]) -> list[tuple[Way, str, datetime]]:
 
 
 def check_accounted(tables: SqlControlTables) -> None:
-    """What `coverage` says of the control rows alone holds: all that was passed is committed once, or in an open gap."""
+    """What `coverage` says of the control rows alone holds.
+
+    All that was passed is committed once, or in an open gap.
+    """
     rows = tables.coverage(FEED)
     assert rows is not None
     problems = [problem for partition in coverage_of(rows).values() for problem in partition.problems]

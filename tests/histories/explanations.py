@@ -67,7 +67,7 @@ def ranges_are_not_in_the_log(world: World) -> bool:
 
 
 def spark_cannot_work(world: World) -> bool:
-    """Whether ranges cannot be read, or the control tables are an older copy, which may give an attempt's number again."""
+    """Whether ranges cannot be read, or the control tables are an older copy, which may repeat an attempt's number."""
     return world.is_restored or ranges_are_not_in_the_log(world)
 
 
@@ -111,7 +111,10 @@ def records_of_a_backfill_are_gone(world: World) -> bool:
 
 
 def a_backfill_was_overtaken(world: World) -> bool:
-    """Whether others read an open backfill's offsets, or will, since it was planned: after a reset, or with older tables."""
+    """Whether others read an open backfill's offsets, or will, since it was planned.
+
+    After a reset, or with older tables.
+    """
     feed = world.feed()
     ways = resets(world.tables.ledger_of_feed(feed.feed_id)) if feed is not None else []
     back = max((at for way, _, at in ways if way.is_back), default=None)
@@ -121,7 +124,10 @@ def a_backfill_was_overtaken(world: World) -> bool:
 
 
 def others_are_at_it(world: World) -> bool:
-    """Whether chunks are open, which hold their offsets until they are committed or given up; of older tables, for ever."""
+    """Whether chunks are open, which hold their offsets until they are committed or given up.
+
+    Of older tables, for ever.
+    """
     return world.is_restored or bool(world.open_backfills())
 
 

@@ -53,7 +53,7 @@ class KafkaRules(History):
     )
     @rule(number=NUMBERS, lost=st.integers(1, 5), grown=st.integers(0, 8))
     def a_log_is_cut_off_and_a_plan_sees_it(self, number: int, lost: int, grown: int) -> None:
-        """Also where it has grown again, if the plan knows the leader epoch in which the log reached the stored offset."""
+        """Also where it has grown again, if the plan knows the leader epoch in which the log reached the stored one."""
         topic_partition = self.partition(number)
         row, log = self.feed.stored.get(topic_partition), self.world.topics.log(topic_partition)
         is_same_topic = row is not None and row.topic_id == self.world.topics[topic_partition.topic].topic_id

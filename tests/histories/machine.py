@@ -48,7 +48,7 @@ CRASHES = st.none() | st.builds(
 
 
 class History(RuleBasedStateMachine):
-    """One feed of two topics, to which the rules of its subclasses happen, one after another and in the middle of each other."""
+    """One feed of two topics, to which the rules of its subclasses happen, one after another and amid each other."""
 
     def __init__(self, template: Path) -> None:
         super().__init__()
@@ -98,7 +98,10 @@ class History(RuleBasedStateMachine):
             self.world.topics.produce(topic_partition, count, markers)
 
     def adopt(self, tables: SqlControlTables) -> bool:
-        """Let control tables adopt what the output tells; False where that is not all, or was damaged while published."""
+        """Let control tables adopt what the output tells.
+
+        False where that is not all, or was damaged while published.
+        """
         try:
             decision = decide_adoption(self.world.settings, tables, self.world.sink)
         except NothingToAdoptError:

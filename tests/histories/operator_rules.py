@@ -1,4 +1,7 @@
-"""What an operator does at any time: skip, reset, decide, abandon, clean, repair the mirror, and things nobody should do."""
+"""What an operator does at any time.
+
+Skip, reset, decide, abandon, clean, repair the mirror, and things nobody should do.
+"""
 
 from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule

@@ -45,10 +45,14 @@ class SparkJob:
     left_out: tuple[LeftOut, ...] = ()
 
     def finish(self) -> None:
-        """Stage the files, and last of all the receipt; fails where another application has staged some, as Spark does."""
+        """Stage the files, and last of all the receipt.
+
+        Fails where another application has staged some, as Spark does.
+        """
         directory = self.attempt.directory
         if (directory / DATA).exists():
-            # Control tables from a backup gave the attempt a number that was given before; the next attempt has another one.
+            # Control tables from a backup gave the attempt a number that was given before; the next attempt has another
+            # one.
             raise SparkFailedError(f"path {directory / DATA} already exists")
         (directory / DATA).mkdir(parents=True)
         for number, table in enumerate(self.tables):

@@ -283,7 +283,7 @@ def with_a_mirror_that_leads(patch: pytest.MonkeyPatch) -> None:
 
 
 def without_the_revision_of_a_backfill(patch: pytest.MonkeyPatch) -> None:
-    """Then it is only the ranges that two backfills cannot share, and the second is refused instead of planned again."""
+    """Then only the ranges keep two backfills apart, and the second is refused instead of planned again."""
     patch.setattr(plan_store, "require_revision", lambda *_: None)
 
 

@@ -1,4 +1,6 @@
-"""Long random histories in which old batches are folded again and again: coverage, gaps, backfills and adopting are as without.
+"""Long random histories in which old batches are folded again and again.
+
+Coverage, gaps, backfills and adopting are as without.
 
 ``HISTORIES=deep`` tries many more, and others each time.
 """
@@ -16,7 +18,10 @@ FEW = settings(FIXED, max_examples=12)
 
 
 class FoldedHistories(Histories, FoldRules):
-    """What can happen, and batches that are folded; what logs that are cut off and restored backups do, the others try."""
+    """What can happen, and batches that are folded.
+
+    What logs that are cut off and restored backups do, the others try.
+    """
 
     the_backup_is_restored_and_adopts = None
     a_log_is_cut_off_and_a_plan_sees_it = None

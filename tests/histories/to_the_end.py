@@ -1,4 +1,4 @@
-"""The end of a history: in a healthy world, with an operator who answers, every feed comes to rest with nothing lost."""
+"""The end of a history: in a healthy world, with an operator who answers, each feed comes to rest, nothing lost."""
 
 from tests.histories.checks import Checks
 from tests.histories.explanations import check_explained
@@ -91,6 +91,7 @@ def decide(world: World) -> None:
             choice = world.choice_for(name)
             if choice is not Choice.REWIND or feed is None or feed.open_batch is None:
                 world.decide_topic(name, choice)
-                # What an open batch read of this topic was accepted: the next run commits it, before anything else is decided.
+                # What an open batch read of this topic was accepted: the next run commits it, before anything else is
+                # decided.
                 if (now := world.feed()) is not None and now.open_batch is not None:
                     return

@@ -80,9 +80,9 @@ def check_adopted(
 ) -> None:
     """Hold control tables that were empty and adopted an output against those that wrote it.
 
-    The same are: the batches that were published, as COMMITTED, with plan and counts; stored offsets, gaps and ledger as they
-    were when the newest live one began its commit, or a backfill was planned after that, the ranges of the newest live one as
-    read, and all gaps closed that backfills have filled. What was decided later no receipt can tell.
+    The same are: the batches that were published, as COMMITTED, with plan and counts; stored offsets, gaps and ledger
+    as they were when the newest live one began its commit, or a backfill was planned after that, the ranges of the
+    newest live one as read, and all gaps closed that backfills have filled. What was decided later no receipt can tell.
     """
     feed = adopted.feed(feed_name)
     assert feed is not None
@@ -108,8 +108,8 @@ def check_adopted(
 def last_told(told: Mapping[UUID, Told], published: Iterable[Batch | PublishedReceipt]) -> Told | None:
     """Return what the receipts of batches tell together, the gaps as they were before backfills filled them.
 
-    The last that any of them tells is the newest live one's, with its ranges read, or of a backfill that was planned later, or
-    where no live one was published.
+    The last that any of them tells is the newest live one's, with its ranges read, or of a backfill that was planned
+    later, or where no live one was published.
     """
     batches = {batch.plan.batch_id: batch for batch in published}
     live = [batch_id for batch_id, batch in batches.items() if batch.plan.kind is BatchKind.LIVE]

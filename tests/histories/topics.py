@@ -20,7 +20,10 @@ class Record:
 
 @dataclass
 class Log:
-    """One partition's log, ``[start, end)``. ``content`` also keeps what retention took; offsets without a value are markers."""
+    """One partition's log, ``[start, end)``.
+
+    ``content`` also keeps what retention took; offsets without a value are markers.
+    """
 
     start: int = 0
     end: int = 0

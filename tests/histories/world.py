@@ -1,4 +1,7 @@
-"""The world of a random history: one feed with real control tables and a real output, on a fake cluster with a fake Spark."""
+"""The world of a random history.
+
+One feed with real control tables and a real output, on a fake cluster with a fake Spark.
+"""
 
 import contextlib
 import shutil
@@ -264,7 +267,10 @@ class World:
                 pass
 
     def decide_topic(self, name: str, choice: Choice) -> None:
-        """Decide on a topic that changed. What an open batch read cleanly from it counts, otherwise the batch is given up."""
+        """Decide on a topic that changed.
+
+        What an open batch read cleanly from it counts, otherwise the batch is given up.
+        """
         changes = changes_of(FEED, [name], self.settings, self.control, self.kafka)
         batch = changes.affected
         if batch is not None and batch.state is BatchState.PLANNED and choice is not Choice.REWIND:

@@ -13,7 +13,10 @@ LOOKS = 25
 
 @contextmanager
 def busy_producer(servers: str, topic: str, partitions: int) -> Iterator[threading.Event]:
-    """Produce one record after the other, without transactions, until the end; the event says that the first is there."""
+    """Produce one record after the other, without transactions, until the end.
+
+    The event says that the first is there.
+    """
     begun, enough = threading.Event(), threading.Event()
 
     def produce_on() -> None:

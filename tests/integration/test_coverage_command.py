@@ -1,4 +1,7 @@
-"""``kafka-ingest coverage`` on a real broker and a real output: which offset is where, and whether the output agrees."""
+"""``kafka-ingest coverage`` on a real broker and a real output.
+
+Which offset is where, and whether the output agrees.
+"""
 
 import shutil
 from collections.abc import Callable
@@ -39,7 +42,7 @@ def coverage(project: QuickProject, *options: str) -> tuple[int, dict[str, Any]]
 
 
 def verify(project: QuickProject) -> Verified:
-    """Return exit code of counting the output, and of each difference where it is, what was expected and what was found."""
+    """Return the exit code of counting the output, and for each difference its place, the expected and the found."""
     exit_code, document = coverage(project, "--verify")
     reported = [(each["where"], each["expected"], each["found"]) for each in document["verified"]["differences"]]
     return exit_code, reported

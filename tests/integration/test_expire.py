@@ -1,4 +1,7 @@
-"""Old batches expire from the output: no reader sees them, their offsets stay committed, and every crash is repaired."""
+"""Old batches expire from the output.
+
+No reader sees them, their offsets stay committed, and every crash is repaired.
+"""
 
 import itertools
 from typing import Any
@@ -27,7 +30,10 @@ def feed(quick: QuickProject, orders: str) -> QuickProject:
 
 
 def expired(project: QuickProject) -> int:
-    """Return how many offsets are listed as expired; everything is accounted for, and the output is what it should be."""
+    """Return how many offsets are listed as expired.
+
+    Everything is accounted for, and the output is what it should be.
+    """
     found = project.answer("coverage", "orders", "--verify")
     assert (found["accounted"], found["verified"]["differences"]) == (True, [])
     return sum(partition["offsets"]["expired"] for partition in found["partitions"])

@@ -1,4 +1,7 @@
-"""Old batches are folded in the control tables: what is asked of the feed has the same answer, from sums and receipts."""
+"""Old batches are folded in the control tables.
+
+What is asked of the feed has the same answer, from sums and receipts.
+"""
 
 import json
 import sqlite3

@@ -1,4 +1,7 @@
-"""`kill -9` of `kafka-ingest run` at the calls that matter: the next run continues there, and every record is there once."""
+"""`kill -9` of `kafka-ingest run` at the calls that matter.
+
+The next run continues there, and every record is there once.
+"""
 
 from collections.abc import Iterator
 from contextlib import suppress

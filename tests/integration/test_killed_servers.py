@@ -45,7 +45,10 @@ class MortalPostgresql(EmbeddedPostgresql):
         wait_until_gone([postmaster, *others])
 
     def kill_backend(self, database: str) -> None:
-        """SIGKILL to the one process that serves a database's only client; the postmaster ends all others and starts over."""
+        """SIGKILL to the one process that serves a database's only client.
+
+        The postmaster ends all others and starts over.
+        """
         query = "SELECT pid FROM pg_stat_activity WHERE datname = :database"
         with self._admin.connect() as connection:
             [backend] = connection.execute(text(query), {"database": database}).scalars()

@@ -1,4 +1,6 @@
-"""`kill -9` in the middle of Spark's read: of Spark itself, of the run that started it, and of the broker that it reads from.
+"""`kill -9` in the middle of Spark's read.
+
+Of Spark itself, of the run that started it, and of the broker that it reads from.
 
 The Spark that is killed, or that continues without its starter, is real; what comes after it is written by the
 stand-in.

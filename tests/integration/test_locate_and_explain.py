@@ -1,4 +1,7 @@
-"""`locate`: which run ingested an offset, and into which file. `explain`: which offsets are in a file, and whose it is."""
+"""`locate`: which run ingested an offset, and into which file.
+
+`explain`: which offsets are in a file, and whose it is.
+"""
 
 import shutil
 from pathlib import Path

@@ -1,4 +1,7 @@
-"""The control database is destroyed in the middle of a feed's history: the output restores the history, and nothing is lost."""
+"""The control database is destroyed in the middle of a feed's history.
+
+The output restores the history, and nothing is lost.
+"""
 
 import json
 from collections.abc import Callable, Iterator
@@ -87,7 +90,7 @@ def test_a_control_database_that_is_destroyed_between_write_and_commit_is_restor
 
 
 def three_batches_and_one_that_is_only_written(quick: QuickProject, servers: str, name: str) -> Produced:
-    """Run a feed of small batches, jump over a gap on the way, and stop between the write and the commit of the fourth."""
+    """Run a feed of small batches, with a jump over a gap, and stop between write and commit of the fourth."""
     create_topic(servers, name, 3)
     produced = Produced(servers, name)
     for partition, count in enumerate((16, 9, 2)):

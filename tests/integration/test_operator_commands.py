@@ -1,4 +1,7 @@
-"""What only an operator decides: skipping, abandoning, renaming; each shown first, refused where it does not fit, kept."""
+"""What only an operator decides: skipping, abandoning, renaming.
+
+Each shown first, refused where it does not fit, kept.
+"""
 
 import json
 import sqlite3

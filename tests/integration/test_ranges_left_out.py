@@ -1,4 +1,7 @@
-"""Retention that is quicker than a batch, with real brokers and Spark: what lost nothing is committed by the same batch."""
+"""Retention that is quicker than a batch, with real brokers and Spark.
+
+What lost nothing is committed by the same batch.
+"""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

@@ -1,4 +1,7 @@
-"""An operator moves stored offsets on a real broker: back, forward, and back again after the control tables are lost."""
+"""An operator moves stored offsets on a real broker.
+
+Back, forward, and back again after the control tables are lost.
+"""
 
 import json
 import sqlite3

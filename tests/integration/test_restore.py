@@ -1,4 +1,7 @@
-"""An abandoned batch's staged files, the last copy of its records, are published after all: once, and where they belong."""
+"""An abandoned batch's staged files, the last copy of its records, are published after all.
+
+Once, and where they belong.
+"""
 
 from typing import Any
 from unittest.mock import patch

@@ -1,4 +1,7 @@
-"""A write whose rows do not fit the plan: refused by name with partition and counts, and the next run reads every record once."""
+"""A write whose rows do not fit the plan.
+
+Refused by name with partition and counts, and the next run reads every record once.
+"""
 
 from collections.abc import Callable
 from dataclasses import replace

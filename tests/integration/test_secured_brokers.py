@@ -1,7 +1,9 @@
-"""Brokers with TLS, mutual TLS, SASL and ACLs: each mechanism once as docs/security.md says it, and each refusal by name.
+"""Brokers with TLS, mutual TLS, SASL and ACLs.
 
-One broker for all. Two batches go through the real Spark, one by SCRAM with TLS and least rights, one by mutual TLS; the
-rest is asked through the Kafka client only.
+Each mechanism once as docs/security.md says it, and each refusal by name.
+
+One broker for all. Two batches go through the real Spark, one by SCRAM with TLS and least rights, one by mutual TLS;
+the rest is asked through the Kafka client only.
 """
 
 import json

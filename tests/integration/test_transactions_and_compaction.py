@@ -1,4 +1,4 @@
-"""Offsets without a record: what transactions and compaction leave, read by Spark, and transactions that are still open."""
+"""Offsets without a record, read by Spark: what transactions and compaction leave, and open transactions."""
 
 from typing import Any
 

@@ -1,4 +1,6 @@
-"""A log that lost its newest records after they were read: what comes next at those offsets is other records, not old ones.
+"""A log that lost its newest records after they were read.
+
+What comes next at those offsets is other records, not old ones.
 
 The truncation is real: the broker comes back with a shorter log of the same topic, as after an unclean leader election.
 """
@@ -248,7 +250,10 @@ def test_a_planned_batch_beyond_a_log_that_was_truncated_below_its_start_is_give
 
 @pytest.fixture
 def unseen(own_broker: EmbeddedBroker, truncated: str) -> str:
-    """The log was cut off at 4 and had grown to 12 when the feed looked again: only leader epochs show it. Its topic."""
+    """The log was cut off at 4 and had grown to 12 when the feed looked again: only leader epochs show it.
+
+    Its topic.
+    """
     grow(own_broker, truncated)
     return truncated
 

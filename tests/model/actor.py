@@ -1,7 +1,7 @@
-"""An actor: a greenlet that runs the real code, and stops before every call that others can see or that sees what others do.
+"""An actor: a greenlet that runs the real code, and stops before every call that others see or that sees others.
 
-The search lets it go on, or crash there. A crash after a call is the crash before the next one: nothing can be seen of it in
-between.
+The search lets it go on, or crash there. A crash after a call is the crash before the next one: nothing can be seen of
+it in between.
 """
 
 import functools
@@ -111,8 +111,9 @@ def is_quiet(kind: str, name: str, arguments: tuple[Any, ...], feed: FeedInMemor
     """Whether nobody's step before or after this call can change its answer, nor this call anybody's: it needs no turn.
 
     The cluster stays as it is but for its group; what a batch has read and where its ledger lies is settled when it is
-    COMMITTING, an ended batch stays as it is for ever, and so does a receipt that is there. Whichever batch is the newest that
-    was published, its receipt is kept. What is asked of the rows of a feed, its coverage as much as its batches, needs a turn.
+    COMMITTING, an ended batch stays as it is for ever, and so does a receipt that is there. Whichever batch is the
+    newest that was published, its receipt is kept. What is asked of the rows of a feed, its coverage as much as its
+    batches, needs a turn.
     """
     match kind, name:
         case "kafka", _:

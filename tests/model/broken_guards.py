@@ -62,7 +62,7 @@ def backfills_move_offsets(patch: Patch) -> None:
 
 
 def backfills_are_not_kept_apart(patch: Patch) -> None:
-    """Neither the revision nor the ranges keep two backfills from one hole, and none of them looks again when it commits."""
+    """Neither revision nor ranges keep two backfills from one hole, and neither looks again when it commits."""
     revision_is_not_checked(patch)
     patch.setattr(tests.fakes, "check_apart", nothing)
     patch.setattr(tests.fakes, "check_not_overtaken", nothing)

@@ -1,4 +1,7 @@
-"""What makes an execution repeatable, and two ways to the same knowledge the same: ids, times, and what is forgotten."""
+"""What makes an execution repeatable, and two ways to the same knowledge the same.
+
+Ids, times, and what is forgotten.
+"""
 
 import contextlib
 import functools

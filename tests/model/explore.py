@@ -1,9 +1,9 @@
 """Explore every schedule of a small world, running the real code only for steps that were not seen before.
 
-What a step does depends on who takes it, what he knows, and what is stored; not on what others know. So a step is run once for
-each such combination, in a new world that is brought there by repeating the choices that lead to it, and its effect is
-remembered: all other states in which it can be taken are put together from remembered effects. Each time a world is brought
-to a state, it has to be in the very state that was put together: that checks the search itself.
+What a step does depends on who takes it, what he knows, and what is stored; not on what others know. So a step is run
+once for each such combination, in a new world that is brought there by repeating the choices that lead to it, and its
+effect is remembered: all other states in which it can be taken are put together from remembered effects. Each time a
+world is brought to a state, it has to be in the very state that was put together: that checks the search itself.
 
 States are visited breadth first, so a counterexample is one of the shortest.
 """
@@ -23,7 +23,10 @@ class ViolationError(AssertionError):
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """Where one actor stands. ``knows`` is a digest of all that its future depends on; ``outcome`` says that it is over."""
+    """Where one actor stands.
+
+    ``knows`` is a digest of all that its future depends on; ``outcome`` says that it is over.
+    """
 
     knows: Hashable
     outcome: str | None = None
@@ -33,7 +36,7 @@ class Standing:
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """A state of the world: what is stored, where each actor stands (sorted by name), and how many crashes may still come."""
+    """A state of the world: what is stored, where each actor stands (by name), and how many crashes may come."""
 
     stores: Hashable
     actors: tuple[tuple[str, Standing], ...]
@@ -57,7 +60,7 @@ class State:
 
 @dataclass(frozen=True, slots=True)
 class Effect:
-    """What a step changed: what is stored (nothing, where it is a crash), where its actor stands, and whom it started."""
+    """What a step changed: what is stored (nothing for a crash), where its actor stands, and whom it started."""
 
     stores: Hashable | None
     changed: Mapping[str, Standing]
@@ -86,7 +89,8 @@ class World(Protocol):
 class Explored:
     """What a search came to. ``executions`` ran real code; ``schedules`` is how many ways there are through the states.
 
-    ``outcomes`` are all the ways in which each actor ended somewhere; ``counterexample`` is None where nothing was violated.
+    ``outcomes`` are all the ways in which each actor ended somewhere; ``counterexample`` is None where nothing was
+    violated.
     """
 
     schedules: int = 0
@@ -100,8 +104,8 @@ class Explored:
 
     def __str__(self) -> str:
         return (
-            f"{self.schedules:.2g} schedules; {self.states:,} states, {self.transitions:,} transitions, {self.ends:,} ends; "
-            f"{self.executions:,} executions of {self.steps:,} steps"
+            f"{self.schedules:.2g} schedules; {self.states:,} states, {self.transitions:,} transitions, {self.ends:,} "
+            f"ends; {self.executions:,} executions of {self.steps:,} steps"
         )
 
 
@@ -184,13 +188,19 @@ class Search:
         return found
 
     def go_on(self, world: World, state: State) -> None:
-        """Learn more effects while the world is there; a violation can wait until the search gets to it by the shortest way."""
+        """Learn more effects while the world is there.
+
+        A violation can wait until the search gets to it by the shortest way.
+        """
         with contextlib.suppress(ViolationError):
             while fresh := [choice for choice in state.choices() if key_of(state, choice) not in self.effects]:
                 state = self.learn(world, state, min(fresh, key=is_crash))
 
     def ways_from(self, state: State, known: dict[State, int]) -> int:
-        """Return how many schedules go on from a state: nobody's knowledge is ever the same again, so each has an end."""
+        """Return how many schedules go on from a state.
+
+        Nobody's knowledge is ever the same again, so each has an end.
+        """
         if state not in known:
             followers = self.following[state]
             known[state] = sum(self.ways_from(follower, known) for follower in followers) if followers else 1

@@ -82,7 +82,7 @@ def check_starts(control: ControlState) -> None:
 
 
 def check_moves(before: ControlState, after: Moment) -> None:
-    """3, 4, 10: stored offsets move by the commit of a published live batch, all of its partitions, by a gap, or by a reset."""
+    """3, 4, 10: stored offsets move by a published live batch's commit, all partitions at once, a gap, or a reset."""
     moved = {
         key[1]: (was.next_offset, now.next_offset if (now := after.control.stored.get(key)) is not None else None)
         for key, was in before.stored.items()
@@ -132,7 +132,7 @@ def told(moves: Moved) -> str:
 
 
 def check_transitions(before: ControlState, after: ControlState) -> None:
-    """A batch goes only where the table lets it, and which receipt counts is settled while it is not PLANNED again (6)."""
+    """A batch moves only as the table allows, and its receipt is settled unless it is PLANNED again (6)."""
     for batch_id, batch in after.batches.items():
         was = before.batches.get(batch_id)
         if was is None or was is batch:

@@ -1,4 +1,7 @@
-"""After a schedule: one clean DAG run after another, as Airflow would start them, until there is nothing new; then the count."""
+"""After a schedule: one clean DAG run after another, as Airflow would start them, until there is nothing new.
+
+Then the count.
+"""
 
 from collections import Counter
 
@@ -85,7 +88,7 @@ class Recovers(Invariants):
 
 
 def check_end(world: World, *, group_may_drift: bool) -> None:
-    """Raise ViolationError unless every record is visible exactly once, and offsets and group are at the end of the log."""
+    """Raise ViolationError unless every record is visible exactly once, and offsets and group are at the log's end."""
     feed = world.feed
     ends = {
         TopicPartition("orders", number): bounds.high_watermark

@@ -47,7 +47,10 @@ def dag_run(actor: Actor) -> str:
 
 
 def task(actor: Actor, name: str, work: Callable[[], Done], *handed_on: UUID) -> Done:
-    """Try a task as Airflow does: again where the error says so, or where its process was killed and that is survived."""
+    """Try a task as Airflow does.
+
+    Again where the error says so, or where its process was killed and that is survived.
+    """
     for number in range(1, TRIES + 1):
         actor.begin(name, number, *handed_on)
         try:
@@ -89,7 +92,10 @@ def spark_name(attempt: Attempt) -> str:
 
 
 def spark_job(attempt: Attempt, *, left_out: Sequence[LeftOut] = ()) -> Work:
-    """Return what an attempt's Spark application does: the files, then the receipt, which leaves out what was deleted."""
+    """Return what an attempt's Spark application does.
+
+    The files, then the receipt, which leaves out what was deleted.
+    """
 
     def run(actor: Actor) -> str:
         feed = actor.world.feed
@@ -123,7 +129,8 @@ def one_plan(actor: Actor) -> str:
 def plans_a_backfill(actor: Actor) -> str:
     """Plan a backfill of all open gaps, as one task whose chunks later ones work on.
 
-    Where all of them is another's, its rows tell so before anything is decided; that its step is refused is no such answer.
+    Where all of them is another's, its rows tell so before anything is decided; that its step is refused is no such
+    answer.
     """
     try:
         outcome = task(actor, "plan", lambda: fill_gaps(actor.feed, actor.name))

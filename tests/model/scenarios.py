@@ -41,7 +41,7 @@ HALF = 75
 
 @dataclass
 class Start:
-    """A feed at the start, the batch that is open then, and the attempts whose Spark has lost its driver and goes on."""
+    """A feed at the start, its open batch, and the attempts whose Spark has lost its driver and continues."""
 
     feed: FeedInMemory
     batch: BatchPlan | None = None
@@ -84,7 +84,10 @@ def written() -> Start:
 
 
 def written_and_damaged() -> Start:
-    """The second batch is WRITTEN by its second attempt, whose files are damaged; the Spark of the first is a zombie."""
+    """The second batch is WRITTEN by its second attempt, whose files are damaged.
+
+    The Spark of the first is a zombie.
+    """
     start = planned()
     feed = start.feed
     attempt = feed.open_attempt(start.zombies[0].batch_id)
@@ -177,7 +180,10 @@ NOBODY_DIES = Bounds()
 
 @dataclass(frozen=True)
 class Scenario:
-    """Who meets where. ``expected`` are the errors by which somebody may be refused here, apart from those that are harmless."""
+    """Who meets where.
+
+    ``expected`` are the errors by which somebody may be refused here, apart from those that are harmless.
+    """
 
     start: Callable[[], Start]
     actors: Mapping[str, Callable[[Start], Work]]

@@ -1,4 +1,4 @@
-"""Each guard of the protocol is taken out once, and the model has to find what it was for, in a small world that shows it."""
+"""Each guard of the protocol is taken out once, and the model has to find, in a small world, what it was for."""
 
 import logging
 import re

@@ -26,7 +26,10 @@ class Moment:
 
 
 class Checks(Protocol):
-    """What is looked at after every step, and at the end; all raise ViolationError. ``memory`` is what they remember."""
+    """What is looked at after every step, and at the end; all raise ViolationError.
+
+    ``memory`` is what they remember.
+    """
 
     memory: Hashable
 
@@ -42,7 +45,9 @@ class Checks(Protocol):
 
 @dataclass(frozen=True)
 class Bounds:
-    """What may go wrong in a world: how many processes die, whether Airflow tries a killed task again, whether Spark dies, too.
+    """What may go wrong in a world.
+
+    How many processes die, whether Airflow tries a killed task again, whether Spark dies, too.
 
     Without a ``group`` nothing is mirrored, which is a third of all steps.
     """

@@ -1,7 +1,7 @@
 """Run one DAG as `dev/run_dag.py` does, without the waits between retries, and die where a test says so.
 
-`run_dag_once.py DAG_ID RESULT_FILE CONF [OBJECT.METHOD]`: CONF is what the run is triggered with, as JSON; the process ends,
-as by SIGKILL, when that method is called.
+`run_dag_once.py DAG_ID RESULT_FILE CONF [OBJECT.METHOD]`: CONF is what the run is triggered with, as JSON; the process
+ends, as by SIGKILL, when that method is called.
 """
 
 import importlib

@@ -14,7 +14,7 @@ from order_events import order_events, produce
 
 
 def java_that_fails(home: Path, after: int) -> tuple[Path, Path]:
-    """Return a JAVA_HOME whose java fails for the batch that comes ``after`` so many, while a file is there, and that file."""
+    """Return a JAVA_HOME whose java fails for the batch after ``after`` others while a file exists, and that file."""
     java, fails = home / "java" / "bin" / "java", home / "java-fails"
     java.parent.mkdir(parents=True)
     fails.touch()

@@ -1,4 +1,7 @@
-"""Starting a task builds the DAG that is asked for, and reads no other feed's file; reading DAG files builds all of them."""
+"""Starting a task builds the DAG that is asked for, and reads no other feed's file.
+
+Reading DAG files builds all of them.
+"""
 
 import json
 import sys

@@ -1,4 +1,4 @@
-"""The Spark job alone: an attempt's directory with its document and the zip, an empty working directory, a real broker."""
+"""The Spark job alone: an attempt's directory with document and zip, an empty working directory, a real broker."""
 
 import json
 import logging

@@ -79,7 +79,10 @@ def decided(
     end: EndPositions = None,
     **settings: Any,
 ) -> PlanDecision:
-    """Decide for a feed of topic ``orders``, unless the settings say otherwise; ``known`` is what else is stored of it."""
+    """Decide for a feed of topic ``orders``, unless the settings say otherwise.
+
+    ``known`` is what else is stored of it.
+    """
     found = feed_settings(**settings)
     cluster_id = known_cluster_id or (CLUSTER if rows else None)
     feed = known_feed(rows or {}, cluster_id=cluster_id, **(known or {})) if cluster_id else None

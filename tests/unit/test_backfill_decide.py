@@ -59,7 +59,10 @@ def held(offset_range: OffsetRange, state: BatchState, batch_id: UUID = CHUNK_A)
 
 
 class Feed:
-    """Partition 0 was read from offset 20 to 100 apart from its gaps; its log holds [0, 120), of which 110 can be read."""
+    """Partition 0 was read from offset 20 to 100 apart from its gaps.
+
+    Its log holds [0, 120), of which 110 can be read.
+    """
 
     def __init__(self, *gaps: Gap, backfills: Sequence[BackfillRange] = (), bounds: LogBounds | None = None) -> None:
         row = StoredOffset(partition(0), TOPIC_ID, 20, 100, "latest")

@@ -1,4 +1,7 @@
-"""How the benchmark's contestants are started, and what their failure means: a peer is left out, this project's ends all."""
+"""How the benchmark's contestants are started, and what their failure means.
+
+A peer is left out, this project's ends all.
+"""
 
 import os
 import sys

@@ -1,4 +1,7 @@
-"""The life of a chunk after it was claimed: read, written and committed like any batch, and never the feed's own concern."""
+"""The life of a chunk after it was claimed.
+
+Read, written and committed like any batch, and never the feed's own concern.
+"""
 
 from dataclasses import replace
 from typing import Any

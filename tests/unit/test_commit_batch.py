@@ -1,4 +1,4 @@
-"""The commit task on fakes: verify, COMMITTING, publish, move the stored offsets, then bring the consumer group to them."""
+"""The commit task on fakes: verify, COMMITTING, publish, move the stored offsets, then mirror the group."""
 
 import itertools
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Which offset of a partition is where, from what the control rows say, and what contradicts that every offset is somewhere."""
+"""Which offset of a partition is where, from the control rows, and what contradicts that each is somewhere."""
 
 from dataclasses import replace
 from datetime import timedelta

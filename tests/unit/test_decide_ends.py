@@ -175,7 +175,10 @@ def waiting(
     filed: OffsetRange | None = None,
     **changes: Any,
 ) -> PlanDecision:
-    """Decide some time after SOME_DAY for partitions that lag this much; the feed wants 100 records or an hour's wait."""
+    """Decide some time after SOME_DAY for partitions that lag this much.
+
+    The feed wants 100 records or an hour's wait.
+    """
     known = {"waiting_since": since, "gaps_ahead": ahead(filed) if filed is not None else []}
     kafka = answers(orders=topic(*[log(0, 1_000 + lag) for lag in lags]))
     rows = stored(dict.fromkeys(range(len(lags)), 1_000))

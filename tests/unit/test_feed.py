@@ -828,8 +828,14 @@ def test_a_relative_and_an_absolute_path_of_one_output_are_shared(
         ),
         (
             "/data/orders.kafka-ingest",
-            "sink.path '/data/orders' and that of {refunds}, '/data/orders.kafka-ingest': one lies where the other stages",
-            "sink.path '/data/orders.kafka-ingest' and that of {orders}, '/data/orders': one lies where the other stages",
+            (
+                "sink.path '/data/orders' and that of {refunds}, '/data/orders.kafka-ingest': one lies where the other "
+                "stages"
+            ),
+            (
+                "sink.path '/data/orders.kafka-ingest' and that of {orders}, '/data/orders': one lies where the other "
+                "stages"
+            ),
         ),
     ],
 )

@@ -1,4 +1,7 @@
-"""Which feed file a DAG's id stands for: the same one that reading all files gives it to, whatever the files are called."""
+"""Which feed file a DAG's id stands for.
+
+The same one that reading all files gives it to, whatever the files are called.
+"""
 
 import os
 from collections.abc import Callable

@@ -647,7 +647,8 @@ def test_a_gap_that_was_passed_since_the_copy_is_not_ahead_any_more(feed: FeedIn
 def test_an_output_without_a_published_batch_has_nothing_to_adopt() -> None:
     message = refusal(FeedInMemory(), NothingToAdoptError)
     assert message == (
-        "feed orders: its output /data/orders holds no published batch, so there is nothing to adopt. Is its storage mounted?"
+        "feed orders: its output /data/orders holds no published batch, so there is nothing to adopt. Is its storage "
+        "mounted?"
     )
 
 

@@ -117,7 +117,10 @@ COPY = {"mode": Mode.COPY, "output": COPIES}
 
 
 def feed_with_a_hole() -> Backfilled:
-    """Return a feed that committed orders-0[0, 20) and [60, 200), and orders-1[0, 150); orders-0[20, 60) is an open gap."""
+    """Return a feed that committed orders-0[0, 20) and [60, 200), and orders-1[0, 150).
+
+    Orders-0[20, 60) is an open gap.
+    """
     feed = Backfilled()
     feed.kafka.topics["orders"] = topic(log(0, 20), log(0, 50))
     feed.committed()

@@ -1,4 +1,7 @@
-"""Where a partition stands after what is gone, what was filed ahead and what is too far behind; and how far it is read."""
+"""Where a partition stands after what is gone, what was filed ahead and what is too far behind.
+
+And how far it is read.
+"""
 
 from collections.abc import Mapping
 from datetime import UTC, datetime

@@ -1,4 +1,7 @@
-"""A live batch of which Kafka deleted records before they were read: the ranges that lost none are committed by the very same."""
+"""A live batch of which Kafka deleted records before they were read.
+
+The ranges that lost none are committed by the very same.
+"""
 
 import json
 from dataclasses import replace

@@ -1,4 +1,7 @@
-"""An operator moves stored offsets: where each target leads, what it comes to, and what is refused before anything is written."""
+"""An operator moves stored offsets.
+
+Where each target leads, what it comes to, and what is refused before anything is written.
+"""
 
 from collections.abc import Collection, Mapping
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""What comes back of an abandoned batch is checked before anything is written, and the journal names only what there is."""
+"""What is restored of an abandoned batch is checked before anything is written; the journal names what exists."""
 
 from collections.abc import Callable
 from unittest.mock import patch

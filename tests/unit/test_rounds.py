@@ -16,7 +16,10 @@ PLAN = a_plan(span(0, 0, 10), span(1, 0, 20), span(2, 0, 30))
 
 
 class Reads:
-    """A read that fails where the log of one of its ranges starts above it; then logs start where they are said to start next."""
+    """A read that fails where the log of one of its ranges starts above it.
+
+    Then logs start where they are said to start next.
+    """
 
     def __init__(self, *log_starts: Mapping[int, int], fails_in_the_end: bool = False) -> None:
         self.log_starts = list(log_starts)

@@ -29,7 +29,10 @@ def trim(feed: FeedInMemory, number: int, count: int) -> None:
 
 
 def run(feed: FeedInMemory, while_reading: Callable[[], object]) -> PlanResult:
-    """Run plan, write and commit; retention deletes records between plan and read. A run that fails is followed by the next."""
+    """Run plan, write and commit; retention deletes records between plan and read.
+
+    A run that fails is followed by the next.
+    """
     outcome = feed.plan()
     if outcome.batch is not None:
         while_reading()

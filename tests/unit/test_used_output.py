@@ -1,4 +1,7 @@
-"""An output whose storage is away is not the folder in its place: nothing is written there, or taken for damage or loss."""
+"""An output whose storage is away is not the folder in its place.
+
+Nothing is written there, or taken for damage or loss.
+"""
 
 from datetime import UTC, datetime, timedelta
 from pathlib import Path

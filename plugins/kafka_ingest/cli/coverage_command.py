@@ -243,8 +243,8 @@ def print_problems(partitions: dict[TopicPartition, PartitionCoverage]) -> None:
 
 
 LOST = (
-    "Restore such files from a backup, or file gaps for their records, which a backfill reads again: `kafka-ingest lost "
-    "FEED --batch {batch}` shows which."
+    "Restore such files from a backup, or file gaps for their records, which a backfill reads again: `kafka-ingest "
+    "lost FEED --batch {batch}` shows which."
 )
 
 

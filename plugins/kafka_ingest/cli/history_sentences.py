@@ -21,7 +21,8 @@ def describe_offset(found: LocatedOffset) -> str:
         OffsetState.PENDING: f"not committed yet: {batch} is {deciding.batch.state if deciding else ''}",
         OffsetState.GAP: gap_in_words(found.gap) if found.gap else "",
         OffsetState.NOT_READ_YET: f"not read yet: the stored offset is {number(next_offset)}{read_on}",
-        OffsetState.START_PENDING: f"not read yet: the start is still to be resolved ({stored.seeded_by if stored else ''})",
+        OffsetState.START_PENDING: "not read yet: the start is still to be resolved "
+        f"({stored.seeded_by if stored else ''})",
         OffsetState.BEFORE_FIRST: f"before the feed's first offset {number(stored.first_offset if stored else None)} (start rule "
         f"{stored.seeded_by if stored else ''}): only a backfill would read it",
         OffsetState.FORGOTTEN: "the feed has no stored offset of this partition any more",

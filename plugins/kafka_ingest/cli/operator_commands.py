@@ -103,7 +103,8 @@ def topic_changed(
     choice: Annotated[
         Choice | None,
         typer.Option(
-            help="Other records: read from the beginning. The same under another id: keep the offsets. Gone for good: end."
+            help="Other records: read from the beginning. The same under another id: keep the offsets. Gone for good: "
+            "end."
         ),
     ] = None,
     batch: Annotated[

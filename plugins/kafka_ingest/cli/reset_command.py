@@ -27,7 +27,8 @@ def reset(
         str | None,
         typer.Option(
             metavar="TARGET",
-            help="earliest, latest, timestamp=TIME, group=NAME, offsets=TOPIC:PARTITION=OFFSET,… or batch=ID (where it began).",
+            help="earliest, latest, timestamp=TIME, group=NAME, offsets=TOPIC:PARTITION=OFFSET,… or batch=ID (where it "
+            "began).",
         ),
     ] = None,
     shift_by: Annotated[int | None, typer.Option(metavar="N", help="This many offsets forward, or back: -100.")] = None,

@@ -1,1 +1,4 @@
-"""The nouns: offsets, batches, receipts, gaps, holds, coverage. Frozen, without input or output, standard library only."""
+"""The nouns: offsets, batches, receipts, gaps, holds, coverage.
+
+Frozen, without input or output, standard library only.
+"""

@@ -49,7 +49,8 @@ Start = Annotated[
     Discriminator(
         kind_of_start,
         custom_error_type="start",
-        custom_error_message="Expected earliest, latest, {timestamp: …}, {group: …, otherwise: …} or {offsets: …, otherwise: …}",
+        custom_error_message="Expected earliest, latest, {timestamp: …}, {group: …, otherwise: …} or {offsets: …, "
+        "otherwise: …}",
     ),
 ]
 

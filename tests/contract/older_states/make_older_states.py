@@ -1,7 +1,7 @@
 """Make what an earlier version leaves behind: a feed with a history, and a copy of it for each state of an open batch.
 
-Run by that version's own Python, in a checkout of it, with real parts: broker, Spark, SQLite, command line. README.md beside
-this file says how. What is made is read by `stored_project.py`.
+Run by that version's own Python, in a checkout of it, with real parts: broker, Spark, SQLite, command line. README.md
+beside this file says how. What is made is read by `stored_project.py`.
 """
 
 import json
@@ -27,7 +27,8 @@ MANY = "many"
 """A topic of so many partitions that they share files: their receipt has another format, where the version knows it."""
 PARTITIONS = {TOPIC: 3, MANY: 33}
 HERE = "/proc/self/cwd"
-"""Where each process finds its own folder: plans, receipts and their hashes hold absolute paths, and these never change."""
+"""Where each process finds its own folder: plans, receipts and their hashes hold absolute paths, and these never
+change."""
 
 TABLES = "kafka_ingest.control.writer:SqlControlTables"
 SINK = "kafka_ingest.sinks.parquet_directory:ParquetDirectory"
@@ -100,7 +101,7 @@ class States:
         self.keep(name, feed)
 
     def keep(self, name: str, feed: str = TOPIC) -> None:
-        """Store a state: the control tables as SQL, the output and what lies beside it, and what this version says of it."""
+        """Store a state: the control tables as SQL, the output and what lies beside it, and this version's answers."""
         project, kept = self._made[name], self._archive / name.replace(" ", "-")
         kept.mkdir()
         with closing(sqlite3.connect(project.control_file)) as connection:
@@ -132,7 +133,7 @@ class Topic:
 
 
 def make_history(states: States, topic: Topic) -> None:
-    """Committed batches, gaps, a backfill of two chunks, an attempt that failed, and where the version has it, expired files."""
+    """Committed batches, gaps, a backfill of two chunks, a failed attempt, and expired files if the version has any."""
     project = states.new("settled")
     project.upgrade()
     project.write_feed(TOPIC)

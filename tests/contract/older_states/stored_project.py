@@ -1,7 +1,7 @@
 """A project as an earlier version left it, in a folder of this test's own, run by the present command line.
 
-Control tables, output and commands are real. Kafka is the fake, with the ids and records of the broker of that time, and the
-stand-in for Spark reads them from there.
+Control tables, output and commands are real. Kafka is the fake, with the ids and records of the broker of that time,
+and the stand-in for Spark reads them from there.
 """
 
 import json

@@ -17,8 +17,9 @@ def check_installed() -> None:
     """Raise InstallationError where the library is missing; imports nothing."""
     if importlib.util.find_spec("deltalake") is None:
         raise InstallationError(
-            "sink.format: delta needs the Python package deltalake, found none here. Install it where the tasks and the "
-            f"command line run: pip install deltalake=={VERSION} (requirements-delta.txt), or choose another sink.format."
+            "sink.format: delta needs the Python package deltalake, found none here. Install it where the tasks and "
+            f"the command line run: pip install deltalake=={VERSION} (requirements-delta.txt), or choose another "
+            "sink.format."
         )
 
 

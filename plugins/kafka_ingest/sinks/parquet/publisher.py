@@ -159,7 +159,9 @@ class ParquetPublisher:
             ) from error
 
     def revoke(self, place: Place, batch_id: UUID, *, rows: int) -> None:
-        """Take a COMMITTING batch's staged files from every publisher, permanently; raises BatchStateError if published.
+        """Take a COMMITTING batch's staged files from every publisher, permanently.
+
+        Raises BatchStateError if published.
 
         Publishing renames the same source, so exactly one of the two wins.
         """

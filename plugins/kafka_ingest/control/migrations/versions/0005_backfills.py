@@ -10,7 +10,7 @@ OPEN_LIVE = "kind = 'live' AND state IN ('PLANNED', 'WRITTEN', 'COMMITTING')"
 
 
 def upgrade() -> None:
-    """Widen two checks and add two indexes; all rows stay. SQLite cannot alter a check, so there the tables are copied."""
+    """Widen two checks and add two indexes; all rows stay. SQLite cannot alter a check: the tables are copied."""
     with op.batch_alter_table("batch", copy_from=batch_before()) as table:
         table.drop_constraint(op.f("ck_batch_kind"), type_="check")
         table.create_check_constraint(op.f("ck_batch_kind"), "kind IN ('live', 'backfill', 'copy')")

@@ -11,7 +11,7 @@ CAUSES_NOW = f"{CAUSES}, 'new_or_older'"
 
 
 def upgrade() -> None:
-    """Add a column, which the next plan fills, and widen a check; SQLite cannot alter one, so there the table is copied."""
+    """Add a column, which the next plan fills, and widen a check; SQLite cannot alter one: the table is copied."""
     op.add_column(
         "feed",
         sa.Column(

@@ -12,7 +12,7 @@ TO_FOLD = "kind = 'live' AND state = 'COMMITTED' AND folded_at IS NULL"
 
 
 def upgrade() -> None:
-    """Add a table, a column and two checks; nothing is folded yet. SQLite cannot alter a check, so there ``batch`` is copied."""
+    """Add a table, a column and two checks; nothing is folded yet. SQLite cannot alter a check: ``batch`` is copied."""
     with op.batch_alter_table("batch", copy_from=batch_before()) as table:
         folded_at = sa.Column("folded_at", sa.DateTime(timezone=True), nullable=True, comment=FOLDED_AT)
         table.add_column(folded_at)
