@@ -6,6 +6,7 @@ import textwrap
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 from kafka_ingest.backfilling.decide import BackfillDecision, Taken, decide, taken_in_copy, taken_in_feed
@@ -22,6 +23,7 @@ from kafka_ingest.errors import (
     InvalidBackfillError,
     KafkaUnavailableError,
     OutputConflictError,
+    OutputNotUsableError,
     StoredOffsetBeyondLogError,
     UnknownFeedError,
 )
@@ -276,12 +278,20 @@ def copied(
 def check_own_place(output: OutputLocation, feed: FeedSnapshot, control: ControlTables, sinks: Sinks) -> None:
     """Raise OutputConflictError where a copy's output is, is inside, or contains that of another copy."""
     for feed_id, other in control.copy_outputs():
-        if (feed_id, other) != (feed.feed_id, output) and is_taken(sinks(output).places, sinks(other).places):
+        if (feed_id, other) != (feed.feed_id, output) and is_taken(sinks(output).places, places_of(other, sinks)):
             whose = "another copy of this feed" if feed_id == feed.feed_id else "a copy of another feed"
             raise OutputConflictError(
                 f"expected an output for this copy alone, found {output}, which is, is inside, or contains {other}, "
                 f"the output of {whose}. {NOTHING_DONE} Name another output."
             )
+
+
+def places_of(output: OutputLocation, sinks: Sinks) -> Collection[Path]:
+    """Return the places of an output; of a format that only another version of this package knows, the output alone."""
+    try:
+        return sinks(output).places
+    except OutputNotUsableError:
+        return (output.path,) if output.is_local else ()
 
 
 def plans_of(

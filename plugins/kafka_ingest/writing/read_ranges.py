@@ -108,7 +108,7 @@ def records_of(
     large = sorted(set(ranges).difference(small))
     found: list[DataFrame] = []
     if small:
-        shared = read_together(spark, small, client_settings(plan, driver_sizes(spark), kafka))
+        shared = read_together(spark, small, client_settings(plan, driver_sizes(spark, small), kafka))
         if shared.records is not None:
             found.append(shared.records.coalesce(1))
         small = list(shared.unread)

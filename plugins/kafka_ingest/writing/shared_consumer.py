@@ -25,13 +25,18 @@ MOST_RECORDS = 100_000
 """More records than this are worth a consumer for each partition."""
 
 MOST_BYTES = 32 * MIB
-"""How many bytes of rows the driver keeps at most, and sends to the task that writes them: a quarter of the default
-largest message of a task (``spark.rpc.message.maxSize``)."""
+"""So many bytes of rows the driver keeps at most, and sends to the task that writes them. They are in its memory several
+times then: less of a small heap, and of what Spark lets a task's message hold (``spark.rpc.message.maxSize``)."""
 
 PART_OF_HEAP = 8
 """One poll fits into this part of the driver's memory, also where every record has Kafka's default maximum size."""
 
+LEAST_OF_A_PARTITION = 16 * 1024
+"""A larger batch of records is fetched all the same, alone (KIP-74)."""
+
 NOT_STREAMING = False
+
+TIMEOUT = "org.apache.kafka.common.errors.TimeoutException"
 
 POLL_S = 1
 PATIENCE_S = 10.0
@@ -55,7 +60,7 @@ def read_together(spark: SparkSession, ranges: Sequence[OffsetRange], client: Ma
     if sum(offset_range.span for offset_range in ranges) > MOST_RECORDS:
         return Shared(None, tuple(ranges))
     try:
-        rows, ends = rows_of(jvm_of(spark), ranges, client)
+        rows, ends = rows_of(jvm_of(spark), ranges, client, most_bytes(spark))
         records = records_of(spark, rows, ends) if ends else None
     except (Py4JError, PySparkException, TypeError) as error:  # TypeError: a name that this Spark's Java does not know
         sys.stderr.write(f"One consumer for {len(ranges)} small ranges failed, each gets its own: {name_of(error)}\n")
@@ -63,15 +68,29 @@ def read_together(spark: SparkSession, ranges: Sequence[OffsetRange], client: Ma
     return Shared(records, tuple(each for each in ranges if each.topic_partition not in ends))
 
 
-def driver_sizes(spark: SparkSession) -> dict[str, str]:
-    """Return how much the driver's consumer takes at a time; of each of many partitions only a little is there."""
-    heap = jvm_of(spark).java.lang.Runtime.getRuntime().maxMemory()
-    polled = max(1, heap // PART_OF_HEAP // LARGEST_BY_DEFAULT)
+def driver_sizes(spark: SparkSession, ranges: Sequence[OffsetRange]) -> dict[str, str]:
+    """Return how much the driver's consumer takes at a time.
+
+    It keeps what it has fetched of each partition until that is polled, also records behind a range's end.
+    """
+    part = heap_of(jvm_of(spark)) // PART_OF_HEAP
+    longest = max(offset_range.span for offset_range in ranges)
     return {
-        "max.poll.records": str(polled),
-        "max.partition.fetch.bytes": str(LEAST_FETCHED),
+        "max.poll.records": str(max(1, min(part // LARGEST_BY_DEFAULT, longest))),
+        "max.partition.fetch.bytes": str(min(max(part // len(ranges), LEAST_OF_A_PARTITION), LEAST_FETCHED)),
         "fetch.max.bytes": str(MOST_FETCHED),
     }
+
+
+def most_bytes(spark: SparkSession) -> int:
+    """Return how many bytes of rows the driver keeps."""
+    message = int(spark.sparkContext.getConf().get("spark.rpc.message.maxSize", "128") or 128) * MIB
+    return min(MOST_BYTES, heap_of(jvm_of(spark)) // 16, message // 4)
+
+
+def heap_of(jvm: Java) -> int:
+    """Return how many bytes of memory the driver may use."""
+    return int(jvm.java.lang.Runtime.getRuntime().maxMemory())
 
 
 def name_of(error: Exception) -> str:
@@ -82,7 +101,7 @@ def name_of(error: Exception) -> str:
 
 
 def rows_of(
-    jvm: Java, ranges: Sequence[OffsetRange], client: Mapping[str, str]
+    jvm: Java, ranges: Sequence[OffsetRange], client: Mapping[str, str], most: int
 ) -> tuple[list[Java], dict[TopicPartition, int]]:
     """Return one row with an array of records for each poll, and the ends of the ranges that were read completely.
 
@@ -93,7 +112,7 @@ def rows_of(
         settings.put(name, value)
     consumer = jvm.org.apache.kafka.clients.consumer.KafkaConsumer(settings)
     try:
-        reading = Reading(jvm, consumer, ranges)
+        reading = Reading(jvm, consumer, ranges, most)
         while reading.may_continue():
             reading.poll()
         return reading.rows, reading.done
@@ -104,7 +123,7 @@ def rows_of(
 class Reading:
     """One consumer that reads ranges until all have ended, a bound is reached, or no progress is made."""
 
-    def __init__(self, jvm: Java, consumer: Java, ranges: Sequence[OffsetRange]) -> None:
+    def __init__(self, jvm: Java, consumer: Java, ranges: Sequence[OffsetRange], most_bytes: int) -> None:
         self.rows: list[Java] = []
         self.done: dict[TopicPartition, int] = {}
         self._jvm = jvm
@@ -114,16 +133,17 @@ class Reading:
         self._names = {each.topic_partition: self._java_name(each.topic_partition) for each in ranges}
         self._positions = {each.topic_partition: each.start_offset for each in ranges}
         self._ends = {each.topic_partition: each.end_offset for each in ranges}
-        self._bytes = 0
-        self._last_progress = time.monotonic()
-        consumer.assign(list(self._names.values()))
+        self._bytes, self._most_bytes = 0, most_bytes
+        self._assigned = jvm.java.util.HashSet(list(self._names.values()))
+        consumer.assign(self._assigned)
         for offset_range in ranges:
             consumer.seek(self._names[offset_range.topic_partition], offset_range.start_offset)
+        self._last_progress = time.monotonic()
 
     def may_continue(self) -> bool:
         """Whether there is more to read, within the bounds."""
         patient = time.monotonic() - self._last_progress < PATIENCE_S
-        return bool(self._positions) and self._bytes <= MOST_BYTES and patient
+        return bool(self._positions) and self._bytes <= self._most_bytes and patient
 
     def poll(self) -> None:
         """Take the next records; partitions that have reached their end are not polled again."""
@@ -137,7 +157,7 @@ class Reading:
             self._jvm.org.apache.spark.sql.catalyst.InternalRow.fromSeq(self._catalyst.seq([records]))
         )
         self._bytes += row.getSizeInBytes()
-        if self._bytes > MOST_BYTES:  # what it holds is read again
+        if self._bytes > self._most_bytes:  # what it holds is read again
             return
         self.rows.append(row.copy())
         self._look_at(self._partitions_of(polled))
@@ -145,17 +165,29 @@ class Reading:
     def _look_at(self, partitions: Iterable[TopicPartition]) -> None:
         ended: list[TopicPartition] = []
         for partition in partitions:
-            position = self._consumer.position(self._names[partition])
+            position = self._position(partition)
             if position != self._positions[partition]:
                 self._positions[partition] = position
                 self._last_progress = time.monotonic()
             if position >= self._ends[partition]:
                 ended.append(partition)
-        if ended:
-            self._consumer.pause([self._names[partition] for partition in ended])
         for partition in ended:
             del self._positions[partition]
             self.done[partition] = self._ends[partition]
+            self._assigned.remove(self._names[partition])
+        if ended and self._positions:
+            # A consumer keeps what it has fetched of a paused partition, and drops that of one that it has no more.
+            self._consumer.assign(self._assigned)
+
+    def _position(self, partition: TopicPartition) -> int:
+        """Return the offset that is read next; the last one known where the client waits for a new leader."""
+        try:
+            wait = self._jvm.java.time.Duration.ofSeconds(POLL_S)
+            return int(self._consumer.position(self._names[partition], wait))
+        except Py4JJavaError as error:
+            if name_of(error) != TIMEOUT:
+                raise
+            return self._positions[partition]
 
     def _partitions_of(self, polled: Java) -> list[TopicPartition]:
         """Return the partitions of polled records, by one call for all; those that had ended before are left out."""
