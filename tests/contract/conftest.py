@@ -267,15 +267,35 @@ def in_memory() -> MemoryStore:
     return MemoryStore()
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
+KINDS = {"store": ["sqlite", "postgresql", "in_memory"], "database": ["sqlite", "postgresql"]}
+"""The fixtures that are control tables of several kinds, and the fixtures of those kinds."""
+
+
+def may_differ_on_postgresql(test: pytest.Item) -> bool:
+    """Whether PostgreSQL could answer a test otherwise than SQLite.
+
+    Every test may, except those of modules that say ``sqlite_is_enough``; there those may that say ``postgresql_too``.
+    """
+    return test.get_closest_marker("sqlite_is_enough") is None or test.get_closest_marker("postgresql_too") is not None
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Run a test with every kind of control tables that may answer it differently."""
+    for fixture, kinds in KINDS.items():
+        if fixture in metafunc.fixturenames:
+            chosen = [kind for kind in kinds if kind != "postgresql" or may_differ_on_postgresql(metafunc.definition)]
+            metafunc.parametrize(fixture, chosen, indirect=True)
+
+
+@pytest.fixture
 def database(request: pytest.FixtureRequest) -> SqlStore:
-    """Control tables in a database: both kinds."""
+    """Control tables in a database: SQLite, and PostgreSQL where it may differ."""
     return request.getfixturevalue(request.param)
 
 
-@pytest.fixture(params=["sqlite", "postgresql", "in_memory"])
+@pytest.fixture
 def store(request: pytest.FixtureRequest) -> Store:
-    """Control tables of every kind."""
+    """Control tables of every kind; in PostgreSQL where it may differ."""
     return request.getfixturevalue(request.param)
 
 

@@ -45,6 +45,8 @@ from kafka_ingest.model.gap import Gap, GapCause
 from kafka_ingest.model.offsets import OffsetRange, StoredOffset, TopicPartition
 from kafka_ingest.ports.control import OperatorTables
 
+pytestmark = pytest.mark.sqlite_is_enough
+
 OTHER_FEED = UUID("01890000-0000-7000-8000-00000000beef")
 NEW_FEED = NewFeed(ORDERS_FEED, "orders")
 SECOND_PLAN = plan_of((orders(0), 100, 130), number=2, leader_epochs={orders(0): 4})
@@ -203,6 +205,7 @@ def test_a_batch_that_is_committed_is_not_given_up_as_overtaken(store: Store) ->
     assert store.dump() == before
 
 
+@pytest.mark.postgresql_too
 def test_a_state_that_was_changed_past_the_lock_is_not_written_over(database: SqlStore) -> None:
     bring_to(database.connect(), BatchState.COMMITTING)
     before = database.dump()
@@ -271,6 +274,7 @@ def test_of_what_receipts_tell_only_what_is_not_known_is_added_to_the_journal(st
     assert (reset.at, reset.actor, reset.detail) == (RESET.at, RESET.actor, RESET.detail)
 
 
+@pytest.mark.postgresql_too
 def test_a_gap_that_is_known_is_replaced_by_what_receipts_tell_of_it(store: Store) -> None:
     control = store.connect()
     plan_first(control)
@@ -428,6 +432,7 @@ def test_what_was_shown_on_older_rows_is_refused_and_nothing_is_adopted(store: S
     assert store.dump() == before
 
 
+@pytest.mark.postgresql_too
 @pytest.mark.parametrize("is_known", [False, True])
 def test_an_adoption_that_the_database_refuses_half_way_leaves_nothing(database: SqlStore, *, is_known: bool) -> None:
     control = database.connect()

@@ -1,6 +1,6 @@
 """What backfills do to the control tables, and what those say of offsets.
 
-The in-memory fake, SQLite and PostgreSQL alike.
+The in-memory fake and SQLite alike, and PostgreSQL where it may differ.
 """
 
 from collections.abc import Callable, Sequence
@@ -58,6 +58,8 @@ from kafka_ingest.model.offset_sets import union
 from kafka_ingest.model.offsets import OffsetRange, TopicPartition
 from kafka_ingest.model.output_location import OutputLocation
 from kafka_ingest.ports.control import ControlTables, OperatorTables
+
+pytestmark = pytest.mark.sqlite_is_enough
 
 ASKED = {"open_gaps": True}
 COPIES = Path("/data/orders-again")
@@ -259,6 +261,7 @@ def test_two_chunks_of_a_backfill_that_share_an_offset_are_refused_and_none_is_w
     assert with_holes.dump() == before
 
 
+@pytest.mark.postgresql_too
 def test_ranges_that_only_touch_share_no_offset(holes: OperatorTables):
     claim(holes, chunk(2, (orders(0), 20, 40)), chunk(3, (orders(0), 40, 60)))
     claim(holes, chunk(4, (orders(0), 0, 20)))
@@ -889,6 +892,7 @@ def test_what_a_backfill_read_of_a_log_before_it_was_cut_off_is_not_in_the_way_o
         claim(holes, planned_now(4, (orders(0), 40, 60)))
 
 
+@pytest.mark.postgresql_too
 def test_a_copy_says_what_it_read_of_a_log_before_it_was_cut_off(holes: OperatorTables):
     before = [copy_of(2, (orders(0), 0, 50), (orders(1), 0, 10)), copy_of(3, (orders(0), 70, 90))]
     for plan in before:
@@ -945,6 +949,7 @@ def made_again(control: OperatorTables, topic_id: str, *, same_records: bool) ->
     control.start_over(snapshot_of(control), CLUSTER, topics, reason="made again", actor="ops")
 
 
+@pytest.mark.postgresql_too
 def test_gaps_and_backfills_go_along_where_the_records_of_a_topic_are_the_same_under_another_id(with_holes: Store):
     control = with_holes.connect()
     filled(control, (orders(0), 30, 40))
@@ -962,6 +967,7 @@ def test_gaps_and_backfills_go_along_where_the_records_of_a_topic_are_the_same_u
     assert gap_ranges(coverage_of(coverage(control))[orders(0)]) == [OffsetRange(orders(0), 20, 30)]
 
 
+@pytest.mark.postgresql_too
 def test_a_backfill_that_was_written_before_its_topic_got_another_id_closes_the_gap_of_the_same_records(
     with_holes: Store,
 ):
@@ -1079,6 +1085,7 @@ def test_a_path_with_characters_of_json_and_sql_is_found_again(holes: OperatorTa
     assert holes.copied_ranges(ORDERS_FEED, parquet_at(Path('/data/it\'s "100x" \\ über_alles'))) == []
 
 
+@pytest.mark.postgresql_too
 def test_the_chunks_that_somebody_planned_are_found_whatever_became_of_them(holes: OperatorTables):
     mine = [chunk(2, (orders(0), 20, 30)), chunk(3, (orders(0), 30, 40)), chunk(4, (orders(0), 40, 50))]
     claim(holes, *mine, actor="airflow:backfill_offsets/manual__1")
@@ -1148,6 +1155,7 @@ def test_a_run_is_found_by_its_whole_id_and_no_pattern(holes: OperatorTables, ru
     assert [batch.batch_id for batch in holes.batches_of_run(ORDERS_FEED, other)] == [batch_id_of(3)]
 
 
+@pytest.mark.postgresql_too
 def test_what_an_operator_did_is_of_no_run(holes: OperatorTables):
     claim(holes, chunk(2, (orders(0), 20, 30)), actor=f"cli:somebody/{RUN}")
 
@@ -1231,6 +1239,7 @@ def until_nobody_is_between(step: Callable[[], None]) -> None:
             return step()
 
 
+@pytest.mark.postgresql_too
 def test_of_eight_who_claim_one_hole_on_the_same_rows_one_gets_it(database_with_holes: SqlStore):
     snapshot = snapshot_of(database_with_holes.connect())
 
@@ -1245,6 +1254,7 @@ def test_of_eight_who_claim_one_hole_on_the_same_rows_one_gets_it(database_with_
     assert winner.batch_id == batch_id_of(outcomes.index(None) + 2)
 
 
+@pytest.mark.postgresql_too
 def test_of_eight_who_claim_one_hole_until_they_get_it_one_does_and_the_others_learn_that_it_is_taken(
     database_with_holes: SqlStore,
 ):
@@ -1260,6 +1270,7 @@ def test_of_eight_who_claim_one_hole_until_they_get_it_one_does_and_the_others_l
     assert len(database_with_holes.connect().open_backfills(ORDERS_FEED)) == 1
 
 
+@pytest.mark.postgresql_too
 def test_eight_who_claim_holes_of_their_own_all_get_them(database_with_holes: SqlStore):
     def claim_it(number: int) -> Callable[[], object]:
         control = database_with_holes.connect()
@@ -1272,6 +1283,7 @@ def test_eight_who_claim_holes_of_their_own_all_get_them(database_with_holes: Sq
     assert all(one.end_offset == next_one.start_offset for one, next_one in pairwise(claimed))
 
 
+@pytest.mark.postgresql_too
 def test_chunks_of_one_gap_that_are_committed_at_once_close_all_of_it(database_with_holes: SqlStore):
     control = database_with_holes.connect()
     chunks = [chunk(number, (orders(0), 10 * number, 10 * number + 10)) for number in range(2, 6)]
@@ -1292,6 +1304,7 @@ def test_chunks_of_one_gap_that_are_committed_at_once_close_all_of_it(database_w
     assert len(database_with_holes.events("gap_closed")) == 4
 
 
+@pytest.mark.postgresql_too
 def test_a_live_commit_and_a_claim_at_once_come_one_after_the_other(database_with_holes: SqlStore):
     control = database_with_holes.connect()
     live = plan_of((orders(0), 100, 110), number=2)

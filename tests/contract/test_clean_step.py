@@ -1,6 +1,6 @@
 """Which attempts are over, what of their offsets is committed, and what is cleaned up.
 
-Over each kind of control tables.
+Over control tables in memory and in SQLite.
 """
 
 from datetime import timedelta
@@ -25,6 +25,8 @@ from kafka_ingest.model.batch import BatchState
 from kafka_ingest.model.control_rows import NewFeed, PlanRecord
 from kafka_ingest.model.offsets import OffsetRange
 from kafka_ingest.ports.control import ControlTables, OperatorTables
+
+pytestmark = pytest.mark.sqlite_is_enough
 
 LATER = NOON + timedelta(days=3650)
 """After everything that the tests do: batches change at the time the test runs."""

@@ -41,6 +41,8 @@ from kafka_ingest.model.hold import HoldCause
 from kafka_ingest.model.offsets import OffsetRange, TopicPartition
 from kafka_ingest.ports.control import OperatorTables
 
+pytestmark = pytest.mark.sqlite_is_enough
+
 OTHER_FEED = UUID("01890000-0000-7000-8000-00000000beef")
 
 
@@ -216,6 +218,7 @@ def test_a_jump_moves_the_next_offset_and_forgets_the_leader_epoch_of_the_old_on
     assert stored(control) == {orders(0): 140, orders(1): 50}
 
 
+@pytest.mark.postgresql_too
 def test_a_plan_notes_the_leader_epochs_in_which_logs_reached_their_stored_offsets_after_a_jump_too(
     control: OperatorTables,
 ) -> None:
@@ -639,6 +642,7 @@ def test_a_partition_is_behind_losses_after_two_in_a_row_until_something_of_it_i
     assert set(snapshot_of(control).behind_losses) == {orders(2)}
 
 
+@pytest.mark.postgresql_too
 def test_the_speed_of_a_batch_is_what_it_read_from_the_beginning_of_its_attempt_to_its_receipt(store: Store) -> None:
     control = store.connect()
     bring_to(control, BatchState.COMMITTING)

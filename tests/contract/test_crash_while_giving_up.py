@@ -12,7 +12,6 @@ import pytest
 from tests.contract.every_record_once import assert_every_record_is_there_once, assert_group_follows
 from tests.contract.interference import Died, changes_the_world, dying_at, is_of_a_part, watched
 from tests.contract.lives import (
-    STORES,
     Feeds,
     Life,
     empty_batch,
@@ -37,7 +36,7 @@ def lake() -> Iterator[Path]:
         yield directory
 
 
-@pytest.fixture(params=STORES)
+@pytest.fixture(params=["in_memory", "sqlite"])
 def kind(request: pytest.FixtureRequest) -> str:
     """Which control tables."""
     return str(request.param)

@@ -37,6 +37,8 @@ from kafka_ingest.model.batch import BatchKind, BatchState
 from kafka_ingest.model.control_rows import StartOver
 from kafka_ingest.model.offsets import OffsetRange, StoredOffset, TopicPartition
 
+pytestmark = pytest.mark.sqlite_is_enough
+
 REFUNDS_FEED = UUID("01890000-0000-7000-8000-00000000beef")
 REFUNDS = plan_of((TopicPartition("refunds", 0), 0, 100), number=9, feed_id=REFUNDS_FEED, feed_name="refunds")
 
@@ -68,6 +70,7 @@ def test_the_journal_is_told_newest_first_with_all_that_an_event_holds(sql_contr
     assert seeded.at.tzinfo is UTC
 
 
+@pytest.mark.postgresql_too
 def test_the_journal_is_one_feeds_and_of_the_named_kinds(sql_control: SqlControlTables) -> None:
     plan_first(sql_control)
     plan_first(sql_control, REFUNDS)
@@ -100,6 +103,7 @@ def test_a_line_names_so_many_and_says_how_many_more_there_were_unless_tables_ar
     }
 
 
+@pytest.mark.postgresql_too
 def test_the_journal_is_limited_to_the_newest_and_begins_at_an_instant_that_is_in_it(database: SqlStore) -> None:
     control = database.connect()
     plan_first(control)
@@ -158,6 +162,7 @@ def test_a_range_holds_its_start_and_not_its_end(
     assert [batch.reason for batch in found.batches] == (["not wanted"] if number == 2 else [None] if number else [])
 
 
+@pytest.mark.postgresql_too
 def test_an_offset_is_not_looked_for_in_other_feeds(sql_control: SqlControlTables) -> None:
     plan_first(sql_control)
     other = plan_of((orders(0), 0, 100), number=9, feed_id=REFUNDS_FEED, feed_name="refunds")
@@ -271,6 +276,7 @@ ONLY: Mapping[str, tuple[dict[str, Any], list[int]]] = {
 }
 
 
+@pytest.mark.postgresql_too
 @pytest.mark.parametrize(("only", "numbers"), ONLY.values(), ids=ONLY.keys())
 def test_batches_are_listed_by_kind_and_state(
     sql_control: SqlControlTables, only: dict[str, Any], numbers: list[int]

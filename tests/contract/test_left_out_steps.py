@@ -34,6 +34,8 @@ from kafka_ingest.model.offsets import OffsetRange
 from kafka_ingest.model.receipt import RangeCount, Receipt
 from kafka_ingest.ports.control import ControlTables, OperatorTables
 
+pytestmark = pytest.mark.sqlite_is_enough
+
 LOST, KEPT = FIRST_PLAN.ranges
 LEFT_OUT = LeftOut(LOST, LOST.start_offset + 7)
 COUNT = RangeCount(KEPT, KEPT.span, KEPT.start_offset, KEPT.end_offset - 1)
@@ -143,6 +145,7 @@ def test_the_commit_moves_the_stored_offsets_of_what_was_read_only(control: Oper
     assert control.complete_commit(FIRST_PLAN.batch_id, actor="late") == batch, "again changes nothing"
 
 
+@pytest.mark.postgresql_too
 def test_what_was_left_out_counts_as_committed_nowhere(control: OperatorTables) -> None:
     committed(control)
 

@@ -25,6 +25,8 @@ from kafka_ingest.operating.abandon import abandon
 from kafka_ingest.operating.clean import clean_up, staged_outputs_of_batch
 from kafka_ingest.sinks.parquet import parquet_sink
 
+pytestmark = pytest.mark.sqlite_is_enough
+
 ROUNDS = 5
 
 
@@ -47,6 +49,7 @@ def elsewhere(feed: WholeFeed, database: SqlStore) -> WholeFeed:
 # ── At the same moment ────────────────────────────────────────────────────────────────────────────────────────────────
 
 
+@pytest.mark.postgresql_too
 @pytest.mark.parametrize("life", [second_batch, empty_batch])
 def test_of_two_commits_of_a_batch_at_once_one_commits_it_and_both_say_who(
     database: SqlStore, feeds: Feeds, life: Life

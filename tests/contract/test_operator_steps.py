@@ -33,6 +33,8 @@ from kafka_ingest.model.gap import Gap, GapCause
 from kafka_ingest.model.offsets import OffsetRange, StoredOffset, TopicPartition
 from kafka_ingest.ports.control import OperatorTables
 
+pytestmark = pytest.mark.sqlite_is_enough
+
 OTHER_FEED = UUID("01890000-0000-7000-8000-00000000beef")
 MADE_AGAIN = "topic made again"
 
@@ -255,6 +257,7 @@ def test_a_topic_that_is_gone_for_good_has_no_rows_any_more(control: OperatorTab
     assert control.batch(batch_id_of(1)).state is BatchState.COMMITTED
 
 
+@pytest.mark.postgresql_too
 def test_after_a_change_of_cluster_all_topics_have_pending_rows_and_the_feed_its_new_cluster(
     control: OperatorTables,
 ) -> None:
@@ -457,6 +460,7 @@ def test_renaming_is_told_in_the_journal_and_is_no_part_of_the_ledger(store: Sto
     assert [told.kind for told in control.ledger(FIRST_PLAN.batch_id)] == ["seeded"]
 
 
+@pytest.mark.postgresql_too
 def test_a_name_that_another_feed_has_is_refused_and_nothing_is_written(store: Store) -> None:
     control = store.connect()
     plan_first(control)

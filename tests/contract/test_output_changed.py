@@ -31,6 +31,8 @@ from kafka_ingest.errors import OffsetsMovedError
 from kafka_ingest.model.batch import BatchKind, BatchPlan, BatchState
 from kafka_ingest.ports.control import OperatorTables
 
+pytestmark = pytest.mark.sqlite_is_enough
+
 OTHER_FEED = UUID("01890000-0000-7000-8000-00000000beef")
 ELSEWHERE = Path("/data/elsewhere")
 

@@ -31,6 +31,8 @@ from kafka_ingest.model.control_rows import Adoption, BackfillRecord, NewFeed, S
 from kafka_ingest.model.gap import Gap, GapCause
 from kafka_ingest.ports.control import OperatorTables
 
+pytestmark = pytest.mark.sqlite_is_enough
+
 
 def a_hole(control: OperatorTables) -> Gap:
     """Record a feed whose orders-0[20, 60) is an open gap, and whose live batch 1 committed orders-0[60, 100)."""

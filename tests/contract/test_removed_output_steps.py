@@ -1,4 +1,4 @@
-"""The steps that write down what expired and what was lost, the same on every kind of control tables."""
+"""The steps that write down what expired and what was lost, the same in memory and in a database."""
 
 import pytest
 from tests.contract.builders import (
@@ -24,6 +24,8 @@ from kafka_ingest.model.gap import GapCause, NewGap
 from kafka_ingest.model.offsets import OffsetRange
 from kafka_ingest.model.removal import LostRange, RemovedRange
 from kafka_ingest.ports.control import OperatorTables
+
+pytestmark = pytest.mark.sqlite_is_enough
 
 
 def span(start: int, end: int, partition: int = 0) -> OffsetRange:
@@ -123,6 +125,7 @@ def test_what_expired_stays_committed_and_neighbours_are_one_range(control: Oper
     assert len(store.events("expired")) == 3
 
 
+@pytest.mark.postgresql_too
 def test_what_expired_of_a_topic_that_was_made_again_says_nothing_of_the_new_one(control: OperatorTables) -> None:
     ranges = [RemovedRange(span(0, 30), "another-topic-id")]
     control.record_removed(ORDERS_FEED, [FIRST_PLAN.batch_id], ranges, reason="a year", actor="ops")
