@@ -7,7 +7,8 @@ the records for the source, too, and a node of Spark's planner that makes rows o
 reflection, half a second of processor time, so it is only used where the source has failed.
 """
 
-from collections.abc import Mapping, Sequence
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
 from uuid import uuid4
 
 from pyspark.sql import DataFrame, SparkSession
@@ -65,10 +66,7 @@ def jvm_of(spark: SparkSession) -> Java:
 
 def fetched_records(spark: SparkSession, jvm: Java, ranges: Sequence[OffsetRange], client: Mapping[str, str]) -> Java:
     """Return the RDD of Kafka's own records, which fails where an offset of a range is not in the log any more."""
-    settings = jvm.java.util.HashMap()
-    group = {"group.id": f"spark-kafka-relation-{uuid4()}-executor"}
-    for name, value in {**client, **ALWAYS, **group}.items():
-        settings.put(name, value)
+    settings = java_settings(jvm, {**client, "group.id": f"spark-kafka-relation-{uuid4()}-executor"})
     read = [
         jvm.org.apache.spark.sql.kafka010.KafkaOffsetRange(
             jvm.org.apache.kafka.common.TopicPartition(offset_range.topic, offset_range.partition),
@@ -85,6 +83,24 @@ def fetched_records(spark: SparkSession, jvm: Java, ranges: Sequence[OffsetRange
     return jvm.org.apache.spark.sql.kafka010.KafkaSourceRDD(
         context, settings, jvm.PythonUtils.toSeq(read), patience_ms, fail_on_data_loss
     )
+
+
+def java_settings(jvm: Java, client: Mapping[str, str]) -> Java:
+    """Return a Java map of the settings of a consumer that reads bytes."""
+    settings = jvm.java.util.HashMap()
+    for name, value in {**client, **ALWAYS}.items():
+        settings.put(name, value)
+    return settings
+
+
+@contextlib.contextmanager
+def drivers_consumer(jvm: Java, client: Mapping[str, str], close_within_s: int) -> Iterator[Java]:
+    """Yield a Kafka consumer in Spark's driver."""
+    consumer = jvm.org.apache.kafka.clients.consumer.KafkaConsumer(java_settings(jvm, client))
+    try:
+        yield consumer
+    finally:
+        consumer.close(jvm.java.time.Duration.ofSeconds(close_within_s))
 
 
 def record_columns(catalyst: Catalyst, record: Java) -> dict[str, Java]:

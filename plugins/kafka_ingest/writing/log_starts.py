@@ -7,7 +7,7 @@ from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
 from kafka_ingest.model.offsets import OffsetRange, TopicPartition
-from kafka_ingest.writing.kafka_records import ALWAYS, jvm_of
+from kafka_ingest.writing.kafka_records import drivers_consumer, jvm_of
 from kafka_ingest.writing.read_ranges import READ_DEFAULTS
 
 ANSWER_WITHIN_S = 30
@@ -24,19 +24,13 @@ def log_starts(
     ``kafka`` holds the Java client's settings.
     """
     jvm = jvm_of(spark)
-    settings, wanted = jvm.java.util.HashMap(), jvm.java.util.ArrayList()
-    for name, value in {**READ_DEFAULTS, **kafka, **ALWAYS}.items():
-        settings.put(name, value)
+    wanted = jvm.java.util.ArrayList()
     for offset_range in ranges:
         wanted.add(jvm.org.apache.kafka.common.TopicPartition(offset_range.topic, offset_range.partition))
-    seconds = jvm.java.time.Duration.ofSeconds
     try:
-        consumer = jvm.org.apache.kafka.clients.consumer.KafkaConsumer(settings)
-        try:
-            found = consumer.beginningOffsets(wanted, seconds(ANSWER_WITHIN_S))
+        with drivers_consumer(jvm, {**READ_DEFAULTS, **kafka}, CLOSE_WITHIN_S) as consumer:
+            found = consumer.beginningOffsets(wanted, jvm.java.time.Duration.ofSeconds(ANSWER_WITHIN_S))
             return {TopicPartition(each.topic(), each.partition()): int(found.get(each)) for each in found.keySet()}
-        finally:
-            consumer.close(seconds(CLOSE_WITHIN_S))
     except (Py4JError, TypeError) as error:
         sys.stderr.write(f"Kafka did not say where the logs start: {error}\n")
         return {}

@@ -18,8 +18,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 from kafka_ingest.model.offsets import OffsetRange, TopicPartition
 from kafka_ingest.writing.catalyst import Catalyst, Java
-from kafka_ingest.writing.kafka_records import ALWAYS, CLIENTS, data_frame_of, jvm_of, record_columns
-from kafka_ingest.writing.memory import LARGEST_BY_DEFAULT, LEAST_FETCHED, MIB, MOST_FETCHED
+from kafka_ingest.writing.kafka_records import CLIENTS, data_frame_of, drivers_consumer, jvm_of, record_columns
+from kafka_ingest.writing.memory import LARGEST_BY_DEFAULT, LEAST_FETCHED, MIB, MOST_FETCHED, heap_bytes
 
 MOST_RECORDS = 100_000
 """More records than this are worth a consumer for each partition."""
@@ -84,7 +84,7 @@ def driver_sizes(spark: SparkSession, ranges: Sequence[OffsetRange]) -> dict[str
 
 def most_bytes(spark: SparkSession) -> int:
     """Return how many bytes of rows the driver keeps."""
-    message = int(spark.sparkContext.getConf().get("spark.rpc.message.maxSize", "128") or 128) * MIB
+    message = heap_bytes(spark.sparkContext.getConf().get("spark.rpc.message.maxSize") or "128m")
     return min(MOST_BYTES, heap_of(jvm_of(spark)) // 16, message // 4)
 
 
@@ -107,17 +107,11 @@ def rows_of(
 
     There may be records of other ranges, and records behind a range's end.
     """
-    settings = jvm.java.util.HashMap()
-    for name, value in {**client, **ALWAYS}.items():
-        settings.put(name, value)
-    consumer = jvm.org.apache.kafka.clients.consumer.KafkaConsumer(settings)
-    try:
+    with drivers_consumer(jvm, client, POLL_S) as consumer:
         reading = Reading(jvm, consumer, ranges, most)
         while reading.may_continue():
             reading.poll()
         return reading.rows, reading.done
-    finally:
-        consumer.close(jvm.java.time.Duration.ofSeconds(POLL_S))
 
 
 class Reading:
