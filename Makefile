@@ -1,11 +1,12 @@
 # Every verb sets up what it needs first, and only what is missing (dev/setup.mk); one make at a time does so.
 
 PYTHON ?= python3
-# One file of tests at a time in each of two processes: most of the time is spent waiting for a JVM to start. tests/conftest.py
-# puts the files that take longest first, so that neither process ends long before the other.
+# One file of tests at a time in each of two processes: most of the time is spent waiting for a JVM to start.
+# tests/conftest.py puts the files that take longest first, so that neither process ends long before the other.
 WORKERS ?= 2
 PYTEST = .venv/bin/python -m pytest --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder
 ARGS ?=
+SINK ?= parquet
 SET_UP = +@flock --nonblock Makefile true || echo 'Another make is setting up: waiting for it.'; \
 	flock Makefile $(MAKE) --silent --no-print-directory --file dev/setup.mk PYTHON=$(PYTHON)
 
@@ -13,10 +14,11 @@ SET_UP = +@flock --nonblock Makefile true || echo 'Another make is setting up: w
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test-quick test lint format bench bench-quick bench-plan bench-coverage bench-history bench-airflow bench-feeds bench-feeds-due soak up down clean
+.PHONY: help setup setup-s3 demo test-quick test lint format bench bench-quick bench-plan bench-coverage bench-history \
+	bench-airflow bench-feeds bench-feeds-due soak up down clean
 
 help: ## list these verbs
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' Makefile
 	@echo
 	@echo 'PYTHON=python3.12 make ... names another interpreter; make test ARGS="-k offsets" hands arguments to pytest.'
 
@@ -24,16 +26,20 @@ setup: ## install what runs, into .venv and .jvm
 	$(SET_UP) run jvm
 	@echo 'Set up: .venv and .jvm are complete.'
 
-demo: ## run one feed end to end, with a Kafka of its own, and explain what happens
-	$(SET_UP) run jvm
-	@.venv/bin/python dev/demo.py
+setup-s3: ## install besides what a Delta table in S3 needs, for Python and for Spark
+	$(SET_UP) run jvm s3
+	@echo 'Set up: feeds may write to s3://...'
+
+demo: ## run one feed end to end, with a Kafka of its own, and explain what happens; SINK=delta or iceberg for a table
+	$(SET_UP) run jvm $(patsubst %,.venv/.stamp-%,$(filter delta iceberg,$(SINK)))
+	@.venv/bin/python dev/demo.py $(SINK)
 
 test-quick: ## run the tests that start no JVM and no server, and say what is left out; below a minute
 	$(SET_UP) dev jvm
 	$(PYTEST) --quick $(ARGS)
 
 test: ## run all tests; a quarter of an hour or more
-	$(SET_UP) dev jvm
+	$(SET_UP) dev jvm s3
 	$(PYTEST) $(ARGS)
 
 lint: ## check style, formatting, types and the direction of imports
@@ -48,7 +54,7 @@ format: ## format the code and mend what can be mended
 	.venv/bin/ruff check --fix .
 	.venv/bin/ruff format .
 
-bench: ## compare with AvailableNow, Spark batch, Flink and a script on the same records; half an hour or more, and some GB of disk
+bench: ## compare with AvailableNow, Spark batch, Flink and a script on the same records; half an hour, some GB of disk
 	$(SET_UP) dev jvm flink
 	@PYTHONPATH=plugins:dev .venv/bin/python bench/against_peers.py $(ARGS)
 
@@ -64,7 +70,7 @@ bench-coverage: ## measure asking about a feed with years of history; minutes, a
 	$(SET_UP) dev
 	@PYTHONPATH=plugins:dev .venv/bin/python bench/coverage_of_years.py $(ARGS)
 
-bench-history: ## measure what a feed's runs and questions take after years of batches; some minutes, and some GB of disk
+bench-history: ## measure what a feed's runs and questions take after years of batches; some minutes, some GB of disk
 	$(SET_UP) dev jvm
 	@PYTHONPATH=plugins:dev .venv/bin/python bench/history_of_years.py $(ARGS)
 

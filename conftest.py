@@ -1,4 +1,4 @@
-"""Failed assertions in the tests' own helpers tell what they compared, as those in test files do."""
+"""Failed assertions in the tests' own helpers show what they compared, as those in test files do."""
 
 import pytest
 

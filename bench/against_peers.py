@@ -132,17 +132,18 @@ class Benchmark:
             "machine": f"{machine_in_short()}, {platform.platform()}",
             "this project": self._this_project,
             "data on": file_system(self._options.directory or self._directory),
-            "records": f"{data.record_bytes} bytes of JSON{', incompressible' if data.incompressible else ''}, a key each, "
-            f"{data.partitions} partitions, {f'{data.skew:.0%} in partition 0' if data.skew else 'evenly spread'} "
+            "records": f"{data.record_bytes} bytes of JSON{', incompressible' if data.incompressible else ''}, a key "
+            f"each, {data.partitions} partitions, "
+            f"{f'{data.skew:.0%} in partition 0' if data.skew else 'evenly spread'} "
             "unless a case says otherwise, topic compressed with "
             f"{data.compression}{', in transactions' if data.transactional else ''}",
             "Kafka": f"{version_of_jar('kafka_2*.jar')}, one real broker on this machine ({' '.join(MUCH_DATA[:3])})",
             "Java": java_version(),
-            "Python": f"{platform.python_version()}, {', '.join(map(versioned, ('pyspark', 'confluent-kafka', 'pyarrow')))}, "
-            f"librdkafka {libversion()[0]}",
+            "Python": f"{platform.python_version()}, "
+            f"{', '.join(map(versioned, ('pyspark', 'confluent-kafka', 'pyarrow')))}, librdkafka {libversion()[0]}",
             "Flink": flink_version(),
-            "load": f"{min(loads):.1f} to {max(loads):.1f} on {os.cpu_count()} processors before a run, this benchmark and its "
-            "broker included",
+            "load": f"{min(loads):.1f} to {max(loads):.1f} on {os.cpu_count()} processors before a run, this benchmark "
+            "and its broker included",
             "memory": f"sampled ten times a second over all processes of a run: proportional size (PSS) of those up to "
             f"{PSS_UP_TO_BYTES // 2**20} MB, resident size (RSS) of larger ones",
             "cost of looking": f"{looked / measured:.2%} of one processor",

@@ -6,8 +6,6 @@ from dataclasses import dataclass, field, replace
 from contestant import CONTESTANTS, OURS
 from topic_data import TopicData
 
-from repeatable_random import repeatable_random
-
 SMALL_RECORDS = 2_000
 HOT_SHARE = 0.9
 MEMORY_SHARES = (0.1, 1, 5)
@@ -43,8 +41,14 @@ class Case:
         return list({entry.data.name: entry.data for entry in self.entries}.values())
 
     def in_turn(self, repetition: int) -> list[Entry]:
-        """Return the entries in another order for each repetition: none always follows the same one, and its load."""
-        return repeatable_random(repetition).sample(list(self.entries), len(self.entries))
+        """Return the entries in another order for each repetition: none always follows the same one, and its load.
+
+        Rows of a Williams design (1949): in as many repetitions as there are entries, each follows each other one once
+        where their number is even, and at most twice where it is odd.
+        """
+        count = len(self.entries)
+        zigzag = [(step + 1) // 2 if step % 2 else -(step // 2) for step in range(count)]
+        return [self.entries[(each + repetition) % count] for each in zigzag]
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,5 +1,6 @@
 """Who takes part: how each contestant is started, on which records, and why one cannot take part here."""
 
+import importlib.util
 import json
 import os
 import shutil
@@ -25,6 +26,10 @@ FLINK_PYTHON = FLINK / "venv" / "bin" / "python"
 FLINK_HEAP = "-Xmx1536m"
 
 OURS = "kafka-ingest"
+OURS_TO_ICEBERG = "kafka-ingest-iceberg"
+ALL_OURS = frozenset({OURS, OURS_TO_ICEBERG})
+"""This project's contestants; all others are peers."""
+ICEBERG_TABLE = {"format": "iceberg", "catalog": "lake", "table": "bench.orders"}
 FEED = "orders"
 
 SETTINGS_OF_THE_SHELL = (
@@ -118,7 +123,23 @@ def our_environment(job: Job) -> dict[str, str]:
     }
 
 
+def our_environment_with_a_catalog(job: Job) -> dict[str, str]:
+    """Return the same with the connection of an Iceberg catalog, in a SQLite file."""
+    catalog = {"conn_type": "sqlite", "host": str(job.home / "catalog.db")}
+    return our_environment(job) | {"AIRFLOW_CONN_LAKE": json.dumps(catalog)}
+
+
 def prepare_ours(job: Job) -> None:
+    """Make a feed into Parquet files, and control tables that are empty."""
+    prepare_feed(job, {"format": "parquet"})
+
+
+def prepare_ours_to_iceberg(job: Job) -> None:
+    """Make a feed into an Iceberg table, and control tables that are empty."""
+    prepare_feed(job, ICEBERG_TABLE)
+
+
+def prepare_feed(job: Job, sink: Mapping[str, str]) -> None:
     """Make a feed, and control tables that are empty."""
     feeds = job.home / "feeds"
     feeds.mkdir()
@@ -126,7 +147,7 @@ def prepare_ours(job: Job) -> None:
         "name": FEED,
         "kafka": {"topics": [job.topic], "group": f"bench-{job.home.name}"},
         "limits": {"max_records": "unlimited"},
-        "sink": {"format": "parquet", "path": job.output.name},
+        "sink": {**sink, "path": job.output.name},
     }
     (feeds / f"{FEED}.yaml").write_text(yaml.safe_dump(feed))
     done = subprocess.run(
@@ -145,8 +166,25 @@ def prepare_ours(job: Job) -> None:
 
 def start_ours(job: Job) -> Start:
     """Start one batch of the feed, as a user runs it without a scheduler."""
+    return Start(one_batch(job), our_environment(job))
+
+
+def start_ours_to_iceberg(job: Job) -> Start:
+    """Start the same where the output is an Iceberg table."""
+    return Start(one_batch(job), our_environment_with_a_catalog(job))
+
+
+def one_batch(job: Job) -> list[str]:
+    """Return the command that runs one batch of the feed."""
     ends = [f"--end-offset={job.topic}:{partition}={offset}" for partition, offset in job.end_offsets.items()]
-    return Start([str(BIN / "kafka-ingest"), "run", FEED, *ends, "--json"], our_environment(job))
+    return [str(BIN / "kafka-ingest"), "run", FEED, *ends, "--json"]
+
+
+def missing_iceberg() -> str | None:
+    """Say why this project cannot take part with an Iceberg table."""
+    if importlib.util.find_spec("pyiceberg") is None:
+        return "expected pyiceberg in .venv, found none: make setup, then pip install -r requirements-iceberg.txt"
+    return missing_spark()
 
 
 def spark_submit(script: str, conf: Mapping[str, str], consumer: Mapping[str, str]) -> Callable[[Job], Start]:
@@ -191,7 +229,8 @@ def flink(job: Job, java: str, parquet: Mapping[str, str]) -> Start:
 def missing_flink() -> str | None:
     """Say why Flink cannot take part."""
     if not (FLINK / ".stamp").exists():
-        return f"expected Flink in {FLINK.relative_to(ROOT)}, found none: it could not be installed (make bench tries again)"
+        folder = FLINK.relative_to(ROOT)
+        return f"expected Flink in {folder}, found none: it could not be installed (make bench tries again)"
     return None
 
 
@@ -214,6 +253,13 @@ CONTESTANTS: Mapping[str, Contestant] = {
     for contestant in (
         Contestant(
             OURS, "`kafka-ingest run`: plan, write, verification, commit", start_ours, prepare_ours, missing_spark
+        ),
+        Contestant(
+            OURS_TO_ICEBERG,
+            "the same into an Iceberg table, with its catalog in SQLite",
+            start_ours_to_iceberg,
+            prepare_ours_to_iceberg,
+            missing_iceberg,
         ),
         Contestant(
             "available-now",

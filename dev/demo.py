@@ -1,4 +1,4 @@
-"""`make demo`: the main job on real parts. Kafka → Spark → Parquet, committed by Airflow, three runs."""
+"""`make demo`: the main job on real parts. Kafka → Spark → Parquet or a table, committed by Airflow, three runs."""
 
 import contextlib
 import fcntl
@@ -17,9 +17,9 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-import pyarrow.dataset
 from rich.markup import escape
 
+from demo_sinks import SINKS, DemoSink, catalog, environment_of
 from embedded_broker import BrokerError, EmbeddedBroker
 from environment import ROOT, airflow_home, child_environment, control_tables, output
 from kafka_ingest.cli.fitting_table import FittingTable
@@ -104,9 +104,13 @@ def main() -> None:
     """Run the demo; exit code 1 where a step failed, 130 on Ctrl-C."""
     signal.signal(signal.SIGTERM, interrupt)
     started = time.monotonic()
+    name = sys.argv[1] if len(sys.argv) > 1 else "parquet"
+    if name not in SINKS:
+        console.print(f"Expected SINK to be one of {', '.join(SINKS)}, found {escape(name)}.")
+        sys.exit(2)
     try:
         with only_one_demo():
-            demo()
+            demo(SINKS[name])
     except (DemoError, BrokerError) as error:
         console.print(f"\n[red]The demo failed.[/] {escape(str(error))}", soft_wrap=True)
         sys.exit(1)
@@ -117,13 +121,14 @@ def main() -> None:
     console.print("`make up` starts Kafka, a trickle of events and Airflow with its UI, to click around in.")
 
 
-def demo() -> None:
+def demo(sink: DemoSink) -> None:
     """Run the feed three times: a backlog, what arrived since, and nothing new."""
     clear()
     with contextlib.ExitStack() as stack:
         with step("Kafka 4.3.1, a real broker (KRaft)"):
             broker = stack.enter_context(EmbeddedBroker(HOME / "kafka"))
-        stage = Stage(HOME / "logs", child_environment(HOME, broker.bootstrap_servers))
+        environment = child_environment(HOME, broker.bootstrap_servers) | environment_of(sink, HOME)
+        stage = Stage(HOME / "logs", environment)
         events = order_events(FIRST_EVENTS + MORE_EVENTS, SEED)
         with step(f"{FIRST_EVENTS:,} order events into topic {FEED}, {PARTITIONS} uneven partitions"):
             create_topic(broker.bootstrap_servers, FEED, PARTITIONS)
@@ -135,7 +140,7 @@ def demo() -> None:
         with step(f"Airflow runs DAG {FEED}: plan >> write (Spark) >> commit >> next_batch") as shown:
             stage.run_dag("first-run", shown)
         show(stage, "After the first run")
-        show_output()
+        show_output(sink)
         with step(f"{MORE_EVENTS:,} more events arrive"):
             produce(broker.bootstrap_servers, FEED, events)
         with step(f"Airflow runs DAG {FEED} again") as shown:
@@ -153,8 +158,9 @@ def clear() -> None:
     """Remove what an earlier demo left, but for Airflow's own database, which takes longest to make."""
     for path in (HOME / "kafka", output(HOME), HOME / "logs"):
         shutil.rmtree(path, ignore_errors=True)
-    for path in HOME.glob(f"{control_tables(HOME).name}*"):
-        path.unlink()
+    for database in (control_tables(HOME), catalog(HOME)):
+        for path in HOME.glob(f"{database.name}*"):
+            path.unlink()
     (HOME / "logs").mkdir(parents=True)
 
 
@@ -191,13 +197,14 @@ def show(stage: Stage, title: str) -> None:
     console.print(f"     consumer group {status['group']}, batch {last['batch_id']}, {last['size_bytes'] / 1e6:.2f} MB")
 
 
-def show_output() -> None:
-    """Show where the output is, and its first rows, read back with pyarrow."""
+def show_output(sink: DemoSink) -> None:
+    """Show where the output is, and its first rows, read back by a reader of its format."""
     directory = output(HOME) / FEED
-    console.print(f"     output: {directory.relative_to(ROOT)}", soft_wrap=True)
-    columns = ["kafka_partition", "kafka_offset", "kafka_timestamp", "key", "value", "kafka_headers"]
-    table = FittingTable("The first rows, read back with pyarrow", [name.removeprefix("kafka_") for name in columns])
-    for row in pyarrow.dataset.dataset(directory, partitioning="hive").head(3, columns=columns).to_pylist():
+    console.print(f"     output: {directory.relative_to(ROOT)}, {sink.settings['format']}", soft_wrap=True)
+    rows = sink.first_rows(HOME)
+    names = [name.removeprefix("kafka_") for name in rows.column_names]
+    table = FittingTable(f"The first rows, read back with {sink.reader}", names)
+    for row in rows.to_pylist():
         headers = ", ".join(entry["key"] for entry in row["kafka_headers"] or [])
         table.add_line(
             str(row["kafka_partition"]),

@@ -7,7 +7,7 @@ FLINK_VERSION := 2.3.0
 # The machine's own certificates, as pip and Java use them: a company's proxy may sign with its own.
 INSTALL := .venv/bin/uv pip install --python .venv/bin/python --system-certs
 
-.PHONY: run dev jvm flink
+.PHONY: run dev jvm s3 flink
 run: .venv/.stamp-run
 dev: .venv/.stamp-dev
 # A look whether the archive fits is cheaper than a stamp that knows when Java, Spark or their places change.
@@ -26,9 +26,15 @@ jvm: .jvm/.stamp
 	$(INSTALL) --no-deps --editable .
 	touch $@
 
-.venv/.stamp-dev: requirements-dev.txt requirements-delta.txt .venv/.stamp-run
+.venv/.stamp-dev: requirements-dev.txt requirements-delta.txt requirements-iceberg.txt requirements-s3.txt .venv/.stamp-run
 	echo 'Installing requirements-dev.txt into .venv'
 	$(INSTALL) --requirement requirements.txt --requirement requirements-dev.txt
+	touch $@
+
+# What a sink needs on top: .venv/.stamp-delta, .venv/.stamp-iceberg.
+.venv/.stamp-%: requirements-%.txt .venv/.stamp-run
+	echo 'Installing $< into .venv'
+	$(INSTALL) --requirement requirements.txt --requirement $<
 	touch $@
 
 # The environment is needed for the Ivy inside pyspark; a newer one is no reason to resolve again.
@@ -36,6 +42,17 @@ jvm: .jvm/.stamp
 	$(PYTHON) dev/check_machine.py
 	rm -f $@
 	.venv/bin/python dev/resolve_jvm.py
+	touch $@
+
+# Only feeds whose output is in S3 need it, and tests of those.
+s3: .jvm/.stamp-s3
+
+.jvm/.stamp-s3: dev/jvm/s3.xml dev/jvm/ivysettings.xml requirements-s3.txt requirements-delta.txt | .venv/.stamp-run
+	$(PYTHON) dev/check_machine.py
+	rm -f $@
+	echo 'Installing requirements-delta.txt and requirements-s3.txt into .venv'
+	$(INSTALL) --requirement requirements.txt --requirement requirements-delta.txt --requirement requirements-s3.txt
+	.venv/bin/python dev/resolve_jvm.py --ivy-file dev/jvm/s3.xml --configurations s3
 	touch $@
 
 # `make bench` compares with it, and does without it where it cannot be installed.

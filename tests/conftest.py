@@ -10,6 +10,7 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
+from tests.object_store import ObjectStore, running_store
 from tests.project import Project, empty_control_tables
 from tests.what_tests_need import ORDER, left_out, need, refusing_servers
 
@@ -76,8 +77,15 @@ def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
         return (yield)
 
 
+@pytest.fixture(scope="session")
+def object_store() -> Iterator[ObjectStore]:
+    """A server that speaks S3's protocol."""
+    with running_store() as store:
+        yield store
+
+
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Let a process of xdist hand on what it left out."""
+    """Let a process of xdist report what it left out."""
     if hasattr(session.config, "workeroutput"):
         session.config.workeroutput["left_out"] = dict(session.config.stash.get(LEFT_OUT, Counter()))
 

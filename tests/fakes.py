@@ -1,7 +1,7 @@
 """In-memory fakes of the protocols in :mod:`kafka_ingest.ports`, and a feed put together from them.
 
-The fakes pass the same contract tests as the real parts. A rival is played by ``meanwhile``: what is put there happens
-once, at the next question that Kafka is asked, which is when no transaction is open and anybody may write.
+The fakes pass the same contract tests as the real parts. A rival is played by ``interleaved``: what is put there
+happens once, at the next question that Kafka is asked, which is when no transaction is open and anyone may write.
 """
 
 import copy
@@ -23,7 +23,7 @@ from kafka_ingest.batches.open_attempt import open_attempt
 from kafka_ingest.batches.pin_receipt import pin_attempt
 from kafka_ingest.batches.plan_batch import PlanOutcome, plan_batch
 from kafka_ingest.committing.commit_batch import Committed, commit_batch
-from kafka_ingest.control.coverage_rows import Cuts, ids_before
+from kafka_ingest.control.log_cuts import Cuts, PlannedOn, ids_before
 from kafka_ingest.control.offset_statements import row_detail, seed_detail
 from kafka_ingest.control.removed_output import union_of
 from kafka_ingest.control.reset_statements import reset_detail, reset_rows
@@ -148,7 +148,7 @@ def topic(*logs: LogBounds | Unavailable, topic_id: str | None = TOPIC_ID) -> Fa
 
 
 class FakeKafkaCluster:
-    """A cluster that says what it was told to say, and remembers what it was asked."""
+    """A cluster that gives the answers it was given, and remembers what it was asked."""
 
     def __init__(self, topics: Mapping[str, FakeTopic] | None = None, *, cluster_id: str = CLUSTER) -> None:
         self.topics = dict(topics or {})
@@ -162,7 +162,7 @@ class FakeKafkaCluster:
         self.is_down = False
         self.reads_nothing = False
         self.refusal: str | None = None
-        self.meanwhile: Callable[[], object] | None = None
+        self.interleaved: Callable[[], object] | None = None
 
     def cluster_id(self) -> str:
         self._asked("cluster_id")
@@ -244,8 +244,8 @@ class FakeKafkaCluster:
         self.questions.append(question)
         if self.is_down:
             raise KafkaUnavailableError("the brokers did not answer")
-        if self.meanwhile is not None:
-            rival, self.meanwhile = self.meanwhile, None
+        if self.interleaved is not None:
+            rival, self.interleaved = self.interleaved, None
             rival()
 
 
@@ -277,6 +277,7 @@ class ControlState:
     counts: dict[UUID, list[RangeCount]] = field(default_factory=dict)
     written_at: dict[UUID, datetime] = field(default_factory=dict)
     ledgers: dict[UUID, tuple[int, int]] = field(default_factory=dict)
+    planned_after: dict[UUID, int] = field(default_factory=dict)
     events: list[tuple[UUID, Event]] = field(default_factory=list)
     gaps: dict[UUID, tuple[UUID, Gap]] = field(default_factory=dict)
     holds: dict[UUID, tuple[Hold, ...]] = field(default_factory=dict)
@@ -336,6 +337,9 @@ class ControlState:
         live = [batch for batch in self.feed_batches(feed_id) if batch.plan.kind is BatchKind.LIVE]
         return next((batch for batch in live if batch.state.is_open), None)
 
+    def planned_on(self, batch: Batch) -> PlannedOn:
+        return PlannedOn(self.planned_after.get(batch.batch_id), batch.plan.planned_at)
+
     def backfill_ranges(self, feed_id: UUID, kind: BatchKind) -> list[BackfillRange]:
         cuts = Cuts.of(resets_of(self, feed_id))
         found = [
@@ -344,7 +348,7 @@ class ControlState:
                 batch.state,
                 planned,
                 batch.plan.topic_ids[planned.topic],
-                cuts.at(planned.topic_partition, batch.plan.topic_ids[planned.topic], batch.plan.planned_at),
+                cuts.at(planned.topic_partition, batch.plan.topic_ids[planned.topic], self.planned_on(batch)),
             )
             for batch in self.feed_batches(feed_id)
             if batch.plan.kind is kind and batch.state is not BatchState.ABANDONED
@@ -395,7 +399,7 @@ class ControlState:
 
 
 class InMemoryControlTables:
-    """The control tables: every step is whole or not at all, and one that changes a row changes the feed's revision."""
+    """The control tables: a step takes full effect or none, and one that changes a row changes the feed's revision."""
 
     def __init__(self) -> None:
         self.state = ControlState()
@@ -574,6 +578,14 @@ class InMemoryControlTables:
             removed=self.state.removed.get(feed.feed_id, ()),
             folded=self.folded(feed.feed_id).ranges,
         )
+
+    def cut_off(self, batch_id: UUID) -> dict[TopicPartition, int]:
+        batch = self.state.batch(batch_id)
+        plan, planned = batch.plan, self.state.planned_on(batch)
+        cuts = Cuts.of(resets_of(self.state, plan.feed_id))
+        logs = {each.topic_partition: plan.topic_ids[each.topic] for each in plan.ranges}
+        found = {tp: cuts.at(tp, topic_id, planned) for tp, topic_id in logs.items()}
+        return {tp: offset for tp, offset in found.items() if offset is not None}
 
     def committed_within(
         self, feed_id: UUID, intervals: Sequence[OffsetRange], *, apart_from: UUID | None = None
@@ -902,7 +914,7 @@ class InMemoryControlTables:
                 end_gaps(state, feed.feed_id, old, topic.rows)
                 keep_gaps(state, feed, topic)
                 state.holds[feed.feed_id] = tuple(
-                    hold for hold in state.holds.get(feed.feed_id, ()) if goes_on(hold, topic)
+                    hold for hold in state.holds.get(feed.feed_id, ()) if outlives(hold, topic)
                 )
             detail = {
                 "reason": reason,
@@ -983,12 +995,12 @@ class InMemoryControlTables:
                 require_revision(state, feed)
                 state.touch(feed.feed_id, cluster_id=adoption.cluster_id)
             known = {(event.kind, event.at, event.actor) for event in state.ledger_events(feed.feed_id)}
-            for told in adoption.ledger:
-                if (told.kind, told.at, told.actor) not in known:
-                    event = replace(told, event_id=state.next_event(), batch_id=None)
+            for recorded in adoption.ledger:
+                if (recorded.kind, recorded.at, recorded.actor) not in known:
+                    event = replace(recorded, event_id=state.next_event(), batch_id=None)
                     state.events.append((feed.feed_id, event))
             replace_gaps(state, feed.feed_id, adoption.gaps)
-            drop_gaps_that_are_over(state, feed.feed_id, adoption)
+            drop_ended_gaps(state, feed.feed_id, adoption)
             holds = state.holds.get(feed.feed_id, ())
             state.holds[feed.feed_id] = tuple(hold for hold in holds if hold.topic not in adoption.reset)
             if adoption.abandoned is not None:
@@ -998,6 +1010,7 @@ class InMemoryControlTables:
             for adopted in adoption.batches:
                 adopt_batch(state, adopted, actor)
                 state.ledgers[adopted.plan.batch_id] = (0, upto)
+                state.planned_after.pop(adopted.plan.batch_id, None)
             for topic_partition in adoption.removed:
                 state.stored.pop((feed.feed_id, topic_partition), None)
             for row in adoption.stored:
@@ -1096,8 +1109,7 @@ def note_ledger(state: ControlState, chunk: BatchPlan) -> None:
     if newest is None:
         after = 0 if chunk.kind is BatchKind.BACKFILL else upto
     else:
-        is_beside = newest.as_document()["sink"] == chunk.as_document()["sink"]
-        after = state.ledgers[newest.batch_id][1] if is_beside else upto
+        after = state.ledgers[newest.batch_id][1] if newest.output == chunk.output else upto
     state.ledgers[chunk.batch_id] = (after, upto)
 
 
@@ -1128,7 +1140,7 @@ def check_below_stored(state: ControlState, plan: BatchPlan) -> None:
         if row.next_offset is None or planned.end_offset > row.next_offset:
             raise OffsetsMovedError(
                 f"backfill {plan.batch_id} reads offsets that are not below the stored ones: {planned}, stored offset "
-                f"{row.next_offset}. Give it up: `kafka-ingest abandon {plan.batch_id} --reason …`."
+                f"{row.next_offset}. Abandon it: `kafka-ingest abandon {plan.batch_id} --reason …`."
             )
 
 
@@ -1154,7 +1166,7 @@ def check_not_overtaken(state: ControlState, plan: BatchPlan) -> None:
         if is_same and (overtaken := intersect(plan.ranges, [offset_range])):
             raise OffsetsMovedError(
                 f"backfill {plan.batch_id} reads offsets that another backfill has read, or that a reset gave to the "
-                f"live run, since it was planned: {listing(overtaken)}. Give it up: `kafka-ingest abandon "
+                f"live run, since it was planned: {listing(overtaken)}. Abandon it: `kafka-ingest abandon "
                 f"{plan.batch_id} --reason …`."
             )
 
@@ -1227,7 +1239,7 @@ def note_output_changed(state: ControlState, batch: Batch) -> int:
     if newest is None:
         return 0
     was, now = (each.as_document()["sink"] for each in (newest, plan))
-    if was == now:
+    if newest.output == plan.output:
         return state.ledgers[newest.batch_id][1]
     rows = [row_detail(row) for (owner, _), row in sorted(state.stored.items()) if owner == plan.feed_id]
     detail = {"was": was, "is": now, "partitions": rows}
@@ -1248,7 +1260,7 @@ def insert_feed(state: ControlState, new: NewFeed, cluster_id: str, **values: An
 
 
 def require_revision(state: ControlState, known: FeedSnapshot) -> None:
-    """Raise where somebody wrote to the feed's control rows since they were read."""
+    """Raise where another process wrote to the feed's control rows since they were read."""
     found = state.feeds[known.feed_id].revision
     if found != known.revision:
         raise FeedChangedError(
@@ -1289,13 +1301,13 @@ def apply_jumps(
     return filed
 
 
-def drop_gaps_that_are_over(state: ControlState, feed_id: UUID, adoption: Adoption) -> None:
+def drop_ended_gaps(state: ControlState, feed_id: UUID, adoption: Adoption) -> None:
     """Drop what an older backup planned ahead in a topic that was made again since, or that a reset has ended."""
     ids = {row.topic_partition.topic: row.topic_id for row in adoption.stored}
-    told = {gap.gap_id for gap in adoption.gaps}
+    adopted = {gap.gap_id for gap in adoption.gaps}
     for gap_id, (owner, gap) in list(state.gaps.items()):
         of_older = gap.applied_at is None and ids.get(gap.offset_range.topic, gap.topic_id) != gap.topic_id
-        ended = gap.closed_by_batch is None and gap.offset_range.topic in adoption.reset and gap_id not in told
+        ended = gap.closed_by_batch is None and gap.offset_range.topic in adoption.reset and gap_id not in adopted
         if owner == feed_id and (of_older or ended):
             del state.gaps[gap_id]
 
@@ -1346,7 +1358,7 @@ def replace_gaps(state: ControlState, feed_id: UUID, gaps: Collection[Gap]) -> N
     state.gaps |= {gap.gap_id: (feed_id, gap) for gap in gaps}
 
 
-def goes_on(hold: Hold, topic: StartOver) -> bool:
+def outlives(hold: Hold, topic: StartOver) -> bool:
     """Whether a hold outlives the decision on a topic."""
     if hold.topic != topic.topic:
         return True
@@ -1424,6 +1436,7 @@ def insert_plan(state: ControlState, plan: BatchPlan, actor: str) -> None:
     state.check_offsets_in_place(plan)
     name = state.feeds[plan.feed_id].name
     state.batches[plan.batch_id] = Batch(name, plan, BatchState.PLANNED, planned_by=actor, updated_at=plan.planned_at)
+    state.planned_after[plan.batch_id] = newest_ledger_event(state, plan.feed_id)
 
 
 def require_pinned(batch: Batch, attempt: int) -> None:
@@ -1474,7 +1487,7 @@ class InMemorySink:
         self.is_prepared = False
         self.is_down = False
         self.refusal: str | None = None
-        self.meanwhile: Callable[[], object] | None = None
+        self.interleaved: Callable[[], object] | None = None
 
     @property
     def staging(self) -> "InMemorySink":
@@ -1673,8 +1686,8 @@ class InMemorySink:
         return sorted(planned for kept in self.published.values() for planned in kept.ranges_read)
 
     def _reachable(self) -> None:
-        if self.meanwhile is not None:
-            rival, self.meanwhile = self.meanwhile, None
+        if self.interleaved is not None:
+            rival, self.interleaved = self.interleaved, None
             rival()
         if self.is_down:
             raise OutputUnavailableError(f"{self.output_path} could not be read or written: input/output error")

@@ -1,7 +1,7 @@
 """Run a program that stops at one of its own calls, so that it can be killed exactly there.
 
 `hold_and_run.py DIRECTORY POINT PROGRAM [ARGUMENT…]`: POINT is `before:MODULE:NAME` or `after:MODULE:NAME`. At that
-call the process makes the file DIRECTORY/held and waits: for DIRECTORY/go_on, or for its end.
+call the process makes the file DIRECTORY/held and waits: for DIRECTORY/resume, or for its end.
 """
 
 import functools
@@ -13,15 +13,15 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
-HELD, GO_ON = "held", "go_on"
+HELD, RESUME = "held", "resume"
 POLL_S = 0.01
 
 
 def hold(directory: Path) -> None:
-    if (directory / GO_ON).exists():
+    if (directory / RESUME).exists():
         return
     (directory / HELD).touch()
-    while not (directory / GO_ON).exists():
+    while not (directory / RESUME).exists():
         time.sleep(POLL_S)
 
 

@@ -166,7 +166,7 @@ def hidden_for_good(bootstrap_servers: str, topic: str) -> None:
 
     0, deleted, of the fiftieth.
 
-    0 lies in one batch with 1 and 2, so its file stays, and hides 3 and 4 from whoever asks for the twentieth second.
+    0 lies in one batch with 1 and 2, so its file stays, and hides 3 and 4 from a request for the twentieth second.
     """
     create_topic(bootstrap_servers, topic, config={"segment.ms": "1"})
     first = [Record(timestamp_ms=FIRST_TIMESTAMP_MS + second * 1_000) for second in (50, 1, 1)]
@@ -187,7 +187,7 @@ def read(
             "auto.offset.reset": "earliest",
             "isolation.level": "read_committed" if committed else "read_uncommitted",
             "enable.partition.eof": True,
-            "fetch.wait.max.ms": 10,  # otherwise the end is told half a second late
+            "fetch.wait.max.ms": 10,  # otherwise the end is reported half a second late
             "check.crcs": True,
             "log_level": 0,
         }
@@ -325,7 +325,7 @@ def second_node(broker: EmbeddedBroker, directory: Path) -> Iterator[EmbeddedBro
 
     A partition that `create_topic(..., nodes=[1, 2])` puts on it has no leader once it was stopped, and again one after
     its `start()`. The internal topics are made first, so that they live on the first node. Topics that others create
-    meanwhile may land on the second: use a broker of the test's own, or one that nobody else uses now.
+    at that time may land on the second: use a broker of the test's own, or one that nobody else uses now.
     """
     _make_internal_topics(broker.bootstrap_servers)
     node = EmbeddedBroker(directory, joins=broker)

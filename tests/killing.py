@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 from uuid import uuid4
 
 import psutil
-from tests.hold_and_run import GO_ON, HELD
+from tests.hold_and_run import HELD, RESUME
 from tests.kafka_faults import Record, produce
 from tests.project import KAFKA_INGEST, Answer, Project
 
@@ -84,8 +84,8 @@ class Running:
     def wait_until_held(self) -> None:
         self.wait_until((self.directory / HELD).exists, "the process to come to the call where it is held")
 
-    def go_on(self) -> None:
-        (self.directory / GO_ON).touch()
+    def resume(self) -> None:
+        (self.directory / RESUME).touch()
 
     def kill(self) -> None:
         """SIGKILL, to this process alone."""
@@ -189,7 +189,7 @@ def processes_of(directory: Path) -> list[psutil.Process]:
 
 
 def kill(process: psutil.Process) -> None:
-    """SIGKILL, and wait until it is gone, whoever's child it is."""
+    """SIGKILL, and wait until it is gone, no matter whose child it is."""
     process.send_signal(signal.SIGKILL)
     process.wait(PATIENCE_S)
 

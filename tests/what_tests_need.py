@@ -19,11 +19,13 @@ from unittest.mock import patch
 ROOT = Path(__file__).resolve().parent.parent
 
 REAL_PARTS = "a real broker, Spark or Airflow"
+OBJECT_STORE = "a server that speaks S3's protocol"
 DATABASE = "control tables in SQLite or PostgreSQL"
 LONG = "a while, to try very many cases"
 
 NEEDS_OF_FOLDERS = {"integration": REAL_PARTS, "orchestration": REAL_PARTS, "spark": REAL_PARTS}
 NEEDS_OF_FIXTURES = {
+    "object_store": OBJECT_STORE,
     "broker": REAL_PARTS,
     "migrated_sqlite_file": DATABASE,
     "sqlite": DATABASE,
@@ -33,7 +35,7 @@ NEEDS_OF_FIXTURES = {
 """Also for a parameter, by which some tests name the fixture that they ask for."""
 NEEDS_OF_MARKERS = {"long": LONG}
 
-ORDER = (REAL_PARTS, LONG, DATABASE, None)
+ORDER = (REAL_PARTS, LONG, OBJECT_STORE, DATABASE, None)
 """What is started first: a file that takes minutes must not begin when the other process has nothing left to do."""
 
 SERVERS = frozenset({"java", "spark-submit", "spark-class", "airflow", "postgres", "initdb", "pg_ctl"})
@@ -78,7 +80,7 @@ def is_stand_in(program: Path) -> bool:
 
 @contextmanager
 def refusing_servers() -> Iterator[None]:
-    """Let nothing be started meanwhile that is a JVM or a server."""
+    """Let no JVM and no server be started inside."""
     start: Callable[..., None] = subprocess.Popen.__init__
 
     @wraps(start)

@@ -1,10 +1,12 @@
 """Put the real parts of one feed together: what the Airflow tasks and the command line share."""
 
 import os
+import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from functools import cached_property
+from functools import cached_property, partial
+from pathlib import Path
 from uuid import UUID
 
 from kafka_ingest.backfilling.decide import BackfillDecision
@@ -23,7 +25,8 @@ from kafka_ingest.committing.mirror_group import Mirrored, mirror_group
 from kafka_ingest.control.control_tables import SqlControlTables
 from kafka_ingest.control.database import open_database
 from kafka_ingest.errors import WrongUseError
-from kafka_ingest.model.attempt_directory import MAX_WAIT_FOR_EXECUTORS
+from kafka_ingest.foundation.s3_access import S3Access
+from kafka_ingest.model.attempt_directory import MAX_WAIT_FOR_EXECUTORS, PACKAGE
 from kafka_ingest.model.batch import Attempt, Batch
 from kafka_ingest.model.control_rows import Foldable, FoldCut, Folded
 from kafka_ingest.model.output_location import OutputLocation
@@ -33,22 +36,33 @@ from kafka_ingest.operating.headroom import LowHeadroom, low_headroom
 from kafka_ingest.operating.known_feed import known_feed
 from kafka_ingest.planning.end_positions import EndPositions
 from kafka_ingest.planning.settings import FeedPlanSettings
+from kafka_ingest.ports.outputs import Sinks
+from kafka_ingest.settings.catalog_connection import catalog_settings
 from kafka_ingest.settings.connections import (
     CONTROL_CONN_ID,
     FindConnection,
     control_database,
     kafka_settings,
+    s3_access,
     spark_master,
 )
 from kafka_ingest.settings.feed import Feed
 from kafka_ingest.settings.feed_claims import located
 from kafka_ingest.settings.feed_file import FeedFile, feed_of
 from kafka_ingest.settings.feed_files import feed_file_named, feeds_directory
-from kafka_ingest.sinks.choose import sink_of
+from kafka_ingest.settings.sink_settings.local_directory import in_object_store
+from kafka_ingest.sinks.choose import access_to, sink_of
+from kafka_ingest.sinks.connections import SinkConnections
 from kafka_ingest.spark_launch.installation import installation
 from kafka_ingest.spark_launch.out_of_memory import out_of_memory, ran_out_of_memory
 from kafka_ingest.spark_launch.package_zip import package_zip
-from kafka_ingest.spark_launch.spark_submission import SparkMaster, SparkSubmission, check_master, spark_submission
+from kafka_ingest.spark_launch.spark_submission import (
+    SparkMaster,
+    SparkSubmission,
+    StoreOfAttempt,
+    check_master,
+    spark_submission,
+)
 
 
 @dataclass(frozen=True)
@@ -84,6 +98,11 @@ class FeedParts:
         """Where Spark runs."""
         return spark_master(self.find_connection(self.feed.spark.conn_id))
 
+    @cached_property
+    def sinks(self) -> Sinks:
+        """Finds the sink of an output."""
+        return sinks_of(self.find_connection)
+
     def check_keeps_running(self, file: FeedFile) -> None:
         """Raise the file's error, unless its feed is contested and is the one that the control tables know."""
         if file.error is None:
@@ -94,14 +113,22 @@ class FeedParts:
 
     def check_spark(self) -> None:
         """Refuse a Spark that cannot be used, before anything is planned."""
-        check_master(self.master, self.kafka_client, sink_is_shared=self.feed.sink.shared)
+        access = self.access(self.plan_settings.output)
+        check_master(
+            self.master,
+            self.kafka_client,
+            sink_is_shared=self.feed.sink.shared or access is not None,
+            access=access,
+        )
+        if access is not None:
+            installation().check_store_jars()
         self.kafka_client.java_settings()
 
     def plan(self, *, actor: str, end: EndPositions = None, max_records: int | None = None) -> PlanOutcome:
         """Run the plan task; a manual run may end earlier or read less. The group follows a jump over a gap at once."""
         self.check_spark()
         settings = self.settings_of_run(max_records)
-        outcome = plan_batch(settings, self.control, self.kafka, sink_of, actor=actor, end=end)
+        outcome = plan_batch(settings, self.control, self.kafka, self.sinks, actor=actor, end=end)
         if outcome.moved:
             self.mirror(actor=actor)
         return outcome
@@ -114,21 +141,30 @@ class FeedParts:
     def plan_backfill(self, request: BackfillRequest, *, actor: str, once: bool = False) -> BackfillOutcome:
         """Run a backfill's plan task: claim its chunks, or with ``once`` return those that ``actor`` claimed before."""
         self.check_spark()
-        return plan_backfill(request, self.plan_settings, self.control, self.kafka, sink_of, actor=actor, once=once)
+        return plan_backfill(request, self.plan_settings, self.control, self.kafka, self.sinks, actor=actor, once=once)
 
     def would_backfill(self, request: BackfillRequest) -> BackfillDecision:
         """Return what a backfill would read; nothing is written."""
         self.check_spark()
-        return dry_run(request, self.plan_settings, self.control, self.kafka, sink_of)
+        return dry_run(request, self.plan_settings, self.control, self.kafka, self.sinks)
 
     def open_attempt(self, batch_id: UUID, *, actor: str) -> Attempt | None:
         """Run the first half of the write task; None where the records are written already."""
-        return open_attempt(batch_id, self.control, self.kafka, sink_of, actor=actor)
+        return open_attempt(batch_id, self.control, self.kafka, self.sinks, actor=actor)
 
     def submission(self, attempt: Attempt) -> SparkSubmission:
         """Return the spark-submit call of an attempt, and copy the package next to the attempt's document."""
         plan = self.control.batch(attempt.batch_id).plan
-        submission = spark_submission(
+        access, content = self.access(plan.output), package_zip()
+        store = None
+        if access is not None:
+            package = Path(tempfile.mkdtemp(prefix="kafka-ingest-")) / PACKAGE
+            package.write_bytes(content)
+            role = {name: value for name, value in self.environment.items() if name.startswith("AWS_")}
+            store = StoreOfAttempt(access, package, role)
+        else:
+            self.sinks(plan.output).staging.add_package(attempt.directory, content)
+        return spark_submission(
             plan,
             attempt,
             master=self.master,
@@ -136,25 +172,28 @@ class FeedParts:
             conf={**self.feed.spark.conf, **({} if self.master.is_local else self._limits_of_job())},
             sink_is_shared=self.feed.sink.shared,
             installed=installation(),
+            store=store,
         )
-        sink_of(plan.output).staging.add_package(attempt.directory, package_zip())
-        return submission
+
+    def access(self, output: OutputLocation) -> S3Access | None:
+        """Return how to reach an output's store, None where it is on a disk."""
+        return access_to(output, sink_connections(self.find_connection))
 
     def _limits_of_job(self) -> dict[str, str]:
         return {MAX_WAIT_FOR_EXECUTORS: f"{self.feed.spark.max_wait_for_executors.total_seconds():.0f}"}
 
     def explain_failure(self, attempt: Attempt, said: str) -> None:
         """Raise the named error behind a failed Spark run, if one is found; ``said`` is what spark-submit reported."""
-        explain_failure(attempt, self.control, self.kafka, sink_of)
+        explain_failure(attempt, self.control, self.kafka, self.sinks)
         plan = self.control.batch(attempt.batch_id).plan
         if ran_out_of_memory(said) or ran_out_of_memory(
-            sink_of(plan.output).staging.read_failure(attempt.directory) or ""
+            self.sinks(plan.output).staging.read_failure(attempt.directory) or ""
         ):
             raise out_of_memory(plan, self.master, self.feed.spark.conf)
 
     def check_output_known(self) -> None:
         """Refuse an operator's request where the feed's output holds batches that the control tables do not know."""
-        check_output_known(known_feed(self.control, self.feed.name), self.plan_settings, self.control, sink_of)
+        check_output_known(known_feed(self.control, self.feed.name), self.plan_settings, self.control, self.sinks)
 
     def mirror(self, *, actor: str) -> Mirrored:
         """Bring the consumer group to the stored offsets outside a commit."""
@@ -166,12 +205,12 @@ class FeedParts:
         feed = known_feed(self.control, self.feed.name)
         ended_before = datetime.now(UTC) - self.feed.sink.staging_retention
         return staged_outputs(
-            feed, self.plan_settings.output, self.control, self.kafka, sink_of, ended_before=ended_before
+            feed, self.plan_settings.output, self.control, self.kafka, self.sinks, ended_before=ended_before
         )
 
     def clean_up(self) -> Iterator[StagedOutput]:
         """Remove the staged output that has expired."""
-        return clean_up(self.staged_outputs(), self.control, sink_of)
+        return clean_up(self.staged_outputs(), self.control, self.sinks)
 
     def fold(self, before: datetime | None = None, *, actor: str) -> Iterator[Folded]:
         """Fold the rows of batches committed before a time; by default the feed's ``control_retention`` decides."""
@@ -198,7 +237,7 @@ class FeedParts:
 
     def sort_receipts(self) -> int:
         """Move receipts of earlier versions to where the newest are found without listing all; return how many."""
-        return sink_of(self.plan_settings.output).archive.sort(datetime.now(UTC))
+        return self.sinks(self.plan_settings.output).archive.sort(datetime.now(UTC))
 
     def low_headroom(self) -> list[LowHeadroom]:
         """Return the partitions that retention is about to reach before they are read."""
@@ -206,11 +245,11 @@ class FeedParts:
 
     def pin(self, attempt: Attempt) -> Batch:
         """Run the second half of the write task: take the receipt."""
-        return pin_attempt(attempt.batch_id, attempt.attempt, self.control, self.kafka, sink_of)
+        return pin_attempt(attempt.batch_id, attempt.attempt, self.control, self.kafka, self.sinks)
 
     def commit(self, batch_id: UUID, *, actor: str) -> Committed:
         """Run the commit task."""
-        return commit_batch(batch_id, self.control, self.kafka, sink_of, group=self.feed.kafka.group, actor=actor)
+        return commit_batch(batch_id, self.control, self.kafka, self.sinks, group=self.feed.kafka.group, actor=actor)
 
 
 def assemble(feed: Feed, find_connection: FindConnection, environment: Mapping[str, str] = os.environ) -> FeedParts:
@@ -232,8 +271,25 @@ def claimant(feed: Feed, environment: Mapping[str, str]) -> Claimant:
     """Return a feed as far as it matters to which one of two keeps running."""
     topics = [topic.name for topic in feed.kafka.listed]
     path = located(feed, environment)
-    output = OutputLocation.local(feed.sink.format, path) if path.is_absolute() else None
+    output: OutputLocation | None = None
+    if in_object_store(feed.sink.path):
+        output = feed.output(environment)
+    elif path.is_absolute():
+        output = OutputLocation.local(feed.sink.format, path)
     return Claimant(feed.name, output, topics, feed.kafka.topic_pattern)
+
+
+def sink_connections(find_connection: FindConnection) -> SinkConnections:
+    """Return what sinks look up, out of Airflow's connections."""
+    return SinkConnections(
+        catalog=lambda conn_id: catalog_settings(find_connection(conn_id)),
+        store=lambda conn_id: s3_access(find_connection(conn_id)),
+    )
+
+
+def sinks_of(find_connection: FindConnection) -> Sinks:
+    """Return what finds the sink of an output, with the connections that it needs."""
+    return partial(sink_of, connections=sink_connections(find_connection))
 
 
 def control_tables(find_connection: FindConnection) -> SqlControlTables:

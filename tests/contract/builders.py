@@ -1,4 +1,4 @@
-"""What the contract tests are told with: a feed, its plans and receipts, a batch in each of its states, and rivals."""
+"""What the contract tests are made of: a feed, its plans and receipts, a batch in each of its states, and rivals."""
 
 import os
 import subprocess
@@ -169,7 +169,7 @@ def attempt_of(plan: BatchPlan, number: int) -> Attempt:
         batch_id=plan.batch_id,
         attempt=number,
         state=AttemptState.OPEN,
-        directory=plan.output.path.with_name("orders.kafka-ingest") / "staging" / str(plan.batch_id) / str(number),
+        directory=plan.output.place.parent / "orders.kafka-ingest" / "staging" / str(plan.batch_id) / str(number),
         document_sha256=sha256(document),
         opened_at=NOON + timedelta(minutes=number),
         opened_by=f"writer {number}",
@@ -177,7 +177,7 @@ def attempt_of(plan: BatchPlan, number: int) -> Attempt:
 
 
 def receipt_of(plan: BatchPlan, number: int, rows: Mapping[TopicPartition, int] | None = None) -> Receipt:
-    """Return the receipt of an attempt with one file a range; unless told otherwise every offset is a row."""
+    """Return the receipt of an attempt with one file a range; every offset is a row by default."""
     files = tuple(
         WrittenFile.of_one(
             name=f"part-{index:05d}.zstd.parquet",
@@ -228,7 +228,7 @@ def commit(control: ControlTables, plan: BatchPlan, actor: str = "committer") ->
 
 
 def as_adopted(plan: BatchPlan, number: int = 1, rows: Mapping[TopicPartition, int] | None = None) -> AdoptedBatch:
-    """Return a batch as its output tells it: published by this attempt."""
+    """Return a batch as its output describes it: published by this attempt."""
     receipt = receipt_of(plan, number, rows)
     return AdoptedBatch(plan, receipt, sha256(receipt.as_bytes()), attempt_of(plan, number).directory)
 
@@ -296,7 +296,7 @@ def at_once(*calls: Callable[[], object]) -> list[Any]:
 
 
 class RivalProcess:
-    """A Python program in a process of its own, which prints a line where it waits to be told to go on."""
+    """A Python program in a process of its own, which prints a line where it waits to be resumed."""
 
     def __init__(self, program: str, *arguments: str) -> None:
         self._process = subprocess.Popen(
@@ -315,7 +315,7 @@ class RivalProcess:
         assert line, self._process.communicate()[1]
         return line.strip()
 
-    def go_on(self) -> None:
+    def resume(self) -> None:
         assert self._process.stdin is not None
         self._process.stdin.write("go\n")
         self._process.stdin.flush()

@@ -30,7 +30,7 @@ Dump = dict[str, Any]
 
 
 class Store(Protocol):
-    """Where control tables are kept, and what somebody can do to them past the protocol's steps."""
+    """Where control tables are kept, and what a database client can do to them past the protocol's steps."""
 
     def connect(self) -> OperatorTables:
         """Return another client of the same control tables, as another task or an operator would have."""

@@ -12,9 +12,12 @@ import polars as pl
 import pyarrow.parquet
 from tests.contract.whole_feed import Record, WholeFeed
 from tests.fakes import GROUP
+from tests.iceberg_lake import has_table, table_at
 
 from kafka_ingest.model.batch import BatchState
 from kafka_ingest.model.offsets import OffsetRange
+
+RECORD = ("kafka_topic", "kafka_partition", "kafka_offset", "value")
 
 
 def assert_every_record_is_there_once(feed: WholeFeed) -> int:
@@ -22,16 +25,16 @@ def assert_every_record_is_there_once(feed: WholeFeed) -> int:
 
     Return how many records were compared.
     """
-    is_table = feed.settings.output.format == "delta"
-    found = records_in_table(feed.output) if is_table else records_in_output(feed.output)
-    assert found == sorted(feed.log.records)
+    output_format = feed.settings.output.format
+    records_of = {"delta": records_in_table, "iceberg": records_in_iceberg}.get(output_format, records_in_output)
+    assert records_of(feed.output) == sorted(feed.log.records)
     snapshot, ends = feed.snapshot(), feed.log.end_offsets
     assert {tp: row.next_offset for tp, row in snapshot.stored.items()} == ends
     assert snapshot.open_batch is None
     committed = [batch_id for batch_id, state in feed.states().items() if state is BatchState.COMMITTED]
     published = list(feed.sink.publisher.published_receipts())
     assert [each.plan.batch_id for each in published] == committed
-    if not is_table:
+    if output_format == "parquet":
         batches = {f"kafka_batch={each.plan.batch_id}" for each in published if each.receipt.files}
         assert set(directories_in(feed.output)) == batches
     assert_ranges_follow(feed, [planned for each in published for planned in each.plan.ranges])
@@ -61,7 +64,13 @@ def records_in_output(output: Path) -> list[Record]:
 
 def records_in_table(output: Path) -> list[Record]:
     """Return every record that readers of a Delta table see, sorted."""
-    return sorted(pl.read_delta(str(output)).select("kafka_topic", "kafka_partition", "kafka_offset", "value").rows())
+    return sorted(pl.read_delta(str(output)).select(RECORD).rows())
+
+
+def records_in_iceberg(output: Path) -> list[Record]:
+    """Return every record that readers of an Iceberg table see, sorted."""
+    rows = table_at(output).scan(selected_fields=RECORD).to_arrow().to_pydict() if has_table(output) else {}
+    return sorted(zip(*itemgetter(*RECORD)(rows), strict=True)) if rows else []
 
 
 def records_in(path: Path) -> Iterator[Record]:
@@ -69,7 +78,7 @@ def records_in(path: Path) -> Iterator[Record]:
     assert path.suffix == ".parquet"
     assert not path.name.startswith((".", "_"))
     columns = pyarrow.parquet.ParquetFile(path).read().to_pydict()
-    yield from zip(*itemgetter("kafka_topic", "kafka_partition", "kafka_offset", "value")(columns), strict=True)
+    yield from zip(*itemgetter(*RECORD)(columns), strict=True)
 
 
 def directories_in(output: Path) -> list[str]:

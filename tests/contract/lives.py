@@ -69,7 +69,7 @@ def stop_before(feed: WholeFeed, call: str) -> Scheduler:
     """Run a feed until its process dies just before a call; return who would start its next run."""
     scheduler = Scheduler()
     with suppress(Died), watched(feed, dying_before(call)) as (doomed, _):
-        scheduler.go_on(doomed)
+        scheduler.resume(doomed)
         raise AssertionError(f"expected a run to come to {call}")
     return scheduler
 

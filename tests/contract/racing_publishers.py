@@ -45,7 +45,7 @@ def take_steps(
 ) -> None:
     """Take each step when all others are about to take theirs."""
     came_to: list[str | None] = []
-    made = next(each for each in OUTPUTS if each.format == kind)
+    made = next(each for each in OUTPUTS if each.name == kind)
     for step in steps:
         publisher = made(step.path).sink.publisher
         barrier.wait(timeout=100)

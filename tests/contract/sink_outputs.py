@@ -4,7 +4,9 @@ What Spark does to them, and what an independent reader sees.
 """
 
 import errno
+import io
 import json
+import warnings
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
@@ -19,19 +21,27 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
+from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.exceptions import CommitFailedException
+from sqlalchemy.exc import OperationalError
 from tests.contract.builders import NOON, attempt_of, batch_id_of, orders, plan_of
 from tests.contract.staged_files import DAY
 from tests.fakes import InMemorySink
+from tests.iceberg_lake import connections_beside, has_table, iceberg_at, table_at
+from tests.object_store import ObjectStore
 
 from kafka_ingest.errors import OutputUnavailableError
+from kafka_ingest.foundation import storage
 from kafka_ingest.model.attempt_directory import DATA, FAILURE
 from kafka_ingest.model.batch import BatchPlan
 from kafka_ingest.model.event import Event
 from kafka_ingest.model.offsets import OffsetRange
 from kafka_ingest.model.output_location import OutputLocation
+from kafka_ingest.model.place import Place, RemotePlace
 from kafka_ingest.model.published_output import PublishedReceipt
 from kafka_ingest.model.receipt import Receipt, WrittenFile
 from kafka_ingest.ports.outputs import Sink
+from kafka_ingest.sinks.choose import sink_of
 from kafka_ingest.sinks.delta import delta_sink
 from kafka_ingest.sinks.parquet import parquet_sink
 
@@ -70,6 +80,7 @@ class Output(Protocol):
     """An output of either kind, and what Spark does to it."""
 
     format: ClassVar[str]
+    name: ClassVar[str]
     sink: Sink
     path: Path
 
@@ -88,11 +99,14 @@ class Output(Protocol):
     def seen(self) -> Counter[tuple[str, int, int]]:
         """Return what a reader sees that is no part of this project: how often (batch, partition, offset) is there."""
 
+    def data_files(self) -> list[str]:
+        """Return all data files that exist, visible or not."""
+
 
 class ParquetOutput:
     """The Parquet sink on real directories."""
 
-    format = "parquet"
+    format = name = "parquet"
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -110,6 +124,9 @@ class ParquetOutput:
             return Counter()
         files = f"read_parquet('{self.path}/**/*.parquet', hive_partitioning = true)"
         return Counter(duckdb.sql(f"select kafka_batch::text, kafka_partition, kafka_offset from {files}").fetchall())  # noqa: S608
+
+    def data_files(self) -> list[str]:
+        return [str(path) for path in self.path.parent.rglob("*.parquet")]
 
     def write_receipt(self, directory: Path, content: bytes) -> None:
         (directory / "receipt.json").write_bytes(content)
@@ -142,7 +159,7 @@ class ParquetOutput:
 class DeltaOutput(ParquetOutput):
     """The Delta sink on real directories."""
 
-    format = "delta"
+    format = name = "delta"
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -170,6 +187,77 @@ class DeltaOutput(ParquetOutput):
         return Counter(rows.rows())
 
 
+class IcebergOutput(DeltaOutput):
+    """The Iceberg sink on real directories, with a catalog in SQLite beside them."""
+
+    format = name = "iceberg"
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self.sink = sink_of(iceberg_at(path), connections_beside(path))
+
+    def with_fault(self, monkeypatch: pytest.MonkeyPatch, fault: Fault) -> None:
+        lost = OperationalError("UPDATE iceberg_tables", {}, OSError("server closed the connection unexpectedly"))
+        conflict = CommitFailedException("Table has been updated by another process")
+        faulty = fault.around(SqlCatalog.commit_table, is_it=lambda *_: True, lost=lost, conflict=conflict)
+        monkeypatch.setattr(SqlCatalog, "commit_table", faulty)
+
+    def seen(self) -> Counter[tuple[str, int, int]]:
+        if not has_table(self.path):
+            return Counter()
+        with warnings.catch_warnings(action="ignore", category=pl.exceptions.PerformanceWarning):
+            rows = pl.scan_iceberg(table_at(self.path)).select("kafka_batch", "kafka_partition", "kafka_offset")
+            return Counter(rows.collect().rows())
+
+
+class DeltaInStore(DeltaOutput):
+    """The Delta sink on a store that speaks S3's protocol; ``path`` stands for its place in the bucket."""
+
+    name = "delta in S3"
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.store = ObjectStore.running()
+        self.store.make_bucket("lake")
+        self.place = RemotePlace(f"s3://aws_default@lake{path}")
+        self.sink = delta_sink(self.place, self.store.access())
+
+    def opened(self, place: Place) -> Any:
+        """Return what reads and writes at a place."""
+        return storage.opened(place, self.store.access())
+
+    def stage(self, directory: Path, files: list[str]) -> dict[str, int]:
+        data = self.sink.publisher.data_needs(directory).place
+        assert data is not None
+        sizes = {}
+        for name in files:
+            content = io.BytesIO()
+            pyarrow.parquet.write_table(raw_rows(name, batch_id=directory.parent.name), content)
+            storage.write_whole(self.opened(data / name), content.getvalue())
+            sizes[name] = content.tell()
+        return sizes
+
+    def write_receipt(self, directory: Path, content: bytes) -> None:
+        storage.write_whole(self.opened(directory / "receipt.json"), content)
+
+    def fail(self, directory: Path, said: str) -> None:
+        storage.write_whole(self.opened(directory / FAILURE), said.encode())
+
+    def seen(self) -> Counter[tuple[str, int, int]]:
+        options = self.store.access().for_delta()
+        reader = {name: value for name, value in options.items() if name.startswith("AWS_")}
+        try:
+            rows = pl.read_delta(f"s3://{self.place.bucket}/{self.place.key}", storage_options=reader)
+        except deltalake.exceptions.TableNotFoundError:
+            return Counter()
+        return Counter(rows.select("kafka_batch", "kafka_partition", "kafka_offset").rows())
+
+    def data_files(self) -> list[str]:
+        found = storage.remote_sizes(self.opened(self.place.parent))
+        return [name for name in found if name.endswith(".parquet")]
+
+
 def raw_rows(name: str, *, batch_id: str | None = None) -> pa.Table:
     """Return the ten rows of a file in the raw format, of the partition that its name names."""
     topic_partition = orders(int(name.removeprefix("part-").partition(".")[0]))
@@ -193,7 +281,7 @@ def raw_rows(name: str, *, batch_id: str | None = None) -> pa.Table:
 class InMemoryOutput:
     """The sink of the unit tests."""
 
-    format = "memory"
+    format = name = "memory"
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -224,9 +312,24 @@ class InMemoryOutput:
             for offset in range(held.smallest_offset, held.largest_offset + 1)
         )
 
+    def data_files(self) -> list[str]:
+        return [str(directory) for directory in self.sink.staged]
 
-OUTPUTS: list[type[Any]] = [ParquetOutput, DeltaOutput, InMemoryOutput]
+
+OUTPUTS: list[type[Any]] = [ParquetOutput, DeltaOutput, DeltaInStore, IcebergOutput, InMemoryOutput]
 """Every kind of output; the last one is the double of the unit tests."""
+
+KINDS = [pytest.param(kind, marks=pytest.mark.long) if kind is DeltaInStore else kind for kind in OUTPUTS]
+"""The same for tests of which those with a store are no quick ones."""
+
+
+def made(kind: type[Any], path: Path, request: pytest.FixtureRequest) -> Output:
+    """Return an output of a kind, prepared; a store's server is started where it is needed."""
+    if kind is DeltaInStore:
+        request.getfixturevalue("object_store")
+    output: Output = kind(path)
+    output.sink.publisher.prepare()
+    return output
 
 
 def opened(output: Output, plan: BatchPlan, attempt: int = 1) -> Path:
@@ -242,7 +345,10 @@ def plan_to(output: Output, number: int, *, partitions: int = 2, **changes: Any)
         *((orders(each), 0, ROWS) for each in range(partitions)), number=number, output=output.path, **changes
     )
     kind = "parquet" if output.format == "memory" else output.format
-    return replace(plan, output=OutputLocation.local(kind, output.path))
+    if isinstance(output, DeltaInStore):
+        return replace(plan, output=OutputLocation(kind, str(output.place)))
+    is_iceberg = output.format == "iceberg"
+    return replace(plan, output=iceberg_at(output.path) if is_iceberg else OutputLocation.local(kind, output.path))
 
 
 def rows_of(published: PublishedReceipt) -> Counter[tuple[str, int, int]]:

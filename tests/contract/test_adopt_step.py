@@ -1,4 +1,4 @@
-"""Adopting what an output tells of a feed.
+"""Adopting what an output records of a feed.
 
 One step, whether the control tables know nothing of it or an older state.
 """
@@ -52,13 +52,13 @@ NEW_FEED = NewFeed(ORDERS_FEED, "orders")
 SECOND_PLAN = plan_of((orders(0), 100, 130), number=2, leader_epochs={orders(0): 4})
 
 
-def told(kind: str, number: int, **detail: Any) -> Event:
-    """Return an event as a receipt tells it: with the number it had in the tables that were lost."""
+def recorded(kind: str, number: int, **detail: Any) -> Event:
+    """Return an event as a receipt records it: with the number it had in the tables that were lost."""
     return Event(number, kind, NOON + timedelta(minutes=number, microseconds=7), "planner", None, detail)
 
 
-SEEDED = told("seeded", 41, partitions=[{"topic": "orders", "partition": 0}])
-RESET = told("reset", 57, reason="made again", same_records=[], removed=[], partitions=[])
+SEEDED = recorded("seeded", 41, partitions=[{"topic": "orders", "partition": 0}])
+RESET = recorded("reset", 57, reason="made again", same_records=[], removed=[], partitions=[])
 KEPT_GAP = Gap(
     gap_id=batch_id_of(90),
     offset_range=OffsetRange(orders(1), 50, 60),
@@ -72,16 +72,16 @@ KEPT_GAP = Gap(
 
 
 def row(number: int, next_offset: int | None, *, by: BatchPlan | None = None, **changes: Any) -> StoredOffset:
-    """Return a stored offset as the output tells it, which began at 0."""
+    """Return a stored offset as the output records it, which began at 0."""
     first = None if next_offset is None else 0
     batch_id = by.batch_id if by is not None else None
     return replace(StoredOffset(orders(number), TOPIC_ID, first, next_offset, "earliest", batch_id=batch_id), **changes)
 
 
-def adoption(*plans: BatchPlan, **told: Any) -> Adoption:
-    """Return what an output tells: these batches, each published by attempt 1, and what is named."""
+def adoption(*plans: BatchPlan, **named: Any) -> Adoption:
+    """Return what an output records: these batches, each published by attempt 1, and what is named."""
     batches = [as_adopted(plan) for plan in plans]
-    parts: dict[str, Any] = {"stored": [], "gaps": [], "ledger": [], "batches": batches} | told
+    parts: dict[str, Any] = {"stored": [], "gaps": [], "ledger": [], "batches": batches} | named
     return Adoption(**({"cluster_id": CLUSTER, "topics": ["orders"]} | parts))
 
 
@@ -101,10 +101,10 @@ def without_updated_at(control: OperatorTables) -> dict[TopicPartition, StoredOf
 def test_a_feed_that_nobody_knows_is_there_again_with_its_rows_and_gaps(store: Store) -> None:
     control = store.connect()
     rows = [row(0, 130, by=SECOND_PLAN, leader_epoch=4), row(1, 60, by=FIRST_PLAN), row(2, None)]
-    told_of = adoption(
+    adopted = adoption(
         FIRST_PLAN, SECOND_PLAN, stored=rows, gaps=[KEPT_GAP], topics=["zebra", "orders"], topic_pattern="o.*|z.*"
     )
-    adopt(control, replace(told_of, cluster_id="cluster-b"))
+    adopt(control, replace(adopted, cluster_id="cluster-b"))
 
     feed = snapshot_of(control)
     assert (feed.feed_id, feed.cluster_id, feed.revision) == (ORDERS_FEED, "cluster-b", 1)
@@ -140,9 +140,9 @@ def test_adopted_batches_are_all_there_a_backfill_among_them(control: OperatorTa
     assert control.batch(backfill.batch_id).plan.kind is BatchKind.BACKFILL
 
 
-def test_what_was_told_of_a_feed_is_in_its_journal_again_in_the_same_order(store: Store) -> None:
+def test_what_was_recorded_of_a_feed_is_in_its_journal_again_in_the_same_order(store: Store) -> None:
     control = store.connect()
-    second = told("seeded", 58, partitions=[{"topic": "orders", "partition": 1}])
+    second = recorded("seeded", 58, partitions=[{"topic": "orders", "partition": 1}])
     adopt(control, adoption(FIRST_PLAN, ledger=[SEEDED, RESET, second]))
 
     ledger = control.ledger(FIRST_PLAN.batch_id)
@@ -152,7 +152,7 @@ def test_what_was_told_of_a_feed_is_in_its_journal_again_in_the_same_order(store
     assert [event.event_id for event in ledger] == sorted(event.event_id for event in ledger)
 
 
-def test_adopting_is_told_in_the_journal(store: Store) -> None:
+def test_adopting_is_recorded_in_the_journal(store: Store) -> None:
     control = store.connect()
     adopt(control, adoption(FIRST_PLAN, SECOND_PLAN, stored=[row(0, 130, by=SECOND_PLAN)], ledger=[SEEDED]))
 
@@ -170,7 +170,7 @@ def test_adopting_is_told_in_the_journal(store: Store) -> None:
     }
 
 
-def test_a_feed_whose_name_or_id_came_to_be_known_meanwhile_is_not_adopted_as_new(store: Store) -> None:
+def test_a_feed_whose_name_or_id_came_to_be_known_since_is_not_adopted_as_new(store: Store) -> None:
     control = store.connect()
     plan_first(control)
     before = store.dump()
@@ -194,7 +194,7 @@ def test_a_batch_that_is_committed_here_is_not_adopted_again(store: Store) -> No
     assert store.dump() == before
 
 
-def test_a_batch_that_is_committed_is_not_given_up_as_overtaken(store: Store) -> None:
+def test_a_batch_that_is_committed_is_not_abandoned_as_overtaken(store: Store) -> None:
     control = store.connect()
     bring_to(control, BatchState.COMMITTED)
     before = store.dump()
@@ -262,12 +262,12 @@ def test_an_attempt_that_was_discarded_for_a_reason_keeps_it_on_a_database(datab
     ]
 
 
-def test_of_what_receipts_tell_only_what_is_not_known_is_added_to_the_journal(store: Store) -> None:
+def test_of_what_receipts_record_only_what_is_not_known_is_added_to_the_journal(store: Store) -> None:
     control = store.connect()
     plan_first(control)
     known = store.events("seeded")
-    told_again = replace(known[0], event_id=977, batch_id=None)
-    adopt(control, adoption(FIRST_PLAN, ledger=[told_again, RESET]))
+    known_again = replace(known[0], event_id=977, batch_id=None)
+    adopt(control, adoption(FIRST_PLAN, ledger=[known_again, RESET]))
 
     assert store.events("seeded") == known
     (reset,) = store.events("reset")
@@ -275,7 +275,7 @@ def test_of_what_receipts_tell_only_what_is_not_known_is_added_to_the_journal(st
 
 
 @pytest.mark.postgresql_too
-def test_a_gap_that_is_known_is_replaced_by_what_receipts_tell_of_it(store: Store) -> None:
+def test_a_gap_that_is_known_is_replaced_by_what_receipts_record_of_it(store: Store) -> None:
     control = store.connect()
     plan_first(control)
     ahead = control.file_gap(snapshot_of(control), gap(orders(0), 100, 110), seed=None, actor="ops")
@@ -287,7 +287,7 @@ def test_a_gap_that_is_known_is_replaced_by_what_receipts_tell_of_it(store: Stor
     assert snapshot_of(control).gaps_ahead == [untold]
 
 
-def test_rows_that_receipts_tell_replace_those_of_the_same_partitions_and_no_others(control: OperatorTables) -> None:
+def test_rows_that_receipts_record_replace_those_of_the_same_partitions_and_no_others(control: OperatorTables) -> None:
     plan_first(control, FIRST_PLAN, *(seed(orders(number), at) for number, at in enumerate((0, 40, 7))))
     untold = snapshot_of(control).stored[orders(2)]
     adopted = [row(0, 100, by=FIRST_PLAN, leader_epoch=4), row(3, 8, topic_id="other")]
@@ -447,7 +447,7 @@ def test_an_adoption_that_the_database_refuses_half_way_leaves_nothing(database:
     assert database.dump() == before
 
 
-# ── Going on afterwards ───────────────────────────────────────────────────────────────────────────────────────────────
+# ── Continuing afterwards ─────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def at(minutes: int) -> datetime:

@@ -6,7 +6,7 @@ The in-memory fake and SQLite alike, and PostgreSQL where it may differ.
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -203,7 +203,7 @@ def test_a_backfill_moves_no_stored_offset_and_is_no_open_live_batch(holes: Oper
     assert (after.topics, after.waiting_since) == (before.topics, before.waiting_since)
 
 
-def test_a_backfill_is_told_in_the_journal_once_with_what_was_asked_for(with_holes: Store):
+def test_a_backfill_is_recorded_in_the_journal_once_with_what_was_asked_for(with_holes: Store):
     claim(with_holes.connect(), chunk(2, (orders(0), 20, 40)), chunk(3, (orders(0), 40, 60)))
 
     [event] = with_holes.events("backfill_planned")
@@ -234,7 +234,7 @@ def test_a_backfill_decided_on_older_rows_is_refused_and_nothing_of_it_is_writte
     assert with_holes.dump() == before
 
 
-def test_whoever_decided_before_a_backfill_was_recorded_has_to_decide_again(with_holes: Store):
+def test_a_decision_made_before_a_backfill_was_recorded_has_to_be_made_again(with_holes: Store):
     control = with_holes.connect()
     old = snapshot_of(control)
     claim(with_holes.connect(), chunk(2, (orders(0), 20, 40)))
@@ -416,7 +416,7 @@ def test_where_all_is_gone_only_gaps_are_recorded(with_holes: Store):
     assert event.detail == {"request": ASKED, "kind": None, "chunks": []}
 
 
-def test_a_backfill_that_misses_nothing_tells_of_no_gap(with_holes: Store):
+def test_a_backfill_that_misses_nothing_records_no_gap(with_holes: Store):
     before = with_holes.events("gap")
     claim(with_holes.connect(), chunk(2, (orders(0), 20, 60)))
 
@@ -506,7 +506,7 @@ def test_chunk_after_chunk_closes_a_gap_piece_by_piece(with_holes: Store):
     ]
 
 
-def test_a_backfill_that_reads_no_gap_closes_none_and_tells_of_none(with_holes: Store):
+def test_a_backfill_that_reads_no_gap_closes_none_and_records_none(with_holes: Store):
     filled(with_holes.connect(), (orders(0), 0, 20))
 
     assert gap_spans(with_holes) == UNTOUCHED
@@ -595,7 +595,7 @@ def test_a_committed_backfill_moves_no_stored_offset_and_changes_the_revision(ho
     assert after.published_to == before.published_to == parquet_at(OUTPUT)
 
 
-def test_the_newest_batch_of_each_kind_is_told_with_its_output_once_it_is_committed(holes: OperatorTables):
+def test_the_newest_batch_of_each_kind_is_returned_with_its_output_once_it_is_committed(holes: OperatorTables):
     assert [holes.newest_published(ORDERS_FEED, kind) for kind in (BatchKind.BACKFILL, BatchKind.COPY)] == [None, None]
     for number, start in ((2, 20), (3, 30)):
         filled(holes, (orders(0), start, start + 10), number=number)
@@ -644,7 +644,7 @@ def test_every_chunk_of_a_backfill_carries_the_same(holes: OperatorTables):
     assert [carried(holes, plan) for plan in chunks] == [[100], [100]]
 
 
-def test_a_backfill_carries_a_reset_that_no_live_receipt_tells_yet(holes: OperatorTables):
+def test_a_backfill_carries_a_reset_that_no_live_receipt_records_yet(holes: OperatorTables):
     holes.reset_offsets(snapshot_of(holes), [ResetMove(orders(0), 100, 70)], reason="bad deploy", actor="ops")
     plan = chunk(2, (orders(0), 20, 60))
     claim(holes, plan)
@@ -653,7 +653,7 @@ def test_a_backfill_carries_a_reset_that_no_live_receipt_tells_yet(holes: Operat
     assert [event.kind for event in holes.ledger(plan.batch_id)] == ["reset"]
 
 
-def test_a_backfill_carries_nothing_where_the_newest_live_batch_has_told_all(holes: OperatorTables):
+def test_a_backfill_carries_nothing_where_the_newest_live_batch_has_recorded_all(holes: OperatorTables):
     plan = chunk(2, (orders(0), 20, 60))
     claim(holes, plan)
     skipped(holes, 100, 120)
@@ -662,7 +662,7 @@ def test_a_backfill_carries_nothing_where_the_newest_live_batch_has_told_all(hol
     assert holes.ledger(plan.batch_id) == []
 
 
-def test_what_a_live_batch_told_between_plan_and_commit_of_a_backfill_is_carried_by_both(holes: OperatorTables):
+def test_what_a_live_batch_recorded_between_plan_and_commit_of_a_backfill_is_carried_by_both(holes: OperatorTables):
     skipped(holes, 100, 110)
     fill, live = chunk(2, (orders(0), 100, 110)), plan_of((orders(0), 110, 130), number=3)
     claim(holes, fill)
@@ -687,9 +687,9 @@ def test_a_chunk_that_is_committed_by_its_second_attempt_carries_the_same(holes:
     assert carried(holes, plan) == [100]
 
 
-@pytest.mark.parametrize(("kind", "told"), [(BatchKind.BACKFILL, ["seeded", "gap"]), (BatchKind.COPY, [])])
+@pytest.mark.parametrize(("kind", "kinds"), [(BatchKind.BACKFILL, ["seeded", "gap"]), (BatchKind.COPY, [])])
 def test_a_backfill_before_any_live_batch_carries_all_there_is_and_a_copy_nothing(
-    control: OperatorTables, kind: BatchKind, told: list[str]
+    control: OperatorTables, kind: BatchKind, kinds: list[str]
 ):
     plan_first(control, None, seed(orders(0), 20))
     skipped(control, 20, 60)
@@ -697,7 +697,7 @@ def test_a_backfill_before_any_live_batch_carries_all_there_is_and_a_copy_nothin
     claim(control, plan)
     publish(control, plan)
 
-    assert [event.kind for event in control.ledger(plan.batch_id)] == told
+    assert [event.kind for event in control.ledger(plan.batch_id)] == kinds
 
 
 @pytest.mark.parametrize(
@@ -723,7 +723,7 @@ def skipped(control: ControlTables, start: int, end: int) -> None:
 
 def carried(control: ControlTables, plan: BatchPlan) -> list[int]:
     """Return where the gaps begin that a batch's receipt carries."""
-    return [told["start_offset"] for event in control.ledger(plan.batch_id) for told in event.detail["gaps"]]
+    return [each["start_offset"] for event in control.ledger(plan.batch_id) for each in event.detail["gaps"]]
 
 
 def test_what_happens_around_a_backfill_goes_to_the_next_live_receipt_as_if_there_were_none(holes: OperatorTables):
@@ -858,7 +858,7 @@ def test_what_a_backfill_read_above_an_offset_that_went_back_is_not_before_the_f
 
 
 def cut_off(control: OperatorTables, topic_partition: TopicPartition, end: int) -> None:
-    """Decide that a log was cut off, and let the feed go on where it ended."""
+    """Decide that a log was cut off, and let the feed continue where it ended."""
     row = replace(snapshot_of(control).stored[topic_partition], next_offset=end)
     rows = [row if tp == topic_partition else each for tp, each in snapshot_of(control).stored.items()]
     control.start_over(
@@ -907,6 +907,26 @@ def test_a_copy_says_what_it_read_of_a_log_before_it_was_cut_off(holes: Operator
         ("orders-0[70, 90)", []),
         ("orders-1[0, 10)", [OffsetRange(orders(1), 0, 10)]),
     ]
+
+
+@pytest.mark.postgresql_too
+@pytest.mark.parametrize("minutes", [-10, 10])
+def test_whether_a_backfill_was_planned_before_a_log_was_cut_off_does_not_depend_on_its_machines_clock(
+    holes: OperatorTables, minutes: int
+):
+    elsewhere = timedelta(minutes=minutes)
+    now = datetime.now(UTC)
+    claim(holes, first := replace(chunk(2, (orders(0), 30, 60)), planned_at=now + elsewhere))
+    commit(holes, first)
+    assert holes.cut_off(first.batch_id) == {}
+    cut_off(holes, orders(0), 40)
+    claim(holes, replace(copy_of(4, (orders(0), 30, 60)), planned_at=now + elsewhere))
+
+    assert holes.cut_off(first.batch_id) == {orders(0): 40}
+    [held] = coverage(holes).backfills
+    assert held.held == [OffsetRange(orders(0), 30, 40)]
+    [copied] = holes.copied_ranges(ORDERS_FEED, parquet_at(COPIES))
+    assert (copied.held, holes.cut_off(copied.batch_id)) == ([OffsetRange(orders(0), 30, 60)], {})
 
 
 def test_what_was_read_before_an_operator_went_back_over_the_same_records_is_still_held(holes: OperatorTables):
@@ -1004,7 +1024,7 @@ def gap_ranges(partition: PartitionCoverage) -> list[OffsetRange]:
     return [each.offset_range for each in partition.open_gaps]
 
 
-def test_gaps_and_backfills_of_other_records_stay_behind_for_ever(with_holes: Store):
+def test_gaps_and_backfills_of_other_records_stay_behind_forever(with_holes: Store):
     control = with_holes.connect()
     filled(control, (orders(0), 30, 40))
     made_again(control, "second", same_records=False)
@@ -1086,7 +1106,7 @@ def test_a_path_with_characters_of_json_and_sql_is_found_again(holes: OperatorTa
 
 
 @pytest.mark.postgresql_too
-def test_the_chunks_that_somebody_planned_are_found_whatever_became_of_them(holes: OperatorTables):
+def test_the_chunks_that_an_actor_planned_are_found_whatever_became_of_them(holes: OperatorTables):
     mine = [chunk(2, (orders(0), 20, 30)), chunk(3, (orders(0), 30, 40)), chunk(4, (orders(0), 40, 50))]
     claim(holes, *mine, actor="airflow:backfill_offsets/manual__1")
     claim(holes, copy_of(5, (orders(0), 0, 50)), actor="airflow:backfill_offsets/manual__1")
@@ -1157,12 +1177,12 @@ def test_a_run_is_found_by_its_whole_id_and_no_pattern(holes: OperatorTables, ru
 
 @pytest.mark.postgresql_too
 def test_what_an_operator_did_is_of_no_run(holes: OperatorTables):
-    claim(holes, chunk(2, (orders(0), 20, 30)), actor=f"cli:somebody/{RUN}")
+    claim(holes, chunk(2, (orders(0), 20, 30)), actor=f"cli:another/{RUN}")
 
     assert holes.batches_of_run(ORDERS_FEED, RUN) == []
 
 
-def test_committed_batches_are_told_oldest_first_with_the_counts_of_each_range(holes: OperatorTables):
+def test_committed_batches_are_listed_oldest_first_with_the_counts_of_each_range(holes: OperatorTables):
     fill, copied, written = (
         chunk(3, (orders(0), 20, 30), (orders(1), 0, 4)),
         copy_of(4, (orders(0), 0, 9)),
@@ -1233,14 +1253,14 @@ def attempt_row(plan: BatchPlan) -> dict[str, Any]:
 
 
 def until_nobody_is_between(step: Callable[[], None]) -> None:
-    """Do what planning does where somebody else wrote to the feed between its reading and its writing: start over."""
+    """Do what planning does where another process wrote to the feed between its reading and its writing: start over."""
     while True:
         with suppress(FeedChangedError):
             return step()
 
 
 @pytest.mark.postgresql_too
-def test_of_eight_who_claim_one_hole_on_the_same_rows_one_gets_it(database_with_holes: SqlStore):
+def test_of_eight_runs_that_claim_one_hole_on_the_same_rows_one_gets_it(database_with_holes: SqlStore):
     snapshot = snapshot_of(database_with_holes.connect())
 
     def claim_it(number: int) -> Callable[[], object]:
@@ -1255,7 +1275,7 @@ def test_of_eight_who_claim_one_hole_on_the_same_rows_one_gets_it(database_with_
 
 
 @pytest.mark.postgresql_too
-def test_of_eight_who_claim_one_hole_until_they_get_it_one_does_and_the_others_learn_that_it_is_taken(
+def test_of_eight_runs_that_claim_one_hole_until_they_get_it_one_does_and_the_others_learn_that_it_is_taken(
     database_with_holes: SqlStore,
 ):
     def claim_it(number: int) -> Callable[[], object]:
@@ -1271,7 +1291,7 @@ def test_of_eight_who_claim_one_hole_until_they_get_it_one_does_and_the_others_l
 
 
 @pytest.mark.postgresql_too
-def test_eight_who_claim_holes_of_their_own_all_get_them(database_with_holes: SqlStore):
+def test_eight_runs_that_claim_holes_of_their_own_all_get_them(database_with_holes: SqlStore):
     def claim_it(number: int) -> Callable[[], object]:
         control = database_with_holes.connect()
         plan = chunk(number, (orders(0), 5 * number, 5 * number + 5))

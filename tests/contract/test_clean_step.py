@@ -1,4 +1,4 @@
-"""Which attempts are over, what of their offsets is committed, and what is cleaned up.
+"""Which attempts have ended, what of their offsets is committed, and what is cleaned up.
 
 Over control tables in memory and in SQLite.
 """
@@ -40,34 +40,34 @@ def ended(control: ControlTables, ended_before=LATER) -> list[tuple[UUID, int]]:
 
 
 @pytest.mark.parametrize("state", [BatchState.PLANNED, BatchState.WRITTEN, BatchState.COMMITTING])
-def test_no_attempt_of_an_open_batch_is_over(control: OperatorTables, state: BatchState):
+def test_no_attempt_of_an_open_batch_has_ended(control: OperatorTables, state: BatchState):
     bring_to(control, state)
     assert ended(control) == []
 
 
 @pytest.mark.parametrize("state", [BatchState.COMMITTED, BatchState.ABANDONED])
-def test_all_attempts_of_a_batch_that_ended_are_over_also_those_that_never_wrote_anything(
+def test_all_attempts_of_an_ended_batch_have_ended_also_those_that_never_wrote_anything(
     control: OperatorTables, state: BatchState
 ):
     bring_to(control, state)
     assert ended(control) == [(FIRST_PLAN.batch_id, 1), (FIRST_PLAN.batch_id, 2)]
 
 
-def test_discarded_attempts_are_over_and_a_new_one_of_the_same_batch_is_not(control: OperatorTables):
+def test_discarded_attempts_have_ended_and_a_new_one_of_the_same_batch_has_not(control: OperatorTables):
     bring_to(control, BatchState.WRITTEN)
     control.discard_written(FIRST_PLAN.batch_id, 1, reason="damaged", actor="committer")
     control.open_attempt(attempt_of(FIRST_PLAN, 3))
     assert ended(control) == [(FIRST_PLAN.batch_id, 1), (FIRST_PLAN.batch_id, 2)]
 
 
-def test_what_ended_after_the_time_that_is_asked_for_is_not_told(control: OperatorTables):
+def test_what_ended_after_the_time_that_is_asked_for_is_not_returned(control: OperatorTables):
     bring_to(control, BatchState.COMMITTED)
     changed = control.batch(FIRST_PLAN.batch_id).updated_at
     assert ended(control, changed) == []
     assert len(ended(control, changed + timedelta(microseconds=1))) == 2
 
 
-def test_an_attempt_that_was_cleaned_up_is_not_told_again(control: OperatorTables):
+def test_an_attempt_that_was_cleaned_up_is_not_returned_again(control: OperatorTables):
     bring_to(control, BatchState.COMMITTED)
     first, second = control.attempts(FIRST_PLAN.batch_id)
     control.note_cleaned(first)
@@ -82,10 +82,10 @@ def test_another_feeds_attempts_are_its_own(control: OperatorTables):
     assert control.ended_attempts(SALES_FEED, ended_before=LATER) == []
 
 
-def test_what_committed_batches_hold_of_a_batch_is_told_by_overlap(control: OperatorTables):
-    given_up = plan_first(control, plan_of((orders(0), 0, 100), (orders(1), 40, 50)))
-    assert given_up is not None
-    control.abandon(given_up.batch_id, reason="too large", actor="ops")
+def test_what_committed_batches_hold_of_a_batch_is_found_by_overlap(control: OperatorTables):
+    abandoned = plan_first(control, plan_of((orders(0), 0, 100), (orders(1), 40, 50)))
+    assert abandoned is not None
+    control.abandon(abandoned.batch_id, reason="too large", actor="ops")
     again = [
         plan_of((orders(0), 0, 30), number=2),
         plan_of((orders(0), 30, 60), (orders(1), 40, 45), number=3),
@@ -96,17 +96,17 @@ def test_what_committed_batches_hold_of_a_batch_is_told_by_overlap(control: Oper
         commit(control, plan)
     plan_next(control, again[2])
 
-    assert control.committed_ranges(given_up.batch_id) == [
+    assert control.committed_ranges(abandoned.batch_id) == [
         OffsetRange(orders(0), 0, 30),
         OffsetRange(orders(0), 30, 60),
         OffsetRange(orders(1), 40, 45),
     ]
 
     commit(control, again[2])
-    assert OffsetRange(orders(0), 60, 200) in control.committed_ranges(given_up.batch_id)
+    assert OffsetRange(orders(0), 60, 200) in control.committed_ranges(abandoned.batch_id)
 
 
-def test_ranges_that_only_touch_a_batchs_are_not_told(control: OperatorTables):
+def test_ranges_that_only_touch_a_batchs_are_not_returned(control: OperatorTables):
     plan_first(control, plan_of((orders(0), 0, 30)))
     commit(control, plan_of((orders(0), 0, 30)))
     after = plan_of((orders(0), 30, 60), number=2)

@@ -134,7 +134,7 @@ def test_of_eight_receipts_at_once_one_is_pinned(database: SqlStore):
     assert states == [AttemptState.PINNED if number == winner else AttemptState.OPEN for number in range(1, 9)]
 
 
-def test_of_eight_who_begin_a_commit_all_may_go_on(database: SqlStore):
+def test_of_eight_runs_that_begin_a_commit_all_may_continue(database: SqlStore):
     control = database.connect()
     plan_first(control)
     write(control, FIRST_PLAN)
@@ -152,7 +152,7 @@ def complete(control: ControlTables, number: int) -> Callable[[], Batch]:
     return lambda: control.complete_commit(FIRST_PLAN.batch_id, actor=f"committer {number}")
 
 
-def test_of_eight_who_complete_a_commit_one_moves_the_offsets_and_all_learn_who(database: SqlStore):
+def test_of_eight_runs_that_complete_a_commit_one_moves_the_offsets_and_all_learn_who(database: SqlStore):
     control = database.connect()
     plan_first(control)
     publish(control, FIRST_PLAN)
@@ -165,18 +165,18 @@ def test_of_eight_who_complete_a_commit_one_moves_the_offsets_and_all_learn_who(
     assert stored(control) == {orders(0): 100, orders(1): 50}
 
 
-COMMIT_WHEN_TOLD = """
+COMMIT_WHEN_RESUMED = """
 import sys
 from uuid import UUID
 from sqlalchemy import make_url
 from kafka_ingest.control.database import ControlDatabaseSettings, open_database
 from kafka_ingest.control.control_tables import SqlControlTables
 
-url, batch_id, who = sys.argv[1:]
+url, batch_id, actor = sys.argv[1:]
 control = SqlControlTables(open_database(ControlDatabaseSettings(make_url(url))))
 print("ready", flush=True)
 sys.stdin.readline()
-print(control.complete_commit(UUID(batch_id), actor=who).committed_by)
+print(control.complete_commit(UUID(batch_id), actor=actor).committed_by)
 """
 
 
@@ -189,12 +189,12 @@ def test_of_three_processes_that_complete_a_commit_one_moves_the_offsets_and_all
     plan_first(control)
     publish(control, FIRST_PLAN)
     rivals = [
-        RivalProcess(COMMIT_WHEN_TOLD, url_of(database), str(FIRST_PLAN.batch_id), f"process {number}")
+        RivalProcess(COMMIT_WHEN_RESUMED, url_of(database), str(FIRST_PLAN.batch_id), f"process {number}")
         for number in range(3)
     ]
     assert [rival.wait_for_line() for rival in rivals] == ["ready"] * 3
     for rival in rivals:
-        rival.go_on()
+        rival.resume()
 
     winner = control_batch_after(rivals, control).committed_by
     assert winner in {"process 0", "process 1", "process 2"}
@@ -371,7 +371,7 @@ READY_FOR = {
 
 @contextmanager
 def feed_locked(database: SqlStore, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Hold the feed's lock as a step in another task does; whoever connects from now on waits for it a moment only."""
+    """Hold the feed's lock as a step in another task does; new connections wait for it a moment only."""
     monkeypatch.setattr(control_database, "BUSY_TIMEOUT_S", 0.05)
     if database.settings.sqlite_file is None:
         database.execute(f"ALTER DATABASE {database.settings.url.database} SET lock_timeout = '50ms'")
@@ -422,24 +422,24 @@ def test_an_event_waits_for_the_feeds_lock(database: SqlStore, monkeypatch: pyte
 
 
 def outcome_after_waiting_for(database: SqlStore, change: Executable, step: Callable[[], object]) -> object:
-    """Let somebody change a row under the feed's lock while a step waits for it; return how the step ends then."""
+    """Change a row under the feed's lock while a step waits for it; return how the step ends then."""
     with ThreadPoolExecutor(max_workers=1) as pool:
         with database.by_hand() as connection:
             connection.execute(select(schema.feed).with_for_update())
             connection.execute(change)
             outcome = pool.submit(step)
-            while database.settings.sqlite_file is None and not outcome.done() and not is_anybody_waiting(connection):
+            while database.settings.sqlite_file is None and not outcome.done() and not is_step_waiting(connection):
                 pass
         return outcome.exception(timeout=60) or outcome.result()
 
 
-def is_anybody_waiting(connection: Connection) -> bool:
+def is_step_waiting(connection: Connection) -> bool:
     query = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
     connection.execute(text("SELECT pg_stat_clear_snapshot()"))
     return connection.execute(text(query)).scalar_one() > 0
 
 
-def test_a_plan_that_waited_for_the_lock_is_held_against_what_was_written_meanwhile(database: SqlStore):
+def test_a_plan_that_waited_for_the_lock_is_compared_with_what_was_written_while_it_waited(database: SqlStore):
     control = database.connect()
     plan_first(control, None, seed(orders(0), 0))
     snapshot = snapshot_of(control)
@@ -454,7 +454,7 @@ def test_a_plan_that_waited_for_the_lock_is_held_against_what_was_written_meanwh
     assert stored(control) == {orders(0): 0}
 
 
-def test_a_commit_that_waited_for_the_lock_does_not_begin_where_an_offset_was_moved_meanwhile(database: SqlStore):
+def test_a_commit_that_waited_for_the_lock_does_not_begin_where_an_offset_was_moved(database: SqlStore):
     control = database.connect()
     plan_first(control)
     write(control, FIRST_PLAN)
@@ -469,7 +469,7 @@ def test_a_commit_that_waited_for_the_lock_does_not_begin_where_an_offset_was_mo
     assert control.batch(FIRST_PLAN.batch_id).state is BatchState.WRITTEN
 
 
-def test_a_commit_that_waited_for_the_lock_has_in_its_ledger_what_was_told_meanwhile(database: SqlStore):
+def test_a_commit_that_waited_for_the_lock_has_in_its_ledger_what_was_recorded_while_it_waited(database: SqlStore):
     control = database.connect()
     plan_first(control)
     write(control, FIRST_PLAN)
@@ -485,9 +485,7 @@ def test_a_commit_that_waited_for_the_lock_has_in_its_ledger_what_was_told_meanw
 
 
 @pytest.mark.parametrize("step", STEPS)
-def test_a_step_that_waited_for_the_lock_is_refused_on_a_batch_that_was_abandoned_meanwhile(
-    database: SqlStore, step: str
-):
+def test_a_step_that_waited_for_the_lock_is_refused_on_a_batch_that_was_abandoned(database: SqlStore, step: str):
     control = database.connect()
     bring_to(control, READY_FOR[step])
     abandon = update(schema.batch).values(state="ABANDONED", reason="wrong topic")

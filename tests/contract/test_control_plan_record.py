@@ -260,7 +260,7 @@ def test_a_jump_over_several_gaps_files_each_of_them(store: Store) -> None:
     assert stored(control) == {orders(0): 900, orders(1): 3}
 
 
-def test_gaps_come_by_partition_and_offset_however_they_were_filed(store: Store) -> None:
+def test_gaps_are_sorted_by_partition_and_offset_however_they_were_filed(store: Store) -> None:
     control = store.connect()
     zebra, apple = TopicPartition("Zebra", 0), TopicPartition("apple", 0)
     partitions = [orders(10), apple, orders(9), zebra]
@@ -325,7 +325,7 @@ def test_a_plan_that_jumps_over_a_planned_gap_alone_files_no_other(store: Store)
     assert stored(control) == {orders(0): 40}
 
 
-def test_the_journal_tells_all_gaps_of_a_plan_in_one_event_as_they_are_kept(store: Store) -> None:
+def test_the_journal_names_all_gaps_of_a_plan_in_one_event_as_they_are_kept(store: Store) -> None:
     control = store.connect()
     plan_first(control, None, seed(orders(0), 0), seed(orders(1), 0))
     ahead = planned_gap(control, 1, 5, 9)
@@ -342,10 +342,10 @@ def test_the_journal_tells_all_gaps_of_a_plan_in_one_event_as_they_are_kept(stor
     event, *older = store.events("gap")
     assert len(older) == before == 1
     assert (event.actor, event.batch_id) == ("run 7", None)
-    told = [Gap.from_document(document) for document in event.detail["gaps"]]
-    assert sorted(told, key=lambda each: each.offset_range) == store.gaps()
+    recorded = [Gap.from_document(document) for document in event.detail["gaps"]]
+    assert sorted(recorded, key=lambda each: each.offset_range) == store.gaps()
     assert event.detail["gaps"][0] == {
-        "gap_id": str(told[0].gap_id),
+        "gap_id": str(recorded[0].gap_id),
         "topic": "orders",
         "topic_id": "orders-topic-id",
         "partition": 0,
@@ -354,13 +354,13 @@ def test_the_journal_tells_all_gaps_of_a_plan_in_one_event_as_they_are_kept(stor
         "cause": "retention",
         "reason": "the log starts later",
         "decided_by": "run 7",
-        "decided_at": told[0].decided_at.isoformat(),
-        "applied_at": told[0].decided_at.isoformat(),
+        "decided_at": recorded[0].decided_at.isoformat(),
+        "applied_at": recorded[0].decided_at.isoformat(),
         "closed_by_batch": None,
     }
 
 
-def test_a_plan_without_jumps_tells_of_no_gap(store: Store) -> None:
+def test_a_plan_without_jumps_records_no_gap(store: Store) -> None:
     control = store.connect()
     plan_first(control, None, seed(orders(0), 0))
     record(control, holds=[hold(0)])
@@ -468,7 +468,7 @@ def test_the_holds_of_a_plan_replace_those_of_the_one_before(control: OperatorTa
     assert snapshot_of(control).holds == []
 
 
-def test_holds_come_by_topic_partition_and_cause_the_whole_topic_first(control: OperatorTables) -> None:
+def test_holds_are_sorted_by_topic_partition_and_cause_the_whole_topic_first(control: OperatorTables) -> None:
     plan_first(control, None, seed(orders(0), 0))
     topic = replace(hold(0), partition=None, cause=HoldCause.TOPIC_MISSING)
     unreadable, open_transaction = hold(2, HoldCause.UNREADABLE, 7), hold(2, HoldCause.OPEN_TRANSACTION, 9)
@@ -556,17 +556,17 @@ def test_a_batch_whose_jumps_are_refused_stays_open(store: Store) -> None:
 
 
 REFUSED: Mapping[str, Callable[[OperatorTables], object]] = {
-    "written meanwhile": lambda control: pin(control, FIRST_PLAN, 1),
-    "abandoned meanwhile": lambda control: control.abandon(FIRST_PLAN.batch_id, reason="wrong topic", actor="ops"),
+    "written": lambda control: pin(control, FIRST_PLAN, 1),
+    "abandoned": lambda control: control.abandon(FIRST_PLAN.batch_id, reason="wrong topic", actor="ops"),
 }
 
 
-@pytest.mark.parametrize("meanwhile", REFUSED)
-def test_no_offset_jumps_where_the_batch_cannot_be_abandoned(store: Store, meanwhile: str) -> None:
+@pytest.mark.parametrize("rival", REFUSED)
+def test_no_offset_jumps_where_the_batch_cannot_be_abandoned(store: Store, rival: str) -> None:
     control = store.connect()
     plan_first(control)
     control.open_attempt(attempt_of(FIRST_PLAN, 1))
-    REFUSED[meanwhile](control)
+    REFUSED[rival](control)
     before = store.dump()
 
     with pytest.raises(BatchStateError):
@@ -592,7 +592,7 @@ def test_a_feed_is_found_by_its_id_as_by_its_name(control: OperatorTables) -> No
     assert control.feed_of_id(OTHER_FEED) is None
 
 
-def test_the_states_of_all_batches_of_a_feed_are_told_and_of_no_other(control: OperatorTables) -> None:
+def test_the_states_of_all_batches_of_a_feed_are_returned_and_of_no_other(control: OperatorTables) -> None:
     bring_to(control, BatchState.ABANDONED)
     second = plan_of((orders(0), 0, 10), number=2)
     plan_next(control, second)

@@ -144,7 +144,7 @@ def test_an_upgrade_that_fails_half_way_leaves_nothing_behind(empty_database: Sq
     again.dispose()
 
 
-UPGRADE_WHEN_TOLD = """
+UPGRADE_WHEN_RESUMED = """
 import sys
 from sqlalchemy import make_url
 from kafka_ingest.control.database import ControlDatabaseSettings, open_database
@@ -159,11 +159,11 @@ print(upgrade(engine, create=True)[1])
 
 def test_of_upgrades_at_once_one_makes_the_tables_and_none_fails(empty_database: SqlStore):
     url = empty_database.settings.url.render_as_string(hide_password=False)
-    rivals = [RivalProcess(UPGRADE_WHEN_TOLD, url) for _ in range(3)]
+    rivals = [RivalProcess(UPGRADE_WHEN_RESUMED, url) for _ in range(3)]
     for rival in rivals:
         assert rival.wait_for_line() == "ready"
     for rival in rivals:
-        rival.go_on()
+        rival.resume()
 
     assert [rival.answer() for rival in rivals] == [(schema.SCHEMA_VERSION, "")] * 3
     assert version_rows(empty_database) == [schema.SCHEMA_VERSION]
@@ -744,7 +744,7 @@ def test_a_feed_that_a_rival_holds_locked_on_a_server_is_unavailable_after_the_t
     control.open_attempt(attempt_of(FIRST_PLAN, 1))
 
 
-def test_readers_go_on_while_somebody_writes(sqlite: SqlStore, monkeypatch: pytest.MonkeyPatch):
+def test_readers_continue_while_another_process_writes(sqlite: SqlStore, monkeypatch: pytest.MonkeyPatch):
     plan_first(sqlite.connect())
     monkeypatch.setattr(control_database, "BUSY_TIMEOUT_S", 0.01)
     reader = sqlite.connect()
@@ -832,7 +832,7 @@ def postgresql_settings(port: int, **query: str) -> ControlDatabaseSettings:
     )
 
 
-def test_an_unreachable_server_is_unavailable_and_its_password_is_not_told(closed_port: int):
+def test_an_unreachable_server_is_unavailable_and_its_password_is_not_shown(closed_port: int):
     with pytest.raises(ControlTablesUnavailableError, match=r"127\.0\.0\.1.*[Cc]onnection refused") as failure:
         SqlControlTables(open_database(postgresql_settings(closed_port)))
 
@@ -851,18 +851,18 @@ def test_a_server_that_never_answers_is_unavailable_after_the_time_limit(monkeyp
     assert not secrets_in(failure.value)
 
 
-def test_a_database_that_the_server_does_not_have_is_unavailable_and_no_password_is_told(
+def test_a_database_that_the_server_does_not_have_is_unavailable_and_no_password_is_shown(
     postgresql_server: PostgresqlServer,
 ):
-    settings = ControlDatabaseSettings(postgresql_server.url("nowhere").set(password="s3cret"))
+    settings = ControlDatabaseSettings(postgresql_server.url("absent").set(password="s3cret"))
 
-    with pytest.raises(ControlTablesUnavailableError, match='database "nowhere" does not exist') as failure:
+    with pytest.raises(ControlTablesUnavailableError, match='database "absent" does not exist') as failure:
         SqlControlTables(open_database(settings))
 
     assert not secrets_in(failure.value)
 
 
-def test_no_refusal_of_a_schema_tells_the_password(postgresql: SqlStore):
+def test_no_refusal_of_a_schema_shows_the_password(postgresql: SqlStore):
     postgresql.execute("UPDATE kafka_ingest_schema SET version_num = '9999'")
     settings = ControlDatabaseSettings(postgresql.settings.url.set(password="s3cret"))
     engine = open_database(settings)
@@ -894,7 +894,7 @@ def test_the_settings_do_not_show_the_password_of_the_clients_key(closed_port: i
     assert not secrets_in(failure.value)
 
 
-def test_a_role_that_may_not_write_is_told_so(postgresql: SqlStore):
+def test_a_role_that_may_not_write_gets_an_error_that_says_so(postgresql: SqlStore):
     plan_first(postgresql.connect())
     postgresql.execute("GRANT SELECT ON ALL TABLES IN SCHEMA public TO pg_monitor")
     postgresql.execute("DROP ROLE IF EXISTS reading")
@@ -978,7 +978,7 @@ def test_a_commit_whose_answer_is_lost_is_not_reported_as_if_nothing_was_changed
 # ── One instant ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_feeds_rows_are_of_one_instant_even_where_somebody_commits_in_between(database: SqlStore):
+def test_a_feeds_rows_are_of_one_instant_even_where_another_process_commits_in_between(database: SqlStore):
     writer = database.connect()
     plan_first(writer)
     publish(writer, FIRST_PLAN)

@@ -332,7 +332,7 @@ def test_attempts_are_found_as_they_were_opened_in_the_order_of_their_numbers(co
     assert control.batch(FIRST_PLAN.batch_id).state is BatchState.PLANNED
 
 
-def test_the_second_who_opens_an_attempt_of_the_same_number_is_refused(store: Store):
+def test_the_second_actor_that_opens_an_attempt_of_the_same_number_is_refused(store: Store):
     control = store.connect()
     plan_first(control)
     control.open_attempt(attempt_of(FIRST_PLAN, 1))
@@ -532,7 +532,7 @@ def test_a_discard_in_the_name_of_another_attempt_is_refused(store: Store):
     assert store.dump() == before
 
 
-def test_a_discard_is_told_in_the_journal(store: Store):
+def test_a_discard_is_recorded_in_the_journal(store: Store):
     control = store.connect()
     bring_to(control, BatchState.WRITTEN)
     control.discard_written(FIRST_PLAN.batch_id, 1, reason="damaged", actor="committer")
@@ -728,7 +728,7 @@ def test_a_commit_that_landed_is_not_made_twice_and_stays_with_the_first(store: 
     assert store.dump() == before
 
 
-def test_a_batch_is_committed_for_ever_whatever_is_committed_after_it(control: ControlTables):
+def test_a_batch_is_committed_forever_whatever_is_committed_after_it(control: ControlTables):
     plan_first(control)
     commit(control, FIRST_PLAN, actor="first")
     later = plan_of((orders(0), 100, 130), number=2)
@@ -820,7 +820,7 @@ def test_a_batch_that_was_to_be_abandoned_only_while_planned_is_kept_once_it_is_
     assert store.dump() == before
 
 
-def test_a_planned_batch_is_abandoned_by_who_abandons_only_planned_ones(control: ControlTables):
+def test_a_planned_batch_is_abandoned_by_a_call_that_abandons_only_planned_ones(control: ControlTables):
     bring_to(control, BatchState.PLANNED)
     control.abandon(FIRST_PLAN.batch_id, reason="does not fit", actor="planner", only_from={BatchState.PLANNED})
 
@@ -852,6 +852,7 @@ def test_an_allowed_step_ends_in_the_state_of_the_table(control: ControlTables, 
     assert control.batch(FIRST_PLAN.batch_id).state is ENDS_IN[state, step]
 
 
+@pytest.mark.sqlite_is_enough
 @pytest.mark.parametrize(
     ("state", "step"), [(state, step) for state in BatchState for step in STEPS if (state, step) not in ENDS_IN]
 )
@@ -866,6 +867,7 @@ def test_every_other_step_is_refused_and_changes_nothing(store: Store, state: Ba
     assert store.dump() == before
 
 
+@pytest.mark.sqlite_is_enough
 @pytest.mark.parametrize("step", STEPS)
 def test_every_step_of_a_batch_that_was_abandoned_before_it_was_written_is_refused(store: Store, step: str):
     control = store.connect()
@@ -879,6 +881,7 @@ def test_every_step_of_a_batch_that_was_abandoned_before_it_was_written_is_refus
     assert store.dump() == before
 
 
+@pytest.mark.sqlite_is_enough
 @pytest.mark.parametrize("step", STEPS)
 def test_a_step_on_a_batch_nobody_knows_is_refused_by_its_id(store: Store, step: str):
     control = store.connect()
@@ -1011,7 +1014,7 @@ def test_a_batch_that_is_not_being_published_has_no_ledger(control: ControlTable
 # ── Events ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_events_are_kept_as_they_were_told_newest_first(store: Store):
+def test_events_are_kept_as_they_were_recorded_newest_first(store: Store):
     control = store.connect()
     plan_first(control)
     control.record_event(

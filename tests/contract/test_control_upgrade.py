@@ -475,14 +475,14 @@ def test_a_held_loss_and_a_held_topic_are_noted_in_upgraded_tables(held: SqlStor
 
 
 REFUSED_HOLDS: Mapping[str, dict[str, Any]] = {
-    "a log that ended nobody says where": hold_row(95, HoldCause.BEYOND_LOG),
-    "an open transaction that begins nowhere": hold_row(95, HoldCause.OPEN_TRANSACTION),
+    "a log that ended, without an offset": hold_row(95, HoldCause.BEYOND_LOG),
+    "an open transaction without an offset": hold_row(95, HoldCause.OPEN_TRANSACTION),
     "a partition without a leader, at an offset": hold_row(95, HoldCause.NO_ANSWER, at_offset=3),
     "a log that ended of a whole topic": hold_row(95, HoldCause.BEYOND_LOG, partition=None, at_offset=3),
     "a topic that is missing in one partition": hold_row(95, HoldCause.TOPIC_MISSING),
     "a topic that was made again in one partition": hold_row(95, HoldCause.TOPIC_CHANGED),
     "a topic that was made again, at an offset": hold_row(95, HoldCause.TOPIC_CHANGED, partition=None, at_offset=3),
-    "a loss nobody says where": hold_row(95, HoldCause.OFFSETS_LOST),
+    "a loss without an offset": hold_row(95, HoldCause.OFFSETS_LOST),
     "a cause that nobody knows": hold_row(95, HoldCause.NO_ANSWER) | {"cause": "bad luck"},
     "a feed that nobody knows": hold_row(95, HoldCause.NO_ANSWER, feed_id=batch_id_of(404)),
     "the id of another hold": hold_row(91, HoldCause.NO_ANSWER),

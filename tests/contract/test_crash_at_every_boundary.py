@@ -37,7 +37,7 @@ THE_LIFE_OF_A_BATCH = {
     "control.open_attempt": "an attempt is opened",
     "sink.open_attempt": "its directory is made, with the document for Spark",
     "spark.write_half_a_data_file": "Spark writes",
-    "spark.write_data_file": "a data file is whole",
+    "spark.write_data_file": "a data file is complete",
     "spark.write_receipt": "Spark has written all",
     "control.pin": "the receipt is pinned: WRITTEN",
     "sink.can_take": "the output can take the batch",
@@ -112,11 +112,11 @@ Recovery = Callable[[WholeFeed, Scheduler], None]
 
 
 def same_run(_feed: WholeFeed, _scheduler: Scheduler) -> None:
-    """Airflow finds the task dead and tries it again: the run goes on from there."""
+    """Airflow finds the task dead and tries it again: the run continues from there."""
 
 
 def another_run(feed: WholeFeed, scheduler: Scheduler) -> None:
-    """Airflow died as well, and an hour later the next run comes by: the first is never heard of again."""
+    """Airflow died as well, and an hour later the next run starts: the first one never continues."""
     scheduler.lose_run()
     feed.log.produce(1, 2)
 
@@ -147,7 +147,7 @@ def assert_recovers(feed: WholeFeed, scheduler: Scheduler, *, after: str, may_fa
         raise
 
 
-def assert_airflow_was_told(feed: WholeFeed) -> None:
+def assert_airflow_was_notified(feed: WholeFeed) -> None:
     """Every committed batch is announced at least once, and a run follows where records may be left behind."""
     batches = [feed.control.batch(batch_id) for batch_id in feed.states()]
     assert set(feed.airflow.announced) == {batch.batch_id for batch in batches}
@@ -180,7 +180,7 @@ def test_a_crash_at_any_instant_loses_nothing_and_duplicates_nothing(
         recovery(feed, scheduler)
         assert_recovers(feed, scheduler, after=names[instant], may_fail=life is damaged_files)
         if recovery is same_run:
-            assert_airflow_was_told(feed)
+            assert_airflow_was_notified(feed)
 
 
 # ── Two crashes ───────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -3,7 +3,7 @@
 Run again, it ends with every record once and every gap closed once.
 
 Each case is a feed of its own whose process dies at an instant of planning, writing or committing two chunks. Then the
-DAG run is tried again in the same name, or an operator goes on with what is open.
+DAG run is tried again in the same name, or an operator continues with what is open.
 """
 
 from collections.abc import Callable, Iterator
@@ -69,7 +69,7 @@ def backfill(feed: WholeFeed) -> None:
         feed.commit(chunk.batch_id, RUN)
 
 
-def go_on_with_what_is_open(feed: WholeFeed) -> None:
+def resume_what_is_open(feed: WholeFeed) -> None:
     """Do what an operator does with the command line.
 
     Finish the chunks that are open, then fill what is still a gap.
@@ -106,9 +106,9 @@ def assert_filled_once(feed: WholeFeed) -> None:
     assert [partition.problems for partition in coverage_of(rows).values()] == [[], [], []]
     assert {gap.state for gap in rows.gaps} == {"closed"}
     assert union(gap.offset_range for gap in rows.gaps) == [HOLE]
-    told = [gap for event in feed.control.events(feed_id, "gap_closed", limit=100) for gap in event.detail["gaps"]]
-    assert sum(gap["end_offset"] - gap["start_offset"] for gap in told) == HOLE.span
-    assert {gap["closed_by_batch"] for gap in told} == {str(gap.closed_by_batch) for gap in rows.gaps}
+    closed = [gap for event in feed.control.events(feed_id, "gap_closed", limit=100) for gap in event.detail["gaps"]]
+    assert sum(gap["end_offset"] - gap["start_offset"] for gap in closed) == HOLE.span
+    assert {gap["closed_by_batch"] for gap in closed} == {str(gap.closed_by_batch) for gap in rows.gaps}
 
     assert feed.control.open_backfills(feed_id) == []
     committed = list(feed.control.committed_batches(feed_id))
@@ -124,7 +124,7 @@ def die(feed: WholeFeed, instant: int) -> None:
         backfill(doomed)
 
 
-@pytest.mark.parametrize("recovery", [backfill, go_on_with_what_is_open])
+@pytest.mark.parametrize("recovery", [backfill, resume_what_is_open])
 def test_a_backfill_that_died_at_any_instant_ends_with_every_record_and_every_gap_once(
     feeds: Feeds, kind: str, recovery: Callable[[WholeFeed], None]
 ) -> None:
@@ -141,7 +141,7 @@ def test_a_backfill_that_died_at_any_instant_ends_with_every_record_and_every_ga
             raise
 
 
-def test_live_runs_go_on_between_the_crash_of_a_backfill_and_its_end(feeds: Feeds, kind: str) -> None:
+def test_live_runs_continue_between_the_crash_of_a_backfill_and_its_end(feeds: Feeds, kind: str) -> None:
     names = instants_of_a_backfill(feeds.new(with_a_hole))
     for instant in [number for number, name in enumerate(names) if is_of_a_part(name) and changes_the_world(name)]:
         feed = feeds.new(with_a_hole)

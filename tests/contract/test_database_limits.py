@@ -31,7 +31,7 @@ def shown(store: SqlStore, name: str) -> str:
         return str(connection.execute(text(f"SHOW {name}")).scalar_one())
 
 
-def test_a_read_of_a_table_that_somebody_has_locked_ends_by_name(
+def test_a_read_of_a_table_that_another_process_has_locked_ends_by_name(
     postgresql: SqlStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     control = postgresql.connect()
@@ -67,10 +67,10 @@ def test_adopting_may_take_as_long_as_the_output_has_batches(
     )
     postgresql.execute("CREATE TRIGGER takes_long BEFORE INSERT ON batch FOR EACH ROW EXECUTE FUNCTION takes_long()")
     row = replace(seed(orders(0), 0), next_offset=100, batch_id=FIRST_PLAN.batch_id)
-    told = Adoption(CLUSTER, ["orders"], [row], [as_adopted(FIRST_PLAN)], gaps=[], ledger=[])
+    adoption = Adoption(CLUSTER, ["orders"], [row], [as_adopted(FIRST_PLAN)], gaps=[], ledger=[])
     monkeypatch.setattr(limits, "STATEMENT_TIMEOUT_S", 0.1)
     monkeypatch.setattr(limits, "TRANSACTION_TIMEOUT_S", 0.2)
-    control.adopt(NewFeed(ORDERS_FEED, "orders"), told, reason="the tables were lost", actor="ops")
+    control.adopt(NewFeed(ORDERS_FEED, "orders"), adoption, reason="the tables were lost", actor="ops")
     monkeypatch.undo()
     assert control.batch(FIRST_PLAN.batch_id).state is BatchState.COMMITTED
 

@@ -38,6 +38,8 @@ from kafka_ingest.model.offsets import OffsetRange
 from kafka_ingest.model.removal import LostRange
 from kafka_ingest.ports.control import OperatorTables
 
+pytestmark = pytest.mark.sqlite_is_enough
+
 LATER = datetime.now(UTC) + timedelta(days=1)
 ALL = FoldCut(LATER, newest_stay=0)
 
@@ -139,6 +141,7 @@ def test_a_folded_batch_stays_known_with_its_sums_and_its_plans_fingerprint(cont
     assert control.complete_commit(batch_id_of(2), actor="a cleared task") == now
 
 
+@pytest.mark.postgresql_too
 def test_nothing_that_is_asked_of_the_tables_has_another_answer(control: OperatorTables) -> None:
     three_batches(control)
     control.file_gap(snapshot_of(control), gap(orders(0), 150, 160), seed=None, actor="ops")
@@ -148,17 +151,17 @@ def test_nothing_that_is_asked_of_the_tables_has_another_answer(control: Operato
     read(control, 5, (0, 160, 170))
     reset(control, 0, 170, 110)
     read(control, 6, (0, 110, 130))
-    given_up = plan_of((orders(0), 130, 145), number=7)
-    plan_next(control, given_up)
-    control.abandon(given_up.batch_id, reason="-", actor="ops")
+    abandoned = plan_of((orders(0), 130, 145), number=7)
+    plan_next(control, abandoned)
+    control.abandon(abandoned.batch_id, reason="-", actor="ops")
     asked = [OffsetRange(orders(0), 0, 200), OffsetRange(orders(0), 125, 155), OffsetRange(orders(1), 45, 55)]
-    before, of_given_up = answers(control, *asked), union(control.committed_ranges(given_up.batch_id))
+    before, of_abandoned = answers(control, *asked), union(control.committed_ranges(abandoned.batch_id))
 
     assert fold_all(control).batches == 5
 
     assert answers(control, *asked) == before
-    assert union(control.committed_ranges(given_up.batch_id)) != []
-    assert within_mine(control.committed_ranges(given_up.batch_id), given_up) == within_mine(of_given_up, given_up)
+    assert union(control.committed_ranges(abandoned.batch_id)) != []
+    assert within_mine(control.committed_ranges(abandoned.batch_id), abandoned) == within_mine(of_abandoned, abandoned)
     assert [each[0] for each in chains(control) if each[0].partition == 0] == [
         OffsetRange(orders(0), 0, 150),
         OffsetRange(orders(0), 110, 130),
@@ -171,6 +174,7 @@ def within_mine(found: list[OffsetRange], plan: BatchPlan) -> list[OffsetRange]:
     return intersect(plan.ranges, found)
 
 
+@pytest.mark.postgresql_too
 @pytest.mark.parametrize("same_records", [True, False])
 def test_a_topic_that_was_made_again_has_chains_of_its_own(control: OperatorTables, *, same_records: bool) -> None:
     three_batches(control)
@@ -217,6 +221,7 @@ def test_the_newest_batches_and_younger_ones_stay(control: OperatorTables) -> No
     assert control.folded(ORDERS_FEED).batches == {batch_id_of(1)}
 
 
+@pytest.mark.postgresql_too
 def test_a_batch_whose_asset_event_may_be_lost_stays_until_it_is_announced(control: OperatorTables) -> None:
     three_batches(control)
     plan = read(control, 4, (0, 150, 160), actor="airflow:orders/scheduled__1")
@@ -250,7 +255,7 @@ def test_a_batch_whose_staged_output_is_not_removed_stays_and_its_neighbours_joi
     assert chains(control)[0] == (OffsetRange(orders(0), 0, 150), "orders-topic-id", 143, 7, 3)
 
 
-def test_backfills_copies_and_what_was_given_up_or_is_open_stay(control: OperatorTables) -> None:
+def test_backfills_copies_and_what_was_abandoned_or_is_open_stay(control: OperatorTables) -> None:
     plan_first(control, None, seed(orders(0), 0))
     control.file_gap(snapshot_of(control), gap(orders(0), 0, 20), seed=None, actor="ops")
     fill = plan_of((orders(0), 5, 10), number=2, kind=BatchKind.BACKFILL)
@@ -258,9 +263,9 @@ def test_backfills_copies_and_what_was_given_up_or_is_open_stay(control: Operato
     for plan in (fill, copied):
         control.record_backfill(snapshot_of(control), BackfillRecord([plan], [], {}), actor="backfill")
         commit(control, plan)
-    given_up, still_open = (plan_of((orders(0), 20, 30), number=number) for number in (4, 5))
-    plan_next(control, given_up)
-    control.abandon(given_up.batch_id, reason="-", actor="ops")
+    abandoned, still_open = (plan_of((orders(0), 20, 30), number=number) for number in (4, 5))
+    plan_next(control, abandoned)
+    control.abandon(abandoned.batch_id, reason="-", actor="ops")
     plan_next(control, still_open)
     write(control, still_open)
 
@@ -271,6 +276,7 @@ def test_backfills_copies_and_what_was_given_up_or_is_open_stay(control: Operato
 # ── What machines wrote into the journal ──────────────────────────────────────────────────────────────────────────────
 
 
+@pytest.mark.postgresql_too
 def test_old_lines_that_machines_wrote_go_and_all_others_stay(store: Store) -> None:
     control = store.connect()
     three_batches(control)
@@ -359,6 +365,7 @@ def test_a_transaction_that_ends_before_its_commit_leaves_all_as_it_was(
 # ── What was lost of folded batches ───────────────────────────────────────────────────────────────────────────────────
 
 
+@pytest.mark.postgresql_too
 def test_what_a_folded_batch_lost_is_not_held_unless_another_has_read_it_too(control: OperatorTables) -> None:
     three_batches(control)
     reset(control, 0, 150, 110)
@@ -397,6 +404,7 @@ def test_what_was_lost_before_its_batch_was_folded_stays_lost(control: OperatorT
 # ── What needs a batch's own ranges ───────────────────────────────────────────────────────────────────────────────────
 
 
+@pytest.mark.postgresql_too
 def test_a_reset_to_a_folded_batch_is_refused_by_name(control: OperatorTables) -> None:
     three_batches(control)
     assert control.starts_since(batch_id_of(2)) == {orders(0): 100, orders(1): 50}
@@ -420,6 +428,7 @@ def test_a_folded_batch_takes_no_step_any_more(control: OperatorTables) -> None:
         control.begin_commit(batch_id_of(1), 1)
 
 
+@pytest.mark.postgresql_too
 def test_adopting_leaves_folded_batches_as_they_are(control: OperatorTables) -> None:
     three_batches(control)
     fold_all(control)
@@ -437,6 +446,7 @@ def test_adopting_leaves_folded_batches_as_they_are(control: OperatorTables) -> 
     assert chains(control)[0][0] == OffsetRange(orders(0), 0, 155)
 
 
+@pytest.mark.postgresql_too
 def test_sums_that_are_counted_again_hold_what_is_folded(database: SqlStore) -> None:
     sql_control = database.connect()
     three_batches(sql_control)
@@ -463,6 +473,7 @@ def test_a_listed_batch_says_that_it_is_folded_and_keeps_its_sums(sql_control: S
     ]
 
 
+@pytest.mark.postgresql_too
 def test_a_batch_with_dead_letters_stays(database: SqlStore) -> None:
     control = database.connect()
     three_batches(control)

@@ -58,7 +58,7 @@ def date_events(database: SqlStore, *times: datetime) -> None:
 # ── The journal ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_the_journal_is_told_newest_first_with_all_that_an_event_holds(sql_control: SqlControlTables) -> None:
+def test_the_journal_is_listed_newest_first_with_all_that_an_event_holds(sql_control: SqlControlTables) -> None:
     plan_first(sql_control)
     sql_control.abandon(FIRST_PLAN.batch_id, reason="wrong topic", actor="ops")
 
@@ -174,7 +174,7 @@ def test_an_offset_is_not_looked_for_in_other_feeds(sql_control: SqlControlTable
     assert sql_control.offset_rows("nobody", orders(0), 5) is None
 
 
-def test_beside_the_batches_the_stored_offset_the_partitions_gaps_and_resets_are_told(
+def test_beside_the_batches_the_stored_offset_the_partitions_gaps_and_resets_are_returned(
     sql_control: SqlControlTables,
 ) -> None:
     plan_first(sql_control)
@@ -271,7 +271,7 @@ ONLY: Mapping[str, tuple[dict[str, Any], list[int]]] = {
     "backfills and copies": ({"kinds": [BatchKind.COPY, BatchKind.BACKFILL]}, [4, 3]),
     "committed": ({"states": [BatchState.COMMITTED]}, [1]),
     "open": ({"states": [BatchState.PLANNED, BatchState.WRITTEN, BatchState.COMMITTING]}, [4, 3]),
-    "live ones that were given up": ({"kinds": [BatchKind.LIVE], "states": [BatchState.ABANDONED]}, [2]),
+    "live ones that were abandoned": ({"kinds": [BatchKind.LIVE], "states": [BatchState.ABANDONED]}, [2]),
     "the newest that is not live": ({"kinds": [BatchKind.COPY, BatchKind.BACKFILL], "limit": 1}, [4]),
 }
 

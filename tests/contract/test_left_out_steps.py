@@ -1,4 +1,4 @@
-"""The steps of a batch whose receipt leaves ranges out: what was not read is committed nowhere, and moves nowhere."""
+"""The steps of a batch whose receipt leaves ranges out: what was not read is not committed, and moves no offset."""
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -70,7 +70,7 @@ def committed(control: ControlTables) -> None:
 
 
 def adopted_without(*left_out: LeftOut, number: int = 1) -> AdoptedBatch:
-    """Return such a batch as its output tells it."""
+    """Return such a batch as its output describes it."""
     receipt = receipt_without(FIRST_PLAN, number, *left_out)
     return replace(as_adopted(FIRST_PLAN, number), receipt=receipt, receipt_sha256=sha256(receipt.as_bytes()))
 
@@ -124,7 +124,7 @@ def test_a_later_receipt_that_read_more_is_refused_as_any(store: Store) -> None:
     assert store.dump() == before
 
 
-def test_one_that_is_given_up_keeps_what_it_left_out(control: OperatorTables) -> None:
+def test_one_that_is_abandoned_keeps_what_it_left_out(control: OperatorTables) -> None:
     written(control)
     control.abandon(FIRST_PLAN.batch_id, reason="not wanted", actor="ops")
     assert control.batch(FIRST_PLAN.batch_id).left_out == (LEFT_OUT,)
@@ -146,15 +146,15 @@ def test_the_commit_moves_the_stored_offsets_of_what_was_read_only(control: Oper
 
 
 @pytest.mark.postgresql_too
-def test_what_was_left_out_counts_as_committed_nowhere(control: OperatorTables) -> None:
+def test_what_was_left_out_does_not_count_as_committed(control: OperatorTables) -> None:
     committed(control)
 
     assert control.range_counts(FIRST_PLAN.batch_id) == [COUNT]
     assert control.committed_ranges(FIRST_PLAN.batch_id) == [KEPT]
     assert control.committed_within(ORDERS_FEED, list(FIRST_PLAN.ranges)) == [KEPT]
     assert control.starts_since(FIRST_PLAN.batch_id) == {KEPT.topic_partition: KEPT.start_offset}
-    [told] = control.committed_batches(ORDERS_FEED)
-    assert [each.count for each in told.ranges] == [COUNT]
+    [batch] = control.committed_batches(ORDERS_FEED)
+    assert [each.count for each in batch.ranges] == [COUNT]
     rows = control.coverage("orders")
     assert rows is not None
     coverage = coverage_of(rows)
@@ -258,9 +258,9 @@ def test_an_adopted_batch_leaves_out_what_its_receipt_does(control: OperatorTabl
 
 @pytest.mark.parametrize("state", [BatchState.PLANNED, BatchState.WRITTEN, BatchState.COMMITTING])
 @pytest.mark.parametrize("known", [(), (LEFT_OUT,)])
-@pytest.mark.parametrize("told", [(), (LEFT_OUT,)])
+@pytest.mark.parametrize("left_out", [(), (LEFT_OUT,)])
 def test_what_the_published_attempt_read_counts_whatever_older_tables_say(
-    control: OperatorTables, state: BatchState, known: tuple[LeftOut, ...], told: tuple[LeftOut, ...]
+    control: OperatorTables, state: BatchState, known: tuple[LeftOut, ...], left_out: tuple[LeftOut, ...]
 ) -> None:
     if known and state is not BatchState.PLANNED:
         written(control)
@@ -268,10 +268,10 @@ def test_what_the_published_attempt_read_counts_whatever_older_tables_say(
             control.begin_commit(FIRST_PLAN.batch_id, 1)
     else:
         bring_to(control, state)
-    batches = [adopted_without(*told, number=2)]
+    batches = [adopted_without(*left_out, number=2)]
     adopt(control, adoption(batches=batches, stored=[row(KEPT.partition, KEPT.end_offset, by=FIRST_PLAN)]))
 
     batch = control.batch(FIRST_PLAN.batch_id)
-    assert (batch.state, batch.left_out) == (BatchState.COMMITTED, told)
-    read = [KEPT] if told else list(FIRST_PLAN.ranges)
+    assert (batch.state, batch.left_out) == (BatchState.COMMITTED, left_out)
+    read = [KEPT] if left_out else list(FIRST_PLAN.ranges)
     assert [count.offset_range for count in control.range_counts(FIRST_PLAN.batch_id)] == read

@@ -102,7 +102,7 @@ def assert_done_once(feed: WholeFeed, batches: int) -> None:
 
 
 @pytest.mark.parametrize("life", LIVES)
-def test_the_same_run_goes_on_after_the_reply_to_any_call_was_lost(feeds: Feeds, kind: str, life: Life) -> None:
+def test_the_same_run_continues_after_the_reply_to_any_call_was_lost(feeds: Feeds, kind: str, life: Life) -> None:
     may_fail = life is damaged_files
     clean = feeds.new(life)
     with watched(clean) as (seen, instants):
@@ -117,7 +117,7 @@ def test_the_same_run_goes_on_after_the_reply_to_any_call_was_lost(feeds: Feeds,
                 if may_fail:
                     scheduler.run_one_batch(unlucky)
                 else:
-                    scheduler.go_on(unlucky)  # raises nothing
+                    scheduler.resume(unlucky)  # raises nothing
             scheduler.lose_run()
             assert scheduler.run_until_rest(feed) == []
             assert_done_once(feed, batches)
@@ -213,7 +213,7 @@ def waits_for_standby(postgresql_server: PostgresqlServer) -> Iterator[None]:
     def commit_until_one_waits() -> None:
         with suppress(DBAPIError), caring.connect() as connection:
             while True:
-                connection.exec_driver_sql("SELECT pg_logical_emit_message(true, 'is anybody there', '')")
+                connection.exec_driver_sql("SELECT pg_logical_emit_message(true, 'probe', '')")
                 connection.commit()
 
     threading.Thread(target=commit_until_one_waits, daemon=True).start()
@@ -235,7 +235,7 @@ def test_a_step_whose_connection_ended_around_its_commit_is_done_once(
     control = CutOff(postgresql.open(), administrator, step, cut)
     feed = Feeds(lake, lambda: control).new(first_run)
 
-    Scheduler().go_on(feed)
+    Scheduler().resume(feed)
 
     assert "terminat" in str(control.failure)
     assert "it then shows whether it was done" in str(control.failure)

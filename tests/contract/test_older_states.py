@@ -183,7 +183,7 @@ def test_where_no_batch_was_left_open_the_next_one_starts_at_the_stored_offsets(
     check_every_record_once(project, but=INVISIBLE[version])
 
 
-def test_a_batch_that_was_being_given_up_is_given_up_and_read_again(restored: Restore) -> None:
+def test_a_batch_that_was_being_abandoned_is_abandoned_and_read_again(restored: Restore) -> None:
     project = restored(BEFORE_LOCATIONS, "revoked")
     [revoked] = project.open_batches
     assert project.refusal("run", TOPIC)[:2] == (3, "BATCH_REVOKED")
@@ -195,11 +195,11 @@ def test_a_batch_that_was_being_given_up_is_given_up_and_read_again(restored: Re
     check_every_record_once(project, but=INVISIBLE[BEFORE_LOCATIONS])
 
 
-def test_the_staged_files_of_a_batch_that_was_given_up_are_published_after_all(restored: Restore) -> None:
+def test_the_staged_files_of_a_batch_that_was_abandoned_are_published_after_all(restored: Restore) -> None:
     project = restored(BEFORE_LOCATIONS, "abandoned-written")
-    [given_up] = [batch["batch_id"] for batch in project.batches() if batch["state"] == "ABANDONED"]
+    [abandoned] = [batch["batch_id"] for batch in project.batches() if batch["state"] == "ABANDONED"]
     with project.submitting(before_spark=lambda: pytest.fail("Spark is started")):
-        project.answer("restore", given_up, "--execute", "--reason", "wanted after all")
+        project.answer("restore", abandoned, "--execute", "--reason", "wanted after all")
         assert project.run() == []
     check_every_record_once(project, but=INVISIBLE[BEFORE_LOCATIONS])
 

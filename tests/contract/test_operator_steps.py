@@ -89,7 +89,7 @@ def test_a_gap_ahead_of_the_stored_offset_moves_nothing_yet(store: Store) -> Non
 
 
 @pytest.mark.parametrize("start", [100, 101])
-def test_a_filed_gap_is_told_in_the_journal_and_carried_by_the_next_published_batch(store: Store, start: int) -> None:
+def test_a_filed_gap_is_in_the_journal_and_carried_by_the_next_published_batch(store: Store, start: int) -> None:
     control = store.connect()
     plan_first(control)
     commit(control, FIRST_PLAN)
@@ -138,7 +138,7 @@ def test_a_gap_from_the_beginning_of_a_new_partition_writes_its_row_and_moves_it
 
 # ── A gap decided on older rows ───────────────────────────────────────────────────────────────────────────────────────
 
-MEANWHILE: Mapping[str, Callable[[OperatorTables], object]] = {
+RIVALS: Mapping[str, Callable[[OperatorTables], object]] = {
     "a batch was planned": lambda control: plan_next(control, plan_of((orders(0), 0, 10))),
     "another gap was filed": lambda control: control.file_gap(
         snapshot_of(control), gap(orders(0), 0, 40), seed=None, actor="rival"
@@ -163,15 +163,13 @@ OPERATOR_STEPS: Mapping[str, Callable[[OperatorTables, FeedSnapshot], object]] =
 }
 
 
-@pytest.mark.parametrize("meanwhile", MEANWHILE)
+@pytest.mark.parametrize("rival", RIVALS)
 @pytest.mark.parametrize("step", OPERATOR_STEPS)
-def test_a_step_that_was_shown_on_older_rows_is_refused_and_writes_nothing(
-    store: Store, step: str, meanwhile: str
-) -> None:
+def test_a_step_that_was_shown_on_older_rows_is_refused_and_writes_nothing(store: Store, step: str, rival: str) -> None:
     control = store.connect()
     plan_first(control, None, seed(orders(0), 0))
     shown = snapshot_of(control)
-    MEANWHILE[meanwhile](store.connect())
+    RIVALS[rival](store.connect())
     before = store.dump()
 
     with pytest.raises(FeedChangedError, match="feed orders: another process wrote"):
@@ -289,7 +287,7 @@ def test_the_same_records_under_another_id_keep_their_offsets(control: OperatorT
     assert stored(control) == {orders(0): 110, orders(1): 50, refunds(0): 9}
 
 
-def test_starting_over_is_told_in_the_journal_with_what_was_and_what_is(store: Store) -> None:
+def test_starting_over_is_recorded_in_the_journal_with_what_was_and_what_is(store: Store) -> None:
     control = store.connect()
     feed = two_topics(control)
     control.start_over(feed, "cluster-b", [over("made-again", 0)], reason="made again", actor="ops")
@@ -448,7 +446,7 @@ def test_a_renamed_feed_finishes_its_open_batch_with_the_frozen_plan(control: Op
     assert stored(control, "sales") == {orders(0): 110, orders(1): 50}
 
 
-def test_renaming_is_told_in_the_journal_and_is_no_part_of_the_ledger(store: Store) -> None:
+def test_renaming_is_recorded_in_the_journal_and_is_no_part_of_the_ledger(store: Store) -> None:
     control = store.connect()
     plan_first(control)
     control.rename_feed(snapshot_of(control), "sales", reason="better name", actor="ops")
@@ -457,7 +455,7 @@ def test_renaming_is_told_in_the_journal_and_is_no_part_of_the_ledger(store: Sto
     (event,) = store.events("renamed")
     assert (event.actor, event.batch_id) == ("ops", None)
     assert event.detail == {"reason": "better name", "was": "orders", "is": "sales"}
-    assert [told.kind for told in control.ledger(FIRST_PLAN.batch_id)] == ["seeded"]
+    assert [event.kind for event in control.ledger(FIRST_PLAN.batch_id)] == ["seeded"]
 
 
 @pytest.mark.postgresql_too

@@ -1,6 +1,6 @@
 """Batches over several outputs and names.
 
-What a published receipt has to carry, so that each output tells the whole feed.
+What a published receipt has to carry, so that each output describes the whole feed.
 """
 
 from pathlib import Path
@@ -141,7 +141,7 @@ def test_a_feeds_first_batch_has_no_output_before_it(store: Store) -> None:
     assert store.events("output_changed") == []
 
 
-def test_a_batch_that_was_given_up_left_nothing_in_its_output(store: Store) -> None:
+def test_a_batch_that_was_abandoned_left_nothing_in_its_output(store: Store) -> None:
     control = store.connect()
     plan_first(control)
     commit(control, FIRST_PLAN)

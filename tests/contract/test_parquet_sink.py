@@ -204,8 +204,8 @@ def test_a_sink_is_found_by_the_format_of_a_plan(output: Path):
     assert sink_of(plan.output).staging.attempt_directory(BATCH, 1) == parquet_sink(output).staging.attempt_directory(
         BATCH, 1
     )
-    with pytest.raises(OutputNotUsableError, match=r"expected a sink format out of parquet, delta, found 'iceberg'"):
-        sink_of(replace(plan.output, format="iceberg"))
+    with pytest.raises(OutputNotUsableError, match=r"a sink format out of parquet, delta, iceberg, found 'csv'"):
+        sink_of(replace(plan.output, format="csv"))
 
 
 # ── What is known of the output ───────────────────────────────────────────────────────────────────────────────────────
@@ -269,7 +269,7 @@ def make_file(path: Path) -> None:
 
 
 def make_dangling_link(path: Path) -> None:
-    path.symlink_to(path.with_name("nowhere"))
+    path.symlink_to(path.with_name("absent"))
 
 
 @pytest.mark.parametrize("make", [make_empty_directory, make_directory_with_a_file, make_file, make_dangling_link])
@@ -495,7 +495,7 @@ def test_what_lies_in_the_batchs_place_and_is_not_the_batch_is_a_conflict_and_no
     assert (below(staged.output), below(staged.directory)) == before
 
 
-def test_a_published_batch_that_somebody_changed_is_a_conflict_that_names_the_file(staged: Staged):
+def test_a_published_batch_that_was_changed_by_hand_is_a_conflict_that_names_the_file(staged: Staged):
     staged.publish()
     (staged.target / FIRST_FILE).unlink()
     (staged.target / "compacted.parquet").write_bytes(b"theirs")
@@ -613,7 +613,7 @@ def test_an_output_that_is_gone_is_the_storages_failure_and_the_files_stay_stage
     assert sorted(path.name for path in staged.data.iterdir()) == [FIRST_FILE, SECOND_FILE]
 
 
-def test_an_output_that_is_not_mounted_is_the_storages_failure_and_not_a_batch_that_somebody_removed(staged: Staged):
+def test_an_output_that_is_not_mounted_is_the_storages_failure_and_not_a_batch_that_was_removed(staged: Staged):
     staged.output.rmdir()
 
     with pytest.raises(OutputUnavailableError, match="No offset was moved"):

@@ -190,7 +190,7 @@ def test_a_file_that_is_no_parquet_is_named(output: Path, published: Path, conte
     assert "expected a data file of this project" in refused(output, foreign)
 
 
-def test_a_parquet_file_of_somebody_elses_form_is_named(output: Path, published: Path) -> None:
+def test_a_parquet_file_of_another_form_is_named(output: Path, published: Path) -> None:
     foreign = published / "part-1.parquet"
     pyarrow.parquet.write_table(pa.table({"id": [1, 2]}), foreign)
     assert "no column kafka_topic, kafka_partition, kafka_offset" in refused(output, foreign)

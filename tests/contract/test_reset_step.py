@@ -36,6 +36,8 @@ from kafka_ingest.model.offset_sets import union
 from kafka_ingest.model.offsets import OffsetRange, TopicPartition
 from kafka_ingest.ports.control import OperatorTables
 
+pytestmark = pytest.mark.sqlite_is_enough
+
 OTHER_FEED = UUID("01890000-0000-7000-8000-00000000beef")
 WHY = "the consumer downstream lost a day"
 
@@ -125,6 +127,7 @@ def test_a_stored_offset_goes_forward_over_what_is_no_gap_too(store: Store) -> N
     assert store.events("gap") == []
 
 
+@pytest.mark.postgresql_too
 def test_a_gap_that_lies_ahead_is_passed_and_not_filed_a_second_time(store: Store) -> None:
     control = store.connect()
     committed_feed(control)
@@ -239,6 +242,7 @@ def test_gaps_of_the_same_records_under_another_topic_id_end_with_them(store: St
     assert spans(store) == [(0, 100, 105, "open"), (0, 200, 210, "ahead")]
 
 
+@pytest.mark.postgresql_too
 def test_a_log_that_is_rewound_to_its_end_ends_the_gaps_above_too(store: Store) -> None:
     control = store.connect()
     with_gaps(control)
@@ -265,15 +269,15 @@ def test_a_topic_that_was_made_again_keeps_the_gaps_of_the_one_before(store: Sto
 # ── The journal ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_reset_is_told_in_the_journal_with_what_was_and_what_is_before_the_gaps_that_it_files(store: Store) -> None:
+def test_a_reset_is_in_the_journal_with_what_was_and_what_is_before_the_gaps_that_it_files(store: Store) -> None:
     control = store.connect()
     committed_feed(control)
     reset(control, back(0, 100, 30), forward(1, 50, 60))
 
-    (told,), (filed,) = store.events("reset"), store.events("gap")
-    assert (told.actor, told.batch_id, told.event_id < filed.event_id) == ("ops", None, True)
+    (moved,), (filed,) = store.events("reset"), store.events("gap")
+    assert (moved.actor, moved.batch_id, moved.event_id < filed.event_id) == ("ops", None, True)
     row = {"topic": "orders", "topic_id": TOPIC_ID, "rule": "earliest"}
-    assert told.detail == {
+    assert moved.detail == {
         "reason": WHY,
         "cluster_id": {"was": CLUSTER, "is": CLUSTER},
         "same_records": ["orders"],
@@ -290,6 +294,7 @@ def test_a_reset_is_told_in_the_journal_with_what_was_and_what_is_before_the_gap
     assert filed.detail == {"gaps": [each.as_document() for each in store.gaps()]}
 
 
+@pytest.mark.postgresql_too
 def test_the_next_published_batch_carries_the_reset_and_its_gaps(store: Store) -> None:
     control = store.connect()
     committed_feed(control)
@@ -301,6 +306,7 @@ def test_the_next_published_batch_carries_the_reset_and_its_gaps(store: Store) -
     assert [event.kind for event in control.ledger(later.batch_id)] == ["reset", "gap"]
 
 
+@pytest.mark.postgresql_too
 def test_coverage_names_the_interval_that_is_read_again_and_none_for_what_is_skipped(control: OperatorTables) -> None:
     committed_feed(control)
     reset(control, back(0, 100, 30), forward(1, 50, 60))
@@ -326,6 +332,7 @@ def test_an_open_batch_of_the_feed_is_in_the_way_in_each_of_its_states(store: St
     assert store.dump() == before
 
 
+@pytest.mark.postgresql_too
 def test_an_open_backfill_is_in_the_way_until_it_is_committed(store: Store) -> None:
     control = store.connect()
     plan_first(control, None, seed(orders(0), 100))
@@ -377,6 +384,7 @@ def test_where_one_stored_offset_is_not_where_its_move_begins_none_moves(store: 
     assert store.dump() == before
 
 
+@pytest.mark.postgresql_too
 def test_where_filing_a_gap_fails_nothing_has_moved(store: Store) -> None:
     control = store.connect()
     committed_feed(control)
@@ -391,29 +399,29 @@ def test_where_filing_a_gap_fails_nothing_has_moved(store: Store) -> None:
 
 
 def come_and_go(control: OperatorTables) -> None:
-    """Plan a batch and give it up."""
+    """Plan a batch and abandon it."""
     plan_next(control, plan_of((orders(0), 100, 110), number=2))
     control.abandon(batch_id_of(2), reason="not wanted", actor="rival")
 
 
-MEANWHILE: Mapping[str, Callable[[OperatorTables], object]] = {
+RIVALS: Mapping[str, Callable[[OperatorTables], object]] = {
     "a batch was planned": lambda control: plan_next(control, plan_of((orders(0), 100, 110), number=2)),
     "a batch came and went": come_and_go,
     "a gap was filed": lambda control: control.file_gap(
         snapshot_of(control), gap(orders(1), 50, 60), seed=None, actor="rival"
     ),
-    "somebody reset it": lambda control: reset(control, back(0, 100, 50)),
+    "another process reset it": lambda control: reset(control, back(0, 100, 50)),
     "a backfill was planned": lambda control: backfill(
         control, plan_of((orders(1), 3, 9), number=2, kind=BatchKind.BACKFILL)
     ),
 }
 
 
-@pytest.mark.parametrize("meanwhile", MEANWHILE)
-def test_a_reset_that_was_shown_on_older_rows_is_refused_and_writes_nothing(store: Store, meanwhile: str) -> None:
+@pytest.mark.parametrize("rival", RIVALS)
+def test_a_reset_that_was_shown_on_older_rows_is_refused_and_writes_nothing(store: Store, rival: str) -> None:
     control = store.connect()
     shown = committed_feed(control)
-    MEANWHILE[meanwhile](store.connect())
+    RIVALS[rival](store.connect())
     before = store.dump()
 
     with pytest.raises(FeedChangedError, match="another process wrote"):
@@ -422,6 +430,7 @@ def test_a_reset_that_was_shown_on_older_rows_is_refused_and_writes_nothing(stor
     assert store.dump() == before
 
 
+@pytest.mark.postgresql_too
 def test_a_plan_decided_before_a_reset_is_refused(store: Store) -> None:
     control = store.connect()
     decided_on = committed_feed(control)
@@ -434,6 +443,7 @@ def test_a_plan_decided_before_a_reset_is_refused(store: Store) -> None:
     assert store.dump() == before
 
 
+@pytest.mark.postgresql_too
 def test_of_a_plan_and_a_reset_at_once_one_wins_whole(database: SqlStore) -> None:
     control, task = database.connect(), database.connect()
     shown = committed_feed(control)
@@ -486,11 +496,11 @@ def test_each_partition_began_with_a_batch_or_with_the_first_after_it_that_read_
     assert control.starts_since(batch_id_of(number)) == starts
 
 
-def test_only_committed_live_batches_of_the_feed_tell_where_a_partition_began(control: OperatorTables) -> None:
+def test_only_committed_live_batches_of_the_feed_show_where_a_partition_began(control: OperatorTables) -> None:
     committed_feed(control)
-    given_up = plan_of((orders(1), 50, 60), number=2)
-    plan_next(control, given_up)
-    control.abandon(given_up.batch_id, reason="not wanted", actor="ops")
+    abandoned = plan_of((orders(1), 50, 60), number=2)
+    plan_next(control, abandoned)
+    control.abandon(abandoned.batch_id, reason="not wanted", actor="ops")
     other = plan_of((orders(1), 7, 9), number=4, feed_id=OTHER_FEED, feed_name="copy")
     plan_first(control, other)
     commit(control, other)
@@ -505,7 +515,7 @@ def test_only_committed_live_batches_of_the_feed_tell_where_a_partition_began(co
     assert control.starts_since(batch_id_of(5)) == {orders(0): 100}
 
 
-def test_batches_of_a_topic_that_was_made_again_since_tell_nothing(control: OperatorTables) -> None:
+def test_batches_of_a_topic_that_was_made_again_since_show_nothing(control: OperatorTables) -> None:
     three_batches(control)
     rows = [seed(orders(0), 0, topic_id="made-again", rule="topic made again")]
     control.start_over(
@@ -522,7 +532,7 @@ def test_batches_of_a_topic_that_was_made_again_since_tell_nothing(control: Oper
 # ── What is committed above the stored offsets ────────────────────────────────────────────────────────────────────────
 
 
-def test_nothing_is_committed_above_the_stored_offsets_before_somebody_went_back(control: OperatorTables) -> None:
+def test_nothing_is_committed_above_the_stored_offsets_before_a_reset_back(control: OperatorTables) -> None:
     three_batches(control)
 
     assert control.committed_ahead(ORDERS_FEED) == []
@@ -541,6 +551,7 @@ def test_after_going_back_what_batches_and_backfills_committed_lies_above(contro
 # ── What is committed within intervals, whatever the stored offsets are now ───────────────────────────────────────────
 
 
+@pytest.mark.postgresql_too
 def test_what_batches_and_backfills_committed_of_an_interval_is_found_and_copies_are_not(
     control: OperatorTables,
 ) -> None:
@@ -561,6 +572,7 @@ def test_what_batches_and_backfills_committed_of_an_interval_is_found_and_copies
     assert control.committed_within(OTHER_FEED, asked) == []
 
 
+@pytest.mark.postgresql_too
 @pytest.mark.parametrize("same_records", [True, False])
 def test_batches_of_a_topic_that_got_another_id_count_where_an_operator_said_that_the_records_are_the_same(
     control: OperatorTables, *, same_records: bool
@@ -581,9 +593,10 @@ def test_batches_of_a_topic_that_got_another_id_count_where_an_operator_said_tha
     assert union(control.committed_ahead(ORDERS_FEED)) == ([OffsetRange(orders(0), 90, 120)] if same_records else [])
 
 
-# ── An older copy is told of a reset ──────────────────────────────────────────────────────────────────────────────────
+# ── An older copy learns of a reset ───────────────────────────────────────────────────────────────────────────────────
 
 
+@pytest.mark.postgresql_too
 def test_gaps_of_an_older_copy_that_a_reset_ended_since_are_dropped_and_closed_ones_stay(store: Store) -> None:
     control = store.connect()
     with_gaps(control)

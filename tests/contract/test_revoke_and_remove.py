@@ -116,7 +116,7 @@ def test_an_abandon_that_comes_after_the_clean_up_of_a_committed_batch_takes_not
         revoke(staged)
 
     assert below(staged.output.parent) == before
-    assert [told.plan for told in staged.sink.publisher.published_receipts()] == [staged.plan]
+    assert [receipt.plan for receipt in staged.sink.publisher.published_receipts()] == [staged.plan]
 
 
 def test_control_tables_from_a_backup_cannot_publish_a_batch_that_was_revoked_since(staged: Staged):
@@ -165,7 +165,7 @@ def test_a_file_system_that_became_read_only_is_the_storages_failure_and_not_a_w
         staged.sink.publisher.can_take(staged.directory, staged.receipt)
 
 
-def test_files_that_somebody_adds_to_a_published_batch_are_named_and_are_what_has_to_go(output: Path):
+def test_files_that_are_added_to_a_published_batch_are_named_and_are_what_has_to_go(output: Path):
     staged = Staged(output)
     staged.publish()
     late = staged.target / "late.parquet"
@@ -277,7 +277,7 @@ def test_removing_an_attempt_leaves_the_other_attempts_and_all_that_is_published
 
     assert not staged.directory.exists()
     assert (below(output), staged.kept.read_bytes(), below(other.directory)) == (published, kept, others)
-    assert [told.plan for told in staged.sink.publisher.published_receipts()] == [staged.plan]
+    assert [receipt.plan for receipt in staged.sink.publisher.published_receipts()] == [staged.plan]
 
 
 def test_with_its_last_attempt_a_batchs_directory_goes(staged: Staged):
@@ -297,13 +297,13 @@ def test_a_name_that_vanishes_while_an_attempt_is_removed_leaves_nothing_behind(
     staged = Staged(output)
     real, vanished = os.unlink, []
 
-    def unlink_what_somebody_else_just_did(*arguments: Any, **named: Any) -> None:
+    def unlink_what_another_process_just_unlinked(*arguments: Any, **named: Any) -> None:
         real(*arguments, **named)
         if not vanished:
             vanished.append(arguments)
             raise FileNotFoundError
 
-    monkeypatch.setattr(os, "unlink", unlink_what_somebody_else_just_did)
+    monkeypatch.setattr(os, "unlink", unlink_what_another_process_just_unlinked)
     staged.sink.staging.remove(staged.directory)
     assert vanished
     assert not staged.directory.exists()

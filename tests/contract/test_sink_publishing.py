@@ -6,6 +6,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
+from typing import Protocol
 
 import pytest
 from tests.contract.builders import batch_id_of
@@ -13,10 +14,12 @@ from tests.contract.power_cut import PowerCut, power_cut
 from tests.contract.racing_publishers import Step, race
 from tests.contract.sink_outputs import (
     OUTPUTS,
+    DeltaInStore,
     Died,
     Fault,
     InMemoryOutput,
     Output,
+    made,
     opened,
     plan_to,
     publish,
@@ -34,25 +37,40 @@ from kafka_ingest.model.published_output import PublishedReceipt
 
 pytestmark = pytest.mark.long
 
-ON_DISK = [kind for kind in OUTPUTS if kind is not InMemoryOutput]
-RACERS = 4
+STORED = [kind for kind in OUTPUTS if kind is not InMemoryOutput]
+ON_DISK = [kind for kind in STORED if kind is not DeltaInStore]
+RACERS = 5
 ROUNDS = 8
 
 
-@pytest.fixture(params=OUTPUTS, ids=lambda kind: kind.format)
+@pytest.fixture(params=OUTPUTS, ids=lambda kind: kind.name)
 def output(request: pytest.FixtureRequest, tmp_path: Path) -> Output:
-    return made(request.param, tmp_path / "orders")
+    return made(request.param, tmp_path / "orders", request)
 
 
-@pytest.fixture(params=ON_DISK, ids=lambda kind: kind.format)
+@pytest.fixture(params=ON_DISK, ids=lambda kind: kind.name)
 def on_disk(request: pytest.FixtureRequest) -> Callable[[Path], Output]:
-    return lambda path: made(request.param, path)
+    return lambda path: made(request.param, path, request)
 
 
-def made(kind: Callable[[Path], Output], path: Path) -> Output:
-    found = kind(path)
-    found.sink.publisher.prepare()
-    return found
+class Stored(Protocol):
+    """Makes outputs of one kind."""
+
+    rounds: int
+    """How often processes race: each request to a store takes as long as a round on a disk."""
+
+    def __call__(self, path: Path) -> Output: ...
+
+
+@pytest.fixture(params=STORED, ids=lambda kind: kind.name)
+def stored(request: pytest.FixtureRequest) -> Stored:
+    class Made:
+        rounds = 2 if request.param is DeltaInStore else ROUNDS
+
+        def __call__(self, path: Path) -> Output:
+            return made(request.param, path, request)
+
+    return Made()
 
 
 def again(output: Output) -> Output:
@@ -123,7 +141,7 @@ def test_staged_files_that_are_removed_leave_nothing_behind(output: Output) -> N
     directory, _ = written(output, plan_to(output, 1))
     assert output.sink.staging.size_bytes(directory) > 0
     output.sink.staging.remove(directory)
-    assert list(output.path.parent.rglob("*.parquet")) == []
+    assert output.data_files() == []
 
 
 # ── Every fault at the step that decides, then again ──────────────────────────────────────────────────────────────────
@@ -216,31 +234,29 @@ def test_a_power_cut_at_any_call_to_the_file_system_is_repaired_by_the_next_try(
 
 
 def test_of_several_publishers_of_one_batch_all_find_it_published_and_every_row_is_there_once(
-    on_disk: Callable[[Path], Output], tmp_path: Path
+    stored: Stored, tmp_path: Path
 ) -> None:
-    rounds = [staged_alone(on_disk, tmp_path / f"{number}") for number in range(ROUNDS)]
-    came_to = race(rounds[0][0].format, [[step for _, step in rounds]] * RACERS)
-    assert came_to == [[None] * ROUNDS] * RACERS
+    rounds = [staged_alone(stored, tmp_path / f"{number}") for number in range(stored.rounds)]
+    came_to = race(rounds[0][0].name, [[step for _, step in rounds]] * RACERS)
+    assert came_to == [[None] * stored.rounds] * RACERS
     for output, step in rounds:
         assert output.seen() == rows_of(step.published)
 
 
-def test_of_several_batches_at_once_each_is_there_once(on_disk: Callable[[Path], Output], tmp_path: Path) -> None:
-    output = on_disk(tmp_path / "orders")
-    batches = iter(range(1, 1 + RACERS * ROUNDS))
-    steps = [[staged(output, next(batches)) for _ in range(ROUNDS)] for _ in range(RACERS)]
-    assert race(output.format, steps) == [[None] * ROUNDS] * RACERS
+def test_of_several_batches_at_once_each_is_there_once(stored: Stored, tmp_path: Path) -> None:
+    output = stored(tmp_path / "orders")
+    batches = iter(range(1, 1 + RACERS * stored.rounds))
+    steps = [[staged(output, next(batches)) for _ in range(stored.rounds)] for _ in range(RACERS)]
+    assert race(output.name, steps) == [[None] * stored.rounds] * RACERS
     expected = sum((rows_of(step.published) for step in itertools.chain.from_iterable(steps)), Counter())
     assert output.seen() == expected
 
 
-def test_of_publishers_and_revokers_one_kind_wins_and_the_other_is_told(
-    on_disk: Callable[[Path], Output], tmp_path: Path
-) -> None:
-    rounds = [staged_alone(on_disk, tmp_path / f"{number}") for number in range(ROUNDS)]
+def test_of_publishers_and_revokers_one_kind_wins_and_the_other_learns_it(stored: Stored, tmp_path: Path) -> None:
+    rounds = [staged_alone(stored, tmp_path / f"{number}") for number in range(stored.rounds)]
     publishes = [step for _, step in rounds]
     revokes = [Step(step.path, step.directory, step.published, revokes=True) for step in publishes]
-    first, second, *revoked = race(rounds[0][0].format, [publishes, publishes, revokes, revokes])
+    first, second, *revoked = race(rounds[0][0].name, [publishes, publishes, revokes, revokes])
     for number, (output, step) in enumerate(rounds):
         said = {each[number] is None for each in (first, second)}, {each[number] is None for each in revoked}
         seen = output.seen()
@@ -251,9 +267,9 @@ def test_of_publishers_and_revokers_one_kind_wins_and_the_other_is_told(
         ]
 
 
-def staged_alone(on_disk: Callable[[Path], Output], directory: Path) -> tuple[Output, Step]:
+def staged_alone(stored: Stored, directory: Path) -> tuple[Output, Step]:
     """Stage a batch in an output of its own, so that its table is made in the race, too."""
-    output = on_disk(directory / "orders")
+    output = stored(directory / "orders")
     return output, staged(output, 1)
 
 
@@ -265,9 +281,9 @@ def staged(output: Output, number: int) -> Step:
 # ── A reader that reads all the time ──────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_reader_never_sees_half_a_batch_or_a_row_twice(on_disk: Callable[[Path], Output], tmp_path: Path) -> None:
-    output = on_disk(tmp_path / "orders")
-    steps = [written(output, plan_to(output, number, partitions=5)) for number in range(1, 21)]
+def test_a_reader_never_sees_half_a_batch_or_a_row_twice(stored: Stored, tmp_path: Path) -> None:
+    output = stored(tmp_path / "orders")
+    steps = [written(output, plan_to(output, number, partitions=5)) for number in range(1, 1 + stored.rounds * 5 // 2)]
     done = threading.Event()
 
     def publish_all() -> None:

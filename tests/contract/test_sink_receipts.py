@@ -1,4 +1,4 @@
-"""What a sink tells afterwards: all that was ever published in it, and what Spark said of an attempt that failed."""
+"""What a sink reports afterwards: all that was ever published in it, and what Spark said of an attempt that failed."""
 
 import json
 import os
@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from tests.contract.builders import NOON, batch_id_of, orders
 from tests.contract.ordinary_user import ordinary_user
-from tests.contract.sink_outputs import OUTPUTS, Output, ParquetOutput, opened, plan_to, publish, written
+from tests.contract.sink_outputs import KINDS, Output, ParquetOutput, made, opened, plan_to, publish, written
 
 from kafka_ingest.errors import OutputConflictError, OutputUnavailableError
 from kafka_ingest.model.attempt_directory import FAILURE
@@ -23,11 +23,9 @@ from kafka_ingest.model.removal import Removal, RemovalCause
 from kafka_ingest.sinks.parquet import parquet_sink
 
 
-@pytest.fixture(params=OUTPUTS, ids=lambda kind: kind.format)
+@pytest.fixture(params=KINDS, ids=lambda kind: kind.name)
 def output(request: pytest.FixtureRequest, tmp_path: Path) -> Output:
-    made: Output = request.param(tmp_path / "orders")
-    made.sink.publisher.prepare()
-    return made
+    return made(request.param, tmp_path / "orders", request)
 
 
 @pytest.fixture
@@ -37,7 +35,7 @@ def parquet(tmp_path: Path) -> ParquetOutput:
     return made
 
 
-def told(output: Output) -> list[PublishedReceipt]:
+def reported(output: Output) -> list[PublishedReceipt]:
     """Return all that was published; a ledger is the same in whatever it comes."""
     return [
         replace(published, ledger=tuple(published.ledger)) for published in output.sink.publisher.published_receipts()
@@ -47,74 +45,74 @@ def told(output: Output) -> list[PublishedReceipt]:
 # ── What was published ────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_an_output_in_which_nothing_was_published_tells_nothing(output: Output) -> None:
-    assert told(output) == []
+def test_an_output_in_which_nothing_was_published_reports_nothing(output: Output) -> None:
+    assert reported(output) == []
 
 
-def test_an_output_that_is_not_there_tells_nothing(tmp_path: Path) -> None:
+def test_an_output_that_is_not_there_reports_nothing(tmp_path: Path) -> None:
     assert list(parquet_sink(tmp_path / "lake" / "orders").publisher.published_receipts()) == []
 
 
-def test_a_published_batch_is_told_as_it_was_published(output: Output) -> None:
+def test_a_published_batch_is_reported_as_it_was_published(output: Output) -> None:
     published = publish(output, plan_to(output, 1, leader_epochs={orders(0): 4}, topic_id=None))
-    assert told(output) == [published]
+    assert reported(output) == [published]
 
 
-def test_a_ledger_is_told_with_every_event_in_its_order(output: Output) -> None:
+def test_a_ledger_is_reported_with_every_event_in_its_order(output: Output) -> None:
     ledger = (
         Event(7, "seeded", NOON, "planner", None, {"partitions": [{"topic": "orders", "offset": None}]}),
         Event(12, "gap", NOON + timedelta(microseconds=3), "operator", None, {"gaps": [{"reason": "§ „vergiftet“"}]}),
         Event(9, "reset", NOON, "cli:operator@host/1", None, {"removed": [], "partitions": []}),
     )
     publish(output, plan_to(output, 1), ledger=ledger)
-    assert told(output)[0].ledger == ledger
+    assert reported(output)[0].ledger == ledger
 
 
-def test_batches_are_told_oldest_first_in_whatever_order_they_were_published(output: Output) -> None:
+def test_batches_are_reported_oldest_first_in_whatever_order_they_were_published(output: Output) -> None:
     for number in (2, 10, 1):
         publish(output, plan_to(output, number))
-    assert [published.plan.batch_id for published in told(output)] == [batch_id_of(number) for number in (1, 2, 10)]
+    assert [published.plan.batch_id for published in reported(output)] == [batch_id_of(number) for number in (1, 2, 10)]
 
 
-def test_a_backfill_is_told_like_any_batch(output: Output) -> None:
-    assert [publish(output, plan_to(output, 1, kind=BatchKind.BACKFILL))] == told(output)
+def test_a_backfill_is_reported_like_any_batch(output: Output) -> None:
+    assert [publish(output, plan_to(output, 1, kind=BatchKind.BACKFILL))] == reported(output)
 
 
-def test_a_batch_without_a_row_is_told_although_nothing_of_it_is_visible(output: Output) -> None:
+def test_a_batch_without_a_row_is_reported_although_nothing_of_it_is_visible(output: Output) -> None:
     published = publish(output, plan_to(output, 1), without_rows=True)
-    assert told(output) == [published]
+    assert reported(output) == [published]
     assert published.receipt.files == ()
 
 
-def test_a_batch_that_is_only_written_is_not_told(output: Output) -> None:
+def test_a_batch_that_is_only_written_is_not_reported(output: Output) -> None:
     publish(output, plan_to(output, 1))
     written(output, plan_to(output, 2))
-    assert [published.plan.batch_id for published in told(output)] == [batch_id_of(1)]
+    assert [published.plan.batch_id for published in reported(output)] == [batch_id_of(1)]
 
 
-def test_the_attempt_that_was_published_is_the_one_that_is_told(output: Output) -> None:
+def test_the_attempt_that_was_published_is_the_one_that_is_reported(output: Output) -> None:
     plan = plan_to(output, 1)
     written(output, plan, attempt=1)
     publish(output, plan, attempt=2)
-    assert [published.receipt.attempt for published in told(output)] == [2]
+    assert [published.receipt.attempt for published in reported(output)] == [2]
 
 
-def test_publishing_twice_is_told_once(output: Output) -> None:
+def test_publishing_twice_is_reported_once(output: Output) -> None:
     directory, published = written(output, plan_to(output, 1))
     output.sink.publisher.publish(directory, published)
     output.sink.publisher.publish(directory, published)
-    assert told(output) == [published]
+    assert reported(output) == [published]
 
 
-def test_all_that_is_known_is_told(output: Output) -> None:
+def test_all_that_is_known_is_reported(output: Output) -> None:
     for number in (1, 2):
         publish(output, plan_to(output, number))
-    assert [str(published.plan.batch_id) for published in told(output)] == output.sink.publisher.known_batches()
+    assert [str(published.plan.batch_id) for published in reported(output)] == output.sink.publisher.known_batches()
 
 
-def test_what_is_told_of_a_batch_is_what_is_kept_of_it(output: Output) -> None:
+def test_what_is_reported_of_a_batch_is_what_is_kept_of_it(output: Output) -> None:
     publish(output, plan_to(output, 1))
-    (published,) = told(output)
+    (published,) = reported(output)
     assert output.sink.archive.receipt(batch_id_of(1)) == published.receipt
 
 
@@ -123,18 +121,18 @@ def test_nothing_is_kept_of_a_batch_that_was_never_published(output: Output) -> 
     assert output.sink.archive.receipt(batch_id_of(1)) is None
 
 
-def test_telling_changes_nothing(parquet: ParquetOutput) -> None:
+def test_reporting_changes_nothing(parquet: ParquetOutput) -> None:
     publish(parquet, plan_to(parquet, 1))
     before = {path: path.stat().st_mtime_ns for path in parquet.path.parent.rglob("*")}
-    told(parquet)
+    reported(parquet)
     assert {path: path.stat().st_mtime_ns for path in parquet.path.parent.rglob("*")} == before
 
 
-# ── What somebody did to the receipts ─────────────────────────────────────────────────────────────────────────────────
+# ── Receipts that were changed by hand ────────────────────────────────────────────────────────────────────────────────
 
 
 def refusal(parquet: ParquetOutput, error: type[Exception] = OutputConflictError) -> str:
-    """Return why what was published is not told to its end."""
+    """Return why what was published is not reported to its end."""
     with pytest.raises(error) as refused:
         list(parquet.sink.publisher.published_receipts())
     return str(refused.value)
@@ -148,12 +146,12 @@ def three_batches(parquet: ParquetOutput) -> ParquetOutput:
     return parquet
 
 
-def test_the_batches_before_a_damaged_receipt_are_told_before_it_is_refused(three_batches: ParquetOutput) -> None:
+def test_the_batches_before_a_damaged_receipt_are_reported_before_it_is_refused(three_batches: ParquetOutput) -> None:
     three_batches.kept(2).write_text("{}")
-    telling = three_batches.sink.publisher.published_receipts()
-    assert next(telling).plan.batch_id == batch_id_of(1)
+    receipts = three_batches.sink.publisher.published_receipts()
+    assert next(receipts).plan.batch_id == batch_id_of(1)
     with pytest.raises(OutputConflictError):
-        next(telling)
+        next(receipts)
 
 
 @pytest.mark.parametrize(
@@ -210,10 +208,10 @@ def found(parquet: ParquetOutput) -> list[FilesState]:
     return [published.files.state for published in parquet.sink.publisher.published_receipts()]
 
 
-def test_a_receipt_whose_files_are_gone_is_told_and_says_so(three_batches: ParquetOutput) -> None:
+def test_a_receipt_whose_files_are_gone_is_reported_and_says_so(three_batches: ParquetOutput) -> None:
     shutil.rmtree(three_batches.visible(2))
     assert found(three_batches) == [FilesState.INTACT, FilesState.GONE, FilesState.INTACT]
-    assert told(three_batches)[1].files.difference == f"its files are not in {three_batches.visible(2)}"
+    assert reported(three_batches)[1].files.difference == f"its files are not in {three_batches.visible(2)}"
 
 
 def removal_of(number: int, cause: RemovalCause) -> Removal:
@@ -235,7 +233,7 @@ def test_a_batch_that_was_found_gone_and_came_back_can_expire(output: Output) ->
     output.sink.remover.hide(batch_id_of(1))
     output.sink.remover.delete_hidden(batch_id_of(1))
     assert output.sink.remover.unfinished() == []
-    assert told(output)[0].files.state is FilesState.EXPIRED
+    assert reported(output)[0].files.state is FilesState.EXPIRED
 
 
 def test_damaged_files_that_were_kept_are_deleted_with_their_batch(three_batches: ParquetOutput) -> None:
@@ -280,18 +278,18 @@ def cut_a_file(directory: Path) -> None:
         (cut_a_file, "part-00001.parquet has 5 bytes instead of"),
     ],
 )
-def test_visible_files_that_are_not_those_of_the_receipt_are_told_with_the_difference(
+def test_visible_files_that_are_not_those_of_the_receipt_are_reported_with_the_difference(
     three_batches: ParquetOutput, harm: Callable[[Path], None], difference: str
 ) -> None:
     harm(three_batches.visible(2))
     assert found(three_batches) == [FilesState.INTACT, FilesState.CHANGED, FilesState.INTACT]
-    assert difference in told(three_batches)[1].files.difference
+    assert difference in reported(three_batches)[1].files.difference
 
 
-def test_a_receipt_that_a_crash_left_half_written_is_not_told(three_batches: ParquetOutput) -> None:
+def test_a_receipt_that_a_crash_left_half_written_is_not_reported(three_batches: ParquetOutput) -> None:
     kept = three_batches.kept(4)
     kept.with_name(f".{kept.name}.4711.tmp").write_bytes(b'{"vers')
-    assert len(told(three_batches)) == 3
+    assert len(reported(three_batches)) == 3
 
 
 def test_a_batch_whose_publishing_died_between_receipt_and_files_is_not_taken_for_published(
@@ -314,7 +312,7 @@ def test_a_batch_whose_publishing_died_between_receipt_and_files_is_not_taken_fo
     assert found(parquet) == [FilesState.BROKEN]
     parquet.stage(directory, [file.name for file in published.receipt.files])
     parquet.sink.publisher.publish(directory, published)
-    assert told(parquet) == [published]
+    assert reported(parquet) == [published]
 
 
 # ── Storage that fails proves nothing ─────────────────────────────────────────────────────────────────────────────────

@@ -298,8 +298,8 @@ STEPS: dict[str, tuple[str, Callable[[StagedFiles, Place], object]]] = {
     "open_attempt": ("pipe_file", lambda staging, place: staging.open_attempt(place, b"{}")),
     "add_package": ("pipe_file", lambda staging, place: staging.add_package(place, b"zip")),
     "write_receipt": ("pipe_file", lambda staging, place: staging.write_receipt(place, b"{}")),
-    "read_receipt": ("open", lambda staging, place: staging.read_receipt(place)),
-    "read_failure": ("open", lambda staging, place: staging.read_failure(place)),
+    "read_receipt": ("cat_file", lambda staging, place: staging.read_receipt(place)),
+    "read_failure": ("cat_file", lambda staging, place: staging.read_failure(place)),
     "verify": ("find", lambda staging, place: staging.verify(place, written(place / DATA))),
     "size_bytes": ("find", lambda staging, place: staging.size_bytes(place)),
     "remove": ("rm", lambda staging, place: staging.remove(place)),
@@ -333,7 +333,7 @@ def test_documents_and_receipts_are_one_put_each(remote: StagedFiles, monkeypatc
     assert names == [DOCUMENT, PACKAGE, RECEIPT]
 
 
-def test_what_the_file_system_remembers_of_a_listing_is_asked_anew(
+def test_what_the_file_system_remembers_of_a_listing_is_asked_again(
     remote: StagedFiles, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     forgotten: list[object] = []

@@ -1,4 +1,4 @@
-"""Starting over under an open batch and with holds: the batch is given up with the offsets, or nothing happens."""
+"""Starting over under an open batch and with holds: the batch is abandoned with the offsets, or nothing happens."""
 
 from dataclasses import replace
 from uuid import UUID
@@ -37,6 +37,8 @@ from kafka_ingest.model.control_rows import Adoption, FeedSnapshot, StartOver
 from kafka_ingest.model.hold import OF_WHOLE_TOPICS, Hold, HoldCause
 from kafka_ingest.model.offsets import TopicPartition
 from kafka_ingest.ports.control import OperatorTables
+
+pytestmark = pytest.mark.sqlite_is_enough
 
 OTHER_FEED = UUID("01890000-0000-7000-8000-00000000beef")
 CAUSES_AT_AN_OFFSET = {
@@ -85,7 +87,8 @@ def start_over(
 # ── The batch that stands in the way ──────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_planned_batch_is_given_up_in_the_step_that_starts_its_topic_over(store: Store) -> None:
+@pytest.mark.postgresql_too
+def test_a_planned_batch_is_abandoned_in_the_step_that_starts_its_topic_over(store: Store) -> None:
     control = store.connect()
     bring_to(control, BatchState.PLANNED)
     start_over(control, from_its_beginning(), abandoned=FIRST_PLAN.batch_id)
@@ -94,13 +97,13 @@ def test_a_planned_batch_is_given_up_in_the_step_that_starts_its_topic_over(stor
     assert (batch.state, batch.reason) == (BatchState.ABANDONED, "made again")
     assert snapshot_of(control).open_batch is None
     assert stored(control) == {orders(0): 0, orders(1): 0}
-    (given_up,), (reset,) = store.events("abandoned"), store.events("reset")
-    assert (given_up.actor, given_up.batch_id) == ("ops", FIRST_PLAN.batch_id)
-    assert given_up.detail == {"reason": "made again", "was": "PLANNED"}
+    (abandoned,), (reset,) = store.events("abandoned"), store.events("reset")
+    assert (abandoned.actor, abandoned.batch_id) == ("ops", FIRST_PLAN.batch_id)
+    assert abandoned.detail == {"reason": "made again", "was": "PLANNED"}
     assert (reset.actor, reset.detail["reason"]) == ("ops", "made again")
 
 
-def test_the_feed_plans_and_commits_its_next_batch_after_one_was_given_up_with_its_topic(
+def test_the_feed_plans_and_commits_its_next_batch_after_one_was_abandoned_with_its_topic(
     control: OperatorTables,
 ) -> None:
     bring_to(control, BatchState.PLANNED)
@@ -112,7 +115,7 @@ def test_the_feed_plans_and_commits_its_next_batch_after_one_was_given_up_with_i
     assert stored(control) == {orders(0): 7, orders(1): 0}
 
 
-def test_no_receipt_of_a_batch_that_was_given_up_with_its_topic_is_pinned_later(store: Store) -> None:
+def test_no_receipt_of_a_batch_that_was_abandoned_with_its_topic_is_pinned_later(store: Store) -> None:
     control = store.connect()
     bring_to(control, BatchState.PLANNED)
     start_over(control, from_its_beginning(), abandoned=FIRST_PLAN.batch_id)
@@ -127,7 +130,7 @@ def test_no_receipt_of_a_batch_that_was_given_up_with_its_topic_is_pinned_later(
 @pytest.mark.parametrize(
     "state", [BatchState.WRITTEN, BatchState.COMMITTING, BatchState.COMMITTED, BatchState.ABANDONED]
 )
-def test_a_batch_that_is_not_planned_is_not_given_up_and_its_topic_does_not_start_over(
+def test_a_batch_that_is_not_planned_is_not_abandoned_and_its_topic_does_not_start_over(
     store: Store, state: BatchState
 ) -> None:
     control = store.connect()
@@ -159,24 +162,24 @@ def test_of_a_receipt_and_an_operator_at_once_one_wins_whole(database: SqlStore)
     bring_to(control, BatchState.PLANNED)
     shown = snapshot_of(control)
 
-    given_up, pinned = at_once(
+    abandoned, pinned = at_once(
         lambda: start_over(control, from_its_beginning(), feed=shown, abandoned=FIRST_PLAN.batch_id),
         lambda: pin(task, FIRST_PLAN, 1),
     )
 
-    if given_up is None:
+    if abandoned is None:
         assert isinstance(pinned, BatchStateError)
         assert control.batch(FIRST_PLAN.batch_id).state is BatchState.ABANDONED
         assert stored(control) == {orders(0): 0, orders(1): 0}
     else:
-        assert isinstance(given_up, (FeedChangedError, BatchStateError))
+        assert isinstance(abandoned, (FeedChangedError, BatchStateError))
         assert pinned is None
         assert control.batch(FIRST_PLAN.batch_id).state is BatchState.WRITTEN
         assert stored(control) == {orders(0): 0, orders(1): 40}
         assert database.events("reset") == []
 
 
-def test_a_batch_that_nobody_knows_is_not_given_up_and_nothing_starts_over(store: Store) -> None:
+def test_a_batch_that_nobody_knows_is_not_abandoned_and_nothing_starts_over(store: Store) -> None:
     control = store.connect()
     plan_first(control, None, seed(orders(0), 40))
     before = store.dump()
@@ -204,8 +207,9 @@ def held_feed(control: OperatorTables, *holds: Hold) -> FeedSnapshot:
     return snapshot_of(control)
 
 
+@pytest.mark.postgresql_too
 @pytest.mark.parametrize("cause", HoldCause)
-def test_every_hold_on_a_topic_that_starts_over_ends_and_those_on_other_topics_go_on(
+def test_every_hold_on_a_topic_that_starts_over_ends_and_those_on_other_topics_stay(
     control: OperatorTables, cause: HoldCause
 ) -> None:
     other = held(cause, topic="refunds")
@@ -274,7 +278,7 @@ def test_a_step_that_is_refused_ends_no_hold(store: Store) -> None:
     assert snapshot_of(control).holds == [held(HoldCause.BEYOND_LOG)]
 
 
-def test_the_holds_of_another_feed_on_the_same_topic_go_on(control: OperatorTables) -> None:
+def test_the_holds_of_another_feed_on_the_same_topic_stay(control: OperatorTables) -> None:
     plan_first(control, None, seed(orders(0), 40))
     plan_first(control, plan_of((orders(0), 3, 5), number=2, feed_id=OTHER_FEED, feed_name="copy"))
     control.hold(OTHER_FEED, held(HoldCause.BEYOND_LOG))
@@ -283,9 +287,10 @@ def test_the_holds_of_another_feed_on_the_same_topic_go_on(control: OperatorTabl
     assert snapshot_of(control, "copy").holds == [held(HoldCause.BEYOND_LOG)]
 
 
-# ── A gap over the first offsets of a partition whose start is pending ───────────────────────────────────────────────
+# ── A gap over the first offsets of a partition whose start is pending ────────────────────────────────────────────────
 
 
+@pytest.mark.postgresql_too
 def test_a_gap_over_a_pending_row_of_a_new_partition_resolves_it_and_moves_it(store: Store) -> None:
     control = store.connect()
     plan_first(control, None, seed(orders(0), 40), seed(orders(1), None, rule="new partition"))
@@ -345,6 +350,7 @@ def committed_rows(database: SqlStore) -> tuple[dict[TopicPartition, int], int]:
     return control.rows_by_partition(ORDERS_FEED), summary.rows_committed
 
 
+@pytest.mark.postgresql_too
 def test_a_topic_with_the_same_records_keeps_its_rows_and_later_batches_and_backfills_add_theirs(
     database: SqlStore,
 ) -> None:
@@ -376,6 +382,7 @@ def test_a_topic_that_was_made_again_has_no_rows_yet_and_one_that_is_rewound_kee
     assert committed_rows(database) == ({}, 110)
 
 
+@pytest.mark.postgresql_too
 @pytest.mark.parametrize("same_records", [False, True])
 def test_a_topic_that_came_back_with_an_id_that_it_had_before_has_the_rows_of_that_id_again(
     database: SqlStore, *, same_records: bool

@@ -37,7 +37,7 @@ def lake() -> Iterator[Path]:
 
 @contextmanager
 def counted(engine: Engine, found: list[str]) -> Iterator[None]:
-    """Note the statements that an engine is sent meanwhile."""
+    """Note the statements that an engine is sent inside."""
 
     def note(*call: object) -> None:
         found.append(str(call[2]))

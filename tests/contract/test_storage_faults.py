@@ -2,7 +2,7 @@
 
 An error that names the cause, nothing half done.
 
-Once the storage is well the same run goes on and ends right.
+Once the storage is available, the same run continues and ends right.
 """
 
 import errno
@@ -55,7 +55,7 @@ def failure_of(
 ) -> KafkaIngestError:
     """Let a run fail, with all its retries; return how."""
     with pytest.raises(expected) as caught:
-        run.go_on(feed)
+        run.resume(feed)
     return caught.value
 
 
@@ -67,9 +67,9 @@ def assert_not_committed(feed: WholeFeed) -> None:
         assert set(feed.states().values()) <= {BatchState.PLANNED, BatchState.WRITTEN, BatchState.COMMITTING}
 
 
-def assert_goes_on(run: DagRun, feed: WholeFeed) -> None:
-    """Clear the failed task, now that the storage is well, and hold all there is against what was produced."""
-    run.go_on(feed)
+def assert_continues(run: DagRun, feed: WholeFeed) -> None:
+    """Clear the failed task, now that the storage is available, and hold all there is against what was produced."""
+    run.resume(feed)
     at_rest(feed)
     assert_every_record_is_there_once(feed)
     assert_group_follows(feed)
@@ -94,12 +94,12 @@ def failing_from(instant: int, number_of_error: int) -> Callable[[int, str], Non
 
 
 @pytest.mark.parametrize("number_of_error", [errno.ENOSPC, errno.EROFS, errno.EIO])
-def test_an_output_that_fails_from_any_file_call_on_stops_the_task_by_name_and_the_run_goes_on_later(
+def test_an_output_that_fails_from_any_file_call_on_stops_the_task_by_name_and_the_run_continues_later(
     lake: Path, number_of_error: int
 ) -> None:
     feeds = Feeds(lake, InMemoryControlTables)
     with watched(feeds.new(first_run)) as (seen, instants):
-        DagRun("run 1").go_on(seen)
+        DagRun("run 1").resume(seen)
     file_calls = [number for number, name in enumerate(instants.names) if name.startswith("before os.")]
     assert len(file_calls) > 30
     for instant in file_calls:
@@ -109,7 +109,7 @@ def test_an_output_that_fails_from_any_file_call_on_stops_the_task_by_name_and_t
                 failure = failure_of(run, unlucky)
             assert os.strerror(number_of_error) in str(failure)
             assert_not_committed(feed)
-            assert_goes_on(run, feed)
+            assert_continues(run, feed)
         except BaseException as error:
             error.add_note(f"{os.strerror(number_of_error)} from {instants.names[instant]} on")
             raise
@@ -133,7 +133,7 @@ WITHOUT_ROOM = [
 
 
 @pytest.mark.parametrize(("kind", "task"), WITHOUT_ROOM)
-def test_a_task_without_room_for_its_files_says_so_and_goes_on_when_there_is(
+def test_a_task_without_room_for_its_files_says_so_and_continues_when_there_is(
     request: pytest.FixtureRequest, lake: Path, kind: str, task: str
 ) -> None:
     with feeds_in(kind, request, lake) as feeds:
@@ -144,7 +144,7 @@ def test_a_task_without_room_for_its_files_says_so_and_goes_on_when_there_is(
         of_sqlite = ("disk I/O error", "disk is full")
         assert any(cause in str(failure) for cause in (of_sqlite if kind == "sqlite" else ["File too large"]))
         assert_not_committed(feed)
-        assert_goes_on(run, feed)
+        assert_continues(run, feed)
 
 
 @pytest.mark.parametrize(
@@ -156,7 +156,7 @@ def test_a_task_without_room_for_its_files_says_so_and_goes_on_when_there_is(
         ("commit", "orders.kafka-ingest/receipts", OutputNotUsableError),
     ],
 )
-def test_a_task_that_may_not_write_its_directory_names_it_and_goes_on_when_it_may(
+def test_a_task_that_may_not_write_its_directory_names_it_and_continues_when_it_may(
     lake: Path, task: str, directory: str, kind_of_error: type[KafkaIngestError]
 ) -> None:
     lake.chmod(0o777)
@@ -171,7 +171,7 @@ def test_a_task_that_may_not_write_its_directory_names_it_and_goes_on_when_it_ma
         assert "ermission denied" in str(failure) or "without that right" in str(failure)
         assert str(feed.output.parent / directory).rstrip(".") in str(failure)
         assert_not_committed(feed)
-        assert_goes_on(run, feed)
+        assert_continues(run, feed)
 
 
 # ── The control database ──────────────────────────────────────────────────────────────────────────────────────────────
@@ -179,7 +179,7 @@ def test_a_task_that_may_not_write_its_directory_names_it_and_goes_on_when_it_ma
 
 @contextmanager
 def locked(store: SqlStore, _server: PostgresqlServer) -> Iterator[None]:
-    """Let somebody hold a SQLite database for himself."""
+    """Let another process hold a SQLite database exclusively."""
     with closing(sqlite3.connect(str(store.settings.sqlite_file), isolation_level=None)) as holder:
         holder.execute("BEGIN EXCLUSIVE")
         yield
@@ -211,7 +211,7 @@ def any_change(name: str) -> bool:
     ],
     ids=["sqlite", "postgresql"],
 )
-def test_a_control_database_that_goes_away_before_any_step_stops_the_task_by_name_and_the_run_goes_on_later(
+def test_a_control_database_that_goes_away_before_any_step_stops_the_task_by_name_and_the_run_continues_later(
     request: pytest.FixtureRequest,
     monkeypatch: pytest.MonkeyPatch,
     postgresql_server: PostgresqlServer,
@@ -225,7 +225,7 @@ def test_a_control_database_that_goes_away_before_any_step_stops_the_task_by_nam
     store = request.getfixturevalue(kind)
     feeds = Feeds(lake, store.connect)
     with watched(feeds.new(first_run)) as (seen, instants):
-        DagRun("run 1").go_on(seen)
+        DagRun("run 1").resume(seen)
     for name in [each for each in dict.fromkeys(instants.names) if steps(each)]:
         instant = instants.names.index(name)
         feed, run = feeds.new(first_run), DagRun("run 1")
@@ -236,7 +236,7 @@ def test_a_control_database_that_goes_away_before_any_step_stops_the_task_by_nam
                     failure = failure_of(run, unlucky)
             assert cause in str(failure)
             assert_whole(feed)
-            assert_goes_on(run, feed)
+            assert_continues(run, feed)
         except BaseException as error:
             error.add_note(f"where the database went away {name}")
             raise

@@ -128,7 +128,7 @@ def test_a_damaged_receipt_is_named_where_it_lies(output: Path):
         staged.sink.archive.receipt(batch_id_of(1))
 
 
-def test_a_batch_whose_receipt_lies_in_the_one_folder_is_revoked_for_ever(output: Path):
+def test_a_batch_whose_receipt_lies_in_the_one_folder_is_revoked_forever(output: Path):
     staged = Staged(output)
     receipts = KeptReceipts(staged.kept.parent.parent)
     receipts.keep(staged.published)
@@ -159,12 +159,12 @@ def test_receipts_are_sorted_into_their_days_and_nothing_else_changes(output: Pa
     folder = batches[0].kept.parent.parent
     (folder / f"{batch_id_of(3)}.revoked").touch()
     (folder / f".{batch_id_of(4)}.json.4711.tmp").touch()
-    told = list(batches[0].sink.publisher.published_receipts())
+    before = list(batches[0].sink.publisher.published_receipts())
 
     assert batches[0].sink.archive.sort(NOW) == 3
 
     assert sorted(path.name for path in folder.iterdir()) == [f".{batch_id_of(4)}.json.4711.tmp", DAY]
-    assert list(batches[0].sink.publisher.published_receipts()) == told
+    assert list(batches[0].sink.publisher.published_receipts()) == before
     assert known(output, since=1) == ids(1, 2)
     assert batches[0].sink.archive.sort(NOW) == 0
 
@@ -246,7 +246,7 @@ def test_a_visible_batch_without_a_receipt_is_known_each_time_it_is_asked(output
     assert known(output, since=2) == ids(2, 9)
 
 
-def test_receipts_that_a_backup_left_behind_are_missed_though_publications_went_on(output: Path):
+def test_receipts_that_a_backup_left_behind_are_missed_though_publications_continued(output: Path):
     batches = published(output, 1)
     assert known(output, since=1) == ids(1)
     batches += published(output, 2)

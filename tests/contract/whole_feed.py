@@ -14,6 +14,7 @@ from uuid import UUID
 import pyarrow as pa
 import pyarrow.parquet
 from tests.fakes import GROUP, FakeKafkaCluster, feed_settings, log, topic
+from tests.iceberg_lake import connections_beside, iceberg_at
 
 from kafka_ingest.batches.open_attempt import open_attempt
 from kafka_ingest.batches.pin_receipt import pin_attempt
@@ -40,7 +41,7 @@ RETRIES = 3
 RUNS_UNTIL_REST = 8
 
 Record = tuple[str, int, int, bytes]
-"""Topic, partition, offset and value: what tells a record from every other."""
+"""Topic, partition, offset and value: what distinguishes a record from every other."""
 
 
 class Log:
@@ -50,7 +51,7 @@ class Log:
         self.records: list[Record] = []
         self.ends = dict.fromkeys(range(PARTITIONS), 0)
         self.kafka = FakeKafkaCluster()
-        self._tell()
+        self._refresh_cluster()
 
     def produce(self, partition: int, count: int) -> None:
         """Append records to a partition."""
@@ -73,9 +74,9 @@ class Log:
 
     def _grow(self, partition: int, count: int) -> None:
         self.ends[partition] += count
-        self._tell()
+        self._refresh_cluster()
 
-    def _tell(self) -> None:
+    def _refresh_cluster(self) -> None:
         self.kafka.topics[TOPIC] = topic(*(log(0, end) for _, end in sorted(self.ends.items())))
 
 
@@ -153,7 +154,7 @@ def parquet_of(records: list[Record], *, batch_id: UUID | None = None) -> bytes:
 
 
 class AirflowStandIn:
-    """Remembers what it was told; a run that exists already is not triggered a second time."""
+    """Remembers what it was called with; a run that exists already is not triggered a second time."""
 
     def __init__(self) -> None:
         self.announced: list[UUID] = []
@@ -233,8 +234,11 @@ def whole_feed(name: str, control: ControlTables, lake: Path, output_format: str
     """Return a feed that was never planned, of a topic without records, with a folder of its own in the lake."""
     made = Log()
     (lake / name).mkdir()
-    settings = feed_settings(name=name, output=OutputLocation.local(output_format, lake / name / "orders"))
-    sink = sink_of(settings.output)
+    path = lake / name / "orders"
+    is_iceberg = output_format == "iceberg"
+    output = iceberg_at(path) if is_iceberg else OutputLocation.local(output_format, path)
+    settings = feed_settings(name=name, output=output)
+    sink = sink_of(output, connections_beside(path)) if is_iceberg else sink_of(output)
     return WholeFeed(settings, control, sink, made, made.kafka, SparkStandIn(), AirflowStandIn())
 
 
@@ -252,7 +256,7 @@ class DagRun:
     batch_id: UUID | None = None
     left: list[str] = field(default_factory=lambda: ["plan", "write", "commit", "next_batch"])
 
-    def go_on(self, feed: WholeFeed) -> None:
+    def resume(self, feed: WholeFeed) -> None:
         """Run what is left of it; raises what Airflow would not try again, or not once more."""
         while self.left:
             with_retries(lambda: self.run_task(feed, self.left[0]))
@@ -268,7 +272,7 @@ class DagRun:
 
 
 def with_retries(task: Callable[[], None]) -> None:
-    """Try a task again as Airflow does: where its error says that this may help, and not for ever."""
+    """Try a task again as Airflow does: where its error says that this may help, and not forever."""
     for _ in range(RETRIES):
         try:
             return task()
@@ -278,7 +282,7 @@ def with_retries(task: Callable[[], None]) -> None:
 
 
 class Scheduler:
-    """Starts one run after the other. A run that died goes on where Airflow survived, or is never heard of again."""
+    """Starts one run after the other. A run that died continues where Airflow survived, and ends there otherwise."""
 
     def __init__(self) -> None:
         self._numbers = iter(range(1, 1_000))
@@ -292,15 +296,15 @@ class Scheduler:
         """The batch of the present run."""
         return self._run.batch_id
 
-    def go_on(self, feed: WholeFeed) -> None:
+    def resume(self, feed: WholeFeed) -> None:
         """Run what is left of the present run."""
-        self._run.go_on(feed)
+        self._run.resume(feed)
 
     def run_one_batch(self, feed: WholeFeed) -> None:
         """Bring one batch to its end, with as many runs as that takes."""
         for _ in range(RUNS_UNTIL_REST):
             with contextlib.suppress(KafkaIngestError):
-                return self.go_on(feed)
+                return self.resume(feed)
             self.lose_run()
         raise AssertionError(f"expected a batch to be finished in {RUNS_UNTIL_REST} runs")
 
@@ -313,7 +317,7 @@ class Scheduler:
         failures: list[KafkaIngestError] = []
         for _ in range(RUNS_UNTIL_REST):
             try:
-                self.go_on(feed)
+                self.resume(feed)
             except KafkaIngestError as error:
                 failures.append(error)
             else:

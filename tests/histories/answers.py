@@ -30,7 +30,7 @@ def answers(world: World) -> dict[str, Any]:
     feed_id = rows.feed.feed_id
     passed = [OffsetRange(tp, 0, row.next_offset) for tp, row in rows.feed.stored.items() if row.next_offset]
     states = tables.batch_states(feed_id)
-    given_up = [batch_id for batch_id, state in states.items() if state is BatchState.ABANDONED]
+    abandoned = [batch_id for batch_id, state in states.items() if state is BatchState.ABANDONED]
     return {
         "coverage": [said(partition_document(partition)) for partition in coverage.values()],
         "verified": said(verify_output(rows, coverage, tables)),
@@ -42,9 +42,9 @@ def answers(world: World) -> dict[str, Any]:
         "published": [tables.newest_published(feed_id, kind) for kind in BatchKind],
         "ahead": union(tables.committed_ahead(feed_id)),
         "within": tables.committed_within(feed_id, passed),
-        "of given up": {
+        "of abandoned": {
             batch_id: intersect(tables.batch(batch_id).plan.ranges, tables.committed_ranges(batch_id))
-            for batch_id in given_up
+            for batch_id in abandoned
         },
         "ledger": tables.ledger_of_feed(feed_id),
         "gaps to fill": chosen(world, BackfillRequest(OpenGaps(), {}, on_missing=OnMissing.RECORD_GAP)),

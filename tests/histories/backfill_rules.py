@@ -1,6 +1,6 @@
 """What becomes of backfills and copies.
 
-They are planned, two at once, worked on chunk by chunk, crash, and are given up.
+They are planned, two at once, worked on chunk by chunk, crash, and are abandoned.
 """
 
 import contextlib
@@ -99,7 +99,7 @@ class BackfillRules(History):
 
     @precondition(lambda self: self.chunks)
     @rule(number=NUMBERS, interruption=CRASHES)
-    def a_chunk_is_given_up(self, number: int, interruption: Interruption | None) -> None:
+    def a_chunk_is_abandoned(self, number: int, interruption: Interruption | None) -> None:
         chunk = self.chunks[number % len(self.chunks)]
         with self.nothing_moves(interruption), self.step(interruption, BatchStateError):
             self.world.abandon_batch(chunk)
@@ -131,7 +131,7 @@ class BackfillRules(History):
 
     @contextlib.contextmanager
     def nothing_moves(self, interruption: Interruption | None) -> Iterator[None]:
-        """See that no stored offset and no group offset moves, unless somebody else was let in."""
+        """See that no stored offset and no group offset moves, unless another process was let in."""
         stored, group = dict(self.feed.stored), dict(self.world.topics.cluster.groups.get(GROUP, {}))
         yield
         if interruption is None or interruption.incident != "another run":

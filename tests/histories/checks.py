@@ -101,7 +101,7 @@ class Checks:
             self.check_group(feed)
 
     def check_output(self, feed: FeedSnapshot | None) -> None:
-        """Readers see whole batches, committing or committed, for ever, and each record once, as it was produced."""
+        """Readers see whole batches, committing or committed, forever, and each record once, as it was produced."""
         for batch_id in self.read(self.world.settings.output.path, self.rows):
             assert self.world.tables.batch(batch_id).plan.kind is not BatchKind.COPY
             self.times_seen.update(value for *_, value in self.rows[batch_id])
@@ -117,7 +117,7 @@ class Checks:
         assert all(times == 1 for times in seen.values()), f"{seen.most_common(1)} is copied twice"
 
     def read(self, output: Path, known: dict[UUID, list[Row]]) -> list[UUID]:
-        """Read what was published since, and return those batches; what was there before stays for ever."""
+        """Read what was published since, and return those batches; what was there before stays forever."""
         prefix = "kafka_batch="
         names = sorted(path.name for path in output.iterdir()) if output.exists() else []
         assert all(name.startswith(prefix) for name in names), names
@@ -227,7 +227,7 @@ class Checks:
         if row.first_offset is None or row.next_offset is None or log is None or generation != topic.generation:
             return
         covered = covered_logs.get((topic.name, generation, topic_partition.partition), Covered())
-        # What came after a log was cut off is read once somebody has decided on it.
+        # What came after a log was cut off is read once an operator has decided on it.
         end = min(row.next_offset, self.world.cuts.get(topic_partition, row.next_offset))
         for offset, value in log.content.items():
             found = self.times_seen[value] + covered.is_passed(offset)

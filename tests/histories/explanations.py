@@ -44,8 +44,8 @@ def kafka_does_not_answer(world: World) -> bool:
     return world.topics.cluster.is_down or any(log is not None and not log.has_leader for log in logs)
 
 
-def somebody_came_between(world: World) -> bool:
-    """Whether somebody else did something in the middle of the step."""
+def another_process_came_between(world: World) -> bool:
+    """Whether another process did something in the middle of the step."""
     return world.interrupter.happened is not None
 
 
@@ -80,7 +80,7 @@ def a_topic_was_made_again(world: World) -> bool:
 
 
 def files_were_damaged(world: World) -> bool:
-    """Whether somebody damaged staged files."""
+    """Whether staged files were damaged."""
     return world.was_damaged
 
 
@@ -124,9 +124,9 @@ def a_backfill_was_overtaken(world: World) -> bool:
 
 
 def others_are_at_it(world: World) -> bool:
-    """Whether chunks are open, which hold their offsets until they are committed or given up.
+    """Whether chunks are open, which hold their offsets until they are committed or abandoned.
 
-    Of older tables, for ever.
+    Of older tables, forever.
     """
     return world.is_restored or bool(world.open_backfills())
 
@@ -140,8 +140,8 @@ def open_batches(world: World) -> list[Batch]:
 
 EXPLANATIONS: Mapping[type[KafkaIngestError], Callable[[World], bool]] = {
     KafkaUnavailableError: kafka_does_not_answer,
-    FeedChangedError: somebody_came_between,
-    BatchStateError: somebody_came_between,
+    FeedChangedError: another_process_came_between,
+    BatchStateError: another_process_came_between,
     OffsetsLostError: records_were_deleted,
     RangeNotInLogError: ranges_are_not_in_the_log,
     SparkFailedError: spark_cannot_work,

@@ -8,7 +8,7 @@ from typing import Literal
 from tests.fakes import Watched
 
 INCIDENTS = (
-    *("crash", "another run", "an operator abandons", "an operator cleans", "somebody fills the gaps"),
+    *("crash", "another run", "an operator abandons", "an operator cleans", "an operator fills the gaps"),
     "Kafka goes down",
 )
 
@@ -37,7 +37,7 @@ class Interrupter:
 
     @contextmanager
     def during_step(self, planned: Interruption | None) -> Iterator[None]:
-        """Interrupt what is done meanwhile; a step that makes fewer calls is not interrupted."""
+        """Interrupt what is done inside; a step that makes fewer calls is not interrupted."""
         self._planned, self._calls, self.happened = planned, 0, None
         try:
             yield
@@ -45,7 +45,7 @@ class Interrupter:
             self._planned = None
 
     def watch(self, part: object, returned: Callable[[str], object] = lambda _name: None) -> Watched:
-        """Return a part whose calls are counted. ``returned`` is told of a call before anything can happen after it."""
+        """Return a part whose calls are counted. ``returned`` is called before anything can happen after a call."""
 
         def after(name: str) -> None:
             returned(name)

@@ -4,7 +4,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
 from tests.histories.checks import resets
 from tests.histories.machine import History
-from tests.histories.told import last_told
+from tests.histories.recorded import last_recorded
 
 from kafka_ingest.control.control_tables import SqlControlTables
 
@@ -14,12 +14,12 @@ class LostTablesRules(History):
 
     @rule(is_lost=st.booleans())
     def the_output_is_adopted_by_empty_tables(self, is_lost: bool) -> None:  # noqa: FBT001 - drawn
-        """They tell what the receipts can tell; where the others are lost, the history goes on with them."""
+        """They show what the receipts record; where the others are lost, the history continues with them."""
         tables = self.world.empty_tables()
         if self.adopt(tables):
             self.check_adopted(tables)
-            if is_lost and not self.rewinds_that_no_receipt_tells():
-                self.go_on_with(tables)
+            if is_lost and not self.rewinds_that_no_receipt_records():
+                self.continue_with(tables)
 
     @rule()
     def a_backup_is_made(self) -> None:
@@ -28,28 +28,28 @@ class LostTablesRules(History):
     @precondition(lambda self: self.world.backup is not None)
     @rule()
     def the_backup_is_restored_and_adopts(self) -> None:
-        if self.rewinds_that_no_receipt_tells():
+        if self.rewinds_that_no_receipt_records():
             return
         tables = self.world.tables_in(self.world.backup)
         if self.adopt(tables):
             # Attempts of an older copy may have been cleaned up, or revoked, since.
             self.world.was_damaged = self.world.is_restored = True
-            self.go_on_with(tables)
+            self.continue_with(tables)
 
-    def go_on_with(self, tables: SqlControlTables) -> None:
+    def continue_with(self, tables: SqlControlTables) -> None:
         """Lose the control tables; backups of theirs are of a past that never was."""
-        self.world.go_on_with(tables)
+        self.world.continue_with(tables)
         self.world.backup = None
         self.checks.tables_replaced()
         with self.step():
             self.world.mirror()
 
-    def rewinds_that_no_receipt_tells(self) -> bool:
-        """Whether a log was cut off since the newest receipt: whoever loses the tables then has to rewind it again."""
-        feed, told = self.feed, last_told(self.world.told, self.world.sink.publisher.published_receipts())
+    def rewinds_that_no_receipt_records(self) -> bool:
+        """Whether a log was cut off since the newest receipt: after a loss of the tables it has to be rewound again."""
+        feed, recorded = self.feed, last_recorded(self.world.recorded, self.world.sink.publisher.published_receipts())
         if feed is None:
             return False
-        known = {(kind, at) for kind, at, _, _ in told.ledger} if told is not None else set()
+        known = {(kind, at) for kind, at, _, _ in recorded.ledger} if recorded is not None else set()
         ledger = [
             event for event in self.world.tables.ledger_of_feed(feed.feed_id) if (event.kind, event.at) not in known
         ]

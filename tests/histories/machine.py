@@ -13,8 +13,8 @@ from tests.contract.conftest import memory_or_disk
 from tests.histories.checks import Checks, check_accounted
 from tests.histories.explanations import check_explained
 from tests.histories.interruptions import INCIDENTS, Interruption, Killed
+from tests.histories.recorded import check_adopted
 from tests.histories.to_the_end import run_to_the_end
-from tests.histories.told import check_adopted
 from tests.histories.world import FEED, OPERATOR, TOPICS, World
 
 from kafka_ingest.control.control_tables import SqlControlTables
@@ -98,7 +98,7 @@ class History(RuleBasedStateMachine):
             self.world.topics.produce(topic_partition, count, markers)
 
     def adopt(self, tables: SqlControlTables) -> bool:
-        """Let control tables adopt what the output tells.
+        """Let control tables adopt what the output records.
 
         False where that is not all, or was damaged while published.
         """
@@ -116,7 +116,7 @@ class History(RuleBasedStateMachine):
     def check_adopted(self, tables: SqlControlTables) -> None:
         """Hold tables that were empty before they adopted against those that wrote the output."""
         if published := self.world.sink.publisher.known_batches():
-            check_adopted(tables, self.world.tables, FEED, self.world.told, published)
+            check_adopted(tables, self.world.tables, FEED, self.world.recorded, published)
             check_accounted(tables)
 
     @invariant()
@@ -125,7 +125,7 @@ class History(RuleBasedStateMachine):
             self.checks.check()
 
     def run_to_the_end(self) -> None:
-        """Let all be well, and see that nothing was lost, and that the output alone tells it again."""
+        """Repair everything, and see that nothing was lost, and that the output alone suffices to rebuild it."""
         run_to_the_end(self.world, self.checks)
         tables = self.world.empty_tables()
         assert self.adopt(tables)

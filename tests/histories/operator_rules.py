@@ -38,10 +38,10 @@ class OperatorRules(History):
 
     @precondition(lambda self: self.known is not None)
     @rule(number=NUMBERS, records=RECORDS, interruption=CRASHES)
-    def somebody_moves_a_stored_offset_by_hand_and_puts_it_back(
+    def an_operator_moves_a_stored_offset_by_hand_and_puts_it_back(
         self, number: int, records: list[int], interruption: Interruption | None
     ) -> None:
-        """Meanwhile the batch that begins there cannot be committed, and none of its offsets moves (invariant 3)."""
+        """Until then the batch that begins there cannot be committed, and none of its offsets moves (invariant 3)."""
         self.produce(records, 0)
         with self.step():
             self.world.run(last_task="write")

@@ -21,7 +21,7 @@ class RunRules(History):
 
     @rule(records=RECORDS, markers=MARKERS)
     def a_quiet_hour(self, records: list[int], markers: int) -> None:
-        """Kafka is well, records arrive, the DAG runs, and an operator answers what stops it."""
+        """Kafka is available, records arrive, the DAG runs, and an operator answers what stops it."""
         self.world.topics.heal()
         self.produce(records, markers)
         with self.step(None, BatchStateError):
@@ -33,7 +33,7 @@ class RunRules(History):
 
     @rule(records=RECORDS, markers=MARKERS, spark=SPARK, interruption=TROUBLE)
     def an_hour_of_trouble(self, records: list[int], markers: int, spark: Spark, interruption: Interruption) -> None:
-        """Kafka is well, records arrive, and something happens in the middle of a run."""
+        """Kafka is available, records arrive, and something happens in the middle of a run."""
         self.world.topics.heal()
         self.produce(records, markers)
         with self.step(interruption):

@@ -47,7 +47,7 @@ def history(migrated_sqlite_file: Path) -> Iterator[Histories]:
 
 
 def offsets_moved_by_hand_during_a_commit(history: Histories) -> None:
-    history.somebody_moves_a_stored_offset_by_hand_and_puts_it_back(
+    history.an_operator_moves_a_stored_offset_by_hand_and_puts_it_back(
         number=0, records=[2], interruption=BEFORE_THE_OFFSETS_MOVE
     )
 
@@ -74,7 +74,7 @@ def a_batch_that_lost_one_range_and_tables_that_were_lost(history: Histories) ->
     history.the_output_is_adopted_by_empty_tables(is_lost=True)
 
 
-def a_skip_that_was_told_and_tables_that_were_lost(history: Histories) -> None:
+def a_skip_that_was_recorded_and_tables_that_were_lost(history: Histories) -> None:
     history.an_operator_skips(number=0, ahead=0, span=2, interruption=None)
     history.a_quiet_hour(records=[1], markers=0)
     history.the_output_is_adopted_by_empty_tables(is_lost=True)
@@ -114,7 +114,7 @@ def a_backup_with_a_batch_that_was_overtaken(history: Histories) -> None:
 
 def a_hole_and_two_backfills_of_it_at_once(history: Histories) -> None:
     a_hole(history)
-    in_between = Interruption("before", RECORD_BACKFILL, "somebody fills the gaps")
+    in_between = Interruption("before", RECORD_BACKFILL, "an operator fills the gaps")
     history.gaps_are_backfilled(chunk=100, on_missing=OnMissing.REFUSE, is_planned_only=False, interruption=in_between)
     history.all_holds()
 
@@ -133,7 +133,7 @@ def a_written_backfill_and_a_log_that_is_cut_off(history: Histories) -> None:
     history.an_operator_decides_on_a_topic(name=TOPICS[0], interruption=None)
     history.a_chunk_is_worked_on(number=0, spark="finishes", last_task="commit", interruption=None)
     if history.chunks:
-        history.a_chunk_is_given_up(number=0, interruption=None)
+        history.a_chunk_is_abandoned(number=0, interruption=None)
     history.a_quiet_hour(records=[9], markers=0)
     history.all_holds()
 
@@ -154,7 +154,7 @@ def a_backup_with_a_backfill_that_another_overtook(history: Histories) -> None:
     a_hole(history)
     fill(history, is_planned_only=True)
     history.a_backup_is_made()
-    history.a_chunk_is_given_up(number=0, interruption=None)
+    history.a_chunk_is_abandoned(number=0, interruption=None)
     fill(history)
     restored_and_worked_on(history)
 
@@ -163,7 +163,7 @@ def a_backup_with_a_backfill_that_a_reset_overtook(history: Histories) -> None:
     a_hole(history)
     fill(history, is_planned_only=True)
     history.a_backup_is_made()
-    history.a_chunk_is_given_up(number=0, interruption=None)
+    history.a_chunk_is_abandoned(number=0, interruption=None)
     history.an_operator_resets(number=0, to=ShiftBy(-3), is_all=False, interruption=None)
     restored_and_worked_on(history)
 
@@ -203,7 +203,7 @@ def a_filled_hole_and_tables_that_were_lost(history: Histories) -> None:
 
 
 def a_hole_that_was_passed_and_filled_since_the_newest_live_batch(history: Histories) -> None:
-    """Only the backfill's receipt tells it."""
+    """Only the backfill's receipt records it."""
     history.an_operator_skips(number=0, ahead=0, span=2, interruption=None)
     fill(history)
     history.the_output_is_adopted_by_empty_tables(is_lost=True)
@@ -211,7 +211,7 @@ def a_hole_that_was_passed_and_filled_since_the_newest_live_batch(history: Histo
 
 
 def a_hole_that_was_filled_before_any_live_batch(history: Histories) -> None:
-    """The live batch's receipt tells of the hole after that of the backfill, which sorts before it."""
+    """The live batch's receipt records the hole after that of the backfill, which sorts before it."""
     with closing(Histories(history._template)) as other:
         other.begin(partitions=1, max_records=None, gaps=True)
         other.records_arrive(records=[4], markers=0)
@@ -226,7 +226,7 @@ def a_hole_that_was_filled_before_any_live_batch(history: Histories) -> None:
 
 
 def a_hole(history: Histories) -> None:
-    """Skip two records, and let the next receipt tell of it."""
+    """Skip two records, and let the next receipt record it."""
     history.an_operator_skips(number=0, ahead=0, span=2, interruption=None)
     history.a_quiet_hour(records=[1], markers=0)
 
@@ -271,7 +271,7 @@ def without_care_for_last_copies(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(clean, "last_copy", lambda *_: None)
 
 
-def without_giving_up_what_was_overtaken(patch: pytest.MonkeyPatch) -> None:
+def without_abandoning_what_was_overtaken(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(adopt, "overtaken", lambda *_: None)
 
 
@@ -298,7 +298,7 @@ def without_looking_below_the_stored_offset(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(batch_life, "check_not_overtaken", lambda *_: None)
 
 
-def without_looking_who_overtook_a_backfill(patch: pytest.MonkeyPatch) -> None:
+def without_looking_what_overtook_a_backfill(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(batch_life, "check_not_overtaken", lambda *_: None)
 
 
@@ -316,7 +316,7 @@ def without_waiting_for_backfills(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(batch_life, "check_not_overtaken", lambda *_: None)
 
 
-def without_telling_what_a_backfill_was_planned_on(patch: pytest.MonkeyPatch) -> None:
+def without_recording_what_a_backfill_was_planned_on(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(backfill_statements, "note_ledger", lambda *_: None)
 
 
@@ -329,26 +329,26 @@ GUARDS = [
     (without_writing_gaps, records_that_retention_took),
     (without_leaving_ranges_out_of_the_tables, a_batch_that_loses_one_range_before_it_is_read),
     (without_leaving_ranges_out_of_what_is_adopted, a_batch_that_lost_one_range_and_tables_that_were_lost),
-    (without_adopting_gaps, a_skip_that_was_told_and_tables_that_were_lost),
+    (without_adopting_gaps, a_skip_that_was_recorded_and_tables_that_were_lost),
     (without_dropping_gaps_ahead, a_skip_ahead_and_a_topic_that_is_made_again),
     (without_care_for_last_copies, a_last_copy_and_a_clean_up),
-    (without_giving_up_what_was_overtaken, a_backup_with_a_batch_that_was_overtaken),
+    (without_abandoning_what_was_overtaken, a_backup_with_a_batch_that_was_overtaken),
     (with_a_mirror_that_leads, a_commit_and_a_look_at_the_group),
     (without_the_revision_of_a_backfill, a_hole_and_two_backfills_of_it_at_once),
     (without_keeping_backfills_apart, a_hole_and_two_backfills_of_it_at_once),
     (without_looking_below_the_stored_offset, a_written_backfill_and_a_log_that_is_cut_off),
-    (without_looking_who_overtook_a_backfill, a_backfill_that_a_cut_log_and_a_live_run_overtook),
-    (without_looking_who_overtook_a_backfill, a_backup_with_a_backfill_that_another_overtook),
-    (without_looking_who_overtook_a_backfill, a_backup_with_a_backfill_that_a_reset_overtook),
+    (without_looking_what_overtook_a_backfill, a_backfill_that_a_cut_log_and_a_live_run_overtook),
+    (without_looking_what_overtook_a_backfill, a_backup_with_a_backfill_that_another_overtook),
+    (without_looking_what_overtook_a_backfill, a_backup_with_a_backfill_that_a_reset_overtook),
     (without_closing_gaps, a_hole_that_is_filled),
     (without_ending_gaps, a_hole_that_is_read_after_a_reset),
     (without_waiting_for_backfills, a_reset_under_an_open_backfill),
     (without_closing_adopted_gaps, a_filled_hole_and_tables_that_were_lost),
     (
-        without_telling_what_a_backfill_was_planned_on,
+        without_recording_what_a_backfill_was_planned_on,
         a_hole_that_was_passed_and_filled_since_the_newest_live_batch,
     ),
-    (without_telling_what_a_backfill_was_planned_on, a_hole_that_was_filled_before_any_live_batch),
+    (without_recording_what_a_backfill_was_planned_on, a_hole_that_was_filled_before_any_live_batch),
 ]
 
 NAMES = [f"{breaking.__name__}-{happens.__name__}" for breaking, happens in GUARDS]

@@ -48,7 +48,7 @@ def run_to_the_end(world: World, checks: Checks) -> None:
 
 
 def finish_chunks(world: World, checks: Checks) -> None:
-    """Finish what is open of backfills and copies, or give it up where it cannot be."""
+    """Finish what is open of backfills and copies, or abandon it where it cannot be."""
     for chunk in world.open_backfills():
         try:
             world.work_on(chunk.batch_id)

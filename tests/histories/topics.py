@@ -69,7 +69,7 @@ class Topics:
         self.generation_of: dict[str, int] = {}
         self._numbers = count(1)
         self._topics = {name: self._made(name, 1, [Log() for _ in range(partitions)]) for name in names}
-        self._tell()
+        self._refresh_cluster()
 
     def __getitem__(self, name: str) -> Topic:
         return self._topics[name]
@@ -103,14 +103,14 @@ class Topics:
             log.content[offset] = value
             self.produced[value] = Record(topic.name, topic.generation, topic_partition.partition, offset)
         log.end += records + markers
-        self._tell()
+        self._refresh_cluster()
 
     def delete_before(self, topic_partition: TopicPartition, start: int) -> None:
         """Let retention take what lies before an offset."""
         log = self.log(topic_partition)
         assert log is not None
         log.start = max(log.start, min(start, log.end))
-        self._tell()
+        self._refresh_cluster()
 
     def cut_off(self, topic_partition: TopicPartition, end: int) -> None:
         """Lose the end of a log, as an unclean leader election does."""
@@ -119,7 +119,7 @@ class Topics:
         log.content = {offset: value for offset, value in log.content.items() if offset < end}
         log.start, log.end = min(log.start, end), end
         log.elect()
-        self._tell()
+        self._refresh_cluster()
 
     def set_leader(self, topic_partition: TopicPartition, *, has_leader: bool) -> None:
         """Take a partition's leader away, or give it another one."""
@@ -128,7 +128,7 @@ class Topics:
         log.has_leader = has_leader
         if has_leader:
             log.elect()
-        self._tell()
+        self._refresh_cluster()
 
     def go_down(self) -> None:
         """Let no broker answer."""
@@ -143,7 +143,7 @@ class Topics:
     def add_partition(self, name: str, *, has_leader: bool) -> None:
         """Add a partition to a topic."""
         self._topics[name].logs.append(Log(has_leader=has_leader))
-        self._tell()
+        self._refresh_cluster()
 
     def make_again(self, name: str, partitions: int) -> None:
         """Delete a topic and create one of that name, with other records."""
@@ -167,9 +167,9 @@ class Topics:
         for offsets in self.cluster.groups.values():
             for topic_partition in [tp for tp in offsets if tp.topic == name]:
                 del offsets[topic_partition]
-        self._tell()
+        self._refresh_cluster()
 
-    def _tell(self) -> None:
+    def _refresh_cluster(self) -> None:
         for name, topic in self._topics.items():
             self.cluster.topics[name] = FakeTopic(dict(enumerate(log.bounds for log in topic.logs)), topic.topic_id)
             starts = {TopicPartition(name, number): log.epoch_starts for number, log in enumerate(topic.logs)}

@@ -17,7 +17,7 @@ from sqlalchemy import URL, Engine, update
 from tests.fakes import GROUP, Watched, feed_settings
 from tests.histories import spark_stand_in
 from tests.histories.interruptions import Interrupter, Killed
-from tests.histories.told import Told, told_by
+from tests.histories.recorded import Recorded, recorded_in
 from tests.histories.topics import Topics
 from tests.outputs import parquet_at
 
@@ -80,11 +80,11 @@ class World:
         self.was_damaged = False
         self.is_restored = False
         self.cuts: dict[TopicPartition, int] = {}
-        self.told: dict[UUID, Told] = {}
+        self.recorded: dict[UUID, Recorded] = {}
         self.backup: Path | None = None
         self.copy_output = parquet_at(directory / "copy-0")
         self._engines: dict[SqlControlTables, Engine] = {}
-        self.go_on_with(self.tables_in(template))
+        self.continue_with(self.tables_in(template))
 
     # ── Its parts ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -101,12 +101,12 @@ class World:
         """Return control tables that know nothing."""
         return self.tables_in(self._template)
 
-    def go_on_with(self, tables: SqlControlTables) -> None:
-        """Throw the control tables away and use these; what was told by receipts that nobody ever saw is forgotten."""
+    def continue_with(self, tables: SqlControlTables) -> None:
+        """Throw the control tables away and use these; what receipts recorded that nobody ever saw is forgotten."""
         self.tables = tables
         self.control: Watched = self.interrupter.watch(tables, self._tables_answered)
         published = set(self.sink.publisher.known_batches())
-        self.told = {batch_id: told for batch_id, told in self.told.items() if str(batch_id) in published}
+        self.recorded = {batch_id: each for batch_id, each in self.recorded.items() if str(batch_id) in published}
         # Which copies were made only the lost tables knew: others go elsewhere.
         self.copy_output = parquet_at(self.directory / f"copy-{len(self._engines)}")
 
@@ -121,7 +121,7 @@ class World:
             source.driver_connection.backup(copy)
 
     def move_by_hand(self, topic_partition: TopicPartition, next_offset: int) -> None:
-        """Write a stored offset past all locks and checks, as somebody with a database client can."""
+        """Write a stored offset past all locks and checks, as an operator with a database client can."""
         table = schema.stored_offset
         of_partition = (table.c.topic == topic_partition.topic, table.c.partition == topic_partition.partition)
         with transaction(self._engines[self.tables], "write") as connection:
@@ -269,7 +269,7 @@ class World:
     def decide_topic(self, name: str, choice: Choice) -> None:
         """Decide on a topic that changed.
 
-        What an open batch read cleanly from it counts, otherwise the batch is given up.
+        What an open batch read cleanly from it counts, otherwise the batch is abandoned.
         """
         changes = changes_of(FEED, [name], self.settings, self.control, self.kafka)
         batch = changes.affected
@@ -304,17 +304,17 @@ class World:
     # ── What is noted on the way ──────────────────────────────────────────────────────────────────────────────────────
 
     def _tables_answered(self, name: str) -> None:
-        """Keep what the next receipt tells: all that is known when its commit begins, or a backfill is planned."""
+        """Keep what the next receipt records: all that is known when its commit begins, or a backfill is planned."""
         feed = self.tables.feed(FEED) if name in {"begin_commit", "record_backfill"} else None
         if feed is None:
             return
-        told = told_by(self.tables, feed)
+        recorded = recorded_in(self.tables, feed)
         if name == "record_backfill":
             chunks = self.tables.open_backfills(feed.feed_id)
             planned = [chunk.batch_id for chunk in chunks if chunk.plan.kind is BatchKind.BACKFILL]
-            self.told |= {batch_id: told for batch_id in planned if batch_id not in self.told}
-        elif told.committing is not None:
-            self.told.setdefault(told.committing, told)
+            self.recorded |= {batch_id: recorded for batch_id in planned if batch_id not in self.recorded}
+        elif recorded.committing is not None:
+            self.recorded.setdefault(recorded.committing, recorded)
 
     # ── What may happen in the middle of a step ───────────────────────────────────────────────────────────────────────
 
@@ -331,6 +331,6 @@ class World:
             "another run": self.run,
             "an operator abandons": self.abandon,
             "an operator cleans": self.clean,
-            "somebody fills the gaps": self.fill_gaps,
+            "an operator fills the gaps": self.fill_gaps,
             "Kafka goes down": self.topics.go_down,
         }

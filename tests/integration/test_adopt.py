@@ -398,7 +398,7 @@ def test_a_batch_whose_publishing_ended_half_way_is_published_by_adopting_and_no
     assert every_record_once(quick, {0: 10, 1: 5})
 
 
-def test_a_batch_whose_giving_up_ended_half_way_stays_given_up(quick: QuickProject, orders: str) -> None:
+def test_a_batch_whose_abandoning_ended_half_way_stays_abandoned(quick: QuickProject, orders: str) -> None:
     quick.write_feed(orders)
     with patch.object(ParquetPublisher, "_move", side_effect=Killed), suppress(Killed):
         quick.kafka_ingest("run", "orders")

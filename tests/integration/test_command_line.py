@@ -59,7 +59,7 @@ def test_doctor_refuses_a_sqlite_file_where_tasks_run_on_other_hosts(quick: Quic
     assert "CeleryExecutor" in broken["error"]["message"]
 
 
-def test_doctor_tells_that_no_archive_of_classes_fits_and_that_nothing_is_wrong_with_that(
+def test_doctor_reports_that_no_archive_of_classes_fits_and_that_nothing_is_wrong_with_that(
     quick: QuickProject, orders: str, tmp_path: Path
 ) -> None:
     quick.write_feed(orders)

@@ -148,7 +148,7 @@ def test_what_was_read_again_after_a_reset_is_no_difference(feed: QuickProject, 
     assert of_partition(document)["offsets"]["read_again"] == 2
 
 
-def test_the_ranges_of_live_batches_are_read_where_the_output_is_counted_and_nowhere_else(feed: QuickProject) -> None:
+def test_the_ranges_of_live_batches_are_read_only_where_the_output_is_counted(feed: QuickProject) -> None:
     live = [UUID(each["batch_id"]) for each in feed.batches() if each["kind"] == "live"]
     before = coverage(feed)
     by_hand(feed, delete(schema.batch_range).where(schema.batch_range.c.batch_id.in_(live)))
@@ -375,14 +375,14 @@ def test_what_is_committed_while_the_output_is_counted_is_no_difference(
     with feed.stopping_before_the_commit(), pytest.raises(Killed):
         feed.answer("backfill", "orders", f"{orders}:0=5-6")
 
-    def others_go_on() -> None:
+    def others_continue() -> None:
         feed.run()
         feed.answer("backfill", "orders", "open")
         feed.answer("backfill", "orders", "gaps")
         produce(servers, orders, 1, plain_records(2))
         feed.run()
 
-    with while_counting(others_go_on):
+    with while_counting(others_continue):
         exit_code, document = coverage(feed, "--verify")
     assert (exit_code, document["verified"]) == (
         0,

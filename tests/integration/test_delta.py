@@ -152,7 +152,7 @@ def test_lost_control_tables_are_rebuilt_from_the_receipts_beside_the_table(
     assert sum(batches_seen(three_batches).values()) == 18
 
 
-def test_a_batch_that_was_given_up_while_it_was_committed_is_never_seen_and_can_be_restored(
+def test_a_batch_that_was_abandoned_while_it_was_committed_is_never_seen_and_can_be_restored(
     quick: QuickProject, orders: str
 ) -> None:
     quick.write_feed(orders, sink=SINK)

@@ -36,7 +36,7 @@ def staging(quick: QuickProject, batch_id: str) -> Path:
 # ── abandon ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_batch_that_was_being_committed_is_given_up_and_its_records_come_once(feed: QuickProject) -> None:
+def test_a_batch_that_was_being_committed_is_abandoned_and_its_records_come_once(feed: QuickProject) -> None:
     batch_id = stop_at(feed, JournalStore, "ledger")
     assert feed.batches()[0]["state"] == "COMMITTING"
 
@@ -48,7 +48,7 @@ def test_a_batch_that_was_being_committed_is_given_up_and_its_records_come_once(
     assert feed.stored_offsets() == feed.group_offsets() == {0: 10, 1: 5, 2: 0}
 
 
-def test_a_batch_that_is_visible_already_is_finished_and_not_given_up(feed: QuickProject) -> None:
+def test_a_batch_that_is_visible_already_is_finished_and_not_abandoned(feed: QuickProject) -> None:
     batch_id = stop_at(feed, BatchLife, "complete_commit")
 
     exit_code, code, message = feed.refusal("abandon", batch_id, *WHY)
@@ -59,7 +59,7 @@ def test_a_batch_that_is_visible_already_is_finished_and_not_given_up(feed: Quic
     assert feed.positions() == ALL
 
 
-def test_a_reason_that_is_an_option_is_refused_and_nothing_is_given_up(feed: QuickProject) -> None:
+def test_a_reason_that_is_an_option_is_refused_and_nothing_is_abandoned(feed: QuickProject) -> None:
     batch_id = feed.plan()["batch_id"]
     answer = feed.kafka_ingest("abandon", batch_id, "--reason", "--json")
     assert answer.exit_code == 2
@@ -135,7 +135,7 @@ def test_an_open_batch_is_never_cleaned_up(feed: QuickProject) -> None:
         (("orders", *WHY), "WRONG_USE"),
         (("--batch", "4711", *WHY), "UNKNOWN_BATCH"),
         (("--batch", "01990000-0000-7000-8000-000000000001", *WHY), "UNKNOWN_BATCH"),
-        (("nowhere",), "UNKNOWN_FEED"),
+        (("absent",), "UNKNOWN_FEED"),
     ],
 )
 def test_what_cannot_be_cleaned_up_is_refused_by_name(

@@ -48,7 +48,7 @@ def test_a_copy_of_the_same_name_does_not_either(quick: QuickProject, read_befor
 
 @pytest.fixture
 def contested(quick: QuickProject, orders: str) -> QuickProject:
-    """Feed ``orders``, with a batch that was given up, and a copy of its file that claims its group."""
+    """Feed ``orders``, with a batch that was abandoned, and a copy of its file that claims its group."""
     quick.write_feed(orders)
     abandoned(quick)
     quick.write_feed(orders, name="copy", kafka={"topics": [orders], "group": "orders-ingest"})

@@ -186,8 +186,8 @@ def test_a_broker_that_is_down_at_the_commit_holds_up_the_group_and_not_the_data
     group = mirrored_feed(quick, orders)
     with quick.stopping_before_the_commit(), suppress(Killed):
         quick.kafka_ingest("run", "orders")
-    nowhere = {"bootstrap.servers": "127.0.0.1:1", "socket.timeout.ms": "1000"}
-    connection = json.dumps({"conn_type": "kafka", "extra": nowhere})
+    unreachable = {"bootstrap.servers": "127.0.0.1:1", "socket.timeout.ms": "1000"}
+    connection = json.dumps({"conn_type": "kafka", "extra": unreachable})
     [batch] = quick.run(AIRFLOW_CONN_KAFKA_DEFAULT=connection)
     assert (batch["result"], batch["state"], batch["rows"]) == ("resumed", "COMMITTED", 15)
     assert "127.0.0.1:1" in batch["mirror_failure"]

@@ -37,19 +37,19 @@ def test_each_event_says_who_did_what_and_why_and_how_offsets_moved_newest_first
     batch_id = feed.plan()["batch_id"]
     feed.answer("abandon", batch_id, "--reason", "read with the wrong settings")
 
-    given_up, skipped, seeded = events(feed)
-    assert kinds([given_up, skipped, seeded]) == ["abandoned", "gap", "seeded"]
-    assert all(event["who"].startswith("cli:") for event in (given_up, skipped, seeded))
-    assert (given_up["batch_id"], given_up["reason"]) == (batch_id, "read with the wrong settings")
-    assert given_up["summary"] == "PLANNED → ABANDONED"
+    abandoned, skipped, seeded = events(feed)
+    assert kinds([abandoned, skipped, seeded]) == ["abandoned", "gap", "seeded"]
+    assert all(event["who"].startswith("cli:") for event in (abandoned, skipped, seeded))
+    assert (abandoned["batch_id"], abandoned["reason"]) == (batch_id, "read with the wrong settings")
+    assert abandoned["summary"] == "PLANNED → ABANDONED"
     assert (skipped["reason"], skipped["batch_id"]) == (WHY, None)
     assert skipped["summary"] == f"passed over: {orders}-0: 4 → 6 (skipped)"
     assert skipped["changes"] == [{"topic": orders, "partition": 0, "was": 4, "is": 6}]
     assert skipped["detail"]["gaps"][0]["cause"] == "skipped"
     assert seeded["summary"] == f"by start rule earliest: {orders}-0 → 0, {orders}-1 → 0, {orders}-2 → 0"
     assert [change["is"] for change in seeded["changes"]] == [0, 0, 0]
-    assert given_up["at"] > skipped["at"] > seeded["at"]
-    assert given_up["event_id"] > skipped["event_id"] > seeded["event_id"]
+    assert abandoned["at"] > skipped["at"] > seeded["at"]
+    assert abandoned["event_id"] > skipped["event_id"] > seeded["event_id"]
 
 
 def test_a_topic_that_was_made_again_is_reported_with_old_and_new_offsets_and_topic_ids(
@@ -163,23 +163,21 @@ def test_a_batch_is_listed_with_who_planned_it_where_it_went_and_the_topic_ids_o
 
 def test_batches_can_be_watched_by_kind_and_state(feed: QuickProject, orders: str) -> None:
     [committed] = feed.run("orders", "--end-offset", f"{orders}:0=4")
-    given_up = feed.plan()["batch_id"]
-    feed.answer("abandon", given_up, *BECAUSE)
+    abandoned = feed.plan()["batch_id"]
+    feed.answer("abandon", abandoned, *BECAUSE)
     planned = feed.plan()["batch_id"]
 
     def listed(*options: str) -> list[str]:
         return [batch["batch_id"] for batch in feed.answer("batches", "orders", *options)["batches"]]
 
-    assert listed() == listed("--kind", "live") == [planned, given_up, committed["batch_id"]]
+    assert listed() == listed("--kind", "live") == [planned, abandoned, committed["batch_id"]]
     assert listed("--kind", "backfill", "--kind", "copy") == []
-    assert listed("--state", "ABANDONED") == listed("--state", "abandoned", "--kind", "live") == [given_up]
+    assert listed("--state", "ABANDONED") == listed("--state", "abandoned", "--kind", "live") == [abandoned]
     assert listed("--state", "PLANNED", "--state", "COMMITTED") == [planned, committed["batch_id"]]
     assert listed("--state", "ABANDONED", "--kind", "backfill") == []
 
 
-def test_backfills_and_copies_are_listed_apart_and_told_with_what_was_asked_for(
-    feed: QuickProject, orders: str
-) -> None:
+def test_backfills_and_copies_are_listed_apart_with_what_was_asked_for(feed: QuickProject, orders: str) -> None:
     feed.run("orders", "--end-offset", f"{orders}:0=4")
     feed.answer("skip", "orders", orders, "0", "4-8", *BECAUSE)
     feed.run()

@@ -214,10 +214,10 @@ def test_a_partition_that_does_not_exist_does_not_keep_the_others_from_being_ans
     orders: str, servers: str
 ) -> None:
     kafka = cluster(servers, **{"socket.timeout.ms": "3000"})
-    first, nowhere = TopicPartition(orders, 0), TopicPartition(orders, 9)
-    found = kafka.epoch_ends({first: 0, nowhere: 0})
+    first, absent = TopicPartition(orders, 0), TopicPartition(orders, 9)
+    found = kafka.epoch_ends({first: 0, absent: 0})
     assert found[first] == 10
-    assert isinstance(found[nowhere], Unavailable)
+    assert isinstance(found[absent], Unavailable)
 
 
 # ── Groups ────────────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -140,7 +140,7 @@ def test_a_postgresql_that_was_killed_and_started_again_has_each_step_whole_or_n
     run = processes.run_feed(held_at=killed_at)
     run.wait_until_held()
     postgresql.kill()
-    run.go_on()
+    run.resume()
     check_control_tables_were_unavailable(run)
     postgresql.start_again()
 
@@ -159,7 +159,7 @@ def test_a_backend_that_is_killed_in_the_commit_s_transaction_moves_no_offset_an
     run = processes.run_feed(held_at=f"after:{LIFE}:advance_stored_offsets")
     run.wait_until_held()
     postgresql.kill_backend(name.replace("-", "_"))
-    run.go_on()
+    run.resume()
 
     check_control_tables_were_unavailable(run)
     assert newest_state(on_postgresql) == "COMMITTING"
@@ -192,7 +192,7 @@ def test_a_broker_that_is_killed_before_the_commit_costs_the_mirror_only_and_the
             )
             run.wait_until_held()
             broker.kill()
-            run.go_on()
+            run.resume()
             answer = run.end()
 
         assert answer.exit_code == 0, answer

@@ -132,13 +132,13 @@ def test_a_run_whose_batch_was_abandoned_while_its_spark_stood_still_refuses_the
     run, zombie = run_until_spark_writes(quick, processes)
     java = zombie.java
     java.suspend()
-    [given_up] = quick.batches()
-    quick.answer("abandon", given_up["batch_id"], "--reason", "its machine does not answer")
+    [abandoned] = quick.batches()
+    quick.answer("abandon", abandoned["batch_id"], "--reason", "its machine does not answer")
     java.resume()
     answer = run.end()
 
     assert error_of(answer) == (2, "BATCH_STATE")
-    assert f"batch {given_up['batch_id']}: the receipt of attempt 1 is refused" in answer.document["error"]["message"]
+    assert f"batch {abandoned['batch_id']}: the receipt of attempt 1 is refused" in answer.document["error"]["message"]
     assert "its machine does not answer" in answer.document["error"]["message"]
     assert zombie.has_receipt()
     assert records_of(quick) == []
@@ -154,7 +154,7 @@ def test_two_runs_of_one_feed_at_the_same_moment_have_one_effect(
     for run in both:
         run.wait_until_held()
     for run in both:
-        run.go_on()
+        run.resume()
     answers = [run.end() for run in both]
 
     assert [answer.exit_code for answer in answers] == [0, 0], answers

@@ -105,15 +105,15 @@ def test_an_offset_without_a_record_is_reported_as_such(quick: QuickProject, ser
     assert "no record at this offset: compacted, aborted, a transaction marker" in shown
 
 
-# ── An offset that was not ───────────────────────────────────────────────────────────────────────────────────────────
+# ── An offset that was not ────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_what_is_pending_passed_over_ahead_and_not_read_yet_is_distinguished(feed: QuickProject, orders: str) -> None:
     feed.run("orders", "--end-offset", f"{orders}:0=2")
     feed.answer("skip", "orders", orders, "0", "2-4", *BECAUSE)
     feed.answer("skip", "orders", orders, "0", "8-9", *BECAUSE)
-    given_up = feed.plan()["batch_id"]
-    feed.answer("abandon", given_up, *BECAUSE)
+    abandoned = feed.plan()["batch_id"]
+    feed.answer("abandon", abandoned, *BECAUSE)
     planned = feed.plan("--end-offset", f"{orders}:0=6")["batch_id"]
 
     states = [located(feed, orders, 0, offset)["state"] for offset in range(11)]
@@ -128,7 +128,7 @@ def test_what_is_pending_passed_over_ahead_and_not_read_yet_is_distinguished(fee
     pending = located(feed, orders, 0, 5)
     assert [(batch["batch_id"], batch["state"]) for batch in pending["batches"]] == [
         (planned, "PLANNED"),
-        (given_up, "ABANDONED"),
+        (abandoned, "ABANDONED"),
     ]
     assert [batch["files"] for batch in pending["batches"]] == [None, None]
     passed, ahead = (located(feed, orders, 0, offset)["gap"] for offset in (3, 8))
@@ -498,6 +498,13 @@ def test_a_batch_that_the_control_tables_do_not_know_is_said_and_is_no_failure(f
 # ── What is no data file ──────────────────────────────────────────────────────────────────────────────────────────────
 
 
+def test_a_file_in_an_object_store_is_refused_with_the_command_that_answers_there(quick: QuickProject) -> None:
+    exit_code, code, message = quick.refusal("explain", "s3://lake/orders/batches/1/1/part-0.parquet")
+    assert (exit_code, code) == (2, "WRONG_USE")
+    assert "expected a file on a local or mounted disk, found s3://lake/" in message
+    assert "`kafka-ingest locate FEED TOPIC PARTITION OFFSET`" in message
+
+
 def test_what_is_no_data_file_is_refused_with_what_was_expected(feed: QuickProject, orders: str) -> None:
     feed.run("orders", "--end-offset", f"{orders}:0=4")
     [file] = files(feed)
@@ -506,7 +513,7 @@ def test_what_is_no_data_file_is_refused_with_what_was_expected(feed: QuickProje
     stray = feed.home / "stray.parquet"
     shutil.copy(file, stray)
     for path, said in (
-        (feed.home / "nowhere.parquet", "found nothing at"),
+        (feed.home / "absent.parquet", "found nothing at"),
         (file.parent, "which is not a file"),
         (text, "expected a data file of this project, found a damaged one, or another"),
         (stray, "OUTPUT/kafka_batch=<batch>/<file>"),

@@ -275,7 +275,7 @@ def test_a_small_batch_waits_and_status_says_since_when(quick: QuickProject, ser
     assert quick.status()["waiting_since"] is None
 
 
-def test_a_small_batch_does_not_wait_for_ever(quick: QuickProject, orders: str) -> None:
+def test_a_small_batch_does_not_wait_forever(quick: QuickProject, orders: str) -> None:
     quick.write_feed(orders, limits={"min_records": 20, "max_wait": "2h"})
     assert quick.plan()["result"] == "waiting"
     with patch.object(plan_batch, "datetime") as clock:

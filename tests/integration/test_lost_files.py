@@ -57,7 +57,7 @@ def ranges(found: list[dict[str, Any]]) -> list[tuple[int, int, int]]:
     return [(each["partition"], each["start_offset"], each["end_offset"]) for each in found]
 
 
-def assert_all_is_well(project: QuickProject) -> None:
+def assert_every_record_is_there_once(project: QuickProject) -> None:
     """Hold the output and the control tables against each other and against the topic."""
     assert project.positions() == EVERY_RECORD
     found = project.answer("coverage", "orders", "--verify")
@@ -82,7 +82,7 @@ def test_a_lost_file_becomes_a_gap_of_exactly_its_offsets_and_the_backfill_reads
 
     feed.answer("backfill", "orders", "gaps")
     assert feed.gaps() == [(0, 4, 10, "output_lost", "closed")]
-    assert_all_is_well(feed)
+    assert_every_record_is_there_once(feed)
     located = feed.answer("locate", "orders", feed.answer("gaps", "orders")["gaps"][0]["topic"], "0", "5")
     assert [(each["kind"], each["record"]) for each in located["batches"]] == [
         ("backfill", "in_file"),
@@ -101,7 +101,7 @@ def test_a_damaged_file_leaves_readers_sight_and_the_others_of_its_batch_stay(fe
     assert aside.exists(), "it may still be repaired"
     assert feed.positions() == [(0, n) for n in range(4)] + [(1, n) for n in range(5)]
     feed.answer("backfill", "orders", "gaps")
-    assert_all_is_well(feed)
+    assert_every_record_is_there_once(feed)
 
 
 def test_a_whole_batch_that_was_lost_is_read_again(feed: QuickProject) -> None:
@@ -109,7 +109,7 @@ def test_a_whole_batch_that_was_lost_is_read_again(feed: QuickProject) -> None:
     shutil.rmtree(feed.output / "orders" / f"kafka_batch={batch_id}")
     assert ranges(lost(feed, batch_id, *EXECUTE)["gaps"]) == [(0, 4, 10), (1, 0, 5)]
     feed.answer("backfill", "orders", "gaps")
-    assert_all_is_well(feed)
+    assert_every_record_is_there_once(feed)
 
 
 def test_what_a_backfill_read_can_be_lost_and_read_again_as_often_as_that_happens(feed: QuickProject) -> None:
@@ -117,13 +117,13 @@ def test_what_a_backfill_read_can_be_lost_and_read_again_as_often_as_that_happen
     lost(feed, newest(feed), *EXECUTE)
     for _ in range(2):
         feed.answer("backfill", "orders", "gaps")
-        assert_all_is_well(feed)
+        assert_every_record_is_there_once(feed)
         batch_id = newest(feed)
         path_of(feed, batch_id).unlink()
         assert ranges(lost(feed, batch_id, *EXECUTE)["gaps"]) == [(0, 4, 10)]
     assert [gap[3:] for gap in feed.gaps()] == [("output_lost", "closed")] * 2 + [("output_lost", "open")]
     feed.answer("backfill", "orders", "gaps")
-    assert_all_is_well(feed)
+    assert_every_record_is_there_once(feed)
 
 
 @pytest.mark.parametrize("is_read_again", [False, True])
@@ -156,7 +156,7 @@ def test_a_crash_between_moving_a_damaged_file_and_writing_it_down_is_repaired_b
     assert feed.gaps() == []
     assert ranges(lost(feed, batch_id, *EXECUTE)["gaps"]) == [(0, 4, 10)]
     feed.answer("backfill", "orders", "gaps")
-    assert_all_is_well(feed)
+    assert_every_record_is_there_once(feed)
 
 
 def test_offsets_that_another_batch_holds_after_a_reset_are_no_gap(feed: QuickProject, orders: str) -> None:
@@ -178,7 +178,7 @@ def test_offsets_that_are_to_be_read_again_are_no_gap(feed: QuickProject, orders
     assert ranges(lost(feed, batch_id, *EXECUTE)["gaps"]) == [(0, 4, 6)]
     feed.run()
     feed.answer("backfill", "orders", "gaps")
-    assert_all_is_well(feed)
+    assert_every_record_is_there_once(feed)
 
 
 def test_what_kafka_forgot_stays_an_open_gap(feed: QuickProject, orders: str, servers: str) -> None:

@@ -48,7 +48,7 @@ def test_the_feed_continues_in_the_other_output_where_it_was(quick: QuickProject
 
 
 @pytest.mark.usefixtures("moved")
-def test_an_output_tells_also_of_the_partitions_that_it_never_read(quick: QuickProject) -> None:
+def test_an_output_also_records_the_partitions_that_it_never_read(quick: QuickProject) -> None:
     before = rows_of_partitions(quick)
     lose_control_tables(quick)
     assert quick.refusal("run", "orders")[:2] == (3, "OUTPUT_UNKNOWN")
@@ -72,7 +72,7 @@ def test_the_receipts_after_the_first_in_another_output_follow_it(quick: QuickPr
     assert positions(quick, "orders", "elsewhere") == EVERY_RECORD
 
 
-def test_back_in_the_first_output_its_receipts_tell_of_what_was_read_into_the_other_since(
+def test_back_in_the_first_output_its_receipts_record_what_was_read_into_the_other_since(
     quick: QuickProject, servers: str, moved: str
 ) -> None:
     move_output(quick, "orders")
@@ -90,7 +90,7 @@ def test_back_in_the_first_output_its_receipts_tell_of_what_was_read_into_the_ot
     assert positions(quick, "orders", "elsewhere") == [*EVERY_RECORD, (2, 0), (2, 1)]
 
 
-def test_the_output_that_was_left_tells_how_far_it_came_itself_and_no_further(quick: QuickProject, moved: str) -> None:
+def test_the_output_that_was_left_shows_how_far_it_came_itself_and_no_further(quick: QuickProject, moved: str) -> None:
     lose_control_tables(quick)
     move_output(quick, "orders")
     shown = quick.answer("adopt", "orders")

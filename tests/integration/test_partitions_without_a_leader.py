@@ -70,7 +70,7 @@ def test_it_is_pending_in_the_first_plan_and_begins_as_the_feed_file_says_once_i
     cluster_of_two[1].stop()
 
 
-def test_an_open_batch_that_reads_it_is_given_up_for_the_others_and_nothing_is_lost(
+def test_an_open_batch_that_reads_it_is_abandoned_for_the_others_and_nothing_is_lost(
     project: QuickProject, cluster_of_two: tuple[EmbeddedBroker, EmbeddedBroker]
 ) -> None:
     broker, node = cluster_of_two
@@ -110,10 +110,10 @@ def test_an_open_batch_that_reads_it_alone_gives_way_to_new_records_of_another_p
     stop_leader(broker, node, topic, 1)
 
     project.run()
-    newest, given_up = project.batches()
+    newest, abandoned = project.batches()
     assert (newest["state"], spans(newest)) == ("COMMITTED", {0: (0, 3)})
-    assert (given_up["batch_id"], given_up["state"]) == (planned["batch_id"], "ABANDONED")
-    assert f"its ranges can no longer be read: {topic}-1: " in given_up["reason"]
+    assert (abandoned["batch_id"], abandoned["state"]) == (planned["batch_id"], "ABANDONED")
+    assert f"its ranges can no longer be read: {topic}-1: " in abandoned["reason"]
     assert project.stored_offsets() == {0: 3, 1: 0}
 
     node.start()

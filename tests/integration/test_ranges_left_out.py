@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-from tests.hold_and_run import GO_ON, HELD
+from tests.hold_and_run import HELD, RESUME
 from tests.kafka_faults import delete_records, plain_records, produce
 from tests.killing import HOLD_AND_RUN, processes_of, wait_for
 from tests.quick_project import QuickProject
@@ -33,7 +33,7 @@ def spark_held_between_rounds(project: QuickProject, then: Callable[[], object])
             while_running()
             wait_for((between / HELD).exists, "the Spark job to have asked Kafka what was lost")
             then()
-            (between / GO_ON).touch()
+            (between / RESUME).touch()
 
         arguments = (str(between), AFTER_KAFKA_WAS_ASKED, submission.application, *submission.arguments)
         held = replace(submission, application=str(HOLD_AND_RUN), arguments=arguments)
@@ -98,7 +98,7 @@ def test_a_batch_that_loses_one_range_keeps_the_others_and_the_next_plan_meets_t
     assert quick.answer("coverage", "orders", "--verify")["verified"]["differences"] == []
 
 
-def test_what_the_output_tells_alone_is_the_same(quick: QuickProject, servers: str, orders: str) -> None:
+def test_what_the_output_alone_records_is_the_same(quick: QuickProject, servers: str, orders: str) -> None:
     quick.write_feed(orders)
     quick.plan()
     delete_records(servers, orders, 0, 4)

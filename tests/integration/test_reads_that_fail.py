@@ -39,9 +39,9 @@ def test_retention_while_spark_starts_becomes_the_named_error_and_the_next_run_d
     exit_code, code, message = quick.refusal("run", "orders")
     assert (exit_code, code) == (3, "OFFSETS_LOST")
     assert f"`kafka-ingest skip orders {orders} 0 0-4 --reason …`" in message
-    [given_up] = quick.batches()
-    assert given_up["state"] == "ABANDONED"
-    assert f"{orders}-0[0, 10) begins below the log start 4" in given_up["reason"]
+    [abandoned] = quick.batches()
+    assert abandoned["state"] == "ABANDONED"
+    assert f"{orders}-0[0, 10) begins below the log start 4" in abandoned["reason"]
 
     quick.edit_feed(on_data_loss="record_gap")
     [batch] = quick.run()
@@ -206,7 +206,7 @@ def test_a_damaged_batch_fails_the_run_once_is_read_up_to_shown_and_jumped_over(
     assert quick.positions() == [(0, n) for n in (0, 1, 2, 3, 8, 9, 10, 11)] + [(1, n) for n in range(5)]
 
 
-def test_a_damaged_batch_that_is_mended_is_read_without_anybody_s_help(
+def test_a_damaged_batch_that_is_mended_is_read_without_a_decision(
     quick: QuickProject, broker: EmbeddedBroker, three_batches: str
 ) -> None:
     quick.write_feed(three_batches)

@@ -303,7 +303,7 @@ def test_a_planned_batch_stands_in_the_way_until_it_is_finished(quick: QuickProj
     assert quick.stored_offsets() == {0: 0, 1: 0, 2: 0}
 
 
-def test_a_written_batch_stands_in_the_way_until_it_is_given_up(quick: QuickProject, orders: str) -> None:
+def test_a_written_batch_stands_in_the_way_until_it_is_abandoned(quick: QuickProject, orders: str) -> None:
     quick.write_feed(orders)
     with quick.stopping_before_the_commit(), suppress(Killed):
         quick.kafka_ingest("run", "orders")
@@ -380,7 +380,7 @@ def test_a_feed_that_was_never_planned_has_nothing_to_reset(quick: QuickProject,
     assert quick.refusal("reset", "nobody", "--to", "latest")[:2] == (2, "UNKNOWN_FEED")
 
 
-def test_an_abandoned_batch_or_another_feeds_is_nowhere_to_go_back_to(quick: QuickProject, read: str) -> None:
+def test_an_abandoned_batch_or_another_feeds_is_no_place_to_go_back_to(quick: QuickProject, read: str) -> None:
     quick.write_feed(read, name="again")
     planned = quick.plan(name="again")["batch_id"]
     assert quick.refusal("reset", "orders", "--to", f"batch={planned}")[:2] == (2, "WRONG_USE")

@@ -12,7 +12,8 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 from tests.kafka_faults import aborted_transaction, plain_records, produce
-from tests.quick_project import FIELDS, QuickProject
+from tests.like_spark import FIELDS
+from tests.quick_project import QuickProject
 
 from kafka_ingest.foundation.durable_files import write_durably
 from kafka_ingest.model.attempt_directory import DATA, RECEIPT

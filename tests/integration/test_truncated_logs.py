@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from tests.integration.test_adopt import DO_IT, lose_control_tables, what_is_known
 from tests.kafka_faults import Record, create_topic, log_end, plain_records, produce, topic_id, truncate_log
-from tests.quick_project import QuickProject, spans
+from tests.quick_project import Killed, QuickProject, spans
 
 from embedded_broker import EmbeddedBroker
 
@@ -211,7 +211,7 @@ def test_gaps_ahead_in_partitions_whose_log_was_not_truncated_stay(
 # ── With a batch open ─────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_planned_batch_over_records_that_are_gone_is_given_up_and_what_is_there_is_read(
+def test_a_planned_batch_over_records_that_are_gone_is_abandoned_and_what_is_there_is_read(
     project: QuickProject, own_broker: EmbeddedBroker, feed: str
 ) -> None:
     planned = project.plan()
@@ -226,7 +226,7 @@ def test_a_planned_batch_over_records_that_are_gone_is_given_up_and_what_is_ther
     assert project.positions() == [(0, n) for n in range(4)] + [(1, n) for n in range(5)]
 
 
-def test_a_planned_batch_beyond_a_log_that_was_truncated_below_its_start_is_given_up_and_the_feed_stops(
+def test_a_planned_batch_beyond_a_log_that_was_truncated_below_its_start_is_abandoned_and_the_feed_stops(
     project: QuickProject, own_broker: EmbeddedBroker, feed: str
 ) -> None:
     project.run()
@@ -292,7 +292,7 @@ def test_what_no_plan_has_seen_yet_is_shown_by_topic_changed_and_refused_by_rese
     assert project.run() == []
 
 
-def test_a_planned_batch_whose_log_was_cut_off_and_has_grown_again_is_given_up_before_it_is_read(
+def test_a_planned_batch_whose_log_was_cut_off_and_has_grown_again_is_abandoned_before_it_is_read(
     project: QuickProject, own_broker: EmbeddedBroker, feed: str
 ) -> None:
     planned = project.plan()
@@ -302,3 +302,31 @@ def test_a_planned_batch_whose_log_was_cut_off_and_has_grown_again_is_given_up_b
     assert batch["rows"] == 17
     assert project.batches()[1]["state"] == "ABANDONED"
     assert planned["batch_id"] == project.batches()[1]["batch_id"]
+
+
+def test_what_the_log_has_lost_is_not_restored_where_other_records_lie_now(
+    project: QuickProject, own_broker: EmbeddedBroker, feed: str
+) -> None:
+    with project.stopping_before_the_commit(), pytest.raises(Killed):
+        project.kafka_ingest("run", "orders")
+    [batch] = project.batches()
+    project.answer("abandon", batch["batch_id"], "--reason", "a mistake")
+    project.answer("skip", "orders", feed, "0", "0-10", "--reason", "poisoned")
+    project.run()
+    truncate_log(own_broker, feed, 0, 4)
+    project.refusal("run", "orders")
+    grow(own_broker, feed)
+    project.answer("topic-changed", "orders", "--choice", "rewind", *WHY)
+
+    shown = project.answer("restore", batch["batch_id"])
+    assert shown["live"] == []
+    assert (spans({"ranges": shown["fill"]}), spans({"ranges": shown["cut_off"]})) == ({0: (0, 4)}, {0: (4, 10)})
+
+    project.answer("skip", "orders", feed, "0", "4-7", "--reason", "poisoned")
+    project.run()
+    shown = project.answer("restore", batch["batch_id"], *WHY)
+    assert (spans({"ranges": shown["fill"]}), spans({"ranges": shown["cut_off"]})) == ({0: (0, 4)}, {0: (4, 10)})
+    offsets = {row["kafka_offset"]: row["value"] for row in project.rows() if row["kafka_partition"] == 0}
+    assert sorted(offsets) == [0, 1, 2, 3, 7, 8, 9, 10, 11]
+    assert [offsets[each] for each in (7, 11)] == [b"after 3", b"after 7"]
+    assert [gap[:5] for gap in project.gaps() if gap[4] == "open"] == [(0, 4, 7, "skipped", "open")]

@@ -123,10 +123,10 @@ def test_a_broker_that_is_down_is_named_within_the_time_limit_and_stored_offsets
     project.write_feed(topic)
     produce(broker.bootstrap_servers, topic, order_events(100, seed=5))
     project.run()
-    nowhere = '{"conn_type": "kafka", "extra": {"bootstrap.servers": "127.0.0.1:1"}}'
+    unreachable = '{"conn_type": "kafka", "extra": {"bootstrap.servers": "127.0.0.1:1"}}'
 
-    status = project.kafka_ingest("status", "orders", "--json", AIRFLOW_CONN_KAFKA_DEFAULT=nowhere)
-    run = project.kafka_ingest("run", "orders", "--json", AIRFLOW_CONN_KAFKA_DEFAULT=nowhere)
+    status = project.kafka_ingest("status", "orders", "--json", AIRFLOW_CONN_KAFKA_DEFAULT=unreachable)
+    run = project.kafka_ingest("run", "orders", "--json", AIRFLOW_CONN_KAFKA_DEFAULT=unreachable)
 
     assert status.exit_code == 1
     assert "127.0.0.1:1" in status.document["kafka"]["error"]

@@ -1,7 +1,7 @@
 """An actor: a greenlet that runs the real code, and stops before every call that others see or that sees others.
 
-The search lets it go on, or crash there. A crash after a call is the crash before the next one: nothing can be seen of
-it in between.
+The search lets it continue, or crash there. A crash after a call is the crash before the next one: nothing can be seen
+of it in between.
 """
 
 import functools
@@ -24,7 +24,7 @@ class Crashed(BaseException):
 
 
 class Actor(greenlet):
-    """Somebody who works on the feed, and what he knows: a digest of all answers since his present task began."""
+    """A process or operator that works on the feed, and what it knows: a digest of all answers since its task began."""
 
     def __init__(
         self, world: "World", name: str, number: int, work: Callable[["Actor"], str], *, can_crash: bool
@@ -53,7 +53,7 @@ class Actor(greenlet):
             self.outcome = f"refused: {error.code}"
 
     def begin(self, *task: Hashable) -> None:
-        """Forget all but what is handed on to this task."""
+        """Forget all but what is passed to this task."""
         self.known = task
 
     def pause(self, call: str) -> None:
@@ -108,10 +108,10 @@ class Part:
 
 
 def is_quiet(kind: str, name: str, arguments: tuple[Any, ...], feed: FeedInMemory) -> bool:
-    """Whether nobody's step before or after this call can change its answer, nor this call anybody's: it needs no turn.
+    """Whether nobody's step before or after this call can change its answer, nor this call another's: it needs no turn.
 
     The cluster stays as it is but for its group; what a batch has read and where its ledger lies is settled when it is
-    COMMITTING, an ended batch stays as it is for ever, and so does a receipt that is there. Whichever batch is the
+    COMMITTING, an ended batch stays as it is forever, and so does a receipt that is there. Whichever batch is the
     newest that was published, its receipt is kept. What is asked of the rows of a feed, its coverage as much as its
     batches, needs a turn.
     """

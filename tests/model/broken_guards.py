@@ -174,7 +174,7 @@ def revoking_does_not_look(patch: Patch) -> None:
 
 
 def revoking_does_nothing(patch: Patch) -> None:
-    """A COMMITTING batch is given up, and its files stay where a publisher finds them."""
+    """A COMMITTING batch is abandoned, and its files stay where a publisher finds them."""
     patch.setattr(InMemorySink, "revoke", nothing)
 
 
@@ -191,7 +191,7 @@ def publishing_takes_what_was_revoked(patch: Patch) -> None:
     patch.setattr(InMemorySink, "publish", publish)
 
 
-def committing_is_given_up_plainly(patch: Patch) -> None:
+def committing_is_abandoned_plainly(patch: Patch) -> None:
     """A batch that may be visible is abandoned like one that cannot be."""
 
     def abandon(state: ControlState, batch: Batch, reason: str, actor: str, _: object) -> None:
@@ -201,7 +201,7 @@ def committing_is_given_up_plainly(patch: Patch) -> None:
     patch.setattr(tests.fakes, "abandon_batch", abandon)
 
 
-def loser_is_told_what_it_did_to_the_files(patch: Patch) -> None:
+def loser_does_not_look_again(patch: Patch) -> None:
     """Of two committers the slower one does not look again at what became of the batch."""
     patch.setattr(kafka_ingest.committing.commit_batch, "LATER", dict.fromkeys(BatchState, frozenset()))
 

@@ -1,6 +1,6 @@
 """Explore every schedule of a small world, running the real code only for steps that were not seen before.
 
-What a step does depends on who takes it, what he knows, and what is stored; not on what others know. So a step is run
+What a step does depends on its actor, what that knows, and what is stored; not on what others know. So a step is run
 once for each such combination, in a new world that is brought there by repeating the choices that lead to it, and its
 effect is remembered: all other states in which it can be taken are put together from remembered effects. Each time a
 world is brought to a state, it has to be in the very state that was put together: that checks the search itself.
@@ -25,7 +25,7 @@ class ViolationError(AssertionError):
 class Standing:
     """Where one actor stands.
 
-    ``knows`` is a digest of all that its future depends on; ``outcome`` says that it is over.
+    ``knows`` is a digest of all that its future depends on; ``outcome`` says that it has ended.
     """
 
     knows: Hashable
@@ -76,7 +76,7 @@ class World(Protocol):
         """Let an actor take its step, or crash; raises ViolationError."""
 
     def finish(self) -> None:
-        """Look at the end, when nobody can go on; raises ViolationError."""
+        """Look at the end, when no actor can continue; raises ViolationError."""
 
     def story(self) -> Sequence[str]:
         """Return what happened so far, a line a step."""
@@ -168,13 +168,13 @@ class Search:
                 self.explored.steps += 1
                 world.take(earlier)
             if world.state() != state:
-                raise RuntimeError("a step depends on more than its state tells: " + told(world))
+                raise RuntimeError("a step depends on more than its state shows: " + story_of(world))
             if choice is None:
                 world.finish()
                 return
-            self.go_on(world, self.learn(world, state, choice))
+            self.learn_more(world, self.learn(world, state, choice))
         except ViolationError as violation:
-            raise ViolationError(f"{violation}\n{told(world)}") from violation
+            raise ViolationError(f"{violation}\n{story_of(world)}") from violation
         finally:
             world.close()
 
@@ -187,7 +187,7 @@ class Search:
         self.effects[key_of(state, choice)] = Effect(None if is_crash(choice) else found.stores, changed)
         return found
 
-    def go_on(self, world: World, state: State) -> None:
+    def learn_more(self, world: World, state: State) -> None:
         """Learn more effects while the world is there.
 
         A violation can wait until the search gets to it by the shortest way.
@@ -197,7 +197,7 @@ class Search:
                 state = self.learn(world, state, min(fresh, key=is_crash))
 
     def ways_from(self, state: State, known: dict[State, int]) -> int:
-        """Return how many schedules go on from a state.
+        """Return how many schedules continue from a state.
 
         Nobody's knowledge is ever the same again, so each has an end.
         """
@@ -243,6 +243,6 @@ def after(state: State, choice: str, effect: Effect) -> State:
     return State(effect.stores, tuple(sorted(actors.items())), state.crashes)
 
 
-def told(world: World) -> str:
+def story_of(world: World) -> str:
     """Return a world's story with numbered lines."""
     return "\n".join(f"{number:4}. {line}" for number, line in enumerate(world.story(), start=1))

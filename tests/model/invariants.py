@@ -55,7 +55,7 @@ class Invariants:
                 raise ViolationError(f"6: attempt {key[1]} was discarded, and is pinned now")
 
     def of_outcome(self, actor: str, error: KafkaIngestError | None) -> None:
-        """Everybody who is refused is told so by a harmless name; only what is expected here asks for an operator."""
+        """Every refusal has a harmless name; only what is expected here asks for an operator."""
         if isinstance(error, OperatorDecisionError | WrongUseError) and not isinstance(error, self.expected):
             raise ViolationError(f"{actor} ended with {error.code}, and nobody did anything that asks for it: {error}")
 
@@ -95,7 +95,7 @@ def check_moves(before: ControlState, after: Moment) -> None:
             raise ViolationError(f"4: batch {batch.batch_id} is COMMITTED, and not published")
         allowed |= {each.topic_partition: (each.start_offset, each.end_offset) for each in batch.ranges_read}
     if moved != allowed:
-        raise ViolationError(f"3, 4: stored offsets moved {told(moved)}, expected {told(allowed)}")
+        raise ViolationError(f"3, 4: stored offsets moved {in_words(moved)}, expected {in_words(allowed)}")
 
 
 def committed_now(before: ControlState, after: ControlState) -> Iterator[Batch]:
@@ -126,9 +126,9 @@ def resets(before: ControlState, after: ControlState) -> Moved:
     return moves
 
 
-def told(moves: Moved) -> str:
+def in_words(moves: Moved) -> str:
     """Say which offsets moved from where to where."""
-    return ", ".join(f"{tp} {was} → {now}" for tp, (was, now) in sorted(moves.items())) or "nowhere"
+    return ", ".join(f"{tp} {was} → {now}" for tp, (was, now) in sorted(moves.items())) or "none"
 
 
 def check_transitions(before: ControlState, after: ControlState) -> None:
@@ -148,12 +148,12 @@ def check_transitions(before: ControlState, after: ControlState) -> None:
 
 
 def check_operator_decided(control: ControlState, batch: Batch) -> None:
-    """What is written may be the last copy of the records: only an operator gives it up."""
+    """What is written may be the last copy of the records: only an operator abandons it."""
     (actor,) = [
         event.actor for _, event in control.events if (event.kind, event.batch_id) == ("abandoned", batch.batch_id)
     ]
     if actor != OPERATOR:
-        raise ViolationError(f"{actor} gave up batch {batch.batch_id}, which was written")
+        raise ViolationError(f"{actor} abandoned batch {batch.batch_id}, which was written")
 
 
 def check_visible(before: Moment, after: Moment) -> None:

@@ -42,13 +42,13 @@ class Recovers(Invariants):
                 batch = feed.plan(actor).batch
                 if batch is None:
                     self.finish_backfills(feed, actor)
-                    world.tell(f"{actor}: nothing new")
+                    world.add_line(f"{actor}: nothing new")
                     return
                 feed.write(batch.batch_id)
                 feed.commit(batch.batch_id, group=world.group, actor=actor)
-                world.tell(f"{actor}: done")
+                world.add_line(f"{actor}: done")
             except KafkaIngestError as error:
-                world.tell(f"{actor}: {error.code}: {error}")
+                world.add_line(f"{actor}: {error.code}: {error}")
                 if not isinstance(error, RetryableError):
                     self.decide(feed, error)
         raise ViolationError(f"the feed did not recover in {RUNS} runs")

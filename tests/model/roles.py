@@ -46,13 +46,13 @@ def dag_run(actor: Actor) -> str:
     return "done"
 
 
-def task(actor: Actor, name: str, work: Callable[[], Done], *handed_on: UUID) -> Done:
+def task(actor: Actor, name: str, work: Callable[[], Done], *passed: UUID) -> Done:
     """Try a task as Airflow does.
 
     Again where the error says so, or where its process was killed and that is survived.
     """
     for number in range(1, TRIES + 1):
-        actor.begin(name, number, *handed_on)
+        actor.begin(name, number, *passed)
         try:
             return work()
         except RetryableError:
@@ -61,13 +61,13 @@ def task(actor: Actor, name: str, work: Callable[[], Done], *handed_on: UUID) ->
         except Crashed:
             if not actor.world.killed_tasks_are_tried_again:
                 raise
-            actor.begin(name, "killed", number, *handed_on)
+            actor.begin(name, "killed", number, *passed)
             actor.pause(f"tries {name} again")
     raise Crashed
 
 
 def write(actor: Actor, batch_id: UUID) -> None:
-    """The write task. Spark is an actor of its own, which goes on when this one is killed."""
+    """The write task. Spark is an actor of its own, which continues when this one is killed."""
     feed = actor.feed
     attempt = feed.ask_for_attempt(batch_id, actor.name)
     if attempt is None:
@@ -109,7 +109,7 @@ def spark_job(attempt: Attempt, *, left_out: Sequence[LeftOut] = ()) -> Work:
 
 
 def one_commit(batch_id: UUID) -> Work:
-    """Return a commit task alone, as somebody clears it by hand."""
+    """Return a commit task alone, as an operator clears it by hand."""
 
     def run(actor: Actor) -> str:
         task(actor, "commit", lambda: actor.feed.commit(batch_id, group=actor.world.group, actor=actor.name), batch_id)
@@ -129,7 +129,7 @@ def one_plan(actor: Actor) -> str:
 def plans_a_backfill(actor: Actor) -> str:
     """Plan a backfill of all open gaps, as one task whose chunks later ones work on.
 
-    Where all of them is another's, its rows tell so before anything is decided; that its step is refused is no such
+    Where all of them is another's, its rows show it before anything is decided; that its step is refused is no such
     answer.
     """
     try:
@@ -142,7 +142,7 @@ def plans_a_backfill(actor: Actor) -> str:
 
 
 def fill_gaps(feed: FeedInMemory, actor: str) -> BackfillOutcome:
-    """Plan a backfill of all open gaps; somebody who planned it before gets the same chunks."""
+    """Plan a backfill of all open gaps; an actor that planned it before gets the same chunks."""
     request = BackfillRequest(OpenGaps(), {})
     return plan_backfill(request, feed.settings, feed.control, feed.kafka, sinks(feed.sink), actor=actor, once=True)
 
@@ -151,7 +151,7 @@ def fill_gaps(feed: FeedInMemory, actor: str) -> BackfillOutcome:
 
 
 def abandons(actor: Actor) -> str:
-    """Give up the batch that `status` shows as open."""
+    """Abandon the batch that `status` shows as open."""
     batch = known_feed(actor.feed.control, "orders").open_batch
     if batch is None:
         return "no batch is open"
@@ -187,7 +187,7 @@ def mirror(actor: Actor) -> None:
 
 
 def moves_an_offset_by_hand(actor: Actor) -> str:
-    """Change a row behind the protocol's back while a batch is open: nobody may, and somebody will."""
+    """Change a row behind the protocol's back while a batch is open: nobody may, and some operator will."""
     actor.pause("moves a stored offset by hand")
     return "moved" if move_by_hand(actor.world.feed.control, BY_HAND) else "no batch is open"
 

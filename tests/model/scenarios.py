@@ -182,7 +182,7 @@ NOBODY_DIES = Bounds()
 class Scenario:
     """Who meets where.
 
-    ``expected`` are the errors by which somebody may be refused here, apart from those that are harmless.
+    ``expected`` are the errors by which an actor may be refused here, apart from those that are harmless.
     """
 
     start: Callable[[], Start]

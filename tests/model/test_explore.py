@@ -8,7 +8,7 @@ from tests.model.explore import CRASH, Standing, State, ViolationError, explore,
 
 @dataclass
 class Clerk:
-    """Reads, then writes; ``read`` is what he knows meanwhile."""
+    """Reads, then writes; ``read`` is what it knows in between."""
 
     read: int | None = None
     outcome: str | None = None
@@ -18,7 +18,7 @@ class Clerk:
 class Counter:
     """The clerks' world. ``expected`` is what the number has to be when both are done.
 
-    ``hidden``: the number depends on how many steps there were, of which its state tells nothing.
+    ``hidden``: the number depends on how many steps there were, which its state does not show.
     """
 
     expected: int = 0
@@ -66,7 +66,7 @@ def test_all_schedules_are_counted_and_each_state_once() -> None:
     assert explored.states == 12
 
 
-def test_a_lost_update_is_found_and_told_by_one_of_the_shortest_ways() -> None:
+def test_a_lost_update_is_found_and_shown_by_one_of_the_shortest_ways() -> None:
     found = explore(lambda: Counter(expected=2)).counterexample
     assert found is not None
     first, *steps = found.splitlines()
@@ -75,19 +75,19 @@ def test_a_lost_update_is_found_and_told_by_one_of_the_shortest_ways() -> None:
     assert len(steps) == 4
 
 
-def test_somebody_dies_at_every_step_but_no_more_often_than_allowed() -> None:
+def test_an_actor_dies_at_every_step_but_no_more_often_than_allowed() -> None:
     explored = explore(lambda: Counter(crashes=1))
     assert explored.outcomes == {("A", "done"), ("A", "crashed"), ("B", "done"), ("B", "crashed")}
     assert explore(lambda: Counter(expected=1, crashes=1)).counterexample is None
     assert explore(lambda: Counter(expected=1, crashes=2)).counterexample is not None
 
 
-def test_a_state_that_does_not_tell_all_is_noticed() -> None:
-    with pytest.raises(RuntimeError, match="depends on more than its state tells"):
+def test_a_state_that_does_not_show_all_is_noticed() -> None:
+    with pytest.raises(RuntimeError, match="depends on more than its state shows"):
         explore(lambda: Counter(hidden=True))
 
 
-def test_who_waits_goes_on_when_the_other_has_ended() -> None:
+def test_an_actor_that_waits_continues_when_the_other_has_ended() -> None:
     waiting = Standing("waits", waits_for="B")
     state = State(None, (("A", waiting), ("B", Standing("works"))))
     assert list(state.choices()) == ["B"]

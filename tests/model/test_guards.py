@@ -35,7 +35,7 @@ def quiet() -> Iterator[None]:
     logging.disable(logging.NOTSET)
 
 
-GIVEN_UP = "7: batch .* is visible, and ABANDONED"
+ABANDONED_IS_SEEN = "7: batch .* is visible, and ABANDONED"
 
 GUARDS: list[tuple[Callable[[pytest.MonkeyPatch], None], Scenario, str]] = [
     (
@@ -51,7 +51,7 @@ GUARDS: list[tuple[Callable[[pytest.MonkeyPatch], None], Scenario, str]] = [
     (
         broken.backfills_move_offsets,
         SCENARIOS["a run and a backfill's commit"],
-        "3, 4: stored offsets moved orders-0 .* → 60, expected nowhere",
+        "3, 4: stored offsets moved orders-0 .* → 60, expected none",
     ),
     (
         broken.neither_revision_nor_open_batch_is_checked,
@@ -86,12 +86,12 @@ GUARDS: list[tuple[Callable[[pytest.MonkeyPatch], None], Scenario, str]] = [
     ),
     (broken.publishing_does_not_look, Scenario(published, ONE_COMMIT), "commit ended with OUTPUT_CONFLICT"),
     (broken.publishing_adds_once_more, Scenario(published, ONE_COMMIT), "7: batch .* is visible, and not known"),
-    (broken.revoking_does_not_look, Scenario(committing, ONE_COMMIT | ABANDONS, REVOKED), GIVEN_UP),
-    (broken.revoking_does_nothing, Scenario(committing, ONE_COMMIT | ABANDONS, REVOKED), GIVEN_UP),
-    (broken.publishing_takes_what_was_revoked, Scenario(committing, ONE_COMMIT | ABANDONS, REVOKED), GIVEN_UP),
-    (broken.committing_is_given_up_plainly, Scenario(written, ONE_COMMIT | ABANDONS, REVOKED), GIVEN_UP),
+    (broken.revoking_does_not_look, Scenario(committing, ONE_COMMIT | ABANDONS, REVOKED), ABANDONED_IS_SEEN),
+    (broken.revoking_does_nothing, Scenario(committing, ONE_COMMIT | ABANDONS, REVOKED), ABANDONED_IS_SEEN),
+    (broken.publishing_takes_what_was_revoked, Scenario(committing, ONE_COMMIT | ABANDONS, REVOKED), ABANDONED_IS_SEEN),
+    (broken.committing_is_abandoned_plainly, Scenario(written, ONE_COMMIT | ABANDONS, REVOKED), ABANDONED_IS_SEEN),
     (
-        broken.loser_is_told_what_it_did_to_the_files,
+        broken.loser_does_not_look_again,
         SCENARIOS["two commits, WRITTEN"],
         "commit . ended with OUTPUT_CONFLICT",
     ),

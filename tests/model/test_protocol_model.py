@@ -4,9 +4,9 @@ Then the feed recovers by itself.
 
 The real planning, submitting, committing and operating code runs on the stores in memory. The bounds: one feed of two
 partitions, 150 records in two batches; two DAG runs, or two tasks, and an operator at most; a process dies at one call
-(two where one run is alone), before or after it; a task is tried three times; Spark applications of killed tasks go on.
-The cluster stays as it is while a schedule lasts, and each call is whole: what happens inside a transaction or a rename
-is for the contract tests. ``MODEL_DEPTH=deep`` explores larger worlds, in minutes.
+(two where one run is alone), before or after it; a task is tried three times; Spark applications of killed tasks
+continue. The cluster stays as it is while a schedule lasts, and each call is atomic: what happens inside a transaction
+or a rename is for the contract tests. ``MODEL_DEPTH=deep`` explores larger worlds, in minutes.
 """
 
 import logging

@@ -76,10 +76,10 @@ class World:
         self._control_token: tuple[object, Hashable] = (None, None)
 
     def add(self, name: str, work: Callable[[Actor], str], *, can_crash: bool = True) -> Actor:
-        """Let somebody begin: up to his first step."""
+        """Let an actor begin: up to its first step."""
         actor = self.actors[name] = Actor(self, name, len(self.actors) + 1, work, can_crash=can_crash)
         actor.switch()
-        actor.parent = self.hub  # from now on it is the search that he stops for
+        actor.parent = self.hub  # from now on it is the search that it stops for
         return actor
 
     # What the search asks.
@@ -146,7 +146,7 @@ class World:
         if self._lines:
             self._lines[-1] += f"  → {what}"
 
-    def tell(self, what: str) -> None:
+    def add_line(self, what: str) -> None:
         """Add a line to the story."""
         self._lines.append(what)
 

@@ -2,13 +2,16 @@ import json
 import os
 import shutil
 import sqlite3
+import stat
 import sys
+import textwrap
 from collections.abc import Iterator, Mapping
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.orchestration.airflow_forks import airflow_forks
 from tests.project import Project
 from tests.quick_project import QuickProject
 
@@ -17,26 +20,55 @@ from environment import airflow_home
 
 RUNNER = Path(__file__).with_name("run_dag_once.py")
 ROOT = Path(__file__).resolve().parents[2]
+LIKE_SPARK = ROOT / "tests" / "like_spark.py"
+
+
+def java_like_spark(java_home: Path) -> Path:
+    """Make a JAVA_HOME whose java runs a stand-in for Spark; spark-submit and Spark's launcher are the real ones."""
+    java = java_home / "bin" / "java"
+    java.parent.mkdir(parents=True)
+    java.write_text(
+        textwrap.dedent(f"""\
+        #!/bin/sh
+        case "$*" in *SparkSubmit*--attempt*)
+          PYTHONPATH={ROOT}:{ROOT}/dev exec {sys.executable} {LIKE_SPARK} "$@";;
+        esac
+        PATH="${{PATH#*:}}" exec java "$@"
+        """)
+    )
+    java.chmod(java.stat().st_mode | stat.S_IXUSR)
+    return java_home
 
 
 class Airflow:
-    """Airflow on a database of its own, running the repository's DAG files on a project's feeds."""
+    """Airflow on a database of its own, running the repository's DAG files on a project's feeds.
+
+    What its write tasks submit is a stand-in for Spark, except where a test is about Spark in a task.
+    """
 
     def __init__(self, project: Project, migrated: Path) -> None:
         self.project = project
         # Not airflow.cfg: it names its own database by an absolute path.
         airflow_home(project.home).mkdir(parents=True)
         shutil.copy(migrated / "airflow.db", airflow_home(project.home))
+        self._java_like_spark = java_like_spark(project.home / "java-like-spark")
 
     def run(
-        self, dag_id: str, *crash_at: str, conf: Mapping[str, Any] | None = None, **environment: str
+        self,
+        dag_id: str,
+        *crash_at: str,
+        conf: Mapping[str, Any] | None = None,
+        spark_is_real: bool = False,
+        **environment: str,
     ) -> dict[str, Any]:
         """Run a DAG once and return its state and its tasks' [state, try]; empty where the process died."""
         result = self.project.home / "result.json"
         result.unlink(missing_ok=True)
         path = os.pathsep.join(str(ROOT / folder) for folder in ("dev", "plugins"))
-        arguments = (sys.executable, RUNNER, dag_id, result, json.dumps(conf), *crash_at)
-        answer = self.project.command(*arguments, PYTHONPATH=path, **environment)
+        if not spark_is_real:
+            environment = {"JAVA_HOME": str(self._java_like_spark)} | environment
+        arguments = (RUNNER, dag_id, result, json.dumps(conf), *crash_at)
+        answer = airflow_forks().run(self.project, *arguments, PYTHONPATH=path, **environment)
         (self.project.home / "airflow.log").write_text(answer.stdout + answer.stderr)
         if not result.exists():
             assert answer.exit_code == 137, answer.stdout[-5000:] + answer.stderr[-5000:]
@@ -60,6 +92,14 @@ class Airflow:
     @property
     def log(self) -> str:
         return (self.project.home / "airflow.log").read_text()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def ending_airflow() -> Iterator[None]:
+    """End the process that imported Airflow, if a test has started it."""
+    yield
+    if airflow_forks.cache_info().currsize:
+        airflow_forks().end()
 
 
 @pytest.fixture(scope="session")

@@ -3,40 +3,19 @@
 import ast
 import json
 import os
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.orchestration.airflow_forks import airflow_forks
 from tests.project import Project
 
 ROOT = Path(__file__).resolve().parents[2]
-
-DESCRIBE = """
-import json, sys, time
-started = time.perf_counter()
-from airflow.dag_processing.dagbag import BundleDagBag
-bag = BundleDagBag(sys.argv[1], bundle_path=sys.argv[1], bundle_name="dags-folder")
-print("RESULT" + json.dumps({
-    "import_errors": bag.import_errors,
-    "opened": sorted({name for name in sys.modules if name in {"pyspark", "pyarrow"}}),
-    "dags": {dag_id: {
-        "tasks": {task.task_id: sorted(task.downstream_task_ids) for task in dag.tasks},
-        "retries": {task.task_id: task.retries for task in dag.tasks},
-        "owner": dag.owner, "tags": sorted(dag.tags), "catchup": dag.catchup, "max_active_runs": dag.max_active_runs,
-        "schedule": str(dag.schedule), "run_types": sorted(str(t.value) for t in dag.allowed_run_types or []),
-        "doc": dag.doc_md, "pools": sorted({task.pool for task in dag.tasks}),
-        "weights": {task.task_id: str(task.weight_rule) for task in dag.tasks},
-        "rendered": {task.task_id: list(task.template_fields) for task in dag.tasks},
-        "at_a_time": {task.task_id: task.max_active_tis_per_dag for task in dag.tasks},
-        "paused_at_first": dag.is_paused_upon_creation,
-    } for dag_id, dag in bag.dags.items()},
-}))
-"""
+DESCRIBE = Path(__file__).with_name("describe_dags.py")
 
 
 def describe(project: Project, dags: Path = ROOT / "dags", **environment: str) -> dict[str, Any]:
-    answer = project.command(sys.executable, "-c", DESCRIBE, dags, **environment)
+    answer = airflow_forks().run(project, DESCRIBE, dags, **environment)
     assert answer.exit_code == 0, answer.stderr[-3000:]
     return json.loads(answer.stdout.partition("RESULT")[2])
 
@@ -48,7 +27,7 @@ def feed_dags(found: dict[str, Any]) -> list[str]:
 
 @pytest.fixture
 def offline(tmp_path: Path) -> Project:
-    """A project whose broker and databases are nowhere: reading DAG files must not need them."""
+    """A project whose broker and databases do not exist: reading DAG files must not need them."""
     return Project(tmp_path / "project", "127.0.0.1:1")
 
 
@@ -151,7 +130,7 @@ def test_no_feed_file_takes_the_other_feeds_dags_down_whatever_is_in_it(offline:
     }
     for name, text in contents.items():
         (offline.feeds / f"{name}.yaml").write_bytes(os.fsencode(text))
-    (offline.feeds / "dangling.yaml").symlink_to(offline.home / "nowhere")
+    (offline.feeds / "dangling.yaml").symlink_to(offline.home / "absent")
     (offline.feeds / "folder.yaml").mkdir()
     (offline.feeds / "device.yaml").symlink_to("/dev/zero")
     os.mkfifo(offline.feeds / "pipe.yaml")
@@ -191,11 +170,11 @@ def test_two_feeds_that_share_a_group_each_keep_their_dag_and_are_red_beside(off
 
 
 def test_a_folder_of_feed_files_that_is_not_there_is_a_dag_that_says_so(offline: Project) -> None:
-    found = describe(offline, KAFKA_INGEST_FEEDS=str(offline.home / "nowhere"))
+    found = describe(offline, KAFKA_INGEST_FEEDS=str(offline.home / "absent_feeds"))
 
     assert found["import_errors"] == {}
     [name] = feed_dags(found)
-    assert "nowhere" in found["dags"][name]["doc"]
+    assert "absent_feeds" in found["dags"][name]["doc"]
     assert list(found["dags"]["maintain_feeds"]["tasks"]) == [name]
 
 

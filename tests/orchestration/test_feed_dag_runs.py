@@ -36,7 +36,7 @@ def test_a_run_commits_what_is_there_and_a_run_with_nothing_new_is_green_with_sk
     events = list(order_events(500, seed=1))
     produce(broker.bootstrap_servers, topic, events)
 
-    first = airflow.run("orders")
+    first = airflow.run("orders", spark_is_real=True)
     first_log = airflow.log
     second = airflow.run("orders")
 
@@ -216,9 +216,9 @@ def test_an_error_that_an_operator_has_to_decide_fails_at_once_without_retries(
 
 def test_a_broker_that_is_down_is_retried(airflow: Airflow, project: Project) -> None:
     project.write_feed("orders")
-    nowhere = '{"conn_type": "kafka", "extra": {"bootstrap.servers": "127.0.0.1:1", "socket.timeout.ms": 1000}}'
+    unreachable = '{"conn_type": "kafka", "extra": {"bootstrap.servers": "127.0.0.1:1", "socket.timeout.ms": 1000}}'
 
-    run = airflow.run("orders", AIRFLOW_CONN_KAFKA_DEFAULT=nowhere)
+    run = airflow.run("orders", AIRFLOW_CONN_KAFKA_DEFAULT=unreachable)
 
     assert run["tasks"]["plan"] == ["failed", 2]
     assert "Task failed with exception: KAFKA_UNAVAILABLE: " in airflow.log

@@ -13,6 +13,19 @@ from tests.project import Project
 from embedded_broker import EmbeddedBroker
 from order_events import order_events, produce
 
+OLDER = (
+    "UPDATE batch SET planned_at = '2024-01-01 00:00:00.000000', committed_at = '2024-01-01 00:00:00.000000', "
+    "updated_at = '2024-01-01 00:00:00.000000'"
+)
+
+
+def execute(project: Project, *statements: str) -> None:
+    """Change the control tables as time alone would."""
+    with closing(sqlite3.connect(project.control_file)) as connection:
+        for statement in statements:
+            connection.execute(statement)
+        connection.commit()
+
 
 def states(run: dict) -> dict[str, str]:
     return {task: state for task, (state, _) in run["tasks"].items()}
@@ -29,6 +42,7 @@ def test_expired_staging_is_removed_a_group_that_drifted_is_brought_back_and_low
     project.write_feed(topic, sink=sink, kafka={"topics": [topic]})
     produce(broker.bootstrap_servers, topic, list(order_events(300, seed=4)))
     project.run()
+    execute(project, OLDER)
     rows = project.rows()
     assert staged(project)
     # From here on the feed names a group, which has no offsets yet: a drift that no commit has repaired.
@@ -47,10 +61,6 @@ def test_expired_staging_is_removed_a_group_that_drifted_is_brought_back_and_low
     assert f"{topic}-0: the stored offset {read_to:,} is 3 above the log start" in airflow.log
 
 
-OLDER = (
-    "UPDATE batch SET planned_at = '2024-01-01 00:00:00.000000', committed_at = '2024-01-01 00:00:00.000000', "
-    "updated_at = '2024-01-01 00:00:00.000000'"
-)
 TWENTY_NEWER = (
     "WITH RECURSIVE numbers (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers WHERE n < 20) INSERT INTO batch "
     "(batch_id, feed_id, kind, state, plan, plan_fingerprint, planned_at, planned_by, updated_at, reason) SELECT "
@@ -66,10 +76,7 @@ def test_old_batches_are_folded_once_their_staging_is_gone(
     project.write_feed(topic, sink=sink, control_retention="365d")
     produce(broker.bootstrap_servers, topic, list(order_events(300, seed=6)))
     project.run()
-    with closing(sqlite3.connect(project.control_file)) as connection:
-        for statement in (OLDER, TWENTY_NEWER):
-            connection.execute(statement)
-        connection.commit()
+    execute(project, OLDER, TWENTY_NEWER)
     assert staged(project)
 
     run = airflow.run("maintain_feeds")
@@ -89,11 +96,11 @@ def test_a_feed_that_was_never_planned_is_skipped_and_a_mirror_that_cannot_be_re
     produce(broker.bootstrap_servers, topic, list(order_events(50, seed=5)))
     project.kafka_ingest("plan", "orders")
     project.write_feed(topic, name="never")
-    nowhere = json.dumps(
+    unreachable = json.dumps(
         {"conn_type": "kafka", "extra": {"bootstrap.servers": "127.0.0.1:1", "socket.timeout.ms": "1000"}}
     )
 
-    run = airflow.run("maintain_feeds", AIRFLOW_CONN_KAFKA_DEFAULT=nowhere)
+    run = airflow.run("maintain_feeds", AIRFLOW_CONN_KAFKA_DEFAULT=unreachable)
 
     assert states(run) == {
         "orders.clean": "success",

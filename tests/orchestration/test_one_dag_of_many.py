@@ -4,47 +4,20 @@ Reading DAG files builds all of them.
 """
 
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.orchestration.airflow_forks import airflow_forks
 from tests.project import Project
 
 ROOT = Path(__file__).resolve().parents[2]
-
-PARSE = """
-import json, os, sys
-from pathlib import Path
-opened = []
-sys.addaudithook(lambda event, details: opened.append(str(details[0])) if event == "open" else None)
-from airflow.dag_processing.dagbag import BundleDagBag
-from airflow.sdk.definitions._internal.dag_parsing_context import _airflow_parsing_context_manager
-
-found = {}
-for dag_file, dag_id, task_id in json.loads(sys.argv[2]):
-    opened.clear()
-    for name in ("_AIRFLOW_PARSING_CONTEXT_DAG_ID", "_AIRFLOW_PARSING_CONTEXT_TASK_ID"):
-        os.environ.pop(name, None)
-    with _airflow_parsing_context_manager(dag_id, task_id):
-        # As Airflow's task runner does before it runs a task.
-        bag = BundleDagBag(
-            Path(sys.argv[1], dag_file), bundle_path=sys.argv[1], bundle_name="dags-folder", safe_mode=False, load_op_links=False
-        )
-    found[f"{dag_id} {task_id}"] = {
-        "import_errors": bag.import_errors,
-        "dags": {dag.dag_id: sorted(task.task_id for task in dag.tasks) for dag in bag.dags.values()},
-        "form": [dag.params.get_param("feed").schema.get("enum")
-                 for dag in bag.dags.values() if "feed" in dag.params],
-        "opened": sorted({Path(path).name for path in opened if Path(path).parent == Path(os.environ["KAFKA_INGEST_FEEDS"])}),
-    }
-print("RESULT" + json.dumps(found))
-"""
+PARSE = Path(__file__).with_name("parse_as_a_task.py")
 
 
 def parse(project: Project, *starts: tuple[str, str | None, str | None]) -> dict[str, dict[str, Any]]:
     """Parse a DAG file as the start of a task does: file, DAG, task."""
-    answer = project.command(sys.executable, "-c", PARSE, ROOT / "dags", json.dumps(starts))
+    answer = airflow_forks().run(project, PARSE, ROOT / "dags", json.dumps(starts))
     assert answer.exit_code == 0, answer.stderr[-3000:]
     found = json.loads(answer.stdout.partition("RESULT")[2])
     assert all(each["import_errors"] == {} for each in found.values())

@@ -38,8 +38,8 @@ from kafka_ingest.model.receipt import Receipt
 from kafka_ingest.spark_launch.installation import installation
 from kafka_ingest.spark_launch.package_zip import package_zip
 from kafka_ingest.spark_launch.spark_submission import SparkMaster, spark_submission
+from kafka_ingest.writing.memory import MOST_ROWS_KEPT
 from kafka_ingest.writing.read_ranges import END_OF_DATES, FIRST_DATE, milliseconds_of
-from kafka_ingest.writing.shared_consumer import MOST_BYTES
 from order_events import create_topic, order_events, produce
 
 TOPIC_ID = "ycHo5xUrQBeDXzYxYmU6Xg"
@@ -599,7 +599,7 @@ def test_small_ranges_that_are_too_large_for_one_consumer_get_their_own_and_one_
     assert job.receipt.left_out == (LeftOut(plan.ranges[7], 1),)
     assert job.offsets() == Counter((partition, 0) for partition in range(42) if partition != 7)
     held = sorted(len(file.partitions) for file in job.receipt.files)
-    assert held[-1] * 900_000 <= MOST_BYTES
+    assert held[-1] * 900_000 <= MOST_ROWS_KEPT
     assert len(held) > 1
 
 

@@ -12,7 +12,7 @@ settings.register_profile("quick", settings.get_profile("unit"), max_examples=25
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Try fewer examples where a run is to be quick. They are drawn anew each time: many runs try many."""
+    """Try fewer examples where a run is to be quick. They are drawn again each time: many runs try many."""
     settings.load_profile("quick" if config.getoption("quick") else "unit")
 
 

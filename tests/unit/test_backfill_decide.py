@@ -149,7 +149,7 @@ def test_what_others_are_about_to_bring_is_never_taken_for_done(state: BatchStat
     assert "`kafka-ingest backfill FEED open`, or the form's open chunks; or end one: `abandon`" in message
 
 
-def test_where_others_bring_all_that_is_not_there_both_are_told() -> None:
+def test_where_others_bring_all_that_is_not_there_both_are_named() -> None:
     feed = Feed(a_gap(span(0, 40, 60)), backfills=[held(span(0, 40, 60), BatchState.PLANNED)])
     message = feed.refused(RangesTakenError, span(0, 30, 60))
     assert (
@@ -284,7 +284,7 @@ def test_open_gaps_of_retention_are_left_out_of_open_gaps_without_a_word() -> No
     assert "orders-0[20, 30)" in feed.refused(RecordsDeletedError, span(0, 20, 30), span(0, 40, 60))
 
 
-def test_open_gaps_of_another_cause_whose_records_are_gone_meanwhile_are_refused() -> None:
+def test_open_gaps_of_another_cause_whose_records_are_gone_by_then_are_refused() -> None:
     gaps = [a_gap(span(0, 20, 30), GapCause.RETENTION), a_gap(span(0, 40, 60))]
     message = Feed(*gaps, bounds=log(50, 120)).refused(
         RecordsDeletedError, span(0, 20, 30), span(0, 40, 60), **ONLY_GAPS
@@ -345,7 +345,7 @@ def test_what_more_chunks_than_airflow_can_expand_hold_is_left_for_the_next_plan
     assert decision.records_at_most == most
 
 
-def test_a_request_names_an_output_where_it_is_a_copy_and_nowhere_else() -> None:
+def test_a_request_names_an_output_only_where_it_is_a_copy() -> None:
     wrong: list[dict[str, Any]] = [{"mode": Mode.COPY}, {"output": ELSEWHERE}]
     for each in wrong:
         with pytest.raises(ValueError, match="a copy names its output, and nothing else does"):

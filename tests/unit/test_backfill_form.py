@@ -360,7 +360,9 @@ def test_a_copy_goes_beside_the_feeds_output_where_that_is_elsewhere(environment
 
 
 @pytest.mark.parametrize("output", ["/lake/again", "/etc", "/database/again", "/data2"])
-def test_only_who_has_a_shell_copies_to_any_place_of_the_machine(environment: Mapping[str, str], output: str) -> None:
+def test_only_a_user_with_a_shell_copies_to_any_place_of_the_machine(
+    environment: Mapping[str, str], output: str
+) -> None:
     with pytest.raises(InvalidBackfillError, match=r"below /data.* found .*Nothing was planned\. .*--copy-to"):
         request_of(environment, open_gaps=True, mode="copy", output=output)
     request = request_of(environment, anywhere=True, open_gaps=True, mode="copy", output=output)

@@ -77,9 +77,10 @@ def test_quick_is_less_unless_options_say_otherwise() -> None:
 
 
 def test_every_option_of_the_records_reaches_the_topic() -> None:
-    words = "--records 50 --partitions 2 --record-bytes 300 --incompressible --topic-compression none --skew 0.7 --transactional"
+    shape = "--records 50 --partitions 2 --record-bytes 300 --skew 0.7"
+    form = "--incompressible --topic-compression none --transactional"
 
-    assert scale_of(parse_options("", words.split())).data == TopicData(
+    assert scale_of(parse_options("", [*shape.split(), *form.split()])).data == TopicData(
         "bench-big", 50, 2, 300, incompressible=True, compression="none", skew=0.7, transactional=True
     )
 
@@ -118,7 +119,7 @@ def test_with_this_project_alone_no_one_else_runs() -> None:
     assert found["memory"] == [f"{OURS}, 100", f"{OURS}, 1,000", f"{OURS}, 5,000"]
 
 
-def test_everybody_takes_part_in_each_repetition_and_follows_now_one_and_now_another() -> None:
+def test_every_contestant_takes_part_in_each_repetition_and_follows_now_one_and_now_another() -> None:
     [case] = chosen_cases(["big"], SCALE)
     orders = [[entry.label for entry in case.in_turn(repetition)] for repetition in range(1, 6)]
 

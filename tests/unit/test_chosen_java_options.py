@@ -49,7 +49,7 @@ def test_executors_options_are_not_the_drivers(spark: Path) -> None:
 
 def test_another_folder_of_settings_takes_the_place_of_sparks_own(spark: Path, tmp_path: Path) -> None:
     (spark / "conf" / "java-opts").write_text("-Dunread=1")
-    assert chosen_java_options(spark, {"SPARK_CONF_DIR": str(tmp_path / "nowhere")}) == ChosenJavaOptions()
+    assert chosen_java_options(spark, {"SPARK_CONF_DIR": str(tmp_path / "absent")}) == ChosenJavaOptions()
 
 
 def test_what_is_chosen_for_sparks_scripts_stays_in_front_of_ours(spark: Path) -> None:

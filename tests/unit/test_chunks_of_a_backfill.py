@@ -60,7 +60,7 @@ def refused(feed: Backfilled, plan: BatchPlan, error: type[KafkaIngestError]) ->
 # ── Reading ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_chunk_whose_records_are_deleted_before_it_is_read_is_to_be_given_up_and_planned_again(
+def test_a_chunk_whose_records_are_deleted_before_it_is_read_is_to_be_abandoned_and_planned_again(
     feed: Backfilled, chunk: BatchPlan
 ) -> None:
     feed.kafka.topics["orders"] = topic(log(30, 200), log(0, 150))
@@ -119,7 +119,7 @@ def test_a_copy_of_what_the_feed_has_not_read_yet_is_not_read_where_its_log_was_
 
 
 def test_a_chunk_notes_the_epochs_of_its_own_partitions_as_its_log_is_led_now(feed: Backfilled) -> None:
-    # Led anew since the feed read it, with all that it has read.
+    # Led again since the feed read it, with all that it has read.
     plan = seen_in_epoch(feed, 7, selection=OpenGaps())
     assert dict(plan.leader_epochs) == {partition(0): 7}
     assert BatchPlan.from_document(plan.as_document()).leader_epochs == plan.leader_epochs
@@ -198,7 +198,7 @@ def test_a_chunk_that_is_committed_again_stays_committed_once(feed: Backfilled, 
     assert feed.control.state is before
 
 
-def test_damaged_files_of_a_chunk_are_written_anew(feed: Backfilled, chunk: BatchPlan) -> None:
+def test_damaged_files_of_a_chunk_are_written_again(feed: Backfilled, chunk: BatchPlan) -> None:
     feed.write(chunk.batch_id)
     feed.sink.damaged.add(feed.control.attempts(chunk.batch_id)[0].directory)
     with pytest.raises(StagedOutputUnusableError):
@@ -219,7 +219,7 @@ def test_holes_in_a_feed_whose_every_offset_is_a_record_stop_a_chunk_as_well(fee
         feed.commit(plan.batch_id)
 
 
-def test_a_chunk_that_was_given_up_is_not_committed_and_its_offsets_are_free(
+def test_a_chunk_that_was_abandoned_is_not_committed_and_its_offsets_are_free(
     feed: Backfilled, chunk: BatchPlan
 ) -> None:
     feed.write(chunk.batch_id)
@@ -230,7 +230,7 @@ def test_a_chunk_that_was_given_up_is_not_committed_and_its_offsets_are_free(
     assert span(0, 20, 60) not in feed.sink.published_ranges()
 
 
-def test_the_receipt_of_a_chunk_tells_of_no_decision_that_a_live_one_has_told_and_the_next_live_one_of_all(
+def test_the_receipt_of_a_chunk_has_no_decision_that_a_live_one_has_and_the_next_live_one_has_all(
     feed: Backfilled,
 ) -> None:
     feed.kafka.topics["orders"] = topic(log(0, 210), log(0, 150))
@@ -240,8 +240,8 @@ def test_the_receipt_of_a_chunk_tells_of_no_decision_that_a_live_one_has_told_an
     live = feed.committed()
 
     assert feed.sink.published[plan.batch_id].ledger == []
-    told = [event.event_id for kept in feed.sink.published.values() for event in kept.ledger]
-    assert told == [event.event_id for event in feed.control.ledger_of_feed(feed.feed_id)]
+    events = [event.event_id for kept in feed.sink.published.values() for event in kept.ledger]
+    assert events == [event.event_id for event in feed.control.ledger_of_feed(feed.feed_id)]
     assert live.ranges == (span(0, 200, 210),)
 
 
@@ -253,12 +253,12 @@ def passed(feed: Backfilled) -> None:
     assert feed.stored_offsets()[partition(0)] == 210
 
 
-def told(feed: Backfilled, plan: BatchPlan) -> list[int]:
-    """Return which events the published receipt of a batch tells."""
+def events_of(feed: Backfilled, plan: BatchPlan) -> list[int]:
+    """Return which events the published receipt of a batch has."""
     return [event.event_id for event in feed.sink.published[plan.batch_id].ledger]
 
 
-def test_the_receipt_of_a_chunk_tells_what_was_decided_since_the_newest_live_one_and_before_its_plan(
+def test_the_receipt_of_a_chunk_has_what_was_decided_since_the_newest_live_one_and_before_its_plan(
     feed: Backfilled,
 ) -> None:
     before = {event.event_id for event in feed.control.ledger_of_feed(feed.feed_id)}
@@ -272,9 +272,9 @@ def test_the_receipt_of_a_chunk_tells_what_was_decided_since_the_newest_live_one
         feed.commit(chunk.batch_id)
 
     assert since
-    assert told(feed, first) == told(feed, second) == since
+    assert events_of(feed, first) == events_of(feed, second) == since
     live = feed.committed()
-    assert told(feed, live) == [
+    assert events_of(feed, live) == [
         event.event_id for event in feed.control.ledger_of_feed(feed.feed_id) if event.event_id not in before
     ]
 
@@ -344,7 +344,7 @@ def test_what_is_left_of_a_gap_is_filled_after_the_control_tables_were_lost(feed
     assert span_of(in_hole) == 40
 
 
-def test_a_hole_that_was_passed_and_filled_since_the_newest_live_batch_is_told_after_the_control_tables_were_lost(
+def test_a_hole_that_was_passed_and_filled_since_the_newest_live_batch_is_known_after_the_control_tables_were_lost(
     feed: Backfilled,
 ) -> None:
     passed(feed)

@@ -109,7 +109,7 @@ def test_what_is_no_file_is_no_archive_and_nothing_fails(kind: str, place: Archi
         archive.mkdir()
         archive.rename(place.file(archive.stat().st_size))
     else:
-        archive.symlink_to(archive.name if kind == "a link to itself" else "nowhere")
+        archive.symlink_to(archive.name if kind == "a link to itself" else "absent")
 
     assert (place.archive(), place.damaged()) == (None, None)
 
@@ -212,7 +212,7 @@ def test_the_archive_is_named_for_what_the_archived_run_gets_whatever_the_shell_
     assert "UseZGC" not in found.java_options.every
 
 
-def test_doctor_tells_what_it_finds_and_what_to_do(
+def test_doctor_reports_what_it_finds_and_what_to_do(
     set_up: ArchivePlace, made: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     assert "`make setup` makes one" in doctor.class_archive()

@@ -116,7 +116,7 @@ def test_a_commit_publishes_the_batch_moves_the_offsets_and_brings_the_group_aft
 def test_nothing_is_asked_of_kafka_before_the_stored_offsets_have_moved(feed: FeedInMemory, plan: BatchPlan) -> None:
     offsets_then: list[object] = []
     feed.kafka.questions.clear()
-    feed.kafka.meanwhile = lambda: offsets_then.append(feed.stored_offsets())
+    feed.kafka.interleaved = lambda: offsets_then.append(feed.stored_offsets())
     feed.commit(plan.batch_id)
     assert offsets_then == [AFTER]
     assert feed.kafka.questions == ["cluster_id", "describe_topics", "set_group_offsets"]
@@ -159,7 +159,7 @@ def test_a_commit_that_is_run_again_does_nothing(feed: FeedInMemory, plan: Batch
     assert_committed(feed, plan)
 
 
-def test_a_commit_by_somebody_else_is_not_ours(feed: FeedInMemory, plan: BatchPlan) -> None:
+def test_a_commit_by_another_run_is_not_ours(feed: FeedInMemory, plan: BatchPlan) -> None:
     feed.commit(plan.batch_id, actor="run 1")
     assert feed.commit(plan.batch_id, actor="run 2").by_us is False
 
@@ -305,7 +305,7 @@ def test_something_else_where_the_batch_is_to_be_published_is_refused_before_com
     assert_nothing_happened(feed, plan)
 
 
-def test_offsets_that_somebody_moved_are_refused_before_anything_is_visible(
+def test_offsets_that_were_moved_by_hand_are_refused_before_anything_is_visible(
     feed: FeedInMemory, plan: BatchPlan
 ) -> None:
     move_by_hand(feed, plan, 1, 7)
@@ -344,7 +344,7 @@ def test_a_dense_feed_with_every_record_is_committed() -> None:
     assert_committed(feed, plan)
 
 
-def test_a_feed_that_is_not_dense_counts_what_is_missing_and_goes_on(feed: FeedInMemory) -> None:
+def test_a_feed_that_is_not_dense_counts_what_is_missing_and_continues(feed: FeedInMemory) -> None:
     committed = feed.commit(feed.written(missing=2).batch_id)
     assert [(count.rows, count.invisible) for count in committed.counts] == [(98, 2), (48, 2)]
 
@@ -396,7 +396,7 @@ def test_a_written_batch_that_is_proven_unusable_is_planned_again(
     assert why in str(attempt.reason)
 
 
-def test_after_the_discard_the_next_run_writes_the_same_ranges_anew(feed: FeedInMemory, plan: BatchPlan) -> None:
+def test_after_the_discard_the_next_run_writes_the_same_ranges_again(feed: FeedInMemory, plan: BatchPlan) -> None:
     damage_files(feed, plan)
     with pytest.raises(StagedOutputUnusableError):
         feed.commit(plan.batch_id)
@@ -566,7 +566,7 @@ def test_the_group_is_not_given_offsets_that_mean_something_else_there(
     assert_committed(feed, plan)
 
 
-def test_a_topic_that_the_feed_no_longer_names_is_left_to_whoever_reads_it_now() -> None:
+def test_a_topic_that_the_feed_no_longer_names_is_left_to_the_feed_that_reads_it_now() -> None:
     feed = FeedInMemory(
         kafka=FakeKafkaCluster({"orders": topic(log(0, 100)), "refunds": topic(log(0, 20))}),
         settings=feed_settings(start_rules={"orders": Earliest(), "refunds": Earliest()}),
@@ -612,9 +612,9 @@ def test_a_pending_partition_has_no_offset_for_the_group(feed: FeedInMemory) -> 
     assert feed.kafka.groups == {GROUP: {P0: 100}}
 
 
-def test_a_rival_that_commits_the_next_batch_meanwhile_is_not_set_back(feed: FeedInMemory, plan: BatchPlan) -> None:
+def test_a_rival_that_commits_the_next_batch_concurrently_is_not_set_back(feed: FeedInMemory, plan: BatchPlan) -> None:
     more_arrives(feed, 120, 50)
-    feed.kafka.meanwhile = feed.committed
+    feed.kafka.interleaved = feed.committed
     feed.commit(plan.batch_id)
     assert feed.kafka.groups == {GROUP: {P0: 120, P1: 50}}
 

@@ -97,9 +97,9 @@ def test_json_is_read_exactly_as_airflow_reads_it(document: dict[str, Any], monk
 
 
 def test_a_connection_that_is_not_there_is_named_with_where_to_define_it() -> None:
-    message = "expected an Airflow connection 'nowhere', found none.*environment variable AIRFLOW_CONN_NOWHERE"
+    message = "expected an Airflow connection 'absent', found none.*environment variable AIRFLOW_CONN_ABSENT"
     with pytest.raises(MissingConnectionError, match=rf"{message}") as error:
-        find_connection_from_shell("nowhere")
+        find_connection_from_shell("absent")
     assert error.value.exit_code == 2
 
 
@@ -404,8 +404,8 @@ def test_a_spark_connection_without_a_master_is_refused() -> None:
 
 
 def test_a_missing_spark_connection_is_an_error_and_never_a_submit_to_yarn() -> None:
-    with pytest.raises(MissingConnectionError, match="'nowhere'"):
-        spark_master(find_connection_from_shell("nowhere"))
+    with pytest.raises(MissingConnectionError, match="'absent'"):
+        spark_master(find_connection_from_shell("absent"))
 
 
 @pytest.mark.parametrize("extra", [{"spark-binary": "/opt/spark/bin/spark-submit"}, {"spark-home": "/opt/spark"}])

@@ -289,7 +289,7 @@ def test_a_topic_whose_id_nobody_knows_is_the_same_topic() -> None:
     assert len(found[partition(0)].open_gaps) == 1
 
 
-def test_what_is_told_of_a_partition_without_a_stored_offset_takes_no_part() -> None:
+def test_what_is_known_of_a_partition_without_a_stored_offset_takes_no_part() -> None:
     assert coverage_of(rows_of(gaps=[gap(30, 40)], backfills=[backfill(0, 5)])) == {}
 
 

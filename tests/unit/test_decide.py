@@ -29,7 +29,7 @@ def test_earliest_seeds_every_partition_there_is() -> None:
     assert seeds_of(decision) == {partition(0): (10, "earliest"), partition(1): (7, "earliest")}
 
 
-def test_latest_reads_nothing_and_seeds_the_ends_so_that_it_does_not_slide_for_ever() -> None:
+def test_latest_reads_nothing_and_seeds_the_ends_so_that_it_does_not_slide_forever() -> None:
     decision = decided(answers(orders=topic(log(10, 100), log(0, 0))), **starting(Latest()))
     assert decision.ranges == ()
     assert seeds_of(decision) == {partition(0): (100, "latest"), partition(1): (0, "latest")}

@@ -165,7 +165,7 @@ def test_a_manual_run_ends_at_a_gap_that_lies_ahead() -> None:
     assert (decision.ranges, decision.capped) == ((span(0, 10, 50),), True)
 
 
-# ── Small batches wait, but not for ever ──────────────────────────────────────────────────────────────────────────────
+# ── Small batches wait, but not forever ───────────────────────────────────────────────────────────────────────────────
 
 
 def waiting(
@@ -207,7 +207,7 @@ def test_a_small_batch_goes_out_after_the_longest_wait() -> None:
     assert (decision.ranges, decision.waiting_since) == ((span(0, 1_000, 1_040),), None)
 
 
-def test_a_single_record_does_not_wait_for_ever_either() -> None:
+def test_a_single_record_does_not_wait_forever_either() -> None:
     assert waiting(1, since=SOME_DAY, after=HOUR).ranges == (span(0, 1_000, 1_001),)
 
 

@@ -79,7 +79,7 @@ def test_a_start_that_is_still_to_be_resolved_is_no_end() -> None:
     assert found.summary == "orders-0: 120 → pending, orders-1 begins at 7"
 
 
-def test_a_reset_tells_of_another_topic_id_and_another_cluster() -> None:
+def test_a_reset_shows_another_topic_id_and_another_cluster() -> None:
     found = reset(
         removed=[row(0, 7), row(1, 7)],
         partitions=[row(0, 7, "id-2"), row(1, 7, "id-2")],

@@ -187,7 +187,7 @@ def test_a_record_that_nobody_can_read_is_held(feed: FeedInMemory, attempt: Atte
     assert hold.reason == "the record at offset 34 cannot be read (BAD_MSG: damaged)"
 
 
-def test_the_next_plan_ends_before_a_record_that_nobody_can_read_and_the_others_go_on(
+def test_the_next_plan_ends_before_a_record_that_nobody_can_read_and_the_others_continue(
     feed: FeedInMemory, attempt: Attempt
 ) -> None:
     stumbled(feed, attempt, partition(0), 34)
@@ -196,9 +196,7 @@ def test_the_next_plan_ends_before_a_record_that_nobody_can_read_and_the_others_
     assert feed.control.batch(attempt.batch_id).state is BatchState.ABANDONED
 
 
-def test_a_log_that_was_mended_is_read_to_its_end_without_anybody_saying_so(
-    feed: FeedInMemory, attempt: Attempt
-) -> None:
+def test_a_log_that_was_mended_is_read_to_its_end_without_a_decision(feed: FeedInMemory, attempt: Attempt) -> None:
     stumbled(feed, attempt, partition(0), 34)
     explanation(feed, attempt, PartitionUnreadableError)
     feed.kafka.damaged.clear()
@@ -275,7 +273,7 @@ def test_each_message_of_the_java_consumer_names_the_position(plan: BatchPlan, f
     assert unreadable_position(failure, plan) == (partition(0), 150)
 
 
-def test_a_topic_whose_name_ends_in_a_number_is_told_from_its_partition(plan: BatchPlan) -> None:
+def test_a_topic_whose_name_ends_in_a_number_is_distinguished_from_its_partition(plan: BatchPlan) -> None:
     position = partition(3, "orders-eu.v1-2")
     assert unreadable_position(batch_is_invalid(position, 7), plan) == (position, 7)
 

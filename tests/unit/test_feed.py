@@ -41,6 +41,9 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
+ONLY = " with letters, digits and any of ._=- in its names"
+
+
 def document(name: str = "orders", **changes: Any) -> dict[str, Any]:
     """Return the smallest feed of that name with some top-level keys added or replaced."""
     return {"name": name, "kafka": {"topics": [name]}, "sink": {"format": "parquet", "path": f"/data/{name}"}} | changes
@@ -306,10 +309,39 @@ def test_a_relative_output_without_an_absolute_data_folder_is_refused(environmen
         ({"sink": "orders"}, "sink: expected a mapping, found 'orders'"),
         ({"sink": {"format": "delta", "path": "/data/x", "retention": "3d"}}, "sink.retention: unknown key"),
         (
-            {"sink": {"format": "delta", "path": "s3://lake/orders"}},
-            "sink.path: expected a local or mounted path, found 's3://lake/orders': Delta tables on object stores",
+            {"sink": {"format": "delta", "path": "gs://lake/orders"}},
+            "sink.path: expected a local or mounted path, found 'gs://lake/orders': Delta tables are written on disks",
         ),
-        ({"sink": {"format": "csv", "path": "/data/x"}}, "sink.format: expected 'parquet' or 'delta', found 'csv'"),
+        *(
+            (
+                {"sink": {"format": "delta", "path": path}},
+                f"sink.path: expected s3://BUCKET/NAME or s3://CONNECTION@BUCKET/NAME{ONLY}, found {path!r}",
+            )
+            for path in (
+                "s3://lake",
+                "s3://lake/",
+                "s3://lake//orders",
+                "s3://lake/../orders",
+                "s3://lake/orders/",
+                "s3://lake/my orders",
+                "s3://lake/orders*",
+                "S3://lake/orders",
+                "s3://key:secret@lake/orders",
+            )
+        ),
+        (
+            {"sink": {"format": "csv", "path": "/data/x"}},
+            "sink.format: expected 'parquet', 'delta' or 'iceberg', found 'csv'",
+        ),
+        (
+            {"sink": {"format": "iceberg", "path": "/data/x", "catalog": "lake", "table": "orders"}},
+            "sink.table: expected a namespace and a table of letters, digits, '_', '-', such as lake.orders",
+        ),
+        ({"sink": {"format": "iceberg", "path": "/data/x", "table": "lake.orders"}}, "sink.catalog: missing"),
+        (
+            {"sink": {"format": "parquet", "path": "/data/x", "table": "lake.orders"}},
+            "sink.table: unknown key",
+        ),
         (
             {"kafka": {"topics": ["orders", "orders"]}},
             "kafka.topics: expected each topic once, found orders more than once",
@@ -507,7 +539,7 @@ def test_a_character_that_cannot_be_stored_is_refused_wherever_it_is(folder: Pat
 
 
 def test_a_file_that_cannot_be_opened_is_refused_with_the_reason(folder: Path) -> None:
-    (folder / "orders.yaml").symlink_to(folder / "nowhere")
+    (folder / "orders.yaml").symlink_to(folder / "absent")
     assert "No such file or directory" in error_of(read_feed_file(folder / "orders.yaml"))
 
 
@@ -585,7 +617,7 @@ def test_other_patterns_are_taken(folder: Path, pattern: str) -> None:
     assert read_feed_file(write(folder, kafka={"topic_pattern": pattern})).error is None
 
 
-def test_no_pattern_is_matched_while_files_are_read_since_it_may_backtrack_for_ever(folder: Path) -> None:
+def test_no_pattern_is_matched_while_files_are_read_since_it_may_backtrack_forever(folder: Path) -> None:
     start = {"offsets": {"a" * 200 + "!": {0: 5}}, "otherwise": "latest"}
     assert read_feed_file(write(folder, kafka={"topic_pattern": "(a+)+b"}, start=start)).error is None
 
@@ -685,8 +717,8 @@ def test_one_broken_file_never_affects_the_others(folder: Path, text: str) -> No
 
 
 def test_a_folder_that_is_not_there_is_refused_with_the_variable_to_set(folder: Path) -> None:
-    with pytest.raises(InvalidFeedError, match=r"found none at .*/nowhere. Set KAFKA_INGEST_FEEDS"):
-        read_feed_files(folder / "nowhere")
+    with pytest.raises(InvalidFeedError, match=r"found none at .*/absent. Set KAFKA_INGEST_FEEDS"):
+        read_feed_files(folder / "absent")
 
 
 def test_an_empty_folder_has_no_feeds(folder: Path) -> None:
@@ -915,3 +947,15 @@ def test_what_spark_would_refuse_once_it_is_started_is_refused_in_the_feed_file(
 )
 def test_what_spark_takes_is_left_to_it(key: str, value: object) -> None:
     assert Spark.model_validate({"conf": {key: value}}).conf.keys() == {key}
+
+
+# ── In an object store ────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("path", ["s3://lake/orders", "s3://aws_lake@lake.eu/raw/topic=orders-1/v1.0"])
+def test_a_delta_table_may_be_in_s3_and_is_there_for_every_environment(path: str) -> None:
+    feed = a_feed(sink={"format": "delta", "path": path})
+    for environment in ({}, {"KAFKA_INGEST_DATA": "/data"}):
+        output = feed.output(environment)
+        assert (str(output.place), output.is_local) == (path, False)
+        assert feed.plan_settings(environment).relative_path is None

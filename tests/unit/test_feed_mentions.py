@@ -129,3 +129,33 @@ def test_feeds_of_one_lake_with_one_owner_do_not_seem_to_share_anything() -> Non
     first, second = feed("orders", "/data/lake/orders", "a"), feed("refunds", "/data/lake/refunds", "b")
     text = yaml.safe_dump(second | {"airflow": {"owner": "data", "tags": ["lake"]}})
     assert not may_share(Feed.model_validate(first), {"KAFKA_INGEST_DATA": "/data/lake"})(text)
+
+
+@pytest.mark.parametrize(
+    "theirs",
+    [
+        "s3://lake/raw/orders",
+        "s3://another@lake/raw/orders",
+        "s3://lake/raw/orders/eu",
+        "s3://another@lake/raw",
+        "s3://lake/raw/orders.kafka-ingest",
+        "s3://lake/raw/orders.kafka-ingest/staging",
+    ],
+)
+@pytest.mark.parametrize("root", ["", "/data"])
+def test_one_place_in_a_store_is_one_output_whatever_connections_lead_there(theirs: str, root: str) -> None:
+    environment = {"KAFKA_INGEST_DATA": root}
+    first, second = (
+        Feed.model_validate(feed(name, path) | {"sink": {"format": "delta", "path": path}})
+        for name, path in (("a", "s3://aws_lake@lake/raw/orders"), ("b", theirs))
+    )
+    assert share(first, second, environment)
+    assert may_share(first, environment)(f"name: b\nsink: {{format: delta, path: '{theirs}'}}")
+
+
+def test_other_places_in_a_store_are_other_outputs() -> None:
+    first, *others = (
+        Feed.model_validate(feed(name, path) | {"sink": {"format": "delta", "path": path}})
+        for name, path in (("a", "s3://lake/orders"), ("b", "s3://pond/orders"), ("c", "s3://lake/orders2"))
+    )
+    assert not any(share(first, other, {}) for other in others)

@@ -132,7 +132,7 @@ def test_a_file_that_was_renamed_since_dag_files_were_read_is_found_under_its_ne
     assert the_file_of("orders") == "team-a.yaml"
 
 
-@pytest.mark.parametrize("dag_id", ["maintain_feeds", "../secret", "somebody_elses_dag", "feed_error__gone.yaml", ""])
+@pytest.mark.parametrize("dag_id", ["maintain_feeds", "../secret", "another_projects_dag", "feed_error__gone.yaml", ""])
 def test_an_id_that_is_no_feeds_has_no_file(folder: Path, dag_id: str) -> None:
     write(folder / "orders.yaml")
     assert files_for_dags(dag_id) == []
@@ -147,13 +147,13 @@ def test_a_broken_file_is_found_by_its_dags_id_whatever_it_is_called(folder: Pat
 
 
 def test_a_folder_that_cannot_be_read_is_its_red_dag_and_no_feed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    nowhere = folder / "nowhere"
-    monkeypatch.setenv("KAFKA_INGEST_FEEDS", str(nowhere))
+    absent = folder / "absent"
+    monkeypatch.setenv("KAFKA_INGEST_FEEDS", str(absent))
 
     [red] = files_for_dags(None)
 
     assert "expected a folder of feed files" in str(red.error)
-    assert [file.path for file in files_for_dags(error_id(nowhere))] == [nowhere]
+    assert [file.path for file in files_for_dags(error_id(absent))] == [absent]
     assert files_for_dags("orders") == []
 
 

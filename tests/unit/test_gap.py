@@ -110,7 +110,7 @@ def test_pieces_say_of_themselves_what_the_gap_said_and_have_ids_of_their_own() 
     assert len({GAP.gap_id, *(piece.gap_id for piece in pieces)}) == 4
 
 
-def test_the_same_split_gives_the_same_pieces_whoever_makes_it() -> None:
+def test_the_same_split_gives_the_same_pieces_in_every_process() -> None:
     pieces = GAP.read_by(BY, [span(0, 30, 40), span(0, 0, 25)])
     again = Gap.from_document(GAP.as_document()).read_by(BY, [span(0, 0, 25), span(0, 30, 40)])
     assert again == pieces

@@ -264,7 +264,7 @@ def test_a_pkcs1_key_is_refused_with_how_to_convert_it_and_never_repeated(key: s
 
 @pytest.mark.parametrize("key", ["ssl__ca__location", "ssl__certificate__location", "ssl__key__location"])
 def test_a_pem_file_that_cannot_be_read_is_named_with_its_key(key: str, tmp_path: Path) -> None:
-    missing = tmp_path / "nowhere.pem"
+    missing = tmp_path / "absent.pem"
     name = key.replace("__", ".")
     with pytest.raises(
         InvalidConnectionError, match=rf"{name} should name a readable PEM file, found one.*No such file"

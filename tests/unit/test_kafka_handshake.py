@@ -29,7 +29,10 @@ def test_a_refused_login_ends_everything_at_its_first_broker() -> None:
 
 
 def test_a_connection_that_breaks_during_the_login_is_not_a_refused_one() -> None:
-    text = "sasl_ssl://kafka:9093/1: SASL authentication error: Local: Broker transport failure (after 3ms in state AUTH_REQ)"
+    text = (
+        "sasl_ssl://kafka:9093/1: SASL authentication error: Local: Broker transport failure "
+        "(after 3ms in state AUTH_REQ)"
+    )
     assert reported((KafkaError._AUTHENTICATION, text), ALL_DOWN).refusal(SETTINGS) is None
 
 

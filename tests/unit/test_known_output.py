@@ -58,7 +58,7 @@ def refusal(feed: FeedInMemory, plan: Callable[[], object] | None = None) -> str
     return str(found.value)
 
 
-def somebody_published(feed: FeedInMemory) -> str:
+def another_published(feed: FeedInMemory) -> str:
     """Let the output hold a batch that the tables do not know; return its id."""
     plan = a_plan(span(0, 100, 110), batch_id=uuid6.uuid7())
     feed.sink.published[plan.batch_id] = PublishedReceipt(plan, a_receipt(plan), [])
@@ -163,7 +163,7 @@ def test_an_output_that_the_tables_wrote_is_theirs_in_each_state_of_the_newest_b
     assert feed.plan().result in {PlanResult.PLANNED, PlanResult.RESUMED, PlanResult.NOTHING_NEW}
 
 
-def test_a_batch_whose_commit_died_after_publishing_is_the_tables_own_and_goes_on(feed: FeedInMemory) -> None:
+def test_a_batch_whose_commit_died_after_publishing_is_the_tables_own_and_continues(feed: FeedInMemory) -> None:
     plan = feed.planned()
     feed.write(plan.batch_id)
     with pytest.raises(ProcessEndedError):
@@ -189,7 +189,7 @@ def test_an_output_that_was_emptied_says_nothing_against_the_tables(feed: FeedIn
     check(feed)
 
 
-def test_a_feed_whose_output_is_elsewhere_from_now_on_goes_on_there(feed: FeedInMemory) -> None:
+def test_a_feed_whose_output_is_elsewhere_from_now_on_continues_there(feed: FeedInMemory) -> None:
     feed.settings = feed_settings(output=parquet_at(ELSEWHERE))
     feed.sink = InMemorySink(ELSEWHERE)
     assert feed.committed().ranges == (span(0, 100, 130),)
@@ -201,7 +201,7 @@ def test_a_feed_whose_output_is_elsewhere_from_now_on_goes_on_there(feed: FeedIn
 def test_a_batch_that_the_tables_do_not_know_stops_the_plan_before_anything_is_asked_or_written(
     feed: FeedInMemory,
 ) -> None:
-    stranger = somebody_published(feed)
+    stranger = another_published(feed)
     message = refusal(feed)
     assert (
         "its output /data/orders holds 1 published batches that the control tables do not know as published" in message
@@ -212,7 +212,7 @@ def test_a_batch_that_the_tables_do_not_know_stops_the_plan_before_anything_is_a
 
 
 def test_of_several_batches_the_newest_is_named_with_their_number(feed: FeedInMemory) -> None:
-    strangers = [somebody_published(feed) for _ in range(3)]
+    strangers = [another_published(feed) for _ in range(3)]
     assert (
         f"holds 3 published batches that the control tables do not know as published (the newest is {strangers[-1]})"
         in (refusal(feed))
@@ -241,14 +241,14 @@ def test_an_open_batch_is_held_against_its_own_output_whatever_the_feed_file_say
     other.foreign_batches = ["01990000-0000-7000-8000-00000000beef"]
     feed.settings = feed_settings(output=parquet_at(ELSEWHERE))
     check(feed, other)
-    somebody_published(feed)
+    another_published(feed)
     assert "its output /data/orders holds 1" in refusal(feed, lambda: check(feed, other))
 
 
 def test_an_output_that_another_feed_writes_to_is_unknown(feed: FeedInMemory) -> None:
     feed.settings = feed_settings(output=parquet_at(ELSEWHERE))
     feed.sink = InMemorySink(ELSEWHERE)
-    somebody_published(feed)
+    another_published(feed)
     assert "its output /data/elsewhere holds 1 published batches" in refusal(feed)
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from kafka_ingest.writing.memory import MIB, heap_bytes, memory_per_task, read_sizes
+from kafka_ingest.writing.memory import MIB, heap_bytes, memory_per_task, most_rows_kept, read_sizes, shared_read_sizes
 
 MILLION = 1_000_000
 
@@ -67,3 +67,27 @@ def test_a_larger_heap_polls_small_ranges_at_once() -> None:
 
 def test_a_task_polls_one_record_at_least() -> None:
     assert sizes(4_096, 1)[0] == 1
+
+
+@pytest.mark.parametrize("heap", [256 * MIB, 512 * MIB, 1024 * MIB, 8192 * MIB])
+@pytest.mark.parametrize("partitions", [33, 600, 1_000])
+def test_what_the_drivers_consumer_fetches_of_all_partitions_stays_below_an_eighth_of_the_heap(
+    heap: int, partitions: int
+) -> None:
+    found = shared_read_sizes(heap, partitions, 3)
+    assert int(found["max.partition.fetch.bytes"]) * partitions <= heap // 8
+
+
+@pytest.mark.parametrize("heap", [256 * MIB, 1024 * MIB])
+def test_one_poll_of_the_drivers_consumer_fits_where_every_record_has_a_megabyte(heap: int) -> None:
+    assert int(shared_read_sizes(heap, 600, 100_000)["max.poll.records"]) * MIB <= heap // 8
+
+
+def test_the_drivers_consumer_fetches_something_of_each_of_very_many_partitions() -> None:
+    assert shared_read_sizes(256 * MIB, 100_000, 1)["max.partition.fetch.bytes"] == str(16 * 1024)
+
+
+def test_the_driver_keeps_less_of_a_small_heap_and_of_a_small_message() -> None:
+    assert most_rows_kept(1024 * MIB, 128 * MIB) == 32 * MIB
+    assert most_rows_kept(256 * MIB, 128 * MIB) == 16 * MIB
+    assert most_rows_kept(1024 * MIB, 16 * MIB) == 4 * MIB

@@ -13,7 +13,7 @@ def feed() -> FeedInMemory:
     return FeedInMemory()
 
 
-def give_up(feed: FeedInMemory, plan: BatchPlan, reason: str = "wrong topic") -> BatchState:
+def abandon_batch(feed: FeedInMemory, plan: BatchPlan, reason: str = "wrong topic") -> BatchState:
     return abandon(plan.batch_id, feed.control, sinks(feed.sink), reason=reason, actor="ops")
 
 
@@ -23,22 +23,22 @@ def committing(feed: FeedInMemory) -> BatchPlan:
     return plan
 
 
-def test_a_planned_batch_is_given_up_plainly_and_its_ranges_are_planned_again(feed: FeedInMemory) -> None:
+def test_a_planned_batch_is_abandoned_plainly_and_its_ranges_are_planned_again(feed: FeedInMemory) -> None:
     plan = feed.planned()
-    assert give_up(feed, plan) is BatchState.PLANNED
+    assert abandon_batch(feed, plan) is BatchState.PLANNED
     assert feed.planned().ranges == plan.ranges
 
 
-def test_a_written_batch_is_given_up_plainly_and_its_files_stay(feed: FeedInMemory) -> None:
+def test_a_written_batch_is_abandoned_plainly_and_its_files_stay(feed: FeedInMemory) -> None:
     plan = feed.written()
-    assert give_up(feed, plan) is BatchState.WRITTEN
+    assert abandon_batch(feed, plan) is BatchState.WRITTEN
     assert feed.sink.staged
     assert feed.sink.revoked == set()
 
 
 def test_a_committing_batch_is_revoked_and_its_records_come_with_the_next_one(feed: FeedInMemory) -> None:
     plan = committing(feed)
-    assert give_up(feed, plan) is BatchState.COMMITTING
+    assert abandon_batch(feed, plan) is BatchState.COMMITTING
     assert feed.control.batch(plan.batch_id).state is BatchState.ABANDONED
     again = feed.committed()
     assert feed.sink.published_ranges() == sorted(plan.ranges)
@@ -53,7 +53,7 @@ def test_a_batch_that_is_published_already_only_rolls_forward(feed: FeedInMemory
     feed.control = control
 
     with pytest.raises(BatchStateError, match="published already"):
-        give_up(feed, plan)
+        abandon_batch(feed, plan)
 
     assert feed.control.batch(plan.batch_id).state is BatchState.COMMITTING
     assert feed.commit(plan.batch_id).batch.state is BatchState.COMMITTED
@@ -81,15 +81,15 @@ def test_after_a_crash_between_revoking_and_saying_so_a_commit_is_refused_and_ab
 
     with pytest.raises(BatchRevokedError):
         feed.commit(plan.batch_id)
-    assert give_up(feed, plan) is BatchState.COMMITTING
+    assert abandon_batch(feed, plan) is BatchState.COMMITTING
 
     feed.committed()
     assert feed.sink.published_ranges() == sorted(plan.ranges)
 
 
-def test_a_commit_that_lost_against_an_operator_is_told_who_gave_the_batch_up_and_why(feed: FeedInMemory) -> None:
+def test_a_commit_that_lost_against_an_operator_shows_who_abandoned_the_batch_and_why(feed: FeedInMemory) -> None:
     plan = committing(feed)
-    feed.sink.meanwhile = lambda: give_up(feed, plan, reason="its table was dropped")
+    feed.sink.interleaved = lambda: abandon_batch(feed, plan, reason="its table was dropped")
 
     with pytest.raises(BatchStateError, match=r"was abandoned by ops \(its table was dropped\)"):
         feed.commit(plan.batch_id)
@@ -108,19 +108,19 @@ def test_a_commit_that_begins_while_an_operator_gives_the_batch_up_plainly_is_re
         return found
 
     feed.control.batch = batch_before_a_commit_begins
-    assert give_up(feed, plan) is BatchState.COMMITTING
+    assert abandon_batch(feed, plan) is BatchState.COMMITTING
     assert feed.sink.revoked == {plan.batch_id}
 
 
 @pytest.mark.parametrize("end", ["commit", "abandon"])
-def test_a_batch_that_ended_is_not_given_up_again(feed: FeedInMemory, end: str) -> None:
+def test_a_batch_that_ended_is_not_abandoned_again(feed: FeedInMemory, end: str) -> None:
     plan = feed.written()
     if end == "commit":
         feed.commit(plan.batch_id)
     else:
-        give_up(feed, plan)
+        abandon_batch(feed, plan)
     with pytest.raises(BatchStateError, match=r"(committed by run 1|abandoned by ops .*): there is nothing to abandon"):
-        give_up(feed, plan)
+        abandon_batch(feed, plan)
 
 
 def test_a_committing_batch_whose_output_refuses_it_has_a_way_out(feed: FeedInMemory) -> None:
@@ -128,6 +128,6 @@ def test_a_committing_batch_whose_output_refuses_it_has_a_way_out(feed: FeedInMe
     feed.sink.staged.clear()
     with pytest.raises(OutputConflictError):
         feed.commit(plan.batch_id)
-    give_up(feed, plan)
+    abandon_batch(feed, plan)
     feed.committed()
     assert feed.sink.published_ranges() == sorted(plan.ranges)

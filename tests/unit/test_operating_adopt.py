@@ -1,4 +1,4 @@
-"""An output tells its feed's history again: to control tables that lost it, and to an older copy of them."""
+"""An output restores its feed's history: in control tables that lost it, and in an older copy of them."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -115,7 +115,7 @@ def moved(feed: FeedInMemory, target: ResetTarget) -> None:
 
 
 def changed(feed: FeedInMemory, choice: Choice, *named: str) -> None:
-    """Decide what a topic that changed means; an open batch that reads it is given up."""
+    """Decide what a topic that changed means; an open batch that reads it is abandoned."""
     changes = changes_of("orders", named, feed.settings, feed.control, feed.kafka)
     after = rows_after(changes, choice, feed.settings)
     apply_choice(changes, after, feed.control, discard_batch=True, reason="made again", actor="operator")
@@ -177,7 +177,7 @@ def test_stored_offsets_are_what_they_were(feed: FeedInMemory) -> None:
     assert feed.stored_offsets() == {partition(0): 130, partition(1): 50}
 
 
-def test_the_feed_goes_on_where_its_output_ends(feed: FeedInMemory) -> None:
+def test_the_feed_continues_where_its_output_ends(feed: FeedInMemory) -> None:
     lose_tables(feed)
     more_records(feed, 150, 60)
     with pytest.raises(OutputUnknownError, match="`kafka-ingest adopt orders` rebuilds them from the output"):
@@ -253,7 +253,7 @@ def test_a_start_that_was_pending_is_still_pending_and_resolved_by_the_next_plan
     assert feed.planned().ranges == (span(0, 3, 9),)
 
 
-def test_what_a_pending_start_came_to_later_is_told_too() -> None:
+def test_what_a_pending_start_came_to_later_is_restored_too() -> None:
     feed = FeedInMemory(kafka=FakeKafkaCluster({"orders": topic(NO_LEADER, log(0, 50))}))
     feed.committed()
     feed.kafka.topics["orders"] = topic(log(3, 9), log(0, 50))
@@ -265,7 +265,7 @@ def test_what_a_pending_start_came_to_later_is_told_too() -> None:
     assert before[partition(0)].first_offset == 3
 
 
-def test_gaps_are_told_again_those_passed_and_those_ahead(feed: FeedInMemory) -> None:
+def test_gaps_are_restored_those_passed_and_those_ahead(feed: FeedInMemory) -> None:
     feed.settings = feed_settings(on_data_loss=OnDataLoss.RECORD_GAP)
     feed.kafka.topics["orders"] = topic(log(140, 200), log(0, 90))
     skipped(feed, span(1, 50, 60))
@@ -286,7 +286,7 @@ def test_gaps_are_told_again_those_passed_and_those_ahead(feed: FeedInMemory) ->
     assert span(1, 85, 90) in feed.sink.published_ranges()
 
 
-def test_a_gap_that_lay_ahead_and_was_passed_since_is_told_as_passed(feed: FeedInMemory) -> None:
+def test_a_gap_that_lay_ahead_and_was_passed_since_is_restored_as_passed(feed: FeedInMemory) -> None:
     more_records(feed, 200, 50)
     skipped(feed, span(0, 150, 160))
     work_off(feed)
@@ -297,7 +297,7 @@ def test_a_gap_that_lay_ahead_and_was_passed_since_is_told_as_passed(feed: FeedI
     assert [gap.state for gap in before] == ["open"]
 
 
-def test_a_topic_that_was_started_over_is_told_again(feed: FeedInMemory) -> None:
+def test_a_topic_that_was_started_over_is_restored(feed: FeedInMemory) -> None:
     more_records(feed, 30, 20, topic_id="topic-id-2")
     changed(feed, Choice.START_OVER)
     feed.committed()
@@ -358,15 +358,15 @@ def test_seeds_gaps_and_resets_are_in_the_journal_again_in_their_order(feed: Fee
     changed(feed, Choice.START_OVER)
     feed.committed()
     feed_id = feed.control.feed("orders").feed_id
-    told = [(event.kind, event.at, event.actor, event.detail) for event in feed.control.state.ledger_events(feed_id)]
+    before = [(event.kind, event.at, event.actor, event.detail) for event in feed.control.state.ledger_events(feed_id)]
     lose_tables(feed)
     adopt(feed)
     again = [(event.kind, event.at, event.actor, event.detail) for event in feed.control.state.ledger_events(feed_id)]
-    assert again == told
+    assert again == before
     assert [kind for kind, _, _, _ in again] == ["seeded", "gap", "reset"]
 
 
-def test_receipts_after_an_adoption_do_not_tell_again_what_was_told_before(feed: FeedInMemory) -> None:
+def test_receipts_after_an_adoption_do_not_record_again_what_was_recorded_before(feed: FeedInMemory) -> None:
     lose_tables(feed)
     adopt(feed)
     more_records(feed, 200, 50)
@@ -429,7 +429,7 @@ def test_a_batch_that_read_no_record_moved_the_offsets_all_the_same(feed: FeedIn
     assert feed.control.batch(plan.batch_id).rows == 0
 
 
-# ── What receipts alone can tell ──────────────────────────────────────────────────────────────────────────────────────
+# ── What receipts alone can show ──────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_a_backfill_moves_no_stored_offset(feed: FeedInMemory) -> None:
@@ -443,7 +443,7 @@ def test_a_backfill_moves_no_stored_offset(feed: FeedInMemory) -> None:
     assert feed.control.batch(backfill.batch_id).state is BatchState.COMMITTED
 
 
-def test_where_only_backfills_were_published_they_tell_where_the_feed_stands() -> None:
+def test_where_only_backfills_were_published_they_show_where_the_feed_stands() -> None:
     feed = FeedInMemory()
     published(feed.sink, numbered(1, span(0, 20, 30), kind=BatchKind.BACKFILL), seeded(span(0, 50, 60), span(1, 7, 8)))
     adopt(feed)
@@ -451,7 +451,7 @@ def test_where_only_backfills_were_published_they_tell_where_the_feed_stands() -
     assert feed.control.batch(UUID(int=(0x0199 << 112) + 1)).state is BatchState.COMMITTED
 
 
-def test_where_only_backfills_were_published_and_none_tells_where_the_feed_stands_they_are_refused() -> None:
+def test_where_only_backfills_were_published_and_none_shows_where_the_feed_stands_they_are_refused() -> None:
     feed = FeedInMemory()
     published(feed.sink, numbered(1, span(0, 20, 30), kind=BatchKind.BACKFILL))
     assert "backfill of orders-0[20, 30), and no receipt has the feed's stored offset" in refusal(
@@ -484,7 +484,7 @@ def test_receipts_of_an_older_name_of_the_feed_are_its_own() -> None:
 # ── An older copy of the control tables ───────────────────────────────────────────────────────────────────────────────
 
 
-def test_an_older_copy_stops_the_feed_and_adopting_goes_on_where_the_output_ends(feed: FeedInMemory) -> None:
+def test_an_older_copy_stops_the_feed_and_adopting_continues_where_the_output_ends(feed: FeedInMemory) -> None:
     older = feed.control.state
     more_records(feed, 150, 60)
     feed.committed()
@@ -547,7 +547,7 @@ def test_an_open_batch_of_an_older_copy_whose_ranges_were_read_since_is_abandone
     assert feed.sink.published_ranges() == [span(0, 0, 100), span(0, 100, 130), span(0, 130, 150), span(1, 0, 50)]
 
 
-def test_an_open_batch_whose_ranges_nobody_read_since_goes_on(feed: FeedInMemory) -> None:
+def test_an_open_batch_whose_ranges_nobody_read_since_continues(feed: FeedInMemory) -> None:
     feed_id = feed.control.feed("orders").feed_id
     published(feed.sink, a_plan(span(0, 20, 30), batch_id=uuid6.uuid7(), kind=BatchKind.BACKFILL, feed_id=feed_id))
     more_records(feed, 150, 50)
@@ -582,7 +582,7 @@ def test_what_was_decided_since_the_newest_batch_stays(feed: FeedInMemory) -> No
     assert gaps(feed) == [far, gap]
 
 
-def test_a_seed_that_no_receipt_tells_stays(feed: FeedInMemory) -> None:
+def test_a_seed_that_no_receipt_records_stays(feed: FeedInMemory) -> None:
     older = feed.control.state
     more_records(feed, 150, 50)
     feed.committed()
@@ -719,7 +719,7 @@ def test_an_output_that_cannot_be_read_is_not_one_without_batches(feed: FeedInMe
     refusal(feed, OutputUnavailableError)
 
 
-def test_a_feed_that_somebody_wrote_to_since_it_was_shown_refuses_the_adoption(feed: FeedInMemory) -> None:
+def test_a_feed_that_another_process_wrote_to_since_it_was_shown_refuses_the_adoption(feed: FeedInMemory) -> None:
     older = feed.control.state
     more_records(feed, 150, 50)
     feed.committed()
@@ -784,8 +784,8 @@ class Life:
             self.feed.write(plan.batch_id)
             self.feed.commit(plan.batch_id)
 
-    def given_up(self) -> None:
-        """A batch is planned and given up."""
+    def abandoned(self) -> None:
+        """A batch is planned and abandoned."""
         if (plan := self.feed.plan().batch) is not None:
             self.feed.control.abandon(plan.batch_id, reason="not wanted", actor="operator")
 
@@ -828,7 +828,7 @@ class Life:
         self.become([log(0, 4) for _ in self.topic.logs], topic_id=f"topic-id-{generation}")
         changed(self.feed, Choice.START_OVER)
 
-    def told(self) -> tuple[Any, ...]:
+    def restorable(self) -> tuple[Any, ...]:
         """Return what an adoption has to bring back."""
         committed = [batch for batch in self.feed.control.state.batches.values() if batch.state is BatchState.COMMITTED]
         counts = {batch.batch_id: self.feed.control.range_counts(batch.batch_id) for batch in committed}
@@ -845,7 +845,7 @@ THINGS: dict[str, Callable[[Life], None]] = {
     "a partition is added": Life.partition,
     "retention": Life.retention,
     "a batch": Life.batch,
-    "a batch that is given up": Life.given_up,
+    "a batch that is abandoned": Life.abandoned,
     "a skip": lambda life: life.skip(0),
     "a skip ahead": lambda life: life.skip(3),
     "a reset back": lambda life: life.reset(-4),
@@ -858,30 +858,30 @@ THINGS: dict[str, Callable[[Life], None]] = {
 
 
 @given(st.lists(st.sampled_from(list(THINGS)), max_size=14), st.integers(0, 14))
-def test_whatever_happened_up_to_the_newest_batch_is_told_again(things: list[str], copied_after: int) -> None:
+def test_whatever_happened_up_to_the_newest_batch_is_restored(things: list[str], copied_after: int) -> None:
     life = Life.begun()
     copy = life.feed.control.state
     for number, thing in enumerate(things):
         if number == copied_after:
             copy = life.feed.control.state
         THINGS[thing](life)
-    # A receipt tells what was decided before it: the newest thing is a batch.
+    # A receipt records what was decided before it: the newest thing is a batch.
     life.records()
     life.batch()
-    before = life.told()
+    before = life.restorable()
 
     lose_tables(life.feed)
     adopt(life.feed)
-    assert life.told() == before, "tables that are lost"
+    assert life.restorable() == before, "tables that are lost"
 
     life.feed.control.state = copy
     adopt(life.feed)
-    assert life.told() == before, "an older copy"
+    assert life.restorable() == before, "an older copy"
     life.records()
     work_off(life.feed)
 
 
-def test_a_gap_ahead_that_was_taken_along_to_another_topic_id_is_told_again(feed: FeedInMemory) -> None:
+def test_a_gap_ahead_that_was_taken_along_to_another_topic_id_is_restored(feed: FeedInMemory) -> None:
     more_records(feed, 200, 50)
     skipped(feed, span(0, 190, 195))
     more_records(feed, 200, 50, topic_id="topic-id-2")
@@ -894,7 +894,7 @@ def test_a_gap_ahead_that_was_taken_along_to_another_topic_id_is_told_again(feed
     assert gaps(feed) == before != []
 
 
-def test_a_gap_ahead_in_a_forgotten_topic_is_not_told_again_nor_jumped_over_in_a_new_one_of_that_name() -> None:
+def test_a_gap_ahead_in_a_forgotten_topic_is_not_restored_nor_jumped_over_in_a_new_one_of_that_name() -> None:
     feed = FeedInMemory(
         kafka=FakeKafkaCluster({"orders": topic(log(0, 10)), "refunds": topic(log(0, 20), topic_id="refunds-id")}),
         settings=feed_settings(start_rules={"orders": Earliest(), "refunds": Earliest()}),
@@ -992,7 +992,7 @@ def test_a_receipt_that_is_missing_before_the_output_was_left_for_another_is_sti
     refusal(feed, ReceiptsDoNotFollowError)
 
 
-def test_the_first_receipt_in_another_output_tells_of_partitions_that_it_never_read(feed: FeedInMemory) -> None:
+def test_the_first_receipt_in_another_output_records_partitions_that_it_never_read(feed: FeedInMemory) -> None:
     feed.settings, feed.sink = feed_settings(output=parquet_at(ELSEWHERE)), InMemorySink(ELSEWHERE)
     more_records(feed, 200, 50)
     assert feed.committed().ranges == (span(0, 130, 200),)
@@ -1014,7 +1014,7 @@ def with_a_gap(feed: FeedInMemory) -> None:
 
 
 @pytest.mark.parametrize("to_offset", [160, 140, 130, 20, 0])
-def test_a_feed_that_was_reset_back_is_told_again_with_the_gaps_that_ended(feed: FeedInMemory, to_offset: int) -> None:
+def test_a_feed_that_was_reset_back_is_restored_with_the_gaps_that_ended(feed: FeedInMemory, to_offset: int) -> None:
     with_a_gap(feed)
     moved(feed, ToOffsets({partition(0): to_offset}))
     feed.settings = feed_settings(max_records=5)
@@ -1026,7 +1026,7 @@ def test_a_feed_that_was_reset_back_is_told_again_with_the_gaps_that_ended(feed:
     assert feed.stored_offsets()[partition(0)] == to_offset + 5
 
 
-def test_a_feed_that_was_reset_forward_is_told_again_with_the_gap_that_was_filed(feed: FeedInMemory) -> None:
+def test_a_feed_that_was_reset_forward_is_restored_with_the_gap_that_was_filed(feed: FeedInMemory) -> None:
     more_records(feed, 180, 60)
     moved(feed, ToOffsets({partition(0): 170}))
     feed.committed()
@@ -1048,7 +1048,7 @@ def test_a_partition_that_was_reset_and_not_read_since_is_where_it_was_put(feed:
     assert feed.stored_offsets() == {partition(0): 180, partition(1): 60}
 
 
-def test_a_reset_that_was_undone_is_told_again_without_a_gap(feed: FeedInMemory) -> None:
+def test_a_reset_that_was_undone_is_restored_without_a_gap(feed: FeedInMemory) -> None:
     moved(feed, ToOffsets({partition(0): 20}))
     moved(feed, ToOffsets({partition(0): 130}))
     more_records(feed, 140, 50)
@@ -1072,7 +1072,7 @@ def test_gaps_that_a_reset_ended_since_the_copy_are_not_open_any_more(feed: Feed
     assert [(gap.offset_range, gap.state) for gap in gaps(feed)] == [(span(0, 130, 140), "open")]
 
 
-def test_gaps_that_ended_where_a_truncated_log_was_rewound_are_told_as_ended(feed: FeedInMemory) -> None:
+def test_gaps_that_ended_where_a_truncated_log_was_rewound_are_restored_as_ended(feed: FeedInMemory) -> None:
     with_a_gap(feed)
     older = feed.control.state
     more_records(feed, 140, 50)

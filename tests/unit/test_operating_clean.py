@@ -19,7 +19,7 @@ def feed() -> FeedInMemory:
 
 
 def over(feed: FeedInMemory, *, ended_before: datetime | None = None) -> list[StagedOutput]:
-    """Return what is staged and over, with the retention long gone unless told otherwise."""
+    """Return what is staged and has ended, with the retention long gone by default."""
     ended_before = ended_before or datetime.now(UTC) + timedelta(days=1)
     known = feed.control.feed("orders")
     output = feed_settings().output
@@ -30,7 +30,7 @@ def clean(feed: FeedInMemory) -> list[StagedOutput]:
     return list(clean_up(over(feed), feed.control, sinks(feed.sink)))
 
 
-def give_up(feed: FeedInMemory, plan: BatchPlan) -> None:
+def abandon_batch(feed: FeedInMemory, plan: BatchPlan) -> None:
     abandon(plan.batch_id, feed.control, sinks(feed.sink), reason="wrong topic", actor="ops")
 
 
@@ -64,7 +64,7 @@ def test_what_a_forgotten_spark_writes_after_the_clean_up_is_found_for_as_long_a
 
     assert attempts(over(feed, ended_before=ended_before)) == [(plan.batch_id, 1)]
     assert over(feed, ended_before=datetime.now(UTC)) == [], (
-        "not for ever: every clean-up would ask for all there ever were"
+        "not forever: every clean-up would ask for all there ever were"
     )
 
 
@@ -107,7 +107,7 @@ def test_discarded_attempts_of_an_open_batch_go_and_the_new_one_stays(feed: Feed
 
 def test_an_abandoned_batch_whose_records_kafka_holds_still_goes(feed: FeedInMemory) -> None:
     plan = feed.written()
-    give_up(feed, plan)
+    abandon_batch(feed, plan)
     assert [staged.kept for staged in clean(feed)] == [None]
     assert feed.sink.receipts == {}
 
@@ -125,7 +125,7 @@ def test_an_abandoned_batch_whose_records_kafka_holds_still_goes(feed: FeedInMem
 def test_the_last_copy_of_offsets_that_were_never_committed_stays_and_says_of_which(
     feed: FeedInMemory, now: FakeTopic | None, lost: str
 ) -> None:
-    give_up(feed, feed.written())
+    abandon_batch(feed, feed.written())
     feed.kafka.topics = {"orders": now} if now is not None else {}
 
     [staged] = clean(feed)
@@ -137,14 +137,14 @@ def test_the_last_copy_of_offsets_that_were_never_committed_stays_and_says_of_wh
 
 
 def test_the_same_offsets_of_another_cluster_are_no_copy(feed: FeedInMemory) -> None:
-    give_up(feed, feed.written())
+    abandon_batch(feed, feed.written())
     feed.kafka.id = "cluster-B"
     assert "the last copy" in str(clean(feed)[0].kept)
 
 
 def test_files_whose_offsets_a_later_batch_committed_go_whatever_kafka_holds(feed: FeedInMemory) -> None:
-    given_up = feed.written()
-    give_up(feed, given_up)
+    abandoned = feed.written()
+    abandon_batch(feed, abandoned)
     feed.committed()
     feed.kafka.topics = {}
     assert [staged.kept for staged in clean(feed)] == [None, None]
@@ -153,14 +153,14 @@ def test_files_whose_offsets_a_later_batch_committed_go_whatever_kafka_holds(fee
 def test_an_attempt_without_a_valid_receipt_is_nobodys_last_copy(feed: FeedInMemory) -> None:
     plan = feed.planned()
     feed.open_attempt(plan.batch_id)
-    give_up(feed, plan)
+    abandon_batch(feed, plan)
     feed.kafka.topics = {}
     assert [staged.kept for staged in clean(feed)] == [None]
 
 
 @pytest.mark.parametrize("down", ["all of it", "a partition"])
 def test_while_kafka_does_not_answer_nothing_that_it_may_have_lost_goes(feed: FeedInMemory, down: str) -> None:
-    give_up(feed, feed.written())
+    abandon_batch(feed, feed.written())
     if down == "all of it":
         feed.kafka.is_down = True
     else:
@@ -178,7 +178,7 @@ def test_an_output_that_does_not_answer_keeps_its_attempts_for_the_next_time(fee
     assert [staged.kept for staged in clean(feed)] == [None]
 
 
-def test_an_output_that_stops_answering_while_it_is_cleaned_up_is_a_failure_that_is_told(feed: FeedInMemory) -> None:
+def test_an_output_that_stops_answering_while_it_is_cleaned_up_is_a_reported_failure(feed: FeedInMemory) -> None:
     feed.committed()
     found = over(feed)
     feed.sink.is_down = True
@@ -195,12 +195,12 @@ def test_a_crash_between_removing_and_saying_so_is_made_up_for_the_next_time(fee
     assert over(feed) == []
 
 
-# ── One batch, because somebody said so ───────────────────────────────────────────────────────────────────────────────
+# ── One batch, because an operator says so ────────────────────────────────────────────────────────────────────────────
 
 
 def test_one_batchs_last_copy_goes_when_it_is_named(feed: FeedInMemory) -> None:
     plan = feed.written()
-    give_up(feed, plan)
+    abandon_batch(feed, plan)
     feed.kafka.topics = {}
     found = staged_outputs_of_batch(plan.batch_id, feed.control, sinks(feed.sink))
     assert [staged.kept for staged in clean_up(found, feed.control, sinks(feed.sink))] == [None]

@@ -85,7 +85,7 @@ def test_deciding_alone_writes_nothing(feed: FeedInMemory) -> None:
     assert feed.control.state is before
 
 
-def test_what_retention_took_can_be_skipped_partition_by_partition_and_the_feed_goes_on(feed: FeedInMemory) -> None:
+def test_what_retention_took_can_be_skipped_partition_by_partition_and_the_feed_continues(feed: FeedInMemory) -> None:
     feed.kafka.topics["orders"] = topic(log(130, 200), log(0, 150))
     with pytest.raises(OffsetsLostError, match="kafka-ingest skip orders orders 0 100-130 --reason"):
         feed.plan()
@@ -120,8 +120,8 @@ def test_every_offset_is_read_once_or_lies_in_a_gap(feed: FeedInMemory) -> None:
         feed.write(batch.batch_id)
         feed.commit(batch.batch_id)
     feed_id = feed.control.feed("orders").feed_id
-    told = sorted([*feed.sink.published_ranges(), *(gap.offset_range for gap in feed.control.gaps(feed_id))])
-    assert told == [
+    accounted = sorted([*feed.sink.published_ranges(), *(gap.offset_range for gap in feed.control.gaps(feed_id))])
+    assert accounted == [
         span(0, 0, 100),
         span(0, 100, 150),
         span(0, 150, 160),
@@ -142,7 +142,7 @@ def test_a_skip_that_reaches_the_gap_filed_ahead_of_it_is_carried_on_by_the_next
     assert feed.planned().ranges == (span(0, 160, 200), span(1, 50, 150))
 
 
-def test_a_record_that_nobody_could_read_is_skipped_and_the_partition_goes_on(feed: FeedInMemory) -> None:
+def test_a_record_that_nobody_could_read_is_skipped_and_the_partition_continues(feed: FeedInMemory) -> None:
     feed.kafka.damaged[partition(0)] = 100
     skipped(feed, span(0, 100, 101))
     assert feed.planned().ranges[0] == span(0, 101, 200)
@@ -296,7 +296,7 @@ def test_an_abandoned_batch_is_not_in_the_way(feed: FeedInMemory) -> None:
     assert skipped(feed, span(0, 100, 120)).state == "open"
 
 
-# ── Somebody else was there meanwhile ─────────────────────────────────────────────────────────────────────────────────
+# ── Another process was faster ────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_a_feed_that_was_planned_since_the_skip_was_shown_refuses_it(feed: FeedInMemory) -> None:

@@ -305,7 +305,7 @@ def test_who_decided_and_why_is_in_the_journal_with_what_was_and_what_is(feed: F
 # ── Same records: under another id ────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_the_same_records_under_another_id_go_on_at_the_stored_offsets(feed: FeedInMemory) -> None:
+def test_the_same_records_under_another_id_continue_at_the_stored_offsets(feed: FeedInMemory) -> None:
     feed.kafka.topics["orders"] = topic(log(0, 130), log(0, 50), topic_id="topic-id-2")
     choose(feed, Choice.SAME_RECORDS)
     plan = feed.committed()
@@ -348,7 +348,7 @@ def test_partitions_that_the_same_records_gained_begin_at_0_at_the_next_plan(fee
 # ── Forget: gone for good ─────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_forgotten_topic_has_no_stored_offsets_and_the_others_go_on(two_topics: FeedInMemory) -> None:
+def test_a_forgotten_topic_has_no_stored_offsets_and_the_others_continue(two_topics: FeedInMemory) -> None:
     del two_topics.kafka.topics["refunds"]
     with pytest.raises(TopicGoneError, match="--topic refunds --choice forget"):
         two_topics.plan()
@@ -425,7 +425,7 @@ def test_a_topic_that_the_other_cluster_does_not_have_has_no_stored_offsets_afte
     assert two_topics.stored_offsets() == {partition(0): None}
 
 
-def test_a_cluster_that_took_the_logs_over_goes_on_at_the_stored_offsets(feed: FeedInMemory) -> None:
+def test_a_cluster_that_took_the_logs_over_continues_at_the_stored_offsets(feed: FeedInMemory) -> None:
     feed.kafka.id = "cluster-B"
     feed.kafka.topics["orders"] = topic(log(0, 130), log(0, 50), topic_id="topic-id-B")
     choose(feed, Choice.SAME_RECORDS)
@@ -447,11 +447,11 @@ def test_a_cluster_without_one_of_the_topics_did_not_take_the_logs_over(two_topi
 
 
 def made_again_under(feed: FeedInMemory) -> None:
-    """Make the topic again with the same numbers, so that only its id tells."""
+    """Make the topic again with the same numbers, so that only its id differs."""
     feed.kafka.topics["orders"] = topic(log(0, 200), log(0, 150), topic_id="topic-id-2")
 
 
-def test_a_planned_batch_stands_in_the_way_until_somebody_says_what_becomes_of_it(feed: FeedInMemory) -> None:
+def test_a_planned_batch_stands_in_the_way_until_an_operator_says_what_becomes_of_it(feed: FeedInMemory) -> None:
     plan = more_to_read(feed)
     made_again_under(feed)
     message = refusal(feed, Choice.START_OVER, error=BatchStateError)
@@ -690,7 +690,7 @@ def test_a_receipt_that_was_not_pinned_is_not_in_the_journal_as_accepted(
     feed: FeedInMemory, read_across: Attempt
 ) -> None:
     batch_id = read_across.batch_id
-    feed.sink.meanwhile = lambda: feed.control.abandon(batch_id, reason="rival", actor="rival")
+    feed.sink.interleaved = lambda: feed.control.abandon(batch_id, reason="rival", actor="rival")
     with pytest.raises(BatchStateError):
         accept(feed)
     assert feed.control.events(feed.control.feed("orders").feed_id, "receipt_accepted") == []
@@ -774,9 +774,7 @@ def test_another_cluster_ends_the_offsets_of_topics_that_nobody_reads_and_that_d
 # ── Stored without an id ──────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_topic_that_was_stored_without_an_id_gets_the_one_that_kafka_names_now_if_an_operator_says_it_is_the_same() -> (
-    None
-):
+def test_a_topic_stored_without_an_id_gets_the_one_that_kafka_names_now_if_an_operator_says_it_is_the_same() -> None:
     feed = FeedInMemory(kafka=FakeKafkaCluster({"orders": topic(log(0, 100), topic_id=None)}))
     feed.committed()
     feed.kafka.topics["orders"] = topic(log(0, 100), topic_id="its-id")

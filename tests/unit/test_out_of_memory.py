@@ -18,8 +18,8 @@ CLUSTER = SparkMaster("spark_default", "spark://host:7077")
         "Cannot execute: spark-submit --master local[8] write_batch.py. Error code is: 52.",
         "26/11/23 03:01:44 ERROR Executor: Exception in task\njava.lang.OutOfMemoryError: Java heap space",
         (
-            "ExecutorLostFailure (executor 0 exited caused by one of the running tasks) Reason: Command exited with code "
-            "52"
+            "ExecutorLostFailure (executor 0 exited caused by one of the running tasks) Reason: Command exited with "
+            "code 52"
         ),
         "Caused by: java.lang.OutOfMemoryError: GC overhead limit exceeded",
     ],

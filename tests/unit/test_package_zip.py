@@ -112,6 +112,6 @@ def test_the_same_sources_are_the_same_bytes_whatever_their_dates_modes_and_orde
     assert (tmp_path / "old.zip").read_bytes() == package_zip.read_bytes()
 
 
-def test_who_may_read_the_attempts_directory_may_read_what_is_unpacked_from_the_zip(package_zip: Path) -> None:
+def test_a_user_that_may_read_the_attempts_directory_may_read_what_is_unpacked_from_the_zip(package_zip: Path) -> None:
     with zipfile.ZipFile(package_zip) as archive:
         assert {entry.external_attr >> 16 for entry in archive.infolist()} == {0o644}

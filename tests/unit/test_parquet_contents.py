@@ -64,7 +64,7 @@ def path(tmp_path: Path) -> Path:
         ([2**62, 2**62 + 1], [(2**62, 2**62 + 2)]),
     ],
 )
-def test_the_offsets_of_a_file_are_told_as_contiguous_intervals(
+def test_the_offsets_of_a_file_are_shown_as_contiguous_intervals(
     path: Path, offsets: list[int], intervals: list[tuple[int, int]], row_group_size: int | None
 ) -> None:
     found = write(path, offsets, row_group_size=row_group_size).contents(intervals=100)
@@ -80,7 +80,7 @@ def test_the_offsets_of_a_file_are_told_as_contiguous_intervals(
     assert found.columns == (("kafka_topic", "string"), ("kafka_partition", "int32"), ("kafka_offset", "int64"))
 
 
-def test_of_many_intervals_the_first_are_told_and_how_many_there_are(path: Path) -> None:
+def test_of_many_intervals_the_first_are_shown_and_how_many_there_are(path: Path) -> None:
     found = write(path, range(0, 10_000, 2)).contents(intervals=3)
     assert list(found.intervals) == [span(0, 0, 1), span(0, 2, 3), span(0, 4, 5)]
     assert found.interval_count == 5_000
@@ -97,7 +97,7 @@ def test_a_file_without_rows_is_of_no_partition(path: Path) -> None:
 
 
 @pytest.mark.parametrize("row_group_size", [1, 2, 3, None])
-def test_of_a_file_of_several_partitions_each_is_told_apart(path: Path, row_group_size: int | None) -> None:
+def test_of_a_file_of_several_partitions_each_is_shown_separately(path: Path, row_group_size: int | None) -> None:
     refunds = partition(0, "refunds")
     file = write(path, [1, 7, 1, 2, 8, 5], [partition(0), partition(1), refunds], row_group_size=row_group_size)
     found = file.contents(intervals=100)
@@ -154,7 +154,7 @@ def test_a_file_that_is_damaged_or_no_parquet_is_none_of_ours(path: Path) -> Non
             data_file(path).contents(intervals=100)
 
 
-def test_a_file_that_is_not_there_is_the_systems_to_tell(path: Path) -> None:
+def test_a_file_that_is_not_there_is_the_systems_error(path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         data_file(path).holds(partition(0), 1)
 

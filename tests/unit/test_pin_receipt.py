@@ -174,7 +174,7 @@ def test_a_batch_that_a_rival_writes_while_kafka_is_asked_needs_no_spark(
         feed.spark_writes(attempt)
         feed.pin(attempt)
 
-    feed.kafka.meanwhile = rival_writes
+    feed.kafka.interleaved = rival_writes
     assert feed.ask_for_attempt(plan.batch_id) is None
 
 
@@ -182,7 +182,7 @@ def test_a_batch_that_is_abandoned_while_its_receipt_is_pinned_is_not_called_wri
     feed: FeedInMemory, plan: BatchPlan, attempt: Attempt
 ) -> None:
     feed.spark_writes(attempt)
-    feed.kafka.meanwhile = lambda: feed.control.abandon(plan.batch_id, reason="not wanted", actor="operator")
+    feed.kafka.interleaved = lambda: feed.control.abandon(plan.batch_id, reason="not wanted", actor="operator")
     with pytest.raises(BatchStateError, match=r"was abandoned by operator \(not wanted\)"):
         feed.ask_for_attempt(plan.batch_id)
 
@@ -289,7 +289,7 @@ def test_nothing_is_asked_of_kafka_while_there_is_no_receipt(
     assert feed.kafka.questions == []
 
 
-def test_a_task_whose_rival_pinned_first_goes_on_with_the_rivals_receipt(
+def test_a_task_whose_rival_pinned_first_continues_with_the_rivals_receipt(
     feed: FeedInMemory, plan: BatchPlan, attempt: Attempt
 ) -> None:
     second = feed.open_attempt(plan.batch_id)
@@ -299,13 +299,13 @@ def test_a_task_whose_rival_pinned_first_goes_on_with_the_rivals_receipt(
     assert feed.pin(second).pinned_attempt == 1
 
 
-def test_a_task_whose_rival_pins_while_kafka_is_asked_goes_on_with_the_rivals_receipt(
+def test_a_task_whose_rival_pins_while_kafka_is_asked_continues_with_the_rivals_receipt(
     feed: FeedInMemory, plan: BatchPlan, attempt: Attempt
 ) -> None:
     second = feed.open_attempt(plan.batch_id)
     feed.spark_writes(attempt)
     feed.spark_writes(second)
-    feed.kafka.meanwhile = lambda: feed.pin(second)
+    feed.kafka.interleaved = lambda: feed.pin(second)
     assert feed.pin(attempt).pinned_attempt == 2
 
 

@@ -288,7 +288,7 @@ def by_time(start: int | None, end: int | None) -> BetweenTimestamps:
 def test_times_mean_the_offsets_between_them_below_the_stored_offset(
     latest: Backfilled, selection: Selection, chunks: list[tuple[OffsetRange, ...]]
 ) -> None:
-    """orders-0 has a record every six minutes, from midnight on; orders-1 only one that is told, of one o'clock."""
+    """orders-0 has a record every six minutes, from midnight on; orders-1 only the given one, of one o'clock."""
     latest.kafka.topics["orders"] = topic(log(0, 130), log(0, 70))
     latest.kafka.times[partition(0)] = {offset: NEW_YEAR + timedelta(hours=offset / 10) for offset in range(130)}
     latest.kafka.times[partition(1)] = {49: NEW_YEAR + timedelta(hours=1)}
@@ -351,7 +351,7 @@ def test_a_batch_of_a_topic_that_was_made_again_since_is_refused(feed: Backfille
 
 
 def made_again(feed: Backfilled, topic_id: str = "topic-id-2", *, same_records: bool = False) -> None:
-    """Let the topic be made again, and an operator let the feed go on with it."""
+    """Let the topic be made again, and an operator let the feed continue with it."""
     feed.kafka.topics["orders"] = replace(feed.kafka.topics["orders"], topic_id=topic_id)
     snapshot = feed.control.feed("orders")
     kept = [replace(row, topic_id=topic_id) for row in snapshot.stored.values()]
@@ -369,12 +369,14 @@ def test_a_batch_of_a_topic_that_holds_the_same_records_under_another_id_is_plan
     assert (again.ranges, again.topic_ids) == (old.ranges, {"orders": "topic-id-2"})
 
 
-# ── Somebody else at the same time ────────────────────────────────────────────────────────────────────────────────────
+# ── Another process at the same time ──────────────────────────────────────────────────────────────────────────────────
 
 
-def test_of_two_who_plan_the_same_hole_at_once_one_gets_it_and_the_other_learns_who_has_it(feed: Backfilled) -> None:
+def test_of_two_runs_that_plan_the_same_hole_at_once_one_gets_it_and_the_other_learns_who_has_it(
+    feed: Backfilled,
+) -> None:
     rivals: list[BatchPlan] = []
-    feed.kafka.meanwhile = lambda: rivals.extend(feed.backfill(selection=OpenGaps(), actor="rival").chunks)
+    feed.kafka.interleaved = lambda: rivals.extend(feed.backfill(selection=OpenGaps(), actor="rival").chunks)
     with pytest.raises(RangesTakenError) as found:
         feed.backfill(selection=OpenGaps())
 
@@ -383,7 +385,7 @@ def test_of_two_who_plan_the_same_hole_at_once_one_gets_it_and_the_other_learns_
 
 
 def test_a_hole_of_which_a_rival_took_some_is_planned_without_that(feed: Backfilled) -> None:
-    feed.kafka.meanwhile = lambda: feed.backfill(span(0, 30, 40), actor="rival")
+    feed.kafka.interleaved = lambda: feed.backfill(span(0, 30, 40), actor="rival")
     outcome = feed.backfill(selection=OpenGaps())
 
     assert [chunk.ranges for chunk in outcome.chunks] == [(span(0, 20, 30),), (span(0, 40, 60),)]
@@ -391,9 +393,9 @@ def test_a_hole_of_which_a_rival_took_some_is_planned_without_that(feed: Backfil
     assert outcome.decision.records_at_most == 30
 
 
-def test_a_rival_who_was_faster_is_an_overlap_where_that_is_refused(feed: Backfilled) -> None:
+def test_a_rival_that_was_faster_is_an_overlap_where_that_is_refused(feed: Backfilled) -> None:
     rivals: list[BatchPlan] = []
-    feed.kafka.meanwhile = lambda: rivals.extend(feed.backfill(span(0, 30, 40), actor="rival").chunks)
+    feed.kafka.interleaved = lambda: rivals.extend(feed.backfill(span(0, 30, 40), actor="rival").chunks)
     with pytest.raises(RangesTakenError) as found:
         feed.backfill(span(0, 20, 60), on_overlap=OnOverlap.REFUSE)
 
@@ -401,13 +403,13 @@ def test_a_rival_who_was_faster_is_an_overlap_where_that_is_refused(feed: Backfi
     assert feed.chunks() == [(span(0, 30, 40),)]
 
 
-def test_a_rivals_backfill_that_is_committed_meanwhile_is_left_out_as_committed(feed: Backfilled) -> None:
+def test_a_rivals_backfill_that_is_committed_concurrently_is_left_out_as_committed(feed: Backfilled) -> None:
     def rival() -> None:
         [chunk] = feed.backfill(span(0, 30, 40), actor="rival").chunks
         feed.write(chunk.batch_id)
         feed.commit(chunk.batch_id)
 
-    feed.kafka.meanwhile = rival
+    feed.kafka.interleaved = rival
     outcome = feed.backfill(span(0, 20, 60))
 
     assert [chunk.ranges for chunk in outcome.chunks] == [(span(0, 20, 30),), (span(0, 40, 60),)]
@@ -415,7 +417,7 @@ def test_a_rivals_backfill_that_is_committed_meanwhile_is_left_out_as_committed(
 
 
 def test_a_live_commit_in_between_takes_nothing_away(feed: Backfilled) -> None:
-    feed.kafka.meanwhile = feed.run_live
+    feed.kafka.interleaved = feed.run_live
     outcome = feed.backfill(selection=OpenGaps())
 
     assert [chunk.ranges for chunk in outcome.chunks] == [(span(0, 20, 60),)]
@@ -424,7 +426,7 @@ def test_a_live_commit_in_between_takes_nothing_away(feed: Backfilled) -> None:
 
 
 def test_two_copies_planned_at_once_into_one_output_take_every_offset_once(feed: Backfilled) -> None:
-    feed.kafka.meanwhile = lambda: feed.backfill(span(0, 0, 100), actor="rival", **COPY)
+    feed.kafka.interleaved = lambda: feed.backfill(span(0, 0, 100), actor="rival", **COPY)
     outcome = feed.backfill(span(0, 50, 150), **COPY)
 
     assert [chunk.ranges for chunk in outcome.chunks] == [(span(0, 100, 150),)]
@@ -439,14 +441,14 @@ def rival_at(feed: Backfilled, tries: int) -> Callable[[], None]:
         with feed.control.transaction() as state:
             state.touch(feed_id)
         if feed.kafka.questions.count("log_bounds") < tries:
-            feed.kafka.meanwhile = write_again
+            feed.kafka.interleaved = write_again
 
     feed.kafka.questions.clear()
     return write_again
 
 
-def test_a_feed_that_somebody_writes_to_all_the_time_is_given_up_after_a_few_tries(feed: Backfilled) -> None:
-    feed.kafka.meanwhile = rival_at(feed, 1_000)
+def test_a_plan_of_a_feed_that_another_process_writes_to_all_the_time_fails_after_a_few_tries(feed: Backfilled) -> None:
+    feed.kafka.interleaved = rival_at(feed, 1_000)
     with pytest.raises(
         FeedChangedError, match="feed orders: another process wrote to it 5 times while the backfill was planned"
     ):
@@ -458,7 +460,7 @@ def test_a_feed_that_somebody_writes_to_all_the_time_is_given_up_after_a_few_tri
 
 
 def test_the_last_try_may_be_the_one_that_nobody_disturbs(feed: Backfilled) -> None:
-    feed.kafka.meanwhile = rival_at(feed, 4)
+    feed.kafka.interleaved = rival_at(feed, 4)
     feed.backfill(selection=OpenGaps())
 
     assert feed.kafka.questions.count("log_bounds") == 5
@@ -468,7 +470,7 @@ def test_the_last_try_may_be_the_one_that_nobody_disturbs(feed: Backfilled) -> N
 # ── The same run again ────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_run_that_is_tried_again_goes_on_with_the_chunks_that_it_has_but_those_that_were_given_up(
+def test_a_run_that_is_tried_again_continues_with_the_chunks_that_it_has_but_those_that_were_abandoned(
     feed: Backfilled,
 ) -> None:
     first = feed.backfill(selection=OpenGaps(), max_records=15, actor="run 1", once=True)
@@ -498,7 +500,7 @@ def test_another_request_under_a_run_id_that_comes_again_is_refused_and_changes_
     assert again.chunks == first.chunks
 
 
-def test_a_run_whose_chunks_were_all_given_up_plans_anew(feed: Backfilled) -> None:
+def test_a_run_whose_chunks_were_all_abandoned_plans_again(feed: Backfilled) -> None:
     first = feed.backfill(selection=OpenGaps(), max_records=20, actor="run 1", once=True)
     for chunk in first.chunks:
         feed.control.abandon(chunk.batch_id, reason="too small", actor="ops")
@@ -528,7 +530,7 @@ def test_open_chunks_are_those_of_all_runs_that_are_not_over(feed: Backfilled, *
     assert feed.control.state is before
 
 
-def test_where_no_chunk_is_open_there_is_none_to_go_on_with(feed: Backfilled) -> None:
+def test_where_no_chunk_is_open_there_is_none_to_resume(feed: Backfilled) -> None:
     before = feed.control.state
     assert feed.backfill(selection=OpenChunks()) == BackfillOutcome([], None)
     assert feed.control.state is before
@@ -584,7 +586,7 @@ def test_another_run_plans_what_is_left(feed: Backfilled) -> None:
     assert [chunk.ranges for chunk in other.chunks] == [(span(0, 30, 60),)]
 
 
-def test_somebody_who_is_not_a_run_plans_anew_each_time(feed: Backfilled) -> None:
+def test_an_actor_that_is_not_a_run_plans_again_each_time(feed: Backfilled) -> None:
     feed.backfill(span(0, 20, 30))
 
     assert [chunk.ranges for chunk in feed.backfill(span(0, 20, 40)).chunks] == [(span(0, 30, 40),)]

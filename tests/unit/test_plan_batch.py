@@ -96,7 +96,7 @@ def test_batch_ids_are_ordered_by_time(feed: FeedInMemory) -> None:
     assert feed.planned().batch_id > first.batch_id
 
 
-def test_a_plan_is_recorded_under_the_name_of_who_made_it(feed: FeedInMemory) -> None:
+def test_a_plan_is_recorded_under_the_name_of_its_actor(feed: FeedInMemory) -> None:
     assert feed.control.batch(feed.planned(actor="run 7").batch_id).planned_by == "run 7"
 
 
@@ -209,7 +209,7 @@ def test_a_dry_run_decides_the_same_and_writes_nothing(feed: FeedInMemory) -> No
     assert_no_trace(feed)
 
 
-# ── Open batches are handed on ────────────────────────────────────────────────────────────────────────────────────────
+# ── Open batches are resumed ──────────────────────────────────────────────────────────────────────────────────────────
 
 
 def until_planned(feed: FeedInMemory) -> None:
@@ -310,7 +310,7 @@ def test_a_receipt_is_not_pinned_against_another_cluster(feed: FeedInMemory) -> 
     assert feed.control.batch(plan.batch_id).state is BatchState.PLANNED
 
 
-def test_a_planned_batch_is_given_up_for_one_of_the_partitions_that_have_a_leader(feed: FeedInMemory) -> None:
+def test_a_planned_batch_is_abandoned_for_one_of_the_partitions_that_have_a_leader(feed: FeedInMemory) -> None:
     plan = feed.planned()
     feed.kafka.topics["orders"] = topic(NO_LEADER, log(0, 50))
     outcome = feed.plan()
@@ -387,7 +387,7 @@ def test_a_truncated_log_is_noted_whatever_else_is_wrong_with_a_plan(feed: FeedI
         feed.plan()
 
 
-def test_a_gap_that_reaches_above_the_logs_end_tells_of_a_truncation_too(feed: FeedInMemory) -> None:
+def test_a_gap_that_reaches_above_the_logs_end_shows_a_truncation_too(feed: FeedInMemory) -> None:
     feed.committed()
     feed.kafka.topics["orders"] = topic(log(0, 120), log(0, 50))
     feed.settings = feed_settings(max_records=5)
@@ -470,15 +470,15 @@ def test_a_batch_that_a_rival_writes_while_it_is_held_against_the_log_is_never_a
         feed.spark_writes(attempt)
         feed.pin(attempt)
 
-    feed.kafka.meanwhile = spark_ends_and_its_task_pins
+    feed.kafka.interleaved = spark_ends_and_its_task_pins
     assert feed.plan(actor="run 2").result is PlanResult.RESUMED
     assert feed.control.batch(plan.batch_id).state is BatchState.WRITTEN
 
 
-def test_a_batch_that_an_operator_abandons_while_it_is_pinned_is_not_handed_on(feed: FeedInMemory) -> None:
+def test_a_batch_that_an_operator_abandons_while_it_is_pinned_is_not_resumed(feed: FeedInMemory) -> None:
     plan = feed.planned()
     feed.spark_writes(feed.open_attempt(plan.batch_id))
-    feed.kafka.meanwhile = lambda: feed.control.abandon(plan.batch_id, reason="not wanted", actor="operator")
+    feed.kafka.interleaved = lambda: feed.control.abandon(plan.batch_id, reason="not wanted", actor="operator")
     outcome = feed.plan(actor="run 2")
     assert outcome.result is PlanResult.PLANNED
     assert outcome.batch is not None
@@ -498,7 +498,7 @@ def test_a_rival_that_writes_between_reading_and_recording_makes_the_plan_start_
     feed.committed()
     feed.kafka.topics["orders"] = topic(log(0, 120), log(0, 50))
     feed.kafka.questions.clear()
-    feed.kafka.meanwhile = lambda: record_empty_plan(feed)
+    feed.kafka.interleaved = lambda: record_empty_plan(feed)
     assert feed.planned().ranges == (span(0, 100, 120),)
     assert feed.kafka.questions.count("log_bounds") == 2
 
@@ -507,7 +507,7 @@ def test_a_rivals_batch_is_taken_on_instead_of_a_second_one(feed: FeedInMemory) 
     feed.committed()
     feed.kafka.topics["orders"] = topic(log(0, 120), log(0, 50))
     rival = replace(feed)
-    feed.kafka.meanwhile = lambda: rival.plan(actor="rival")
+    feed.kafka.interleaved = lambda: rival.plan(actor="rival")
     outcome = feed.plan(actor="run 2")
     assert outcome.result is PlanResult.RESUMED
     assert outcome.batch is not None
@@ -516,7 +516,7 @@ def test_a_rivals_batch_is_taken_on_instead_of_a_second_one(feed: FeedInMemory) 
 
 def test_of_two_first_plans_at_once_one_wins_and_the_other_takes_its_batch_on(feed: FeedInMemory) -> None:
     rival = replace(feed)
-    feed.kafka.meanwhile = lambda: rival.plan(actor="rival")
+    feed.kafka.interleaved = lambda: rival.plan(actor="rival")
     outcome = feed.plan(actor="run 1")
     assert outcome.result is PlanResult.RESUMED
     assert outcome.batch == feed.control.feed("orders").open_batch.plan
@@ -528,9 +528,9 @@ def test_a_plan_gives_up_after_a_few_tries_and_may_be_tried_again(feed: FeedInMe
 
     def write_again_and_again() -> None:
         record_empty_plan(feed)
-        feed.kafka.meanwhile = write_again_and_again
+        feed.kafka.interleaved = write_again_and_again
 
-    feed.kafka.meanwhile = write_again_and_again
+    feed.kafka.interleaved = write_again_and_again
     with pytest.raises(FeedChangedError, match="feed orders: another process wrote to it 5 times"):
         feed.plan()
     assert feed.control.feed("orders").open_batch is None
@@ -544,7 +544,7 @@ def test_a_new_attempt_after_an_abandoned_batch_is_attempt_1_of_the_new_one(feed
     assert (attempt.attempt, attempt.state) == (1, AttemptState.OPEN)
 
 
-# ── One bad part holds itself, and the rest goes on
+# ── One bad part holds itself, and the rest continues
 # ────────────────────────────────────────────────────────────────────
 
 
@@ -559,7 +559,7 @@ def two_topics(feed: FeedInMemory, **changes: Any) -> None:
 
 
 @pytest.mark.parametrize("on_data_loss", list(OnDataLoss))
-def test_an_open_batch_over_a_topic_made_again_is_given_up_and_the_other_topic_goes_on(
+def test_an_open_batch_over_a_topic_made_again_is_abandoned_and_the_other_topic_continues(
     feed: FeedInMemory, on_data_loss: OnDataLoss
 ) -> None:
     two_topics(feed, on_data_loss=on_data_loss)
@@ -598,7 +598,7 @@ def test_a_written_batch_over_a_topic_made_again_commits(feed: FeedInMemory) -> 
     assert feed.stored_offsets()[partition(0, "refunds")] == 30
 
 
-def test_the_group_follows_the_topics_that_go_on_and_a_held_one_is_no_failure(feed: FeedInMemory) -> None:
+def test_the_group_follows_the_topics_that_continue_and_a_held_one_is_no_failure(feed: FeedInMemory) -> None:
     two_topics(feed)
     feed.committed()
     feed.kafka.topics |= {
@@ -611,7 +611,7 @@ def test_the_group_follows_the_topics_that_go_on_and_a_held_one_is_no_failure(fe
     assert feed.kafka.groups[GROUP][partition(0, "refunds")] == 30
 
 
-def test_an_open_batch_that_lost_records_and_a_leader_is_given_up_and_its_other_partitions_are_read() -> None:
+def test_an_open_batch_that_lost_records_and_a_leader_is_abandoned_and_its_other_partitions_are_read() -> None:
     kafka = FakeKafkaCluster({"orders": topic(log(0, 100), log(0, 50), log(0, 30))})
     feed = FeedInMemory(kafka, settings=feed_settings(on_data_loss=OnDataLoss.HOLD))
     first = feed.planned()
@@ -672,7 +672,7 @@ def test_retention_over_a_gap_ahead_of_an_open_batch_files_no_offset_twice(
 # ── An output that is away ────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_an_output_that_batches_were_published_in_is_never_made_anew(feed: FeedInMemory) -> None:
+def test_an_output_that_batches_were_published_in_is_never_made_again(feed: FeedInMemory) -> None:
     feed.committed()
     feed.kafka.topics = {"orders": topic(log(0, 200), log(0, 50))}
     before = feed.stored_offsets()

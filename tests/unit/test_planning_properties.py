@@ -319,13 +319,13 @@ def test_a_run_up_to_offsets_ends_there_or_before_and_reads_nothing_else(world: 
 @given(worlds())
 def test_a_fixed_log_is_worked_off_with_every_offset_read_once_or_in_one_gap(world: World) -> None:
     starts = starts_of(world, world.decide())
-    told: dict[TopicPartition, list[tuple[int, int, str]]] = {}
+    accounted: dict[TopicPartition, list[tuple[int, int, str]]] = {}
     most_steps = 1 + sum(bounds.high_watermark for bounds in world.logs.values())
     here = world
     for _ in range(most_steps):
         decision = here.decide()
         for tp, pieces in pieces_of(decision).items():
-            told.setdefault(tp, []).extend(pieces)
+            accounted.setdefault(tp, []).extend(pieces)
         here = here.after(decision)
         if not decision.ranges and not decision.jumps:
             break
@@ -333,7 +333,7 @@ def test_a_fixed_log_is_worked_off_with_every_offset_read_once_or_in_one_gap(wor
 
     held = {hold.topic_partition: hold.at_offset for hold in world.holds}
     for tp, bounds in world.logs.items():
-        seen = Counter(offset for start, end, _ in told.get(tp, []) for offset in range(start, end))
+        seen = Counter(offset for start, end, _ in accounted.get(tp, []) for offset in range(start, end))
         reached = here.rows[tp].next_offset
         assert reached is not None
         assert seen == Counter(range(starts[tp], reached))

@@ -115,7 +115,7 @@ def test_a_receipt_that_leaves_out_what_it_cannot_contradicts_its_plan(
 # ── The batch ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_planned_batch_of_which_one_range_lost_its_beginning_goes_on_and_commits_the_others(
+def test_a_planned_batch_of_which_one_range_lost_its_beginning_continues_and_commits_the_others(
     feed: FeedInMemory,
 ) -> None:
     plan = feed.planned()

@@ -441,7 +441,7 @@ def test_an_open_batch_of_other_partitions_is_in_the_way_too(feed: FeedInMemory)
     refusal(feed, ToEarliest(), BatchStateError, {"orders": {1}})
 
 
-def test_an_open_backfill_is_in_the_way_until_it_is_over(feed: FeedInMemory) -> None:
+def test_an_open_backfill_is_in_the_way_until_it_has_ended(feed: FeedInMemory) -> None:
     skipped(feed, span(0, 100, 120))
     plan = backfill(feed, span(0, 100, 110))
     message = refusal(feed, ToLatest(), BatchStateError)

@@ -32,7 +32,7 @@ def feed() -> FeedInMemory:
 
 
 @pytest.fixture
-def given_up(feed: FeedInMemory) -> BatchPlan:
+def abandoned(feed: FeedInMemory) -> BatchPlan:
     """A batch of all there is, which was written."""
     plan = feed.written()
     abandon(plan.batch_id, feed.control, sinks(feed.sink), reason="a mistake", actor="ops")
@@ -75,42 +75,42 @@ def kafka_is_down(feed: FeedInMemory) -> None:
     ],
 )
 def test_where_kafka_has_other_topics_or_no_answer_nothing_is_written(
-    feed: FeedInMemory, given_up: BatchPlan, fault: Callable[[FeedInMemory], None], error: type[KafkaIngestError]
+    feed: FeedInMemory, abandoned: BatchPlan, fault: Callable[[FeedInMemory], None], error: type[KafkaIngestError]
 ) -> None:
     fault(feed)
     before = feed.control.state.copied()
     with pytest.raises(error):
-        restored(feed, given_up)
+        restored(feed, abandoned)
     assert feed.control.state == before
 
 
 def test_a_topic_made_again_does_not_keep_what_an_earlier_call_wrote_from_its_commit(
-    feed: FeedInMemory, given_up: BatchPlan
+    feed: FeedInMemory, abandoned: BatchPlan
 ) -> None:
-    [batch_id] = restored(feed, given_up)
+    [batch_id] = restored(feed, abandoned)
     topic_is_made_again(feed)
-    assert restored(feed, given_up) == [batch_id]
+    assert restored(feed, abandoned) == [batch_id]
 
 
-def test_kafka_need_not_hold_the_records(feed: FeedInMemory, given_up: BatchPlan) -> None:
+def test_kafka_need_not_hold_the_records(feed: FeedInMemory, abandoned: BatchPlan) -> None:
     feed.kafka.topics["orders"] = topic(log(100, 100), log(50, 50))
-    [batch_id] = restored(feed, given_up)
+    [batch_id] = restored(feed, abandoned)
     assert feed.control.batch(batch_id).state is BatchState.WRITTEN
-    assert journal(feed, given_up) == [("the last copy", [str(batch_id)])]
+    assert journal(feed, abandoned) == [("the last copy", [str(batch_id)])]
 
 
 def test_where_the_feed_changed_since_it_was_decided_the_journal_names_no_batch(
-    feed: FeedInMemory, given_up: BatchPlan
+    feed: FeedInMemory, abandoned: BatchPlan
 ) -> None:
-    decision = decide_restore(given_up.batch_id, feed.control, sinks(feed.sink))
+    decision = decide_restore(abandoned.batch_id, feed.control, sinks(feed.sink))
     feed.control.note_holds(feed.control.feed("orders"), [])
     with pytest.raises(FeedChangedError):
         restore(decision, feed.control, feed.kafka, sinks(feed.sink), reason="the last copy", actor="ops")
-    assert journal(feed, given_up) == []
+    assert journal(feed, abandoned) == []
 
 
-def test_after_a_crash_between_the_two_the_next_call_writes_the_line(feed: FeedInMemory, given_up: BatchPlan) -> None:
+def test_after_a_crash_between_the_two_the_next_call_writes_the_line(feed: FeedInMemory, abandoned: BatchPlan) -> None:
     with patch.object(InMemoryControlTables, "record_event", side_effect=KilledError), pytest.raises(KilledError):
-        restored(feed, given_up)
-    [batch_id] = restored(feed, given_up, "again")
-    assert journal(feed, given_up) == [("again", [str(batch_id)])]
+        restored(feed, abandoned)
+    [batch_id] = restored(feed, abandoned, "again")
+    assert journal(feed, abandoned) == [("again", [str(batch_id)])]

@@ -48,11 +48,11 @@ def wait_until_it_runs(directory: Path) -> None:
 
 
 def test_what_is_to_be_done_while_running_is_done_while_spark_runs(tmp_path: Path) -> None:
-    def let_it_go_on() -> None:
+    def let_it_continue() -> None:
         wait_until_it_runs(tmp_path)
         (tmp_path / "go").touch()
 
-    run_spark_submit(submission(tmp_path), tmp_path / "spark.log", while_running=let_it_go_on)
+    run_spark_submit(submission(tmp_path), tmp_path / "spark.log", while_running=let_it_continue)
 
 
 def test_what_fails_while_spark_runs_ends_spark(tmp_path: Path) -> None:

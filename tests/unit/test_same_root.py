@@ -68,7 +68,7 @@ def test_the_same_storage_under_another_name_is_no_other_output(feed: FeedInMemo
     assert feed.plan().result is PlanResult.PLANNED
 
 
-def test_an_open_batch_goes_on_where_it_was_planned(feed: FeedInMemory) -> None:
+def test_an_open_batch_continues_where_it_was_planned(feed: FeedInMemory) -> None:
     feed.settings, here = feed_settings(relative_path=RELATIVE), feed.settings
     planned = feed.planned()
     feed.settings = here

@@ -24,8 +24,8 @@ PARTITION = {
         (
             {"batches": 998, "partitions": 4_000},
             (
-                "1,000 of the output's batches taken over; stored offsets orders-0 → 10, and 4,000 that the journal does "
-                "not name"
+                "1,000 of the output's batches taken over; stored offsets orders-0 → 10, and 4,000 that the journal "
+                "does not name"
             ),
         ),
     ],

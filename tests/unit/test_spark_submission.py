@@ -10,7 +10,9 @@ import pytest
 from tests.fakes import BATCH_ID, SOME_DAY, a_plan
 
 from kafka_ingest.cluster.client_settings import KafkaClientSettings
-from kafka_ingest.errors import OutputNotUsableError, UnsafeSparkMasterError
+from kafka_ingest.errors import InstallationError, OutputNotUsableError, UnsafeSparkMasterError
+from kafka_ingest.foundation.s3_access import S3Access
+from kafka_ingest.model.attempt_directory import STORE_SETTINGS_VARIABLE
 from kafka_ingest.model.batch import Attempt, AttemptState
 from kafka_ingest.settings.connections import find_connection_from_shell, spark_master
 from kafka_ingest.settings.feed import Spark
@@ -22,6 +24,7 @@ from kafka_ingest.spark_launch.spark_submission import (
     KAFKA_SETTINGS_VARIABLE,
     SparkMaster,
     SparkSubmission,
+    StoreOfAttempt,
     check_master,
     spark_submission,
 )
@@ -60,6 +63,7 @@ def submission(
     shared: bool = False,
     java: ChosenJavaOptions | None = None,
     spark_home: Path | None = INSTALLED.spark_home,
+    store: StoreOfAttempt | None = None,
 ) -> SparkSubmission:
     """Return what is handed over for attempt 2 of a batch."""
     return spark_submission(
@@ -69,7 +73,13 @@ def submission(
         kafka=kafka,
         conf=conf or {},
         sink_is_shared=shared,
-        installed=replace(INSTALLED, java_options=java or ChosenJavaOptions(), spark_home=spark_home),
+        installed=replace(
+            INSTALLED,
+            java_options=java or ChosenJavaOptions(),
+            spark_home=spark_home,
+            store_jars=(Path("/jars/s3/hadoop-aws-3.4.1.jar"),),
+        ),
+        store=store,
     )
 
 
@@ -229,7 +239,7 @@ def test_only_a_local_driver_listens_on_the_loopback_interface_alone() -> None:
 
 
 @pytest.mark.parametrize("master", [LOCAL, STANDALONE])
-def test_a_secret_is_nowhere_but_in_the_childs_environment(master: SparkMaster) -> None:
+def test_a_secret_is_only_in_the_childs_environment(master: SparkMaster) -> None:
     found = submission(master, SECRET_KAFKA, shared=True)
     assert "hunter2" in found.environment[KAFKA_SETTINGS_VARIABLE]
     assert "hunter2" not in " ".join(found.command())
@@ -265,6 +275,66 @@ def test_a_secret_is_refused_where_airflows_own_hook_mistakes_the_masters_name(
 @pytest.mark.parametrize("master", [YARN, KUBERNETES])
 def test_without_a_secret_every_master_will_do(master: SparkMaster) -> None:
     assert submission(master, OPEN_KAFKA, shared=True).master == master.master
+
+
+# ── An output in a store ──────────────────────────────────────────────────────────────────────────────────────────────
+
+PACKAGE = Path("/tmp/kafka-ingest-1/kafka_ingest.zip")
+WITH_KEY = StoreOfAttempt(
+    S3Access("aws_lake", access_key="key", secret_key="hunter3", session_token="hunter4"), PACKAGE
+)
+WITH_ROLE = StoreOfAttempt(S3Access("aws_lake"), PACKAGE, {"AWS_WEB_IDENTITY_TOKEN_FILE": "/var/run/token"})
+
+
+@pytest.mark.parametrize("master", [LOCAL, STANDALONE])
+def test_a_stores_secrets_are_only_in_the_childs_environment(master: SparkMaster) -> None:
+    found = submission(master, store=WITH_KEY)
+    assert S3Access.from_json(found.environment[STORE_SETTINGS_VARIABLE]) == WITH_KEY.access
+    for secret in ("hunter3", "hunter4"):
+        assert secret not in " ".join(found.command())
+        assert secret not in repr(found)
+        assert secret in found.secrets
+
+
+@pytest.mark.parametrize("master", [YARN, KUBERNETES])
+def test_a_stores_secret_is_refused_where_it_would_be_on_a_command_line(master: SparkMaster) -> None:
+    with pytest.raises(UnsafeSparkMasterError, match="'aws_lake', which leads to the output's store, holds a secret"):
+        submission(master, store=WITH_KEY)
+    assert submission(master, store=WITH_ROLE).master == master.master
+
+
+def test_without_a_key_the_driver_gets_what_the_environment_says_of_the_machines_role() -> None:
+    name = "AWS_WEB_IDENTITY_TOKEN_FILE"
+    assert submission(store=WITH_ROLE).environment[name] == "/var/run/token"
+    assert name not in submission(store=replace(WITH_ROLE, access=WITH_KEY.access)).environment
+
+
+def test_a_job_that_writes_to_a_store_gets_its_jars_its_committer_and_the_package_from_a_disk() -> None:
+    found = submission(store=WITH_KEY)
+    assert found.jars == "/jars/s3/hadoop-aws-3.4.1.jar"
+    assert found.driver_class_path == submission().driver_class_path, "the archive of classes fits no other"
+    assert found.conf["spark.hadoop.fs.s3a.committer.name"] == "magic"
+    assert found.arguments[-2:] == ("--package", str(PACKAGE))
+    assert found.workplace == PACKAGE.parent
+    assert submission(STANDALONE, store=WITH_KEY).jars == (
+        "/jars/connector.jar,/jars/kafka-clients.jar,/jars/s3/hadoop-aws-3.4.1.jar"
+    )
+
+
+def test_without_a_store_nothing_of_it_is_handed_over() -> None:
+    found = submission()
+    assert (found.jars, found.workplace) == (None, None)
+    assert not any("s3a" in name or "Committer" in value for name, value in found.conf.items())
+
+
+def test_jars_that_a_store_needs_may_be_sparks_own(tmp_path: Path) -> None:
+    installed = replace(INSTALLED, spark_home=tmp_path)
+    with pytest.raises(InstallationError, match=r"expected hadoop-aws-\*\.jar and spark-hadoop-cloud_\*\.jar"):
+        installed.check_store_jars()
+    (tmp_path / "jars").mkdir()
+    for name in ("hadoop-aws-3.4.1.jar", "spark-hadoop-cloud_2.13-4.0.2.jar"):
+        (tmp_path / "jars" / name).touch()
+    installed.check_store_jars()
 
 
 # ── Refused ───────────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -16,12 +16,15 @@ from packaging.requirements import Requirement
 
 from kafka_ingest.control.schema import SCHEMA_VERSION
 from kafka_ingest.control.upgrade import alembic_config
-from kafka_ingest.sinks.delta.library import VERSION
+from kafka_ingest.sinks.delta import library as delta_library
+from kafka_ingest.sinks.iceberg import library as iceberg_library
+from kafka_ingest.sinks.usable_places import S3FS_VERSION
 from kafka_ingest.spark_launch.installation import CONNECTOR
 
 ROOT = Path(__file__).resolve().parents[2]
 PLUGINS = ROOT / "plugins"
 PACKAGE = PLUGINS / "kafka_ingest"
+OF_SINKS = ("requirements-delta.txt", "requirements-iceberg.txt", "requirements-s3.txt")
 
 
 def pins(name: str) -> dict[str, str]:
@@ -178,7 +181,7 @@ def test_the_code_in_pysparks_folder_is_of_that_version_too() -> None:
     assert pyspark.__version__ == pins("requirements.txt")["pyspark"]
 
 
-@pytest.mark.parametrize("file", ["requirements.txt", "requirements-dev.txt", "requirements-delta.txt"])
+@pytest.mark.parametrize("file", ["requirements.txt", "requirements-dev.txt", *OF_SINKS])
 def test_what_is_installed_is_what_is_pinned(file: str) -> None:
     pinned = pins(file)
     assert {name: importlib.metadata.version(name) for name in pinned} == pinned
@@ -189,7 +192,7 @@ def test_everything_that_the_package_imports_is_pinned() -> None:
     owners = importlib.metadata.packages_distributions()
     imported = {module for path in PACKAGE.rglob("*.py") for module in imported_packages(path)}
     foreign = imported - sys.stdlib_module_names - {"kafka_ingest"}
-    pinned = {name.lower() for name in pins("requirements.txt") | pins("requirements-delta.txt")}
+    pinned = {name.lower() for file in ("requirements.txt", *OF_SINKS) for name in pins(file)}
     pinned |= {"apache-airflow-task-sdk", "apache-airflow-core"}
     assert {name for name in foreign if not pinned & {owner.lower() for owner in owners[name]}} == set()
 
@@ -198,14 +201,20 @@ def test_the_two_requirements_files_pin_nothing_twice() -> None:
     assert pins("requirements.txt").keys() & pins("requirements-dev.txt").keys() == set()
 
 
-def test_the_library_that_the_error_names_is_the_one_that_is_pinned() -> None:
-    assert pins("requirements-delta.txt") == {"deltalake": VERSION}
-    assert "-r requirements-delta.txt" in (ROOT / "requirements-dev.txt").read_text().splitlines()
+def test_the_libraries_that_errors_name_are_the_ones_that_are_pinned() -> None:
+    assert [pins(file) for file in OF_SINKS] == [
+        {"deltalake": delta_library.VERSION},
+        {"pyiceberg": iceberg_library.VERSION},
+        {"s3fs": S3FS_VERSION},
+    ]
+    lines = (ROOT / "requirements-dev.txt").read_text().splitlines()
+    assert {f"-r {file}" for file in OF_SINKS} <= set(lines)
 
 
-def test_importing_the_sinks_and_the_command_line_does_not_import_deltas_library() -> None:
-    # It panics in a process that is forked later, as Airflow forks its tasks.
-    code = "import sys, kafka_ingest.cli.app, kafka_ingest.assembly; sys.exit('deltalake' in sys.modules)"
+@pytest.mark.parametrize("library", ["deltalake", "pyiceberg", "s3fs", "upath"])
+def test_importing_the_sinks_and_the_command_line_does_not_import_a_table_formats_library(library: str) -> None:
+    # Their threads and connections are of no use in a process that is forked later, as Airflow forks its tasks.
+    code = f"import sys, kafka_ingest.cli.app, kafka_ingest.assembly; sys.exit({library!r} in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], cwd=PLUGINS, check=False).returncode == 0
 
 

@@ -54,7 +54,7 @@ def test_a_dry_run_says_the_same_and_writes_nothing(feed: FeedInMemory) -> None:
     assert feed.control.feed("orders").holds == []
 
 
-def test_where_losses_are_held_the_other_partitions_go_on(feed: FeedInMemory) -> None:
+def test_where_losses_are_held_the_other_partitions_continue(feed: FeedInMemory) -> None:
     cut_off_and_grown(feed, 60, 150)
     feed.kafka.topics["orders"] = topic(log(0, 150, leader_epoch=5), log(0, 70, leader_epoch=3))
     feed.settings = feed_settings(on_data_loss=OnDataLoss.HOLD)

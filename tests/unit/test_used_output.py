@@ -42,7 +42,7 @@ def committing(feed: FeedInMemory) -> BatchPlan:
     return plan
 
 
-def give_up(feed: FeedInMemory, plan: BatchPlan, *, lost: bool = False) -> BatchState:
+def abandon_batch(feed: FeedInMemory, plan: BatchPlan, *, lost: bool = False) -> BatchState:
     return abandon(
         plan.batch_id, feed.control, sinks(feed.sink), reason="the disk died", actor="ops", output_is_lost=lost
     )
@@ -60,12 +60,12 @@ def test_a_written_batch_waits_for_its_storage_and_its_files_are_not_called_dama
     assert feed.commit(plan.batch_id).batch.state is BatchState.COMMITTED
 
 
-def test_a_batch_that_may_be_published_is_not_given_up_while_nobody_can_look(feed: FeedInMemory) -> None:
+def test_a_batch_that_may_be_published_is_not_abandoned_while_nobody_can_look(feed: FeedInMemory) -> None:
     plan = committing(feed)
     there = storage_goes_away(feed)
 
     with pytest.raises(OutputUnavailableError, match=f"{AWAY}.*abandon BATCH --lost-output"):
-        give_up(feed, plan)
+        abandon_batch(feed, plan)
     with pytest.raises(OutputUnavailableError, match=AWAY):
         feed.commit(plan.batch_id)
 
@@ -74,13 +74,13 @@ def test_a_batch_that_may_be_published_is_not_given_up_while_nobody_can_look(fee
     assert feed.commit(plan.batch_id).batch.state is BatchState.COMMITTED
 
 
-def test_where_the_output_is_gone_for_good_a_batch_is_given_up_and_the_feed_goes_on_elsewhere(
+def test_where_the_output_is_gone_for_good_a_batch_is_abandoned_and_the_feed_continues_elsewhere(
     feed: FeedInMemory,
 ) -> None:
     plan = committing(feed)
     storage_goes_away(feed)
 
-    assert give_up(feed, plan, lost=True) is BatchState.COMMITTING
+    assert abandon_batch(feed, plan, lost=True) is BatchState.COMMITTING
 
     new = feed_settings(output=parquet_at(feed.settings.output.path.with_name("elsewhere")))
     feed.settings, feed.sink = new, InMemorySink(new.output.path)
@@ -133,5 +133,5 @@ def test_an_output_is_known_by_the_newest_batch_of_any_kind_that_was_published_i
     check_output_there(feed_id, target.output, feed.control, sinks(there))
     with pytest.raises(OutputUnavailableError, match=f"batch {plan.batch_id} was published in.*{AWAY}"):
         check_output_there(feed_id, target.output, feed.control, sinks(away))
-    # The feed's own output is told by its live batch, whatever was published elsewhere.
+    # The feed's own output is that of its live batch, whatever was published elsewhere.
     check_output_there(feed_id, parquet_at(Path("/data/third")), feed.control, sinks(away))

@@ -1,6 +1,7 @@
 """Asset events: each batch that a DAG run commits is announced at least once."""
 
 from collections.abc import Sequence
+from pathlib import Path
 
 from airflow.sdk import Asset, AssetAlias, Context
 
@@ -49,5 +50,6 @@ class Announcements:
 
 def asset_of(plan: BatchPlan, feed: Feed) -> Asset:
     """Return the output as Airflow knows it: the feed's, or that of its copies."""
-    uri = plan.output.path.as_uri()
+    place = plan.output.place
+    uri = place.as_uri() if isinstance(place, Path) else str(place.without_connection)
     return Asset(uri) if plan.kind is BatchKind.COPY else Asset(name=f"kafka_ingest/{feed.name}", uri=uri)

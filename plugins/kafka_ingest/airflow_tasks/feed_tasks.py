@@ -2,6 +2,7 @@
 
 import os
 import re
+import shutil
 from collections.abc import Collection
 from typing import Any
 
@@ -114,6 +115,9 @@ class WriteOperator(SparkSubmitOperator):
             with errors_for_airflow():
                 parts.explain_failure(attempt, str(error))
                 raise spark_failed(error, submission.secrets) from error
+        finally:
+            if submission.workplace is not None:
+                shutil.rmtree(submission.workplace, ignore_errors=True)
         with errors_for_airflow():
             parts.pin(attempt)
 

@@ -6,7 +6,6 @@ import textwrap
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 from kafka_ingest.backfilling.decide import BackfillDecision, Taken, decide, taken_in_copy, taken_in_feed
@@ -35,6 +34,7 @@ from kafka_ingest.model.identity import check_cluster, check_topic_ids
 from kafka_ingest.model.offset_sets import intersect
 from kafka_ingest.model.offsets import LogBounds, OffsetRange, TopicPartition, Unavailable, listing
 from kafka_ingest.model.output_location import OutputLocation
+from kafka_ingest.model.place import Place
 from kafka_ingest.planning.held_partitions import held_beyond_log
 from kafka_ingest.planning.settings import FeedPlanSettings
 from kafka_ingest.ports.cluster import KafkaCluster
@@ -74,7 +74,7 @@ def plan_backfill(
         if isinstance(request.selection, OpenChunks):
             return BackfillOutcome([batch.plan for batch in control.open_backfills(rows.feed.feed_id)], None)
         known = [
-            batch.plan for batch in control.backfill_of(rows.feed.feed_id, actor) if once and not is_given_up(batch)
+            batch.plan for batch in control.backfill_of(rows.feed.feed_id, actor) if once and not is_abandoned(batch)
         ]
         if known:
             check_same_request(request, control.backfill_request(rows.feed.feed_id, actor), actor)
@@ -114,7 +114,7 @@ def shown(asked: Mapping[str, Any]) -> str:
     return textwrap.shorten(json.dumps(asked, ensure_ascii=False, default=str), 300, placeholder=" …")
 
 
-def is_given_up(batch: Batch) -> bool:
+def is_abandoned(batch: Batch) -> bool:
     """Whether a chunk no longer claims its offsets."""
     return batch.state is BatchState.ABANDONED
 
@@ -286,12 +286,12 @@ def check_own_place(output: OutputLocation, feed: FeedSnapshot, control: Control
             )
 
 
-def places_of(output: OutputLocation, sinks: Sinks) -> Collection[Path]:
+def places_of(output: OutputLocation, sinks: Sinks) -> Collection[Place]:
     """Return the places of an output; of a format that only another version of this package knows, the output alone."""
     try:
         return sinks(output).places
     except OutputNotUsableError:
-        return (output.path,) if output.is_local else ()
+        return (output.place,)
 
 
 def plans_of(

@@ -6,7 +6,8 @@ batches, which claim their offsets and are pinned and committed like any other:
 1. what is below the stored offsets and in no other batch becomes chunks of a backfill, which close the gaps;
 2. what begins at a stored offset becomes a live batch, which moves it.
 
-What other batches hold is left out. A crash in between leaves open batches that the next call continues.
+What other batches hold is left out, and so is what a truncated log has lost: other records lie at its offsets now. A
+crash in between leaves open batches that the next call continues.
 """
 
 from collections.abc import Sequence
@@ -23,7 +24,7 @@ from kafka_ingest.batches.used_output import check_output_there
 from kafka_ingest.errors import BatchStateError, InvalidReceiptError
 from kafka_ingest.model.batch import Attempt, AttemptState, Batch, BatchKind, BatchPlan, BatchState
 from kafka_ingest.model.control_rows import RESTORED_BY, BackfillRecord, CoverageRows, FeedSnapshot, PlanRecord
-from kafka_ingest.model.coverage import coverage_of
+from kafka_ingest.model.coverage import LAST_OFFSET, coverage_of
 from kafka_ingest.model.identity import check_cluster, check_topic_ids
 from kafka_ingest.model.offset_sets import intersect, subtract
 from kafka_ingest.model.offsets import OffsetRange, listing
@@ -39,7 +40,8 @@ NOTHING_DONE = "Nothing was changed."
 class RestoreDecision:
     """What is restored of an abandoned batch. ``begun`` are batches that an earlier call planned and did not finish.
 
-    ``live`` begins at stored offsets, ``fill`` is below them; ``held`` is what other batches hold or will hold.
+    ``live`` begins at stored offsets, ``fill`` is below them; ``held`` is what other batches hold or will hold;
+    ``cut_off`` is what was read of a log that was truncated since, where other records lie now.
     """
 
     rows: CoverageRows
@@ -49,6 +51,7 @@ class RestoreDecision:
     live: Sequence[OffsetRange]
     fill: Sequence[OffsetRange]
     held: Sequence[OffsetRange]
+    cut_off: Sequence[OffsetRange]
     begun: Sequence[Batch]
 
     @property
@@ -79,7 +82,10 @@ def decide_restore(batch_id: UUID, control: OperatorTables, sinks: Sinks) -> Res
     begun = [each for each in control.backfill_of(feed.feed_id, planner_of(batch_id)) if each.state.is_open]
     if open_live is not None and open_live.planned_by == planner_of(batch_id):
         begun.append(open_live)
-    mine = ranges_of_topics_now(batch.plan, receipt.ranges_read(batch.plan), rows)
+    read = ranges_of_topics_now(batch.plan, receipt.ranges_read(batch.plan), rows)
+    # Asked after the feed's rows: whatever is decided in between changes the feed, and planning refuses that.
+    cut_off = intersect(read, [OffsetRange(tp, end, LAST_OFFSET) for tp, end in control.cut_off(batch_id).items()])
+    mine = subtract(read, cut_off)
     live = live_ranges(batch.plan, mine, feed) if open_live not in begun else []
     coverage = coverage_of(rows)
     passed = intersect(
@@ -94,7 +100,7 @@ def decide_restore(batch_id: UUID, control: OperatorTables, sinks: Sinks) -> Res
             f"{open_live.state}. {NOTHING_DONE} Finish that one (run the feed) or abandon it, then restore."
         )
     held = subtract(intersect(mine, [*taken.committed, *taken.claimed]), [*live, *fill])
-    return RestoreDecision(rows, batch, attempt, receipt, live, fill, held, begun)
+    return RestoreDecision(rows, batch, attempt, receipt, live, fill, held, cut_off, begun)
 
 
 def check_can_come_back(batch: Batch) -> None:

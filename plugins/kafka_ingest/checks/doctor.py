@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
+from kafka_ingest.assembly import sink_connections
 from kafka_ingest.checks.one_host import check_one_host
 from kafka_ingest.cluster.kafka_cluster import ConfluentKafkaCluster
 from kafka_ingest.control.database import check_version, open_database
@@ -28,11 +29,14 @@ from kafka_ingest.settings.connections import (
     FindConnection,
     control_database,
     kafka_settings,
+    s3_access,
     spark_master,
 )
 from kafka_ingest.settings.feed import Feed
 from kafka_ingest.settings.feed_file import FeedFile
-from kafka_ingest.sinks.choose import format_of
+from kafka_ingest.settings.sink_settings.local_directory import DATA_VARIABLE
+from kafka_ingest.sinks.choose import DEFAULT_CONN_ID, format_of
+from kafka_ingest.sinks.choose import examine as examine_output
 from kafka_ingest.spark_launch.chosen_java_options import SETTINGS_VARIABLE, lines_of
 from kafka_ingest.spark_launch.installation import CONNECTOR, installation
 from kafka_ingest.spark_launch.spark_submission import check_master
@@ -70,7 +74,7 @@ def examine(files: list[FeedFile], find_connection: FindConnection, environment:
             continue
         yield attempt(f"feed {feed.name}: Kafka", lambda feed=feed: kafka(feed, find_connection))  # type: ignore[misc]
         yield attempt(f"feed {feed.name}: Spark master", lambda feed=feed: master(feed, find_connection))  # type: ignore[misc]
-        yield attempt(f"feed {feed.name}: output", lambda feed=feed: output(feed, environment))  # type: ignore[misc]
+        yield attempt(f"feed {feed.name}: output", lambda feed=feed: output(feed, find_connection, environment))  # type: ignore[misc]
 
 
 def attempt(about: str, look: Callable[[], str]) -> Check:
@@ -194,7 +198,12 @@ def master(feed: Feed, find_connection: FindConnection) -> str:
         settings = kafka_settings(find_connection(feed.kafka.conn_id))
     except WrongUseError:
         settings = None  # the check of Kafka names it
-    check_master(found, settings, sink_is_shared=feed.sink.shared)
+    place = feed.output({DATA_VARIABLE: "/"}).place
+    access = None
+    if not isinstance(place, Path):
+        access = s3_access(find_connection(place.conn_id or DEFAULT_CONN_ID))
+        installation().check_store_jars()
+    check_master(found, settings, sink_is_shared=feed.sink.shared or access is not None, access=access)
     if found.is_local or settings is None or not settings.holds_secret:
         return found.master
     conf = {**site_conf(), **feed.spark.conf}
@@ -215,17 +224,19 @@ def site_conf() -> dict[str, str]:
     return {pair[0]: pair[1] for pair in pairs if len(pair) == 2}  # noqa: PLR2004 - a name and its value
 
 
-def output(feed: Feed, environment: Mapping[str, str]) -> str:
+def output(feed: Feed, find_connection: FindConnection, environment: Mapping[str, str]) -> str:
     """Return the output's path, after checking that it can be created and written; nothing is created."""
     location = feed.output(environment)
-    path = location.path
+    path = location.place
+    if not isinstance(path, Path):
+        examine_output(location, sink_connections(find_connection))
+        return f"{path} can be written as {location.format}. {format_of(location).guarantee}"
     existing = next(folder for folder in [path, *path.parents] if os.path.lexists(folder))
     if not existing.is_dir() or not os.access(existing, os.W_OK | os.X_OK):
         raise OutputNotUsableError(
             f"expected {path} to be a directory this user can make and write, found {existing}, which is not one. "
             "Correct sink.path, or the directory's owner and mode."
         )
-    found = format_of(location)
-    found.examine(path)
+    examine_output(location, sink_connections(find_connection))
     made = "" if existing == path else f"; it will be made below {existing}"
-    return f"{path} can be written as {location.format}{made}. {found.guarantee}"
+    return f"{path} can be written as {location.format}{made}. {format_of(location).guarantee}"

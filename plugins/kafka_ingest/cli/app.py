@@ -63,7 +63,7 @@ from kafka_ingest.planning.decide import PlanDecision
 from kafka_ingest.settings.connections import CONTROL_CONN_ID, control_database, find_connection_from_shell
 from kafka_ingest.settings.feed_files import feed_named, feeds_directory, read_feed_files
 from kafka_ingest.settings.run_request import NOT_APPLIED, RunRequest
-from kafka_ingest.sinks.choose import FORMATS, sink_of
+from kafka_ingest.sinks.choose import FORMATS
 
 MAY_BE_MORE = "there may be more records to read: the next run reads them; --until-caught-up reads them at once"
 
@@ -163,7 +163,7 @@ def plan(
         else:
             parts.check_spark()
             settings = parts.settings_of_run(request.max_records)
-            decision, planned = dry_run(settings, parts.control, parts.kafka, sink_of, end=request.end()), None
+            decision, planned = dry_run(settings, parts.control, parts.kafka, parts.sinks, end=request.end()), None
             result = "would_plan" if decision.ranges else result_of(decision).value
         batch_id = str(planned.batch_id) if planned is not None else None
         if as_json:

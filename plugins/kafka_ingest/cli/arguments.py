@@ -8,13 +8,16 @@ from typing import Annotated
 
 import typer
 
-from kafka_ingest.assembly import FeedParts, assemble_named
+from kafka_ingest.assembly import FeedParts, assemble_named, sinks_of
 from kafka_ingest.errors import WrongUseError
 from kafka_ingest.foundation.storable_text import storable
 from kafka_ingest.settings.connections import find_connection_from_shell
 from kafka_ingest.settings.run_request import RunRequest
 
 LONGEST_REASON = 2_000
+
+SINKS = sinks_of(find_connection_from_shell)
+"""Finds the sink of any output, with connections looked up as in a shell."""
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")]
 FeedName = Annotated[str, typer.Argument(metavar="FEED", help="A feed's name, as in its file.")]

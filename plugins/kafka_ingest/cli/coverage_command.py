@@ -6,7 +6,7 @@ import typer
 from rich.text import Text
 
 from kafka_ingest.assembly import control_tables
-from kafka_ingest.cli.arguments import FeedName, Json
+from kafka_ingest.cli.arguments import SINKS, FeedName, Json
 from kafka_ingest.cli.documents import range_document
 from kafka_ingest.cli.fitting_table import FittingTable
 from kafka_ingest.cli.output import answers, counting, number, out, print_json, progress
@@ -28,7 +28,6 @@ from kafka_ingest.observing.verify_output import (
 from kafka_ingest.ports.control import ControlObserver
 from kafka_ingest.settings.connections import find_connection_from_shell
 from kafka_ingest.settings.feed_files import feed_named, feeds_directory
-from kafka_ingest.sinks.choose import sink_of
 
 if TYPE_CHECKING:
     from kafka_ingest.model.output_location import OutputLocation
@@ -78,7 +77,7 @@ def verify_output(
     folded = FoldedProof(control.folded(rows.feed.feed_id))
     batches, counted, removed, proven = 0, 0, 0, 0
     with counting("batches counted") as advance:
-        for each in count_batches(rows, control, sink_of):
+        for each in count_batches(rows, control, SINKS):
             batches, counted = batches + 1, counted + each.rows
             removed += each.removal is not None
             found += each.differences
@@ -94,7 +93,7 @@ def verify_output(
             advance()
     found += folded.differences()
     found += holes_and_overlaps(partitions, committed)
-    found += unknown_batches(outputs, rows, control, sink_of)
+    found += unknown_batches(outputs, rows, control, SINKS)
     return {
         "batches": batches,
         "rows": counted,

@@ -8,7 +8,17 @@ import typer
 from kafka_ingest.assembly import assemble, control_tables
 from kafka_ingest.backfilling.restore import RestoreDecision, decide_restore
 from kafka_ingest.backfilling.restore import restore as restore_batch
-from kafka_ingest.cli.arguments import DryRun, Execute, Json, Reason, ReasonToExecute, actor, feed_parts, reason_given
+from kafka_ingest.cli.arguments import (
+    SINKS,
+    DryRun,
+    Execute,
+    Json,
+    Reason,
+    ReasonToExecute,
+    actor,
+    feed_parts,
+    reason_given,
+)
 from kafka_ingest.cli.documents import range_document
 from kafka_ingest.cli.output import answers, out, print_json, progress
 from kafka_ingest.cli.tables import staged_table
@@ -21,7 +31,6 @@ from kafka_ingest.settings.connections import find_connection_from_shell
 from kafka_ingest.settings.feed import Feed
 from kafka_ingest.settings.feed_file import feed_of
 from kafka_ingest.settings.feed_files import feed_file_named, feeds_directory, read_feed_files
-from kafka_ingest.sinks.choose import sink_of
 
 
 def abandon(
@@ -33,12 +42,12 @@ def abandon(
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Give up an open batch. No offset moves: the next plan reads its ranges again. Refused once it is published."""
+    """Abandon an open batch. No offset moves: the next plan reads its ranges again. Refused once it is published."""
     with answers(as_json=as_json):
         reason = reason_given(reason)
         batch_id = id_of_batch(batch)
         control = control_tables(find_connection_from_shell)
-        was = abandon_batch(batch_id, control, sink_of, reason=reason, actor=actor(), output_is_lost=lost_output)
+        was = abandon_batch(batch_id, control, SINKS, reason=reason, actor=actor(), output_is_lost=lost_output)
         if as_json:
             print_json({"batch_id": str(batch_id), "was": was.value, "state": BatchState.ABANDONED.value})
         else:
@@ -58,12 +67,12 @@ def restore(
         batch_id = id_of_batch(batch)
         control = control_tables(find_connection_from_shell)
         parts = feed_parts(control.batch(batch_id).feed_name)
-        decision = decide_restore(batch_id, control, sink_of)
+        decision = decide_restore(batch_id, control, parts.sinks)
         parts.check_output_known()
         into: list[UUID] = []
         if execute:
             why = reason_given(reason)
-            into = restore_batch(decision, control, parts.kafka, sink_of, reason=why, actor=actor())
+            into = restore_batch(decision, control, parts.kafka, parts.sinks, reason=why, actor=actor())
             for each in into:
                 commit_batch(parts, each)
         if as_json:
@@ -81,6 +90,7 @@ def restored_document(decision: RestoreDecision, into: list[UUID], *, executed: 
         "live": [range_document(each) for each in decision.live],
         "fill": [range_document(each) for each in decision.fill],
         "held": [range_document(each) for each in decision.held],
+        "cut_off": [range_document(each) for each in decision.cut_off],
         "begun": [str(each.batch_id) for each in decision.begun],
         "into": [str(each) for each in into],
         "executed": executed,
@@ -93,6 +103,7 @@ def print_restored(decision: RestoreDecision, into: list[UUID], *, executed: boo
         (decision.live, "from the stored offset on, which moves"),
         (decision.fill, "below the stored offset, where it closes the gaps"),
         (decision.held, "left out: other batches hold it, or are about to"),
+        (decision.cut_off, "left out: the log was truncated since, and other records lie there now"),
     )
     for ranges, text in texts:
         for each in ranges:
@@ -186,14 +197,14 @@ def clean_feed(feed: Feed, *, only_show: bool) -> list[StagedOutput]:
 def clean_batch(batch_id: UUID, reason: str | None, *, only_show: bool) -> list[StagedOutput]:
     """Remove one batch's staged output at an operator's request, and record the actor and the reason."""
     control = control_tables(find_connection_from_shell)
-    found = staged_outputs_of_batch(batch_id, control, sink_of)
+    found = staged_outputs_of_batch(batch_id, control, SINKS)
     if only_show or not found:
         return found
     detail = {"reason": reason_given(reason), "attempts": [staged_document(staged) for staged in found]}
     feed_id = control.batch(batch_id).plan.feed_id
     # Before the files go: a last copy must not vanish without a trace.
     control.record_event(feed_id, "cleaned", actor=actor(), batch_id=batch_id, detail=detail)
-    return list(clean_up(found, control, sink_of))
+    return list(clean_up(found, control, SINKS))
 
 
 def staged_document(staged: StagedOutput) -> dict[str, Any]:

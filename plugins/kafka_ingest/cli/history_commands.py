@@ -6,17 +6,19 @@ from typing import Annotated
 import typer
 
 from kafka_ingest.assembly import control_tables
-from kafka_ingest.cli.arguments import FeedName, Json, time_with_zone
+from kafka_ingest.cli.arguments import SINKS, FeedName, Json, time_with_zone
 from kafka_ingest.cli.history_sentences import describe_file, describe_files, describe_missing_batch, describe_offset
 from kafka_ingest.cli.history_tables import explained_table, history_table, located_table
 from kafka_ingest.cli.output import answers, out, print_json, progress
+from kafka_ingest.errors import WrongUseError
 from kafka_ingest.model.offsets import TopicPartition
 from kafka_ingest.observing.explain_file import explain_file
 from kafka_ingest.observing.history import history as history_of
 from kafka_ingest.observing.locate import locate as locate_offset
 from kafka_ingest.settings.connections import find_connection_from_shell
 from kafka_ingest.settings.feed_files import feed_named, feeds_directory
-from kafka_ingest.sinks.choose import DataFilesOfAllFormats, sink_of
+from kafka_ingest.settings.sink_settings.local_directory import in_object_store
+from kafka_ingest.sinks.choose import DataFilesOfAllFormats
 
 LARGEST_PARTITION = 2**31 - 1
 LARGEST_OFFSET = 2**63 - 1
@@ -57,7 +59,7 @@ def locate(
     """Show what happened to one offset: which batch ingested it, who ran it, and its file, or why there is none."""
     with answers(as_json=as_json):
         control = control_tables(find_connection_from_shell)
-        found = locate_offset(control, sink_of, feed_name, TopicPartition(topic, partition), offset)
+        found = locate_offset(control, SINKS, feed_name, TopicPartition(topic, partition), offset)
         if as_json:
             print_json(found.as_document())
             return
@@ -70,13 +72,20 @@ def locate(
 
 
 def explain(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="A data file of an output, or one that is staged.")],
+    file: Annotated[str, typer.Argument(metavar="FILE", help="A data file of an output, or one that is staged.")],
     *,
     as_json: Json = False,
 ) -> None:
     """Show which offsets are in a file, which batch it belongs to, and whether it matches that batch's receipt."""
     with answers(as_json=as_json):
-        found = explain_file(file, lambda: control_tables(find_connection_from_shell), sink_of, DataFilesOfAllFormats())
+        if in_object_store(file):
+            raise WrongUseError(
+                f"expected a file on a local or mounted disk, found {file}. Copy it to a disk to see what is in it; "
+                "`kafka-ingest locate FEED TOPIC PARTITION OFFSET` names an offset's file, also in a store."
+            )
+        found = explain_file(
+            Path(file), lambda: control_tables(find_connection_from_shell), SINKS, DataFilesOfAllFormats()
+        )
         if as_json:
             print_json(found.as_document())
         else:

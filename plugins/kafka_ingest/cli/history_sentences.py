@@ -23,11 +23,11 @@ def describe_offset(found: LocatedOffset) -> str:
         OffsetState.NOT_READ_YET: f"not read yet: the stored offset is {number(next_offset)}{read_on}",
         OffsetState.START_PENDING: "not read yet: the start is still to be resolved "
         f"({stored.seeded_by if stored else ''})",
-        OffsetState.BEFORE_FIRST: f"before the feed's first offset {number(stored.first_offset if stored else None)} (start rule "
-        f"{stored.seeded_by if stored else ''}): only a backfill would read it",
+        OffsetState.BEFORE_FIRST: f"before the feed's first offset {number(stored.first_offset if stored else None)} "
+        f"(start rule {stored.seeded_by if stored else ''}): only a backfill would read it",
         OffsetState.FORGOTTEN: "the feed has no stored offset of this partition any more",
-        OffsetState.UNACCOUNTED: f"below the stored offset {number(next_offset)}, but in no batch and no gap that the control "
-        "tables know: was it in an output that `adopt` was not shown?",
+        OffsetState.UNACCOUNTED: f"below the stored offset {number(next_offset)}, but in no batch and no gap that the "
+        "control tables know: was it in an output that `adopt` was not shown?",
     }
     return f"{found.topic_partition} offset {found.offset:,}: {texts[found.state]}"
 

@@ -31,7 +31,6 @@ from kafka_ingest.operating.topic_changed import Choice, accept_batch, apply_cho
 from kafka_ingest.settings.connections import find_connection_from_shell
 from kafka_ingest.settings.feed import NAME
 from kafka_ingest.settings.feed_files import feed_named, feeds_directory
-from kafka_ingest.sinks.choose import sink_of
 
 
 def gaps(feed_name: Annotated[str | None, typer.Argument(metavar="[FEED]")] = None, *, as_json: Json = False) -> None:
@@ -131,7 +130,7 @@ def topic_changed(
         choices = {change.topic: choices_of(change, changes, parts.plan_settings) for change in changes.topics}
         mirror_failure = None
         if execute and batch == "accept":
-            accept_batch(changes, parts.control, sink_of, reason=reason_given(reason), actor=actor())
+            accept_batch(changes, parts.control, parts.sinks, reason=reason_given(reason), actor=actor())
         elif execute and after is not None:
             apply_choice(
                 changes,
@@ -153,8 +152,8 @@ def topic_changed(
         if changes.is_other_cluster:
             out.print(f"cluster {changes.feed.cluster_id} → {changes.cluster_id}")
         if changes.affected is not None:
-            gives_up = {(True, True): "; it is given up", (False, True): "; it would be given up"}
-            fate = gives_up.get((execute, batch == "discard"), "")
+            abandons = {(True, True): "; it is abandoned", (False, True): "; it would be abandoned"}
+            fate = abandons.get((execute, batch == "discard"), "")
             out.print(
                 f"open batch {changes.affected.batch_id} was {changes.affected.state} and was planned on what "
                 f"changed{fate}"
@@ -240,7 +239,7 @@ def adopt(
     """Rebuild a feed's control rows from its output's receipts: after they were lost, or restored from a backup."""
     with answers(as_json=as_json):
         parts = feed_parts(feed_name)
-        sink = sink_of(parts.plan_settings.output)
+        sink = parts.sinks(parts.plan_settings.output)
         decision = decide_adoption(parts.plan_settings, parts.control, sink)
         mirror_failure = None
         if execute and not decision.is_nothing:

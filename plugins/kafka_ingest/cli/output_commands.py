@@ -6,7 +6,17 @@ from typing import Annotated, Any
 import typer
 from pydantic import TypeAdapter
 
-from kafka_ingest.cli.arguments import DryRun, Execute, FeedName, Json, ReasonToExecute, actor, feed_parts, reason_given
+from kafka_ingest.cli.arguments import (
+    SINKS,
+    DryRun,
+    Execute,
+    FeedName,
+    Json,
+    ReasonToExecute,
+    actor,
+    feed_parts,
+    reason_given,
+)
 from kafka_ingest.cli.documents import range_document
 from kafka_ingest.cli.ending_commands import id_of_batch
 from kafka_ingest.cli.output import answers, counting, number, out, print_json, progress
@@ -18,7 +28,6 @@ from kafka_ingest.operating.expire import expire as expire_batches
 from kafka_ingest.operating.lost import SALVAGE, LostDecision, decide_lost, record_lost
 from kafka_ingest.ports.role_of_format import role_of
 from kafka_ingest.settings.setting_types import DURATION, Duration
-from kafka_ingest.sinks.choose import sink_of
 
 
 def expire(
@@ -41,8 +50,8 @@ def expire(
         if only_show and execute:
             raise WrongUseError("expected --dry-run or --execute, found both")
         parts = feed_parts(feed_name)
-        sink = sink_of(parts.plan_settings.output)
-        decision = decide_expiry(parts.plan_settings, time_before(before), parts.control, sink_of)
+        sink = parts.sinks(parts.plan_settings.output)
+        decision = decide_expiry(parts.plan_settings, time_before(before), parts.control, parts.sinks)
         why = reason_given(reason) if execute else ""
         if execute:
             with counting("batches removed") as advance:
@@ -137,11 +146,11 @@ def lost(
     """
     with answers(as_json=as_json):
         parts = feed_parts(feed_name)
-        decision = decide_lost(feed_name, id_of_batch(batch), parts.control, sink_of)
+        decision = decide_lost(feed_name, id_of_batch(batch), parts.control, parts.sinks)
         executed = execute and bool(decision.files)
         if execute:
             why = reason_given(reason)
-            record_lost(decision, parts.control, sink_of, reason=why, actor=actor())
+            record_lost(decision, parts.control, parts.sinks, reason=why, actor=actor())
         if as_json:
             print_json(lost_document(feed_name, decision, executed=executed))
             return
@@ -179,7 +188,7 @@ def print_lost(feed_name: str, decision: LostDecision, *, executed: bool) -> Non
     if decision.damaged:
         moved = "moved" if executed else "would move"
         output = decision.batch.plan.output
-        aside = role_of(output, sink_of(output).salvage, SALVAGE).aside(decision.batch.batch_id)
+        aside = role_of(output, SINKS(output).salvage, SALVAGE).aside(decision.batch.batch_id)
         out.print(f"{moved} {len(decision.damaged):,} damaged files to {aside}", markup=False, soft_wrap=True)
     if executed:
         out.print(

@@ -7,7 +7,7 @@ import typer
 
 from kafka_ingest.assembly import control_tables
 from kafka_ingest.batches.known_output import check_output
-from kafka_ingest.cli.arguments import Json
+from kafka_ingest.cli.arguments import SINKS, Json
 from kafka_ingest.cli.documents import never_planned_document, summary_document
 from kafka_ingest.cli.output import answers, out, print_json, progress
 from kafka_ingest.cli.tables import feeds_status_table, moment, status_table
@@ -20,7 +20,6 @@ from kafka_ingest.settings.connections import find_connection_from_shell, kafka_
 from kafka_ingest.settings.feed import Feed
 from kafka_ingest.settings.feed_file import FeedFile, feed_of
 from kafka_ingest.settings.feed_files import feed_file_named, feeds_directory, read_feed_files
-from kafka_ingest.sinks.choose import sink_of
 
 STATUS_TIMEOUT_S = 5.0
 
@@ -100,7 +99,7 @@ def print_status(found: FeedStatus, output_error: str | None) -> None:
 def output_problem(feed: Feed, control: SqlControlTables) -> str | None:
     """Return why the feed's plans stop because of what its output holds; None where they do not."""
     try:
-        check_output(control.feed(feed.name), feed.plan_settings(os.environ), control, sink_of)
+        check_output(control.feed(feed.name), feed.plan_settings(os.environ), control, SINKS)
     except KafkaIngestError as error:
         return str(error)
     return None

@@ -1,5 +1,6 @@
 """The last two steps of a batch on the command line, with their progress on stderr."""
 
+import shutil
 from uuid import UUID
 
 from kafka_ingest.assembly import FeedParts
@@ -18,12 +19,15 @@ def write_batch(parts: FeedParts, batch_id: UUID) -> None:
         attempt = parts.open_attempt(batch_id, actor=actor())
         if attempt is None:
             return
+        submission = parts.submission(attempt)
+        log_file = (submission.workplace or local(attempt.directory)) / "spark.log"
         try:
-            log_file = local(attempt.directory) / "spark.log"
-            run_spark_submit(parts.submission(attempt), log_file, while_running=import_reader)
+            run_spark_submit(submission, log_file, while_running=import_reader)
         except SparkFailedError as error:
             parts.explain_failure(attempt, str(error))
-            raise
+            raise  # its log stays, as the error says
+        if submission.workplace is not None:
+            shutil.rmtree(submission.workplace, ignore_errors=True)
         parts.pin(attempt)
 
 

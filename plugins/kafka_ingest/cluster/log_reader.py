@@ -39,7 +39,7 @@ def first_answers(
 def first_records(
     consumer: Consumer, log_starts: Mapping[TopicPartition, int], timeout_s: float
 ) -> dict[TopicPartition, FirstRecord | Unavailable | None]:
-    """Return the first record of each log; None where the consumer, which hears of the end of a log, finds none."""
+    """Return the first record of each log; None where the consumer, which gets the end of a log, finds none."""
     silent = Unavailable(f"its first record did not come within {timeout_s:g} s")
     found = {tp: first_record(answer) for tp, answer in first_answers(consumer, log_starts, timeout_s).items()}
     return dict.fromkeys(log_starts, silent) | found

@@ -8,8 +8,9 @@ from sqlalchemy import Connection, and_, bindparam, delete, func, or_, select, u
 
 from kafka_ingest.control.batch_conditions import COUNTS
 from kafka_ingest.control.batch_statements import insert_plan
-from kafka_ingest.control.coverage_rows import Cuts, backfill_ranges, ids_before, resets, rewinds_of, span_of_row
+from kafka_ingest.control.coverage_rows import backfill_ranges, span_of_row
 from kafka_ingest.control.feed_statements import append_event
+from kafka_ingest.control.log_cuts import PLANNED_ON, Cuts, PlannedOn, ids_before, resets, rewinds_of
 from kafka_ingest.control.offset_statements import gap_of, insert_gaps, note_gaps, same_partition
 from kafka_ingest.control.removed_output import kept
 from kafka_ingest.control.rows import gaps_of, newest_ledger_event, of_newest_published
@@ -21,6 +22,7 @@ from kafka_ingest.model.gap import NewGap
 from kafka_ingest.model.offset_sets import intersect
 from kafka_ingest.model.offset_sets import shared as offsets_shared
 from kafka_ingest.model.offsets import OffsetRange, TopicPartition, listing
+from kafka_ingest.model.output_location import OutputLocation
 
 
 def insert_backfill(connection: Connection, feed: FeedSnapshot, record: BackfillRecord, actor: str) -> None:
@@ -51,7 +53,7 @@ def note_ledger(connection: Connection, chunk: BatchPlan) -> None:
         # There is no receipt yet: what was passed before the first live batch has to be carried, too.
         after = 0 if chunk.kind is BatchKind.BACKFILL else upto
     else:
-        after = (published[1] or 0) if published[0] == chunk.as_document()["sink"] else upto
+        after = (published[1] or 0) if OutputLocation.from_document(published[0]) == chunk.output else upto
     of_chunk = update(batch).where(batch.c.batch_id == chunk.batch_id)
     connection.execute(of_chunk.values(ledger_after=after, ledger_upto=upto))
 
@@ -153,7 +155,7 @@ def check_not_overtaken(connection: Connection, feed_id: UUID, batch_id: UUID) -
             other.c.batch_id.label("by"),
             other.c.start_offset.label("by_start"),
             other.c.end_offset.label("by_end"),
-            batch.c.planned_at.label("by_planned_at"),
+            *PLANNED_ON,
         )
         .select_from(mine.join(other, same_log).join(batch, batch.c.batch_id == other.c.batch_id))
         .where(
@@ -172,7 +174,7 @@ def check_not_overtaken(connection: Connection, feed_id: UUID, batch_id: UUID) -
     for row in connection.execute(read_by_another).mappings():
         span = span_of_row(row)
         read = OffsetRange(span.topic_partition, row["by_start"], row["by_end"])
-        cut = cuts.at(span.topic_partition, row["topic_id"], row["by_planned_at"])
+        cut = cuts.at(span.topic_partition, row["topic_id"], PlannedOn.of_row(row))
         by = BackfillRange(row["by"], BatchState.COMMITTED, read, row["topic_id"], cut)
         if intersect([span], kept(connection, feed_id, [(by.batch_id, held) for held in by.held])):
             overtaken.add(span)

@@ -36,6 +36,7 @@ from kafka_ingest.control.schema import attempt, batch
 from kafka_ingest.errors import BatchStateError
 from kafka_ingest.model.batch import ABANDONABLE, AttemptState, Batch, BatchKind, BatchState
 from kafka_ingest.model.gap import Jump
+from kafka_ingest.model.output_location import OutputLocation
 from kafka_ingest.model.receipt import RangeCount, Receipt
 
 
@@ -177,7 +178,7 @@ def note_output_changed(connection: Connection, row: RowMapping) -> int:
     if published is None:
         return 0
     was, now = published["plan"]["sink"], row["plan"]["sink"]
-    if was == now:
+    if OutputLocation.from_document(was) == OutputLocation.from_document(now):
         return int(published["ledger_upto"] or 0)
     stored = stored_offsets(connection, row["feed_id"])
     detail = {"was": was, "is": now, "partitions": [row_detail(found) for found in stored.values()]}

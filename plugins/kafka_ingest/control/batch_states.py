@@ -4,14 +4,16 @@ from datetime import UTC, datetime
 
 from sqlalchemy import Connection, RowMapping, insert, update
 
+from kafka_ingest.control.rows import newest_ledger_event_of
 from kafka_ingest.control.schema import batch
 from kafka_ingest.errors import BatchStateError
 from kafka_ingest.model.batch import BatchPlan, BatchState, Transition
 
 
 def begin_batch(connection: Connection, plan: BatchPlan, actor: str) -> None:
-    """Write a batch as PLANNED; the unique index refuses a second open live one."""
-    connection.execute(insert(batch).values(**first_values(plan, actor), state=BatchState.PLANNED.value))
+    """Write a batch as PLANNED, after the newest ledger event; the unique index refuses a second open live one."""
+    planned = {"state": BatchState.PLANNED.value, "ledger_upto": newest_ledger_event_of(plan.feed_id)}
+    connection.execute(insert(batch).values(**first_values(plan, actor), **planned))
 
 
 def begin_adopted_batch(connection: Connection, plan: BatchPlan, actor: str) -> BatchState:

@@ -47,12 +47,12 @@ class BatchStore:
         queries = [query]
         if since is not None:
             planned_at = select(batch.c.planned_at).where(batch.c.batch_id == since).scalar_subquery()
-            given_up = (batch.c.state == BatchState.ABANDONED.value, batch.c.updated_at >= planned_at)
+            abandoned = (batch.c.state == BatchState.ABANDONED.value, batch.c.updated_at >= planned_at)
             is_open = batch.c.state.in_(sorted(OPEN_STATES))
             # One by one, because each has its own index.
             queries = [
                 query.where(batch.c.batch_id >= since),
-                query.where(NOT_COMMITTED, *given_up),
+                query.where(NOT_COMMITTED, *abandoned),
                 query.where(NOT_COMMITTED, is_open),
             ]
         with transaction(self._engine, "read") as connection:

@@ -62,6 +62,7 @@ class SqlControlTables:
         self.coverage = self._coverage.coverage
         self.copied_ranges = self._coverage.copied_ranges
         self.copy_outputs = self._coverage.copy_outputs
+        self.cut_off = self._coverage.cut_off
         self.committed_within = self._coverage.committed_within
         self.committed_ahead = self._coverage.committed_ahead
         self.committed_batches = self._coverage.committed_batches

@@ -6,10 +6,17 @@ from uuid import UUID
 
 from sqlalchemy import Engine, and_, exists, select
 
-from kafka_ingest.control.coverage_rows import committed_batches_after, copied_ranges, copy_outputs, coverage_rows
+from kafka_ingest.control.coverage_rows import (
+    committed_batches_after,
+    copied_ranges,
+    copy_outputs,
+    coverage_rows,
+    span_of_row,
+)
 from kafka_ingest.control.database import transaction
 from kafka_ingest.control.feed_snapshot import snapshot
 from kafka_ingest.control.folded_rows import folded_ranges, kept_of
+from kafka_ingest.control.log_cuts import Cuts, PlannedOn, resets
 from kafka_ingest.control.offset_history import offset_rows
 from kafka_ingest.control.passed_offsets import committed_ahead, committed_within
 from kafka_ingest.control.removed_output import kept
@@ -68,6 +75,16 @@ class CoverageStore:
                 return
             yield from found
             newest = found[-1].batch_id
+
+    def cut_off(self, batch_id: UUID) -> dict[TopicPartition, int]:
+        """Return from which offset on logs hold other records now than when the batch was planned."""
+        with transaction(self._engine, "read") as connection:
+            row = batch_row(connection, batch_id)
+            cuts, planned = Cuts.of(resets(connection, row["feed_id"])), PlannedOn.of_row(row)
+            ranges = connection.execute(select(batch_range).where(batch_range.c.batch_id == batch_id)).mappings()
+            logs = {span_of_row(each).topic_partition: each["topic_id"] for each in ranges}
+            found = {tp: cuts.at(tp, topic_id, planned) for tp, topic_id in logs.items()}
+            return {tp: offset for tp, offset in found.items() if offset is not None}
 
     def committed_within(
         self, feed_id: UUID, intervals: Sequence[OffsetRange], *, apart_from: UUID | None = None

@@ -6,13 +6,13 @@ from uuid import UUID
 
 from sqlalchemy import ColumnElement, Connection, RowMapping, select
 
+from kafka_ingest.control.output_columns import OUTPUT, output_of
 from kafka_ingest.control.removed_output import lost_ranges
 from kafka_ingest.control.schema import batch, folded_range
 from kafka_ingest.model.batch import BatchKind, BatchState
 from kafka_ingest.model.control_rows import FoldedBatch, FoldedFeed
 from kafka_ingest.model.folded import FoldedRange, kept_of_folded
 from kafka_ingest.model.offsets import OffsetRange, TopicPartition
-from kafka_ingest.model.output_location import OutputLocation
 from kafka_ingest.model.removal import LostRange
 
 IdNow = Mapping[tuple[str, str | None], str | None]
@@ -103,10 +103,8 @@ def folded_feed(connection: Connection, feed_id: UUID) -> FoldedFeed:
 
 def folded_batches(connection: Connection, feed_id: UUID, oldest: datetime, newest: datetime) -> list[FoldedBatch]:
     """Return the folded batches that were committed between two times, in the order of their commits."""
-    sink = batch.c.plan["sink"]
     columns = ("batch_id", "plan_fingerprint", "planned_at", "planned_by", "committed_at", "committed_by")
-    output = (sink["format"].as_string().label("sink_format"), sink["path"].as_string().label("output_path"))
-    query = select(*(batch.c[name] for name in columns), *output).where(
+    query = select(*(batch.c[name] for name in columns), *OUTPUT).where(
         batch.c.feed_id == feed_id,
         batch.c.kind == BatchKind.LIVE.value,
         batch.c.state == BatchState.COMMITTED.value,
@@ -122,7 +120,7 @@ def folded_batches(connection: Connection, feed_id: UUID, oldest: datetime, newe
             planned_by=row["planned_by"],
             committed_at=row["committed_at"],
             committed_by=row["committed_by"],
-            output=OutputLocation(row["sink_format"], row["output_path"]),
+            output=output_of(row),
         )
         for row in rows
     ]

@@ -65,7 +65,7 @@ class JournalStore:
         """Return the seeds, gaps and resets between the feed's previous published batch and this COMMITTING one."""
         with transaction(self._engine, "read") as connection:
             row = batch_row(connection, batch_id)
-            if row["ledger_upto"] is None:
+            if row["ledger_after"] is None:
                 raise BatchStateError(
                     f"batch {batch_id} is {row['state']}: only a COMMITTING one has a place in the ledger"
                 )

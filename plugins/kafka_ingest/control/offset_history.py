@@ -6,13 +6,13 @@ from uuid import UUID
 from sqlalchemy import ColumnElement, Connection, RowMapping, Select, Table, func, select
 
 from kafka_ingest.control.folded_rows import folded_ranges
+from kafka_ingest.control.output_columns import OUTPUT, output_of
 from kafka_ingest.control.removed_output import lost_ranges
 from kafka_ingest.control.rows import events_of, gaps_of, stored_offsets
 from kafka_ingest.control.schema import batch, batch_range, feed, folded_range, gap, stored_offset
 from kafka_ingest.model.batch import BatchKind, BatchState
 from kafka_ingest.model.offset_rows import BatchOfOffset, OffsetRows
 from kafka_ingest.model.offsets import OffsetRange, TopicPartition
-from kafka_ingest.model.output_location import OutputLocation
 
 
 def offset_rows(
@@ -68,15 +68,13 @@ def batches_of_offset(feed_id: UUID, topic_partition: TopicPartition, offset: in
             *holds_offset(batch_range, offset),
         )
     )
-    sink = batch.c.plan["sink"]
     columns = ("batch_id", "kind", "state", "planned_at", "planned_by", "committed_at", "committed_by", "reason")
     of_range = ("topic", "partition", "topic_id", "start_offset", "end_offset", "dead_letters", "filtered")
     return (
         select(
             *(batch.c[name] for name in columns),
             *(batch_range.c[name] for name in of_range),
-            sink["format"].as_string().label("sink_format"),
-            sink["path"].as_string().label("output_path"),
+            *OUTPUT,
         )
         .join(batch_range, batch_range.c.batch_id == batch.c.batch_id)
         .where(batch.c.batch_id.in_(holding), *of_partition(batch_range, topic_partition))
@@ -111,5 +109,5 @@ def batch_of_offset(row: RowMapping) -> BatchOfOffset:
         topic_id=row["topic_id"],
         dead_letters=row["dead_letters"],
         filtered=row["filtered"],
-        output=OutputLocation(row["sink_format"], row["output_path"]),
+        output=output_of(row),
     )

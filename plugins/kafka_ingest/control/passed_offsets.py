@@ -5,8 +5,8 @@ from uuid import UUID
 
 from sqlalchemy import ColumnElement, Connection, Table, and_, exists, func, or_, select
 
-from kafka_ingest.control.coverage_rows import ids_before, resets
 from kafka_ingest.control.folded_rows import folded_of, kept_of
+from kafka_ingest.control.log_cuts import ids_before, resets
 from kafka_ingest.control.removed_output import kept
 from kafka_ingest.control.schema import batch, batch_range, folded_range, stored_offset
 from kafka_ingest.errors import BatchFoldedError

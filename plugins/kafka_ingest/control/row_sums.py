@@ -5,7 +5,7 @@ from uuid import UUID
 
 from sqlalchemy import ColumnElement, Connection, RowMapping, bindparam, func, select, union_all, update
 
-from kafka_ingest.control.coverage_rows import resets
+from kafka_ingest.control.log_cuts import resets
 from kafka_ingest.control.offset_statements import each_stored_offset
 from kafka_ingest.control.passed_offsets import same_topic
 from kafka_ingest.control.schema import batch, batch_range, feed, folded_range, stored_offset

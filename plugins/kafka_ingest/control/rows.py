@@ -5,8 +5,9 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import ColumnElement, Connection, RowMapping, Select, and_, func, select
+from sqlalchemy import ColumnElement, Connection, RowMapping, ScalarSelect, Select, and_, func, select, union_all
 
+from kafka_ingest.control.output_columns import OUTPUT, output_of
 from kafka_ingest.control.schema import LEDGER_KINDS, batch, batch_range, event, feed, gap, hold, stored_offset
 from kafka_ingest.errors import ControlSchemaError, UnknownBatchError
 from kafka_ingest.model.batch import Attempt, AttemptState, Batch, BatchKind, BatchPlan, BatchState
@@ -16,7 +17,6 @@ from kafka_ingest.model.gap import Gap, GapCause
 from kafka_ingest.model.hold import Hold, HoldCause
 from kafka_ingest.model.left_out import LeftOut
 from kafka_ingest.model.offsets import OffsetRange, StoredOffset, TopicPartition
-from kafka_ingest.model.output_location import OutputLocation
 from kafka_ingest.model.place import place_of
 from kafka_ingest.model.summaries import BatchRange
 
@@ -230,10 +230,9 @@ def events_of(
 
 def newest_published(connection: Connection, feed_id: UUID, kind: BatchKind = BatchKind.LIVE) -> PublishedBatch | None:
     """Return a feed's newest batch of a kind that was committed, and its output."""
-    sink = batch.c.plan["sink"]
-    query = select(batch.c.batch_id, sink["format"].as_string(), sink["path"].as_string())
-    row = connection.execute(of_newest_published(query, feed_id, kind)).one_or_none()
-    return PublishedBatch(row[0], OutputLocation(row[1], row[2])) if row is not None else None
+    query = of_newest_published(select(batch.c.batch_id, *OUTPUT), feed_id, kind)
+    row = connection.execute(query).mappings().one_or_none()
+    return PublishedBatch(row["batch_id"], output_of(row)) if row is not None else None
 
 
 def of_newest_published(query: Select[Any], feed_id: UUID, kind: BatchKind = BatchKind.LIVE) -> Select[Any]:
@@ -247,9 +246,16 @@ def of_newest_published(query: Select[Any], feed_id: UUID, kind: BatchKind = Bat
 
 def newest_ledger_event(connection: Connection, feed_id: UUID) -> int:
     """Return the number of a feed's newest seed, gap or reset; 0 where there is none."""
+    return int(connection.execute(select(newest_ledger_event_of(feed_id))).scalar_one())
+
+
+def newest_ledger_event_of(feed_id: UUID) -> ScalarSelect[int]:
+    """Return the same as an expression, for a statement that writes it."""
     # Kind by kind: each is one index lookup; all at once would read every line of the journal.
-    newest = [
-        select(func.max(event.c.event_id)).where(event.c.feed_id == feed_id, event.c.kind == kind).scalar_subquery()
-        for kind in LEDGER_KINDS
-    ]
-    return max(found or 0 for found in connection.execute(select(*newest)).one())
+    of_kinds = union_all(
+        *(
+            select(func.max(event.c.event_id).label("newest")).where(event.c.feed_id == feed_id, event.c.kind == kind)
+            for kind in LEDGER_KINDS
+        )
+    ).subquery()
+    return select(func.coalesce(func.max(of_kinds.c.newest), 0)).scalar_subquery()

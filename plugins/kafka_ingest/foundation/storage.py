@@ -1,26 +1,35 @@
-"""The file operations that staging needs: on the local disk by ``pathlib``, elsewhere by ``universal_pathlib``.
+"""The file operations that outputs need: on the local disk by ``pathlib``, elsewhere by ``universal_pathlib``.
 
 A local place imports nothing: the other library is loaded for a URI only. On a disk a write is durable when it returns
 (:mod:`.durable_files`). Elsewhere it is one put, which readers see completely or not at all, and folders are only a
-part of the files' names.
+part of the files' names. There every failure is an OSError with a number: one without a number is Arrow's, and says
+that a file is damaged.
 """
 
 import contextlib
 import errno
+import os
 import shutil
 import stat
+import sys
+from collections.abc import Iterator
 from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, TypeAlias
+from typing import IO, TYPE_CHECKING, Any, Protocol, TypeAlias, Union
 
 from kafka_ingest.foundation.durable_files import make_directory_durably, sync, write_durably
+from kafka_ingest.foundation.s3_access import S3Access
 
 if TYPE_CHECKING:
     from upath import UPath
 
-Opened: TypeAlias = "Path | UPath"
+Opened: TypeAlias = Union[Path, "UPath"]
 
 REMOVE_TRIES = 10
+S3 = "s3"
+LIBRARIES = {"botocore.exceptions": "BotoCoreError", "aiohttp": "ClientError"}
+"""The libraries below s3fs whose failures it may pass on as they are: no OSError."""
 
 
 class Remote(Protocol):
@@ -30,15 +39,93 @@ class Remote(Protocol):
     def uri(self) -> str:
         """Where it is, with its scheme."""
 
+    @property
+    def scheme(self) -> str:
+        """The kind of store."""
 
-def opened(place: Path | Remote) -> Opened:
+    @property
+    def bucket(self) -> str:
+        """The bucket's name."""
+
+    @property
+    def key(self) -> str:
+        """The name in the bucket."""
+
+
+def opened(place: Path | Remote, access: S3Access | None = None) -> Opened:
     """Return what reads and writes at a place; raises ValueError or ImportError where its scheme is not installed."""
     if isinstance(place, Path):
         return place
-    found: UPath = import_module("upath").UPath(place.uri)
+    path = import_module("upath").UPath
+    if place.scheme == S3 and access is not None:
+        found: UPath = path(f"{S3}://{place.bucket}/{place.key}", **access.for_s3fs())
+        found.fs.retries = 1  # the client below it tries again: together it would be for minutes
+    else:
+        found = path(place.uri)
     # Some of these file systems cache listings forever: what other processes wrote since then would stay unseen.
     found.fs.invalidate_cache()
     return found
+
+
+def is_installed(scheme: str) -> bool:
+    """Whether the library for a scheme is installed; imports nothing."""
+    return scheme != S3 or find_spec("s3fs") is not None
+
+
+@contextlib.contextmanager
+def remote_errors() -> Iterator[None]:
+    """Give each failure of another storage than a disk a number, and its kind.
+
+    A missing bucket is no missing file: FileNotFoundError proves that the bucket answered.
+    """
+    try:
+        yield
+    except FileExistsError:
+        raise
+    except FileNotFoundError as error:
+        if code_of(error) == "NoSuchBucket":
+            raise OSError(errno.ENXIO, f"there is no such bucket ({error})") from error
+        raise FileNotFoundError(errno.ENOENT, str(error)) from error
+    except (PermissionError, TimeoutError) as error:
+        number = errno.EACCES if isinstance(error, PermissionError) else errno.ETIMEDOUT
+        raise OSError(number, f"{code_of(error)} {error}".strip()) from error
+    except OSError as error:
+        if error.errno is not None or code_of(error):
+            raise OSError(error.errno or errno.EIO, f"{code_of(error)} {error.strerror or error}".strip()) from error
+        raise
+    except library_failures() as error:
+        raise OSError(errno.EIO, f"{type(error).__name__}: {error}") from error
+
+
+def code_of(error: BaseException) -> str:
+    """Return S3's own name of a failure; empty where it is none of S3's."""
+    answer: Any = getattr(error.__cause__, "response", None)
+    return str(answer["Error"].get("Code", "")) if isinstance(answer, dict) and "Error" in answer else ""
+
+
+def library_failures() -> tuple[type[Exception], ...]:
+    """Return what the libraries that are loaded raise; none where they are not."""
+    return tuple(getattr(sys.modules[name], kind) for name, kind in LIBRARIES.items() if name in sys.modules)
+
+
+def read_whole(path: Opened) -> bytes:
+    """Return a file's content; raises FileNotFoundError where there is none, another OSError where none can be had."""
+    if isinstance(path, Path):
+        return path.read_bytes()
+    with remote_errors():
+        # At once, without asking for its size before: that question cannot tell a missing bucket from a missing file.
+        content: bytes = path.fs.cat_file(path.path, **({"max_concurrency": 1} if path.protocol == S3 else {}))
+        return content
+
+
+@contextlib.contextmanager
+def open_to_read(path: Opened) -> Iterator[Path | IO[bytes]]:
+    """Yield what pyarrow reads a file from."""
+    if isinstance(path, Path):
+        yield path
+        return
+    with remote_errors(), path.open("rb") as file:
+        yield file
 
 
 def write_whole(path: Opened, content: bytes) -> None:
@@ -46,7 +133,25 @@ def write_whole(path: Opened, content: bytes) -> None:
     if isinstance(path, Path):
         write_durably(path, content)
     else:
-        path.fs.pipe_file(path.path, content)
+        with remote_errors():
+            path.fs.pipe_file(path.path, content)
+
+
+def write_new(path: Opened, content: bytes) -> None:
+    """Write a file that does not exist; on other storage than a disk one put that the store refuses where it does.
+
+    Raises FileExistsError where it exists with another content: with the same one, an answer was lost, or another
+    process was first.
+    """
+    if isinstance(path, Path):
+        write_durably(path, content)
+        return
+    try:
+        with remote_errors():
+            path.fs.pipe_file(path.path, content, mode="create")
+    except FileExistsError:
+        if read_whole(path) != content:
+            raise FileExistsError(errno.EEXIST, f"expected no {path}, or one with the same content") from None
 
 
 def write_unsynced(path: Opened, content: bytes) -> None:
@@ -57,11 +162,24 @@ def write_unsynced(path: Opened, content: bytes) -> None:
         write_whole(path, content)
 
 
+def refuses_overwriting(path: Opened) -> bool:
+    """Whether a store keeps its promise to write only what does not exist; the file stays, for the next time."""
+    if isinstance(path, Path):
+        return True
+    for _ in range(2):  # the first one may be what creates it
+        try:
+            with remote_errors():
+                path.fs.pipe_file(path.path, b"", mode="create")
+        except FileExistsError:
+            return True
+    return False
+
+
 def make_folder(path: Opened) -> None:
     """Make a folder and those above it that are missing; on a disk each name is durable."""
     if isinstance(path, Path):
         make_directory_durably(path)
-    else:
+    elif path.protocol != S3:
         path.mkdir(parents=True, exist_ok=True)
 
 
@@ -76,8 +194,21 @@ def copy_file(source: Opened, target: Opened) -> None:
     if isinstance(source, Path) and isinstance(target, Path):
         shutil.copyfile(source, target)
         return
-    with source.open("rb") as read, target.open("wb") as written:
+    with remote_errors(), source.open("rb") as read, target.open("wb") as written:
         shutil.copyfileobj(read, written)
+
+
+def files_below(path: Opened) -> list[str]:
+    """Return the names of all files below a folder, relative to it and sorted."""
+    if isinstance(path, Path):
+        return sorted(found.relative_to(path).as_posix() for found in path.rglob("*") if found.is_file())
+    return sorted(remote_sizes(path))
+
+
+def size_of(path: Opened) -> int:
+    """Return how many bytes a file has."""
+    with remote_errors() if not isinstance(path, Path) else contextlib.nullcontext():
+        return path.stat().st_size
 
 
 def size_below(path: Opened) -> int:
@@ -89,8 +220,33 @@ def size_below(path: Opened) -> int:
 
 def remote_sizes(path: "UPath") -> dict[str, int]:
     """Return name → bytes of all files below a folder on other storage than a disk; empty where there is none."""
-    found = path.fs.find(path.path, detail=True)
-    return {name.removeprefix(f"{path.path}/"): each["size"] for name, each in found.items()}
+    # A name that ends with a slash is a folder's: Hadoop writes such objects, and no reader takes them for files.
+    return {name: each["size"] for name, each in found_below(path).items() if name and not name.endswith("/")}
+
+
+def found_below(path: "UPath") -> dict[str, dict[str, Any]]:
+    """Return name → what is known of all files below a folder on other storage than a disk."""
+    with remote_errors():
+        found = path.fs.find(path.path, detail=True)
+    return {name.removeprefix(f"{path.path}/"): each for name, each in found.items()}
+
+
+def is_folder(path: Opened) -> bool:
+    """Whether there is a folder; on other storage than a disk one with files in it."""
+    return path.is_dir() if isinstance(path, Path) else bool(found_below(path))
+
+
+def names_in(folder: Opened) -> list[str]:
+    """Return the names in a folder; raises OSError where it cannot be read, which is not an empty one."""
+    if isinstance(folder, Path):
+        with os.scandir(folder) as entries:
+            return [entry.name for entry in entries]
+    try:
+        with remote_errors():
+            found = folder.fs.ls(folder.path, detail=False)
+    except FileNotFoundError:
+        return []
+    return [name for name in (str(each).rstrip("/").rpartition("/")[2] for each in found) if name != folder.name]
 
 
 def file_size(path: Path) -> int:
@@ -102,13 +258,67 @@ def file_size(path: Path) -> int:
     return 0 if stat.S_ISDIR(found.st_mode) else found.st_size
 
 
+def changed_at(path: Opened) -> float:
+    """Return when a file was written, in seconds since 1970."""
+    with remote_errors() if not isinstance(path, Path) else contextlib.nullcontext():
+        return path.stat().st_mtime
+
+
+def renew(path: Opened) -> None:
+    """Let a file count as written now."""
+    if isinstance(path, Path):
+        os.utime(path)
+        return
+    bucket, _, key = path.path.partition("/")
+    with remote_errors():
+        path.fs.call_s3(
+            "copy_object",
+            Bucket=bucket,
+            Key=key,
+            CopySource={"Bucket": bucket, "Key": key},
+            MetadataDirective="REPLACE",
+            Metadata={"renewed": "by-kafka-ingest"},
+        )
+
+
+def remove_file(path: Opened) -> None:
+    """Remove a file; does nothing where there is none."""
+    if isinstance(path, Path):
+        path.unlink(missing_ok=True)
+        return
+    with contextlib.suppress(FileNotFoundError), remote_errors():
+        path.fs.rm_file(path.path)
+
+
 def remove_tree(path: Opened) -> None:
-    """Remove a folder with all that is in it; does nothing where there is none."""
+    """Remove a folder with all that is in it; does nothing where there is none.
+
+    On S3 also what killed writers began to upload there: it is in no listing, and is paid for.
+    """
     if isinstance(path, Path):
         remove_from_disk(path)
-    else:
-        with contextlib.suppress(FileNotFoundError):
+        return
+    if path.protocol == S3:
+        abort_uploads(path)
+    with contextlib.suppress(FileNotFoundError), remote_errors():
+        if found := list(path.fs.find(path.path)):
+            path.fs.rm(found)
+        if path.protocol != S3:
             path.fs.rm(path.path, recursive=True)
+
+
+def abort_uploads(path: "UPath") -> None:
+    """End the uploads in parts below a folder in S3 that nobody will complete."""
+    bucket, _, key = path.path.partition("/")
+    with remote_errors():
+        while True:
+            found = path.fs.call_s3("list_multipart_uploads", Bucket=bucket, Prefix=f"{key}/")
+            uploads = found.get("Uploads", [])
+            for each in uploads:
+                with contextlib.suppress(FileNotFoundError):  # another clean-up was faster
+                    path.fs.call_s3("abort_multipart_upload", Bucket=bucket, Key=each["Key"], UploadId=each["UploadId"])
+            if not uploads or not found.get("IsTruncated"):
+                return
 
 
 def remove_from_disk(directory: Path) -> None:
@@ -125,6 +335,8 @@ def remove_from_disk(directory: Path) -> None:
 
 def remove_if_empty(path: Opened) -> None:
     """Remove a folder that is empty; on other storage than a disk it may not exist any more."""
+    if not isinstance(path, Path) and path.protocol == S3:
+        return
     with contextlib.suppress(OSError):
         if isinstance(path, Path):
             path.rmdir()

@@ -12,5 +12,8 @@ NO_EXECUTORS = "NO_EXECUTORS"
 MAX_WAIT_FOR_EXECUTORS = "spark.kafkaIngest.maxWaitForExecutors"
 """How many seconds the job waits for an executor: in Spark's settings, the job reads nothing else about the feed."""
 
+STORE_SETTINGS_VARIABLE = "KAFKA_INGEST_STORE_SETTINGS"
+"""How to reach the output's store as JSON, where it is in one; an environment variable for the same reason."""
+
 KAFKA_SETTINGS_VARIABLE = "KAFKA_INGEST_KAFKA_SETTINGS"
 """The Java client's settings as JSON. An environment variable, because other users can read arguments and conf."""

@@ -174,7 +174,7 @@ class BatchPlan:
             ],
             "isolation": self.isolation.value,
             "offsets": self.offsets_policy.value,
-            "sink": {"format": self.output.format, "path": self.output.uri},
+            "sink": self.output.as_document(),
             "capped": self.capped,
             "planned_at": self.planned_at.isoformat(),
         }
@@ -200,7 +200,7 @@ class BatchPlan:
             ranges=tuple(ranges),
             isolation=Isolation(document["isolation"]),
             offsets_policy=OffsetsPolicy(document["offsets"]),
-            output=OutputLocation(document["sink"]["format"], document["sink"]["path"]),
+            output=OutputLocation.from_document(document["sink"]),
             planned_at=datetime.fromisoformat(document["planned_at"]),
             capped=document["capped"],
             leader_epochs=leader_epochs,

@@ -34,6 +34,36 @@ class RemotePlace:
         above = self.uri.rpartition("/")[0]
         return self if above.endswith("/") else RemotePlace(above)
 
+    @property
+    def scheme(self) -> str:
+        """The kind of store, such as ``s3``."""
+        return self.uri.partition("://")[0]
+
+    @property
+    def conn_id(self) -> str | None:
+        """The Airflow connection that stands before the ``@``, as in Airflow's ObjectStoragePath; None without one."""
+        conn_id, at, _ = self._authority.rpartition("@")
+        return conn_id if at else None
+
+    @property
+    def bucket(self) -> str:
+        """The bucket's name."""
+        return self._authority.rpartition("@")[2]
+
+    @property
+    def key(self) -> str:
+        """The name in the bucket; empty for the bucket itself."""
+        return self.uri.partition("://")[2].partition("/")[2]
+
+    @property
+    def without_connection(self) -> "RemotePlace":
+        """The same place, by whichever connection."""
+        return self if self.conn_id is None else RemotePlace(self.uri.replace(f"{self.conn_id}@", "", 1))
+
+    @property
+    def _authority(self) -> str:
+        return self.uri.partition("://")[2].partition("/")[0]
+
     def __str__(self) -> str:
         """Return the URI."""
         return self.uri
@@ -48,8 +78,21 @@ def place_of(text: str) -> Place:
     return Path(text) if text.startswith("/") else RemotePlace(text)
 
 
+def spark_path(place: Place) -> str:
+    """Return how Spark calls a place: Hadoop's file system for S3 is ``s3a``, and knows no connections."""
+    return str(place) if isinstance(place, Path) else f"{place.scheme}a://{place.bucket}/{place.key}"
+
+
 def local(place: Place) -> Path:
     """Return the path of a local place; raises ValueError on another one, for what only a disk can do."""
     if isinstance(place, Path):
         return place
     raise ValueError(f"expected a local or mounted directory, found {place}")
+
+
+def below(place: Place, root: Place) -> str:
+    """Return the name of a place relative to one that it lies in; raises ValueError where it does not."""
+    name = str(place).removeprefix(f"{root}/")
+    if name == str(place):
+        raise ValueError(f"expected a place below {root}, found {place}")
+    return name

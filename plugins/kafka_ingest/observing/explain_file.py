@@ -216,7 +216,8 @@ def differences_of(
         yield f"the batch's output is {batch.batch.plan.output}, the file lies in {place.output}: a copy, or moved"
     written = next((file for file in receipt.files if file.name == path.name), None)
     if written is None:
-        yield f"the receipt names no file {path.name}, but {listing(file.name for file in receipt.files) or 'none at all'}"
+        named = listing(file.name for file in receipt.files)
+        yield f"the receipt names no file {path.name}, but {named or 'none at all'}"
         return
     for what, expected, found in (
         ("bytes", written.size_bytes, contents.size_bytes),

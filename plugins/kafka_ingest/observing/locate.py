@@ -3,7 +3,6 @@
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
-from pathlib import Path
 from typing import Any
 
 from kafka_ingest.batches.whole_plan import plan_as_read, receipt_of_folded
@@ -16,6 +15,7 @@ from kafka_ingest.model.gap import Gap
 from kafka_ingest.model.identity import is_other_topic
 from kafka_ingest.model.offset_rows import BatchOfOffset, OffsetRows
 from kafka_ingest.model.offsets import StoredOffset, TopicPartition, listing
+from kafka_ingest.model.place import Place
 from kafka_ingest.model.receipt import WrittenFile, WrittenPartition
 from kafka_ingest.model.removal import LostRange
 from kafka_ingest.observing.locate_folded import batch_that_read
@@ -59,7 +59,7 @@ class FileOfOffset:
     ``problem`` says why it cannot be read.
     """
 
-    path: Path
+    path: Place
     written: WrittenPartition
     holds_record: bool | None
     problem: str | None = None
@@ -298,7 +298,7 @@ def is_committed(found: LocatedBatch) -> bool:
 
 
 def is_open(found: LocatedBatch) -> bool:
-    """Whether the batch is still to be committed, or given up."""
+    """Whether the batch is still to be committed or abandoned."""
     return found.batch.state.is_open
 
 

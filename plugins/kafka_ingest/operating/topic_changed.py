@@ -250,9 +250,10 @@ def rows_of_topic(
         return [replace(row, topic_id=change.found_id) for row in change.stored]
     if choice is Choice.REWIND:
         if changes.is_other_cluster or change.is_other_topic or change.has_fewer_partitions or not change.log_ends:
+            is_other = not change.log_ends or change.is_other_topic
+            found = "another topic" if is_other else "another cluster, or fewer partitions"
             raise WrongUseError(
-                f"topic {change.topic!r}: expected a log that was truncated to rewind to its end, found "
-                f"{'another topic' if not change.log_ends or change.is_other_topic else 'another cluster, or fewer partitions'}. "
+                f"topic {change.topic!r}: expected a log that was truncated to rewind to its end, found {found}. "
                 "Nothing was changed."
             )
         return [rewound(row, change.log_ends.get(row.topic_partition)) for row in change.stored]

@@ -81,14 +81,14 @@ def decide(
     beyond = held_beyond_log(feed)
     losses = held_by_loss(positions, beyond, now) if settings.on_data_loss is OnDataLoss.HOLD else []
     lost = {hold.topic_partition for hold in losses}
-    going_on = [position for position in positions if position.topic_partition not in lost]
-    if not going_on or settings.on_data_loss is not OnDataLoss.HOLD:
+    others = [position for position in positions if position.topic_partition not in lost]
+    if not others or settings.on_data_loss is not OnDataLoss.HOLD:
         # Where no other partition takes part, a hold would be a successful run that never reads anything.
         check_not_beyond(positions, beyond, answers.cluster_id, settings.name)
         if settings.on_data_loss is not OnDataLoss.RECORD_GAP:
             check_nothing_lost(positions, starts.seeds, settings.name, answers.cluster_id)
 
-    ranges, capped = cut_ranges(going_on, feed, settings)
+    ranges, capped = cut_ranges(others, feed, settings)
     waiting_since: datetime | None = None
     waiting_records = 0
     # What a limit cut off, or a gap ahead, would not grow by waiting.
@@ -106,11 +106,11 @@ def decide(
         topics=topics.names,
         topic_ids=starts.topic_ids,
         seeds=tuple(starts.seeds),
-        jumps=tuple(position.jump for position in going_on if position.jump is not None),
+        jumps=tuple(position.jump for position in others if position.jump is not None),
         ranges=ranges,
         leader_epochs={
             position.topic_partition: position.bounds.leader_epoch
-            for position in going_on
+            for position in others
             if position.bounds.leader_epoch is not None
         },
         capped=capped,

@@ -104,6 +104,12 @@ class ControlReader(Protocol):
         batch, or a later one, is folded.
         """
 
+    def cut_off(self, batch_id: UUID) -> dict[TopicPartition, int]:
+        """Return from which offset on logs hold other records now than when the batch was planned.
+
+        Of the batch's partitions, those of whose log an operator decided since that it was truncated.
+        """
+
     def committed_within(
         self, feed_id: UUID, intervals: Sequence[OffsetRange], *, apart_from: UUID | None = None
     ) -> list[OffsetRange]:

@@ -141,7 +141,7 @@ class Inspector(Protocol):
         ``closely``: every column is read, not only those of the positions.
         """
 
-    def path(self, batch_id: UUID, file: WrittenFile) -> Path:
+    def path(self, batch_id: UUID, file: WrittenFile) -> Place:
         """Return where readers find a file of a batch."""
 
     def holds(self, batch_id: UUID, file: WrittenFile, topic_partition: TopicPartition, offset: int) -> bool:
@@ -191,7 +191,7 @@ class Sink:
     inspector: Inspector | None
     remover: Remover | None
     salvage: Salvage | None
-    places: tuple[Path, ...]
+    places: tuple[Place, ...]
 
 
 class DataFiles(Protocol):

@@ -31,7 +31,7 @@ from kafka_ingest.model.output_location import OutputLocation
 from kafka_ingest.settings.feed import Feed
 from kafka_ingest.settings.feed_files import check_not_taken
 from kafka_ingest.settings.setting_types import Instant, Records, Settings
-from kafka_ingest.settings.sink_settings.local_directory import DATA_VARIABLE
+from kafka_ingest.settings.sink_settings.local_directory import DATA_VARIABLE, in_object_store
 from kafka_ingest.settings.wrong_settings import describe
 
 TOPIC = "[A-Za-z0-9._-]+"
@@ -155,10 +155,16 @@ class BackfillForm(Settings):
                 "expected an output with mode copy: the directory that the copy goes to, absolute or below "
                 "KAFKA_INGEST_DATA; found none. Nothing was planned."
             )
-        path = copy_path(feed, self.output, environment)
+        if in_object_store(feed.sink.path) or in_object_store(self.output):
+            raise InvalidBackfillError(
+                f"output: expected a copy from and to local or mounted directories, found {feed.sink.path} and "
+                f"{self.output}: copies into object stores are not made. Fill the feed's own output, or copy the table "
+                "with the store's tools. Nothing was planned."
+            )
+        copy = copy_output(feed, self.output, environment)
         if not anywhere:
-            check_below_a_root(path, feed, environment)
-        return OutputLocation.local(feed.sink.format, path)
+            check_below_a_root(copy.path, feed, environment)
+        return copy
 
 
 def between(start: datetime | None, end: datetime | None) -> BetweenTimestamps:
@@ -171,19 +177,19 @@ def between(start: datetime | None, end: datetime | None) -> BetweenTimestamps:
     return BetweenTimestamps(start, end)
 
 
-def copy_path(feed: Feed, text: str, environment: Mapping[str, str]) -> Path:
-    """Return the absolute directory of a copy; raises InvalidBackfillError where it is not the copy's alone."""
+def copy_output(feed: Feed, text: str, environment: Mapping[str, str]) -> OutputLocation:
+    """Return the output of a copy; raises InvalidBackfillError where its directory is not the copy's alone."""
     try:
-        sink = type(feed.sink).model_validate({"format": feed.sink.format, "path": text})
-        path = Path(os.path.normpath(feed.model_copy(update={"sink": sink}).output(environment).path))
+        sink = type(feed.sink).model_validate(feed.sink.of_copy(text))
+        copy = feed.model_copy(update={"sink": sink}).output(environment).normalised
     except ValidationError as error:
         raise InvalidBackfillError(
             f"output: {'; '.join(describe(error, type(feed.sink)))}. Nothing was planned."
         ) from error
     except InvalidFeedError as error:
         raise InvalidBackfillError(f"output: {error} Nothing was planned.") from error
-    check_not_taken(path, environment)
-    return path
+    check_not_taken(copy.path, environment)
+    return copy
 
 
 def check_below_a_root(path: Path, feed: Feed, environment: Mapping[str, str]) -> None:

@@ -25,7 +25,7 @@ from kafka_ingest.planning.start_rules import StartRule
 from kafka_ingest.settings.feed_start import ExplicitStart, Start, start_rule
 from kafka_ingest.settings.setting_types import Duration, Records, Settings, not_blank
 from kafka_ingest.settings.sink_settings import Sink
-from kafka_ingest.settings.sink_settings.local_directory import DATA_VARIABLE
+from kafka_ingest.settings.sink_settings.local_directory import DATA_VARIABLE, in_object_store
 from kafka_ingest.spark_launch.spark_submission import FIXED_CONF
 
 # Airflow allows these in a DAG id, and a file system in a path: https://airflow.apache.org/docs (DAG ids).
@@ -179,7 +179,7 @@ class Limits(Settings):
         return "max_records" not in self.model_fields_set
 
     @model_validator(mode="after")
-    def _small_batches_do_not_wait_for_ever(self) -> "Limits":
+    def _small_batches_do_not_wait_forever(self) -> "Limits":
         if (self.min_records is None) != (self.max_wait is None):
             raise ValueError(
                 "expected min_records and max_wait together: a small batch waits for more records, but not forever, "
@@ -324,16 +324,22 @@ class Feed(Settings):
 
     def output(self, environment: Mapping[str, str]) -> OutputLocation:
         """Return where the output goes; raises InvalidFeedError where there is nothing to make it absolute with."""
+        if in_object_store(self.sink.path):
+            return OutputLocation(self.sink.format, self.sink.path)
         path = Path(self.sink.path)
         if path.is_absolute():
-            return OutputLocation.local(self.sink.format, path)
+            return OutputLocation.local(self.sink.format, path, self.sink.options)
         root = environment.get(DATA_VARIABLE)
         if not root or not Path(root).is_absolute():
             raise InvalidFeedError(
                 f"feed {self.name}: sink.path {self.sink.path!r} is relative. Expected an absolute path, or "
                 f"{DATA_VARIABLE} to name the absolute directory it lies under; found {DATA_VARIABLE}={root!r}."
             )
-        return OutputLocation.local(self.sink.format, Path(root) / path)
+        return OutputLocation.local(self.sink.format, Path(root) / path, self.sink.options)
+
+    def _relative_path(self) -> Path | None:
+        path = Path(self.sink.path)
+        return None if path.is_absolute() or in_object_store(self.sink.path) else path
 
     def plan_settings(self, environment: Mapping[str, str]) -> FeedPlanSettings:
         """Return the feed as the planner sees it."""
@@ -343,7 +349,7 @@ class Feed(Settings):
             isolation=self.kafka.isolation,
             offsets_policy=self.kafka.offsets,
             output=self.output(environment),
-            relative_path=Path(self.sink.path) if not Path(self.sink.path).is_absolute() else None,
+            relative_path=self._relative_path(),
             topic_pattern=self.kafka.topic_pattern,
             pattern_start=start_rule(self.start, None),
             on_data_loss=self.on_data_loss,

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from kafka_ingest.settings.feed import Feed
 from kafka_ingest.settings.feed_file import FeedFile, unusable
-from kafka_ingest.settings.sink_settings.local_directory import DATA_VARIABLE
+from kafka_ingest.settings.sink_settings.local_directory import DATA_VARIABLE, in_object_store
 from kafka_ingest.sinks.beside_output import places_of
 
 
@@ -60,7 +60,13 @@ def shared_with(feed: Feed, other: Feed, path: Path, environment: Mapping[str, s
         return f"name {feed.name!r} is also that of {path}"
     if feed.kafka.group is not None and feed.kafka.group == other.kafka.group:
         return f"kafka.group {feed.kafka.group!r} is also that of {path}"
-    mine, theirs = located(feed, environment), located(other, environment)
+    if feed.sink.options and feed.sink.options == other.sink.options:
+        return f"sink.table {feed.sink.options.get('table')!r} is also that of {path}"
+    return shared_place(located(feed, environment), located(other, environment), path)
+
+
+def shared_place(mine: Path, theirs: Path, path: Path) -> str:
+    """Return how a feed's output and another's overlap."""
     if mine == theirs:
         return f"sink.path {str(mine)!r} is also that of {path}"
     if theirs in mine.parents:
@@ -74,6 +80,8 @@ def claims(feed: Feed, environment: Mapping[str, str]) -> list[tuple[str, str]]:
     """Return what belongs to one feed alone: its name, its group, its output and the folder next to it."""
     places = places_of(located(feed, environment))
     owned = [("name", feed.name), *(("sink.path", str(place)) for place in places)]
+    if table := feed.sink.options.get("table"):
+        owned.append(("sink.table", f"{table} of catalog {feed.sink.options.get('catalog')}"))
     return [*owned, ("kafka.group", feed.kafka.group)] if feed.kafka.group else owned
 
 
@@ -89,6 +97,13 @@ def located(feed: Feed, environment: Mapping[str, str]) -> Path:
 
 
 def place_of(sink_path: str, environment: Mapping[str, str]) -> Path:
-    """Return an output's path; a relative path without a root stays relative."""
+    """Return an output's path; a relative path without a root stays relative.
+
+    A place in an object store is ``s3:/BUCKET/NAME``, whatever connection leads there: only to be compared.
+    """
+    if in_object_store(sink_path):
+        scheme, _, rest = sink_path.partition("://")
+        bucket, _, key = rest.partition("/")
+        return Path(f"{scheme}:", bucket.rpartition("@")[2], key)
     path = os.path.normpath(Path(environment.get(DATA_VARIABLE) or "") / sink_path)
     return Path(path[1:] if path.startswith("//") else path)  # POSIX allows two at the beginning to mean something else

@@ -75,6 +75,10 @@ def mention(value: str) -> Mention:
 
 def path_mentions(path: PurePath, root: PurePath, ends: str) -> Iterator[Mention]:
     """Yield how a path may stand in a file: as it is, or relative to the root of outputs."""
+    if path.parts[:1] == ("s3:",):
+        written = BETWEEN.join(as_written(part) for part in path.parts[1:])
+        yield Mention(longest_word(path.name), re.compile(r"s3://(?:[\w.-]+@)?" + written + ends, re.IGNORECASE))
+        return
     if path.is_absolute():
         written = "".join(BETWEEN + as_written(part) for part in path.parts[1:])
         yield Mention(longest_word(path.name), re.compile(written + ends))

@@ -1,19 +1,30 @@
 """The folder of staging and receipts: beside an output, on its file system, never under it."""
 
 from pathlib import Path
-from typing import Final
+from typing import Final, overload
+
+from kafka_ingest.model.place import Place
 
 BESIDE_OUTPUT: Final = ".kafka-ingest"
 """What its name adds to the output's."""
 
 
-def beside(output: Path) -> Path:
-    """Return the folder beside a local output."""
-    return output.with_name(f"{output.name}{BESIDE_OUTPUT}")
+@overload
+def beside(output: Path) -> Path: ...
+@overload
+def beside(output: Place) -> Place: ...
+def beside(output: Place) -> Place:
+    """Return the folder beside an output."""
+    name = f"{output.name}{BESIDE_OUTPUT}"
+    return output.with_name(name) if isinstance(output, Path) else output.parent / name
 
 
-def places_of(output: Path) -> tuple[Path, Path]:
-    """Return the directories that belong to a local output alone: the one that readers see, and the one beside it."""
+@overload
+def places_of(output: Path) -> tuple[Path, Path]: ...
+@overload
+def places_of(output: Place) -> tuple[Place, Place]: ...
+def places_of(output: Place) -> tuple[Place, Place]:
+    """Return the directories that belong to an output alone: the one that readers see, and the one beside it."""
     return (output, beside(output))
 
 

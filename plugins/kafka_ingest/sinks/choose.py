@@ -5,41 +5,95 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kafka_ingest.errors import OutputNotUsableError
+from kafka_ingest.foundation.s3_access import S3Access
+from kafka_ingest.foundation.storage import S3
 from kafka_ingest.model.data_file import FileContents, FilePlace
 from kafka_ingest.model.output_location import OutputLocation
 from kafka_ingest.ports.outputs import Sink
-from kafka_ingest.sinks import delta, parquet
+from kafka_ingest.sinks import delta, iceberg, parquet
+from kafka_ingest.sinks.connections import SinkConnections
 from kafka_ingest.sinks.data_file import data_file
 from kafka_ingest.sinks.delta import file_places as delta_places
+from kafka_ingest.sinks.iceberg import file_places as iceberg_places
 from kafka_ingest.sinks.parquet import file_places as parquet_places
+
+DEFAULT_CONN_ID = "aws_default"
+"""As in Airflow, where a URI names no connection."""
 
 
 @dataclass(frozen=True, slots=True)
 class Format:
     """The properties of a format.
 
-    ``guarantee`` is one sentence on what readers see; ``examine`` checks whether it can be used here, without creating
-    anything.
+    ``in_stores``: whether its outputs may be in object stores. ``guarantee`` is one sentence on what readers see;
+    ``examine`` checks whether an output can be used here; on a disk it creates nothing.
     """
 
-    sink: Callable[[Path], Sink]
+    sink: Callable[[OutputLocation, SinkConnections], Sink]
     place_of: Callable[[Path], FilePlace | None]
     places_in_words: str
     guarantee: str
-    examine: Callable[[Path], None]
+    examine: Callable[[OutputLocation, SinkConnections], None]
+    in_stores: bool = False
 
 
 FORMATS: Mapping[str, Format] = {
     "parquet": Format(
-        parquet.parquet_sink, parquet_places.place_of, parquet_places.IN_WORDS, parquet.GUARANTEE, parquet.examine
+        lambda output, _: parquet.parquet_sink(output.path),
+        parquet_places.place_of,
+        parquet_places.IN_WORDS,
+        parquet.GUARANTEE,
+        lambda output, _: parquet.examine(output.path),
     ),
-    "delta": Format(delta.delta_sink, delta_places.place_of, delta_places.IN_WORDS, delta.GUARANTEE, delta.examine),
+    "delta": Format(
+        lambda output, connections: delta.delta_sink(output.place, access_to(output, connections)),
+        delta_places.place_of,
+        delta_places.IN_WORDS,
+        delta.GUARANTEE,
+        lambda output, connections: delta.examine(output.place, access_to(output, connections)),
+        in_stores=True,
+    ),
+    "iceberg": Format(
+        lambda output, connections: iceberg.iceberg_sink(output, connections.catalog),
+        iceberg_places.place_of,
+        iceberg_places.IN_WORDS,
+        iceberg.GUARANTEE,
+        lambda output, connections: iceberg.examine(output, connections.catalog),
+    ),
 }
 
 
-def sink_of(output: OutputLocation) -> Sink:
-    """Return the sink; raises OutputNotUsableError where the format is not known."""
-    return format_of(output).sink(output.path)
+NO_CONNECTIONS = SinkConnections()
+
+
+def sink_of(output: OutputLocation, connections: SinkConnections = NO_CONNECTIONS) -> Sink:
+    """Return the sink; raises OutputNotUsableError where the format is not known, or cannot be where the output is.
+
+    ``connections`` are for formats that need some: a caller that serves any feed hands them in.
+    """
+    return format_there(output).sink(output, connections)
+
+
+def examine(output: OutputLocation, connections: SinkConnections = NO_CONNECTIONS) -> None:
+    """Raise where an output cannot be used here."""
+    format_there(output).examine(output, connections)
+
+
+def format_there(output: OutputLocation) -> Format:
+    """Return the properties of an output's format; raises OutputNotUsableError where it cannot be in that place."""
+    found, place = format_of(output), output.place
+    if not isinstance(place, Path) and not (found.in_stores and place.scheme == S3):
+        raise OutputNotUsableError(
+            f"an output of format {output.format} cannot be in {output}: expected a local or mounted directory, or "
+            f"format delta in {S3}://…"
+        )
+    return found
+
+
+def access_to(output: OutputLocation, connections: SinkConnections) -> S3Access | None:
+    """Return how to reach an output's store, None where it is on a disk."""
+    place = output.place
+    return None if isinstance(place, Path) else connections.store(place.conn_id or DEFAULT_CONN_ID)
 
 
 def format_of(output: OutputLocation) -> Format:

@@ -6,9 +6,9 @@ Importing this imports pyarrow.
 import itertools
 import sys
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 
 from kafka_ingest.errors import NotADataFileError
+from kafka_ingest.foundation.storage import Opened
 from kafka_ingest.model.data_file import FileContents, PartitionContents, partitions_that_differ
 from kafka_ingest.model.offset_sets import span_of, union
 from kafka_ingest.model.offsets import TopicPartition, listing
@@ -18,7 +18,7 @@ from kafka_ingest.sinks.parquet_contents import DataFile
 
 
 def look_into(
-    path: Path, name: str, written: WrittenFile | None, *, closely: bool
+    path: Opened, name: str, written: WrittenFile | None, *, closely: bool
 ) -> tuple[Sequence[PartitionContents], FileProblem | None]:
     """Return what an existing file holds, and what is wrong with it; nothing of a damaged one.
 
@@ -47,7 +47,7 @@ def other_than(written: WrittenFile, contents: FileContents) -> Iterator[str]:
     yield from partitions_that_differ(written, contents)
 
 
-def count_of(topic_partition: TopicPartition, files: Sequence[tuple[Path, PartitionContents]]) -> PublishedCount:
+def count_of(topic_partition: TopicPartition, files: Sequence[tuple[Opened, PartitionContents]]) -> PublishedCount:
     """Return what the files that hold some of a partition hold of it together."""
     bounds = sorted((each.smallest_offset, each.largest_offset) for _, each in files)
     offsets = sum(each.distinct_offsets for _, each in files)

@@ -12,14 +12,15 @@ import errno
 import json
 import os
 import stat
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 from uuid import UUID
 
 from kafka_ingest.errors import OutputConflictError
-from kafka_ingest.foundation.durable_files import make_directory_durably, sync, write_durably
+from kafka_ingest.foundation.durable_files import make_directory_durably, sync
+from kafka_ingest.foundation.storage import Opened, flush, names_in, read_whole, remove_file, write_new, write_whole
 from kafka_ingest.model.batch import canonical_json
 from kafka_ingest.model.dated_ids import DATED, milliseconds_of
 from kafka_ingest.model.published_output import PublishedReceipt
@@ -37,12 +38,12 @@ NO_LINKS = frozenset({errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK})
 
 
 class KeptReceipts:
-    """A folder of receipts. I/O errors are left to the caller, who knows whose step failed."""
+    """A folder of receipts, on a disk or elsewhere. I/O errors are left to the caller, who knows whose step failed."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Opened) -> None:
         self.folder = folder
 
-    def path(self, batch_id: UUID | str) -> Path:
+    def path(self, batch_id: UUID | str) -> Opened:
         """Return where a batch's receipt is kept, or the place for a new one."""
         return self._found(batch_id, KEPT) or self._places(batch_id, KEPT)[0]
 
@@ -64,23 +65,25 @@ class KeptReceipts:
         A name is durable in its new place before it is removed from the old one. Without links in the file system, all
         stay.
         """
+        if not isinstance(self.folder, Path):
+            return 0  # no earlier version wrote to other storage than a disk
         before = day_name(now - NOT_SORTED)
         of_days: dict[str, list[str]] = {}
-        for name in names_in(self.folder) if self.folder.exists() else []:
+        for name in self._entries():
             day = day_of_name(name)
             if day is not None and day < before:
                 of_days.setdefault(day, []).append(name)
-        moved = sum(self._sort_day(day, names) for day, names in sorted(of_days.items()))
+        moved = sum(self._sort_day(self.folder, day, names) for day, names in sorted(of_days.items()))
         if moved:
             sync(self.folder)
         return moved
 
-    def _sort_day(self, day: str, names: Collection[str]) -> int:
-        self._make(self.folder / day)
+    def _sort_day(self, folder: Path, day: str, names: Collection[str]) -> int:
+        self._make(folder / day)
         linked: list[str] = []
         for name in names:
             try:
-                os.link(self.folder / name, self.folder / day / name)
+                os.link(folder / name, folder / day / name)
             except FileExistsError:
                 linked.append(name)  # linked before a crash
             except FileNotFoundError:
@@ -91,14 +94,19 @@ class KeptReceipts:
                 break
             else:
                 linked.append(name)
-        sync(self.folder / day)
+        sync(folder / day)
         for name in linked:
-            (self.folder / name).unlink(missing_ok=True)
+            (folder / name).unlink(missing_ok=True)
         return len(linked)
 
     def is_kept(self, batch_id: UUID) -> bool:
         """Whether a receipt of the batch is kept, and the batch was not revoked."""
         return self._found(batch_id, KEPT) is not None and not self.is_withdrawn(batch_id)
+
+    def is_of_attempt(self, batch_id: UUID, attempt: int) -> bool:
+        """Whether a receipt of the batch is kept, and this is the attempt that was published."""
+        kept = self.receipt(batch_id) if self.is_kept(batch_id) else None
+        return kept is not None and kept.attempt == attempt
 
     def published(self, batch_id: str) -> PublishedReceipt:
         """Return what is kept of a batch; raises ValueError, KeyError, TypeError or AttributeError if unusable."""
@@ -130,9 +138,11 @@ class KeptReceipts:
         if kept is None:
             path = self._places(batch_id, KEPT)[0]
             self._make(path.parent)
-            write_durably(path, published_document(published))
-            return
-        sync(self.path(batch_id).parent)  # a publisher that died may have left the name to the system
+            with contextlib.suppress(FileExistsError):  # another publisher was faster: compared below
+                write_new(path, published_document(published))
+                return
+            kept = self._read(batch_id) or {}
+        flush(self.path(batch_id).parent)  # a publisher that died may have left the name to the system
         # The fingerprint and the receipt identify what was published; another version may have written the rest
         # otherwise.
         if (
@@ -148,8 +158,13 @@ class KeptReceipts:
     def withdraw(self, batch_id: UUID) -> None:
         """Mark a batch as revoked, finally and durably, even if a receipt is kept now or by a late publisher."""
         mark = self._places(batch_id, REVOKED)[0]
+        if not isinstance(mark, Path):
+            # Nothing can be renamed there. What is marked counts as revoked, whatever else is kept of it.
+            write_whole(mark, canonical_json(self._read(batch_id) or {}))
+            remove_file(self._places(batch_id, KEPT)[0])
+            return
         self._make(mark.parent)
-        for path in self._places(batch_id, KEPT):
+        for path in on_disk(self._places(batch_id, KEPT)):
             try:
                 path.rename(mark)
             except FileNotFoundError:
@@ -158,7 +173,7 @@ class KeptReceipts:
             path.unlink(missing_ok=True)
             sync(path.parent)
         if not self.is_withdrawn(batch_id):
-            write_durably(mark, b"")
+            write_whole(mark, b"")
         sync(mark.parent)
 
     def note_removal(self, removal: Removal) -> None:
@@ -168,14 +183,14 @@ class KeptReceipts:
         if mark is None or (known is not None and known.is_overruled_by(removal)):
             mark = mark or self._places(removal.batch_id, REMOVED)[0]
             self._make(mark.parent)
-            write_durably(mark, canonical_json(removal.as_document()))
-        sync(mark.parent)
+            write_whole(mark, canonical_json(removal.as_document()))
+        flush(mark.parent)
 
     def removal(self, batch_id: UUID) -> Removal | None:
         """Return why a batch was removed, None where it was not; raises OutputConflictError on an unusable mark."""
         for mark in self._places(batch_id, REMOVED):
             try:
-                return Removal.from_document(json.loads(mark.read_bytes()))
+                return Removal.from_document(json.loads(read_whole(mark)))
             except FileNotFoundError:
                 continue
             except (ValueError, KeyError, TypeError, AttributeError) as error:
@@ -193,39 +208,46 @@ class KeptReceipts:
         """Whether a batch was marked as revoked."""
         return self._found(batch_id, REVOKED) is not None
 
-    def _make(self, folder: Path) -> None:
+    def _make(self, folder: Opened) -> None:
         """Create a day's folder, durably, with the same permissions as its parent."""
-        if folder.is_dir():
+        if not isinstance(folder, Path) or folder.is_dir():
             return
         make_directory_durably(folder)
         if folder != self.folder:
             with contextlib.suppress(PermissionError):  # another user made it at the same moment
                 folder.chmod(stat.S_IMODE(self.folder.stat().st_mode))
 
-    def _places(self, batch_id: UUID | str, suffix: str) -> list[Path]:
+    def _places(self, batch_id: UUID | str, suffix: str) -> Sequence[Opened]:
         """Return where a file of a batch may be, the place of new ones first."""
         name = f"{batch_id}{suffix}"
         day = day_of_name(name)
         if day is None:
             return [self.folder / name]
+        if not isinstance(self.folder, Path):
+            return [self.folder / day / name]  # no earlier version left any in one folder
         # Its day again: it may have been moved there between the two checks before.
         return [self.folder / day / name, self.folder / name, self.folder / day / name]
 
-    def _found(self, batch_id: UUID | str, suffix: str) -> Path | None:
+    def _found(self, batch_id: UUID | str, suffix: str) -> Opened | None:
         """Return where a file of a batch is, None where there is none."""
         for path in self._places(batch_id, suffix):
             try:
-                path.stat()
+                # On other storage only reading tells a missing bucket from a missing file.
+                path.stat() if isinstance(path, Path) else read_whole(path)
             except FileNotFoundError:
                 continue
             return path
         return None
 
+    def _entries(self) -> list[str]:
+        is_there = not isinstance(self.folder, Path) or self.folder.exists()
+        return names_in(self.folder) if is_there else []
+
     def _names(self, since: UUID | None) -> set[str]:
         """Return the names of all files that are kept, of batches from an id on at least."""
         first = day_of(since) if since is not None else None
         # The one folder of earlier versions before the days, where its receipts are moved.
-        entries = names_in(self.folder) if self.folder.exists() else []
+        entries = self._entries()
         found = set(entries)
         for day in entries:
             if is_day(day) and (first is None or day >= first):
@@ -235,14 +257,14 @@ class KeptReceipts:
     def _read(self, batch_id: UUID) -> dict[str, Any] | None:
         for path in self._places(batch_id, KEPT):
             try:
-                content = path.read_bytes()
+                content = read_whole(path)
             except FileNotFoundError:
                 continue
             return self._parsed(path, content)
         return None
 
     @staticmethod
-    def _parsed(path: Path, content: bytes) -> dict[str, Any]:
+    def _parsed(path: Opened, content: bytes) -> dict[str, Any]:
         try:
             kept = json.loads(content)
         except ValueError as error:
@@ -258,10 +280,9 @@ class KeptReceipts:
         return kept
 
 
-def names_in(folder: Path) -> list[str]:
-    """Return the names in a folder; raises OSError where it cannot be read, which is not an empty one."""
-    with os.scandir(folder) as entries:
-        return [entry.name for entry in entries]
+def on_disk(paths: Sequence[Opened]) -> list[Path]:
+    """Return those of the paths that are on a disk."""
+    return [path for path in paths if isinstance(path, Path)]
 
 
 def day_of(batch_id: UUID) -> str | None:

@@ -2,7 +2,6 @@
 
 import contextlib
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -10,6 +9,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet
 
 from kafka_ingest.errors import NotADataFileError
+from kafka_ingest.foundation.storage import Opened, open_to_read
 from kafka_ingest.model.data_file import FileContents, PartitionContents
 from kafka_ingest.model.offsets import OffsetRange, TopicPartition, listing
 
@@ -26,7 +26,7 @@ class DataFile:
     system cannot read it or it does not exist.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Opened) -> None:
         self._path = path
 
     def contents(self, *, intervals: int) -> FileContents:
@@ -69,7 +69,10 @@ class DataFile:
     @contextlib.contextmanager
     def _open(self) -> Iterator[pyarrow.parquet.ParquetFile]:
         try:
-            with pyarrow.parquet.ParquetFile(self._path, page_checksum_verification=True) as file:
+            with (
+                open_to_read(self._path) as source,
+                pyarrow.parquet.ParquetFile(source, page_checksum_verification=True) as file,
+            ):
                 check_columns(file)
                 yield file
         except (pa.ArrowException, ValueError, TypeError, OSError) as error:

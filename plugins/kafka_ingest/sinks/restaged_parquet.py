@@ -8,7 +8,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet
 
 from kafka_ingest.errors import StagedOutputUnusableError
-from kafka_ingest.foundation.storage import Opened, copy_file, flush, make_folder, remove_tree
+from kafka_ingest.foundation.storage import Opened, copy_file, flush, is_folder, make_folder, open_to_read, remove_tree
 from kafka_ingest.model.offset_sets import by_partition, intersect, span_of
 from kafka_ingest.model.offsets import OffsetRange
 from kafka_ingest.model.receipt import Receipt, WrittenFile
@@ -22,7 +22,7 @@ def staged_data(places: Sequence[Opened], receipt: Receipt) -> Opened:
 
     Raises StagedOutputUnusableError unless they match the attempt's receipt.
     """
-    found = next((data for data in places if data.is_dir()), None)
+    found = next((data for data in places if is_folder(data)), None)
     if found is None:
         raise StagedOutputUnusableError(f"expected staged files in {places[0]}, found none: they were cleaned up")
     check_listing(found, receipt)
@@ -62,8 +62,8 @@ def rows_of(
     path: Opened, file: WrittenFile, wanted: Sequence[OffsetRange], target: Opened, batch_id: str | None
 ) -> list[WrittenFile]:
     """Write the rows of ranges into new files, one per partition, with the columns as they are."""
-    with path.open("rb") as staged:
-        table = pyarrow.parquet.ParquetFile(staged).read()
+    with open_to_read(path) as staged, pyarrow.parquet.ParquetFile(staged) as file_staged:
+        table = file_staged.read()
     if batch_id is not None:
         column = table.schema.get_field_index(BATCH_COLUMN)
         table = table.set_column(column, BATCH_COLUMN, pa.array([batch_id] * len(table), pa.string()))

@@ -10,15 +10,19 @@ from collections.abc import Sequence
 from pathlib import Path
 from uuid import UUID
 
+from kafka_ingest.foundation.s3_access import S3Access
 from kafka_ingest.foundation.storage import (
+    Opened,
     flush,
     make_folder,
+    names_in,
     opened,
+    read_whole,
     remove_if_empty,
     remove_tree,
     size_below,
+    write_new,
     write_unsynced,
-    write_whole,
 )
 from kafka_ingest.model.attempt_directory import DOCUMENT, FAILURE, PACKAGE, RECEIPT
 from kafka_ingest.model.offsets import OffsetRange
@@ -32,9 +36,13 @@ from kafka_ingest.sinks.storage_errors import storage_errors
 class StagedFiles:
     """The folder ``staging`` of one output, and the data of its attempts where the sink puts it."""
 
-    def __init__(self, folder: Place, data: StagedData | None = None) -> None:
+    def __init__(self, folder: Place, data: StagedData | None = None, access: S3Access | None = None) -> None:
         self.folder = folder
         self._data = data or DataInAttempt()
+        self._access = access
+
+    def _open(self, place: Place) -> Opened:
+        return opened(place, self._access)
 
     def attempt_directory(self, batch_id: UUID, attempt: int) -> Place:
         """Return the directory of one attempt."""
@@ -43,8 +51,10 @@ class StagedFiles:
     def check_mounted(self) -> None:
         """Raise FileNotFoundError where the folder is missing: then missing files below it prove nothing."""
         # The first plan created it, before the first attempt. In other file systems a folder without files may not
-        # exist, and one that is not available does not answer.
-        if isinstance(self.folder, Path) and not self.folder.is_dir():
+        # exist, and one that is not available does not answer, or says that the bucket is missing.
+        if not isinstance(self.folder, Path):
+            names_in(self._open(self.folder))
+        elif not self.folder.is_dir():
             raise FileNotFoundError(
                 errno.ENOENT,
                 "expected it since the feed's first plan; mount it, or create it again if it is lost",
@@ -55,33 +65,33 @@ class StagedFiles:
         """Make the attempt's directory with its document in it, durably."""
         with storage_errors(directory):
             self.check_mounted()
-            make_folder(opened(directory))
-            write_whole(opened(directory / DOCUMENT), document)
+            make_folder(self._open(directory))
+            write_new(self._open(directory / DOCUMENT), document)
 
     def add_package(self, directory: Place, content: bytes) -> None:
         """Put the package that runs inside Spark beside the attempt's document."""
         with storage_errors(directory):
-            write_unsynced(opened(directory / PACKAGE), content)
+            write_unsynced(self._open(directory / PACKAGE), content)
 
     def read_receipt(self, directory: Place) -> bytes | None:
         """Return the attempt's receipt as stored, None where there is none."""
         with storage_errors(directory):
             self.check_mounted()
             try:
-                return opened(directory / RECEIPT).read_bytes()
+                return read_whole(self._open(directory / RECEIPT))
             except FileNotFoundError:
                 return None
 
     def write_receipt(self, directory: Place, content: bytes) -> None:
         """Write the receipt of an attempt whose files were staged again, durably; its last step."""
         with storage_errors(directory):
-            write_whole(opened(directory / RECEIPT), content)
+            write_new(self._open(directory / RECEIPT), content)
 
     def read_failure(self, directory: Place) -> str | None:
         """Return Spark's output when the attempt failed, None where there is none."""
         with storage_errors(directory):
             try:
-                return opened(directory / FAILURE).read_text(encoding="utf-8", errors="replace")
+                return read_whole(self._open(directory / FAILURE)).decode(errors="replace")
             except FileNotFoundError:
                 return None
 
@@ -90,7 +100,7 @@ class StagedFiles:
         place = self._data.place(directory)
         with storage_errors(place):
             self.check_mounted()
-            data = opened(place)
+            data = self._open(place)
             check_listing(data, receipt)
             for file in receipt.files:
                 verify_footer(data / file.name, file)
@@ -104,7 +114,7 @@ class StagedFiles:
 
         with storage_errors(directory):
             self.check_mounted()
-            staged_data([opened(place) for place in self._data.places(directory)], receipt)
+            staged_data([self._open(place) for place in self._data.places(directory)], receipt)
 
     def restage(
         self, source: Place, receipt: Receipt, target: Place, ranges: Sequence[OffsetRange]
@@ -115,9 +125,9 @@ class StagedFiles:
 
         with storage_errors(target):
             self.check_mounted()
-            data = staged_data([opened(place) for place in self._data.places(source)], receipt)
+            data = staged_data([self._open(place) for place in self._data.places(source)], receipt)
             batch_id = target.parent.name if self._data.batch_column else None
-            return restage(data, receipt, opened(self._data.place(target)), ranges, batch_id=batch_id)
+            return restage(data, receipt, self._open(self._data.place(target)), ranges, batch_id=batch_id)
 
     def size_bytes(self, directory: Place) -> int:
         """Return how large an attempt's directory is, with its data that is not published; 0 where there is none."""
@@ -125,7 +135,7 @@ class StagedFiles:
             self.check_mounted()
             elsewhere = self._data.to_remove(directory)
             found = [directory, *([elsewhere] if elsewhere is not None else [])]
-            return sum(size_below(opened(place)) for place in found)
+            return sum(size_below(self._open(place)) for place in found)
 
     def remove(self, directory: Place) -> None:
         """Remove an attempt's directory, and its data that is not published.
@@ -138,7 +148,7 @@ class StagedFiles:
             self.check_mounted()
             # The data first: without its attempt it would never be found.
             if (elsewhere := self._data.to_remove(directory)) is not None:
-                remove_tree(opened(elsewhere))
-                remove_if_empty(opened(elsewhere.parent))
-            remove_tree(opened(directory))
-            remove_if_empty(opened(directory.parent))  # no other attempt is left
+                remove_tree(self._open(elsewhere))
+                remove_if_empty(self._open(elsewhere.parent))
+            remove_tree(self._open(directory))
+            remove_if_empty(self._open(directory.parent))  # no other attempt is left

@@ -6,7 +6,7 @@ from importlib import import_module
 from pathlib import Path, PurePosixPath
 
 from kafka_ingest.errors import StagedOutputUnusableError
-from kafka_ingest.foundation.storage import Opened, remote_sizes
+from kafka_ingest.foundation.storage import Opened, open_to_read, remote_sizes
 from kafka_ingest.model.offsets import listing
 from kafka_ingest.model.receipt import Receipt, WrittenFile
 
@@ -75,11 +75,8 @@ def verify_footer(path: Opened, expected: WrittenFile) -> None:
     import pyarrow.parquet  # noqa: PLC0415
 
     try:
-        if isinstance(path, Path):
-            rows = pyarrow.parquet.read_metadata(path).num_rows
-        else:
-            with path.open("rb") as file:
-                rows = pyarrow.parquet.read_metadata(file).num_rows
+        with open_to_read(path) as file:
+            rows = pyarrow.parquet.read_metadata(file).num_rows
     except (pa.ArrowException, ValueError, OSError) as error:
         # Arrow raises OSError for a damaged footer, too, but only the system's errors have a number.
         if isinstance(error, OSError) and error.errno is not None:

@@ -4,9 +4,15 @@ import errno
 import os
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Final
 
-from kafka_ingest.errors import OutputNotUsableError
+from kafka_ingest.errors import InstallationError, OutputNotUsableError
 from kafka_ingest.foundation.durable_files import make_directory_durably
+from kafka_ingest.foundation.s3_access import S3Access
+from kafka_ingest.foundation.storage import Opened, is_installed, opened, refuses_overwriting
+from kafka_ingest.model.place import Place
+from kafka_ingest.sinks.beside_output import beside
+from kafka_ingest.sinks.storage_errors import storage_errors
 
 OF_THE_PATH = frozenset(
     {
@@ -23,12 +29,43 @@ OF_THE_PATH = frozenset(
 """Errors of a path or its permissions; other input/output errors pass."""
 
 
-def make_usable(output: Path, beside: Sequence[Path]) -> None:
-    """Create an output and the directories beside it.
+S3FS_VERSION: Final = "2026.9.0"
+"""As requirements-s3.txt pins it; a test compares the two."""
+
+PROBE: Final = "written-once"
+"""The object beside an output in a store, by which it is seen that the store refuses to overwrite."""
+
+
+def check_usable(output: Place, access: S3Access | None) -> None:
+    """Raise OutputNotUsableError on a store that overwrites what should only be created; does nothing on a disk."""
+    if isinstance(output, Path):
+        return
+    if not is_installed(output.scheme):
+        raise InstallationError(
+            f"sink.path {output} needs the Python package s3fs, found none here. Install it where the tasks and the "
+            "command line run: pip install s3fs=={S3FS_VERSION} (requirements-s3.txt)."
+        )
+    probe = beside(output) / PROBE
+    with storage_errors(probe):
+        if refuses_overwriting(opened(probe, access)):
+            return
+    raise OutputNotUsableError(
+        f"expected a store that refuses to overwrite an object where it is asked to (If-None-Match: *), found that "
+        f"{probe} was written twice. Without that, two runs at once could both publish a batch, and one commit to the "
+        "table's log could replace another. Nothing was published. Use a store with conditional writes, or a local or "
+        "mounted directory."
+    )
+
+
+def make_usable(output: Place, others: Sequence[Place | Opened], access: S3Access | None = None) -> None:
+    """Create an output and the directories beside it; a store has none, and is examined instead.
 
     Raises OutputNotUsableError where another try cannot succeed, and OSError where the storage fails.
     """
-    places = (output, *beside)
+    if not isinstance(output, Path):
+        check_usable(output, access)
+        return
+    places = (output, *(each for each in others if isinstance(each, Path)))
     try:
         for directory in places:
             make_directory_durably(directory)

@@ -12,6 +12,8 @@ from kafka_ingest.spark_launch.chosen_java_options import SETTINGS_VARIABLE, Cho
 from kafka_ingest.spark_launch.class_archive import ArchivePlace, java_binary
 
 JARS_VARIABLE = "KAFKA_INGEST_SPARK_JARS"
+STORE_JARS_VARIABLE = "KAFKA_INGEST_S3_JARS"
+STORE_JARS = ("hadoop-aws-", "spark-hadoop-cloud_")
 CONNECTOR = "spark-sql-kafka-0-10_2.13"
 
 
@@ -31,6 +33,19 @@ class Installation:
     spark_home: Path | None = None
     archive_place: ArchivePlace | None = None
     java_options: ChosenJavaOptions = field(default_factory=ChosenJavaOptions)
+    store_jars: tuple[Path, ...] = ()
+    """Those that Spark needs for an output in S3, where they are installed."""
+
+    def check_store_jars(self) -> None:
+        """Raise InstallationError where Spark cannot write to S3: neither its own jars nor ours have what it needs."""
+        own = (self.spark_home / "jars").glob("*.jar") if self.spark_home is not None else ()
+        names = [jar.name for jar in (*self.store_jars, *own)]
+        if missing := [start for start in STORE_JARS if not any(name.startswith(start) for name in names)]:
+            raise InstallationError(
+                f"expected {' and '.join(f'{each}*.jar' for each in missing)} for an output in S3, found none in "
+                f".jvm/s3 or in Spark's own jars. Run `make setup-s3`, or set {STORE_JARS_VARIABLE} to the folder of "
+                "those jars (docs/sinks.md)."
+            )
 
     @property
     def class_archive(self) -> Path | None:
@@ -64,6 +79,7 @@ def installation(environment: Mapping[str, str] = os.environ) -> Installation:
     place = None
     if java and spark and not environment.get(SETTINGS_VARIABLE):
         place = ArchivePlace.of(java, [*jars, *(spark / "jars").glob("*.jar")], folder)
+    store_folder = Path(environment.get(STORE_JARS_VARIABLE) or root / ".jvm" / "s3")
     return Installation(
         application,
         jars,
@@ -72,6 +88,7 @@ def installation(environment: Mapping[str, str] = os.environ) -> Installation:
         spark_home=spark,
         archive_place=place,
         java_options=chosen_java_options(spark, environment),
+        store_jars=tuple(sorted(store_folder.glob("*.jar"))),
     )
 
 

@@ -11,7 +11,7 @@ INSIDE_SPARK = ("__init__.py", "errors.py", "foundation", "model", "writing")
 OLDEST_DATE = (1980, 1, 1, 0, 0, 0)
 """The first moment that a zip can hold."""
 
-ANYBODY_MAY_READ = 0o644
+READABLE_BY_ALL = 0o644
 
 
 def package_zip() -> bytes:
@@ -26,6 +26,6 @@ def package_zip() -> bytes:
             source = PACKAGE_ROOT / name
             for file in sorted(source.rglob("*.py")) if source.is_dir() else [source]:
                 entry = zipfile.ZipInfo(str(Path("kafka_ingest") / file.relative_to(PACKAGE_ROOT)), OLDEST_DATE)
-                entry.external_attr = ANYBODY_MAY_READ << 16
+                entry.external_attr = READABLE_BY_ALL << 16
                 archive.writestr(entry, file.read_bytes(), zipfile.ZIP_DEFLATED)
     return content.getvalue()

@@ -4,10 +4,12 @@ import json
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from kafka_ingest.cluster.client_settings import KafkaClientSettings
 from kafka_ingest.errors import OutputNotUsableError, UnsafeSparkMasterError
-from kafka_ingest.model.attempt_directory import KAFKA_SETTINGS_VARIABLE
+from kafka_ingest.foundation.s3_access import S3Access
+from kafka_ingest.model.attempt_directory import KAFKA_SETTINGS_VARIABLE, STORE_SETTINGS_VARIABLE
 from kafka_ingest.model.batch import Attempt, BatchPlan
 from kafka_ingest.spark_launch.chosen_java_options import DRIVER_JAVA_OPTIONS, joined
 from kafka_ingest.spark_launch.installation import Installation
@@ -73,6 +75,18 @@ DEFAULT_CONF: Mapping[str, str] = {
 
 PROJECT_CONF: Mapping[str, str] = {**FIXED_CONF, **DEFAULT_CONF}
 
+STORE_CONF: Mapping[str, str] = {
+    # Uploads are completed by the job's commit: a task that failed, or whose job did, leaves no file.
+    "spark.sql.sources.commitProtocolClass": "org.apache.spark.internal.io.cloud.PathOutputCommitProtocol",
+    "spark.sql.parquet.output.committer.class": "org.apache.spark.internal.io.cloud.BindingParquetOutputCommitter",
+    "spark.hadoop.fs.s3a.committer.name": "magic",
+    # Stores other than Amazon's do not all know the checksums that newer SDKs send by default.
+    "spark.executorEnv.AWS_REQUEST_CHECKSUM_CALCULATION": "WHEN_REQUIRED",
+    "spark.executorEnv.AWS_RESPONSE_CHECKSUM_VALIDATION": "WHEN_REQUIRED",
+}
+"""What an output in S3 needs: without the committer, every file would be copied to its name, which readers could see
+half done, and which a task that runs late could do once more."""
+
 LOCAL_CONF: Mapping[str, str] = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
 
 
@@ -115,6 +129,8 @@ class SparkSubmission:
     environment: Mapping[str, str] = field(repr=False)
     secrets: tuple[str, ...] = field(default=(), repr=False)
     """What no log may show of what Spark says."""
+    workplace: Path | None = None
+    """A directory on this machine that is this call's alone; the caller removes it."""
 
     def command(self) -> list[str]:
         """Return the argument list, in the order in which the provider's hook makes it; a test compares the two."""
@@ -132,6 +148,34 @@ class SparkSubmission:
         return [*command, self.application, *self.arguments]
 
 
+def conf_for_store() -> dict[str, str]:
+    """Return the settings of a job that writes to a store."""
+    # Hadoop's own file system for S3 keeps what it uploads on the disk, and casts the file system for that.
+    on_disk = "spark.hadoop.fs.file.impl"
+    return {name: value for name, value in PROJECT_CONF.items() if name != on_disk} | dict(STORE_CONF)
+
+
+@dataclass(frozen=True, slots=True)
+class StoreOfAttempt:
+    """What an attempt in a store needs: how to reach it, and the package on this machine's disk.
+
+    ``role`` is what this machine's environment says about its own role, for a connection without a key.
+    """
+
+    access: S3Access
+    package: Path
+    role: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+    def environment(self) -> dict[str, str]:
+        """Return what the driver's environment needs; it may hold a secret."""
+        return {
+            STORE_SETTINGS_VARIABLE: self.access.as_json(),
+            "AWS_REQUEST_CHECKSUM_CALCULATION": "WHEN_REQUIRED",
+            "AWS_RESPONSE_CHECKSUM_VALIDATION": "WHEN_REQUIRED",
+            **({} if self.access.access_key is not None else self.role),
+        }
+
+
 def spark_submission(
     plan: BatchPlan,
     attempt: Attempt,
@@ -141,13 +185,19 @@ def spark_submission(
     conf: Mapping[str, str],
     sink_is_shared: bool,
     installed: Installation,
+    store: StoreOfAttempt | None = None,
 ) -> SparkSubmission:
     """Return the spark-submit call of one attempt; ``conf`` is the feed's own, on top of the project's.
 
+    ``store`` is given where the output is in one.
+
     Raises UnsafeSparkMasterError where a secret would be seen, OutputNotUsableError where the output is not shared.
     """
-    check_master(master, kafka, sink_is_shared=sink_is_shared)
+    check_master(
+        master, kafka, sink_is_shared=sink_is_shared or store is not None, access=store.access if store else None
+    )
     jars = ",".join(str(jar) for jar in installed.jars)
+    shipped = [*(() if master.is_local else installed.jars), *(installed.store_jars if store else ())]
     # Another name may be of another Spark, whose settings for Java were not read.
     spark = installed.spark_home if master.spark_binary == "spark-submit" else None
     java = driver_java_options(plan, master, conf, installed) if spark else ""
@@ -158,18 +208,22 @@ def spark_submission(
         queue=master.queue,
         name=f"kafka_ingest {plan.feed_name} {plan.batch_id} {attempt.attempt}",
         application=str(installed.application),
-        arguments=("--attempt", str(attempt.directory), "--document-sha256", attempt.document_sha256),
+        arguments=(
+            *("--attempt", str(attempt.directory), "--document-sha256", attempt.document_sha256),
+            *(("--package", str(store.package)) if store else ()),
+        ),
         conf={
-            **PROJECT_CONF,
+            **(conf_for_store() if store else PROJECT_CONF),
             **({DRIVER_JAVA_OPTIONS: java} if java else {}),
             **(LOCAL_CONF if master.is_local else {}),
             **conf,
         },
         # By --jars alone another class loader than the driver's own loads them; executors elsewhere need them shipped.
-        jars=None if master.is_local else jars,
+        jars=",".join(map(str, shipped)) or None,
         driver_class_path=jars.replace(",", os.pathsep),
         environment={
             KAFKA_SETTINGS_VARIABLE: json.dumps(kafka.java_settings()),
+            **(store.environment() if store else {}),
             "PYSPARK_PYTHON": str(installed.python),
             "PYSPARK_DRIVER_PYTHON": str(installed.python),
             "PATH": installed.search_path,
@@ -180,7 +234,8 @@ def spark_submission(
                 else {}
             ),
         },
-        secrets=kafka.secrets(),
+        secrets=(*kafka.secrets(), *(store.access.secrets if store else ())),
+        workplace=store.package.parent if store else None,
     )
 
 
@@ -195,7 +250,9 @@ def driver_java_options(plan: BatchPlan, master: SparkMaster, conf: Mapping[str,
     return joined([elsewhere.driver_defaults, ours])
 
 
-def check_master(master: SparkMaster, kafka: KafkaClientSettings | None, *, sink_is_shared: bool) -> None:
+def check_master(
+    master: SparkMaster, kafka: KafkaClientSettings | None, *, sink_is_shared: bool, access: S3Access | None = None
+) -> None:
     """Raise where this master cannot be used safely with these settings; None where there are none to look at."""
     if master.deploy_mode not in {None, "", "client"}:
         raise UnsafeSparkMasterError(
@@ -207,6 +264,12 @@ def check_master(master: SparkMaster, kafka: KafkaClientSettings | None, *, sink
             f"connection {master.conn_id!r} leads to {master.master}, and Kafka connection {kafka.conn_id!r} holds a "
             "secret: on YARN and Kubernetes it would appear on spark-submit's command line. Use a master local[*] or "
             "spark://…"
+        )
+    if master.shows_environment and access is not None and access.secrets:
+        raise UnsafeSparkMasterError(
+            f"connection {master.conn_id!r} leads to {master.master}, and {access.conn_id!r}, which leads to the "
+            "output's store, holds a secret: on YARN and Kubernetes it would appear on spark-submit's command line. "
+            "Use a master local[*] or spark://…, or give the machines a role and leave that connection without a key."
         )
     if not master.is_local and not sink_is_shared:
         raise OutputNotUsableError(

@@ -23,6 +23,15 @@ POLLS = 8
 LARGEST_BY_DEFAULT = MIB
 """Producers and brokers accept no larger records by default (``max.request.size``, ``message.max.bytes``)."""
 
+MOST_ROWS_KEPT = 32 * MIB
+"""So many bytes of rows the driver's own consumer keeps at most, and sends to the task that writes them."""
+
+PART_OF_HEAP = 8
+"""What the driver's consumer fetches, and what it polls at once, is each below this part of the driver's memory."""
+
+LEAST_OF_A_PARTITION = 16 * 1024
+"""A larger batch of records is fetched all the same, alone (KIP-74)."""
+
 DEFAULT_MEMORY = "1g"
 CORES_OF_AN_EXECUTOR = 16
 """Taken where no setting says how many: an executor of a standalone cluster gets all of its machine."""
@@ -60,3 +69,25 @@ def read_sizes(memory: int, largest_range: int) -> dict[str, str]:
     always_fit = max(1, memory // 4 // LARGEST_BY_DEFAULT)
     polled = min(max(math.ceil(largest_range / POLLS), always_fit), MOST_POLLED)
     return {"max.poll.records": str(polled), "max.partition.fetch.bytes": str(fetched)}
+
+
+def shared_read_sizes(heap: int, partitions: int, longest_range: int) -> dict[str, str]:
+    """Return the settings of the driver's own consumer, which reads many partitions; ``heap`` is in bytes.
+
+    It keeps what it has fetched of each partition until that is polled, also records behind a range's end. So all
+    partitions' fetches together are bounded, and one poll fits where every record has Kafka's default maximum size.
+    """
+    part = heap // PART_OF_HEAP
+    return {
+        "max.poll.records": str(max(1, min(part // LARGEST_BY_DEFAULT, longest_range))),
+        "max.partition.fetch.bytes": str(min(max(part // partitions, LEAST_OF_A_PARTITION), LEAST_FETCHED)),
+        "fetch.max.bytes": str(MOST_FETCHED),
+    }
+
+
+def most_rows_kept(heap: int, message: int) -> int:
+    """Return how many bytes of rows the driver keeps; ``message`` is what Spark lets a task's message hold.
+
+    The rows are in its memory several times when they are sent (``spark.rpc.message.maxSize``).
+    """
+    return min(MOST_ROWS_KEPT, heap // 16, message // 4)

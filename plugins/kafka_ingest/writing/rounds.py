@@ -12,8 +12,10 @@ from pyspark.errors import PySparkException
 from kafka_ingest.model.batch import BatchKind, BatchPlan
 from kafka_ingest.model.left_out import LeftOut, ranges_read, to_leave_out
 from kafka_ingest.model.offsets import OffsetRange, TopicPartition, listing
+from kafka_ingest.model.place import Place, local
 
-Stage = Callable[[Sequence[OffsetRange], Path], int]
+Stage = Callable[[Sequence[OffsetRange], Place], int]
+Remove = Callable[[Place], None]
 LogStarts = Callable[[Sequence[OffsetRange]], Mapping[TopicPartition, int]]
 
 
@@ -25,7 +27,14 @@ class Staged:
     left_out: tuple[LeftOut, ...] = ()
 
 
-def read_in_rounds(plan: BatchPlan, data: Path, stage: Stage, log_starts: LogStarts) -> Staged:
+def remove_from_disk(data: Place) -> None:
+    """Remove what was staged on a disk; tasks of that round may still write to it."""
+    shutil.rmtree(local(data), ignore_errors=True)
+
+
+def read_in_rounds(
+    plan: BatchPlan, data: Place, stage: Stage, log_starts: LogStarts, remove: Remove = remove_from_disk
+) -> Staged:
     """Stage the plan's ranges below ``data``; ranges of which Kafka has deleted records since then are left out.
 
     ``stage`` reads ranges into a directory that does not exist, and returns how many records it counted. Where it
@@ -48,9 +57,11 @@ def read_in_rounds(plan: BatchPlan, data: Path, stage: Stage, log_starts: LogSta
         sys.stderr.write(f"Kafka deleted records of {listing(lost)}: the other ranges are read again, without those.\n")
         left_out += lost
         # Tasks of the round before may continue for a moment: what they still write is in another directory.
-        shutil.rmtree(here, ignore_errors=True)
-        here = data.with_name(f"{data.name}-without-{len(left_out)}")
-    if here != data:
-        shutil.rmtree(data, ignore_errors=True)
+        remove(here)
+        # In a store nothing can be renamed: what this round writes stays in a folder of its own.
+        above = data.parent if isinstance(data, Path) else data
+        here = above / f"{data.name}-without-{len(left_out)}"
+    if isinstance(data, Path) and isinstance(here, Path) and here != data:
+        remove(data)
         here.rename(data)
     return Staged(rows_read, tuple(sorted(left_out)))

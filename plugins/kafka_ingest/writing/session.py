@@ -1,7 +1,7 @@
 """The Spark session of the job: without what only machine learning needs, and stopped without a wait."""
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from py4j.java_gateway import JavaObject, JVMView
 from py4j.protocol import INPUT_CONVERTER, Py4JError
@@ -14,8 +14,8 @@ from kafka_ingest.writing.wait_for_executors import wait_for_executors
 
 
 @contextlib.contextmanager
-def spark_session() -> Iterator[SparkSession]:
-    """Yield the session of this application, and stop Spark after it.
+def spark_session(hadoop: Mapping[str, str] | None = None) -> Iterator[SparkSession]:
+    """Yield the session of this application, and stop Spark after it; ``hadoop`` are settings that no log may show.
 
     Java may be making its context already (:mod:`kafka_ingest.writing.head_start`). Python's own ``stop()`` would
     wait, up to half a second, until its server for accumulators looks whether it shall end; that one ends with this
@@ -25,6 +25,9 @@ def spark_session() -> Iterator[SparkSession]:
     gateway = launch_gateway()
     java_context = gateway.jvm.org.apache.spark.SparkContext.getOrCreate()
     try:
+        # Executors get them with the tasks, as they get Kafka's.
+        for name, value in (hadoop or {}).items():
+            java_context.hadoopConfiguration().set(name, value)
         wait_for_executors(java_context)
         context = SparkContext(gateway=gateway, jsc=gateway.jvm.JavaSparkContext.fromSparkContext(java_context))
         yield session_of(context, gateway.jvm, java_context)

@@ -19,20 +19,10 @@ from pyspark.sql import DataFrame, SparkSession
 from kafka_ingest.model.offsets import OffsetRange, TopicPartition
 from kafka_ingest.writing.catalyst import Catalyst, Java
 from kafka_ingest.writing.kafka_records import CLIENTS, data_frame_of, drivers_consumer, jvm_of, record_columns
-from kafka_ingest.writing.memory import LARGEST_BY_DEFAULT, LEAST_FETCHED, MIB, MOST_FETCHED, heap_bytes
+from kafka_ingest.writing.memory import heap_bytes, most_rows_kept, shared_read_sizes
 
 MOST_RECORDS = 100_000
 """More records than this are worth a consumer for each partition."""
-
-MOST_BYTES = 32 * MIB
-"""So many bytes of rows the driver keeps at most, and sends to the task that writes them. They are in its memory several
-times then: less of a small heap, and of what Spark lets a task's message hold (``spark.rpc.message.maxSize``)."""
-
-PART_OF_HEAP = 8
-"""One poll fits into this part of the driver's memory, also where every record has Kafka's default maximum size."""
-
-LEAST_OF_A_PARTITION = 16 * 1024
-"""A larger batch of records is fetched all the same, alone (KIP-74)."""
 
 NOT_STREAMING = False
 
@@ -69,23 +59,15 @@ def read_together(spark: SparkSession, ranges: Sequence[OffsetRange], client: Ma
 
 
 def driver_sizes(spark: SparkSession, ranges: Sequence[OffsetRange]) -> dict[str, str]:
-    """Return how much the driver's consumer takes at a time.
-
-    It keeps what it has fetched of each partition until that is polled, also records behind a range's end.
-    """
-    part = heap_of(jvm_of(spark)) // PART_OF_HEAP
+    """Return how much the driver's consumer takes at a time."""
     longest = max(offset_range.span for offset_range in ranges)
-    return {
-        "max.poll.records": str(max(1, min(part // LARGEST_BY_DEFAULT, longest))),
-        "max.partition.fetch.bytes": str(min(max(part // len(ranges), LEAST_OF_A_PARTITION), LEAST_FETCHED)),
-        "fetch.max.bytes": str(MOST_FETCHED),
-    }
+    return shared_read_sizes(heap_of(jvm_of(spark)), len(ranges), longest)
 
 
 def most_bytes(spark: SparkSession) -> int:
     """Return how many bytes of rows the driver keeps."""
     message = heap_bytes(spark.sparkContext.getConf().get("spark.rpc.message.maxSize") or "128m")
-    return min(MOST_BYTES, heap_of(jvm_of(spark)) // 16, message // 4)
+    return most_rows_kept(heap_of(jvm_of(spark)), message)
 
 
 def heap_of(jvm: Java) -> int:

@@ -1,36 +1,39 @@
 """Stage what was read as plain Parquet files, and read back from their footers what they hold."""
 
-from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet
 from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as f
 
+from kafka_ingest.foundation.storage import Opened, files_below, open_to_read, remove_file, size_of
 from kafka_ingest.model.offsets import TopicPartition
+from kafka_ingest.model.place import Place, spark_path
 from kafka_ingest.model.receipt import WrittenFile, WrittenPartition
 
 POSITION = ("kafka_topic", "kafka_partition", "kafka_offset")
 
 
-def stage_files(records: DataFrame, data: Path) -> int:
+def stage_files(records: DataFrame, data: Place) -> int:
     """Write the records below ``data``, which must not exist, and return how many Spark counted in the same pass."""
     read = Observation("read")
-    records.observe(read, f.count("*").alias("rows")).write.mode("error").parquet(str(data))
+    records.observe(read, f.count("*").alias("rows")).write.mode("error").parquet(spark_path(data))
     return int(read.get["rows"])
 
 
-def staged_files(data: Path) -> list[WrittenFile]:
+def staged_files(data: Opened) -> list[WrittenFile]:
     """Return what lies below ``data``; files without rows are removed.
 
     Most Spark tasks read a range of one partition: such a file's footer says all. One that read several small ranges
     has their positions counted row by row.
     """
     written: list[WrittenFile] = []
-    for path in sorted(found for found in data.rglob("*") if found.is_file()):
-        metadata = pyarrow.parquet.read_metadata(path)
+    for name in files_below(data):
+        path = data / name
+        with open_to_read(path) as file:
+            metadata = pyarrow.parquet.read_metadata(file)
         if not metadata.num_rows:
-            path.unlink()
+            remove_file(path)
             continue
         topic, last_topic = column_bounds(metadata, "kafka_topic")
         partition, last_partition = column_bounds(metadata, "kafka_partition")
@@ -40,13 +43,14 @@ def staged_files(data: Path) -> list[WrittenFile]:
         else:
             held = counted_partitions(path)
         without_date = null_count(metadata, "kafka_timestamp")
-        written.append(WrittenFile(path.relative_to(data).as_posix(), path.stat().st_size, tuple(held), without_date))
+        written.append(WrittenFile(name, size_of(path), tuple(held), without_date))
     return written
 
 
-def counted_partitions(path: Path) -> list[WrittenPartition]:
+def counted_partitions(path: Opened) -> list[WrittenPartition]:
     """Return what a file holds of each partition, sorted, from the positions of all its rows."""
-    offsets = pyarrow.parquet.read_table(path, columns=list(POSITION))
+    with open_to_read(path) as file:
+        offsets = pyarrow.parquet.read_table(file, columns=list(POSITION))
     counted = offsets.group_by(["kafka_topic", "kafka_partition"]).aggregate(
         [("kafka_offset", "count"), ("kafka_offset", "min"), ("kafka_offset", "max")]
     )

@@ -3,25 +3,31 @@
 import argparse
 import json
 import os
-import shutil
 import sys
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from pathlib import Path
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from kafka_ingest.foundation.durable_files import write_durably
-from kafka_ingest.model.attempt_directory import DATA, DOCUMENT, FAILURE, KAFKA_SETTINGS_VARIABLE, RECEIPT
+from kafka_ingest.foundation.s3_access import S3Access
+from kafka_ingest.foundation.storage import opened, read_whole, remove_tree, write_new, write_unsynced
+from kafka_ingest.model.attempt_directory import (
+    DATA,
+    DOCUMENT,
+    FAILURE,
+    KAFKA_SETTINGS_VARIABLE,
+    RECEIPT,
+    STORE_SETTINGS_VARIABLE,
+)
 from kafka_ingest.model.batch import AttemptDocument, BatchPlan
 from kafka_ingest.model.offsets import OffsetRange
-from kafka_ingest.model.place import local
+from kafka_ingest.model.place import Place, RemotePlace, place_of
 from kafka_ingest.model.receipt import Receipt
 from kafka_ingest.writing.log_starts import log_starts
 from kafka_ingest.writing.read_ranges import is_about_timestamps, read_ranges
-from kafka_ingest.writing.rounds import Staged, read_in_rounds
+from kafka_ingest.writing.rounds import Remove, Staged, read_in_rounds, remove_from_disk
 from kafka_ingest.writing.session import spark_session
 from kafka_ingest.writing.stage_files import stage_files, staged_files
 
@@ -29,22 +35,33 @@ from kafka_ingest.writing.stage_files import stage_files, staged_files
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the job that ``jobs/write_batch.py`` was submitted with."""
     parser = argparse.ArgumentParser(description="Read a plan's offset ranges from Kafka and stage them as Parquet.")
-    parser.add_argument("--attempt", type=Path, required=True, help=f"the attempt's directory, with {DOCUMENT} in it")
+    parser.add_argument(
+        "--attempt", type=place_of, required=True, help=f"the attempt's directory, with {DOCUMENT} in it"
+    )
     parser.add_argument(
         "--document-sha256", required=True, help=f"the SHA-256 of {DOCUMENT}, so that it is the one meant"
     )
+    parser.add_argument("--package", help="the package, where it is not in the attempt's directory")
     options = parser.parse_args(arguments)
-    directory: Path = options.attempt
-    document = AttemptDocument.from_bytes((directory / DOCUMENT).read_bytes(), options.document_sha256)
-    data = local(document.data.place or directory / DATA)
+    directory: Place = options.attempt
+    access = store_access()
+    document = AttemptDocument.from_bytes(read_whole(opened(directory / DOCUMENT, access)), options.document_sha256)
+    data = document.data.place or directory / DATA
+    hadoop = access.for_hadoop(data.bucket) if isinstance(data, RemotePlace) and access is not None else {}
+
+    def remove(place: Place) -> None:
+        if isinstance(place, RemotePlace):
+            remove_tree(opened(place, access))
+        else:
+            remove_from_disk(place)
 
     try:
-        with spark_session() as spark:
-            staged = read_and_stage(spark, document.plan, data, batch_column=document.data.batch_column)
+        with spark_session(hadoop) as spark:
+            staged = read_and_stage(spark, document.plan, data, remove, batch_column=document.data.batch_column)
             application_id = spark.sparkContext.applicationId
     except Exception as error:
         # The submitter asks Kafka for the cause; some causes only Spark knows.
-        (directory / FAILURE).write_text(str(error), encoding="utf-8")
+        write_unsynced(opened(directory / FAILURE, access), str(error).encode())
         raise
     receipt = Receipt(
         batch_id=document.plan.batch_id,
@@ -52,25 +69,26 @@ def main(arguments: Sequence[str] | None = None) -> None:
         plan_fingerprint=document.plan.fingerprint,
         document_sha256=options.document_sha256,
         rows_read=staged.rows_read,
-        files=tuple(staged_files(data)),
+        files=tuple(staged_files(opened(data, access))),
         written_at=datetime.now(UTC),
         written_by=f"spark {application_id}",
         left_out=staged.left_out,
     )
     if problems := receipt.contradictions(document.plan):
         sys.exit(f"batch {document.plan.batch_id}: what was written is not what was planned: {'; '.join(problems)}")
-    write_durably(directory / RECEIPT, receipt.as_bytes())
+    write_new(opened(directory / RECEIPT, access), receipt.as_bytes())
 
 
-def read_and_stage(spark: SparkSession, plan: BatchPlan, data: Path, *, batch_column: bool = False) -> Staged:
+def read_and_stage(
+    spark: SparkSession, plan: BatchPlan, data: Place, remove: Remove = remove_from_disk, *, batch_column: bool = False
+) -> Staged:
     """Stage the records of the plan's ranges below ``data``; ``batch_column``: each row carries the batch's id, too."""
     kafka = kafka_settings()
-    return read_in_rounds(
-        plan,
-        data,
-        stage=lambda ranges, here: read_once(spark, plan, ranges, kafka, here, batch_column=batch_column),
-        log_starts=lambda ranges: log_starts(spark, ranges, kafka),
-    )
+
+    def stage(ranges: Sequence[OffsetRange], here: Place) -> int:
+        return read_once(spark, plan, ranges, kafka, here, remove, batch_column=batch_column)
+
+    return read_in_rounds(plan, data, stage, lambda ranges: log_starts(spark, ranges, kafka), remove)
 
 
 def read_once(
@@ -78,7 +96,8 @@ def read_once(
     plan: BatchPlan,
     ranges: Sequence[OffsetRange],
     kafka: Mapping[str, str],
-    data: Path,
+    data: Place,
+    remove: Remove,
     *,
     batch_column: bool,
 ) -> int:
@@ -95,8 +114,14 @@ def read_once(
         if not is_about_timestamps(error):
             raise
     sys.stderr.write("Spark's own source cannot take a record's timestamp: all is read again, by another way.\n")
-    shutil.rmtree(data, ignore_errors=True)
+    remove(data)
     return stage_files(read_ranges(spark, plan, ranges, kafka, any_timestamp=True, batch_column=batch_column), data)
+
+
+def store_access() -> S3Access | None:
+    """Return how to reach the output's store, and forget it, since it may hold a secret; None where it is on a disk."""
+    text = os.environ.pop(STORE_SETTINGS_VARIABLE, None)
+    return S3Access.from_json(text) if text else None
 
 
 def kafka_settings() -> dict[str, str]:

@@ -36,7 +36,7 @@ KEPT = "kafka_ingest.sinks.kept_receipts:KeptReceipts"
 SUBMIT = "kafka_ingest.cli.write_and_commit:run_spark_submit"
 
 NOT_KEPT = (".zip", ".log", ".crc")
-"""What a later run makes anew, or nothing reads."""
+"""What a later run makes again, or nothing reads."""
 
 QUESTIONS = ("batches", "gaps", "history", "coverage")
 """What the earlier version is asked of each state that it left."""
@@ -187,20 +187,20 @@ def make_open_batches(states: States) -> None:
     for name, like in (("abandoned written", "written"), ("abandoned committing", "committing")):
         states.new(name, like).does("abandon", open_batch(states, like), "--reason", "not wanted")
         states.keep(name)
-    give_up = ("abandon", open_batch(states, "committing"), "--reason", "not wanted")
-    states.killed("revoked", "committing", *give_up, at=f"after:{SINK}.revoke")
+    abandon = ("abandon", open_batch(states, "committing"), "--reason", "not wanted")
+    states.killed("revoked", "committing", *abandon, at=f"after:{SINK}.revoke")
 
 
 def make_open_backfills(states: States) -> None:
     """The first of three chunks in each state, and a copy into another output."""
     backfill = ("backfill", TOPIC, f"{TOPIC}:2=0-6", "--max-records", "2", "--reason", "mended")
-    go_on = ("backfill", TOPIC, "open")
+    resume = ("backfill", TOPIC, "open")
     states.killed("chunks planned", "settled", *backfill, at=f"after:{TABLES}.record_backfill")
     states.killed("chunk opened", "settled", *backfill, at=f"before:{SUBMIT}")
     states.killed("chunk receipt", "settled", *backfill, at=f"before:{TABLES}.pin")
-    states.killed("chunk written", "chunk receipt", *go_on, at=f"after:{TABLES}.pin")
-    states.killed("chunk committing", "chunk written", *go_on, at=f"after:{TABLES}.begin_commit")
-    states.killed("chunk published", "chunk written", *go_on, at=f"after:{SINK}.publish")
+    states.killed("chunk written", "chunk receipt", *resume, at=f"after:{TABLES}.pin")
+    states.killed("chunk committing", "chunk written", *resume, at=f"after:{TABLES}.begin_commit")
+    states.killed("chunk published", "chunk written", *resume, at=f"after:{SINK}.publish")
     copy = ("backfill", TOPIC, f"{TOPIC}:1=7-9", f"{TOPIC}:2=6-10", "--copy-to", "copied")
     states.killed("copy published", "settled", *copy, at=f"after:{SINK}.publish")
 

@@ -10,6 +10,7 @@ from pydantic import Discriminator, Tag
 
 from kafka_ingest.settings.setting_types import SINK_TAG
 from kafka_ingest.settings.sink_settings.delta import DeltaSink
+from kafka_ingest.settings.sink_settings.iceberg import IcebergSink
 from kafka_ingest.settings.sink_settings.local_directory import LocalDirectorySink
 from kafka_ingest.settings.sink_settings.parquet import ParquetSink
 
@@ -17,18 +18,19 @@ from kafka_ingest.settings.sink_settings.parquet import ParquetSink
 class UnknownSink(LocalDirectorySink):
     """An unknown format, so that the error names all known ones; no value of it ever exists."""
 
-    format: Literal["parquet", "delta"]
+    format: Literal["parquet", "delta", "iceberg"]
 
 
 def kind_of_sink(value: object) -> str:
     """Return the tag of a feed file's ``sink``."""
     found = value.get("format") if isinstance(value, dict) else getattr(value, "format", None)
-    return f"{SINK_TAG}{found if found in ('parquet', 'delta') else 'format'}"
+    return f"{SINK_TAG}{found if found in ('parquet', 'delta', 'iceberg') else 'format'}"
 
 
 Sink = Annotated[
     Annotated[ParquetSink, Tag(f"{SINK_TAG}parquet")]
     | Annotated[DeltaSink, Tag(f"{SINK_TAG}delta")]
+    | Annotated[IcebergSink, Tag(f"{SINK_TAG}iceberg")]
     | Annotated[UnknownSink, Tag(f"{SINK_TAG}format")],
     Discriminator(kind_of_sink),
 ]

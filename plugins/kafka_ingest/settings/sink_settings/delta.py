@@ -8,6 +8,7 @@ from kafka_ingest.settings.sink_settings.local_directory import LocalDirectorySi
 class DeltaSink(LocalDirectorySink):
     """A Delta table."""
 
-    not_on_object_stores: ClassVar[str] = "Delta tables on object stores are not written yet"
+    not_on_object_stores: ClassVar[str] = "Delta tables are written on disks and in s3://…"
+    on_object_stores: ClassVar[bool] = True
 
     format: Literal["delta"]

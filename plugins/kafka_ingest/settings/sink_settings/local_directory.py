@@ -1,6 +1,7 @@
 """What all outputs in a local or mounted directory have in common."""
 
 import re
+from collections.abc import Mapping
 from datetime import timedelta
 from pathlib import Path
 from typing import ClassVar
@@ -10,25 +11,51 @@ from pydantic import field_validator
 from kafka_ingest.settings.setting_types import Duration, Settings
 
 DATA_VARIABLE = "KAFKA_INGEST_DATA"
+STORE = re.compile(r"s3://", re.IGNORECASE)
+OBJECT_STORE = re.compile(r"s3://(?:[\w.-]+@)?[a-z0-9][a-z0-9.-]+(?:/(?!\.{1,2}(?:/|$))[\w.=-]+)+", re.ASCII)
+"""Nothing that Hadoop, Python's file-system library or a pattern would read in another way."""
+
+
+def in_object_store(path: str) -> bool:
+    """Whether a ``sink.path`` is in an object store."""
+    return STORE.match(path) is not None
 
 
 class LocalDirectorySink(Settings):
     """Where the output goes. ``shared``: the path is mounted at the same place on every Spark machine.
 
-    ``staging_retention``: how long staged files stay after their batch was committed or given up.
+    ``staging_retention``: how long staged files stay after their batch was committed or abandoned.
     """
 
     not_on_object_stores: ClassVar[str] = "object stores are not supported"
     """Why a URI is refused."""
+    on_object_stores: ClassVar[bool] = False
+    """Whether the path may be in an object store."""
 
     format: str
     path: str
     shared: bool = False
     staging_retention: Duration = timedelta(days=7)
 
+    def of_copy(self, path: str) -> Mapping[str, object]:
+        """Return the settings of a copy in another directory."""
+        return {"format": self.format, "path": path}
+
+    @property
+    def options(self) -> Mapping[str, str]:
+        """How the output is reached, apart from its path; stored in each plan."""
+        return {}
+
     @field_validator("path")
     @classmethod
     def _is_a_local_path(cls, path: str) -> str:
+        if cls.on_object_stores and STORE.match(path):
+            if OBJECT_STORE.fullmatch(path) is None:
+                raise ValueError(
+                    f"expected s3://BUCKET/NAME or s3://CONNECTION@BUCKET/NAME with letters, digits and any of ._=- in "
+                    f"its names, found {path!r}"
+                )
+            return path
         if re.match(r"[A-Za-z][A-Za-z0-9+.-]*:/", path):
             raise ValueError(f"expected a local or mounted path, found {path!r}: {cls.not_on_object_stores}")
         if not path.isprintable():

@@ -5,13 +5,13 @@ Importing this imports pyarrow.
 
 import json
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.parquet
 
 from kafka_ingest.errors import StagedOutputUnusableError
+from kafka_ingest.foundation.storage import Opened, changed_at, open_to_read
 from kafka_ingest.model.offsets import listing
 from kafka_ingest.model.receipt import Receipt, WrittenFile
 from kafka_ingest.sinks.delta.columns import BATCH_COLUMN, NEVER_NULL, differences_of_file
@@ -26,7 +26,7 @@ WITHOUT_BOUNDS = frozenset({"key", "value"})
 """Queries do not search for ranges of raw bytes, and the Delta protocol has no bounds for them."""
 
 
-def check_files(data: Path, receipt: Receipt) -> None:
+def check_files(data: Opened, receipt: Receipt) -> None:
     """Raise StagedOutputUnusableError unless each staged file has the table's columns, and rows of this batch alone."""
     for file in receipt.files:
         metadata = footer(data / file.name)
@@ -47,15 +47,15 @@ def wrong_values(found: dict[str, Any], receipt: Receipt) -> list[str]:
     return problems
 
 
-def add_actions(output: Path, data: Path, receipt: Receipt) -> "list[AddAction]":
-    """Return the actions that make a batch's files part of the table."""
+def add_actions(folder: str, data: Opened, receipt: Receipt) -> "list[AddAction]":
+    """Return the actions that make a batch's files part of the table; ``folder`` is their place in it."""
     action = delta_lake().transaction.AddAction
     return [
         action(
-            path=(data / file.name).relative_to(output).as_posix(),
+            path=f"{folder}/{file.name}",
             size=file.size_bytes,
             partition_values={},
-            modification_time=round((data / file.name).stat().st_mtime * 1000),
+            modification_time=round(changed_at(data / file.name) * 1000),
             data_change=True,
             stats=json.dumps(statistics(footer(data / file.name), file)),
         )
@@ -63,10 +63,11 @@ def add_actions(output: Path, data: Path, receipt: Receipt) -> "list[AddAction]"
     ]
 
 
-def footer(path: Path) -> "pyarrow.parquet.FileMetaData":
+def footer(path: Opened) -> "pyarrow.parquet.FileMetaData":
     """Return a file's footer; raises StagedOutputUnusableError where it is damaged."""
     try:
-        return pyarrow.parquet.read_metadata(path)
+        with open_to_read(path) as file:
+            return pyarrow.parquet.read_metadata(file)
     except (pa.ArrowException, ValueError, OSError) as error:
         # Arrow raises OSError for a damaged footer, too, but only the system's errors have a number.
         if isinstance(error, OSError) and error.errno is not None:

@@ -1,10 +1,10 @@
 """Read a Delta table through its own list of files: a batch is counted wherever its rows are now."""
 
-from pathlib import Path
 from uuid import UUID
 
 from kafka_ingest.errors import OutputConflictError
 from kafka_ingest.model.offsets import TopicPartition
+from kafka_ingest.model.place import Place, below
 from kafka_ingest.model.published_output import PublishedLook
 from kafka_ingest.model.receipt import WrittenFile
 from kafka_ingest.sinks.data_file import data_file
@@ -27,11 +27,16 @@ class DeltaInspector:
             receipt = self._parts.receipts.receipt(batch_id)
             if receipt is None:
                 return PublishedLook()
+            place = self._place(batch_id)
             return look_at_batch(
-                self._parts.output, self._place(batch_id), receipt, self._parts.rows(), closely=closely
+                below(place, self._parts.output),
+                self._parts.opened(place),
+                receipt,
+                self._parts.rows(),
+                closely=closely,
             )
 
-    def path(self, batch_id: UUID, file: WrittenFile) -> Path:
+    def path(self, batch_id: UUID, file: WrittenFile) -> Place:
         """Return where a file of a batch was published; readers find its rows elsewhere once it was rewritten."""
         return self._place(batch_id) / file.name
 
@@ -41,13 +46,13 @@ class DeltaInspector:
         Raises NotADataFileError where the file is damaged, OSError where it cannot be read or does not exist.
         """
         path, rows = self.path(batch_id, file), self._parts.rows()
-        if path.relative_to(self._parts.output).as_posix() in rows.files:
-            return data_file(path).holds(topic_partition, offset)
+        if below(path, self._parts.output) in rows.files:
+            return data_file(self._parts.opened(path)).holds(topic_partition, offset)
         from kafka_ingest.sinks.delta.batch_counts import is_in_rewritten  # noqa: PLC0415 - pyarrow, see above
 
         return is_in_rewritten(rows, batch_id, topic_partition, offset)
 
-    def _place(self, batch_id: UUID) -> Path:
+    def _place(self, batch_id: UUID) -> Place:
         receipt = self._parts.archive.receipt(batch_id)
         if receipt is None:
             raise OutputConflictError(

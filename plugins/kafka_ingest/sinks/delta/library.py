@@ -4,10 +4,9 @@ It starts threads when it is imported, and panics in a process that was forked s
 """
 
 import importlib
-import importlib.util
 from types import ModuleType
 
-from kafka_ingest.errors import InstallationError
+from kafka_ingest.sinks import needed_package
 
 VERSION = "1.6.6"
 """As requirements-delta.txt pins it; a test compares the two."""
@@ -15,12 +14,7 @@ VERSION = "1.6.6"
 
 def check_installed() -> None:
     """Raise InstallationError where the library is missing; imports nothing."""
-    if importlib.util.find_spec("deltalake") is None:
-        raise InstallationError(
-            "sink.format: delta needs the Python package deltalake, found none here. Install it where the tasks and "
-            f"the command line run: pip install deltalake=={VERSION} (requirements-delta.txt), or choose another "
-            "sink.format."
-        )
+    needed_package.check_installed("delta", "deltalake", VERSION)
 
 
 def delta_lake() -> ModuleType:

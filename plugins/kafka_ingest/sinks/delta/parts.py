@@ -1,13 +1,15 @@
 """The parts of a Delta table that its roles share."""
 
 from dataclasses import dataclass
-from pathlib import Path
 from uuid import UUID
 
+from kafka_ingest.foundation.s3_access import S3Access
+from kafka_ingest.foundation.storage import Opened, opened
 from kafka_ingest.model.place import Place
 from kafka_ingest.model.receipt import Receipt
 from kafka_ingest.sinks.beside_output import beside
-from kafka_ingest.sinks.delta.places import DataInTable
+from kafka_ingest.sinks.data_in_table import DataInTable
+from kafka_ingest.sinks.delta.places import BATCHES
 from kafka_ingest.sinks.delta.table_log import TableLog
 from kafka_ingest.sinks.delta.table_rows import TableRows
 from kafka_ingest.sinks.kept_receipts import KeptReceipts
@@ -19,8 +21,9 @@ from kafka_ingest.sinks.staged_files import StagedFiles
 class DeltaParts:
     """The table, and the folder beside it."""
 
-    output: Path
-    beside: Path
+    output: Place
+    beside: Place
+    access: S3Access | None
     staging: StagedFiles
     data: DataInTable
     receipts: KeptReceipts
@@ -28,31 +31,33 @@ class DeltaParts:
     log: TableLog
 
     @classmethod
-    def at(cls, output: Path) -> "DeltaParts":
-        """Return the parts of the table in a directory."""
-        folder = beside(output)
-        receipts = KeptReceipts(folder / "receipts")
-        log = TableLog(output)
+    def at(cls, output: Place, access: S3Access | None = None) -> "DeltaParts":
+        """Return the parts of the table in a directory, or in a store that ``access`` leads to."""
+        folder: Place = beside(output)
+        receipts = KeptReceipts(opened(folder / "receipts", access))
+        log = TableLog(output, access)
 
         def is_needed(directory: Place) -> bool:
             """Whether an attempt's data is published: by its receipt, or, where that was lost, by the table."""
-            batch_id = UUID(directory.parent.name)
-            kept = receipts.receipt(batch_id) if receipts.is_kept(batch_id) else None
-            if kept is not None and kept.attempt == int(directory.name):
+            if receipts.is_of_attempt(UUID(directory.parent.name), int(directory.name)):
                 return True
-            return TableRows(output, log).names_files_below(data.place(directory))
+            return TableRows(log).names_files_below(data.place(directory))
 
-        data = DataInTable(output, is_needed)
-        staging = StagedFiles(folder / "staging", data)
+        data = DataInTable(output / BATCHES, is_needed)
+        staging = StagedFiles(folder / "staging", data, access)
         archive = ArchivedReceipts(
-            receipts, staging.check_mounted, lambda batch_id: TableRows(output, log).is_visible(batch_id)
+            receipts, staging.check_mounted, lambda batch_id: TableRows(log).is_visible(batch_id)
         )
-        return cls(output, folder, staging, data, receipts, archive, log)
+        return cls(output, folder, access, staging, data, receipts, archive, log)
 
     def rows(self) -> TableRows:
         """Return what the table holds now."""
-        return TableRows(self.output, self.log)
+        return TableRows(self.log)
 
-    def place_of(self, receipt: Receipt) -> Path:
+    def place_of(self, receipt: Receipt) -> Place:
         """Return where the data files of a receipt's attempt are."""
         return self.data.place(self.staging.attempt_directory(receipt.batch_id, receipt.attempt))
+
+    def opened(self, place: Place) -> Opened:
+        """Return what reads a place of this output."""
+        return opened(place, self.access)

@@ -6,24 +6,26 @@ from pathlib import Path
 from uuid import UUID
 
 from kafka_ingest.errors import OutputConflictError, OutputNotUsableError, StagedOutputUnusableError
-from kafka_ingest.foundation.storage import flush
+from kafka_ingest.foundation.s3_access import S3Access
+from kafka_ingest.foundation.storage import flush, names_in, opened
 from kafka_ingest.model.batch import DataNeeds
-from kafka_ingest.model.place import Place, local
+from kafka_ingest.model.place import Place, below
 from kafka_ingest.model.published_output import FilesState, FoundFiles, PublishedReceipt
 from kafka_ingest.model.receipt import Receipt
 from kafka_ingest.sinks.delta.library import check_installed
 from kafka_ingest.sinks.delta.parts import DeltaParts
 from kafka_ingest.sinks.delta.places import LOG
 from kafka_ingest.sinks.delta.staged_age import check_safe_from_clean_up
-from kafka_ingest.sinks.delta.table_log import Mark
-from kafka_ingest.sinks.given_up import being_given_up, give_up, published_already
+from kafka_ingest.sinks.delta.table_log import Mark, TableLog
+from kafka_ingest.sinks.delta.table_rows import TableRows
+from kafka_ingest.sinks.publish_or_revoke import being_abandoned, how_to_abandon, published_already
 from kafka_ingest.sinks.staged_parquet import check_listing, folders_of
 from kafka_ingest.sinks.storage_errors import storage_errors
 from kafka_ingest.sinks.usable_places import make_usable
 
 
 class DeltaPublisher:
-    """Makes batches visible in a Delta table in a local or mounted directory."""
+    """Makes batches visible in a Delta table in a directory, or in a store."""
 
     def __init__(self, parts: DeltaParts) -> None:
         self._output = parts.output
@@ -39,8 +41,12 @@ class DeltaPublisher:
         """Make the directories of table, staging and receipts; an existing table must be one that can be written."""
         check_installed()
         with storage_errors(self._output):
-            make_usable(self._output, (self._beside, local(self._staging.folder), self._receipts.folder))
-            check_no_other_files(self._output)
+            make_usable(
+                self._output,
+                (self._beside, self._staging.folder, self._beside / "receipts"),
+                self._parts.access,
+            )
+            check_no_other_files(self._output, self._log, self._parts.access)
             self._log.check_writable()
 
     def known_batches(self, since: UUID | None = None) -> list[str]:
@@ -49,7 +55,7 @@ class DeltaPublisher:
         With ``since`` by the receipts: each is kept before its batch is committed to the table. Without it also by the
         table's files, so that a lost receipt shows.
         """
-        with storage_errors(self._receipts.folder):
+        with storage_errors(self._beside):
             kept = self._receipts.batch_ids(since)
         if since is not None or not self._log.is_there():
             return sorted(kept)
@@ -71,8 +77,12 @@ class DeltaPublisher:
                 files = FoundFiles(FilesState.EXPIRED, str(removal))
             else:
                 with storage_errors(self._output):
-                    files = rows.found(published.receipt, self._parts.place_of(published.receipt))
+                    files = self._found(rows, published.receipt)
             yield replace(published, files=files, removal=removal)
+
+    def _found(self, rows: TableRows, receipt: Receipt) -> FoundFiles:
+        place = self._parts.place_of(receipt)
+        return rows.found(receipt, below(place, self._output), self._parts.opened(place))
 
     def data_needs(self, directory: Place) -> DataNeeds:
         """Return that Spark writes to the files' final place, with their batch's id in each row."""
@@ -88,16 +98,16 @@ class DeltaPublisher:
             self._staging.check_mounted()
             self.prepare()
             if self._receipts.is_withdrawn(batch_id):
-                raise being_given_up(batch_id)
+                raise being_abandoned(batch_id)
             if (mark := self._log.mark(batch_id)) is not None:
                 raise OutputConflictError(
                     f"batch {batch_id} is WRITTEN, but the log of {self._output} says that it was {mark.name.lower()}. "
                     "Nothing was done. Were the control tables restored from an older backup?"
                 )
-            place = self._data.place(directory)
+            place = self._parts.opened(self._data.place(directory))
             check_listing(place, receipt)
             check_files(place, receipt)
-            check_safe_from_clean_up((place / file.name for file in receipt.files), self._log.configuration())
+            check_safe_from_clean_up([place / file.name for file in receipt.files], self._log.configuration())
 
     def publish(self, directory: Place, published: PublishedReceipt) -> None:
         """Keep the receipt, then add the files to the table in the commit that marks the batch as published."""
@@ -109,7 +119,7 @@ class DeltaPublisher:
                 return  # it was published, and removed since: older control tables may not know
             mark = self._log.mark(batch_id)
             if mark is Mark.REVOKED or self._receipts.is_withdrawn(batch_id):
-                raise being_given_up(batch_id)
+                raise being_abandoned(batch_id)
             if mark is Mark.PUBLISHED and not self._receipts.is_kept(batch_id):
                 raise OutputConflictError(
                     f"the log of {self._output} says that batch {batch_id} was published, but its receipt is not kept "
@@ -120,24 +130,24 @@ class DeltaPublisher:
             if mark is None:
                 mark = self._add(self._data.place(directory), published)
             if mark is Mark.REVOKED:
-                raise being_given_up(batch_id)
+                raise being_abandoned(batch_id)
             self._log.sync()
 
-    def _add(self, data: Path, published: PublishedReceipt) -> Mark:
+    def _add(self, place: Place, published: PublishedReceipt) -> Mark:
         from kafka_ingest.sinks.delta.add_actions import add_actions  # noqa: PLC0415 - see above
 
-        receipt = published.receipt
+        receipt, data = published.receipt, self._parts.opened(place)
         try:
             # Also after a crash: what was verified then may be missing now.
             check_listing(data, receipt)
-            actions = add_actions(self._output, data, receipt)
+            actions = add_actions(below(place, self._output), data, receipt) if receipt.files else []
         except StagedOutputUnusableError as error:
             mark = self._log.mark(receipt.batch_id)
             if mark is not None:
                 return mark
             raise OutputConflictError(
                 f"{error}; they were intact when the commit began. Nothing was published and no offset was moved. "
-                f"Either restore them and run the commit again, or {give_up(receipt.batch_id)}."
+                f"Either restore them and run the commit again, or {how_to_abandon(receipt.batch_id)}."
             ) from error
         for folder in (*folders_of(data, receipt), data.parent, data.parent.parent):
             if receipt.files:
@@ -155,11 +165,15 @@ class DeltaPublisher:
             self._receipts.withdraw(batch_id)
 
 
-def check_no_other_files(output: Path) -> None:
+def check_no_other_files(output: Place, log: TableLog, access: S3Access | None) -> None:
     """Raise OutputNotUsableError where a directory that is no table holds another output's files."""
-    if (output / LOG).exists() or not output.is_dir():
+    if isinstance(output, Path):
+        if (output / LOG).exists() or not output.is_dir():
+            return
+    elif log.is_there():
         return
-    strange = next((each.name for each in output.iterdir() if each.suffix == ".parquet" or "=" in each.name), None)
+    names = names_in(opened(output, access))
+    strange = next((name for name in names if name.endswith(".parquet") or "=" in name), None)
     if strange is not None:
         raise OutputNotUsableError(
             f"expected a Delta table in {output}, or an empty directory to make one in, found {strange}: files of "

@@ -1,7 +1,6 @@
 """Read positions in files of another writer, with any type of text columns. Importing this imports pyarrow."""
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 from uuid import UUID
 
@@ -9,6 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet
 
+from kafka_ingest.foundation.storage import Opened, open_to_read
 from kafka_ingest.sinks.delta.columns import BATCH_COLUMN
 
 TYPES: dict[str, pa.DataType] = {
@@ -19,11 +19,11 @@ TYPES: dict[str, pa.DataType] = {
 }
 
 
-def rows_of_file(path: Path, columns: list[str], batch_id: UUID | None) -> Iterator["pa.Table"]:
+def rows_of_file(path: Opened, columns: list[str], batch_id: UUID | None) -> Iterator["pa.Table"]:
     """Yield some columns of a file's rows, of one batch or of all; row groups without the batch are not read."""
     read = [*columns, *([BATCH_COLUMN] if batch_id is not None and BATCH_COLUMN not in columns else [])]
     types = pa.schema([(name, TYPES[name]) for name in read])
-    with pyarrow.parquet.ParquetFile(path) as file:
+    with open_to_read(path) as source, pyarrow.parquet.ParquetFile(source) as file:
         for group in range(file.num_row_groups):
             if batch_id is not None and not may_hold(file.metadata.row_group(group), str(batch_id)):
                 continue

@@ -5,13 +5,12 @@ listed, even if a file changes afterwards. So files that are nearly that old are
 VACUUM that saw them as old must have ended.
 """
 
-import os
 import re
-import time
-from collections.abc import Iterable, Mapping
-from pathlib import Path
+from collections.abc import Mapping, Sequence
 
 from kafka_ingest.errors import OutputUnavailableError
+from kafka_ingest.foundation.storage import Opened
+from kafka_ingest.sinks.staged_age import renew_older
 
 RETENTION = "delta.deletedFileRetentionDuration"
 DEFAULT_RETENTION_S = 7 * 86_400.0
@@ -28,16 +27,13 @@ def retention_s(configuration: Mapping[str, str]) -> float:
     return int(found[1]) * UNITS_S[found[2].lower()]
 
 
-def check_safe_from_clean_up(files: Iterable[Path], configuration: Mapping[str, str]) -> None:
+def check_safe_from_clean_up(files: Sequence[Opened], configuration: Mapping[str, str]) -> None:
     """Raise OutputUnavailableError where files are so old that VACUUM could take them; they are renewed."""
     retention = retention_s(configuration)
     oldest = retention - min(MARGIN_S, retention / 2)
-    now = time.time()
-    old = [path for path in files if now - path.stat().st_mtime > oldest]
+    old = renew_older(files, oldest)
     if not old:
         return
-    for path in old:
-        os.utime(path)
     raise OutputUnavailableError(
         f"{old[0].parent}: {len(old):,} staged files are older than {oldest / 86_400:.3g} days, so that a VACUUM may "
         "take them while they are committed. They were renewed. No offset was moved; run this again when no VACUUM of "

@@ -7,6 +7,7 @@ object).
 """
 
 import json
+import re
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -17,7 +18,10 @@ from uuid import UUID
 
 from kafka_ingest.errors import OutputConflictError, OutputNotUsableError, OutputUnavailableError
 from kafka_ingest.foundation.durable_files import sync
+from kafka_ingest.foundation.s3_access import S3Access
+from kafka_ingest.foundation.storage import Opened, opened
 from kafka_ingest.model.offsets import listing
+from kafka_ingest.model.place import Place
 from kafka_ingest.sinks.delta.columns import raw_schema
 from kafka_ingest.sinks.delta.library import delta_lake
 from kafka_ingest.sinks.delta.places import LOG
@@ -28,6 +32,9 @@ if TYPE_CHECKING:
     from deltalake.transaction import AddAction
 
 TRIES = 5
+COLOURS = re.compile(r"\x1b\[[0-9;]*m")
+CODE = re.compile(r"<Code>(\w+)</Code>")
+"""What a store calls the reason why it refuses something."""
 BATCH_KEY, FINGERPRINT_KEY = "kafka_ingest.batch_id", "kafka_ingest.plan_fingerprint"
 
 
@@ -39,23 +46,44 @@ class Mark(IntEnum):
 
 
 class TableLog:
-    """The log below ``_delta_log`` of a table in a local or mounted directory."""
+    """The log below ``_delta_log`` of a table in a directory, or in a store that ``access`` leads to."""
 
-    def __init__(self, output: Path) -> None:
-        self._output = output
+    def __init__(self, output: Place, access: S3Access | None = None) -> None:
+        self.output = output
+        self._access = access
         self._folder = output / LOG
+        self._options = access.for_delta() if access is not None else None
+
+    def opened(self, place: Place) -> Opened:
+        """Return what reads a place of the table."""
+        return opened(place, self._access)
 
     def is_there(self) -> bool:
-        """Whether there is a table; asks no library."""
-        return self._folder.is_dir() and any(self._folder.glob("*.json"))
+        """Whether there is a table; on a disk no library is asked."""
+        if isinstance(self._folder, Path):
+            return self._folder.is_dir() and any(self._folder.glob("*.json"))
+        return self.open() is not None
 
     def open(self) -> "DeltaTable | None":
         """Return the table as it is now, None where there is none."""
-        if not self.is_there():
+        if isinstance(self._folder, Path) and not self.is_there():
             return None
+        library = delta_lake()
         with self.named_errors():
-            table: DeltaTable = delta_lake().DeltaTable(str(self._output))
+            try:
+                table: DeltaTable = library.DeltaTable(self._uri, storage_options=self._options)
+            except library.exceptions.TableNotFoundError:
+                # On a disk there are entries, so they cannot be read.
+                if isinstance(self._folder, Path):
+                    raise
+                return None
             return table
+
+    @property
+    def _uri(self) -> str:
+        """What the library calls the table: without the connection's id."""
+        place = self.output
+        return str(place) if isinstance(place, Path) else f"{place.scheme}://{place.bucket}/{place.key}"
 
     def mark(self, batch_id: UUID) -> Mark | None:
         """Return a batch's mark in the table, None where it has none."""
@@ -70,7 +98,7 @@ class TableLog:
             return None if version is None else Mark(version)
         except ValueError as error:
             raise OutputConflictError(
-                f"{self._output}: expected version 1 or 2 of application transaction {batch_id}, found {version}: "
+                f"{self.output}: expected version 1 or 2 of application transaction {batch_id}, found {version}: "
                 "another program uses this batch's id. No offset was moved."
             ) from error
 
@@ -88,7 +116,7 @@ class TableLog:
         """Raise OutputNotUsableError where the table's rows do not follow from its files alone."""
         if problems := list(why_not_read(form_of(table))):
             raise OutputNotUsableError(
-                f"{self._output}: expected a Delta table whose Parquet files are its rows, found {listing(problems)}."
+                f"{self.output}: expected a Delta table whose Parquet files are its rows, found {listing(problems)}."
             )
 
     def land(self, batch_id: UUID, mark: Mark, actions: "Sequence[AddAction]" = (), fingerprint: str = "") -> Mark:
@@ -114,24 +142,27 @@ class TableLog:
             else:
                 return mark
         raise OutputUnavailableError(
-            f"{self._output}: {TRIES} tries to commit batch {batch_id} to the table failed, and its log does not have "
+            f"{self.output}: {TRIES} tries to commit batch {batch_id} to the table failed, and its log does not have "
             f"it: {brief(failure)}. No offset was moved; run this again."
         ) from failure
 
     def sync(self) -> None:
         """Flush the log to disk, since delta-rs does not: everything that a reader needs since the last checkpoint."""
-        since = self._last_checkpoint()
+        if not isinstance(self._folder, Path) or not isinstance(self.output, Path):
+            return  # a put is durable once it is answered
+        since = self._last_checkpoint(self._folder)
         names = sorted(path for path in self._folder.iterdir() if path.is_file() and not path.name.startswith("."))
         for path in names:
             number = path.name[:20]
             if not number.isdecimal() or int(number) >= since:
                 sync(path)
         sync(self._folder)
-        sync(self._output)
+        sync(self.output)
 
-    def _last_checkpoint(self) -> int:
+    @staticmethod
+    def _last_checkpoint(folder: Path) -> int:
         try:
-            return int(json.loads((self._folder / "_last_checkpoint").read_bytes())["version"])
+            return int(json.loads((folder / "_last_checkpoint").read_bytes())["version"])
         except (FileNotFoundError, ValueError, KeyError, TypeError):
             return 0
 
@@ -141,8 +172,9 @@ class TableLog:
         library = delta_lake()
         try:
             library.DeltaTable.create(
-                str(self._output),
+                self._uri,
                 library.Schema.from_json(json.dumps(raw_schema())),
+                storage_options=self._options,
                 mode="error",
                 # Two creators: one of them is refused, instead of making the table a second time.
                 commit_properties=library.CommitProperties(max_commit_retries=0),
@@ -154,13 +186,13 @@ class TableLog:
         if (made := self.open()) is not None:
             return made
         raise OutputUnavailableError(
-            f"{self._output}: the Delta table could not be made: {brief(failure)}. No offset was moved; run this again."
+            f"{self.output}: the Delta table could not be made: {brief(failure)}. No offset was moved; run this again."
         ) from failure
 
     def _check_fits(self, table: "DeltaTable") -> None:
         if problems := list(why_not_written(form_of(table))):
             raise OutputNotUsableError(
-                f"{self._output}: expected a Delta table that can be appended to without Spark, found "
+                f"{self.output}: expected a Delta table that can be appended to without Spark, found "
                 f"{listing(problems)}. Nothing was written and no offset was moved. Change the table back, or give the "
                 "feed another sink.path; docs/sinks.md says which tables can be used."
             )
@@ -172,7 +204,7 @@ class TableLog:
             yield
         except failures() as error:
             raise OutputUnavailableError(
-                f"the log of the Delta table {self._output} could not be read: {brief(error)}. No offset was moved; "
+                f"the log of the Delta table {self.output} could not be read: {brief(error)}. No offset was moved; "
                 "run this again when the storage is available again, or with the log repaired."
             ) from error
 
@@ -183,8 +215,12 @@ def failures() -> tuple[type[Exception], ...]:
 
 
 def brief(error: Exception | None) -> str:
-    """Return the library's message, without the stack that may follow it."""
-    return str(error).partition("\n")[0][:300]
+    """Return the library's message, without the stack that may follow it; of a store's failure with its cause."""
+    first, *others = COLOURS.sub("", str(error)).splitlines() or [""]
+    if "S3" not in first or not others:
+        return first[:300]
+    code = CODE.search("".join(others))
+    return f"{first}: {code[1] if code is not None else others[-1].strip(' ↳')}"[:300]
 
 
 def properties(batch_id: UUID, mark: Mark, fingerprint: str) -> "CommitProperties":

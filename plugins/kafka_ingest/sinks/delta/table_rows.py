@@ -5,17 +5,18 @@ A file below ``batches/`` holds one batch; rows of any other file name their bat
 
 from collections.abc import Iterator
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 from uuid import UUID
 
+from kafka_ingest.foundation.storage import Opened
+from kafka_ingest.model.place import Place, below
 from kafka_ingest.model.published_output import FilesState, FoundFiles
 from kafka_ingest.model.receipt import Receipt
 from kafka_ingest.sinks.delta.columns import BATCH_COLUMN
 from kafka_ingest.sinks.delta.places import BATCHES
 from kafka_ingest.sinks.delta.table_log import Mark, TableLog
-from kafka_ingest.sinks.staged_parquet import difference, file_sizes, folders_in
+from kafka_ingest.sinks.staged_parquet import difference, staged_sizes
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -24,8 +25,8 @@ if TYPE_CHECKING:
 class TableRows:
     """The newest snapshot at the time when this is made. I/O errors are left to the caller."""
 
-    def __init__(self, output: Path, log: TableLog) -> None:
-        self._output = output
+    def __init__(self, log: TableLog) -> None:
+        self.output = log.output
         self._log = log
         self._table = log.open()
 
@@ -48,10 +49,10 @@ class TableRows:
         """Return the ids of the batches whose own files are part of the table."""
         return {path.split("/")[1] for path in self.files if path.startswith(f"{BATCHES}/")}
 
-    def names_files_below(self, place: Path) -> bool:
+    def names_files_below(self, place: Place) -> bool:
         """Whether readers see a file of a directory."""
-        below = f"{place.relative_to(self._output).as_posix()}/"
-        return any(path.startswith(below) for path in self.files)
+        folder = f"{below(place, self.output)}/"
+        return any(path.startswith(folder) for path in self.files)
 
     def is_visible(self, batch_id: UUID) -> bool:
         """Whether readers see a row of a batch."""
@@ -75,26 +76,25 @@ class TableRows:
         from kafka_ingest.sinks.delta.rewritten_files import rows_of_file  # noqa: PLC0415
 
         for path in self.rewritten:
-            yield from rows_of_file(self._output / path, columns, batch_id)
+            yield from rows_of_file(self._log.opened(self.output / path), columns, batch_id)
 
-    def found(self, receipt: Receipt, data: Path) -> FoundFiles:
-        """Return what exists of a batch whose receipt is kept; its data was staged in ``data``."""
+    def found(self, receipt: Receipt, place: str, data: Opened) -> FoundFiles:
+        """Return what exists of a batch whose receipt is kept; its data was staged in ``data``, below the table."""
         mark = self._log.mark_in(self._table, receipt.batch_id) if self._table is not None else None
         if mark is Mark.REVOKED:
-            return FoundFiles(FilesState.REVOKED, f"the log of {self._output} says so")
+            return FoundFiles(FilesState.REVOKED, f"the log of {self.output} says so")
         if not receipt.files:
             return FoundFiles(FilesState.INTACT)
         expected = {file.name: file.size_bytes for file in receipt.files}
-        on_disk = file_sizes(data, folders_in(receipt))
+        on_disk = staged_sizes(data, receipt)
         if mark is None:
             if not on_disk:
                 return FoundFiles(FilesState.GONE, f"its files are not in {data}, and the table's log does not name it")
             state = FilesState.STAGED if on_disk == expected else FilesState.BROKEN
             return FoundFiles(state, f"its files are in {data}, {difference(expected, on_disk) or 'all of them'}")
-        return self._found_published(receipt, data, on_disk)
+        return self._found_published(receipt, place, data, on_disk)
 
-    def _found_published(self, receipt: Receipt, data: Path, on_disk: dict[str, int]) -> FoundFiles:
-        place = data.relative_to(self._output).as_posix()
+    def _found_published(self, receipt: Receipt, place: str, data: Opened, on_disk: dict[str, int]) -> FoundFiles:
         own = [file for file in receipt.files if f"{place}/{file.name}" in self.files]
         missing = {file.name: file.size_bytes for file in own if on_disk.get(file.name) != file.size_bytes}
         if missing:
@@ -106,4 +106,4 @@ class TableRows:
         if rows == receipt.rows:
             return FoundFiles(FilesState.INTACT)
         state = FilesState.CHANGED if rows else FilesState.GONE
-        return FoundFiles(state, f"the table {self._output} holds {rows:,} of its {receipt.rows:,} rows")
+        return FoundFiles(state, f"the table {self.output} holds {rows:,} of its {receipt.rows:,} rows")

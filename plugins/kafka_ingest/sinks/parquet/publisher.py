@@ -18,8 +18,8 @@ from kafka_ingest.model.batch import DataNeeds
 from kafka_ingest.model.place import Place, local
 from kafka_ingest.model.published_output import FilesState, FoundFiles, PublishedReceipt
 from kafka_ingest.model.receipt import Receipt
-from kafka_ingest.sinks.given_up import being_given_up, give_up, published_already
 from kafka_ingest.sinks.parquet.directory import ParquetDirectory
+from kafka_ingest.sinks.publish_or_revoke import being_abandoned, how_to_abandon, published_already
 from kafka_ingest.sinks.staged_data import DATA_PUBLISHED, DATA_REVOKED
 from kafka_ingest.sinks.staged_parquet import check_listing, difference, file_sizes
 from kafka_ingest.sinks.storage_errors import storage_errors
@@ -41,7 +41,7 @@ class ParquetPublisher:
     def prepare(self) -> None:
         """Make output, staging and receipts; raises OutputNotUsableError where another try cannot succeed."""
         with storage_errors(self._output):
-            make_usable(self._output, (self._beside, local(self._staging.folder), self._receipts.folder))
+            make_usable(self._output, (self._beside, self._staging.folder, self._receipts.folder))
             if self._output.stat().st_dev != self._beside.stat().st_dev:
                 raise OutputNotUsableError(
                     f"expected {self._output} and {self._beside} on one file system, found two: a batch is published "
@@ -98,7 +98,7 @@ class ParquetPublisher:
             self._staging.check_mounted()
         self.prepare()
         if self._receipts.is_withdrawn(batch_id):
-            raise being_given_up(batch_id)
+            raise being_abandoned(batch_id)
         target = self._batches.directory(batch_id)
         if os.path.lexists(target):
             raise OutputConflictError(
@@ -135,7 +135,7 @@ class ParquetPublisher:
 
     def _move(self, directory: Path, target: Path, receipt: Receipt) -> None:
         data = directory / DATA
-        put_back = f"restore them and run the commit again, or {give_up(receipt.batch_id)}"
+        put_back = f"restore them and run the commit again, or {how_to_abandon(receipt.batch_id)}"
         try:
             # Also after a crash: what was verified then may be missing now.
             check_listing(data, receipt)
@@ -197,7 +197,7 @@ class ParquetPublisher:
 
     def _refuse_revoked(self, directory: Path, batch_id: UUID) -> None:
         if (directory / DATA_REVOKED).exists() or self._receipts.is_withdrawn(batch_id):
-            raise being_given_up(batch_id)
+            raise being_abandoned(batch_id)
 
     def _is_published(self, target: Path, receipt: Receipt) -> bool:
         # Check first: a rename onto an empty directory would succeed.

@@ -8,7 +8,7 @@ down_revision = "0001"
 
 
 def upgrade() -> None:
-    """Change the tables. Nothing wrote gaps before this version, so that table is made anew with its checks."""
+    """Change the tables. Nothing wrote gaps before this version, so that table is created again, with its checks."""
     op.add_column(
         "feed",
         sa.Column(

@@ -8,7 +8,7 @@ down_revision = "0003"
 
 
 def upgrade() -> None:
-    """Add columns; null: not removed, or not given up, as far as the control tables know."""
+    """Add columns; null: not removed, or not abandoned, as far as the control tables know."""
     cleaned_at = sa.Column(
         "cleaned_at", sa.DateTime(timezone=True), nullable=True, comment="since when its directory is removed"
     )

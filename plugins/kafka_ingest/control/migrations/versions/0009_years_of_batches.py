@@ -70,6 +70,7 @@ def count_rows() -> None:
         "UPDATE stored_offset SET rows = coalesce((SELECT sum(counted.total) FROM counted "
         "WHERE counted.feed_id = stored_offset.feed_id AND counted.topic = stored_offset.topic "
         'AND counted.number = stored_offset."partition" AND '
-        "(counted.topic_id = stored_offset.topic_id OR (counted.topic_id IS NULL AND stored_offset.topic_id IS NULL))), 0)"
+        "(counted.topic_id = stored_offset.topic_id OR "
+        "(counted.topic_id IS NULL AND stored_offset.topic_id IS NULL))), 0)"
     )
     op.execute("DROP TABLE counted")

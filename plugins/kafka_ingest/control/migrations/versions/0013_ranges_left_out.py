@@ -15,6 +15,7 @@ def upgrade() -> None:
             "left_out",
             sa.JSON(),
             nullable=True,
-            comment="planned ranges that the pinned receipt leaves out, with their log starts; they have no batch_range",
+            comment="planned ranges that the pinned receipt leaves out, with their log starts; "
+            "they have no batch_range",
         ),
     )

@@ -126,7 +126,7 @@ def test_a_whole_run_of_a_superseded_batch_that_is_cleared_finds_what_is_new_ins
     feed, _ = superseded(feeds)
     feed.log.produce(2, 4)
 
-    DagRun("run 1").go_on(feed)
+    DagRun("run 1").resume(feed)
 
     assert_every_record_is_there_once(feed)
     assert_group_follows(feed)
@@ -153,7 +153,7 @@ def test_the_cleared_tasks_of_an_abandoned_batch_are_refused_with_the_reason(
     assert_every_record_is_there_once(feed)
 
 
-def test_a_zombie_of_spark_that_ends_a_week_later_is_told_that_another_attempt_counts(
+def test_a_zombie_of_spark_that_ends_a_week_later_learns_that_another_attempt_counts(
     database: SqlStore, feeds: Feeds
 ) -> None:
     feed = feeds.new(produce)

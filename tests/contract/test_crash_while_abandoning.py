@@ -1,4 +1,4 @@
-"""A crash while an operator gives a batch up, or cleans up after one.
+"""A crash while an operator abandons a batch, or cleans up after one.
 
 Never both published and abandoned, always a way out.
 """
@@ -83,18 +83,18 @@ def die_in(feed: WholeFeed, action: Callable[[WholeFeed], object], instant: int)
 # ── Abandoning ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def give_up(feed: WholeFeed, batch_id: UUID) -> None:
+def abandon_batch(feed: WholeFeed, batch_id: UUID) -> None:
     """Do what an operator does who wants to be rid of a batch."""
     abandon(batch_id, feed.control, feed.sinks, reason="wrong topic", actor="ops")
 
 
-def give_up_again(feed: WholeFeed, batch_id: UUID) -> None:
+def abandon_again(feed: WholeFeed, batch_id: UUID) -> None:
     """The operator runs the command again, which is refused only where the first was through."""
     if feed.control.batch(batch_id).state is BatchState.ABANDONED:
         with pytest.raises(BatchStateError, match="was abandoned by ops"):
-            give_up(feed, batch_id)
+            abandon_batch(feed, batch_id)
     else:
-        give_up(feed, batch_id)
+        abandon_batch(feed, batch_id)
     assert feed.control.batch(batch_id).state is BatchState.ABANDONED
 
 
@@ -106,17 +106,17 @@ def run_first(feed: WholeFeed, batch_id: UUID) -> None:
     refusal = refusal_of_next_run(feed)
     if refusal is not None:
         assert f"kafka-ingest abandon {batch_id}" in str(refusal)
-        give_up_again(feed, batch_id)
+        abandon_again(feed, batch_id)
     else:
         ended = {BatchState.COMMITTED: "was committed by run 1", BatchState.ABANDONED: "was abandoned by ops"}
         with pytest.raises(BatchStateError, match=ended[feed.control.batch(batch_id).state]):
-            give_up(feed, batch_id)
+            abandon_batch(feed, batch_id)
 
 
 def refusal_of_next_run(feed: WholeFeed) -> BatchRevokedError | None:
     """Run the DAG once, and return why it stops for an operator, None where it does not."""
     try:
-        Scheduler().go_on(feed)
+        Scheduler().resume(feed)
     except BatchRevokedError as error:
         return error
     return None
@@ -130,20 +130,20 @@ PLACES = [
     (empty_batch, "sink.publish"),
     (empty_batch, "os.rename data.published"),
 ]
-"""Where a batch may stand when it is given up: not written, not committing, and committing in all its stages."""
+"""Where a batch may stand when it is abandoned: not written, not committing, and committing in all its stages."""
 
 
-@pytest.mark.parametrize("afterwards", [give_up_again, run_first])
+@pytest.mark.parametrize("afterwards", [abandon_again, run_first])
 @pytest.mark.parametrize(("life", "before"), PLACES)
-def test_a_batch_whose_giving_up_died_anywhere_is_abandoned_or_published_and_never_both(
+def test_a_batch_whose_abandoning_died_anywhere_is_abandoned_or_published_and_never_both(
     feeds: Feeds, kind: str, life: Life, before: str, afterwards: Callable[[WholeFeed, UUID], None]
 ) -> None:
     feed, batch_id = stopped(feeds, life, before)
-    names = instants_of(feed, lambda seen, batch_id=batch_id: give_up(seen, batch_id))
+    names = instants_of(feed, lambda seen, batch_id=batch_id: abandon_batch(seen, batch_id))
     for instant, name in chosen(kind, names):
         feed, batch_id = stopped(feeds, life, before)
         try:
-            die_in(feed, lambda doomed, batch_id=batch_id: give_up(doomed, batch_id), instant)
+            die_in(feed, lambda doomed, batch_id=batch_id: abandon_batch(doomed, batch_id), instant)
             afterwards(feed, batch_id)
             at_rest(feed)
             assert_every_record_is_there_once(feed)
@@ -153,7 +153,7 @@ def test_a_batch_whose_giving_up_died_anywhere_is_abandoned_or_published_and_nev
             raise
 
 
-def test_a_batch_that_is_published_is_not_given_up_wherever_its_commit_died(feeds: Feeds) -> None:
+def test_a_batch_that_is_published_is_not_abandoned_wherever_its_commit_died(feeds: Feeds) -> None:
     for life, before in [
         (produce, "control.complete_commit"),
         (empty_batch, "control.complete_commit"),
@@ -163,7 +163,7 @@ def test_a_batch_that_is_published_is_not_given_up_wherever_its_commit_died(feed
         stop_before(feed, before)
         batch_id = max(feed.states())
         with pytest.raises(BatchStateError, match=r"published already|was committed by run 1"):
-            give_up(feed, batch_id)
+            abandon_batch(feed, batch_id)
         feed.log.produce(0, 1)
         at_rest(feed)
         assert feed.control.batch(batch_id).state is BatchState.COMMITTED
@@ -185,7 +185,7 @@ def committed_batch(feeds: Feeds) -> tuple[WholeFeed, UUID]:
 def abandoned_batch(feeds: Feeds) -> tuple[WholeFeed, UUID]:
     """Return a feed with a batch that was revoked, and its staged files."""
     feed, batch_id = stopped(feeds, produce, "sink.publish")
-    give_up(feed, batch_id)
+    abandon_batch(feed, batch_id)
     return feed, batch_id
 
 
@@ -218,12 +218,12 @@ def test_a_clean_up_that_died_anywhere_takes_nothing_that_is_needed_and_is_finis
 
 
 def clean_up_all(feed: WholeFeed) -> None:
-    """Do what retention does with attempts that are long over."""
+    """Do what retention does with attempts that ended long ago."""
     assert not any(staged.kept for staged in clean_up(attempts_to_clean(feed), feed.control, feed.sinks))
 
 
 def attempts_to_clean(feed: WholeFeed) -> Iterator[StagedOutput]:
-    """Yield what the attempts that are over have left behind."""
+    """Yield what the attempts that have ended left behind."""
     tomorrow = datetime.now(UTC) + timedelta(days=1)
     yield from staged_outputs(
         feed.snapshot(), feed.settings.output, feed.control, feed.kafka, feed.sinks, ended_before=tomorrow

@@ -1,4 +1,4 @@
-"""A crash between any two steps of the life of a batch whose output is a Delta table (invariant 5)."""
+"""A crash between any two steps of the life of a batch whose output is a Delta or Iceberg table (invariant 5)."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -29,10 +29,11 @@ def lake() -> Iterator[Path]:
 
 @pytest.mark.parametrize("recovery", [same_run, another_run])
 @pytest.mark.parametrize("life", LIVES)
+@pytest.mark.parametrize("table", ["delta", "iceberg"])
 def test_a_crash_between_any_two_steps_leaves_every_record_in_the_table_once(
-    lake: Path, life: Life, recovery: Recovery
+    lake: Path, table: str, life: Life, recovery: Recovery
 ) -> None:
-    feeds = Feeds(lake, InMemoryControlTables, "delta")
+    feeds = Feeds(lake, InMemoryControlTables, table)
     names = instants_of_one_batch(feeds.new(life))
     for instant in chosen(names, every_world_and_half_a_publish):
         feed, scheduler = feeds.new(life), Scheduler()

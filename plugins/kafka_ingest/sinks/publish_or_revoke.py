@@ -5,16 +5,16 @@ from uuid import UUID
 from kafka_ingest.errors import BatchRevokedError, BatchStateError
 
 
-def give_up(batch_id: UUID) -> str:
+def how_to_abandon(batch_id: UUID) -> str:
     """Return how to end a batch that cannot be published."""
     return f"abandon the batch: `kafka-ingest abandon {batch_id} --reason …`, and the next run reads its ranges again"
 
 
-def being_given_up(batch_id: UUID) -> BatchRevokedError:
+def being_abandoned(batch_id: UUID) -> BatchRevokedError:
     """Return the error of publishing too late."""
     return BatchRevokedError(
         f"batch {batch_id} is being abandoned: an operator revoked its staged files. Nothing of it is visible and no "
-        f"offset was moved. To finish that, {give_up(batch_id)}."
+        f"offset was moved. To finish that, {how_to_abandon(batch_id)}."
     )
 
 

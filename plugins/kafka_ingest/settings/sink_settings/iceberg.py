@@ -1,0 +1,43 @@
+"""``sink: {format: iceberg, path: …, catalog: …, table: …}``."""
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import AfterValidator, field_validator
+
+from kafka_ingest.settings.setting_types import not_blank
+from kafka_ingest.settings.sink_settings.local_directory import LocalDirectorySink
+
+# What every catalog takes, quoted or not; Hive and Glue have no upper case.
+NAME = re.compile(r"[A-Za-z0-9_-]{1,100}(\.[A-Za-z0-9_-]{1,100})+")
+
+
+class IcebergSink(LocalDirectorySink):
+    """An Iceberg table. ``catalog``: the id of the connection that leads to its catalog."""
+
+    not_on_object_stores: ClassVar[str] = "Iceberg tables on object stores are not written yet"
+
+    format: Literal["iceberg"]
+    catalog: Annotated[str, AfterValidator(not_blank)]
+    table: str
+
+    @field_validator("table")
+    @classmethod
+    def _has_a_namespace(cls, table: str) -> str:
+        if not NAME.fullmatch(table):
+            raise ValueError(
+                f"expected a namespace and a table of letters, digits, '_', '-', such as lake.orders, found {table!r}"
+            )
+        return table
+
+    def of_copy(self, path: str) -> Mapping[str, object]:
+        """Return the settings of a copy: a table in the same namespace, named as the last name of its path."""
+        namespace = self.table.rpartition(".")[0]
+        return {**super().of_copy(path), "catalog": self.catalog, "table": f"{namespace}.{Path(path).name}"}
+
+    @property
+    def options(self) -> Mapping[str, str]:
+        """How the table is reached, stored in each plan."""
+        return {"catalog": self.catalog, "table": self.table}

@@ -1,0 +1,41 @@
+"""``format: iceberg``: an Iceberg table in a local or mounted directory, each batch visible by one commit.
+
+The table is in a catalog, which is reached through an Airflow connection. Beside a table ``P`` there is
+``P.kafka-ingest/``, as beside every output::
+
+    P/metadata/                                     what readers see, and which batches were published or revoked
+    P/data/batches/<batch>/<attempt>/*.parquet      data files at their final place, also before a manifest names them
+    P.kafka-ingest/staging/                         attempts without their data (:mod:`kafka_ingest.sinks.staged_files`)
+    P.kafka-ingest/receipts/<day>/<batch>.json      what was published, kept (:mod:`kafka_ingest.sinks.kept_receipts`)
+    P.kafka-ingest/marks/<day>/<batch>              marks that the table does not carry any more (:mod:`.marks`)
+"""
+
+from kafka_ingest.model.output_location import OutputLocation
+from kafka_ingest.ports.outputs import Sink
+from kafka_ingest.sinks.iceberg.catalog_settings import FindCatalog
+from kafka_ingest.sinks.iceberg.inspector import IcebergInspector
+from kafka_ingest.sinks.iceberg.parts import IcebergParts
+from kafka_ingest.sinks.iceberg.publisher import IcebergPublisher, check_usable
+from kafka_ingest.sinks.iceberg.remover import IcebergRemover
+
+GUARANTEE = "Readers see a batch whole or not at all, once, in one snapshot of the table: one commit adds it."
+
+
+def examine(output: OutputLocation, find_catalog: FindCatalog) -> None:
+    """Raise InstallationError without the library, OutputNotUsableError for an unusable table; creates nothing."""
+    check_usable(IcebergParts.of(output, find_catalog))
+
+
+def iceberg_sink(output: OutputLocation, find_catalog: FindCatalog) -> Sink:
+    """Return the roles of the table in a local or mounted directory."""
+    parts = IcebergParts.of(output, find_catalog)
+    return Sink(
+        staging=parts.staging,
+        publisher=IcebergPublisher(parts),
+        archive=parts.archive,
+        inspector=IcebergInspector(parts),
+        remover=IcebergRemover(parts),
+        # A file that a manifest names cannot be moved; and rows are deleted by batch, not by file.
+        salvage=None,
+        places=(parts.output, parts.beside),
+    )

@@ -1,0 +1,121 @@
+"""The columns of the raw format as an Iceberg table has them, and what differs between them and a table's or a file's.
+
+Importing this imports pyiceberg.
+"""
+
+from collections.abc import Iterator
+
+import pyarrow as pa
+from pyiceberg.io.pyarrow import pyarrow_to_schema
+from pyiceberg.schema import Schema
+from pyiceberg.table.name_mapping import MappedField, NameMapping
+from pyiceberg.types import (
+    BinaryType,
+    IcebergType,
+    IntegerType,
+    ListType,
+    LongType,
+    NestedField,
+    StringType,
+    StructType,
+    TimestamptzType,
+)
+
+BATCH_COLUMN = "kafka_batch"
+NEVER_NULL = ("kafka_topic", "kafka_partition", "kafka_offset", BATCH_COLUMN)
+HEADERS = ListType(
+    element_id=11,
+    element=StructType(
+        NestedField(12, "key", StringType(), required=False), NestedField(13, "value", BinaryType(), required=False)
+    ),
+    element_required=False,
+)
+RAW = Schema(
+    NestedField(1, "kafka_topic", StringType(), required=False),
+    NestedField(2, "kafka_partition", IntegerType(), required=False),
+    NestedField(3, "kafka_offset", LongType(), required=False),
+    NestedField(4, "kafka_timestamp", TimestamptzType(), required=False),
+    NestedField(5, "key", BinaryType(), required=False),
+    NestedField(6, "value", BinaryType(), required=False),
+    NestedField(7, "kafka_headers", HEADERS, required=False),
+    NestedField(8, "kafka_topic_id", StringType(), required=False),
+    NestedField(9, "kafka_timestamp_ms", LongType(), required=False),
+    NestedField(10, BATCH_COLUMN, StringType(), required=False),
+)
+"""The schema of a new table; the catalog gives the fields their ids. Files say of no column that it is never null, and
+a required column would not take them."""
+
+
+def differences_of_table(schema: Schema) -> Iterator[str]:
+    """Yield why records of the raw format cannot be appended to a table of this schema; nothing where they can."""
+    fields = {field.name: field for field in schema.fields}
+    for expected in RAW.fields:
+        field, kind = fields.get(expected.name), in_words(expected.field_type)
+        if field is None:
+            yield f"column {expected.name}: expected {kind}, found none"
+        elif in_words(field.field_type) != kind:
+            yield f"column {expected.name}: expected {kind}, found {in_words(field.field_type)}"
+        elif field.required:
+            yield f"column {expected.name}: expected one that allows nulls, found a required one"
+    for name, field in fields.items():
+        if field.required and name not in RAW.column_names:
+            yield f"column {name}: it is required, and nothing would be written into it"
+
+
+def differences_of_mapping(schema: Schema, mapping: NameMapping | None) -> Iterator[str]:
+    """Yield which columns of added files readers would not find: a table's name mapping leads from names to ids."""
+    if mapping is None:
+        return
+    known = {name: field for field in mapping.root for name in field.names}
+    for field in schema.fields:
+        if field.name in RAW.column_names and not leads_to(known.get(field.name), field):
+            yield f"schema.name-mapping.default does not lead from the name {field.name} to field {field.field_id}"
+
+
+def leads_to(mapped: MappedField | None, field: NestedField) -> bool:
+    """Whether a mapping leads from a field's name to it, and from the names in it to what it holds."""
+    if mapped is None or mapped.field_id != field.field_id:
+        return False
+    inner = {name: each for each in mapped.fields for name in each.names}
+    match field.field_type:
+        case ListType() as found:
+            return leads_to(inner.get("element"), found.element_field)
+        case StructType() as found:
+            return all(leads_to(inner.get(each.name), each) for each in found.fields)
+        case _:
+            return True
+
+
+def differences_of_file(schema: pa.Schema) -> Iterator[str]:
+    """Yield where a staged file's columns are not those of the raw format."""
+    expected = set(RAW.column_names) & {field.name for field in RAW.fields}
+    for name in sorted(expected ^ set(schema.names)):
+        yield f"column {name}: {'missing' if name in expected else 'not of the raw format'}"
+    for field in RAW.fields:
+        if field.name not in schema.names:
+            continue
+        try:
+            found = pyarrow_to_schema(pa.schema([schema.field(field.name)]), RAW.name_mapping)
+        except (ValueError, TypeError) as error:
+            yield f"column {field.name}: expected {in_words(field.field_type)}, found {error}"
+            continue
+        if in_words(found.fields[0].field_type) != in_words(field.field_type):
+            kind = in_words(found.fields[0].field_type)
+            yield f"column {field.name}: expected {in_words(field.field_type)}, found {kind}"
+
+
+def in_words(kind: IcebergType) -> str:
+    """Return a type without the ids of its fields, for comparisons and messages."""
+    match kind:
+        case StructType():
+            fields = (f"{each.name}: {in_words(each.field_type)}{required(each.required)}" for each in kind.fields)
+            return f"struct<{', '.join(fields)}>"
+        case ListType():
+            return f"list<{in_words(kind.element_type)}{required(kind.element_required)}>"
+        case _:
+            return str(kind)
+
+
+def required(is_required: bool) -> str:  # noqa: FBT001 - one word of a sentence
+    """Return a note on a part that allows no nulls."""
+    return " required" if is_required else ""

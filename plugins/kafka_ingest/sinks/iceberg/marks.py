@@ -1,0 +1,87 @@
+"""Which batches a table says were published or revoked: one property for each, which names the plan's fingerprint.
+
+A property, since snapshots expire. The newest stay in the table. Before older ones are removed from it, they are
+written to a folder beside it, durably: :class:`OlderMarks`. A committer that finds no mark in a table that was read
+looks there before it commits, so a batch is published once, however late that is.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+from uuid import UUID
+
+from kafka_ingest.errors import OutputConflictError
+from kafka_ingest.foundation.durable_files import make_directory_durably, write_durably
+from kafka_ingest.sinks.kept_receipts import day_of
+
+PREFIX = "kafka_ingest.batch."
+MOST, STAY = 200, 100
+"""From how many marks on a commit removes the oldest, and how many stay then."""
+
+
+class Outcome(Enum):
+    """What became of a batch. The first mark that is committed is final."""
+
+    PUBLISHED = "published"
+    REVOKED = "revoked"
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """The mark of one batch; the fingerprint of its plan where it is published."""
+
+    batch_id: UUID
+    outcome: Outcome
+    fingerprint: str = ""
+
+    @property
+    def key(self) -> str:
+        """The table's property that it is."""
+        return f"{PREFIX}{self.batch_id}"
+
+    @property
+    def text(self) -> str:
+        """Its value."""
+        return f"{self.outcome.value} {self.fingerprint}".strip()
+
+    @classmethod
+    def of(cls, batch_id: UUID, text: str) -> "Mark":
+        """Read a mark back; raises OutputConflictError where another program wrote it."""
+        word, _, fingerprint = text.partition(" ")
+        try:
+            return cls(batch_id, Outcome(word), fingerprint)
+        except ValueError as error:
+            raise OutputConflictError(
+                f"property {PREFIX}{batch_id} of the table: expected published or revoked, found {text!r}: another "
+                "program uses this batch's id. No offset was moved."
+            ) from error
+
+
+def marks_in(properties: Mapping[str, str]) -> dict[str, Mark]:
+    """Return all marks of a table by their batch's id, oldest first."""
+    found = sorted((key.removeprefix(PREFIX), text) for key, text in properties.items() if key.startswith(PREFIX))
+    return {name: Mark.of(UUID(name), text) for name, text in found}
+
+
+class OlderMarks:
+    """The folder of marks that the table does not carry any more. I/O errors are left to the caller."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def mark(self, batch_id: UUID) -> Mark | None:
+        """Return a batch's mark, None where it has none here."""
+        try:
+            return Mark.of(batch_id, self._path(batch_id).read_text(encoding="ascii"))
+        except FileNotFoundError:
+            return None
+
+    def keep(self, mark: Mark) -> None:
+        """Keep a mark that was read from the table, durably; two committers write the same."""
+        path = self._path(mark.batch_id)
+        make_directory_durably(path.parent)
+        write_durably(path, mark.text.encode("ascii"))
+
+    def _path(self, batch_id: UUID) -> Path:
+        return self.folder / (day_of(batch_id) or "undated") / str(batch_id)

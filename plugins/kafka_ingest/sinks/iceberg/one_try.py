@@ -1,0 +1,52 @@
+"""One try to commit a change to a table, and nothing else. Importing this imports pyiceberg.
+
+PyIceberg's own commit tries again without asking whether the batch was published since, and after a conflict it
+deletes the manifests that it wrote, although the change may have landed. Here nothing is deleted after a failure: the
+caller reads what the table has.
+"""
+
+import contextlib
+
+from pyiceberg.table import Table, Transaction
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.update import AssertTableUUID, TableUpdate
+from pyiceberg.utils.properties import property_as_bool
+
+DELETE_OLD = "write.metadata.delete-after-commit.enabled"
+
+
+class OneTry(Transaction):
+    """Changes to one snapshot of a table. The catalog takes all of them, or none if another snapshot came first."""
+
+    def __init__(self, table: Table) -> None:
+        super().__init__(table)
+        self._applied: tuple[tuple[TableUpdate, ...], TableMetadata] = ((), table.metadata)
+
+    @property
+    def table_metadata(self) -> TableMetadata:
+        """The metadata as the changes so far make it.
+
+        The library computes it each time it is asked, some twenty times for an append, with copies of all snapshots:
+        2 s of a commit to a table that has 2,000 of them.
+        """
+        if self._applied[0] is not self._updates:
+            self._applied = (self._updates, super().table_metadata)
+        return self._applied[1]
+
+    def commit_once(self) -> None:
+        """Ask the catalog once; after any exception it is unknown whether the changes landed."""
+        requirements = (*self._requirements, AssertTableUUID(uuid=self._table.metadata.table_uuid))
+        response = self._table.catalog.commit_table(self._table, requirements, self._updates)
+        delete_old_metadata(self._table, response.metadata)
+
+
+def delete_old_metadata(table: Table, now: TableMetadata) -> None:
+    """Delete the metadata files that a commit dropped from the table's log of them, where the table asks for it."""
+    if not property_as_bool(now.properties, DELETE_OLD, default=False):
+        return
+    kept = {entry.metadata_file for entry in now.metadata_log}
+    for entry in table.metadata.metadata_log:
+        if entry.metadata_file not in kept:
+            # What stays is found by remove_orphan_files.
+            with contextlib.suppress(OSError):
+                table.io.delete(entry.metadata_file)

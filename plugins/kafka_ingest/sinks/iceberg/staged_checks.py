@@ -1,0 +1,50 @@
+"""Whether staged files can become part of the table: the library compares neither nulls nor whose rows they hold.
+
+Importing this imports pyarrow and pyiceberg.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet
+
+from kafka_ingest.errors import StagedOutputUnusableError
+from kafka_ingest.model.offsets import listing
+from kafka_ingest.model.receipt import Receipt
+from kafka_ingest.sinks.iceberg.columns import BATCH_COLUMN, NEVER_NULL, differences_of_file
+
+
+def check_files(data: Path, receipt: Receipt) -> None:
+    """Raise StagedOutputUnusableError unless each staged file has the table's columns, and rows of this batch alone."""
+    for file in receipt.files:
+        metadata = footer(data / file.name)
+        problems = list(differences_of_file(metadata.schema.to_arrow_schema()))
+        if problems := problems or list(wrong_values(metadata, str(receipt.batch_id))):
+            raise StagedOutputUnusableError(f"{data / file.name}: {listing(problems)}")
+
+
+def wrong_values(metadata: "pyarrow.parquet.FileMetaData", batch_id: str) -> Iterator[str]:
+    """Yield what is impossible in a file, by the statistics of its row groups."""
+    for number in range(metadata.num_columns):
+        name = metadata.schema.column(number).path
+        if name not in NEVER_NULL:
+            continue
+        groups = [metadata.row_group(group).column(number).statistics for group in range(metadata.num_row_groups)]
+        if any(group is None or group.null_count is None or group.null_count for group in groups):
+            yield f"column {name} holds nulls"
+        if name == BATCH_COLUMN:
+            found = {str(each) for group in groups if group is not None for each in (group.min, group.max)}
+            if found != {batch_id}:
+                yield f"{name}: expected {batch_id} alone, found {listing(sorted(found))}"
+
+
+def footer(path: Path) -> "pyarrow.parquet.FileMetaData":
+    """Return a file's footer; raises StagedOutputUnusableError where it is damaged."""
+    try:
+        return pyarrow.parquet.read_metadata(path)
+    except (pa.ArrowException, ValueError, OSError) as error:
+        # Arrow raises OSError for a damaged footer, too, but only the system's errors have a number.
+        if isinstance(error, OSError) and error.errno is not None:
+            raise
+        raise StagedOutputUnusableError(f"{path} is not a readable Parquet file: {error}") from error

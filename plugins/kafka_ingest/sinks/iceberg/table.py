@@ -1,0 +1,229 @@
+"""One Iceberg table in a catalog: its commits decide what was published, and what was revoked.
+
+A commit carries a batch's mark (:mod:`.marks`) together with its files and a snapshot, so all are there or none. A
+commit is bound to the snapshot that was the newest when the table was read: where another one came first, the catalog
+refuses it. Revoking adds a snapshot, too, so that of a publisher and an operator exactly one wins. Importing this
+imports pyiceberg.
+"""
+
+import random
+import time
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import TypeVar
+from uuid import UUID
+
+from pyiceberg.catalog import Catalog, load_catalog
+from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
+from pyiceberg.table import Table
+
+from kafka_ingest.errors import OutputNotUsableError, OutputUnavailableError
+from kafka_ingest.model.offsets import listing
+from kafka_ingest.sinks.iceberg.catalog_settings import CatalogSettings
+from kafka_ingest.sinks.iceberg.columns import BATCH_COLUMN, RAW
+from kafka_ingest.sinks.iceberg.library_errors import brief, is_a_failure, named_errors
+from kafka_ingest.sinks.iceberg.marks import MOST, STAY, Mark, OlderMarks, marks_in
+from kafka_ingest.sinks.iceberg.one_try import OneTry
+from kafka_ingest.sinks.iceberg.places import METADATA, location_of
+from kafka_ingest.sinks.iceberg.table_fit import is_elsewhere, was_committed_to, why_not_written
+from kafka_ingest.sinks.iceberg.table_rows import TableRows, of_batch
+
+Done = TypeVar("Done")
+
+TRIES = 10
+LONGEST_PAUSE_S = 0.2
+FILE_IO = "kafka_ingest.sinks.iceberg.durable_io.DurableFileIO"
+PROPERTIES_OF_NEW = {
+    "format-version": "2",
+    "commit.manifest-merge.enabled": "true",
+    "write.metadata.delete-after-commit.enabled": "true",
+    "write.metadata.previous-versions-max": "100",
+    f"write.metadata.metrics.column.{BATCH_COLUMN}": "full",
+    "write.metadata.metrics.column.key": "counts",
+    "write.metadata.metrics.column.value": "counts",
+}
+"""Metadata stays small under many small commits; batches are found by their whole ids, and payloads are in no bound."""
+
+
+class IcebergTable:
+    """The table of one output, by its catalog and name, in a local or mounted directory."""
+
+    def __init__(self, output: Path, settings: CatalogSettings, name: str, older: OlderMarks) -> None:
+        self._output = output
+        self._settings = settings
+        self._name = name
+        self._older = older
+
+    @cached_property
+    def _catalog(self) -> Catalog:
+        return load_catalog(self._settings.name, **({"py-io-impl": FILE_IO} | dict(self._settings.properties)))
+
+    def __str__(self) -> str:
+        """Return the table for a message."""
+        return f"Iceberg table {self._name} in {self._output}"
+
+    def open(self) -> Table | None:
+        """Return the table as it is now, None where there is none yet."""
+        with named_errors(str(self), self._settings):
+            try:
+                table = self._catalog.load_table(self._name)
+            except (NoSuchTableError, NoSuchNamespaceError):
+                table = None
+        if table is None:
+            if was_committed_to(self._output / METADATA):
+                raise OutputUnavailableError(
+                    f"the catalog of connection {self._settings.conn_id!r} knows no table {self._name}, but "
+                    f"{self._output / METADATA} shows that one was written. Is it the right catalog? Nothing was done "
+                    "and no offset was moved. Register the table's newest metadata file in the catalog, or correct "
+                    "sink.catalog and sink.table; if it was dropped on purpose, give the feed another sink.path."
+                )
+            return None
+        if is_elsewhere(table, self._output):
+            raise OutputNotUsableError(
+                f"expected the Iceberg table {self._name} in {self._output}, found it at {table.location()}. Nothing "
+                "was written and no offset was moved. Set sink.path to the table's location, or sink.table to another."
+            )
+        return table
+
+    def mark(self, batch_id: UUID) -> Mark | None:
+        """Return a batch's mark, None where it has none."""
+        return self.rows().mark(batch_id)
+
+    def check_writable(self) -> None:
+        """Raise OutputNotUsableError where batches cannot be added to an existing table."""
+        if (table := self.open()) is not None:
+            self._check_fits(table)
+
+    def rows(self) -> TableRows:
+        """Return what the table holds now."""
+        return self._rows_of(self.open())
+
+    def _rows_of(self, table: Table | None) -> TableRows:
+        return TableRows(self._output, table, self._settings, self._older)
+
+    def land(self, mark: Mark, files: Sequence[Path] = ()) -> Mark:
+        """Commit a batch's mark with its files, and return the mark that the batch then has: the first writer's."""
+
+        def add(table: Table, change: OneTry) -> None:
+            summary = {"kafka_ingest.batch_id": str(mark.batch_id), "kafka_ingest.outcome": mark.outcome.value}
+            if files:
+                named = [f"{table.location().rstrip('/')}/{path.relative_to(self._output)}" for path in files]
+                # That no snapshot has them follows from the mark, which is not there.
+                change.add_files(named, snapshot_properties=summary, check_duplicate_files=False)
+            else:
+                with change.update_snapshot(snapshot_properties=summary).fast_append():
+                    pass
+            # The properties last: what came before was computed on the table as it was read, without a copy of it.
+            if leaving := self._marks_to_remove(table):
+                change.remove_properties(*leaving)
+            change.set_properties({mark.key: mark.text})
+
+        def done(table: Table) -> Mark | None:
+            return self._rows_of(table).mark(mark.batch_id)
+
+        return self._commit(f"to commit batch {mark.batch_id}", self._open_or_create, done, add)
+
+    def delete_rows(self, batch_id: UUID) -> None:
+        """Take the files with a batch's rows out of the table in one commit; does nothing where there are none.
+
+        Raises OutputNotUsableError where a file holds rows of other batches, too.
+        """
+
+        def delete(table: Table, change: OneTry) -> None:
+            alone, shared = self._rows_of(table).files_with_rows_of(batch_id)
+            if shared:
+                raise OutputNotUsableError(
+                    f"{self}: another program has put rows of batch {batch_id} into files with rows of other batches, "
+                    f"such as {shared[0]}, and the library would not copy those unchanged. Delete the rows whose "
+                    f"{BATCH_COLUMN} is {batch_id} with an engine that does, such as Spark. The batch is recorded as "
+                    "removed; run this again then."
+                )
+            summary = {"kafka_ingest.removed_batch_id": str(batch_id)}
+            with change.update_snapshot(snapshot_properties=summary).overwrite() as update:
+                update.delete_by_predicate(of_batch(batch_id))
+                for file in alone:
+                    update.delete_data_file(file)
+
+        def done(table: Table) -> bool | None:
+            return None if self._rows_of(table).is_visible(batch_id) else True
+
+        table = self.open()
+        if table is not None:
+            self._commit(f"to delete the rows of batch {batch_id}", self._open_or_create, done, delete)
+
+    def _commit(
+        self,
+        what: str,
+        opened: Callable[[], Table],
+        done: Callable[[Table], Done | None],
+        stage: Callable[[Table, OneTry], None],
+    ) -> Done:
+        """Read the table, look whether it is done, try once; after any failure, again.
+
+        Each try is bound to the reading that ``done`` looked at.
+        """
+        failure: Exception | None = None
+        for number in range(TRIES + 1):
+            table = opened()
+            if (found := done(table)) is not None:
+                return found
+            if number == TRIES:
+                break
+            self._check_fits(table)
+            try:
+                change = OneTry(table)
+                stage(table, change)
+                change.commit_once()
+            except Exception as error:
+                if not is_a_failure(error):
+                    raise
+                failure = error
+                pause(number)
+        raise OutputUnavailableError(
+            f"{self}: {TRIES} tries {what} failed, and the table does not have it: {brief(failure, self._settings)}. "
+            "No offset was moved; run this again."
+        )
+
+    def _marks_to_remove(self, table: Table) -> list[str]:
+        """Return the oldest marks' properties where there are many, after keeping the marks beside the table."""
+        marks = list(marks_in(table.properties).values())
+        if len(marks) < MOST:
+            return []
+        for mark in marks[:-STAY]:
+            self._older.keep(mark)
+        return [mark.key for mark in marks[:-STAY]]
+
+    def _open_or_create(self) -> Table:
+        failure: Exception | None = None
+        for number in range(TRIES):
+            if (table := self.open()) is not None:
+                return table
+            try:
+                self._catalog.create_namespace_if_not_exists(self._name.rpartition(".")[0])
+                self._catalog.create_table(
+                    self._name, RAW, location=location_of(self._output), properties=dict(PROPERTIES_OF_NEW)
+                )
+            except Exception as error:
+                if not is_a_failure(error):
+                    raise
+                failure = error  # another committer may have made it, or its namespace
+                pause(number)
+        if (made := self.open()) is not None:
+            return made
+        raise OutputUnavailableError(
+            f"{self} could not be made: {brief(failure, self._settings)}. No offset was moved; run this again."
+        )
+
+    def _check_fits(self, table: Table) -> None:
+        if problems := list(why_not_written(table)):
+            raise OutputNotUsableError(
+                f"{self}: expected a table that files of the raw format can be added to, found {listing(problems)}. "
+                "Nothing was written and no offset was moved. Change the table, or give the feed another one; "
+                "docs/sinks.md says which tables can be used."
+            )
+
+
+def pause(number: int) -> None:
+    """Wait after a failed try, a little longer each time; by chance, so that rivals do not keep in step."""
+    time.sleep(random.uniform(0, LONGEST_PAUSE_S * (number + 1)))  # noqa: S311 - no secret

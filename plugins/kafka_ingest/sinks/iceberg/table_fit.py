@@ -1,0 +1,36 @@
+"""Whether files of the raw format can be added to an Iceberg table. Importing this imports pyiceberg."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from pyiceberg.table import Table
+
+from kafka_ingest.sinks.iceberg.columns import differences_of_mapping, differences_of_table
+from kafka_ingest.sinks.iceberg.places import path_of
+
+FORMAT_VERSION = 2
+METADATA_FILE = ".metadata.json"
+NEVER_COMMITTED = "00000-"
+"""What the first metadata file's name begins with: also without a table, after a crash while it was made."""
+
+
+def why_not_written(table: Table) -> Iterator[str]:
+    """Yield why files cannot be added to a table; nothing where they can."""
+    if table.metadata.format_version != FORMAT_VERSION:
+        yield f"format version {table.metadata.format_version}, expected {FORMAT_VERSION}"
+    if not table.spec().is_unpartitioned():
+        yield f"partitioned by {', '.join(field.name for field in table.spec().fields)}"
+    yield from differences_of_table(table.schema())
+    yield from differences_of_mapping(table.schema(), table.name_mapping())
+
+
+def is_elsewhere(table: Table, output: Path) -> bool:
+    """Whether a table's location is another than the feed's directory."""
+    found = path_of(table.location().rstrip("/"))
+    return found is None or (found != output and found.resolve() != output.resolve())
+
+
+def was_committed_to(metadata: Path) -> bool:
+    """Whether a table's folder of metadata shows commits, whatever a catalog says."""
+    names = (each.name for each in metadata.iterdir()) if metadata.is_dir() else ()
+    return any(name.endswith(METADATA_FILE) and not name.startswith(NEVER_COMMITTED) for name in names)

@@ -1,0 +1,216 @@
+"""What one snapshot of an Iceberg table holds of batches: files as published, or rows that others have rewritten.
+
+A file below ``data/batches/`` that no delete file applies to holds one batch as it was published. Everything else is
+read through the library, which applies deletes and finds columns by their ids. Importing this imports pyiceberg.
+"""
+
+from collections.abc import Iterable, Iterator
+from functools import cached_property
+from pathlib import Path
+from uuid import UUID
+
+import pyarrow as pa
+from pyiceberg.expressions import AlwaysTrue, And, BooleanExpression, EqualTo, Reference
+from pyiceberg.expressions.literals import literal
+from pyiceberg.io.pyarrow import ArrowScan
+from pyiceberg.manifest import DataFile
+from pyiceberg.table import FileScanTask, Table
+
+from kafka_ingest.model.offsets import TopicPartition
+from kafka_ingest.model.published_output import FilesState, FoundFiles
+from kafka_ingest.model.receipt import Receipt
+from kafka_ingest.sinks.iceberg.catalog_settings import CatalogSettings
+from kafka_ingest.sinks.iceberg.columns import BATCH_COLUMN
+from kafka_ingest.sinks.iceberg.library_errors import named_errors
+from kafka_ingest.sinks.iceberg.marks import Mark, OlderMarks, Outcome, marks_in
+from kafka_ingest.sinks.iceberg.places import BATCHES, DATA, path_of
+from kafka_ingest.sinks.parquet_contents import POSITION
+from kafka_ingest.sinks.staged_parquet import difference, file_sizes, folders_in
+
+TYPES: dict[str, pa.DataType] = {
+    "kafka_topic": pa.string(),
+    "kafka_partition": pa.int32(),
+    "kafka_offset": pa.int64(),
+    BATCH_COLUMN: pa.string(),
+}
+
+
+class TableRows:
+    """One reading of the table; None where there is none. I/O errors are left to the caller.
+
+    A question about one batch reads those manifests that may name it, one about all batches reads all, once.
+    """
+
+    def __init__(self, output: Path, table: Table | None, settings: CatalogSettings, older: OlderMarks) -> None:
+        self._table = table
+        self._settings = settings
+        self._older = older
+        # A table that was there may name its location by another name of the same directory.
+        named = path_of(table.location().rstrip("/")) if table is not None else None
+        self._folders = [each / DATA / BATCHES for each in (output, named) if each is not None]
+        self._plans: dict[UUID, list[FileScanTask]] = {}
+
+    @cached_property
+    def _marks(self) -> dict[str, Mark]:
+        return marks_in(self._table.properties) if self._table is not None else {}
+
+    def mark(self, batch_id: UUID) -> Mark | None:
+        """Return a batch's mark as of this reading of the table.
+
+        The folder of older marks is asked after the table was read: a mark is there before it leaves the table.
+        """
+        return self._marks.get(str(batch_id)) or self._older.mark(batch_id)
+
+    def published(self) -> set[str]:
+        """Return the ids of the batches that are part of the table by their own files, or published by its marks."""
+        by_mark = {name for name, mark in self._marks.items() if mark.outcome is Outcome.PUBLISHED}
+        return by_mark | {name for name in self._of_all if name}
+
+    def visible(self) -> set[str]:
+        """Return the ids of all batches that readers see a row of."""
+        return {name for name in self._of_all if name} | self._counted_elsewhere.keys()
+
+    @cached_property
+    def _of_all(self) -> dict[str, list[FileScanTask]]:
+        """All files by the batch whose own they are; those that are none's, or not as they were published, at ''."""
+        found: dict[str, list[FileScanTask]] = {"": []}
+        for task in self._plan(AlwaysTrue()):
+            name = "" if task.delete_files else (self._own_name(task) or "").partition("/")[0]
+            found.setdefault(name, []).append(task)
+        return found
+
+    @cached_property
+    def _counted_elsewhere(self) -> dict[str, int]:
+        """How many rows of each batch are in files that are not as they were published."""
+        counts: dict[str, int] = {}
+        for piece in self._read(self._of_all[""], [BATCH_COLUMN], AlwaysTrue()):
+            for row in piece.group_by(BATCH_COLUMN).aggregate([([], "count_all")]).to_pylist():
+                counts[row[BATCH_COLUMN]] = counts.get(row[BATCH_COLUMN], 0) + row["count_all"]
+        return counts
+
+    def own_files(self, batch_id: UUID, attempt: int) -> set[str]:
+        """Return the names of an attempt's files that readers see as they were published."""
+        below = f"{batch_id}/{attempt}/"
+        names = (self._own_name(each) for each in self._planned(batch_id) if not each.delete_files)
+        return {name.removeprefix(below) for name in names if name is not None and name.startswith(below)}
+
+    def names_files_of(self, batch_id: UUID, attempt: int) -> bool:
+        """Whether readers see a file of an attempt, whatever else was deleted from it."""
+        below = f"{batch_id}/{attempt}/"
+        names = (self._own_name(each) for each in self._planned(batch_id))
+        return any(name is not None and name.startswith(below) for name in names)
+
+    def is_visible(self, batch_id: UUID) -> bool:
+        """Whether readers see a row of a batch."""
+        return any(True for _ in self._read(self._planned(batch_id), [BATCH_COLUMN], of_batch(batch_id)))
+
+    def files_with_rows_of(self, batch_id: UUID) -> tuple[list[DataFile], list[str]]:
+        """Return the files that hold rows of a batch alone, and the places of those that hold others' rows, too."""
+        alone: list[DataFile] = []
+        shared: list[str] = []
+        for task in self._planned(batch_id):
+            if (self._own_name(task) or "").startswith(f"{batch_id}/"):
+                alone.append(task.file)
+                continue
+            pieces = self._read([task], [BATCH_COLUMN], AlwaysTrue())
+            held = {name for piece in pieces for name in piece[BATCH_COLUMN].unique().to_pylist()}
+            if held == {str(batch_id)}:
+                alone.append(task.file)
+            elif str(batch_id) in held:
+                shared.append(task.file.file_path)
+        return alone, shared
+
+    def rows_elsewhere(self, batch_id: UUID) -> Iterator[pa.Table]:
+        """Yield the positions of a batch's rows that are not in a file as it was published, a piece at a time."""
+        tasks = [each for each in self._planned(batch_id) if not self._is_own(each, batch_id)]
+        return self._read(tasks, list(POSITION), of_batch(batch_id))
+
+    def holds(self, batch_id: UUID, topic_partition: TopicPartition, offset: int) -> bool:
+        """Whether readers see a batch's record in a file that is not as it was published."""
+        position = And(
+            equal("kafka_topic", topic_partition.topic),
+            equal("kafka_partition", topic_partition.partition),
+            equal("kafka_offset", offset),
+        )
+        tasks = [each for each in self._planned(batch_id) if not self._is_own(each, batch_id)]
+        return any(True for _ in self._read(tasks, list(POSITION), And(of_batch(batch_id), position)))
+
+    def found(self, receipt: Receipt, data: Path) -> FoundFiles:
+        """Return what exists of a batch whose receipt is kept; its data was staged in ``data``. Reads all files."""
+        mark = self.mark(receipt.batch_id)
+        if mark is not None and mark.outcome is Outcome.REVOKED:
+            return FoundFiles(FilesState.REVOKED, "the table's marks say so")
+        if not receipt.files:
+            return FoundFiles(FilesState.INTACT)
+        expected = {file.name: file.size_bytes for file in receipt.files}
+        on_disk = file_sizes(data, folders_in(receipt))
+        if mark is None:
+            if not on_disk:
+                return FoundFiles(FilesState.GONE, f"its files are not in {data}, and the table does not name it")
+            state = FilesState.STAGED if on_disk == expected else FilesState.BROKEN
+            return FoundFiles(state, f"its files are in {data}, {difference(expected, on_disk) or 'all of them'}")
+        return self._found_published(receipt, data, on_disk)
+
+    def _found_published(self, receipt: Receipt, data: Path, on_disk: dict[str, int]) -> FoundFiles:
+        names = (self._own_name(each) for each in self._of_all.get(str(receipt.batch_id), []))
+        own_names = {name.removeprefix(f"{receipt.batch_id}/{receipt.attempt}/") for name in names if name is not None}
+        own = [file for file in receipt.files if file.name in own_names]
+        missing = {file.name: file.size_bytes for file in own if on_disk.get(file.name) != file.size_bytes}
+        if missing:
+            there = {name: size for name, size in on_disk.items() if name in missing}
+            return FoundFiles(FilesState.CHANGED, f"{difference(missing, there)} in {data}, and the table names them")
+        rows = sum(file.rows for file in own)
+        if len(own) < len(receipt.files):
+            rows += self._counted_elsewhere.get(str(receipt.batch_id), 0)
+        if rows == receipt.rows:
+            return FoundFiles(FilesState.INTACT)
+        state = FilesState.CHANGED if rows else FilesState.GONE
+        return FoundFiles(state, f"the table holds {rows:,} of its {receipt.rows:,} rows")
+
+    def _planned(self, batch_id: UUID) -> list[FileScanTask]:
+        """Return the files that may hold rows of a batch; bounds may be shortened, so others may be there."""
+        if batch_id not in self._plans:
+            self._plans[batch_id] = self._plan(of_batch(batch_id))
+        return self._plans[batch_id]
+
+    def _plan(self, wanted: BooleanExpression) -> list[FileScanTask]:
+        if self._table is None:
+            return []
+        with named_errors("the table's files", self._settings):
+            return list(self._table.scan(row_filter=wanted).plan_files())
+
+    def _read(self, tasks: Iterable[FileScanTask], columns: list[str], wanted: BooleanExpression) -> Iterator[pa.Table]:
+        chosen = list(tasks)
+        if self._table is None or not chosen:
+            return
+        types = pa.schema([(name, TYPES[name]) for name in columns])
+        with named_errors("the table's rows", self._settings):
+            projected = self._table.schema().select(*columns)
+            scan = ArrowScan(self._table.metadata, self._table.io, projected, wanted)
+            for batch in scan.to_record_batches(chosen):
+                if batch.num_rows:
+                    yield pa.Table.from_batches([batch]).select(columns).cast(types)
+
+    def _is_own(self, task: FileScanTask, batch_id: UUID) -> bool:
+        name = self._own_name(task)
+        return name is not None and name.startswith(f"{batch_id}/") and not task.delete_files
+
+    def _own_name(self, task: FileScanTask) -> str | None:
+        """Return a file's name below the folder of batches, None where it is elsewhere."""
+        path = path_of(task.file.file_path)
+        if path is None:
+            return None
+        for folder in self._folders:
+            if path.is_relative_to(folder):
+                return path.relative_to(folder).as_posix()
+        return None
+
+
+def of_batch(batch_id: UUID) -> BooleanExpression:
+    """Return the condition that a row is a batch's."""
+    return equal(BATCH_COLUMN, str(batch_id))
+
+
+def equal(column: str, value: str | int) -> BooleanExpression:
+    """Return the condition that a column has a value."""
+    return EqualTo(term=Reference(column), value=literal(value))

@@ -1,0 +1,708 @@
+"""What an Iceberg table brings besides: catalogs, tables of others, their maintenance, what its library would take."""
+
+import os
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import polars as pl
+import pyarrow as pa
+import pyarrow.parquet
+import pytest
+from pyiceberg.catalog import load_catalog
+from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.schema import Schema
+from pyiceberg.table import Table
+from pyiceberg.transforms import IdentityTransform
+from pyiceberg.types import LongType, NestedField, StringType
+from tests.contract.builders import NOON, at_once, batch_id_of, orders
+from tests.contract.conftest import PostgresqlServer
+from tests.contract.sink_outputs import ROWS, IcebergOutput, plan_to, publish, rows_of, written
+from tests.iceberg_lake import catalog_beside, connections_beside, iceberg_at, name_at, table_at
+
+from embedded_postgresql import EMPTY
+from kafka_ingest.errors import (
+    BatchRevokedError,
+    BatchStateError,
+    InstallationError,
+    OutputConflictError,
+    OutputNotUsableError,
+    OutputUnavailableError,
+    StagedOutputUnusableError,
+)
+from kafka_ingest.model.offsets import OffsetRange
+from kafka_ingest.model.output_location import OutputLocation
+from kafka_ingest.model.published_output import FilesState, PublishedCount
+from kafka_ingest.model.removal import Removal, RemovalCause
+from kafka_ingest.sinks import iceberg
+from kafka_ingest.sinks.choose import DataFilesOfAllFormats, sink_of
+from kafka_ingest.sinks.connections import SinkConnections
+from kafka_ingest.sinks.iceberg import marks
+from kafka_ingest.sinks.iceberg import table as iceberg_table
+from kafka_ingest.sinks.iceberg.catalog_settings import CatalogSettings
+from kafka_ingest.sinks.iceberg.columns import RAW
+
+OLD = datetime(2020, 1, 1, tzinfo=UTC).timestamp()
+
+
+@pytest.fixture
+def output(tmp_path: Path) -> IcebergOutput:
+    made = IcebergOutput(tmp_path / "orders")
+    made.sink.publisher.prepare()
+    return made
+
+
+def raw_with(*changed: NestedField, without: str = "") -> Schema:
+    """Return the raw columns with some of them changed or added."""
+    fields = {field.name: field for field in RAW.fields if field.name != without}
+    return Schema(*(fields | {field.name: field for field in changed}).values())
+
+
+def a_table(path: Path, schema: Schema = RAW, **made_with: Any) -> Table:
+    """Make a table of another program."""
+    catalog = catalog_beside(path)
+    catalog.create_namespace_if_not_exists("shop")
+    return catalog.create_table(name_at(path), schema, **({"location": f"file://{path}"} | made_with))
+
+
+def listing_of(path: Path) -> dict[str, int]:
+    return {str(each.relative_to(path)): each.stat().st_size for each in path.rglob("*") if each.is_file()}
+
+
+def place_of(output: IcebergOutput, number: int) -> Path:
+    return output.path / "data" / "batches" / str(batch_id_of(number)) / "1"
+
+
+def rewrite_all(table: Table) -> None:
+    """Do what a compaction does: all rows into one new file, in one snapshot."""
+    table.overwrite(table.scan().to_arrow())
+
+
+# ── The table that is made ────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_new_table_has_the_raw_columns_and_properties_that_keep_its_metadata_small(output: IcebergOutput) -> None:
+    publish(output, plan_to(output, 1))
+    table = table_at(output.path)
+    assert table.metadata.format_version == 2
+    assert [field.name for field in table.schema().fields] == [field.name for field in RAW.fields]
+    assert table.location() == f"file://{output.path}"
+    assert table.name_mapping() is not None, "the files have no field ids, so their columns are found by name"
+    assert table.properties["write.metadata.delete-after-commit.enabled"] == "true"
+    assert table.properties["commit.manifest-merge.enabled"] == "true"
+
+
+def test_every_reader_sees_the_rows_of_a_batch(output: IcebergOutput) -> None:
+    published = publish(output, plan_to(output, 1))
+    scan = table_at(output.path).scan()
+    assert scan.to_arrow().num_rows == published.receipt.rows
+    rows = scan.to_arrow()
+    assert duckdb.sql("select sum(kafka_offset), count(distinct kafka_batch) from rows").fetchall() == [(90, 1)]
+    assert pl.from_arrow(rows).height == published.receipt.rows
+    assert output.seen() == rows_of(published)
+
+
+def test_queries_skip_files_by_offset_partition_and_batch(output: IcebergOutput) -> None:
+    publish(output, plan_to(output, 1))
+    publish(output, plan_to(output, 2))
+    table = table_at(output.path)
+
+    def files(condition: str) -> int:
+        return len(list(table.scan(row_filter=condition).plan_files()))
+
+    assert files("kafka_offset >= 0") == 4
+    assert files(f"kafka_offset >= {ROWS}") == 0
+    assert files("kafka_partition == 1") == 2
+    assert files(f"kafka_batch == '{batch_id_of(2)}'") == 2
+    assert files("kafka_timestamp < '2026-01-02T00:00:00+00:00'") == 0
+
+
+def test_old_metadata_files_are_deleted_as_the_table_asks_for(tmp_path: Path) -> None:
+    asked = {"write.metadata.delete-after-commit.enabled": "true", "write.metadata.previous-versions-max": "2"}
+    a_table(tmp_path / "orders", properties=asked)
+    output = IcebergOutput(tmp_path / "orders")
+    output.sink.publisher.prepare()
+    published = [publish(output, plan_to(output, number)) for number in range(1, 7)]
+    assert len(list((output.path / "metadata").glob("*.metadata.json"))) == 3
+    assert output.seen() == sum(map(rows_of, published), Counter())
+
+
+# ── Tables of others ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_table_that_fits_is_taken_as_it_is(tmp_path: Path) -> None:
+    a_table(tmp_path / "orders", raw_with(NestedField(50, "note", StringType(), required=False)))
+    output = IcebergOutput(tmp_path / "orders")
+    output.sink.publisher.prepare()
+    published = publish(output, plan_to(output, 1))
+    assert output.seen() == rows_of(published)
+    assert set(table_at(output.path).scan().to_arrow()["note"].to_pylist()) == {None}
+
+
+def test_a_column_that_another_program_adds_later_stops_nothing(output: IcebergOutput) -> None:
+    first = publish(output, plan_to(output, 1))
+    with table_at(output.path).update_schema() as update:
+        update.add_column("note", StringType())
+    second = publish(output, plan_to(output, 2))
+    assert output.seen() == rows_of(first) + rows_of(second)
+
+
+UNFIT: dict[str, tuple[Schema, dict[str, Any], str]] = {
+    "missing": (raw_with(without="key"), {}, "column key: expected binary, found none"),
+    "type": (
+        raw_with(NestedField(2, "kafka_partition", LongType(), required=False)),
+        {},
+        "column kafka_partition: expected int, found long",
+    ),
+    "nested": (
+        raw_with(NestedField(7, "kafka_headers", StringType(), required=False)),
+        {},
+        "column kafka_headers: expected list<struct<key: string, value: binary>>, found string",
+    ),
+    "required": (
+        raw_with(NestedField(3, "kafka_offset", LongType(), required=True)),
+        {},
+        "column kafka_offset: expected one that allows nulls, found a required one",
+    ),
+    "another required": (
+        raw_with(NestedField(50, "note", StringType(), required=True)),
+        {},
+        "column note: it is required, and nothing would be written into it",
+    ),
+    "old format": (RAW, {"properties": {"format-version": "1"}}, "format version 1, expected 2"),
+    "name mapping": (
+        RAW,
+        {"properties": {"schema.name-mapping.default": '[{"field-id": 1, "names": ["kafka_topic"]}]'}},
+        "schema.name-mapping.default does not lead from the name kafka_offset to field 3",
+    ),
+}
+
+
+@pytest.mark.parametrize("harm", UNFIT)
+def test_a_table_that_cannot_be_written_is_refused_by_name_when_planning_and_before_committing(
+    tmp_path: Path, harm: str
+) -> None:
+    schema, made_with, said = UNFIT[harm]
+    staged = IcebergOutput(tmp_path / "orders")
+    staged.sink.publisher.prepare()
+    directory, published = written(staged, plan_to(staged, 1))
+    a_table(staged.path, schema, **made_with)
+    assert_refused(staged, directory, published.receipt, said)
+
+
+def test_a_partitioned_table_is_refused(tmp_path: Path) -> None:
+    staged = IcebergOutput(tmp_path / "orders")
+    staged.sink.publisher.prepare()
+    directory, published = written(staged, plan_to(staged, 1))
+    with a_table(staged.path).update_spec() as update:
+        update.add_field("kafka_topic", IdentityTransform(), "topic")
+    assert_refused(staged, directory, published.receipt, "partitioned by topic")
+
+
+def assert_refused(staged: IcebergOutput, directory: Path, receipt: Any, said: str) -> None:
+    before = listing_of(staged.path)
+    for refuse in (
+        staged.sink.publisher.prepare,
+        lambda: staged.sink.publisher.can_take(directory, receipt),
+        lambda: iceberg.examine(iceberg_at(staged.path), connections_beside(staged.path).catalog),
+    ):
+        with pytest.raises(OutputNotUsableError) as refused:
+            refuse()
+        assert said in str(refused.value)
+    assert listing_of(staged.path) == before
+
+
+def test_a_table_that_becomes_unfit_after_the_commit_began_takes_nothing(output: IcebergOutput) -> None:
+    directory, published = written(output, plan_to(output, 1))
+    output.sink.publisher.can_take(directory, published.receipt)
+    a_table(output.path, UNFIT["type"][0])
+    with pytest.raises(OutputNotUsableError, match="column kafka_partition"):
+        output.sink.publisher.publish(directory, published)
+    assert table_at(output.path).current_snapshot() is None
+
+
+def test_a_table_elsewhere_is_refused(tmp_path: Path) -> None:
+    a_table(tmp_path / "orders", location=f"file://{tmp_path}/others")
+    output = IcebergOutput(tmp_path / "orders")
+    with pytest.raises(OutputNotUsableError, match=r"expected the Iceberg table shop\.orders in .*found it at file:"):
+        output.sink.publisher.prepare()
+
+
+def test_a_directory_of_another_outputs_files_is_no_table(output: IcebergOutput) -> None:
+    (output.path / f"kafka_batch={batch_id_of(1)}").mkdir()
+    with pytest.raises(OutputNotUsableError, match="files of another output"):
+        output.sink.publisher.prepare()
+
+
+@pytest.mark.parametrize("name", ["a?b", "a#b", "a;b"])
+def test_a_path_that_would_end_early_as_a_location_is_refused(tmp_path: Path, name: str) -> None:
+    with pytest.raises(OutputNotUsableError, match="which end the path in an Iceberg location"):
+        sink_of(iceberg_at(tmp_path / name / "orders"), connections_beside(tmp_path / "orders")).publisher.prepare()
+
+
+def test_a_path_may_hold_blanks_and_other_letters(tmp_path: Path) -> None:
+    output = IcebergOutput(tmp_path / "Übung 100%" / "orders")
+    output.sink.publisher.prepare()
+    assert output.seen() == Counter()
+    published = publish(output, plan_to(output, 1))
+    assert output.seen() == rows_of(published)
+
+
+# ── Catalogs ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_catalog_that_does_not_know_the_table_any_more_stops_everything(output: IcebergOutput) -> None:
+    directory, published = written(output, plan_to(output, 1))
+    output.sink.publisher.publish(directory, published)
+    catalog_beside(output.path).drop_table(name_at(output.path))
+    newest = max((output.path / "metadata").glob("*.metadata.json"))
+    for refuse in (
+        output.sink.publisher.prepare,
+        output.sink.publisher.known_batches,
+        lambda: output.sink.publisher.publish(directory, published),
+        lambda: list(output.sink.publisher.published_receipts()),
+    ):
+        with pytest.raises(OutputUnavailableError, match=r"knows no table shop\.orders, but .*Is it the right catalog"):
+            refuse()
+    catalog_beside(output.path).register_table(name_at(output.path), f"file://{newest}")
+    output.sink.publisher.publish(directory, published)
+    assert output.seen() == rows_of(published)
+
+
+def test_of_five_committers_through_a_catalog_in_postgresql_each_batch_is_there_once(
+    postgresql_server: PostgresqlServer, tmp_path: Path
+) -> None:
+    settings = postgresql_server.control_database(EMPTY)
+    properties = {"type": "sql", "uri": settings.url.render_as_string(hide_password=False)}
+    connections = SinkConnections(catalog=lambda conn_id: CatalogSettings(conn_id, "lake", properties))
+
+    def another() -> IcebergOutput:
+        made = IcebergOutput(tmp_path / "orders")
+        made.sink = sink_of(iceberg_at(made.path), connections)
+        return made
+
+    output = another()
+    output.sink.publisher.prepare()
+    steps = [written(output, plan_to(output, number)) for number in (1, 1, 1, 1, 1, 2, 3, 4, 5, 6)]
+    for five in (steps[:5], steps[5:]):
+        racers = [lambda step=step: another().sink.publisher.publish(*step) for step in five]
+        assert at_once(*racers) == [None] * 5
+    table = load_catalog("lake", **properties).load_table(name_at(output.path))
+    rows = table.scan().to_arrow().to_pylist()
+    seen = Counter((row["kafka_batch"], row["kafka_partition"], row["kafka_offset"]) for row in rows)
+    assert seen == sum((rows_of(each) for _, each in steps[4:]), Counter())
+    postgresql_server.drop_database(settings)
+
+
+def test_a_crash_while_the_table_was_made_leaves_nothing_in_the_way(
+    output: IcebergOutput, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    directory, published = written(output, plan_to(output, 1))
+    with monkeypatch.context() as patch:
+        patch.setattr(SqlCatalog, "_create_table_row", dying)
+        with pytest.raises(KeyboardInterrupt):
+            output.sink.publisher.publish(directory, published)
+    assert len(list((output.path / "metadata").iterdir())) == 1, "its first metadata file, in no catalog"
+    output.sink.publisher.publish(directory, published)
+    assert output.seen() == rows_of(published)
+
+
+def dying(*_: object) -> None:
+    raise KeyboardInterrupt
+
+
+def test_without_its_options_an_output_is_refused_by_name_as_soon_as_its_table_is_needed(output: IcebergOutput) -> None:
+    publish(output, plan_to(output, 1))
+    bare = sink_of(OutputLocation.local("iceberg", output.path), connections_beside(output.path))
+    assert bare.archive.is_kept(batch_id_of(1))
+    with pytest.raises(OutputNotUsableError, match="found no catalog and no table"):
+        bare.publisher.prepare()
+
+
+def test_what_a_connection_keeps_secret_is_in_no_message_and_no_repr(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    uri = "postgresql+psycopg://app:hunter22@localhost:1/lake"
+    settings = CatalogSettings("lake", "lake", {"type": "sql", "uri": uri, "token": "s3cret-token"})
+    assert "hunter22" not in repr(settings)
+
+    def refused(*_: object, **__: object) -> None:
+        raise ValueError(f"cannot connect to {uri} with s3cret-token")
+
+    monkeypatch.setattr(iceberg_table, "load_catalog", refused)
+    sink = sink_of(iceberg_at(tmp_path / "orders"), SinkConnections(catalog=lambda _: settings))
+    with pytest.raises(OutputUnavailableError) as found:
+        sink.publisher.prepare()
+    assert "hunter22" not in str(found.value)
+    assert "s3cret-token" not in str(found.value)
+    assert "connection 'lake'" in str(found.value)
+    assert found.value.__cause__ is None
+
+
+# ── What its library would take, and must not ─────────────────────────────────────────────────────────────────────────
+
+
+def rewrite(directory: Path, output: IcebergOutput, change: Callable[[pa.Table], pa.Table]) -> int:
+    """Change the first staged file; return its size."""
+    data = output.sink.publisher.data_needs(directory).place
+    assert data is not None
+    path = Path(str(data)) / "part-00000.parquet"
+    pyarrow.parquet.write_table(change(pyarrow.parquet.read_table(path)), path)
+    return path.stat().st_size
+
+
+def with_column(name: str, values: Callable[[int], Any]) -> Callable[[pa.Table], pa.Table]:
+    """Return what gives a table another column of a name."""
+    return lambda table: table.drop_columns(name).append_column(name, values(table.num_rows))
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda table: table.drop_columns("key"), "column key: missing"),
+        (lambda table: table.append_column("note", pa.nulls(len(table), pa.string())), "column note: not of the raw"),
+        (
+            with_column("kafka_offset", lambda rows: pa.array(range(rows), pa.int32())),
+            "column kafka_offset: expected long, found int",
+        ),
+        (
+            with_column("kafka_timestamp", lambda rows: pa.nulls(rows, pa.timestamp("us"))),
+            "column kafka_timestamp: expected timestamptz, found timestamp",
+        ),
+        (with_column("kafka_offset", lambda rows: pa.nulls(rows, pa.int64())), "column kafka_offset holds nulls"),
+        (
+            with_column("kafka_batch", lambda rows: pa.array([str(batch_id_of(9))] * rows)),
+            f"kafka_batch: expected {batch_id_of(1)} alone, found {batch_id_of(9)}",
+        ),
+    ],
+    ids=["missing", "added", "type", "zone", "null", "batch"],
+)
+def test_a_file_that_is_not_of_the_tables_form_is_found_before_the_commit(
+    output: IcebergOutput, change: Callable[[pa.Table], pa.Table], said: str
+) -> None:
+    directory, published = written(output, plan_to(output, 1))
+    size = rewrite(directory, output, change)
+    first, *others = published.receipt.files
+    receipt = replace(published.receipt, files=(replace(first, size_bytes=size), *others))
+    with pytest.raises(StagedOutputUnusableError, match="part-00000") as refused:
+        output.sink.publisher.can_take(directory, receipt)
+    assert said in str(refused.value)
+
+
+def test_files_that_vanish_after_the_commit_began_are_not_added(output: IcebergOutput) -> None:
+    directory, published = written(output, plan_to(output, 1))
+    (place_of(output, 1) / "part-00000.parquet").unlink()
+    with pytest.raises(OutputConflictError, match=r"part-00000.parquet is missing.*no offset was moved"):
+        output.sink.publisher.publish(directory, published)
+    assert output.seen() == Counter()
+
+
+def test_a_mark_without_a_kept_receipt_is_no_proof(output: IcebergOutput) -> None:
+    directory, published = written(output, plan_to(output, 1))
+    output.sink.publisher.publish(directory, published)
+    output.kept(1).unlink()
+    assert output.sink.publisher.known_batches() == [str(batch_id_of(1))]
+    with pytest.raises(OutputConflictError, match="its receipt is not kept beside it"):
+        output.sink.publisher.publish(directory, published)
+
+
+def test_a_mark_of_another_plan_is_no_proof(output: IcebergOutput) -> None:
+    directory, published = written(output, plan_to(output, 1))
+    output.sink.publisher.publish(directory, published)
+    with table_at(output.path).transaction() as change:
+        change.set_properties({f"{marks.PREFIX}{batch_id_of(1)}": "published another-plan"})
+    with pytest.raises(OutputConflictError, match="found plan another-plan"):
+        output.sink.publisher.publish(directory, published)
+
+
+# ── Marks that leave the table ────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.fixture
+def few_marks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a table carry four marks at most."""
+    monkeypatch.setattr(iceberg_table, "MOST", 4)
+    monkeypatch.setattr(iceberg_table, "STAY", 2)
+
+
+def marks_of(output: IcebergOutput) -> list[str]:
+    return sorted(key for key in table_at(output.path).properties if key.startswith(marks.PREFIX))
+
+
+@pytest.mark.usefixtures("few_marks")
+def test_a_table_carries_only_the_newest_marks(output: IcebergOutput) -> None:
+    for number in range(1, 12):
+        publish(output, plan_to(output, number))
+        assert len(marks_of(output)) <= 4
+    assert marks_of(output)[-1] == f"{marks.PREFIX}{batch_id_of(11)}"
+
+
+@pytest.mark.usefixtures("few_marks")
+def test_a_committer_that_wakes_up_after_its_batchs_mark_left_the_table_publishes_nothing(
+    output: IcebergOutput,
+) -> None:
+    late, published = written(output, plan_to(output, 1))
+    output.sink.publisher.publish(late, published)
+    others = [publish(output, plan_to(output, number)) for number in range(2, 9)]
+    assert f"{marks.PREFIX}{batch_id_of(1)}" not in marks_of(output)
+    IcebergOutput(output.path).sink.publisher.publish(late, published)
+    with pytest.raises(BatchStateError):
+        output.sink.publisher.revoke(late, batch_id_of(1), rows=published.receipt.rows)
+    assert output.seen() == sum(map(rows_of, others), rows_of(published))
+
+
+@pytest.mark.usefixtures("few_marks")
+def test_a_committer_that_read_the_table_before_its_batch_was_published_publishes_nothing(
+    output: IcebergOutput, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # It stands still between its look and its try; in between the batch is published, and its mark leaves the table.
+    late, published = written(output, plan_to(output, 1))
+    others: list[Any] = []
+    commit = iceberg_table.OneTry.commit_once
+
+    def after_all_others(change: iceberg_table.OneTry) -> None:
+        monkeypatch.setattr(iceberg_table.OneTry, "commit_once", commit)
+        rival = IcebergOutput(output.path)
+        rival.sink.publisher.publish(late, published)
+        others.extend(publish(rival, plan_to(rival, number)) for number in range(2, 9))
+        commit(change)
+
+    monkeypatch.setattr(iceberg_table.OneTry, "commit_once", after_all_others)
+    output.sink.publisher.publish(late, published)
+    assert output.seen() == sum(map(rows_of, others), rows_of(published))
+
+
+@pytest.mark.usefixtures("few_marks")
+def test_a_batch_that_was_revoked_stays_revoked_after_its_mark_left_the_table(output: IcebergOutput) -> None:
+    late, published = written(output, plan_to(output, 1))
+    output.sink.publisher.revoke(late, batch_id_of(1), rows=published.receipt.rows)
+    for path in (output.path.with_name("orders.kafka-ingest") / "receipts").rglob("*.revoked"):
+        path.unlink()
+    for number in range(2, 9):
+        publish(output, plan_to(output, number))
+    with pytest.raises(BatchRevokedError):
+        IcebergOutput(output.path).sink.publisher.publish(late, published)
+
+
+# ── What others do beside us ──────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_files_that_another_clean_up_could_take_at_this_moment_are_not_committed(output: IcebergOutput) -> None:
+    publish(output, plan_to(output, 1))
+    directory, published = written(output, plan_to(output, 2))
+    for path in place_of(output, 2).iterdir():
+        os.utime(path, (OLD, OLD))
+    with pytest.raises(OutputUnavailableError, match="remove_orphan_files may take them"):
+        output.sink.publisher.can_take(directory, published.receipt)
+    output.sink.publisher.can_take(directory, published.receipt)  # they count as new from now on
+
+
+def test_a_mark_outlives_compaction_and_expired_snapshots(output: IcebergOutput) -> None:
+    directory, published = written(output, plan_to(output, 1))
+    output.sink.publisher.publish(directory, published)
+    later = publish(output, plan_to(output, 2))
+    table = table_at(output.path)
+    rewrite_all(table)
+    table.maintenance.expire_snapshots().older_than(datetime.now() + timedelta(days=1)).commit()  # noqa: DTZ005
+    assert len(table_at(output.path).snapshots()) == 1
+    output.sink.publisher.publish(directory, published)
+    with pytest.raises(BatchStateError, match="is published already"):
+        output.sink.publisher.revoke(directory, published.plan.batch_id, rows=published.receipt.rows)
+    assert output.seen() == rows_of(published) + rows_of(later)
+
+
+def test_a_compaction_between_look_and_try_is_lost_by_neither(
+    output: IcebergOutput, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = publish(output, plan_to(output, 1))
+    directory, published = written(output, plan_to(output, 2))
+    commit = iceberg_table.OneTry.commit_once
+
+    def after_a_compaction(change: iceberg_table.OneTry) -> None:
+        monkeypatch.setattr(iceberg_table.OneTry, "commit_once", commit)
+        rewrite_all(table_at(output.path))
+        commit(change)
+
+    monkeypatch.setattr(iceberg_table.OneTry, "commit_once", after_a_compaction)
+    output.sink.publisher.publish(directory, published)
+    assert output.seen() == rows_of(first) + rows_of(published)
+
+
+def test_a_batch_is_found_and_counted_wherever_a_compaction_put_its_rows(output: IcebergOutput) -> None:
+    batches = [publish(output, plan_to(output, number)) for number in (1, 2, 3)]
+    rewrite_all(table_at(output.path))
+    last = publish(output, plan_to(output, 4))
+    receipts = list(output.sink.publisher.published_receipts())
+    assert [each.files.state for each in receipts] == [FilesState.INTACT] * 4
+    for published in (*batches, last):
+        batch_id, inspector = published.plan.batch_id, output.sink.inspector
+        assert inspector is not None
+        look = inspector.look_at(batch_id)
+        assert list(look.problems) == []
+        assert list(look.counts) == [PublishedCount(orders(each), ROWS, ROWS, 0, ROWS - 1) for each in (0, 1)]
+        first = published.receipt.files[0]
+        assert inspector.holds(batch_id, first, orders(0), 3)
+        assert not inspector.holds(batch_id, first, orders(0), ROWS)
+
+
+def test_rows_that_another_writer_deleted_are_missed(output: IcebergOutput) -> None:
+    published = publish(output, plan_to(output, 1))
+    table_at(output.path).delete("kafka_partition = 0 and kafka_offset < 4")
+    [found] = output.sink.publisher.published_receipts()
+    assert found.files.state is FilesState.CHANGED
+    assert f"holds {2 * ROWS - 4} of its {2 * ROWS} rows" in found.files.difference
+    assert output.sink.inspector is not None
+    look = output.sink.inspector.look_at(published.plan.batch_id)
+    assert [count.rows for count in look.counts] == [ROWS - 4, ROWS]
+    assert [problem.name for problem in look.problems] == ["part-00000.parquet"]
+
+
+def test_a_row_that_another_writer_copied_shows_as_one_too_many(output: IcebergOutput) -> None:
+    published = publish(output, plan_to(output, 1))
+    table = table_at(output.path)
+    table.append(table.scan(limit=3).to_arrow())
+    assert output.sink.inspector is not None
+    [first, second] = output.sink.inspector.look_at(published.plan.batch_id).counts
+    assert (first.rows + second.rows, first.offsets + second.offsets) == (2 * ROWS + 3, 2 * ROWS)
+
+
+@pytest.mark.parametrize("is_compacted", [False, True], ids=["own files", "compacted alone"])
+def test_a_batch_that_expires_leaves_in_one_commit_and_takes_no_other_along(
+    output: IcebergOutput, *, is_compacted: bool
+) -> None:
+    first = publish(output, plan_to(output, 1))
+    if is_compacted:
+        rewrite_all(table_at(output.path))
+    second = publish(output, plan_to(output, 2))
+    assert output.seen() == rows_of(first) + rows_of(second)
+    before, remover = len(table_at(output.path).history()), output.sink.remover
+    assert remover is not None
+    with pytest.raises(ValueError, match="noted as removed before it is hidden"):
+        remover.hide(batch_id_of(1))
+    output.sink.archive.note_removal(Removal(batch_id_of(1), RemovalCause.EXPIRED, NOON, "ops", "old"))
+    assert remover.unfinished() == [str(batch_id_of(1))]
+    for _ in range(2):
+        remover.hide(batch_id_of(1))
+    assert output.seen() == rows_of(second)
+    assert len(table_at(output.path).history()) == before + 1
+    remover.delete_hidden(batch_id_of(1))
+    assert remover.unfinished() == []
+    states = [each.files.state for each in output.sink.publisher.published_receipts()]
+    assert states == [FilesState.EXPIRED, FilesState.INTACT]
+
+
+def test_a_batch_whose_rows_are_among_others_is_left_to_an_engine_that_copies_those_unchanged(
+    output: IcebergOutput,
+) -> None:
+    batches = [publish(output, plan_to(output, number)) for number in (1, 2)]
+    rewrite_all(table_at(output.path))
+    output.sink.archive.note_removal(Removal(batch_id_of(1), RemovalCause.EXPIRED, NOON, "ops", "old"))
+    assert output.sink.remover is not None
+    with pytest.raises(OutputNotUsableError, match="Delete the rows whose kafka_batch is"):
+        output.sink.remover.hide(batch_id_of(1))
+    assert output.seen() == rows_of(batches[0]) + rows_of(batches[1])
+    table_at(output.path).delete(f"kafka_batch == '{batch_id_of(1)}'")
+    output.sink.remover.hide(batch_id_of(1))
+    assert output.sink.remover.unfinished() == []
+    assert output.seen() == rows_of(batches[1])
+
+
+# ── Staged again, and where files lie ─────────────────────────────────────────────────────────────────────────────────
+
+
+def test_records_that_are_staged_again_carry_the_id_of_their_new_batch(output: IcebergOutput) -> None:
+    source, published = written(output, plan_to(output, 1))
+    plan = plan_to(output, 2)
+    target = output.sink.staging.attempt_directory(plan.batch_id, 1)
+    output.sink.staging.open_attempt(target, b"{}")
+    ranges = [OffsetRange(orders(0), 0, ROWS), OffsetRange(orders(1), 2, 5)]
+    files = tuple(output.sink.staging.restage(source, published.receipt, target, ranges))
+    receipt = replace(published.receipt, batch_id=plan.batch_id, plan_fingerprint=plan.fingerprint, files=files)
+    output.sink.publisher.can_take(target, receipt)
+    output.sink.publisher.publish(target, replace(published, plan=plan, receipt=receipt))
+    assert Counter(batch for batch, _, _ in output.seen()) == {str(plan.batch_id): ROWS + 3}
+
+
+def test_a_files_place_says_whose_it_is_and_whether_it_is_published(output: IcebergOutput) -> None:
+    written(output, plan_to(output, 1), attempt=1)
+    publish(output, plan_to(output, 1), attempt=2)
+    batch = place_of(output, 1).parent
+    places = [DataFilesOfAllFormats().place_of(batch / attempt / "part-00000.parquet") for attempt in ("1", "2")]
+    assert [(each.batch_id, each.attempt, each.output.format) for each in places if each is not None] == [
+        (batch_id_of(1), 1, "iceberg"),
+        (batch_id_of(1), None, "iceberg"),
+    ]
+
+
+# ── Durable before the catalog says so ────────────────────────────────────────────────────────────────────────────────
+
+
+def test_all_that_a_commit_names_is_on_the_disk_before_the_catalog_names_it(
+    output: IcebergOutput, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    publish(output, plan_to(output, 1))
+    directory, published = written(output, plan_to(output, 2))
+    before = set((output.path / "metadata").iterdir())
+    synced: list[str] = []
+    fsync, needed, execute = os.fsync, set[Path](), SqlCatalog.commit_table
+
+    def noting(descriptor: int) -> None:
+        synced.append(str(Path(f"/proc/self/fd/{descriptor}").readlink()))
+        fsync(descriptor)
+
+    def checking(*arguments: Any, **named: Any) -> Any:
+        answer = execute(*arguments, **named)
+        needed.update(set((output.path / "metadata").iterdir()) - before)
+        return answer
+
+    monkeypatch.setattr(os, "fsync", noting)
+    monkeypatch.setattr(SqlCatalog, "commit_table", checking)
+    output.sink.staging.verify(directory, published.receipt)
+    output.sink.publisher.publish(directory, published)
+    place = place_of(output, 2)
+    needed |= {output.path / "metadata", *place.iterdir(), place, place.parent, place.parent.parent}
+    assert {str(path) for path in needed} <= set(synced)
+    assert len(needed) == 3 + 1 + 2 + 3, "a manifest, a list of manifests and metadata; data files and directories"
+    [manifest_list] = [path for path in needed if path.name.startswith("snap-")]
+    assert synced.index(str(output.kept(2).parent)) < synced.index(str(manifest_list))
+
+
+# ── Without the library ───────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_without_the_library_a_feed_is_refused_when_it_is_planned_or_examined(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
+    path = tmp_path / "orders"
+    for refuse in (
+        sink_of(iceberg_at(path), connections_beside(path)).publisher.prepare,
+        lambda: iceberg.examine(iceberg_at(path), connections_beside(path).catalog),
+    ):
+        with pytest.raises(InstallationError, match=r"pip install pyiceberg==0\.12\.0"):
+            refuse()
+
+
+def test_a_forked_task_can_publish_since_nothing_is_imported_before_it(tmp_path: Path) -> None:
+    code = (
+        "import os, sys, kafka_ingest.assembly\n"
+        "from pathlib import Path\n"
+        "from tests.iceberg_lake import connections_beside, iceberg_at\n"
+        "assert 'kafka_ingest.sinks.iceberg.table' not in sys.modules\n"
+        "from kafka_ingest.sinks.choose import sink_of\n"
+        f"path = Path({str(tmp_path / 'forked')!r})\n"
+        "child = os.fork()\n"
+        "if child == 0:\n"
+        "    sink_of(iceberg_at(path), connections_beside(path)).publisher.prepare()\n"
+        "    os._exit(0)\n"
+        "sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))\n"
+    )
+    root = Path(__file__).resolve().parents[2]
+    environment = os.environ | {"PYTHONPATH": f"{root}:{root / 'plugins'}"}
+    assert subprocess.run([sys.executable, "-c", code], env=environment, check=False).returncode == 0

@@ -1,0 +1,256 @@
+"""What an output in an object store brings besides: failures of stores and networks, and what is paid for unseen."""
+
+import errno
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import deltalake
+import pytest
+from tests.contract.builders import NOON, batch_id_of, orders
+from tests.contract.sink_outputs import ROWS, DeltaInStore, opened, plan_to, publish, rows_of, written
+from tests.object_store import ObjectStore, StoreFault
+
+from kafka_ingest.errors import BatchRevokedError, KafkaIngestError, OutputNotUsableError, OutputUnavailableError
+from kafka_ingest.foundation import storage
+from kafka_ingest.model.place import Place
+from kafka_ingest.model.published_output import FilesState, PublishedCount, PublishedReceipt
+from kafka_ingest.model.removal import Removal, RemovalCause
+from kafka_ingest.sinks import delta, staged_age
+from kafka_ingest.sinks.delta import delta_sink
+
+pytestmark = pytest.mark.long
+
+DECIDING_PUT = r"PUT .*/_delta_log/\d+\.json"
+A_WEEK_S = 7 * 86_400
+
+
+@pytest.fixture
+def output(object_store: ObjectStore, tmp_path: Path) -> DeltaInStore:
+    assert object_store is not None
+    found = DeltaInStore(tmp_path / "orders")
+    # What fails all the time shall not be tried for seconds.
+    found.sink = delta_sink(found.place, object_store.access(tries=2))
+    found.sink.publisher.prepare()
+    return found
+
+
+# ── The put that decides ──────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_commit_whose_answer_is_lost_counts_once(output: DeltaInStore) -> None:
+    first = publish(output, plan_to(output, 1))
+    directory, published = written(output, plan_to(output, 2))
+    with output.store.failing(StoreFault(DECIDING_PUT, "lose the answer", times=1)):
+        output.sink.publisher.publish(directory, published)
+    output.sink.publisher.publish(directory, published)
+    assert output.seen() == rows_of(first) + rows_of(published)
+
+
+def test_a_revocation_whose_answer_is_lost_holds(output: DeltaInStore) -> None:
+    publish(output, plan_to(output, 1))
+    directory, published = written(output, plan_to(output, 2))
+    with output.store.failing(StoreFault(DECIDING_PUT, "lose the answer", times=1)):
+        output.sink.publisher.revoke(directory, batch_id_of(2), rows=published.receipt.rows)
+    with pytest.raises(BatchRevokedError):
+        output.sink.publisher.publish(directory, published)
+
+
+@pytest.mark.parametrize("fault", [("answer", 503, "SlowDown"), ("answer", 500, "InternalError"), ("cut", 0, "")])
+def test_a_store_that_fails_once_at_the_put_that_decides_is_asked_again(
+    output: DeltaInStore, fault: tuple[Any, int, str]
+) -> None:
+    kind, status, code = fault
+    publish(output, plan_to(output, 1))
+    directory, published = written(output, plan_to(output, 2))
+    with output.store.failing(StoreFault(DECIDING_PUT, kind, status=status, code=code, times=1)):
+        output.sink.publisher.publish(directory, published)
+    assert len(output.seen()) == 2 * len(rows_of(published))
+
+
+def test_a_document_whose_answer_is_lost_is_written_once(output: DeltaInStore) -> None:
+    with output.store.failing(StoreFault(r"PUT .*/plan\.json", "lose the answer", times=1)):
+        directory = opened(output, plan_to(output, 1))
+    assert storage.read_whole(output.opened(directory / "plan.json")) == b"{}"
+
+
+def test_a_document_is_never_written_over(output: DeltaInStore) -> None:
+    directory = opened(output, plan_to(output, 1))
+    with pytest.raises(OutputUnavailableError, match=r"expected no .*plan\.json, or one with the same content"):
+        output.sink.staging.open_attempt(directory, b'{"attempt": "another"}')
+
+
+# ── Failures at every step ────────────────────────────────────────────────────────────────────────────────────────────
+
+FAILURES = {
+    "throttled": StoreFault("/lake", status=503, code="SlowDown"),
+    "broken": StoreFault("/lake", status=500, code="InternalError"),
+    "no bucket": StoreFault("/lake", status=404, code="NoSuchBucket"),
+    "expired": StoreFault("/lake", status=403, code="ExpiredToken"),
+    "wrong key": StoreFault("/lake", status=403, code="InvalidAccessKeyId"),
+    "cut": StoreFault("/lake", "cut"),
+}
+
+Step = Callable[[DeltaInStore, Place, PublishedReceipt], object]
+STEPS: dict[str, Step] = {
+    "prepare": lambda output, _, __: output.sink.publisher.prepare(),
+    "known": lambda output, _, __: output.sink.publisher.known_batches(),
+    "is kept": lambda output, _, published: output.sink.archive.is_kept(published.plan.batch_id),
+    "receipt": lambda output, directory, _: output.sink.staging.read_receipt(directory),
+    "failure": lambda output, directory, _: output.sink.staging.read_failure(directory),
+    "verify": lambda output, directory, published: output.sink.staging.verify(directory, published.receipt),
+    "can take": lambda output, directory, published: output.sink.publisher.can_take(directory, published.receipt),
+    "publish": lambda output, directory, published: output.sink.publisher.publish(directory, published),
+    "reported": lambda output, _, __: list(output.sink.publisher.published_receipts()),
+    "size": lambda output, directory, _: output.sink.staging.size_bytes(directory),
+    "remove": lambda output, directory, _: output.sink.staging.remove(directory),
+}
+
+
+@pytest.mark.parametrize("failure", FAILURES)
+def test_a_store_that_fails_at_a_step_proves_nothing_and_the_next_run_continues(
+    output: DeltaInStore, failure: str
+) -> None:
+    directory, published = written(output, plan_to(output, 1))
+    for name, step in STEPS.items():
+        with (
+            output.store.failing(FAILURES[failure]),
+            pytest.raises(OutputUnavailableError, match="No offset was moved") as refused,
+        ):
+            step(output, directory, published)
+        assert "test-secret-key" not in str(refused.value), name
+        step(output, directory, published)
+    assert output.seen() == rows_of(published)
+
+
+@pytest.mark.parametrize("failure", FAILURES)
+def test_a_store_that_fails_while_an_operator_revokes_lets_it_be_done_again(output: DeltaInStore, failure: str) -> None:
+    directory, published = written(output, plan_to(output, 1))
+    with output.store.failing(FAILURES[failure]), pytest.raises(OutputUnavailableError):
+        output.sink.publisher.revoke(directory, batch_id_of(1), rows=published.receipt.rows)
+    output.sink.publisher.revoke(directory, batch_id_of(1), rows=published.receipt.rows)
+    with pytest.raises(BatchRevokedError):
+        output.sink.publisher.publish(directory, published)
+    assert not output.seen()
+
+
+@pytest.mark.parametrize("crash", range(1, 24, 3))
+def test_a_store_that_is_gone_from_any_request_on_leaves_a_whole_batch_or_none(
+    output: DeltaInStore, crash: int
+) -> None:
+    directory, published = written(output, plan_to(output, 1))
+    output.store.set_faults(StoreFault("/lake/", "cut", skip=crash))
+    try:
+        output.sink.publisher.publish(directory, published)
+    except KafkaIngestError:
+        pass
+    finally:
+        output.store.set_faults()
+    assert output.seen() in ({}, rows_of(published))
+    output.sink.publisher.publish(directory, published)
+    assert output.seen() == rows_of(published)
+
+
+# ── Stores that cannot be used ────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_store_that_overwrites_what_should_only_be_created_is_refused_with_the_reason(output: DeltaInStore) -> None:
+    directory, published = written(output, plan_to(output, 1))
+    access = output.store.access()
+    for refuse in (
+        output.sink.publisher.prepare,
+        lambda: output.sink.publisher.can_take(directory, published.receipt),
+        lambda: delta.examine(output.place, access),
+    ):
+        with (
+            output.store.failing(StoreFault(r"PUT .*/written-once", "forget the condition")),
+            pytest.raises(OutputNotUsableError, match="expected a store that refuses to overwrite an object"),
+        ):
+            refuse()
+
+
+def test_files_of_another_output_are_no_table(output: DeltaInStore) -> None:
+    storage.write_whole(output.opened(output.place / f"kafka_batch={batch_id_of(1)}" / "part-0.parquet"), b"PAR1")
+    with pytest.raises(OutputNotUsableError, match="files of another output, which VACUUM would delete"):
+        output.sink.publisher.prepare()
+
+
+# ── What lies in a store unseen ───────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_what_a_killed_writer_began_to_upload_goes_with_its_attempt_and_nothing_else_does(output: DeltaInStore) -> None:
+    directory, _ = written(output, plan_to(output, 1))
+    other, _ = written(output, plan_to(output, 1), attempt=12)
+    files = output.opened(output.place).fs
+    for each in (directory, other):
+        data = output.sink.publisher.data_needs(each).place
+        files.call_s3("create_multipart_upload", Bucket="lake", Key=f"{data.key}/part-7.parquet")
+    output.sink.staging.remove(directory)
+    left = files.call_s3("list_multipart_uploads", Bucket="lake", Prefix=f"{output.place.key}/")["Uploads"]
+    assert [each["Key"] for each in left] == [f"{output.place.key}/batches/{batch_id_of(1)}/12/part-7.parquet"]
+
+
+def test_an_object_that_stands_for_a_folder_is_no_file(output: DeltaInStore) -> None:
+    directory, published = written(output, plan_to(output, 1))
+    data = output.sink.publisher.data_needs(directory).place
+    files = output.opened(data).fs
+    for key in (f"{data.key}/", f"{data.key}/__magic/"):
+        files.call_s3("put_object", Bucket="lake", Key=key, Body=b"")
+    output.sink.staging.verify(directory, published.receipt)
+    output.sink.publisher.can_take(directory, published.receipt)
+    output.sink.publisher.publish(directory, published)
+    assert output.seen() == rows_of(published)
+
+
+def test_files_that_vacuum_could_take_at_this_moment_are_renewed_and_committed_later(
+    output: DeltaInStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    publish(output, plan_to(output, 1))
+    directory, published = written(output, plan_to(output, 2))
+    with monkeypatch.context() as patch:
+        real = staged_age.time.time
+        patch.setattr(staged_age.time, "time", lambda: real() + A_WEEK_S)
+        with pytest.raises(OutputUnavailableError, match="VACUUM may take them"):
+            output.sink.publisher.can_take(directory, published.receipt)
+    output.sink.staging.verify(directory, published.receipt)
+    output.sink.publisher.can_take(directory, published.receipt)
+
+
+def test_a_missing_bucket_is_no_missing_file(output: DeltaInStore) -> None:
+    nowhere = storage.opened(output.place.parent.parent / "x", output.store.access())
+    with pytest.raises(FileNotFoundError):
+        storage.read_whole(nowhere)
+    with (
+        output.store.failing(FAILURES["no bucket"]),
+        pytest.raises(OSError, match="there is no such bucket") as found,
+    ):
+        storage.read_whole(nowhere)
+    assert (type(found.value), found.value.errno) == (OSError, errno.ENXIO)
+
+
+# ── What operators and other programs do to a table ───────────────────────────────────────────────────────────────────
+
+
+def test_a_batch_is_found_and_expires_wherever_optimize_put_its_rows(output: DeltaInStore) -> None:
+    first, second = (publish(output, plan_to(output, number)) for number in (1, 2))
+    table = deltalake.DeltaTable(
+        f"s3://{output.place.bucket}/{output.place.key}", storage_options=output.store.access().for_delta()
+    )
+    table.optimize.compact()
+    third = publish(output, plan_to(output, 3))
+    inspector, remover = output.sink.inspector, output.sink.remover
+    assert inspector is not None
+    assert remover is not None
+    for published in (first, second, third):
+        look = inspector.look_at(published.plan.batch_id, closely=True)
+        assert list(look.problems) == []
+        assert list(look.counts) == [PublishedCount(orders(each), ROWS, ROWS, 0, ROWS - 1) for each in (0, 1)]
+        assert inspector.holds(published.plan.batch_id, published.receipt.files[0], orders(0), 3)
+        assert not inspector.holds(published.plan.batch_id, published.receipt.files[0], orders(0), ROWS)
+    output.sink.archive.note_removal(Removal(batch_id_of(1), RemovalCause.EXPIRED, NOON, "operator", "old"))
+    remover.hide(batch_id_of(1))
+    assert output.seen() == rows_of(second) + rows_of(third)
+    assert remover.unfinished() == []
+    assert output.sink.archive.removed_batches() == [str(batch_id_of(1))]
+    states = [each.files.state for each in output.sink.publisher.published_receipts()]
+    assert states == [FilesState.EXPIRED, FilesState.INTACT, FilesState.INTACT]

@@ -1,0 +1,148 @@
+"""A stand-in for Spark that reads a real broker: it stages an attempt's files and writes its receipt.
+
+In the tests' process (:mod:`tests.quick_project`), or as the program that a spark-submit starts:
+`like_spark.py ... --attempt DIRECTORY --document-sha256 SHA256`.
+"""
+
+import json
+import os
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message
+from confluent_kafka import TopicPartition as ClientTopicPartition
+
+from kafka_ingest.foundation.durable_files import write_durably
+from kafka_ingest.model.attempt_directory import DATA, DOCUMENT, KAFKA_SETTINGS_VARIABLE, RECEIPT
+from kafka_ingest.model.batch import AttemptDocument, BatchKind, BatchPlan
+from kafka_ingest.model.left_out import ranges_read, to_leave_out
+from kafka_ingest.model.offsets import OffsetRange, TopicPartition
+from kafka_ingest.model.receipt import Receipt
+from kafka_ingest.writing.stage_files import staged_files
+
+PATIENCE_S = 30.0
+
+FIELDS: "list[pa.Field[Any]]" = [
+    pa.field("kafka_topic", pa.string()),
+    pa.field("kafka_partition", pa.int32()),
+    pa.field("kafka_offset", pa.int64()),
+    pa.field("kafka_timestamp", pa.timestamp("us", "UTC")),
+    pa.field("key", pa.binary()),
+    pa.field("value", pa.binary()),
+    pa.field("kafka_headers", pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))),
+    pa.field("kafka_topic_id", pa.string()),
+    pa.field("kafka_timestamp_ms", pa.int64()),
+]
+
+
+class LikeSpark:
+    """Does what the Spark job does with an attempt's directory."""
+
+    def stage_attempt(self, arguments: Sequence[str], environment: Mapping[str, str]) -> None:
+        """Do the job that was submitted with these arguments and this environment."""
+        _, directory_name, _, sha256 = arguments
+        directory = Path(directory_name)
+        document = AttemptDocument.from_bytes((directory / DOCUMENT).read_bytes(), sha256)
+        plan = document.plan
+        servers = json.loads(environment[KAFKA_SETTINGS_VARIABLE])["bootstrap.servers"]
+        data = document.data.place or directory / DATA
+        data.mkdir(parents=True)
+        rows_read = 0
+        live = plan.kind is BatchKind.LIVE
+        left_out = to_leave_out(plan.ranges, self.log_starts(servers, plan)) if live else ()
+        for number, offset_range in enumerate(ranges_read(plan.ranges, left_out)):
+            rows = self.rows_of(servers, plan, offset_range)
+            rows_read += len(rows)
+            table = pa.Table.from_pylist(rows, pa.schema(FIELDS))
+            if document.data.batch_column:
+                batch_ids = pa.array([str(plan.batch_id)] * len(rows), pa.string())
+                table = table.append_column("kafka_batch", batch_ids)
+            pyarrow.parquet.write_table(table, data / f"part-{number:05}.parquet")
+        receipt = Receipt(
+            batch_id=plan.batch_id,
+            attempt=document.attempt,
+            plan_fingerprint=plan.fingerprint,
+            document_sha256=sha256,
+            rows_read=rows_read,
+            files=tuple(staged_files(data)),
+            written_at=datetime.now(UTC),
+            written_by="stand-in for Spark",
+            left_out=left_out,
+        )
+        write_durably(directory / RECEIPT, receipt.as_bytes())
+
+    def log_starts(self, servers: str, plan: BatchPlan) -> dict[TopicPartition, int]:
+        """Return where the logs begin that the stand-in for Spark reads."""
+        return log_starts(servers, plan.ranges)
+
+    def rows_of(self, servers: str, plan: BatchPlan, offset_range: OffsetRange) -> list[dict[str, Any]]:
+        """Return the rows that the stand-in for Spark makes of a range."""
+        topic_id = plan.topic_ids[offset_range.topic]
+        return [row_of(message, topic_id) for message in read_range(servers, plan, offset_range)]
+
+
+def log_starts(bootstrap_servers: str, ranges: Iterable[OffsetRange]) -> dict[TopicPartition, int]:
+    """Return where the logs of ranges start now."""
+    consumer = Consumer({"bootstrap.servers": bootstrap_servers, "group.id": "stand-in", "log_level": 0})
+    try:
+        return {
+            each.topic_partition: consumer.get_watermark_offsets(
+                ClientTopicPartition(each.topic, each.partition), PATIENCE_S
+            )[0]
+            for each in ranges
+        }
+    finally:
+        consumer.close()
+
+
+def read_range(bootstrap_servers: str, plan: BatchPlan, offset_range: OffsetRange) -> Iterator[Message]:
+    """Read the records of one range as a consumer of the plan's isolation sees them."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap_servers,
+            "group.id": f"stand-in-{plan.batch_id}",
+            "enable.auto.commit": False,
+            "auto.offset.reset": "error",
+            "isolation.level": plan.isolation.value,
+            "enable.partition.eof": True,
+            "fetch.wait.max.ms": 10,
+            "log_level": 0,
+        }
+    )
+    try:
+        consumer.assign([ClientTopicPartition(offset_range.topic, offset_range.partition, offset_range.start_offset)])
+        while (message := consumer.poll(PATIENCE_S)) is not None:
+            error, offset = message.error(), message.offset()
+            if error is not None and error.code() != KafkaError._PARTITION_EOF:
+                raise KafkaException(error)
+            if error is not None or offset is None or offset >= offset_range.end_offset:
+                return
+            yield message
+    finally:
+        consumer.close()
+    raise TimeoutError(f"expected the end of {offset_range} within {PATIENCE_S:.0f} s")
+
+
+def row_of(message: Message, topic_id: str | None) -> dict[str, Any]:
+    """Return a record as the raw format has it."""
+    _, timestamp_ms = message.timestamp()
+    return {
+        "kafka_topic": message.topic(),
+        "kafka_partition": message.partition(),
+        "kafka_offset": message.offset(),
+        "kafka_timestamp": datetime.fromtimestamp(timestamp_ms / 1000, UTC),
+        "key": message.key(),
+        "value": message.value(),
+        "kafka_headers": [{"key": header[0], "value": header[1]} for header in message.headers() or ()] or None,
+        "kafka_topic_id": topic_id,
+        "kafka_timestamp_ms": None,
+    }
+
+
+if __name__ == "__main__":
+    LikeSpark().stage_attempt(sys.argv[sys.argv.index("--attempt") :], os.environ)

@@ -1,0 +1,75 @@
+"""Scripts that import Airflow, each run in a fork of one process that has imported it."""
+
+import json
+import subprocess
+import sys
+import tempfile
+from functools import cache
+from pathlib import Path
+from uuid import uuid4
+
+from tests.project import Answer, Project
+
+from environment import airflow_home, child_environment
+
+FORK_AIRFLOW = Path(__file__).with_name("fork_airflow.py")
+
+
+def fixed_when_imported(environment: dict[str, str]) -> dict[str, str]:
+    """Return what Airflow reads once, when it is imported."""
+    return {name: value for name, value in environment.items() if name.startswith("AIRFLOW__")}
+
+
+class AirflowForks:
+    """A process with Airflow imported; its AIRFLOW_HOME is a link to that of the project that asks."""
+
+    def __init__(self) -> None:
+        self._directory = tempfile.TemporaryDirectory(prefix="kafka-ingest-airflow-")
+        home = Path(self._directory.name)
+        self._airflow_home = home / "airflow_home"
+        self._environment = child_environment(home, "127.0.0.1:1") | {"AIRFLOW_HOME": str(self._airflow_home)}
+        self._lead_to(airflow_home(home))
+        self._process = subprocess.Popen(
+            [sys.executable, str(FORK_AIRFLOW)],
+            cwd=home,
+            env=self._environment,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    def run(self, project: Project, script: Path, *arguments: str | Path, **environment: str) -> Answer:
+        """Run a script to its end, as :meth:`Project.command` runs a program."""
+        asked = project.environment | environment | {"AIRFLOW_HOME": str(self._airflow_home)}
+        assert fixed_when_imported(asked) == fixed_when_imported(self._environment)
+        self._lead_to(airflow_home(project.home))
+        said = {name: project.home / f"{uuid4().hex}.{name}" for name in ("stdout", "stderr")}
+        request = {
+            "arguments": [str(script), *map(str, arguments)],
+            "environment": asked,
+            "directory": str(project.home),
+            **{name: str(path) for name, path in said.items()},
+        }
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(json.dumps(request) + "\n")
+        self._process.stdin.flush()
+        exit_code = self._process.stdout.readline()
+        assert exit_code, "expected an answer, found that the process with Airflow has ended"
+        stdout, stderr = (path.read_text() for path in said.values())
+        # As `subprocess` counts: a signal is a negative number.
+        return Answer(int(exit_code), stdout, stderr)
+
+    def end(self) -> None:
+        self._process.communicate()
+        self._directory.cleanup()
+
+    def _lead_to(self, home: Path) -> None:
+        home.mkdir(parents=True, exist_ok=True)
+        self._airflow_home.unlink(missing_ok=True)
+        self._airflow_home.symlink_to(home)
+
+
+@cache
+def airflow_forks() -> AirflowForks:
+    return AirflowForks()

@@ -1,0 +1,84 @@
+"""A process that imports Airflow once, and forks for each script that it is given.
+
+It reads requests from stdin, a line of JSON each, and runs each request's script as ``__main__`` in a fork of its own,
+with that request's arguments, environment, working directory, stdout and stderr. The answer is a line with the exit
+code. Importing Airflow takes two to three seconds of CPU, a fork some milliseconds.
+
+A script finds Airflow as it is after its import: no database is opened here, no thread started, and neither the
+project nor a DAG file imported. Airflow reads ``AIRFLOW_HOME`` and most of ``AIRFLOW__…`` when it is imported, so those
+are what this process was started with.
+"""
+
+import gc
+import importlib
+import json
+import os
+import runpy
+import sys
+import threading
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+IMPORTED = (
+    "airflow.api_fastapi.common.dagbag",
+    "airflow.dag_processing.dagbag",
+    "airflow.providers.apache.spark.hooks.spark_submit",
+    "airflow.sdk.execution_time.task_runner",
+    "airflow.serialization.serialized_objects",
+)
+
+
+def import_airflow() -> None:
+    for name in IMPORTED:
+        importlib.import_module(name)
+    from airflow.sdk.execution_time import supervisor
+    from sqlalchemy.orm import configure_mappers
+
+    # `dag.test()` puts the same API together for each of its tasks, which takes some seconds of CPU each time: one to
+    # make it, and more at its first request, when it makes its routes of every version.
+    supervisor.in_process_api_server = cache(supervisor.in_process_api_server)
+    supervisor.in_process_api_server().app._cadwyn_initialize()
+    configure_mappers()
+
+
+def become(request: dict[str, Any]) -> None:
+    """Take over what a process of its own would have been started with."""
+    os.environ.clear()
+    os.environ.update(request["environment"])
+    os.chdir(request["directory"])
+    with (
+        Path(os.devnull).open() as stdin,
+        Path(request["stdout"]).open("wb") as stdout,
+        Path(request["stderr"]).open("wb") as stderr,
+    ):
+        for number, file in enumerate((stdin, stdout, stderr)):
+            os.dup2(file.fileno(), number)
+    sys.argv[:] = request["arguments"]
+    sys.path[:0] = filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))
+
+
+def main() -> None:
+    # Airflow writes to stdout, so the answers must not go there.
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    import_airflow()
+    # A fork shares memory with its parent until it writes to it, which the garbage collector does with every object.
+    gc.collect()
+    gc.freeze()
+    for line in sys.stdin:
+        request = json.loads(line)
+        assert threading.active_count() == 1, "a fork has no thread but the one that forked"
+        child = os.fork()
+        if child == 0:
+            answers.close()
+            become(request)
+            runpy.run_path(request["arguments"][0], run_name="__main__")
+            return
+        _, status = os.waitpid(child, 0)
+        answers.write(f"{os.waitstatus_to_exitcode(status)}\n")
+        answers.flush()
+
+
+if __name__ == "__main__":
+    main()
