@@ -16,8 +16,9 @@ from kafka_ingest.foundation import storage
 from kafka_ingest.model.place import Place
 from kafka_ingest.model.published_output import FilesState, PublishedCount, PublishedReceipt
 from kafka_ingest.model.removal import Removal, RemovalCause
-from kafka_ingest.sinks import delta, staged_age
+from kafka_ingest.sinks import delta
 from kafka_ingest.sinks.delta import delta_sink
+from kafka_ingest.sinks.tables import staged_age
 
 pytestmark = pytest.mark.long
 

@@ -57,13 +57,12 @@ def check_usable(output: Place, access: S3Access | None) -> None:
     )
 
 
-def make_usable(output: Place, others: Sequence[Place | Opened], access: S3Access | None = None) -> None:
-    """Create an output and the directories beside it; a store has none, and is examined instead.
+def make_usable(output: Place, others: Sequence[Place | Opened]) -> None:
+    """Create an output and the directories beside it; a store has none.
 
     Raises OutputNotUsableError where another try cannot succeed, and OSError where the storage fails.
     """
     if not isinstance(output, Path):
-        check_usable(output, access)
         return
     places = (output, *(each for each in others if isinstance(each, Path)))
     try:

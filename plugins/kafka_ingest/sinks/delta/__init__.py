@@ -11,39 +11,19 @@ Beside a table ``P`` there is ``P.kafka-ingest/``, as beside every output::
 from kafka_ingest.foundation.s3_access import S3Access
 from kafka_ingest.model.place import Place
 from kafka_ingest.ports.outputs import Sink
-from kafka_ingest.sinks.delta.inspector import DeltaInspector
-from kafka_ingest.sinks.delta.library import check_installed
-from kafka_ingest.sinks.delta.parts import DeltaParts
-from kafka_ingest.sinks.delta.publisher import DeltaPublisher, check_no_other_files
-from kafka_ingest.sinks.delta.remover import DeltaRemover
-from kafka_ingest.sinks.delta.table_log import TableLog
-from kafka_ingest.sinks.usable_places import check_usable
+from kafka_ingest.sinks.delta.output import DeltaOutput
+from kafka_ingest.sinks.tables.parts import TableParts
+from kafka_ingest.sinks.tables.publisher import examine as examine_table
+from kafka_ingest.sinks.tables.sink import table_sink
 
 GUARANTEE = "Readers see a batch whole or not at all, once, in one version of the table: one commit to its log adds it."
 
 
 def examine(output: Place, access: S3Access | None = None) -> None:
-    """Raise InstallationError without the library, OutputNotUsableError for an unusable table.
-
-    On a disk it creates nothing; in a store one empty object, by which it sees whether the store can be used.
-    """
-    check_installed()
-    check_usable(output, access)
-    log = TableLog(output, access)
-    log.check_writable()
-    check_no_other_files(output, log, access)
+    """Raise InstallationError without the library, OutputNotUsableError for an unusable table."""
+    examine_table(TableParts.of(DeltaOutput(output, access), access))
 
 
 def delta_sink(output: Place, access: S3Access | None = None) -> Sink:
     """Return the roles of the table in a directory, or in a store that ``access`` leads to."""
-    parts = DeltaParts.at(output, access)
-    return Sink(
-        staging=parts.staging,
-        publisher=DeltaPublisher(parts),
-        archive=parts.archive,
-        inspector=DeltaInspector(parts),
-        remover=DeltaRemover(parts),
-        # A file that the log names cannot be moved, and delta-rs has no commit that only removes one from the log.
-        salvage=None,
-        places=(parts.output, parts.beside),
-    )
+    return table_sink(DeltaOutput(output, access), access)

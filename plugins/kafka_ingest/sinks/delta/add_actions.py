@@ -7,44 +7,19 @@ import json
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
-import pyarrow.parquet
-
-from kafka_ingest.errors import StagedOutputUnusableError
-from kafka_ingest.foundation.storage import Opened, changed_at, open_to_read
-from kafka_ingest.model.offsets import listing
+from kafka_ingest.foundation.storage import Opened, changed_at
 from kafka_ingest.model.receipt import Receipt, WrittenFile
-from kafka_ingest.sinks.delta.columns import BATCH_COLUMN, NEVER_NULL, differences_of_file
 from kafka_ingest.sinks.delta.library import delta_lake
+from kafka_ingest.sinks.tables.staged_checks import footer
 
 if TYPE_CHECKING:
+    import pyarrow.parquet
     from deltalake.transaction import AddAction
 
 Bound = str | int | float | bytes | datetime
 
 WITHOUT_BOUNDS = frozenset({"key", "value"})
 """Queries do not search for ranges of raw bytes, and the Delta protocol has no bounds for them."""
-
-
-def check_files(data: Opened, receipt: Receipt) -> None:
-    """Raise StagedOutputUnusableError unless each staged file has the table's columns, and rows of this batch alone."""
-    for file in receipt.files:
-        metadata = footer(data / file.name)
-        schema = delta_lake().Schema.from_arrow(metadata.schema.to_arrow_schema())
-        problems = list(differences_of_file(json.loads(schema.to_json())))
-        if not problems:
-            problems = list(wrong_values(statistics(metadata, file), receipt))
-        if problems:
-            raise StagedOutputUnusableError(f"{data / file.name}: {listing(problems)}")
-
-
-def wrong_values(found: dict[str, Any], receipt: Receipt) -> list[str]:
-    """Return what is impossible in a file's statistics."""
-    problems = [f"column {name} holds nulls" for name in sorted(NEVER_NULL) if found["nullCount"].get(name, 1)]
-    batches = {found[bound].get(BATCH_COLUMN) for bound in ("minValues", "maxValues")}
-    if batches != {str(receipt.batch_id)}:
-        problems.append(f"{BATCH_COLUMN}: expected {receipt.batch_id} alone, found {listing(map(str, batches))}")
-    return problems
 
 
 def add_actions(folder: str, data: Opened, receipt: Receipt) -> "list[AddAction]":
@@ -61,18 +36,6 @@ def add_actions(folder: str, data: Opened, receipt: Receipt) -> "list[AddAction]
         )
         for file in receipt.files
     ]
-
-
-def footer(path: Opened) -> "pyarrow.parquet.FileMetaData":
-    """Return a file's footer; raises StagedOutputUnusableError where it is damaged."""
-    try:
-        with open_to_read(path) as file:
-            return pyarrow.parquet.read_metadata(file)
-    except (pa.ArrowException, ValueError, OSError) as error:
-        # Arrow raises OSError for a damaged footer, too, but only the system's errors have a number.
-        if isinstance(error, OSError) and error.errno is not None:
-            raise
-        raise StagedOutputUnusableError(f"{path} is not a readable Parquet file: {error}") from error
 
 
 def statistics(metadata: "pyarrow.parquet.FileMetaData", file: WrittenFile) -> dict[str, Any]:

@@ -7,8 +7,7 @@ https://github.com/delta-io/delta/blob/master/PROTOCOL.md.
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-BATCH_COLUMN = "kafka_batch"
-NEVER_NULL = frozenset({"kafka_topic", "kafka_partition", "kafka_offset", BATCH_COLUMN})
+from kafka_ingest.sinks.tables.batch_column import BATCH_COLUMN, NEVER_NULL
 
 
 def nullable(name: str, kind: object) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """Read positions in files of another writer, with any type of text columns. Importing this imports pyarrow."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 from uuid import UUID
 
@@ -9,7 +9,9 @@ import pyarrow.compute as pc
 import pyarrow.parquet
 
 from kafka_ingest.foundation.storage import Opened, open_to_read
-from kafka_ingest.sinks.delta.columns import BATCH_COLUMN
+from kafka_ingest.model.offsets import TopicPartition
+from kafka_ingest.sinks.parquet_contents import partitions_of
+from kafka_ingest.sinks.tables.batch_column import BATCH_COLUMN
 
 TYPES: dict[str, pa.DataType] = {
     "kafka_topic": pa.string(),
@@ -43,3 +45,10 @@ def may_hold(group: pyarrow.parquet.RowGroupMetaData, batch_id: str) -> bool:
             found: Any = column.statistics
             return found is None or not found.has_min_max or bool(found.min <= batch_id <= found.max)
     return True
+
+
+def hold(positions: "Iterable[pa.Table]", topic_partition: TopicPartition, offset: int) -> bool:
+    """Whether one of the rows is the record of that partition and offset."""
+    wanted = pa.scalar(offset, pa.int64())
+    found = (table.filter(pc.equal(table["kafka_offset"], wanted)) for table in positions)
+    return any(topic_partition in partitions_of(table) for table in found)

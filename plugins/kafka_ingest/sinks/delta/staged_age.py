@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 
 from kafka_ingest.errors import OutputUnavailableError
 from kafka_ingest.foundation.storage import Opened
-from kafka_ingest.sinks.staged_age import renew_older
+from kafka_ingest.sinks.tables.staged_age import renew_older
 
 RETENTION = "delta.deletedFileRetentionDuration"
 DEFAULT_RETENTION_S = 7 * 86_400.0

@@ -9,9 +9,8 @@ object).
 import json
 import re
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from enum import IntEnum
 from pathlib import Path
 from typing import TYPE_CHECKING
 from uuid import UUID
@@ -26,6 +25,8 @@ from kafka_ingest.sinks.delta.columns import raw_schema
 from kafka_ingest.sinks.delta.library import delta_lake
 from kafka_ingest.sinks.delta.places import LOG
 from kafka_ingest.sinks.delta.table_fit import TableForm, why_not_read, why_not_written
+from kafka_ingest.sinks.tables.batch_column import BATCH_COLUMN
+from kafka_ingest.sinks.tables.marks import Mark, Outcome
 
 if TYPE_CHECKING:
     from deltalake import CommitProperties, DeltaTable
@@ -38,11 +39,9 @@ CODE = re.compile(r"<Code>(\w+)</Code>")
 BATCH_KEY, FINGERPRINT_KEY = "kafka_ingest.batch_id", "kafka_ingest.plan_fingerprint"
 
 
-class Mark(IntEnum):
-    """The meaning of a batch's application transaction, by its version. The first one that is committed is final."""
-
-    PUBLISHED = 1
-    REVOKED = 2
+VERSIONS = {Outcome.PUBLISHED: 1, Outcome.REVOKED: 2}
+"""The version of a batch's application transaction says what became of it."""
+OUTCOMES = {version: outcome for outcome, version in VERSIONS.items()}
 
 
 class TableLog:
@@ -91,16 +90,17 @@ class TableLog:
         return self.mark_in(table, batch_id) if table is not None else None
 
     def mark_in(self, table: "DeltaTable", batch_id: UUID) -> Mark | None:
-        """Return a batch's mark in one snapshot of the table."""
+        """Return a batch's mark in one snapshot of the table; it does not say the plan."""
         with self.named_errors():
             version = table.transaction_version(str(batch_id))
-        try:
-            return None if version is None else Mark(version)
-        except ValueError as error:
+        if version is None:
+            return None
+        if version not in OUTCOMES:
             raise OutputConflictError(
                 f"{self.output}: expected version 1 or 2 of application transaction {batch_id}, found {version}: "
                 "another program uses this batch's id. No offset was moved."
-            ) from error
+            )
+        return Mark(batch_id, OUTCOMES[version])
 
     def check_writable(self) -> None:
         """Raise OutputNotUsableError where this version cannot write an existing table without harming its readers."""
@@ -119,7 +119,7 @@ class TableLog:
                 f"{self.output}: expected a Delta table whose Parquet files are its rows, found {listing(problems)}."
             )
 
-    def land(self, batch_id: UUID, mark: Mark, actions: "Sequence[AddAction]" = (), fingerprint: str = "") -> Mark:
+    def land(self, mark: Mark, actions: "Sequence[AddAction]" = ()) -> Mark:
         """Commit a batch's mark with its files, and return the mark that the table then has: the first writer's.
 
         After each try the table is read again: a commit may have landed although it failed.
@@ -127,7 +127,7 @@ class TableLog:
         failure: Exception | None = None
         for attempt in range(TRIES + 1):
             table = self._open_or_create()
-            if (found := self.mark_in(table, batch_id)) is not None:
+            if (found := self.mark_in(table, mark.batch_id)) is not None:
                 return found
             if attempt == TRIES:
                 break
@@ -135,21 +135,46 @@ class TableLog:
             try:
                 # On this same snapshot: delta-rs then refuses the commit if another one with this id came first.
                 table.create_write_transaction(
-                    list(actions), "append", table.schema(), commit_properties=properties(batch_id, mark, fingerprint)
+                    list(actions), "append", table.schema(), commit_properties=properties(mark)
                 )
             except failures() as error:
                 failure = error
             else:
                 return mark
         raise OutputUnavailableError(
-            f"{self.output}: {TRIES} tries to commit batch {batch_id} to the table failed, and its log does not have "
-            f"it: {brief(failure)}. No offset was moved; run this again."
+            f"{self.output}: {TRIES} tries to commit batch {mark.batch_id} to the table failed, and its log does not "
+            f"have it: {brief(failure)}. No offset was moved; run this again."
+        ) from failure
+
+    def delete_rows(self, batch_id: UUID, is_visible: Callable[[], bool]) -> None:
+        """Delete a batch's rows in one commit; does nothing where ``is_visible`` says that there are none.
+
+        Its own files are removed from the table. A file that OPTIMIZE made of several batches is rewritten without its
+        rows.
+        """
+        failure: Exception | None = None
+        for attempt in range(TRIES + 1):
+            if not is_visible():
+                return
+            table = self.open()
+            if attempt == TRIES or table is None:
+                break
+            try:
+                # An id in its canonical form holds no quote.
+                table.delete(f"{BATCH_COLUMN} = '{batch_id}'")
+            except failures() as error:
+                failure = error
+        raise OutputUnavailableError(
+            f"{self.output}: {TRIES} tries to delete the rows of batch {batch_id} failed: {brief(failure)}. It is "
+            "recorded as removed; run this again."
         ) from failure
 
     def sync(self) -> None:
         """Flush the log to disk, since delta-rs does not: everything that a reader needs since the last checkpoint."""
         if not isinstance(self._folder, Path) or not isinstance(self.output, Path):
             return  # a put is durable once it is answered
+        if not self._folder.is_dir():
+            return
         since = self._last_checkpoint(self._folder)
         names = sorted(path for path in self._folder.iterdir() if path.is_file() and not path.name.startswith("."))
         for path in names:
@@ -223,11 +248,12 @@ def brief(error: Exception | None) -> str:
     return f"{first}: {code[1] if code is not None else others[-1].strip(' ↳')}"[:300]
 
 
-def properties(batch_id: UUID, mark: Mark, fingerprint: str) -> "CommitProperties":
+def properties(mark: Mark) -> "CommitProperties":
     """Return what a commit carries in addition to its files."""
     library = delta_lake()
-    transaction = library.Transaction(str(batch_id), int(mark), round(time.time() * 1000))
-    said = {BATCH_KEY: str(batch_id), **({FINGERPRINT_KEY: fingerprint} if fingerprint else {})}
+    batch_id = str(mark.batch_id)
+    transaction = library.Transaction(batch_id, VERSIONS[mark.outcome], round(time.time() * 1000))
+    said = {BATCH_KEY: batch_id, **({FINGERPRINT_KEY: mark.fingerprint} if mark.fingerprint else {})}
     made: CommitProperties = library.CommitProperties(custom_metadata=said, app_transactions=[transaction])
     return made
 

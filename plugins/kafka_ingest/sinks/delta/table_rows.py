@@ -9,24 +9,21 @@ from typing import TYPE_CHECKING
 from urllib.parse import unquote
 from uuid import UUID
 
-from kafka_ingest.foundation.storage import Opened
-from kafka_ingest.model.place import Place, below
-from kafka_ingest.model.published_output import FilesState, FoundFiles
-from kafka_ingest.model.receipt import Receipt
-from kafka_ingest.sinks.delta.columns import BATCH_COLUMN
+from kafka_ingest.model.offsets import TopicPartition
 from kafka_ingest.sinks.delta.places import BATCHES
-from kafka_ingest.sinks.delta.table_log import Mark, TableLog
-from kafka_ingest.sinks.staged_parquet import difference, staged_sizes
+from kafka_ingest.sinks.delta.table_log import TableLog
+from kafka_ingest.sinks.tables.batch_column import BATCH_COLUMN
+from kafka_ingest.sinks.tables.marks import Mark
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 
-class TableRows:
+class DeltaRows:
     """The newest snapshot at the time when this is made. I/O errors are left to the caller."""
 
     def __init__(self, log: TableLog) -> None:
-        self.output = log.output
+        self._output = log.output
         self._log = log
         self._table = log.open()
 
@@ -45,21 +42,49 @@ class TableRows:
         """The files that are not as they were published."""
         return sorted(path for path in self.files if not path.startswith(f"{BATCHES}/"))
 
-    def batches_of_files(self) -> set[str]:
+    def mark(self, batch_id: UUID) -> Mark | None:
+        """Return a batch's mark in this snapshot, None where it has none."""
+        return self._log.mark_in(self._table, batch_id) if self._table is not None else None
+
+    def published(self) -> set[str]:
         """Return the ids of the batches whose own files are part of the table."""
         return {path.split("/")[1] for path in self.files if path.startswith(f"{BATCHES}/")}
 
-    def names_files_below(self, place: Place) -> bool:
-        """Whether readers see a file of a directory."""
-        folder = f"{below(place, self.output)}/"
-        return any(path.startswith(folder) for path in self.files)
+    def visible(self) -> set[str]:
+        """Return the ids of all batches that readers see a row of."""
+        return self.published() | self._counted_elsewhere.keys()
 
     def is_visible(self, batch_id: UUID) -> bool:
         """Whether readers see a row of a batch."""
-        return str(batch_id) in self.batches_of_files() or bool(self.rows_elsewhere.get(str(batch_id)))
+        return str(batch_id) in self.published() or self.count_elsewhere(batch_id) > 0
+
+    def names_files_of(self, batch_id: UUID, attempt: int) -> bool:
+        """Whether readers see a file of an attempt."""
+        return bool(self.own_files(batch_id, attempt))
+
+    def own_files(self, batch_id: UUID, attempt: int) -> set[str]:
+        """Return the names of an attempt's files that the table names as they were published."""
+        folder = f"{BATCHES}/{batch_id}/{attempt}/"
+        return {path.removeprefix(folder) for path in self.files if path.startswith(folder)}
+
+    def count_elsewhere(self, batch_id: UUID) -> int:
+        """Return how many rows of a batch are in rewritten files."""
+        return self._counted_elsewhere.get(str(batch_id), 0)
+
+    def rows_elsewhere(self, batch_id: UUID) -> Iterator["pa.Table"]:
+        """Yield the positions of a batch's rows in rewritten files, a piece at a time."""
+        return self.read_rewritten(["kafka_topic", "kafka_partition", "kafka_offset"], batch_id)
+
+    def holds_elsewhere(self, batch_id: UUID, topic_partition: TopicPartition, offset: int) -> bool:
+        """Whether a batch's record is in a rewritten file."""
+        if self._table is None or not self.rewritten:
+            return False
+        from kafka_ingest.sinks.delta.rewritten_files import hold  # noqa: PLC0415 - see read_rewritten
+
+        return hold(self.rows_elsewhere(batch_id), topic_partition, offset)
 
     @cached_property
-    def rows_elsewhere(self) -> dict[str, int]:
+    def _counted_elsewhere(self) -> dict[str, int]:
         """How many rows of each batch are in rewritten files."""
         counts: dict[str, int] = {}
         for batch in self.read_rewritten([BATCH_COLUMN]):
@@ -76,34 +101,4 @@ class TableRows:
         from kafka_ingest.sinks.delta.rewritten_files import rows_of_file  # noqa: PLC0415
 
         for path in self.rewritten:
-            yield from rows_of_file(self._log.opened(self.output / path), columns, batch_id)
-
-    def found(self, receipt: Receipt, place: str, data: Opened) -> FoundFiles:
-        """Return what exists of a batch whose receipt is kept; its data was staged in ``data``, below the table."""
-        mark = self._log.mark_in(self._table, receipt.batch_id) if self._table is not None else None
-        if mark is Mark.REVOKED:
-            return FoundFiles(FilesState.REVOKED, f"the log of {self.output} says so")
-        if not receipt.files:
-            return FoundFiles(FilesState.INTACT)
-        expected = {file.name: file.size_bytes for file in receipt.files}
-        on_disk = staged_sizes(data, receipt)
-        if mark is None:
-            if not on_disk:
-                return FoundFiles(FilesState.GONE, f"its files are not in {data}, and the table's log does not name it")
-            state = FilesState.STAGED if on_disk == expected else FilesState.BROKEN
-            return FoundFiles(state, f"its files are in {data}, {difference(expected, on_disk) or 'all of them'}")
-        return self._found_published(receipt, place, data, on_disk)
-
-    def _found_published(self, receipt: Receipt, place: str, data: Opened, on_disk: dict[str, int]) -> FoundFiles:
-        own = [file for file in receipt.files if f"{place}/{file.name}" in self.files]
-        missing = {file.name: file.size_bytes for file in own if on_disk.get(file.name) != file.size_bytes}
-        if missing:
-            there = {name: size for name, size in on_disk.items() if name in missing}
-            return FoundFiles(FilesState.CHANGED, f"{difference(missing, there)} in {data}, and the table names them")
-        rows = sum(file.rows for file in own) + (
-            self.rows_elsewhere.get(str(receipt.batch_id), 0) if len(own) < len(receipt.files) else 0
-        )
-        if rows == receipt.rows:
-            return FoundFiles(FilesState.INTACT)
-        state = FilesState.CHANGED if rows else FilesState.GONE
-        return FoundFiles(state, f"the table {self.output} holds {rows:,} of its {receipt.rows:,} rows")
+            yield from rows_of_file(self._log.opened(self._output / path), columns, batch_id)

@@ -13,29 +13,19 @@ The table is in a catalog, which is reached through an Airflow connection. Besid
 from kafka_ingest.model.output_location import OutputLocation
 from kafka_ingest.ports.outputs import Sink
 from kafka_ingest.sinks.iceberg.catalog_settings import FindCatalog
-from kafka_ingest.sinks.iceberg.inspector import IcebergInspector
-from kafka_ingest.sinks.iceberg.parts import IcebergParts
-from kafka_ingest.sinks.iceberg.publisher import IcebergPublisher, check_usable
-from kafka_ingest.sinks.iceberg.remover import IcebergRemover
+from kafka_ingest.sinks.iceberg.output import IcebergOutput
+from kafka_ingest.sinks.tables.parts import TableParts
+from kafka_ingest.sinks.tables.publisher import examine as examine_table
+from kafka_ingest.sinks.tables.sink import table_sink
 
 GUARANTEE = "Readers see a batch whole or not at all, once, in one snapshot of the table: one commit adds it."
 
 
 def examine(output: OutputLocation, find_catalog: FindCatalog) -> None:
     """Raise InstallationError without the library, OutputNotUsableError for an unusable table; creates nothing."""
-    check_usable(IcebergParts.of(output, find_catalog))
+    examine_table(TableParts.of(IcebergOutput(output, find_catalog)))
 
 
 def iceberg_sink(output: OutputLocation, find_catalog: FindCatalog) -> Sink:
     """Return the roles of the table in a local or mounted directory."""
-    parts = IcebergParts.of(output, find_catalog)
-    return Sink(
-        staging=parts.staging,
-        publisher=IcebergPublisher(parts),
-        archive=parts.archive,
-        inspector=IcebergInspector(parts),
-        remover=IcebergRemover(parts),
-        # A file that a manifest names cannot be moved; and rows are deleted by batch, not by file.
-        salvage=None,
-        places=(parts.output, parts.beside),
-    )
+    return table_sink(IcebergOutput(output, find_catalog))

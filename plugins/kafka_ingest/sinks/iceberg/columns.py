@@ -21,8 +21,8 @@ from pyiceberg.types import (
     TimestamptzType,
 )
 
-BATCH_COLUMN = "kafka_batch"
-NEVER_NULL = ("kafka_topic", "kafka_partition", "kafka_offset", BATCH_COLUMN)
+from kafka_ingest.sinks.tables.batch_column import BATCH_COLUMN
+
 HEADERS = ListType(
     element_id=11,
     element=StructType(

@@ -1,7 +1,7 @@
 """The library that reads and writes Iceberg tables: not part of a plain installation, and imported in the task only.
 
 It starts threads and opens connections that a process forked since cannot use; Airflow forks its tasks. So it is
-imported by :mod:`.table`, and that by :meth:`.parts.IcebergParts.table` when the table is first needed.
+imported by :mod:`.table`, and that by :class:`.output.IcebergOutput` when the table is first needed.
 """
 
 from kafka_ingest.sinks import needed_package

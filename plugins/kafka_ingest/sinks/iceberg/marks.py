@@ -6,62 +6,45 @@ looks there before it commits, so a batch is published once, however late that i
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from enum import Enum
 from pathlib import Path
 from uuid import UUID
 
 from kafka_ingest.errors import OutputConflictError
 from kafka_ingest.foundation.durable_files import make_directory_durably, write_durably
 from kafka_ingest.sinks.kept_receipts import day_of
+from kafka_ingest.sinks.tables.marks import Mark, Outcome
 
 PREFIX = "kafka_ingest.batch."
 MOST, STAY = 200, 100
 """From how many marks on a commit removes the oldest, and how many stay then."""
 
 
-class Outcome(Enum):
-    """What became of a batch. The first mark that is committed is final."""
-
-    PUBLISHED = "published"
-    REVOKED = "revoked"
+def key_of(batch_id: UUID) -> str:
+    """Return the table's property that is a batch's mark."""
+    return f"{PREFIX}{batch_id}"
 
 
-@dataclass(frozen=True, slots=True)
-class Mark:
-    """The mark of one batch; the fingerprint of its plan where it is published."""
+def text_of(mark: Mark) -> str:
+    """Return the value of a mark's property."""
+    return f"{mark.outcome.value} {mark.fingerprint}".strip()
 
-    batch_id: UUID
-    outcome: Outcome
-    fingerprint: str = ""
 
-    @property
-    def key(self) -> str:
-        """The table's property that it is."""
-        return f"{PREFIX}{self.batch_id}"
-
-    @property
-    def text(self) -> str:
-        """Its value."""
-        return f"{self.outcome.value} {self.fingerprint}".strip()
-
-    @classmethod
-    def of(cls, batch_id: UUID, text: str) -> "Mark":
-        """Read a mark back; raises OutputConflictError where another program wrote it."""
-        word, _, fingerprint = text.partition(" ")
-        try:
-            return cls(batch_id, Outcome(word), fingerprint)
-        except ValueError as error:
-            raise OutputConflictError(
-                f"property {PREFIX}{batch_id} of the table: expected published or revoked, found {text!r}: another "
-                "program uses this batch's id. No offset was moved."
-            ) from error
+def mark_of(batch_id: UUID, text: str) -> Mark:
+    """Read a mark back; raises OutputConflictError where another program wrote it."""
+    word, _, fingerprint = text.partition(" ")
+    try:
+        return Mark(batch_id, Outcome(word), fingerprint)
+    except ValueError as error:
+        raise OutputConflictError(
+            f"property {key_of(batch_id)} of the table: expected published or revoked, found {text!r}: another "
+            "program uses this batch's id. No offset was moved."
+        ) from error
 
 
 def marks_in(properties: Mapping[str, str]) -> dict[str, Mark]:
     """Return all marks of a table by their batch's id, oldest first."""
     found = sorted((key.removeprefix(PREFIX), text) for key, text in properties.items() if key.startswith(PREFIX))
-    return {name: Mark.of(UUID(name), text) for name, text in found}
+    return {name: mark_of(UUID(name), text) for name, text in found}
 
 
 class OlderMarks:
@@ -73,7 +56,7 @@ class OlderMarks:
     def mark(self, batch_id: UUID) -> Mark | None:
         """Return a batch's mark, None where it has none here."""
         try:
-            return Mark.of(batch_id, self._path(batch_id).read_text(encoding="ascii"))
+            return mark_of(batch_id, self._path(batch_id).read_text(encoding="ascii"))
         except FileNotFoundError:
             return None
 
@@ -81,7 +64,7 @@ class OlderMarks:
         """Keep a mark that was read from the table, durably; two committers write the same."""
         path = self._path(mark.batch_id)
         make_directory_durably(path.parent)
-        write_durably(path, mark.text.encode("ascii"))
+        write_durably(path, text_of(mark).encode("ascii"))
 
     def _path(self, batch_id: UUID) -> Path:
         return self.folder / (day_of(batch_id) or "undated") / str(batch_id)

@@ -6,15 +6,15 @@ renewed, and committed only once a clean-up that saw them as old must have ended
 """
 
 from collections.abc import Iterable
-from pathlib import Path
 
 from kafka_ingest.errors import OutputUnavailableError
-from kafka_ingest.sinks.staged_age import renew_older
+from kafka_ingest.foundation.storage import Opened
+from kafka_ingest.sinks.tables.staged_age import renew_older
 
 OLDEST_S = 2 * 86_400.0
 
 
-def check_safe_from_clean_up(files: Iterable[Path]) -> None:
+def check_safe_from_clean_up(files: Iterable[Opened]) -> None:
     """Raise OutputUnavailableError where files are so old that a clean-up could take them; they are renewed."""
     old = renew_older(files, OLDEST_S)
     if not old:

@@ -21,13 +21,15 @@ from pyiceberg.table import Table
 from kafka_ingest.errors import OutputNotUsableError, OutputUnavailableError
 from kafka_ingest.model.offsets import listing
 from kafka_ingest.sinks.iceberg.catalog_settings import CatalogSettings
-from kafka_ingest.sinks.iceberg.columns import BATCH_COLUMN, RAW
+from kafka_ingest.sinks.iceberg.columns import RAW
 from kafka_ingest.sinks.iceberg.library_errors import brief, is_a_failure, named_errors
-from kafka_ingest.sinks.iceberg.marks import MOST, STAY, Mark, OlderMarks, marks_in
+from kafka_ingest.sinks.iceberg.marks import MOST, STAY, OlderMarks, key_of, marks_in, text_of
 from kafka_ingest.sinks.iceberg.one_try import OneTry
 from kafka_ingest.sinks.iceberg.places import METADATA, location_of
 from kafka_ingest.sinks.iceberg.table_fit import is_elsewhere, was_committed_to, why_not_written
-from kafka_ingest.sinks.iceberg.table_rows import TableRows, of_batch
+from kafka_ingest.sinks.iceberg.table_rows import IcebergRows, of_batch
+from kafka_ingest.sinks.tables.batch_column import BATCH_COLUMN
+from kafka_ingest.sinks.tables.marks import Mark
 
 Done = TypeVar("Done")
 
@@ -95,12 +97,12 @@ class IcebergTable:
         if (table := self.open()) is not None:
             self._check_fits(table)
 
-    def rows(self) -> TableRows:
+    def rows(self) -> IcebergRows:
         """Return what the table holds now."""
         return self._rows_of(self.open())
 
-    def _rows_of(self, table: Table | None) -> TableRows:
-        return TableRows(self._output, table, self._settings, self._older)
+    def _rows_of(self, table: Table | None) -> IcebergRows:
+        return IcebergRows(self._output, table, self._settings, self._older)
 
     def land(self, mark: Mark, files: Sequence[Path] = ()) -> Mark:
         """Commit a batch's mark with its files, and return the mark that the batch then has: the first writer's."""
@@ -117,7 +119,7 @@ class IcebergTable:
             # The properties last: what came before was computed on the table as it was read, without a copy of it.
             if leaving := self._marks_to_remove(table):
                 change.remove_properties(*leaving)
-            change.set_properties({mark.key: mark.text})
+            change.set_properties({key_of(mark.batch_id): text_of(mark)})
 
         def done(table: Table) -> Mark | None:
             return self._rows_of(table).mark(mark.batch_id)
@@ -192,7 +194,7 @@ class IcebergTable:
             return []
         for mark in marks[:-STAY]:
             self._older.keep(mark)
-        return [mark.key for mark in marks[:-STAY]]
+        return [key_of(mark.batch_id) for mark in marks[:-STAY]]
 
     def _open_or_create(self) -> Table:
         failure: Exception | None = None

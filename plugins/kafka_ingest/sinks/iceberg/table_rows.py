@@ -17,15 +17,13 @@ from pyiceberg.manifest import DataFile
 from pyiceberg.table import FileScanTask, Table
 
 from kafka_ingest.model.offsets import TopicPartition
-from kafka_ingest.model.published_output import FilesState, FoundFiles
-from kafka_ingest.model.receipt import Receipt
 from kafka_ingest.sinks.iceberg.catalog_settings import CatalogSettings
-from kafka_ingest.sinks.iceberg.columns import BATCH_COLUMN
 from kafka_ingest.sinks.iceberg.library_errors import named_errors
-from kafka_ingest.sinks.iceberg.marks import Mark, OlderMarks, Outcome, marks_in
+from kafka_ingest.sinks.iceberg.marks import OlderMarks, marks_in
 from kafka_ingest.sinks.iceberg.places import BATCHES, DATA, path_of
 from kafka_ingest.sinks.parquet_contents import POSITION
-from kafka_ingest.sinks.staged_parquet import difference, file_sizes, folders_in
+from kafka_ingest.sinks.tables.batch_column import BATCH_COLUMN
+from kafka_ingest.sinks.tables.marks import Mark, Outcome
 
 TYPES: dict[str, pa.DataType] = {
     "kafka_topic": pa.string(),
@@ -35,7 +33,7 @@ TYPES: dict[str, pa.DataType] = {
 }
 
 
-class TableRows:
+class IcebergRows:
     """One reading of the table; None where there is none. I/O errors are left to the caller.
 
     A question about one batch reads those manifests that may name it, one about all batches reads all, once.
@@ -125,7 +123,7 @@ class TableRows:
         tasks = [each for each in self._planned(batch_id) if not self._is_own(each, batch_id)]
         return self._read(tasks, list(POSITION), of_batch(batch_id))
 
-    def holds(self, batch_id: UUID, topic_partition: TopicPartition, offset: int) -> bool:
+    def holds_elsewhere(self, batch_id: UUID, topic_partition: TopicPartition, offset: int) -> bool:
         """Whether readers see a batch's record in a file that is not as it was published."""
         position = And(
             equal("kafka_topic", topic_partition.topic),
@@ -135,37 +133,9 @@ class TableRows:
         tasks = [each for each in self._planned(batch_id) if not self._is_own(each, batch_id)]
         return any(True for _ in self._read(tasks, list(POSITION), And(of_batch(batch_id), position)))
 
-    def found(self, receipt: Receipt, data: Path) -> FoundFiles:
-        """Return what exists of a batch whose receipt is kept; its data was staged in ``data``. Reads all files."""
-        mark = self.mark(receipt.batch_id)
-        if mark is not None and mark.outcome is Outcome.REVOKED:
-            return FoundFiles(FilesState.REVOKED, "the table's marks say so")
-        if not receipt.files:
-            return FoundFiles(FilesState.INTACT)
-        expected = {file.name: file.size_bytes for file in receipt.files}
-        on_disk = file_sizes(data, folders_in(receipt))
-        if mark is None:
-            if not on_disk:
-                return FoundFiles(FilesState.GONE, f"its files are not in {data}, and the table does not name it")
-            state = FilesState.STAGED if on_disk == expected else FilesState.BROKEN
-            return FoundFiles(state, f"its files are in {data}, {difference(expected, on_disk) or 'all of them'}")
-        return self._found_published(receipt, data, on_disk)
-
-    def _found_published(self, receipt: Receipt, data: Path, on_disk: dict[str, int]) -> FoundFiles:
-        names = (self._own_name(each) for each in self._of_all.get(str(receipt.batch_id), []))
-        own_names = {name.removeprefix(f"{receipt.batch_id}/{receipt.attempt}/") for name in names if name is not None}
-        own = [file for file in receipt.files if file.name in own_names]
-        missing = {file.name: file.size_bytes for file in own if on_disk.get(file.name) != file.size_bytes}
-        if missing:
-            there = {name: size for name, size in on_disk.items() if name in missing}
-            return FoundFiles(FilesState.CHANGED, f"{difference(missing, there)} in {data}, and the table names them")
-        rows = sum(file.rows for file in own)
-        if len(own) < len(receipt.files):
-            rows += self._counted_elsewhere.get(str(receipt.batch_id), 0)
-        if rows == receipt.rows:
-            return FoundFiles(FilesState.INTACT)
-        state = FilesState.CHANGED if rows else FilesState.GONE
-        return FoundFiles(state, f"the table holds {rows:,} of its {receipt.rows:,} rows")
+    def count_elsewhere(self, batch_id: UUID) -> int:
+        """Return how many rows of a batch are in files that are not as they were published."""
+        return self._counted_elsewhere.get(str(batch_id), 0)
 
     def _planned(self, batch_id: UUID) -> list[FileScanTask]:
         """Return the files that may hold rows of a batch; bounds may be shortened, so others may be there."""

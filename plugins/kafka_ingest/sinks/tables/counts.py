@@ -22,12 +22,12 @@ Held = dict[TopicPartition, list[tuple[Opened, PartitionContents]]]
 
 
 def look_at_batch(
-    place: Opened, receipt: Receipt, named: Collection[str], moved: Iterable[pa.Table], *, lost: str, closely: bool
+    place: Opened, receipt: Receipt, named: Collection[str], moved: Iterable[pa.Table], *, closely: bool
 ) -> PublishedLook:
     """Return what readers see of a batch; a damaged file stops no other.
 
     ``named`` are those of the receipt's files that the table names as they were published, ``moved`` the positions of
-    the batch's rows that are elsewhere; ``lost`` says what is wrong with a file where neither holds its rows.
+    the batch's rows that are elsewhere.
     """
     there = staged_sizes(place, receipt)
     own: Held = {}
@@ -47,6 +47,7 @@ def look_at_batch(
             own.setdefault(held.topic_partition, []).append((path, held))
     elsewhere = contents_by_partition(moved)
     if sum(held.rows for held in elsewhere.values()) < sum(file.rows for file in gone):
+        lost = "the table does not name it as it was published, nor hold all of its rows elsewhere"
         problems += [FileProblem(file.name, file, f"{place / file.name}: {lost}", is_there=False) for file in gone]
     counts = [count_of_all(each, own.get(each, []), elsewhere.get(each)) for each in sorted(own.keys() | elsewhere)]
     return PublishedLook(counts, problems)

@@ -1,25 +1,28 @@
-"""Whether staged files can become part of the table: the library compares neither nulls nor whose rows they hold.
+"""Whether staged files can become part of a table: the libraries compare neither nulls nor whose rows they hold.
 
-Importing this imports pyarrow and pyiceberg.
+Importing this imports pyarrow.
 """
 
-from collections.abc import Iterator
-from pathlib import Path
+from collections.abc import Callable, Iterable, Iterator
 
 import pyarrow as pa
 import pyarrow.parquet
 
 from kafka_ingest.errors import StagedOutputUnusableError
+from kafka_ingest.foundation.storage import Opened, open_to_read
 from kafka_ingest.model.offsets import listing
 from kafka_ingest.model.receipt import Receipt
-from kafka_ingest.sinks.iceberg.columns import BATCH_COLUMN, NEVER_NULL, differences_of_file
+from kafka_ingest.sinks.tables.batch_column import BATCH_COLUMN, NEVER_NULL
 
 
-def check_files(data: Path, receipt: Receipt) -> None:
-    """Raise StagedOutputUnusableError unless each staged file has the table's columns, and rows of this batch alone."""
+def check_files(data: Opened, receipt: Receipt, differences: Callable[[pa.Schema], Iterable[str]]) -> None:
+    """Raise StagedOutputUnusableError unless each staged file has the table's columns, and rows of this batch alone.
+
+    ``differences`` says how a file's columns differ from the table's.
+    """
     for file in receipt.files:
         metadata = footer(data / file.name)
-        problems = list(differences_of_file(metadata.schema.to_arrow_schema()))
+        problems = list(differences(metadata.schema.to_arrow_schema()))
         if problems := problems or list(wrong_values(metadata, str(receipt.batch_id))):
             raise StagedOutputUnusableError(f"{data / file.name}: {listing(problems)}")
 
@@ -39,10 +42,11 @@ def wrong_values(metadata: "pyarrow.parquet.FileMetaData", batch_id: str) -> Ite
                 yield f"{name}: expected {batch_id} alone, found {listing(sorted(found))}"
 
 
-def footer(path: Path) -> "pyarrow.parquet.FileMetaData":
+def footer(path: Opened) -> "pyarrow.parquet.FileMetaData":
     """Return a file's footer; raises StagedOutputUnusableError where it is damaged."""
     try:
-        return pyarrow.parquet.read_metadata(path)
+        with open_to_read(path) as file:
+            return pyarrow.parquet.read_metadata(file)
     except (pa.ArrowException, ValueError, OSError) as error:
         # Arrow raises OSError for a damaged footer, too, but only the system's errors have a number.
         if isinstance(error, OSError) and error.errno is not None:

@@ -1,4 +1,4 @@
-"""The parts of a Delta table that its roles share."""
+"""The parts of a table that its roles share."""
 
 from dataclasses import dataclass
 from uuid import UUID
@@ -8,19 +8,18 @@ from kafka_ingest.foundation.storage import Opened, opened
 from kafka_ingest.model.place import Place
 from kafka_ingest.model.receipt import Receipt
 from kafka_ingest.sinks.beside_output import beside
-from kafka_ingest.sinks.data_in_table import DataInTable
-from kafka_ingest.sinks.delta.places import BATCHES
-from kafka_ingest.sinks.delta.table_log import TableLog
-from kafka_ingest.sinks.delta.table_rows import TableRows
 from kafka_ingest.sinks.kept_receipts import KeptReceipts
 from kafka_ingest.sinks.receipt_archive import ArchivedReceipts
 from kafka_ingest.sinks.staged_files import StagedFiles
+from kafka_ingest.sinks.tables.data_in_table import DataInTable
+from kafka_ingest.sinks.tables.output import TableOutput
 
 
 @dataclass(frozen=True, slots=True)
-class DeltaParts:
-    """The table, and the folder beside it."""
+class TableParts:
+    """The table, and the folder beside it. ``access`` leads to the store, None on a disk."""
 
+    table: TableOutput
     output: Place
     beside: Place
     access: S3Access | None
@@ -28,31 +27,22 @@ class DeltaParts:
     data: DataInTable
     receipts: KeptReceipts
     archive: ArchivedReceipts
-    log: TableLog
 
     @classmethod
-    def at(cls, output: Place, access: S3Access | None = None) -> "DeltaParts":
-        """Return the parts of the table in a directory, or in a store that ``access`` leads to."""
-        folder: Place = beside(output)
+    def of(cls, table: TableOutput, access: S3Access | None = None) -> "TableParts":
+        """Return the parts of a table; it is not read before a question needs it."""
+        folder: Place = beside(table.output)
         receipts = KeptReceipts(opened(folder / "receipts", access))
-        log = TableLog(output, access)
 
         def is_needed(directory: Place) -> bool:
             """Whether an attempt's data is published: by its receipt, or, where that was lost, by the table."""
-            if receipts.is_of_attempt(UUID(directory.parent.name), int(directory.name)):
-                return True
-            return TableRows(log).names_files_below(data.place(directory))
+            batch_id, attempt = UUID(directory.parent.name), int(directory.name)
+            return receipts.is_of_attempt(batch_id, attempt) or table.rows().names_files_of(batch_id, attempt)
 
-        data = DataInTable(output / BATCHES, is_needed)
+        data = DataInTable(table.data_folder, is_needed)
         staging = StagedFiles(folder / "staging", data, access)
-        archive = ArchivedReceipts(
-            receipts, staging.check_mounted, lambda batch_id: TableRows(log).is_visible(batch_id)
-        )
-        return cls(output, folder, access, staging, data, receipts, archive, log)
-
-    def rows(self) -> TableRows:
-        """Return what the table holds now."""
-        return TableRows(self.log)
+        archive = ArchivedReceipts(receipts, staging.check_mounted, lambda batch_id: table.rows().is_visible(batch_id))
+        return cls(table, table.output, folder, access, staging, data, receipts, archive)
 
     def place_of(self, receipt: Receipt) -> Place:
         """Return where the data files of a receipt's attempt are."""

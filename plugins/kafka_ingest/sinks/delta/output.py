@@ -1,0 +1,109 @@
+"""A Delta table as the shared roles of tables need it: its log decides (:mod:`.table_log`)."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+from kafka_ingest.errors import OutputNotUsableError
+from kafka_ingest.foundation.s3_access import S3Access
+from kafka_ingest.foundation.storage import Opened, names_in, opened
+from kafka_ingest.model.place import Place, below
+from kafka_ingest.model.receipt import Receipt
+from kafka_ingest.sinks.delta.columns import differences_of_file
+from kafka_ingest.sinks.delta.library import check_installed, delta_lake
+from kafka_ingest.sinks.delta.places import BATCHES, LOG
+from kafka_ingest.sinks.delta.staged_age import check_safe_from_clean_up
+from kafka_ingest.sinks.delta.table_log import TableLog
+from kafka_ingest.sinks.delta.table_rows import DeltaRows
+from kafka_ingest.sinks.tables.marks import Mark
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+class DeltaOutput:
+    """The table in a directory, or in a store that ``access`` leads to."""
+
+    def __init__(self, output: Place, access: S3Access | None = None) -> None:
+        self.output = output
+        self.data_folder = output / BATCHES
+        self.says = f"the log of {output} says"
+        self._access = access
+        self._log = TableLog(output, access)
+
+    def check_installed(self) -> None:
+        """Raise InstallationError where the library is missing; imports nothing."""
+        check_installed()
+
+    def check_usable(self) -> None:
+        """Raise OutputNotUsableError where batches cannot be added to what is there; creates nothing."""
+        self._check_no_other_files()
+        self._log.check_writable()
+
+    def _check_no_other_files(self) -> None:
+        """Raise OutputNotUsableError where a directory that is no table holds another output's files."""
+        if isinstance(self.output, Path):
+            if (self.output / LOG).exists() or not self.output.is_dir():
+                return
+        elif self._log.is_there():
+            return
+        names = names_in(opened(self.output, self._access))
+        strange = next((name for name in names if name.endswith(".parquet") or "=" in name), None)
+        if strange is not None:
+            raise OutputNotUsableError(
+                f"expected a Delta table in {self.output}, or an empty directory to make one in, found {strange}: "
+                "files of another output, which VACUUM would delete. Give the feed another sink.path."
+            )
+
+    def check_can_remove(self) -> None:
+        """Raise OutputNotUsableError on a table that cannot be written, or only appended to."""
+        self._log.check_writable()
+        if self._log.configuration().get("delta.appendOnly", "false").lower() == "true":
+            raise OutputNotUsableError(
+                f"{self.output}: expected a Delta table whose rows may be deleted, found delta.appendOnly=true. "
+                "Nothing was changed; unset that property where rows are to be removed."
+            )
+
+    def mark(self, batch_id: UUID) -> Mark | None:
+        """Return a batch's mark in the newest version, None where it has none."""
+        return self._log.mark(batch_id)
+
+    def rows(self) -> DeltaRows:
+        """Return what the newest version holds."""
+        return DeltaRows(self._log)
+
+    def check_files(self, data: Opened, receipt: Receipt) -> None:
+        """Raise StagedOutputUnusableError unless the files have the table's columns, and rows of this batch alone."""
+        from kafka_ingest.sinks.tables.staged_checks import check_files  # noqa: PLC0415 - a third of a second, for commits
+
+        def differences(found: "pa.Schema") -> list[str]:
+            return list(differences_of_file(json.loads(delta_lake().Schema.from_arrow(found).to_json())))
+
+        check_files(data, receipt, differences)
+
+    def check_safe_from_clean_up(self, files: Sequence[Opened]) -> None:
+        """Raise OutputUnavailableError where a VACUUM could take staged files."""
+        if files:
+            check_safe_from_clean_up(files, self._log.configuration())
+
+    def publish(self, mark: Mark, data: Place, receipt: Receipt) -> Mark:
+        """Commit a batch's mark with its files; return the first writer's mark."""
+        from kafka_ingest.sinks.delta.add_actions import add_actions  # noqa: PLC0415 - see above
+
+        folder = below(data, self.output)
+        actions = add_actions(folder, opened(data, self._access), receipt) if receipt.files else []
+        return self._log.land(mark, actions)
+
+    def revoke(self, mark: Mark) -> Mark:
+        """Commit the mark alone; return the first writer's mark."""
+        return self._log.land(mark)
+
+    def delete_rows(self, batch_id: UUID) -> None:
+        """Delete a batch's rows in one commit; a file that OPTIMIZE made of several batches is rewritten without."""
+        self._log.delete_rows(batch_id, lambda: self.rows().is_visible(batch_id))
+
+    def make_durable(self) -> None:
+        """Flush the log, which the library does not."""
+        self._log.sync()

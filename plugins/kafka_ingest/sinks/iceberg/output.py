@@ -1,0 +1,124 @@
+"""An Iceberg table as the shared roles of tables need it: commits to its catalog decide (:mod:`.table`)."""
+
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+from kafka_ingest.errors import OutputNotUsableError
+from kafka_ingest.foundation.storage import Opened
+from kafka_ingest.model.output_location import OutputLocation
+from kafka_ingest.model.place import Place, local
+from kafka_ingest.model.receipt import Receipt
+from kafka_ingest.sinks.beside_output import beside
+from kafka_ingest.sinks.iceberg.catalog_settings import FindCatalog
+from kafka_ingest.sinks.iceberg.library import check_installed
+from kafka_ingest.sinks.iceberg.marks import OlderMarks
+from kafka_ingest.sinks.iceberg.places import BATCHES, DATA, METADATA, NOT_IN_LOCATIONS
+from kafka_ingest.sinks.iceberg.staged_age import check_safe_from_clean_up
+from kafka_ingest.sinks.tables.marks import Mark
+
+if TYPE_CHECKING:
+    from kafka_ingest.sinks.iceberg.table import IcebergTable
+    from kafka_ingest.sinks.iceberg.table_rows import IcebergRows
+
+CATALOG, TABLE = "catalog", "table"
+"""The options of an output: the id of the catalog's connection, and the table's name with its namespace."""
+
+
+class IcebergOutput:
+    """The table in a local or mounted directory. The catalog is asked when the table is first needed."""
+
+    def __init__(self, location: OutputLocation, find_catalog: FindCatalog) -> None:
+        self._path = location.path
+        self.output: Place = self._path
+        self.data_folder: Place = self._path / DATA / BATCHES
+        self._options: Mapping[str, str] = dict(location.options)
+        self._find_catalog = find_catalog
+        self.says = f"the marks of Iceberg table {self._options.get(TABLE, '')} in {self._path} say"
+
+    @cached_property
+    def _table(self) -> "IcebergTable":
+        check_installed()
+        if missing := [name for name in (CATALOG, TABLE) if name not in self._options]:
+            raise OutputNotUsableError(
+                f"expected to know which catalog has the Iceberg table in {self._path}, found no "
+                f"{' and no '.join(missing)}: its path alone does not say it. Ask by the feed or the batch instead."
+            )
+        # Seconds, threads and connections, and a process that is forked afterwards cannot use them: see .library.
+        from kafka_ingest.sinks.iceberg.table import IcebergTable  # noqa: PLC0415
+
+        settings = self._find_catalog(self._options[CATALOG])
+        return IcebergTable(self._path, settings, self._options[TABLE], OlderMarks(beside(self._path) / "marks"))
+
+    def check_installed(self) -> None:
+        """Raise InstallationError where the library is missing; imports nothing."""
+        check_installed()
+
+    def check_usable(self) -> None:
+        """Raise OutputNotUsableError where batches cannot be added to what is there; creates nothing."""
+        if wrong := [character for character in str(self._path) if character in NOT_IN_LOCATIONS]:
+            raise OutputNotUsableError(
+                f"expected a path without {' '.join(NOT_IN_LOCATIONS)}, which end the path in an Iceberg location, "
+                f"found {wrong[0]!r} in {self._path}. Give the feed another sink.path."
+            )
+        self._table.check_writable()
+        self._check_no_other_files()
+
+    def _check_no_other_files(self) -> None:
+        """Raise OutputNotUsableError where a directory that is no table holds another output's files."""
+        output, data = self._path, self._path / DATA
+        if (output / METADATA).exists() or not output.is_dir():
+            return
+        names = [each.name for each in output.iterdir() if each.name != DATA]
+        names += [f"{DATA}/{each.name}" for each in data.iterdir() if each.name != BATCHES] if data.is_dir() else []
+        strange = next(
+            (name for name in names if name.endswith(".parquet") or "=" in name or name == "_delta_log"), None
+        )
+        if strange is not None:
+            raise OutputNotUsableError(
+                f"expected an Iceberg table in {output}, or an empty directory to make one in, found {strange}: files "
+                "of another output, which remove_orphan_files would delete. Give the feed another sink.path."
+            )
+
+    def check_can_remove(self) -> None:
+        """Raise OutputNotUsableError on a table that cannot be written."""
+        self._table.check_writable()
+
+    def mark(self, batch_id: UUID) -> Mark | None:
+        """Return a batch's mark, None where it has none."""
+        return self._table.mark(batch_id)
+
+    def rows(self) -> "IcebergRows":
+        """Return what the newest snapshot holds."""
+        return self._table.rows()
+
+    def check_files(self, data: Opened, receipt: Receipt) -> None:
+        """Raise StagedOutputUnusableError unless the files have the table's columns, and rows of this batch alone."""
+        from kafka_ingest.sinks.iceberg.columns import differences_of_file  # noqa: PLC0415 - see above
+        from kafka_ingest.sinks.tables.staged_checks import check_files  # noqa: PLC0415 - pyarrow, for commits only
+
+        check_files(data, receipt, differences_of_file)
+
+    def check_safe_from_clean_up(self, files: Sequence[Opened]) -> None:
+        """Raise OutputUnavailableError where ``remove_orphan_files`` could take staged files."""
+        check_safe_from_clean_up(files)
+
+    def publish(self, mark: Mark, data: Place, receipt: Receipt) -> Mark:
+        """Commit a batch's mark with its files; return the first writer's mark."""
+        return self._table.land(mark, [local(data) / file.name for file in receipt.files])
+
+    def revoke(self, mark: Mark) -> Mark:
+        """Commit the mark with an empty snapshot; return the first writer's mark."""
+        return self._table.land(mark)
+
+    def delete_rows(self, batch_id: UUID) -> None:
+        """Take a batch's own files out in one commit.
+
+        Raises OutputNotUsableError where a compaction has put its rows into files of several batches: PyIceberg 0.12.0
+        reads a null list of headers as an empty one, so it must not copy other batches' rows.
+        """
+        self._table.delete_rows(batch_id)
+
+    def make_durable(self) -> None:
+        """Do nothing: all that a catalog names was flushed before (:mod:`.durable_io`)."""

@@ -1,0 +1,95 @@
+"""What a table format brings: its table in one place, as the roles of a sink need it."""
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Protocol
+from uuid import UUID
+
+from kafka_ingest.foundation.storage import Opened
+from kafka_ingest.model.offsets import TopicPartition
+from kafka_ingest.model.place import Place
+from kafka_ingest.model.receipt import Receipt
+from kafka_ingest.sinks.tables.marks import Mark
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+class TableRows(Protocol):
+    """What one reading of a table holds of batches: files as they were published, or rows that others have moved.
+
+    I/O errors are left to the caller.
+    """
+
+    def mark(self, batch_id: UUID) -> Mark | None:
+        """Return a batch's mark, None where it has none."""
+
+    def published(self) -> set[str]:
+        """Return the ids of the batches that the table knows as published, by its marks or by their own files."""
+
+    def visible(self) -> set[str]:
+        """Return the ids of all batches that readers see a row of."""
+
+    def is_visible(self, batch_id: UUID) -> bool:
+        """Whether readers see a row of a batch."""
+
+    def names_files_of(self, batch_id: UUID, attempt: int) -> bool:
+        """Whether readers see a file of an attempt."""
+
+    def own_files(self, batch_id: UUID, attempt: int) -> set[str]:
+        """Return the names of an attempt's files that readers see as they were published."""
+
+    def count_elsewhere(self, batch_id: UUID) -> int:
+        """Return how many rows of a batch readers see that are not in a file as it was published."""
+
+    def rows_elsewhere(self, batch_id: UUID) -> "Iterator[pa.Table]":
+        """Yield the positions of these rows, a piece at a time."""
+
+    def holds_elsewhere(self, batch_id: UUID, topic_partition: TopicPartition, offset: int) -> bool:
+        """Whether one of these rows is that record."""
+
+
+class TableOutput(Protocol):
+    """One table. Its commits decide what was published, and what was revoked: the first mark of a batch is final.
+
+    ``says`` begins a sentence on what the table says of a batch, such as "the log of /data/orders says".
+    """
+
+    output: Place
+    data_folder: Place
+    says: str
+
+    def check_installed(self) -> None:
+        """Raise InstallationError where the format's library is missing; imports nothing."""
+
+    def check_usable(self) -> None:
+        """Raise OutputNotUsableError where batches cannot be added to what is there; creates nothing."""
+
+    def check_can_remove(self) -> None:
+        """Raise OutputNotUsableError on a table whose rows cannot be taken out."""
+
+    def mark(self, batch_id: UUID) -> Mark | None:
+        """Return a batch's mark as of now, None where it has none."""
+
+    def rows(self) -> TableRows:
+        """Return what the table holds now."""
+
+    def check_files(self, data: Opened, receipt: Receipt) -> None:
+        """Raise StagedOutputUnusableError where staged files cannot be part of the table as their receipt says."""
+
+    def check_safe_from_clean_up(self, files: Sequence[Opened]) -> None:
+        """Raise OutputUnavailableError where another program's clean-up could take staged files; they are renewed."""
+
+    def publish(self, mark: Mark, data: Place, receipt: Receipt) -> Mark:
+        """Commit a batch's mark with its files; return the mark that it then has, which is the first writer's.
+
+        Raises StagedOutputUnusableError, before anything is committed, where files are not as staged.
+        """
+
+    def revoke(self, mark: Mark) -> Mark:
+        """Commit the mark alone; return the mark that the batch then has."""
+
+    def delete_rows(self, batch_id: UUID) -> None:
+        """Take a batch's rows out of the table in one commit; does nothing where there are none."""
+
+    def make_durable(self) -> None:
+        """Flush what was committed, where commits are not durable when they return."""

@@ -1,0 +1,172 @@
+"""Publish in a table: one commit adds a batch's files and its mark; an empty one with another mark revokes it."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from uuid import UUID
+
+from kafka_ingest.errors import OutputConflictError, StagedOutputUnusableError
+from kafka_ingest.foundation.storage import flush
+from kafka_ingest.model.batch import DataNeeds
+from kafka_ingest.model.place import Place
+from kafka_ingest.model.published_output import FilesState, FoundFiles, PublishedReceipt
+from kafka_ingest.model.receipt import Receipt
+from kafka_ingest.sinks.publish_or_revoke import being_abandoned, how_to_abandon, published_already
+from kafka_ingest.sinks.staged_parquet import check_listing, folders_of
+from kafka_ingest.sinks.storage_errors import storage_errors
+from kafka_ingest.sinks.tables.found import found_files
+from kafka_ingest.sinks.tables.marks import Mark, Outcome
+from kafka_ingest.sinks.tables.parts import TableParts
+from kafka_ingest.sinks.usable_places import check_usable, make_usable
+
+
+class TablePublisher:
+    """Makes batches visible in a table."""
+
+    def __init__(self, parts: TableParts) -> None:
+        self._parts = parts
+        self._table = parts.table
+        self._output = parts.output
+        self._staging = parts.staging
+        self._receipts = parts.receipts
+
+    def prepare(self) -> None:
+        """Make the directories of table, staging and receipts; an existing table must be one that can be written."""
+        examine(self._parts)
+        with storage_errors(self._output):
+            make_usable(self._output, (self._parts.beside, self._staging.folder, self._receipts.folder))
+
+    def known_batches(self, since: UUID | None = None) -> list[str]:
+        """Return the ids of the batches that were ever published here, oldest first; ``since``: from this id on.
+
+        With ``since`` by the receipts: each is kept before its batch is committed to the table. Without it also by the
+        table itself, so that a lost receipt shows.
+        """
+        with storage_errors(self._receipts.folder):
+            kept = self._receipts.batch_ids(since)
+        if since is not None:
+            return sorted(kept)
+        with storage_errors(self._output):
+            return sorted(kept | self._table.rows().published())
+
+    def published_receipts(self) -> Iterator[PublishedReceipt]:
+        """Return all that was ever published here, oldest first, with what the table has of it now.
+
+        Raises OutputConflictError on a receipt that cannot be read: nothing else shows which offsets the batch holds.
+        """
+        names = self.known_batches()
+        with storage_errors(self._output):
+            rows = self._table.rows() if names else None
+        for name in names:
+            published = self._parts.archive.published_named(name)
+            removal = self._parts.archive.removal(published.plan.batch_id)
+            if removal is not None or rows is None:
+                files = FoundFiles(FilesState.EXPIRED, str(removal))
+            else:
+                with storage_errors(self._output):
+                    data = self._parts.opened(self._parts.place_of(published.receipt))
+                    files = found_files(self._table, rows, published.receipt, data)
+            yield replace(published, files=files, removal=removal)
+
+    def data_needs(self, directory: Place) -> DataNeeds:
+        """Return that Spark writes to the files' final place, with their batch's id in each row."""
+        self._table.check_installed()
+        return DataNeeds(self._parts.data.place(directory), batch_column=True)
+
+    def can_take(self, directory: Place, receipt: Receipt) -> None:
+        """Check before COMMITTING whether table and files fit each other; the formats' libraries do not."""
+        batch_id = receipt.batch_id
+        with storage_errors(self._output):
+            self._staging.check_mounted()
+            self.prepare()
+            if self._receipts.is_withdrawn(batch_id):
+                raise being_abandoned(batch_id)
+            if (mark := self._table.mark(batch_id)) is not None:
+                raise OutputConflictError(
+                    f"batch {batch_id} is WRITTEN, but {self._table.says} that it was {mark.outcome.value}. Nothing "
+                    "was done. Were the control tables restored from an older backup?"
+                )
+            data = self._parts.opened(self._parts.data.place(directory))
+            check_listing(data, receipt)
+            self._table.check_files(data, receipt)
+            self._table.check_safe_from_clean_up([data / file.name for file in receipt.files])
+
+    def publish(self, directory: Place, published: PublishedReceipt) -> None:
+        """Keep the receipt, then add the files to the table in the commit that marks the batch as published."""
+        batch_id = published.receipt.batch_id
+        with storage_errors(self._output):
+            self._staging.check_mounted()
+            if self._parts.archive.removal(batch_id) is not None:
+                return  # it was published, and removed since: older control tables may not know
+            mark = self._table.mark(batch_id)
+            if is_revoked(mark) or self._receipts.is_withdrawn(batch_id):
+                raise being_abandoned(batch_id)
+            if mark is not None and not self._receipts.is_kept(batch_id):
+                raise OutputConflictError(
+                    f"{self._table.says} that batch {batch_id} was published, but its receipt is not kept beside it, "
+                    "so its plan is unknown. No offset was moved; restore the receipts from a backup."
+                )
+            # Where one is kept, this compares the two, by the plan's fingerprint among others.
+            self._receipts.keep(published)
+            if mark is None:
+                mark = self._add(self._parts.data.place(directory), published)
+            if is_revoked(mark):
+                raise being_abandoned(batch_id)
+            if mark.fingerprint and mark.fingerprint != published.plan.fingerprint:
+                raise OutputConflictError(
+                    f"{self._output}: expected batch {batch_id} published by plan {published.plan.fingerprint}, found "
+                    f"plan {mark.fingerprint}. No offset was moved; find what else writes to this table."
+                )
+            self._table.make_durable()
+
+    def _add(self, place: Place, published: PublishedReceipt) -> Mark:
+        receipt, data = published.receipt, self._parts.opened(place)
+        try:
+            # Also after a crash: what was verified then may be missing now, or nearly so old that it soon is.
+            check_listing(data, receipt)
+            self._table.check_safe_from_clean_up([data / file.name for file in receipt.files])
+            if receipt.files:
+                self._flush_folders(place, receipt)
+            mark = Mark(receipt.batch_id, Outcome.PUBLISHED, published.plan.fingerprint)
+            return self._table.publish(mark, place, receipt)
+        except StagedOutputUnusableError as error:
+            if (found := self._table.mark(receipt.batch_id)) is not None:
+                return found
+            raise OutputConflictError(
+                f"{error}; they were intact when the commit began. Nothing was published and no offset was moved. "
+                f"Either restore them and run the commit again, or {how_to_abandon(receipt.batch_id)}."
+            ) from error
+
+    def _flush_folders(self, place: Place, receipt: Receipt) -> None:
+        """Make the files' names durable, up to the table's directory."""
+        for folder in folders_of(self._parts.opened(place), receipt):
+            flush(folder)
+        above = place.parent
+        while above != self._output:
+            flush(self._parts.opened(above))
+            above = above.parent
+
+    def revoke(self, _directory: Place, batch_id: UUID, *, rows: int) -> None:
+        """Mark a COMMITTING batch as never to be published; raises BatchStateError where it is published."""
+        del rows  # the mark alone decides, also of a batch that has none
+        with storage_errors(self._output):
+            self._staging.check_mounted()
+            if not is_revoked(self._table.revoke(Mark(batch_id, Outcome.REVOKED))):
+                raise published_already(batch_id)
+            self._table.make_durable()
+            self._receipts.withdraw(batch_id)
+
+
+def is_revoked(mark: Mark | None) -> bool:
+    """Whether a mark says that a batch is never to be published."""
+    return mark is not None and mark.outcome is Outcome.REVOKED
+
+
+def examine(parts: TableParts) -> None:
+    """Raise InstallationError without the library, OutputNotUsableError for an unusable table.
+
+    On a disk it creates nothing; in a store one empty object, by which it sees whether the store can be used.
+    """
+    parts.table.check_installed()
+    check_usable(parts.output, parts.access)
+    with storage_errors(parts.output):
+        parts.table.check_usable()
