@@ -6,15 +6,16 @@ from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.table import Table
 
 from kafka_ingest.model.output_location import OutputLocation
+from kafka_ingest.model.table_options import NO_TABLE_OPTIONS, TableOptions
 from kafka_ingest.sinks.connections import SinkConnections
 from kafka_ingest.sinks.iceberg.catalog_settings import CatalogSettings
 
 CATALOG = "lake"
 
 
-def iceberg_at(path: Path) -> OutputLocation:
+def iceberg_at(path: Path, options: TableOptions = NO_TABLE_OPTIONS) -> OutputLocation:
     """Return the Iceberg output in a directory."""
-    return OutputLocation.local("iceberg", path, {"catalog": CATALOG, "table": name_at(path)})
+    return OutputLocation.local("iceberg", path, {"catalog": CATALOG, "table": name_at(path)} | options.as_options())
 
 
 def name_at(path: Path) -> str:

@@ -62,6 +62,7 @@ class LikeSpark:
             if document.data.batch_column:
                 batch_ids = pa.array([str(plan.batch_id)] * len(rows), pa.string())
                 table = table.append_column("kafka_batch", batch_ids)
+            table = table.drop_columns(list(document.data.without))
             pyarrow.parquet.write_table(table, data / f"part-{number:05}.parquet")
         receipt = Receipt(
             batch_id=plan.batch_id,

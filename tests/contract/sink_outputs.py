@@ -40,6 +40,7 @@ from kafka_ingest.model.output_location import OutputLocation
 from kafka_ingest.model.place import Place, RemotePlace
 from kafka_ingest.model.published_output import PublishedReceipt
 from kafka_ingest.model.receipt import Receipt, WrittenFile
+from kafka_ingest.model.table_options import NO_TABLE_OPTIONS, TableOptions
 from kafka_ingest.ports.outputs import Sink
 from kafka_ingest.sinks.choose import sink_of
 from kafka_ingest.sinks.delta import delta_sink
@@ -161,16 +162,18 @@ class DeltaOutput(ParquetOutput):
 
     format = name = "delta"
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, options: TableOptions = NO_TABLE_OPTIONS) -> None:
         self.path = path
-        self.sink = delta_sink(path)
+        self.sink = delta_sink(path, options=options)
 
     def stage(self, directory: Path, files: list[str]) -> dict[str, int]:
-        data = self.sink.publisher.data_needs(directory).place
+        needs = self.sink.publisher.data_needs(directory)
+        data = needs.place
         assert data is not None
         data.mkdir(parents=True, exist_ok=True)
         for name in files:
-            pyarrow.parquet.write_table(raw_rows(name, batch_id=directory.parent.name), data / name)
+            rows = raw_rows(name, batch_id=directory.parent.name).drop_columns(list(needs.without))
+            pyarrow.parquet.write_table(rows, data / name)
         return {name: (data / name).stat().st_size for name in files}
 
     def with_fault(self, monkeypatch: pytest.MonkeyPatch, fault: Fault) -> None:
@@ -192,10 +195,10 @@ class IcebergOutput(DeltaOutput):
 
     format = name = "iceberg"
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, options: TableOptions = NO_TABLE_OPTIONS) -> None:
         self.path = path
         path.parent.mkdir(parents=True, exist_ok=True)
-        self.sink = sink_of(iceberg_at(path), connections_beside(path))
+        self.sink = sink_of(iceberg_at(path, options), connections_beside(path))
 
     def with_fault(self, monkeypatch: pytest.MonkeyPatch, fault: Fault) -> None:
         lost = OperationalError("UPDATE iceberg_tables", {}, OSError("server closed the connection unexpectedly"))

@@ -185,8 +185,8 @@ def test_an_attempt_document_that_is_not_the_one_handed_over_is_refused() -> Non
 
 
 def test_an_attempt_document_of_an_unknown_version_is_refused() -> None:
-    content = AttemptDocument(a_plan(), 1, {}).as_bytes().replace(b'"version":1}', b'"version":3}')
-    with pytest.raises(ValueError, match="attempt document of format version 1 or 2, found 3"):
+    content = AttemptDocument(a_plan(), 1, {}).as_bytes().replace(b'"version":1}', b'"version":4}')
+    with pytest.raises(ValueError, match="attempt document of format version 1 or 2 or 3, found 4"):
         AttemptDocument.from_bytes(content, sha256(content))
 
 
@@ -200,6 +200,14 @@ def test_where_the_data_goes_comes_back_with_the_document() -> None:
     document = AttemptDocument(a_plan(), 1, {}, DataNeeds(Path("/data/orders/batches/b/1"), batch_column=True))
     content = document.as_bytes()
     assert content.endswith(b'"version":2}')
+    assert AttemptDocument.from_bytes(content, sha256(content)) == document
+
+
+def test_columns_that_are_left_out_come_back_with_the_document_which_an_older_job_refuses() -> None:
+    needs = DataNeeds(Path("/data/orders/batches/b/1"), batch_column=True, without=("kafka_topic_id",))
+    document = AttemptDocument(a_plan(), 1, {}, needs)
+    content = document.as_bytes()
+    assert content.endswith(b'"version":3}')
     assert AttemptDocument.from_bytes(content, sha256(content)) == document
 
 

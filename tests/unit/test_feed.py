@@ -339,6 +339,14 @@ def test_a_relative_output_without_an_absolute_data_folder_is_refused(environmen
         ),
         ({"sink": {"format": "iceberg", "path": "/data/x", "table": "lake.orders"}}, "sink.catalog: missing"),
         (
+            {"sink": {"format": "delta", "path": "/data/x", "on_new_columns": "rename"}},
+            "sink.on_new_columns: expected 'add', 'ignore' or 'stop', found 'rename'",
+        ),
+        (
+            {"sink": {"format": "parquet", "path": "/data/x", "on_new_columns": "add"}},
+            "sink.on_new_columns: unknown key",
+        ),
+        (
             {"sink": {"format": "parquet", "path": "/data/x", "table": "lake.orders"}},
             "sink.table: unknown key",
         ),
@@ -947,6 +955,28 @@ def test_what_spark_would_refuse_once_it_is_started_is_refused_in_the_feed_file(
 )
 def test_what_spark_takes_is_left_to_it(key: str, value: object) -> None:
     assert Spark.model_validate({"conf": {key: value}}).conf.keys() == {key}
+
+
+# ── Tables ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    "sink",
+    [
+        {"format": "delta", "path": "/data/orders"},
+        {"format": "delta", "path": "s3://lake/orders"},
+        {"format": "iceberg", "path": "/data/orders", "catalog": "lake", "table": "shop.orders"},
+    ],
+    ids=["delta", "delta in S3", "iceberg"],
+)
+def test_what_a_feed_says_about_new_columns_is_an_option_of_its_output_unless_it_is_the_default(
+    sink: dict[str, object],
+) -> None:
+    unsaid, stop, add = (
+        a_feed(sink=sink | said).output({}) for said in ({}, {"on_new_columns": "stop"}, {"on_new_columns": "add"})
+    )
+    assert unsaid.as_document() == stop.as_document()
+    assert dict(add.options) == dict(unsaid.options) | {"on_new_columns": "add"}
 
 
 # ── In an object store ────────────────────────────────────────────────────────────────────────────────────────────────

@@ -19,6 +19,7 @@ from kafka_ingest.model.place import Place, place_of
 PLAN_VERSION = 1
 IN_THE_ATTEMPT = 1
 AT_A_PLACE_OF_ITS_OWN = 2
+IN_A_FORM_OF_ITS_OWN = 3
 """Format versions of the attempt's document. The older one is written, byte for byte as before, where it suffices."""
 
 
@@ -219,10 +220,12 @@ class DataNeeds:
 
     ``place`` is the absolute directory where they must be written, None where the attempt's directory will do.
     ``batch_column``: each row carries its batch's id in ``kafka_batch``, because readers cannot take it from a path.
+    ``without``: columns of the raw format that are not written.
     """
 
     place: Place | None = None
     batch_column: bool = False
+    without: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if isinstance(self.place, Path) and not self.place.is_absolute():
@@ -230,13 +233,24 @@ class DataNeeds:
 
     def as_document(self) -> dict[str, Any]:
         """Return the needs as JSON-able data."""
-        return {"place": None if self.place is None else str(self.place), "batch_column": self.batch_column}
+        place = None if self.place is None else str(self.place)
+        form = {"without": list(self.without)} if self.has_form else {}
+        return {"place": place, "batch_column": self.batch_column} | form
+
+    @property
+    def has_form(self) -> bool:
+        """Whether the files are other than they always were."""
+        return bool(self.without)
 
     @classmethod
     def from_document(cls, document: Mapping[str, Any]) -> "DataNeeds":
         """Read the needs back."""
         place = document["place"]
-        return cls(None if place is None else place_of(place), document["batch_column"])
+        return cls(
+            place=None if place is None else place_of(place),
+            batch_column=document["batch_column"],
+            without=tuple(document.get("without", ())),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,6 +269,8 @@ class AttemptDocument:
     @property
     def version(self) -> int:
         """The format version that can hold this document."""
+        if self.data.has_form:
+            return IN_A_FORM_OF_ITS_OWN
         return IN_THE_ATTEMPT if self.data == DataNeeds() else AT_A_PLACE_OF_ITS_OWN
 
     def as_bytes(self) -> bytes:
@@ -266,7 +282,7 @@ class AttemptDocument:
             "plan": self.plan.as_document(),
             "decode": dict(self.decode),
         }
-        if self.version == AT_A_PLACE_OF_ITS_OWN:
+        if self.version != IN_THE_ATTEMPT:
             document["data"] = self.data.as_document()
         return canonical_json(document)
 
@@ -276,8 +292,8 @@ class AttemptDocument:
         if (found := sha256(content)) != expected_sha256:
             raise ValueError(f"expected an attempt document with SHA-256 {expected_sha256}, found {found}")
         document = json.loads(content)
-        require_version(document, (IN_THE_ATTEMPT, AT_A_PLACE_OF_ITS_OWN), "attempt document")
-        has_needs = document["version"] == AT_A_PLACE_OF_ITS_OWN
+        require_version(document, (IN_THE_ATTEMPT, AT_A_PLACE_OF_ITS_OWN, IN_A_FORM_OF_ITS_OWN), "attempt document")
+        has_needs = document["version"] != IN_THE_ATTEMPT
         data = DataNeeds.from_document(document["data"]) if has_needs else DataNeeds()
         return cls(BatchPlan.from_document(document["plan"]), document["attempt"], document["decode"], data)
 

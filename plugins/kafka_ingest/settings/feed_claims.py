@@ -60,8 +60,8 @@ def shared_with(feed: Feed, other: Feed, path: Path, environment: Mapping[str, s
         return f"name {feed.name!r} is also that of {path}"
     if feed.kafka.group is not None and feed.kafka.group == other.kafka.group:
         return f"kafka.group {feed.kafka.group!r} is also that of {path}"
-    if feed.sink.options and feed.sink.options == other.sink.options:
-        return f"sink.table {feed.sink.options.get('table')!r} is also that of {path}"
+    if feed.sink.address and feed.sink.address == other.sink.address:
+        return f"sink.table {feed.sink.address.get('table')!r} is also that of {path}"
     return shared_place(located(feed, environment), located(other, environment), path)
 
 
@@ -80,8 +80,8 @@ def claims(feed: Feed, environment: Mapping[str, str]) -> list[tuple[str, str]]:
     """Return what belongs to one feed alone: its name, its group, its output and the folder next to it."""
     places = places_of(located(feed, environment))
     owned = [("name", feed.name), *(("sink.path", str(place)) for place in places)]
-    if table := feed.sink.options.get("table"):
-        owned.append(("sink.table", f"{table} of catalog {feed.sink.options.get('catalog')}"))
+    if table := feed.sink.address.get("table"):
+        owned.append(("sink.table", f"{table} of catalog {feed.sink.address.get('catalog')}"))
     return [*owned, ("kafka.group", feed.kafka.group)] if feed.kafka.group else owned
 
 

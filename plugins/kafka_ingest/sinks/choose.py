@@ -9,6 +9,7 @@ from kafka_ingest.foundation.s3_access import S3Access
 from kafka_ingest.foundation.storage import S3
 from kafka_ingest.model.data_file import FileContents, FilePlace
 from kafka_ingest.model.output_location import OutputLocation
+from kafka_ingest.model.table_options import TableOptions
 from kafka_ingest.ports.outputs import Sink
 from kafka_ingest.sinks import delta, iceberg, parquet
 from kafka_ingest.sinks.connections import SinkConnections
@@ -46,19 +47,21 @@ FORMATS: Mapping[str, Format] = {
         lambda output, _: parquet.examine(output.path),
     ),
     "delta": Format(
-        lambda output, connections: delta.delta_sink(output.place, access_to(output, connections)),
+        lambda output, connections: delta.delta_sink(
+            output.place, access_to(output, connections), table_options(output)
+        ),
         delta_places.place_of,
         delta_places.IN_WORDS,
         delta.GUARANTEE,
-        lambda output, connections: delta.examine(output.place, access_to(output, connections)),
+        lambda output, connections: delta.examine(output.place, access_to(output, connections), table_options(output)),
         in_stores=True,
     ),
     "iceberg": Format(
-        lambda output, connections: iceberg.iceberg_sink(output, connections.catalog),
+        lambda output, connections: iceberg.iceberg_sink(output, connections.catalog, table_options(output)),
         iceberg_places.place_of,
         iceberg_places.IN_WORDS,
         iceberg.GUARANTEE,
-        lambda output, connections: iceberg.examine(output, connections.catalog),
+        lambda output, connections: iceberg.examine(output, connections.catalog, table_options(output)),
     ),
 }
 
@@ -94,6 +97,17 @@ def access_to(output: OutputLocation, connections: SinkConnections) -> S3Access 
     """Return how to reach an output's store, None where it is on a disk."""
     place = output.place
     return None if isinstance(place, Path) else connections.store(place.conn_id or DEFAULT_CONN_ID)
+
+
+def table_options(output: OutputLocation) -> TableOptions:
+    """Return how records go into a table; raises OutputNotUsableError where a later version planned it."""
+    try:
+        return TableOptions.of(dict(output.options))
+    except ValueError as error:
+        raise OutputNotUsableError(
+            f"the options of output {output} cannot be used: {error}; the batch was planned by another version of "
+            "kafka_ingest"
+        ) from error
 
 
 def format_of(output: OutputLocation) -> Format:

@@ -9,7 +9,7 @@ from zlib import crc32
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from kafka_ingest.model.batch import BatchPlan
+from kafka_ingest.model.batch import BatchPlan, DataNeeds
 from kafka_ingest.model.offsets import OffsetRange
 from kafka_ingest.writing.kafka_records import RECORD_COLUMNS, kafka_records
 from kafka_ingest.writing.memory import memory_per_task, read_sizes
@@ -51,16 +51,16 @@ def read_ranges(
     plan: BatchPlan,
     ranges: Sequence[OffsetRange],
     kafka: Mapping[str, str],
+    needs: DataNeeds,
     *,
     any_timestamp: bool,
-    batch_column: bool = False,
 ) -> DataFrame:
     """Return the records of ranges of the plan, in the raw format's columns (docs/output.md).
 
     ``kafka`` holds the Java client's settings. Without ``any_timestamp`` Spark's own source reads, and fails on a
-    timestamp that it cannot take (:func:`is_about_timestamps`). ``batch_column``: each row carries the batch's id,
-    too. Partitions are read with explicit numbers at both ends: a subscription would fail on a partition added since
-    the plan, and -1 or -2 would be resolved late and not recorded.
+    timestamp that it cannot take (:func:`is_about_timestamps`). ``needs``: which columns there are. Partitions are
+    read with explicit numbers at both ends: a subscription would fail on a partition added since the plan, and -1 or
+    -2 would be resolved late and not recorded.
     """
     records = records_of(spark, plan, ranges, kafka, any_timestamp=any_timestamp)
     # Literals as SQL: where pyspark makes one of a number or text, it imports pandas.
@@ -69,7 +69,7 @@ def read_ranges(
         f"timestamp_ms >= {milliseconds_of(FIRST_DATE)} and timestamp_ms < {milliseconds_of(END_OF_DATES)} "
         f"and timestamp_ms != {NO_TIMESTAMP}"
     )
-    return records.select(
+    columns = (
         f.col("topic").alias("kafka_topic"),
         f.col("partition").alias("kafka_partition"),
         f.col("offset").alias("kafka_offset"),
@@ -79,8 +79,10 @@ def read_ranges(
         f.col("headers").alias("kafka_headers"),
         topic_id(plan).alias("kafka_topic_id"),
         f.when(~is_date, milliseconds).alias("kafka_timestamp_ms"),
-        *([f.expr(f"'{plan.batch_id}'").alias("kafka_batch")] if batch_column else []),
+        *([f.expr(f"'{plan.batch_id}'").alias("kafka_batch")] if needs.batch_column else []),
     )
+    selected = records.select(*columns)
+    return selected.drop(*needs.without) if needs.without else selected
 
 
 def is_about_timestamps(error: Exception) -> bool:

@@ -21,7 +21,7 @@ from kafka_ingest.model.attempt_directory import (
     RECEIPT,
     STORE_SETTINGS_VARIABLE,
 )
-from kafka_ingest.model.batch import AttemptDocument, BatchPlan
+from kafka_ingest.model.batch import AttemptDocument, BatchPlan, DataNeeds
 from kafka_ingest.model.offsets import OffsetRange
 from kafka_ingest.model.place import Place, RemotePlace, place_of
 from kafka_ingest.model.receipt import Receipt
@@ -57,7 +57,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
     try:
         with spark_session(hadoop) as spark:
-            staged = read_and_stage(spark, document.plan, data, remove, batch_column=document.data.batch_column)
+            staged = read_and_stage(spark, document.plan, data, document.data, remove)
             application_id = spark.sparkContext.applicationId
     except Exception as error:
         # The submitter asks Kafka for the cause; some causes only Spark knows.
@@ -80,13 +80,17 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def read_and_stage(
-    spark: SparkSession, plan: BatchPlan, data: Place, remove: Remove = remove_from_disk, *, batch_column: bool = False
+    spark: SparkSession,
+    plan: BatchPlan,
+    data: Place,
+    needs: DataNeeds,
+    remove: Remove = remove_from_disk,
 ) -> Staged:
-    """Stage the records of the plan's ranges below ``data``; ``batch_column``: each row carries the batch's id, too."""
+    """Stage the records of the plan's ranges below ``data``, in the form that the sink needs."""
     kafka = kafka_settings()
 
     def stage(ranges: Sequence[OffsetRange], here: Place) -> int:
-        return read_once(spark, plan, ranges, kafka, here, remove, batch_column=batch_column)
+        return read_once(spark, plan, ranges, kafka, here, remove, needs)
 
     return read_in_rounds(plan, data, stage, lambda ranges: log_starts(spark, ranges, kafka), remove)
 
@@ -98,8 +102,7 @@ def read_once(
     kafka: Mapping[str, str],
     data: Place,
     remove: Remove,
-    *,
-    batch_column: bool,
+    needs: DataNeeds,
 ) -> int:
     """Stage the records of some of the plan's ranges below ``data``, and return how many Spark counted.
 
@@ -107,15 +110,13 @@ def read_once(
     discarded.
     """
     try:
-        return stage_files(
-            read_ranges(spark, plan, ranges, kafka, any_timestamp=False, batch_column=batch_column), data
-        )
+        return stage_files(read_ranges(spark, plan, ranges, kafka, needs, any_timestamp=False), data)
     except (Py4JJavaError, PySparkException) as error:
         if not is_about_timestamps(error):
             raise
     sys.stderr.write("Spark's own source cannot take a record's timestamp: all is read again, by another way.\n")
     remove(data)
-    return stage_files(read_ranges(spark, plan, ranges, kafka, any_timestamp=True, batch_column=batch_column), data)
+    return stage_files(read_ranges(spark, plan, ranges, kafka, needs, any_timestamp=True), data)
 
 
 def store_access() -> S3Access | None:

@@ -1,11 +1,11 @@
-"""``sink: {format: delta, path: …}``."""
+"""``sink: {format: delta, path: …}``, and what a table has."""
 
 from typing import ClassVar, Literal
 
-from kafka_ingest.settings.sink_settings.local_directory import LocalDirectorySink
+from kafka_ingest.settings.sink_settings.table import TableSink
 
 
-class DeltaSink(LocalDirectorySink):
+class DeltaSink(TableSink):
     """A Delta table."""
 
     not_on_object_stores: ClassVar[str] = "Delta tables are written on disks and in s3://…"

@@ -8,13 +8,13 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import AfterValidator, field_validator
 
 from kafka_ingest.settings.setting_types import not_blank
-from kafka_ingest.settings.sink_settings.local_directory import LocalDirectorySink
+from kafka_ingest.settings.sink_settings.table import TableSink
 
 # What every catalog takes, quoted or not; Hive and Glue have no upper case.
 NAME = re.compile(r"[A-Za-z0-9_-]{1,100}(\.[A-Za-z0-9_-]{1,100})+")
 
 
-class IcebergSink(LocalDirectorySink):
+class IcebergSink(TableSink):
     """An Iceberg table. ``catalog``: the id of the connection that leads to its catalog."""
 
     not_on_object_stores: ClassVar[str] = "Iceberg tables on object stores are not written yet"
@@ -38,6 +38,11 @@ class IcebergSink(LocalDirectorySink):
         return {**super().of_copy(path), "catalog": self.catalog, "table": f"{namespace}.{Path(path).name}"}
 
     @property
-    def options(self) -> Mapping[str, str]:
-        """How the table is reached, stored in each plan."""
+    def address(self) -> Mapping[str, str]:
+        """What the table is, for every feed."""
         return {"catalog": self.catalog, "table": self.table}
+
+    @property
+    def options(self) -> Mapping[str, str]:
+        """How the table is reached and written, stored in each plan."""
+        return {**super().options, **self.address}

@@ -42,6 +42,11 @@ class LocalDirectorySink(Settings):
         return {"format": self.format, "path": path}
 
     @property
+    def address(self) -> Mapping[str, str]:
+        """What else than its path belongs to one feed alone, by the names of settings."""
+        return {}
+
+    @property
     def options(self) -> Mapping[str, str]:
         """How the output is reached, apart from its path; stored in each plan."""
         return {}

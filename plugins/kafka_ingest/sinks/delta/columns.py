@@ -7,6 +7,7 @@ https://github.com/delta-io/delta/blob/master/PROTOCOL.md.
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from kafka_ingest.model.table_options import TableOptions
 from kafka_ingest.sinks.tables.batch_column import BATCH_COLUMN, NEVER_NULL
 
 
@@ -40,13 +41,14 @@ def raw_schema() -> dict[str, Any]:
     return {"type": "struct", "fields": [nullable(name, kind) for name, kind in RAW_COLUMNS.items()]}
 
 
-def differences_of_table(schema: Mapping[str, Any]) -> Iterator[str]:
+def differences_of_table(schema: Mapping[str, Any], options: TableOptions) -> Iterator[str]:
     """Yield why records of the raw format cannot be appended to a table of this schema; nothing where they can."""
     fields = {field["name"]: field for field in schema["fields"]}
     for name, kind in RAW_COLUMNS.items():
         field = fields.get(name)
         if field is None:
-            yield f"column {name}: expected {in_words(kind)}, found none"
+            if not options.takes_without(name):
+                yield f"column {name}: expected {in_words(kind)}, found none"
         elif plain(field["type"]) != plain(kind):
             yield f"column {name}: expected {in_words(kind)}, found {in_words(field['type'])}"
         elif not field["nullable"] and name not in NEVER_NULL:
@@ -58,11 +60,13 @@ def differences_of_table(schema: Mapping[str, Any]) -> Iterator[str]:
             yield f"column {name}: it has {', '.join(used)}, which is not kept up"
 
 
-def differences_of_file(schema: Mapping[str, Any]) -> Iterator[str]:
+def differences_of_file(schema: Mapping[str, Any], options: TableOptions) -> Iterator[str]:
     """Yield where a staged file's columns are not those of the raw format."""
     found = {field["name"]: field["type"] for field in schema["fields"]}
     for name in sorted(RAW_COLUMNS.keys() | found.keys()):
         expected, there = RAW_COLUMNS.get(name), found.get(name)
+        if there is None and name in options.may_lack:
+            continue
         if expected is None or there is None or plain(there) != plain(expected):
             yield f"column {name}: expected {in_words(expected)}, found {in_words(there)}"
 

@@ -11,6 +11,7 @@ from kafka_ingest.foundation.s3_access import S3Access
 from kafka_ingest.foundation.storage import Opened, names_in, opened
 from kafka_ingest.model.place import Place, below
 from kafka_ingest.model.receipt import Receipt
+from kafka_ingest.model.table_options import NO_TABLE_OPTIONS, TableOptions
 from kafka_ingest.sinks.delta.columns import differences_of_file
 from kafka_ingest.sinks.delta.library import check_installed, delta_lake
 from kafka_ingest.sinks.delta.places import BATCHES, LOG
@@ -26,12 +27,13 @@ if TYPE_CHECKING:
 class DeltaOutput:
     """The table in a directory, or in a store that ``access`` leads to."""
 
-    def __init__(self, output: Place, access: S3Access | None = None) -> None:
+    def __init__(self, output: Place, access: S3Access | None = None, options: TableOptions = NO_TABLE_OPTIONS) -> None:
         self.output = output
         self.data_folder = output / BATCHES
         self.says = f"the log of {output} says"
         self._access = access
-        self._log = TableLog(output, access)
+        self._options = options
+        self._log = TableLog(output, access, options)
 
     def check_installed(self) -> None:
         """Raise InstallationError where the library is missing; imports nothing."""
@@ -74,12 +76,16 @@ class DeltaOutput:
         """Return what the newest version holds."""
         return DeltaRows(self._log)
 
+    def columns_left_out(self) -> tuple[str, ...]:
+        """Return the columns of the raw format that files leave out, since the table has no such columns."""
+        return self._log.columns_left_out()
+
     def check_files(self, data: Opened, receipt: Receipt) -> None:
         """Raise StagedOutputUnusableError unless the files have the table's columns, and rows of this batch alone."""
         from kafka_ingest.sinks.tables.staged_checks import check_files  # noqa: PLC0415 - a third of a second, for commits
 
         def differences(found: "pa.Schema") -> list[str]:
-            return list(differences_of_file(json.loads(delta_lake().Schema.from_arrow(found).to_json())))
+            return list(differences_of_file(json.loads(delta_lake().Schema.from_arrow(found).to_json()), self._options))
 
         check_files(data, receipt, differences)
 

@@ -4,6 +4,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from kafka_ingest.model.table_options import TableOptions
 from kafka_ingest.sinks.delta.columns import differences_of_table
 
 READER_FEATURES: frozenset[str] = frozenset()
@@ -33,6 +34,11 @@ class TableForm:
     configuration: Mapping[str, str]
     schema: Mapping[str, Any]
 
+    @property
+    def columns(self) -> list[str]:
+        """The names of the columns."""
+        return [field["name"] for field in self.schema["fields"]]
+
 
 def why_not_read(form: TableForm) -> Iterator[str]:
     """Yield why the table's rows do not follow from its Parquet files alone."""
@@ -44,7 +50,7 @@ def why_not_read(form: TableForm) -> Iterator[str]:
         yield f"delta.columnMapping.mode={mode}"
 
 
-def why_not_written(form: TableForm) -> Iterator[str]:
+def why_not_written(form: TableForm, options: TableOptions) -> Iterator[str]:
     """Yield why files of the raw format cannot be added to the table; nothing where they can."""
     yield from why_not_read(form)
     if form.writer_version > LEGACY_WRITER and form.writer_version != BY_FEATURE[1]:
@@ -61,4 +67,4 @@ def why_not_written(form: TableForm) -> Iterator[str]:
             yield f"{key}={value}: the marks of published batches would be forgotten, and batches published twice"
         elif key in OFF and key != "delta.columnMapping.mode" and value != OFF[key]:
             yield f"{key}={value}"
-    yield from differences_of_table(form.schema)
+    yield from differences_of_table(form.schema, options)

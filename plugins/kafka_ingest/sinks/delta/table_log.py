@@ -21,7 +21,8 @@ from kafka_ingest.foundation.s3_access import S3Access
 from kafka_ingest.foundation.storage import Opened, opened
 from kafka_ingest.model.offsets import listing
 from kafka_ingest.model.place import Place
-from kafka_ingest.sinks.delta.columns import raw_schema
+from kafka_ingest.model.table_options import HOW_TO_TAKE_IT, NO_TABLE_OPTIONS, TableOptions
+from kafka_ingest.sinks.delta.columns import RAW_COLUMNS, nullable, raw_schema
 from kafka_ingest.sinks.delta.library import delta_lake
 from kafka_ingest.sinks.delta.places import LOG
 from kafka_ingest.sinks.delta.table_fit import TableForm, why_not_read, why_not_written
@@ -47,9 +48,10 @@ OUTCOMES = {version: outcome for outcome, version in VERSIONS.items()}
 class TableLog:
     """The log below ``_delta_log`` of a table in a directory, or in a store that ``access`` leads to."""
 
-    def __init__(self, output: Place, access: S3Access | None = None) -> None:
+    def __init__(self, output: Place, access: S3Access | None = None, options: TableOptions = NO_TABLE_OPTIONS) -> None:
         self.output = output
         self._access = access
+        self._form = options
         self._folder = output / LOG
         self._options = access.for_delta() if access is not None else None
 
@@ -112,6 +114,12 @@ class TableLog:
         table = self.open()
         return dict(table.metadata().configuration) if table is not None else {}
 
+    def columns_left_out(self) -> tuple[str, ...]:
+        """Return the columns of the raw format that files leave out, since the table has no such columns."""
+        if not self._form.may_lack or (table := self.open()) is None:
+            return ()
+        return self._form.left_out(form_of(table).columns)
+
     def check_readable(self, table: "DeltaTable") -> None:
         """Raise OutputNotUsableError where the table's rows do not follow from its files alone."""
         if problems := list(why_not_read(form_of(table))):
@@ -133,6 +141,10 @@ class TableLog:
                 break
             self._check_fits(table)
             try:
+                if actions and self._add_columns(table):
+                    # A commit of its own: the library has none that changes columns and adds files. A crash after it
+                    # leaves columns without values, which harm no reader; the look and the files need a new reading.
+                    continue
                 # On this same snapshot: delta-rs then refuses the commit if another one with this id came first.
                 table.create_write_transaction(
                     list(actions), "append", table.schema(), commit_properties=properties(mark)
@@ -168,6 +180,18 @@ class TableLog:
             f"{self.output}: {TRIES} tries to delete the rows of batch {batch_id} failed: {brief(failure)}. It is "
             "recorded as removed; run this again."
         ) from failure
+
+    def _add_columns(self, table: "DeltaTable") -> bool:
+        """Commit the columns that a table lacks, where the feed allows it; whether there were any.
+
+        Where another writer changed the columns since the reading, the library refuses it.
+        """
+        missing = self._form.to_add(RAW_COLUMNS, form_of(table).columns)
+        if not missing:
+            return False
+        field = delta_lake().Field.from_json
+        table.alter.add_columns([field(json.dumps(nullable(name, RAW_COLUMNS[name]))) for name in missing])
+        return True
 
     def sync(self) -> None:
         """Flush the log to disk, since delta-rs does not: everything that a reader needs since the last checkpoint."""
@@ -215,11 +239,13 @@ class TableLog:
         ) from failure
 
     def _check_fits(self, table: "DeltaTable") -> None:
-        if problems := list(why_not_written(form_of(table))):
+        form = form_of(table)
+        if problems := list(why_not_written(form, self._form)):
+            lacks = f" {HOW_TO_TAKE_IT}" if RAW_COLUMNS.keys() - form.columns else ""
             raise OutputNotUsableError(
                 f"{self.output}: expected a Delta table that can be appended to without Spark, found "
                 f"{listing(problems)}. Nothing was written and no offset was moved. Change the table back, or give the "
-                "feed another sink.path; docs/sinks.md says which tables can be used."
+                f"feed another sink.path; docs/sinks.md says which tables can be used.{lacks}"
             )
 
     @contextmanager

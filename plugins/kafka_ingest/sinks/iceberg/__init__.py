@@ -11,6 +11,7 @@ The table is in a catalog, which is reached through an Airflow connection. Besid
 """
 
 from kafka_ingest.model.output_location import OutputLocation
+from kafka_ingest.model.table_options import NO_TABLE_OPTIONS, TableOptions
 from kafka_ingest.ports.outputs import Sink
 from kafka_ingest.sinks.iceberg.catalog_settings import FindCatalog
 from kafka_ingest.sinks.iceberg.output import IcebergOutput
@@ -21,11 +22,11 @@ from kafka_ingest.sinks.tables.sink import table_sink
 GUARANTEE = "Readers see a batch whole or not at all, once, in one snapshot of the table: one commit adds it."
 
 
-def examine(output: OutputLocation, find_catalog: FindCatalog) -> None:
+def examine(output: OutputLocation, find_catalog: FindCatalog, options: TableOptions = NO_TABLE_OPTIONS) -> None:
     """Raise InstallationError without the library, OutputNotUsableError for an unusable table; creates nothing."""
-    examine_table(TableParts.of(IcebergOutput(output, find_catalog)))
+    examine_table(TableParts.of(IcebergOutput(output, find_catalog, options)))
 
 
-def iceberg_sink(output: OutputLocation, find_catalog: FindCatalog) -> Sink:
+def iceberg_sink(output: OutputLocation, find_catalog: FindCatalog, options: TableOptions = NO_TABLE_OPTIONS) -> Sink:
     """Return the roles of the table in a local or mounted directory."""
-    return table_sink(IcebergOutput(output, find_catalog))
+    return table_sink(IcebergOutput(output, find_catalog, options))

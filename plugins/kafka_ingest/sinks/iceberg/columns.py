@@ -3,7 +3,7 @@
 Importing this imports pyiceberg.
 """
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 import pyarrow as pa
 from pyiceberg.io.pyarrow import pyarrow_to_schema
@@ -21,6 +21,7 @@ from pyiceberg.types import (
     TimestamptzType,
 )
 
+from kafka_ingest.model.table_options import TableOptions
 from kafka_ingest.sinks.tables.batch_column import BATCH_COLUMN
 
 HEADERS = ListType(
@@ -45,14 +46,18 @@ RAW = Schema(
 """The schema of a new table; the catalog gives the fields their ids. Files say of no column that it is never null, and
 a required column would not take them."""
 
+RAW_NAMES = tuple(field.name for field in RAW.fields)
+"""Its columns, in order."""
 
-def differences_of_table(schema: Schema) -> Iterator[str]:
+
+def differences_of_table(schema: Schema, options: TableOptions) -> Iterator[str]:
     """Yield why records of the raw format cannot be appended to a table of this schema; nothing where they can."""
     fields = {field.name: field for field in schema.fields}
     for expected in RAW.fields:
         field, kind = fields.get(expected.name), in_words(expected.field_type)
         if field is None:
-            yield f"column {expected.name}: expected {kind}, found none"
+            if not options.takes_without(expected.name):
+                yield f"column {expected.name}: expected {kind}, found none"
         elif in_words(field.field_type) != kind:
             yield f"column {expected.name}: expected {kind}, found {in_words(field.field_type)}"
         elif field.required:
@@ -86,9 +91,13 @@ def leads_to(mapped: MappedField | None, field: NestedField) -> bool:
             return True
 
 
-def differences_of_file(schema: pa.Schema) -> Iterator[str]:
-    """Yield where a staged file's columns are not those of the raw format."""
-    expected = set(RAW.column_names) & {field.name for field in RAW.fields}
+def differences_of_file(
+    schema: pa.Schema, may_lack: Collection[str] = (), unknown: Collection[str] = ()
+) -> Iterator[str]:
+    """Yield where a staged file's columns are not those of the raw format, without those that the table lacks."""
+    expected = {field.name for field in RAW.fields if field.name in schema.names or field.name not in may_lack}
+    for name in sorted(set(unknown) & set(schema.names)):
+        yield f"column {name}: the table has none"
     for name in sorted(expected ^ set(schema.names)):
         yield f"column {name}: {'missing' if name in expected else 'not of the raw format'}"
     for field in RAW.fields:

@@ -9,7 +9,7 @@ import contextlib
 
 from pyiceberg.table import Table, Transaction
 from pyiceberg.table.metadata import TableMetadata
-from pyiceberg.table.update import AssertTableUUID, TableUpdate
+from pyiceberg.table.update import AssertCurrentSchemaId, AssertTableUUID, TableUpdate
 from pyiceberg.utils.properties import property_as_bool
 
 DELETE_OLD = "write.metadata.delete-after-commit.enabled"
@@ -35,7 +35,13 @@ class OneTry(Transaction):
 
     def commit_once(self) -> None:
         """Ask the catalog once; after any exception it is unknown whether the changes landed."""
-        requirements = (*self._requirements, AssertTableUUID(uuid=self._table.metadata.table_uuid))
+        read = self._table.metadata
+        # Another writer's change of columns makes no snapshot, and the mapping of names is one of those that were read.
+        requirements = (
+            *self._requirements,
+            AssertTableUUID(uuid=read.table_uuid),
+            AssertCurrentSchemaId(current_schema_id=read.current_schema_id),
+        )
         response = self._table.catalog.commit_table(self._table, requirements, self._updates)
         delete_old_metadata(self._table, response.metadata)
 

@@ -10,6 +10,7 @@ from kafka_ingest.foundation.storage import Opened
 from kafka_ingest.model.output_location import OutputLocation
 from kafka_ingest.model.place import Place, local
 from kafka_ingest.model.receipt import Receipt
+from kafka_ingest.model.table_options import NO_TABLE_OPTIONS, TableOptions
 from kafka_ingest.sinks.beside_output import beside
 from kafka_ingest.sinks.iceberg.catalog_settings import FindCatalog
 from kafka_ingest.sinks.iceberg.library import check_installed
@@ -19,6 +20,8 @@ from kafka_ingest.sinks.iceberg.staged_age import check_safe_from_clean_up
 from kafka_ingest.sinks.tables.marks import Mark
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from kafka_ingest.sinks.iceberg.table import IcebergTable
     from kafka_ingest.sinks.iceberg.table_rows import IcebergRows
 
@@ -29,12 +32,15 @@ CATALOG, TABLE = "catalog", "table"
 class IcebergOutput:
     """The table in a local or mounted directory. The catalog is asked when the table is first needed."""
 
-    def __init__(self, location: OutputLocation, find_catalog: FindCatalog) -> None:
+    def __init__(
+        self, location: OutputLocation, find_catalog: FindCatalog, form: TableOptions = NO_TABLE_OPTIONS
+    ) -> None:
         self._path = location.path
         self.output: Place = self._path
         self.data_folder: Place = self._path / DATA / BATCHES
         self._options: Mapping[str, str] = dict(location.options)
         self._find_catalog = find_catalog
+        self._form = form
         self.says = f"the marks of Iceberg table {self._options.get(TABLE, '')} in {self._path} say"
 
     @cached_property
@@ -49,7 +55,8 @@ class IcebergOutput:
         from kafka_ingest.sinks.iceberg.table import IcebergTable  # noqa: PLC0415
 
         settings = self._find_catalog(self._options[CATALOG])
-        return IcebergTable(self._path, settings, self._options[TABLE], OlderMarks(beside(self._path) / "marks"))
+        older = OlderMarks(beside(self._path) / "marks")
+        return IcebergTable(self._path, settings, self._options[TABLE], older, self._form)
 
     def check_installed(self) -> None:
         """Raise InstallationError where the library is missing; imports nothing."""
@@ -93,12 +100,21 @@ class IcebergOutput:
         """Return what the newest snapshot holds."""
         return self._table.rows()
 
+    def columns_left_out(self) -> tuple[str, ...]:
+        """Return the columns of the raw format that files leave out, since the table has no such columns."""
+        return self._table.columns_left_out()
+
     def check_files(self, data: Opened, receipt: Receipt) -> None:
         """Raise StagedOutputUnusableError unless the files have the table's columns, and rows of this batch alone."""
         from kafka_ingest.sinks.iceberg.columns import differences_of_file  # noqa: PLC0415 - see above
         from kafka_ingest.sinks.tables.staged_checks import check_files  # noqa: PLC0415 - pyarrow, for commits only
 
-        check_files(data, receipt, differences_of_file)
+        unknown = self._table.columns_left_out()
+
+        def differences(found: "pa.Schema") -> list[str]:
+            return list(differences_of_file(found, self._form.may_lack, unknown))
+
+        check_files(data, receipt, differences)
 
     def check_safe_from_clean_up(self, files: Sequence[Opened]) -> None:
         """Raise OutputUnavailableError where ``remove_orphan_files`` could take staged files."""

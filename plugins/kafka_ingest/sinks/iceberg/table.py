@@ -20,8 +20,9 @@ from pyiceberg.table import Table
 
 from kafka_ingest.errors import OutputNotUsableError, OutputUnavailableError
 from kafka_ingest.model.offsets import listing
+from kafka_ingest.model.table_options import HOW_TO_TAKE_IT, NO_TABLE_OPTIONS, TableOptions
 from kafka_ingest.sinks.iceberg.catalog_settings import CatalogSettings
-from kafka_ingest.sinks.iceberg.columns import RAW
+from kafka_ingest.sinks.iceberg.columns import RAW, RAW_NAMES
 from kafka_ingest.sinks.iceberg.library_errors import brief, is_a_failure, named_errors
 from kafka_ingest.sinks.iceberg.marks import MOST, STAY, OlderMarks, key_of, marks_in, text_of
 from kafka_ingest.sinks.iceberg.one_try import OneTry
@@ -51,11 +52,19 @@ PROPERTIES_OF_NEW = {
 class IcebergTable:
     """The table of one output, by its catalog and name, in a local or mounted directory."""
 
-    def __init__(self, output: Path, settings: CatalogSettings, name: str, older: OlderMarks) -> None:
+    def __init__(
+        self,
+        output: Path,
+        settings: CatalogSettings,
+        name: str,
+        older: OlderMarks,
+        form: TableOptions = NO_TABLE_OPTIONS,
+    ) -> None:
         self._output = output
         self._settings = settings
         self._name = name
         self._older = older
+        self._form = form
 
     @cached_property
     def _catalog(self) -> Catalog:
@@ -97,6 +106,12 @@ class IcebergTable:
         if (table := self.open()) is not None:
             self._check_fits(table)
 
+    def columns_left_out(self) -> tuple[str, ...]:
+        """Return the columns of the raw format that files leave out, since the table has no such columns."""
+        if not self._form.may_lack or (table := self.open()) is None:
+            return ()
+        return self._form.left_out(names_of(table))
+
     def rows(self) -> IcebergRows:
         """Return what the table holds now."""
         return self._rows_of(self.open())
@@ -110,6 +125,11 @@ class IcebergTable:
         def add(table: Table, change: OneTry) -> None:
             summary = {"kafka_ingest.batch_id": str(mark.batch_id), "kafka_ingest.outcome": mark.outcome.value}
             if files:
+                if missing := self._form.to_add(RAW_NAMES, names_of(table)):
+                    # In the same commit; where the table has a mapping of names, it gets these, too.
+                    with change.update_schema() as update:
+                        for column in missing:
+                            update.add_column(column, RAW.find_type(column))
                 named = [f"{table.location().rstrip('/')}/{path.relative_to(self._output)}" for path in files]
                 # That no snapshot has them follows from the mark, which is not there.
                 change.add_files(named, snapshot_properties=summary, check_duplicate_files=False)
@@ -218,12 +238,18 @@ class IcebergTable:
         )
 
     def _check_fits(self, table: Table) -> None:
-        if problems := list(why_not_written(table)):
+        if problems := list(why_not_written(table, self._form)):
+            lacks = f" {HOW_TO_TAKE_IT}" if set(RAW_NAMES) - set(names_of(table)) else ""
             raise OutputNotUsableError(
                 f"{self}: expected a table that files of the raw format can be added to, found {listing(problems)}. "
                 "Nothing was written and no offset was moved. Change the table, or give the feed another one; "
-                "docs/sinks.md says which tables can be used."
+                f"docs/sinks.md says which tables can be used.{lacks}"
             )
+
+
+def names_of(table: Table) -> list[str]:
+    """Return the names of a table's columns."""
+    return [field.name for field in table.schema().fields]
 
 
 def pause(number: int) -> None:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from pyiceberg.table import Table
 
+from kafka_ingest.model.table_options import TableOptions
 from kafka_ingest.sinks.iceberg.columns import differences_of_mapping, differences_of_table
 from kafka_ingest.sinks.iceberg.places import path_of
 
@@ -14,13 +15,13 @@ NEVER_COMMITTED = "00000-"
 """What the first metadata file's name begins with: also without a table, after a crash while it was made."""
 
 
-def why_not_written(table: Table) -> Iterator[str]:
+def why_not_written(table: Table, options: TableOptions) -> Iterator[str]:
     """Yield why files cannot be added to a table; nothing where they can."""
     if table.metadata.format_version != FORMAT_VERSION:
         yield f"format version {table.metadata.format_version}, expected {FORMAT_VERSION}"
     if not table.spec().is_unpartitioned():
         yield f"partitioned by {', '.join(field.name for field in table.spec().fields)}"
-    yield from differences_of_table(table.schema())
+    yield from differences_of_table(table.schema(), options)
     yield from differences_of_mapping(table.schema(), table.name_mapping())
 
 

@@ -73,6 +73,9 @@ class TableOutput(Protocol):
     def rows(self) -> TableRows:
         """Return what the table holds now."""
 
+    def columns_left_out(self) -> tuple[str, ...]:
+        """Return the columns of the raw format that files leave out, since the table has no such columns."""
+
     def check_files(self, data: Opened, receipt: Receipt) -> None:
         """Raise StagedOutputUnusableError where staged files cannot be part of the table as their receipt says."""
 

@@ -68,9 +68,11 @@ class TablePublisher:
             yield replace(published, files=files, removal=removal)
 
     def data_needs(self, directory: Place) -> DataNeeds:
-        """Return that Spark writes to the files' final place, with their batch's id in each row."""
+        """Return that Spark writes to the files' final place, with their batch's id, and what the table leaves out."""
         self._table.check_installed()
-        return DataNeeds(self._parts.data.place(directory), batch_column=True)
+        with storage_errors(self._output):
+            without = self._table.columns_left_out()
+        return DataNeeds(self._parts.data.place(directory), batch_column=True, without=without)
 
     def can_take(self, directory: Place, receipt: Receipt) -> None:
         """Check before COMMITTING whether table and files fit each other; the formats' libraries do not."""

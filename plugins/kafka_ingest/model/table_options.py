@@ -1,0 +1,68 @@
+"""How records go into a table of an engine: options of an output, stored in each plan, so a batch keeps its own."""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+ON_NEW_COLUMNS = "on_new_columns"
+
+IGNORABLE = frozenset({"kafka_headers", "kafka_topic_id", "kafka_timestamp_ms"})
+"""Columns without which a record is still one: its position, its time, key and value are always written."""
+
+NEVER_ADDED = frozenset({"kafka_topic", "kafka_partition", "kafka_offset"})
+"""A table without positions was not made for records of Kafka."""
+
+
+class OnNewColumns(StrEnum):
+    """What happens where a table lacks columns that are written."""
+
+    ADD = "add"
+    IGNORE = "ignore"
+    STOP = "stop"
+
+
+@dataclass(frozen=True, slots=True)
+class TableOptions:
+    """What a feed says about its table. The defaults are what plans of earlier versions mean."""
+
+    on_new_columns: OnNewColumns = OnNewColumns.STOP
+
+    @classmethod
+    def of(cls, options: Mapping[str, str]) -> "TableOptions":
+        """Read the options of an output; raises ValueError where another version wrote them."""
+        return cls(OnNewColumns(options.get(ON_NEW_COLUMNS, OnNewColumns.STOP.value)))
+
+    def as_options(self) -> dict[str, str]:
+        """Return what is stored: only what is not the default."""
+        is_default = self.on_new_columns is OnNewColumns.STOP
+        return {} if is_default else {ON_NEW_COLUMNS: self.on_new_columns.value}
+
+    @property
+    def may_lack(self) -> frozenset[str]:
+        """The columns that a file of this output may lack, since the table may."""
+        return IGNORABLE if self.on_new_columns is OnNewColumns.IGNORE else frozenset()
+
+    def takes_without(self, column: str) -> bool:
+        """Whether a table without a column of the raw format can be written."""
+        if self.on_new_columns is OnNewColumns.ADD:
+            return column not in NEVER_ADDED
+        return column in self.may_lack
+
+    def left_out(self, columns: Collection[str]) -> tuple[str, ...]:
+        """Return the columns that files leave out for a table with these columns, sorted."""
+        return tuple(sorted(self.may_lack - set(columns)))
+
+    def to_add(self, written: Collection[str], columns: Collection[str]) -> list[str]:
+        """Return the written columns that a table with these columns gets, in the order in which they are written."""
+        if self.on_new_columns is not OnNewColumns.ADD:
+            return []
+        return [name for name in written if name not in columns]
+
+
+NO_TABLE_OPTIONS = TableOptions()
+
+HOW_TO_TAKE_IT = (
+    f"Columns that a table lacks can be added by hand, or by batches that are planned with sink.{ON_NEW_COLUMNS}: add; "
+    f"with ignore they leave out {', '.join(sorted(IGNORABLE))}."
+)
+"""What to do about missing columns, for a message."""
