@@ -26,7 +26,7 @@ setup: ## install what runs, into .venv and .jvm
 	$(SET_UP) run jvm
 	@echo 'Set up: .venv and .jvm are complete.'
 
-setup-s3: ## install besides what a Delta table in S3 needs, for Python and for Spark
+setup-s3: ## install besides what tables in S3 need, for Python and for Spark
 	$(SET_UP) run jvm s3
 	@echo 'Set up: feeds may write to s3://...'
 

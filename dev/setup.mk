@@ -47,11 +47,13 @@ jvm: .jvm/.stamp
 # Only feeds whose output is in S3 need it, and tests of those.
 s3: .jvm/.stamp-s3
 
-.jvm/.stamp-s3: dev/jvm/s3.xml dev/jvm/ivysettings.xml requirements-s3.txt requirements-delta.txt | .venv/.stamp-run
+S3_NEEDS := requirements-s3.txt requirements-delta.txt requirements-iceberg.txt
+
+.jvm/.stamp-s3: dev/jvm/s3.xml dev/jvm/ivysettings.xml $(S3_NEEDS) | .venv/.stamp-run
 	$(PYTHON) dev/check_machine.py
 	rm -f $@
-	echo 'Installing requirements-delta.txt and requirements-s3.txt into .venv'
-	$(INSTALL) --requirement requirements.txt --requirement requirements-delta.txt --requirement requirements-s3.txt
+	echo 'Installing $(S3_NEEDS) into .venv'
+	$(INSTALL) --requirement requirements.txt $(addprefix --requirement ,$(S3_NEEDS))
 	.venv/bin/python dev/resolve_jvm.py --ivy-file dev/jvm/s3.xml --configurations s3
 	touch $@
 

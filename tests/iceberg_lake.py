@@ -1,11 +1,14 @@
 """Iceberg tables for tests: a catalog in a SQLite file beside the output, and other programs' access to it."""
 
+from dataclasses import replace
 from pathlib import Path
 
 from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.table import Table
 
+from kafka_ingest.foundation.s3_access import S3Access
 from kafka_ingest.model.output_location import OutputLocation
+from kafka_ingest.model.place import Place
 from kafka_ingest.model.table_options import NO_TABLE_OPTIONS, TableOptions
 from kafka_ingest.sinks.connections import SinkConnections
 from kafka_ingest.sinks.iceberg.catalog_settings import CatalogSettings
@@ -13,31 +16,45 @@ from kafka_ingest.sinks.iceberg.catalog_settings import CatalogSettings
 CATALOG = "lake"
 
 
-def iceberg_at(path: Path, options: TableOptions = NO_TABLE_OPTIONS) -> OutputLocation:
-    """Return the Iceberg output in a directory."""
-    return OutputLocation.local("iceberg", path, {"catalog": CATALOG, "table": name_at(path)} | options.as_options())
+def iceberg_at(place: Place, options: TableOptions = NO_TABLE_OPTIONS) -> OutputLocation:
+    """Return the Iceberg output in a directory or in a store."""
+    named = {"catalog": CATALOG, "table": name_at(place)}
+    return OutputLocation.at("iceberg", str(place), named | options.as_options())
 
 
-def name_at(path: Path) -> str:
-    """Return the name of the table in a directory."""
-    return f"shop.{path.name}"
+def name_at(place: Place) -> str:
+    """Return the name of the table in a place."""
+    return f"shop.{place.name}"
 
 
-def connections_beside(path: Path) -> SinkConnections:
-    """Return how a sink finds the catalog beside a directory."""
+def connections_beside(path: Path, access: S3Access | None = None) -> SinkConnections:
+    """Return how a sink finds the catalog beside a directory, and the store that ``access`` leads to."""
     uri = f"sqlite:///{path.parent}/catalog.db"
-    return SinkConnections(catalog=lambda conn_id: CatalogSettings(conn_id, conn_id, {"type": "sql", "uri": uri}))
+    found = SinkConnections(catalog=lambda conn_id: CatalogSettings(conn_id, conn_id, {"type": "sql", "uri": uri}))
+    return found if access is None else replace(found, store=lambda _: access)
 
 
-def catalog_beside(path: Path) -> Catalog:
-    """Return the catalog as another program has it."""
+def catalog_beside(path: Path, access: S3Access | None = None) -> Catalog:
+    """Return the catalog as another program has it, with PyIceberg's own client of a store."""
     settings = connections_beside(path).catalog(CATALOG)
-    return load_catalog(settings.name, **settings.properties)
+    return load_catalog(settings.name, **settings.properties, **(files_in_store(access) if access is not None else {}))
 
 
-def table_at(path: Path) -> Table:
-    """Return the table in a directory as another program has it."""
-    return catalog_beside(path).load_table(name_at(path))
+def files_in_store(access: S3Access) -> dict[str, str]:
+    """Return the properties of a catalog by which other programs reach a store."""
+    found = {
+        "py-io-impl": "pyiceberg.io.fsspec.FsspecFileIO",
+        "s3.endpoint": access.endpoint_url,
+        "s3.region": access.region,
+        "s3.access-key-id": access.access_key,
+        "s3.secret-access-key": access.secret_key,
+    }
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def table_at(path: Path, access: S3Access | None = None) -> Table:
+    """Return the table whose catalog is beside a directory as another program has it."""
+    return catalog_beside(path, access).load_table(name_at(path))
 
 
 def has_table(path: Path) -> bool:

@@ -17,11 +17,19 @@ import pyarrow.parquet
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message
 from confluent_kafka import TopicPartition as ClientTopicPartition
 
-from kafka_ingest.foundation.durable_files import write_durably
-from kafka_ingest.model.attempt_directory import DATA, DOCUMENT, KAFKA_SETTINGS_VARIABLE, RECEIPT
+from kafka_ingest.foundation.s3_access import S3Access
+from kafka_ingest.foundation.storage import opened, read_whole, write_new
+from kafka_ingest.model.attempt_directory import (
+    DATA,
+    DOCUMENT,
+    KAFKA_SETTINGS_VARIABLE,
+    RECEIPT,
+    STORE_SETTINGS_VARIABLE,
+)
 from kafka_ingest.model.batch import AttemptDocument, BatchKind, BatchPlan
 from kafka_ingest.model.left_out import ranges_read, to_leave_out
 from kafka_ingest.model.offsets import OffsetRange, TopicPartition
+from kafka_ingest.model.place import place_of
 from kafka_ingest.model.receipt import Receipt
 from kafka_ingest.writing.stage_files import staged_files
 
@@ -46,12 +54,13 @@ class LikeSpark:
     def stage_attempt(self, arguments: Sequence[str], environment: Mapping[str, str]) -> None:
         """Do the job that was submitted with these arguments and this environment."""
         _, directory_name, _, sha256 = arguments
-        directory = Path(directory_name)
-        document = AttemptDocument.from_bytes((directory / DOCUMENT).read_bytes(), sha256)
+        directory, access = place_of(directory_name), store_access(environment)
+        document = AttemptDocument.from_bytes(read_whole(opened(directory / DOCUMENT, access)), sha256)
         plan = document.plan
         servers = json.loads(environment[KAFKA_SETTINGS_VARIABLE])["bootstrap.servers"]
-        data = document.data.place or directory / DATA
-        data.mkdir(parents=True)
+        data = opened(document.data.place or directory / DATA, access)
+        if isinstance(data, Path):
+            data.mkdir(parents=True)
         rows_read = 0
         live = plan.kind is BatchKind.LIVE
         left_out = to_leave_out(plan.ranges, self.log_starts(servers, plan)) if live else ()
@@ -63,7 +72,8 @@ class LikeSpark:
                 batch_ids = pa.array([str(plan.batch_id)] * len(rows), pa.string())
                 table = table.append_column("kafka_batch", batch_ids)
             table = table.drop_columns(list(document.data.without))
-            pyarrow.parquet.write_table(table, data / f"part-{number:05}.parquet")
+            with (data / f"part-{number:05}.parquet").open("wb") as file:
+                pyarrow.parquet.write_table(table, file)
         receipt = Receipt(
             batch_id=plan.batch_id,
             attempt=document.attempt,
@@ -75,7 +85,7 @@ class LikeSpark:
             written_by="stand-in for Spark",
             left_out=left_out,
         )
-        write_durably(directory / RECEIPT, receipt.as_bytes())
+        write_new(opened(directory / RECEIPT, access), receipt.as_bytes())
 
     def log_starts(self, servers: str, plan: BatchPlan) -> dict[TopicPartition, int]:
         """Return where the logs begin that the stand-in for Spark reads."""
@@ -85,6 +95,12 @@ class LikeSpark:
         """Return the rows that the stand-in for Spark makes of a range."""
         topic_id = plan.topic_ids[offset_range.topic]
         return [row_of(message, topic_id) for message in read_range(servers, plan, offset_range)]
+
+
+def store_access(environment: Mapping[str, str]) -> S3Access | None:
+    """Return how to reach the output's store, None where it is on a disk."""
+    text = environment.get(STORE_SETTINGS_VARIABLE)
+    return S3Access.from_json(text) if text else None
 
 
 def log_starts(bootstrap_servers: str, ranges: Iterable[OffsetRange]) -> dict[TopicPartition, int]:

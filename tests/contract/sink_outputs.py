@@ -22,16 +22,18 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
-from pyiceberg.exceptions import CommitFailedException
+from pyiceberg.exceptions import CommitFailedException, NoSuchTableError
+from pyiceberg.table import Table
 from sqlalchemy.exc import OperationalError
 from tests.contract.builders import NOON, attempt_of, batch_id_of, orders, plan_of
 from tests.contract.staged_files import DAY
 from tests.fakes import InMemorySink
-from tests.iceberg_lake import connections_beside, has_table, iceberg_at, table_at
+from tests.iceberg_lake import connections_beside, iceberg_at, table_at
 from tests.object_store import ObjectStore
 
 from kafka_ingest.errors import OutputUnavailableError
 from kafka_ingest.foundation import storage
+from kafka_ingest.foundation.s3_access import S3Access
 from kafka_ingest.model.attempt_directory import DATA, FAILURE
 from kafka_ingest.model.batch import BatchPlan
 from kafka_ingest.model.event import Event
@@ -47,6 +49,7 @@ from kafka_ingest.sinks.delta import delta_sink
 from kafka_ingest.sinks.parquet import parquet_sink
 
 ROWS = 10
+SEEN = ("kafka_batch", "kafka_partition", "kafka_offset")
 
 
 class Died(BaseException):
@@ -186,7 +189,7 @@ class DeltaOutput(ParquetOutput):
     def seen(self) -> Counter[tuple[str, int, int]]:
         if not (self.path / "_delta_log").exists():
             return Counter()
-        rows = pl.read_delta(str(self.path)).select("kafka_batch", "kafka_partition", "kafka_offset")
+        rows = pl.read_delta(str(self.path)).select(*SEEN)
         return Counter(rows.rows())
 
 
@@ -206,25 +209,42 @@ class IcebergOutput(DeltaOutput):
         faulty = fault.around(SqlCatalog.commit_table, is_it=lambda *_: True, lost=lost, conflict=conflict)
         monkeypatch.setattr(SqlCatalog, "commit_table", faulty)
 
+    def table(self) -> Table:
+        """Return the table as another program has it."""
+        return table_at(self.path)
+
+    def reader_options(self) -> dict[str, str] | None:
+        """Return how Polars reaches the files."""
+        return None
+
     def seen(self) -> Counter[tuple[str, int, int]]:
-        if not has_table(self.path):
+        try:
+            table = self.table()
+        except NoSuchTableError:
             return Counter()
         with warnings.catch_warnings(action="ignore", category=pl.exceptions.PerformanceWarning):
-            rows = pl.scan_iceberg(table_at(self.path)).select("kafka_batch", "kafka_partition", "kafka_offset")
+            rows = pl.scan_iceberg(table, storage_options=self.reader_options()).select(*SEEN)
             return Counter(rows.collect().rows())
 
 
-class DeltaInStore(DeltaOutput):
-    """The Delta sink on a store that speaks S3's protocol; ``path`` stands for its place in the bucket."""
-
-    name = "delta in S3"
+class InStore(DeltaOutput):
+    """An output in a store that speaks S3's protocol; ``path`` stands for its place in the bucket."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.store = ObjectStore.running()
         self.store.make_bucket("lake")
         self.place = RemotePlace(f"s3://aws_default@lake{path}")
-        self.sink = delta_sink(self.place, self.store.access())
+        self.sink = self.reached(self.store.access())
+
+    def reached(self, access: S3Access) -> Sink:
+        """Return the sink, where the store is reached in some way."""
+        raise NotImplementedError
+
+    def reader_options(self) -> dict[str, str]:
+        """Return how Polars reaches the store."""
+        options = self.store.access().for_delta()
+        return {name: value for name, value in options.items() if name.startswith("AWS_")}
 
     def opened(self, place: Place) -> Any:
         """Return what reads and writes at a place."""
@@ -247,18 +267,43 @@ class DeltaInStore(DeltaOutput):
     def fail(self, directory: Path, said: str) -> None:
         storage.write_whole(self.opened(directory / FAILURE), said.encode())
 
-    def seen(self) -> Counter[tuple[str, int, int]]:
-        options = self.store.access().for_delta()
-        reader = {name: value for name, value in options.items() if name.startswith("AWS_")}
-        try:
-            rows = pl.read_delta(f"s3://{self.place.bucket}/{self.place.key}", storage_options=reader)
-        except deltalake.exceptions.TableNotFoundError:
-            return Counter()
-        return Counter(rows.select("kafka_batch", "kafka_partition", "kafka_offset").rows())
-
     def data_files(self) -> list[str]:
         found = storage.remote_sizes(self.opened(self.place.parent))
         return [name for name in found if name.endswith(".parquet")]
+
+
+class DeltaInStore(InStore):
+    """The Delta sink on a store."""
+
+    name = "delta in S3"
+
+    def reached(self, access: S3Access) -> Sink:
+        return delta_sink(self.place, access)
+
+    def seen(self) -> Counter[tuple[str, int, int]]:
+        try:
+            rows = pl.read_delta(str(self.place.without_connection), storage_options=self.reader_options())
+        except deltalake.exceptions.TableNotFoundError:
+            return Counter()
+        return Counter(rows.select(*SEEN).rows())
+
+
+class IcebergInStore(InStore, IcebergOutput):
+    """The Iceberg sink on a store, with a catalog in SQLite."""
+
+    name = "iceberg in S3"
+    with_fault = IcebergOutput.with_fault
+    seen = IcebergOutput.seen
+
+    def __init__(self, path: Path) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        super().__init__(path)
+
+    def reached(self, access: S3Access) -> Sink:
+        return sink_of(iceberg_at(self.place), connections_beside(self.path, access))
+
+    def table(self) -> Table:
+        return table_at(self.path, self.store.access())
 
 
 def raw_rows(name: str, *, batch_id: str | None = None) -> pa.Table:
@@ -319,16 +364,23 @@ class InMemoryOutput:
         return [str(directory) for directory in self.sink.staged]
 
 
-OUTPUTS: list[type[Any]] = [ParquetOutput, DeltaOutput, DeltaInStore, IcebergOutput, InMemoryOutput]
+OUTPUTS: list[type[Any]] = [
+    ParquetOutput,
+    DeltaOutput,
+    DeltaInStore,
+    IcebergOutput,
+    IcebergInStore,
+    InMemoryOutput,
+]
 """Every kind of output; the last one is the double of the unit tests."""
 
-KINDS = [pytest.param(kind, marks=pytest.mark.long) if kind is DeltaInStore else kind for kind in OUTPUTS]
+KINDS = [pytest.param(kind, marks=pytest.mark.long) if issubclass(kind, InStore) else kind for kind in OUTPUTS]
 """The same for tests of which those with a store are no quick ones."""
 
 
 def made(kind: type[Any], path: Path, request: pytest.FixtureRequest) -> Output:
     """Return an output of a kind, prepared; a store's server is started where it is needed."""
-    if kind is DeltaInStore:
+    if issubclass(kind, InStore):
         request.getfixturevalue("object_store")
     output: Output = kind(path)
     output.sink.publisher.prepare()
@@ -348,10 +400,8 @@ def plan_to(output: Output, number: int, *, partitions: int = 2, **changes: Any)
         *((orders(each), 0, ROWS) for each in range(partitions)), number=number, output=output.path, **changes
     )
     kind = "parquet" if output.format == "memory" else output.format
-    if isinstance(output, DeltaInStore):
-        return replace(plan, output=OutputLocation(kind, str(output.place)))
-    is_iceberg = output.format == "iceberg"
-    return replace(plan, output=iceberg_at(output.path) if is_iceberg else OutputLocation.local(kind, output.path))
+    place = output.place if isinstance(output, InStore) else output.path
+    return replace(plan, output=iceberg_at(place) if kind == "iceberg" else OutputLocation(kind, str(place)))
 
 
 def rows_of(published: PublishedReceipt) -> Counter[tuple[str, int, int]]:

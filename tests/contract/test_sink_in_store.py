@@ -8,7 +8,18 @@ from typing import Any
 import deltalake
 import pytest
 from tests.contract.builders import NOON, batch_id_of, orders
-from tests.contract.sink_outputs import ROWS, DeltaInStore, opened, plan_to, publish, rows_of, written
+from tests.contract.sink_outputs import (
+    ROWS,
+    DeltaInStore,
+    IcebergInStore,
+    InStore,
+    opened,
+    plan_to,
+    publish,
+    rows_of,
+    written,
+)
+from tests.iceberg_lake import connections_beside
 from tests.object_store import ObjectStore, StoreFault
 
 from kafka_ingest.errors import BatchRevokedError, KafkaIngestError, OutputNotUsableError, OutputUnavailableError
@@ -16,22 +27,21 @@ from kafka_ingest.foundation import storage
 from kafka_ingest.model.place import Place
 from kafka_ingest.model.published_output import FilesState, PublishedCount, PublishedReceipt
 from kafka_ingest.model.removal import Removal, RemovalCause
-from kafka_ingest.sinks import delta
-from kafka_ingest.sinks.delta import delta_sink
+from kafka_ingest.sinks.choose import examine
 from kafka_ingest.sinks.tables import staged_age
 
 pytestmark = pytest.mark.long
 
-DECIDING_PUT = r"PUT .*/_delta_log/\d+\.json"
+DECIDING_PUT = {"delta": r"PUT .*/_delta_log/\d+\.json", "iceberg": r"PUT .*/metadata/\d+-.*\.metadata\.json"}
+"""The one that decides in Delta's log, and the last one before a catalog decides."""
 A_WEEK_S = 7 * 86_400
 
 
-@pytest.fixture
-def output(object_store: ObjectStore, tmp_path: Path) -> DeltaInStore:
-    assert object_store is not None
-    found = DeltaInStore(tmp_path / "orders")
+@pytest.fixture(params=[DeltaInStore, IcebergInStore], ids=lambda kind: kind.name)
+def output(request: pytest.FixtureRequest, object_store: ObjectStore, tmp_path: Path) -> InStore:
+    found: InStore = request.param(tmp_path / "orders")
     # What fails all the time shall not be tried for seconds.
-    found.sink = delta_sink(found.place, object_store.access(tries=2))
+    found.sink = found.reached(object_store.access(tries=2))
     found.sink.publisher.prepare()
     return found
 
@@ -39,19 +49,19 @@ def output(object_store: ObjectStore, tmp_path: Path) -> DeltaInStore:
 # ── The put that decides ──────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_commit_whose_answer_is_lost_counts_once(output: DeltaInStore) -> None:
+def test_a_commit_whose_answer_is_lost_counts_once(output: InStore) -> None:
     first = publish(output, plan_to(output, 1))
     directory, published = written(output, plan_to(output, 2))
-    with output.store.failing(StoreFault(DECIDING_PUT, "lose the answer", times=1)):
+    with output.store.failing(StoreFault(DECIDING_PUT[output.format], "lose the answer", times=1)):
         output.sink.publisher.publish(directory, published)
     output.sink.publisher.publish(directory, published)
     assert output.seen() == rows_of(first) + rows_of(published)
 
 
-def test_a_revocation_whose_answer_is_lost_holds(output: DeltaInStore) -> None:
+def test_a_revocation_whose_answer_is_lost_holds(output: InStore) -> None:
     publish(output, plan_to(output, 1))
     directory, published = written(output, plan_to(output, 2))
-    with output.store.failing(StoreFault(DECIDING_PUT, "lose the answer", times=1)):
+    with output.store.failing(StoreFault(DECIDING_PUT[output.format], "lose the answer", times=1)):
         output.sink.publisher.revoke(directory, batch_id_of(2), rows=published.receipt.rows)
     with pytest.raises(BatchRevokedError):
         output.sink.publisher.publish(directory, published)
@@ -59,23 +69,23 @@ def test_a_revocation_whose_answer_is_lost_holds(output: DeltaInStore) -> None:
 
 @pytest.mark.parametrize("fault", [("answer", 503, "SlowDown"), ("answer", 500, "InternalError"), ("cut", 0, "")])
 def test_a_store_that_fails_once_at_the_put_that_decides_is_asked_again(
-    output: DeltaInStore, fault: tuple[Any, int, str]
+    output: InStore, fault: tuple[Any, int, str]
 ) -> None:
     kind, status, code = fault
     publish(output, plan_to(output, 1))
     directory, published = written(output, plan_to(output, 2))
-    with output.store.failing(StoreFault(DECIDING_PUT, kind, status=status, code=code, times=1)):
+    with output.store.failing(StoreFault(DECIDING_PUT[output.format], kind, status=status, code=code, times=1)):
         output.sink.publisher.publish(directory, published)
     assert len(output.seen()) == 2 * len(rows_of(published))
 
 
-def test_a_document_whose_answer_is_lost_is_written_once(output: DeltaInStore) -> None:
+def test_a_document_whose_answer_is_lost_is_written_once(output: InStore) -> None:
     with output.store.failing(StoreFault(r"PUT .*/plan\.json", "lose the answer", times=1)):
         directory = opened(output, plan_to(output, 1))
     assert storage.read_whole(output.opened(directory / "plan.json")) == b"{}"
 
 
-def test_a_document_is_never_written_over(output: DeltaInStore) -> None:
+def test_a_document_is_never_written_over(output: InStore) -> None:
     directory = opened(output, plan_to(output, 1))
     with pytest.raises(OutputUnavailableError, match=r"expected no .*plan\.json, or one with the same content"):
         output.sink.staging.open_attempt(directory, b'{"attempt": "another"}')
@@ -92,7 +102,7 @@ FAILURES = {
     "cut": StoreFault("/lake", "cut"),
 }
 
-Step = Callable[[DeltaInStore, Place, PublishedReceipt], object]
+Step = Callable[[InStore, Place, PublishedReceipt], object]
 STEPS: dict[str, Step] = {
     "prepare": lambda output, _, __: output.sink.publisher.prepare(),
     "known": lambda output, _, __: output.sink.publisher.known_batches(),
@@ -109,9 +119,7 @@ STEPS: dict[str, Step] = {
 
 
 @pytest.mark.parametrize("failure", FAILURES)
-def test_a_store_that_fails_at_a_step_proves_nothing_and_the_next_run_continues(
-    output: DeltaInStore, failure: str
-) -> None:
+def test_a_store_that_fails_at_a_step_proves_nothing_and_the_next_run_continues(output: InStore, failure: str) -> None:
     directory, published = written(output, plan_to(output, 1))
     for name, step in STEPS.items():
         with (
@@ -125,7 +133,7 @@ def test_a_store_that_fails_at_a_step_proves_nothing_and_the_next_run_continues(
 
 
 @pytest.mark.parametrize("failure", FAILURES)
-def test_a_store_that_fails_while_an_operator_revokes_lets_it_be_done_again(output: DeltaInStore, failure: str) -> None:
+def test_a_store_that_fails_while_an_operator_revokes_lets_it_be_done_again(output: InStore, failure: str) -> None:
     directory, published = written(output, plan_to(output, 1))
     with output.store.failing(FAILURES[failure]), pytest.raises(OutputUnavailableError):
         output.sink.publisher.revoke(directory, batch_id_of(1), rows=published.receipt.rows)
@@ -136,9 +144,7 @@ def test_a_store_that_fails_while_an_operator_revokes_lets_it_be_done_again(outp
 
 
 @pytest.mark.parametrize("crash", range(1, 24, 3))
-def test_a_store_that_is_gone_from_any_request_on_leaves_a_whole_batch_or_none(
-    output: DeltaInStore, crash: int
-) -> None:
+def test_a_store_that_is_gone_from_any_request_on_leaves_a_whole_batch_or_none(output: InStore, crash: int) -> None:
     directory, published = written(output, plan_to(output, 1))
     output.store.set_faults(StoreFault("/lake/", "cut", skip=crash))
     try:
@@ -155,13 +161,13 @@ def test_a_store_that_is_gone_from_any_request_on_leaves_a_whole_batch_or_none(
 # ── Stores that cannot be used ────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_store_that_overwrites_what_should_only_be_created_is_refused_with_the_reason(output: DeltaInStore) -> None:
+def test_a_store_that_overwrites_what_should_only_be_created_is_refused_with_the_reason(output: InStore) -> None:
     directory, published = written(output, plan_to(output, 1))
     access = output.store.access()
     for refuse in (
         output.sink.publisher.prepare,
         lambda: output.sink.publisher.can_take(directory, published.receipt),
-        lambda: delta.examine(output.place, access),
+        lambda: examine(plan_to(output, 1).output, connections_beside(output.path, access)),
     ):
         with (
             output.store.failing(StoreFault(r"PUT .*/written-once", "forget the condition")),
@@ -170,16 +176,18 @@ def test_a_store_that_overwrites_what_should_only_be_created_is_refused_with_the
             refuse()
 
 
-def test_files_of_another_output_are_no_table(output: DeltaInStore) -> None:
+def test_files_of_another_output_are_no_table(output: InStore) -> None:
     storage.write_whole(output.opened(output.place / f"kafka_batch={batch_id_of(1)}" / "part-0.parquet"), b"PAR1")
-    with pytest.raises(OutputNotUsableError, match="files of another output, which VACUUM would delete"):
+    with pytest.raises(
+        OutputNotUsableError, match=r"files of another output, which (VACUUM|remove_orphan_files) would delete"
+    ):
         output.sink.publisher.prepare()
 
 
 # ── What lies in a store unseen ───────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_what_a_killed_writer_began_to_upload_goes_with_its_attempt_and_nothing_else_does(output: DeltaInStore) -> None:
+def test_what_a_killed_writer_began_to_upload_goes_with_its_attempt_and_nothing_else_does(output: InStore) -> None:
     directory, _ = written(output, plan_to(output, 1))
     other, _ = written(output, plan_to(output, 1), attempt=12)
     files = output.opened(output.place).fs
@@ -188,10 +196,10 @@ def test_what_a_killed_writer_began_to_upload_goes_with_its_attempt_and_nothing_
         files.call_s3("create_multipart_upload", Bucket="lake", Key=f"{data.key}/part-7.parquet")
     output.sink.staging.remove(directory)
     left = files.call_s3("list_multipart_uploads", Bucket="lake", Prefix=f"{output.place.key}/")["Uploads"]
-    assert [each["Key"] for each in left] == [f"{output.place.key}/batches/{batch_id_of(1)}/12/part-7.parquet"]
+    assert [each["Key"] for each in left] == [f"{output.sink.publisher.data_needs(other).place.key}/part-7.parquet"]
 
 
-def test_an_object_that_stands_for_a_folder_is_no_file(output: DeltaInStore) -> None:
+def test_an_object_that_stands_for_a_folder_is_no_file(output: InStore) -> None:
     directory, published = written(output, plan_to(output, 1))
     data = output.sink.publisher.data_needs(directory).place
     files = output.opened(data).fs
@@ -204,20 +212,20 @@ def test_an_object_that_stands_for_a_folder_is_no_file(output: DeltaInStore) -> 
 
 
 def test_files_that_vacuum_could_take_at_this_moment_are_renewed_and_committed_later(
-    output: DeltaInStore, monkeypatch: pytest.MonkeyPatch
+    output: InStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     publish(output, plan_to(output, 1))
     directory, published = written(output, plan_to(output, 2))
     with monkeypatch.context() as patch:
         real = staged_age.time.time
         patch.setattr(staged_age.time, "time", lambda: real() + A_WEEK_S)
-        with pytest.raises(OutputUnavailableError, match="VACUUM may take them"):
+        with pytest.raises(OutputUnavailableError, match=r"(VACUUM|remove_orphan_files) may take them"):
             output.sink.publisher.can_take(directory, published.receipt)
     output.sink.staging.verify(directory, published.receipt)
     output.sink.publisher.can_take(directory, published.receipt)
 
 
-def test_a_missing_bucket_is_no_missing_file(output: DeltaInStore) -> None:
+def test_a_missing_bucket_is_no_missing_file(output: InStore) -> None:
     nowhere = storage.opened(output.place.parent.parent / "x", output.store.access())
     with pytest.raises(FileNotFoundError):
         storage.read_whole(nowhere)
@@ -232,26 +240,43 @@ def test_a_missing_bucket_is_no_missing_file(output: DeltaInStore) -> None:
 # ── What operators and other programs do to a table ───────────────────────────────────────────────────────────────────
 
 
-def test_a_batch_is_found_and_expires_wherever_optimize_put_its_rows(output: DeltaInStore) -> None:
-    first, second = (publish(output, plan_to(output, number)) for number in (1, 2))
-    table = deltalake.DeltaTable(
-        f"s3://{output.place.bucket}/{output.place.key}", storage_options=output.store.access().for_delta()
-    )
-    table.optimize.compact()
+def compact(output: InStore) -> None:
+    """Put all rows into files of another program's making."""
+    if isinstance(output, IcebergInStore):
+        table = output.table()
+        table.overwrite(table.scan().to_arrow())
+    else:
+        options = output.store.access().for_delta()
+        deltalake.DeltaTable(str(output.place.without_connection), storage_options=options).optimize.compact()
+
+
+def test_a_batch_is_found_wherever_a_compaction_put_its_rows(output: InStore) -> None:
+    before = [publish(output, plan_to(output, number)) for number in (1, 2)]
+    compact(output)
     third = publish(output, plan_to(output, 3))
-    inspector, remover = output.sink.inspector, output.sink.remover
+    inspector = output.sink.inspector
     assert inspector is not None
-    assert remover is not None
-    for published in (first, second, third):
+    for published in (*before, third):
         look = inspector.look_at(published.plan.batch_id, closely=True)
         assert list(look.problems) == []
         assert list(look.counts) == [PublishedCount(orders(each), ROWS, ROWS, 0, ROWS - 1) for each in (0, 1)]
         assert inspector.holds(published.plan.batch_id, published.receipt.files[0], orders(0), 3)
         assert not inspector.holds(published.plan.batch_id, published.receipt.files[0], orders(0), ROWS)
+    states = [each.files.state for each in output.sink.publisher.published_receipts()]
+    assert states == [FilesState.INTACT] * 3
+
+
+def test_a_batch_that_expires_is_seen_no_more_and_the_others_are(output: InStore) -> None:
+    _, second = (publish(output, plan_to(output, number)) for number in (1, 2))
+    if output.format == "delta":
+        compact(output)  # of an Iceberg table only whole files are taken out
+    remover = output.sink.remover
+    assert remover is not None
     output.sink.archive.note_removal(Removal(batch_id_of(1), RemovalCause.EXPIRED, NOON, "operator", "old"))
+    assert remover.unfinished() == [str(batch_id_of(1))]
     remover.hide(batch_id_of(1))
-    assert output.seen() == rows_of(second) + rows_of(third)
+    assert output.seen() == rows_of(second)
     assert remover.unfinished() == []
     assert output.sink.archive.removed_batches() == [str(batch_id_of(1))]
     states = [each.files.state for each in output.sink.publisher.published_receipts()]
-    assert states == [FilesState.EXPIRED, FilesState.INTACT, FilesState.INTACT]
+    assert states == [FilesState.EXPIRED, FilesState.INTACT]

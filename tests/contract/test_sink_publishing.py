@@ -14,10 +14,10 @@ from tests.contract.power_cut import PowerCut, power_cut
 from tests.contract.racing_publishers import Step, race
 from tests.contract.sink_outputs import (
     OUTPUTS,
-    DeltaInStore,
     Died,
     Fault,
     InMemoryOutput,
+    InStore,
     Output,
     made,
     opened,
@@ -38,7 +38,7 @@ from kafka_ingest.model.published_output import PublishedReceipt
 pytestmark = pytest.mark.long
 
 STORED = [kind for kind in OUTPUTS if kind is not InMemoryOutput]
-ON_DISK = [kind for kind in STORED if kind is not DeltaInStore]
+ON_DISK = [kind for kind in STORED if not issubclass(kind, InStore)]
 RACERS = 5
 ROUNDS = 8
 
@@ -65,7 +65,7 @@ class Stored(Protocol):
 @pytest.fixture(params=STORED, ids=lambda kind: kind.name)
 def stored(request: pytest.FixtureRequest) -> Stored:
     class Made:
-        rounds = 2 if request.param is DeltaInStore else ROUNDS
+        rounds = 2 if issubclass(request.param, InStore) else ROUNDS
 
         def __call__(self, path: Path) -> Output:
             return made(request.param, path, request)

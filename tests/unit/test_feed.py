@@ -982,10 +982,14 @@ def test_what_a_feed_says_about_new_columns_is_an_option_of_its_output_unless_it
 # ── In an object store ────────────────────────────────────────────────────────────────────────────────────────────────
 
 
+@pytest.mark.parametrize(
+    "sink", [{"format": "delta"}, {"format": "iceberg", "catalog": "lake", "table": "shop.orders"}], ids=str
+)
 @pytest.mark.parametrize("path", ["s3://lake/orders", "s3://aws_lake@lake.eu/raw/topic=orders-1/v1.0"])
-def test_a_delta_table_may_be_in_s3_and_is_there_for_every_environment(path: str) -> None:
-    feed = a_feed(sink={"format": "delta", "path": path})
+def test_a_table_may_be_in_s3_and_is_there_for_every_environment(path: str, sink: dict[str, str]) -> None:
+    feed = a_feed(sink={**sink, "path": path})
     for environment in ({}, {"KAFKA_INGEST_DATA": "/data"}):
         output = feed.output(environment)
         assert (str(output.place), output.is_local) == (path, False)
+        assert {**dict(output.options), "format": output.format} == sink
         assert feed.plan_settings(environment).relative_path is None

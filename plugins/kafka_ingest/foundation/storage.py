@@ -54,8 +54,11 @@ class Remote(Protocol):
 
 def opened(place: Path | Remote, access: S3Access | None = None) -> Opened:
     """Return what reads and writes at a place; raises ValueError or ImportError where its scheme is not installed."""
-    if isinstance(place, Path):
-        return place
+    return place if isinstance(place, Path) else opened_elsewhere(place, access)
+
+
+def opened_elsewhere(place: Remote, access: S3Access | None = None) -> "UPath":
+    """Return what reads and writes at a place that is on no disk."""
     path = import_module("upath").UPath
     if place.scheme == S3 and access is not None:
         found: UPath = path(f"{S3}://{place.bucket}/{place.key}", **access.for_s3fs())

@@ -37,7 +37,17 @@ class OutputLocation:
         options: Mapping[str, str] | None = None,
     ) -> "OutputLocation":
         """Return the output in a local or mounted directory."""
-        return cls(format, str(path), tuple(sorted((options or {}).items())))
+        return cls.at(format, str(path), options)
+
+    @classmethod
+    def at(
+        cls,
+        format: str,  # noqa: A002 - the field's name
+        uri: str,
+        options: Mapping[str, str] | None = None,
+    ) -> "OutputLocation":
+        """Return the output at an absolute path, or at a URI."""
+        return cls(format, uri, tuple(sorted((options or {}).items())))
 
     @classmethod
     def from_document(cls, document: Mapping[str, Any]) -> "OutputLocation":

@@ -325,7 +325,7 @@ class Feed(Settings):
     def output(self, environment: Mapping[str, str]) -> OutputLocation:
         """Return where the output goes; raises InvalidFeedError where there is nothing to make it absolute with."""
         if in_object_store(self.sink.path):
-            return OutputLocation(self.sink.format, self.sink.path, tuple(sorted(self.sink.options.items())))
+            return OutputLocation.at(self.sink.format, self.sink.path, self.sink.options)
         path = Path(self.sink.path)
         if path.is_absolute():
             return OutputLocation.local(self.sink.format, path, self.sink.options)

@@ -57,11 +57,16 @@ FORMATS: Mapping[str, Format] = {
         in_stores=True,
     ),
     "iceberg": Format(
-        lambda output, connections: iceberg.iceberg_sink(output, connections.catalog, table_options(output)),
+        lambda output, connections: iceberg.iceberg_sink(
+            output, connections.catalog, access_to(output, connections), table_options(output)
+        ),
         iceberg_places.place_of,
         iceberg_places.IN_WORDS,
         iceberg.GUARANTEE,
-        lambda output, connections: iceberg.examine(output, connections.catalog, table_options(output)),
+        lambda output, connections: iceberg.examine(
+            output, connections.catalog, access_to(output, connections), table_options(output)
+        ),
+        in_stores=True,
     ),
 }
 
@@ -88,7 +93,7 @@ def format_there(output: OutputLocation) -> Format:
     if not isinstance(place, Path) and not (found.in_stores and place.scheme == S3):
         raise OutputNotUsableError(
             f"an output of format {output.format} cannot be in {output}: expected a local or mounted directory, or "
-            f"format delta in {S3}://…"
+            f"format {' or '.join(name for name, each in FORMATS.items() if each.in_stores)} in {S3}://…"
         )
     return found
 

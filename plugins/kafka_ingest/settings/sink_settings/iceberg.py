@@ -17,7 +17,8 @@ NAME = re.compile(r"[A-Za-z0-9_-]{1,100}(\.[A-Za-z0-9_-]{1,100})+")
 class IcebergSink(TableSink):
     """An Iceberg table. ``catalog``: the id of the connection that leads to its catalog."""
 
-    not_on_object_stores: ClassVar[str] = "Iceberg tables on object stores are not written yet"
+    not_on_object_stores: ClassVar[str] = "Iceberg tables are written on disks and in s3://…"
+    on_object_stores: ClassVar[bool] = True
 
     format: Literal["iceberg"]
     catalog: Annotated[str, AfterValidator(not_blank)]

@@ -1,4 +1,4 @@
-"""``format: iceberg``: an Iceberg table in a local or mounted directory, each batch visible by one commit.
+"""``format: iceberg``: an Iceberg table in a directory or in S3, each batch visible by one commit.
 
 The table is in a catalog, which is reached through an Airflow connection. Beside a table ``P`` there is
 ``P.kafka-ingest/``, as beside every output::
@@ -10,6 +10,7 @@ The table is in a catalog, which is reached through an Airflow connection. Besid
     P.kafka-ingest/marks/<day>/<batch>              marks that the table does not carry any more (:mod:`.marks`)
 """
 
+from kafka_ingest.foundation.s3_access import S3Access
 from kafka_ingest.model.output_location import OutputLocation
 from kafka_ingest.model.table_options import NO_TABLE_OPTIONS, TableOptions
 from kafka_ingest.ports.outputs import Sink
@@ -22,11 +23,21 @@ from kafka_ingest.sinks.tables.sink import table_sink
 GUARANTEE = "Readers see a batch whole or not at all, once, in one snapshot of the table: one commit adds it."
 
 
-def examine(output: OutputLocation, find_catalog: FindCatalog, options: TableOptions = NO_TABLE_OPTIONS) -> None:
-    """Raise InstallationError without the library, OutputNotUsableError for an unusable table; creates nothing."""
-    examine_table(TableParts.of(IcebergOutput(output, find_catalog, options)))
+def examine(
+    output: OutputLocation,
+    find_catalog: FindCatalog,
+    access: S3Access | None = None,
+    options: TableOptions = NO_TABLE_OPTIONS,
+) -> None:
+    """Raise InstallationError without the library, OutputNotUsableError for an unusable table."""
+    examine_table(TableParts.of(IcebergOutput(output, find_catalog, access, options), access))
 
 
-def iceberg_sink(output: OutputLocation, find_catalog: FindCatalog, options: TableOptions = NO_TABLE_OPTIONS) -> Sink:
-    """Return the roles of the table in a local or mounted directory."""
-    return table_sink(IcebergOutput(output, find_catalog, options))
+def iceberg_sink(
+    output: OutputLocation,
+    find_catalog: FindCatalog,
+    access: S3Access | None = None,
+    options: TableOptions = NO_TABLE_OPTIONS,
+) -> Sink:
+    """Return the roles of the table in a directory, or in a store that ``access`` leads to."""
+    return table_sink(IcebergOutput(output, find_catalog, access, options), access)

@@ -7,7 +7,7 @@ from kafka_ingest.errors import KafkaIngestError, OutputUnavailableError
 from kafka_ingest.sinks.iceberg.catalog_settings import CatalogSettings
 
 PACKAGES = frozenset(
-    {"botocore", "pyarrow", "pydantic_core", "pyiceberg", "requests", "sqlalchemy", "thrift", "urllib3"}
+    {"aiohttp", "botocore", "pyarrow", "pydantic_core", "pyiceberg", "requests", "sqlalchemy", "thrift", "urllib3"}
 )
 LONGEST = 300
 

@@ -6,11 +6,10 @@ looks there before it commits, so a batch is published once, however late that i
 """
 
 from collections.abc import Mapping
-from pathlib import Path
 from uuid import UUID
 
 from kafka_ingest.errors import OutputConflictError
-from kafka_ingest.foundation.durable_files import make_directory_durably, write_durably
+from kafka_ingest.foundation.storage import Opened, make_folder, read_whole, write_new
 from kafka_ingest.sinks.kept_receipts import day_of
 from kafka_ingest.sinks.tables.marks import Mark, Outcome
 
@@ -50,21 +49,21 @@ def marks_in(properties: Mapping[str, str]) -> dict[str, Mark]:
 class OlderMarks:
     """The folder of marks that the table does not carry any more. I/O errors are left to the caller."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Opened) -> None:
         self.folder = folder
 
     def mark(self, batch_id: UUID) -> Mark | None:
         """Return a batch's mark, None where it has none here."""
         try:
-            return mark_of(batch_id, self._path(batch_id).read_text(encoding="ascii"))
+            return mark_of(batch_id, read_whole(self._path(batch_id)).decode("ascii"))
         except FileNotFoundError:
             return None
 
     def keep(self, mark: Mark) -> None:
         """Keep a mark that was read from the table, durably; two committers write the same."""
         path = self._path(mark.batch_id)
-        make_directory_durably(path.parent)
-        write_durably(path, text_of(mark).encode("ascii"))
+        make_folder(path.parent)
+        write_new(path, text_of(mark).encode("ascii"))
 
-    def _path(self, batch_id: UUID) -> Path:
+    def _path(self, batch_id: UUID) -> Opened:
         return self.folder / (day_of(batch_id) or "undated") / str(batch_id)

@@ -2,13 +2,15 @@
 
 from collections.abc import Mapping, Sequence
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING
 from uuid import UUID
 
 from kafka_ingest.errors import OutputNotUsableError
-from kafka_ingest.foundation.storage import Opened
+from kafka_ingest.foundation.s3_access import S3Access
+from kafka_ingest.foundation.storage import Opened, names_in, opened
 from kafka_ingest.model.output_location import OutputLocation
-from kafka_ingest.model.place import Place, local
+from kafka_ingest.model.place import Place, below
 from kafka_ingest.model.receipt import Receipt
 from kafka_ingest.model.table_options import NO_TABLE_OPTIONS, TableOptions
 from kafka_ingest.sinks.beside_output import beside
@@ -30,33 +32,40 @@ CATALOG, TABLE = "catalog", "table"
 
 
 class IcebergOutput:
-    """The table in a local or mounted directory. The catalog is asked when the table is first needed."""
+    """The table in a directory, or in a store that ``access`` leads to.
+
+    The catalog is asked when the table is first needed.
+    """
 
     def __init__(
-        self, location: OutputLocation, find_catalog: FindCatalog, form: TableOptions = NO_TABLE_OPTIONS
+        self,
+        location: OutputLocation,
+        find_catalog: FindCatalog,
+        access: S3Access | None = None,
+        form: TableOptions = NO_TABLE_OPTIONS,
     ) -> None:
-        self._path = location.path
-        self.output: Place = self._path
-        self.data_folder: Place = self._path / DATA / BATCHES
+        self.output = location.place
+        self.data_folder = self.output / DATA / BATCHES
+        self._access = access
         self._options: Mapping[str, str] = dict(location.options)
         self._find_catalog = find_catalog
         self._form = form
-        self.says = f"the marks of Iceberg table {self._options.get(TABLE, '')} in {self._path} say"
+        self.says = f"the marks of Iceberg table {self._options.get(TABLE, '')} in {self.output} say"
 
     @cached_property
     def _table(self) -> "IcebergTable":
         check_installed()
         if missing := [name for name in (CATALOG, TABLE) if name not in self._options]:
             raise OutputNotUsableError(
-                f"expected to know which catalog has the Iceberg table in {self._path}, found no "
+                f"expected to know which catalog has the Iceberg table in {self.output}, found no "
                 f"{' and no '.join(missing)}: its path alone does not say it. Ask by the feed or the batch instead."
             )
         # Seconds, threads and connections, and a process that is forked afterwards cannot use them: see .library.
         from kafka_ingest.sinks.iceberg.table import IcebergTable  # noqa: PLC0415
 
         settings = self._find_catalog(self._options[CATALOG])
-        older = OlderMarks(beside(self._path) / "marks")
-        return IcebergTable(self._path, settings, self._options[TABLE], older, self._form)
+        older = OlderMarks(opened(beside(self.output) / "marks", self._access))
+        return IcebergTable(self.output, settings, self._options[TABLE], older, self._access, self._form)
 
     def check_installed(self) -> None:
         """Raise InstallationError where the library is missing; imports nothing."""
@@ -64,21 +73,23 @@ class IcebergOutput:
 
     def check_usable(self) -> None:
         """Raise OutputNotUsableError where batches cannot be added to what is there; creates nothing."""
-        if wrong := [character for character in str(self._path) if character in NOT_IN_LOCATIONS]:
+        if wrong := [character for character in str(self.output) if character in NOT_IN_LOCATIONS]:
             raise OutputNotUsableError(
                 f"expected a path without {' '.join(NOT_IN_LOCATIONS)}, which end the path in an Iceberg location, "
-                f"found {wrong[0]!r} in {self._path}. Give the feed another sink.path."
+                f"found {wrong[0]!r} in {self.output}. Give the feed another sink.path."
             )
         self._table.check_writable()
         self._check_no_other_files()
 
     def _check_no_other_files(self) -> None:
         """Raise OutputNotUsableError where a directory that is no table holds another output's files."""
-        output, data = self._path, self._path / DATA
-        if (output / METADATA).exists() or not output.is_dir():
+        output = opened(self.output, self._access)
+        found = names_in(output) if not isinstance(output, Path) or output.is_dir() else []
+        if METADATA in found:
             return
-        names = [each.name for each in output.iterdir() if each.name != DATA]
-        names += [f"{DATA}/{each.name}" for each in data.iterdir() if each.name != BATCHES] if data.is_dir() else []
+        names = [name for name in found if name != DATA]
+        if DATA in found:
+            names += [f"{DATA}/{name}" for name in names_in(output / DATA) if name != BATCHES]
         strange = next(
             (name for name in names if name.endswith(".parquet") or "=" in name or name == "_delta_log"), None
         )
@@ -122,7 +133,7 @@ class IcebergOutput:
 
     def publish(self, mark: Mark, data: Place, receipt: Receipt) -> Mark:
         """Commit a batch's mark with its files; return the first writer's mark."""
-        return self._table.land(mark, [local(data) / file.name for file in receipt.files])
+        return self._table.land(mark, [below(data / file.name, self.output) for file in receipt.files])
 
     def revoke(self, mark: Mark) -> Mark:
         """Commit the mark with an empty snapshot; return the first writer's mark."""
@@ -137,4 +148,4 @@ class IcebergOutput:
         self._table.delete_rows(batch_id)
 
     def make_durable(self) -> None:
-        """Do nothing: all that a catalog names was flushed before (:mod:`.durable_io`)."""
+        """Do nothing: all that a catalog names was flushed before (:mod:`.durable_io`), or put into the store."""

@@ -7,6 +7,8 @@ it as its default.
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from kafka_ingest.model.place import Place
+
 DATA = "data"
 BATCHES = "batches"
 METADATA = "metadata"
@@ -14,9 +16,13 @@ NOT_IN_LOCATIONS = "?#;"
 """Characters that PyIceberg takes for the end of a location's path."""
 
 
-def location_of(path: Path) -> str:
-    """Return the location of an absolute path."""
-    return f"file://{path}"
+S3_SCHEMES = frozenset({"s3", "s3a", "s3n"})
+"""Spark calls by its file system's name what other programs call by the protocol's."""
+
+
+def location_of(place: Place) -> str:
+    """Return the location of a place: of one in a store without the connection that leads there."""
+    return f"file://{place}" if isinstance(place, Path) else str(place.without_connection)
 
 
 def path_of(location: str) -> Path | None:
@@ -25,3 +31,14 @@ def path_of(location: str) -> Path | None:
         return Path(location)
     parts = urlsplit(location)
     return Path(parts.path) if parts.scheme == "file" and parts.netloc in {"", "localhost"} else None
+
+
+def comparable(location: str) -> str | None:
+    """Return a location as those of one place are written alike: a path, or a URI that begins with ``s3://``.
+
+    None for any that is neither on a disk nor in S3.
+    """
+    if (path := path_of(location)) is not None:
+        return str(path)
+    scheme, _, rest = location.partition("://")
+    return f"s3://{rest}" if scheme in S3_SCHEMES else None

@@ -10,7 +10,6 @@ import random
 import time
 from collections.abc import Callable, Sequence
 from functools import cached_property
-from pathlib import Path
 from typing import TypeVar
 from uuid import UUID
 
@@ -19,7 +18,10 @@ from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
 from pyiceberg.table import Table
 
 from kafka_ingest.errors import OutputNotUsableError, OutputUnavailableError
+from kafka_ingest.foundation.s3_access import S3Access
+from kafka_ingest.foundation.storage import opened
 from kafka_ingest.model.offsets import listing
+from kafka_ingest.model.place import Place
 from kafka_ingest.model.table_options import HOW_TO_TAKE_IT, NO_TABLE_OPTIONS, TableOptions
 from kafka_ingest.sinks.iceberg.catalog_settings import CatalogSettings
 from kafka_ingest.sinks.iceberg.columns import RAW, RAW_NAMES
@@ -27,6 +29,7 @@ from kafka_ingest.sinks.iceberg.library_errors import brief, is_a_failure, named
 from kafka_ingest.sinks.iceberg.marks import MOST, STAY, OlderMarks, key_of, marks_in, text_of
 from kafka_ingest.sinks.iceberg.one_try import OneTry
 from kafka_ingest.sinks.iceberg.places import METADATA, location_of
+from kafka_ingest.sinks.iceberg.store_io import in_store
 from kafka_ingest.sinks.iceberg.table_fit import is_elsewhere, was_committed_to, why_not_written
 from kafka_ingest.sinks.iceberg.table_rows import IcebergRows, of_batch
 from kafka_ingest.sinks.tables.batch_column import BATCH_COLUMN
@@ -36,7 +39,7 @@ Done = TypeVar("Done")
 
 TRIES = 10
 LONGEST_PAUSE_S = 0.2
-FILE_IO = "kafka_ingest.sinks.iceberg.durable_io.DurableFileIO"
+ON_DISK = {"py-io-impl": "kafka_ingest.sinks.iceberg.durable_io.DurableFileIO"}
 PROPERTIES_OF_NEW = {
     "format-version": "2",
     "commit.manifest-merge.enabled": "true",
@@ -50,17 +53,19 @@ PROPERTIES_OF_NEW = {
 
 
 class IcebergTable:
-    """The table of one output, by its catalog and name, in a local or mounted directory."""
+    """The table of one output, by its catalog and name, in a directory, or in a store that ``access`` leads to."""
 
     def __init__(
         self,
-        output: Path,
+        output: Place,
         settings: CatalogSettings,
         name: str,
         older: OlderMarks,
+        access: S3Access | None = None,
         form: TableOptions = NO_TABLE_OPTIONS,
     ) -> None:
         self._output = output
+        self._access = access
         self._settings = settings
         self._name = name
         self._older = older
@@ -68,7 +73,8 @@ class IcebergTable:
 
     @cached_property
     def _catalog(self) -> Catalog:
-        return load_catalog(self._settings.name, **({"py-io-impl": FILE_IO} | dict(self._settings.properties)))
+        files = ON_DISK if self._access is None else in_store(self._access)
+        return load_catalog(self._settings.name, **(files | dict(self._settings.properties)))
 
     def __str__(self) -> str:
         """Return the table for a message."""
@@ -82,7 +88,7 @@ class IcebergTable:
             except (NoSuchTableError, NoSuchNamespaceError):
                 table = None
         if table is None:
-            if was_committed_to(self._output / METADATA):
+            if was_committed_to(opened(self._output / METADATA, self._access)):
                 raise OutputUnavailableError(
                     f"the catalog of connection {self._settings.conn_id!r} knows no table {self._name}, but "
                     f"{self._output / METADATA} shows that one was written. Is it the right catalog? Nothing was done "
@@ -119,8 +125,11 @@ class IcebergTable:
     def _rows_of(self, table: Table | None) -> IcebergRows:
         return IcebergRows(self._output, table, self._settings, self._older)
 
-    def land(self, mark: Mark, files: Sequence[Path] = ()) -> Mark:
-        """Commit a batch's mark with its files, and return the mark that the batch then has: the first writer's."""
+    def land(self, mark: Mark, files: Sequence[str] = ()) -> Mark:
+        """Commit a batch's mark with its files, and return the mark that the batch then has: the first writer's.
+
+        ``files`` are their names relative to the table's place.
+        """
 
         def add(table: Table, change: OneTry) -> None:
             summary = {"kafka_ingest.batch_id": str(mark.batch_id), "kafka_ingest.outcome": mark.outcome.value}
@@ -130,7 +139,7 @@ class IcebergTable:
                     with change.update_schema() as update:
                         for column in missing:
                             update.add_column(column, RAW.find_type(column))
-                named = [f"{table.location().rstrip('/')}/{path.relative_to(self._output)}" for path in files]
+                named = [f"{table.location().rstrip('/')}/{name}" for name in files]
                 # That no snapshot has them follows from the mark, which is not there.
                 change.add_files(named, snapshot_properties=summary, check_duplicate_files=False)
             else:

@@ -5,9 +5,11 @@ from pathlib import Path
 
 from pyiceberg.table import Table
 
+from kafka_ingest.foundation.storage import Opened, names_in
+from kafka_ingest.model.place import Place
 from kafka_ingest.model.table_options import TableOptions
 from kafka_ingest.sinks.iceberg.columns import differences_of_mapping, differences_of_table
-from kafka_ingest.sinks.iceberg.places import path_of
+from kafka_ingest.sinks.iceberg.places import comparable, location_of, path_of
 
 FORMAT_VERSION = 2
 METADATA_FILE = ".metadata.json"
@@ -25,13 +27,16 @@ def why_not_written(table: Table, options: TableOptions) -> Iterator[str]:
     yield from differences_of_mapping(table.schema(), table.name_mapping())
 
 
-def is_elsewhere(table: Table, output: Path) -> bool:
-    """Whether a table's location is another than the feed's directory."""
-    found = path_of(table.location().rstrip("/"))
+def is_elsewhere(table: Table, output: Place) -> bool:
+    """Whether a table's location is another than the feed's place."""
+    location = table.location().rstrip("/")
+    if not isinstance(output, Path):
+        return comparable(location) != location_of(output)
+    found = path_of(location)
     return found is None or (found != output and found.resolve() != output.resolve())
 
 
-def was_committed_to(metadata: Path) -> bool:
+def was_committed_to(metadata: Opened) -> bool:
     """Whether a table's folder of metadata shows commits, whatever a catalog says."""
-    names = (each.name for each in metadata.iterdir()) if metadata.is_dir() else ()
+    names = names_in(metadata) if not isinstance(metadata, Path) or metadata.is_dir() else []
     return any(name.endswith(METADATA_FILE) and not name.startswith(NEVER_COMMITTED) for name in names)

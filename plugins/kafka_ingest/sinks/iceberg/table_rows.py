@@ -6,7 +6,6 @@ read through the library, which applies deletes and finds columns by their ids. 
 
 from collections.abc import Iterable, Iterator
 from functools import cached_property
-from pathlib import Path
 from uuid import UUID
 
 import pyarrow as pa
@@ -17,10 +16,11 @@ from pyiceberg.manifest import DataFile
 from pyiceberg.table import FileScanTask, Table
 
 from kafka_ingest.model.offsets import TopicPartition
+from kafka_ingest.model.place import Place
 from kafka_ingest.sinks.iceberg.catalog_settings import CatalogSettings
 from kafka_ingest.sinks.iceberg.library_errors import named_errors
 from kafka_ingest.sinks.iceberg.marks import OlderMarks, marks_in
-from kafka_ingest.sinks.iceberg.places import BATCHES, DATA, path_of
+from kafka_ingest.sinks.iceberg.places import BATCHES, DATA, comparable, location_of
 from kafka_ingest.sinks.parquet_contents import POSITION
 from kafka_ingest.sinks.tables.batch_column import BATCH_COLUMN
 from kafka_ingest.sinks.tables.marks import Mark, Outcome
@@ -39,13 +39,13 @@ class IcebergRows:
     A question about one batch reads those manifests that may name it, one about all batches reads all, once.
     """
 
-    def __init__(self, output: Path, table: Table | None, settings: CatalogSettings, older: OlderMarks) -> None:
+    def __init__(self, output: Place, table: Table | None, settings: CatalogSettings, older: OlderMarks) -> None:
         self._table = table
         self._settings = settings
         self._older = older
         # A table that was there may name its location by another name of the same directory.
-        named = path_of(table.location().rstrip("/")) if table is not None else None
-        self._folders = [each / DATA / BATCHES for each in (output, named) if each is not None]
+        named = [location_of(output), *([table.location().rstrip("/")] if table is not None else [])]
+        self._folders = [f"{each}/{DATA}/{BATCHES}/" for each in map(comparable, named) if each is not None]
         self._plans: dict[UUID, list[FileScanTask]] = {}
 
     @cached_property
@@ -167,13 +167,8 @@ class IcebergRows:
 
     def _own_name(self, task: FileScanTask) -> str | None:
         """Return a file's name below the folder of batches, None where it is elsewhere."""
-        path = path_of(task.file.file_path)
-        if path is None:
-            return None
-        for folder in self._folders:
-            if path.is_relative_to(folder):
-                return path.relative_to(folder).as_posix()
-        return None
+        path = comparable(task.file.file_path) or ""
+        return next((path.removeprefix(each) for each in self._folders if path.startswith(each)), None)
 
 
 def of_batch(batch_id: UUID) -> BooleanExpression:
