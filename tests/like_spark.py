@@ -53,7 +53,7 @@ class LikeSpark:
 
     def stage_attempt(self, arguments: Sequence[str], environment: Mapping[str, str]) -> None:
         """Do the job that was submitted with these arguments and this environment."""
-        _, directory_name, _, sha256 = arguments
+        _, directory_name, _, sha256, *_ = arguments
         directory, access = place_of(directory_name), store_access(environment)
         document = AttemptDocument.from_bytes(read_whole(opened(directory / DOCUMENT, access)), sha256)
         plan = document.plan
