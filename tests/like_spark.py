@@ -26,9 +26,10 @@ from kafka_ingest.model.attempt_directory import (
     RECEIPT,
     STORE_SETTINGS_VARIABLE,
 )
-from kafka_ingest.model.batch import AttemptDocument, BatchKind, BatchPlan
+from kafka_ingest.model.batch import AttemptDocument, BatchKind, BatchPlan, DataNeeds
 from kafka_ingest.model.left_out import ranges_read, to_leave_out
 from kafka_ingest.model.offsets import OffsetRange, TopicPartition
+from kafka_ingest.model.partition_term import PartitionTerm, Transform
 from kafka_ingest.model.place import place_of
 from kafka_ingest.model.receipt import Receipt
 from kafka_ingest.writing.stage_files import staged_files
@@ -71,9 +72,9 @@ class LikeSpark:
             if document.data.batch_column:
                 batch_ids = pa.array([str(plan.batch_id)] * len(rows), pa.string())
                 table = table.append_column("kafka_batch", batch_ids)
-            table = table.drop_columns(list(document.data.without))
-            with (data / f"part-{number:05}.parquet").open("wb") as file:
-                pyarrow.parquet.write_table(table, file)
+            for part, rows_of_file in enumerate(files_of(table, document.data)):
+                with (data / f"part-{number:05}{f'-{part}' if part else ''}.parquet").open("wb") as file:
+                    pyarrow.parquet.write_table(rows_of_file, file)
         receipt = Receipt(
             batch_id=plan.batch_id,
             attempt=document.attempt,
@@ -159,6 +160,32 @@ def row_of(message: Message, topic_id: str | None) -> dict[str, Any]:
         "kafka_topic_id": topic_id,
         "kafka_timestamp_ms": None,
     }
+
+
+def files_of(rows: pa.Table, needs: DataNeeds) -> list[pa.Table]:
+    """Return rows of the raw format as the tables of one task's files."""
+    written = rows.drop_columns(list(needs.without))
+    for term in needs.partition_by if needs.own_columns else ():
+        if term.is_of_time:
+            written = written.append_column(term.own_column, own_values(rows, term))
+    groups: dict[tuple[Any, ...], list[int]] = {}
+    for number, row in enumerate(rows.to_pylist()):
+        groups.setdefault(tuple(value_of(term, row[term.column]) for term in needs.partition_by), []).append(number)
+    return [written.take(numbers) for numbers in groups.values()] or [written]
+
+
+def own_values(rows: pa.Table, term: PartitionTerm) -> pa.Array:
+    """Return the values of a day's or an hour's own column."""
+    values = [value_of(term, value) for value in rows[term.column].to_pylist()]
+    return pa.array(values, pa.date32() if term.transform is Transform.DAY else pa.string())
+
+
+def value_of(term: PartitionTerm, value: Any) -> Any:
+    """Return the partition of a column's value."""
+    if not isinstance(value, datetime):
+        return value
+    at = value.astimezone(UTC)
+    return at.date() if term.transform is Transform.DAY else at.isoformat(timespec="hours")[:13]
 
 
 if __name__ == "__main__":

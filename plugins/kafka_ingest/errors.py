@@ -151,6 +151,10 @@ class SparkOutOfMemoryError(WrongUseError):
     """The heap is too small for the records that are read at once; a retry with the same settings fails again."""
 
 
+class TooManyTablePartitionsError(WrongUseError):
+    """A batch has records of more days or hours than a table is partitioned into by one batch."""
+
+
 class UnsafeSparkMasterError(WrongUseError):
     """This Spark master would put the Kafka secret on a command line."""
 

@@ -29,6 +29,7 @@ from tests.contract.builders import NOON, attempt_of, batch_id_of, orders, plan_
 from tests.contract.staged_files import DAY
 from tests.fakes import InMemorySink
 from tests.iceberg_lake import connections_beside, iceberg_at, table_at
+from tests.like_spark import files_of
 from tests.object_store import ObjectStore
 
 from kafka_ingest.errors import OutputUnavailableError
@@ -175,7 +176,7 @@ class DeltaOutput(ParquetOutput):
         assert data is not None
         data.mkdir(parents=True, exist_ok=True)
         for name in files:
-            rows = raw_rows(name, batch_id=directory.parent.name).drop_columns(list(needs.without))
+            [rows] = files_of(raw_rows(name, batch_id=directory.parent.name), needs)
             pyarrow.parquet.write_table(rows, data / name)
         return {name: (data / name).stat().st_size for name in files}
 

@@ -202,7 +202,9 @@ def test_a_partitioned_table_is_refused(tmp_path: Path) -> None:
     directory, published = written(staged, plan_to(staged, 1))
     with a_table(staged.path).update_spec() as update:
         update.add_field("kafka_topic", IdentityTransform(), "topic")
-    assert_refused(staged, directory, published.receipt, "partitioned by topic")
+    assert_refused(
+        staged, directory, published.receipt, "partitioned by kafka_topic, sink.partition_by asks for nothing"
+    )
 
 
 def assert_refused(staged: IcebergOutput, directory: Path, receipt: Any, said: str) -> None:

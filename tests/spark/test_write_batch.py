@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import sysconfig
+import time
 from collections import Counter
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -30,11 +31,14 @@ from tests.outputs import parquet_at
 from embedded_broker import EmbeddedBroker
 from kafka_ingest.batches.open_attempt import RAW_DECODE
 from kafka_ingest.cluster.client_settings import KafkaClientSettings
-from kafka_ingest.model.attempt_directory import DATA, DOCUMENT, PACKAGE, RECEIPT
-from kafka_ingest.model.batch import Attempt, AttemptDocument, AttemptState, BatchKind, BatchPlan, sha256
+from kafka_ingest.model.attempt_directory import DATA, DOCUMENT, FAILURE, PACKAGE, RECEIPT
+from kafka_ingest.model.batch import Attempt, AttemptDocument, AttemptState, BatchKind, BatchPlan, DataNeeds, sha256
 from kafka_ingest.model.left_out import LeftOut
 from kafka_ingest.model.offsets import Isolation, OffsetRange, OffsetsPolicy, TopicPartition
+from kafka_ingest.model.output_location import OutputLocation
+from kafka_ingest.model.partition_term import MOST_TIMES, terms_of
 from kafka_ingest.model.receipt import Receipt
+from kafka_ingest.model.table_options import TableOptions
 from kafka_ingest.spark_launch.installation import installation
 from kafka_ingest.spark_launch.package_zip import package_zip
 from kafka_ingest.spark_launch.spark_submission import SparkMaster, spark_submission
@@ -90,6 +94,7 @@ class Job:
         *,
         beside: Path | None = None,
         master: str = "local[2]",
+        needs: DataNeeds = DataNeeds(),  # noqa: B008 - frozen
         **conf: str,
     ) -> None:
         self.plan = plan
@@ -97,7 +102,7 @@ class Job:
         self.beside = beside or directory.parent
         self.class_log = self.beside / f"{directory.name if beside is None else 'attempt'}-classes.log"
         directory.mkdir(parents=True)
-        content = AttemptDocument(plan, 1, RAW_DECODE).as_bytes()
+        content = AttemptDocument(plan, 1, RAW_DECODE, needs).as_bytes()
         (directory / DOCUMENT).write_bytes(content)
         (directory / PACKAGE).write_bytes(package_zip())
         self.attempt = Attempt(
@@ -420,6 +425,76 @@ def test_a_hot_range_is_read_by_several_tasks_and_each_visible_record_is_there_o
     visible, found = Counter([(0, n) for n in hot] + [(1, n) for n in quiet]), job.offsets()
     # A few of them say enough: pytest would take minutes to compare all.
     assert (sorted(visible - found)[:5], sorted(found - visible)[:5]) == ([], [])
+
+
+# ── Partitions of a table ─────────────────────────────────────────────────────────────────────────────────────────────
+
+DAYS = terms_of(["kafka_topic", "day(kafka_timestamp)"])
+MS_A_DAY = 86_400_000
+
+
+def partitioned(plan: BatchPlan, tmp_path: Path) -> tuple[BatchPlan, DataNeeds]:
+    """Return a plan for a table that is partitioned by topic and day, and what its sink needs."""
+    output = OutputLocation.local("delta", tmp_path / "orders", TableOptions(partition_by=DAYS).as_options())
+    needs = DataNeeds(
+        tmp_path / "orders" / "data", batch_column=True, without=("kafka_headers",), partition_by=DAYS, own_columns=True
+    )
+    return replace(plan, output=output), needs
+
+
+@pytest.mark.parametrize("far", [False, True], ids=["times near the plan", "times far from it"])
+def test_each_file_holds_one_partition_of_a_table_and_each_record_is_there_once(
+    broker: EmbeddedBroker, tmp_path: Path, *, far: bool
+) -> None:
+    topic = f"partitioned-{uuid4().hex[:8]}"
+    create_plain_topic(broker.bootstrap_servers, topic, partitions=2, config=TAKES_ANY_TIMESTAMP)
+    first = (milliseconds_of(datetime(1971, 5, 1, tzinfo=UTC)) if far else round(time.time() * 1000)) // MS_A_DAY
+    times = [(first - number % 3) * MS_A_DAY + number for number in range(3_000)]
+    for partition in (0, 1):
+        records = [Record(b"%d" % number, None, at) for number, at in enumerate(times)]
+        produce_plain(broker.bootstrap_servers, topic, partition, [*records, Record(b"without a time", None, -1)])
+    plan, needs = partitioned(plan_of(topic, tmp_path, (0, 0, 3_001), (1, 0, 3_001)), tmp_path)
+    job = Job(plan, tmp_path / "attempt", broker.bootstrap_servers, needs=needs)
+
+    done = job.run()
+
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert job.receipt.contradictions(plan) == []
+    assert job.receipt.rows == job.receipt.rows_read == 2 * 3_001
+    assert len(job.receipt.files) == 2 * 4
+    data = tmp_path / "orders" / "data"
+    assert sorted(each.name for each in data.iterdir()) == sorted(file.name for file in job.receipt.files)
+    found: Counter[tuple[int, int]] = Counter()
+    for file in job.receipt.files:
+        rows = pyarrow.parquet.ParquetFile(data / file.name).read()
+        assert not {"by_0", "kafka_headers"} & set(rows.column_names)
+        offsets = rows["kafka_offset"].to_pylist()
+        assert offsets == sorted(offsets)
+        dates = {at.date() if at else None for at in rows["kafka_timestamp"].to_pylist()}
+        assert dates == set(rows["kafka_date"].to_pylist())
+        assert len(dates) == 1
+        found.update(zip(rows["kafka_partition"].to_pylist(), offsets, strict=True))
+    assert found == Counter((partition, offset) for partition in (0, 1) for offset in range(3_001))
+
+
+def test_times_that_are_spread_over_too_many_days_end_the_job_before_so_many_files_are_written(
+    broker: EmbeddedBroker, tmp_path: Path
+) -> None:
+    topic = f"partitioned-{uuid4().hex[:8]}"
+    create_plain_topic(broker.bootstrap_servers, topic, config=TAKES_ANY_TIMESTAMP)
+    records = [Record(b"", None, number * MS_A_DAY) for number in range(MOST_TIMES + 1)]
+    produce_plain(broker.bootstrap_servers, topic, 0, records)
+    plan, needs = partitioned(plan_of(topic, tmp_path, (0, 0, len(records))), tmp_path)
+    job = Job(plan, tmp_path / "attempt", broker.bootstrap_servers, needs=needs)
+
+    done = job.run()
+
+    assert done.returncode != 0
+    failure = (job.directory / FAILURE).read_text()
+    expected = "TOO_MANY_TABLE_PARTITIONS: expected records of at most 1,000 different values of day(kafka_timestamp)"
+    assert failure.startswith(expected)
+    assert not (job.directory / RECEIPT).exists()
+    assert not list((tmp_path / "orders").rglob("*.parquet"))
 
 
 # ── Whatever number a producer writes into a timestamp ────────────────────────────────────────────────────────────────

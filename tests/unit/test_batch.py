@@ -26,6 +26,7 @@ from kafka_ingest.model.batch import (
 )
 from kafka_ingest.model.offsets import Isolation, OffsetsPolicy
 from kafka_ingest.model.output_location import OutputLocation
+from kafka_ingest.model.partition_term import terms_of
 
 ANOTHER_VALUE: Mapping[str, Any] = {
     "batch_id": UUID(int=7),
@@ -209,6 +210,13 @@ def test_columns_that_are_left_out_come_back_with_the_document_which_an_older_jo
     content = document.as_bytes()
     assert content.endswith(b'"version":3}')
     assert AttemptDocument.from_bytes(content, sha256(content)) == document
+
+
+def test_how_files_are_divided_comes_back_with_the_document() -> None:
+    terms = terms_of(["kafka_topic", "day(kafka_timestamp)"])
+    needs = DataNeeds(Path("/data/orders/b/1"), batch_column=True, partition_by=terms, own_columns=True)
+    content = AttemptDocument(a_plan(), 1, {}, needs).as_bytes()
+    assert AttemptDocument.from_bytes(content, sha256(content)).data == needs
 
 
 def test_a_relative_place_of_data_is_refused() -> None:

@@ -13,10 +13,12 @@ from kafka_ingest.errors import (
     OutputUnavailableError,
     PartitionUnreadableError,
     RangeNotInLogError,
+    TooManyTablePartitionsError,
     TopicGoneError,
     TopicRecreatedError,
     WrongClusterError,
 )
+from kafka_ingest.model.attempt_directory import TOO_MANY_TABLE_PARTITIONS
 from kafka_ingest.model.batch import Attempt, BatchPlan, BatchState
 from kafka_ingest.model.hold import HoldCause
 from kafka_ingest.model.offsets import Isolation, TopicPartition, Unavailable
@@ -67,6 +69,17 @@ def explanation(feed: FeedInMemory, attempt: Attempt, error: type[Exception]) ->
     with pytest.raises(error) as found:
         explain(feed, attempt)
     return str(found.value)
+
+
+# ── What the job itself says ──────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_too_many_days_for_a_partitioned_table_are_named_with_what_to_do(feed: FeedInMemory, attempt: Attempt) -> None:
+    feed.sink.failures[attempt.directory] = f"{TOO_MANY_TABLE_PARTITIONS}: expected at most 1,000, found more"
+    said = explanation(feed, attempt, TooManyTablePartitionsError)
+    assert "of batch" in said
+    assert "expected at most 1,000, found more. Nothing was staged and no offset was moved." in said
+    assert f"kafka-ingest abandon {attempt.batch_id}" in said
 
 
 # ── What Kafka says of the ranges ─────────────────────────────────────────────────────────────────────────────────────

@@ -343,6 +343,18 @@ def test_a_relative_output_without_an_absolute_data_folder_is_refused(environmen
             "sink.on_new_columns: expected 'add', 'ignore' or 'stop', found 'rename'",
         ),
         (
+            {"sink": {"format": "delta", "path": "/data/x", "partition_by": ["value"]}},
+            "sink.partition_by: expected kafka_topic, kafka_partition, kafka_topic_id, kafka_batch, day(kafka",
+        ),
+        (
+            {"sink": {"format": "delta", "path": "s3://lake/orders", "partition_by": ["kafka_topic"]}},
+            "sink.partition_by: expected no partitions in an object store",
+        ),
+        (
+            {"sink": {"format": "parquet", "path": "/data/x", "partition_by": ["kafka_topic"]}},
+            "sink.partition_by: unknown key",
+        ),
+        (
             {"sink": {"format": "parquet", "path": "/data/x", "on_new_columns": "add"}},
             "sink.on_new_columns: unknown key",
         ),
@@ -977,6 +989,14 @@ def test_what_a_feed_says_about_new_columns_is_an_option_of_its_output_unless_it
     )
     assert unsaid.as_document() == stop.as_document()
     assert dict(add.options) == dict(unsaid.options) | {"on_new_columns": "add"}
+
+
+def test_what_a_feed_partitions_by_is_an_option_of_its_output_and_of_its_copies() -> None:
+    terms = ["kafka_topic", "hour(kafka_timestamp)"]
+    feed = a_feed(sink={"format": "delta", "path": "/data/orders", "partition_by": terms})
+    assert dict(feed.output({}).options) == {"partition_by": "kafka_topic, hour(kafka_timestamp)"}
+    copy = type(feed.sink).model_validate(feed.sink.of_copy("/data/copy"))
+    assert copy.options == feed.sink.options
 
 
 # ── In an object store ────────────────────────────────────────────────────────────────────────────────────────────────

@@ -12,8 +12,9 @@ from kafka_ingest.errors import (
     KafkaTlsRefusedError,
     PartitionUnreadableError,
     SparkExecutorsMissingError,
+    TooManyTablePartitionsError,
 )
-from kafka_ingest.model.attempt_directory import NO_EXECUTORS
+from kafka_ingest.model.attempt_directory import NO_EXECUTORS, TOO_MANY_TABLE_PARTITIONS
 from kafka_ingest.model.batch import Attempt, BatchKind, BatchPlan
 from kafka_ingest.model.hold import Hold, HoldCause
 from kafka_ingest.model.offsets import TopicPartition, Unavailable
@@ -35,6 +36,13 @@ def explain_failure(attempt: Attempt, control: ControlTables, kafka: KafkaCluste
             f"attempt {attempt.attempt} of batch {plan.batch_id}: {failure.removeprefix(NO_EXECUTORS).lstrip(': ')}. "
             "Nothing was read and no offset was moved. Free cores or memory on the cluster, or raise the limit; the "
             "next try starts again."
+        )
+    if failure.startswith(TOO_MANY_TABLE_PARTITIONS):
+        raise TooManyTablePartitionsError(
+            f"attempt {attempt.attempt} of batch {plan.batch_id}: {failure.partition(': ')[2]}. Nothing was staged and "
+            f"no offset was moved. Abandon the batch (`kafka-ingest abandon {plan.batch_id} --reason …`), and either "
+            "set limits.max_records so that a batch has fewer of them, or give the feed a new sink.path and a table "
+            "that is not partitioned by time."
         )
     check_readable(batch, control, kafka)
     if refused := refused_by_kafka(failure):

@@ -9,6 +9,9 @@ FAILURE = "failure.txt"
 NO_EXECUTORS = "NO_EXECUTORS"
 """How a failure begins where the cluster gave the application no executor in time."""
 
+TOO_MANY_TABLE_PARTITIONS = "TOO_MANY_TABLE_PARTITIONS"
+"""How a failure begins where a batch has records of too many days or hours for a table that is partitioned by them."""
+
 MAX_WAIT_FOR_EXECUTORS = "spark.kafkaIngest.maxWaitForExecutors"
 """How many seconds the job waits for an executor: in Spark's settings, the job reads nothing else about the feed."""
 

@@ -14,6 +14,7 @@ from kafka_ingest.errors import BatchStateError
 from kafka_ingest.model.left_out import LeftOut, ranges_read
 from kafka_ingest.model.offsets import Isolation, OffsetRange, OffsetsPolicy, TopicPartition
 from kafka_ingest.model.output_location import OutputLocation
+from kafka_ingest.model.partition_term import PartitionTerm, terms_of
 from kafka_ingest.model.place import Place, place_of
 
 PLAN_VERSION = 1
@@ -220,12 +221,15 @@ class DataNeeds:
 
     ``place`` is the absolute directory where they must be written, None where the attempt's directory will do.
     ``batch_column``: each row carries its batch's id in ``kafka_batch``, because readers cannot take it from a path.
-    ``without``: columns of the raw format that are not written.
+    ``without``: columns of the raw format that are not written. ``partition_by``: each file holds one partition of a
+    table; with ``own_columns`` the values of terms that are no columns are written in columns of their own.
     """
 
     place: Place | None = None
     batch_column: bool = False
     without: tuple[str, ...] = ()
+    partition_by: tuple[PartitionTerm, ...] = ()
+    own_columns: bool = False
 
     def __post_init__(self) -> None:
         if isinstance(self.place, Path) and not self.place.is_absolute():
@@ -234,13 +238,16 @@ class DataNeeds:
     def as_document(self) -> dict[str, Any]:
         """Return the needs as JSON-able data."""
         place = None if self.place is None else str(self.place)
-        form = {"without": list(self.without)} if self.has_form else {}
-        return {"place": place, "batch_column": self.batch_column} | form
+        document: dict[str, Any] = {"place": place, "batch_column": self.batch_column}
+        if self.has_form:
+            terms = [str(term) for term in self.partition_by]
+            document |= {"without": list(self.without), "partition_by": terms, "own_columns": self.own_columns}
+        return document
 
     @property
     def has_form(self) -> bool:
         """Whether the files are other than they always were."""
-        return bool(self.without)
+        return bool(self.without or self.partition_by)
 
     @classmethod
     def from_document(cls, document: Mapping[str, Any]) -> "DataNeeds":
@@ -250,6 +257,8 @@ class DataNeeds:
             place=None if place is None else place_of(place),
             batch_column=document["batch_column"],
             without=tuple(document.get("without", ())),
+            partition_by=terms_of(document.get("partition_by", ())),
+            own_columns=document.get("own_columns", False),
         )
 
 

@@ -10,7 +10,9 @@ from uuid import UUID
 
 from kafka_ingest.model.batch import BatchKind, BatchPlan, canonical_json, require_version
 from kafka_ingest.model.left_out import LeftOut, ranges_read, wrongly_left_out
+from kafka_ingest.model.offset_sets import span_of, union
 from kafka_ingest.model.offsets import OffsetRange, TopicPartition
+from kafka_ingest.model.table_options import TableOptions
 
 ONE_PARTITION_A_FILE = 1
 SEVERAL_PARTITIONS_A_FILE = 2
@@ -180,7 +182,8 @@ class Receipt:
                 found.append(f"{offset_range} was planned, the files begin at offset {count.smallest_offset}")
             if count.largest_offset is not None and count.largest_offset >= offset_range.end_offset:
                 found.append(f"{offset_range} was planned, the files go up to offset {count.largest_offset}")
-        return found + self._wrongly_left_out(plan) + self._records_that_come_twice()
+        is_partitioned = bool(TableOptions.of(dict(plan.output.options)).partition_by)
+        return found + self._wrongly_left_out(plan) + self._records_that_come_twice(may_overlap=is_partitioned)
 
     def _wrongly_left_out(self, plan: BatchPlan) -> list[str]:
         """Return what contradicts the ranges left out. Only live batches leave any out; the next plan decides."""
@@ -195,20 +198,35 @@ class Receipt:
         ]
         return found + wrongly_left_out(plan.ranges, self.left_out)
 
-    def _records_that_come_twice(self) -> list[str]:
-        # Each Spark task reads an interval of one partition's offsets, so files of a partition never overlap.
+    def _records_that_come_twice(self, *, may_overlap: bool) -> list[str]:
+        # Each Spark task reads an interval of one partition's offsets, so files of a partition never overlap, except
+        # where a task divides what it reads among partitions of a table.
         found = [
             f"{file.name} holds {held.rows:,} records of {held.topic_partition} between offsets "
             f"{held.smallest_offset:,} and {held.largest_offset:,}: some are duplicates"
             for file, held in self._held()
             if held.rows > held.largest_offset - held.smallest_offset + 1
         ]
+        if may_overlap:
+            return found + self._more_records_than_offsets()
         in_order = sorted(self._held(), key=lambda each: (each[1].topic_partition, each[1].smallest_offset))
         return found + [
             f"{one.name} and {other.name} both hold offsets of {later.topic_partition} from {later.smallest_offset:,} "
             f"to {min(earlier.largest_offset, later.largest_offset):,}: duplicate records"
             for (one, earlier), (other, later) in itertools.pairwise(in_order)
             if earlier.topic_partition == later.topic_partition and later.smallest_offset <= earlier.largest_offset
+        ]
+
+    def _more_records_than_offsets(self) -> list[str]:
+        found: dict[TopicPartition, tuple[int, list[OffsetRange]]] = {}
+        for span, rows in (each for file in self.files for each in file.spans):
+            before, spans = found.get(span.topic_partition, (0, []))
+            found[span.topic_partition] = (before + rows, [*spans, span])
+        return [
+            f"the files hold {rows:,} records of {topic_partition} in {span_of(union(spans)):,} offsets: some are "
+            "duplicates"
+            for topic_partition, (rows, spans) in found.items()
+            if rows > span_of(union(spans))
         ]
 
     @property

@@ -4,7 +4,9 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-ON_NEW_COLUMNS = "on_new_columns"
+from kafka_ingest.model.partition_term import PartitionTerm, terms_of
+
+ON_NEW_COLUMNS, PARTITION_BY = "on_new_columns", "partition_by"
 
 IGNORABLE = frozenset({"kafka_headers", "kafka_topic_id", "kafka_timestamp_ms"})
 """Columns without which a record is still one: its position, its time, key and value are always written."""
@@ -26,16 +28,22 @@ class TableOptions:
     """What a feed says about its table. The defaults are what plans of earlier versions mean."""
 
     on_new_columns: OnNewColumns = OnNewColumns.STOP
+    partition_by: tuple[PartitionTerm, ...] = ()
 
     @classmethod
     def of(cls, options: Mapping[str, str]) -> "TableOptions":
         """Read the options of an output; raises ValueError where another version wrote them."""
-        return cls(OnNewColumns(options.get(ON_NEW_COLUMNS, OnNewColumns.STOP.value)))
+        terms = options.get(PARTITION_BY, "")
+        return cls(
+            OnNewColumns(options.get(ON_NEW_COLUMNS, OnNewColumns.STOP.value)),
+            terms_of(terms.split(", ")) if terms else (),
+        )
 
     def as_options(self) -> dict[str, str]:
         """Return what is stored: only what is not the default."""
         is_default = self.on_new_columns is OnNewColumns.STOP
-        return {} if is_default else {ON_NEW_COLUMNS: self.on_new_columns.value}
+        new_columns = {} if is_default else {ON_NEW_COLUMNS: self.on_new_columns.value}
+        return new_columns | ({PARTITION_BY: ", ".join(map(str, self.partition_by))} if self.partition_by else {})
 
     @property
     def may_lack(self) -> frozenset[str]:

@@ -4,13 +4,13 @@ Importing this imports pyarrow.
 """
 
 import itertools
-import sys
 from collections.abc import Iterator, Sequence
+
+import pyarrow as pa
 
 from kafka_ingest.errors import NotADataFileError
 from kafka_ingest.foundation.storage import Opened
 from kafka_ingest.model.data_file import FileContents, PartitionContents, partitions_that_differ
-from kafka_ingest.model.offset_sets import span_of, union
 from kafka_ingest.model.offsets import TopicPartition, listing
 from kafka_ingest.model.published_output import FileProblem, PublishedCount
 from kafka_ingest.model.receipt import WrittenFile
@@ -53,11 +53,7 @@ def count_of(topic_partition: TopicPartition, files: Sequence[tuple[Opened, Part
     offsets = sum(each.distinct_offsets for _, each in files)
     if any(later[0] <= earlier[1] for earlier, later in itertools.pairwise(bounds)):
         # They may share offsets: only reading all of them shows which are in both.
-        whole = (DataFile(path).contents(intervals=sys.maxsize).intervals for path, _ in files)
-        of_partition = (
-            each for each in itertools.chain.from_iterable(whole) if each.topic_partition == topic_partition
-        )
-        offsets = span_of(union(of_partition))
+        offsets = len(pa.concat_arrays([DataFile(path).offsets(topic_partition) for path, _ in files]).unique())
     return PublishedCount(
         topic_partition, sum(each.rows for _, each in files), offsets, bounds[0][0], max(b[1] for b in bounds)
     )

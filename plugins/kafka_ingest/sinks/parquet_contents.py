@@ -46,6 +46,11 @@ class DataFile:
             columns=tuple((field.name, str(field.type)) for field in schema),
         )
 
+    def offsets(self, topic_partition: TopicPartition) -> "pa.Array[Any]":
+        """Return all offsets that it holds of a partition, in no order."""
+        with self._open() as file:
+            return positions(file).get(topic_partition, pa.array([], pa.int64()))
+
     def read_all(self) -> None:
         """Read every column of every row, as users of the file do; only that finds a damaged page."""
         with self._open() as file:

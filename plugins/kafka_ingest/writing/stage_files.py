@@ -1,5 +1,7 @@
 """Stage what was read as plain Parquet files, and read back from their footers what they hold."""
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 import pyarrow.parquet
@@ -14,10 +16,19 @@ from kafka_ingest.model.receipt import WrittenFile, WrittenPartition
 POSITION = ("kafka_topic", "kafka_partition", "kafka_offset")
 
 
-def stage_files(records: DataFrame, data: Place) -> int:
-    """Write the records below ``data``, which must not exist, and return how many Spark counted in the same pass."""
+def stage_files(records: DataFrame, data: Place, divided_by: Mapping[str, str] = MappingProxyType({})) -> int:
+    """Write the records below ``data``, which must not exist, and return how many Spark counted in the same pass.
+
+    ``divided_by``: expressions by name; each task writes a file for each combination of their values, one at a time.
+    """
     read = Observation("read")
-    records.observe(read, f.count("*").alias("rows")).write.mode("error").parquet(spark_path(data))
+    observed = records.observe(read, f.count("*").alias("rows"))
+    if not divided_by:
+        observed.write.mode("error").parquet(spark_path(data))
+    else:
+        named = observed.selectExpr("*", *(f"{value} as {name}" for name, value in divided_by.items()))
+        in_order = named.sortWithinPartitions(*divided_by, *POSITION)
+        in_order.write.mode("error").partitionBy(*divided_by).parquet(spark_path(data))
     return int(read.get["rows"])
 
 

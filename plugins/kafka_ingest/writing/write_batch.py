@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from kafka_ingest.foundation.s3_access import S3Access
 from kafka_ingest.foundation.storage import opened, read_whole, remove_tree, write_new, write_unsynced
@@ -30,6 +30,7 @@ from kafka_ingest.writing.read_ranges import is_about_timestamps, read_ranges
 from kafka_ingest.writing.rounds import Remove, Staged, read_in_rounds, remove_from_disk
 from kafka_ingest.writing.session import spark_session
 from kafka_ingest.writing.stage_files import stage_files, staged_files
+from kafka_ingest.writing.table_partitions import stage_partitioned, with_own_columns
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -89,10 +90,10 @@ def read_and_stage(
     """Stage the records of the plan's ranges below ``data``, in the form that the sink needs."""
     kafka = kafka_settings()
 
-    def stage(ranges: Sequence[OffsetRange], here: Place) -> int:
+    def stage_some(ranges: Sequence[OffsetRange], here: Place) -> int:
         return read_once(spark, plan, ranges, kafka, here, remove, needs)
 
-    return read_in_rounds(plan, data, stage, lambda ranges: log_starts(spark, ranges, kafka), remove)
+    return read_in_rounds(plan, data, stage_some, lambda ranges: log_starts(spark, ranges, kafka), remove)
 
 
 def read_once(
@@ -110,13 +111,21 @@ def read_once(
     discarded.
     """
     try:
-        return stage_files(read_ranges(spark, plan, ranges, kafka, needs, any_timestamp=False), data)
+        return stage(read_ranges(spark, plan, ranges, kafka, needs, any_timestamp=False), plan, data, needs, remove)
     except (Py4JJavaError, PySparkException) as error:
         if not is_about_timestamps(error):
             raise
     sys.stderr.write("Spark's own source cannot take a record's timestamp: all is read again, by another way.\n")
     remove(data)
-    return stage_files(read_ranges(spark, plan, ranges, kafka, needs, any_timestamp=True), data)
+    return stage(read_ranges(spark, plan, ranges, kafka, needs, any_timestamp=True), plan, data, needs, remove)
+
+
+def stage(records: DataFrame, plan: BatchPlan, data: Place, needs: DataNeeds, remove: Remove) -> int:
+    """Stage records in the form that the sink needs, and return how many Spark counted."""
+    if not needs.partition_by:
+        return stage_files(records, data)
+    divided = with_own_columns(records, needs.partition_by) if needs.own_columns else records
+    return stage_partitioned(divided, data, needs.partition_by, plan.planned_at, remove)
 
 
 def store_access() -> S3Access | None:

@@ -2,19 +2,34 @@
 
 from collections.abc import Mapping
 
+from pydantic import ValidationInfo, field_validator
+
+from kafka_ingest.model.partition_term import terms_of
 from kafka_ingest.model.table_options import OnNewColumns, TableOptions
-from kafka_ingest.settings.sink_settings.local_directory import LocalDirectorySink
+from kafka_ingest.settings.sink_settings.local_directory import LocalDirectorySink, in_object_store
 
 
 class TableSink(LocalDirectorySink):
-    """A table of an engine. ``on_new_columns``: what happens where an existing one lacks columns that are written."""
+    """A table of an engine.
+
+    ``on_new_columns``: what happens where an existing one lacks columns that are written. ``partition_by``: how a new
+    one is partitioned, and an existing one must be.
+    """
 
     on_new_columns: OnNewColumns = OnNewColumns.STOP
+    partition_by: tuple[str, ...] = ()
+
+    @field_validator("partition_by")
+    @classmethod
+    def _are_terms(cls, texts: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
+        if texts and in_object_store(info.data.get("path", "")):
+            raise ValueError("expected no partitions in an object store: they are written on disks only")
+        return tuple(str(term) for term in terms_of(texts))
 
     @property
     def table_options(self) -> TableOptions:
         """How records go into the table."""
-        return TableOptions(self.on_new_columns)
+        return TableOptions(self.on_new_columns, terms_of(self.partition_by))
 
     @property
     def options(self) -> Mapping[str, str]:
@@ -23,4 +38,5 @@ class TableSink(LocalDirectorySink):
 
     def of_copy(self, path: str) -> Mapping[str, object]:
         """Return the settings of a copy: a table that is written in the same way."""
-        return {**super().of_copy(path), "on_new_columns": self.on_new_columns}
+        written = {"on_new_columns": self.on_new_columns, "partition_by": self.partition_by}
+        return {**super().of_copy(path), **written}

@@ -4,12 +4,15 @@ Importing this imports pyarrow.
 """
 
 import json
+from collections.abc import Collection, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from kafka_ingest.foundation.storage import Opened, changed_at
+from kafka_ingest.model.partition_term import PartitionTerm
 from kafka_ingest.model.receipt import Receipt, WrittenFile
 from kafka_ingest.sinks.delta.library import delta_lake
+from kafka_ingest.sinks.tables.file_partition import partition_of
 from kafka_ingest.sinks.tables.staged_checks import footer
 
 if TYPE_CHECKING:
@@ -22,31 +25,38 @@ WITHOUT_BOUNDS = frozenset({"key", "value"})
 """Queries do not search for ranges of raw bytes, and the Delta protocol has no bounds for them."""
 
 
-def add_actions(folder: str, data: Opened, receipt: Receipt) -> "list[AddAction]":
+def add_actions(
+    folder: str, data: Opened, receipt: Receipt, partition_by: Sequence[PartitionTerm] = ()
+) -> "list[AddAction]":
     """Return the actions that make a batch's files part of the table; ``folder`` is their place in it."""
     action = delta_lake().transaction.AddAction
-    return [
-        action(
+    found: list[AddAction] = []
+    for file in receipt.files:
+        metadata = footer(data / file.name)
+        added = action(
             path=f"{folder}/{file.name}",
             size=file.size_bytes,
-            partition_values={},
+            partition_values={term.own_column: partition_of(metadata, term) for term in partition_by},
             modification_time=round(changed_at(data / file.name) * 1000),
             data_change=True,
-            stats=json.dumps(statistics(footer(data / file.name), file)),
+            stats=json.dumps(statistics(metadata, file, {term.own_column for term in partition_by})),
         )
-        for file in receipt.files
-    ]
+        found.append(added)
+    return found
 
 
-def statistics(metadata: "pyarrow.parquet.FileMetaData", file: WrittenFile) -> dict[str, Any]:
+def statistics(
+    metadata: "pyarrow.parquet.FileMetaData", file: WrittenFile, partitioned_by: Collection[str] = ()
+) -> dict[str, Any]:
     """Return the statistics of a file as the Delta protocol writes them, out of its footer.
 
-    A column without statistics in some row group is left out: a reader then assumes that any value is possible.
+    Columns that the table is partitioned by have none there. A column without statistics in some row group is left
+    out: a reader then assumes that any value is possible.
     """
     found: dict[str, Any] = {"numRecords": file.rows, "minValues": {}, "maxValues": {}, "nullCount": {}}
     for number in range(metadata.num_columns):
         name = metadata.schema.column(number).path
-        if "." in name:
+        if "." in name or name in partitioned_by:
             continue
         groups = [metadata.row_group(group).column(number).statistics for group in range(metadata.num_row_groups)]
         known = [group for group in groups if group is not None]

@@ -7,7 +7,8 @@ https://github.com/delta-io/delta/blob/master/PROTOCOL.md.
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from kafka_ingest.model.table_options import TableOptions
+from kafka_ingest.model.partition_term import Transform
+from kafka_ingest.model.table_options import NO_TABLE_OPTIONS, TableOptions
 from kafka_ingest.sinks.tables.batch_column import BATCH_COLUMN, NEVER_NULL
 
 
@@ -35,16 +36,25 @@ RAW_COLUMNS: Mapping[str, object] = {
 }
 """Name → type. Every column allows nulls, so that a table does not have to be changed for one that turns up."""
 
+OWN_TYPES = {Transform.DAY: "date", Transform.HOUR: "string"}
 
-def raw_schema() -> dict[str, Any]:
+
+def columns_of(options: TableOptions) -> dict[str, object]:
+    """Return the columns of a table: those of the raw format, and one for a day or hour that it is partitioned by."""
+    own = {each.own_column: OWN_TYPES[each.transform] for each in options.partition_by if each.is_of_time}
+    return {**RAW_COLUMNS, **own}
+
+
+def raw_schema(options: TableOptions = NO_TABLE_OPTIONS) -> dict[str, Any]:
     """Return the schema of a new table."""
-    return {"type": "struct", "fields": [nullable(name, kind) for name, kind in RAW_COLUMNS.items()]}
+    return {"type": "struct", "fields": [nullable(name, kind) for name, kind in columns_of(options).items()]}
 
 
 def differences_of_table(schema: Mapping[str, Any], options: TableOptions) -> Iterator[str]:
     """Yield why records of the raw format cannot be appended to a table of this schema; nothing where they can."""
     fields = {field["name"]: field for field in schema["fields"]}
-    for name, kind in RAW_COLUMNS.items():
+    columns = columns_of(options)
+    for name, kind in columns.items():
         field = fields.get(name)
         if field is None:
             if not options.takes_without(name):
@@ -54,7 +64,7 @@ def differences_of_table(schema: Mapping[str, Any], options: TableOptions) -> It
         elif not field["nullable"] and name not in NEVER_NULL:
             yield f"column {name}: expected one that allows nulls, found NOT NULL"
     for name, field in fields.items():
-        if name not in RAW_COLUMNS and not field["nullable"]:
+        if name not in columns and not field["nullable"]:
             yield f"column {name}: it is NOT NULL, and nothing would be written into it"
         if used := sorted(key for key in field["metadata"] if key.startswith("delta.")):
             yield f"column {name}: it has {', '.join(used)}, which is not kept up"
@@ -63,8 +73,9 @@ def differences_of_table(schema: Mapping[str, Any], options: TableOptions) -> It
 def differences_of_file(schema: Mapping[str, Any], options: TableOptions) -> Iterator[str]:
     """Yield where a staged file's columns are not those of the raw format."""
     found = {field["name"]: field["type"] for field in schema["fields"]}
-    for name in sorted(RAW_COLUMNS.keys() | found.keys()):
-        expected, there = RAW_COLUMNS.get(name), found.get(name)
+    columns = columns_of(options)
+    for name in sorted(columns.keys() | found.keys()):
+        expected, there = columns.get(name), found.get(name)
         if there is None and name in options.may_lack:
             continue
         if expected is None or there is None or plain(there) != plain(expected):

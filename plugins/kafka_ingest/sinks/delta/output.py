@@ -32,7 +32,8 @@ class DeltaOutput:
         self.data_folder = output / BATCHES
         self.says = f"the log of {output} says"
         self._access = access
-        self._options = options
+        self.options = options
+        self.own_columns = any(term.is_of_time for term in options.partition_by)
         self._log = TableLog(output, access, options)
 
     def check_installed(self) -> None:
@@ -85,9 +86,9 @@ class DeltaOutput:
         from kafka_ingest.sinks.tables.staged_checks import check_files  # noqa: PLC0415 - a third of a second, for commits
 
         def differences(found: "pa.Schema") -> list[str]:
-            return list(differences_of_file(json.loads(delta_lake().Schema.from_arrow(found).to_json()), self._options))
+            return list(differences_of_file(json.loads(delta_lake().Schema.from_arrow(found).to_json()), self.options))
 
-        check_files(data, receipt, differences)
+        check_files(data, receipt, differences, self.options.partition_by, own_columns=self.own_columns)
 
     def check_safe_from_clean_up(self, files: Sequence[Opened]) -> None:
         """Raise OutputUnavailableError where a VACUUM could take staged files."""
@@ -99,7 +100,9 @@ class DeltaOutput:
         from kafka_ingest.sinks.delta.add_actions import add_actions  # noqa: PLC0415 - see above
 
         folder = below(data, self.output)
-        actions = add_actions(folder, opened(data, self._access), receipt) if receipt.files else []
+        actions = (
+            add_actions(folder, opened(data, self._access), receipt, self.options.partition_by) if receipt.files else []
+        )
         return self._log.land(mark, actions)
 
     def revoke(self, mark: Mark) -> Mark:

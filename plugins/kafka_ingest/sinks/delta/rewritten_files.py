@@ -1,6 +1,7 @@
 """Read positions in files of another writer, with any type of text columns. Importing this imports pyarrow."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from types import MappingProxyType
 from typing import Any
 from uuid import UUID
 
@@ -21,18 +22,27 @@ TYPES: dict[str, pa.DataType] = {
 }
 
 
-def rows_of_file(path: Opened, columns: list[str], batch_id: UUID | None) -> Iterator["pa.Table"]:
-    """Yield some columns of a file's rows, of one batch or of all; row groups without the batch are not read."""
+def rows_of_file(
+    path: Opened, columns: list[str], batch_id: UUID | None, known: Mapping[str, Any] = MappingProxyType({})
+) -> Iterator["pa.Table"]:
+    """Yield some columns of a file's rows, of one batch or of all; row groups without the batch are not read.
+
+    ``known`` are values that all rows have, by the columns that the table is partitioned by.
+    """
     read = [*columns, *([BATCH_COLUMN] if batch_id is not None and BATCH_COLUMN not in columns else [])]
     types = pa.schema([(name, TYPES[name]) for name in read])
     with open_to_read(path) as source, pyarrow.parquet.ParquetFile(source) as file:
-        if not set(read) <= set(file.schema_arrow.names):
+        there = [name for name in read if name in file.schema_arrow.names]
+        if not set(read) <= {*there, *known}:
             return  # another writer's, from before the table had these columns: no batch has rows in it
         for group in range(file.num_row_groups):
             if batch_id is not None and not may_hold(file.metadata.row_group(group), str(batch_id)):
                 continue
-            for batch in file.iter_batches(row_groups=[group], columns=read):
-                table = pa.Table.from_batches([batch]).select(read).cast(types)
+            for batch in file.iter_batches(row_groups=[group], columns=there):
+                table = pa.Table.from_batches([batch])
+                for name in set(read).difference(there):
+                    table = table.append_column(name, pa.array([known[name]] * len(table), TYPES[name]))
+                table = table.select(read).cast(types)
                 if batch_id is not None:
                     table = table.filter(pc.equal(table[BATCH_COLUMN], pa.scalar(str(batch_id))))
                 if table.num_rows:

@@ -58,8 +58,10 @@ def why_not_written(form: TableForm, options: TableOptions) -> Iterator[str]:
     known = WRITER_FEATURES | set(form.reader_features)
     for feature in sorted(set(form.writer_features) - known):
         yield f"writer feature {feature}"
-    if form.partition_columns:
-        yield f"partitioned by {', '.join(form.partition_columns)}"
+    expected = [term.own_column for term in options.partition_by]
+    if list(form.partition_columns) != expected:
+        found = ", ".join(form.partition_columns) or "nothing"
+        yield f"partitioned by {found}, sink.partition_by asks for {', '.join(expected) or 'nothing'}"
     for key, value in sorted(form.configuration.items()):
         if key.startswith(CONSTRAINT):
             yield f"CHECK constraint {key.removeprefix(CONSTRAINT)}"

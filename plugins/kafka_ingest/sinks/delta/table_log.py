@@ -222,9 +222,10 @@ class TableLog:
         try:
             library.DeltaTable.create(
                 self._uri,
-                library.Schema.from_json(json.dumps(raw_schema())),
+                library.Schema.from_json(json.dumps(raw_schema(self._form))),
                 storage_options=self._options,
                 mode="error",
+                partition_by=[term.own_column for term in self._form.partition_by] or None,
                 # Two creators: one of them is refused, instead of making the table a second time.
                 commit_properties=library.CommitProperties(max_commit_retries=0),
             )

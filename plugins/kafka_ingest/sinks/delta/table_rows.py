@@ -5,7 +5,7 @@ A file below ``batches/`` holds one batch; rows of any other file name their bat
 
 from collections.abc import Iterator
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 from uuid import UUID
 
@@ -36,6 +36,17 @@ class DeltaRows:
             actions = self._table.get_add_actions()
             paths, sizes = (actions.column(name).to_pylist() for name in ("path", "size_bytes"))
         return {unquote(path): size for path, size in zip(paths, sizes, strict=True)}
+
+    @cached_property
+    def _partitions(self) -> dict[str, dict[str, Any]]:
+        """The values of the columns that the table is partitioned by, by file: other programs leave them out of it."""
+        if self._table is None or not (columns := self._table.metadata().partition_columns):
+            return {}
+        with self._log.named_errors():
+            actions = self._table.get_add_actions(flatten=True)
+            paths = [unquote(path) for path in actions.column("path").to_pylist()]
+            values = [actions.column(f"partition.{column}").to_pylist() for column in columns]
+        return {path: dict(zip(columns, of_file, strict=True)) for path, *of_file in zip(paths, *values, strict=True)}
 
     @cached_property
     def rewritten(self) -> list[str]:
@@ -101,4 +112,5 @@ class DeltaRows:
         from kafka_ingest.sinks.delta.rewritten_files import rows_of_file  # noqa: PLC0415
 
         for path in self.rewritten:
-            yield from rows_of_file(self._log.opened(self._output / path), columns, batch_id)
+            known = self._partitions.get(path, {})
+            yield from rows_of_file(self._log.opened(self._output / path), columns, batch_id, known)

@@ -47,15 +47,16 @@ class IcebergOutput:
         self.output = location.place
         self.data_folder = self.output / DATA / BATCHES
         self._access = access
-        self._options: Mapping[str, str] = dict(location.options)
+        self._address: Mapping[str, str] = dict(location.options)
         self._find_catalog = find_catalog
-        self._form = form
-        self.says = f"the marks of Iceberg table {self._options.get(TABLE, '')} in {self.output} say"
+        self.options = form
+        self.own_columns = False
+        self.says = f"the marks of Iceberg table {self._address.get(TABLE, '')} in {self.output} say"
 
     @cached_property
     def _table(self) -> "IcebergTable":
         check_installed()
-        if missing := [name for name in (CATALOG, TABLE) if name not in self._options]:
+        if missing := [name for name in (CATALOG, TABLE) if name not in self._address]:
             raise OutputNotUsableError(
                 f"expected to know which catalog has the Iceberg table in {self.output}, found no "
                 f"{' and no '.join(missing)}: its path alone does not say it. Ask by the feed or the batch instead."
@@ -63,9 +64,9 @@ class IcebergOutput:
         # Seconds, threads and connections, and a process that is forked afterwards cannot use them: see .library.
         from kafka_ingest.sinks.iceberg.table import IcebergTable  # noqa: PLC0415
 
-        settings = self._find_catalog(self._options[CATALOG])
+        settings = self._find_catalog(self._address[CATALOG])
         older = OlderMarks(opened(beside(self.output) / "marks", self._access))
-        return IcebergTable(self.output, settings, self._options[TABLE], older, self._access, self._form)
+        return IcebergTable(self.output, settings, self._address[TABLE], older, self._access, self.options)
 
     def check_installed(self) -> None:
         """Raise InstallationError where the library is missing; imports nothing."""
@@ -123,9 +124,9 @@ class IcebergOutput:
         unknown = self._table.columns_left_out()
 
         def differences(found: "pa.Schema") -> list[str]:
-            return list(differences_of_file(found, self._form.may_lack, unknown))
+            return list(differences_of_file(found, self.options.may_lack, unknown))
 
-        check_files(data, receipt, differences)
+        check_files(data, receipt, differences, self.options.partition_by)
 
     def check_safe_from_clean_up(self, files: Sequence[Opened]) -> None:
         """Raise OutputUnavailableError where ``remove_orphan_files`` could take staged files."""

@@ -30,7 +30,7 @@ from kafka_ingest.sinks.iceberg.marks import MOST, STAY, OlderMarks, key_of, mar
 from kafka_ingest.sinks.iceberg.one_try import OneTry
 from kafka_ingest.sinks.iceberg.places import METADATA, location_of
 from kafka_ingest.sinks.iceberg.store_io import in_store
-from kafka_ingest.sinks.iceberg.table_fit import is_elsewhere, was_committed_to, why_not_written
+from kafka_ingest.sinks.iceberg.table_fit import is_elsewhere, spec_of, was_committed_to, why_not_written
 from kafka_ingest.sinks.iceberg.table_rows import IcebergRows, of_batch
 from kafka_ingest.sinks.tables.batch_column import BATCH_COLUMN
 from kafka_ingest.sinks.tables.marks import Mark
@@ -233,7 +233,11 @@ class IcebergTable:
             try:
                 self._catalog.create_namespace_if_not_exists(self._name.rpartition(".")[0])
                 self._catalog.create_table(
-                    self._name, RAW, location=location_of(self._output), properties=dict(PROPERTIES_OF_NEW)
+                    self._name,
+                    RAW,
+                    location=location_of(self._output),
+                    partition_spec=spec_of(self._form),
+                    properties=dict(PROPERTIES_OF_NEW),
                 )
             except Exception as error:
                 if not is_a_failure(error):

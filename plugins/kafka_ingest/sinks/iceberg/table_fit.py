@@ -3,15 +3,20 @@
 from collections.abc import Iterator
 from pathlib import Path
 
+from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.table import Table
+from pyiceberg.transforms import DayTransform, HourTransform, IdentityTransform
 
 from kafka_ingest.foundation.storage import Opened, names_in
+from kafka_ingest.model.partition_term import Transform
 from kafka_ingest.model.place import Place
 from kafka_ingest.model.table_options import TableOptions
-from kafka_ingest.sinks.iceberg.columns import differences_of_mapping, differences_of_table
+from kafka_ingest.sinks.iceberg.columns import RAW, differences_of_mapping, differences_of_table
 from kafka_ingest.sinks.iceberg.places import comparable, location_of, path_of
 
 FORMAT_VERSION = 2
+FIRST_FIELD_ID = 1000
+"""Where Iceberg begins to number the fields of partitions."""
 METADATA_FILE = ".metadata.json"
 NEVER_COMMITTED = "00000-"
 """What the first metadata file's name begins with: also without a table, after a crash while it was made."""
@@ -21,10 +26,31 @@ def why_not_written(table: Table, options: TableOptions) -> Iterator[str]:
     """Yield why files cannot be added to a table; nothing where they can."""
     if table.metadata.format_version != FORMAT_VERSION:
         yield f"format version {table.metadata.format_version}, expected {FORMAT_VERSION}"
-    if not table.spec().is_unpartitioned():
-        yield f"partitioned by {', '.join(field.name for field in table.spec().fields)}"
+    if (found := terms_in(table)) != (expected := [str(term) for term in options.partition_by]):
+        asked = ", ".join(expected) or "nothing"
+        yield f"partitioned by {', '.join(found) or 'nothing'}, sink.partition_by asks for {asked}"
     yield from differences_of_table(table.schema(), options)
     yield from differences_of_mapping(table.schema(), table.name_mapping())
+
+
+def terms_in(table: Table) -> list[str]:
+    """Return what new files of a table are partitioned by, as a feed file has it."""
+    found = []
+    for field in table.spec().fields:
+        column = table.schema().find_column_name(field.source_id)
+        found.append(str(column) if isinstance(field.transform, IdentityTransform) else f"{field.transform}({column})")
+    return found
+
+
+def spec_of(options: TableOptions) -> PartitionSpec:
+    """Return the specification of a new table; columns have their ids in the raw schema."""
+    transforms = {Transform.IDENTITY: IdentityTransform, Transform.DAY: DayTransform, Transform.HOUR: HourTransform}
+    fields = []
+    for number, term in enumerate(options.partition_by, start=FIRST_FIELD_ID):
+        name = f"{term.column}_{term.transform}" if term.is_of_time else term.column
+        source = RAW.find_field(term.column).field_id
+        fields.append(PartitionField(source, number, transforms[term.transform](), name))
+    return PartitionSpec(*fields)
 
 
 def is_elsewhere(table: Table, output: Place) -> bool:

@@ -8,6 +8,7 @@ from kafka_ingest.foundation.storage import Opened
 from kafka_ingest.model.offsets import TopicPartition
 from kafka_ingest.model.place import Place
 from kafka_ingest.model.receipt import Receipt
+from kafka_ingest.model.table_options import TableOptions
 from kafka_ingest.sinks.tables.marks import Mark
 
 if TYPE_CHECKING:
@@ -57,6 +58,9 @@ class TableOutput(Protocol):
     output: Place
     data_folder: Place
     says: str
+    options: TableOptions
+    own_columns: bool
+    """Whether a day or an hour that the table is partitioned by needs a column of its own."""
 
     def check_installed(self) -> None:
         """Raise InstallationError where the format's library is missing; imports nothing."""

@@ -68,11 +68,17 @@ class TablePublisher:
             yield replace(published, files=files, removal=removal)
 
     def data_needs(self, directory: Place) -> DataNeeds:
-        """Return that Spark writes to the files' final place, with their batch's id, and what the table leaves out."""
+        """Return that Spark writes to the files' final place, in the form that the table needs."""
         self._table.check_installed()
         with storage_errors(self._output):
             without = self._table.columns_left_out()
-        return DataNeeds(self._parts.data.place(directory), batch_column=True, without=without)
+        return DataNeeds(
+            self._parts.data.place(directory),
+            batch_column=True,
+            without=without,
+            partition_by=self._table.options.partition_by,
+            own_columns=self._table.own_columns,
+        )
 
     def can_take(self, directory: Place, receipt: Receipt) -> None:
         """Check before COMMITTING whether table and files fit each other; the formats' libraries do not."""

@@ -3,7 +3,7 @@
 Importing this imports pyarrow.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import pyarrow as pa
 import pyarrow.parquet
@@ -11,19 +11,30 @@ import pyarrow.parquet
 from kafka_ingest.errors import StagedOutputUnusableError
 from kafka_ingest.foundation.storage import Opened, open_to_read
 from kafka_ingest.model.offsets import listing
+from kafka_ingest.model.partition_term import PartitionTerm
 from kafka_ingest.model.receipt import Receipt
 from kafka_ingest.sinks.tables.batch_column import BATCH_COLUMN, NEVER_NULL
+from kafka_ingest.sinks.tables.file_partition import wrong_partitions
 
 
-def check_files(data: Opened, receipt: Receipt, differences: Callable[[pa.Schema], Iterable[str]]) -> None:
+def check_files(
+    data: Opened,
+    receipt: Receipt,
+    differences: Callable[[pa.Schema], Iterable[str]],
+    partition_by: Sequence[PartitionTerm],
+    *,
+    own_columns: bool = False,
+) -> None:
     """Raise StagedOutputUnusableError unless each staged file has the table's columns, and rows of this batch alone.
 
-    ``differences`` says how a file's columns differ from the table's.
+    ``differences`` says how a file's columns differ from the table's. Each file holds one partition of it;
+    ``own_columns``: values of terms that are no columns are in columns of their own.
     """
     for file in receipt.files:
         metadata = footer(data / file.name)
         problems = list(differences(metadata.schema.to_arrow_schema()))
-        if problems := problems or list(wrong_values(metadata, str(receipt.batch_id))):
+        problems = problems or list(wrong_values(metadata, str(receipt.batch_id)))
+        if problems := problems or list(wrong_partitions(metadata, partition_by, own_columns=own_columns)):
             raise StagedOutputUnusableError(f"{data / file.name}: {listing(problems)}")
 
 

@@ -1,0 +1,105 @@
+"""A feed whose table is partitioned, with real Spark; and what operators ask of it and do to it."""
+
+import json
+from collections import Counter
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+from unittest.mock import patch
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable
+from pyiceberg.catalog import load_catalog
+from tests.integration.test_adopt import DO_IT, lose_control_tables
+from tests.kafka_faults import FIRST_TIMESTAMP_MS, plain_records, produce
+from tests.quick_project import Killed, QuickProject
+
+from kafka_ingest.sinks.delta.table_log import TableLog
+from kafka_ingest.sinks.iceberg.table import IcebergTable
+
+Partitions = Counter[tuple[str | None, ...]]
+BY = ["kafka_topic", "day(kafka_timestamp)"]
+DELTA = {"format": "delta", "path": "orders", "partition_by": BY}
+ICEBERG = {"format": "iceberg", "path": "orders", "catalog": "lake", "table": "shop.orders", "partition_by": BY}
+MIDNIGHT_MS = FIRST_TIMESTAMP_MS // 86_400_000 * 86_400_000 + 86_400_000
+
+
+def in_delta(project: QuickProject) -> tuple[Partitions, pa.Table]:
+    """Return how many files each partition has, and all rows."""
+    table = DeltaTable(str(project.output / "orders"))
+    found = pa.table(table.get_add_actions(flatten=True)).to_pylist()
+    names = [f"partition.{name}" for name in table.metadata().partition_columns]
+    return Counter(tuple(str(each[name]) for name in names) for each in found), table.to_pyarrow_table()
+
+
+def in_iceberg(project: QuickProject) -> tuple[Partitions, pa.Table]:
+    table = load_catalog("lake", type="sql", uri=f"sqlite:///{project.home}/catalog.db").load_table("shop.orders")
+    found = table.inspect.files().to_pylist()
+    return Counter(tuple(map(str, each["partition"].values())) for each in found), table.scan().to_arrow()
+
+
+@pytest.mark.parametrize(
+    ("sink", "look", "table"),
+    [(DELTA, in_delta, TableLog), (ICEBERG, in_iceberg, IcebergTable)],
+    ids=["delta", "iceberg"],
+)
+def test_a_partitioned_feed_is_read_once_and_answers_and_obeys_as_any_other(
+    quick: QuickProject,
+    servers: str,
+    orders: str,
+    monkeypatch: pytest.MonkeyPatch,
+    sink: dict[str, Any],
+    look: Callable[[QuickProject], tuple[Partitions, pa.Table]],
+    table: type[Any],
+) -> None:
+    monkeypatch.setenv("AIRFLOW_CONN_LAKE", json.dumps({"conn_type": "sqlite", "host": f"{quick.home}/catalog.db"}))
+    produce(servers, orders, 1, plain_records(4, MIDNIGHT_MS - 2_000))
+    quick.write_feed(orders, sink=sink)
+    with quick.submitting(spark_is_real=True):
+        [first] = quick.run()
+    assert first["rows"] == 19
+    days = {day: files for (_, day), files in look(quick)[0].items()}
+    assert days == {str(day): files for day, files in zip(sorted(days), (2, 1), strict=True)}
+    assert look(quick)[1].num_rows == 19
+    assert verified(quick)
+
+    # An offset of the second day is in one of the two files that span it.
+    located = quick.answer("locate", "orders", orders, "1", "8")
+    [file] = [file for batch in located["batches"] for file in batch["files"] if file["holds_record"]]
+    explained = quick.answer("explain", file["path"])
+    assert (explained["published"], explained["rows"], explained["receipt"]["differences"]) == (True, 2, [])
+
+    # A batch that an operator ends while it is committed comes back as another.
+    produce(servers, orders, 2, plain_records(3))
+    with patch.object(table, "land", side_effect=Killed), suppress(Killed):
+        quick.kafka_ingest("run", "orders")
+    ended = quick.batches()[0]["batch_id"]
+    quick.answer("abandon", ended, "--reason", "wrong topic")
+    quick.answer("restore", ended, "--execute", "--reason", "it was the right one")
+    assert look(quick)[1].num_rows == 22
+
+    lose_control_tables(quick)
+    quick.answer("adopt", "orders", *DO_IT)
+    produce(servers, orders, 2, plain_records(2, MIDNIGHT_MS))
+    assert [batch["rows"] for batch in quick.run()] == [2]
+    assert verified(quick)
+    expired = quick.answer("expire", "orders", "--before", "2100-01-01", "--execute", "--reason", "old")["batches"]
+    assert first["batch_id"] in [batch["batch_id"] for batch in expired]
+    assert first["batch_id"] not in look(quick)[1]["kafka_batch"].to_pylist()
+    assert verified(quick)
+
+
+def verified(project: QuickProject) -> bool:
+    """Whether all offsets are accounted for, in the table too."""
+    found = project.answer("coverage", "orders", "--verify")
+    return bool(found["accounted"]) and found["verified"]["differences"] == []
+
+
+def test_another_partitioning_than_the_tables_is_refused_when_it_is_planned(quick: QuickProject, orders: str) -> None:
+    quick.write_feed(orders, sink=DELTA)
+    quick.run()
+    quick.edit_feed(sink={**DELTA, "partition_by": ["hour(kafka_timestamp)"]})
+    exit_code, code, message = quick.refusal("run", "orders")
+    assert (exit_code, code) == (2, "OUTPUT_NOT_USABLE")
+    assert "partitioned by kafka_topic, kafka_date, sink.partition_by asks for kafka_hour" in message
