@@ -39,7 +39,7 @@ test-quick: ## run the tests that start no JVM and no server, and say what is le
 	$(PYTEST) --quick $(ARGS)
 
 test: ## run all tests; a quarter of an hour or more
-	$(SET_UP) dev jvm s3
+	$(SET_UP) dev jvm s3 tables
 	$(PYTEST) $(ARGS)
 
 lint: ## check style, formatting, types and the direction of imports
@@ -55,11 +55,11 @@ format: ## format the code and mend what can be mended
 	.venv/bin/ruff format .
 
 bench: ## compare with AvailableNow, Spark batch, Flink and a script on the same records; half an hour, some GB of disk
-	$(SET_UP) dev jvm flink
+	$(SET_UP) dev jvm tables flink
 	@PYTHONPATH=plugins:dev .venv/bin/python bench/against_peers.py $(ARGS)
 
 bench-quick: ## the same with fewer records, twice each; five to ten minutes
-	$(SET_UP) dev jvm flink
+	$(SET_UP) dev jvm tables flink
 	@PYTHONPATH=plugins:dev .venv/bin/python bench/against_peers.py --quick $(ARGS)
 
 bench-plan: ## measure planning for feeds of up to 10,000 partitions, on a Kafka of its own; minutes

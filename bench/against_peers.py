@@ -13,7 +13,8 @@ from pathlib import Path
 
 from cases import Case, chosen_cases
 from confluent_kafka import libversion
-from contestant import CONTESTANTS, FLINK, FLINK_PYTHON, Job, leave_settings_behind, our_environment
+from contestant import FLINK, FLINK_PYTHON, Job, leave_settings_behind, our_environment
+from contestants_of_tables import CONTESTANTS
 from last_will import LastWill
 from measured_on import commit, file_system, machine_in_short
 from measurement import CouldNotRunError, Measurement, Track, in_short

@@ -3,7 +3,8 @@
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from contestant import CONTESTANTS, OURS
+from contestant import OURS
+from contestants_of_tables import CONTESTANTS, FILE_WRITERS
 from topic_data import TopicData
 
 SMALL_RECORDS = 2_000
@@ -64,24 +65,47 @@ class Scale:
         """Whether this project takes part."""
         return OURS in self.contestants
 
+    @property
+    def small_data(self) -> TopicData:
+        """Some thousand records, which show what is paid before the first one."""
+        return replace(self.data, name="bench-small", records=SMALL_RECORDS)
+
+    def of_files(self, data: TopicData) -> list[Entry]:
+        """Return the contestants that write files, on one topic."""
+        return [Entry(name, name, data) for name in self.contestants if name in FILE_WRITERS]
+
+    def of_tables(self, data: TopicData) -> list[Entry]:
+        """Return the contestants that write tables, on one topic, and this project's files to compare with."""
+        tables = [name for name in self.contestants if name not in FILE_WRITERS]
+        files = [OURS] if self.has_ours and tables else []
+        return [Entry(name, name, data) for name in (*files, *tables)]
+
 
 def big(scale: Scale) -> Case:
-    """Compare all contestants on the large topic."""
-    entries = [Entry(name, name, scale.data) for name in scale.contestants]
-    return Case("big", f"{scale.data.records:,} records", entries, OURS, scale.repetitions)
+    """Compare all that write files on the large topic."""
+    return Case("big", f"{scale.data.records:,} records", scale.of_files(scale.data), OURS, scale.repetitions)
 
 
 def small(scale: Scale) -> Case:
-    """Compare all contestants on some thousand records: what is paid before the first one."""
-    data = replace(scale.data, name="bench-small", records=SMALL_RECORDS)
-    entries = [Entry(name, name, data) for name in scale.contestants]
-    return Case("small", f"{SMALL_RECORDS:,} records", entries, OURS, scale.repetitions)
+    """Compare the same on some thousand records."""
+    return Case("small", f"{SMALL_RECORDS:,} records", scale.of_files(scale.small_data), OURS, scale.repetitions)
+
+
+def tables(scale: Scale) -> Case:
+    """Compare all that write tables on the large topic."""
+    title = f"{scale.data.records:,} records into tables"
+    return Case("tables", title, scale.of_tables(scale.data), OURS, scale.repetitions)
+
+
+def small_tables(scale: Scale) -> Case:
+    """Compare the same on some thousand records."""
+    title = f"{SMALL_RECORDS:,} records into tables"
+    return Case("small-tables", title, scale.of_tables(scale.small_data), OURS, scale.repetitions)
 
 
 def nothing(scale: Scale) -> Case:
     """Run this project where nothing is new."""
-    data = replace(scale.data, name="bench-small", records=SMALL_RECORDS)
-    entries = [Entry(OURS, OURS, data, caught_up=True)] if scale.has_ours else []
+    entries = [Entry(OURS, OURS, scale.small_data, caught_up=True)] if scale.has_ours else []
     return Case("nothing", "Nothing new", entries, OURS, scale.repetitions)
 
 
@@ -110,6 +134,8 @@ def memory(scale: Scale) -> Case:
 CASES: Mapping[str, Callable[[Scale], Case]] = {
     "big": big,
     "small": small,
+    "tables": tables,
+    "small-tables": small_tables,
     "nothing": nothing,
     "hot": hot,
     "memory": memory,

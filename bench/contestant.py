@@ -1,6 +1,5 @@
-"""Who takes part: how each contestant is started, on which records, and why one cannot take part here."""
+"""Who takes part: how a contestant is started, on which records, why it cannot take part here, and those of files."""
 
-import importlib.util
 import json
 import os
 import shutil
@@ -26,10 +25,7 @@ FLINK_PYTHON = FLINK / "venv" / "bin" / "python"
 FLINK_HEAP = "-Xmx1536m"
 
 OURS = "kafka-ingest"
-OURS_TO_ICEBERG = "kafka-ingest-iceberg"
-ALL_OURS = frozenset({OURS, OURS_TO_ICEBERG})
-"""This project's contestants; all others are peers."""
-ICEBERG_TABLE = {"format": "iceberg", "catalog": "lake", "table": "bench.orders"}
+PARQUET = "parquet"
 FEED = "orders"
 
 SETTINGS_OF_THE_SHELL = (
@@ -88,13 +84,18 @@ class Start:
 
 @dataclass(frozen=True, slots=True)
 class Contestant:
-    """One who takes part. ``prepare`` is not measured; ``missing`` is the reason where it cannot take part."""
+    """One who takes part. ``prepare`` is not measured; ``missing`` is the reason where it cannot take part.
+
+    ``writes`` is the format of its output; ``is_ours`` says that it is this project and not a peer.
+    """
 
     name: str
     about: str
     start: Callable[[Job], Start]
     prepare: Callable[[Job], None] = lambda _: None
     missing: Callable[[], str | None] = lambda: None
+    writes: str = PARQUET
+    is_ours: bool = False
 
 
 def leave_settings_behind() -> None:
@@ -123,20 +124,9 @@ def our_environment(job: Job) -> dict[str, str]:
     }
 
 
-def our_environment_with_a_catalog(job: Job) -> dict[str, str]:
-    """Return the same with the connection of an Iceberg catalog, in a SQLite file."""
-    catalog = {"conn_type": "sqlite", "host": str(job.home / "catalog.db")}
-    return our_environment(job) | {"AIRFLOW_CONN_LAKE": json.dumps(catalog)}
-
-
 def prepare_ours(job: Job) -> None:
     """Make a feed into Parquet files, and control tables that are empty."""
-    prepare_feed(job, {"format": "parquet"})
-
-
-def prepare_ours_to_iceberg(job: Job) -> None:
-    """Make a feed into an Iceberg table, and control tables that are empty."""
-    prepare_feed(job, ICEBERG_TABLE)
+    prepare_feed(job, {"format": PARQUET})
 
 
 def prepare_feed(job: Job, sink: Mapping[str, str]) -> None:
@@ -169,31 +159,30 @@ def start_ours(job: Job) -> Start:
     return Start(one_batch(job), our_environment(job))
 
 
-def start_ours_to_iceberg(job: Job) -> Start:
-    """Start the same where the output is an Iceberg table."""
-    return Start(one_batch(job), our_environment_with_a_catalog(job))
-
-
 def one_batch(job: Job) -> list[str]:
     """Return the command that runs one batch of the feed."""
     ends = [f"--end-offset={job.topic}:{partition}={offset}" for partition, offset in job.end_offsets.items()]
     return [str(BIN / "kafka-ingest"), "run", FEED, *ends, "--json"]
 
 
-def missing_iceberg() -> str | None:
-    """Say why this project cannot take part with an Iceberg table."""
-    if importlib.util.find_spec("pyiceberg") is None:
-        return "expected pyiceberg in .venv, found none: make setup, then pip install -r requirements-iceberg.txt"
-    return missing_spark()
+def spark_submit(
+    script: str,
+    conf: Callable[[Job], Mapping[str, str]],
+    consumer: Mapping[str, str],
+    *,
+    more_jars: Sequence[Path] = (),
+    writes: str = PARQUET,
+) -> Callable[[Job], Start]:
+    """Return what starts a Spark application on this machine.
 
-
-def spark_submit(script: str, conf: Mapping[str, str], consumer: Mapping[str, str]) -> Callable[[Job], Start]:
-    """Return what starts a Spark application on this machine, with the jars of the Kafka connector."""
+    Its jars are those of the Kafka connector and those in ``more_jars``, which are directories.
+    """
 
     def start(job: Job) -> Start:
-        settings = [part for name, value in conf.items() for part in ("--conf", f"{name}={value}")]
-        jars = ",".join(map(str, sorted(SPARK_JARS.glob("*.jar"))))
+        settings = [part for name, value in conf(job).items() for part in ("--conf", f"{name}={value}")]
+        jars = ",".join(str(jar) for folder in (SPARK_JARS, *more_jars) for jar in sorted(folder.glob("*.jar")))
         task = job.task(
+            format=writes,
             checkpoint=str(job.home / "checkpoint"),
             consumer={f"kafka.{name}": value for name, value in consumer.items()},
         )
@@ -203,6 +192,16 @@ def spark_submit(script: str, conf: Mapping[str, str], consumer: Mapping[str, st
         )
 
     return start
+
+
+def no_conf(_: Job) -> Mapping[str, str]:
+    """Return Spark's defaults."""
+    return {}
+
+
+def zstd_1(_: Job) -> Mapping[str, str]:
+    """Return the setting of Parquet's compression that this project has."""
+    return ZSTD_1
 
 
 def start_flink(job: Job) -> Start:
@@ -248,35 +247,33 @@ def start_plain_python(job: Job) -> Start:
     return Start([sys.executable, str(SCRIPTS / "plain_python.py"), job.task()], plain_environment(job))
 
 
-CONTESTANTS: Mapping[str, Contestant] = {
+FILES: Mapping[str, Contestant] = {
     contestant.name: contestant
     for contestant in (
         Contestant(
-            OURS, "`kafka-ingest run`: plan, write, verification, commit", start_ours, prepare_ours, missing_spark
-        ),
-        Contestant(
-            OURS_TO_ICEBERG,
-            "the same into an Iceberg table, with its catalog in SQLite",
-            start_ours_to_iceberg,
-            prepare_ours_to_iceberg,
-            missing_iceberg,
+            OURS,
+            "`kafka-ingest run`: plan, write, verification, commit",
+            start_ours,
+            prepare_ours,
+            missing_spark,
+            is_ours=True,
         ),
         Contestant(
             "available-now",
             "Spark Structured Streaming, trigger availableNow, defaults",
-            spark_submit("available_now.py", {}, {}),
+            spark_submit("available_now.py", no_conf, {}),
             missing=missing_spark,
         ),
         Contestant(
             "available-now-zstd",
             "the same with zstd level 1 and the consumer's settings of kafka-ingest",
-            spark_submit("available_now.py", ZSTD_1, READ_DEFAULTS),
+            spark_submit("available_now.py", zstd_1, READ_DEFAULTS),
             missing=missing_spark,
         ),
         Contestant(
             "spark-batch",
             "a Spark batch read, defaults",
-            spark_submit("spark_batch.py", {}, {}),
+            spark_submit("spark_batch.py", no_conf, {}),
             missing=missing_spark,
         ),
         Contestant(
@@ -295,3 +292,4 @@ CONTESTANTS: Mapping[str, Contestant] = {
         Contestant("python", "confluent-kafka and pyarrow, zstd level 1, one process", start_plain_python),
     )
 }
+"""Those that write Parquet files, by their names."""

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pyarrow as pa
 from cases import Case, Entry
-from contestant import ALL_OURS, CONTESTANTS, Job
+from contestant import Job
+from contestants_of_tables import CONTESTANTS
 from last_will import LastWill
 from positions import Positions, data_files, positions_in
 from process_tree import processor_s
@@ -78,7 +79,7 @@ class Track:
         try:
             return self._measured(case, entry, repetition, order)
         except CouldNotRunError as error:
-            if entry.contestant in ALL_OURS:
+            if CONTESTANTS[entry.contestant].is_ours:
                 raise BenchmarkError(str(error)) from error
             raise
 

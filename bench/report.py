@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from cases import Case
-from contestant import ALL_OURS, CONTESTANTS
+from contestants_of_tables import CONTESTANTS
 from matplotlib.figure import Figure
 from measurement import Measurement, in_short
 
@@ -105,7 +105,7 @@ class Results:
                 [median - min(each) for median, each in zip(medians, values, strict=True)],
                 [max(each) - median for median, each in zip(medians, values, strict=True)],
             ]
-            is_ours = [rows[0].contestant in ALL_OURS for rows in found.values()]
+            is_ours = [CONTESTANTS[rows[0].contestant].is_ours for rows in found.values()]
             colours = [OUR_COLOUR if ours else PEER_COLOUR for ours in is_ours]
             panel.barh(list(found), medians, xerr=whiskers, color=colours, height=0.65, capsize=3, ecolor="#444444")
             panel.invert_yaxis()
@@ -153,7 +153,7 @@ def time_besides_spark(found: Mapping[str, Sequence[Measurement]]) -> list[str]:
     """Return the time that this project spends besides Spark: wall time of the whole process less its child's."""
     lines = []
     for label, rows in found.items():
-        if rows[0].contestant not in ALL_OURS:
+        if not CONTESTANTS[rows[0].contestant].is_ours:
             continue
         spark = spread([each.child_s for each in rows], ".2f")
         rest = spread([each.seconds - each.child_s for each in rows], ".2f")

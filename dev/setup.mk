@@ -7,7 +7,7 @@ FLINK_VERSION := 2.3.0
 # The machine's own certificates, as pip and Java use them: a company's proxy may sign with its own.
 INSTALL := .venv/bin/uv pip install --python .venv/bin/python --system-certs
 
-.PHONY: run dev jvm s3 flink
+.PHONY: run dev jvm s3 tables flink
 run: .venv/.stamp-run
 dev: .venv/.stamp-dev
 # A look whether the archive fits is cheaper than a stamp that knows when Java, Spark or their places change.
@@ -55,6 +55,15 @@ S3_NEEDS := requirements-s3.txt requirements-delta.txt requirements-iceberg.txt
 	echo 'Installing $(S3_NEEDS) into .venv'
 	$(INSTALL) --requirement requirements.txt $(addprefix --requirement ,$(S3_NEEDS))
 	.venv/bin/python dev/resolve_jvm.py --ivy-file dev/jvm/s3.xml --configurations s3
+	touch $@
+
+# How Spark itself reads and writes tables: tests open ours with it, and `make bench` compares with it.
+tables: .jvm/.stamp-tables
+
+.jvm/.stamp-tables: dev/jvm/tables.xml dev/jvm/ivysettings.xml | .venv/.stamp-run
+	$(PYTHON) dev/check_machine.py
+	rm -f $@
+	.venv/bin/python dev/resolve_jvm.py --ivy-file dev/jvm/tables.xml --configurations delta iceberg
 	touch $@
 
 # `make bench` compares with it, and does without it where it cannot be installed.

@@ -1,4 +1,4 @@
-"""Spark Structured Streaming with trigger(availableNow=True).
+"""Spark Structured Streaming with trigger(availableNow=True), into Parquet files or a table.
 
 `spark-submit available_now.py TASK`, the task is JSON.
 """
@@ -9,11 +9,17 @@ import sys
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 
+ICEBERG = "iceberg"
+TABLE = "lake.orders"
+TABLE_COLUMNS = (
+    "topic string, partition int, offset bigint, timestamp timestamp, "
+    "headers array<struct<key: string, value: binary>>, key binary, value binary, topic_id string"
+)
 COLUMNS = ("topic", "partition", "offset", "timestamp", "headers", "key", "value")
 
 
 def main() -> None:
-    """Read the topic to its end, and write it as Parquet."""
+    """Read the topic to its end, and write it in the task's ``format``."""
     task = json.loads(sys.argv[1])
     spark = SparkSession.builder.appName("available-now").getOrCreate()
     source = (
@@ -25,14 +31,17 @@ def main() -> None:
         .options(**task["consumer"])
         .load()
     )
-    query = (
-        source.select(*COLUMNS, f.lit(task["topic_id"]).alias("topic_id"))
-        .writeStream.format("parquet")
-        .option("path", task["output"])
+    rows = source.select(*COLUMNS, f.lit(task["topic_id"]).alias("topic_id"))
+    writer = (
+        rows.writeStream.format(task["format"])
         .option("checkpointLocation", task["checkpoint"])
         .trigger(availableNow=True)
-        .start()
     )
+    if task["format"] == ICEBERG:
+        spark.sql(f"create table {TABLE} ({TABLE_COLUMNS}) using {ICEBERG}")
+        query = writer.toTable(TABLE)
+    else:
+        query = writer.option("path", task["output"]).start()
     query.awaitTermination()
     spark.stop()
 
