@@ -15,7 +15,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .PHONY: help setup setup-s3 demo test-quick test lint format bench bench-quick bench-plan bench-coverage bench-history \
-	bench-airflow bench-feeds bench-feeds-due soak up down clean
+	bench-table-history bench-airflow bench-feeds bench-feeds-due soak up down clean
 
 help: ## list these verbs
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' Makefile
@@ -73,6 +73,10 @@ bench-coverage: ## measure asking about a feed with years of history; minutes, a
 bench-history: ## measure what a feed's runs and questions take after years of batches; some minutes, some GB of disk
 	$(SET_UP) dev jvm
 	@PYTHONPATH=plugins:dev .venv/bin/python bench/history_of_years.py $(ARGS)
+
+bench-table-history: ## measure what publishing into a Delta or Iceberg table takes after a year of batches; minutes
+	$(SET_UP) dev jvm
+	@PYTHONPATH=plugins:dev:bench .venv/bin/python bench/table_of_years.py $(ARGS)
 
 bench-airflow: ## measure what a run in Airflow takes above `kafka-ingest run`, on an Airflow of its own; some minutes
 	$(SET_UP) dev jvm

@@ -61,8 +61,9 @@ class Benchmark:
         self._options = options
         self._directory = directory
         self._scale = scale_of(options)
-        self._missing = {name: reason for name in options.contestants if (reason := CONTESTANTS[name].missing())}
         self._cases = chosen_cases(options.cases, self._scale)
+        taking_part = dict.fromkeys(entry.contestant for case in self._cases for entry in case.entries)
+        self._missing = {name: reason for name in taking_part if (reason := CONTESTANTS[name].missing())}
         # As it begins: the working tree may change during the benchmark.
         self._this_project = f"commit {commit(ROOT)}, {archive_found(directory)}"
         self._measurements: list[Measurement] = []
