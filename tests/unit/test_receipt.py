@@ -1,6 +1,8 @@
 """Receipts: what they say, what they refuse to be, and every way in which one contradicts its plan."""
 
 import json
+from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 from uuid import UUID
 
@@ -29,6 +31,27 @@ def test_records_without_a_date_are_counted_by_file_and_a_receipt_without_the_co
     assert Receipt.from_bytes(receipt.as_bytes()).without_date == 7
     assert "without_date" not in json.dumps(a_receipt(PLAN).as_document())
     assert Receipt.from_bytes(a_receipt(PLAN).as_bytes()).without_date == 0
+
+
+class CountedFiles(list[WrittenFile]):
+    """Files that count how often they are looked through."""
+
+    looks = 0
+
+    def __iter__(self) -> Iterator[WrittenFile]:
+        self.looks += 1
+        return super().__iter__()
+
+
+def test_a_receipt_looks_through_its_files_a_few_times_however_many_there_are() -> None:
+    # Once for each file is 100 million steps for 10,000 partitions, and seconds of each commit.
+    spans = [span(number, 0, 10) for number in range(50)]
+    receipt = a_receipt(a_plan(*spans), *(a_file(each, name=f"part-{number}") for number, each in enumerate(spans)))
+    files = CountedFiles(receipt.files)
+
+    replace(receipt, files=files).as_document()
+
+    assert 0 < files.looks < 10
 
 
 @pytest.mark.parametrize("version", [0, 4, "1", None])

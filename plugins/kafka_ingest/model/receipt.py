@@ -240,14 +240,15 @@ class Receipt:
     def as_document(self) -> dict[str, Any]:
         """Return the receipt as JSON-able data, with its format version."""
         left_out = {"left_out": [each.as_document() for each in self.left_out]} if self.left_out else {}
+        version = self.version  # which is found by looking through all files
         return left_out | {
-            "version": self.version,
+            "version": version,
             "batch_id": str(self.batch_id),
             "attempt": self.attempt,
             "plan_fingerprint": self.plan_fingerprint,
             "document_sha256": self.document_sha256,
             "rows_read": self.rows_read,
-            "files": [file_document(file, self.version) for file in self.files],
+            "files": [file_document(file, version) for file in self.files],
             "written_at": self.written_at.isoformat(),
             "written_by": self.written_by,
         }
