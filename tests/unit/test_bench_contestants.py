@@ -6,6 +6,7 @@ A peer is left out, this project's ends all.
 import os
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import contestant
@@ -13,15 +14,14 @@ import measurement
 import pytest
 from cases import Case, Entry
 from contestant import (
-    CONTESTANTS,
     OURS,
-    Contestant,
     Job,
     Start,
     leave_settings_behind,
     our_environment,
     plain_environment,
 )
+from contestants_of_tables import CONTESTANTS
 from last_will import LastWill
 from measurement import CouldNotRunError, Track
 from process_tree import processor_s
@@ -59,7 +59,8 @@ def track(tmp_path: Path) -> Iterator[Track]:
 def run(track: Track, name: str, program: str, monkeypatch: pytest.MonkeyPatch, *, caught_up: bool = False) -> None:
     """Measure a program in the place of a contestant."""
     start = Start([sys.executable, "-c", program], {})
-    monkeypatch.setitem(CONTESTANTS, name, Contestant(name, "", lambda _: start))  # type: ignore[arg-type]
+    replaced = replace(CONTESTANTS[name], start=lambda _: start, prepare=lambda _: None)
+    monkeypatch.setitem(CONTESTANTS, name, replaced)  # type: ignore[arg-type]
     entry = Entry(name, name, TopicData("orders", 10), caught_up=caught_up)
     track.measure(Case("big", "10 records", [entry], OURS, 1), entry, 1, 0)
 
@@ -97,6 +98,14 @@ def test_the_tuned_peer_reads_as_this_project_does(job: Job) -> None:
 
     for name, value in READ_DEFAULTS.items():
         assert f'"kafka.{name}": "{value}"' in reported
+
+
+@pytest.mark.parametrize("table", ["delta", "iceberg"])
+def test_the_peers_of_tables_read_as_this_project_does(table: str, job: Job) -> None:
+    command = CONTESTANTS[f"available-now-{table}"].start(job).command
+
+    assert all(f'"kafka.{name}": "{value}"' in command[-1] for name, value in READ_DEFAULTS.items())
+    assert f'"format": "{table}"' in command[-1]
 
 
 def test_the_tuned_flink_gets_this_projects_flags_for_java_and_no_dictionaries(job: Job) -> None:
@@ -140,7 +149,9 @@ class TestAFailure:
             run(track, OURS, program, monkeypatch)
 
 
-@pytest.mark.parametrize(("name", "error"), [(PEER, CouldNotRunError), (OURS, BenchmarkError)])
+@pytest.mark.parametrize(
+    ("name", "error"), [(PEER, CouldNotRunError), (OURS, BenchmarkError), ("kafka-ingest-delta", BenchmarkError)]
+)
 def test_what_hangs_is_killed_and_fails_like_that(
     name: str, error: type[Exception], track: Track, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -7,6 +7,7 @@ import places
 import pytest
 from cases import ALL_CONTESTANTS, CASES, Scale, chosen_cases
 from contestant import OURS
+from contestants_of_tables import FILE_WRITERS
 from options import parse_options, scale_of
 from topic_data import TopicData
 
@@ -119,12 +120,22 @@ def test_with_this_project_alone_no_one_else_runs() -> None:
     assert found["memory"] == [f"{OURS}, 100", f"{OURS}, 1,000", f"{OURS}, 5,000"]
 
 
-def test_every_contestant_takes_part_in_each_repetition_and_follows_now_one_and_now_another() -> None:
-    [case] = chosen_cases(["big"], SCALE)
-    orders = [[entry.label for entry in case.in_turn(repetition)] for repetition in range(1, 6)]
+def test_all_that_write_tables_are_compared_with_this_projects_files() -> None:
+    assert entries(("kafka-ingest", "flink", "available-now-delta"))["tables"] == [
+        "kafka-ingest",
+        "available-now-delta",
+    ]
+    assert "tables" not in entries(("kafka-ingest", "flink"))
 
-    assert [sorted(order) for order in orders] == [sorted(ALL_CONTESTANTS)] * 5
-    for label in ALL_CONTESTANTS:
+
+@pytest.mark.parametrize("name", ["big", "tables"])
+def test_every_contestant_takes_part_in_each_repetition_and_follows_now_one_and_now_another(name: str) -> None:
+    [case] = chosen_cases([name], SCALE)
+    orders = [[entry.label for entry in case.in_turn(repetition)] for repetition in range(1, 6)]
+    labels = [each for each in ALL_CONTESTANTS if each == OURS or (each in FILE_WRITERS) == (name == "big")]
+
+    assert [sorted(order) for order in orders] == [sorted(labels)] * 5
+    for label in labels:
         followed = [order[order.index(label) - 1] for order in orders if order[0] != label]
         assert max(followed.count(other) for other in followed) <= 2, followed
 
@@ -135,6 +146,8 @@ def test_cases_that_spread_the_records_themselves_do_so_whatever_skew_is_asked_f
     assert {name: [topic.skew for topic in case.topics()] for name, case in cases.items()} == {
         "big": [0.5],
         "small": [0.5],
+        "tables": [0.5],
+        "small-tables": [0.5],
         "nothing": [0.5],
         "hot": [0.0, 0.9],
         "memory": [0.0],
