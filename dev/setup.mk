@@ -7,7 +7,7 @@ FLINK_VERSION := 2.3.0
 # The machine's own certificates, as pip and Java use them: a company's proxy may sign with its own.
 INSTALL := .venv/bin/uv pip install --python .venv/bin/python --system-certs
 
-.PHONY: run dev jvm s3 tables flink
+.PHONY: run dev jvm s3 s3-server tables flink
 run: .venv/.stamp-run
 dev: .venv/.stamp-dev
 # A look whether the archive fits is cheaper than a stamp that knows when Java, Spark or their places change.
@@ -64,6 +64,14 @@ tables: .jvm/.stamp-tables
 	$(PYTHON) dev/check_machine.py
 	rm -f $@
 	.venv/bin/python dev/resolve_jvm.py --ivy-file dev/jvm/tables.xml --configurations delta iceberg
+	touch $@
+
+# Only tests need it.
+s3-server: .jvm/.stamp-s3-server
+
+.jvm/.stamp-s3-server: dev/jvm/s3_server.xml dev/jvm/ivysettings.xml | .jvm/.stamp
+	rm -f $@
+	.venv/bin/python dev/resolve_jvm.py --ivy-file dev/jvm/s3_server.xml --configurations s3-server
 	touch $@
 
 # `make bench` compares with it, and does without it where it cannot be installed.

@@ -80,7 +80,14 @@ def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
 @pytest.fixture(scope="session")
 def object_store() -> Iterator[ObjectStore]:
     """A server that speaks S3's protocol."""
-    with running_store() as store:
+    with running_store("moto") as store:
+        yield store
+
+
+@pytest.fixture(scope="session")
+def s3_proxy() -> Iterator[ObjectStore]:
+    """Another server that speaks S3's protocol."""
+    with running_store("S3Proxy") as store:
         yield store
 
 

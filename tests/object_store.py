@@ -1,33 +1,56 @@
 """An S3 server for tests, from a package, and a proxy before it that fails as networks and stores do.
 
-The server is moto's. Both run in a process of their own: delta-rs holds Python's lock while it waits for an answer.
+The server is moto's, or S3Proxy on the JVM (docs/decisions.md says why these two). Server and proxy run in processes
+of their own: delta-rs holds Python's lock while it waits for an answer.
 """
 
+import atexit
 import contextlib
 import http.client
 import json
 import logging
 import os
 import re
+import shutil
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 from dies_with_parent import dying_with_this_process
+from embedded_broker import QUICK_START
+from free_ports import LOOPBACK, random_free_ports
+from java_command import java_command
 from kafka_ingest.foundation.s3_access import S3Access
 from kafka_ingest.foundation.storage import opened
 from kafka_ingest.model.place import RemotePlace
 
-ENDPOINT_VARIABLE = "TEST_S3_ENDPOINT"
-"""Where the server is, also for the processes that a test starts."""
+Server = Literal["moto", "S3Proxy"]
+ENDPOINT_VARIABLES: Mapping[Server, str] = {"moto": "TEST_S3_ENDPOINT", "S3Proxy": "TEST_S3_PROXY_ENDPOINT"}
+"""Where each server is, also for the processes that a test starts."""
+FIXTURES: Mapping[Server, str] = {"moto": "object_store", "S3Proxy": "s3_proxy"}
+"""The fixtures that start them."""
 REGION = "eu-west-1"
+KEY, SECRET = "test-key", "test-secret-key"
+S3_PROXY_JARS = Path(__file__).resolve().parent.parent / ".jvm" / "s3-server"
 CONTROL = "/__faults__"
+ROLE = "/__role__"
+ROLE_KEY = "key-of-the-role"
+POD_TOKEN = "token-of-the-pod"
+OF_ROLE = {
+    "AccessKeyId": ROLE_KEY,
+    "SecretAccessKey": "secret-of-the-role",
+    "Token": "token-of-the-role",
+    "Expiration": "2999-01-01T00:00:00Z",
+}
+"""What a container's endpoint for credentials answers."""
 XML = '<?xml version="1.0" encoding="UTF-8"?><Error><Code>{0}</Code><Message>{0} of a test</Message></Error>'
 
 Kind = Literal["answer", "lose the answer", "cut", "forget the condition"]
@@ -50,6 +73,8 @@ class StoreFault:
     skip: int = 0
     conditional: bool = field(default=False)
     """Only requests that must not overwrite."""
+    unless_signed_by: str = ""
+    """Only requests that are signed with another key than this one."""
 
 
 class Proxy(BaseHTTPRequestHandler):
@@ -69,6 +94,10 @@ class Proxy(BaseHTTPRequestHandler):
                 met = [each["met"] for each in self.faults]
                 self.faults[:] = [each | {"met": 0} for each in json.loads(body)]
             self.answer(200, json.dumps(met).encode(), [])
+            return
+        if self.path == ROLE:
+            status = 200 if self.headers.get("Authorization") == POD_TOKEN else 403
+            self.answer(status, json.dumps(OF_ROLE).encode(), [("Content-Type", "application/json")])
             return
         fault = self.fault()
         headers = {name: value for name, value in self.headers.items() if name.lower() != "connection"}
@@ -100,6 +129,9 @@ class Proxy(BaseHTTPRequestHandler):
         with self.lock:
             for each in self.faults:
                 if each["conditional"] and "If-None-Match" not in self.headers:
+                    continue
+                signer = each["unless_signed_by"]
+                if signer and f"Credential={signer}/" in self.headers.get("Authorization", ""):
                     continue
                 if re.search(each["what"], f"{self.command} {self.path}"):
                     each["met"] += 1
@@ -137,15 +169,59 @@ for method in ("GET", "PUT", "POST", "DELETE", "HEAD"):
     setattr(Proxy, f"do_{method}", Proxy.handle_any)
 
 
-def serve() -> None:
-    """Run server and proxy until this process is ended; print the proxy's port."""
+def moto() -> tuple[str, int]:
+    """Start moto's server in this process, and return where it is."""
     from moto.server import ThreadedMotoServer
 
     logging.getLogger("werkzeug").setLevel(logging.ERROR)
-    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server = ThreadedMotoServer(ip_address=LOOPBACK, port=0, verbose=False)
     server.start()
-    Proxy.upstream = server.get_host_and_port()
-    proxy = ThreadingHTTPServer(("127.0.0.1", 0), Proxy)
+    return server.get_host_and_port()
+
+
+def s3_proxy() -> tuple[str, int]:
+    """Start S3Proxy, which ends with this process, and return where it is once it answers."""
+    [port] = random_free_ports(1)
+    folder = Path(tempfile.mkdtemp(prefix="s3-proxy-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    (folder / "data").mkdir()
+    settings = {
+        "s3proxy.endpoint": f"http://{LOOPBACK}:{port}",
+        "s3proxy.authorization": "aws-v4",
+        "s3proxy.identity": KEY,
+        "s3proxy.credential": SECRET,
+        "jclouds.provider": "filesystem-nio2",
+        "jclouds.identity": "none",
+        "jclouds.credential": "none",
+        "jclouds.filesystem.basedir": str(folder / "data"),
+    }
+    properties = folder / "s3proxy.conf"
+    properties.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
+    java = [java_command(), *QUICK_START, "-cp", f"{S3_PROXY_JARS}/*", "org.gaul.s3proxy.Main"]
+    with (folder / "log").open("wb") as log:
+        process = subprocess.Popen(
+            dying_with_this_process([*java, "--properties", str(properties)]), stdout=log, stderr=log
+        )
+    while not is_listening(port):
+        if process.poll() is not None:
+            sys.exit(f"expected S3Proxy on port {port}, found that it ended:\n{(folder / 'log').read_text()}")
+        time.sleep(0.05)
+    return LOOPBACK, port
+
+
+def is_listening(port: int) -> bool:
+    """Whether a server takes connections at a port."""
+    try:
+        socket.create_connection((LOOPBACK, port), timeout=1).close()
+    except OSError:
+        return False
+    return True
+
+
+def serve(server: Server) -> None:
+    """Run server and proxy until this process is ended; print the proxy's port."""
+    Proxy.upstream = moto() if server == "moto" else s3_proxy()
+    proxy = ThreadingHTTPServer((LOOPBACK, 0), Proxy)
     sys.stdout.write(f"{proxy.server_address[1]}\n")
     sys.stdout.flush()
     proxy.serve_forever()
@@ -158,25 +234,46 @@ class ObjectStore:
         self.endpoint = endpoint
 
     @classmethod
-    def running(cls) -> "ObjectStore":
+    def running(cls, server: Server = "moto") -> "ObjectStore":
         """Return the one that a test has started, also in a process of its own."""
-        return cls(os.environ[ENDPOINT_VARIABLE])
+        return cls(os.environ[ENDPOINT_VARIABLES[server]])
 
     def access(self, **changes: Any) -> S3Access:
         """Return how to reach it."""
-        settings = {"access_key": "test-key", "secret_key": "test-secret-key", "region": REGION}
+        settings = {"access_key": KEY, "secret_key": SECRET, "region": REGION}
         return S3Access("aws_default", endpoint_url=self.endpoint, **(settings | changes))
 
-    def connection(self) -> str:
+    def connection(self, *, with_key: bool = True) -> str:
         """Return the Airflow connection to it, in JSON form."""
-        return json.dumps(
-            {
-                "conn_type": "aws",
-                "login": "test-key",
-                "password": "test-secret-key",
-                "extra": {"endpoint_url": self.endpoint, "region_name": REGION},
-            }
-        )
+        found: dict[str, Any] = {
+            "conn_type": "aws",
+            "extra": {"endpoint_url": self.endpoint, "region_name": REGION},
+        }
+        if with_key:
+            found |= {"login": KEY, "password": SECRET}
+        return json.dumps(found)
+
+    def role(self, folder: Path) -> dict[str, str]:
+        """Return the environment of a container whose role leads here; its token is written to a file."""
+        token = folder / "token"
+        token.write_text(POD_TOKEN)
+        return {
+            "AWS_CONTAINER_CREDENTIALS_FULL_URI": f"{self.endpoint}{ROLE}",
+            "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE": str(token),
+            # Nothing else may be found before it: no file of this user's, and no metadata of a machine's.
+            "AWS_SHARED_CREDENTIALS_FILE": os.devnull,
+            "AWS_CONFIG_FILE": os.devnull,
+            "AWS_EC2_METADATA_DISABLED": "true",
+        }
+
+    @contextlib.contextmanager
+    def refusing_all_but_the_role(self) -> Iterator[None]:
+        """Let it take nobody else's requests inside."""
+        self.set_faults(StoreFault("/lake", status=403, code="AccessDenied", unless_signed_by=ROLE_KEY))
+        try:
+            yield
+        finally:
+            self.set_faults()
 
     def make_bucket(self, name: str) -> None:
         """Make a bucket; does nothing where there is one."""
@@ -205,20 +302,20 @@ class ObjectStore:
 
 
 @contextlib.contextmanager
-def running_store() -> Iterator[ObjectStore]:
+def running_store(server: Server) -> Iterator[ObjectStore]:
     """Start a server with its proxy; it ends with the block, or with this process."""
-    command = dying_with_this_process([sys.executable, str(Path(__file__).resolve())])
+    command = dying_with_this_process([sys.executable, str(Path(__file__).resolve()), server])
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as process:
         try:
             assert process.stdout is not None
             port = int(process.stdout.readline())
-            os.environ[ENDPOINT_VARIABLE] = f"http://127.0.0.1:{port}"
-            yield ObjectStore.running()
+            os.environ[ENDPOINT_VARIABLES[server]] = f"http://{LOOPBACK}:{port}"
+            yield ObjectStore.running(server)
         finally:
-            os.environ.pop(ENDPOINT_VARIABLE, None)
+            os.environ.pop(ENDPOINT_VARIABLES[server], None)
             process.terminate()
 
 
 if __name__ == "__main__":
-    serve()
+    serve("S3Proxy" if sys.argv[1] == "S3Proxy" else "moto")

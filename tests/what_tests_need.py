@@ -26,6 +26,7 @@ LONG = "a while, to try very many cases"
 NEEDS_OF_FOLDERS = {"integration": REAL_PARTS, "orchestration": REAL_PARTS, "spark": REAL_PARTS}
 NEEDS_OF_FIXTURES = {
     "object_store": OBJECT_STORE,
+    "s3_proxy": OBJECT_STORE,
     "broker": REAL_PARTS,
     "migrated_sqlite_file": DATABASE,
     "sqlite": DATABASE,

@@ -7,7 +7,7 @@ from multiprocessing.synchronize import Barrier
 from pathlib import Path
 from typing import Any
 
-from tests.contract.sink_outputs import OUTPUTS
+from tests.contract.sink_outputs import IN_STORES, OUTPUTS
 
 from kafka_ingest.errors import KafkaIngestError
 from kafka_ingest.model.published_output import PublishedReceipt
@@ -45,7 +45,7 @@ def take_steps(
 ) -> None:
     """Take each step when all others are about to take theirs."""
     came_to: list[str | None] = []
-    made = next(each for each in OUTPUTS if each.name == kind)
+    made = next(each for each in (*OUTPUTS, *IN_STORES) if each.name == kind)
     for step in steps:
         publisher = made(step.path).sink.publisher
         barrier.wait(timeout=100)

@@ -30,7 +30,7 @@ from tests.contract.staged_files import DAY
 from tests.fakes import InMemorySink
 from tests.iceberg_lake import connections_beside, iceberg_at, table_at
 from tests.like_spark import files_of
-from tests.object_store import ObjectStore
+from tests.object_store import FIXTURES, ObjectStore, Server
 
 from kafka_ingest.errors import OutputUnavailableError
 from kafka_ingest.foundation import storage
@@ -231,9 +231,11 @@ class IcebergOutput(DeltaOutput):
 class InStore(DeltaOutput):
     """An output in a store that speaks S3's protocol; ``path`` stands for its place in the bucket."""
 
+    server: ClassVar[Server] = "moto"
+
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.store = ObjectStore.running()
+        self.store = ObjectStore.running(self.server)
         self.store.make_bucket("lake")
         self.place = RemotePlace(f"s3://aws_default@lake{path}")
         self.sink = self.reached(self.store.access())
@@ -365,6 +367,20 @@ class InMemoryOutput:
         return [str(directory) for directory in self.sink.staged]
 
 
+class DeltaInS3Proxy(DeltaInStore):
+    """The same on another server."""
+
+    name = "delta in S3Proxy"
+    server = "S3Proxy"
+
+
+class IcebergInS3Proxy(IcebergInStore):
+    """The same on another server."""
+
+    name = "iceberg in S3Proxy"
+    server = "S3Proxy"
+
+
 OUTPUTS: list[type[Any]] = [
     ParquetOutput,
     DeltaOutput,
@@ -375,6 +391,9 @@ OUTPUTS: list[type[Any]] = [
 ]
 """Every kind of output; the last one is the double of the unit tests."""
 
+IN_STORES: list[type[InStore]] = [DeltaInStore, DeltaInS3Proxy, IcebergInStore, IcebergInS3Proxy]
+"""Every kind of output in a store, on each server."""
+
 KINDS = [pytest.param(kind, marks=pytest.mark.long) if issubclass(kind, InStore) else kind for kind in OUTPUTS]
 """The same for tests of which those with a store are no quick ones."""
 
@@ -382,7 +401,7 @@ KINDS = [pytest.param(kind, marks=pytest.mark.long) if issubclass(kind, InStore)
 def made(kind: type[Any], path: Path, request: pytest.FixtureRequest) -> Output:
     """Return an output of a kind, prepared; a store's server is started where it is needed."""
     if issubclass(kind, InStore):
-        request.getfixturevalue("object_store")
+        request.getfixturevalue(FIXTURES[kind.server])
     output: Output = kind(path)
     output.sink.publisher.prepare()
     return output

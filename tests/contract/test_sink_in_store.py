@@ -1,15 +1,13 @@
-"""What an output in an object store brings besides: failures of stores and networks, and what is paid for unseen."""
+"""What an output in an object store brings besides: failures of stores and networks."""
 
 import errno
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import deltalake
 import pytest
-from tests.contract.builders import NOON, batch_id_of, orders
+from tests.contract.builders import batch_id_of
 from tests.contract.sink_outputs import (
-    ROWS,
     DeltaInStore,
     IcebergInStore,
     InStore,
@@ -25,16 +23,13 @@ from tests.object_store import ObjectStore, StoreFault
 from kafka_ingest.errors import BatchRevokedError, KafkaIngestError, OutputNotUsableError, OutputUnavailableError
 from kafka_ingest.foundation import storage
 from kafka_ingest.model.place import Place
-from kafka_ingest.model.published_output import FilesState, PublishedCount, PublishedReceipt
-from kafka_ingest.model.removal import Removal, RemovalCause
+from kafka_ingest.model.published_output import FilesState, PublishedReceipt
 from kafka_ingest.sinks.choose import examine
-from kafka_ingest.sinks.tables import staged_age
 
 pytestmark = pytest.mark.long
 
 DECIDING_PUT = {"delta": r"PUT .*/_delta_log/\d+\.json", "iceberg": r"PUT .*/metadata/\d+-.*\.metadata\.json"}
 """The one that decides in Delta's log, and the last one before a catalog decides."""
-A_WEEK_S = 7 * 86_400
 
 
 @pytest.fixture(params=[DeltaInStore, IcebergInStore], ids=lambda kind: kind.name)
@@ -83,12 +78,6 @@ def test_a_document_whose_answer_is_lost_is_written_once(output: InStore) -> Non
     with output.store.failing(StoreFault(r"PUT .*/plan\.json", "lose the answer", times=1)):
         directory = opened(output, plan_to(output, 1))
     assert storage.read_whole(output.opened(directory / "plan.json")) == b"{}"
-
-
-def test_a_document_is_never_written_over(output: InStore) -> None:
-    directory = opened(output, plan_to(output, 1))
-    with pytest.raises(OutputUnavailableError, match=r"expected no .*plan\.json, or one with the same content"):
-        output.sink.staging.open_attempt(directory, b'{"attempt": "another"}')
 
 
 # ── Failures at every step ────────────────────────────────────────────────────────────────────────────────────────────
@@ -184,45 +173,31 @@ def test_files_of_another_output_are_no_table(output: InStore) -> None:
         output.sink.publisher.prepare()
 
 
-# ── What lies in a store unseen ───────────────────────────────────────────────────────────────────────────────────────
+# ── Without a key ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_what_a_killed_writer_began_to_upload_goes_with_its_attempt_and_nothing_else_does(output: InStore) -> None:
-    directory, _ = written(output, plan_to(output, 1))
-    other, _ = written(output, plan_to(output, 1), attempt=12)
-    files = output.opened(output.place).fs
-    for each in (directory, other):
-        data = output.sink.publisher.data_needs(each).place
-        files.call_s3("create_multipart_upload", Bucket="lake", Key=f"{data.key}/part-7.parquet")
-    output.sink.staging.remove(directory)
-    left = files.call_s3("list_multipart_uploads", Bucket="lake", Prefix=f"{output.place.key}/")["Uploads"]
-    assert [each["Key"] for each in left] == [f"{output.sink.publisher.data_needs(other).place.key}/part-7.parquet"]
-
-
-def test_an_object_that_stands_for_a_folder_is_no_file(output: InStore) -> None:
+def test_a_connection_without_a_key_uses_the_containers_role_in_every_client(
+    output: InStore, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for name, value in output.store.role(tmp_path).items():
+        monkeypatch.setenv(name, value)
+    output.sink = output.reached(output.store.access(access_key=None, secret_key=None, tries=2))
     directory, published = written(output, plan_to(output, 1))
-    data = output.sink.publisher.data_needs(directory).place
-    files = output.opened(data).fs
-    for key in (f"{data.key}/", f"{data.key}/__magic/"):
-        files.call_s3("put_object", Bucket="lake", Key=key, Body=b"")
-    output.sink.staging.verify(directory, published.receipt)
-    output.sink.publisher.can_take(directory, published.receipt)
-    output.sink.publisher.publish(directory, published)
+    with output.store.refusing_all_but_the_role():
+        output.sink.publisher.prepare()
+        output.sink.staging.verify(directory, published.receipt)
+        output.sink.publisher.can_take(directory, published.receipt)
+        output.sink.publisher.publish(directory, published)
+        assert [each.files.state for each in output.sink.publisher.published_receipts()] == [FilesState.INTACT]
     assert output.seen() == rows_of(published)
 
 
-def test_files_that_vacuum_could_take_at_this_moment_are_renewed_and_committed_later(
-    output: InStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    publish(output, plan_to(output, 1))
-    directory, published = written(output, plan_to(output, 2))
-    with monkeypatch.context() as patch:
-        real = staged_age.time.time
-        patch.setattr(staged_age.time, "time", lambda: real() + A_WEEK_S)
-        with pytest.raises(OutputUnavailableError, match=r"(VACUUM|remove_orphan_files) may take them"):
-            output.sink.publisher.can_take(directory, published.receipt)
-    output.sink.staging.verify(directory, published.receipt)
-    output.sink.publisher.can_take(directory, published.receipt)
+def test_a_role_that_the_store_does_not_know_is_refused_retryably(output: InStore) -> None:
+    with output.store.refusing_all_but_the_role(), pytest.raises(OutputUnavailableError, match="No offset was moved"):
+        output.sink.publisher.prepare()
+
+
+# ── A bucket that vanishes ────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_a_missing_bucket_is_no_missing_file(output: InStore) -> None:
@@ -235,48 +210,3 @@ def test_a_missing_bucket_is_no_missing_file(output: InStore) -> None:
     ):
         storage.read_whole(nowhere)
     assert (type(found.value), found.value.errno) == (OSError, errno.ENXIO)
-
-
-# ── What operators and other programs do to a table ───────────────────────────────────────────────────────────────────
-
-
-def compact(output: InStore) -> None:
-    """Put all rows into files of another program's making."""
-    if isinstance(output, IcebergInStore):
-        table = output.table()
-        table.overwrite(table.scan().to_arrow())
-    else:
-        options = output.store.access().for_delta()
-        deltalake.DeltaTable(str(output.place.without_connection), storage_options=options).optimize.compact()
-
-
-def test_a_batch_is_found_wherever_a_compaction_put_its_rows(output: InStore) -> None:
-    before = [publish(output, plan_to(output, number)) for number in (1, 2)]
-    compact(output)
-    third = publish(output, plan_to(output, 3))
-    inspector = output.sink.inspector
-    assert inspector is not None
-    for published in (*before, third):
-        look = inspector.look_at(published.plan.batch_id, closely=True)
-        assert list(look.problems) == []
-        assert list(look.counts) == [PublishedCount(orders(each), ROWS, ROWS, 0, ROWS - 1) for each in (0, 1)]
-        assert inspector.holds(published.plan.batch_id, published.receipt.files[0], orders(0), 3)
-        assert not inspector.holds(published.plan.batch_id, published.receipt.files[0], orders(0), ROWS)
-    states = [each.files.state for each in output.sink.publisher.published_receipts()]
-    assert states == [FilesState.INTACT] * 3
-
-
-def test_a_batch_that_expires_is_seen_no_more_and_the_others_are(output: InStore) -> None:
-    _, second = (publish(output, plan_to(output, number)) for number in (1, 2))
-    if output.format == "delta":
-        compact(output)  # of an Iceberg table only whole files are taken out
-    remover = output.sink.remover
-    assert remover is not None
-    output.sink.archive.note_removal(Removal(batch_id_of(1), RemovalCause.EXPIRED, NOON, "operator", "old"))
-    assert remover.unfinished() == [str(batch_id_of(1))]
-    remover.hide(batch_id_of(1))
-    assert output.seen() == rows_of(second)
-    assert remover.unfinished() == []
-    assert output.sink.archive.removed_batches() == [str(batch_id_of(1))]
-    states = [each.files.state for each in output.sink.publisher.published_receipts()]
-    assert states == [FilesState.EXPIRED, FilesState.INTACT]

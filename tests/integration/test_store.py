@@ -4,7 +4,7 @@ import json
 import warnings
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -13,8 +13,10 @@ from unittest.mock import patch
 
 import polars as pl
 import pytest
+from deltalake.exceptions import TableNotFoundError
 from pyiceberg.catalog import load_catalog
 from pyiceberg.exceptions import NoSuchTableError
+from pyiceberg.table import Table
 from tests.iceberg_lake import files_in_store
 from tests.integration.test_adopt import DO_IT
 from tests.integration.test_delta import LOG, answer
@@ -22,7 +24,7 @@ from tests.integration.test_iceberg import TABLE
 from tests.integration.test_whole_way import comparable, rows_expected
 from tests.kafka_faults import topic_id
 from tests.killing import Processes, ending_all
-from tests.object_store import ObjectStore
+from tests.object_store import ObjectStore, StoreFault
 from tests.project import Project
 from tests.quick_project import Killed, QuickProject
 
@@ -45,6 +47,8 @@ class Lake:
     format: str
     uri: str
     catalog: Path
+    with_key: bool = True
+    """Otherwise a container's role leads there."""
 
     @property
     def sink(self) -> dict[str, str]:
@@ -53,30 +57,34 @@ class Lake:
         return {"format": self.format, "path": self.uri, **of_catalog}
 
     @property
-    def connections(self) -> dict[str, str]:
-        """What Airflow knows of it."""
+    def environment(self) -> dict[str, str]:
+        """What Airflow knows of it, and what a container whose role leads there has."""
         catalog = json.dumps({"conn_type": "sqlite", "host": str(self.catalog)})
-        return {"AIRFLOW_CONN_AWS_LAKE": self.store.connection(), "AIRFLOW_CONN_LAKE": catalog}
+        store = self.store.connection(with_key=self.with_key)
+        role = {} if self.with_key else self.store.role(self.catalog.parent)
+        return {"AIRFLOW_CONN_AWS_LAKE": store, "AIRFLOW_CONN_LAKE": catalog, **role}
+
+    def as_it_is_reached(self) -> AbstractContextManager[None]:
+        """Take no requests inside but those of the role, if that leads there."""
+        return nullcontext() if self.with_key else self.store.refusing_all_but_the_role()
 
     def rows(self) -> list[dict[str, Any]]:
         """Return all rows as Polars reads the table, by position."""
         options = {name: value for name, value in self.store.access().for_delta().items() if name.startswith("AWS_")}
-        if self.format == "delta":
-            try:
+        try:
+            if self.format == "delta":
                 found = pl.scan_delta(self.uri.replace("aws_lake@", ""), storage_options=options)
-            except FileNotFoundError:
-                return []
-        else:
-            files = files_in_store(self.store.access())
-            try:
-                table = load_catalog("lake", type="sql", uri=f"sqlite:///{self.catalog}", **files).load_table(
-                    "shop.orders"
-                )
-            except NoSuchTableError:
-                return []
-            found = pl.scan_iceberg(table, storage_options=options)
-        with warnings.catch_warnings(action="ignore", category=pl.exceptions.PerformanceWarning):
-            return found.sort("kafka_topic", "kafka_partition", "kafka_offset").collect().to_dicts()
+            else:
+                found = pl.scan_iceberg(self.iceberg(), storage_options=options)
+            with warnings.catch_warnings(action="ignore", category=pl.exceptions.PerformanceWarning):
+                return found.sort("kafka_topic", "kafka_partition", "kafka_offset").collect().to_dicts()
+        except (NoSuchTableError, TableNotFoundError):
+            return []
+
+    def iceberg(self) -> Table:
+        """Return the table as another program has it."""
+        files = files_in_store(self.store.access())
+        return load_catalog("lake", type="sql", uri=f"sqlite:///{self.catalog}", **files).load_table("shop.orders")
 
     def batches_seen(self) -> dict[str, int]:
         """Return how many rows of each batch are there."""
@@ -86,7 +94,14 @@ class Lake:
 @pytest.fixture(params=FORMATS)
 def lake(request: pytest.FixtureRequest, object_store: ObjectStore, tmp_path: Path) -> Lake:
     object_store.make_bucket("lake")
-    return Lake(object_store, request.param, f"s3://aws_lake@lake{tmp_path}/orders", tmp_path / "catalog.db")
+    # One of the two goes by a role: the clients are the same for both formats, apart from delta-rs.
+    return Lake(
+        object_store,
+        request.param,
+        f"s3://aws_lake@lake{tmp_path}/orders",
+        tmp_path / "catalog.db",
+        with_key=request.param == "delta",
+    )
 
 
 @pytest.fixture
@@ -98,12 +113,13 @@ def processes(project: Project) -> Iterator[Processes]:
 def test_every_record_is_in_the_table_once_after_a_killed_commit_a_filled_gap_and_lost_control_tables(
     project: Project, processes: Processes, broker: EmbeddedBroker, topic: str, lake: Lake
 ) -> None:
-    project.environment |= lake.connections
+    project.environment |= lake.environment
     project.write_feed(topic, sink=lake.sink)
     events = list(order_events(2_000, seed=11))
     id_of_topic = topic_id(broker.bootstrap_servers, topic)
     produce(broker.bootstrap_servers, topic, islice(events, 1_000))
-    [first] = project.run()
+    with lake.as_it_is_reached():
+        [first] = project.run()
     assert first["rows"] == 1_000
     assert [comparable(row) for row in lake.rows()] == rows_expected(events[:1_000], topic, id_of_topic)
 
@@ -136,14 +152,41 @@ def test_every_record_is_in_the_table_once_after_a_killed_commit_a_filled_gap_an
     assert [comparable(row) for row in lake.rows()] == expected
 
 
+GIVES_UP_SOON = {
+    "spark.hadoop.fs.s3a.attempts.maximum": "1",
+    "spark.hadoop.fs.s3a.retry.limit": "1",
+    "spark.hadoop.fs.s3a.retry.throttle.limit": "1",
+}
+
+
+@pytest.mark.parametrize("lake", ["delta"], indirect=True)
+def test_uploads_of_spark_that_fail_end_the_attempt_and_the_next_one_is_committed(
+    project: Project, broker: EmbeddedBroker, topic: str, lake: Lake
+) -> None:
+    project.environment |= lake.environment
+    project.write_feed(topic, sink=lake.sink, spark={"conf": GIVES_UP_SOON})
+    produce(broker.bootstrap_servers, topic, order_events(100, seed=11))
+    for fault in (
+        StoreFault("(PUT|POST) .*/batches/", status=503, code="SlowDown"),
+        StoreFault("(PUT|POST) .*/batches/", "cut"),
+    ):
+        with lake.store.failing(fault):
+            failed = project.kafka_ingest("run", "orders", "--json")
+        assert failed.exit_code == 1, failed.stdout + failed.stderr
+        assert lake.rows() == []
+    [batch] = project.run()
+    assert (batch["rows"], lake.batches_seen()) == (100, {batch["batch_id"]: 100})
+    assert f"/{batch['batch_id']}/3/" in json.dumps(answer(project, "locate", "orders", topic, "0", "0"))
+
+
 # ── What operators do to a table in a store, with a stand-in for Spark ────────────────────────────────────────────────
 
 
 @pytest.fixture
 def feed(quick: QuickProject, lake: Lake, orders: str, monkeypatch: pytest.MonkeyPatch) -> QuickProject:
     """A feed of 15 records that writes there."""
-    for name, connection in lake.connections.items():
-        monkeypatch.setenv(name, connection)
+    for name, value in lake.environment.items():
+        monkeypatch.setenv(name, value)
     quick.write_feed(orders, limits={"max_records": 5}, sink=lake.sink)
     return quick
 

@@ -28,6 +28,8 @@ Opened: TypeAlias = Union[Path, "UPath"]
 
 REMOVE_TRIES = 10
 S3 = "s3"
+EXISTS = "PreconditionFailed"
+"""S3's name for what must not be overwritten; no other condition is ever asked for."""
 LIBRARIES = {"botocore.exceptions": "BotoCoreError", "aiohttp": "ClientError"}
 """The libraries below s3fs whose failures it may pass on as they are: no OSError."""
 
@@ -93,6 +95,8 @@ def remote_errors() -> Iterator[None]:
         number = errno.EACCES if isinstance(error, PermissionError) else errno.ETIMEDOUT
         raise OSError(number, f"{code_of(error)} {error}".strip()) from error
     except OSError as error:
+        if code_of(error) == EXISTS:  # s3fs knows only Amazon's answer, which names the condition as well
+            raise FileExistsError(errno.EEXIST, str(error)) from error
         if error.errno is not None or code_of(error):
             raise OSError(error.errno or errno.EIO, f"{code_of(error)} {error.strerror or error}".strip()) from error
         raise
@@ -224,7 +228,8 @@ def size_below(path: Opened) -> int:
 def remote_sizes(path: "UPath") -> dict[str, int]:
     """Return name → bytes of all files below a folder on other storage than a disk; empty where there is none."""
     # A name that ends with a slash is a folder's: Hadoop writes such objects, and no reader takes them for files.
-    return {name: each["size"] for name, each in found_below(path).items() if name and not name.endswith("/")}
+    files = ((name, each) for name, each in found_below(path).items() if each["type"] == "file")
+    return {name: each["size"] for name, each in files if name and not name.endswith("/")}
 
 
 def found_below(path: "UPath") -> dict[str, dict[str, Any]]:
