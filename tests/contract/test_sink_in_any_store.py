@@ -128,6 +128,17 @@ def test_an_object_that_stands_for_a_folder_is_no_file(output: InStore) -> None:
     assert output.seen() == rows_of(published)
 
 
+def test_objects_that_stand_for_folders_go_with_their_attempt(output: InStore) -> None:
+    directory, _ = written(output, plan_to(output, 1))
+    data = output.sink.publisher.data_needs(directory).place
+    files = output.opened(data).fs
+    for key in (f"{data.key}/", f"{data.key}/__magic/"):
+        files.call_s3("put_object", Bucket="lake", Key=key, Body=b"")
+    output.sink.staging.remove(directory)
+    left = files.call_s3("list_objects_v2", Bucket="lake", Prefix=f"{output.place.key}/").get("Contents", [])
+    assert not [each["Key"] for each in left if str(batch_id_of(1)) in each["Key"]]
+
+
 def test_files_that_vacuum_could_take_at_this_moment_are_renewed_and_committed_later(
     output: InStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -308,11 +308,24 @@ def remove_tree(path: Opened) -> None:
         return
     if path.protocol == S3:
         abort_uploads(path)
+        remove_objects(path)
+        return
     with contextlib.suppress(FileNotFoundError), remote_errors():
-        if found := list(path.fs.find(path.path)):
-            path.fs.rm(found)
-        if path.protocol != S3:
-            path.fs.rm(path.path, recursive=True)
+        path.fs.rm(path.path, recursive=True)
+
+
+def remove_objects(path: "UPath") -> None:
+    """Remove all objects below a folder in S3; those that stand for folders last, by their own names."""
+    found = found_below(path)
+    folders = {name for name, each in found.items() if not name or name.endswith("/") or each["type"] != "file"}
+    with contextlib.suppress(FileNotFoundError), remote_errors():  # another clean-up may be faster
+        if files := [f"{path.path}/{name}" for name in found.keys() - folders]:
+            path.fs.rm(files)
+    with remote_errors():
+        bucket, _, key = path.path.partition("/")
+        for name in folders:
+            # The library's own removal takes the slash from the name, and so removes something else.
+            path.fs.call_s3("delete_object", Bucket=bucket, Key=f"{key}/{name}".rstrip("/") + "/")
 
 
 def abort_uploads(path: "UPath") -> None:
