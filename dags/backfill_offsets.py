@@ -130,7 +130,8 @@ PARAMS = {
         enum=[mode.value for mode in Mode],
         title="Mode",
         description_md="`fill`: offsets below the stored ones that are missing in the feed's output, into that output. "
-        "`copy`: any offsets, into another output; the feed's own is not changed.",
+        "`copy`: any offsets, into another output; the feed's own is not changed. `replace`: whole ranges that batches "
+        "have committed, whose rows in the feed's output (a table) are replaced in one commit for each chunk.",
         section=HOW,
     ),
     "output": Param(

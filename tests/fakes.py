@@ -23,6 +23,7 @@ from kafka_ingest.batches.open_attempt import open_attempt
 from kafka_ingest.batches.pin_receipt import pin_attempt
 from kafka_ingest.batches.plan_batch import PlanOutcome, plan_batch
 from kafka_ingest.committing.commit_batch import Committed, commit_batch
+from kafka_ingest.control import log_cuts
 from kafka_ingest.control.log_cuts import Cuts, PlannedOn, ids_before
 from kafka_ingest.control.offset_statements import row_detail, seed_detail
 from kafka_ingest.control.removed_output import union_of
@@ -73,6 +74,7 @@ from kafka_ingest.model.control_rows import (
     FoldCut,
     Folded,
     FoldedFeed,
+    HeldRange,
     NewFeed,
     PlanRecord,
     PublishedBatch,
@@ -109,6 +111,7 @@ from kafka_ingest.model.published_output import (
 )
 from kafka_ingest.model.receipt import RangeCount, Receipt, WrittenFile
 from kafka_ingest.model.removal import LostRange, Removal, RemovalCause, RemovedRange
+from kafka_ingest.model.replaced import Replacement
 from kafka_ingest.model.rewound import ended_gaps
 from kafka_ingest.operating.held_offsets import not_in
 from kafka_ingest.planning.end_positions import EndPositions
@@ -118,6 +121,7 @@ from kafka_ingest.ports.cluster import MirrorRefusedError
 from kafka_ingest.ports.outputs import Sink, Sinks
 
 SOME_DAY = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+IN_LEDGER = (BatchKind.LIVE, BatchKind.BACKFILL)
 CLUSTER = "cluster-A"
 TOPIC_ID = "topic-id-1"
 OUTPUT = Path("/data/orders")
@@ -550,7 +554,7 @@ class InMemoryControlTables:
     def committed_ahead(self, feed_id: UUID) -> list[OffsetRange]:
         found: list[OffsetRange] = []
         for batch in self.state.feed_batches(feed_id):
-            for read in read_of_topics_now(self.state, batch) if batch.plan.kind is not BatchKind.COPY else []:
+            for read in read_of_topics_now(self.state, batch) if batch.plan.kind in IN_LEDGER else []:
                 stored = self.state.stored[feed_id, read.topic_partition].next_offset
                 if stored is not None and read.end_offset > stored:
                     ahead = replace(read, start_offset=max(read.start_offset, stored))
@@ -577,7 +581,23 @@ class InMemoryControlTables:
             lost=self.state.lost.get(feed.feed_id, ()),
             removed=self.state.removed.get(feed.feed_id, ()),
             folded=self.folded(feed.feed_id).ranges,
+            replacements=replacements(self.state, feed.feed_id),
         )
+
+    def held_ranges(self, feed_id: UUID, intervals: Sequence[OffsetRange]) -> list[HeldRange]:
+        gone = {(each.replaced.batch_id, each.replaced.topic_partition) for each in replacements(self.state, feed_id)}
+        found: list[HeldRange] = []
+        for batch in self.state.feed_batches(feed_id):
+            cuts = self.cut_off(batch.batch_id)
+            now = {each.topic_partition for each in read_of_topics_now(self.state, batch)}
+            is_there = batch.state is BatchState.COMMITTED and batch.plan.kind is not BatchKind.COPY
+            for read in batch.ranges_read if is_there else ():
+                tp = read.topic_partition
+                cut = cuts.get(tp)
+                is_cut_off = cut is not None and cut <= read.start_offset
+                if tp in now and (batch.batch_id, tp) not in gone and not is_cut_off and intersect([read], intervals):
+                    found.append(HeldRange(batch.batch_id, read, batch.plan.output, cut))
+        return sorted(found, key=lambda each: (each.offset_range, each.batch_id))
 
     def cut_off(self, batch_id: UUID) -> dict[TopicPartition, int]:
         batch = self.state.batch(batch_id)
@@ -590,7 +610,7 @@ class InMemoryControlTables:
     def committed_within(
         self, feed_id: UUID, intervals: Sequence[OffsetRange], *, apart_from: UUID | None = None
     ) -> list[OffsetRange]:
-        batches = [batch for batch in self.state.feed_batches(feed_id) if batch.plan.kind is not BatchKind.COPY]
+        batches = [batch for batch in self.state.feed_batches(feed_id) if batch.plan.kind in IN_LEDGER]
         return intersect(
             intervals,
             [
@@ -822,6 +842,7 @@ class InMemoryControlTables:
             state.check_offsets_in_place(batch.plan)
             check_below_stored(state, batch.plan)
             check_not_overtaken(state, batch.plan)
+            check_still_replaceable(state, batch.plan)
             if batch.plan.kind is BatchKind.LIVE:
                 after = note_output_changed(state, batch)
                 state.ledgers[batch_id] = (after, newest_ledger_event(state, batch.plan.feed_id))
@@ -1131,9 +1152,39 @@ def check_apart(state: ControlState, feed_id: UUID, chunks: Sequence[BatchPlan])
         raise RangesTakenError(f"expected offsets that no other backfill of the feed reads, found {listing(taken)}")
 
 
+def replacements(state: ControlState, feed_id: UUID, apart_from: UUID | None = None) -> list[Replacement]:
+    """Return what batches that are open or committed replace."""
+    found = sorted(state.batches.values(), key=lambda batch: batch.batch_id)
+    return [
+        Replacement(each, plan.batch_id, plan.topic_ids[each.topic_partition.topic], batch.state.is_open)
+        for batch in found
+        for plan in [batch.plan]
+        if plan.feed_id == feed_id and plan.batch_id != apart_from and batch.state is not BatchState.ABANDONED
+        for each in plan.replaces
+    ]
+
+
+def check_still_replaceable(state: ControlState, plan: BatchPlan) -> None:
+    """Raise OffsetsMovedError where what a batch replaces is not there any more."""
+    known, ids = state.ledgers.get(plan.batch_id, (0, 0))[1], ids_before(resets_of(state, plan.feed_id))
+    mine = {(each.batch_id, each.topic_partition) for each in plan.replaces}
+    others = replacements(state, plan.feed_id, apart_from=plan.batch_id)
+    taken = any((each.replaced.batch_id, each.replaced.topic_partition) in mine for each in others)
+    elsewhere = [(each.offset_range, each.topic_id) for each in state.removed.get(plan.feed_id, ())]
+    for reset in resets_of(state, plan.feed_id):
+        if reset.event_id > known:
+            elsewhere += [(each.offset_range, each.topic_id) for each in log_cuts.rewinds_of(reset)]
+    for span, topic_id in elsewhere if plan.replaces else ():
+        was = plan.topic_ids.get(span.topic)
+        if ids.get((span.topic, topic_id), topic_id) == ids.get((span.topic, was), was):
+            taken = taken or bool(intersect(plan.ranges, [span]))
+    if taken and plan.replaces:
+        raise OffsetsMovedError(f"batch {plan.batch_id} replaces rows that are not there any more")
+
+
 def check_below_stored(state: ControlState, plan: BatchPlan) -> None:
     """Raise where a backfill reads at or beyond a stored offset."""
-    for planned in plan.ranges if plan.kind is BatchKind.BACKFILL else ():
+    for planned in plan.ranges if plan.kind in {BatchKind.BACKFILL, BatchKind.REPLACE} else ():
         row = state.stored.get((plan.feed_id, planned.topic_partition))
         if row is None or row.topic_id != plan.topic_ids[planned.topic]:
             continue
@@ -1494,6 +1545,7 @@ class InMemorySink:
         return self
 
     publisher = archive = inspector = remover = salvage = staging
+    replacer = None
 
     def attempt_directory(self, batch_id: UUID, attempt: int) -> Path:
         return self.output_path.with_name(f"{self.output_path.name}.kafka-ingest") / str(batch_id) / str(attempt)
@@ -1872,7 +1924,7 @@ class FeedInMemory:
         return {tp: row.next_offset for tp, row in feed.stored.items()} if feed is not None else {}
 
 
-ROLES = frozenset({"staging", "publisher", "archive", "inspector", "remover", "salvage"})
+ROLES = frozenset({"staging", "publisher", "archive", "inspector", "remover", "salvage", "replacer"})
 """The roles of a sink, each with calls of its own."""
 
 

@@ -33,12 +33,13 @@ QUESTIONS = frozenset(
             "control.committed_within",
             "control.copy_outputs",
             "control.committed_batches",
+            "control.held_ranges",
         ),
         *("control.committed_ranges", "control.ledger_of_feed"),
         *("kafka.cluster_id", "kafka.topic_names", "kafka.describe_topics", "kafka.log_bounds", "kafka.unreadable_at"),
         *("kafka.epoch_ends", "kafka.offsets_at"),
         *("sink.attempt_directory", "sink.data_needs", "sink.known_batches", "sink.read_receipt"),
-        *("sink.receipt", "sink.is_kept", "sink.check_can_remove"),
+        *("sink.receipt", "sink.is_kept", "sink.check_can_remove", "sink.check_can_replace", "sink.rows_of"),
     }
 )
 """The calls that leave the world as it is: dying anywhere between two changes is dying in the same world."""

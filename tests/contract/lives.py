@@ -105,13 +105,13 @@ STORES = ["in_memory", "sqlite", "postgresql"]
 
 
 @contextmanager
-def feeds_in(kind: str, request: pytest.FixtureRequest, lake: Path) -> Iterator[Feeds]:
+def feeds_in(kind: str, request: pytest.FixtureRequest, lake: Path, output_format: str = "parquet") -> Iterator[Feeds]:
     """Yield what makes feeds, all in one database of a kind, or each in a memory of its own."""
     if kind == "in_memory":
-        yield Feeds(lake, InMemoryControlTables)
+        yield Feeds(lake, InMemoryControlTables, output_format)
         return
     store = request.getfixturevalue(kind)
     # Connections to PostgreSQL are kept: opening one takes most of a step's time.
     engine = store.open() if kind == "sqlite" else create_engine(store.settings.url)
-    yield Feeds(lake, lambda: SqlControlTables(engine))
+    yield Feeds(lake, lambda: SqlControlTables(engine), output_format)
     engine.dispose()

@@ -465,3 +465,10 @@ def test_files_of_a_partitioned_table_may_share_intervals_but_hold_no_more_recor
     unpartitioned = replace(published.plan, output=lake.location(path, NO_TABLE_OPTIONS))
     receipt = replace(published.receipt, plan_fingerprint=unpartitioned.fingerprint)
     assert any("both hold offsets of orders-0" in problem for problem in receipt.contradictions(unpartitioned))
+
+
+def test_rows_of_a_partitioned_table_are_not_replaced_and_the_refusal_says_so(lake: Any, path: Path) -> None:
+    lake.make(path, BY_TOPIC_AND_DAY)
+    output = an_output(lake, path)
+    with pytest.raises(OutputNotUsableError, match="partition"):
+        output.sink.replacer.check_can_replace()

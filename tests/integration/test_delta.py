@@ -88,6 +88,15 @@ def test_every_record_is_in_the_table_once_after_two_runs_a_killed_commit_and_a_
 
     check_questions(project, topic, stored, chunk["batch_id"])
 
+    # The first batch's rows are read again, and take the place of the old ones.
+    again = answer(project, "backfill", "orders", f"batch={first['batch_id']}", "--when", "overlap=replace")
+    assert [(each["kind"], each["rows"]) for each in again["chunks"]] == [("replace", 1_000)]
+    assert [comparable(row) for row in rows_of(project)] == expected
+    now = batches - {first["batch_id"]} | {again["chunks"][0]["batch_id"]}
+    assert {row["kafka_batch"] for row in rows_of(project)} == now
+    assert answer(project, "coverage", "orders", "--verify")["verified"]["differences"] == []
+    assert project.stored_offsets() == project.group_offsets()
+
 
 def check_questions(project: Project, topic: str, offset: int, batch_id: str) -> None:
     """The questions about an output are answered of a table, too, or refused by name."""
@@ -165,6 +174,56 @@ def test_a_batch_that_was_abandoned_while_it_was_committed_is_never_seen_and_can
     quick.answer("restore", batch["batch_id"], "--execute", "--reason", "it was the right one")
     assert list(batches_seen(quick).values()) == [15]
     assert batch["batch_id"] not in batches_seen(quick)
+
+
+def test_rows_that_were_changed_by_hand_are_replaced_by_what_kafka_holds(
+    three_batches: QuickProject, orders: str
+) -> None:
+    oldest, *_ = ids(three_batches)
+    table = DeltaTable(str(table_of(three_batches)))
+    before = rows_of(three_batches)
+    table.optimize.compact()
+    table.update(predicate=f"kafka_batch = '{oldest}'", updates={"kafka_timestamp_ms": "-1"})
+    asked = ("backfill", "orders", f"batch={oldest}", "--when", "overlap=replace")
+    shown = three_batches.answer(*asked, "--dry-run")
+    assert shown["replaced"] | {"ranges": []} == {
+        "batches": [oldest],
+        "ranges": [],
+        "rows": 5,
+        "files": 1,
+        "files_rewritten": 1,
+    }
+    seen = batches_seen(three_batches)
+    replaced = three_batches.answer(*asked, "--reason", "changed by hand")["chunks"]
+    assert sum(chunk["rows"] for chunk in replaced) == 5
+    assert without_batch(rows_of(three_batches)) == without_batch(before)
+    new = {chunk["batch_id"]: chunk["rows"] for chunk in replaced}
+    assert batches_seen(three_batches) == {name: rows for name, rows in seen.items() if name != oldest} | new
+    check_replaced(three_batches, orders, set(new))
+    lose_control_tables(three_batches)
+    three_batches.answer("adopt", "orders", *DO_IT)
+    check_replaced(three_batches, orders, set(new))
+    assert three_batches.run() == []
+
+
+def without_batch(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [{name: value for name, value in row.items() if name != "kafka_batch"} for row in rows]
+
+
+def check_replaced(project: QuickProject, topic: str, new: set[str]) -> None:
+    """Five offsets are committed by one batch, and their rows are in others."""
+    found = project.answer("coverage", "orders", "--verify")
+    assert (found["accounted"], found["verified"]["differences"]) == (True, [])
+    assert sum(partition["offsets"]["replaced"] for partition in found["partitions"]) == 5
+    [span, *_] = [each for partition in found["partitions"] for each in partition["replaced"]]
+    located = project.answer("locate", "orders", topic, str(span["partition"]), str(span["start_offset"]))
+    assert [batch["record"] for batch in located["batches"]] == ["in_file", "replaced"]
+    assert located["batches"][0]["batch_id"] in new
+    for command in (
+        ("locate", "orders", topic, str(span["partition"]), str(span["start_offset"])),
+        ("coverage", "orders"),
+    ):
+        assert project.kafka_ingest(*command).exit_code == 0
 
 
 def test_another_writers_vacuum_and_clean_up_of_ours_leave_what_is_published(three_batches: QuickProject) -> None:

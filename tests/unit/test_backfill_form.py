@@ -293,8 +293,18 @@ def test_what_is_to_become_of_what_is_there_or_gone_is_chosen(environment: Mappi
     assert request.only == [Place("orders"), Place("orders", 1)]
 
 
+@pytest.mark.parametrize(("field", "value"), [("overlap", "refuse"), ("missing", "record_gap")])
+def test_a_replacement_replaces_all_that_it_is_asked_for_or_nothing(
+    environment: Mapping[str, str], field: str, value: str
+) -> None:
+    ranges = {"offset_ranges": ["orders:0=0-10"], "mode": "replace"}
+    assert request_of(environment, **ranges).mode is Mode.REPLACE
+    with pytest.raises(InvalidBackfillError, match="neither overlap nor missing with mode replace"):
+        request_of(environment, **ranges, **{field: value})
+
+
 @pytest.mark.parametrize("field", ["mode", "overlap", "missing"])
-@pytest.mark.parametrize("value", ["", "replace", "CUT", 1, None])
+@pytest.mark.parametrize("value", ["", "swap", "CUT", 1, None])
 def test_a_choice_is_one_of_those_there_are(environment: Mapping[str, str], field: str, value: object) -> None:
     message = refusal(environment, open_gaps=True, **{field: value})
     assert message.startswith(f"{field}: expected '")

@@ -4,14 +4,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from kafka_ingest.backfilling.chunks import cut_into_chunks
+from kafka_ingest.backfilling.replacing import read_by, to_replace, whole_chunks
 from kafka_ingest.backfilling.request import BackfillRequest, Mode, OnMissing, OnOverlap, OpenGaps
 from kafka_ingest.backfilling.selection import NOTHING_DONE
 from kafka_ingest.errors import InvalidBackfillError, RangesTakenError, RecordsDeletedError
-from kafka_ingest.model.control_rows import BackfillRange
+from kafka_ingest.model.control_rows import BackfillRange, HeldRange
 from kafka_ingest.model.coverage import PartitionCoverage
 from kafka_ingest.model.gap import GapCause, NewGap
 from kafka_ingest.model.offset_sets import intersect, span_of, subtract, union
 from kafka_ingest.model.offsets import Isolation, LogBounds, OffsetRange, TopicPartition, listing
+from kafka_ingest.model.output_location import OutputLocation
+from kafka_ingest.model.replaced import ReplacedRange, RowsReplaced
 
 MOST_CHUNKS = 1_000
 """Per plan; the rest is for the next. Airflow expands a task up to ``core.max_map_length`` times, by default 1,024."""
@@ -33,6 +36,10 @@ class BackfillDecision:
     gaps: Sequence[NewGap] = ()
     leader_epochs: Mapping[TopicPartition, int] = field(default_factory=dict)
     """The leader epochs in which logs reached the ends of the chunks; without partitions whose broker reports none."""
+    replaces: Sequence[tuple[ReplacedRange, ...]] = ()
+    """What each chunk of a replacement replaces; empty where nothing is replaced."""
+    rows_replaced: RowsReplaced | None = None
+    """What readers see of that now."""
 
     @property
     def records_at_most(self) -> int:
@@ -106,9 +113,34 @@ def decide(
         # Nothing to do would be taken for done.
         raise_taken(committed, claimed, taken, request.on_overlap)
     gaps = new_gaps(deleted, coverage, bounds) if request.mode is Mode.FILL else []
-    # All chunks end within these logs: where one is cut off below an end later, this epoch ends there (KIP-320).
-    epochs = {tp: found.leader_epoch for tp, found in bounds.items() if found.leader_epoch is not None}
-    return BackfillDecision(chunks, for_later, committed, claimed, deleted, gaps, epochs)
+    return BackfillDecision(chunks, for_later, committed, claimed, deleted, gaps, epochs_of(bounds))
+
+
+def decide_replacement(
+    request: BackfillRequest,
+    wanted: Sequence[OffsetRange],
+    held: Sequence[HeldRange],
+    coverage: Mapping[TopicPartition, PartitionCoverage],
+    bounds: Mapping[TopicPartition, LogBounds],
+    isolation: Isolation,
+    output: OutputLocation,
+) -> BackfillDecision:
+    """Return what a replacement reads; raises the error that names what cannot be replaced."""
+    check_below_stored(wanted, coverage)
+    check_in_log(wanted, bounds, isolation)
+    replaced = to_replace(wanted, held, coverage, bounds, output)
+    chunks, for_later = whole_chunks(replaced, request.max_records, MOST_CHUNKS)
+    return BackfillDecision(
+        [read_by(chunk) for chunk in chunks], for_later, leader_epochs=epochs_of(bounds), replaces=chunks
+    )
+
+
+def epochs_of(bounds: Mapping[TopicPartition, LogBounds]) -> dict[TopicPartition, int]:
+    """Return the logs' leader epochs, where a broker reports them.
+
+    All chunks end within these logs: where one is cut off below an end later, this epoch ends there (KIP-320).
+    """
+    return {tp: found.leader_epoch for tp, found in bounds.items() if found.leader_epoch is not None}
 
 
 def check_below_stored(wanted: Sequence[OffsetRange], coverage: Mapping[TopicPartition, PartitionCoverage]) -> None:

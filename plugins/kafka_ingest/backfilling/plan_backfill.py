@@ -1,5 +1,6 @@
 """Plan a backfill: find what it means, ask Kafka, decide, and claim its chunks, each a batch, under the feed's lock."""
 
+import itertools
 import json
 import logging
 import textwrap
@@ -8,8 +9,15 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
-from kafka_ingest.backfilling.decide import BackfillDecision, Taken, decide, taken_in_copy, taken_in_feed
-from kafka_ingest.backfilling.request import BackfillRequest, BetweenTimestamps, OfBatch, OfDagRun, OpenChunks
+from kafka_ingest.backfilling.decide import (
+    BackfillDecision,
+    Taken,
+    decide,
+    decide_replacement,
+    taken_in_copy,
+    taken_in_feed,
+)
+from kafka_ingest.backfilling.request import BackfillRequest, BetweenTimestamps, Mode, OfBatch, OfDagRun, OpenChunks
 from kafka_ingest.backfilling.selection import NOTHING_DONE, LogAnswers, Times, partitions_meant, select
 from kafka_ingest.batches.ask_kafka import where_cut_off
 from kafka_ingest.batches.known_output import check_output_known
@@ -35,11 +43,13 @@ from kafka_ingest.model.offset_sets import intersect
 from kafka_ingest.model.offsets import LogBounds, OffsetRange, TopicPartition, Unavailable, listing
 from kafka_ingest.model.output_location import OutputLocation
 from kafka_ingest.model.place import Place
+from kafka_ingest.model.replaced import sum_of
 from kafka_ingest.planning.held_partitions import held_beyond_log
 from kafka_ingest.planning.settings import FeedPlanSettings
 from kafka_ingest.ports.cluster import KafkaCluster
 from kafka_ingest.ports.control import ControlTables
 from kafka_ingest.ports.outputs import Sinks
+from kafka_ingest.ports.role_of_format import REPLACE_ROWS, role_of
 
 log = logging.getLogger(__name__)
 
@@ -162,6 +172,8 @@ def decide_backfill(
     answers = ask_kafka(request, meant, kafka)
     check_not_cut_off(meant, answers.bounds, feed, kafka)
     wanted = select(request, meant, coverage, answers, settings.isolation, earlier)
+    if request.mode is Mode.REPLACE:
+        return replacement(request, rows, wanted, answers, settings, control, sinks)
     if request.output is not None:
         taken = copied(request.output, rows, topic_ids, control, sinks)
     else:
@@ -169,6 +181,26 @@ def decide_backfill(
         again = intersect(wanted, [interval for partition in coverage.values() for interval in partition.rewound])
         taken = taken_in_feed(coverage, control.committed_within(feed.feed_id, again) if again else [])
     return decide(request, wanted, taken, coverage, answers.bounds, settings.isolation)
+
+
+def replacement(
+    request: BackfillRequest,
+    rows: CoverageRows,
+    wanted: Sequence[OffsetRange],
+    answers: LogAnswers,
+    settings: FeedPlanSettings,
+    control: ControlTables,
+    sinks: Sinks,
+) -> BackfillDecision:
+    """Ask the output, too, and decide what is replaced; raises NotOfThisFormatError where it cannot replace rows."""
+    replacer = role_of(settings.output, sinks(settings.output).replacer, REPLACE_ROWS)
+    replacer.check_can_replace()
+    held = control.held_ranges(rows.feed.feed_id, wanted)
+    coverage = coverage_of(rows)
+    decision = decide_replacement(request, wanted, held, coverage, answers.bounds, settings.isolation, settings.output)
+    # Chunk by chunk, as they are committed: one may take out some rows of a file only, and not every format can.
+    found = [replacer.rows_of(chunk) for chunk in decision.replaces]
+    return replace(decision, rows_replaced=sum_of(found))
 
 
 def earlier_batches(request: BackfillRequest, feed: FeedSnapshot, control: ControlTables) -> list[Batch]:
@@ -304,7 +336,7 @@ def plans_of(
     """Return a plan for each chunk, with ids in the order in which they are to be read."""
     plans: list[BatchPlan] = []
     newest = feed.newest_batch
-    for ranges in decision.chunks:
+    for ranges, replaces in itertools.zip_longest(decision.chunks, decision.replaces, fillvalue=()):
         newest = next_batch_id(newest)
         plans.append(
             BatchPlan(
@@ -320,6 +352,7 @@ def plans_of(
                 output=output,
                 planned_at=datetime.now(UTC),
                 leader_epochs=epochs_of(ranges, decision),
+                replaces=replaces,
             )
         )
     return plans

@@ -16,7 +16,7 @@ MAX_RECORDS = 5_000_000
 
 
 class Mode(StrEnum):
-    """Where a backfill writes, and so what it may read. Replacing rows by position would need a table format."""
+    """Where a backfill writes, and so what it may read."""
 
     FILL = "fill"
     """Into the feed's own output: only offsets below the stored ones that no batch has committed."""
@@ -24,10 +24,17 @@ class Mode(StrEnum):
     COPY = "copy"
     """Into another output, no matter what the feed has done with those offsets."""
 
+    REPLACE = "replace"
+    """Into the feed's own output: only whole ranges of committed batches, whose rows it takes the place of."""
+
     @property
     def kind(self) -> BatchKind:
         """What its batches are to the feed."""
-        return {Mode.FILL: BatchKind.BACKFILL, Mode.COPY: BatchKind.COPY}[self]
+        return {
+            Mode.FILL: BatchKind.BACKFILL,
+            Mode.COPY: BatchKind.COPY,
+            Mode.REPLACE: BatchKind.REPLACE,
+        }[self]
 
 
 class OnOverlap(StrEnum):
@@ -129,6 +136,8 @@ class BackfillRequest:
     def __post_init__(self) -> None:
         if (self.output is not None) != (self.mode is Mode.COPY):
             raise ValueError(f"a copy names its output, and nothing else does; found {self.mode} with {self.output}")
+        if self.mode is Mode.REPLACE and (self.on_overlap, self.on_missing) != (OnOverlap.CUT, OnMissing.REFUSE):
+            raise ValueError(f"replacing leaves nothing out; found {self.on_overlap}, {self.on_missing}")
 
     def takes(self, topic_partition: TopicPartition) -> bool:
         """Whether a partition is among those that the selection is narrowed to."""

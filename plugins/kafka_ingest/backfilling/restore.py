@@ -113,6 +113,11 @@ def check_can_come_back(batch: Batch) -> None:
         raise BatchStateError(
             f"batch {batch.batch_id} is a copy into {batch.plan.output}: copy its ranges again. {NOTHING_DONE}"
         )
+    if batch.plan.kind is BatchKind.REPLACE:
+        raise BatchStateError(
+            f"batch {batch.batch_id} was to replace rows that are still in the output: replace its ranges again. "
+            f"{NOTHING_DONE}"
+        )
 
 
 def staged_attempt(batch: Batch, control: OperatorTables, sink: Sink) -> tuple[Attempt, Receipt]:

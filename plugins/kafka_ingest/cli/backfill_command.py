@@ -1,5 +1,6 @@
 """``kafka-ingest backfill``: offset ranges, read again or later, chunk by chunk, without a scheduler."""
 
+import itertools
 from collections.abc import Sequence
 from typing import Annotated, Any
 
@@ -7,6 +8,7 @@ import typer
 
 from kafka_ingest.assembly import FeedParts
 from kafka_ingest.backfilling.decide import BackfillDecision
+from kafka_ingest.backfilling.replacing import batches_in
 from kafka_ingest.backfilling.request import BackfillRequest, Mode, OnMissing, OnOverlap
 from kafka_ingest.cli.arguments import DryRun, FeedName, Json, actor, feed_parts
 from kafka_ingest.cli.documents import range_document
@@ -22,14 +24,16 @@ from kafka_ingest.settings.backfill_form import BackfillForm
 
 OPEN, GAPS = "open", "gaps"
 FIELDS = {"from": "from_timestamp", "to": "to_timestamp", "batch": "batch_id", "dag-run": "dag_run_id"}
-CASES = {"overlap": [each.value for each in OnOverlap], "missing": [each.value for each in OnMissing]}
+REPLACE = Mode.REPLACE.value
+CASES = {"overlap": [*(each.value for each in OnOverlap), REPLACE], "missing": [each.value for each in OnMissing]}
 
 WHAT = (
     "TOPIC:PARTITION=FROM-TO (several), from=TIME and/or to=TIME, batch=ID, dag-run=RUN, or gaps; "
     "only=TOPIC[:PARTITION] (several) limits it. Alone: open, the chunks that are open already."
 )
 WHEN = (
-    "overlap=cut (the default) leaves out what is in the output already, overlap=refuse plans nothing then; "
+    "overlap=cut (the default) leaves out what is in the output already, overlap=refuse plans nothing then, "
+    "overlap=replace replaces its rows: whole ranges as batches have committed them, each chunk in one commit; "
     "missing=refuse (the default) plans nothing where retention has deleted some, missing=record_gap reads the rest "
     "and keeps a gap on record."
 )
@@ -68,7 +72,7 @@ def backfill(
                 "max_records": max_records,
                 "reason": reason,
                 **fields_of(what),
-                **choices(when),
+                **choices(when, copy_to),
             }
             if copy_to is not None:
                 fields |= {"mode": Mode.COPY.value, "output": copy_to}
@@ -115,7 +119,7 @@ def fields_of(what: Sequence[str]) -> dict[str, Any]:
     return fields
 
 
-def choices(when: Sequence[str] | None) -> dict[str, str]:
+def choices(when: Sequence[str] | None, copy_to: str | None) -> dict[str, str]:
     """Return the form's fields that the choices set; raises InvalidBackfillError on an unknown one."""
     found = {}
     for text in when or ():
@@ -123,7 +127,14 @@ def choices(when: Sequence[str] | None) -> dict[str, str]:
         if case not in CASES or choice not in CASES[case] or case in found:
             raise InvalidBackfillError(f"expected each once: {WHEN} Found {text!r}. Nothing was planned.")
         found[case] = choice
-    return found
+    if found.get("overlap") != REPLACE:
+        return found
+    if copy_to is not None:
+        raise InvalidBackfillError(
+            "expected --copy-to or overlap=replace, found both: a copy changes no rows. Nothing was planned."
+        )
+    del found["overlap"]
+    return found | {"mode": REPLACE}
 
 
 def planned(
@@ -186,6 +197,15 @@ def decision_document(decision: BackfillDecision | None, *, only_show: bool) -> 
             range_document(gap.offset_range) | {"cause": gap.cause.value, "reason": gap.reason} for gap in decision.gaps
         ],
     }
+    if decision.rows_replaced is not None:
+        rows = decision.rows_replaced
+        found["replaced"] = {
+            "batches": [str(each) for each in batches_in(itertools.chain.from_iterable(decision.replaces))],
+            "ranges": [each.as_document() for chunk in decision.replaces for each in chunk],
+            "rows": rows.rows,
+            "files": rows.files,
+            "files_rewritten": rows.rewritten,
+        }
     if only_show:
         found["chunks"] = [{"ranges": ranges_document(chunk)} for chunk in decision.chunks]
     return found
@@ -211,6 +231,15 @@ def print_decision(feed_name: str, decision: BackfillDecision | None, *, execute
         made.add_section()
         made.add_line("total", "", "", "", "", number(decision.records_at_most))
         out.print(made)
+    if (rows := decision.rows_replaced) is not None:
+        batches = batches_in(itertools.chain.from_iterable(decision.replaces))
+        out.print(
+            f"{'replaces' if executed else 'would replace'} {rows.rows:,} rows of {len(batches):,} batches in "
+            f"{rows.files:,} files, {rows.rewritten:,} of which hold other rows, too, and are rewritten: "
+            f"{listing(batches)}",
+            markup=False,
+            soft_wrap=True,
+        )
     print_left_out("in the output already", decision.committed)
     print_left_out("another open backfill reads it", decision.claimed)
     print_left_out("deleted by retention", decision.deleted)

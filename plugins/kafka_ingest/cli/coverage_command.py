@@ -87,6 +87,8 @@ def verify_output(
             for of_batch in each.batch.ranges:
                 topic_partition = of_batch.count.offset_range.topic_partition
                 known = partitions.get(topic_partition)
+                if not each.batch.kind.commits_offsets:
+                    continue
                 if known is not None and known.stored.topic_id == rows.id_now(topic_partition.topic, of_batch.topic_id):
                     kept = kept_of(rows, each.batch.batch_id, of_batch.count.offset_range)
                     committed.setdefault(topic_partition, []).extend(kept)
@@ -146,6 +148,11 @@ def partition_document(partition: PartitionCoverage) -> dict[str, Any]:
         ],
         "before_first": [range_document(each) for each in partition.before_first],
         "expired": [range_document(each) for each in partition.expired],
+        "replaced": [
+            range_document(each.replaced.offset_range)
+            | {"batch_id": str(each.replaced.batch_id), "by": str(each.by), "open": each.is_open}
+            for each in partition.replacements
+        ],
         "folded": [folded_document(each) for each in partition.folded],
         "pending": pending,
         "dead_letters": [
@@ -184,6 +191,7 @@ def offsets_document(partition: PartitionCoverage) -> dict[str, int]:
         "backfilled": span_of(partition.backfilled),
         "before_first": span_of(partition.before_first),
         "expired": span_of(partition.expired),
+        "replaced": span_of(partition.replaced),
         "pending": span_of(partition.pending_live) + span_of(partition.claimed),
         "dead_letters": dead_letters_in(partition),
         "gaps_open": of_state["open"],
@@ -198,6 +206,7 @@ HEADINGS = {
     "backfilled": "backfilled",
     "before_first": "before first",
     "expired": "expired",
+    "replaced": "replaced",
     "pending": "pending",
     "gaps_open": "open gaps",
     "gaps_closed": "closed gaps",

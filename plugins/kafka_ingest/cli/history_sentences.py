@@ -17,6 +17,7 @@ def describe_offset(found: LocatedOffset) -> str:
     again = next_offset is not None and found.offset >= next_offset
     texts = {
         OffsetState.COMMITTED: f"committed with {batch}"
+        + (f"; {deciding.problem}" if deciding is not None and deciding.gone is RecordState.REPLACED else "")
         + (f"; the stored offset went back to {number(next_offset)}, so it is read again" if again else ""),
         OffsetState.PENDING: f"not committed yet: {batch} is {deciding.batch.state if deciding else ''}",
         OffsetState.GAP: gap_in_words(found.gap) if found.gap else "",

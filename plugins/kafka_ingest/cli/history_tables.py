@@ -20,6 +20,9 @@ INTERVALS_SHOWN = 20
 
 RECORD = {
     RecordState.IN_FILE: "in a file",
+    RecordState.EXPIRED: "expired",
+    RecordState.LOST: "lost",
+    RecordState.REPLACED: "replaced",
     RecordState.NONE: "none",
     RecordState.NOT_KNOWN: "not known",
     None: "-",

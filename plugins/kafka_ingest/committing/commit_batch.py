@@ -22,6 +22,7 @@ from kafka_ingest.model.receipt import RangeCount, Receipt
 from kafka_ingest.ports.cluster import KafkaCluster
 from kafka_ingest.ports.control import ControlTables
 from kafka_ingest.ports.outputs import Sink, Sinks
+from kafka_ingest.ports.role_of_format import REPLACE_ROWS, role_of
 
 log = logging.getLogger(__name__)
 
@@ -128,6 +129,9 @@ def verified_receipt(batch: Batch, attempt: Attempt, control: ControlTables, sin
         if batch.state is BatchState.WRITTEN:
             check_density(batch, receipt)
             sink.publisher.can_take(attempt.directory, receipt)
+            if batch.plan.replaces:
+                replacer = role_of(batch.plan.output, sink.replacer, REPLACE_ROWS)
+                replacer.can_take(attempt.directory, batch.plan, receipt)
             sink.staging.verify(attempt.directory, receipt)
     except (InvalidReceiptError, StagedOutputUnusableError) as error:
         if batch.state is not BatchState.WRITTEN:

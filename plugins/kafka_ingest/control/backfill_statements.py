@@ -124,7 +124,7 @@ def check_below_stored(connection: Connection, feed_id: UUID, batch_id: UUID) ->
         .select_from(batch_range.join(batch, batch.c.batch_id == batch_range.c.batch_id).join(stored_offset, here))
         .where(
             batch_range.c.batch_id == batch_id,
-            batch.c.kind == BatchKind.BACKFILL.value,
+            batch.c.kind.in_((BatchKind.BACKFILL.value, BatchKind.REPLACE.value)),
             or_(stored_offset.c.next_offset.is_(None), batch_range.c.end_offset > stored_offset.c.next_offset),
         )
     )

@@ -14,3 +14,6 @@ COUNTS = batch.c.state.in_(sorted(state.value for state in {*OPEN_STATES, BatchS
 
 OF_THE_FEED = batch.c.kind != BatchKind.COPY.value
 """Ranges in another output do not count for the feed's own."""
+
+IN_LEDGER = batch.c.kind.in_((BatchKind.LIVE.value, BatchKind.BACKFILL.value))
+"""The batches that have committed offsets. One that replaces rows reads offsets that others have committed."""

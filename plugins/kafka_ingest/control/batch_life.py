@@ -23,6 +23,7 @@ from kafka_ingest.control.offset_statements import (
     check_offsets_in_place,
     row_detail,
 )
+from kafka_ingest.control.replacements import check_still_replaceable
 from kafka_ingest.control.row_sums import add_rows
 from kafka_ingest.control.rows import (
     batch_of,
@@ -119,6 +120,8 @@ class BatchLife:
             is_live = row["kind"] == BatchKind.LIVE.value
             if row["kind"] == BatchKind.BACKFILL.value:
                 check_not_overtaken(connection, row["feed_id"], batch_id)
+            elif row["kind"] == BatchKind.REPLACE.value:
+                check_still_replaceable(connection, row["feed_id"], batch_id)
             # Of a backfill it was noted when it was planned; one of an earlier version carries nothing.
             ledger_after = note_output_changed(connection, row) if is_live else row["ledger_after"]
             ledger_upto = row["ledger_upto"]

@@ -64,6 +64,7 @@ class SqlControlTables:
         self.copy_outputs = self._coverage.copy_outputs
         self.cut_off = self._coverage.cut_off
         self.committed_within = self._coverage.committed_within
+        self.held_ranges = self._coverage.held_ranges
         self.committed_ahead = self._coverage.committed_ahead
         self.committed_batches = self._coverage.committed_batches
         self.committed_ranges = self._coverage.committed_ranges

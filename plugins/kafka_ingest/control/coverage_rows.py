@@ -9,6 +9,7 @@ from kafka_ingest.control.folded_rows import folded_ranges
 from kafka_ingest.control.log_cuts import PLANNED_ON, Cuts, PlannedOn, ids_before, resets, rewinds_of
 from kafka_ingest.control.output_columns import OUTPUT, SINK, output_of
 from kafka_ingest.control.removed_output import lost_ranges, removed_ranges
+from kafka_ingest.control.replacements import replacements
 from kafka_ingest.control.rows import gaps_of
 from kafka_ingest.control.schema import batch, batch_range
 from kafka_ingest.model.batch import BatchKind, BatchState
@@ -42,6 +43,7 @@ def coverage_rows(connection: Connection, feed: FeedSnapshot) -> CoverageRows:
         lost=lost_ranges(connection, feed.feed_id),
         removed=removed_ranges(connection, feed.feed_id),
         folded=folded_ranges(connection, feed.feed_id),
+        replacements=replacements(connection, feed.feed_id),
         ids_before=ids_before(decided),
     )
 

@@ -20,10 +20,11 @@ from kafka_ingest.control.log_cuts import Cuts, PlannedOn, resets
 from kafka_ingest.control.offset_history import offset_rows
 from kafka_ingest.control.passed_offsets import committed_ahead, committed_within
 from kafka_ingest.control.removed_output import kept
+from kafka_ingest.control.replacements import held_ranges
 from kafka_ingest.control.rows import batch_row
 from kafka_ingest.control.schema import batch, batch_range, feed, folded_range
 from kafka_ingest.model.batch import BatchKind, BatchState
-from kafka_ingest.model.control_rows import BackfillRange, CommittedBatch, CoverageRows
+from kafka_ingest.model.control_rows import BackfillRange, CommittedBatch, CoverageRows, HeldRange
 from kafka_ingest.model.offset_rows import OffsetRows
 from kafka_ingest.model.offsets import OffsetRange, TopicPartition
 from kafka_ingest.model.output_location import OutputLocation
@@ -93,6 +94,11 @@ class CoverageStore:
         with transaction(self._engine, "read") as connection:
             return committed_within(connection, feed_id, intervals, apart_from=apart_from)
 
+    def held_ranges(self, feed_id: UUID, intervals: Sequence[OffsetRange]) -> list[HeldRange]:
+        """Return which committed batches' rows the feed's output holds of intervals, whole ranges, sorted."""
+        with transaction(self._engine, "read") as connection:
+            return held_ranges(connection, feed_id, intervals)
+
     def committed_ahead(self, feed_id: UUID) -> list[OffsetRange]:
         """Return what committed batches hold at or above the stored offsets, sorted; empty without a backward reset."""
         with transaction(self._engine, "read") as connection:
@@ -118,7 +124,7 @@ class CoverageStore:
             .where(
                 mine.c.batch_id == batch_id,
                 other.c.state == BatchState.COMMITTED.value,
-                other.c.kind != BatchKind.COPY.value,
+                other.c.kind.in_((BatchKind.LIVE.value, BatchKind.BACKFILL.value)),
             )
         )
         with transaction(self._engine, "read") as connection:

@@ -8,6 +8,7 @@ from sqlalchemy import ColumnElement, Connection, RowMapping, Select, Table, fun
 from kafka_ingest.control.folded_rows import folded_ranges
 from kafka_ingest.control.output_columns import OUTPUT, output_of
 from kafka_ingest.control.removed_output import lost_ranges
+from kafka_ingest.control.replacements import replacements
 from kafka_ingest.control.rows import events_of, gaps_of, stored_offsets
 from kafka_ingest.control.schema import batch, batch_range, feed, folded_range, gap, stored_offset
 from kafka_ingest.model.batch import BatchKind, BatchState
@@ -49,6 +50,9 @@ def offset_rows(
         folded=folded_ranges(
             connection, row.feed_id, *of_partition(folded_range, topic_partition), *holds_offset(folded_range, offset)
         ),
+        replacements=[
+            each for each in replacements(connection, row.feed_id) if each.replaced.topic_partition == topic_partition
+        ],
     )
 
 

@@ -5,6 +5,7 @@ from uuid import UUID
 
 from sqlalchemy import ColumnElement, Connection, Table, and_, exists, func, or_, select
 
+from kafka_ingest.control.batch_conditions import IN_LEDGER
 from kafka_ingest.control.folded_rows import folded_of, kept_of
 from kafka_ingest.control.log_cuts import ids_before, resets
 from kafka_ingest.control.removed_output import kept
@@ -99,7 +100,7 @@ def committed_within(
         .join(stored_offset, same_topic(connection, feed_id))
         .where(
             batch.c.feed_id == feed_id,
-            batch.c.kind != BatchKind.COPY.value,
+            IN_LEDGER,
             batch.c.state == BatchState.COMMITTED.value,
             batch_range.c.topic.in_(topics),
             batch_range.c.partition.in_(partitions),
@@ -126,7 +127,7 @@ def committed_ahead(connection: Connection, feed_id: UUID) -> list[OffsetRange]:
         .join(stored_offset, same_topic(connection, feed_id))
         .where(
             batch.c.feed_id == feed_id,
-            batch.c.kind != BatchKind.COPY.value,
+            IN_LEDGER,
             batch.c.state == BatchState.COMMITTED.value,
             batch_range.c.end_offset > stored_offset.c.next_offset,
         )

@@ -14,7 +14,7 @@ from kafka_ingest.model.control_rows import FeedSnapshot, StartOver
 from kafka_ingest.model.offsets import TopicPartition
 
 OF_THE_OUTPUT = (BatchKind.LIVE.value, BatchKind.BACKFILL.value)
-"""Kinds of batches that the feed's own output was given; copies are not among them."""
+"""Kinds of batches whose rows count: not copies, and not replacements, whose rows were counted before."""
 
 
 def add_rows(connection: Connection, committed: RowMapping) -> None:

@@ -32,7 +32,7 @@ from kafka_ingest.model.batch import AttemptState, BatchKind, BatchState
 from kafka_ingest.model.gap import GapCause
 from kafka_ingest.model.hold import HoldCause
 
-SCHEMA_VERSION = "0013"
+SCHEMA_VERSION = "0014"
 """The migration that makes these tables; a test compares it with the newest one."""
 
 VERSION_TABLE = "kafka_ingest_schema"

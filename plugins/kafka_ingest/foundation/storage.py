@@ -135,6 +135,13 @@ def open_to_read(path: Opened) -> Iterator[Path | IO[bytes]]:
         yield file
 
 
+@contextlib.contextmanager
+def open_to_write(path: Opened) -> Iterator[IO[bytes]]:
+    """Yield what a new file is written to, a piece at a time; on a disk it is not flushed."""
+    with remote_errors() if not isinstance(path, Path) else contextlib.nullcontext(), path.open("wb") as file:
+        yield file
+
+
 def write_whole(path: Opened, content: bytes) -> None:
     """Write a file completely or not at all; it is durable when this returns."""
     if isinstance(path, Path):

@@ -16,6 +16,7 @@ from kafka_ingest.model.offsets import Isolation, OffsetRange, OffsetsPolicy, To
 from kafka_ingest.model.output_location import OutputLocation
 from kafka_ingest.model.partition_term import PartitionTerm, terms_of
 from kafka_ingest.model.place import Place, place_of
+from kafka_ingest.model.replaced import ReplacedRange, why_no_replacement
 
 PLAN_VERSION = 1
 IN_THE_ATTEMPT = 1
@@ -35,6 +36,17 @@ class BatchKind(StrEnum):
 
     COPY = "copy"
     """Reads any offsets into another output; to the feed's own it means nothing."""
+
+    REPLACE = "replace"
+    """Reads ranges of committed batches again, and takes their rows' place in the feed's own output.
+
+    Their offsets stay committed by those batches.
+    """
+
+    @property
+    def commits_offsets(self) -> bool:
+        """Whether its ranges count as committed: each offset once."""
+        return self in {BatchKind.LIVE, BatchKind.BACKFILL}
 
 
 class BatchState(StrEnum):
@@ -131,6 +143,8 @@ class BatchPlan:
     leader_epochs: Mapping[TopicPartition, int] = field(default_factory=dict)
     folded: str | None = None
     """The plan's fingerprint once its ranges are folded; then only the receipt beside the output has them."""
+    replaces: tuple[ReplacedRange, ...] = ()
+    """The ranges of earlier batches whose rows a batch of kind ``replace`` takes the place of; of any other, none."""
 
     def __post_init__(self) -> None:
         if not self.ranges and self.folded is None:
@@ -144,6 +158,10 @@ class BatchPlan:
             raise ValueError("a batch's ranges are sorted, one per partition")
         if missing := {offset_range.topic for offset_range in self.ranges} - set(self.topic_ids):
             raise ValueError(f"a plan names the topic id of each topic, missing: {sorted(missing)}")
+        if self.kind is not BatchKind.REPLACE and self.replaces:
+            raise ValueError(f"only a batch of kind replace replaces ranges, found kind {self.kind}")
+        if self.kind is BatchKind.REPLACE and (problem := why_no_replacement(self.ranges, self.replaces)):
+            raise ValueError(problem)
 
     @property
     def max_rows(self) -> int:
@@ -156,30 +174,36 @@ class BatchPlan:
 
     def as_document(self) -> dict[str, Any]:
         """Return the plan as JSON-able data, with its format version."""
+        # Only where there is one: other plans keep the form, and so the fingerprint, that earlier versions gave them.
         folded = {"folded": self.folded} if self.folded is not None else {}
-        return folded | {
-            "version": PLAN_VERSION,
-            "batch_id": str(self.batch_id),
-            "kind": self.kind.value,
-            "feed": {"feed_id": str(self.feed_id), "name": self.feed_name},
-            "cluster_id": self.cluster_id,
-            "topic_ids": dict(sorted(self.topic_ids.items())),
-            "ranges": [
-                {
-                    "topic": offset_range.topic,
-                    "partition": offset_range.partition,
-                    "start_offset": offset_range.start_offset,
-                    "end_offset": offset_range.end_offset,
-                    "leader_epoch": self.leader_epochs.get(offset_range.topic_partition),
-                }
-                for offset_range in self.ranges
-            ],
-            "isolation": self.isolation.value,
-            "offsets": self.offsets_policy.value,
-            "sink": self.output.as_document(),
-            "capped": self.capped,
-            "planned_at": self.planned_at.isoformat(),
-        }
+        replaces = {"replaces": [each.as_document() for each in self.replaces]} if self.replaces else {}
+        return (
+            folded
+            | replaces
+            | {
+                "version": PLAN_VERSION,
+                "batch_id": str(self.batch_id),
+                "kind": self.kind.value,
+                "feed": {"feed_id": str(self.feed_id), "name": self.feed_name},
+                "cluster_id": self.cluster_id,
+                "topic_ids": dict(sorted(self.topic_ids.items())),
+                "ranges": [
+                    {
+                        "topic": offset_range.topic,
+                        "partition": offset_range.partition,
+                        "start_offset": offset_range.start_offset,
+                        "end_offset": offset_range.end_offset,
+                        "leader_epoch": self.leader_epochs.get(offset_range.topic_partition),
+                    }
+                    for offset_range in self.ranges
+                ],
+                "isolation": self.isolation.value,
+                "offsets": self.offsets_policy.value,
+                "sink": self.output.as_document(),
+                "capped": self.capped,
+                "planned_at": self.planned_at.isoformat(),
+            }
+        )
 
     @classmethod
     def from_document(cls, document: Mapping[str, Any]) -> "BatchPlan":
@@ -207,6 +231,7 @@ class BatchPlan:
             capped=document["capped"],
             leader_epochs=leader_epochs,
             folded=document.get("folded"),
+            replaces=tuple(map(ReplacedRange.from_document, document.get("replaces", ()))),
         )
 
     @property

@@ -17,6 +17,7 @@ from kafka_ingest.model.place import Place
 from kafka_ingest.model.published_output import FoundFiles
 from kafka_ingest.model.receipt import RangeCount, Receipt
 from kafka_ingest.model.removal import LostRange, RemovedRange
+from kafka_ingest.model.replaced import Replacement
 
 RECENT_BATCHES = 100
 """How many of a feed's newest batches a plan compares with its output; maintenance compares all of them daily."""
@@ -87,6 +88,17 @@ class BackfillRange:
         if self.cut_off_at is None or self.cut_off_at >= end:
             return [self.offset_range]
         return [OffsetRange(tp, start, self.cut_off_at)] if self.cut_off_at > start else []
+
+
+@dataclass(frozen=True, slots=True)
+class HeldRange:
+    """A range of a committed batch whose rows are in the feed's output, unless they expired since."""
+
+    batch_id: UUID
+    offset_range: OffsetRange
+    output: OutputLocation
+    cut_off_at: int | None = None
+    """Where its log was truncated since, as an operator decided: of the offsets above it, other records exist now."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,6 +230,9 @@ class CoverageRows:
 
     folded: Sequence[FoldedRange] = ()
     """What old live batches have read, of which the control tables keep no ranges any more."""
+
+    replacements: Sequence[Replacement] = ()
+    """Whose rows another batch has replaced, or is about to. The offsets stay committed by the batch that read them."""
 
     ids_before: Mapping[tuple[str, str | None], str | None] = field(default_factory=dict)
     """(topic, id) → the current id of the same records, where an operator confirmed that they are the same."""

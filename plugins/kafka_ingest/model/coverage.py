@@ -17,6 +17,7 @@ from kafka_ingest.model.gap import Gap, GapCause
 from kafka_ingest.model.offset_sets import by_partition, intersect, shared, subtract, union
 from kafka_ingest.model.offsets import OffsetRange, StoredOffset, TopicPartition, listing
 from kafka_ingest.model.removal import LostRange, RemovedRange
+from kafka_ingest.model.replaced import Replacement
 
 T = TypeVar("T")
 
@@ -37,6 +38,7 @@ class PartitionCoverage:
     lost: Sequence[LostRange] = ()
     removed: Sequence[RemovedRange] = ()
     folded: Sequence[FoldedRange] = ()
+    replacements: Sequence[Replacement] = ()
 
     @property
     def topic_partition(self) -> TopicPartition:
@@ -89,6 +91,11 @@ class PartitionCoverage:
     def expired(self) -> list[OffsetRange]:
         """What was committed and has expired from the output: it stays committed, no reader sees it."""
         return intersect(self.committed, [each.offset_range for each in self.removed])
+
+    @cached_property
+    def replaced(self) -> list[OffsetRange]:
+        """Whose rows a later batch has replaced: they stay committed by the batch that read them first."""
+        return union(each.replaced.offset_range for each in self.replacements if not each.is_open)
 
     @cached_property
     def rewound(self) -> list[OffsetRange]:
@@ -165,6 +172,9 @@ def coverage_of(rows: CoverageRows) -> dict[TopicPartition, PartitionCoverage]:
     lost = by_topic_partition(rows, ((each.offset_range, each.topic_id, each) for each in rows.lost))
     folded = by_topic_partition(rows, ((each.offset_range, each.topic_id, each) for each in rows.folded))
     removed = by_topic_partition(rows, ((each.offset_range, each.topic_id, each) for each in rows.removed))
+    replaced = by_topic_partition(
+        rows, ((each.replaced.offset_range, each.topic_id, each) for each in rows.replacements)
+    )
     ahead = by_partition(rows.committed_ahead)
     letters = by_topic_partition(rows, ((each.offset_range, each.topic_id, each) for each in rows.dead_letters))
     return {
@@ -179,6 +189,7 @@ def coverage_of(rows: CoverageRows) -> dict[TopicPartition, PartitionCoverage]:
             lost=lost.get(tp, ()),
             removed=removed.get(tp, ()),
             folded=folded.get(tp, ()),
+            replacements=replaced.get(tp, ()),
         )
         for tp, row in rows.feed.stored.items()
     }

@@ -12,6 +12,7 @@ from kafka_ingest.model.gap import Gap
 from kafka_ingest.model.offsets import OffsetRange, StoredOffset
 from kafka_ingest.model.output_location import OutputLocation
 from kafka_ingest.model.removal import LostRange
+from kafka_ingest.model.replaced import Replacement
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,3 +56,6 @@ class OffsetRows:
 
     folded: Sequence[FoldedRange] = ()
     """What old batches have read that holds the offset: each is of a batch that only its receipt names."""
+
+    replacements: Sequence[Replacement] = ()
+    """Of the partition: whose rows other batches have replaced, or are about to."""

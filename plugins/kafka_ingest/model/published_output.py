@@ -1,6 +1,6 @@
 """What was published, and what readers see of it."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -34,17 +34,22 @@ class FilesState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class FoundFiles:
-    """What exists of a batch, and in words how it differs from its receipt."""
+    """What exists of a batch, and in words how it differs from its receipt.
+
+    ``rows``: how many of its rows the output holds, where that was counted.
+    """
 
     state: FilesState
     difference: str = ""
+    rows: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class PublishedReceipt:
     """What is kept beside the output permanently: enough to rebuild lost control tables.
 
-    ``files`` is what exists of it now, ``removal`` why nothing does.
+    ``files`` is what exists of it now, ``removal`` why nothing does. ``replaced`` are the partitions whose rows a later
+    batch has replaced.
     """
 
     plan: BatchPlan
@@ -52,6 +57,7 @@ class PublishedReceipt:
     ledger: Sequence[Event]
     files: FoundFiles = FoundFiles(FilesState.INTACT)
     removal: Removal | None = None
+    replaced: Collection[TopicPartition] = frozenset()
 
     @property
     def ranges_read(self) -> tuple[OffsetRange, ...]:

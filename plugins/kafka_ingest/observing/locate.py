@@ -4,10 +4,11 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
+from uuid import UUID
 
 from kafka_ingest.batches.whole_plan import plan_as_read, receipt_of_folded
 from kafka_ingest.errors import KafkaIngestError, NotADataFileError, UnknownFeedError, WrongUseError
-from kafka_ingest.model.batch import BatchKind, BatchPlan, BatchState
+from kafka_ingest.model.batch import BatchPlan, BatchState
 from kafka_ingest.model.control_rows import FoldedBatch
 from kafka_ingest.model.event import Event
 from kafka_ingest.model.folded import FoldedRange
@@ -48,6 +49,8 @@ class RecordState(StrEnum):
     """It did, and the batch was removed from the output since."""
     LOST = "lost"
     """It did, and an operator recorded the file as lost."""
+    REPLACED = "replaced"
+    """It did, and a later batch has replaced the rows of its range."""
     NONE = "none"
     NOT_KNOWN = "not_known"
 
@@ -88,8 +91,9 @@ class LocatedBatch:
 
     @property
     def counts(self) -> bool:
-        """Whether it concerns the feed's own output, and the present topic."""
-        return self.batch.kind is not BatchKind.COPY and not self.is_earlier_topic and self.gone is not RecordState.LOST
+        """Whether the offset's state follows from it: a batch that commits offsets, of the present topic."""
+        in_ledger = self.batch.kind.commits_offsets and not self.is_earlier_topic
+        return in_ledger and self.gone is not RecordState.LOST
 
     @property
     def record(self) -> RecordState | None:
@@ -219,8 +223,11 @@ def locate(
     for each in rows.folded:
         folded = (*folded, located_folded(control, sinks, rows, each, offset, same, folded))
     read = [*rows.batches, *(each.batch for each in folded if each.batch is not None)]
+    by = {(each.replaced.batch_id): each.by for each in rows.replacements if not each.is_open}
     batches = tuple(
-        located(batch, sinks, topic_partition, offset, same, rows.lost)
+        replaced(batch, by[batch.batch_id], same)
+        if batch.batch_id in by
+        else located(batch, sinks, topic_partition, offset, same, rows.lost)
         for batch in sorted(read, key=lambda each: (each.planned_at, each.batch_id), reverse=True)
     )
     gap = gap_of(rows.gaps, same)
@@ -235,6 +242,12 @@ def locate(
         gap=gap,
         folded=folded,
     )
+
+
+def replaced(batch: BatchOfOffset, by: UUID, same: Collection[str | None]) -> LocatedBatch:
+    """Return a batch whose rows of the offset's range another one has replaced."""
+    problem = f"batch {by} has replaced its rows of {batch.offset_range}"
+    return LocatedBatch(batch, is_earlier(batch.topic_id, same), problem=problem, gone=RecordState.REPLACED)
 
 
 def located_folded(

@@ -1,6 +1,6 @@
 """Compare the output with the control tables: each committed range is counted where readers see it; none is missing."""
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from uuid import UUID
 
@@ -14,6 +14,7 @@ from kafka_ingest.model.output_location import OutputLocation
 from kafka_ingest.model.published_output import FileProblem, PublishedCount, PublishedLook
 from kafka_ingest.model.receipt import RangeCount
 from kafka_ingest.model.removal import LostRange, Removal
+from kafka_ingest.model.replaced import Replacement
 from kafka_ingest.ports.control import ControlReader
 from kafka_ingest.ports.outputs import Sink, Sinks
 from kafka_ingest.ports.role_of_format import role_of
@@ -64,7 +65,7 @@ def count_batches(rows: CoverageRows, control: ControlReader, sinks: Sinks) -> I
                 continue
             look = role_of(batch.output, sink.inspector, "be counted batch by batch").look_at(batch.batch_id)
             lost = [each for each in rows.lost if each.batch_id == batch.batch_id]
-            expected = expected_of(batch, lost, sink)
+            expected = without_replaced(expected_of(batch, lost, sink), batch.batch_id, rows.replacements, look)
         except (OutputConflictError, OutputUnavailableError) as error:
             unreadable = Difference(str(batch.output), "files that can be read", str(error), str(batch.batch_id))
             yield Counted(batch, 0, (unreadable,))
@@ -89,7 +90,8 @@ def with_ranges(batch: CommittedBatch, sinks: Sinks) -> CommittedBatch:
 def open_batches(rows: CoverageRows) -> set[UUID]:
     """Return the batches of the feed that were open when the rows were read."""
     live = {rows.feed.open_batch.batch_id} if rows.feed.open_batch is not None else set()
-    return live | {each.batch_id for each in rows.backfills if each.state.is_open}
+    replacing = {each.by for each in rows.replacements if each.is_open}
+    return live | replacing | {each.batch_id for each in rows.backfills if each.state.is_open}
 
 
 def expected_of(batch: CommittedBatch, lost: Collection[LostRange], sink: Sink) -> dict[TopicPartition, RangeCount]:
@@ -109,6 +111,25 @@ def expected_of(batch: CommittedBatch, lost: Collection[LostRange], sink: Sink) 
             max((span.end_offset - 1 for span, _ in left), default=None),
         )
     return planned
+
+
+def without_replaced(
+    expected: Mapping[TopicPartition, RangeCount],
+    batch_id: UUID,
+    replacements: Iterable[Replacement],
+    look: PublishedLook,
+) -> dict[TopicPartition, RangeCount]:
+    """Return what readers should see of a batch's ranges: nothing of those that another batch has replaced.
+
+    Where that batch was open when the rows were read, it may have replaced them since: all of a range, or nothing.
+    """
+    there = {count.topic_partition for count in look.counts}
+    of_batch = [each for each in replacements if each.replaced.batch_id == batch_id]
+    places = [(each.replaced.topic_partition, each.is_open) for each in of_batch]
+    gone = {topic_partition for topic_partition, is_open in places if not is_open or topic_partition not in there}
+    return {
+        tp: RangeCount(count.offset_range, 0, None, None) if tp in gone else count for tp, count in expected.items()
+    }
 
 
 def differences_of(

@@ -16,6 +16,7 @@ from kafka_ingest.model.removal import LostRange, Removal, RemovalCause, Removed
 from kafka_ingest.operating.held_offsets import also_in, held, is_visible, lost_of_batches, not_in
 from kafka_ingest.operating.journal_rows import row_of
 from kafka_ingest.operating.rebuilt_gaps import rebuilt_gaps
+from kafka_ingest.operating.replaced_output import with_replaced
 from kafka_ingest.planning.settings import FeedPlanSettings
 from kafka_ingest.ports.control import OperatorTables
 from kafka_ingest.ports.outputs import Sink
@@ -143,7 +144,7 @@ def decide_adoption(settings: FeedPlanSettings, control: OperatorTables, sink: S
     Raises NothingToAdoptError where the output is empty, OutputConflictError where it is not this feed's or a receipt
     is damaged, ReceiptsDoNotFollowError where a receipt is missing.
     """
-    found = list(sink.publisher.published_receipts())
+    found = with_replaced(list(sink.publisher.published_receipts()))
     # Without the revoked ones, which miss only their mark: others have read their ranges since, or will.
     receipts = [published for published in found if published.files.state is not FilesState.REVOKED]
     if not receipts:

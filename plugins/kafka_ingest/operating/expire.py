@@ -24,6 +24,7 @@ from kafka_ingest.model.published_output import FilesState, PublishedReceipt
 from kafka_ingest.model.removal import LostRange, Removal, RemovalCause, RemovedRange
 from kafka_ingest.operating.held_offsets import also_in, held, is_visible, lost_of_batches, not_in
 from kafka_ingest.operating.known_feed import known_feed
+from kafka_ingest.operating.replaced_output import rows_left, with_replaced
 from kafka_ingest.planning.settings import FeedPlanSettings
 from kafka_ingest.ports.control import OperatorTables
 from kafka_ingest.ports.outputs import ReceiptArchive, Remover, Sink, Sinks
@@ -57,7 +58,7 @@ class ExpireDecision:
     @property
     def rows(self) -> int:
         """How many rows expire, of those that are decided on now."""
-        return sum(published.receipt.rows for published in self.batches)
+        return sum(rows_left(published) for published in self.batches)
 
     @property
     def size_bytes(self) -> int:
@@ -82,6 +83,8 @@ def decide_expiry(
     newest = control.newest_published(feed.feed_id)
     rows = control.coverage(settings.name)
     lost = lost_of_batches(rows.lost if rows is not None else ())
+    replacements = rows.replacements if rows is not None else ()
+    about_to_be_replaced = {each.replaced.batch_id: each.by for each in replacements if each.is_open}
     remover = role_of(settings.output, sink.remover, "let batches expire")
     remover.check_can_remove()
     unfinished = set(remover.unfinished())
@@ -89,7 +92,7 @@ def decide_expiry(
     removed: list[PublishedReceipt] = []
     kept: dict[UUID, str] = {}
     visible: list[RemovedRange] = []
-    for published in sink.publisher.published_receipts():
+    for published in with_replaced(list(sink.publisher.published_receipts())):
         batch_id = published.plan.batch_id
         if published.removal is not None:
             removed.append(published)
@@ -99,6 +102,8 @@ def decide_expiry(
                 kept[batch_id] = f"it is {state}"
             elif newest is not None and newest.batch_id == batch_id:
                 kept[batch_id] = "it is the feed's newest"
+            elif batch_id in about_to_be_replaced:
+                kept[batch_id] = f"batch {about_to_be_replaced[batch_id]} is about to replace its rows"
             elif published.files.state in {FilesState.INTACT, FilesState.CHANGED, FilesState.GONE}:
                 batches.append(published)
                 continue

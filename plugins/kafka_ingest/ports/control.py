@@ -18,6 +18,7 @@ from kafka_ingest.model.control_rows import (
     Folded,
     FoldedBatch,
     FoldedFeed,
+    HeldRange,
     NewFeed,
     PlanRecord,
     PublishedBatch,
@@ -116,6 +117,12 @@ class ControlReader(Protocol):
         """Return what committed batches in the feed's output hold of intervals of the topics with their current ids.
 
         Lost files do not count, and neither does the batch ``apart_from``.
+        """
+
+    def held_ranges(self, feed_id: UUID, intervals: Sequence[OffsetRange]) -> list[HeldRange]:
+        """Return which committed batches' rows the feed's output holds of intervals of the topics as they are now.
+
+        Whole ranges, sorted; without those that were replaced since, are folded, or were cut off by a truncation.
         """
 
     def committed_ahead(self, feed_id: UUID) -> list[OffsetRange]:

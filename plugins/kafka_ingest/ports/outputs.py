@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Protocol
 from uuid import UUID
 
-from kafka_ingest.model.batch import DataNeeds
+from kafka_ingest.model.batch import BatchPlan, DataNeeds
 from kafka_ingest.model.data_file import FileContents, FilePlace
 from kafka_ingest.model.offsets import OffsetRange, TopicPartition
 from kafka_ingest.model.output_location import OutputLocation
@@ -15,6 +15,7 @@ from kafka_ingest.model.place import Place
 from kafka_ingest.model.published_output import PublishedLook, PublishedReceipt
 from kafka_ingest.model.receipt import Receipt, WrittenFile
 from kafka_ingest.model.removal import Removal
+from kafka_ingest.model.replaced import ReplacedRange, RowsReplaced
 
 
 class Staging(Protocol):
@@ -177,6 +178,22 @@ class Salvage(Protocol):
         """Hide files of a batch from readers, durably, and keep them; does nothing for missing ones."""
 
 
+class Replacer(Protocol):
+    """Examines the rows that a batch is to take the place of. The publisher replaces them, in its one step."""
+
+    def check_can_replace(self) -> None:
+        """Raise OutputNotUsableError where no rows can be replaced in this output."""
+
+    def rows_of(self, replaced: tuple[ReplacedRange, ...]) -> RowsReplaced:
+        """Return what readers see of some ranges, wherever it is."""
+
+    def can_take(self, directory: Place, plan: BatchPlan, receipt: Receipt) -> None:
+        """Ask before COMMITTING whether the attempt in that directory can replace what its plan says; moves nothing.
+
+        Raises RecordsDeletedError where a row would be removed whose record was not read again.
+        """
+
+
 @dataclass(frozen=True, slots=True)
 class Sink:
     """One output, by the roles that the protocol asks for. What a format cannot answer or do is None.
@@ -192,6 +209,7 @@ class Sink:
     remover: Remover | None
     salvage: Salvage | None
     places: tuple[Place, ...]
+    replacer: Replacer | None = None
 
 
 class DataFiles(Protocol):

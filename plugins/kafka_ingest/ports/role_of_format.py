@@ -7,6 +7,8 @@ from kafka_ingest.model.output_location import OutputLocation
 
 Role = TypeVar("Role")
 
+REPLACE_ROWS = "replace rows in one commit"
+
 
 def role_of(output: OutputLocation, role: Role | None, what: str) -> Role:
     """Return a role of an output's sink; raises NotOfThisFormatError, which names what the format cannot do."""

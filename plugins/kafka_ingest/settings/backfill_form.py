@@ -104,6 +104,11 @@ class BackfillForm(Settings):
         A copy goes below KAFKA_INGEST_DATA, or next to the feed's output: the right to trigger a DAG is not the right
         to write anywhere on the machine. ``anywhere``: the caller has a shell there.
         """
+        if self.mode is Mode.REPLACE and (self.overlap, self.missing) != (OnOverlap.CUT, OnMissing.REFUSE):
+            raise InvalidBackfillError(
+                f"expected neither overlap nor missing with mode replace, found {self.overlap} and {self.missing}: it "
+                "replaces all that it is asked for, or nothing is planned. Nothing was planned."
+            )
         asked = self.model_dump(mode="json", exclude_defaults=True) | {"mode": self.mode.value}
         return BackfillRequest(
             selection=self._selection(),

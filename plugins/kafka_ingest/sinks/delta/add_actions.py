@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from kafka_ingest.foundation.storage import Opened, changed_at
 from kafka_ingest.model.partition_term import PartitionTerm
-from kafka_ingest.model.receipt import Receipt, WrittenFile
+from kafka_ingest.model.receipt import Receipt
 from kafka_ingest.sinks.delta.library import delta_lake
 from kafka_ingest.sinks.tables.file_partition import partition_of
 from kafka_ingest.sinks.tables.staged_checks import footer
@@ -39,21 +39,21 @@ def add_actions(
             partition_values={term.own_column: partition_of(metadata, term) for term in partition_by},
             modification_time=round(changed_at(data / file.name) * 1000),
             data_change=True,
-            stats=json.dumps(statistics(metadata, file, {term.own_column for term in partition_by})),
+            stats=json.dumps(statistics(metadata, file.rows, {term.own_column for term in partition_by})),
         )
         found.append(added)
     return found
 
 
 def statistics(
-    metadata: "pyarrow.parquet.FileMetaData", file: WrittenFile, partitioned_by: Collection[str] = ()
+    metadata: "pyarrow.parquet.FileMetaData", rows: int, partitioned_by: Collection[str] = ()
 ) -> dict[str, Any]:
     """Return the statistics of a file as the Delta protocol writes them, out of its footer.
 
     Columns that the table is partitioned by have none there. A column without statistics in some row group is left
     out: a reader then assumes that any value is possible.
     """
-    found: dict[str, Any] = {"numRecords": file.rows, "minValues": {}, "maxValues": {}, "nullCount": {}}
+    found: dict[str, Any] = {"numRecords": rows, "minValues": {}, "maxValues": {}, "nullCount": {}}
     for number in range(metadata.num_columns):
         name = metadata.schema.column(number).path
         if "." in name or name in partitioned_by:
@@ -67,7 +67,7 @@ def statistics(
             continue
         found["nullCount"][name] = sum(count or 0 for count in nulls)
         filled = [group for group in known if group.has_min_max]
-        if name in WITHOUT_BOUNDS or found["nullCount"][name] + sum(group.num_values for group in filled) < file.rows:
+        if name in WITHOUT_BOUNDS or found["nullCount"][name] + sum(group.num_values for group in filled) < rows:
             continue
         if not filled:
             continue

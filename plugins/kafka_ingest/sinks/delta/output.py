@@ -1,7 +1,7 @@
 """A Delta table as the shared roles of tables need it: its log decides (:mod:`.table_log`)."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 from uuid import UUID
@@ -11,6 +11,7 @@ from kafka_ingest.foundation.s3_access import S3Access
 from kafka_ingest.foundation.storage import Opened, names_in, opened
 from kafka_ingest.model.place import Place, below
 from kafka_ingest.model.receipt import Receipt
+from kafka_ingest.model.replaced import ReplacedRange
 from kafka_ingest.model.table_options import NO_TABLE_OPTIONS, TableOptions
 from kafka_ingest.sinks.delta.columns import differences_of_file
 from kafka_ingest.sinks.delta.library import check_installed, delta_lake
@@ -19,9 +20,11 @@ from kafka_ingest.sinks.delta.staged_age import check_safe_from_clean_up
 from kafka_ingest.sinks.delta.table_log import TableLog
 from kafka_ingest.sinks.delta.table_rows import DeltaRows
 from kafka_ingest.sinks.tables.marks import Mark
+from kafka_ingest.sinks.tables.output import ReplacedFile, TableReplacement
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from deltalake.transaction import AddAction
 
 
 class DeltaOutput:
@@ -31,6 +34,7 @@ class DeltaOutput:
         self.output = output
         self.data_folder = output / BATCHES
         self.says = f"the log of {output} says"
+        self.replacement: TableReplacement | None = self
         self._access = access
         self.options = options
         self.own_columns = any(term.is_of_time for term in options.partition_by)
@@ -95,15 +99,46 @@ class DeltaOutput:
         if files:
             check_safe_from_clean_up(files, self._log.configuration())
 
+    def check_can_replace(self) -> None:
+        """Raise OutputNotUsableError on a table whose rows cannot be replaced."""
+        from kafka_ingest.sinks.delta.replaced_files import check_not_partitioned  # noqa: PLC0415 - see below
+
+        self.check_can_remove()
+        check_not_partitioned(self.rows())
+        if self._log.configuration().get("delta.enableChangeDataFeed", "false").lower() == "true":
+            raise OutputNotUsableError(
+                f"{self.output}: expected a Delta table without a change data feed, found "
+                "delta.enableChangeDataFeed=true: its readers would take rows that only move to another file for "
+                "changed ones. Nothing was changed; unset that property, or copy the ranges elsewhere."
+            )
+
+    def replaced_files(self, replaced: Sequence[ReplacedRange]) -> Iterator[ReplacedFile]:
+        """Yield the files with rows of some ranges."""
+        from kafka_ingest.sinks.delta.replaced_files import replaced_files  # noqa: PLC0415 - see above
+        from kafka_ingest.sinks.tables.replaced_rows import ReplacedRows  # noqa: PLC0415 - see above
+
+        if self._log.is_there():
+            yield from replaced_files(self.rows(), ReplacedRows.of(replaced))
+
     def publish(self, mark: Mark, data: Place, receipt: Receipt) -> Mark:
         """Commit a batch's mark with its files; return the first writer's mark."""
+        return self._log.land(mark, self._added(data, receipt))
+
+    def publish_in_place_of(self, replaced: Sequence[ReplacedRange], mark: Mark, data: Place, receipt: Receipt) -> Mark:
+        """Commit a batch's mark with its files, and without the rows of some ranges; return the first writer's mark."""
+        from kafka_ingest.sinks.delta.replaced_files import actions_for  # noqa: PLC0415 - see above
+        from kafka_ingest.sinks.tables.replaced_rows import ReplacedRows  # noqa: PLC0415 - see above
+
+        wanted, added = ReplacedRows.of(replaced), self._added(data, receipt)
+        self.check_can_replace()
+        return self._log.land(mark, added, lambda table: actions_for(DeltaRows(self._log, table), wanted))
+
+    def _added(self, data: Place, receipt: Receipt) -> "list[AddAction]":
+        if not receipt.files:
+            return []
         from kafka_ingest.sinks.delta.add_actions import add_actions  # noqa: PLC0415 - see above
 
-        folder = below(data, self.output)
-        actions = (
-            add_actions(folder, opened(data, self._access), receipt, self.options.partition_by) if receipt.files else []
-        )
-        return self._log.land(mark, actions)
+        return add_actions(below(data, self.output), opened(data, self._access), receipt, self.options.partition_by)
 
     def revoke(self, mark: Mark) -> Mark:
         """Commit the mark alone; return the first writer's mark."""

@@ -31,7 +31,9 @@ from kafka_ingest.sinks.tables.marks import Mark, Outcome
 
 if TYPE_CHECKING:
     from deltalake import CommitProperties, DeltaTable
-    from deltalake.transaction import AddAction
+    from deltalake.transaction import AddAction, RemoveAction
+
+    Replacing = Callable[[DeltaTable], Sequence[AddAction | RemoveAction]]
 
 TRIES = 5
 COLOURS = re.compile(r"\x1b\[[0-9;]*m")
@@ -127,10 +129,11 @@ class TableLog:
                 f"{self.output}: expected a Delta table whose Parquet files are its rows, found {listing(problems)}."
             )
 
-    def land(self, mark: Mark, actions: "Sequence[AddAction]" = ()) -> Mark:
+    def land(self, mark: Mark, actions: "Sequence[AddAction]" = (), replacing: "Replacing | None" = None) -> Mark:
         """Commit a batch's mark with its files, and return the mark that the table then has: the first writer's.
 
-        After each try the table is read again: a commit may have landed although it failed.
+        After each try the table is read again: a commit may have landed although it failed. ``replacing`` returns what
+        else the commit does to the snapshot that it is given; no other commit may then come in between.
         """
         failure: Exception | None = None
         for attempt in range(TRIES + 1):
@@ -145,9 +148,13 @@ class TableLog:
                     # A commit of its own: the library has none that changes columns and adds files. A crash after it
                     # leaves columns without values, which harm no reader; the look and the files need a new reading.
                     continue
+                others = replacing(table) if replacing is not None else ()
                 # On this same snapshot: delta-rs then refuses the commit if another one with this id came first.
                 table.create_write_transaction(
-                    list(actions), "append", table.schema(), commit_properties=properties(mark)
+                    [*actions, *others],
+                    "append",
+                    table.schema(),
+                    commit_properties=properties(mark, on_this_snapshot_alone=replacing is not None),
                 )
             except failures() as error:
                 failure = error
@@ -275,13 +282,16 @@ def brief(error: Exception | None) -> str:
     return f"{first}: {code[1] if code is not None else others[-1].strip(' ↳')}"[:300]
 
 
-def properties(mark: Mark) -> "CommitProperties":
+def properties(mark: Mark, *, on_this_snapshot_alone: bool = False) -> "CommitProperties":
     """Return what a commit carries in addition to its files."""
     library = delta_lake()
     batch_id = str(mark.batch_id)
     transaction = library.Transaction(batch_id, VERSIONS[mark.outcome], round(time.time() * 1000))
     said = {BATCH_KEY: batch_id, **({FINGERPRINT_KEY: mark.fingerprint} if mark.fingerprint else {})}
-    made: CommitProperties = library.CommitProperties(custom_metadata=said, app_transactions=[transaction])
+    tries_again = {"max_commit_retries": 0} if on_this_snapshot_alone else {}
+    made: CommitProperties = library.CommitProperties(
+        custom_metadata=said, app_transactions=[transaction], **tries_again
+    )
     return made
 
 

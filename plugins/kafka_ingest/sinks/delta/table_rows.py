@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 from uuid import UUID
 
+from kafka_ingest.foundation.storage import Opened
 from kafka_ingest.model.offsets import TopicPartition
 from kafka_ingest.sinks.delta.places import BATCHES
 from kafka_ingest.sinks.delta.table_log import TableLog
@@ -17,15 +18,25 @@ from kafka_ingest.sinks.tables.marks import Mark
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from deltalake import DeltaTable
 
 
 class DeltaRows:
-    """The newest snapshot at the time when this is made. I/O errors are left to the caller."""
+    """A snapshot: the one given, or the newest when this is made. I/O errors are left to the caller."""
 
-    def __init__(self, log: TableLog) -> None:
-        self._output = log.output
+    def __init__(self, log: TableLog, table: "DeltaTable | None" = None) -> None:
+        self.output = log.output
         self._log = log
-        self._table = log.open()
+        self._table = table if table is not None else log.open()
+
+    def opened(self, path: str) -> Opened:
+        """Return what reads a file of the table, by its path relative to it."""
+        return self._log.opened(self.output / path)
+
+    @property
+    def partition_columns(self) -> list[str]:
+        """The columns by which the table is partitioned."""
+        return list(self._table.metadata().partition_columns) if self._table is not None else []
 
     @cached_property
     def files(self) -> dict[str, int]:
@@ -113,4 +124,4 @@ class DeltaRows:
 
         for path in self.rewritten:
             known = self._partitions.get(path, {})
-            yield from rows_of_file(self._log.opened(self._output / path), columns, batch_id, known)
+            yield from rows_of_file(self.opened(path), columns, batch_id, known)

@@ -1,6 +1,6 @@
 """An Iceberg table as the shared roles of tables need it: commits to its catalog decide (:mod:`.table`)."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,6 +12,7 @@ from kafka_ingest.foundation.storage import Opened, names_in, opened
 from kafka_ingest.model.output_location import OutputLocation
 from kafka_ingest.model.place import Place, below
 from kafka_ingest.model.receipt import Receipt
+from kafka_ingest.model.replaced import ReplacedRange
 from kafka_ingest.model.table_options import NO_TABLE_OPTIONS, TableOptions
 from kafka_ingest.sinks.beside_output import beside
 from kafka_ingest.sinks.iceberg.catalog_settings import FindCatalog
@@ -20,6 +21,7 @@ from kafka_ingest.sinks.iceberg.marks import OlderMarks
 from kafka_ingest.sinks.iceberg.places import BATCHES, DATA, METADATA, NOT_IN_LOCATIONS
 from kafka_ingest.sinks.iceberg.staged_age import check_safe_from_clean_up
 from kafka_ingest.sinks.tables.marks import Mark
+from kafka_ingest.sinks.tables.output import ReplacedFile, TableReplacement
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -49,6 +51,7 @@ class IcebergOutput:
         self._access = access
         self._address: Mapping[str, str] = dict(location.options)
         self._find_catalog = find_catalog
+        self.replacement: TableReplacement | None = self
         self.options = form
         self.own_columns = False
         self.says = f"the marks of Iceberg table {self._address.get(TABLE, '')} in {self.output} say"
@@ -135,6 +138,23 @@ class IcebergOutput:
     def publish(self, mark: Mark, data: Place, receipt: Receipt) -> Mark:
         """Commit a batch's mark with its files; return the first writer's mark."""
         return self._table.land(mark, [below(data / file.name, self.output) for file in receipt.files])
+
+    def check_can_replace(self) -> None:
+        """Raise OutputNotUsableError on a table that cannot be written, or is partitioned."""
+        self._table.check_can_replace()
+
+    def replaced_files(self, replaced: Sequence[ReplacedRange]) -> Iterator[ReplacedFile]:
+        """Yield the files with rows of some ranges; raises OutputNotUsableError where one holds other rows, too."""
+        from kafka_ingest.sinks.tables.replaced_rows import ReplacedRows  # noqa: PLC0415 - as for the table
+
+        yield from self._table.replaced_files(ReplacedRows.of(replaced))
+
+    def publish_in_place_of(self, replaced: Sequence[ReplacedRange], mark: Mark, data: Place, receipt: Receipt) -> Mark:
+        """Commit a batch's mark with its files, and without those of some ranges; return the first writer's mark."""
+        from kafka_ingest.sinks.tables.replaced_rows import ReplacedRows  # noqa: PLC0415 - as for the table
+
+        files = [below(data / file.name, self.output) for file in receipt.files]
+        return self._table.land(mark, files, ReplacedRows.of(replaced))
 
     def revoke(self, mark: Mark) -> Mark:
         """Commit the mark with an empty snapshot; return the first writer's mark."""

@@ -8,14 +8,16 @@ imports pyiceberg.
 
 import random
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from typing import TypeVar
 from uuid import UUID
 
 from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
-from pyiceberg.table import Table
+from pyiceberg.expressions import AlwaysTrue
+from pyiceberg.io.pyarrow import parquet_file_to_data_file
+from pyiceberg.table import Table, TableProperties
 
 from kafka_ingest.errors import OutputNotUsableError, OutputUnavailableError
 from kafka_ingest.foundation.s3_access import S3Access
@@ -34,6 +36,8 @@ from kafka_ingest.sinks.iceberg.table_fit import is_elsewhere, spec_of, was_comm
 from kafka_ingest.sinks.iceberg.table_rows import IcebergRows, of_batch
 from kafka_ingest.sinks.tables.batch_column import BATCH_COLUMN
 from kafka_ingest.sinks.tables.marks import Mark
+from kafka_ingest.sinks.tables.output import ReplacedFile
+from kafka_ingest.sinks.tables.replaced_rows import ReplacedRows
 
 Done = TypeVar("Done")
 
@@ -125,21 +129,53 @@ class IcebergTable:
     def _rows_of(self, table: Table | None) -> IcebergRows:
         return IcebergRows(self._output, table, self._settings, self._older)
 
-    def land(self, mark: Mark, files: Sequence[str] = ()) -> Mark:
+    def replaced_files(self, wanted: ReplacedRows) -> Iterator[ReplacedFile]:
+        """Yield the files with rows that a batch replaces; raises OutputNotUsableError as :meth:`land` does."""
+        for _, file in self.rows().files_with(wanted):
+            self._check_leaves(file)
+            yield file
+
+    def check_can_replace(self) -> None:
+        """Raise OutputNotUsableError on a table that cannot be written, or is partitioned."""
+        self.check_writable()
+        if (table := self.open()) is not None:
+            self._check_not_partitioned(table)
+
+    def _check_not_partitioned(self, table: Table) -> None:
+        if any(not spec.is_unpartitioned() for spec in table.specs().values()):
+            raise OutputNotUsableError(
+                f"{self}: expected a table that is and was without partitions, found one with: in those no rows are "
+                "replaced. Nothing was changed; copy the ranges elsewhere."
+            )
+
+    def _check_leaves(self, file: ReplacedFile) -> None:
+        """Raise OutputNotUsableError where other rows of a file would have to be copied: see :meth:`delete_rows`."""
+        if file.stays:
+            raise OutputNotUsableError(
+                f"{self}: expected files with rows of these ranges alone, found {file.path}, which holds other rows, "
+                "too, and the library would not copy those unchanged. Nothing was changed. Replace all ranges of the "
+                "batch in one chunk. Where another program has put several batches into one file, delete the old rows "
+                f"by {BATCH_COLUMN} with an engine that copies the others, such as Spark, and run this again."
+            )
+
+    def land(self, mark: Mark, files: Sequence[str] = (), wanted: ReplacedRows | None = None) -> Mark:
         """Commit a batch's mark with its files, and return the mark that the batch then has: the first writer's.
 
-        ``files`` are their names relative to the table's place.
+        ``files`` are their names relative to the table's place. The files with rows that are ``wanted`` leave the table
+        in the same snapshot. Raises OutputNotUsableError where one holds other rows, too.
         """
 
         def add(table: Table, change: OneTry) -> None:
             summary = {"kafka_ingest.batch_id": str(mark.batch_id), "kafka_ingest.outcome": mark.outcome.value}
-            if files:
-                if missing := self._form.to_add(RAW_NAMES, names_of(table)):
-                    # In the same commit; where the table has a mapping of names, it gets these, too.
-                    with change.update_schema() as update:
-                        for column in missing:
-                            update.add_column(column, RAW.find_type(column))
-                named = [f"{table.location().rstrip('/')}/{name}" for name in files]
+            if files and (missing := self._form.to_add(RAW_NAMES, names_of(table))):
+                # In the same commit; where the table has a mapping of names, it gets these, too.
+                with change.update_schema() as update:
+                    for column in missing:
+                        update.add_column(column, RAW.find_type(column))
+            named = [f"{table.location().rstrip('/')}/{name}" for name in files]
+            if wanted is not None:
+                self._overwrite(table, change, named, wanted, summary)
+            elif files:
                 # That no snapshot has them follows from the mark, which is not there.
                 change.add_files(named, snapshot_properties=summary, check_duplicate_files=False)
             else:
@@ -154,6 +190,26 @@ class IcebergTable:
             return self._rows_of(table).mark(mark.batch_id)
 
         return self._commit(f"to commit batch {mark.batch_id}", self._open_or_create, done, add)
+
+    def _overwrite(
+        self, table: Table, change: OneTry, named: Sequence[str], wanted: ReplacedRows, summary: dict[str, str]
+    ) -> None:
+        """Add files and take others out, in one snapshot, as the library's own overwriting does with new ones."""
+        self._check_not_partitioned(table)
+        leaving = list(self._rows_of(table).files_with(wanted))
+        for _, file in leaving:
+            self._check_leaves(file)
+        if change.table_metadata.name_mapping() is None:
+            mapping = change.table_metadata.schema().name_mapping.model_dump_json()
+            change.set_properties({TableProperties.DEFAULT_NAME_MAPPING: mapping})
+        added = [parquet_file_to_data_file(table.io, change.table_metadata, path) for path in named]
+        with change.update_snapshot(snapshot_properties=summary).overwrite() as update:
+            # In which manifests the files are looked for; without it, in a table without partitions, in none.
+            update.delete_by_predicate(AlwaysTrue())
+            for data_file, _ in leaving:
+                update.delete_data_file(data_file)
+            for data_file in added:
+                update.append_data_file(data_file)
 
     def delete_rows(self, batch_id: UUID) -> None:
         """Take the files with a batch's rows out of the table in one commit; does nothing where there are none.

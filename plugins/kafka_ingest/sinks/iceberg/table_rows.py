@@ -24,6 +24,8 @@ from kafka_ingest.sinks.iceberg.places import BATCHES, DATA, comparable, locatio
 from kafka_ingest.sinks.parquet_contents import POSITION
 from kafka_ingest.sinks.tables.batch_column import BATCH_COLUMN
 from kafka_ingest.sinks.tables.marks import Mark, Outcome
+from kafka_ingest.sinks.tables.output import ReplacedFile
+from kafka_ingest.sinks.tables.replaced_rows import ReplacedRows
 
 TYPES: dict[str, pa.DataType] = {
     "kafka_topic": pa.string(),
@@ -31,6 +33,9 @@ TYPES: dict[str, pa.DataType] = {
     "kafka_offset": pa.int64(),
     BATCH_COLUMN: pa.string(),
 }
+
+
+NONE = pa.schema([(name, TYPES[name]) for name in POSITION]).empty_table()
 
 
 class IcebergRows:
@@ -117,6 +122,18 @@ class IcebergRows:
             elif str(batch_id) in held:
                 shared.append(task.file.file_path)
         return alone, shared
+
+    def files_with(self, wanted: ReplacedRows) -> Iterator[tuple[DataFile, ReplacedFile]]:
+        """Yield the files with rows that a batch replaces, with these rows' positions."""
+        tasks = {task.file.file_path: task for each in wanted.batches for task in self._planned(each)}
+        for path, task in sorted(tasks.items()):
+            pieces = list(self._read([task], [*POSITION, BATCH_COLUMN], AlwaysTrue()))
+            leaving = pa.concat_tables(
+                [each.filter(wanted.are(each)).select(list(POSITION)) for each in pieces] or [NONE]
+            )
+            if leaving.num_rows:
+                rows = sum(each.num_rows for each in pieces)
+                yield task.file, ReplacedFile(path, task.file.file_size_in_bytes, rows, leaving)
 
     def rows_elsewhere(self, batch_id: UUID) -> Iterator[pa.Table]:
         """Yield the positions of a batch's rows that are not in a file as it was published, a piece at a time."""

@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterable
 
 import pyarrow as pa
 
+from kafka_ingest.errors import NotADataFileError, StagedOutputUnusableError
 from kafka_ingest.foundation.storage import Opened
 from kafka_ingest.model.data_file import PartitionContents
 from kafka_ingest.model.offset_sets import span_of, union
@@ -64,6 +65,14 @@ def contents_by_partition(positions: Iterable[pa.Table]) -> dict[TopicPartition,
         topic_partition: contents_of(topic_partition, pa.concat_arrays(chunks), sys.maxsize)
         for topic_partition, chunks in offsets.items()
     }
+
+
+def contents_of_files(files: Iterable[Opened]) -> list[PartitionContents]:
+    """Return what staged files hold, one by one; raises StagedOutputUnusableError where one is damaged."""
+    try:
+        return [held for file in files for held in DataFile(file).contents(intervals=sys.maxsize).partitions]
+    except NotADataFileError as error:
+        raise StagedOutputUnusableError(str(error)) from error
 
 
 def count_of_all(

@@ -39,6 +39,6 @@ def published_files(rows: TableRows, receipt: Receipt, data: Opened, there: Mapp
     if len(own) < len(receipt.files):
         count += rows.count_elsewhere(receipt.batch_id)
     if count == receipt.rows:
-        return FoundFiles(FilesState.INTACT)
+        return FoundFiles(FilesState.INTACT, rows=count)
     state = FilesState.CHANGED if count else FilesState.GONE
-    return FoundFiles(state, f"the table holds {count:,} of its {receipt.rows:,} rows")
+    return FoundFiles(state, f"the table holds {count:,} of its {receipt.rows:,} rows", count)

@@ -1,6 +1,7 @@
 """What a table format brings: its table in one place, as the roles of a sink need it."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 from uuid import UUID
 
@@ -8,11 +9,27 @@ from kafka_ingest.foundation.storage import Opened
 from kafka_ingest.model.offsets import TopicPartition
 from kafka_ingest.model.place import Place
 from kafka_ingest.model.receipt import Receipt
+from kafka_ingest.model.replaced import ReplacedRange
 from kafka_ingest.model.table_options import TableOptions
 from kafka_ingest.sinks.tables.marks import Mark
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+
+@dataclass(frozen=True, slots=True)
+class ReplacedFile:
+    """A file of a table with rows that a batch replaces, and the positions of these rows."""
+
+    path: str
+    size_bytes: int
+    rows: int
+    leaving: "pa.Table"
+
+    @property
+    def stays(self) -> bool:
+        """Whether it holds other rows, too, which stay."""
+        return self.leaving.num_rows < self.rows
 
 
 class TableRows(Protocol):
@@ -49,15 +66,33 @@ class TableRows(Protocol):
         """Whether one of these rows is that record."""
 
 
+class TableReplacement(Protocol):
+    """Replaces rows of a table by those of a batch, in one commit."""
+
+    def check_can_replace(self) -> None:
+        """Raise OutputNotUsableError on a table whose rows cannot be replaced."""
+
+    def replaced_files(self, replaced: Sequence[ReplacedRange]) -> Iterator[ReplacedFile]:
+        """Yield the files in which readers see rows of some ranges."""
+
+    def publish_in_place_of(self, replaced: Sequence[ReplacedRange], mark: Mark, data: Place, receipt: Receipt) -> Mark:
+        """Publish as :meth:`TableOutput.publish` does; the rows of some ranges leave the table in the same commit.
+
+        They are found in what the commit follows, wherever they are by then. All other rows stay.
+        """
+
+
 class TableOutput(Protocol):
     """One table. Its commits decide what was published, and what was revoked: the first mark of a batch is final.
 
     ``says`` begins a sentence on what the table says of a batch, such as "the log of /data/orders says".
+    ``replacement`` is None where no commit of the format can take rows out and add a batch's files.
     """
 
     output: Place
     data_folder: Place
     says: str
+    replacement: "TableReplacement | None"
     options: TableOptions
     own_columns: bool
     """Whether a day or an hour that the table is partitioned by needs a column of its own."""

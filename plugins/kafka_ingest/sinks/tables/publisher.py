@@ -10,6 +10,7 @@ from kafka_ingest.model.batch import DataNeeds
 from kafka_ingest.model.place import Place
 from kafka_ingest.model.published_output import FilesState, FoundFiles, PublishedReceipt
 from kafka_ingest.model.receipt import Receipt
+from kafka_ingest.ports.role_of_format import REPLACE_ROWS, role_of
 from kafka_ingest.sinks.publish_or_revoke import being_abandoned, how_to_abandon, published_already
 from kafka_ingest.sinks.staged_parquet import check_listing, folders_of
 from kafka_ingest.sinks.storage_errors import storage_errors
@@ -135,7 +136,10 @@ class TablePublisher:
             if receipt.files:
                 self._flush_folders(place, receipt)
             mark = Mark(receipt.batch_id, Outcome.PUBLISHED, published.plan.fingerprint)
-            return self._table.publish(mark, place, receipt)
+            if not published.plan.replaces:
+                return self._table.publish(mark, place, receipt)
+            replacement = role_of(published.plan.output, self._table.replacement, REPLACE_ROWS)
+            return replacement.publish_in_place_of(published.plan.replaces, mark, place, receipt)
         except StagedOutputUnusableError as error:
             if (found := self._table.mark(receipt.batch_id)) is not None:
                 return found

@@ -7,6 +7,7 @@ from kafka_ingest.sinks.tables.output import TableOutput
 from kafka_ingest.sinks.tables.parts import TableParts
 from kafka_ingest.sinks.tables.publisher import TablePublisher
 from kafka_ingest.sinks.tables.remover import TableRemover
+from kafka_ingest.sinks.tables.replacer import TableReplacer
 
 
 def table_sink(table: TableOutput, access: S3Access | None = None) -> Sink:
@@ -20,5 +21,6 @@ def table_sink(table: TableOutput, access: S3Access | None = None) -> Sink:
         remover=TableRemover(parts),
         # A file that a table names cannot be moved; and rows are deleted by batch, not by file.
         salvage=None,
+        replacer=TableReplacer(parts, table.replacement) if table.replacement is not None else None,
         places=(parts.output, parts.beside),
     )

@@ -1,0 +1,119 @@
+"""Whose rows other batches have replaced, and whose rows are there to be replaced.
+
+Such a batch leaves the ledger as it is: offsets stay committed by the batch that read them first. What it replaces is
+a part of its plan.
+"""
+
+from collections.abc import Sequence
+from uuid import UUID
+
+from sqlalchemy import Connection, select
+
+from kafka_ingest.control.batch_conditions import COUNTS, NOT_LIVE, OF_THE_FEED
+from kafka_ingest.control.log_cuts import PLANNED_ON, Cuts, PlannedOn, ids_before, resets, rewinds_of
+from kafka_ingest.control.output_columns import OUTPUT, output_of
+from kafka_ingest.control.passed_offsets import same_topic
+from kafka_ingest.control.removed_output import removed_ranges
+from kafka_ingest.control.schema import batch, batch_range, stored_offset
+from kafka_ingest.errors import OffsetsMovedError
+from kafka_ingest.model.batch import BatchKind, BatchPlan, BatchState
+from kafka_ingest.model.control_rows import HeldRange
+from kafka_ingest.model.offset_sets import intersect
+from kafka_ingest.model.offsets import OffsetRange, TopicPartition, listing
+from kafka_ingest.model.replaced import Replacement
+
+
+def replacements(connection: Connection, feed_id: UUID, apart_from: UUID | None = None) -> list[Replacement]:
+    """Return what batches that are open or committed replace, in the order of their ids."""
+    query = select(batch.c.batch_id, batch.c.state, batch.c.plan).where(
+        batch.c.feed_id == feed_id, NOT_LIVE, batch.c.kind == BatchKind.REPLACE.value, COUNTS
+    )
+    found: list[Replacement] = []
+    for row in connection.execute(query.order_by(batch.c.batch_id)).mappings():
+        if row["batch_id"] == apart_from:
+            continue
+        plan, is_open = BatchPlan.from_document(row["plan"]), BatchState(row["state"]).is_open
+        found += [
+            Replacement(each, plan.batch_id, plan.topic_ids[each.topic_partition.topic], is_open)
+            for each in plan.replaces
+        ]
+    return found
+
+
+def held_ranges(connection: Connection, feed_id: UUID, intervals: Sequence[OffsetRange]) -> list[HeldRange]:
+    """Return which committed batches' rows the output holds of intervals of the topics as they are now, sorted.
+
+    Whole ranges, without those that were replaced since, and without those whose every record a truncation cut off.
+    Folded ones are not among them: which batch read an offset, only receipts know.
+    """
+    if not intervals:
+        return []
+    cuts = Cuts.of(resets(connection, feed_id))
+    gone = {(each.replaced.batch_id, each.replaced.topic_partition) for each in replacements(connection, feed_id)}
+    query = (
+        select(batch_range, *PLANNED_ON, *OUTPUT)
+        .join(batch, batch.c.batch_id == batch_range.c.batch_id)
+        .join(stored_offset, same_topic(connection, feed_id))
+        .where(
+            batch.c.feed_id == feed_id,
+            OF_THE_FEED,
+            batch.c.state == BatchState.COMMITTED.value,
+            batch_range.c.topic.in_({each.topic for each in intervals}),
+            batch_range.c.partition.in_({each.partition for each in intervals}),
+            batch_range.c.start_offset < max(each.end_offset for each in intervals),
+            batch_range.c.end_offset > min(each.start_offset for each in intervals),
+        )
+    )
+    found: list[HeldRange] = []
+    for row in connection.execute(query).mappings():
+        at = TopicPartition(row["topic"], row["partition"])
+        span = OffsetRange(at, row["start_offset"], row["end_offset"])
+        cut = cuts.at(at, row["topic_id"], PlannedOn.of_row(row))
+        if (row["batch_id"], at) in gone or (cut is not None and cut <= span.start_offset):
+            continue
+        if intersect([span], intervals):
+            found.append(HeldRange(row["batch_id"], span, output_of(row), cut))
+    return sorted(found, key=lambda each: (each.offset_range, each.batch_id))
+
+
+def check_still_replaceable(connection: Connection, feed_id: UUID, batch_id: UUID) -> None:
+    """Raise OffsetsMovedError where what a batch replaces has expired, was replaced, or was read again since its plan.
+
+    Nothing of that happens while control tables and output are of one piece. But an expiry may have been decided
+    before the plan; and control tables may have been restored from a backup.
+    """
+    row = connection.execute(select(batch.c.plan, batch.c.ledger_upto).where(batch.c.batch_id == batch_id)).one()
+    plan = BatchPlan.from_document(row.plan)
+    mine = {(each.batch_id, each.topic_partition): each.offset_range for each in plan.replaces}
+    taken = [
+        mine[each.replaced.batch_id, each.replaced.topic_partition]
+        for each in replacements(connection, feed_id, apart_from=batch_id)
+        if (each.replaced.batch_id, each.replaced.topic_partition) in mine
+    ]
+    decided = resets(connection, feed_id)
+    ids = ids_before(decided)
+
+    def now(topic: str, topic_id: str | None) -> str | None:
+        return ids.get((topic, topic_id), topic_id)
+
+    elsewhere = [
+        *((each.offset_range, each.topic_id) for each in removed_ranges(connection, feed_id)),
+        *(
+            (rewind.offset_range, rewind.topic_id)
+            for reset in decided
+            if reset.event_id > (row.ledger_upto or 0)
+            for rewind in rewinds_of(reset)
+        ),
+    ]
+    same = [
+        span
+        for span, topic_id in elsewhere
+        if span.topic in plan.topic_ids and now(span.topic, topic_id) == now(span.topic, plan.topic_ids[span.topic])
+    ]
+    taken += intersect(plan.ranges, same)
+    if taken:
+        raise OffsetsMovedError(
+            f"batch {batch_id} replaces rows that have expired, or were replaced or read again by others since it was "
+            f"planned: {listing(sorted(set(taken)))}. Nothing was changed; abandon it: `kafka-ingest abandon "
+            f"{batch_id} --reason …`, and plan what is left again."
+        )

@@ -1,0 +1,158 @@
+"""Files of a Delta table with rows that a batch replaces. Importing this imports pyarrow.
+
+Rows are known by ``kafka_batch`` and partition, wherever other programs have moved them. A file that holds such rows
+alone leaves the table; of any other, the rows that stay are written to a new file, which the same commit adds.
+"""
+
+import json
+import re
+import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+from uuid import UUID, uuid4
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet
+
+from kafka_ingest.errors import OutputNotUsableError
+from kafka_ingest.foundation.storage import Opened, changed_at, flush, open_to_read, open_to_write, size_of
+from kafka_ingest.model.offsets import listing
+from kafka_ingest.sinks.delta.add_actions import statistics
+from kafka_ingest.sinks.delta.library import delta_lake
+from kafka_ingest.sinks.delta.places import BATCHES
+from kafka_ingest.sinks.delta.rewritten_files import TYPES, may_hold
+from kafka_ingest.sinks.delta.table_rows import DeltaRows
+from kafka_ingest.sinks.parquet_contents import POSITION
+from kafka_ingest.sinks.tables.batch_column import BATCH_COLUMN
+from kafka_ingest.sinks.tables.output import ReplacedFile
+from kafka_ingest.sinks.tables.replaced_rows import ReplacedRows
+from kafka_ingest.sinks.tables.staged_checks import footer
+
+if TYPE_CHECKING:
+    from deltalake.transaction import AddAction, RemoveAction
+
+PLAIN = re.compile(r"[A-Za-z0-9._=/-]+")
+"""A path that the log holds as it is: other characters are escaped there, by one writer so and by another so."""
+
+
+POSITIONS = pa.schema([(name, TYPES[name]) for name in POSITION])
+KEYS = POSITIONS.append(pa.field(BATCH_COLUMN, TYPES[BATCH_COLUMN]))
+
+
+def may_be_in(path: str, wanted: ReplacedRows) -> bool:
+    """Whether a file may hold such rows, by its place: one below ``batches/`` holds one batch."""
+    return not path.startswith(f"{BATCHES}/") or UUID(path.split("/")[1]) in wanted.batches
+
+
+def may_be_in_group(group: pyarrow.parquet.RowGroupMetaData, wanted: ReplacedRows) -> bool:
+    """Whether a row group may hold such rows, by its statistics."""
+    return any(may_hold(group, str(batch_id)) for batch_id in wanted.batches)
+
+
+def replaced_files(rows: DeltaRows, wanted: ReplacedRows) -> Iterator[ReplacedFile]:
+    """Yield the files with rows that are replaced, with these rows' positions."""
+    for path, size_bytes in sorted(rows.files.items()):
+        if not may_be_in(path, wanted):
+            continue
+        found: list[pa.Table] = []
+        with open_to_read(rows.opened(path)) as source, pyarrow.parquet.ParquetFile(source) as file:
+            if not set(KEYS.names) <= set(file.schema_arrow.names):
+                continue  # another writer's, from before the table had these columns
+            for group in range(file.num_row_groups):
+                if may_be_in_group(file.metadata.row_group(group), wanted):
+                    there = file.read_row_group(group, columns=KEYS.names).select(KEYS.names).cast(KEYS)
+                    found.append(there.filter(wanted.are(there)).select(POSITIONS.names))
+            leaving = pa.concat_tables(found) if found else POSITIONS.empty_table()
+            if leaving.num_rows:
+                yield ReplacedFile(path, size_bytes, file.metadata.num_rows, leaving)
+
+
+def actions_for(rows: DeltaRows, wanted: ReplacedRows) -> "list[AddAction | RemoveAction]":
+    """Return the actions that take replaced rows out of one snapshot; rows that stay are in new files by then."""
+    check_not_partitioned(rows)
+    found: list[AddAction | RemoveAction] = []
+    for file in replaced_files(rows, wanted):
+        if not PLAIN.fullmatch(file.path):
+            raise OutputNotUsableError(
+                f"{rows.output}: expected files with plain names, found {file.path!r}, which holds rows that are to be "
+                "replaced. Nothing was replaced. OPTIMIZE the table, which gives its rows other files, and run this "
+                "again."
+            )
+        if file.stays:
+            found.append(added(rows, without(rows.opened(file.path), wanted, rows)))
+        found.append(
+            delta_lake().transaction.RemoveAction(
+                path=file.path,
+                size=file.size_bytes,
+                partition_values={},
+                deletion_timestamp=round(time.time() * 1000),
+                data_change=True,
+            )
+        )
+    return found
+
+
+def check_not_partitioned(rows: DeltaRows) -> None:
+    """Raise OutputNotUsableError on a partitioned table: its files do not hold all of their columns."""
+    if rows.partition_columns:
+        raise OutputNotUsableError(
+            f"{rows.output}: expected a table without partitions, found one that is partitioned by "
+            f"{listing(rows.partition_columns)}, in which no rows are replaced. Nothing was changed."
+        )
+
+
+def without(source_path: Opened, wanted: ReplacedRows, rows: DeltaRows) -> str:
+    """Write a file's rows that stay to a new file of the table, durably; return its name.
+
+    Nothing names it before the commit. If there is none, VACUUM deletes it.
+    """
+    name = f"part-{uuid4()}.parquet"
+    target = rows.opened(name)
+    with (
+        open_to_read(source_path) as source,
+        pyarrow.parquet.ParquetFile(source) as file,
+        open_to_write(target) as sink,
+    ):
+        schema = pa.schema([each.with_type(plain(each.type)) for each in file.schema_arrow])
+        # Spark reads no nanoseconds, as which those of another writer may come out of its file.
+        options: dict[str, Any] = {"compression": "zstd", "coerce_timestamps": "us", "store_schema": False}
+        with pyarrow.parquet.ParquetWriter(sink, schema, **options) as writer:
+            for group in range(file.num_row_groups):
+                there = file.read_row_group(group).cast(schema)
+                staying = there.filter(pc.invert(wanted.are(there)))
+                if staying.num_rows:
+                    writer.write_table(staying)
+    flush(target)
+    flush(target.parent)
+    return name
+
+
+def plain(kind: pa.DataType) -> pa.DataType:
+    """Return a type that Arrow can filter: delta-rs notes in its files that it read texts and bytes as views."""
+    if pa.types.is_string_view(kind):
+        return pa.string()
+    if pa.types.is_binary_view(kind):
+        return pa.binary()
+    if isinstance(kind, pa.StructType):
+        return pa.struct([each.with_type(plain(each.type)) for each in kind])
+    if isinstance(kind, pa.ListType):
+        return pa.list_(kind.value_field.with_type(plain(kind.value_type)))
+    if isinstance(kind, pa.MapType):
+        return pa.map_(plain(kind.key_type), plain(kind.item_type))
+    return kind
+
+
+def added(rows: DeltaRows, name: str) -> "AddAction":
+    """Return the action that makes a new file of the table part of it."""
+    path = rows.opened(name)
+    metadata = footer(path)
+    action: AddAction = delta_lake().transaction.AddAction(
+        path=name,
+        size=size_of(path),
+        partition_values={},
+        modification_time=round(changed_at(path) * 1000),
+        data_change=True,
+        stats=json.dumps(statistics(metadata, metadata.num_rows)),
+    )
+    return action
