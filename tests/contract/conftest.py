@@ -15,6 +15,7 @@ import pytest
 from sqlalchemy import Connection, Engine, insert, select, text, update
 from sqlalchemy.engine import URL
 from tests.contract.builders import ORDERS_FEED
+from tests.kept_engines import open_kept
 
 from embedded_postgresql import EMPTY, EmbeddedPostgresql
 from kafka_ingest.control import schema
@@ -61,13 +62,19 @@ class SqlStore:
 
     def open(self) -> Engine:
         """Return another engine on the database; it is closed with the test."""
-        engine = open_database(self.settings)
+        engine = open_kept(self.settings)
         self._engines.append(engine)
         return engine
 
     def connect(self) -> SqlControlTables:
         engine = self.open()
         self._by_hand = self._by_hand or engine
+        return SqlControlTables(engine)
+
+    def connect_for_each_step(self) -> SqlControlTables:
+        """Return another client that opens a connection for each step, as the product does."""
+        engine = open_database(self.settings)
+        self._engines.append(engine)
         return SqlControlTables(engine)
 
     def by_hand(self) -> AbstractContextManager[Connection]:

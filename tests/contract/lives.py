@@ -8,7 +8,6 @@ from itertools import count
 from pathlib import Path
 
 import pytest
-from sqlalchemy import create_engine
 from tests.contract.conftest import memory_or_disk
 from tests.contract.interference import Died, dying_before, watched
 from tests.contract.whole_feed import Scheduler, WholeFeed, at_rest, whole_feed
@@ -110,8 +109,5 @@ def feeds_in(kind: str, request: pytest.FixtureRequest, lake: Path, output_forma
     if kind == "in_memory":
         yield Feeds(lake, InMemoryControlTables, output_format)
         return
-    store = request.getfixturevalue(kind)
-    # Connections to PostgreSQL are kept: opening one takes most of a step's time.
-    engine = store.open() if kind == "sqlite" else create_engine(store.settings.url)
+    engine = request.getfixturevalue(kind).open()
     yield Feeds(lake, lambda: SqlControlTables(engine), output_format)
-    engine.dispose()

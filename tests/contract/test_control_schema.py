@@ -665,7 +665,7 @@ def test_a_directory_in_the_place_of_the_file_is_an_error(tmp_path: Path):
 def test_a_file_that_vanishes_before_it_is_opened_is_an_error_and_none_is_made(sqlite: SqlStore):
     file = sqlite.settings.sqlite_file
     assert file is not None
-    engine = sqlite.open()
+    engine = open_database(sqlite.settings)
     file.unlink()
 
     with pytest.raises(ControlTablesUnavailableError, match="unable to open database file") as failure:
@@ -699,7 +699,7 @@ def test_settings_and_refusals_name_the_file_as_it_is(tmp_path: Path):
 
 
 def test_every_connection_writes_ahead_syncs_fully_holds_foreign_keys_and_waits_half_a_minute(sqlite: SqlStore):
-    engine = sqlite.open()
+    engine = open_database(sqlite.settings)
     with engine.connect() as first, engine.connect() as second:
         for connection in (first, second):
             answers = [
@@ -794,7 +794,7 @@ def test_a_damaged_page_is_named_by_the_step_that_meets_it(sqlite: SqlStore):
 
 
 def test_a_full_disk_is_named_and_the_step_can_be_run_again(sqlite: SqlStore):
-    engine = sqlite.open()
+    engine = open_database(sqlite.settings)
     control = SqlControlTables(engine)
     plan_first(control)
     event.listen(engine, "connect", lambda connection, _: connection.execute("PRAGMA max_page_count = 1"))

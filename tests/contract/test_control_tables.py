@@ -760,14 +760,14 @@ def test_a_committed_backfill_moves_no_stored_offset(control: ControlTables):
     assert snapshot_of(control).stored[orders(0)].batch_id is None
 
 
-def test_ten_thousand_partitions_are_committed_together(control: ControlTables):
+def test_ten_thousand_partitions_are_committed_together(sql_control: SqlControlTables):
     plan = plan_of(*((orders(number), number, number + 3) for number in range(10_000)))
-    plan_first(control, plan)
-    commit(control, plan)
+    plan_first(sql_control, plan)
+    commit(sql_control, plan)
 
-    assert stored(control) == {orders(number): number + 3 for number in range(10_000)}
-    assert control.batch(plan.batch_id).rows == 30_000
-    assert len(control.range_counts(plan.batch_id)) == 10_000
+    assert stored(sql_control) == {orders(number): number + 3 for number in range(10_000)}
+    assert sql_control.batch(plan.batch_id).rows == 30_000
+    assert len(sql_control.range_counts(plan.batch_id)) == 10_000
 
 
 # ── Abandoning ────────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -223,7 +223,7 @@ def test_a_control_database_that_goes_away_before_any_step_stops_the_task_by_nam
 ) -> None:
     monkeypatch.setattr(control_database, "BUSY_TIMEOUT_S", 0.02)
     store = request.getfixturevalue(kind)
-    feeds = Feeds(lake, store.connect)
+    feeds = Feeds(lake, store.connect_for_each_step)
     with watched(feeds.new(first_run)) as (seen, instants):
         DagRun("run 1").resume(seen)
     for name in [each for each in dict.fromkeys(instants.names) if steps(each)]:

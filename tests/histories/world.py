@@ -19,6 +19,7 @@ from tests.histories import spark_stand_in
 from tests.histories.interruptions import Interrupter, Killed
 from tests.histories.recorded import Recorded, recorded_in
 from tests.histories.topics import Topics
+from tests.kept_engines import open_kept
 from tests.outputs import parquet_at
 
 from kafka_ingest.backfilling.plan_backfill import BackfillOutcome, plan_backfill
@@ -31,7 +32,7 @@ from kafka_ingest.committing.commit_batch import commit_batch
 from kafka_ingest.committing.mirror_group import mirror_group
 from kafka_ingest.control import schema
 from kafka_ingest.control.control_tables import SqlControlTables
-from kafka_ingest.control.database import ControlDatabaseSettings, open_database, transaction
+from kafka_ingest.control.database import ControlDatabaseSettings, transaction
 from kafka_ingest.errors import KafkaIngestError
 from kafka_ingest.model.batch import Attempt, Batch, BatchKind, BatchPlan, BatchState
 from kafka_ingest.model.control_rows import FeedSnapshot, FoldCut
@@ -92,7 +93,7 @@ class World:
         """Return control tables in a copy of this file."""
         file = self.directory / f"control-{len(self._engines)}.db"
         shutil.copy(copied, file)
-        engine = open_database(ControlDatabaseSettings(URL.create("sqlite", database=str(file))))
+        engine = open_kept(ControlDatabaseSettings(URL.create("sqlite", database=str(file))))
         tables = SqlControlTables(engine)
         self._engines[tables] = engine
         return tables
