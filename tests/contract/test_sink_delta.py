@@ -461,6 +461,21 @@ def test_a_commit_that_a_killed_publisher_left_is_on_the_disk_when_the_next_one_
     assert {str(path) for path in (output.path / "_delta_log").glob("*.json")} <= set(synced)
 
 
+def test_what_another_writer_has_not_written_yet_is_left_alone_since_it_is_gone_at_any_moment(
+    output: DeltaOutput, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    directory, published = written(output, plan_to(output, 1))
+    output.sink.publisher.publish(directory, published)
+    (output.path / "_delta_log" / f"{2:020}.json#1").write_bytes(b"half")
+    synced: list[str] = []
+    monkeypatch.setattr(
+        os, "fsync", lambda descriptor: synced.append(str(Path(f"/proc/self/fd/{descriptor}").readlink()))
+    )
+    output.sink.publisher.publish(directory, published)
+    assert [path for path in synced if "_delta_log/" in path]
+    assert not [path for path in synced if "#" in path]
+
+
 # ── Without the library ───────────────────────────────────────────────────────────────────────────────────────────────
 
 

@@ -39,6 +39,8 @@ TRIES = 5
 COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 CODE = re.compile(r"<Code>(\w+)</Code>")
 """What a store calls the reason why it refuses something."""
+BEING_WRITTEN = "#"
+"""delta-rs writes ``NAME#1`` (or a higher number, next to others that do so), and then gives it its name."""
 BATCH_KEY, FINGERPRINT_KEY = "kafka_ingest.batch_id", "kafka_ingest.plan_fingerprint"
 
 
@@ -210,6 +212,8 @@ class TableLog:
         names = sorted(path for path in self._folder.iterdir() if path.is_file() and not path.name.startswith("."))
         for path in names:
             number = path.name[:20]
+            if BEING_WRITTEN in path.name:
+                continue  # another writer's, and gone at any moment
             if not number.isdecimal() or int(number) >= since:
                 sync(path)
         sync(self._folder)
