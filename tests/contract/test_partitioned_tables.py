@@ -398,11 +398,15 @@ def test_a_transform_that_no_feed_can_ask_for_is_refused_by_name(path: Path) -> 
 # ── What operators ask and do ─────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_batch_is_counted_found_and_removed_wherever_a_compaction_put_its_rows(lake: Any, path: Path) -> None:
-    output = an_output(lake, path, lake.compactable)
-    first = publish(lake, output, TWO_TOPICS, options=lake.compactable)
+@pytest.mark.parametrize("by", [[], ["kafka_batch", "kafka_topic_id"]], ids=["by topic", "by batch"])
+def test_a_batch_is_counted_found_and_removed_wherever_a_compaction_put_its_rows(
+    lake: Any, path: Path, by: list[str]
+) -> None:
+    options = TableOptions(partition_by=terms_of(by)) if by else lake.compactable
+    output = an_output(lake, path, options)
+    first = publish(lake, output, TWO_TOPICS, options=options)
     later = [(topic, partition, offset + 20, at) for topic, partition, offset, at in TWO_TOPICS]
-    second = publish(lake, output, later, number=2, options=lake.compactable)
+    second = publish(lake, output, later, number=2, options=options)
     lake.compact(path)
     assert [each.files.state for each in output.sink.publisher.published_receipts()] == [FilesState.INTACT] * 2
     for published, records in ((first, TWO_TOPICS), (second, later)):
