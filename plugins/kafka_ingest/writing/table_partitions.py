@@ -96,7 +96,7 @@ def value_of(term: PartitionTerm) -> str:
         case Transform.HOUR:
             return f"date_trunc('hour', {TIME})"
         case Transform.IDENTITY if term.column == "kafka_topic":
-            # Never null, which Spark has to know: otherwise it makes nulls of empty texts, and sorts again after that.
+            # Never null, which Spark has to know: otherwise it makes nulls of empty texts, row by row.
             return "coalesce(kafka_topic, '')"
         case Transform.IDENTITY:
             return term.column
