@@ -233,8 +233,9 @@ class InStore(DeltaOutput):
 
     server: ClassVar[Server] = "moto"
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, options: TableOptions = NO_TABLE_OPTIONS) -> None:
         self.path = path
+        self.options = options
         self.store = ObjectStore.running(self.server)
         self.store.make_bucket("lake")
         self.place = RemotePlace(f"s3://aws_default@lake{path}")
@@ -254,12 +255,14 @@ class InStore(DeltaOutput):
         return storage.opened(place, self.store.access())
 
     def stage(self, directory: Path, files: list[str]) -> dict[str, int]:
-        data = self.sink.publisher.data_needs(directory).place
+        needs = self.sink.publisher.data_needs(directory)
+        data = needs.place
         assert data is not None
         sizes = {}
         for name in files:
             content = io.BytesIO()
-            pyarrow.parquet.write_table(raw_rows(name, batch_id=directory.parent.name), content)
+            [rows] = files_of(raw_rows(name, batch_id=directory.parent.name), needs)
+            pyarrow.parquet.write_table(rows, content)
             storage.write_whole(self.opened(data / name), content.getvalue())
             sizes[name] = content.tell()
         return sizes
@@ -281,7 +284,7 @@ class DeltaInStore(InStore):
     name = "delta in S3"
 
     def reached(self, access: S3Access) -> Sink:
-        return delta_sink(self.place, access)
+        return delta_sink(self.place, access, self.options)
 
     def seen(self) -> Counter[tuple[str, int, int]]:
         try:
@@ -298,12 +301,12 @@ class IcebergInStore(InStore, IcebergOutput):
     with_fault = IcebergOutput.with_fault
     seen = IcebergOutput.seen
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, options: TableOptions = NO_TABLE_OPTIONS) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
-        super().__init__(path)
+        super().__init__(path, options)
 
     def reached(self, access: S3Access) -> Sink:
-        return sink_of(iceberg_at(self.place), connections_beside(self.path, access))
+        return sink_of(iceberg_at(self.place, self.options), connections_beside(self.path, access))
 
     def table(self) -> Table:
         return table_at(self.path, self.store.access())

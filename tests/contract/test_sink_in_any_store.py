@@ -26,13 +26,16 @@ from tests.contract.sink_outputs import (
 )
 
 from kafka_ingest.errors import BatchRevokedError, BatchStateError, OutputUnavailableError
+from kafka_ingest.model.partition_term import terms_of
 from kafka_ingest.model.published_output import FilesState, PublishedCount
 from kafka_ingest.model.removal import Removal, RemovalCause
+from kafka_ingest.model.table_options import TableOptions
 from kafka_ingest.sinks.tables import staged_age
 
 pytestmark = pytest.mark.long
 
 A_WEEK_S = 7 * 86_400
+PARTITIONED = TableOptions(partition_by=terms_of(["kafka_partition", "day(kafka_timestamp)"]))
 
 on_s3_proxy = pytest.mark.parametrize(
     "output", [DeltaInS3Proxy, IcebergInS3Proxy], indirect=True, ids=lambda kind: kind.name
@@ -151,6 +154,23 @@ def test_files_that_vacuum_could_take_at_this_moment_are_renewed_and_committed_l
             output.sink.publisher.can_take(directory, published.receipt)
     output.sink.staging.verify(directory, published.receipt)
     output.sink.publisher.can_take(directory, published.receipt)
+
+
+# ── Tables of a form of their own ─────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_partitioned_table_takes_batches_and_one_can_be_taken_out(output: InStore) -> None:
+    partitioned = type(output)(output.path.with_name("partitioned"), PARTITIONED)
+    partitioned.sink.publisher.prepare()
+    first, second = (publish(partitioned, plan_to(partitioned, number)) for number in (1, 2))
+    assert partitioned.seen() == rows_of(first) + rows_of(second)
+    states = [each.files.state for each in partitioned.sink.publisher.published_receipts()]
+    assert states == [FilesState.INTACT] * 2
+    remover = partitioned.sink.remover
+    assert remover is not None
+    partitioned.sink.archive.note_removal(Removal(batch_id_of(1), RemovalCause.EXPIRED, NOON, "operator", "old"))
+    remover.hide(batch_id_of(1))
+    assert partitioned.seen() == rows_of(second)
 
 
 # ── What operators and other programs do to a table ───────────────────────────────────────────────────────────────────
