@@ -132,7 +132,7 @@ def test_a_store_that_fails_while_an_operator_revokes_lets_it_be_done_again(outp
     assert not output.seen()
 
 
-@pytest.mark.parametrize("crash", range(1, 24, 3))
+@pytest.mark.parametrize("crash", range(1, 46, 4))
 def test_a_store_that_is_gone_from_any_request_on_leaves_a_whole_batch_or_none(output: InStore, crash: int) -> None:
     directory, published = written(output, plan_to(output, 1))
     output.store.set_faults(StoreFault("/lake/", "cut", skip=crash))
