@@ -17,6 +17,7 @@ from kafka_ingest.sinks.data_file import data_file
 from kafka_ingest.sinks.delta import file_places as delta_places
 from kafka_ingest.sinks.iceberg import file_places as iceberg_places
 from kafka_ingest.sinks.parquet import file_places as parquet_places
+from kafka_ingest.sinks.usable_places import check_reachable
 
 DEFAULT_CONN_ID = "aws_default"
 """As in Airflow, where a URI names no connection."""
@@ -88,13 +89,17 @@ def examine(output: OutputLocation, connections: SinkConnections = NO_CONNECTION
 
 
 def format_there(output: OutputLocation) -> Format:
-    """Return the properties of an output's format; raises OutputNotUsableError where it cannot be in that place."""
+    """Return the properties of an output's format; raises OutputNotUsableError where it cannot be in that place.
+
+    Raises InstallationError where what reads and writes there is missing.
+    """
     found, place = format_of(output), output.place
     if not isinstance(place, Path) and not (found.in_stores and place.scheme == S3):
         raise OutputNotUsableError(
             f"an output of format {output.format} cannot be in {output}: expected a local or mounted directory, or "
             f"format {' or '.join(name for name, each in FORMATS.items() if each.in_stores)} in {S3}://…"
         )
+    check_reachable(place)
     return found
 
 

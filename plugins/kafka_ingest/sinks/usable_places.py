@@ -36,15 +36,19 @@ PROBE: Final = "written-once"
 """The object beside an output in a store, by which it is seen that the store refuses to overwrite."""
 
 
+def check_reachable(output: Place) -> None:
+    """Raise InstallationError where the library that reads and writes a store is missing; imports nothing."""
+    if not isinstance(output, Path) and not is_installed(output.scheme):
+        raise InstallationError(
+            f"sink.path {output} needs the Python package s3fs, found none here. Install it where the tasks and the "
+            f"command line run: pip install s3fs=={S3FS_VERSION} (requirements-s3.txt)."
+        )
+
+
 def check_usable(output: Place, access: S3Access | None) -> None:
     """Raise OutputNotUsableError on a store that overwrites what should only be created; does nothing on a disk."""
     if isinstance(output, Path):
         return
-    if not is_installed(output.scheme):
-        raise InstallationError(
-            f"sink.path {output} needs the Python package s3fs, found none here. Install it where the tasks and the "
-            "command line run: pip install s3fs=={S3FS_VERSION} (requirements-s3.txt)."
-        )
     probe = beside(output) / PROBE
     with storage_errors(probe):
         if refuses_overwriting(opened(probe, access)):

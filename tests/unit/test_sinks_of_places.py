@@ -1,0 +1,29 @@
+"""Which format can be where: the rest is refused by name, before anything is opened."""
+
+import pytest
+
+from kafka_ingest.errors import InstallationError, OutputNotUsableError
+from kafka_ingest.foundation import storage
+from kafka_ingest.model.output_location import OutputLocation
+from kafka_ingest.sinks.choose import examine, sink_of
+
+
+@pytest.mark.parametrize(
+    ("format_name", "uri"),
+    [("parquet", "s3://lake/orders"), ("delta", "gs://lake/orders"), ("iceberg", "abfss://lake/orders")],
+)
+def test_an_output_where_its_format_cannot_be_is_refused_with_those_that_can(format_name: str, uri: str) -> None:
+    for used in (sink_of, examine):
+        with pytest.raises(OutputNotUsableError, match=r"or format delta or iceberg in s3://…") as refused:
+            used(OutputLocation(format_name, uri))
+        assert uri in str(refused.value)
+
+
+@pytest.mark.parametrize("format_name", ["delta", "iceberg"])
+def test_without_the_library_for_a_store_an_output_there_is_refused_with_what_to_install(
+    format_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(storage, "find_spec", lambda _: None)
+    for used in (sink_of, examine):
+        with pytest.raises(InstallationError, match=r"pip install s3fs==\d+\.\d+\.\d+ \(requirements-s3\.txt\)"):
+            used(OutputLocation(format_name, "s3://lake/orders"))
