@@ -243,6 +243,15 @@ def test_replaced_rows_expire_with_the_batch_that_holds_them_now(feed: WholeFeed
         planned(feed, FIRST, actor="somebody else")
 
 
+def test_rows_of_the_newest_batch_which_stays_expire_with_the_one_that_replaced_them(feed: WholeFeed) -> None:
+    finish(feed, planned(feed, OffsetRange(TopicPartition(TOPIC, 2), 0, 1)))
+    decision = decide_expiry(feed.settings, datetime.now(UTC) + timedelta(days=1), feed.control, feed.sinks)
+    list(expire(decision, feed.control, feed.sink, reason="old", actor="ops"))
+    assert records_in_table(feed.output) == []
+    coverage = coverage_of(feed.control.coverage(feed.settings.name))
+    assert span_of(each for partition in coverage.values() for each in partition.expired) == 14
+
+
 def test_an_iceberg_table_says_the_same_after_its_control_tables_were_lost(lake: Path) -> None:
     feed = Feeds(lake, InMemoryControlTables, "iceberg").new(of_three_batches)
     replace_both(feed)
