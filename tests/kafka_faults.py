@@ -433,12 +433,30 @@ def truncate_log(broker: EmbeddedBroker, topic: str, partition: int, end_offset:
     `end_offset` is where one of the log's batches begins. The broker is stopped for it and started again, so use one
     that nobody else uses now.
     """
-    partitions = len(leaders(broker.bootstrap_servers, topic))
+    truncate_logs(broker, {(topic, partition): end_offset})
+
+
+def truncate_logs(broker: EmbeddedBroker, end_offsets: Mapping[tuple[str, int], int]) -> None:
+    """Let several logs end at an offset, by topic and partition, with one stop and start of the broker."""
+    partitions = {topic: len(leaders(broker.bootstrap_servers, topic)) for topic, _ in end_offsets}
     broker.stop()
     data = broker.directory / "data"
     # Without it the broker reads its logs through at the start, instead of believing what it noted at the stop.
     (data / ".kafka_cleanshutdown").unlink(missing_ok=True)
-    directory = data / f"{topic}-{partition}"
+    for (topic, partition), end_offset in end_offsets.items():
+        _truncate_files(data / f"{topic}-{partition}", end_offset)
+    broker.start()
+    with _admin(broker.bootstrap_servers) as admin:
+        for topic, count in partitions.items():
+            _wait_until_led(admin, topic, count)
+    for (topic, partition), end_offset in end_offsets.items():
+        _wait(
+            lambda of=(topic, partition), end=end_offset: log_end(broker.bootstrap_servers, *of) == end,
+            f"{topic}-{partition} to end at {end_offset}",
+        )
+
+
+def _truncate_files(directory: Path, end_offset: int) -> None:
     for segment in sorted(directory.glob("*.log")):
         size = min((at for at, _, base_offset, _ in _batches(segment) if base_offset >= end_offset), default=None)
         if size is not None:
@@ -447,13 +465,6 @@ def truncate_log(broker: EmbeddedBroker, topic: str, partition: int, end_offset:
     for pattern in ("*.index", "*.timeindex", "*.txnindex", "*.snapshot"):
         for file_beside in directory.glob(pattern):
             file_beside.unlink()
-    broker.start()
-    with _admin(broker.bootstrap_servers) as admin:
-        _wait_until_led(admin, topic, partitions)
-    _wait(
-        lambda: log_end(broker.bootstrap_servers, topic, partition) == end_offset,
-        f"{topic}-{partition} to end at {end_offset}",
-    )
 
 
 def _batches(segment: Path) -> Iterator[tuple[int, int, int, int]]:

@@ -7,10 +7,20 @@ The truncation is real: the broker comes back with a shorter log of the same top
 
 from collections.abc import Iterator
 from pathlib import Path
+from uuid import uuid4
 
 import pytest
 from tests.integration.test_adopt import DO_IT, lose_control_tables, what_is_known
-from tests.kafka_faults import Record, create_topic, log_end, plain_records, produce, topic_id, truncate_log
+from tests.kafka_faults import (
+    Record,
+    create_topic,
+    log_end,
+    plain_records,
+    produce,
+    topic_id,
+    truncate_log,
+    truncate_logs,
+)
 from tests.quick_project import Killed, QuickProject, spans
 
 from embedded_broker import EmbeddedBroker
@@ -25,17 +35,42 @@ def own_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedBro
         yield running
 
 
-@pytest.fixture
-def project(tmp_path: Path, own_broker: EmbeddedBroker) -> QuickProject:
-    made = QuickProject(tmp_path / "quick", own_broker.bootstrap_servers)
+TruncatedFeeds = Iterator[tuple[QuickProject, str]]
+AT_ONCE = 9
+"""How many tests begin with a truncated log."""
+
+
+@pytest.fixture(scope="module")
+def truncated_feeds(tmp_path_factory: pytest.TempPathFactory, own_broker: EmbeddedBroker) -> TruncatedFeeds:
+    """Feeds that read all ten records of partition 0, of which the logs then held only the first four.
+
+    One stop of the broker serves many of them.
+    """
+
+    def made() -> TruncatedFeeds:
+        while True:
+            homes = [tmp_path_factory.mktemp("truncated-feed") / "quick" for _ in range(AT_ONCE)]
+            projects = [new_project(home, own_broker) for home in homes]
+            topics = [new_feed(project, f"orders-{uuid4().hex[:8]}") for project in projects]
+            for project in projects:
+                project.run()
+            ids = [topic_id(own_broker.bootstrap_servers, topic) for topic in topics]
+            truncate_logs(own_broker, {(topic, 0): 4 for topic in topics})
+            assert [topic_id(own_broker.bootstrap_servers, topic) for topic in topics] == ids
+            yield from zip(projects, topics, strict=True)
+
+    return made()
+
+
+def new_project(home: Path, broker: EmbeddedBroker) -> QuickProject:
+    made = QuickProject(home, broker.bootstrap_servers)
     made.make_control_tables()
     return made
 
 
-@pytest.fixture
-def feed(project: QuickProject, own_broker: EmbeddedBroker, name: str) -> str:
-    """A feed over two partitions of ten records, in batches of four and six, and of five. Its topic."""
-    servers = own_broker.bootstrap_servers
+def new_feed(project: QuickProject, name: str) -> str:
+    """Make a feed over two partitions of ten records, in batches of four and six, and of five. Return its topic."""
+    servers = project.bootstrap_servers
     create_topic(servers, name, 2)
     produce(servers, name, 0, plain_records(4))
     produce(servers, name, 0, plain_records(6))
@@ -45,13 +80,28 @@ def feed(project: QuickProject, own_broker: EmbeddedBroker, name: str) -> str:
 
 
 @pytest.fixture
-def truncated(project: QuickProject, own_broker: EmbeddedBroker, feed: str) -> str:
-    """The feed read all ten records of partition 0, of which the log then held only the first four. Its topic."""
-    project.run()
-    before = topic_id(own_broker.bootstrap_servers, feed)
-    truncate_log(own_broker, feed, 0, 4)
-    assert topic_id(own_broker.bootstrap_servers, feed) == before
-    return feed
+def truncated_feed(truncated_feeds: TruncatedFeeds) -> tuple[QuickProject, str]:
+    return next(truncated_feeds)
+
+
+@pytest.fixture
+def project(request: pytest.FixtureRequest, tmp_path: Path, own_broker: EmbeddedBroker) -> QuickProject:
+    """The project of the truncated feed where a test asks for one, and otherwise a new one."""
+    if "truncated" in request.fixturenames:
+        return request.getfixturevalue("truncated_feed")[0]
+    return new_project(tmp_path / "quick", own_broker)
+
+
+@pytest.fixture
+def feed(project: QuickProject, name: str) -> str:
+    """A feed whose log is whole, and which has not read it. Its topic."""
+    return new_feed(project, name)
+
+
+@pytest.fixture
+def truncated(truncated_feed: tuple[QuickProject, str]) -> str:
+    """The topic of a feed whose log was truncated after it was read."""
+    return truncated_feed[1]
 
 
 def grow(broker: EmbeddedBroker, topic: str, count: int = 8) -> None:
