@@ -16,6 +16,7 @@ from uuid import UUID, uuid4
 
 import duckdb
 import polars as pl
+import pyarrow.compute
 import pyarrow.dataset
 import pyarrow.parquet
 import pytest
@@ -78,8 +79,6 @@ def python_without_the_repository(home: Path) -> Path:
     libraries = sysconfig.get_path("purelib")
     python.write_text(f'#!/bin/sh\nPYTHONPATH="$PYTHONPATH:{libraries}" exec {sys.executable} -S "$@"\n')
     python.chmod(0o755)
-    found = subprocess.run([python, "-c", "import kafka_ingest"], capture_output=True, text=True, check=False, cwd=home)
-    assert "No module named 'kafka_ingest'" in found.stderr
     return python
 
 
@@ -95,12 +94,16 @@ class Job:
         beside: Path | None = None,
         master: str = "local[2]",
         needs: DataNeeds = DataNeeds(),  # noqa: B008 - frozen
+        is_watched: bool = False,
         **conf: str,
     ) -> None:
+        """Prepare an attempt; a watched one notes what Java and Python load."""
         self.plan = plan
         self.directory = directory
         self.beside = beside or directory.parent
         self.class_log = self.beside / f"{directory.name if beside is None else 'attempt'}-classes.log"
+        self._is_watched = is_watched
+        logging_classes = {"spark.driver.extraJavaOptions": f"-Xlog:class+load:file={self.class_log}:none"}
         directory.mkdir(parents=True)
         content = AttemptDocument(plan, 1, RAW_DECODE, needs).as_bytes()
         (directory / DOCUMENT).write_bytes(content)
@@ -113,7 +116,7 @@ class Job:
             self.attempt,
             master=SparkMaster("spark_default", master),
             kafka=KafkaClientSettings("kafka_default", {"bootstrap.servers": bootstrap_servers}),
-            conf={"spark.driver.extraJavaOptions": f"-Xlog:class+load:file={self.class_log}:none"} | conf,
+            conf=(logging_classes if is_watched else {}) | conf,
             sink_is_shared=False,
             installed=installation(),
         )
@@ -126,10 +129,9 @@ class Job:
         inherited = {
             key: value for key, value in os.environ.items() if not key.startswith(("PYTHON", "SPARK", "PYSPARK"))
         }
-        alone = {
-            "PYSPARK_DRIVER_PYTHON": str(python_without_the_repository(self.beside)),
-            "PYTHONVERBOSE": "1",  # reports on standard error what is imported, and from where
-        }
+        alone = {"PYSPARK_DRIVER_PYTHON": str(python_without_the_repository(self.beside))}
+        if self._is_watched:
+            alone["PYTHONVERBOSE"] = "1"  # reports on standard error what is imported, and from where
         done = subprocess.run(
             self.submission.command(),
             cwd=empty,
@@ -164,10 +166,16 @@ def written(broker: EmbeddedBroker, tmp_path_factory: pytest.TempPathFactory) ->
     home = tmp_path_factory.mktemp("spark")
     ranges = (0, 100, 350), (1, 0, 50), (3, 10, 11)
     plan = plan_of(topic, home / "orders", *ranges, topic_ids={topic: TOPIC_ID})
-    job = Job(plan, home / "attempt", broker.bootstrap_servers)
+    job = Job(plan, home / "attempt", broker.bootstrap_servers, is_watched=True)
     job.done = job.run()
     assert job.done.returncode == 0, job.done.stderr[-3000:]
     return job
+
+
+def test_its_python_knows_the_package_by_the_zip_alone(tmp_path: Path) -> None:
+    command = [python_without_the_repository(tmp_path), "-c", "import kafka_ingest"]
+    found = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
+    assert "No module named 'kafka_ingest'" in found.stderr
 
 
 def test_it_reads_exactly_the_plans_ranges(written: Job) -> None:
@@ -296,7 +304,8 @@ def test_its_session_is_made_without_looking_for_extensions(written: Job) -> Non
 
 def test_an_extension_that_a_feed_names_is_applied(written: Job, broker: EmbeddedBroker) -> None:
     named = {"spark.sql.extensions": MACHINE_LEARNING}
-    job = Job(written.plan, written.directory.with_name("extended"), broker.bootstrap_servers, **named)
+    directory = written.directory.with_name("extended")
+    job = Job(written.plan, directory, broker.bootstrap_servers, is_watched=True, **named)
 
     done = job.run()
 
@@ -518,56 +527,7 @@ NO_DATES = [
 BEFORE_1900 = [datetime(1582, 10, 4, tzinfo=UTC), datetime(1, 1, 2, tzinfo=UTC), datetime(1899, 12, 31, 23, tzinfo=UTC)]
 DATES = [1, -2, 1_700_000_000_123, milliseconds_of(END_OF_DATES) - 1]
 
-IN_TURN = [
-    # What Spark's own source can take, what it changes without a word, and what it fails on.
-    pytest.param([*DATES, 1_700_000_000_000_000, milliseconds_of(END_OF_DATES), -1], False, id="numbers it takes"),
-    pytest.param([*DATES, *map(milliseconds_of, BEFORE_1900)], True, id="the Julian calendar"),
-    pytest.param([*DATES, *NO_DATES, *map(milliseconds_of, BEFORE_1900)], True, id="too large and too small"),
-]
-
-
-@pytest.mark.parametrize(("timestamps", "read_again"), IN_TURN)
-def test_a_record_lands_whatever_its_timestamp(
-    broker: EmbeddedBroker, tmp_path: Path, timestamps: list[int], *, read_again: bool
-) -> None:
-    topic = f"timestamps-{uuid4().hex[:8]}"
-    create_plain_topic(broker.bootstrap_servers, topic, config=TAKES_ANY_TIMESTAMP)
-    records = [Record(b"%d" % number, None, number) for number in timestamps]
-    offsets = committed_transaction(broker.bootstrap_servers, topic, 0, [*records, Record(None, b"")])
-    aborted_transaction(broker.bootstrap_servers, topic, 0, records)
-    plan = plan_of(topic, tmp_path / "orders", (0, 0, len(offsets) + len(records) + 2), topic_ids={topic: TOPIC_ID})
-    job = Job(plan, tmp_path / "attempt", broker.bootstrap_servers)
-
-    done = job.run()
-
-    assert done.returncode == 0, done.stderr[-3000:]
-    assert ("all is read again" in done.stdout + done.stderr) is read_again
-    data = pyarrow.dataset.dataset(job.directory / DATA)
-    rows = data.to_table().to_pylist()
-    assert [row["kafka_offset"] for row in rows] == offsets
-    assert {row["kafka_topic"] for row in rows} == {topic}
-    assert {row["kafka_topic_id"] for row in rows} == {TOPIC_ID}
-    assert (rows[-1]["key"], rows[-1]["value"], rows[-1]["kafka_headers"]) == (b"", None, None)
-    found = [milliseconds_in(row) for row in rows[:-1]]
-    assert found == timestamps
-    dated = [number for number, row in zip(timestamps, rows, strict=False) if row["kafka_timestamp"] is not None]
-    assert dated == [number for number in timestamps if is_date(number)]
-    assert job.receipt.without_date == len(timestamps) - len(dated)
-    assert job.receipt.contradictions(plan) == []
-    assert len(duckdb.read_parquet(f"{job.directory / DATA}/*.parquet").fetchall()) == len(rows)
-    assert len(pl.read_parquet(job.directory / DATA).to_dicts()) == len(rows)
-
-
-def is_date(number: int) -> bool:
-    return number != -1 and milliseconds_of(FIRST_DATE) <= number < milliseconds_of(END_OF_DATES)
-
-
-def milliseconds_in(row: dict[str, Any]) -> int:
-    """Return the number that the record has in Kafka."""
-    when, number = row["kafka_timestamp"], row["kafka_timestamp_ms"]
-    assert (when is None) is not (number is None)
-    return int(number) if when is None else (when - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(milliseconds=1)
-
+ORDINARY = 1_700_000_000_123
 
 ODD_RECORDS: list[dict[str, Any]] = [
     {"value": None, "key": None},
@@ -586,29 +546,83 @@ def as_produced(row: dict[str, Any]) -> tuple[bytes | None, bytes | None, list[t
     return row["key"], row["value"], [(each["key"], each["value"]) for each in row["kafka_headers"] or ()]
 
 
-@pytest.mark.parametrize("timestamp", [1_700_000_000_123, LARGEST])
-def test_keys_values_and_headers_land_as_they_are_also_where_timestamps_are_read_otherwise(
-    broker: EmbeddedBroker, tmp_path: Path, timestamp: int
+IN_TURN = [
+    # What Spark's own source can take, what it changes without a word, and what it fails on.
+    pytest.param([*DATES, 1_700_000_000_000_000, milliseconds_of(END_OF_DATES), -1], ORDINARY, False, id="it takes"),
+    pytest.param([*DATES, *map(milliseconds_of, BEFORE_1900)], ORDINARY, True, id="the Julian calendar"),
+    pytest.param([*DATES, *NO_DATES, *map(milliseconds_of, BEFORE_1900)], LARGEST, True, id="too large and too small"),
+]
+
+
+@pytest.mark.parametrize(("timestamps", "of_odd_records", "read_again"), IN_TURN)
+def test_a_record_lands_as_it_is_whatever_its_timestamp_key_value_and_headers(
+    broker: EmbeddedBroker, tmp_path: Path, timestamps: list[int], of_odd_records: int, *, read_again: bool
 ) -> None:
-    topic = f"headers-{uuid4().hex[:8]}"
-    create_plain_topic(broker.bootstrap_servers, topic, config=TAKES_ANY_TIMESTAMP)
+    topic, odd = f"timestamps-{uuid4().hex[:8]}", f"odd-{uuid4().hex[:8]}"
+    for name in (topic, odd):
+        create_plain_topic(broker.bootstrap_servers, name, config=TAKES_ANY_TIMESTAMP)
+    records = [Record(b"%d" % number, None, number) for number in timestamps]
+    offsets = committed_transaction(broker.bootstrap_servers, topic, 0, [*records, Record(None, b"")])
+    aborted_transaction(broker.bootstrap_servers, topic, 0, records)
     producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
     for record in ODD_RECORDS:
-        producer.produce(topic, partition=0, timestamp=timestamp, **record)
+        producer.produce(odd, partition=0, timestamp=of_odd_records, **record)
     assert producer.flush(30) == 0
-    job = Job(plan_of(topic, tmp_path / "orders", (0, 0, 8)), tmp_path / "attempt", broker.bootstrap_servers)
+    plan = plan_of(
+        topic,
+        tmp_path / "orders",
+        topic_ids={topic: TOPIC_ID, odd: None},
+        ranges=(
+            OffsetRange(TopicPartition(odd, 0), 0, len(ODD_RECORDS)),
+            OffsetRange(TopicPartition(topic, 0), 0, len(offsets) + len(records) + 2),
+        ),
+    )
+    job = Job(plan, tmp_path / "attempt", broker.bootstrap_servers)
 
     done = job.run()
 
     assert done.returncode == 0, done.stderr[-3000:]
+    assert ("all is read again" in done.stdout + done.stderr) is read_again
     table = pyarrow.dataset.dataset(job.directory / DATA).to_table()
-    found = [as_produced(row) for row in table.to_pylist()]
-    assert found == [(each.get("key"), each["value"], each.get("headers", [])) for each in ODD_RECORDS]
-    assert table["kafka_headers"].null_count == 4
+    of_topic = {
+        name: table.filter(pyarrow.compute.equal(table["kafka_topic"], name)).sort_by("kafka_offset")
+        for name in (topic, odd)
+    }
+    assert sum(found.num_rows for found in of_topic.values()) == table.num_rows
+
+    rows = of_topic[topic].to_pylist()
+    assert [row["kafka_offset"] for row in rows] == offsets
+    assert {row["kafka_topic_id"] for row in rows} == {TOPIC_ID}
+    assert (rows[-1]["key"], rows[-1]["value"], rows[-1]["kafka_headers"]) == (b"", None, None)
+    found = [milliseconds_in(row) for row in rows[:-1]]
+    assert found == timestamps
+    dated = [number for number, row in zip(timestamps, rows, strict=False) if row["kafka_timestamp"] is not None]
+    assert dated == [number for number in timestamps if is_date(number)]
+
+    rows_of_odd = of_topic[odd].to_pylist()
+    assert [as_produced(row) for row in rows_of_odd] == [
+        (each.get("key"), each["value"], each.get("headers", [])) for each in ODD_RECORDS
+    ]
+    assert {milliseconds_in(row) for row in rows_of_odd} == {of_odd_records}
+    assert of_topic[odd]["kafka_headers"].null_count == 4
     assert str(table.schema.field("kafka_headers").type) == "list<element: struct<key: string, value: binary>>"
-    assert len(pl.read_parquet(job.directory / DATA)) == len(
-        duckdb.read_parquet(f"{job.directory / DATA}/*").fetchall()
-    )
+
+    without_date = len(timestamps) - len(dated) + (0 if is_date(of_odd_records) else len(ODD_RECORDS))
+    assert job.receipt.without_date == without_date
+    assert job.receipt.contradictions(plan) == []
+    assert len(duckdb.read_parquet(f"{job.directory / DATA}/*.parquet").fetchall()) == table.num_rows
+    assert len(pl.read_parquet(job.directory / DATA).to_dicts()) == table.num_rows
+
+
+def is_date(number: int) -> bool:
+    return number != -1 and milliseconds_of(FIRST_DATE) <= number < milliseconds_of(END_OF_DATES)
+
+
+def milliseconds_in(row: dict[str, Any]) -> int:
+    """Return the number that the record has in Kafka."""
+    when, number = row["kafka_timestamp"], row["kafka_timestamp_ms"]
+    assert (when is None) is not (number is None)
+    return int(number) if when is None else (when - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(milliseconds=1)
 
 
 # ── Many small ranges are read by one consumer ────────────────────────────────────────────────────────────────────────
