@@ -8,6 +8,7 @@ import sys
 import sysconfig
 import time
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -233,16 +234,24 @@ def test_a_column_has_a_dictionary_or_statistics_where_they_are_worth_their_time
     assert compared == {"kafka_topic", "kafka_partition", "kafka_offset", "kafka_timestamp", "kafka_topic_id"}
 
 
-def test_spark_pyarrow_duckdb_and_polars_read_the_same_rows_from_the_output(written: Job, tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def reader() -> Iterator[SparkSession]:
+    """A Spark that reads what was written; its Java has to start fast, not to run fast."""
+    fast_start = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+    builder = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false")
+    spark = builder.config("spark.driver.extraJavaOptions", fast_start).getOrCreate()
+    yield spark
+    spark.stop()
+
+
+def test_spark_pyarrow_duckdb_and_polars_read_the_same_rows_from_the_output(
+    written: Job, tmp_path: Path, reader: SparkSession
+) -> None:
     output = tmp_path / "orders"
     output.mkdir()
     target = output / f"kafka_batch={written.plan.batch_id}"
     target.symlink_to(written.directory / DATA)
-    spark = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()
-    try:
-        by_spark = spark.read.parquet(str(output)).groupBy("kafka_batch").count().collect()
-    finally:
-        spark.stop()
+    by_spark = reader.read.parquet(str(output)).groupBy("kafka_batch").count().collect()
 
     assert [(row["kafka_batch"], row["count"]) for row in by_spark] == [(str(written.plan.batch_id), 301)]
     assert pyarrow.dataset.dataset(output, partitioning="hive").count_rows() == 301
@@ -253,7 +262,9 @@ def test_spark_pyarrow_duckdb_and_polars_read_the_same_rows_from_the_output(writ
     assert set(frame["kafka_batch"].to_list()) == {str(written.plan.batch_id)}
 
 
-def test_an_output_whose_older_batches_lack_a_column_is_read_with_all_of_them(written: Job, tmp_path: Path) -> None:
+def test_an_output_whose_older_batches_lack_a_column_is_read_with_all_of_them(
+    written: Job, tmp_path: Path, reader: SparkSession
+) -> None:
     output = tmp_path / "orders"
     new, old = output / "kafka_batch=01", output / "kafka_batch=00"
     output.mkdir()
@@ -265,12 +276,8 @@ def test_an_output_whose_older_batches_lack_a_column_is_read_with_all_of_them(wr
         .drop_columns(["kafka_topic_id", "kafka_timestamp_ms"])
     )
     pyarrow.parquet.write_table(before, old / "part-0.parquet")
-    spark = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()
-    try:
-        frame = spark.read.option("mergeSchema", "true").parquet(str(output))
-        by_spark = frame.selectExpr("count(*)", "count(kafka_topic_id)").collect()
-    finally:
-        spark.stop()
+    frame = reader.read.option("mergeSchema", "true").parquet(str(output))
+    by_spark = frame.selectExpr("count(*)", "count(kafka_topic_id)").collect()
 
     assert [tuple(row) for row in by_spark] == [(602, 301)]
     relation = duckdb.read_parquet(f"{output}/*/*.parquet", hive_partitioning=True, union_by_name=True)
