@@ -19,6 +19,7 @@ import psutil
 from tests.hold_and_run import HELD, RESUME
 from tests.kafka_faults import Record, produce
 from tests.project import KAFKA_INGEST, Answer, Project
+from tests.quick_project import Killed, QuickProject
 
 from dies_with_parent import dying_with_this_process
 from environment import settings
@@ -137,6 +138,15 @@ def ending_all(project: Project) -> Iterator[Processes]:
         yield processes
     finally:
         processes.end_all()
+
+
+def kill_a_run_that_spark_wrote_for(quick: QuickProject, processes: Processes, killed_at: str) -> None:
+    """Leave a receipt that is not pinned, and kill the run that pins it."""
+    with quick.stopping_before_the_pin(), suppress(Killed):
+        quick.kafka_ingest("run", "orders")
+    run = processes.run_feed(held_at=killed_at)
+    run.wait_until_held()
+    run.kill()
 
 
 # Spark

@@ -7,10 +7,11 @@ In the tests' process (:mod:`tests.quick_project`), or as the program that a spa
 import json
 import os
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import pyarrow as pa
 import pyarrow.parquet
@@ -64,17 +65,18 @@ class LikeSpark:
             data.mkdir(parents=True)
         rows_read = 0
         live = plan.kind is BatchKind.LIVE
-        left_out = to_leave_out(plan.ranges, self.log_starts(servers, plan)) if live else ()
-        for number, offset_range in enumerate(ranges_read(plan.ranges, left_out)):
-            rows = self.rows_of(servers, plan, offset_range)
-            rows_read += len(rows)
-            table = pa.Table.from_pylist(rows, pa.schema(FIELDS))
-            if document.data.batch_column:
-                batch_ids = pa.array([str(plan.batch_id)] * len(rows), pa.string())
-                table = table.append_column("kafka_batch", batch_ids)
-            for part, rows_of_file in enumerate(files_of(table, document.data)):
-                with (data / f"part-{number:05}{f'-{part}' if part else ''}.parquet").open("wb") as file:
-                    pyarrow.parquet.write_table(rows_of_file, file)
+        with self.reading(servers, plan) as log:
+            left_out = to_leave_out(plan.ranges, log.starts()) if live else ()
+            for number, offset_range in enumerate(ranges_read(plan.ranges, left_out)):
+                rows = log.rows_of(offset_range)
+                rows_read += len(rows)
+                table = pa.Table.from_pylist(rows, pa.schema(FIELDS))
+                if document.data.batch_column:
+                    batch_ids = pa.array([str(plan.batch_id)] * len(rows), pa.string())
+                    table = table.append_column("kafka_batch", batch_ids)
+                for part, rows_of_file in enumerate(files_of(table, document.data)):
+                    with (data / f"part-{number:05}{f'-{part}' if part else ''}.parquet").open("wb") as file:
+                        pyarrow.parquet.write_table(rows_of_file, file)
         receipt = Receipt(
             batch_id=plan.batch_id,
             attempt=document.attempt,
@@ -88,14 +90,35 @@ class LikeSpark:
         )
         write_new(opened(directory / RECEIPT, access), receipt.as_bytes())
 
-    def log_starts(self, servers: str, plan: BatchPlan) -> dict[TopicPartition, int]:
-        """Return where the logs begin that the stand-in for Spark reads."""
-        return log_starts(servers, plan.ranges)
+    @contextmanager
+    def reading(self, servers: str, plan: BatchPlan) -> Iterator["PlannedLogs"]:
+        """Yield what the stand-in for Spark reads: the logs of a plan's ranges, by one consumer of its isolation."""
+        consumer = Consumer(
+            {
+                "bootstrap.servers": servers,
+                "group.id": f"stand-in-{plan.batch_id}",
+                "enable.auto.commit": False,
+                "auto.offset.reset": "error",
+                "isolation.level": plan.isolation.value,
+                "enable.partition.eof": True,
+                "fetch.wait.max.ms": 10,
+                "log_level": 0,
+            }
+        )
+        try:
+            yield LogsInKafka(plan, consumer)
+        finally:
+            consumer.close()
 
-    def rows_of(self, servers: str, plan: BatchPlan, offset_range: OffsetRange) -> list[dict[str, Any]]:
+
+class PlannedLogs(Protocol):
+    """The logs of the ranges of one plan."""
+
+    def starts(self) -> dict[TopicPartition, int]:
+        """Return where they begin now."""
+
+    def rows_of(self, offset_range: OffsetRange) -> list[dict[str, Any]]:
         """Return the rows that the stand-in for Spark makes of a range."""
-        topic_id = plan.topic_ids[offset_range.topic]
-        return [row_of(message, topic_id) for message in read_range(servers, plan, offset_range)]
 
 
 def store_access(environment: Mapping[str, str]) -> S3Access | None:
@@ -104,46 +127,39 @@ def store_access(environment: Mapping[str, str]) -> S3Access | None:
     return S3Access.from_json(text) if text else None
 
 
-def log_starts(bootstrap_servers: str, ranges: Iterable[OffsetRange]) -> dict[TopicPartition, int]:
-    """Return where the logs of ranges start now."""
-    consumer = Consumer({"bootstrap.servers": bootstrap_servers, "group.id": "stand-in", "log_level": 0})
-    try:
+class LogsInKafka:
+    """Those of a real broker."""
+
+    def __init__(self, plan: BatchPlan, consumer: Consumer) -> None:
+        self._plan = plan
+        self._consumer = consumer
+
+    def starts(self) -> dict[TopicPartition, int]:
         return {
-            each.topic_partition: consumer.get_watermark_offsets(
+            each.topic_partition: self._consumer.get_watermark_offsets(
                 ClientTopicPartition(each.topic, each.partition), PATIENCE_S
             )[0]
-            for each in ranges
+            for each in self._plan.ranges
         }
-    finally:
-        consumer.close()
 
+    def rows_of(self, offset_range: OffsetRange) -> list[dict[str, Any]]:
+        topic_id = self._plan.topic_ids[offset_range.topic]
+        return [row_of(message, topic_id) for message in self._messages(offset_range)]
 
-def read_range(bootstrap_servers: str, plan: BatchPlan, offset_range: OffsetRange) -> Iterator[Message]:
-    """Read the records of one range as a consumer of the plan's isolation sees them."""
-    consumer = Consumer(
-        {
-            "bootstrap.servers": bootstrap_servers,
-            "group.id": f"stand-in-{plan.batch_id}",
-            "enable.auto.commit": False,
-            "auto.offset.reset": "error",
-            "isolation.level": plan.isolation.value,
-            "enable.partition.eof": True,
-            "fetch.wait.max.ms": 10,
-            "log_level": 0,
-        }
-    )
-    try:
-        consumer.assign([ClientTopicPartition(offset_range.topic, offset_range.partition, offset_range.start_offset)])
-        while (message := consumer.poll(PATIENCE_S)) is not None:
+    def _messages(self, offset_range: OffsetRange) -> Iterator[Message]:
+        """Read the records of one range as a consumer of the plan's isolation sees them."""
+        topic_partition = offset_range.topic, offset_range.partition
+        self._consumer.assign([ClientTopicPartition(*topic_partition, offset_range.start_offset)])
+        while (message := self._consumer.poll(PATIENCE_S)) is not None:
             error, offset = message.error(), message.offset()
             if error is not None and error.code() != KafkaError._PARTITION_EOF:
                 raise KafkaException(error)
+            if (message.topic(), message.partition()) != topic_partition:
+                continue  # the end of the range before
             if error is not None or offset is None or offset >= offset_range.end_offset:
                 return
             yield message
-    finally:
-        consumer.close()
-    raise TimeoutError(f"expected the end of {offset_range} within {PATIENCE_S:.0f} s")
+        raise TimeoutError(f"expected the end of {offset_range} within {PATIENCE_S:.0f} s")
 
 
 def row_of(message: Message, topic_id: str | None) -> dict[str, Any]:

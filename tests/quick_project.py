@@ -8,21 +8,32 @@ makes of holes in a log) is tested with :class:`tests.project.Project`.
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
+import typer.main
+import typer.testing
 import yaml
+from tests.kept_engines import open_sharing_statements
 from tests.like_spark import LikeSpark
 from tests.project import Answer, Project
 from typer.testing import CliRunner
 
 from environment import settings
+from kafka_ingest import assembly
 from kafka_ingest.assembly import FeedParts
 from kafka_ingest.cli import app as command_line
 from kafka_ingest.cli import write_and_commit
+from kafka_ingest.spark_launch.package_zip import package_zip
 from kafka_ingest.spark_launch.run_spark_submit import run_spark_submit
 from kafka_ingest.spark_launch.spark_submission import SparkSubmission
+
+built_once = cache(typer.main.get_command)
+"""Typer makes all commands anew for each call of its runner, as it does once in a process."""
+
+zipped_once = cache(package_zip)
 
 BEYOND_SETTINGS = ("KAFKA_INGEST_FEEDS", "SPARK_LOCAL_DIRS")
 
@@ -36,8 +47,16 @@ class QuickProject(Project, LikeSpark):
         self.before_spark: Callable[[], object] = lambda: None
 
     def kafka_ingest(self, *arguments: str, **environment: str) -> Answer:
-        of_project = {key: self.environment[key] for key in (*settings(self.home, ""), *BEYOND_SETTINGS)}
-        with patch.object(write_and_commit, "run_spark_submit", self.submit):
+        names = {*settings(self.home, ""), *BEYOND_SETTINGS}
+        of_project = {
+            key: value for key, value in self.environment.items() if key in names or key.startswith("AIRFLOW_CONN_")
+        }
+        with (
+            patch.object(write_and_commit, "run_spark_submit", self.submit),
+            patch.object(assembly, "open_database", open_sharing_statements),
+            patch.object(assembly, "package_zip", zipped_once),
+            patch.object(typer.testing, "_get_command", built_once),
+        ):
             done = CliRunner().invoke(command_line.app, arguments, env=of_project | environment)
         if done.exception is not None and not isinstance(done.exception, SystemExit):
             raise done.exception

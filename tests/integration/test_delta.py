@@ -15,11 +15,10 @@ from tests.integration.test_adopt import DO_IT, lose_control_tables
 from tests.integration.test_whole_way import comparable, rows_expected
 from tests.kafka_faults import plain_records, topic_id
 from tests.kafka_faults import produce as produce_plain
-from tests.killing import Processes, ending_all
+from tests.killing import Processes, ending_all, kill_a_run_that_spark_wrote_for
 from tests.project import Project
 from tests.quick_project import Killed, QuickProject
 
-from embedded_broker import EmbeddedBroker
 from kafka_ingest.sinks.delta.table_log import TableLog
 from order_events import order_events, produce
 
@@ -28,8 +27,8 @@ SINK = {"format": "delta", "path": "orders"}
 
 
 @pytest.fixture
-def processes(project: Project) -> Iterator[Processes]:
-    with ending_all(project) as made:
+def processes(quick: QuickProject) -> Iterator[Processes]:
+    with ending_all(quick) as made:
         yield made
 
 
@@ -42,77 +41,70 @@ def table_of(project: Project) -> Path:
     return project.output / "orders"
 
 
-def answer(project: Project, *arguments: str) -> dict[str, Any]:
-    said = project.kafka_ingest(*arguments, "--json")
-    assert said.exit_code == 0, said.stdout + said.stderr
-    return said.document
-
-
-@pytest.mark.parametrize("killed_at", [f"before:{LOG}.land", f"after:{LOG}.land"], ids=["before landing", "landed"])
-def test_every_record_is_in_the_table_once_after_two_runs_a_killed_commit_and_a_backfill(
-    project: Project, processes: Processes, broker: EmbeddedBroker, topic: str, killed_at: str
+def test_every_record_is_in_the_table_once_after_commits_that_were_killed_before_and_after_landing_and_a_backfill(
+    quick: QuickProject, processes: Processes, servers: str, topic: str
 ) -> None:
-    project.write_feed(topic, sink=SINK)
-    events = list(order_events(3_000, seed=11))
-    id_of_topic = topic_id(broker.bootstrap_servers, topic)
-    produce(broker.bootstrap_servers, topic, islice(events, 1_000))
-    [first] = project.run()
+    quick.write_feed(topic, sink=SINK)
+    events = list(order_events(4_000, seed=11))
+    id_of_topic = topic_id(servers, topic)
+    produce(servers, topic, islice(events, 1_000))
+    with quick.submitting(spark_is_real=True):
+        [first] = quick.run()
     assert first["rows"] == 1_000
-    assert [comparable(row) for row in rows_of(project)] == rows_expected(events[:1_000], topic, id_of_topic)
+    assert [comparable(row) for row in rows_of(quick)] == rows_expected(events[:1_000], topic, id_of_topic)
 
-    # The commit of the second run is killed with -9; the third continues with the same batch.
-    produce(broker.bootstrap_servers, topic, events[1_000:2_000])
-    run = processes.run_feed(held_at=killed_at)
-    run.wait_until_held()
-    run.kill()
-    seen = 2_000 if killed_at.startswith("after") else 1_000
-    assert len(rows_of(project)) == seen
-    open_batch = project.status()["open_batch"]
-    assert open_batch["state"] == "COMMITTING"
-    [second] = project.run()
-    assert (second["batch_id"], second["rows"]) == (open_batch["batch_id"], 1_000)
-    assert [comparable(row) for row in rows_of(project)] == rows_expected(events[:2_000], topic, id_of_topic)
+    # Two commits are killed with -9; the run after each continues with the same batch.
+    batches = {first["batch_id"]}
+    for killed_at, end in ((f"before:{LOG}.land", 2_000), (f"after:{LOG}.land", 3_000)):
+        produce(servers, topic, events[end - 1_000 : end])
+        kill_a_run_that_spark_wrote_for(quick, processes, killed_at)
+        assert len(rows_of(quick)) == (end if killed_at.startswith("after") else end - 1_000)
+        open_batch = quick.status()["open_batch"]
+        assert open_batch["state"] == "COMMITTING"
+        [resumed] = quick.run()
+        assert (resumed["batch_id"], resumed["rows"]) == (open_batch["batch_id"], 1_000)
+        assert [comparable(row) for row in rows_of(quick)] == rows_expected(events[:end], topic, id_of_topic)
+        batches.add(resumed["batch_id"])
 
     # What an operator skipped is read by a backfill, after all.
-    stored = project.stored_offsets()[0]
-    produce(broker.bootstrap_servers, topic, events[2_000:])
-    answer(project, "skip", "orders", topic, "0", f"{stored}-{stored + 10}", "--reason", "poisoned")
-    [third] = project.run()
-    assert len(rows_of(project)) == 3_000 - 10
-    [chunk] = answer(project, "backfill", "orders", "gaps", "--reason", "mended")["chunks"]
-    expected = rows_expected(events, topic, id_of_topic)
-    assert [comparable(row) for row in rows_of(project)] == expected
-    batches = {first["batch_id"], second["batch_id"], third["batch_id"], chunk["batch_id"]}
-    assert {row["kafka_batch"] for row in rows_of(project)} == batches
-    assert project.stored_offsets() == project.group_offsets()
+    stored = quick.stored_offsets()[0]
+    produce(servers, topic, events[3_000:])
+    quick.answer("skip", "orders", topic, "0", f"{stored}-{stored + 10}", "--reason", "poisoned")
+    [live] = quick.run()
+    assert len(rows_of(quick)) == 4_000 - 10
+    [chunk] = quick.answer("backfill", "orders", "gaps", "--reason", "mended")["chunks"]
+    assert [comparable(row) for row in rows_of(quick)] == rows_expected(events, topic, id_of_topic)
+    batches |= {live["batch_id"], chunk["batch_id"]}
+    assert {row["kafka_batch"] for row in rows_of(quick)} == batches
+    assert quick.stored_offsets() == quick.group_offsets()
 
-    check_questions(project, topic, stored, chunk["batch_id"])
+    check_questions(quick, topic, stored, chunk["batch_id"])
 
     # The first batch's rows are read again, and take the place of the old ones.
-    again = answer(project, "backfill", "orders", f"batch={first['batch_id']}", "--when", "overlap=replace")
+    again = quick.answer("backfill", "orders", f"batch={first['batch_id']}", "--when", "overlap=replace")
     assert [(each["kind"], each["rows"]) for each in again["chunks"]] == [("replace", 1_000)]
-    assert [comparable(row) for row in rows_of(project)] == expected
+    assert [comparable(row) for row in rows_of(quick)] == rows_expected(events, topic, id_of_topic)
     now = batches - {first["batch_id"]} | {again["chunks"][0]["batch_id"]}
-    assert {row["kafka_batch"] for row in rows_of(project)} == now
-    assert answer(project, "coverage", "orders", "--verify")["verified"]["differences"] == []
-    assert project.stored_offsets() == project.group_offsets()
+    assert {row["kafka_batch"] for row in rows_of(quick)} == now
+    assert quick.answer("coverage", "orders", "--verify")["verified"]["differences"] == []
+    assert quick.stored_offsets() == quick.group_offsets()
 
 
-def check_questions(project: Project, topic: str, offset: int, batch_id: str) -> None:
+def check_questions(quick: QuickProject, topic: str, offset: int, batch_id: str) -> None:
     """The questions about an output are answered of a table, too, or refused by name."""
-    assert answer(project, "coverage", "orders", "--verify")["verified"]["differences"] == []
-    located = answer(project, "locate", "orders", topic, "0", str(offset))
+    assert quick.answer("coverage", "orders", "--verify")["verified"]["differences"] == []
+    located = quick.answer("locate", "orders", topic, "0", str(offset))
     [file] = [file for batch in located["batches"] for file in batch["files"] if file["holds_record"]]
-    explained = answer(project, "explain", file["path"])
+    explained = quick.answer("explain", file["path"])
     assert (explained["published"], explained["batch_id"]) == (True, batch_id)
     assert explained["receipt"]["differences"] == []
     assert {"name": "kafka_batch", "type": "string"} in explained["columns"]
-    [feed] = answer(project, "feeds")["feeds"]
+    [feed] = quick.answer("feeds")["feeds"]
     assert feed["sink"]["format"] == "delta"
     assert "one commit to its log" in feed["guarantee"]
-    refused = project.kafka_ingest("lost", "orders", "--batch", batch_id, "--json")
+    refused = quick.kafka_ingest("lost", "orders", "--batch", batch_id, "--json")
     assert (refused.exit_code, refused.document["error"]["code"]) == (2, "NOT_OF_THIS_FORMAT")
-    assert project.kafka_ingest("doctor").exit_code == 0
+    assert quick.kafka_ingest("doctor").exit_code == 0
 
 
 # ── What operators do to a table ──────────────────────────────────────────────────────────────────────────────────────

@@ -4,7 +4,6 @@ The next run continues there, and every record is there once.
 """
 
 from collections.abc import Iterator
-from contextlib import suppress
 
 import pytest
 from tests.kafka_faults import create_topic
@@ -14,9 +13,10 @@ from tests.killing import (
     all_batches,
     check_every_record_once,
     ending_all,
+    kill_a_run_that_spark_wrote_for,
     records_of,
 )
-from tests.quick_project import Killed, QuickProject
+from tests.quick_project import QuickProject
 
 PLANS = "kafka_ingest.control.plan_store"
 ATTEMPTS = "kafka_ingest.control.attempt_store"
@@ -161,12 +161,3 @@ def test_killed_after_the_files_are_renamed_a_run_leaves_all_of_the_batch_visibl
     assert quick.stored_offsets() == stored
     assert quick.group_offsets() == group
     check_the_next_run_completes_it(quick, produced)
-
-
-def kill_a_run_that_spark_wrote_for(quick: QuickProject, processes: Processes, killed_at: str) -> None:
-    """Leave a receipt that is not pinned, and kill the run that pins it."""
-    with quick.stopping_before_the_pin(), suppress(Killed):
-        quick.kafka_ingest("run", "orders")
-    run = processes.run_feed(held_at=killed_at)
-    run.wait_until_held()
-    run.kill()

@@ -19,7 +19,7 @@ from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.table import Table
 from tests.iceberg_lake import files_in_store
 from tests.integration.test_adopt import DO_IT
-from tests.integration.test_delta import LOG, answer
+from tests.integration.test_delta import LOG
 from tests.integration.test_iceberg import TABLE
 from tests.integration.test_whole_way import comparable, rows_expected
 from tests.kafka_faults import topic_id
@@ -102,6 +102,12 @@ def lake(request: pytest.FixtureRequest, object_store: ObjectStore, tmp_path: Pa
         tmp_path / "catalog.db",
         with_key=request.param == "delta",
     )
+
+
+def answer(project: Project, *arguments: str) -> dict[str, Any]:
+    said = project.kafka_ingest(*arguments, "--json")
+    assert said.exit_code == 0, said.stdout + said.stderr
+    return said.document
 
 
 @pytest.fixture

@@ -1,10 +1,15 @@
-"""The whole way on real parts: broker, Spark, Parquet, control tables, consumer group, through the command line."""
+"""The whole way on real parts: broker, Spark, Parquet, control tables, consumer group, through the command line.
+
+One walk is on nothing else. What follows is about the command line: there the stand-in for Spark writes, except where
+Spark fails.
+"""
 
 from itertools import islice
 from uuid import UUID
 
 from tests.kafka_faults import topic_id
 from tests.project import Project, positions_of
+from tests.quick_project import QuickProject
 
 from embedded_broker import EmbeddedBroker
 from order_events import OrderEvent, order_events, produce
@@ -66,67 +71,68 @@ def test_every_key_value_header_and_timestamp_arrives_once_and_only_the_new_ones
 
 
 def test_a_backlog_is_worked_off_batch_by_batch_until_the_feed_has_caught_up(
-    project: Project, broker: EmbeddedBroker, topic: str
+    quick: QuickProject, servers: str, topic: str
 ) -> None:
-    project.write_feed(topic, limits={"max_records": 400})
+    quick.write_feed(topic, limits={"max_records": 400})
     events = list(order_events(1_000, seed=3))
-    produce(broker.bootstrap_servers, topic, events)
+    produce(servers, topic, events)
 
-    batches = project.run("orders", "--until-caught-up")
+    batches = quick.run("orders", "--until-caught-up")
 
     assert [batch["rows"] for batch in batches] == [400, 400, 200]
     assert [batch["capped"] for batch in batches] == [True, True, False]
-    assert project.positions() == positions_of(events)
+    assert quick.positions() == positions_of(events)
     assert [UUID(batch["batch_id"]).version for batch in batches] == [7, 7, 7]
 
 
 def test_a_feed_that_starts_at_latest_reads_only_what_arrives_after_its_first_plan(
-    project: Project, broker: EmbeddedBroker, topic: str
+    quick: QuickProject, servers: str, topic: str
 ) -> None:
-    project.write_feed(topic, start="latest")
-    produce(broker.bootstrap_servers, topic, order_events(500, seed=1))
-    assert project.run() == []
+    quick.write_feed(topic, start="latest")
+    produce(servers, topic, order_events(500, seed=1))
+    assert quick.run() == []
 
-    produce(broker.bootstrap_servers, topic, order_events(300, seed=2))
-    [batch] = project.run()
+    produce(servers, topic, order_events(300, seed=2))
+    [batch] = quick.run()
 
     assert batch["rows"] == 300
-    assert project.status()["partitions"][0]["seeded_by"] == "latest"
+    assert quick.status()["partitions"][0]["seeded_by"] == "latest"
 
 
 def test_a_failed_spark_application_leaves_nothing_visible_and_the_next_run_continues_the_same_batch(
-    project: Project, broker: EmbeddedBroker, topic: str
+    quick: QuickProject, servers: str, topic: str
 ) -> None:
     events = list(order_events(200, seed=5))
-    produce(broker.bootstrap_servers, topic, events)
-    project.write_feed(topic, spark={"conf": {"spark.driver.memory": "1k"}})
+    produce(servers, topic, events)
+    quick.write_feed(topic, spark={"conf": {"spark.driver.memory": "1k"}})
 
-    failed = project.kafka_ingest("run", "orders", "--json")
+    with quick.submitting(spark_is_real=True):
+        failed = quick.kafka_ingest("run", "orders", "--json")
 
     assert failed.exit_code == 1
     assert failed.document["error"]["code"] == "SPARK_FAILED"
     assert "heap" in failed.document["error"]["message"]
-    assert project.rows() == []
-    open_batch = project.status()["open_batch"]
+    assert quick.rows() == []
+    open_batch = quick.status()["open_batch"]
     assert open_batch["state"] == "PLANNED"
 
-    project.write_feed(topic)
-    [batch] = project.run()
+    quick.write_feed(topic)
+    [batch] = quick.run()
     assert batch["result"] == "resumed"
     assert batch["batch_id"] == open_batch["batch_id"]
-    assert project.positions() == positions_of(events)
+    assert quick.positions() == positions_of(events)
 
 
 def test_a_broker_that_is_down_is_named_within_the_time_limit_and_stored_offsets_are_still_shown(
-    project: Project, broker: EmbeddedBroker, topic: str
+    quick: QuickProject, servers: str, topic: str
 ) -> None:
-    project.write_feed(topic)
-    produce(broker.bootstrap_servers, topic, order_events(100, seed=5))
-    project.run()
+    quick.write_feed(topic)
+    produce(servers, topic, order_events(100, seed=5))
+    quick.run()
     unreachable = '{"conn_type": "kafka", "extra": {"bootstrap.servers": "127.0.0.1:1"}}'
 
-    status = project.kafka_ingest("status", "orders", "--json", AIRFLOW_CONN_KAFKA_DEFAULT=unreachable)
-    run = project.kafka_ingest("run", "orders", "--json", AIRFLOW_CONN_KAFKA_DEFAULT=unreachable)
+    status = quick.kafka_ingest("status", "orders", "--json", AIRFLOW_CONN_KAFKA_DEFAULT=unreachable)
+    run = quick.kafka_ingest("run", "orders", "--json", AIRFLOW_CONN_KAFKA_DEFAULT=unreachable)
 
     assert status.exit_code == 1
     assert "127.0.0.1:1" in status.document["kafka"]["error"]
@@ -136,40 +142,40 @@ def test_a_broker_that_is_down_is_named_within_the_time_limit_and_stored_offsets
     assert run.document["error"]["code"] == "KAFKA_UNAVAILABLE"
 
 
-def test_a_topic_that_does_not_exist_is_named_and_not_created(project: Project) -> None:
-    project.write_feed("no-such-topic")
+def test_a_topic_that_does_not_exist_is_named_and_not_created(quick: QuickProject) -> None:
+    quick.write_feed("no-such-topic")
 
-    answer = project.kafka_ingest("run", "orders", "--json")
+    answer = quick.kafka_ingest("run", "orders", "--json")
 
     assert answer.exit_code == 2
     assert answer.document["error"]["code"] == "UNKNOWN_TOPIC"
     assert "'no-such-topic' does not exist" in answer.document["error"]["message"]
-    assert project.kafka_ingest("run", "orders", "--json").document["error"]["code"] == "UNKNOWN_TOPIC"
-    assert project.kafka_ingest("status", "orders", "--json").document["partitions"] == []
+    assert quick.kafka_ingest("run", "orders", "--json").document["error"]["code"] == "UNKNOWN_TOPIC"
+    assert quick.kafka_ingest("status", "orders", "--json").document["partitions"] == []
 
 
 def test_an_output_that_cannot_be_written_is_refused_before_anything_is_planned(
-    project: Project, broker: EmbeddedBroker, topic: str
+    quick: QuickProject, servers: str, topic: str
 ) -> None:
-    produce(broker.bootstrap_servers, topic, order_events(10, seed=5))
-    in_the_way = project.home / "file"
+    produce(servers, topic, order_events(10, seed=5))
+    in_the_way = quick.home / "file"
     in_the_way.write_text("not a directory")
-    project.write_feed(topic, sink={"format": "parquet", "path": str(in_the_way / "orders")})
+    quick.write_feed(topic, sink={"format": "parquet", "path": str(in_the_way / "orders")})
 
-    answer = project.kafka_ingest("run", "orders", "--json")
+    answer = quick.kafka_ingest("run", "orders", "--json")
 
     assert answer.exit_code == 2
     assert answer.document["error"]["code"] == "OUTPUT_NOT_USABLE"
     assert str(in_the_way / "orders") in answer.document["error"]["message"]
-    assert project.kafka_ingest("batches", "--json").document["batches"] == []
+    assert quick.kafka_ingest("batches", "--json").document["batches"] == []
 
 
-def test_a_missing_spark_connection_is_an_error_and_never_a_submit_to_yarn(project: Project, topic: str) -> None:
-    project.write_feed(topic, spark={"conn_id": "spark_elsewhere"})
+def test_a_missing_spark_connection_is_an_error_and_never_a_submit_to_yarn(quick: QuickProject, topic: str) -> None:
+    quick.write_feed(topic, spark={"conn_id": "spark_elsewhere"})
 
-    answer = project.kafka_ingest("run", "orders", "--json")
+    answer = quick.kafka_ingest("run", "orders", "--json")
 
     assert answer.exit_code == 2
     assert answer.document["error"]["code"] == "MISSING_CONNECTION"
     assert "AIRFLOW_CONN_SPARK_ELSEWHERE" in answer.document["error"]["message"]
-    assert project.kafka_ingest("batches", "--json").document["batches"] == []
+    assert quick.kafka_ingest("batches", "--json").document["batches"] == []

@@ -7,8 +7,8 @@ and the stand-in for Spark reads them from there.
 import json
 import shutil
 import sqlite3
-from collections.abc import Mapping
-from contextlib import closing
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -79,20 +79,9 @@ class StoredProject(QuickProject):
         ):
             return super().kafka_ingest(*arguments, **environment)
 
-    def log_starts(self, _servers: str, plan: BatchPlan) -> dict[TopicPartition, int]:
-        return {planned.topic_partition: 0 for planned in plan.ranges}
-
-    def rows_of(self, _servers: str, plan: BatchPlan, offset_range: OffsetRange) -> list[dict[str, Any]]:
-        name, partition = offset_range.topic_partition.topic, offset_range.partition
-        records = self.topics[name].records
-        row = {
-            "kafka_topic": name,
-            "kafka_partition": partition,
-            "kafka_timestamp": datetime(2026, 1, 1, tzinfo=UTC),
-            "kafka_topic_id": plan.topic_ids[name],
-        }
-        offsets = range(offset_range.start_offset, offset_range.end_offset)
-        return [row | {"kafka_offset": offset, "value": records[partition, offset]} for offset in offsets]
+    @contextmanager
+    def reading(self, _servers: str, plan: BatchPlan) -> Iterator["StoredLogs"]:
+        yield StoredLogs(self.topics, plan)
 
     @property
     def open_batches(self) -> list[str]:
@@ -105,3 +94,26 @@ class StoredProject(QuickProject):
         for file in self.home.glob(f"{self.control_file.name}*"):
             file.unlink()
         self.make_control_tables()
+
+
+@dataclass(frozen=True)
+class StoredLogs:
+    """What the stand-in for Spark reads, for a plan."""
+
+    topics: Mapping[str, StoredTopic]
+    plan: BatchPlan
+
+    def starts(self) -> dict[TopicPartition, int]:
+        return {planned.topic_partition: 0 for planned in self.plan.ranges}
+
+    def rows_of(self, offset_range: OffsetRange) -> list[dict[str, Any]]:
+        name, partition = offset_range.topic_partition.topic, offset_range.partition
+        records = self.topics[name].records
+        row = {
+            "kafka_topic": name,
+            "kafka_partition": partition,
+            "kafka_timestamp": datetime(2026, 1, 1, tzinfo=UTC),
+            "kafka_topic_id": self.plan.topic_ids[name],
+        }
+        offsets = range(offset_range.start_offset, offset_range.end_offset)
+        return [row | {"kafka_offset": offset, "value": records[partition, offset]} for offset in offsets]
