@@ -6,6 +6,7 @@ end; of an Iceberg table its files, most of them in one commit, and the newest i
 
 import argparse
 import json
+import os
 import signal
 import statistics
 import sys
@@ -162,6 +163,8 @@ class Table:
         for number in range(1, more + 1):
             path = log / f"{version + number:020d}.json"
             path.write_text(entry.replace(batch, str(self.next_id())))
+            written = time.time() - (more - number) * EVERY.total_seconds()
+            os.utime(path, (written, written))  # entries that are old enough are cleaned up
         table = deltalake.DeltaTable(str(self.path))
         table.create_checkpoint()
         table.cleanup_metadata()

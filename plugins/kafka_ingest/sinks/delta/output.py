@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING
 from uuid import UUID
@@ -43,6 +44,10 @@ class DeltaOutput:
     def check_installed(self) -> None:
         """Raise InstallationError where the library is missing; imports nothing."""
         check_installed()
+
+    def one_reading(self) -> AbstractContextManager[None]:
+        """Read the whole log once within this; each further look reads what came since."""
+        return self._log.one_reading()
 
     def check_usable(self) -> None:
         """Raise OutputNotUsableError where batches cannot be added to what is there; creates nothing."""

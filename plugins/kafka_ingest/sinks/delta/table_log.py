@@ -58,6 +58,8 @@ class TableLog:
         self._form = options
         self._folder = output / LOG
         self._options = access.for_delta() if access is not None else None
+        self._keeps_reading = False
+        self._kept: DeltaTable | None = None
 
     def opened(self, place: Place) -> Opened:
         """Return what reads a place of the table."""
@@ -67,7 +69,7 @@ class TableLog:
         """Whether there is a table; on a disk no library is asked."""
         if isinstance(self._folder, Path):
             return self._folder.is_dir() and any(self._folder.glob("*.json"))
-        return self.open() is not None
+        return self._now() is not None
 
     def open(self) -> "DeltaTable | None":
         """Return the table as it is now, None where there is none."""
@@ -84,6 +86,28 @@ class TableLog:
                 return None
             return table
 
+    @contextmanager
+    def one_reading(self) -> Iterator[None]:
+        """Read the whole table once within this; each further look reads the entries that came since.
+
+        A year of small batches takes a second to read, and a commit looks several times.
+        """
+        self._keeps_reading = True
+        try:
+            yield
+        finally:
+            self._keeps_reading, self._kept = False, None
+
+    def _now(self) -> "DeltaTable | None":
+        """Return the table as it is now, None where there is none."""
+        if self._kept is not None:
+            with self.named_errors():
+                self._kept.update_incremental()
+            return self._kept
+        table = self.open()
+        self._kept = table if self._keeps_reading else None
+        return table
+
     @property
     def _uri(self) -> str:
         """What the library calls the table: without the connection's id."""
@@ -92,7 +116,7 @@ class TableLog:
 
     def mark(self, batch_id: UUID) -> Mark | None:
         """Return a batch's mark in the table, None where it has none."""
-        table = self.open()
+        table = self._now()
         return self.mark_in(table, batch_id) if table is not None else None
 
     def mark_in(self, table: "DeltaTable", batch_id: UUID) -> Mark | None:
@@ -110,17 +134,17 @@ class TableLog:
 
     def check_writable(self) -> None:
         """Raise OutputNotUsableError where this version cannot write an existing table without harming its readers."""
-        if (table := self.open()) is not None:
+        if (table := self._now()) is not None:
             self._check_fits(table)
 
     def configuration(self) -> dict[str, str]:
         """Return the table's properties; none where there is no table yet."""
-        table = self.open()
+        table = self._now()
         return dict(table.metadata().configuration) if table is not None else {}
 
     def columns_left_out(self) -> tuple[str, ...]:
         """Return the columns of the raw format that files leave out, since the table has no such columns."""
-        if not self._form.may_lack or (table := self.open()) is None:
+        if not self._form.may_lack or (table := self._now()) is None:
             return ()
         return self._form.left_out(form_of(table).columns)
 
@@ -160,6 +184,7 @@ class TableLog:
                 )
             except failures() as error:
                 failure = error
+                self._kept = None  # what the library made of it is unknown
             else:
                 return mark
         raise OutputUnavailableError(
@@ -227,7 +252,7 @@ class TableLog:
             return 0
 
     def _open_or_create(self) -> "DeltaTable":
-        if (table := self.open()) is not None:
+        if (table := self._now()) is not None:
             return table
         library = delta_lake()
         try:
@@ -244,7 +269,7 @@ class TableLog:
             failure: Exception | None = error
         else:
             failure = None
-        if (made := self.open()) is not None:
+        if (made := self._now()) is not None:
             return made
         raise OutputUnavailableError(
             f"{self.output}: the Delta table could not be made: {brief(failure)}. No offset was moved; run this again."

@@ -1,6 +1,7 @@
 """An Iceberg table as the shared roles of tables need it: commits to its catalog decide (:mod:`.table`)."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -74,6 +75,10 @@ class IcebergOutput:
     def check_installed(self) -> None:
         """Raise InstallationError where the library is missing; imports nothing."""
         check_installed()
+
+    def one_reading(self) -> AbstractContextManager[None]:
+        """Do nothing: each look is one call to the catalog."""
+        return nullcontext()
 
     def check_usable(self) -> None:
         """Raise OutputNotUsableError where batches cannot be added to what is there; creates nothing."""

@@ -1,6 +1,7 @@
 """What a table format brings: its table in one place, as the roles of a sink need it."""
 
 from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 from uuid import UUID
@@ -99,6 +100,9 @@ class TableOutput(Protocol):
 
     def check_installed(self) -> None:
         """Raise InstallationError where the format's library is missing; imports nothing."""
+
+    def one_reading(self) -> AbstractContextManager[None]:
+        """Spare further looks within this the reading of the whole table; each still sees it as it is now."""
 
     def check_usable(self) -> None:
         """Raise OutputNotUsableError where batches cannot be added to what is there; creates nothing."""

@@ -84,7 +84,7 @@ class TablePublisher:
     def can_take(self, directory: Place, receipt: Receipt) -> None:
         """Check before COMMITTING whether table and files fit each other; the formats' libraries do not."""
         batch_id = receipt.batch_id
-        with storage_errors(self._output):
+        with storage_errors(self._output), self._table.one_reading():
             self._staging.check_mounted()
             self.prepare()
             if self._receipts.is_withdrawn(batch_id):
@@ -102,7 +102,7 @@ class TablePublisher:
     def publish(self, directory: Place, published: PublishedReceipt) -> None:
         """Keep the receipt, then add the files to the table in the commit that marks the batch as published."""
         batch_id = published.receipt.batch_id
-        with storage_errors(self._output):
+        with storage_errors(self._output), self._table.one_reading():
             self._staging.check_mounted()
             if self._parts.archive.removal(batch_id) is not None:
                 return  # it was published, and removed since: older control tables may not know
