@@ -277,6 +277,24 @@ def test_a_catalog_that_does_not_know_the_table_any_more_stops_everything(output
     assert output.seen() == rows_of(published)
 
 
+def test_a_table_that_another_committer_makes_and_commits_to_between_two_looks_is_found(
+    output: IcebergOutput, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = (written(output, plan_to(output, number)) for number in (1, 2))
+    real = SqlCatalog.load_table
+
+    def made_in_between(catalog: SqlCatalog, name: str) -> Table:
+        monkeypatch.setattr(SqlCatalog, "load_table", real)
+        try:
+            return real(catalog, name)
+        finally:
+            IcebergOutput(output.path).sink.publisher.publish(*first)
+
+    monkeypatch.setattr(SqlCatalog, "load_table", made_in_between)
+    output.sink.publisher.publish(*second)
+    assert output.seen() == rows_of(first[1]) + rows_of(second[1])
+
+
 def test_of_five_committers_through_a_catalog_in_postgresql_each_batch_is_there_once(
     postgresql_server: PostgresqlServer, tmp_path: Path
 ) -> None:

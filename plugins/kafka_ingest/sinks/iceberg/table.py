@@ -86,26 +86,32 @@ class IcebergTable:
 
     def open(self) -> Table | None:
         """Return the table as it is now, None where there is none yet."""
-        with named_errors(str(self), self._settings):
-            try:
-                table = self._catalog.load_table(self._name)
-            except (NoSuchTableError, NoSuchNamespaceError):
-                table = None
+        table = self._loaded()
         if table is None:
-            if was_committed_to(opened(self._output / METADATA, self._access)):
+            if not was_committed_to(opened(self._output / METADATA, self._access)):
+                return None
+            # Another committer may have made it since, and committed to it.
+            if (table := self._loaded()) is None:
                 raise OutputUnavailableError(
                     f"the catalog of connection {self._settings.conn_id!r} knows no table {self._name}, but "
                     f"{self._output / METADATA} shows that one was written. Is it the right catalog? Nothing was done "
                     "and no offset was moved. Register the table's newest metadata file in the catalog, or correct "
                     "sink.catalog and sink.table; if it was dropped on purpose, give the feed another sink.path."
                 )
-            return None
         if is_elsewhere(table, self._output):
             raise OutputNotUsableError(
                 f"expected the Iceberg table {self._name} in {self._output}, found it at {table.location()}. Nothing "
                 "was written and no offset was moved. Set sink.path to the table's location, or sink.table to another."
             )
         return table
+
+    def _loaded(self) -> Table | None:
+        """Return the table as the catalog has it now, None where it has none."""
+        with named_errors(str(self), self._settings):
+            try:
+                return self._catalog.load_table(self._name)
+            except (NoSuchTableError, NoSuchNamespaceError):
+                return None
 
     def mark(self, batch_id: UUID) -> Mark | None:
         """Return a batch's mark, None where it has none."""
