@@ -367,6 +367,52 @@ def test_records_that_compaction_has_deleted_are_found_before_the_commit(feed: W
     assert feed.states()[batch_id] is BatchState.WRITTEN
 
 
+def test_rows_that_were_lost_before_and_that_kafka_holds_no_longer_are_not_forgotten(feed: WholeFeed) -> None:
+    DeltaTable(str(feed.output)).delete("kafka_partition = 0 and kafka_offset = 1")
+    feed.log.records.remove((TOPIC, 0, 1, b"orders-0@1"))
+    [said] = differences(feed)
+    before = records_in_table(feed.output)
+    [batch_id] = planned(feed, FIRST)
+    feed.write(batch_id, RUN)
+    with pytest.raises(RecordsDeletedError, match=r"orders-0\[0, 5\): 4 rows committed by batch .*, 3 read again"):
+        feed.commit(batch_id, RUN)
+    assert records_in_table(feed.output) == before
+    assert feed.states()[batch_id] is BatchState.WRITTEN
+    assert differences(feed) == [said]
+
+
+def test_rows_that_were_lost_and_that_kafka_still_holds_are_there_again(feed: WholeFeed) -> None:
+    DeltaTable(str(feed.output)).delete("kafka_partition = 0 and kafka_offset < 5")
+    replace_both(feed)
+    assert_replaced(feed)
+
+
+def test_rows_of_a_batch_whose_expiry_has_begun_are_not_brought_back(
+    feed: WholeFeed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    [earlier] = planned(feed, SECOND)
+    feed.write(earlier, RUN)
+    decision = replace(
+        decide_expiry(feed.settings, datetime.now(UTC) + timedelta(days=1), feed.control, feed.sinks), kept={}
+    )
+    every = list(feed.sink.publisher.published_receipts())
+
+    def dies(*_arguments: object, **_named: object) -> None:
+        raise Died
+
+    with monkeypatch.context() as patched:
+        patched.setattr(type(feed.control), "record_removed", dies, raising=False)
+        patched.setattr(feed.control, "record_removed", dies, raising=False)
+        with pytest.raises(Died):
+            list(expire(replace(decision, batches=every), feed.control, feed.sink, reason="old", actor="ops"))
+    before = records_in_table(feed.output)
+    with pytest.raises(OffsetsMovedError, match=r"orders-0\[0, 5\) of batch .*, expired .*Run `expire` again"):
+        planned(feed, FIRST, actor="somebody else")
+    with pytest.raises(OffsetsMovedError, match=r"orders-0\[5, 10\) of batch .*, expired .*Run `expire` again"):
+        feed.commit(earlier, RUN)
+    assert records_in_table(feed.output) == before
+
+
 def test_a_directory_of_parquet_files_is_refused_by_name(lake: Path) -> None:
     feed = Feeds(lake, InMemoryControlTables).new(lambda made: made.log.produce(0, 5))
     at_rest(feed)

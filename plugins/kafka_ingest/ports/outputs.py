@@ -185,12 +185,16 @@ class Replacer(Protocol):
         """Raise OutputNotUsableError where no rows can be replaced in this output."""
 
     def rows_of(self, replaced: tuple[ReplacedRange, ...]) -> RowsReplaced:
-        """Return what readers see of some ranges, wherever it is."""
+        """Return what readers see of some ranges, wherever it is.
+
+        Raises OffsetsMovedError where a batch of theirs was removed, or is being removed.
+        """
 
     def can_take(self, directory: Place, plan: BatchPlan, receipt: Receipt) -> None:
         """Ask before COMMITTING whether the attempt in that directory can replace what its plan says; moves nothing.
 
-        Raises RecordsDeletedError where a row would be removed whose record was not read again.
+        Raises RecordsDeletedError where a row would be removed whose record was not read again, or where fewer records
+        were read again than were committed; OffsetsMovedError as :meth:`rows_of` does.
         """
 
 

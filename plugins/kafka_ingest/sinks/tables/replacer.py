@@ -1,8 +1,8 @@
 """Whether rows of a table can be replaced by those that were read again, and which they are."""
 
-from kafka_ingest.errors import RecordsDeletedError
+from kafka_ingest.errors import OffsetsMovedError, OutputConflictError, RecordsDeletedError
 from kafka_ingest.model.batch import BatchPlan
-from kafka_ingest.model.offset_sets import span_of, subtract, union
+from kafka_ingest.model.offset_sets import intersect, span_of, subtract, union
 from kafka_ingest.model.offsets import OffsetRange, listing
 from kafka_ingest.model.place import Place
 from kafka_ingest.model.receipt import Receipt
@@ -25,8 +25,9 @@ class TableReplacer:
             self._table.check_can_replace()
 
     def rows_of(self, replaced: tuple[ReplacedRange, ...]) -> RowsReplaced:
-        """Return what readers see of some ranges, and in how many files."""
+        """Return what readers see of some ranges, and in how many files; raises OffsetsMovedError on removed ones."""
         with storage_errors(self._parts.output):
+            self._check_not_removed(replaced)
             files = list(self._table.replaced_files(replaced))
         return RowsReplaced(
             rows=sum(file.leaving.num_rows for file in files),
@@ -35,12 +36,17 @@ class TableReplacer:
         )
 
     def can_take(self, directory: Place, plan: BatchPlan, receipt: Receipt) -> None:
-        """Raise RecordsDeletedError where a row would leave the table whose record was not read again."""
+        """Raise the error that names why these ranges' rows cannot be replaced by what was read.
+
+        RecordsDeletedError where fewer records were read again than were committed, or not one whose row would leave
+        the table; OffsetsMovedError where a range's batch was removed.
+        """
         # A third of a second, for replacements only.
         from kafka_ingest.sinks.tables.counts import contents_by_partition, contents_of_files  # noqa: PLC0415
 
         self.check_can_replace()
         with storage_errors(self._parts.output):
+            self._check_not_removed(plan.replaces)
             leaving = contents_by_partition(file.leaving for file in self._table.replaced_files(plan.replaces))
             data = self._parts.opened(self._parts.data.place(directory))
             read = contents_of_files(data / file.name for file in receipt.files)
@@ -50,6 +56,55 @@ class TableReplacer:
         )
         if lost:
             raise records_not_read(plan, lost)
+        # Rows that were lost before are no longer among those that leave.
+        found = union(each for held in read for each in held.intervals)
+        with storage_errors(self._parts.output):
+            fewer = [
+                f"{each.offset_range}: {committed:,} rows committed by batch {each.batch_id}, {again:,} read again"
+                for each in plan.replaces
+                for committed in [self._committed_rows(each)]
+                for again in [span_of(intersect(found, [each.offset_range]))]
+                if again < committed
+            ]
+        if fewer:
+            raise fewer_than_committed(plan, fewer)
+
+    def _check_not_removed(self, replaced: tuple[ReplacedRange, ...]) -> None:
+        """Raise OffsetsMovedError where a batch is being removed: until that is done, its rows may be there or not."""
+        of_batches = {each.batch_id: self._parts.archive.removal(each.batch_id) for each in replaced}
+        removed = [
+            f"{each.offset_range} of batch {each.batch_id}, {removal}"
+            for each in replaced
+            if (removal := of_batches[each.batch_id]) is not None
+        ]
+        if removed:
+            raise OffsetsMovedError(
+                f"expected to replace rows of batches that are in {self._parts.output}, found that some were removed: "
+                f"{listing(removed)}. Nothing was changed. Run `expire` again, which finishes what it has begun; "
+                "`abandon` a replacement that is planned already; and leave these ranges out."
+            )
+
+    def _committed_rows(self, replaced: ReplacedRange) -> int:
+        """Return how many rows a range's batch committed of it, whatever became of them since."""
+        receipt = self._parts.archive.receipt(replaced.batch_id)
+        if receipt is None:
+            raise OutputConflictError(
+                f"expected the receipt of batch {replaced.batch_id} beside {self._parts.output}, which says how many "
+                f"rows it committed of {replaced.offset_range}; found none. Nothing was changed; restore the receipts "
+                "from a backup."
+            )
+        held = (file.of_partition(replaced.topic_partition) for file in receipt.files)
+        return sum(each.rows for each in held if each is not None)
+
+
+def fewer_than_committed(plan: BatchPlan, fewer: list[str]) -> RecordsDeletedError:
+    """Return the error of ranges that would have fewer rows than were committed."""
+    return RecordsDeletedError(
+        f"batch {plan.batch_id}: expected to read as many records again as were committed, found fewer: "
+        f"{listing(fewer, limit=20)}. Rows of these ranges were lost, or read with another kafka.isolation, and Kafka "
+        "does not have their records any more; replacing would hide that: nothing was changed. Abandon it: "
+        f"`kafka-ingest abandon {plan.batch_id} --reason …`, and replace the other ranges."
+    )
 
 
 def records_not_read(plan: BatchPlan, lost: list[OffsetRange]) -> RecordsDeletedError:
