@@ -113,6 +113,7 @@ from kafka_ingest.model.receipt import RangeCount, Receipt, WrittenFile
 from kafka_ingest.model.removal import LostRange, Removal, RemovalCause, RemovedRange
 from kafka_ingest.model.replaced import Replacement
 from kafka_ingest.model.rewound import ended_gaps
+from kafka_ingest.model.taken_over import without_taken_over
 from kafka_ingest.operating.held_offsets import not_in
 from kafka_ingest.planning.end_positions import EndPositions
 from kafka_ingest.planning.settings import FeedPlanSettings
@@ -992,7 +993,13 @@ class InMemoryControlTables:
     ) -> None:
         with self.transaction() as state:
             state.touch(feed_id)
-            state.removed[feed_id] = tuple(union_of([*state.removed.get(feed_id, ()), *ranges]))
+            landed = [
+                each
+                for each in replacements(state, feed_id)
+                if state.batches[each.by].state in {BatchState.COMMITTING, BatchState.COMMITTED}
+            ]
+            left = without_taken_over(ranges, batches, landed, ids_before(resets_of(state, feed_id)))
+            state.removed[feed_id] = tuple(union_of([*state.removed.get(feed_id, ()), *left]))
             detail = {"reason": reason, "batches": [str(batch_id) for batch_id in batches]}
             state.append_event(feed_id, "expired", actor, None, detail)
 

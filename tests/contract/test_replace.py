@@ -316,6 +316,17 @@ def test_rows_that_expire_before_their_replacement_is_published_stay_expired(fee
     assert records_in_table(feed.output) == before
 
 
+def test_rows_whose_expiry_was_decided_before_they_were_replaced_do_not_count_as_expired(feed: WholeFeed) -> None:
+    decision = decide_expiry(feed.settings, datetime.now(UTC) + timedelta(days=1), feed.control, feed.sinks)
+    finish(feed, planned(feed, FIRST))
+    list(expire(decision, feed.control, feed.sink, reason="old", actor="ops"))
+    coverage = coverage_of(feed.control.coverage(feed.settings.name))
+    expired = [each for partition in coverage.values() for each in partition.expired]
+    assert expired == [SECOND, OTHER]
+    assert [row[1:3] for row in records_in_table(feed.output)][:4] == [(0, 0), (0, 1), (0, 2), (0, 4)]
+    assert differences(feed) == []
+
+
 def test_an_abandoned_replacement_is_not_restored_since_the_rows_are_there(feed: WholeFeed) -> None:
     [batch_id] = planned(feed, FIRST)
     feed.write(batch_id, RUN)

@@ -146,3 +146,48 @@ def test_what_has_expired_of_other_offsets_stops_no_replacement(two: OperatorTab
     two.record_removed(ORDERS_FEED, [batch_id_of(2)], gone, reason="old", actor="ops")
     commit(two, plan)
     assert held(3, 0, 50) in two.held_ranges(ORDERS_FEED, ALL)
+
+
+def removed_now(control: OperatorTables) -> list[RemovedRange]:
+    rows = control.coverage("orders")
+    assert rows is not None
+    return list(rows.removed)
+
+
+def expired_with(control: OperatorTables, *numbers: int, upto: int = 100) -> list[RemovedRange]:
+    """Let batches expire as was decided before anything was replaced; return what is recorded."""
+    gone = [RemovedRange(OffsetRange(orders(0), 0, upto), "orders-topic-id")]
+    control.record_removed(ORDERS_FEED, [batch_id_of(each) for each in numbers], gone, reason="old", actor="ops")
+    return removed_now(control)
+
+
+@pytest.mark.parametrize("state", ["committing", "committed"])
+def test_an_expiry_that_was_decided_before_a_replacement_does_not_record_what_that_holds_now(
+    two: OperatorTables, state: str
+) -> None:
+    plan = replacing(3, held(1, 0, 50))
+    claim(two, plan)
+    write(two, plan)
+    two.begin_commit(plan.batch_id, 1)
+    if state == "committed":
+        two.complete_commit(plan.batch_id, actor="operator")
+    left = RemovedRange(OffsetRange(orders(0), 50, 100), "orders-topic-id")
+    assert expired_with(two, 1, 2) == [left]
+    coverage = coverage_of(two.coverage("orders"))
+    assert [each.problems for each in coverage.values()] == [[], []]
+
+
+def test_what_a_replacement_holds_expires_with_it_and_with_its_replacement_in_turn(two: OperatorTables) -> None:
+    for plan in (replacing(3, held(1, 0, 50)), replacing(4, held(3, 0, 50))):
+        claim(two, plan)
+        commit(two, plan)
+    assert expired_with(two, 1, 3, upto=50) == []
+    whole = RemovedRange(OffsetRange(orders(0), 0, 50), "orders-topic-id")
+    assert expired_with(two, 1, 4, upto=50) == [whole]
+
+
+def test_what_is_only_planned_to_be_replaced_expires(two: OperatorTables) -> None:
+    plan = replacing(3, held(1, 0, 50))
+    claim(two, plan)
+    write(two, plan)
+    assert expired_with(two, 1, 2) == [RemovedRange(OffsetRange(orders(0), 0, 100), "orders-topic-id")]

@@ -10,6 +10,7 @@ from kafka_ingest.control.database import transaction
 from kafka_ingest.control.feed_statements import append_event, lock_feed, require_revision, touch_feed
 from kafka_ingest.control.offset_statements import gap_of, insert_gaps
 from kafka_ingest.control.removed_output import add_lost_ranges, add_removed_ranges, take_from_removed
+from kafka_ingest.control.replacements import not_taken_over
 from kafka_ingest.model.control_rows import FeedSnapshot
 from kafka_ingest.model.gap import NewGap
 from kafka_ingest.model.removal import LostRange, RemovedRange
@@ -52,10 +53,13 @@ class OutputStore:
     def record_removed(
         self, feed_id: UUID, batches: Sequence[UUID], ranges: Sequence[RemovedRange], *, reason: str, actor: str
     ) -> None:
-        """Record which committed offsets have expired; repeating it adds only a line to the audit journal."""
+        """Record which committed offsets have expired; repeating it adds only a line to the audit journal.
+
+        An expiry may have been decided before rows were replaced: what another batch holds now is left out.
+        """
         with transaction(self._engine, "write") as connection:
             lock_feed(connection, feed_id)
             touch_feed(connection, feed_id)
-            add_removed_ranges(connection, feed_id, ranges)
+            add_removed_ranges(connection, feed_id, not_taken_over(connection, feed_id, ranges, batches))
             detail = {"reason": reason, "batches": [str(batch_id) for batch_id in batches]}
             append_event(connection, feed_id, "expired", actor, None, detail)

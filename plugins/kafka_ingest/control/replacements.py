@@ -7,7 +7,7 @@ a part of its plan.
 from collections.abc import Sequence
 from uuid import UUID
 
-from sqlalchemy import Connection, select
+from sqlalchemy import ColumnElement, Connection, select
 
 from kafka_ingest.control.batch_conditions import COUNTS, NOT_LIVE, OF_THE_FEED
 from kafka_ingest.control.log_cuts import PLANNED_ON, Cuts, PlannedOn, ids_before, resets, rewinds_of
@@ -20,13 +20,20 @@ from kafka_ingest.model.batch import BatchKind, BatchPlan, BatchState
 from kafka_ingest.model.control_rows import HeldRange
 from kafka_ingest.model.offset_sets import intersect
 from kafka_ingest.model.offsets import OffsetRange, TopicPartition, listing
+from kafka_ingest.model.removal import RemovedRange
 from kafka_ingest.model.replaced import Replacement
+from kafka_ingest.model.taken_over import without_taken_over
+
+LANDED = batch.c.state.in_((BatchState.COMMITTING.value, BatchState.COMMITTED.value))
+"""Batches that are published, or are about to be whatever else happens, unless an operator revokes them."""
 
 
-def replacements(connection: Connection, feed_id: UUID, apart_from: UUID | None = None) -> list[Replacement]:
+def replacements(
+    connection: Connection, feed_id: UUID, apart_from: UUID | None = None, states: ColumnElement[bool] = COUNTS
+) -> list[Replacement]:
     """Return what batches that are open or committed replace, in the order of their ids."""
     query = select(batch.c.batch_id, batch.c.state, batch.c.plan).where(
-        batch.c.feed_id == feed_id, NOT_LIVE, batch.c.kind == BatchKind.REPLACE.value, COUNTS
+        batch.c.feed_id == feed_id, NOT_LIVE, batch.c.kind == BatchKind.REPLACE.value, states
     )
     found: list[Replacement] = []
     for row in connection.execute(query.order_by(batch.c.batch_id)).mappings():
@@ -38,6 +45,14 @@ def replacements(connection: Connection, feed_id: UUID, apart_from: UUID | None 
             for each in plan.replaces
         ]
     return found
+
+
+def not_taken_over(
+    connection: Connection, feed_id: UUID, removed: Sequence[RemovedRange], batches: Sequence[UUID]
+) -> list[RemovedRange]:
+    """Return what is removed with some batches, without what others have replaced of them since that was decided."""
+    landed = replacements(connection, feed_id, states=LANDED)
+    return without_taken_over(removed, batches, landed, ids_before(resets(connection, feed_id)))
 
 
 def held_ranges(connection: Connection, feed_id: UUID, intervals: Sequence[OffsetRange]) -> list[HeldRange]:
