@@ -424,6 +424,45 @@ def test_rows_of_a_batch_whose_expiry_has_begun_are_not_brought_back(
     assert records_in_table(feed.output) == before
 
 
+def test_a_range_that_is_lost_while_it_is_about_to_be_replaced_is_reported(feed: WholeFeed) -> None:
+    [batch_id] = planned(feed, FIRST)
+    feed.write(batch_id, RUN)
+    assert differences(feed) == []
+    DeltaTable(str(feed.output)).delete("kafka_partition = 0 and kafka_offset < 5")
+    assert differences(feed) == ["orders-0[0, 5): expected 4 rows of 4 offsets from 0 to 4, found no rows"]
+
+
+def test_a_range_that_was_replaced_by_a_batch_that_is_still_open_is_not_missing(
+    feed: WholeFeed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    [batch_id] = planned(feed, FIRST)
+    feed.write(batch_id, RUN)
+
+    def dies(*_arguments: object, **_named: object) -> None:
+        raise Died
+
+    with monkeypatch.context() as patched:
+        patched.setattr(feed.control, "complete_commit", dies)
+        with pytest.raises(Died):
+            feed.commit(batch_id, RUN)
+    assert feed.states()[batch_id] is BatchState.COMMITTING
+    assert differences(feed) == []
+
+
+def test_a_replacement_whose_own_rows_are_gone_has_replaced_others_however_often_tables_are_rebuilt(
+    feed: WholeFeed,
+) -> None:
+    [batch_id] = planned(feed, FIRST)
+    finish(feed, [batch_id])
+    DeltaTable(str(feed.output)).delete(f"kafka_batch = '{batch_id}'")
+    for _ in range(3):
+        rebuilt = replace(feed, control=InMemoryControlTables())
+        decision = decide_adoption(feed.settings, rebuilt.control, feed.sink)
+        assert set(decision.adoption.files) <= {batch_id}
+        adopt(decision, rebuilt.control, feed.sink, reason="lost", actor="ops")
+        assert differences(rebuilt) == []
+
+
 def test_a_directory_of_parquet_files_is_refused_by_name(lake: Path) -> None:
     feed = Feeds(lake, InMemoryControlTables).new(lambda made: made.log.produce(0, 5))
     at_rest(feed)

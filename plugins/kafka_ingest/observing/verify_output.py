@@ -16,7 +16,7 @@ from kafka_ingest.model.receipt import RangeCount
 from kafka_ingest.model.removal import LostRange, Removal
 from kafka_ingest.model.replaced import Replacement
 from kafka_ingest.ports.control import ControlReader
-from kafka_ingest.ports.outputs import Sink, Sinks
+from kafka_ingest.ports.outputs import Inspector, Sink, Sinks
 from kafka_ingest.ports.role_of_format import role_of
 
 
@@ -63,9 +63,11 @@ def count_batches(rows: CoverageRows, control: ControlReader, sinks: Sinks) -> I
             if removal is not None:
                 yield Counted(batch, 0, (), removal)
                 continue
-            look = role_of(batch.output, sink.inspector, "be counted batch by batch").look_at(batch.batch_id)
+            inspector = role_of(batch.output, sink.inspector, "be counted batch by batch")
+            look = inspector.look_at(batch.batch_id)
             lost = [each for each in rows.lost if each.batch_id == batch.batch_id]
-            expected = without_replaced(expected_of(batch, lost, sink), batch.batch_id, rows.replacements, look)
+            gone = replaced_of(batch.batch_id, rows.replacements, look, inspector)
+            expected = without_replaced(expected_of(batch, lost, sink), gone)
         except (OutputConflictError, OutputUnavailableError) as error:
             unreadable = Difference(str(batch.output), "files that can be read", str(error), str(batch.batch_id))
             yield Counted(batch, 0, (unreadable,))
@@ -113,20 +115,29 @@ def expected_of(batch: CommittedBatch, lost: Collection[LostRange], sink: Sink) 
     return planned
 
 
-def without_replaced(
-    expected: Mapping[TopicPartition, RangeCount],
-    batch_id: UUID,
-    replacements: Iterable[Replacement],
-    look: PublishedLook,
-) -> dict[TopicPartition, RangeCount]:
-    """Return what readers should see of a batch's ranges: nothing of those that another batch has replaced.
+def replaced_of(
+    batch_id: UUID, replacements: Iterable[Replacement], look: PublishedLook, inspector: Inspector
+) -> set[TopicPartition]:
+    """Return of which partitions of a batch another one has replaced the rows.
 
-    Where that batch was open when the rows were read, it may have replaced them since: all of a range, or nothing.
+    Where that was open when the rows were read, it may have replaced them since: all of a range, which its own rows
+    there show, or nothing.
     """
     there = {count.topic_partition for count in look.counts}
     of_batch = [each for each in replacements if each.replaced.batch_id == batch_id]
-    places = [(each.replaced.topic_partition, each.is_open) for each in of_batch]
-    gone = {topic_partition for topic_partition, is_open in places if not is_open or topic_partition not in there}
+    found = {each.replaced.topic_partition for each in of_batch if not each.is_open}
+    for each in of_batch:
+        topic_partition = each.replaced.topic_partition
+        if each.is_open and topic_partition not in there:
+            counts = inspector.look_at(each.by).counts
+            found |= {topic_partition} & {count.topic_partition for count in counts}
+    return found
+
+
+def without_replaced(
+    expected: Mapping[TopicPartition, RangeCount], gone: Collection[TopicPartition]
+) -> dict[TopicPartition, RangeCount]:
+    """Return what readers should see of a batch's ranges: nothing of those that another batch has replaced."""
     return {
         tp: RangeCount(count.offset_range, 0, None, None) if tp in gone else count for tp, count in expected.items()
     }

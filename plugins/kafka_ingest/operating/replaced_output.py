@@ -23,7 +23,7 @@ def with_replaced(receipts: Sequence[PublishedReceipt]) -> list[PublishedReceipt
 def has_landed(published: PublishedReceipt) -> bool:
     """Whether a batch was published, and so has replaced what its plan names, whatever became of its own rows since."""
     if published.removal is not None:
-        return published.removal.cause is RemovalCause.EXPIRED
+        return published.removal.cause is RemovalCause.EXPIRED or published.files.is_marked
     files = published.files
     was_counted = files.state is FilesState.GONE and files.rows is not None
     return files.state in {FilesState.INTACT, FilesState.CHANGED} or was_counted

@@ -61,7 +61,10 @@ class TablePublisher:
             published = self._parts.archive.published_named(name)
             removal = self._parts.archive.removal(published.plan.batch_id)
             if removal is not None or rows is None:
-                files = FoundFiles(FilesState.EXPIRED, str(removal))
+                with storage_errors(self._output):
+                    mark = rows.mark(published.plan.batch_id) if rows is not None and published.plan.replaces else None
+                is_marked = mark is not None and not is_revoked(mark)
+                files = FoundFiles(FilesState.EXPIRED, str(removal), is_marked=is_marked)
             else:
                 with storage_errors(self._output):
                     data = self._parts.opened(self._parts.place_of(published.receipt))
