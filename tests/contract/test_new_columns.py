@@ -302,13 +302,11 @@ def test_a_mapping_of_names_that_a_commit_adds_knows_what_another_writer_added_m
         assert rows["kafka_topic_id"].null_count == 1 + 2 * ROWS
 
 
-def test_a_file_with_a_column_that_the_table_lost_since_is_written_again(path: Path) -> None:
-    output = IcebergOutput(path, IGNORE)
-    IcebergLake().make(path, ())
+def test_a_file_with_a_column_that_the_table_lost_since_is_written_again(lake: Any, path: Path) -> None:
+    output = lake.output(path, IGNORE)
     output.sink.publisher.prepare()
     directory, published = written(output, plan_to(output, 1))
-    with table_at(path).update_schema(allow_incompatible_changes=True) as update:
-        update.delete_column("kafka_topic_id")
+    lake.make(path, ("kafka_topic_id",))
     with pytest.raises(StagedOutputUnusableError, match="column kafka_topic_id: the table has none"):
         output.sink.publisher.can_take(directory, published.receipt)
 
@@ -330,6 +328,17 @@ def test_a_file_that_lacks_another_column_is_not_taken(lake: Any, path: Path) ->
     receipt = replace(published.receipt, files=(replace(first, size_bytes=file.stat().st_size), *others))
     with pytest.raises(StagedOutputUnusableError, match="column key"):
         output.sink.publisher.can_take(directory, receipt)
+
+
+def test_a_table_that_has_no_column_of_batches_yet_has_no_batches(lake: Any, path: Path) -> None:
+    lake.make(path, ("kafka_batch",))
+    output = lake.output(path, ADD)
+    output.sink.publisher.prepare()
+    directory, published = written(output, plan_to(output, 1))
+    assert list(output.sink.publisher.published_receipts()) == []
+    assert output.sink.archive.is_kept(published.plan.batch_id) is False
+    assert output.sink.remover.unfinished() == []
+    output.sink.staging.remove(directory)
 
 
 # ── stop ──────────────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -395,6 +395,42 @@ def test_a_transform_that_no_feed_can_ask_for_is_refused_by_name(path: Path) -> 
         output.sink.publisher.prepare()
 
 
+@pytest.mark.parametrize(
+    ("properties", "found"),
+    [
+        ({"write.metadata.metrics.default": "none"}, "kafka_topic: none"),
+        ({"write.metadata.metrics.default": "counts"}, "kafka_timestamp: counts"),
+        ({"write.metadata.metrics.column.kafka_topic": "counts"}, "kafka_topic: counts"),
+        ({"write.metadata.metrics.default": "some"}, "Unsupported metrics mode: some"),
+    ],
+    ids=["none", "counts", "one column", "no such"],
+)
+def test_a_table_that_keeps_no_bounds_of_its_partitions_is_refused_by_name(
+    path: Path, properties: dict[str, str], found: str
+) -> None:
+    output = IcebergOutput(path, BY_TOPIC_AND_DAY)
+    IcebergLake().make(path, BY_TOPIC_AND_DAY)
+    with table_at(path).transaction() as change:
+        change.set_properties(**properties)
+    with pytest.raises(OutputNotUsableError, match=f"write.metadata.metrics.*{found}"):
+        output.sink.publisher.prepare()
+
+
+def test_shortened_bounds_and_none_of_other_columns_lead_to_the_same_partitions(path: Path) -> None:
+    IcebergLake().make(path, BY_TOPIC_AND_DAY)
+    with table_at(path).transaction() as change:
+        change.set_properties(
+            **{
+                "write.metadata.metrics.default": "none",
+                "write.metadata.metrics.column.kafka_topic": "truncate(3)",
+                "write.metadata.metrics.column.kafka_timestamp": "full",
+            }
+        )
+    publish(IcebergLake(), an_output(IcebergLake(), path), TWO_TOPICS)
+    assert {topic for topic, _ in IcebergLake().partitions(path)} == {"orders", "refunds"}
+    assert table_at(path).scan(row_filter="kafka_topic == 'orders'").to_arrow().num_rows == 10
+
+
 # ── What operators ask and do ─────────────────────────────────────────────────────────────────────────────────────────
 
 

@@ -17,6 +17,8 @@ import pyarrow.parquet
 import pytest
 from pyiceberg.catalog import load_catalog
 from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.io.fsspec import FsspecFileIO
+from pyiceberg.io.pyarrow import PyArrowFile
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.transforms import IdentityTransform
@@ -47,6 +49,7 @@ from kafka_ingest.sinks.iceberg import marks
 from kafka_ingest.sinks.iceberg import table as iceberg_table
 from kafka_ingest.sinks.iceberg.catalog_settings import CatalogSettings
 from kafka_ingest.sinks.iceberg.columns import RAW
+from kafka_ingest.sinks.iceberg.durable_io import DurableFileIO
 
 OLD = datetime(2020, 1, 1, tzinfo=UTC).timestamp()
 
@@ -143,6 +146,30 @@ def test_a_table_that_fits_is_taken_as_it_is(tmp_path: Path) -> None:
     published = publish(output, plan_to(output, 1))
     assert output.seen() == rows_of(published)
     assert set(table_at(output.path).scan().to_arrow()["note"].to_pylist()) == {None}
+
+
+def test_a_table_does_not_choose_what_reads_and_writes_its_files(
+    output: IcebergOutput, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    publish(output, plan_to(output, 1))
+    with table_at(output.path).transaction() as change:
+        change.set_properties(**{"py-io-impl": f"{FsspecFileIO.__module__}.{FsspecFileIO.__name__}"})
+
+    def not_this_one(*_: object) -> None:
+        raise AssertionError("the table's own choice")
+
+    made: list[str] = []
+    real = DurableFileIO.new_output
+
+    def noted(self: DurableFileIO, location: str) -> PyArrowFile:
+        made.append(location)
+        return real(self, location)
+
+    monkeypatch.setattr(FsspecFileIO, "__init__", not_this_one)
+    monkeypatch.setattr(DurableFileIO, "new_output", noted)
+    publish(output, plan_to(output, 2))
+    assert len([name for name in made if name.endswith(".metadata.json")]) == 1
+    assert len([name for name in made if name.endswith(".avro")]) >= 2
 
 
 def test_a_column_that_another_program_adds_later_stops_nothing(output: IcebergOutput) -> None:

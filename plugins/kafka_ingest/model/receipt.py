@@ -2,6 +2,7 @@
 
 import itertools
 import json
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -218,15 +219,17 @@ class Receipt:
         ]
 
     def _more_records_than_offsets(self) -> list[str]:
-        found: dict[TopicPartition, tuple[int, list[OffsetRange]]] = {}
-        for span, rows in (each for file in self.files for each in file.spans):
-            before, spans = found.get(span.topic_partition, (0, []))
-            found[span.topic_partition] = (before + rows, [*spans, span])
+        rows: Counter[TopicPartition] = Counter()
+        spans: dict[TopicPartition, list[OffsetRange]] = defaultdict(list)
+        for span, number in (each for file in self.files for each in file.spans):
+            rows[span.topic_partition] += number
+            spans[span.topic_partition].append(span)
+        offsets = {topic_partition: span_of(union(held)) for topic_partition, held in spans.items()}
         return [
-            f"the files hold {rows:,} records of {topic_partition} in {span_of(union(spans)):,} offsets: some are "
+            f"the files hold {rows[topic_partition]:,} records of {topic_partition} in {number:,} offsets: some are "
             "duplicates"
-            for topic_partition, (rows, spans) in found.items()
-            if rows > span_of(union(spans))
+            for topic_partition, number in offsets.items()
+            if rows[topic_partition] > number
         ]
 
     @property

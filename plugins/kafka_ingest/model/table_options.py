@@ -9,7 +9,10 @@ from kafka_ingest.model.partition_term import PartitionTerm, terms_of
 ON_NEW_COLUMNS, PARTITION_BY = "on_new_columns", "partition_by"
 
 IGNORABLE = frozenset({"kafka_headers", "kafka_topic_id", "kafka_timestamp_ms"})
-"""Columns without which a record is still one: its position, its time, key and value are always written."""
+"""Columns that a table may do without: position, key, value and ``kafka_timestamp`` are always written.
+
+Without ``kafka_timestamp_ms``, the time of a record whose ``kafka_timestamp`` is null is not kept.
+"""
 
 NEVER_ADDED = frozenset({"kafka_topic", "kafka_partition", "kafka_offset"})
 """A table without positions was not made for records of Kafka."""

@@ -4,7 +4,7 @@ A schema is what the Delta protocol writes into ``schemaString``:
 https://github.com/delta-io/delta/blob/master/PROTOCOL.md.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from kafka_ingest.model.partition_term import Transform
@@ -70,9 +70,13 @@ def differences_of_table(schema: Mapping[str, Any], options: TableOptions) -> It
             yield f"column {name}: it has {', '.join(used)}, which is not kept up"
 
 
-def differences_of_file(schema: Mapping[str, Any], options: TableOptions) -> Iterator[str]:
-    """Yield where a staged file's columns are not those of the raw format."""
+def differences_of_file(
+    schema: Mapping[str, Any], options: TableOptions, unknown: Collection[str] = ()
+) -> Iterator[str]:
+    """Yield where a staged file's columns are not those of the raw format, without those that the table lacks."""
     found = {field["name"]: field["type"] for field in schema["fields"]}
+    for name in sorted(set(unknown) & found.keys()):
+        yield f"column {name}: the table has none"
     columns = columns_of(options)
     for name in sorted(columns.keys() | found.keys()):
         expected, there = columns.get(name), found.get(name)

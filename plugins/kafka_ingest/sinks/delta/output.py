@@ -94,8 +94,11 @@ class DeltaOutput:
         """Raise StagedOutputUnusableError unless the files have the table's columns, and rows of this batch alone."""
         from kafka_ingest.sinks.tables.staged_checks import check_files  # noqa: PLC0415 - a third of a second, for commits
 
+        unknown = self._log.columns_left_out()
+
         def differences(found: "pa.Schema") -> list[str]:
-            return list(differences_of_file(json.loads(delta_lake().Schema.from_arrow(found).to_json()), self.options))
+            schema = json.loads(delta_lake().Schema.from_arrow(found).to_json())
+            return list(differences_of_file(schema, self.options, unknown))
 
         check_files(data, receipt, differences, self.options.partition_by, own_columns=self.own_columns)
 

@@ -8,16 +8,18 @@ imports pyiceberg.
 
 import random
 import time
-from collections.abc import Callable, Iterator, Sequence
-from functools import cached_property
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property, partial
 from typing import TypeVar
 from uuid import UUID
 
 from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
 from pyiceberg.expressions import AlwaysTrue
+from pyiceberg.io import FileIO, load_file_io
 from pyiceberg.io.pyarrow import parquet_file_to_data_file
 from pyiceberg.table import Table, TableProperties
+from pyiceberg.typedef import EMPTY_DICT
 
 from kafka_ingest.errors import OutputNotUsableError, OutputUnavailableError
 from kafka_ingest.foundation.s3_access import S3Access
@@ -78,7 +80,12 @@ class IcebergTable:
     @cached_property
     def _catalog(self) -> Catalog:
         files = ON_DISK if self._access is None else in_store(self._access)
-        return load_catalog(self._settings.name, **(files | dict(self._settings.properties)))
+        own = files | dict(self._settings.properties)
+        catalog = load_catalog(self._settings.name, **own)
+        # The library lets properties of a table, or of a server, name the class that reads and writes files. It would
+        # be imported, and nothing would be flushed, or put with the store's credentials. Here the own properties win.
+        vars(catalog)["_load_file_io"] = partial(own_io, own)
+        return catalog
 
     def __str__(self) -> str:
         """Return the table for a message."""
@@ -320,6 +327,14 @@ class IcebergTable:
                 "Nothing was written and no offset was moved. Change the table, or give the feed another one; "
                 f"docs/sinks.md says which tables can be used.{lacks}"
             )
+
+
+def own_io(own: Mapping[str, str], properties: Mapping[str, str] = EMPTY_DICT, location: str | None = None) -> FileIO:
+    """Return what reads and writes a table's files; ``properties`` of a table or a server change none of the own.
+
+    The parameters after the first are those of the method of the library's catalogs that this stands in for.
+    """
+    return load_file_io({**properties, **own}, location)
 
 
 def names_of(table: Table) -> list[str]:

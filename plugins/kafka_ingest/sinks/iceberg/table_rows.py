@@ -160,15 +160,20 @@ class IcebergRows:
             self._plans[batch_id] = self._plan(of_batch(batch_id))
         return self._plans[batch_id]
 
+    @property
+    def _has_batches(self) -> bool:
+        """Whether a row can be a batch's: a table that is to get the column with the first commit has none."""
+        return self._table is not None and BATCH_COLUMN in self._table.schema().column_names
+
     def _plan(self, wanted: BooleanExpression) -> list[FileScanTask]:
-        if self._table is None:
+        if self._table is None or not self._has_batches:
             return []
         with named_errors("the table's files", self._settings):
             return list(self._table.scan(row_filter=wanted).plan_files())
 
     def _read(self, tasks: Iterable[FileScanTask], columns: list[str], wanted: BooleanExpression) -> Iterator[pa.Table]:
         chosen = list(tasks)
-        if self._table is None or not chosen:
+        if self._table is None or not self._has_batches or not chosen:
             return
         types = pa.schema([(name, TYPES[name]) for name in columns])
         with named_errors("the table's rows", self._settings):
