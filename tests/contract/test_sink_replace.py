@@ -4,12 +4,17 @@ from collections import Counter
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import replace
+from datetime import date
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import polars as pl
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet
 import pytest
-from deltalake import DeltaTable
+from deltalake import DeltaTable, write_deltalake
 from tests.contract.builders import batch_id_of
 from tests.contract.sink_outputs import (
     ROWS,
@@ -26,7 +31,13 @@ from tests.contract.sink_outputs import (
 from tests.iceberg_lake import table_at
 from tests.object_store import ObjectStore
 
-from kafka_ingest.errors import BatchRevokedError, BatchStateError, OutputNotUsableError, RecordsDeletedError
+from kafka_ingest.errors import (
+    BatchRevokedError,
+    BatchStateError,
+    OutputConflictError,
+    OutputNotUsableError,
+    RecordsDeletedError,
+)
 from kafka_ingest.model.batch import BatchKind, BatchPlan
 from kafka_ingest.model.published_output import PublishedReceipt
 from kafka_ingest.model.replaced import ReplacedRange, RowsReplaced
@@ -135,6 +146,43 @@ def test_rows_of_the_same_offsets_that_another_batch_holds_stay(table: DeltaOutp
     old, same_offsets = publish(table, plan_to(table, 1)), publish(table, plan_to(table, 2))
     new = publish(table, replacing(table, 3, old.plan, 0, 1))
     assert table.seen() == rows_of(same_offsets) + rows_of(new)
+
+
+OTHERS: dict[str, tuple[pa.DataType, Any]] = {
+    "date": (pa.date32(), date(2026, 1, 2)),
+    "decimal": (pa.decimal128(10, 2), Decimal("1.50")),
+    "bytes": (pa.binary(), b"\xff"),
+    "later": (pa.timestamp("us", "UTC"), 253_402_300_799_999_999),
+}
+
+
+@pytest.mark.parametrize("int96", [True, False], ids=["int96", "int64"])
+def test_columns_of_other_programs_stay_as_they_are_in_a_file_of_any_writer(output: DeltaOutput, int96: bool) -> None:  # noqa: FBT001
+    """Spark writes INT96 unless told otherwise, which does not say that times are in UTC."""
+    old = publish(output, plan_to(output, 1))
+    rows = DeltaTable(str(output.path)).to_pyarrow_table()
+    for name, (kind, value) in OTHERS.items():
+        rows = rows.append_column(name, pa.array([value] * len(rows), kind))
+    write_deltalake(str(output.path), rows, mode="overwrite", schema_mode="merge")
+    [path] = DeltaTable(str(output.path)).file_uris()
+    pyarrow.parquet.write_table(
+        rows, path.removeprefix("file://"), use_deprecated_int96_timestamps=int96, store_schema=False
+    )
+    publish(output, replacing(output, 2, old.plan, 0))
+    stayed = DeltaTable(str(output.path)).to_pyarrow_table().filter(pc.field("kafka_batch") == str(old.plan.batch_id))
+    wanted = rows.filter(pc.field("kafka_partition") == 1)
+    assert stayed.num_rows == ROWS
+    for name in ("kafka_timestamp", *OTHERS):
+        assert stayed[name].cast(rows.schema.field(name).type).combine_chunks().equals(wanted[name].combine_chunks())
+
+
+@pytest.mark.parametrize("harm", [lambda path: path.write_bytes(b"damaged"), Path.unlink], ids=["damaged", "missing"])
+def test_a_file_that_cannot_be_read_is_named(output: DeltaOutput, harm: Callable[[Path], object]) -> None:
+    old = publish(output, plan_to(output, 1))
+    path = min(output.path.rglob("*.parquet"))
+    harm(path)
+    with pytest.raises(OutputConflictError, match=r"parquet cannot be read: (.|\n)*Restore the file"):
+        replacer_of(output).rows_of(replacing(output, 2, old.plan, 0).replaces)
 
 
 def test_what_would_be_replaced_is_counted_wherever_it_is(output: DeltaOutput) -> None:

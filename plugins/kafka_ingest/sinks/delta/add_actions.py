@@ -3,6 +3,7 @@
 Importing this imports pyarrow.
 """
 
+import contextlib
 import json
 from collections.abc import Collection, Sequence
 from datetime import UTC, datetime, timedelta
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from kafka_ingest.foundation.storage import Opened, changed_at
 from kafka_ingest.model.partition_term import PartitionTerm
 from kafka_ingest.model.receipt import Receipt
+from kafka_ingest.sinks.delta.columns import RAW_COLUMNS
 from kafka_ingest.sinks.delta.library import delta_lake
 from kafka_ingest.sinks.tables.file_partition import partition_of
 from kafka_ingest.sinks.tables.staged_checks import footer
@@ -21,7 +23,7 @@ if TYPE_CHECKING:
 
 Bound = str | int | float | bytes | datetime
 
-WITHOUT_BOUNDS = frozenset({"key", "value"})
+WITH_BOUNDS = RAW_COLUMNS.keys() - {"key", "value"}
 """Queries do not search for ranges of raw bytes, and the Delta protocol has no bounds for them."""
 
 
@@ -51,7 +53,8 @@ def statistics(
     """Return the statistics of a file as the Delta protocol writes them, out of its footer.
 
     Columns that the table is partitioned by have none there. A column without statistics in some row group is left
-    out: a reader then assumes that any value is possible.
+    out: a reader then assumes that any value is possible. So it does of other programs' columns, whose nulls alone are
+    counted, and of times that no datetime can hold.
     """
     found: dict[str, Any] = {"numRecords": rows, "minValues": {}, "maxValues": {}, "nullCount": {}}
     for number in range(metadata.num_columns):
@@ -67,14 +70,15 @@ def statistics(
             continue
         found["nullCount"][name] = sum(count or 0 for count in nulls)
         filled = [group for group in known if group.has_min_max]
-        if name in WITHOUT_BOUNDS or found["nullCount"][name] + sum(group.num_values for group in filled) < rows:
+        if name not in WITH_BOUNDS or found["nullCount"][name] + sum(group.num_values for group in filled) < rows:
             continue
         if not filled:
             continue
-        smallest: list[Any] = [group.min for group in filled]
-        largest: list[Any] = [group.max for group in filled]
-        found["minValues"][name] = lower(min(smallest))
-        found["maxValues"][name] = upper(max(largest))
+        with contextlib.suppress(OverflowError, ValueError):
+            smallest: list[Any] = [group.min for group in filled]
+            largest: list[Any] = [group.max for group in filled]
+            bounds = lower(min(smallest)), upper(max(largest))
+            found["minValues"][name], found["maxValues"][name] = bounds
     return found
 
 

@@ -7,7 +7,7 @@ alone leaves the table; of any other, the rows that stay are written to a new fi
 import json
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 from uuid import UUID, uuid4
 
@@ -25,6 +25,7 @@ from kafka_ingest.sinks.delta.rewritten_files import TYPES, may_hold
 from kafka_ingest.sinks.delta.table_rows import DeltaRows
 from kafka_ingest.sinks.parquet_contents import POSITION
 from kafka_ingest.sinks.tables.batch_column import BATCH_COLUMN
+from kafka_ingest.sinks.tables.damaged_files import read_to_replace
 from kafka_ingest.sinks.tables.output import ReplacedFile
 from kafka_ingest.sinks.tables.replaced_rows import ReplacedRows
 from kafka_ingest.sinks.tables.staged_checks import footer
@@ -56,7 +57,8 @@ def replaced_files(rows: DeltaRows, wanted: ReplacedRows) -> Iterator[ReplacedFi
         if not may_be_in(path, wanted):
             continue
         found: list[pa.Table] = []
-        with open_to_read(rows.opened(path)) as source, pyarrow.parquet.ParquetFile(source) as file:
+        place = rows.opened(path)
+        with read_to_replace(place), open_to_read(place) as source, pyarrow.parquet.ParquetFile(source) as file:
             if not set(KEYS.names) <= set(file.schema_arrow.names):
                 continue  # another writer's, from before the table had these columns
             for group in range(file.num_row_groups):
@@ -110,11 +112,14 @@ def without(source_path: Opened, wanted: ReplacedRows, rows: DeltaRows) -> str:
     name = f"part-{uuid4()}.parquet"
     target = rows.opened(name)
     with (
+        read_to_replace(source_path),
         open_to_read(source_path) as source,
-        pyarrow.parquet.ParquetFile(source) as file,
+        # Spark writes timestamps as INT96, of which nanoseconds would hold the years 1677 to 2262 only.
+        pyarrow.parquet.ParquetFile(source, coerce_int96_timestamp_unit="us") as file,
         open_to_write(target) as sink,
     ):
-        schema = pa.schema([each.with_type(plain(each.type)) for each in file.schema_arrow])
+        types = rows.column_types
+        schema = pa.schema([each.with_type(plain(each.type, types.get(each.name))) for each in file.schema_arrow])
         # Spark reads no nanoseconds, as which those of another writer may come out of its file.
         options: dict[str, Any] = {"compression": "zstd", "coerce_timestamps": "us", "store_schema": False}
         with pyarrow.parquet.ParquetWriter(sink, schema, **options) as writer:
@@ -128,18 +133,23 @@ def without(source_path: Opened, wanted: ReplacedRows, rows: DeltaRows) -> str:
     return name
 
 
-def plain(kind: pa.DataType) -> pa.DataType:
-    """Return a type that Arrow can filter: delta-rs notes in its files that it read texts and bytes as views."""
-    if pa.types.is_string_view(kind):
-        return pa.string()
-    if pa.types.is_binary_view(kind):
-        return pa.binary()
+def plain(kind: pa.DataType, of_table: object = None) -> pa.DataType:
+    """Return a type that Arrow can filter, as the table has it: ``of_table`` is the column's type in its schema.
+
+    delta-rs notes in its files that it read texts and bytes as views. And INT96 does not say that times are in UTC.
+    """
+    if pa.types.is_string_view(kind) or pa.types.is_binary_view(kind):
+        return pa.string() if pa.types.is_string_view(kind) else pa.binary()
+    if pa.types.is_timestamp(kind) and of_table == "timestamp":
+        return pa.timestamp(kind.unit, "UTC")
+    inner: Mapping[str, Any] = of_table if isinstance(of_table, Mapping) else {}
     if isinstance(kind, pa.StructType):
-        return pa.struct([each.with_type(plain(each.type)) for each in kind])
+        types = {each["name"]: each["type"] for each in inner.get("fields", ())}
+        return pa.struct([each.with_type(plain(each.type, types.get(each.name))) for each in kind])
     if isinstance(kind, pa.ListType):
-        return pa.list_(kind.value_field.with_type(plain(kind.value_type)))
+        return pa.list_(kind.value_field.with_type(plain(kind.value_type, inner.get("elementType"))))
     if isinstance(kind, pa.MapType):
-        return pa.map_(plain(kind.key_type), plain(kind.item_type))
+        return pa.map_(plain(kind.key_type, inner.get("keyType")), plain(kind.item_type, inner.get("valueType")))
     return kind
 
 

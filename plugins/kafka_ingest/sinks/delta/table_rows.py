@@ -3,6 +3,7 @@
 A file below ``batches/`` holds one batch; rows of any other file name their batch in ``kafka_batch``.
 """
 
+import json
 from collections.abc import Iterator
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -37,6 +38,13 @@ class DeltaRows:
     def partition_columns(self) -> list[str]:
         """The columns by which the table is partitioned."""
         return list(self._table.metadata().partition_columns) if self._table is not None else []
+
+    @property
+    def column_types(self) -> dict[str, Any]:
+        """The types of the table's columns by name, as its log has them."""
+        if self._table is None:
+            return {}
+        return {field["name"]: field["type"] for field in json.loads(self._table.schema().to_json())["fields"]}
 
     @cached_property
     def files(self) -> dict[str, int]:
