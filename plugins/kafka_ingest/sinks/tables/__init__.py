@@ -2,5 +2,5 @@
 
 A format brings a :class:`.output.TableOutput`: where its files lie, what fits, and the one commit that decides. In the
 order in which a batch meets them: :mod:`.data_in_table` (staged at its final place), :mod:`.publisher`,
-:mod:`.inspector`, :mod:`.remover`.
+:mod:`.inspector`, :mod:`.replacer`, :mod:`.remover`.
 """
