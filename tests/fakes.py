@@ -1173,6 +1173,8 @@ def replacements(state: ControlState, feed_id: UUID, apart_from: UUID | None = N
 
 def check_still_replaceable(state: ControlState, plan: BatchPlan) -> None:
     """Raise OffsetsMovedError where what a batch replaces is not there any more."""
+    if not plan.replaces:
+        return
     known, ids = state.ledgers.get(plan.batch_id, (0, 0))[1], ids_before(resets_of(state, plan.feed_id))
     mine = {(each.batch_id, each.topic_partition) for each in plan.replaces}
     others = replacements(state, plan.feed_id, apart_from=plan.batch_id)

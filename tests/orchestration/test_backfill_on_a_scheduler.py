@@ -65,7 +65,7 @@ def test_a_backfill_is_triggered_with_a_form_and_a_failed_chunk_is_cleared_alone
             {"feed": "refunds", "open_gaps": True},
             {"feed": "orders", "offset_ranges": ["orders"]},
             {"feed": "orders", "max_records": 0, "open_gaps": True},
-            {"feed": "orders", "mode": "replace", "open_gaps": True},
+            {"feed": "orders", "mode": "rewrite", "open_gaps": True},
             {"open_gaps": True},
         ):
             with pytest.raises(RestError) as refused:
