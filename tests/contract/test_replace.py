@@ -4,6 +4,7 @@ The offsets stay committed by the batch that read them first; every question has
 """
 
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -68,6 +69,19 @@ def sql_feed(request: pytest.FixtureRequest, lake: Path) -> Iterator[WholeFeed]:
     """The same in a database, which alone answers questions about single offsets."""
     with feeds_in("sqlite", request, lake, "delta") as made:
         yield made.new(changed_by_hand)
+
+
+@contextmanager
+def killed_at(owner: object, step: str) -> Iterator[None]:
+    """End the process where it would take a step."""
+
+    def dies(*_arguments: object, **_named: object) -> None:
+        raise Died
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(owner, step, dies)
+        with pytest.raises(Died):
+            yield
 
 
 def changed_by_hand(feed: WholeFeed) -> None:
@@ -210,18 +224,12 @@ def test_lost_control_tables_are_rebuilt_with_what_was_replaced(feed: WholeFeed)
 
 
 def test_control_tables_that_were_lost_while_rows_were_replaced_are_rebuilt_with_the_replacement_finished(
-    feed: WholeFeed, monkeypatch: pytest.MonkeyPatch
+    feed: WholeFeed,
 ) -> None:
     [batch_id] = planned(feed, FIRST)
     feed.write(batch_id, RUN)
-
-    def dies(*_arguments: object, **_named: object) -> None:
-        raise Died
-
-    with monkeypatch.context() as patched:
-        patched.setattr(DeltaTable, "create_write_transaction", dies)
-        with pytest.raises(Died):
-            feed.commit(batch_id, RUN)
+    with killed_at(DeltaTable, "create_write_transaction"):
+        feed.commit(batch_id, RUN)
     rebuilt = replace(feed, control=InMemoryControlTables())
     decision = decide_adoption(feed.settings, rebuilt.control, feed.sink)
     assert [published.plan.batch_id for published in decision.to_publish] == [batch_id]
@@ -398,24 +406,15 @@ def test_rows_that_were_lost_and_that_kafka_still_holds_are_there_again(feed: Wh
     assert_replaced(feed)
 
 
-def test_rows_of_a_batch_whose_expiry_has_begun_are_not_brought_back(
-    feed: WholeFeed, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_rows_of_a_batch_whose_expiry_has_begun_are_not_brought_back(feed: WholeFeed) -> None:
     [earlier] = planned(feed, SECOND)
     feed.write(earlier, RUN)
     decision = replace(
         decide_expiry(feed.settings, datetime.now(UTC) + timedelta(days=1), feed.control, feed.sinks), kept={}
     )
     every = list(feed.sink.publisher.published_receipts())
-
-    def dies(*_arguments: object, **_named: object) -> None:
-        raise Died
-
-    with monkeypatch.context() as patched:
-        patched.setattr(type(feed.control), "record_removed", dies, raising=False)
-        patched.setattr(feed.control, "record_removed", dies, raising=False)
-        with pytest.raises(Died):
-            list(expire(replace(decision, batches=every), feed.control, feed.sink, reason="old", actor="ops"))
+    with killed_at(feed.control, "record_removed"):
+        list(expire(replace(decision, batches=every), feed.control, feed.sink, reason="old", actor="ops"))
     before = records_in_table(feed.output)
     with pytest.raises(OffsetsMovedError, match=r"orders-0\[0, 5\) of batch .*, expired .*Run `expire` again"):
         planned(feed, FIRST, actor="somebody else")
@@ -432,19 +431,11 @@ def test_a_range_that_is_lost_while_it_is_about_to_be_replaced_is_reported(feed:
     assert differences(feed) == ["orders-0[0, 5): expected 4 rows of 4 offsets from 0 to 4, found no rows"]
 
 
-def test_a_range_that_was_replaced_by_a_batch_that_is_still_open_is_not_missing(
-    feed: WholeFeed, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_range_that_was_replaced_by_a_batch_that_is_still_open_is_not_missing(feed: WholeFeed) -> None:
     [batch_id] = planned(feed, FIRST)
     feed.write(batch_id, RUN)
-
-    def dies(*_arguments: object, **_named: object) -> None:
-        raise Died
-
-    with monkeypatch.context() as patched:
-        patched.setattr(feed.control, "complete_commit", dies)
-        with pytest.raises(Died):
-            feed.commit(batch_id, RUN)
+    with killed_at(feed.control, "complete_commit"):
+        feed.commit(batch_id, RUN)
     assert feed.states()[batch_id] is BatchState.COMMITTING
     assert differences(feed) == []
 

@@ -4,7 +4,6 @@ Whole ranges, because then nothing of the earlier batch's rows in that partition
 time; and the rows of each file that stay need no counting.
 """
 
-import itertools
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from uuid import UUID
 
@@ -193,4 +192,4 @@ def read_by(chunk: Iterable[ReplacedRange]) -> tuple[OffsetRange, ...]:
 
 def batches_in(replaced: Iterable[ReplacedRange]) -> list[UUID]:
     """Return which batches' rows are replaced, oldest first."""
-    return sorted(set(itertools.chain(each.batch_id for each in replaced)))
+    return sorted({each.batch_id for each in replaced})

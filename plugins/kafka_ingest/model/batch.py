@@ -22,7 +22,7 @@ PLAN_VERSION = 1
 IN_THE_ATTEMPT = 1
 AT_A_PLACE_OF_ITS_OWN = 2
 IN_A_FORM_OF_ITS_OWN = 3
-"""Format versions of the attempt's document. The older one is written, byte for byte as before, where it suffices."""
+"""Format versions of the attempt's document. The oldest that suffices is written, byte for byte as before."""
 
 
 class BatchKind(StrEnum):

@@ -21,13 +21,14 @@ from kafka_ingest.model.offsets import listing
 from kafka_ingest.sinks.delta.add_actions import statistics
 from kafka_ingest.sinks.delta.library import delta_lake
 from kafka_ingest.sinks.delta.places import BATCHES
-from kafka_ingest.sinks.delta.rewritten_files import TYPES, may_hold
+from kafka_ingest.sinks.delta.rewritten_files import may_hold
 from kafka_ingest.sinks.delta.table_rows import DeltaRows
 from kafka_ingest.sinks.parquet_contents import POSITION
 from kafka_ingest.sinks.tables.batch_column import BATCH_COLUMN
 from kafka_ingest.sinks.tables.damaged_files import read_to_replace
 from kafka_ingest.sinks.tables.output import ReplacedFile
 from kafka_ingest.sinks.tables.replaced_rows import ReplacedRows
+from kafka_ingest.sinks.tables.row_columns import TYPES
 from kafka_ingest.sinks.tables.staged_checks import footer
 
 if TYPE_CHECKING:

@@ -13,13 +13,7 @@ from kafka_ingest.foundation.storage import Opened, open_to_read
 from kafka_ingest.model.offsets import TopicPartition
 from kafka_ingest.sinks.parquet_contents import partitions_of
 from kafka_ingest.sinks.tables.batch_column import BATCH_COLUMN
-
-TYPES: dict[str, pa.DataType] = {
-    "kafka_topic": pa.string(),
-    "kafka_partition": pa.int32(),
-    "kafka_offset": pa.int64(),
-    BATCH_COLUMN: pa.string(),
-}
+from kafka_ingest.sinks.tables.row_columns import TYPES
 
 
 def rows_of_file(

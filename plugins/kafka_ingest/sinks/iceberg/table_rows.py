@@ -26,14 +26,7 @@ from kafka_ingest.sinks.tables.batch_column import BATCH_COLUMN
 from kafka_ingest.sinks.tables.marks import Mark, Outcome
 from kafka_ingest.sinks.tables.output import ReplacedFile
 from kafka_ingest.sinks.tables.replaced_rows import ReplacedRows
-
-TYPES: dict[str, pa.DataType] = {
-    "kafka_topic": pa.string(),
-    "kafka_partition": pa.int32(),
-    "kafka_offset": pa.int64(),
-    BATCH_COLUMN: pa.string(),
-}
-
+from kafka_ingest.sinks.tables.row_columns import TYPES
 
 NONE = pa.schema([(name, TYPES[name]) for name in POSITION]).empty_table()
 
@@ -173,7 +166,7 @@ class IcebergRows:
 
     def _read(self, tasks: Iterable[FileScanTask], columns: list[str], wanted: BooleanExpression) -> Iterator[pa.Table]:
         chosen = list(tasks)
-        if self._table is None or not self._has_batches or not chosen:
+        if self._table is None or not chosen:
             return
         types = pa.schema([(name, TYPES[name]) for name in columns])
         with named_errors("the table's rows", self._settings):

@@ -78,7 +78,7 @@ class TablePublisher:
             without = self._table.columns_left_out()
         return DataNeeds(
             self._parts.data.place(directory),
-            batch_column=True,
+            batch_column=self._parts.data.batch_column,
             without=without,
             partition_by=self._table.options.partition_by,
             own_columns=self._table.own_columns,

@@ -14,8 +14,9 @@ import pyarrow.compute as pc
 from kafka_ingest.model.offsets import TopicPartition
 from kafka_ingest.model.replaced import ReplacedRange
 from kafka_ingest.sinks.tables.batch_column import BATCH_COLUMN
+from kafka_ingest.sinks.tables.row_columns import TYPES
 
-KEY: dict[str, pa.DataType] = {BATCH_COLUMN: pa.string(), "kafka_partition": pa.int32(), "kafka_topic": pa.string()}
+KEY = (BATCH_COLUMN, "kafka_partition", "kafka_topic")
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +34,7 @@ class ReplacedRows:
 
     def are(self, rows: "pa.Table") -> "pa.BooleanArray":
         """Return for each row whether it is replaced; one of which a part of its key is null is not."""
-        texts: list[Any] = [rows[name].cast(kind).cast(pa.string()) for name, kind in KEY.items()]
+        texts: list[Any] = [rows[name].cast(TYPES[name]).cast(pa.string()) for name in KEY]
         keys: pa.StringArray = pc.binary_join_element_wise(*texts, pa.scalar("/"))
         return pc.is_in(keys, value_set=self.keys)
 
