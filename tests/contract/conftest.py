@@ -15,6 +15,8 @@ import pytest
 from sqlalchemy import Connection, Engine, insert, select, text, update
 from sqlalchemy.engine import URL
 from tests.contract.builders import ORDERS_FEED
+from tests.contract.lives import Feeds, feeds_in, lake_in_memory
+from tests.contract.memory_or_disk import memory_or_disk
 from tests.kept_engines import open_kept
 
 from embedded_postgresql import EMPTY, EmbeddedPostgresql
@@ -163,15 +165,6 @@ class MemoryStore:
             state.stored[ORDERS_FEED, topic_partition] = replace(state.stored[ORDERS_FEED, topic_partition], **values)
 
 
-def memory_or_disk() -> Path | None:
-    """Return a directory in memory where one has room for databases, which makes them fast.
-
-    None, for a disk, elsewhere.
-    """
-    memory = Path("/dev/shm")
-    return memory if memory.is_dir() and shutil.disk_usage(memory).free > 2**30 else None
-
-
 class PostgresqlServer(EmbeddedPostgresql):
     """A real PostgreSQL, with a database that holds the migrated schema as a template for all the others."""
 
@@ -316,3 +309,24 @@ def control(store: Store) -> OperatorTables:
 def sql_control(database: SqlStore) -> SqlControlTables:
     """A client of control tables in a database, with the questions only the command line asks."""
     return database.connect()
+
+
+# ── Whole feeds ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.fixture
+def lake() -> Iterator[Path]:
+    with lake_in_memory() as directory:
+        yield directory
+
+
+@pytest.fixture(params=["in_memory", "sqlite"])
+def kind(request: pytest.FixtureRequest) -> str:
+    """Which control tables."""
+    return str(request.param)
+
+
+@pytest.fixture
+def feeds(kind: str, request: pytest.FixtureRequest, lake: Path) -> Iterator[Feeds]:
+    with feeds_in(kind, request, lake) as made:
+        yield made

@@ -8,8 +8,8 @@ from itertools import count
 from pathlib import Path
 
 import pytest
-from tests.contract.conftest import memory_or_disk
 from tests.contract.interference import Died, dying_before, watched
+from tests.contract.memory_or_disk import memory_or_disk
 from tests.contract.whole_feed import Scheduler, WholeFeed, at_rest, whole_feed
 from tests.fakes import InMemoryControlTables
 

@@ -20,9 +20,7 @@ from tests.contract.lives import (
     Life,
     damaged_files,
     empty_batch,
-    feeds_in,
     first_run,
-    lake_in_memory,
 )
 from tests.contract.whole_feed import Scheduler, WholeFeed
 from tests.fakes import InMemoryControlTables
@@ -88,22 +86,10 @@ def chosen(names: list[str], choice: Choice) -> list[int]:
     return [number for number, name in enumerate(names) if choice(name)]
 
 
-@pytest.fixture
-def lake() -> Iterator[Path]:
-    with lake_in_memory() as directory:
-        yield directory
-
-
 @pytest.fixture(params=sorted(CHOICES))
 def kind(request: pytest.FixtureRequest) -> str:
     """Which control tables."""
     return str(request.param)
-
-
-@pytest.fixture
-def feeds(kind: str, request: pytest.FixtureRequest, lake: Path) -> Iterator[Feeds]:
-    with feeds_in(kind, request, lake) as made:
-        yield made
 
 
 # ── Dying and recovering ──────────────────────────────────────────────────────────────────────────────────────────────

@@ -6,13 +6,12 @@ Each case is a feed of its own whose process dies at an instant of planning, wri
 DAG run is tried again in the same name, or an operator continues with what is open.
 """
 
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 
 import pytest
 from tests.contract.every_record_once import directories_in, records_in_output
 from tests.contract.interference import Died, changes_the_world, dying_at, is_of_a_part, watched
-from tests.contract.lives import Feeds, feeds_in, lake_in_memory
+from tests.contract.lives import Feeds
 from tests.contract.whole_feed import TOPIC, WholeFeed, at_rest
 from tests.fakes import GROUP
 
@@ -28,24 +27,6 @@ pytestmark = pytest.mark.long
 
 HOLE = OffsetRange(TopicPartition(TOPIC, 0), 2, 7)
 RUN = "airflow:backfill_offsets/manual__1"
-
-
-@pytest.fixture
-def lake() -> Iterator[Path]:
-    with lake_in_memory() as directory:
-        yield directory
-
-
-@pytest.fixture(params=["in_memory", "sqlite"])
-def kind(request: pytest.FixtureRequest) -> str:
-    """Which control tables."""
-    return str(request.param)
-
-
-@pytest.fixture
-def feeds(kind: str, request: pytest.FixtureRequest, lake: Path) -> Iterator[Feeds]:
-    with feeds_in(kind, request, lake) as made:
-        yield made
 
 
 def with_a_hole(feed: WholeFeed) -> None:

@@ -1,10 +1,9 @@
 """A crash between any two steps of the life of a batch whose output is a Delta or Iceberg table (invariant 5)."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.contract.lives import LIVES, Feeds, Life, damaged_files, lake_in_memory
+from tests.contract.lives import LIVES, Feeds, Life, damaged_files
 from tests.contract.test_crash_at_every_boundary import (
     Recovery,
     another_run,
@@ -19,12 +18,6 @@ from tests.contract.whole_feed import Scheduler
 from tests.fakes import InMemoryControlTables
 
 pytestmark = pytest.mark.long
-
-
-@pytest.fixture
-def lake() -> Iterator[Path]:
-    with lake_in_memory() as directory:
-        yield directory
 
 
 @pytest.mark.parametrize("recovery", [same_run, another_run])

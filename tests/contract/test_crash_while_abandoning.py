@@ -5,7 +5,6 @@ Never both published and abandoned, always a way out.
 
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from uuid import UUID
 
 import pytest
@@ -15,8 +14,6 @@ from tests.contract.lives import (
     Feeds,
     Life,
     empty_batch,
-    feeds_in,
-    lake_in_memory,
     produce,
     stop_before,
 )
@@ -28,24 +25,6 @@ from kafka_ingest.operating.abandon import abandon
 from kafka_ingest.operating.clean import StagedOutput, clean_up, staged_outputs, staged_outputs_of_batch
 
 pytestmark = pytest.mark.long
-
-
-@pytest.fixture
-def lake() -> Iterator[Path]:
-    with lake_in_memory() as directory:
-        yield directory
-
-
-@pytest.fixture(params=["in_memory", "sqlite"])
-def kind(request: pytest.FixtureRequest) -> str:
-    """Which control tables."""
-    return str(request.param)
-
-
-@pytest.fixture
-def feeds(kind: str, request: pytest.FixtureRequest, lake: Path) -> Iterator[Feeds]:
-    with feeds_in(kind, request, lake) as made:
-        yield made
 
 
 def chosen(kind: str, names: list[str]) -> list[tuple[int, str]]:

@@ -4,7 +4,6 @@ One effect, and an answer that says who won and harms nothing.
 """
 
 import shutil
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from uuid import UUID
@@ -13,7 +12,7 @@ import pytest
 from tests.contract.builders import at_once
 from tests.contract.conftest import SqlStore
 from tests.contract.every_record_once import assert_every_record_is_there_once, assert_group_follows, records_in_output
-from tests.contract.lives import Feeds, Life, empty_batch, lake_in_memory, produce, second_batch, stop_before
+from tests.contract.lives import Feeds, Life, empty_batch, produce, second_batch, stop_before
 from tests.contract.whole_feed import DagRun, WholeFeed, at_rest
 
 from kafka_ingest.batches.pin_receipt import pin_attempt
@@ -28,12 +27,6 @@ from kafka_ingest.sinks.parquet import parquet_sink
 pytestmark = pytest.mark.sqlite_is_enough
 
 ROUNDS = 5
-
-
-@pytest.fixture
-def lake() -> Iterator[Path]:
-    with lake_in_memory() as directory:
-        yield directory
 
 
 @pytest.fixture

@@ -23,9 +23,7 @@ from tests.contract.lives import (
     Feeds,
     Life,
     damaged_files,
-    feeds_in,
     first_run,
-    lake_in_memory,
 )
 from tests.contract.whole_feed import Scheduler, WholeFeed, at_rest
 
@@ -62,22 +60,10 @@ def losing(instant: int) -> Callable[[int, str], None]:
     return lose
 
 
-@pytest.fixture
-def lake() -> Iterator[Path]:
-    with lake_in_memory() as directory:
-        yield directory
-
-
 @pytest.fixture(params=STORES)
 def kind(request: pytest.FixtureRequest) -> str:
     """Which control tables."""
     return str(request.param)
-
-
-@pytest.fixture
-def feeds(kind: str, request: pytest.FixtureRequest, lake: Path) -> Iterator[Feeds]:
-    with feeds_in(kind, request, lake) as made:
-        yield made
 
 
 def replies(kind: str, names: list[str]) -> list[int]:

@@ -14,7 +14,7 @@ import pytest
 from deltalake import DeltaTable
 from tests.contract.every_record_once import records_in_iceberg, records_in_table
 from tests.contract.interference import Died, changes_the_world, dying_at, is_of_a_part, watched
-from tests.contract.lives import Feeds, feeds_in, lake_in_memory
+from tests.contract.lives import Feeds, feeds_in
 from tests.contract.whole_feed import TOPIC, WholeFeed, at_rest
 from tests.fakes import GROUP, InMemoryControlTables, log, topic
 
@@ -45,12 +45,6 @@ RUN = "airflow:backfill_offsets/manual__1"
 FIRST = OffsetRange(TopicPartition(TOPIC, 0), 0, 5)
 SECOND = OffsetRange(TopicPartition(TOPIC, 0), 5, 10)
 OTHER = OffsetRange(TopicPartition(TOPIC, 1), 0, 3)
-
-
-@pytest.fixture
-def lake() -> Iterator[Path]:
-    with lake_in_memory() as directory:
-        yield directory
 
 
 @pytest.fixture(params=["in_memory", "sqlite"])

@@ -4,10 +4,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import pytest
 from sqlalchemy import Engine, event
 from tests.contract.conftest import SqlStore
-from tests.contract.lives import lake_in_memory, produce
+from tests.contract.lives import produce
 from tests.contract.whole_feed import WholeFeed, whole_feed
 
 from kafka_ingest.control.control_tables import SqlControlTables
@@ -27,12 +26,6 @@ AT_MOST = {
     "batches": 4,
 }
 """BEGIN is one of them. The second and later plans read more than the first: what the output holds, and speeds."""
-
-
-@pytest.fixture
-def lake() -> Iterator[Path]:
-    with lake_in_memory() as directory:
-        yield directory
 
 
 @contextmanager

@@ -18,7 +18,7 @@ import pytest
 from tests.contract.conftest import PostgresqlServer, SqlStore
 from tests.contract.every_record_once import assert_every_record_is_there_once, assert_group_follows
 from tests.contract.interference import QUESTIONS, watched
-from tests.contract.lives import STORES, Feeds, feeds_in, first_run, lake_in_memory
+from tests.contract.lives import STORES, Feeds, feeds_in, first_run
 from tests.contract.ordinary_user import ordinary_user
 from tests.contract.whole_feed import DagRun, WholeFeed, at_rest
 from tests.fakes import InMemoryControlTables
@@ -34,12 +34,6 @@ from kafka_ingest.errors import (
 from kafka_ingest.model.batch import BatchState
 
 OF_STORAGE = (ControlTablesUnavailableError, OutputUnavailableError, SparkFailedError)
-
-
-@pytest.fixture
-def lake() -> Iterator[Path]:
-    with lake_in_memory() as directory:
-        yield directory
 
 
 def before_task(feed: WholeFeed, task: str) -> DagRun:

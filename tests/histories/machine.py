@@ -9,7 +9,7 @@ from pathlib import Path
 
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant
-from tests.contract.conftest import memory_or_disk
+from tests.contract.memory_or_disk import memory_or_disk
 from tests.histories.checks import Checks, check_accounted
 from tests.histories.explanations import check_explained
 from tests.histories.interruptions import INCIDENTS, Interruption, Killed
