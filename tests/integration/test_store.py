@@ -19,14 +19,13 @@ from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.table import Table
 from tests.iceberg_lake import files_in_store
 from tests.integration.test_adopt import DO_IT
-from tests.integration.test_delta import LOG
-from tests.integration.test_iceberg import TABLE
 from tests.integration.test_whole_way import comparable, rows_expected
 from tests.kafka_faults import topic_id
 from tests.killing import Processes, ending_all
 from tests.object_store import ObjectStore, StoreFault
 from tests.project import Project
 from tests.quick_project import Killed, QuickProject
+from tests.table_kinds import lands
 
 from embedded_broker import EmbeddedBroker
 from kafka_ingest.sinks.delta.table_log import TableLog
@@ -34,8 +33,6 @@ from kafka_ingest.sinks.iceberg.table import IcebergTable
 from order_events import order_events, produce
 
 FORMATS = ("delta", "iceberg")
-LANDS = {"delta": f"{LOG}.land", "iceberg": f"{TABLE}.land"}
-"""The call that makes a batch visible."""
 LANDING = {"delta": TableLog, "iceberg": IcebergTable}
 
 
@@ -132,7 +129,7 @@ def test_every_record_is_in_the_table_once_after_a_killed_commit_a_filled_gap_an
     produce(broker.bootstrap_servers, topic, events[1_000:])
     stored = project.stored_offsets()[0]
     answer(project, "skip", "orders", topic, "0", f"{stored}-{stored + 10}", "--reason", "poisoned")
-    run = processes.run_feed(held_at=f"after:{LANDS[lake.format]}")
+    run = processes.run_feed(held_at=f"after:{lands(LANDING[lake.format])}")
     run.wait_until_held()
     run.kill()
     open_batch = project.status()["open_batch"]

@@ -1,29 +1,29 @@
-"""A feed whose output is a Delta table, on real parts: every record once for every reader, killed commits included."""
+"""A feed whose output is a table, on real parts: every record once for every reader, killed commits included."""
 
-from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
 from itertools import islice
-from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-import polars as pl
 import pytest
-from deltalake import DeltaTable
 from tests.integration.test_adopt import DO_IT, lose_control_tables
 from tests.integration.test_whole_way import comparable, rows_expected
 from tests.kafka_faults import plain_records, topic_id
 from tests.kafka_faults import produce as produce_plain
 from tests.killing import Processes, ending_all, kill_a_run_that_spark_wrote_for
-from tests.project import Project
 from tests.quick_project import Killed, QuickProject
+from tests.table_kinds import Delta, Iceberg, TableKind, batches_seen, lands
 
-from kafka_ingest.sinks.delta.table_log import TableLog
 from order_events import order_events, produce
 
-LOG = "kafka_ingest.sinks.delta.table_log:TableLog"
-SINK = {"format": "delta", "path": "orders"}
+
+@pytest.fixture(params=[Delta(), Iceberg()], ids=lambda kind: kind.name)
+def kind(request: pytest.FixtureRequest, quick: QuickProject) -> TableKind:
+    """The table's format; the project has the connections that it needs."""
+    found: TableKind = request.param
+    found.connect(quick)
+    return found
 
 
 @pytest.fixture
@@ -32,38 +32,29 @@ def processes(quick: QuickProject) -> Iterator[Processes]:
         yield made
 
 
-def rows_of(project: Project) -> list[dict[str, Any]]:
-    """Return all rows as Polars reads the table, by position."""
-    return pl.read_delta(str(table_of(project))).sort("kafka_topic", "kafka_partition", "kafka_offset").to_dicts()
-
-
-def table_of(project: Project) -> Path:
-    return project.output / "orders"
-
-
 def test_every_record_is_in_the_table_once_after_commits_that_were_killed_before_and_after_landing_and_a_backfill(
-    quick: QuickProject, processes: Processes, servers: str, topic: str
+    kind: TableKind, quick: QuickProject, processes: Processes, servers: str, topic: str
 ) -> None:
-    quick.write_feed(topic, sink=SINK)
+    quick.write_feed(topic, sink=kind.sink)
     events = list(order_events(4_000, seed=11))
     id_of_topic = topic_id(servers, topic)
     produce(servers, topic, islice(events, 1_000))
     with quick.submitting(spark_is_real=True):
         [first] = quick.run()
     assert first["rows"] == 1_000
-    assert [comparable(row) for row in rows_of(quick)] == rows_expected(events[:1_000], topic, id_of_topic)
+    assert [comparable(row) for row in kind.rows(quick)] == rows_expected(events[:1_000], topic, id_of_topic)
 
     # Two commits are killed with -9; the run after each continues with the same batch.
     batches = {first["batch_id"]}
-    for killed_at, end in ((f"before:{LOG}.land", 2_000), (f"after:{LOG}.land", 3_000)):
+    for killed_at, end in ((f"before:{lands(kind.landing)}", 2_000), (f"after:{lands(kind.landing)}", 3_000)):
         produce(servers, topic, events[end - 1_000 : end])
         kill_a_run_that_spark_wrote_for(quick, processes, killed_at)
-        assert len(rows_of(quick)) == (end if killed_at.startswith("after") else end - 1_000)
+        assert len(kind.rows(quick)) == (end if killed_at.startswith("after") else end - 1_000)
         open_batch = quick.status()["open_batch"]
         assert open_batch["state"] == "COMMITTING"
         [resumed] = quick.run()
         assert (resumed["batch_id"], resumed["rows"]) == (open_batch["batch_id"], 1_000)
-        assert [comparable(row) for row in rows_of(quick)] == rows_expected(events[:end], topic, id_of_topic)
+        assert [comparable(row) for row in kind.rows(quick)] == rows_expected(events[:end], topic, id_of_topic)
         batches.add(resumed["batch_id"])
 
     # What an operator skipped is read by a backfill, after all.
@@ -71,26 +62,26 @@ def test_every_record_is_in_the_table_once_after_commits_that_were_killed_before
     produce(servers, topic, events[3_000:])
     quick.answer("skip", "orders", topic, "0", f"{stored}-{stored + 10}", "--reason", "poisoned")
     [live] = quick.run()
-    assert len(rows_of(quick)) == 4_000 - 10
+    assert len(kind.rows(quick)) == 4_000 - 10
     [chunk] = quick.answer("backfill", "orders", "gaps", "--reason", "mended")["chunks"]
-    assert [comparable(row) for row in rows_of(quick)] == rows_expected(events, topic, id_of_topic)
+    assert [comparable(row) for row in kind.rows(quick)] == rows_expected(events, topic, id_of_topic)
     batches |= {live["batch_id"], chunk["batch_id"]}
-    assert {row["kafka_batch"] for row in rows_of(quick)} == batches
+    assert {row["kafka_batch"] for row in kind.rows(quick)} == batches
     assert quick.stored_offsets() == quick.group_offsets()
 
-    check_questions(quick, topic, stored, chunk["batch_id"])
+    check_questions(kind, quick, topic, stored, chunk["batch_id"])
 
     # The first batch's rows are read again, and take the place of the old ones.
     again = quick.answer("backfill", "orders", f"batch={first['batch_id']}", "--when", "overlap=replace")
     assert [(each["kind"], each["rows"]) for each in again["chunks"]] == [("replace", 1_000)]
-    assert [comparable(row) for row in rows_of(quick)] == rows_expected(events, topic, id_of_topic)
+    assert [comparable(row) for row in kind.rows(quick)] == rows_expected(events, topic, id_of_topic)
     now = batches - {first["batch_id"]} | {again["chunks"][0]["batch_id"]}
-    assert {row["kafka_batch"] for row in rows_of(quick)} == now
+    assert {row["kafka_batch"] for row in kind.rows(quick)} == now
     assert quick.answer("coverage", "orders", "--verify")["verified"]["differences"] == []
     assert quick.stored_offsets() == quick.group_offsets()
 
 
-def check_questions(quick: QuickProject, topic: str, offset: int, batch_id: str) -> None:
+def check_questions(kind: TableKind, quick: QuickProject, topic: str, offset: int, batch_id: str) -> None:
     """The questions about an output are answered of a table, too, or refused by name."""
     assert quick.answer("coverage", "orders", "--verify")["verified"]["differences"] == []
     located = quick.answer("locate", "orders", topic, "0", str(offset))
@@ -100,8 +91,8 @@ def check_questions(quick: QuickProject, topic: str, offset: int, batch_id: str)
     assert explained["receipt"]["differences"] == []
     assert {"name": "kafka_batch", "type": "string"} in explained["columns"]
     [feed] = quick.answer("feeds")["feeds"]
-    assert feed["sink"]["format"] == "delta"
-    assert "one commit to its log" in feed["guarantee"]
+    assert {key: feed["sink"][key] for key in kind.sink} == kind.sink
+    assert kind.guarantee in feed["guarantee"]
     refused = quick.kafka_ingest("lost", "orders", "--batch", batch_id, "--json")
     assert (refused.exit_code, refused.document["error"]["code"]) == (2, "NOT_OF_THIS_FORMAT")
     assert quick.kafka_ingest("doctor").exit_code == 0
@@ -111,9 +102,9 @@ def check_questions(quick: QuickProject, topic: str, offset: int, batch_id: str)
 
 
 @pytest.fixture
-def three_batches(quick: QuickProject, orders: str) -> QuickProject:
+def three_batches(kind: TableKind, quick: QuickProject, orders: str) -> QuickProject:
     """A feed with three live batches of 5 records each."""
-    quick.write_feed(orders, limits={"max_records": 5}, sink=SINK)
+    quick.write_feed(orders, limits={"max_records": 5}, sink=kind.sink)
     quick.run("orders", "--until-caught-up")
     return quick
 
@@ -123,16 +114,14 @@ def ids(project: QuickProject) -> list[str]:
     return [str(batch["batch_id"]) for batch in reversed(project.batches())]
 
 
-def batches_seen(project: Project) -> dict[str, int]:
-    return dict(Counter(row["kafka_batch"] for row in rows_of(project)))
-
-
-def test_old_batches_leave_the_table_and_their_offsets_stay_committed(three_batches: QuickProject) -> None:
+def test_old_batches_leave_the_table_and_their_offsets_stay_committed(
+    kind: TableKind, three_batches: QuickProject
+) -> None:
     oldest, second, newest = ids(three_batches)
-    DeltaTable(str(table_of(three_batches))).optimize.compact()
+    kind.compact(three_batches)
     expire = ("expire", "orders", "--before", "2100-01-01", "--execute", "--reason", "old")
     assert [batch["batch_id"] for batch in three_batches.answer(*expire)["batches"]] == [oldest, second]
-    assert batches_seen(three_batches) == {newest: 5}
+    assert batches_seen(kind, three_batches) == {newest: 5}
     found = three_batches.answer("coverage", "orders", "--verify")
     assert (found["accounted"], found["verified"]["differences"]) == (True, [])
     assert sum(partition["offsets"]["expired"] for partition in found["partitions"]) == 10
@@ -140,40 +129,41 @@ def test_old_batches_leave_the_table_and_their_offsets_stay_committed(three_batc
 
 
 def test_lost_control_tables_are_rebuilt_from_the_receipts_beside_the_table(
-    three_batches: QuickProject, servers: str, orders: str
+    kind: TableKind, three_batches: QuickProject, servers: str, orders: str
 ) -> None:
-    before = batches_seen(three_batches), three_batches.stored_offsets()
+    before = batches_seen(kind, three_batches), three_batches.stored_offsets()
     lose_control_tables(three_batches)
     refused = three_batches.kafka_ingest("run", "orders", "--json")
     assert refused.document["error"]["code"] == "OUTPUT_UNKNOWN"
     three_batches.answer("adopt", "orders", *DO_IT)
-    assert (batches_seen(three_batches), three_batches.stored_offsets()) == before
+    assert (batches_seen(kind, three_batches), three_batches.stored_offsets()) == before
     produce_plain(servers, orders, 2, plain_records(3))
     assert [batch["rows"] for batch in three_batches.run()] == [3]
-    assert sum(batches_seen(three_batches).values()) == 18
+    assert sum(batches_seen(kind, three_batches).values()) == 18
 
 
 def test_a_batch_that_was_abandoned_while_it_was_committed_is_never_seen_and_can_be_restored(
-    quick: QuickProject, orders: str
+    kind: TableKind, quick: QuickProject, orders: str
 ) -> None:
-    quick.write_feed(orders, sink=SINK)
-    with patch.object(TableLog, "land", side_effect=Killed), suppress(Killed):
+    quick.write_feed(orders, sink=kind.sink)
+    with patch.object(kind.landing, "land", side_effect=Killed), suppress(Killed):
         quick.kafka_ingest("run", "orders")
     [batch] = quick.batches()
     assert batch["state"] == "COMMITTING"
     quick.answer("abandon", batch["batch_id"], "--reason", "wrong topic")
-    assert batches_seen(quick) == {}
+    assert batches_seen(kind, quick) == {}
     quick.answer("restore", batch["batch_id"], "--execute", "--reason", "it was the right one")
-    assert list(batches_seen(quick).values()) == [15]
-    assert batch["batch_id"] not in batches_seen(quick)
+    assert list(batches_seen(kind, quick).values()) == [15]
+    assert batch["batch_id"] not in batches_seen(kind, quick)
 
 
+@pytest.mark.parametrize("kind", [Delta()], indirect=True, ids=["delta"])
 def test_rows_that_were_changed_by_hand_are_replaced_by_what_kafka_holds(
-    three_batches: QuickProject, orders: str
+    kind: Delta, three_batches: QuickProject, orders: str
 ) -> None:
     oldest, *_ = ids(three_batches)
-    table = DeltaTable(str(table_of(three_batches)))
-    before = rows_of(three_batches)
+    table = kind.table(three_batches)
+    before = kind.rows(three_batches)
     table.optimize.compact()
     table.update(predicate=f"kafka_batch = '{oldest}'", updates={"kafka_timestamp_ms": "-1"})
     asked = ("backfill", "orders", f"batch={oldest}", "--when", "overlap=replace")
@@ -185,12 +175,12 @@ def test_rows_that_were_changed_by_hand_are_replaced_by_what_kafka_holds(
         "files": 1,
         "files_rewritten": 1,
     }
-    seen = batches_seen(three_batches)
+    seen = batches_seen(kind, three_batches)
     replaced = three_batches.answer(*asked, "--reason", "changed by hand")["chunks"]
     assert sum(chunk["rows"] for chunk in replaced) == 5
-    assert without_batch(rows_of(three_batches)) == without_batch(before)
+    assert without_batch(kind.rows(three_batches)) == without_batch(before)
     new = {chunk["batch_id"]: chunk["rows"] for chunk in replaced}
-    assert batches_seen(three_batches) == {name: rows for name, rows in seen.items() if name != oldest} | new
+    assert batches_seen(kind, three_batches) == {name: rows for name, rows in seen.items() if name != oldest} | new
     check_replaced(three_batches, orders, set(new))
     lose_control_tables(three_batches)
     three_batches.answer("adopt", "orders", *DO_IT)
@@ -218,11 +208,20 @@ def check_replaced(project: QuickProject, topic: str, new: set[str]) -> None:
         assert project.kafka_ingest(*command).exit_code == 0
 
 
-def test_another_writers_vacuum_and_clean_up_of_ours_leave_what_is_published(three_batches: QuickProject) -> None:
-    seen = batches_seen(three_batches)
+def test_another_writers_clean_up_and_ours_leave_what_is_published(
+    kind: TableKind, three_batches: QuickProject
+) -> None:
+    seen = batches_seen(kind, three_batches)
     for batch_id in ids(three_batches):
         three_batches.answer("clean", "--batch", batch_id, "--reason", "the disk is full")
-    table = DeltaTable(str(table_of(three_batches)))
-    table.vacuum(full=True, retention_hours=0, enforce_retention_duration=False, dry_run=False)
-    assert batches_seen(three_batches) == seen
+    kind.clean_up(three_batches)
+    assert batches_seen(kind, three_batches) == seen
     assert three_batches.answer("coverage", "orders", "--verify")["verified"]["differences"] == []
+
+
+@pytest.mark.parametrize("kind", [Iceberg()], indirect=True, ids=["iceberg"])
+def test_a_copy_goes_to_a_table_of_its_own_in_the_same_namespace(kind: TableKind, three_batches: QuickProject) -> None:
+    copy = ("backfill", "orders", f"batch={ids(three_batches)[0]}", "--copy-to", "orders_again", "--reason", "a look")
+    assert [chunk["rows"] for chunk in three_batches.answer(*copy)["chunks"]] == [5]
+    assert sum(batches_seen(kind, three_batches, "orders_again").values()) == 5
+    assert sum(batches_seen(kind, three_batches).values()) == 15
