@@ -22,16 +22,13 @@ from tests.contract.sink_outputs import ROWS, DeltaOutput, plan_to, publish, row
 from kafka_ingest.errors import (
     BatchStateError,
     InstallationError,
-    OutputConflictError,
     OutputNotUsableError,
     OutputUnavailableError,
     StagedOutputUnusableError,
 )
-from kafka_ingest.model.offsets import OffsetRange
 from kafka_ingest.model.published_output import FilesState, PublishedCount
 from kafka_ingest.model.removal import Removal, RemovalCause
 from kafka_ingest.sinks import delta
-from kafka_ingest.sinks.choose import DataFilesOfAllFormats
 from kafka_ingest.sinks.delta.columns import raw_schema
 
 OLD = datetime(2020, 1, 1, tzinfo=UTC).timestamp()
@@ -146,12 +143,6 @@ def test_a_table_that_becomes_unfit_after_the_commit_began_takes_nothing(output:
     assert table(output).version() == 0
 
 
-def test_a_directory_of_another_outputs_files_is_no_table(output: DeltaOutput) -> None:
-    (output.path / f"kafka_batch={batch_id_of(1)}").mkdir()
-    with pytest.raises(OutputNotUsableError, match="files of another output, which VACUUM would delete"):
-        output.sink.publisher.prepare()
-
-
 # ── Files that are not what they should be ────────────────────────────────────────────────────────────────────────────
 
 
@@ -237,22 +228,6 @@ def test_a_log_entry_that_is_cut_off_stops_the_commit_with_a_short_error(output:
     assert output.seen() == rows_of(published)
 
 
-def test_files_that_vanish_after_the_commit_began_are_not_added(output: DeltaOutput) -> None:
-    directory, published = written(output, plan_to(output, 1))
-    (output.path / "batches" / str(batch_id_of(1)) / "1" / "part-00000.parquet").unlink()
-    with pytest.raises(OutputConflictError, match=r"part-00000.parquet is missing.*no offset was moved"):
-        output.sink.publisher.publish(directory, published)
-    assert output.seen() == Counter()
-
-
-def test_a_mark_without_a_kept_receipt_is_no_proof(output: DeltaOutput) -> None:
-    directory, published = written(output, plan_to(output, 1))
-    output.sink.publisher.publish(directory, published)
-    output.kept(1).unlink()
-    with pytest.raises(OutputConflictError, match="its receipt is not kept beside it"):
-        output.sink.publisher.publish(directory, published)
-
-
 # ── Statistics, by which queries skip files ───────────────────────────────────────────────────────────────────────────
 
 
@@ -293,7 +268,9 @@ def test_vacuum_with_the_default_retention_leaves_staged_files_alone(output: Del
     assert len(output.seen()) == 4 * ROWS
 
 
-def test_files_that_another_clean_up_could_take_at_this_moment_are_not_committed(output: DeltaOutput) -> None:
+def test_files_that_vacuum_would_take_are_not_committed_and_count_as_new_then(
+    output: DeltaOutput,
+) -> None:
     publish(output, plan_to(output, 1))
     directory, published = written(output, plan_to(output, 2))
     for path in (output.path / "batches" / str(batch_id_of(2)) / "1").iterdir():
@@ -339,26 +316,6 @@ def test_a_batch_is_found_and_counted_wherever_optimize_put_its_rows(output: Del
         assert not inspector.holds(batch_id, first, orders(0), ROWS)
 
 
-def test_rows_that_another_writer_deleted_are_missed(output: DeltaOutput) -> None:
-    published = publish(output, plan_to(output, 1))
-    table(output).delete("kafka_partition = 0 and kafka_offset < 4")
-    [found] = output.sink.publisher.published_receipts()
-    assert found.files.state is FilesState.CHANGED
-    assert f"holds {2 * ROWS - 4} of its {2 * ROWS} rows" in found.files.difference
-    assert output.sink.inspector is not None
-    look = output.sink.inspector.look_at(published.plan.batch_id)
-    assert [count.rows for count in look.counts] == [ROWS - 4, ROWS]
-    assert [problem.name for problem in look.problems] == ["part-00000.parquet"]
-
-
-def test_a_row_that_another_writer_copied_shows_as_one_too_many(output: DeltaOutput) -> None:
-    published = publish(output, plan_to(output, 1))
-    deltalake.write_deltalake(str(output.path), table(output).to_pyarrow_table().slice(0, 3), mode="append")
-    assert output.sink.inspector is not None
-    [first, second] = output.sink.inspector.look_at(published.plan.batch_id).counts
-    assert (first.rows + second.rows, first.offsets + second.offsets) == (2 * ROWS + 3, 2 * ROWS)
-
-
 # ── Batches that leave the table ──────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -396,33 +353,6 @@ def test_a_table_that_only_takes_appends_keeps_its_batches(tmp_path: Path) -> No
         with pytest.raises(OutputNotUsableError, match=r"delta\.appendOnly=true"):
             refuse()
     assert output.seen() == rows_of(published)
-
-
-# ── Staged again, and where files lie ─────────────────────────────────────────────────────────────────────────────────
-
-
-def test_records_that_are_staged_again_carry_the_id_of_their_new_batch(output: DeltaOutput) -> None:
-    source, published = written(output, plan_to(output, 1))
-    plan = plan_to(output, 2)
-    target = output.sink.staging.attempt_directory(plan.batch_id, 1)
-    output.sink.staging.open_attempt(target, b"{}")
-    ranges = [OffsetRange(orders(0), 0, ROWS), OffsetRange(orders(1), 2, 5)]
-    files = tuple(output.sink.staging.restage(source, published.receipt, target, ranges))
-    receipt = replace(published.receipt, batch_id=plan.batch_id, plan_fingerprint=plan.fingerprint, files=files)
-    output.sink.publisher.can_take(target, receipt)
-    output.sink.publisher.publish(target, replace(published, plan=plan, receipt=receipt))
-    assert Counter(batch for batch, _, _ in output.seen()) == {str(plan.batch_id): ROWS + 3}
-
-
-def test_a_files_place_says_whose_it_is_and_whether_it_is_published(output: DeltaOutput) -> None:
-    written(output, plan_to(output, 1), attempt=1)
-    publish(output, plan_to(output, 1), attempt=2)
-    batch = output.path / "batches" / str(batch_id_of(1))
-    places = [DataFilesOfAllFormats().place_of(batch / attempt / "part-00000.parquet") for attempt in ("1", "2")]
-    assert [(each.batch_id, each.attempt, each.output.format) for each in places if each is not None] == [
-        (batch_id_of(1), 1, "delta"),
-        (batch_id_of(1), None, "delta"),
-    ]
 
 
 # ── Durable, since the library is not ─────────────────────────────────────────────────────────────────────────────────

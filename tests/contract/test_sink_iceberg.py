@@ -38,12 +38,11 @@ from kafka_ingest.errors import (
     OutputUnavailableError,
     StagedOutputUnusableError,
 )
-from kafka_ingest.model.offsets import OffsetRange
 from kafka_ingest.model.output_location import OutputLocation
 from kafka_ingest.model.published_output import FilesState, PublishedCount
 from kafka_ingest.model.removal import Removal, RemovalCause
 from kafka_ingest.sinks import iceberg
-from kafka_ingest.sinks.choose import DataFilesOfAllFormats, sink_of
+from kafka_ingest.sinks.choose import sink_of
 from kafka_ingest.sinks.connections import SinkConnections
 from kafka_ingest.sinks.iceberg import marks
 from kafka_ingest.sinks.iceberg import table as iceberg_table
@@ -263,12 +262,6 @@ def test_a_table_elsewhere_is_refused(tmp_path: Path) -> None:
         output.sink.publisher.prepare()
 
 
-def test_a_directory_of_another_outputs_files_is_no_table(output: IcebergOutput) -> None:
-    (output.path / f"kafka_batch={batch_id_of(1)}").mkdir()
-    with pytest.raises(OutputNotUsableError, match="files of another output"):
-        output.sink.publisher.prepare()
-
-
 @pytest.mark.parametrize("name", ["a?b", "a#b", "a;b"])
 def test_a_path_that_would_end_early_as_a_location_is_refused(tmp_path: Path, name: str) -> None:
     with pytest.raises(OutputNotUsableError, match="which end the path in an Iceberg location"):
@@ -442,23 +435,6 @@ def test_a_file_that_is_not_of_the_tables_form_is_found_before_the_commit(
     assert said in str(refused.value)
 
 
-def test_files_that_vanish_after_the_commit_began_are_not_added(output: IcebergOutput) -> None:
-    directory, published = written(output, plan_to(output, 1))
-    (place_of(output, 1) / "part-00000.parquet").unlink()
-    with pytest.raises(OutputConflictError, match=r"part-00000.parquet is missing.*no offset was moved"):
-        output.sink.publisher.publish(directory, published)
-    assert output.seen() == Counter()
-
-
-def test_a_mark_without_a_kept_receipt_is_no_proof(output: IcebergOutput) -> None:
-    directory, published = written(output, plan_to(output, 1))
-    output.sink.publisher.publish(directory, published)
-    output.kept(1).unlink()
-    assert output.sink.publisher.known_batches() == [str(batch_id_of(1))]
-    with pytest.raises(OutputConflictError, match="its receipt is not kept beside it"):
-        output.sink.publisher.publish(directory, published)
-
-
 def test_a_mark_of_another_plan_is_no_proof(output: IcebergOutput) -> None:
     directory, published = written(output, plan_to(output, 1))
     output.sink.publisher.publish(directory, published)
@@ -540,16 +516,6 @@ def test_a_batch_that_was_revoked_stays_revoked_after_its_mark_left_the_table(ou
 # ── What others do beside us ──────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_files_that_another_clean_up_could_take_at_this_moment_are_not_committed(output: IcebergOutput) -> None:
-    publish(output, plan_to(output, 1))
-    directory, published = written(output, plan_to(output, 2))
-    for path in place_of(output, 2).iterdir():
-        os.utime(path, (OLD, OLD))
-    with pytest.raises(OutputUnavailableError, match="remove_orphan_files may take them"):
-        output.sink.publisher.can_take(directory, published.receipt)
-    output.sink.publisher.can_take(directory, published.receipt)  # they count as new from now on
-
-
 def test_a_mark_outlives_compaction_and_expired_snapshots(output: IcebergOutput) -> None:
     directory, published = written(output, plan_to(output, 1))
     output.sink.publisher.publish(directory, published)
@@ -598,27 +564,6 @@ def test_a_batch_is_found_and_counted_wherever_a_compaction_put_its_rows(output:
         assert not inspector.holds(batch_id, first, orders(0), ROWS)
 
 
-def test_rows_that_another_writer_deleted_are_missed(output: IcebergOutput) -> None:
-    published = publish(output, plan_to(output, 1))
-    table_at(output.path).delete("kafka_partition = 0 and kafka_offset < 4")
-    [found] = output.sink.publisher.published_receipts()
-    assert found.files.state is FilesState.CHANGED
-    assert f"holds {2 * ROWS - 4} of its {2 * ROWS} rows" in found.files.difference
-    assert output.sink.inspector is not None
-    look = output.sink.inspector.look_at(published.plan.batch_id)
-    assert [count.rows for count in look.counts] == [ROWS - 4, ROWS]
-    assert [problem.name for problem in look.problems] == ["part-00000.parquet"]
-
-
-def test_a_row_that_another_writer_copied_shows_as_one_too_many(output: IcebergOutput) -> None:
-    published = publish(output, plan_to(output, 1))
-    table = table_at(output.path)
-    table.append(table.scan(limit=3).to_arrow())
-    assert output.sink.inspector is not None
-    [first, second] = output.sink.inspector.look_at(published.plan.batch_id).counts
-    assert (first.rows + second.rows, first.offsets + second.offsets) == (2 * ROWS + 3, 2 * ROWS)
-
-
 @pytest.mark.parametrize("is_compacted", [False, True], ids=["own files", "compacted alone"])
 def test_a_batch_that_expires_leaves_in_one_commit_and_takes_no_other_along(
     output: IcebergOutput, *, is_compacted: bool
@@ -658,33 +603,6 @@ def test_a_batch_whose_rows_are_among_others_is_left_to_an_engine_that_copies_th
     output.sink.remover.hide(batch_id_of(1))
     assert output.sink.remover.unfinished() == []
     assert output.seen() == rows_of(batches[1])
-
-
-# ── Staged again, and where files lie ─────────────────────────────────────────────────────────────────────────────────
-
-
-def test_records_that_are_staged_again_carry_the_id_of_their_new_batch(output: IcebergOutput) -> None:
-    source, published = written(output, plan_to(output, 1))
-    plan = plan_to(output, 2)
-    target = output.sink.staging.attempt_directory(plan.batch_id, 1)
-    output.sink.staging.open_attempt(target, b"{}")
-    ranges = [OffsetRange(orders(0), 0, ROWS), OffsetRange(orders(1), 2, 5)]
-    files = tuple(output.sink.staging.restage(source, published.receipt, target, ranges))
-    receipt = replace(published.receipt, batch_id=plan.batch_id, plan_fingerprint=plan.fingerprint, files=files)
-    output.sink.publisher.can_take(target, receipt)
-    output.sink.publisher.publish(target, replace(published, plan=plan, receipt=receipt))
-    assert Counter(batch for batch, _, _ in output.seen()) == {str(plan.batch_id): ROWS + 3}
-
-
-def test_a_files_place_says_whose_it_is_and_whether_it_is_published(output: IcebergOutput) -> None:
-    written(output, plan_to(output, 1), attempt=1)
-    publish(output, plan_to(output, 1), attempt=2)
-    batch = place_of(output, 1).parent
-    places = [DataFilesOfAllFormats().place_of(batch / attempt / "part-00000.parquet") for attempt in ("1", "2")]
-    assert [(each.batch_id, each.attempt, each.output.format) for each in places if each is not None] == [
-        (batch_id_of(1), 1, "iceberg"),
-        (batch_id_of(1), None, "iceberg"),
-    ]
 
 
 # ── Durable before the catalog says so ────────────────────────────────────────────────────────────────────────────────

@@ -1,0 +1,144 @@
+"""What holds for a table of either format, apart from the contract of all sinks: `sinks/tables/`."""
+
+import os
+from collections import Counter
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import deltalake
+import pytest
+from deltalake import DeltaTable
+from tests.contract.builders import batch_id_of, orders
+from tests.contract.sink_outputs import ROWS, DeltaOutput, IcebergOutput, plan_to, publish, written
+from tests.iceberg_lake import table_at
+
+from kafka_ingest.errors import OutputConflictError, OutputNotUsableError, OutputUnavailableError
+from kafka_ingest.model.offsets import OffsetRange
+from kafka_ingest.model.place import local
+from kafka_ingest.model.published_output import FilesState
+from kafka_ingest.sinks.choose import DataFilesOfAllFormats
+
+Table = DeltaOutput | IcebergOutput
+
+OLD = datetime(2020, 1, 1, tzinfo=UTC).timestamp()
+CLEAN_UP = {"delta": "VACUUM", "iceberg": "remove_orphan_files"}
+
+
+@pytest.fixture(params=[DeltaOutput, IcebergOutput], ids=lambda kind: kind.name)
+def output(request: pytest.FixtureRequest, tmp_path: Path) -> Table:
+    made: Table = request.param(tmp_path / "orders")
+    made.sink.publisher.prepare()
+    return made
+
+
+def data_of(output: Table, number: int, attempt: int = 1) -> Path:
+    """Return where an attempt's data files are."""
+    directory = output.sink.staging.attempt_directory(batch_id_of(number), attempt)
+    place = output.sink.publisher.data_needs(directory).place
+    assert place is not None
+    return local(place)
+
+
+def as_another_program_has_it(output: Table) -> Any:
+    return table_at(output.path) if isinstance(output, IcebergOutput) else DeltaTable(str(output.path))
+
+
+# ── Before and after a commit begins ──────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_directory_of_another_outputs_files_is_no_table(output: Table) -> None:
+    (output.path / f"kafka_batch={batch_id_of(1)}").mkdir()
+    with pytest.raises(OutputNotUsableError, match=f"files of another output, which {CLEAN_UP[output.name]} would"):
+        output.sink.publisher.prepare()
+
+
+def test_files_that_vanish_after_the_commit_began_are_not_added(output: Table) -> None:
+    directory, published = written(output, plan_to(output, 1))
+    (data_of(output, 1) / "part-00000.parquet").unlink()
+    with pytest.raises(OutputConflictError, match=r"part-00000.parquet is missing.*no offset was moved"):
+        output.sink.publisher.publish(directory, published)
+    assert output.seen() == Counter()
+
+
+def test_files_that_another_clean_up_could_take_at_this_moment_are_not_committed(output: Table) -> None:
+    publish(output, plan_to(output, 1))
+    directory, published = written(output, plan_to(output, 2))
+    for path in data_of(output, 2).iterdir():
+        os.utime(path, (OLD, OLD))
+    with pytest.raises(OutputUnavailableError, match=f"{CLEAN_UP[output.name]} may take them"):
+        output.sink.publisher.can_take(directory, published.receipt)
+    output.sink.publisher.can_take(directory, published.receipt)  # they count as new from now on
+
+
+def test_files_that_became_old_after_the_commit_began_are_not_committed_either(output: Table) -> None:
+    before = publish(output, plan_to(output, 1))
+    directory, published = written(output, plan_to(output, 2))
+    output.sink.publisher.can_take(directory, published.receipt)
+    for path in data_of(output, 2).iterdir():
+        os.utime(path, (OLD, OLD))
+    with pytest.raises(OutputUnavailableError, match=f"{CLEAN_UP[output.name]} may take them"):
+        output.sink.publisher.publish(directory, published)
+    assert sum(output.seen().values()) == before.receipt.rows
+    output.sink.publisher.publish(directory, published)
+    assert sum(output.seen().values()) == before.receipt.rows + published.receipt.rows
+
+
+def test_a_mark_without_a_kept_receipt_is_no_proof(output: Table) -> None:
+    directory, published = written(output, plan_to(output, 1))
+    output.sink.publisher.publish(directory, published)
+    output.kept(1).unlink()
+    assert output.sink.publisher.known_batches() == [str(batch_id_of(1))]
+    with pytest.raises(OutputConflictError, match="its receipt is not kept beside it"):
+        output.sink.publisher.publish(directory, published)
+
+
+def test_records_that_are_staged_again_carry_the_id_of_their_new_batch(output: Table) -> None:
+    source, published = written(output, plan_to(output, 1))
+    plan = plan_to(output, 2)
+    target = output.sink.staging.attempt_directory(plan.batch_id, 1)
+    output.sink.staging.open_attempt(target, b"{}")
+    ranges = [OffsetRange(orders(0), 0, ROWS), OffsetRange(orders(1), 2, 5)]
+    files = tuple(output.sink.staging.restage(source, published.receipt, target, ranges))
+    receipt = replace(published.receipt, batch_id=plan.batch_id, plan_fingerprint=plan.fingerprint, files=files)
+    output.sink.publisher.can_take(target, receipt)
+    output.sink.publisher.publish(target, replace(published, plan=plan, receipt=receipt))
+    assert Counter(batch for batch, _, _ in output.seen()) == {str(plan.batch_id): ROWS + 3}
+
+
+# ── What is there ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_rows_that_another_writer_deleted_are_missed(output: Table) -> None:
+    published = publish(output, plan_to(output, 1))
+    as_another_program_has_it(output).delete("kafka_partition = 0 and kafka_offset < 4")
+    [found] = output.sink.publisher.published_receipts()
+    assert found.files.state is FilesState.CHANGED
+    assert f"holds {2 * ROWS - 4} of its {2 * ROWS} rows" in found.files.difference
+    assert output.sink.inspector is not None
+    look = output.sink.inspector.look_at(published.plan.batch_id)
+    assert [count.rows for count in look.counts] == [ROWS - 4, ROWS]
+    assert [problem.name for problem in look.problems] == ["part-00000.parquet"]
+
+
+def test_a_row_that_another_writer_copied_shows_as_one_too_many(output: Table) -> None:
+    published = publish(output, plan_to(output, 1))
+    table = as_another_program_has_it(output)
+    if isinstance(output, IcebergOutput):
+        table.append(table.scan(limit=3).to_arrow())
+    else:
+        deltalake.write_deltalake(str(output.path), table.to_pyarrow_table().slice(0, 3), mode="append")
+    assert output.sink.inspector is not None
+    [first, second] = output.sink.inspector.look_at(published.plan.batch_id).counts
+    assert (first.rows + second.rows, first.offsets + second.offsets) == (2 * ROWS + 3, 2 * ROWS)
+
+
+def test_a_files_place_says_whose_it_is_and_whether_it_is_published(output: Table) -> None:
+    written(output, plan_to(output, 1), attempt=1)
+    publish(output, plan_to(output, 1), attempt=2)
+    places = [DataFilesOfAllFormats().place_of(data_of(output, 1, each) / "part-00000.parquet") for each in (1, 2)]
+    assert [(each.batch_id, each.attempt, each.output.format) for each in places if each is not None] == [
+        (batch_id_of(1), 1, output.format),
+        (batch_id_of(1), None, output.format),
+    ]
