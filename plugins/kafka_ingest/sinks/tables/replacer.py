@@ -1,9 +1,12 @@
 """Whether rows of a table can be replaced by those that were read again, and which they are."""
 
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+
 from kafka_ingest.errors import OffsetsMovedError, OutputConflictError, RecordsDeletedError
 from kafka_ingest.model.batch import BatchPlan
-from kafka_ingest.model.offset_sets import intersect, span_of, subtract, union
-from kafka_ingest.model.offsets import OffsetRange, listing
+from kafka_ingest.model.offset_sets import by_partition, intersect, span_of, subtract, union
+from kafka_ingest.model.offsets import OffsetRange, TopicPartition, listing
 from kafka_ingest.model.place import Place
 from kafka_ingest.model.receipt import Receipt
 from kafka_ingest.model.replaced import ReplacedRange, RowsReplaced
@@ -50,22 +53,12 @@ class TableReplacer:
             leaving = contents_by_partition(file.leaving for file in self._table.replaced_files(plan.replaces))
             data = self._parts.opened(self._parts.data.place(directory))
             read = contents_of_files(data / file.name for file in receipt.files)
-        lost = subtract(
-            union(each for held in leaving.values() for each in held.intervals),
-            union(each for held in read for each in held.intervals),
-        )
-        if lost:
+        found = union(each for held in read for each in held.intervals)
+        if lost := subtract(union(each for held in leaving.values() for each in held.intervals), found):
             raise records_not_read(plan, lost)
         # Rows that were lost before are no longer among those that leave.
-        found = union(each for held in read for each in held.intervals)
         with storage_errors(self._parts.output):
-            fewer = [
-                f"{each.offset_range}: {committed:,} rows committed by batch {each.batch_id}, {again:,} read again"
-                for each in plan.replaces
-                for committed in [self._committed_rows(each)]
-                for again in [span_of(intersect(found, [each.offset_range]))]
-                if again < committed
-            ]
+            fewer = list(self._fewer_than_committed(plan, by_partition(found)))
         if fewer:
             raise fewer_than_committed(plan, fewer)
 
@@ -84,8 +77,21 @@ class TableReplacer:
                 "`abandon` a replacement that is planned already; and leave these ranges out."
             )
 
-    def _committed_rows(self, replaced: ReplacedRange) -> int:
-        """Return how many rows a range's batch committed of it, whatever became of them since."""
+    def _fewer_than_committed(
+        self, plan: BatchPlan, found: Mapping[TopicPartition, Sequence[OffsetRange]]
+    ) -> Iterator[str]:
+        """Say of which ranges fewer records were read again than their batches committed rows."""
+        committed = {}
+        for each in plan.replaces:
+            if each.batch_id not in committed:
+                committed[each.batch_id] = self._committed_rows(each)
+            rows = committed[each.batch_id].get(each.topic_partition, 0)
+            again = span_of(intersect(found.get(each.topic_partition, ()), [each.offset_range]))
+            if again < rows:
+                yield f"{each.offset_range}: {rows:,} rows committed by batch {each.batch_id}, {again:,} read again"
+
+    def _committed_rows(self, replaced: ReplacedRange) -> Mapping[TopicPartition, int]:
+        """Return how many rows a range's batch committed of each partition, whatever became of them since."""
         receipt = self._parts.archive.receipt(replaced.batch_id)
         if receipt is None:
             raise OutputConflictError(
@@ -93,8 +99,11 @@ class TableReplacer:
                 f"rows it committed of {replaced.offset_range}; found none. Nothing was changed; restore the receipts "
                 "from a backup."
             )
-        held = (file.of_partition(replaced.topic_partition) for file in receipt.files)
-        return sum(each.rows for each in held if each is not None)
+        rows: Counter[TopicPartition] = Counter()
+        for file in receipt.files:
+            for held in file.partitions:
+                rows[held.topic_partition] += held.rows
+        return rows
 
 
 def fewer_than_committed(plan: BatchPlan, fewer: list[str]) -> RecordsDeletedError:
