@@ -10,6 +10,7 @@ from typing import Any
 import deltalake
 import pytest
 from deltalake import DeltaTable
+from pyiceberg.table import DataScan
 from tests.contract.builders import batch_id_of, orders
 from tests.contract.sink_outputs import ROWS, DeltaOutput, IcebergOutput, plan_to, publish, written
 from tests.iceberg_lake import table_at
@@ -142,3 +143,30 @@ def test_a_files_place_says_whose_it_is_and_whether_it_is_published(output: Tabl
         (batch_id_of(1), 1, output.format),
         (batch_id_of(1), None, output.format),
     ]
+
+
+def test_listing_what_was_published_looks_through_the_tables_files_as_often_for_many_batches_as_for_one(
+    output: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks: list[str] = []
+
+    def count(owner: type[Any], look: str) -> None:
+        real = getattr(owner, look)
+
+        def counted(*arguments: Any, **named: Any) -> object:
+            looks.append(look)
+            return real(*arguments, **named)
+
+        monkeypatch.setattr(owner, look, counted)
+
+    count(DeltaTable, "get_add_actions")
+    count(DataScan, "plan_files")
+    found: list[int] = []
+    for number in range(1, 5):
+        publish(output, plan_to(output, number))
+        looks.clear()
+        listed = list(output.sink.publisher.published_receipts())
+        assert [each.files.state for each in listed] == [FilesState.INTACT] * number
+        found.append(len(looks))
+    assert found[0] > 0
+    assert found == [found[0]] * 4

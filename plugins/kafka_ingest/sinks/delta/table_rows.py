@@ -16,6 +16,7 @@ from kafka_ingest.sinks.delta.places import BATCHES
 from kafka_ingest.sinks.delta.table_log import TableLog
 from kafka_ingest.sinks.tables.batch_column import BATCH_COLUMN
 from kafka_ingest.sinks.tables.marks import Mark
+from kafka_ingest.sinks.tables.own_files import OwnFiles
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -94,8 +95,13 @@ class DeltaRows:
 
     def own_files(self, batch_id: UUID, attempt: int) -> set[str]:
         """Return the names of an attempt's files that the table names as they were published."""
-        folder = f"{BATCHES}/{batch_id}/{attempt}/"
-        return {path.removeprefix(folder) for path in self.files if path.startswith(folder)}
+        return self.own_files_of_all.of(batch_id, attempt)
+
+    @cached_property
+    def own_files_of_all(self) -> OwnFiles:
+        """The same of all attempts."""
+        below = f"{BATCHES}/"
+        return OwnFiles(path.removeprefix(below) for path in self.files if path.startswith(below))
 
     def count_elsewhere(self, batch_id: UUID) -> int:
         """Return how many rows of a batch are in rewritten files."""

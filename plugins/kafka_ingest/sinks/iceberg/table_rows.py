@@ -25,6 +25,7 @@ from kafka_ingest.sinks.parquet_contents import POSITION
 from kafka_ingest.sinks.tables.batch_column import BATCH_COLUMN
 from kafka_ingest.sinks.tables.marks import Mark, Outcome
 from kafka_ingest.sinks.tables.output import ReplacedFile
+from kafka_ingest.sinks.tables.own_files import OwnFiles
 from kafka_ingest.sinks.tables.replaced_rows import ReplacedRows
 from kafka_ingest.sinks.tables.row_columns import TYPES
 
@@ -89,6 +90,12 @@ class IcebergRows:
         below = f"{batch_id}/{attempt}/"
         names = (self._own_name(each) for each in self._planned(batch_id) if not each.delete_files)
         return {name.removeprefix(below) for name in names if name is not None and name.startswith(below)}
+
+    @cached_property
+    def own_files_of_all(self) -> OwnFiles:
+        """The same of all attempts, by one look through the table's files."""
+        tasks = (task for name, found in self._of_all.items() if name for task in found)
+        return OwnFiles(name for task in tasks if (name := self._own_name(task)) is not None)
 
     def names_files_of(self, batch_id: UUID, attempt: int) -> bool:
         """Whether readers see a file of an attempt, whatever else was deleted from it."""

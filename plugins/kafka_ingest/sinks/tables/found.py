@@ -11,7 +11,7 @@ from kafka_ingest.sinks.tables.output import TableOutput, TableRows
 
 
 def found_files(table: TableOutput, rows: TableRows, receipt: Receipt, data: Opened) -> FoundFiles:
-    """Return what exists of a batch; its data was staged in ``data``. I/O errors are left to the caller."""
+    """Return what exists of one batch of many; its data was staged in ``data``. I/O errors are left to the caller."""
     mark = rows.mark(receipt.batch_id)
     if mark is not None and mark.outcome is Outcome.REVOKED:
         return FoundFiles(FilesState.REVOKED, f"{table.says} so")
@@ -29,7 +29,7 @@ def found_files(table: TableOutput, rows: TableRows, receipt: Receipt, data: Ope
 
 def published_files(rows: TableRows, receipt: Receipt, data: Opened, there: Mapping[str, int]) -> FoundFiles:
     """Return what exists of a batch that its mark calls published; ``there``: the files in ``data``, with sizes."""
-    names = rows.own_files(receipt.batch_id, receipt.attempt)
+    names = rows.own_files_of_all.of(receipt.batch_id, receipt.attempt)
     own = [file for file in receipt.files if file.name in names]
     missing = {file.name: file.size_bytes for file in own if there.get(file.name) != file.size_bytes}
     if missing:

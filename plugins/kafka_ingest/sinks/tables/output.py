@@ -13,6 +13,7 @@ from kafka_ingest.model.receipt import Receipt
 from kafka_ingest.model.replaced import ReplacedRange
 from kafka_ingest.model.table_options import TableOptions
 from kafka_ingest.sinks.tables.marks import Mark
+from kafka_ingest.sinks.tables.own_files import OwnFiles
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -56,6 +57,10 @@ class TableRows(Protocol):
 
     def own_files(self, batch_id: UUID, attempt: int) -> set[str]:
         """Return the names of an attempt's files that readers see as they were published."""
+
+    @property
+    def own_files_of_all(self) -> OwnFiles:
+        """The same of all attempts, read once."""
 
     def count_elsewhere(self, batch_id: UUID) -> int:
         """Return how many rows of a batch readers see that are not in a file as it was published."""
