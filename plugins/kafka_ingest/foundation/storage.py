@@ -104,6 +104,11 @@ def remote_errors() -> Iterator[None]:
         raise OSError(errno.EIO, f"{type(error).__name__}: {error}") from error
 
 
+def errors_at(path: Opened) -> contextlib.AbstractContextManager[None]:
+    """Return what gives failures at a place their number: on a disk they have one."""
+    return contextlib.nullcontext() if isinstance(path, Path) else remote_errors()
+
+
 def code_of(error: BaseException) -> str:
     """Return S3's own name of a failure; empty where it is none of S3's."""
     answer: Any = getattr(error.__cause__, "response", None)
@@ -138,7 +143,7 @@ def open_to_read(path: Opened) -> Iterator[Path | IO[bytes]]:
 @contextlib.contextmanager
 def open_to_write(path: Opened) -> Iterator[IO[bytes]]:
     """Yield what a new file is written to, a piece at a time; on a disk it is not flushed."""
-    with remote_errors() if not isinstance(path, Path) else contextlib.nullcontext(), path.open("wb") as file:
+    with errors_at(path), path.open("wb") as file:
         yield file
 
 
@@ -221,7 +226,7 @@ def files_below(path: Opened) -> list[str]:
 
 def size_of(path: Opened) -> int:
     """Return how many bytes a file has."""
-    with remote_errors() if not isinstance(path, Path) else contextlib.nullcontext():
+    with errors_at(path):
         return path.stat().st_size
 
 
@@ -275,7 +280,7 @@ def file_size(path: Path) -> int:
 
 def changed_at(path: Opened) -> float:
     """Return when a file was written, in seconds since 1970."""
-    with remote_errors() if not isinstance(path, Path) else contextlib.nullcontext():
+    with errors_at(path):
         return path.stat().st_mtime
 
 

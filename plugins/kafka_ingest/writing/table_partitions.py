@@ -19,6 +19,7 @@ from kafka_ingest.model.place import Place, local
 from kafka_ingest.writing.rounds import Remove
 from kafka_ingest.writing.stage_files import stage_files
 
+DAY_OF_RECORD = f"cast({TIME} as date)"
 UNIT = {Transform.DAY: timedelta(days=1), Transform.HOUR: timedelta(hours=1)}
 TO_COME = 2
 """How many days or hours after the plan a record may be from, for clocks that differ, without being counted first."""
@@ -33,7 +34,7 @@ class TooManyPartitionsOfTimeError(Exception):
 def with_own_columns(records: DataFrame, terms: Sequence[PartitionTerm]) -> DataFrame:
     """Return the records with columns of the terms that are no columns yet."""
     values = {
-        Transform.DAY: f"cast({TIME} as date)",
+        Transform.DAY: DAY_OF_RECORD,
         # As text: Delta writes the times of partitions without a zone, and engines differ in the one that they read.
         Transform.HOUR: f"date_format({TIME}, \"yyyy-MM-dd'T'HH\")",
     }
@@ -92,7 +93,7 @@ def value_of(term: PartitionTerm) -> str:
     """Return what records of one partition have in common, as an SQL expression; the session's time zone is UTC."""
     match term.transform:
         case Transform.DAY:
-            return f"cast({TIME} as date)"
+            return DAY_OF_RECORD
         case Transform.HOUR:
             return f"date_trunc('hour', {TIME})"
         case Transform.IDENTITY if term.column == "kafka_topic":
