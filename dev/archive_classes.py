@@ -5,12 +5,15 @@ fits is kept; where none can be made, everything works as before, more slowly, a
 something changes or the log of the failure is removed.
 """
 
+import fcntl
 import os
 import shutil
 import signal
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import yaml
@@ -36,25 +39,50 @@ FAILURES = (OSError, subprocess.SubprocessError, BrokerError, JavaMissingError, 
 
 
 def archive_classes() -> None:
-    """Make the archive, unless it is there."""
+    """Make the archive of Spark's classes, unless it is there."""
     place = installation().archive_place
+    if place is not None:
+        make_archive(place, "Archiving Spark's classes, so that each run starts faster", run_one_batch)
+
+
+def make_archive(place: ArchivePlace, title: str, run: Callable[[Path, Path, Path, Path], None]) -> None:
+    """Let Java leave an archive of its classes behind, unless it is there.
+
+    ``run`` gets a directory, and there the files for the archive and for a log; and the folder of the jars.
+    """
     # In another user's folder, that user makes it.
-    if place is None or place.archive() or place.failed_log.exists() or not os.access(place.folder, os.W_OK):
+    if not os.access(place.folder, os.W_OK):
         return
     # Where this is interrupted, a Java that is on its way out may still write there.
-    with tempfile.TemporaryDirectory(prefix="kafka-ingest-classes-", ignore_cleanup_errors=True) as directory:
+    with (
+        one_at_a_time(place.folder),
+        tempfile.TemporaryDirectory(prefix="kafka-ingest-classes-", ignore_cleanup_errors=True) as directory,
+    ):
+        if place.archive() or place.failed_log.exists():
+            return
         made, log = Path(directory) / "classes.jsa", Path(directory) / "log"
         try:
-            with step("Archiving Spark's classes, so that each run starts faster"):
-                run_one_batch(Path(directory), made, log, jars=place.folder)
+            with step(title):
+                run(Path(directory), made, log, place.folder)
                 keep(made, place)
         except FAILURES as error:
             said = log.read_text(errors="replace") if log.exists() else ""
             place.failed_log.write_text(f"{said}{error}\n")
             print(
-                f"None was made, so runs start as without one: {error}\n  See {place.failed_log}; without it, make "
-                "tries again."
+                f"None was made, so everything starts as without one: {error}\n  See {place.failed_log}; without it, "
+                "make tries again."
             )
+
+
+@contextmanager
+def one_at_a_time(folder: Path) -> Iterator[None]:
+    """Wait until no other process makes an archive in a folder."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def keep(made: Path, place: ArchivePlace) -> None:
@@ -69,7 +97,7 @@ def keep(made: Path, place: ArchivePlace) -> None:
         former.unlink(missing_ok=True)
 
 
-def run_one_batch(directory: Path, archive: Path, log: Path, *, jars: Path) -> None:
+def run_one_batch(directory: Path, archive: Path, log: Path, jars: Path) -> None:
     """Run a feed whose Java leaves an archive behind."""
     with EmbeddedBroker(directory / "kafka") as broker:
         produce(broker.bootstrap_servers)
@@ -125,11 +153,16 @@ def forget_other_installations() -> None:
             del os.environ[name]
 
 
-if __name__ == "__main__":
+def make_from_the_shell(archive: Callable[[], None]) -> None:
+    """Make an archive as a program of its own."""
     os.chdir(ROOT)
     forget_other_installations()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     try:
-        archive_classes()
+        archive()
     except InstallationError as error:
         sys.exit(str(error))
+
+
+if __name__ == "__main__":
+    make_from_the_shell(archive_classes)

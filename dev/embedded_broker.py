@@ -1,6 +1,7 @@
 """A real Kafka broker as a child process: KRaft, one node, on the loopback interface only."""
 
 import base64
+import os
 import socket
 import subprocess
 import time
@@ -16,6 +17,8 @@ from confluent_kafka.admin import AdminClient
 from dies_with_parent import dying_with_this_process
 from free_ports import LOOPBACK, is_free, random_free_ports
 from java_command import java_command
+from kafka_ingest.spark_launch.class_archive import ArchivePlace
+from kafka_ingest.spark_launch.java_options import ARCHIVE, using
 
 JARS = Path(__file__).resolve().parent.parent / ".jvm" / "broker"
 
@@ -26,9 +29,9 @@ _POLL_S = 0.02
 _ANSWER_TIMEOUT_S = 2.0
 
 # Starting counts for more than peak throughput: one compiler tier, the collector with the fewest threads.
-QUICK_START = ("-Xmx512m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-XX:-UsePerfData", "-Xshare:auto")
+QUICK_START = ("-Xmx512m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-XX:-UsePerfData")
 # For a broker that is measured with gigabytes: all compiler tiers, and a heap that is there from the beginning.
-MUCH_DATA = ("-Xms1g", "-Xmx1g", "-XX:+UseParallelGC", "-XX:-UsePerfData", "-Xshare:auto")
+MUCH_DATA = ("-Xms1g", "-Xmx1g", "-XX:+UseParallelGC", "-XX:-UsePerfData")
 _LOG_FLAGS = ("-Dorg.slf4j.simpleLogger.defaultLogLevel=warn", "-Dorg.slf4j.simpleLogger.showDateTime=true")
 
 _SETTINGS: Mapping[str, str] = {
@@ -58,6 +61,21 @@ _SETTINGS: Mapping[str, str] = {
 
 # What differs where a node joins the cluster of another one.
 _JOINING: Mapping[str, str] = {"process.roles": "broker", "node.id": "2"}
+
+
+def archive_place(jars: Path = JARS) -> ArchivePlace:
+    """Return where the archive of Kafka's classes lies, or would lie; dev/archive_broker.py makes it."""
+    return ArchivePlace.of(Path(java_command()).resolve(), jars.glob("*.jar"), jars)
+
+
+def java_of_kafka(jars: Path = JARS, flags: Sequence[str] = QUICK_START) -> list[str]:
+    """Return the command that runs a class of Kafka's: from the archive of its classes, where there is one."""
+    archive = archive_place(jars).archive()
+    if archive is not None and not any(ARCHIVE.match(flag) for flag in flags):
+        flags = (*flags, *using(archive))
+    # In one order: an archive fits no other.
+    class_path = os.pathsep.join(str(jar) for jar in sorted(jars.glob("*.jar")))
+    return [java_command(), *flags, *_LOG_FLAGS, "-cp", class_path]
 
 
 class BrokerError(RuntimeError):
@@ -156,8 +174,7 @@ class EmbeddedBroker:
         settings = self._write_settings()
         if not self._meta_properties.exists():
             self._format(settings)
-        java = [java_command(), *self._jvm_flags, *_LOG_FLAGS]
-        command = [*java, "-cp", f"{self._jars}/*", "kafka.Kafka", str(settings)]
+        command = [*java_of_kafka(self._jars, self._jvm_flags), "kafka.Kafka", str(settings)]
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
                 command if self._detached else dying_with_this_process(command),
@@ -175,17 +192,23 @@ class EmbeddedBroker:
             self.kill()
             raise
 
-    def stop(self) -> None:
-        """Ask the broker to shut down; after some seconds, make it. Does nothing where it is stopped already."""
+    def stop(self, timeout_s: float = STOP_TIMEOUT_S) -> bool:
+        """Ask the broker to shut down; after `timeout_s`, make it. Does nothing where it is stopped already.
+
+        Returns whether it shut down by itself.
+        """
         if self._process is None:
-            return
+            return True
         self._process.terminate()
+        by_itself = True
         try:
-            self._process.wait(STOP_TIMEOUT_S)
+            self._process.wait(timeout_s)
         except subprocess.TimeoutExpired:
+            by_itself = False
             self._process.kill()
             self._process.wait()
         self._process = None
+        return by_itself
 
     def kill(self) -> None:
         """End the broker at once, as a crash would. Does nothing where it is stopped already."""
@@ -266,7 +289,7 @@ class EmbeddedBroker:
         # A random id that starts with '-' would be read as an option.
         new_id = "A" + base64.urlsafe_b64encode(uuid.uuid4().bytes).decode()[1:].rstrip("=")
         cluster_id = new_id if self._joins is None else self._joins.cluster_id
-        command = [java_command(), *QUICK_START, *_LOG_FLAGS, "-cp", f"{self._jars}/*", "kafka.tools.StorageTool"]
+        command = [*java_of_kafka(self._jars), "kafka.tools.StorageTool"]
         with self.log.open("ab") as log:
             answer = subprocess.run(
                 [*command, "format", "--cluster-id", cluster_id, "--config", str(settings)],

@@ -89,7 +89,13 @@ def _ivy_command(wanted: Wanted) -> list[str]:
         *("-settings", str(SETTINGS), "-ivy", str(wanted.ivy_file)),
         # A cache of our own: the user's may be unwritable, half filled, or in use by another Ivy at this moment.
         *("-cache", str(wanted.target / "cache"), "-confs", *wanted.configurations),
-        *("-retrieve", f"{wanted.partial}/[conf]/[artifact]-[revision].[ext]", "-types", "jar", "bundle"),
+        *(
+            "-retrieve",
+            f"{wanted.partial}/[conf]/[artifact]-[revision](-[classifier]).[ext]",
+            "-types",
+            "jar",
+            "bundle",
+        ),
     ]
 
 

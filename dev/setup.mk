@@ -7,11 +7,12 @@ FLINK_VERSION := 2.3.0
 # The machine's own certificates, as pip and Java use them: a company's proxy may sign with its own.
 INSTALL := .venv/bin/uv pip install --python .venv/bin/python --system-certs
 
-.PHONY: run dev jvm s3 s3-server tables flink
+.PHONY: run dev jvm s3 s3-server rest-catalog tables flink
 run: .venv/.stamp-run
 dev: .venv/.stamp-dev
-# A look whether the archive fits is cheaper than a stamp that knows when Java, Spark or their places change.
+# A look whether an archive fits is cheaper than a stamp that knows when Java, its jars or their places change.
 jvm: .jvm/.stamp
+	.venv/bin/python dev/archive_broker.py
 	.venv/bin/python dev/archive_classes.py
 
 .venv/.stamp-run: requirements.txt pyproject.toml
@@ -72,6 +73,14 @@ s3-server: .jvm/.stamp-s3-server
 .jvm/.stamp-s3-server: dev/jvm/s3_server.xml dev/jvm/ivysettings.xml | .jvm/.stamp
 	rm -f $@
 	.venv/bin/python dev/resolve_jvm.py --ivy-file dev/jvm/s3_server.xml --configurations s3-server
+	touch $@
+
+# Only tests need it.
+rest-catalog: .jvm/.stamp-rest-catalog
+
+.jvm/.stamp-rest-catalog: dev/jvm/rest_catalog.xml dev/jvm/ivysettings.xml | .jvm/.stamp
+	rm -f $@
+	.venv/bin/python dev/resolve_jvm.py --ivy-file dev/jvm/rest_catalog.xml --configurations rest-catalog
 	touch $@
 
 # `make bench` compares with it, and does without it where it cannot be installed.

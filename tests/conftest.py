@@ -3,6 +3,7 @@
 And which tests are quick.
 """
 
+import gc
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,8 +11,10 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
+from tests.kept_spark import end_kept_spark
 from tests.object_store import ObjectStore, running_store
 from tests.project import Project, empty_control_tables
+from tests.rest_catalog import RestCatalogServer, running_rest_catalog
 from tests.what_tests_need import ORDER, left_out, need, refusing_servers
 
 from embedded_broker import EmbeddedBroker
@@ -61,6 +64,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     items.sort(key=lambda item: first[item.path])
 
 
+def pytest_collection_finish() -> None:
+    """Let no collection of garbage look again at what stays to the end: all libraries, and thousands of tests."""
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_setup(item: pytest.Item) -> Iterator[None]:
     if item.stash[NEED] is not None:
@@ -91,8 +100,17 @@ def s3_proxy() -> Iterator[ObjectStore]:
         yield store
 
 
+@pytest.fixture(scope="session")
+def rest_catalog() -> Iterator[RestCatalogServer]:
+    """A REST catalog, behind a proxy that asks for credentials and fails as networks do."""
+    with running_rest_catalog() as server:
+        yield server
+
+
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Let a process of xdist report what it left out."""
+    """End what was kept for the whole session; let a process of xdist report what it left out."""
+    end_kept_spark()
+    gc.unfreeze()
     if hasattr(session.config, "workeroutput"):
         session.config.workeroutput["left_out"] = dict(session.config.stash.get(LEFT_OUT, Counter()))
 

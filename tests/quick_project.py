@@ -17,6 +17,7 @@ import typer.main
 import typer.testing
 import yaml
 from tests.kept_engines import open_sharing_statements
+from tests.kept_spark import kept_spark
 from tests.like_spark import LikeSpark
 from tests.project import Answer, Project
 from typer.testing import CliRunner
@@ -43,7 +44,7 @@ class QuickProject(Project, LikeSpark):
 
     def __init__(self, home: Path, bootstrap_servers: str) -> None:
         super().__init__(home, bootstrap_servers)
-        self.spark_is_real = False
+        self.spark_is_real = self.spark_is_its_own = False
         self.before_spark: Callable[[], object] = lambda: None
 
     def kafka_ingest(self, *arguments: str, **environment: str) -> Answer:
@@ -64,20 +65,29 @@ class QuickProject(Project, LikeSpark):
 
     @contextmanager
     def submitting(
-        self, *, spark_is_real: bool = False, before_spark: Callable[[], object] = lambda: None
+        self,
+        *,
+        spark_is_real: bool = False,
+        spark_is_its_own: bool = False,
+        before_spark: Callable[[], object] = lambda: None,
     ) -> Iterator[None]:
-        """Let something happen after the last look at Kafka, before Spark reads; and let Spark be the real one."""
-        self.spark_is_real, self.before_spark = spark_is_real, before_spark
+        """Let something happen after the last look at Kafka, before Spark reads; and let Spark be the real one.
+
+        It is one that ran before (:mod:`tests.kept_spark`), or its own: with a Java that this run starts.
+        """
+        self.spark_is_real, self.spark_is_its_own, self.before_spark = spark_is_real, spark_is_its_own, before_spark
         try:
             yield
         finally:
-            self.spark_is_real, self.before_spark = False, lambda: None
+            self.spark_is_real, self.spark_is_its_own, self.before_spark = False, False, lambda: None
 
     def submit(self, submission: SparkSubmission, log_file: Path, *, while_running: Callable[[], object]) -> None:
         """Run what a run submits."""
         self.before_spark()
-        if self.spark_is_real:
+        if self.spark_is_its_own:
             run_spark_submit(submission, log_file, while_running=while_running)
+        elif self.spark_is_real:
+            run_spark_submit(kept_spark().instead(submission), log_file, while_running=while_running)
         else:
             self.write_like_spark(submission, log_file)
 

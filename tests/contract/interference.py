@@ -18,7 +18,7 @@ from tests.contract.whole_feed import WholeFeed
 from tests.fakes import Watched
 
 FILE_CALLS = ("fsync", "mkdir", "rename", "rmdir", "unlink")
-PARTS = ("control", "kafka", "sink", "spark", "airflow")
+PARTS = ("control", "kafka", "sink", "letters", "spark", "airflow")
 UUID_TEXT = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 
 QUESTIONS = frozenset(
@@ -39,6 +39,7 @@ QUESTIONS = frozenset(
         *("kafka.cluster_id", "kafka.topic_names", "kafka.describe_topics", "kafka.log_bounds", "kafka.unreadable_at"),
         *("kafka.epoch_ends", "kafka.offsets_at"),
         *("sink.attempt_directory", "sink.data_needs", "sink.known_batches", "sink.read_receipt"),
+        "letters.is_kept",
         *("sink.receipt", "sink.is_kept", "sink.check_can_remove", "sink.check_can_replace", "sink.rows_of"),
     }
 )
@@ -113,7 +114,8 @@ def watched(
         )
 
     with watched_files(instants):
-        yield replace(feed, **{name: part(name) for name in PARTS}), instants
+        parts = {name: part(name) for name in PARTS if getattr(feed, name) is not None}
+        yield replace(feed, **parts), instants
 
 
 @contextmanager

@@ -14,8 +14,8 @@ class PowerCut(BaseException):
 
 @contextmanager
 def power_cut(after: int) -> Iterator[None]:
-    """End the process before its file system call number ``after`` (fsync or rename), counted from 0."""
-    real = {"fsync": os.fsync, "rename": os.rename}
+    """End the process before its file system call number ``after`` (fsync, rename or link), counted from 0."""
+    real = {"fsync": os.fsync, "rename": os.rename, "link": os.link}
     calls = 0
 
     def cut(name: str) -> Callable[..., object]:

@@ -1,18 +1,32 @@
-"""Processes of their own that publish and revoke at one moment; what each comes to is its error's name, or ``None``."""
+"""Processes of their own that publish and revoke at one moment; what each comes to is its error's name, or ``None``.
+
+They are kept from race to race: importing the libraries of all formats takes each of them some seconds.
+"""
 
 import multiprocessing
+import os
+import traceback
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from multiprocessing.synchronize import Barrier
 from pathlib import Path
 from typing import Any
 
+from tests.contract.rest_output import IcebergByRest
 from tests.contract.sink_outputs import IN_STORES, OUTPUTS
+from tests.object_store import ENDPOINT_VARIABLES
+from tests.rest_catalog import URI
 
 from kafka_ingest.errors import KafkaIngestError
 from kafka_ingest.model.published_output import PublishedReceipt
 
 SPAWN = multiprocessing.get_context("spawn")  # a fork of a process that has Delta's library loaded panics
+PATIENCE_S = 120.0
+MOST = 5
+"""How many take part in a race."""
+
+CameTo = list[str | None]
 
 
 @dataclass(frozen=True)
@@ -25,30 +39,62 @@ class Step:
     revokes: bool = False
 
 
-def race(kind: str, processes: Sequence[Sequence[Step]]) -> list[list[str | None]]:
+def race(kind: str, processes: Sequence[Sequence[Step]]) -> list[CameTo]:
     """Let processes take their steps, round by round at one moment; return what each step of each came to."""
-    barrier, answers = SPAWN.Barrier(len(processes)), SPAWN.Queue()
-    running = [
-        SPAWN.Process(target=take_steps, args=(kind, number, list(steps), barrier, answers), daemon=True)
-        for number, steps in enumerate(processes)
-    ]
-    for process in running:
-        process.start()
-    found = dict(answers.get(timeout=120) for _ in running)
-    for process in running:
-        process.join()
-    return [found[number] for number in range(len(processes))]
+    return racers().race(kind, processes)
 
 
-def take_steps(
-    kind: str, number: int, steps: list[Step], barrier: Barrier, answers: "multiprocessing.Queue[Any]"
+class Racers:
+    """Processes that race whenever they are asked to; they end with this one."""
+
+    def __init__(self) -> None:
+        self._barriers = [SPAWN.Barrier(count) for count in range(1, MOST + 1)]
+        self._answers: multiprocessing.Queue[tuple[int, CameTo | str]] = SPAWN.Queue()
+        self._asked: list[multiprocessing.Queue[Any]] = [SPAWN.Queue() for _ in range(MOST)]
+        for number, asked in enumerate(self._asked):
+            SPAWN.Process(target=take_part, args=(number, asked, self._barriers, self._answers), daemon=True).start()
+
+    def race(self, kind: str, processes: Sequence[Sequence[Step]]) -> list[CameTo]:
+        self._barriers[len(processes) - 1].reset()
+        # A store, or a catalog, may have been started after them.
+        servers = (*ENDPOINT_VARIABLES.values(), URI)
+        stores = {name: os.environ[name] for name in servers if name in os.environ}
+        for asked, steps in zip(self._asked[: len(processes)], processes, strict=True):
+            asked.put((kind, list(steps), len(processes), stores))
+        found = dict(self._answers.get(timeout=PATIENCE_S) for _ in processes)
+        assert not (failed := [came_to for came_to in found.values() if isinstance(came_to, str)]), "".join(failed)
+        return [found[number] for number in range(len(processes))]
+
+
+@cache
+def racers() -> Racers:
+    return Racers()
+
+
+def take_part(
+    number: int, asked: "multiprocessing.Queue[Any]", barriers: list[Barrier], answers: "multiprocessing.Queue[Any]"
 ) -> None:
+    """Take part in one race after the other."""
+    while True:
+        kind, steps, together, stores = asked.get()
+        os.environ.update(stores)
+        barrier = barriers[together - 1]
+        try:
+            came_to = take_steps(kind, steps, barrier)
+        except Exception:  # noqa: BLE001 - the test reports it
+            barrier.abort()  # the others do not wait for this one
+            answers.put((number, traceback.format_exc()))
+        else:
+            answers.put((number, came_to))
+
+
+def take_steps(kind: str, steps: list[Step], barrier: Barrier) -> CameTo:
     """Take each step when all others are about to take theirs."""
-    came_to: list[str | None] = []
-    made = next(each for each in (*OUTPUTS, *IN_STORES) if each.name == kind)
+    came_to: CameTo = []
+    made = next(each for each in (*OUTPUTS, *IN_STORES, IcebergByRest) if each.name == kind)
     for step in steps:
         publisher = made(step.path).sink.publisher
-        barrier.wait(timeout=100)
+        barrier.wait(timeout=PATIENCE_S - 20)
         try:
             if step.revokes:
                 receipt = step.published.receipt
@@ -59,4 +105,4 @@ def take_steps(
             came_to.append(f"{type(error).__name__}: {error}")
         else:
             came_to.append(None)
-    answers.put((number, came_to))
+    return came_to

@@ -3,6 +3,7 @@
 import dataclasses
 import os
 import select
+import shutil
 import signal
 import socket
 import subprocess
@@ -16,7 +17,7 @@ from confluent_kafka import TIMESTAMP_CREATE_TIME, Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 import own_process
-from embedded_broker import BrokerError, EmbeddedBroker
+from embedded_broker import JARS, QUICK_START, BrokerError, EmbeddedBroker, archive_place, java_of_kafka
 from free_ports import LOOPBACK
 from order_events import PARTITIONS, OrderEvent, TopicError, create_topic, order_events, produce
 from own_process import OwnProcess
@@ -207,6 +208,23 @@ def test_a_broker_that_cannot_start_says_why(tmp_path):
 def test_missing_jars_name_the_command_that_fetches_them(tmp_path):
     with pytest.raises(BrokerError, match="run make setup"):
         EmbeddedBroker(tmp_path, jars=tmp_path).start()
+
+
+def test_kafka_starts_from_the_archive_of_its_classes_and_as_without_one_where_that_is_damaged(tmp_path):
+    jars = tmp_path / "jars"
+    shutil.copytree(JARS, jars, copy_function=os.link, ignore=shutil.ignore_patterns("classes-*"))
+    asked, log = ("kafka.tools.StorageTool", "random-uuid"), tmp_path / "classes"
+
+    def from_an_archive(folder):
+        flags = (*QUICK_START, f"-Xlog:class+load:file={log}:none")
+        subprocess.run([*java_of_kafka(folder, flags), *asked], check=True, capture_output=True)
+        [found] = [line for line in log.read_text().splitlines() if line.startswith("kafka.server.KafkaConfig ")]
+        return "shared objects file" in found
+
+    place = archive_place(jars)
+    place.file(7).write_bytes(b"damaged")
+    assert f"-XX:SharedArchiveFile={place.archive()}" in java_of_kafka(jars)
+    assert (from_an_archive(JARS), from_an_archive(jars)) == (True, False)
 
 
 def test_every_partition_holds_exactly_the_events_made_for_it_in_their_order(running_broker):

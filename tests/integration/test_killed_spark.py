@@ -26,6 +26,7 @@ from tests.killing import (
     slowly,
     wait_for,
 )
+from tests.orchestration.conftest import java_like_spark
 from tests.project import Answer
 from tests.quick_project import QuickProject
 
@@ -150,7 +151,8 @@ def test_a_run_whose_batch_was_abandoned_while_its_spark_stood_still_refuses_the
 def test_two_runs_of_one_feed_at_the_same_moment_have_one_effect(
     quick: QuickProject, processes: Processes, produced: Produced
 ) -> None:
-    both = [processes.run_feed(held_at="before:kafka_ingest.assembly:plan_batch") for _ in range(2)]
+    java = str(java_like_spark(quick.home / "java"))
+    both = [processes.run_feed(held_at="before:kafka_ingest.assembly:plan_batch", JAVA_HOME=java) for _ in range(2)]
     for run in both:
         run.wait_until_held()
     for run in both:

@@ -277,7 +277,7 @@ def test_records_that_do_not_fit_into_the_heap_end_in_an_error_that_names_the_se
             producer.produce(name, b"x" * 60_000_000, partition=0)
     quick.write_feed(name, spark={"conf": {"spark.driver.memory": "512m"}})
 
-    with quick.submitting(spark_is_real=True):
+    with quick.submitting(spark_is_its_own=True):
         exit_code, code, message = quick.refusal("run", "orders")
 
     assert (exit_code, code) == (2, "SPARK_OUT_OF_MEMORY")

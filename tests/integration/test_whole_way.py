@@ -106,7 +106,7 @@ def test_a_failed_spark_application_leaves_nothing_visible_and_the_next_run_cont
     produce(servers, topic, events)
     quick.write_feed(topic, spark={"conf": {"spark.driver.memory": "1k"}})
 
-    with quick.submitting(spark_is_real=True):
+    with quick.submitting(spark_is_its_own=True):
         failed = quick.kafka_ingest("run", "orders", "--json")
 
     assert failed.exit_code == 1

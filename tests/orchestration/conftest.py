@@ -4,7 +4,6 @@ import shutil
 import sqlite3
 import stat
 import sys
-import textwrap
 from collections.abc import Iterator, Mapping
 from contextlib import closing
 from pathlib import Path
@@ -23,18 +22,23 @@ ROOT = Path(__file__).resolve().parents[2]
 LIKE_SPARK = ROOT / "tests" / "like_spark.py"
 
 
-def java_like_spark(java_home: Path) -> Path:
-    """Make a JAVA_HOME whose java runs a stand-in for Spark; spark-submit and Spark's launcher are the real ones."""
+def java_like_spark(java_home: Path, first: str = ":") -> Path:
+    """Make a JAVA_HOME whose java runs a stand-in for Spark; spark-submit and Spark's launcher are the real ones.
+
+    ``first`` are lines of a shell that it runs before each.
+    """
     java = java_home / "bin" / "java"
     java.parent.mkdir(parents=True)
     java.write_text(
-        textwrap.dedent(f"""\
-        #!/bin/sh
-        case "$*" in *SparkSubmit*--attempt*)
-          PYTHONPATH={ROOT}:{ROOT}/dev exec {sys.executable} {LIKE_SPARK} "$@";;
-        esac
-        PATH="${{PATH#*:}}" exec java "$@"
-        """)
+        f"""#!/bin/sh
+case "$*" in
+*launcher.Main*) ;;
+*SparkSubmit*--attempt*)
+{first}
+PYTHONPATH={ROOT}:{ROOT}/dev exec {sys.executable} {LIKE_SPARK} "$@";;
+esac
+PATH="${{PATH#*:}}" exec java "$@"
+"""
     )
     java.chmod(java.stat().st_mode | stat.S_IXUSR)
     return java_home

@@ -1,12 +1,10 @@
 """The backfill DAG, run by Airflow on real parts: chunk by chunk, beside a feed whose live position stays."""
 
-import stat
 import sys
-import textwrap
 from pathlib import Path
 
 import pytest
-from tests.orchestration.conftest import Airflow
+from tests.orchestration.conftest import Airflow, java_like_spark
 from tests.project import Project
 
 from embedded_broker import EmbeddedBroker
@@ -34,20 +32,8 @@ def behind(project: Project, broker: EmbeddedBroker, topic: str) -> Project:
 
 
 def java_that_first(home: Path, command: str) -> Path:
-    """Return a JAVA_HOME whose java runs a command before its first Spark, and is the real one then."""
-    java = home / "java" / "bin" / "java"
-    java.parent.mkdir(parents=True)
-    java.write_text(
-        textwrap.dedent(f"""\
-        #!/bin/sh
-        case "$*" in *SparkSubmit*)
-          if mkdir {home}/was-first 2>/dev/null; then {command} >&2; fi;;
-        esac
-        PATH="${{PATH#*:}}" exec java "$@"
-        """)
-    )
-    java.chmod(java.stat().st_mode | stat.S_IXUSR)
-    return java.parents[1]
+    """Return a JAVA_HOME whose java runs a command before its first stand-in for Spark."""
+    return java_like_spark(home / "java", f"if mkdir {home}/was-first 2>/dev/null; then {command} >&2; fi")
 
 
 def test_ranges_are_read_in_chunks_as_mapped_tasks_and_the_live_position_stays(

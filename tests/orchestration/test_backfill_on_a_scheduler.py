@@ -1,11 +1,10 @@
 """Backfills as a user of Airflow makes them: a form, a real scheduler, a failed chunk that is cleared, a paused DAG."""
 
-import stat
-import textwrap
 from collections import Counter
 from pathlib import Path
 
 import pytest
+from tests.orchestration.conftest import java_like_spark
 from tests.project import Project
 
 from airflow_server import RestError, running, until
@@ -13,31 +12,26 @@ from embedded_broker import EmbeddedBroker
 from order_events import order_events, produce
 
 
-def java_that_fails(home: Path, after: int) -> tuple[Path, Path]:
-    """Return a JAVA_HOME whose java fails for the batch after ``after`` others while a file exists, and that file."""
-    java, fails = home / "java" / "bin" / "java", home / "java-fails"
-    java.parent.mkdir(parents=True)
+def java_that_fails(home: Path, after: int) -> tuple[Path, Path, Path]:
+    """Return a JAVA_HOME whose Spark fails for the batch after ``after`` others while a file exists, and that file.
+
+    It is a stand-in otherwise, and waits while the other file exists.
+    """
+    fails, waits = home / "java-fails", home / "java-waits"
     fails.touch()
     # Which batch that is, the first look at it decides: its staging directory is among the arguments.
-    java.write_text(
-        textwrap.dedent(f"""\
-        #!/bin/sh
-        case "$*" in *SparkSubmit*)
-          batch=$(echo "$*" | grep -oE 'staging/[0-9a-f-]{{36}}' | head -1)
-          mkdir -p "{home}/seen"
-          if [ ! -e "{home}/seen/$(basename "$batch")" ]; then
-            before=$(ls "{home}/seen" | wc -l)
-            echo "$before" > "{home}/seen/$(basename "$batch")"
-          fi
-          if [ -e "{fails}" ] && [ "$(cat "{home}/seen/$(basename "$batch")")" -eq {after} ]; then
-            echo 'made to fail' >&2; exit 3
-          fi;;
-        esac
-        PATH="${{PATH#*:}}" exec java "$@"
-        """)
-    )
-    java.chmod(java.stat().st_mode | stat.S_IXUSR)
-    return java.parents[1], fails
+    fail = f"""\
+batch=$(echo "$*" | grep -oE 'staging/[0-9a-f-]{{36}}' | head -1)
+mkdir -p "{home}/seen"
+if [ ! -e "{home}/seen/$(basename "$batch")" ]; then
+  before=$(ls "{home}/seen" | wc -l)
+  echo "$before" > "{home}/seen/$(basename "$batch")"
+fi
+if [ -e "{fails}" ] && [ "$(cat "{home}/seen/$(basename "$batch")")" -eq {after} ]; then
+  echo 'made to fail' >&2; exit 3
+fi
+while [ -e "{waits}" ]; do sleep 0.1; done"""
+    return java_like_spark(home / "java", fail), fails, waits
 
 
 def read_once(project: Project, ends: dict[int, int]) -> bool:
@@ -53,7 +47,7 @@ def test_a_backfill_is_triggered_with_a_form_and_a_failed_chunk_is_cleared_alone
     produce(broker.bootstrap_servers, topic, list(order_events(600, seed=8)))
     project.run()
     began = project.stored_offsets()
-    java_home, fails = java_that_fails(project.home, after=1)
+    java_home, fails, waits = java_that_fails(project.home, after=1)
     ranges = [f"{topic}:{partition}=0-{end}" for partition, end in began.items() if end]
 
     inherited = project.environment | {"JAVA_HOME": str(java_home), "KAFKA_INGEST_BACKFILL_CHUNKS": "1"}
@@ -83,12 +77,14 @@ def test_a_backfill_is_triggered_with_a_form_and_a_failed_chunk_is_cleared_alone
 
         # A concurrent live run, asked for fewer records than there are, and its DAG paused at once.
         produce(broker.bootstrap_servers, topic, list(order_events(100, seed=9)))
+        waits.touch()
         live = airflow.trigger("orders", {"max_records": 60})
         until(
             lambda: airflow.tasks("orders", live).get("plan") in {"running", "success"},
             lambda: airflow.tasks("orders", live),
         )
         airflow.pause("orders", paused=True)
+        waits.unlink()
 
         fails.unlink()
         airflow.clear("backfill_offsets", run_id, "chunk.write", int(failed[len("chunk.write[") : -1]))

@@ -1,11 +1,9 @@
 """`dag.test()` of the real DAG on real parts: every task in Airflow's own runner, Spark through the provider's hook."""
 
-import stat
-import textwrap
 from pathlib import Path
 
 from tests.kafka_faults import delete_records
-from tests.orchestration.conftest import Airflow
+from tests.orchestration.conftest import Airflow, java_like_spark
 from tests.project import Project, positions_of
 
 from embedded_broker import EmbeddedBroker
@@ -13,20 +11,9 @@ from order_events import order_events, produce
 
 
 def java_that_fails_once(home: Path) -> Path:
-    """Return a JAVA_HOME whose java fails at its first start and is the real one afterwards."""
-    java = home / "java" / "bin" / "java"
-    java.parent.mkdir(parents=True)
-    java.write_text(
-        textwrap.dedent(f"""\
-        #!/bin/sh
-        case "$*" in *SparkSubmit*)
-          if mkdir {home}/java-failed 2>/dev/null; then echo 'made to fail' >&2; exit 3; fi;;
-        esac
-        PATH="${{PATH#*:}}" exec java "$@"
-        """)
-    )
-    java.chmod(java.stat().st_mode | stat.S_IXUSR)
-    return java.parents[1]
+    """Return a JAVA_HOME whose Spark fails at its first start, and is a stand-in afterwards."""
+    fail = f"if mkdir {home}/java-failed 2>/dev/null; then echo 'made to fail' >&2; exit 3; fi"
+    return java_like_spark(home / "java", fail)
 
 
 def test_a_run_commits_what_is_there_and_a_run_with_nothing_new_is_green_with_skipped_tasks(
@@ -64,7 +51,7 @@ def test_a_spark_failure_is_retried_with_a_new_attempt_of_the_same_plan(
 
     assert run["state"] == "success", airflow.log[-3000:]
     assert run["tasks"]["write"] == ["success", 2]
-    assert "Task failed with exception: SPARK_FAILED: Spark ended with exit code 1; " in airflow.log
+    assert "Task failed with exception: SPARK_FAILED: Spark ended with exit code 3; " in airflow.log
     assert "Traceback" not in airflow.log
     assert project.positions() == positions_of(events)
     [batch_directory] = (project.output / "orders.kafka-ingest" / "staging").iterdir()
@@ -115,7 +102,7 @@ def test_a_batch_that_a_limit_cut_triggers_the_next_run_once_it_is_committed(
 
     run = airflow.run("orders")
 
-    assert run["tasks"]["next_batch"] == ["success", 1]
+    assert run["tasks"]["write"] == run["tasks"]["next_batch"] == ["success", 1]
     [batch] = project.kafka_ingest("batches", "orders", "--json").document["batches"]
     assert batch["rows"] == 100
     assert f"next_batch__{batch['batch_id']}" in airflow.log

@@ -28,22 +28,24 @@ from pyspark.sql import SparkSession
 from tests.kafka_faults import Record, aborted_transaction, committed_transaction, delete_records, plain_records
 from tests.kafka_faults import create_topic as create_plain_topic
 from tests.kafka_faults import produce as produce_plain
+from tests.kept_spark import kept_spark
 from tests.outputs import parquet_at
 
 from embedded_broker import EmbeddedBroker
-from kafka_ingest.batches.open_attempt import RAW_DECODE
 from kafka_ingest.cluster.client_settings import KafkaClientSettings
-from kafka_ingest.model.attempt_directory import DATA, DOCUMENT, FAILURE, PACKAGE, RECEIPT
+from kafka_ingest.foundation.storage import files_below
+from kafka_ingest.model.attempt_directory import DATA, DOCUMENT, PACKAGE, RECEIPT
 from kafka_ingest.model.batch import Attempt, AttemptDocument, AttemptState, BatchKind, BatchPlan, DataNeeds, sha256
+from kafka_ingest.model.decoding import RAW
 from kafka_ingest.model.left_out import LeftOut
 from kafka_ingest.model.offsets import Isolation, OffsetRange, OffsetsPolicy, TopicPartition
 from kafka_ingest.model.output_location import OutputLocation
-from kafka_ingest.model.partition_term import MOST_TIMES, terms_of
+from kafka_ingest.model.partition_term import terms_of
 from kafka_ingest.model.receipt import Receipt
 from kafka_ingest.model.table_options import TableOptions
 from kafka_ingest.spark_launch.installation import installation
 from kafka_ingest.spark_launch.package_zip import package_zip
-from kafka_ingest.spark_launch.spark_submission import SparkMaster, spark_submission
+from kafka_ingest.spark_launch.spark_submission import SparkMaster, SparkRun, spark_submission
 from kafka_ingest.writing.memory import MOST_ROWS_KEPT
 from kafka_ingest.writing.read_ranges import END_OF_DATES, FIRST_DATE, milliseconds_of
 from order_events import create_topic, order_events, produce
@@ -96,9 +98,13 @@ class Job:
         master: str = "local[2]",
         needs: DataNeeds = DataNeeds(),  # noqa: B008 - frozen
         is_watched: bool = False,
+        is_kept: bool = True,
         **conf: str,
     ) -> None:
-        """Prepare an attempt; a watched one notes what Java and Python load."""
+        """Prepare an attempt; a watched one notes what Java and Python load.
+
+        It is done by a Spark that did others before, unless that is watched or not wanted.
+        """
         self.plan = plan
         self.directory = directory
         self.beside = beside or directory.parent
@@ -106,7 +112,7 @@ class Job:
         self._is_watched = is_watched
         logging_classes = {"spark.driver.extraJavaOptions": f"-Xlog:class+load:file={self.class_log}:none"}
         directory.mkdir(parents=True)
-        content = AttemptDocument(plan, 1, RAW_DECODE, needs).as_bytes()
+        content = AttemptDocument(plan, 1, RAW, needs).as_bytes()
         (directory / DOCUMENT).write_bytes(content)
         (directory / PACKAGE).write_bytes(package_zip())
         self.attempt = Attempt(
@@ -115,12 +121,13 @@ class Job:
         self.submission = spark_submission(
             plan,
             self.attempt,
-            master=SparkMaster("spark_default", master),
+            spark=SparkRun(SparkMaster("spark_default", master), (logging_classes if is_watched else {}) | conf),
             kafka=KafkaClientSettings("kafka_default", {"bootstrap.servers": bootstrap_servers}),
-            conf=(logging_classes if is_watched else {}) | conf,
             sink_is_shared=False,
             installed=installation(),
         )
+        if is_kept and not is_watched:
+            self.submission = kept_spark().instead(self.submission)
 
     done: subprocess.CompletedProcess[str]
 
@@ -196,7 +203,7 @@ def test_an_output_may_have_any_printable_path(broker: EmbeddedBroker, tmp_path:
     home = tmp_path / ODD
     home.mkdir()
     plan = plan_of(topic, home / "orders", (0, 0, 20))
-    job = Job(plan, home / f"attempt {ODD}", broker.bootstrap_servers, beside=tmp_path)
+    job = Job(plan, home / f"attempt {ODD}", broker.bootstrap_servers, beside=tmp_path, is_kept=False)
     done = job.run()
     assert done.returncode == 0, done.stderr[-3000:]
     assert job.offsets() == {(0, offset): 1 for offset in range(20)}
@@ -458,13 +465,12 @@ def partitioned(plan: BatchPlan, tmp_path: Path) -> tuple[BatchPlan, DataNeeds]:
     return replace(plan, output=output), needs
 
 
-@pytest.mark.parametrize("far", [False, True], ids=["times near the plan", "times far from it"])
 def test_each_file_holds_one_partition_of_a_table_and_each_record_is_there_once(
-    broker: EmbeddedBroker, tmp_path: Path, *, far: bool
+    broker: EmbeddedBroker, tmp_path: Path
 ) -> None:
     topic = f"partitioned-{uuid4().hex[:8]}"
     create_plain_topic(broker.bootstrap_servers, topic, partitions=2, config=TAKES_ANY_TIMESTAMP)
-    first = (milliseconds_of(datetime(1971, 5, 1, tzinfo=UTC)) if far else round(time.time() * 1000)) // MS_A_DAY
+    first = round(time.time() * 1000) // MS_A_DAY
     times = [(first - number % 3) * MS_A_DAY + number for number in range(3_000)]
     for partition in (0, 1):
         records = [Record(b"%d" % number, None, at) for number, at in enumerate(times)]
@@ -479,7 +485,7 @@ def test_each_file_holds_one_partition_of_a_table_and_each_record_is_there_once(
     assert job.receipt.rows == job.receipt.rows_read == 2 * 3_001
     assert len(job.receipt.files) == 2 * 4
     data = tmp_path / "orders" / "data"
-    assert sorted(each.name for each in data.iterdir()) == sorted(file.name for file in job.receipt.files)
+    assert files_below(data) == sorted(file.name for file in job.receipt.files)
     found: Counter[tuple[int, int]] = Counter()
     for file in job.receipt.files:
         rows = pyarrow.parquet.ParquetFile(data / file.name).read()
@@ -487,30 +493,11 @@ def test_each_file_holds_one_partition_of_a_table_and_each_record_is_there_once(
         offsets = rows["kafka_offset"].to_pylist()
         assert offsets == sorted(offsets)
         dates = {at.date() if at else None for at in rows["kafka_timestamp"].to_pylist()}
+        [date] = dates
+        assert file.name.startswith(f"kafka_topic={topic}/kafka_date={date or '__HIVE_DEFAULT_PARTITION__'}/")
         assert dates == set(rows["kafka_date"].to_pylist())
-        assert len(dates) == 1
         found.update(zip(rows["kafka_partition"].to_pylist(), offsets, strict=True))
     assert found == Counter((partition, offset) for partition in (0, 1) for offset in range(3_001))
-
-
-def test_times_that_are_spread_over_too_many_days_end_the_job_before_so_many_files_are_written(
-    broker: EmbeddedBroker, tmp_path: Path
-) -> None:
-    topic = f"partitioned-{uuid4().hex[:8]}"
-    create_plain_topic(broker.bootstrap_servers, topic, config=TAKES_ANY_TIMESTAMP)
-    records = [Record(b"", None, number * MS_A_DAY) for number in range(MOST_TIMES + 1)]
-    produce_plain(broker.bootstrap_servers, topic, 0, records)
-    plan, needs = partitioned(plan_of(topic, tmp_path, (0, 0, len(records))), tmp_path)
-    job = Job(plan, tmp_path / "attempt", broker.bootstrap_servers, needs=needs)
-
-    done = job.run()
-
-    assert done.returncode != 0
-    failure = (job.directory / FAILURE).read_text()
-    expected = "TOO_MANY_TABLE_PARTITIONS: expected records of at most 1,000 different values of day(kafka_timestamp)"
-    assert failure.startswith(expected)
-    assert not (job.directory / RECEIPT).exists()
-    assert not list((tmp_path / "orders").rglob("*.parquet"))
 
 
 # ── Whatever number a producer writes into a timestamp ────────────────────────────────────────────────────────────────
@@ -707,7 +694,7 @@ def test_records_of_kafkas_largest_default_size_fit_into_the_default_heap_with_s
     for partition in range(6):
         produce_large(broker.bootstrap_servers, topic, partition, [b"x" * 1_000_000] * 120)
     plan = plan_of(topic, tmp_path / "orders", *((partition, 0, 120) for partition in range(6)))
-    job = Job(plan, tmp_path / "attempt", broker.bootstrap_servers, master="local[8]")
+    job = Job(plan, tmp_path / "attempt", broker.bootstrap_servers, master="local[8]", is_kept=False)
 
     done = job.run()
 

@@ -1,12 +1,16 @@
 """An archive of classes is found whole, by the Java and the jars that it was made for, and by no others."""
 
 import os
-from collections.abc import Callable
+import threading
+import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from unittest.mock import MagicMock
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
+import archive_broker
 import archive_classes
 from java_command import JavaMissingError
 from kafka_ingest.checks import doctor
@@ -160,7 +164,7 @@ def test_a_new_archive_replaces_those_of_its_own_java_and_leaves_those_of_others
 
 
 def failing(error: BaseException) -> Callable[..., None]:
-    def run_one_batch(_directory: Path, _archive: Path, log: Path, **_: Path) -> None:
+    def run_one_batch(_directory: Path, _archive: Path, log: Path, _jars: Path) -> None:
         log.write_text("what was said before\n")
         raise error
 
@@ -197,6 +201,52 @@ def test_an_interrupted_set_up_leaves_nothing_and_the_next_one_tries_again(
         with pytest.raises(KeyboardInterrupt):
             archive_classes.archive_classes()
     assert list(set_up.folder.glob("classes-*")) == []
+
+
+def test_of_two_set_ups_at_once_one_makes_the_archive_and_the_other_waits_for_it(place: ArchivePlace) -> None:
+    both, made = threading.Barrier(2), []
+
+    def set_up() -> None:
+        both.wait()
+        archive_classes.make_archive(place, "Archiving", make)
+
+    def make(_directory: Path, archive: Path, _log: Path, _jars: Path) -> None:
+        made.append(archive)
+        time.sleep(0.05)  # for the other one to come by; where it does not, it finds the archive
+        archive.write_bytes(b"archive")
+
+    others = [threading.Thread(target=set_up) for _ in range(2)]
+    for other in others:
+        other.start()
+    for other in others:
+        other.join()
+
+    assert len(made) == 1
+    assert place.archive() == place.file(len(b"archive"))
+
+
+def test_a_broker_that_had_to_be_killed_leaves_no_archive(
+    place: ArchivePlace, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Broker(MagicMock):
+        def stop(self, _timeout_s: float) -> bool:
+            return False
+
+    def broker(directory: Path, *, jars: Path, jvm_flags: Sequence[str]) -> Broker:
+        assert jars == place.folder
+        [flag] = [flag for flag in jvm_flags if "ArchiveClassesAtExit" in flag]
+        Path(flag.partition("=")[2]).write_bytes(b"half of it")
+        return Broker(log=directory)
+
+    monkeypatch.setattr(archive_broker, "EmbeddedBroker", broker)
+    monkeypatch.setattr(archive_broker, "produce", lambda _servers: None)
+    monkeypatch.setattr(archive_broker, "archive_place", lambda: place)
+
+    archive_broker.archive_broker()
+
+    assert place.archive() is None
+    assert "expected the broker to end within 300 s" in place.failed_log.read_text()
+    assert str(place.failed_log) in capsys.readouterr().out
 
 
 def test_the_archive_is_named_for_what_the_archived_run_gets_whatever_the_shell_has(

@@ -5,7 +5,19 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import ColumnElement, Connection, RowMapping, ScalarSelect, Select, and_, func, select, union_all
+from sqlalchemy import (
+    BindParameter,
+    ColumnElement,
+    Connection,
+    RowMapping,
+    ScalarSelect,
+    Select,
+    and_,
+    bindparam,
+    func,
+    select,
+    union_all,
+)
 
 from kafka_ingest.control.output_columns import OUTPUT, output_of
 from kafka_ingest.control.schema import LEDGER_KINDS, batch, batch_range, event, feed, gap, hold, stored_offset
@@ -25,7 +37,7 @@ def stored_offsets(
     connection: Connection, feed_id: UUID, *conditions: ColumnElement[bool]
 ) -> dict[TopicPartition, StoredOffset]:
     """Return a feed's stored offsets, by partition."""
-    query = select(stored_offset).where(stored_offset.c.feed_id == feed_id, *conditions)
+    query = STORED_OFFSETS.where(*conditions) if conditions else STORED_OFFSETS
     rows = [
         StoredOffset(
             topic_partition=TopicPartition(row["topic"], row["partition"]),
@@ -37,14 +49,14 @@ def stored_offsets(
             batch_id=row["batch_id"],
             updated_at=row["updated_at"],
         )
-        for row in connection.execute(query).mappings()
+        for row in connection.execute(query, {"feed_id": feed_id}).mappings()
     ]
     return {row.topic_partition: row for row in sorted(rows, key=lambda row: row.topic_partition)}
 
 
 def gaps_of(connection: Connection, feed_id: UUID, *conditions: ColumnElement[bool]) -> list[Gap]:
     """Return a feed's gaps, by partition and offset."""
-    query = select(gap).where(gap.c.feed_id == feed_id, *conditions)
+    query = GAPS.where(*conditions) if conditions else GAPS
     gaps = [
         Gap(
             gap_id=row["gap_id"],
@@ -59,13 +71,12 @@ def gaps_of(connection: Connection, feed_id: UUID, *conditions: ColumnElement[bo
             applied_at=row["applied_at"],
             closed_by_batch=row["closed_by_batch"],
         )
-        for row in connection.execute(query).mappings()
+        for row in connection.execute(query, {"feed_id": feed_id}).mappings()
     ]
     return sorted(gaps, key=lambda gap: (gap.offset_range, gap.decided_at))
 
 
-def behind_losses(connection: Connection, feed_id: UUID) -> frozenset[TopicPartition]:
-    """Return the partitions whose stored offset is where the second of two adjoining gaps ends that retention made."""
+def _behind_losses() -> Select[Any]:
     before = gap.alias("before")
     follows = and_(
         before.c.feed_id == gap.c.feed_id,
@@ -81,22 +92,35 @@ def behind_losses(connection: Connection, feed_id: UUID) -> frozenset[TopicParti
         gap.c.topic_id.is_not_distinct_from(stored_offset.c.topic_id),
         gap.c.end_offset == stored_offset.c.next_offset,
     )
-    query = (
+    return (
         select(stored_offset.c.topic, stored_offset.c.partition)
         .join(gap, ends_there)
         .join(before, follows)
         .where(
-            stored_offset.c.feed_id == feed_id,
+            stored_offset.c.feed_id == bindparam("feed_id"),
             *(each.c.cause == GapCause.RETENTION.value for each in (before, gap)),
             *(each.c.applied_at.is_not(None) for each in (before, gap)),
         )
     )
-    return frozenset(TopicPartition(row.topic, row.partition) for row in connection.execute(query))
+
+
+# Put together once: a feed's rows are asked for before and after nearly every step.
+BEHIND_LOSSES = _behind_losses()
+STORED_OFFSETS = select(stored_offset).where(stored_offset.c.feed_id == bindparam("feed_id"))
+GAPS = select(gap).where(gap.c.feed_id == bindparam("feed_id"))
+HOLDS = select(hold).where(hold.c.feed_id == bindparam("feed_id"))
+BATCH = select(batch, feed.c.name.label("feed_name")).join(feed).where(batch.c.batch_id == bindparam("batch_id"))
+LOCKED_BATCH = BATCH.with_for_update(of=batch)
+
+
+def behind_losses(connection: Connection, feed_id: UUID) -> frozenset[TopicPartition]:
+    """Return the partitions whose stored offset is where the second of two adjoining gaps ends that retention made."""
+    rows = connection.execute(BEHIND_LOSSES, {"feed_id": feed_id})
+    return frozenset(TopicPartition(row.topic, row.partition) for row in rows)
 
 
 def holds_of(connection: Connection, feed_id: UUID) -> list[Hold]:
     """Return what takes no part in a feed's batches for now."""
-    query = select(hold).where(hold.c.feed_id == feed_id)
     holds = [
         Hold(
             topic=row["topic"],
@@ -106,7 +130,7 @@ def holds_of(connection: Connection, feed_id: UUID) -> list[Hold]:
             since=row["since"],
             at_offset=row["at_offset"],
         )
-        for row in connection.execute(query).mappings()
+        for row in connection.execute(HOLDS, {"feed_id": feed_id}).mappings()
     ]
     # Not by the database: databases differ in the order of names and of nulls.
     return sorted(holds, key=lambda hold: (hold.topic, -1 if hold.partition is None else hold.partition, hold.cause))
@@ -129,8 +153,8 @@ def ranges_of(connection: Connection, batch_ids: Select[Any] | Sequence[UUID]) -
 
 def batch_row(connection: Connection, batch_id: UUID, *, for_update: bool = False) -> RowMapping:
     """Return a batch's row; raises UnknownBatchError."""
-    query = select(batch, feed.c.name.label("feed_name")).join(feed).where(batch.c.batch_id == batch_id)
-    row = connection.execute(query.with_for_update(of=batch) if for_update else query).mappings().one_or_none()
+    query = LOCKED_BATCH if for_update else BATCH
+    row = connection.execute(query, {"batch_id": batch_id}).mappings().one_or_none()
     if row is None:
         raise UnknownBatchError(f"no batch {batch_id} in the control tables; `kafka-ingest batches` lists them")
     return row
@@ -230,18 +254,24 @@ def events_of(
 
 def newest_published(connection: Connection, feed_id: UUID, kind: BatchKind = BatchKind.LIVE) -> PublishedBatch | None:
     """Return a feed's newest batch of a kind that was committed, and its output."""
-    query = of_newest_published(select(batch.c.batch_id, *OUTPUT), feed_id, kind)
-    row = connection.execute(query).mappings().one_or_none()
+    row = connection.execute(NEWEST_PUBLISHED[kind], {"feed_id": feed_id}).mappings().one_or_none()
     return PublishedBatch(row["batch_id"], output_of(row)) if row is not None else None
 
 
-def of_newest_published(query: Select[Any], feed_id: UUID, kind: BatchKind = BatchKind.LIVE) -> Select[Any]:
+def of_newest_published(
+    query: Select[Any], feed_id: UUID | BindParameter[UUID], kind: BatchKind = BatchKind.LIVE
+) -> Select[Any]:
     """Narrow a query on batches to a feed's newest one of a kind that was committed."""
     is_published = (batch.c.kind == kind.value) & (batch.c.state == BatchState.COMMITTED.value)
     published = select(batch.c.batch_id).where(batch.c.feed_id == feed_id, is_published)
     # By id alone: sorted with all selected columns, every plan of years would be read.
     newest = published.order_by(batch.c.batch_id.desc()).limit(1).scalar_subquery()
     return query.where(batch.c.batch_id == newest)
+
+
+NEWEST_PUBLISHED = {
+    kind: of_newest_published(select(batch.c.batch_id, *OUTPUT), bindparam("feed_id"), kind) for kind in BatchKind
+}
 
 
 def newest_ledger_event(connection: Connection, feed_id: UUID) -> int:

@@ -1,0 +1,102 @@
+"""One Spark for many jobs: a spark-submit that hands its job to a Spark that runs already.
+
+Starting Java, and filling it with Spark's classes, takes most of what a small job takes. What is submitted, how its
+command line is put together and what becomes of its end stay real, and so does the job: each gets a context of its own
+with its own settings, in a Java and a Python that others used before.
+
+What is told by a Java or a Python of the job's own (its heap, what it imports, how it is killed) needs a Spark of its
+own.
+"""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+
+from dies_with_parent import dying_with_this_process
+from kafka_ingest.model.attempt_directory import KAFKA_SETTINGS_VARIABLE
+from kafka_ingest.spark_launch.driver_environment import driver_environment
+from kafka_ingest.spark_launch.installation import Installation, installation
+from kafka_ingest.spark_launch.java_options import java_options, launcher_options
+from kafka_ingest.spark_launch.spark_submission import SparkSubmission
+
+SERVE = Path(__file__).with_name("serve_spark_jobs.py")
+SUBMIT = f"""#!{sys.executable} -IS
+import json, os, socket, sys
+
+with socket.socket(socket.AF_UNIX) as server:
+    server.connect(os.path.join(os.path.dirname(__file__), "jobs"))
+    socket.send_fds(server, [b"."], [1, 2])
+    server.sendall(json.dumps([sys.argv[1:], dict(os.environ)]).encode())
+    server.shutdown(socket.SHUT_WR)
+    sys.exit(int(server.makefile().read()))
+"""
+"""The stand-in for spark-submit: its job writes where it would write."""
+
+
+class KeptSpark:
+    """A Spark that waits for jobs, and the folder with the spark-submit that brings them."""
+
+    def __init__(self) -> None:
+        self._directory = tempfile.TemporaryDirectory(prefix="kafka-ingest-spark-")
+        self._folder = Path(self._directory.name)
+        (self._folder / "spark-submit").write_text(SUBMIT)
+        (self._folder / "spark-submit").chmod(0o755)
+        self._log = self._folder / "log"
+        with self._log.open("wb") as log:
+            self._process = subprocess.Popen(
+                dying_with_this_process([sys.executable, str(SERVE), str(self._folder / "jobs")]),
+                env=environment_of(installation(), self._folder),
+                cwd=self._folder,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=log,
+            )
+        assert self._process.stdout is not None
+        assert self._process.stdout.readline() == b"ready\n", self._log.read_text()
+
+    def instead(self, submission: SparkSubmission) -> SparkSubmission:
+        """Return a submission whose spark-submit is found here."""
+        path = os.pathsep.join([str(self._folder), submission.environment["PATH"]])
+        return replace(submission, environment={**submission.environment, "PATH": path})
+
+    def end(self) -> None:
+        self._process.terminate()
+        self._process.wait()
+        self._directory.cleanup()
+
+
+def environment_of(installed: Installation, folder: Path) -> dict[str, str]:
+    """Return what the server is started with: a Java that starts as those of small batches do."""
+    home = installed.spark_home
+    assert home is not None
+    jars = os.pathsep.join(map(str, installed.jars))
+    arguments = [
+        *("--driver-java-options", java_options(1, installed.class_archive, ""), "--driver-class-path", jars),
+        *("--conf", f"spark.local.dir={folder}", "--conf", "spark.ui.enabled=false"),
+    ]
+    root = Path(__file__).resolve().parents[1]
+    search_path = [root, root / "plugins", root / "dev"]
+    return {
+        **{name: value for name, value in driver_environment(os.environ).items() if name != KAFKA_SETTINGS_VARIABLE},
+        "PATH": installed.search_path,
+        "PYTHONPATH": os.pathsep.join(map(str, search_path)),
+        "SPARK_HOME": str(home),
+        "SPARK_LAUNCHER_OPTS": launcher_options(installed.java_options, home),
+        "PYSPARK_SUBMIT_ARGS": json.dumps(arguments),
+    }
+
+
+@cache
+def kept_spark() -> KeptSpark:
+    return KeptSpark()
+
+
+def end_kept_spark() -> None:
+    """End it, where a test has started it."""
+    if kept_spark.cache_info().currsize:
+        kept_spark().end()
