@@ -1,7 +1,7 @@
 """`make bench-table-history`: what publishing into a table takes on its first day and after years. See README.md.
 
 The history is a copy of what the first batch left: of a Delta table its log, entry by entry, with a checkpoint in the
-end; of an Iceberg table its files, most of them in one commit, and the newest in a snapshot each.
+end; of an Iceberg table its files, in one commit, and the snapshots that its metadata names.
 """
 
 import argparse
@@ -18,6 +18,7 @@ from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime, timedelta
 from itertools import count
 from pathlib import Path
+from typing import Any
 from uuid import UUID
 
 import deltalake
@@ -42,8 +43,8 @@ from kafka_ingest.sinks.iceberg.catalog_settings import CatalogSettings
 FORMATS = DELTA, ICEBERG = "delta", "iceberg"
 SIZES = (1, 8_640, 105_120)
 """The first batch; a month and a year of one every five minutes."""
-SNAPSHOTS = 2_016
-"""How many of an Iceberg table's snapshots are kept at most: a week's, as where older ones are expired."""
+SNAPSHOTS = 8_640
+"""How many of an Iceberg table's snapshots are kept at most: a month's, as where older ones are expired."""
 EVERY = timedelta(minutes=5)
 TABLE, TOPIC = "bench.orders", "orders"
 ROWS, PARTITIONS = 100, 4
@@ -54,20 +55,22 @@ FILE_PATH = 1
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """A batch that was published on top of others: seconds of both steps, and how many files readers see then."""
+    """A batch that was published on top of others: what both steps took, and how many files readers see then."""
 
     format: str
     batches: int
     can_take_s: float
     publish_s: float
+    processor_s: float
     files: int
 
 
 class Table:
     """A table with its sink, and batches for it, numbered in their order."""
 
-    def __init__(self, table_format: str, directory: Path) -> None:
+    def __init__(self, table_format: str, directory: Path, snapshots: int = SNAPSHOTS) -> None:
         self.format = table_format
+        self._snapshots = snapshots
         self.path = directory / "orders"
         options = {"catalog": "lake", "table": TABLE} if table_format == ICEBERG else {}
         self.output = OutputLocation.local(table_format, self.path, options)
@@ -127,12 +130,13 @@ class Table:
         """Stage a batch and measure what its commit asks of the sink."""
         directory, published = self.stage()
         sink = self.sink
-        began = time.perf_counter()
+        began, used = time.perf_counter(), time.process_time()
         sink.publisher.can_take(directory, published.receipt)
         taken = time.perf_counter()
         sink.publisher.publish(directory, published)
         ended = time.perf_counter()
-        return Measured(self.format, 0, taken - began, ended - taken, self.files())
+        used = time.process_time() - used
+        return Measured(self.format, 0, taken - began, ended - taken, used, self.files())
 
     def files(self) -> int:
         """Return how many files readers see."""
@@ -174,14 +178,44 @@ class Table:
         table = load_catalog(self._settings.name, **self._settings.properties).load_table(TABLE)
         first = [task.file for task in table.scan().plan_files()]
         batch = first[0].file_path.split("/")[-3]
-        singly = min(more, SNAPSHOTS)
-        for size in (*([more - singly] if more > singly else []), *([1] * singly)):
-            with table.transaction() as change, change.update_snapshot().merge_append() as append:
-                for name in [str(self.next_id()) for _ in range(size)]:
-                    for file in first:
-                        added = deepcopy(file)
-                        added[FILE_PATH] = file.file_path.replace(batch, name)
-                        append.append_data_file(added)
+        with table.transaction() as change, change.update_snapshot().merge_append() as append:
+            for name in [str(self.next_id()) for _ in range(more)]:
+                for file in first:
+                    added = deepcopy(file)
+                    added[FILE_PATH] = file.file_path.replace(batch, name)
+                    append.append_data_file(added)
+        write_snapshots(local_path(table.metadata_location), min(more, self._snapshots) - 1)
+
+
+def write_snapshots(path: Path, more: int) -> None:
+    """Add snapshots between the first two of an Iceberg table, one every five minutes: appends of nothing.
+
+    Each has a list of manifests of its own, since a commit may delete it.
+    """
+    metadata = json.loads(path.read_text())
+    first, newest = metadata["snapshots"]
+    manifests = local_path(newest["manifest-list"])
+    added: list[dict[str, Any]] = []
+    for number in range(more, 0, -1):
+        of_its_own = manifests.with_name(f"{number}-{manifests.name}")
+        of_its_own.write_bytes(manifests.read_bytes())
+        parent = (added or [first])[-1]["snapshot-id"]
+        own = {"snapshot-id": newest["snapshot-id"] - number, "parent-snapshot-id": parent}
+        at = newest["timestamp-ms"] - number * EVERY // timedelta(milliseconds=1)
+        added.append(newest | own | {"timestamp-ms": at, "manifest-list": f"file://{of_its_own}"})
+    if added:
+        first["timestamp-ms"] = added[0]["timestamp-ms"] - 1
+        newest["parent-snapshot-id"] = added[-1]["snapshot-id"]
+    metadata["snapshots"] = [first, *added, newest]
+    metadata["snapshot-log"] = [
+        {"snapshot-id": each["snapshot-id"], "timestamp-ms": each["timestamp-ms"]} for each in metadata["snapshots"]
+    ]
+    path.write_text(json.dumps(metadata))
+
+
+def local_path(location: str) -> Path:
+    """Return the path of a file that Iceberg names."""
+    return Path(location.removeprefix("file://"))
 
 
 def staged_file(path: Path, plan: BatchPlan, offset_range: OffsetRange) -> WrittenFile:
@@ -230,6 +264,9 @@ def parse_options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="make bench-table-history ARGS=…", description=__doc__)
     parser.add_argument("--formats", nargs="+", choices=FORMATS, default=FORMATS, help="default: both")
     parser.add_argument("--sizes", type=int, nargs="+", default=SIZES, metavar="BATCHES", help=f"default: {SIZES}")
+    parser.add_argument(
+        "--snapshots", type=int, default=SNAPSHOTS, help=f"at most so many of an Iceberg table; default: {SNAPSHOTS}"
+    )
     parser.add_argument("--repetitions", type=int, default=REPETITIONS, help=f"default: {REPETITIONS}")
     parser.add_argument("--directory", type=directory_for_data, help="where the tables are kept; default: /tmp")
     parser.add_argument("--json", action="store_true", help="print every single measurement")
@@ -251,7 +288,7 @@ def measure_all(options: argparse.Namespace, directory: Path) -> list[Measured]:
         for batches in sorted(set(options.sizes)):
             started, place = time.monotonic(), directory / f"{table_format}-{batches}"
             place.mkdir()
-            table = Table(table_format, place)
+            table = Table(table_format, place, options.snapshots)
             table.publish_one()
             table.grow_to(batches)
             tables.append((batches, table))
@@ -271,14 +308,15 @@ def measure_all(options: argparse.Namespace, directory: Path) -> list[Measured]:
 def table_of(found: Sequence[Measured]) -> list[str]:
     """Return the medians in milliseconds as lines of a Markdown table."""
     lines = [
-        "| table | batches | can_take, ms | publish, ms | both | largest | files |",
-        "|---|--:|--:|--:|--:|--:|--:|",
+        "| table | batches | can_take, ms | publish, ms | both | largest | processor, ms | files |",
+        "|---|--:|--:|--:|--:|--:|--:|--:|",
     ]
     for place in dict.fromkeys((each.format, each.batches) for each in found):
         rows = [each for each in found if (each.format, each.batches) == place]
         taken, published = [each.can_take_s for each in rows], [each.publish_s for each in rows]
         both = [each.can_take_s + each.publish_s for each in rows]
         cells = [statistics.median(taken), statistics.median(published), statistics.median(both), max(both)]
+        cells.append(statistics.median(each.processor_s for each in rows))
         shown = " | ".join(f"{1_000 * seconds:,.0f}" for seconds in cells)
         lines.append(f"| {place[0]} | {place[1]:,} | {shown} | {rows[-1].files:,} |")
     return lines

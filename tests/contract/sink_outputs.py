@@ -46,7 +46,7 @@ from kafka_ingest.model.receipt import Receipt, WrittenFile
 from kafka_ingest.model.table_options import NO_TABLE_OPTIONS, TableOptions
 from kafka_ingest.ports.outputs import Sink
 from kafka_ingest.sinks.choose import sink_of
-from kafka_ingest.sinks.delta import delta_sink
+from kafka_ingest.sinks.delta import delta_sink, log_entry
 from kafka_ingest.sinks.parquet import parquet_sink
 
 ROWS = 10
@@ -176,7 +176,7 @@ class DeltaOutput(ParquetOutput):
         assert data is not None
         data.mkdir(parents=True, exist_ok=True)
         for name in files:
-            [rows] = files_of(raw_rows(name, batch_id=directory.parent.name), needs)
+            [(_, rows)] = files_of(raw_rows(name, batch_id=directory.parent.name), needs)
             pyarrow.parquet.write_table(rows, data / name)
         return {name: (data / name).stat().st_size for name in files}
 
@@ -186,6 +186,9 @@ class DeltaOutput(ParquetOutput):
         conflict = deltalake.exceptions.CommitFailedError("Concurrent transaction failed.")
         faulty = fault.around(real, is_it=lambda *_: True, lost=lost, conflict=conflict)
         monkeypatch.setattr(deltalake.DeltaTable, "create_write_transaction", faulty)
+        taken = FileExistsError(errno.EEXIST, "file exists")
+        creating = fault.around(log_entry.create, is_it=lambda *_: True, lost=lost, conflict=taken)
+        monkeypatch.setattr(log_entry, "create", creating)
 
     def seen(self) -> Counter[tuple[str, int, int]]:
         if not (self.path / "_delta_log").exists():
@@ -261,7 +264,7 @@ class InStore(DeltaOutput):
         sizes = {}
         for name in files:
             content = io.BytesIO()
-            [rows] = files_of(raw_rows(name, batch_id=directory.parent.name), needs)
+            [(_, rows)] = files_of(raw_rows(name, batch_id=directory.parent.name), needs)
             pyarrow.parquet.write_table(rows, content)
             storage.write_whole(self.opened(data / name), content.getvalue())
             sizes[name] = content.tell()

@@ -23,6 +23,7 @@ from tests.iceberg_lake import catalog_beside, name_at, table_at
 from kafka_ingest.errors import OutputNotUsableError, StagedOutputUnusableError
 from kafka_ingest.model.published_output import FilesState
 from kafka_ingest.model.table_options import OnNewColumns, TableOptions
+from kafka_ingest.sinks.delta import log_entry
 from kafka_ingest.sinks.delta.columns import raw_schema
 from kafka_ingest.sinks.delta.table_log import TableLog
 from kafka_ingest.sinks.iceberg.columns import RAW
@@ -192,7 +193,7 @@ def test_a_crash_between_columns_and_files_leaves_columns_without_values(
         raise Died
 
     with monkeypatch.context() as patched:
-        patched.setattr(DeltaTable, "create_write_transaction", dies)
+        patched.setattr(log_entry, "create", dies)
         with pytest.raises(Died):
             output.sink.publisher.publish(directory, published)
     assert positions(output) == {}

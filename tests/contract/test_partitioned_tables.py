@@ -8,6 +8,7 @@ from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import deltalake
 import duckdb
@@ -16,20 +17,24 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 from deltalake import DeltaTable
+from pyiceberg.io.pyarrow import DataFileStatistics
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.transforms import BucketTransform, DayTransform, IdentityTransform
+from pyiceberg.typedef import Record as Values
 from tests.contract.builders import NOON, TOPIC_ID, attempt_of, batch_id_of, plan_of
 from tests.contract.sink_outputs import DeltaOutput, IcebergOutput, opened
 from tests.iceberg_lake import catalog_beside, iceberg_at, name_at, table_at
 from tests.like_spark import files_of
 
-from kafka_ingest.errors import OutputNotUsableError, StagedOutputUnusableError
+from kafka_ingest.errors import OutputConflictError, OutputNotUsableError, StagedOutputUnusableError
+from kafka_ingest.model.batch import BatchKind
 from kafka_ingest.model.offsets import OffsetRange, TopicPartition
 from kafka_ingest.model.output_location import OutputLocation
 from kafka_ingest.model.partition_term import terms_of
 from kafka_ingest.model.published_output import FilesState, PublishedReceipt
 from kafka_ingest.model.receipt import Receipt
 from kafka_ingest.model.removal import Removal, RemovalCause
+from kafka_ingest.model.replaced import ReplacedRange
 from kafka_ingest.model.table_options import NO_TABLE_OPTIONS, TableOptions
 from kafka_ingest.sinks.delta.columns import raw_schema
 from kafka_ingest.sinks.iceberg.columns import RAW
@@ -75,9 +80,10 @@ class DeltaLake:
         chosen = [("kafka_topic", "=", topic), ("kafka_date", "=", date.fromisoformat(day))]
         return len(DeltaTable(str(path)).file_uris(file_pruning_predicate=chosen))
 
-    def read(self, path: Path) -> list[pa.Table]:
+    def read(self, path: Path, *, polars: bool = True) -> list[pa.Table]:
         rows = DeltaTable(str(path)).to_pyarrow_table()
-        return [pl.read_delta(str(path)).to_arrow(), rows, duckdb.sql("select * from rows").arrow().read_all()]
+        by_polars = [pl.read_delta(str(path)).to_arrow()] if polars else []
+        return [*by_polars, rows, duckdb.sql("select * from rows").arrow().read_all()]
 
     def compact(self, path: Path) -> None:
         DeltaTable(str(path)).optimize.compact()
@@ -125,11 +131,11 @@ class IcebergLake:
         )
         return len(list(table_at(path).scan(row_filter=condition).plan_files()))
 
-    def read(self, path: Path) -> list[pa.Table]:
+    def read(self, path: Path, *, polars: bool = True) -> list[pa.Table]:
         rows = table_at(path).scan().to_arrow()
         with warnings.catch_warnings(action="ignore", category=pl.exceptions.PerformanceWarning):
-            polars = pl.scan_iceberg(table_at(path)).collect().to_arrow()
-        return [polars, rows, duckdb.sql("select * from rows").arrow().read_all()]
+            by_polars = [pl.scan_iceberg(table_at(path)).collect().to_arrow()] if polars else []
+        return [*by_polars, rows, duckdb.sql("select * from rows").arrow().read_all()]
 
     def compact(self, path: Path) -> None:
         table = table_at(path)
@@ -184,6 +190,7 @@ def written(
     number: int = 1,
     options: TableOptions = BY_TOPIC_AND_DAY,
     change: Callable[[pa.Table], pa.Table] = lambda rows: rows,
+    replaces: Sequence[ReplacedRange] = (),
 ) -> tuple[Path, PublishedReceipt]:
     """Stage records of one task, as Spark does; return the attempt's directory and what is to be published."""
     ranges: dict[TopicPartition, list[int]] = {}
@@ -192,13 +199,14 @@ def written(
     plan = plan_of(
         *((each, min(offsets), max(offsets) + 1) for each, offsets in ranges.items()), number=number, output=output.path
     )
-    plan = replace(plan, output=lake.location(output.path, options))
+    kind = BatchKind.REPLACE if replaces else plan.kind
+    plan = replace(plan, output=lake.location(output.path, options), kind=kind, replaces=tuple(replaces))
     directory = opened(output, plan)
     needs = output.sink.publisher.data_needs(directory)
     assert needs.place is not None
-    needs.place.mkdir(parents=True)
-    for part, rows in enumerate(files_of(rows_of(str(plan.batch_id), records), needs)):
-        pyarrow.parquet.write_table(change(rows), needs.place / f"part-{part:05}.parquet")
+    for part, (folder, rows) in enumerate(files_of(rows_of(str(plan.batch_id), records), needs)):
+        (needs.place / folder).mkdir(parents=True, exist_ok=True)
+        pyarrow.parquet.write_table(change(rows), needs.place / folder / f"part-{part:05}.parquet")
     receipt = Receipt(
         batch_id=plan.batch_id,
         attempt=1,
@@ -298,13 +306,36 @@ def test_hours_are_in_utc_also_before_1970_and_at_the_ends_of_what_is_a_date(lak
 
 
 def test_no_topic_name_leads_a_file_elsewhere(lake: Any, path: Path) -> None:
-    names = ["...", "__HIVE_DEFAULT_PARTITION__", "null", "A", "a", "x" * 249, "a.b-c_d"]
+    names = ["...", "null", "A", "a", "x" * 243, "a.b-c_d", "1", "true"]
     records: list[Record] = [(name, 0, 3, FIRST) for name in names]
     output = an_output(lake, path)
     publish(lake, output, records)
     assert {topic for topic, _ in lake.partitions(path)} == set(names)
     for rows in lake.read(path):
         assert seen(rows) == positions(records)
+
+
+def test_topics_named_as_no_value_is_or_too_long_for_a_folder_are_what_they_are_to_readers_that_believe_the_table(
+    lake: Any, path: Path
+) -> None:
+    names = ["__HIVE_DEFAULT_PARTITION__", "x" * 244, "x" * 249]
+    records: list[Record] = [(name, 0, 3, FIRST) for name in names]
+    publish(lake, an_output(lake, path), records)
+    assert {topic for topic, _ in lake.partitions(path)} == set(names)
+    for rows in lake.read(path, polars=False):
+        assert seen(rows) == positions(records)
+
+
+def test_every_reader_sees_every_row_while_a_compaction_has_some_partitions_only(lake: Any, path: Path) -> None:
+    output = an_output(lake, path, lake.compactable)
+    publish(lake, output, TWO_TOPICS, options=lake.compactable)
+    more: list[Record] = [("orders", 0, 20, FIRST)]
+    publish(lake, output, more, number=2, options=lake.compactable)
+    lake.compact(path)
+    later: list[Record] = [("orders", 0, 21, FIRST), ("refunds", 1, 21, NEXT_DAY)]
+    publish(lake, output, later, number=3, options=lake.compactable)
+    for rows in lake.read(path):
+        assert seen(rows) == positions(TWO_TOPICS + more + later)
 
 
 # ── Files that are not of one partition ───────────────────────────────────────────────────────────────────────────────
@@ -347,6 +378,32 @@ def test_a_days_own_column_that_says_another_day_is_refused(path: Path) -> None:
 
     said = refused(lake, an_output(lake, path), change=change, records=records)
     assert "column kafka_date: expected 2026-01-02 alone, found 2026-01-03" in said
+
+
+@pytest.mark.parametrize(("times", "found"), [((FIRST, NEXT_DAY), "2026-01-03"), ((FIRST, None), "None")])
+def test_files_are_looked_at_again_in_the_commit_which_adds_none_that_is_not_of_one_partition(
+    lake: Any, path: Path, times: tuple[datetime | None, ...], found: str
+) -> None:
+    output, records = an_output(lake, path), [("orders", 0, offset, FIRST) for offset in range(2)]
+    directory, published = written(lake, output, records, change=with_times(times))
+    with pytest.raises(OutputConflictError, match=f"expected rows of one partition, found 2026-01-02, {found}"):
+        output.sink.publisher.publish(directory, published)
+    assert output.seen() == Counter()
+
+
+def test_files_that_the_library_would_file_elsewhere_are_not_committed(path: Path) -> None:
+    lake = IcebergLake()
+    output = an_output(lake, path)
+    directory, published = written(lake, output, TWO_TOPICS)
+    output.sink.publisher.can_take(directory, published.receipt)
+    with (
+        patch.object(DataFileStatistics, "partition", return_value=Values("orders", 20_455)),
+        pytest.raises(OutputConflictError, match=r"filed .*refunds.* found Record\[orders, 20455\]"),
+    ):
+        output.sink.publisher.publish(directory, published)
+    assert output.seen() == Counter()
+    output.sink.publisher.publish(directory, published)
+    assert sum(lake.partitions(path).values()) == 4
 
 
 # ── Tables of others ──────────────────────────────────────────────────────────────────────────────────────────────────
@@ -507,8 +564,42 @@ def test_files_of_a_partitioned_table_may_share_intervals_but_hold_no_more_recor
     assert any("both hold offsets of orders-0" in problem for problem in receipt.contradictions(unpartitioned))
 
 
-def test_rows_of_a_partitioned_table_are_not_replaced_and_the_refusal_says_so(lake: Any, path: Path) -> None:
-    lake.make(path, BY_TOPIC_AND_DAY)
+# ── Replacing rows ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("lake", "compacted"),
+    [(DeltaLake, False), (DeltaLake, True), (IcebergLake, False)],
+    ids=["delta", "delta compacted", "iceberg"],
+    indirect=["lake"],
+)
+def test_rows_of_a_partitioned_table_are_replaced_and_all_others_stay_in_their_partitions(
+    lake: Any, path: Path, *, compacted: bool
+) -> None:
     output = an_output(lake, path)
-    with pytest.raises(OutputNotUsableError, match="partition"):
-        output.sink.replacer.check_can_replace()
+    first = publish(lake, output, TWO_TOPICS)
+    later = [(topic, partition, offset + 20, at) for topic, partition, offset, at in TWO_TOPICS]
+    publish(lake, output, later, number=2)
+    if compacted:
+        lake.compact(path)
+    before = lake.partitions(path)
+    orders = [record for record in TWO_TOPICS if record[0] == "orders"]
+    of_first = first.plan.ranges[0]
+    directory, again = written(lake, output, orders, number=3, replaces=[ReplacedRange(of_first, batch_id_of(1))])
+    output.sink.publisher.can_take(directory, again.receipt)
+    output.sink.replacer.can_take(directory, again.plan, again.receipt)
+    output.sink.publisher.publish(directory, again)
+
+    assert lake.partitions(path).keys() == before.keys()
+    for rows in lake.read(path):
+        assert seen(rows) == positions(TWO_TOPICS + later)
+        found = Counter(zip(rows["kafka_batch"].to_pylist(), rows["kafka_topic"].to_pylist(), strict=True))
+        assert found == {
+            (str(batch_id_of(1)), "refunds"): 6,
+            (str(batch_id_of(2)), "orders"): 10,
+            (str(batch_id_of(2)), "refunds"): 6,
+            (str(batch_id_of(3)), "orders"): 10,
+        }
+    states = {each.plan.batch_id: each.files.state for each in output.sink.publisher.published_receipts()}
+    assert states[batch_id_of(2)] is states[batch_id_of(3)] is FilesState.INTACT
+    assert lake.files_read(path, "orders", "2026-01-03") == 2

@@ -44,7 +44,7 @@ from kafka_ingest.model.removal import Removal, RemovalCause
 from kafka_ingest.sinks import iceberg
 from kafka_ingest.sinks.choose import sink_of
 from kafka_ingest.sinks.connections import SinkConnections
-from kafka_ingest.sinks.iceberg import marks
+from kafka_ingest.sinks.iceberg import catalogs, marks
 from kafka_ingest.sinks.iceberg import table as iceberg_table
 from kafka_ingest.sinks.iceberg.catalog_settings import CatalogSettings
 from kafka_ingest.sinks.iceberg.columns import RAW
@@ -375,7 +375,7 @@ def test_what_a_connection_keeps_secret_is_in_no_message_and_no_repr(
     def refused(*_: object, **__: object) -> None:
         raise ValueError(f"cannot connect to {uri} with s3cret-token")
 
-    monkeypatch.setattr(iceberg_table, "load_catalog", refused)
+    monkeypatch.setattr(catalogs, "load_catalog", refused)
     sink = sink_of(iceberg_at(tmp_path / "orders"), SinkConnections(catalog=lambda _: settings))
     with pytest.raises(OutputUnavailableError) as found:
         sink.publisher.prepare()

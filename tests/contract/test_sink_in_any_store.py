@@ -183,7 +183,9 @@ def compact(output: InStore) -> None:
         table.overwrite(table.scan().to_arrow())
     else:
         options = output.store.access().for_delta()
-        deltalake.DeltaTable(str(output.place.without_connection), storage_options=options).optimize.compact()
+        table = deltalake.DeltaTable(str(output.place.without_connection), storage_options=options)
+        table.optimize.compact()
+        table.create_checkpoint()
 
 
 def test_a_batch_is_found_wherever_a_compaction_put_its_rows(output: InStore) -> None:

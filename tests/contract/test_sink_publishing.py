@@ -48,6 +48,12 @@ def output(request: pytest.FixtureRequest, tmp_path: Path) -> Output:
     return made(request.param, tmp_path / "orders", request)
 
 
+@pytest.fixture(params=[*ON_DISK, InMemoryOutput], ids=lambda kind: kind.name)
+def without_store(request: pytest.FixtureRequest, tmp_path: Path) -> Output:
+    """An output on a disk: what its step comes to is handled alike in a store, whose own faults are tried elsewhere."""
+    return made(request.param, tmp_path / "orders", request)
+
+
 @pytest.fixture(params=ON_DISK, ids=lambda kind: kind.name)
 def on_disk(request: pytest.FixtureRequest) -> Callable[[Path], Output]:
     return lambda path: made(request.param, path, request)
@@ -150,8 +156,9 @@ def test_staged_files_that_are_removed_leave_nothing_behind(output: Output) -> N
 @pytest.mark.parametrize("fault", list(Fault))
 @pytest.mark.parametrize("without_rows", [False, True], ids=["rows", "empty"])
 def test_whatever_becomes_of_a_publishing_the_next_one_completes_it(
-    output: Output, fault: Fault, monkeypatch: pytest.MonkeyPatch, *, without_rows: bool
+    without_store: Output, fault: Fault, monkeypatch: pytest.MonkeyPatch, *, without_rows: bool
 ) -> None:
+    output = without_store
     before = publish(output, plan_to(output, 1))
     directory, published = written(output, plan_to(output, 2), without_rows=without_rows)
     with monkeypatch.context() as patch:
@@ -172,8 +179,9 @@ def test_whatever_becomes_of_a_publishing_the_next_one_completes_it(
 
 @pytest.mark.parametrize("fault", list(Fault))
 def test_whatever_becomes_of_a_revocation_the_next_one_completes_it(
-    output: Output, fault: Fault, monkeypatch: pytest.MonkeyPatch
+    without_store: Output, fault: Fault, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    output = without_store
     directory, published = written(output, plan_to(output, 1))
     receipt = published.receipt
     with monkeypatch.context() as patch:
@@ -190,8 +198,9 @@ def test_whatever_becomes_of_a_revocation_the_next_one_completes_it(
 
 @pytest.mark.parametrize("fault", [Fault.DIES_AFTER, Fault.ANSWER_LOST, Fault.CONFLICT_AFTER_LANDING])
 def test_a_publishing_that_landed_without_a_word_cannot_be_revoked(
-    output: Output, fault: Fault, monkeypatch: pytest.MonkeyPatch
+    without_store: Output, fault: Fault, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    output = without_store
     directory, published = written(output, plan_to(output, 1))
     with monkeypatch.context() as patch:
         output.with_fault(patch, fault)

@@ -1,5 +1,6 @@
 """What replacing rows in a table promises its readers: the old rows or the new ones, whatever happens in between."""
 
+import re
 from collections import Counter
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -42,6 +43,7 @@ from kafka_ingest.model.batch import BatchKind, BatchPlan
 from kafka_ingest.model.published_output import PublishedReceipt
 from kafka_ingest.model.replaced import ReplacedRange, RowsReplaced
 from kafka_ingest.ports.outputs import Replacer
+from kafka_ingest.sinks.delta import replaced_files
 from kafka_ingest.sinks.iceberg.one_try import OneTry
 
 
@@ -177,12 +179,22 @@ def test_columns_of_other_programs_stay_as_they_are_in_a_file_of_any_writer(outp
 
 
 @pytest.mark.parametrize("harm", [lambda path: path.write_bytes(b"damaged"), Path.unlink], ids=["damaged", "missing"])
-def test_a_file_that_cannot_be_read_is_named(output: DeltaOutput, harm: Callable[[Path], object]) -> None:
-    old = publish(output, plan_to(output, 1))
-    path = min(output.path.rglob("*.parquet"))
+def test_a_file_that_cannot_be_read_is_named(table: DeltaOutput, harm: Callable[[Path], object]) -> None:
+    old = publish(table, plan_to(table, 1))
+    path = min(table.path.rglob("*.parquet"))
     harm(path)
     with pytest.raises(OutputConflictError, match=r"parquet cannot be read: (.|\n)*Restore the file"):
-        replacer_of(output).rows_of(replacing(output, 2, old.plan, 0).replaces)
+        replacer_of(table).rows_of(replacing(table, 2, old.plan, 0).replaces)
+
+
+def test_a_file_that_cannot_leave_the_log_by_its_name_is_named_before_anything_is_committed(
+    output: DeltaOutput, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old = publish(output, plan_to(output, 1))
+    monkeypatch.setattr(replaced_files, "PLAIN", re.compile("plain"))
+    directory, new = written(output, replacing(output, 2, old.plan, 0))
+    with pytest.raises(OutputNotUsableError, match="expected files with plain names, found 'batches/"):
+        replacer_of(output).can_take(directory, new.plan, new.receipt)
 
 
 def test_what_would_be_replaced_is_counted_wherever_it_is(output: DeltaOutput) -> None:

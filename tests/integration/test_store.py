@@ -6,13 +6,16 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass
-from itertools import islice
+from datetime import UTC, datetime
+from itertools import count, islice
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
 import polars as pl
+import pyarrow as pa
 import pytest
+from deltalake import DeltaTable
 from deltalake.exceptions import TableNotFoundError
 from pyiceberg.catalog import load_catalog
 from pyiceberg.exceptions import NoSuchTableError
@@ -21,13 +24,12 @@ from tests.iceberg_lake import files_in_store
 from tests.integration.test_adopt import DO_IT
 from tests.integration.test_whole_way import comparable, rows_expected
 from tests.kafka_faults import topic_id
-from tests.killing import Processes, ending_all
+from tests.killing import Processes, ending_all, kill_a_run_that_spark_wrote_for
 from tests.object_store import ObjectStore, StoreFault
-from tests.project import Project
+from tests.project import KAFKA_INGEST
 from tests.quick_project import Killed, QuickProject
 from tests.table_kinds import lands
 
-from embedded_broker import EmbeddedBroker
 from kafka_ingest.sinks.delta.table_log import TableLog
 from kafka_ingest.sinks.iceberg.table import IcebergTable
 from order_events import order_events, produce
@@ -67,16 +69,28 @@ class Lake:
 
     def rows(self) -> list[dict[str, Any]]:
         """Return all rows as Polars reads the table, by position."""
-        options = {name: value for name, value in self.store.access().for_delta().items() if name.startswith("AWS_")}
         try:
             if self.format == "delta":
-                found = pl.scan_delta(self.uri.replace("aws_lake@", ""), storage_options=options)
+                found = pl.scan_delta(self.uri.replace("aws_lake@", ""), storage_options=self.options)
             else:
-                found = pl.scan_iceberg(self.iceberg(), storage_options=options)
+                found = pl.scan_iceberg(self.iceberg(), storage_options=self.options)
             with warnings.catch_warnings(action="ignore", category=pl.exceptions.PerformanceWarning):
-                return found.sort("kafka_topic", "kafka_partition", "kafka_offset").collect().to_dicts()
+                rows = found.sort("kafka_topic", "kafka_partition", "kafka_offset").collect()
         except (NoSuchTableError, TableNotFoundError):
             return []
+        return rows.drop("kafka_date", strict=False).to_dicts()
+
+    @property
+    def options(self) -> dict[str, str]:
+        """How other programs reach the store."""
+        return {name: value for name, value in self.store.access().for_delta().items() if name.startswith("AWS_")}
+
+    def files(self) -> list[int]:
+        """Return how many rows each file has, as the table says."""
+        if self.format == "iceberg":
+            return sorted(self.iceberg().inspect.files()["record_count"].to_pylist())
+        table = DeltaTable(self.uri.replace("aws_lake@", ""), storage_options=self.options)
+        return sorted(pa.table(table.get_add_actions())["num_records"].to_pylist())
 
     def iceberg(self) -> Table:
         """Return the table as another program has it."""
@@ -101,57 +115,64 @@ def lake(request: pytest.FixtureRequest, object_store: ObjectStore, tmp_path: Pa
     )
 
 
-def answer(project: Project, *arguments: str) -> dict[str, Any]:
-    said = project.kafka_ingest(*arguments, "--json")
-    assert said.exit_code == 0, said.stdout + said.stderr
-    return said.document
+@pytest.fixture
+def of_lake(quick: QuickProject, lake: Lake, monkeypatch: pytest.MonkeyPatch) -> QuickProject:
+    """A project that knows how to reach the store."""
+    quick.environment |= lake.environment
+    for name, value in lake.environment.items():
+        monkeypatch.setenv(name, value)
+    return quick
 
 
 @pytest.fixture
-def processes(project: Project) -> Iterator[Processes]:
-    with ending_all(project) as made:
+def processes(of_lake: QuickProject) -> Iterator[Processes]:
+    with ending_all(of_lake) as made:
         yield made
 
 
+BY = ["kafka_partition", "day(kafka_timestamp)"]
+
+
 def test_every_record_is_in_the_table_once_after_a_killed_commit_a_filled_gap_and_lost_control_tables(
-    project: Project, processes: Processes, broker: EmbeddedBroker, topic: str, lake: Lake
+    of_lake: QuickProject, processes: Processes, servers: str, topic: str, lake: Lake
 ) -> None:
-    project.environment |= lake.environment
-    project.write_feed(topic, sink=lake.sink)
-    events = list(order_events(2_000, seed=11))
-    id_of_topic = topic_id(broker.bootstrap_servers, topic)
-    produce(broker.bootstrap_servers, topic, islice(events, 1_000))
-    with lake.as_it_is_reached():
-        [first] = project.run()
+    of_lake.write_feed(topic, sink=lake.sink | {"partition_by": BY})
+    noon_ms = round(datetime(2026, 1, 1, 12, tzinfo=UTC).timestamp() * 1000)
+    events = list(order_events(2_000, seed=11, timestamps_ms=count(noon_ms, 60_000)))
+    id_of_topic = topic_id(servers, topic)
+    produce(servers, topic, islice(events, 1_000))
+    with lake.as_it_is_reached(), of_lake.submitting(spark_is_its_own=True):
+        [first] = of_lake.run()
     assert first["rows"] == 1_000
     assert [comparable(row) for row in lake.rows()] == rows_expected(events[:1_000], topic, id_of_topic)
+    partitions = Counter((row["kafka_partition"], row["kafka_timestamp"].date()) for row in lake.rows())
+    assert len({day for _, day in partitions}) == 2
+    assert lake.files() == sorted(partitions.values()), "one file for each partition of the table"
 
-    produce(broker.bootstrap_servers, topic, events[1_000:])
-    stored = project.stored_offsets()[0]
-    answer(project, "skip", "orders", topic, "0", f"{stored}-{stored + 10}", "--reason", "poisoned")
-    run = processes.run_feed(held_at=f"after:{lands(LANDING[lake.format])}")
-    run.wait_until_held()
-    run.kill()
-    open_batch = project.status()["open_batch"]
-    [second] = project.run()
+    produce(servers, topic, events[1_000:])
+    stored = of_lake.stored_offsets()[0]
+    of_lake.answer("skip", "orders", topic, "0", f"{stored}-{stored + 10}", "--reason", "poisoned")
+    kill_a_run_that_spark_wrote_for(of_lake, processes, f"after:{lands(LANDING[lake.format])}")
+    open_batch = of_lake.status()["open_batch"]
+    [second] = of_lake.run()
     assert (second["batch_id"], second["rows"]) == (open_batch["batch_id"], 1_000 - 10)
-    [filled] = answer(project, "backfill", "orders", "gaps", "--reason", "mended")["chunks"]
+    [filled] = of_lake.answer("backfill", "orders", "gaps", "--reason", "mended")["chunks"]
     expected = rows_expected(events, topic, id_of_topic)
     assert [comparable(row) for row in lake.rows()] == expected
     assert lake.batches_seen().keys() == {first["batch_id"], second["batch_id"], filled["batch_id"]}
-    assert project.stored_offsets() == project.group_offsets()
+    assert of_lake.stored_offsets() == of_lake.group_offsets()
 
-    assert answer(project, "coverage", "orders", "--verify")["verified"]["differences"] == []
-    located = answer(project, "locate", "orders", topic, "0", "0")
+    assert of_lake.answer("coverage", "orders", "--verify")["verified"]["differences"] == []
+    located = of_lake.answer("locate", "orders", topic, "0", "0")
     [file] = [file for batch in located["batches"] for file in batch["files"] if file["holds_record"]]
     assert file["path"].startswith(f"{lake.uri}/")
     assert f"/batches/{first['batch_id']}/" in file["path"]
-    assert project.kafka_ingest("doctor").exit_code == 0
+    assert of_lake.command(KAFKA_INGEST, "doctor").exit_code == 0
 
-    project.control_file.unlink()
-    project.upgrade()
-    answer(project, "adopt", "orders", *DO_IT)
-    assert project.run() == []
+    of_lake.control_file.unlink()
+    of_lake.upgrade()
+    of_lake.answer("adopt", "orders", *DO_IT)
+    assert of_lake.run() == []
     assert [comparable(row) for row in lake.rows()] == expected
 
 
@@ -164,34 +185,31 @@ GIVES_UP_SOON = {
 
 @pytest.mark.parametrize("lake", ["delta"], indirect=True)
 def test_uploads_of_spark_that_fail_end_the_attempt_and_the_next_one_is_committed(
-    project: Project, broker: EmbeddedBroker, topic: str, lake: Lake
+    of_lake: QuickProject, servers: str, topic: str, lake: Lake
 ) -> None:
-    project.environment |= lake.environment
-    project.write_feed(topic, sink=lake.sink, spark={"conf": GIVES_UP_SOON})
-    produce(broker.bootstrap_servers, topic, order_events(100, seed=11))
+    of_lake.write_feed(topic, sink=lake.sink, spark={"conf": GIVES_UP_SOON})
+    produce(servers, topic, order_events(100, seed=11))
     for fault in (
         StoreFault("(PUT|POST) .*/batches/", status=503, code="SlowDown"),
         StoreFault("(PUT|POST) .*/batches/", "cut"),
     ):
-        with lake.store.failing(fault):
-            failed = project.kafka_ingest("run", "orders", "--json")
+        with lake.store.failing(fault), of_lake.submitting(spark_is_its_own=True):
+            failed = of_lake.kafka_ingest("run", "orders", "--json")
         assert failed.exit_code == 1, failed.stdout + failed.stderr
         assert lake.rows() == []
-    [batch] = project.run()
+    [batch] = of_lake.run()
     assert (batch["rows"], lake.batches_seen()) == (100, {batch["batch_id"]: 100})
-    assert f"/{batch['batch_id']}/3/" in json.dumps(answer(project, "locate", "orders", topic, "0", "0"))
+    assert f"/{batch['batch_id']}/3/" in json.dumps(of_lake.answer("locate", "orders", topic, "0", "0"))
 
 
 # ── What operators do to a table in a store, with a stand-in for Spark ────────────────────────────────────────────────
 
 
 @pytest.fixture
-def feed(quick: QuickProject, lake: Lake, orders: str, monkeypatch: pytest.MonkeyPatch) -> QuickProject:
+def feed(of_lake: QuickProject, lake: Lake, orders: str) -> QuickProject:
     """A feed of 15 records that writes there."""
-    for name, value in lake.environment.items():
-        monkeypatch.setenv(name, value)
-    quick.write_feed(orders, limits={"max_records": 5}, sink=lake.sink)
-    return quick
+    of_lake.write_feed(orders, limits={"max_records": 5}, sink=lake.sink)
+    return of_lake
 
 
 def test_a_batch_that_was_abandoned_while_it_was_committed_is_never_seen_and_can_be_restored(

@@ -74,11 +74,11 @@ def explanation(feed: FeedInMemory, attempt: Attempt, error: type[Exception]) ->
 # ── What the job itself says ──────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_too_many_days_for_a_partitioned_table_are_named_with_what_to_do(feed: FeedInMemory, attempt: Attempt) -> None:
-    feed.sink.failures[attempt.directory] = f"{TOO_MANY_TABLE_PARTITIONS}: expected at most 1,000, found more"
+def test_too_many_partitions_of_a_table_are_named_with_what_to_do(feed: FeedInMemory, attempt: Attempt) -> None:
+    feed.sink.failures[attempt.directory] = f"{TOO_MANY_TABLE_PARTITIONS}: expected at most 10,000, found 10,001"
     said = explanation(feed, attempt, TooManyTablePartitionsError)
     assert "of batch" in said
-    assert "expected at most 1,000, found more. Nothing was staged and no offset was moved." in said
+    assert "expected at most 10,000, found 10,001. Nothing was staged and no offset was moved." in said
     assert f"kafka-ingest abandon {attempt.batch_id}" in said
 
 

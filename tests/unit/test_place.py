@@ -6,6 +6,7 @@ import pytest
 from tests.contract.builders import orders, plan_of
 
 from kafka_ingest.model.batch import AttemptDocument, DataNeeds, sha256
+from kafka_ingest.model.decoding import RAW
 from kafka_ingest.model.place import RemotePlace, local, place_of
 
 
@@ -49,6 +50,6 @@ def test_only_a_place_on_a_disk_is_a_path() -> None:
 @pytest.mark.parametrize("place", ["/table/batches/1/1", "s3://lake/table/batches/1/1"])
 def test_where_data_has_to_be_written_goes_through_the_attempts_document_as_its_text(place: str) -> None:
     needs = DataNeeds(place_of(place), batch_column=True)
-    content = AttemptDocument(plan_of((orders(0), 0, 10)), 1, {}, needs).as_bytes()
+    content = AttemptDocument(plan_of((orders(0), 0, 10)), 1, RAW, needs).as_bytes()
     assert f'"place":"{place}"'.encode() in content
     assert AttemptDocument.from_bytes(content, sha256(content)).data == needs

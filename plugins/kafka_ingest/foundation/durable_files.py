@@ -17,19 +17,39 @@ def sync(path: Path) -> None:
         os.close(descriptor)
 
 
+def temporary_beside(path: Path) -> Path:
+    """Return a name of each call's own: two concurrent calls must not rename each other's file."""
+    return path.with_name(f".{path.name}.{uuid4().hex}.tmp")
+
+
+def write_flushed(path: Path, content: bytes) -> None:
+    """Write a new file, its content on the disk; its name is not yet durable."""
+    with path.open("xb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+
+
 def write_durably(path: Path, content: bytes) -> None:
     """Write a file completely or not at all: under a temporary name first, then renamed."""
-    # A unique name for each call: two concurrent calls must not rename each other's file.
-    temporary = path.with_name(f".{path.name}.{uuid4().hex}.tmp")
+    temporary = temporary_beside(path)
     try:
-        with temporary.open("xb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
+        write_flushed(temporary, content)
         temporary.rename(path)
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
+    sync(path.parent)
+
+
+def create_durably(path: Path, content: bytes) -> None:
+    """Write a file completely, under a name that no other writer has taken; raises FileExistsError where one has."""
+    temporary = temporary_beside(path)
+    try:
+        write_flushed(temporary, content)
+        path.hardlink_to(temporary)  # a renaming would replace what is there
+    finally:
+        temporary.unlink(missing_ok=True)
     sync(path.parent)
 
 

@@ -12,13 +12,13 @@ import os
 import shutil
 import stat
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Protocol, TypeAlias, Union
 
-from kafka_ingest.foundation.durable_files import make_directory_durably, sync, write_durably
+from kafka_ingest.foundation.durable_files import create_durably, make_directory_durably, sync, write_durably
 from kafka_ingest.foundation.s3_access import S3Access
 
 if TYPE_CHECKING:
@@ -130,6 +130,16 @@ def read_whole(path: Opened) -> bytes:
         return content
 
 
+def read_all(folder: Opened, names: Sequence[str]) -> list[bytes]:
+    """Return the contents of several files in a folder, from a store at once; raises as :func:`read_whole` does."""
+    if isinstance(folder, Path) or not names:
+        return [read_whole(folder / name) for name in names]
+    paths = [(folder / name).path for name in names]
+    with remote_errors():
+        found = folder.fs.cat(paths)
+    return [found[path] for path in paths]
+
+
 @contextlib.contextmanager
 def open_to_read(path: Opened) -> Iterator[Path | IO[bytes]]:
     """Yield what pyarrow reads a file from."""
@@ -171,6 +181,17 @@ def write_new(path: Opened, content: bytes) -> None:
     except FileExistsError:
         if read_whole(path) != content:
             raise FileExistsError(errno.EEXIST, f"expected no {path}, or one with the same content") from None
+
+
+def create(path: Opened, content: bytes) -> None:
+    """Write a file whose name one writer alone can take; raises FileExistsError where another one has.
+
+    In a store, where an answer may be lost, the same content counts as this writer's.
+    """
+    if isinstance(path, Path):
+        create_durably(path, content)
+    else:
+        write_new(path, content)
 
 
 def write_unsynced(path: Opened, content: bytes) -> None:
@@ -215,6 +236,28 @@ def copy_file(source: Opened, target: Opened) -> None:
         return
     with remote_errors(), source.open("rb") as read, target.open("wb") as written:
         shutil.copyfileobj(read, written)
+
+
+def move_files(folder: Opened, names: Mapping[str, str]) -> None:
+    """Give files below a folder other names in it, old → new; in a store, which cannot rename, they are copied.
+
+    On a disk folders are made, and removed where no file is left.
+    """
+    if isinstance(folder, Path):
+        for old, new in names.items():
+            (folder / new).parent.mkdir(parents=True, exist_ok=True)
+            (folder / old).rename(folder / new)
+        for empty in sorted((each for each in folder.rglob("*") if each.is_dir()), reverse=True):
+            with contextlib.suppress(OSError):
+                empty.rmdir()
+        return
+    if not names:
+        return
+    old_paths, new_paths = ([f"{folder.path}/{name}" for name in some] for some in (names.keys(), names.values()))
+    with remote_errors():
+        # Several at a time, inside the store: no byte of them comes here.
+        folder.fs.copy(old_paths, new_paths)
+        folder.fs.rm(old_paths)
 
 
 def files_below(path: Opened) -> list[str]:
@@ -267,6 +310,23 @@ def names_in(folder: Opened) -> list[str]:
     except FileNotFoundError:
         return []
     return [name for name in (str(each).rstrip("/").rpartition("/")[2] for each in found) if name != folder.name]
+
+
+def names_from(folder: Opened, first: str) -> list[str]:
+    """Return the names of a folder's files from a name on, in the order of texts; S3 lists these alone."""
+    if isinstance(folder, Path) or folder.protocol != S3:
+        return sorted(name for name in names_in(folder) if name >= first)
+    bucket, _, key = folder.path.partition("/")
+    # S3 lists what comes after a name, so the name itself is asked for without its last character.
+    asked = {"Bucket": bucket, "Prefix": f"{key}/", "Delimiter": "/", "StartAfter": f"{key}/{first[:-1]}"}
+    found: list[str] = []
+    with remote_errors():
+        while True:
+            page = folder.fs.call_s3("list_objects_v2", **asked)
+            found += [each["Key"].rpartition("/")[2] for each in page.get("Contents", [])]
+            if not page.get("IsTruncated"):
+                return sorted(name for name in found if name and name >= first)
+            asked["ContinuationToken"] = page["NextContinuationToken"]
 
 
 def file_size(path: Path) -> int:

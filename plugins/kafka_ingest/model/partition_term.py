@@ -10,8 +10,16 @@ TIME = "kafka_timestamp"
 VALUES = ("kafka_topic", "kafka_partition", "kafka_topic_id", "kafka_batch")
 """Columns of which a batch has few values. Any other would make a file for each record."""
 
-MOST_TIMES = 1_000
-"""How many days, or hours, one batch may be partitioned into: each is a file of each task at least."""
+MOST_FILES = 10_000
+"""In how many files of one partition each a batch may be: each is named in the table's metadata, and read to check it.
+
+Never more than it has records, so a smaller batch always has few enough.
+"""
+
+NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
+"""How the folder of records without a value is called."""
+LONGEST_NAME = 255
+"""What a file system takes; a topic's name has up to 249 characters."""
 
 FORM = re.compile(r"(?:(day|hour)\((\w+)\)|(\w+))")
 EXPECTED = f"{', '.join(VALUES)}, day({TIME}) or hour({TIME})"
@@ -67,6 +75,12 @@ class PartitionTerm:
             return None if value is None else str(value)
         at = value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
         return at.date().isoformat() if self.transform is Transform.DAY else at.isoformat(timespec="hours")[:13]
+
+
+def folder_of(column: str, value: str | None) -> str | None:
+    """Return the folder's name for a partition, as other writers name theirs; None where a disk takes none so long."""
+    name = f"{column}={NO_VALUE if value is None else value}"
+    return name if len(name) <= LONGEST_NAME else None
 
 
 def terms_of(texts: Iterable[str]) -> tuple[PartitionTerm, ...]:

@@ -1,25 +1,31 @@
 """Stage records as files that hold one partition of a table each.
 
 Each task sorts what it reads by the partitions, and so has one file open at a time; what does not fit into memory
-Spark sorts on the disk. Spark names folders after values; the files come out of them, so that no place depends on a
-value, and readers that take columns from folders' names find none.
+Spark sorts on the disk. Spark takes the columns out of the files by which it names folders, so it gets copies of them;
+the folders are called after the table's own columns then, as other writers call theirs: Polars takes values from them.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
-from pathlib import Path
+from pathlib import PurePosixPath
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 
-from kafka_ingest.model.attempt_directory import TOO_MANY_TABLE_PARTITIONS
-from kafka_ingest.model.partition_term import MOST_TIMES, TIME, PartitionTerm, Transform
-from kafka_ingest.model.place import Place, local
+from kafka_ingest.foundation.storage import Opened, files_below, move_files
+from kafka_ingest.model.offsets import OffsetRange
+from kafka_ingest.model.partition_term import TIME, PartitionTerm, Transform, folder_of
+from kafka_ingest.model.place import Place
+from kafka_ingest.writing.division import Division, chosen, uncounted
 from kafka_ingest.writing.rounds import Remove
-from kafka_ingest.writing.stage_files import stage_files
+from kafka_ingest.writing.stage_files import processors_of, stage_files
+
+OpenPlace = Callable[[Place], Opened]
 
 DAY_OF_RECORD = f"cast({TIME} as date)"
+HOUR_OF_RECORD = f"date_format({TIME}, \"yyyy-MM-dd'T'HH\")"
+"""As text: Delta writes the times of partitions without a zone, and engines differ in the one that they read."""
 UNIT = {Transform.DAY: timedelta(days=1), Transform.HOUR: timedelta(hours=1)}
 TO_COME = 2
 """How many days or hours after the plan a record may be from, for clocks that differ, without being counted first."""
@@ -27,16 +33,11 @@ TO_COME = 2
 FAR = "kafka_ingest: a time far from that of the plan, so that days or hours have to be counted first"
 
 
-class TooManyPartitionsOfTimeError(Exception):
-    """A batch has records of more days or hours than a table is partitioned into at once."""
-
-
 def with_own_columns(records: DataFrame, terms: Sequence[PartitionTerm]) -> DataFrame:
     """Return the records with columns of the terms that are no columns yet."""
     values = {
         Transform.DAY: DAY_OF_RECORD,
-        # As text: Delta writes the times of partitions without a zone, and engines differ in the one that they read.
-        Transform.HOUR: f"date_format({TIME}, \"yyyy-MM-dd'T'HH\")",
+        Transform.HOUR: HOUR_OF_RECORD,
     }
     return records.selectExpr(
         "*", *(f"{values[term.transform]} as {term.own_column}" for term in terms if term.is_of_time)
@@ -44,49 +45,73 @@ def with_own_columns(records: DataFrame, terms: Sequence[PartitionTerm]) -> Data
 
 
 def stage_partitioned(
-    records: DataFrame, data: Place, terms: Sequence[PartitionTerm], planned_at: datetime, remove: Remove
+    records: DataFrame,
+    ranges: Sequence[OffsetRange],
+    data: Place,
+    terms: Sequence[PartitionTerm],
+    planned_at: datetime,
+    at: OpenPlace,
+    remove: Remove,
 ) -> int:
-    """Write the records below ``data``, a local directory, which must not exist; return how many Spark counted.
+    """Write the records of ranges below ``data``, which must not exist; return how many Spark counted.
 
     Times near the plan's are few by themselves. Where one is far from it, what was staged is discarded, and all is
-    read again to count them first. Raises TooManyPartitionsOfTimeError before more files are written than that allows.
+    read again to count them first. Raises TooManyFilesError before more files are written than MOST_FILES.
     """
-    try:
-        return write_divided(records, data, [value_near(term, planned_at) for term in terms])
-    except (Py4JJavaError, PySparkException) as error:
-        if FAR not in str(error):
-            raise
-    remove(data)
-    for term in terms:
-        if term.is_of_time:
-            check_number(records, term)
-    return write_divided(records, data, [value_of(term) for term in terms])
+    division = uncounted(ranges, terms, processors_of(records))
+    if division is not None:
+        near = [value_near(term, planned_at, division) for term in terms]
+        try:
+            return write_divided(records, data, terms, near, at, together=division.together)
+        except (Py4JJavaError, PySparkException) as error:
+            if FAR not in str(error):
+                raise
+        remove(data)
+    values = [value_of(term) for term in terms]
+    together = chosen(*counted(records, values)).together
+    return write_divided(records, data, terms, values, at, together=together)
 
 
-def write_divided(records: DataFrame, data: Place, values: Sequence[str]) -> int:
+def write_divided(
+    records: DataFrame,
+    data: Place,
+    terms: Sequence[PartitionTerm],
+    values: Sequence[str],
+    at: OpenPlace,
+    *,
+    together: bool,
+) -> int:
     """Write a file for each task and combination of values, and return how many rows Spark counted."""
-    names = [f"by_{number}" for number in range(len(values))]
-    rows = stage_files(records, data, dict(zip(names, values, strict=True)))
-    take_out_of_folders(local(data))
+    rows = stage_files(records, data, named(values), together=together)
+    staged = at(data)
+    names = [name for name in files_below(staged) if name.endswith(".parquet")]
+    move_files(staged, {name: own_name(name, number, terms) for number, name in enumerate(names)})
     return rows
 
 
-def take_out_of_folders(data: Path) -> None:
-    """Move files from folders into their directory; a task gives its files in all folders the same name."""
-    for number, path in enumerate(sorted(data.rglob("*.parquet"))):
-        path.rename(data / f"{number:05}-{path.name}")
-    for folder in sorted((each for each in data.rglob("*") if each.is_dir()), reverse=True):
-        folder.rmdir()
+def own_name(name: str, number: int, terms: Sequence[PartitionTerm]) -> str:
+    """Return a file's name with folders that are called after the table's columns.
+
+    Where such a name is too long, there is no folder; a task gives its files in all folders the same name.
+    """
+    *folders, file = PurePosixPath(name).parts
+    own = [folder_of(term.own_column, each.partition("=")[2]) for term, each in zip(terms, folders, strict=True)]
+    found = [each for each in own if each is not None]
+    return "/".join([*found, file]) if found == own else f"{number:05}-{file}"
 
 
-def check_number(records: DataFrame, term: PartitionTerm) -> None:
-    """Raise TooManyPartitionsOfTimeError where the records are of too many days or hours; this reads all of them."""
-    times = records.selectExpr(f"{value_of(term)} as time").where("time is not null").distinct()
-    if times.limit(MOST_TIMES + 1).count() > MOST_TIMES:
-        raise TooManyPartitionsOfTimeError(
-            f"{TOO_MANY_TABLE_PARTITIONS}: expected records of at most {MOST_TIMES:,} different values of {term}, "
-            "found more"
-        )
+def counted(records: DataFrame, values: Sequence[str]) -> tuple[int, int]:
+    """Return how many files the tasks would write, and of how many partitions; this reads all records."""
+    columns = [f"{value} as {name}" for name, value in named(values).items()]
+    of_tasks = records.selectExpr("spark_partition_id() as task", *columns).distinct()
+    partitions = of_tasks.groupBy(*named(values)).count()
+    [(files, number)] = partitions.selectExpr("coalesce(sum(count), 0)", "count(*)").collect()
+    return int(files), int(number)
+
+
+def named(values: Sequence[str]) -> dict[str, str]:
+    """Return expressions by the names that Spark gives to folders of their values."""
+    return {f"by_{number}": value for number, value in enumerate(values)}
 
 
 def value_of(term: PartitionTerm) -> str:
@@ -95,7 +120,7 @@ def value_of(term: PartitionTerm) -> str:
         case Transform.DAY:
             return DAY_OF_RECORD
         case Transform.HOUR:
-            return f"date_trunc('hour', {TIME})"
+            return HOUR_OF_RECORD
         case Transform.IDENTITY if term.column == "kafka_topic":
             # Never null, which Spark has to know: otherwise it makes nulls of empty texts, row by row.
             return "coalesce(kafka_topic, '')"
@@ -103,14 +128,14 @@ def value_of(term: PartitionTerm) -> str:
             return term.column
 
 
-def value_near(term: PartitionTerm, planned_at: datetime) -> str:
+def value_near(term: PartitionTerm, planned_at: datetime, division: Division) -> str:
     """Return the same expression, which fails on a time so far from the plan's that there may be too many of them."""
-    if not term.is_of_time:
+    if not term.is_of_time or division.times is None:
         return value_of(term)
     unit = UNIT[term.transform]
     first, end = (
-        round((planned_at + number * unit).timestamp()) * 1000 for number in (TO_COME + 1 - MOST_TIMES, TO_COME)
+        round((planned_at + number * unit).timestamp()) * 1000 for number in (TO_COME + 1 - division.times, TO_COME)
     )
     is_near = f"{TIME} is null or ({TIME} >= timestamp_millis({first}) and {TIME} < timestamp_millis({end}))"
-    kind = "date" if term.transform is Transform.DAY else "timestamp"
+    kind = "date" if term.transform is Transform.DAY else "string"
     return f"case when {is_near} then {value_of(term)} else cast(raise_error('{FAR}') as {kind}) end"

@@ -2,11 +2,11 @@
 
 from collections.abc import Mapping
 
-from pydantic import ValidationInfo, field_validator
+from pydantic import field_validator
 
 from kafka_ingest.model.partition_term import terms_of
 from kafka_ingest.model.table_options import OnNewColumns, TableOptions
-from kafka_ingest.settings.sink_settings.local_directory import LocalDirectorySink, in_object_store
+from kafka_ingest.settings.sink_settings.local_directory import LocalDirectorySink
 
 
 class TableSink(LocalDirectorySink):
@@ -21,9 +21,7 @@ class TableSink(LocalDirectorySink):
 
     @field_validator("partition_by")
     @classmethod
-    def _are_terms(cls, texts: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
-        if texts and in_object_store(info.data.get("path", "")):
-            raise ValueError("expected no partitions in an object store: they are written on disks only")
+    def _are_terms(cls, texts: tuple[str, ...]) -> tuple[str, ...]:
         return tuple(str(term) for term in terms_of(texts))
 
     @property

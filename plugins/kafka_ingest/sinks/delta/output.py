@@ -1,6 +1,5 @@
 """A Delta table as the shared roles of tables need it: its log decides (:mod:`.table_log`)."""
 
-import json
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -15,7 +14,7 @@ from kafka_ingest.model.receipt import Receipt
 from kafka_ingest.model.replaced import ReplacedRange
 from kafka_ingest.model.table_options import NO_TABLE_OPTIONS, TableOptions
 from kafka_ingest.sinks.delta.columns import differences_of_file
-from kafka_ingest.sinks.delta.library import check_installed, delta_lake
+from kafka_ingest.sinks.delta.library import check_installed
 from kafka_ingest.sinks.delta.places import BATCHES, LOG
 from kafka_ingest.sinks.delta.staged_age import check_safe_from_clean_up
 from kafka_ingest.sinks.delta.table_log import TableLog
@@ -25,7 +24,8 @@ from kafka_ingest.sinks.tables.output import ReplacedFile, TableReplacement
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from deltalake.transaction import AddAction
+
+    from kafka_ingest.sinks.delta.log_entry import AddedFile
 
 
 class DeltaOutput:
@@ -92,13 +92,13 @@ class DeltaOutput:
 
     def check_files(self, data: Opened, receipt: Receipt) -> None:
         """Raise StagedOutputUnusableError unless the files have the table's columns, and rows of this batch alone."""
-        from kafka_ingest.sinks.tables.staged_checks import check_files  # noqa: PLC0415 - a third of a second, for commits
+        from kafka_ingest.sinks.delta.file_columns import schema_of  # noqa: PLC0415 - a third of a second, for commits
+        from kafka_ingest.sinks.tables.staged_checks import check_files  # noqa: PLC0415 - see above
 
         unknown = self._log.columns_left_out()
 
         def differences(found: "pa.Schema") -> list[str]:
-            schema = json.loads(delta_lake().Schema.from_arrow(found).to_json())
-            return list(differences_of_file(schema, self.options, unknown))
+            return list(differences_of_file(schema_of(found), self.options, unknown))
 
         check_files(data, receipt, differences, self.options.partition_by, own_columns=self.own_columns)
 
@@ -109,10 +109,7 @@ class DeltaOutput:
 
     def check_can_replace(self) -> None:
         """Raise OutputNotUsableError on a table whose rows cannot be replaced."""
-        from kafka_ingest.sinks.delta.replaced_files import check_not_partitioned  # noqa: PLC0415 - see below
-
         self.check_can_remove()
-        check_not_partitioned(self.rows())
         if self._log.configuration().get("delta.enableChangeDataFeed", "false").lower() == "true":
             raise OutputNotUsableError(
                 f"{self.output}: expected a Delta table without a change data feed, found "
@@ -141,12 +138,12 @@ class DeltaOutput:
         self.check_can_replace()
         return self._log.land(mark, added, lambda table: actions_for(DeltaRows(self._log, table), wanted))
 
-    def _added(self, data: Place, receipt: Receipt) -> "list[AddAction]":
+    def _added(self, data: Place, receipt: Receipt) -> "list[AddedFile]":
         if not receipt.files:
             return []
-        from kafka_ingest.sinks.delta.add_actions import add_actions  # noqa: PLC0415 - see above
+        from kafka_ingest.sinks.delta.add_actions import added_files  # noqa: PLC0415 - see above
 
-        return add_actions(below(data, self.output), opened(data, self._access), receipt, self.options.partition_by)
+        return added_files(below(data, self.output), opened(data, self._access), receipt, self.options.partition_by)
 
     def revoke(self, mark: Mark) -> Mark:
         """Commit the mark alone; return the first writer's mark."""

@@ -6,3 +6,8 @@ replaced.
 
 BATCHES = "batches"
 LOG = "_delta_log"
+
+
+def entry_name(version: int) -> str:
+    """Return the name of a version's entry in the log."""
+    return f"{version:020d}.json"

@@ -16,8 +16,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet
 
 from kafka_ingest.errors import OutputNotUsableError
-from kafka_ingest.foundation.storage import Opened, changed_at, flush, open_to_read, open_to_write, size_of
-from kafka_ingest.model.offsets import listing
+from kafka_ingest.foundation.storage import Opened, changed_at, flush, make_folder, open_to_read, open_to_write, size_of
+from kafka_ingest.model.partition_term import folder_of
 from kafka_ingest.sinks.delta.add_actions import statistics
 from kafka_ingest.sinks.delta.library import delta_lake
 from kafka_ingest.sinks.delta.places import BATCHES
@@ -39,6 +39,8 @@ PLAIN = re.compile(r"[A-Za-z0-9._=/-]+")
 
 
 POSITIONS = pa.schema([(name, TYPES[name]) for name in POSITION])
+OF_PARTITIONS = {"string": pa.string(), "integer": pa.int32(), "date": pa.date32()}
+"""The types of columns by which a table may be partitioned."""
 KEYS = POSITIONS.append(pa.field(BATCH_COLUMN, TYPES[BATCH_COLUMN]))
 
 
@@ -53,42 +55,44 @@ def may_be_in_group(group: pyarrow.parquet.RowGroupMetaData, wanted: ReplacedRow
 
 
 def replaced_files(rows: DeltaRows, wanted: ReplacedRows) -> Iterator[ReplacedFile]:
-    """Yield the files with rows that are replaced, with these rows' positions."""
+    """Yield the files with rows that are replaced, with these rows' positions.
+
+    Raises OutputNotUsableError where one of them cannot be taken out of the log by its name.
+    """
     for path, size_bytes in sorted(rows.files.items()):
         if not may_be_in(path, wanted):
             continue
         found: list[pa.Table] = []
         place = rows.opened(path)
         with read_to_replace(place), open_to_read(place) as source, pyarrow.parquet.ParquetFile(source) as file:
-            if not set(KEYS.names) <= set(file.schema_arrow.names):
+            known = rows.partitions.get(path, {})
+            in_file = [name for name in KEYS.names if name in file.schema_arrow.names]
+            if not set(KEYS.names) <= {*in_file, *known}:
                 continue  # another writer's, from before the table had these columns
             for group in range(file.num_row_groups):
                 if may_be_in_group(file.metadata.row_group(group), wanted):
-                    there = file.read_row_group(group, columns=KEYS.names).select(KEYS.names).cast(KEYS)
+                    read = with_known(file.read_row_group(group, columns=in_file), known, KEYS)
+                    there = read.select(KEYS.names).cast(KEYS)
                     found.append(there.filter(wanted.are(there)).select(POSITIONS.names))
             leaving = pa.concat_tables(found) if found else POSITIONS.empty_table()
             if leaving.num_rows:
+                check_plain(rows, path)
                 yield ReplacedFile(path, size_bytes, file.metadata.num_rows, leaving)
 
 
 def actions_for(rows: DeltaRows, wanted: ReplacedRows) -> "list[AddAction | RemoveAction]":
     """Return the actions that take replaced rows out of one snapshot; rows that stay are in new files by then."""
-    check_not_partitioned(rows)
     found: list[AddAction | RemoveAction] = []
     for file in replaced_files(rows, wanted):
-        if not PLAIN.fullmatch(file.path):
-            raise OutputNotUsableError(
-                f"{rows.output}: expected files with plain names, found {file.path!r}, which holds rows that are to be "
-                "replaced. Nothing was replaced. OPTIMIZE the table, which gives its rows other files, and run this "
-                "again."
-            )
+        partition = rows.partitions.get(file.path, {})
+        values = {name: None if value is None else str(value) for name, value in partition.items()}
         if file.stays:
-            found.append(added(rows, without(rows.opened(file.path), wanted, rows)))
+            found.append(added(rows, without(rows.opened(file.path), wanted, rows, partition), values))
         found.append(
             delta_lake().transaction.RemoveAction(
                 path=file.path,
                 size=file.size_bytes,
-                partition_values={},
+                partition_values=values,
                 deletion_timestamp=round(time.time() * 1000),
                 data_change=True,
             )
@@ -96,22 +100,37 @@ def actions_for(rows: DeltaRows, wanted: ReplacedRows) -> "list[AddAction | Remo
     return found
 
 
-def check_not_partitioned(rows: DeltaRows) -> None:
-    """Raise OutputNotUsableError on a partitioned table: its files do not hold all of their columns."""
-    if rows.partition_columns:
+def check_plain(rows: DeltaRows, path: str) -> None:
+    """Raise OutputNotUsableError where the log may have a file by another name."""
+    if not PLAIN.fullmatch(path):
         raise OutputNotUsableError(
-            f"{rows.output}: expected a table without partitions, found one that is partitioned by "
-            f"{listing(rows.partition_columns)}, in which no rows are replaced. Nothing was changed."
+            f"{rows.output}: expected files with plain names, found {path!r}, which holds rows that are to be "
+            "replaced. Nothing was replaced. OPTIMIZE the table, which gives its rows other files, and run this "
+            "again."
         )
 
 
-def without(source_path: Opened, wanted: ReplacedRows, rows: DeltaRows) -> str:
+def with_known(table: "pa.Table", known: Mapping[str, Any], schema: pa.Schema) -> "pa.Table":
+    """Return rows of a file with the columns of a schema that it lacks, and that have the same value in all of them.
+
+    These are columns that the table is partitioned by: other writers leave them out of files.
+    """
+    for name in schema.names:
+        if name in known and name not in table.column_names:
+            table = table.append_column(name, pa.array([known[name]] * len(table), schema.field(name).type))
+    return table
+
+
+def without(source_path: Opened, wanted: ReplacedRows, rows: DeltaRows, partition: Mapping[str, Any]) -> str:
     """Write a file's rows that stay to a new file of the table, durably; return its name.
 
-    Nothing names it before the commit. If there is none, VACUUM deletes it.
+    ``partition``: the values of the columns that the table is partitioned by. Polars takes them from the names of
+    folders. Nothing names the file before the commit. If there is none, VACUUM deletes it.
     """
-    name = f"part-{uuid4()}.parquet"
+    folders = [folder_of(name, None if value is None else str(value)) for name, value in partition.items()]
+    name = "/".join([*filter(None, folders), f"part-{uuid4()}.parquet"])
     target = rows.opened(name)
+    make_folder(target.parent)
     with (
         read_to_replace(source_path),
         open_to_read(source_path) as source,
@@ -120,12 +139,14 @@ def without(source_path: Opened, wanted: ReplacedRows, rows: DeltaRows) -> str:
         open_to_write(target) as sink,
     ):
         types = rows.column_types
-        schema = pa.schema([each.with_type(plain(each.type, types.get(each.name))) for each in file.schema_arrow])
+        fields = [each.with_type(plain(each.type, types.get(each.name))) for each in file.schema_arrow]
+        missing = [name for name in partition if name not in file.schema_arrow.names]
+        schema = pa.schema([*fields, *(pa.field(name, OF_PARTITIONS[str(types[name])]) for name in missing)])
         # Spark reads no nanoseconds, as which those of another writer may come out of its file.
         options: dict[str, Any] = {"compression": "zstd", "coerce_timestamps": "us", "store_schema": False}
         with pyarrow.parquet.ParquetWriter(sink, schema, **options) as writer:
             for group in range(file.num_row_groups):
-                there = file.read_row_group(group).cast(schema)
+                there = with_known(file.read_row_group(group), partition, schema).cast(schema)
                 staying = there.filter(pc.invert(wanted.are(there)))
                 if staying.num_rows:
                     writer.write_table(staying)
@@ -154,16 +175,16 @@ def plain(kind: pa.DataType, of_table: object = None) -> pa.DataType:
     return kind
 
 
-def added(rows: DeltaRows, name: str) -> "AddAction":
+def added(rows: DeltaRows, name: str, partition: Mapping[str, str | None]) -> "AddAction":
     """Return the action that makes a new file of the table part of it."""
     path = rows.opened(name)
     metadata = footer(path)
     action: AddAction = delta_lake().transaction.AddAction(
         path=name,
         size=size_of(path),
-        partition_values={},
+        partition_values=dict(partition),
         modification_time=round(changed_at(path) * 1000),
         data_change=True,
-        stats=json.dumps(statistics(metadata, metadata.num_rows)),
+        stats=json.dumps(statistics(metadata, metadata.num_rows, partition.keys())),
     )
     return action

@@ -1,16 +1,21 @@
 """The log of one Delta table: its commits decide what was published, and what was revoked.
 
 The mark of a batch is an application transaction of the Delta protocol (action ``txn``): its id is the batch's, its
-version says which. A commit carries it together with the files, so both are there or neither. Two commits with one id
-conflict: delta-rs refuses the later one, as long as both look and commit are of one snapshot (one ``DeltaTable``
-object).
+version says which. A commit carries it together with the files, so both are there or neither. Look and commit are of
+one version: a commit makes the version after the one that was looked at, or none, if another one came first.
+
+Looks and appends read no list of files (:mod:`.log_reading`, :mod:`.log_entry`), and take as long for a year of
+batches as for a day. Whatever needs the list, or changes columns, is the library's.
 """
 
 import json
+import logging
+import os
 import re
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 from uuid import UUID
@@ -18,12 +23,14 @@ from uuid import UUID
 from kafka_ingest.errors import OutputConflictError, OutputNotUsableError, OutputUnavailableError
 from kafka_ingest.foundation.durable_files import sync
 from kafka_ingest.foundation.s3_access import S3Access
-from kafka_ingest.foundation.storage import Opened, opened
+from kafka_ingest.foundation.storage import Opened, names_from, opened
 from kafka_ingest.model.offsets import listing
 from kafka_ingest.model.place import Place
 from kafka_ingest.model.table_options import HOW_TO_TAKE_IT, NO_TABLE_OPTIONS, TableOptions
 from kafka_ingest.sinks.delta.columns import RAW_COLUMNS, nullable, raw_schema
+from kafka_ingest.sinks.delta.last_checkpoint import noted_checkpoint
 from kafka_ingest.sinks.delta.library import delta_lake
+from kafka_ingest.sinks.delta.log_entry import AddedFile, write_entry
 from kafka_ingest.sinks.delta.places import LOG
 from kafka_ingest.sinks.delta.table_fit import TableForm, why_not_read, why_not_written
 from kafka_ingest.sinks.tables.batch_column import BATCH_COLUMN
@@ -33,9 +40,18 @@ if TYPE_CHECKING:
     from deltalake import CommitProperties, DeltaTable
     from deltalake.transaction import AddAction, RemoveAction
 
+    from kafka_ingest.sinks.delta.log_reading import LogReading
+
     Replacing = Callable[[DeltaTable], Sequence[AddAction | RemoveAction]]
 
+log = logging.getLogger(__name__)
+
 TRIES = 5
+MOST_RIVALS = 100
+"""So many commits may come first while one batch is committed. Each is another writer's success."""
+CHECKPOINT_INTERVAL, DEFAULT_INTERVAL = "delta.checkpointInterval", 100
+"""After how many entries a checkpoint is due: a property of the table, and the library's default."""
+CLEAN_UP = "delta.enableExpiredLogCleanup"
 COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 CODE = re.compile(r"<Code>(\w+)</Code>")
 """What a store calls the reason why it refuses something."""
@@ -59,7 +75,7 @@ class TableLog:
         self._folder = output / LOG
         self._options = access.for_delta() if access is not None else None
         self._keeps_reading = False
-        self._kept: DeltaTable | None = None
+        self._kept: LogReading | None = None
 
     def opened(self, place: Place) -> Opened:
         """Return what reads a place of the table."""
@@ -68,11 +84,11 @@ class TableLog:
     def is_there(self) -> bool:
         """Whether there is a table; on a disk no library is asked."""
         if isinstance(self._folder, Path):
-            return self._folder.is_dir() and any(self._folder.glob("*.json"))
+            return self._folder.is_dir() and has_entry(self._folder)
         return self._now() is not None
 
     def open(self) -> "DeltaTable | None":
-        """Return the table as it is now, None where there is none."""
+        """Return the table with the list of its files as it is now, None where there is none."""
         if isinstance(self._folder, Path) and not self.is_there():
             return None
         library = delta_lake()
@@ -88,25 +104,26 @@ class TableLog:
 
     @contextmanager
     def one_reading(self) -> Iterator[None]:
-        """Read the whole table once within this; each further look reads the entries that came since.
-
-        A year of small batches takes a second to read, and a commit looks several times.
-        """
+        """Read the newest checkpoint once within this; each further look reads the entries that came since."""
         self._keeps_reading = True
         try:
             yield
         finally:
             self._keeps_reading, self._kept = False, None
 
-    def _now(self) -> "DeltaTable | None":
+    def _now(self) -> "LogReading | None":
         """Return the table as it is now, None where there is none."""
-        if self._kept is not None:
-            with self.named_errors():
-                self._kept.update_incremental()
-            return self._kept
-        table = self.open()
-        self._kept = table if self._keeps_reading else None
-        return table
+        with self.named_errors():
+            if self._kept is not None:
+                self._kept.update()
+                return self._kept
+            if isinstance(self._folder, Path) and not self.is_there():
+                return None
+            from kafka_ingest.sinks.delta.log_reading import LogReading  # noqa: PLC0415 - pyarrow, in the task only
+
+            found = LogReading.of(self.opened(self._folder))
+        self._kept = found if self._keeps_reading else None
+        return found
 
     @property
     def _uri(self) -> str:
@@ -119,8 +136,8 @@ class TableLog:
         table = self._now()
         return self.mark_in(table, batch_id) if table is not None else None
 
-    def mark_in(self, table: "DeltaTable", batch_id: UUID) -> Mark | None:
-        """Return a batch's mark in one snapshot of the table; it does not say the plan."""
+    def mark_in(self, table: "DeltaTable | LogReading", batch_id: UUID) -> Mark | None:
+        """Return a batch's mark in one version of the table; it does not say the plan."""
         with self.named_errors():
             version = table.transaction_version(str(batch_id))
         if version is None:
@@ -135,18 +152,18 @@ class TableLog:
     def check_writable(self) -> None:
         """Raise OutputNotUsableError where this version cannot write an existing table without harming its readers."""
         if (table := self._now()) is not None:
-            self._check_fits(table)
+            self._check_fits(self._form_of(table))
 
     def configuration(self) -> dict[str, str]:
         """Return the table's properties; none where there is no table yet."""
         table = self._now()
-        return dict(table.metadata().configuration) if table is not None else {}
+        return dict(self._form_of(table).configuration) if table is not None else {}
 
     def columns_left_out(self) -> tuple[str, ...]:
         """Return the columns of the raw format that files leave out, since the table has no such columns."""
         if not self._form.may_lack or (table := self._now()) is None:
             return ()
-        return self._form.left_out(form_of(table).columns)
+        return self._form.left_out(self._form_of(table).columns)
 
     def check_readable(self, table: "DeltaTable") -> None:
         """Raise OutputNotUsableError where the table's rows do not follow from its files alone."""
@@ -155,42 +172,84 @@ class TableLog:
                 f"{self.output}: expected a Delta table whose Parquet files are its rows, found {listing(problems)}."
             )
 
-    def land(self, mark: Mark, actions: "Sequence[AddAction]" = (), replacing: "Replacing | None" = None) -> Mark:
+    def land(self, mark: Mark, files: Sequence[AddedFile] = (), replacing: "Replacing | None" = None) -> Mark:
         """Commit a batch's mark with its files, and return the mark that the table then has: the first writer's.
 
         After each try the table is read again: a commit may have landed although it failed. ``replacing`` returns what
-        else the commit does to the snapshot that it is given; no other commit may then come in between.
+        else the commit does to the snapshot that it is given.
         """
         failure: Exception | None = None
-        for attempt in range(TRIES + 1):
+        rivals = tries = 0
+        while rivals < MOST_RIVALS:
             table = self._open_or_create()
             if (found := self.mark_in(table, mark.batch_id)) is not None:
                 return found
-            if attempt == TRIES:
+            if tries == TRIES:
                 break
-            self._check_fits(table)
+            form = self._form_of(table)
+            self._check_fits(form)
             try:
-                if actions and self._add_columns(table):
+                if files and self._add_columns(table.version, form):
                     # A commit of its own: the library has none that changes columns and adds files. A crash after it
                     # leaves columns without values, which harm no reader; the look and the files need a new reading.
-                    continue
-                others = replacing(table) if replacing is not None else ()
-                # On this same snapshot: delta-rs then refuses the commit if another one with this id came first.
-                table.create_write_transaction(
-                    [*actions, *others],
-                    "append",
-                    table.schema(),
-                    commit_properties=properties(mark, on_this_snapshot_alone=replacing is not None),
-                )
+                    tries += 1
+                elif replacing is not None:
+                    tries += 1
+                    if self._replace(table.version, mark, files, replacing):
+                        return mark
+                elif self._append(table.version, mark, files):
+                    self._checkpoint_if_due(table, form)
+                    return mark
+                else:
+                    rivals += 1
             except failures() as error:
                 failure = error
-                self._kept = None  # what the library made of it is unknown
-            else:
-                return mark
+                tries += 1
+                self._kept = None
         raise OutputUnavailableError(
-            f"{self.output}: {TRIES} tries to commit batch {mark.batch_id} to the table failed, and its log does not "
-            f"have it: {brief(failure)}. No offset was moved; run this again."
+            f"{self.output}: {tries + rivals} tries to commit batch {mark.batch_id} to the table failed, and its log "
+            f"does not have it: {brief(failure) or 'others came first'}. No offset was moved; run this again."
         ) from failure
+
+    def _append(self, version: int, mark: Mark, files: Sequence[AddedFile]) -> bool:
+        """Commit to a version that was looked at; whether no other commit came first."""
+        transaction = str(mark.batch_id), VERSIONS[mark.outcome]
+        return write_entry(self.opened(self._folder), version + 1, files, transaction, said_of(mark))
+
+    def _replace(self, version: int, mark: Mark, files: Sequence[AddedFile], replacing: "Replacing") -> bool:
+        """Commit files and what ``replacing`` does to the version that was looked at; whether it is still the newest.
+
+        Where another commit comes in between, the library fails.
+        """
+        table = self.open()
+        if table is None or table.version() != version:
+            return False
+        action = delta_lake().transaction.AddAction
+        table.create_write_transaction(
+            [*(action(**asdict(file)) for file in files), *replacing(table)],
+            "append",
+            table.schema(),
+            commit_properties=properties(mark),
+        )
+        return True
+
+    def _checkpoint_if_due(self, table: "LogReading", form: TableForm) -> None:
+        """Sum up the log where it has grown, so that readings stay short; entries that are old enough are deleted.
+
+        The commit does not depend on it: where it fails, the next one tries it again.
+        """
+        if table.since_checkpoint + 1 < interval_of(form):
+            return
+        try:
+            whole = self.open()
+            if whole is not None:
+                with self.named_errors():
+                    whole.create_checkpoint()
+                    if form.configuration.get(CLEAN_UP, "true").lower() == "true":
+                        whole.cleanup_metadata()
+        except OutputUnavailableError as error:
+            cause = brief(error.__cause__ if isinstance(error.__cause__, Exception) else error)
+            log.warning("No checkpoint was made of %s: %s. The next commit tries it again.", self.output, cause)
 
     def delete_rows(self, batch_id: UUID, is_visible: Callable[[], bool]) -> None:
         """Delete a batch's rows in one commit; does nothing where ``is_visible`` says that there are none.
@@ -215,14 +274,17 @@ class TableLog:
             "recorded as removed; run this again."
         ) from failure
 
-    def _add_columns(self, table: "DeltaTable") -> bool:
-        """Commit the columns that a table lacks, where the feed allows it; whether there were any.
+    def _add_columns(self, version: int, form: TableForm) -> bool:
+        """Commit the columns that a version lacks, where the feed allows it; whether there were any.
 
         Where another writer changed the columns since the reading, the library refuses it.
         """
-        missing = self._form.to_add(RAW_COLUMNS, form_of(table).columns)
+        missing = self._form.to_add(RAW_COLUMNS, form.columns)
         if not missing:
             return False
+        table = self.open()
+        if table is None or table.version() != version:
+            return True  # the columns may be there by now
         field = delta_lake().Field.from_json
         table.alter.add_columns([field(json.dumps(nullable(name, RAW_COLUMNS[name]))) for name in missing])
         return True
@@ -233,25 +295,14 @@ class TableLog:
             return  # a put is durable once it is answered
         if not self._folder.is_dir():
             return
-        since = self._last_checkpoint(self._folder)
-        names = sorted(path for path in self._folder.iterdir() if path.is_file() and not path.name.startswith("."))
-        for path in names:
-            number = path.name[:20]
-            if BEING_WRITTEN in path.name:
-                continue  # another writer's, and gone at any moment
-            if not number.isdecimal() or int(number) >= since:
+        # By their names alone: there may be 100,000.
+        for name in names_from(self._folder, f"{noted_checkpoint(self._folder):020d}"):
+            if BEING_WRITTEN not in name and (path := self._folder / name).is_file():  # one that is, goes at any moment
                 sync(path)
         sync(self._folder)
         sync(self.output)
 
-    @staticmethod
-    def _last_checkpoint(folder: Path) -> int:
-        try:
-            return int(json.loads((folder / "_last_checkpoint").read_bytes())["version"])
-        except (FileNotFoundError, ValueError, KeyError, TypeError):
-            return 0
-
-    def _open_or_create(self) -> "DeltaTable":
+    def _open_or_create(self) -> "LogReading":
         if (table := self._now()) is not None:
             return table
         library = delta_lake()
@@ -275,8 +326,11 @@ class TableLog:
             f"{self.output}: the Delta table could not be made: {brief(failure)}. No offset was moved; run this again."
         ) from failure
 
-    def _check_fits(self, table: "DeltaTable") -> None:
-        form = form_of(table)
+    def _form_of(self, table: "LogReading") -> TableForm:
+        with self.named_errors():
+            return table.form
+
+    def _check_fits(self, form: TableForm) -> None:
         if problems := list(why_not_written(form, self._form)):
             lacks = f" {HOW_TO_TAKE_IT}" if RAW_COLUMNS.keys() - form.columns else ""
             raise OutputNotUsableError(
@@ -297,6 +351,12 @@ class TableLog:
             ) from error
 
 
+def has_entry(folder: Path) -> bool:
+    """Whether a log has an entry; of many only some are looked at."""
+    with os.scandir(folder) as found:
+        return any(each.name.endswith(".json") for each in found)
+
+
 def failures() -> tuple[type[Exception], ...]:
     """Return what the library raises when a call fails; the log shows whether something was done by then."""
     return (delta_lake().exceptions.DeltaError, OSError, ValueError, RuntimeError)
@@ -311,17 +371,25 @@ def brief(error: Exception | None) -> str:
     return f"{first}: {code[1] if code is not None else others[-1].strip(' ↳')}"[:300]
 
 
-def properties(mark: Mark, *, on_this_snapshot_alone: bool = False) -> "CommitProperties":
-    """Return what a commit carries in addition to its files."""
+def said_of(mark: Mark) -> dict[str, str]:
+    """Return what the log says of a commit besides what it does."""
+    return {BATCH_KEY: str(mark.batch_id), **({FINGERPRINT_KEY: mark.fingerprint} if mark.fingerprint else {})}
+
+
+def properties(mark: Mark) -> "CommitProperties":
+    """Return what a commit of the library carries in addition to its files; it fails where another one came first."""
     library = delta_lake()
-    batch_id = str(mark.batch_id)
-    transaction = library.Transaction(batch_id, VERSIONS[mark.outcome], round(time.time() * 1000))
-    said = {BATCH_KEY: batch_id, **({FINGERPRINT_KEY: mark.fingerprint} if mark.fingerprint else {})}
-    tries_again = {"max_commit_retries": 0} if on_this_snapshot_alone else {}
+    transaction = library.Transaction(str(mark.batch_id), VERSIONS[mark.outcome], round(time.time() * 1000))
     made: CommitProperties = library.CommitProperties(
-        custom_metadata=said, app_transactions=[transaction], **tries_again
+        custom_metadata=said_of(mark), app_transactions=[transaction], max_commit_retries=0
     )
     return made
+
+
+def interval_of(form: TableForm) -> int:
+    """Return after how many entries a checkpoint is due."""
+    asked = form.configuration.get(CHECKPOINT_INTERVAL, "")
+    return int(asked) if asked.isdecimal() and int(asked) else DEFAULT_INTERVAL
 
 
 def form_of(table: "DeltaTable") -> TableForm:

@@ -36,11 +36,6 @@ class DeltaRows:
         return self._log.opened(self.output / path)
 
     @property
-    def partition_columns(self) -> list[str]:
-        """The columns by which the table is partitioned."""
-        return list(self._table.metadata().partition_columns) if self._table is not None else []
-
-    @property
     def column_types(self) -> dict[str, Any]:
         """The types of the table's columns by name, as its log has them."""
         if self._table is None:
@@ -58,7 +53,7 @@ class DeltaRows:
         return {unquote(path): size for path, size in zip(paths, sizes, strict=True)}
 
     @cached_property
-    def _partitions(self) -> dict[str, dict[str, Any]]:
+    def partitions(self) -> dict[str, dict[str, Any]]:
         """The values of the columns that the table is partitioned by, by file: other programs leave them out of it."""
         if self._table is None or not (columns := self._table.metadata().partition_columns):
             return {}
@@ -137,5 +132,5 @@ class DeltaRows:
         from kafka_ingest.sinks.delta.rewritten_files import rows_of_file  # noqa: PLC0415
 
         for path in self.rewritten:
-            known = self._partitions.get(path, {})
+            known = self.partitions.get(path, {})
             yield from rows_of_file(self.opened(path), columns, batch_id, known)

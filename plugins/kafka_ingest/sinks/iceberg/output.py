@@ -1,7 +1,7 @@
 """An Iceberg table as the shared roles of tables need it: commits to its catalog decide (:mod:`.table`)."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -77,8 +77,8 @@ class IcebergOutput:
         check_installed()
 
     def one_reading(self) -> AbstractContextManager[None]:
-        """Do nothing: each look is one call to the catalog."""
-        return nullcontext()
+        """Ask the catalog once within this, and after each try to commit that failed."""
+        return self._table.one_reading()
 
     def check_usable(self) -> None:
         """Raise OutputNotUsableError where batches cannot be added to what is there; creates nothing."""
@@ -142,11 +142,11 @@ class IcebergOutput:
 
     def publish(self, mark: Mark, data: Place, receipt: Receipt) -> Mark:
         """Commit a batch's mark with its files; return the first writer's mark."""
-        return self._table.land(mark, [below(data / file.name, self.output) for file in receipt.files])
+        return self._table.land(mark, self._added(data, receipt))
 
     def check_can_replace(self) -> None:
-        """Raise OutputNotUsableError on a table that cannot be written, or is partitioned."""
-        self._table.check_can_replace()
+        """Raise OutputNotUsableError on a table that cannot be written."""
+        self._table.check_writable()
 
     def replaced_files(self, replaced: Sequence[ReplacedRange]) -> Iterator[ReplacedFile]:
         """Yield the files with rows of some ranges; raises OutputNotUsableError where one holds other rows, too."""
@@ -158,8 +158,11 @@ class IcebergOutput:
         """Commit a batch's mark with its files, and without those of some ranges; return the first writer's mark."""
         from kafka_ingest.sinks.tables.replaced_rows import ReplacedRows  # noqa: PLC0415 - as for the table
 
-        files = [below(data / file.name, self.output) for file in receipt.files]
-        return self._table.land(mark, files, ReplacedRows.of(replaced))
+        return self._table.land(mark, self._added(data, receipt), ReplacedRows.of(replaced))
+
+    def _added(self, data: Place, receipt: Receipt) -> dict[str, Opened]:
+        """Return a batch's files by their names in the table's place."""
+        return {below(data / each.name, self.output): opened(data, self._access) / each.name for each in receipt.files}
 
     def revoke(self, mark: Mark) -> Mark:
         """Commit the mark with an empty snapshot; return the first writer's mark."""

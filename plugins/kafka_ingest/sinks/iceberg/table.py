@@ -9,48 +9,52 @@ imports pyiceberg.
 import random
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import cached_property, partial
 from typing import TypeVar
 from uuid import UUID
 
-from pyiceberg.catalog import Catalog, load_catalog
+from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
 from pyiceberg.expressions import AlwaysTrue
-from pyiceberg.io import FileIO, load_file_io
 from pyiceberg.io.pyarrow import parquet_file_to_data_file
 from pyiceberg.table import Table, TableProperties
 from pyiceberg.typedef import EMPTY_DICT
 
 from kafka_ingest.errors import OutputNotUsableError, OutputUnavailableError
 from kafka_ingest.foundation.s3_access import S3Access
-from kafka_ingest.foundation.storage import opened
+from kafka_ingest.foundation.storage import Opened, opened
 from kafka_ingest.model.offsets import listing
 from kafka_ingest.model.place import Place
 from kafka_ingest.model.table_options import HOW_TO_TAKE_IT, NO_TABLE_OPTIONS, TableOptions
 from kafka_ingest.sinks.iceberg.catalog_settings import CatalogSettings
+from kafka_ingest.sinks.iceberg.catalogs import catalog_of
 from kafka_ingest.sinks.iceberg.columns import RAW, RAW_NAMES
+from kafka_ingest.sinks.iceberg.filed_partitions import check_filed
 from kafka_ingest.sinks.iceberg.library_errors import brief, is_a_failure, named_errors
 from kafka_ingest.sinks.iceberg.marks import MOST, STAY, OlderMarks, key_of, marks_in, text_of
+from kafka_ingest.sinks.iceberg.old_snapshots import MAX_AGE_MS
 from kafka_ingest.sinks.iceberg.one_try import OneTry
 from kafka_ingest.sinks.iceberg.places import METADATA, location_of
-from kafka_ingest.sinks.iceberg.store_io import in_store
 from kafka_ingest.sinks.iceberg.table_fit import is_elsewhere, spec_of, was_committed_to, why_not_written
 from kafka_ingest.sinks.iceberg.table_rows import IcebergRows, of_batch
 from kafka_ingest.sinks.tables.batch_column import BATCH_COLUMN
+from kafka_ingest.sinks.tables.file_partition import partition_values
 from kafka_ingest.sinks.tables.marks import Mark
 from kafka_ingest.sinks.tables.output import ReplacedFile
 from kafka_ingest.sinks.tables.replaced_rows import ReplacedRows
+from kafka_ingest.sinks.tables.staged_checks import footer
 
 Done = TypeVar("Done")
 
 TRIES = 10
 LONGEST_PAUSE_S = 0.2
-ON_DISK = {"py-io-impl": "kafka_ingest.sinks.iceberg.durable_io.DurableFileIO"}
 PROPERTIES_OF_NEW = {
     "format-version": "2",
     "commit.manifest-merge.enabled": "true",
     "write.metadata.delete-after-commit.enabled": "true",
     "write.metadata.previous-versions-max": "100",
+    MAX_AGE_MS: str(5 * 86_400_000),
     f"write.metadata.metrics.column.{BATCH_COLUMN}": "full",
     "write.metadata.metrics.column.key": "counts",
     "write.metadata.metrics.column.value": "counts",
@@ -76,23 +80,36 @@ class IcebergTable:
         self._name = name
         self._older = older
         self._form = form
+        self._keeps_reading = False
+        self._kept: Table | None = None
 
     @cached_property
     def _catalog(self) -> Catalog:
-        files = ON_DISK if self._access is None else in_store(self._access)
-        own = files | dict(self._settings.properties)
-        catalog = load_catalog(self._settings.name, **own)
-        # The library lets properties of a table, or of a server, name the class that reads and writes files. It would
-        # be imported, and nothing would be flushed, or put with the store's credentials. Here the own properties win.
-        vars(catalog)["_load_file_io"] = partial(own_io, own)
-        return catalog
+        return catalog_of(self._settings, self._access)
 
     def __str__(self) -> str:
         """Return the table for a message."""
         return f"Iceberg table {self._name} in {self._output}"
 
+    @contextmanager
+    def one_reading(self) -> Iterator[None]:
+        """Read the table once within this, until a try to commit fails: a try is bound to what was read."""
+        self._keeps_reading = True
+        try:
+            yield
+        finally:
+            self._keeps_reading, self._kept = False, None
+
     def open(self) -> Table | None:
-        """Return the table as it is now, None where there is none yet."""
+        """Return the table as it is now, or was when it was first read within one reading; None where there is none."""
+        if self._kept is None:
+            table = self._as_it_is()
+            if not self._keeps_reading:
+                return table
+            self._kept = table
+        return self._kept
+
+    def _as_it_is(self) -> Table | None:
         table = self._loaded()
         if table is None:
             if not was_committed_to(opened(self._output / METADATA, self._access)):
@@ -148,19 +165,6 @@ class IcebergTable:
             self._check_leaves(file)
             yield file
 
-    def check_can_replace(self) -> None:
-        """Raise OutputNotUsableError on a table that cannot be written, or is partitioned."""
-        self.check_writable()
-        if (table := self.open()) is not None:
-            self._check_not_partitioned(table)
-
-    def _check_not_partitioned(self, table: Table) -> None:
-        if any(not spec.is_unpartitioned() for spec in table.specs().values()):
-            raise OutputNotUsableError(
-                f"{self}: expected a table that is and was without partitions, found one with: in those no rows are "
-                "replaced. Nothing was changed; copy the ranges elsewhere."
-            )
-
     def _check_leaves(self, file: ReplacedFile) -> None:
         """Raise OutputNotUsableError where other rows of a file would have to be copied: see :meth:`delete_rows`."""
         if file.stays:
@@ -171,12 +175,18 @@ class IcebergTable:
                 f"by {BATCH_COLUMN} with an engine that copies the others, such as Spark, and run this again."
             )
 
-    def land(self, mark: Mark, files: Sequence[str] = (), wanted: ReplacedRows | None = None) -> Mark:
+    def land(self, mark: Mark, files: Mapping[str, Opened] = EMPTY_DICT, wanted: ReplacedRows | None = None) -> Mark:
         """Commit a batch's mark with its files, and return the mark that the batch then has: the first writer's.
 
-        ``files`` are their names relative to the table's place. The files with rows that are ``wanted`` leave the table
-        in the same snapshot. Raises OutputNotUsableError where one holds other rows, too.
+        ``files`` by their names relative to the table's place. The files with rows that are ``wanted`` leave the table
+        in the same snapshot. Raises OutputNotUsableError where one holds other rows, too, and
+        StagedOutputUnusableError where a file's rows are not of the one partition that the table would say.
         """
+        terms = self._form.partition_by
+        partitions = {
+            name: partition_values(path, footer(path), terms, own_columns=False) if terms else ()
+            for name, path in files.items()
+        }
 
         def add(table: Table, change: OneTry) -> None:
             summary = {"kafka_ingest.batch_id": str(mark.batch_id), "kafka_ingest.outcome": mark.outcome.value}
@@ -185,7 +195,8 @@ class IcebergTable:
                 with change.update_schema() as update:
                     for column in missing:
                         update.add_column(column, RAW.find_type(column))
-            named = [f"{table.location().rstrip('/')}/{name}" for name in files]
+            places = {f"{table.location().rstrip('/')}/{name}": values for name, values in partitions.items()}
+            named = list(places)
             if wanted is not None:
                 self._overwrite(table, change, named, wanted, summary)
             elif files:
@@ -194,7 +205,10 @@ class IcebergTable:
             else:
                 with change.update_snapshot(snapshot_properties=summary).fast_append():
                     pass
-            # The properties last: what came before was computed on the table as it was read, without a copy of it.
+            if files and terms and (snapshot := change.table_metadata.current_snapshot()) is not None:
+                check_filed(snapshot, table.io, places, terms)
+            # These last: what came before was computed on the table as it was read, without a copy of it.
+            change.drop_old_snapshots()
             if leaving := self._marks_to_remove(table):
                 change.remove_properties(*leaving)
             change.set_properties({key_of(mark.batch_id): text_of(mark)})
@@ -208,7 +222,6 @@ class IcebergTable:
         self, table: Table, change: OneTry, named: Sequence[str], wanted: ReplacedRows, summary: dict[str, str]
     ) -> None:
         """Add files and take others out, in one snapshot, as the library's own overwriting does with new ones."""
-        self._check_not_partitioned(table)
         leaving = list(self._rows_of(table).files_with(wanted))
         for _, file in leaving:
             self._check_leaves(file)
@@ -217,7 +230,7 @@ class IcebergTable:
             change.set_properties({TableProperties.DEFAULT_NAME_MAPPING: mapping})
         added = [parquet_file_to_data_file(table.io, change.table_metadata, path) for path in named]
         with change.update_snapshot(snapshot_properties=summary).overwrite() as update:
-            # In which manifests the files are looked for; without it, in a table without partitions, in none.
+            # In which manifests the files are looked for; without it, in those without partitions, in none.
             update.delete_by_predicate(AlwaysTrue())
             for data_file, _ in leaving:
                 update.delete_data_file(data_file)
@@ -280,6 +293,7 @@ class IcebergTable:
                     raise
                 failure = error
                 pause(number)
+            self._kept = None
         raise OutputUnavailableError(
             f"{self}: {TRIES} tries {what} failed, and the table does not have it: {brief(failure, self._settings)}. "
             "No offset was moved; run this again."
@@ -300,14 +314,7 @@ class IcebergTable:
             if (table := self.open()) is not None:
                 return table
             try:
-                self._catalog.create_namespace_if_not_exists(self._name.rpartition(".")[0])
-                self._catalog.create_table(
-                    self._name,
-                    RAW,
-                    location=location_of(self._output),
-                    partition_spec=spec_of(self._form),
-                    properties=dict(PROPERTIES_OF_NEW),
-                )
+                self._create()
             except Exception as error:
                 if not is_a_failure(error):
                     raise
@@ -319,6 +326,24 @@ class IcebergTable:
             f"{self} could not be made: {brief(failure, self._settings)}. No offset was moved; run this again."
         )
 
+    def _create(self) -> None:
+        """Make the table, with its namespace only where there is none: that may need another right."""
+        make = partial(
+            self._catalog.create_table,
+            self._name,
+            RAW,
+            location=location_of(self._output),
+            partition_spec=spec_of(self._form),
+            properties=dict(PROPERTIES_OF_NEW),
+        )
+        try:
+            make()
+        except NoSuchNamespaceError:
+            levels = self._name.split(".")[:-1]
+            for number in range(1, len(levels) + 1):
+                self._catalog.create_namespace_if_not_exists(".".join(levels[:number]))
+            make()
+
     def _check_fits(self, table: Table) -> None:
         if problems := list(why_not_written(table, self._form)):
             lacks = f" {HOW_TO_TAKE_IT}" if set(RAW_NAMES) - set(names_of(table)) else ""
@@ -327,14 +352,6 @@ class IcebergTable:
                 "Nothing was written and no offset was moved. Change the table, or give the feed another one; "
                 f"docs/sinks.md says which tables can be used.{lacks}"
             )
-
-
-def own_io(own: Mapping[str, str], properties: Mapping[str, str] = EMPTY_DICT, location: str | None = None) -> FileIO:
-    """Return what reads and writes a table's files; ``properties`` of a table or a server change none of the own.
-
-    The parameters after the first are those of the method of the library's catalogs that this stands in for.
-    """
-    return load_file_io({**properties, **own}, location)
 
 
 def names_of(table: Table) -> list[str]:

@@ -23,6 +23,7 @@ from kafka_ingest.sinks.iceberg.marks import OlderMarks, marks_in
 from kafka_ingest.sinks.iceberg.places import BATCHES, DATA, comparable, location_of
 from kafka_ingest.sinks.parquet_contents import POSITION
 from kafka_ingest.sinks.tables.batch_column import BATCH_COLUMN
+from kafka_ingest.sinks.tables.damaged_files import read_to_replace
 from kafka_ingest.sinks.tables.marks import Mark, Outcome
 from kafka_ingest.sinks.tables.output import ReplacedFile
 from kafka_ingest.sinks.tables.own_files import OwnFiles
@@ -127,7 +128,8 @@ class IcebergRows:
         """Yield the files with rows that a batch replaces, with these rows' positions."""
         tasks = {task.file.file_path: task for each in wanted.batches for task in self._planned(each)}
         for path, task in sorted(tasks.items()):
-            pieces = list(self._read([task], [*POSITION, BATCH_COLUMN], AlwaysTrue()))
+            with named_errors("the table's rows", self._settings), read_to_replace(path):
+                pieces = list(self._scan([task], [*POSITION, BATCH_COLUMN], AlwaysTrue()))
             leaving = pa.concat_tables(
                 [each.filter(wanted.are(each)).select(list(POSITION)) for each in pieces] or [NONE]
             )
@@ -172,16 +174,20 @@ class IcebergRows:
             return list(self._table.scan(row_filter=wanted).plan_files())
 
     def _read(self, tasks: Iterable[FileScanTask], columns: list[str], wanted: BooleanExpression) -> Iterator[pa.Table]:
+        with named_errors("the table's rows", self._settings):
+            yield from self._scan(tasks, columns, wanted)
+
+    def _scan(self, tasks: Iterable[FileScanTask], columns: list[str], wanted: BooleanExpression) -> Iterator[pa.Table]:
+        """Yield rows a piece at a time; errors of the library are left to the caller."""
         chosen = list(tasks)
         if self._table is None or not chosen:
             return
         types = pa.schema([(name, TYPES[name]) for name in columns])
-        with named_errors("the table's rows", self._settings):
-            projected = self._table.schema().select(*columns)
-            scan = ArrowScan(self._table.metadata, self._table.io, projected, wanted)
-            for batch in scan.to_record_batches(chosen):
-                if batch.num_rows:
-                    yield pa.Table.from_batches([batch]).select(columns).cast(types)
+        projected = self._table.schema().select(*columns)
+        scan = ArrowScan(self._table.metadata, self._table.io, projected, wanted)
+        for batch in scan.to_record_batches(chosen):
+            if batch.num_rows:
+                yield pa.Table.from_batches([batch]).select(columns).cast(types)
 
     def _is_own(self, task: FileScanTask, batch_id: UUID) -> bool:
         name = self._own_name(task)

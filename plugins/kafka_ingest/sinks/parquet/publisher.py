@@ -91,12 +91,19 @@ class ParquetPublisher:
         """Return that Spark writes into the attempt's own directory, which is renamed."""
         return DataNeeds()
 
-    def can_take(self, _directory: Place, receipt: Receipt) -> None:
+    def can_take(self, place: Place, receipt: Receipt) -> None:
         """Ask before COMMITTING whether the batch can be published; raises OutputNotUsable- or OutputConflictError."""
         batch_id = receipt.batch_id
         with storage_errors(self._output):
             self._staging.check_mounted()
         self.prepare()
+        with storage_errors(self._output):
+            directory = local(place)
+            if directory.exists() and directory.stat().st_dev != self._output.stat().st_dev:
+                raise OutputNotUsableError(
+                    f"expected {directory} and {self._output} on one file system, found two: a batch is published by "
+                    "one rename. Nothing was published."
+                )
         if self._receipts.is_withdrawn(batch_id):
             raise being_abandoned(batch_id)
         target = self._batches.directory(batch_id)

@@ -10,7 +10,7 @@ from kafka_ingest.foundation.storage import Opened
 
 
 @contextlib.contextmanager
-def read_to_replace(path: Opened) -> Iterator[None]:
+def read_to_replace(path: Opened | str) -> Iterator[None]:
     """Raise OutputConflictError where a file with rows that may be replaced is damaged or missing.
 
     Errors of the storage itself are left to the caller: trying again helps there.

@@ -9,6 +9,9 @@ from typing import Any
 
 import pyarrow.parquet
 
+from kafka_ingest.errors import StagedOutputUnusableError
+from kafka_ingest.foundation.storage import Opened
+from kafka_ingest.model.offsets import listing
 from kafka_ingest.model.partition_term import PartitionTerm
 
 
@@ -58,3 +61,16 @@ def wrong_partitions(
                 yield f"column {term.own_column}: expected {expected} alone, found {', '.join(map(str, found))}"
         except ValueError as error:
             yield str(error)
+
+
+def partition_values(
+    path: Opened,
+    metadata: pyarrow.parquet.FileMetaData,
+    terms: Sequence[PartitionTerm],
+    *,
+    own_columns: bool,
+) -> list[str | None]:
+    """Return the value of each term in a file, as text; raises StagedOutputUnusableError where it cannot be one's."""
+    if problems := list(wrong_partitions(metadata, terms, own_columns=own_columns)):
+        raise StagedOutputUnusableError(f"{path}: {listing(problems)}")
+    return [partition_of(metadata, term) for term in terms]

@@ -107,7 +107,10 @@ class TableOutput(Protocol):
         """Raise InstallationError where the format's library is missing; imports nothing."""
 
     def one_reading(self) -> AbstractContextManager[None]:
-        """Spare further looks within this the reading of the whole table; each still sees it as it is now."""
+        """Spare further looks within this the reading of the whole table.
+
+        They may see it as it was at the first one: a commit is bound to what was looked at.
+        """
 
     def check_usable(self) -> None:
         """Raise OutputNotUsableError where batches cannot be added to what is there; creates nothing."""

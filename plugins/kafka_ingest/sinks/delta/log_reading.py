@@ -1,0 +1,167 @@
+"""What the log of a Delta table says, without the list of its files.
+
+The library reads that list for each look: seconds, where a year of small batches was not compacted. A look and a
+commit need the newest protocol and metadata and the application transactions: three columns of the newest checkpoint,
+and the entries since. https://github.com/delta-io/delta/blob/master/PROTOCOL.md. Importing this imports pyarrow.
+"""
+
+import json
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pyarrow.compute as pc
+import pyarrow.parquet
+
+from kafka_ingest.foundation.storage import Opened, names_from, open_to_read, read_all, read_whole
+from kafka_ingest.sinks.delta.last_checkpoint import noted_checkpoint
+from kafka_ingest.sinks.delta.places import entry_name
+from kafka_ingest.sinks.delta.table_fit import TableForm
+
+ENTRY = re.compile(r"(\d{20})\.json")
+CHECKPOINT = re.compile(r"(\d{20})\.checkpoint(?:\.\d{10}\.(\d{10})|\.[0-9a-f-]{36})?\.(?:parquet|json)")
+"""Of one file, of several numbered ones, or of the second kind, which no table has that can be written."""
+COLUMNS = (
+    *(f"protocol.{each}" for each in ("minReaderVersion", "minWriterVersion", "readerFeatures", "writerFeatures")),
+    *(f"metaData.{each}" for each in ("schemaString", "partitionColumns", "configuration")),
+    *("txn.appId", "txn.version"),
+)
+"""Those of a checkpoint that are read, of hundreds of megabytes after a year; the library leaves out empty ones."""
+FILE = b'{"add":', b'{"remove":'
+"""How an entry's lines on files begin: most of its bytes, of which nothing is needed."""
+
+
+class LogReading:
+    """A table at one version: what was read of its log. I/O errors, and ValueError for a damaged log, are left."""
+
+    def __init__(self, folder: Opened, checkpoint: int = -1) -> None:
+        self._folder = folder
+        self._protocol: Mapping[str, Any] = {}
+        self._metadata: Mapping[str, Any] = {}
+        self._transactions: dict[str, int] = {}
+        self.version = self._checkpoint = checkpoint
+
+    @classmethod
+    def of(cls, folder: Opened) -> "LogReading | None":
+        """Return the newest version of the table whose log is in a folder, None where there is none."""
+        names = names_since(folder, noted_checkpoint(folder))
+        if not (checkpoints := complete(names)):
+            names = names_from(folder, "")  # what names the newest checkpoint is a hint only
+            checkpoints = complete(names)
+        newest = max(checkpoints, default=-1)
+        last = max((int(found[1]) for name in names if (found := ENTRY.fullmatch(name))), default=newest)
+        if max(newest, last) < 0:
+            return None
+        reading = cls(folder, newest)
+        for name in checkpoints.get(newest, ()):
+            reading._take_checkpoint(name)
+        # A listing may miss what is written meanwhile, so each entry is read by its name.
+        for content in read_all(folder, [entry_name(version) for version in range(newest + 1, last + 1)]):
+            reading._take_entry(content)
+        reading.update()
+        return reading
+
+    def update(self) -> None:
+        """Read what others have committed since."""
+        while True:
+            try:
+                content = read_whole(self._folder / entry_name(self.version + 1))
+            except FileNotFoundError:
+                return
+            self._take_entry(content)
+
+    @property
+    def since_checkpoint(self) -> int:
+        """How many entries each reading has to read."""
+        return self.version - self._checkpoint
+
+    @property
+    def form(self) -> TableForm:
+        """The newest protocol and metadata."""
+        if not (self._protocol and self._metadata):
+            raise ValueError(f"version {self.version} has no protocol or no metadata")
+        return form_in(self._protocol, self._metadata)
+
+    def transaction_version(self, app_id: str) -> int | None:
+        """Return the version of an application's newest transaction, None where it has none."""
+        return self._transactions.get(app_id)
+
+    def _take_checkpoint(self, name: str) -> None:
+        path = self._folder / name
+        if name.endswith(".json"):
+            self._take(read_whole(path))
+            return
+        with open_to_read(path) as source, pyarrow.parquet.ParquetFile(source) as file:
+            actions = file.read(columns=list(COLUMNS))
+        for column in actions.column_names:
+            found = actions[column].drop_null()
+            if column == "txn":
+                of_both = (pc.struct_field(found, each).to_pylist() for each in ("appId", "version"))
+                self._transactions.update(zip(*of_both, strict=True))
+            else:
+                for action in found.to_pylist(maps_as_pydicts="strict"):
+                    self._take_action({column: action})
+
+    def _take_entry(self, content: bytes) -> None:
+        """Take the next version's entry; an empty one, which a power cut may leave, says nothing."""
+        try:
+            self._take(content)
+        except ValueError as error:
+            raise ValueError(f"{entry_name(self.version + 1)} is no entry of a log: {error}") from error
+        self.version += 1
+
+    def _take(self, content: bytes) -> None:
+        lines = content.splitlines()
+        for number, line in enumerate(lines, 1):
+            # The last one is read in any case: an entry may be cut off.
+            if line.strip() and (number == len(lines) or not line.startswith(FILE)):
+                self._take_action(json.loads(line))
+
+    def _take_action(self, action: Mapping[str, Any]) -> None:
+        if "txn" in action:
+            self._transactions[action["txn"]["appId"]] = action["txn"]["version"]
+        elif "protocol" in action:
+            self._protocol = action["protocol"]
+        elif "metaData" in action:
+            self._metadata = action["metaData"]
+
+
+def form_in(protocol: Mapping[str, Any], metadata: Mapping[str, Any]) -> TableForm:
+    """Return what both actions say; raises ValueError where they lack what the protocol requires."""
+    try:
+        return TableForm(
+            reader_version=protocol["minReaderVersion"],
+            writer_version=protocol["minWriterVersion"],
+            reader_features=protocol.get("readerFeatures") or (),
+            writer_features=protocol.get("writerFeatures") or (),
+            partition_columns=tuple(metadata["partitionColumns"]),
+            configuration=dict(metadata.get("configuration") or {}),
+            schema=json.loads(metadata["schemaString"]),
+        )
+    except (KeyError, TypeError) as error:
+        raise ValueError(f"expected protocol and metadata of a Delta table, found none of {error}") from error
+
+
+def names_since(folder: Opened, checkpoint: int) -> list[str]:
+    """Return the names of a checkpoint's files and of what came later; on a disk, what came later may be missing.
+
+    There each entry is found by its name, and a folder of up to 100,000 is not listed.
+    """
+    name = f"{checkpoint:020d}.checkpoint.parquet"
+    if isinstance(folder, Path) and (folder / name).is_file():
+        return [name]
+    return names_from(folder, f"{checkpoint:020d}")
+
+
+def complete(names: list[str]) -> dict[int, list[str]]:
+    """Return version → files of a checkpoint of which none is missing; of several of one version, either says all."""
+    found: dict[int, list[str]] = {}
+    parts: dict[tuple[int, int], list[str]] = {}
+    for name in names:
+        if match := CHECKPOINT.fullmatch(name):
+            version, expected = int(match[1]), int(match[2] or 1)
+            parts[version, expected] = group = [*parts.get((version, expected), ()), name]
+            if len(group) >= expected:
+                found[version] = group[-expected:]
+    return found

@@ -1,0 +1,272 @@
+"""The log of a Delta table as a commit reads and writes it, against the library and other readers."""
+
+import json
+import os
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pyarrow.parquet
+import pytest
+from deltalake import DeltaTable
+from tests.contract.builders import batch_id_of
+from tests.contract.sink_outputs import DeltaOutput, plan_to, publish, rows_of, written
+
+from kafka_ingest.errors import OutputUnavailableError
+from kafka_ingest.sinks.delta import file_columns, table_log
+from kafka_ingest.sinks.delta.log_entry import AddedFile, write_entry
+from kafka_ingest.sinks.delta.log_reading import LogReading
+from kafka_ingest.sinks.delta.table_log import form_of
+
+BEFORE, AFTER = (1, 2, 3), (4, 5)
+"""The batches before and after a checkpoint."""
+
+
+@pytest.fixture
+def output(tmp_path: Path) -> DeltaOutput:
+    made = DeltaOutput(tmp_path / "orders")
+    made.sink.publisher.prepare()
+    return made
+
+
+def log_of(output: DeltaOutput) -> Path:
+    return output.path / "_delta_log"
+
+
+def table(output: DeltaOutput) -> DeltaTable:
+    return DeltaTable(str(output.path))
+
+
+# ── Reading ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def in_two_parts(log: Path) -> None:
+    """Write the newest checkpoint as two files, as Spark does with large ones."""
+    [whole] = log.glob("*.checkpoint.parquet")
+    rows, name = pyarrow.parquet.read_table(whole), whole.name.partition(".")[0]
+    whole.unlink()
+    for part in (1, 2):
+        half = rows.slice(0, 2) if part == 1 else rows.slice(2)
+        pyarrow.parquet.write_table(half, log / f"{name}.checkpoint.{part:010}.{2:010}.parquet")
+
+
+def a_part_of_another(log: Path) -> None:
+    """Leave a part of a newer checkpoint whose other part is missing, and of the same one."""
+    for version in (4, 5):
+        (log / f"{version:020}.checkpoint.{1:010}.{2:010}.parquet").write_bytes(b"none")
+    (log / "_last_checkpoint").unlink()
+
+
+def clean_up(log: Path) -> None:
+    """Delete the entries that the checkpoint sums up."""
+    for version in range(len(BEFORE) + 1):
+        (log / f"{version:020}.json").unlink()
+
+
+def hint_elsewhere(log: Path) -> None:
+    """Note a checkpoint that is gone."""
+    (log / "_last_checkpoint").write_text('{"version": 6, "size": 9}')
+
+
+def litter(log: Path) -> None:
+    """Leave what other writers and file systems leave in a log."""
+    for name in (f"{9:020}.json#1", f"{5:020}.crc", f".{9:020}.json.crc", "0.compacted.json", f"{1:020}.json.tmp"):
+        (log / name).write_bytes(b"none of ours")
+
+
+LOGS: dict[str, list[Callable[[Path], object]]] = {
+    "a checkpoint and entries": [],
+    "cleaned up": [clean_up],
+    "in two parts": [clean_up, in_two_parts],
+    "a part without the other": [clean_up, a_part_of_another],
+    "no note of the checkpoint": [clean_up, lambda log: (log / "_last_checkpoint").unlink()],
+    "a note of one that is gone": [clean_up, hint_elsewhere],
+    "a damaged note": [clean_up, lambda log: (log / "_last_checkpoint").write_bytes(b"")],
+    "entries only": [lambda log: [path.unlink() for path in (*log.glob("*.parquet"), log / "_last_checkpoint")]],
+    "litter": [litter],
+}
+
+
+@pytest.mark.parametrize("changes", LOGS.values(), ids=LOGS.keys())
+def test_a_log_says_what_the_library_reads_from_it(
+    output: DeltaOutput, changes: list[Callable[[Path], object]]
+) -> None:
+    for number in BEFORE:
+        publish(output, plan_to(output, number))
+    table(output).alter.set_table_properties({"delta.logRetentionDuration": "interval 90 days"})
+    table(output).create_checkpoint()
+    for number in AFTER:
+        publish(output, plan_to(output, number))
+    directory, published = written(output, plan_to(output, 6))
+    output.sink.publisher.revoke(directory, published.plan.batch_id, rows=0)
+    ids = [str(batch_id_of(number)) for number in (*BEFORE, *AFTER, 6, 7)]
+    expected = table(output)
+    transactions = [expected.transaction_version(batch_id) for batch_id in ids]
+    for change in changes:
+        change(log_of(output))
+    found = LogReading.of(log_of(output))
+    assert found is not None
+    assert (found.version, found.form) == (expected.version(), form_of(expected))
+    assert [found.transaction_version(batch_id) for batch_id in ids] == transactions == [1, 1, 1, 1, 1, 2, None]
+
+
+def test_a_reading_follows_what_others_commit(output: DeltaOutput) -> None:
+    publish(output, plan_to(output, 1))
+    found = LogReading.of(log_of(output))
+    assert found is not None
+    publish(output, plan_to(output, 2))
+    table(output).alter.set_table_properties({"delta.appendOnly": "true"})
+    assert found.transaction_version(str(batch_id_of(2))) is None
+    found.update()
+    assert found.transaction_version(str(batch_id_of(2))) == 1
+    assert (found.version, found.form) == (3, form_of(table(output)))
+
+
+def test_an_entry_that_is_missing_stops_the_commit(output: DeltaOutput) -> None:
+    for number in BEFORE:
+        publish(output, plan_to(output, number))
+    (log_of(output) / f"{2:020}.json").unlink()
+    directory, published = written(output, plan_to(output, 4))
+    with pytest.raises(OutputUnavailableError, match=f"{2:020}.json.*No offset was moved"):
+        output.sink.publisher.publish(directory, published)
+
+
+def test_an_entry_that_is_cut_off_within_a_file_stops_the_commit(output: DeltaOutput) -> None:
+    publish(output, plan_to(output, 1))
+    newest = log_of(output) / f"{1:020}.json"
+    before, _, _ = newest.read_bytes().rpartition(b'{"add":')
+    newest.write_bytes(before + b'{"add":{"path":"batches/0')
+    directory, published = written(output, plan_to(output, 2))
+    with pytest.raises(OutputUnavailableError, match=f"{1:020}.json is no entry of a log.*No offset was moved"):
+        output.sink.publisher.publish(directory, published)
+    assert not (log_of(output) / f"{2:020}.json").exists()
+
+
+# ── Writing ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_commit_asks_for_no_list_of_files_and_needs_no_library(
+    output: DeltaOutput, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = publish(output, plan_to(output, 1))
+    directory, published = written(output, plan_to(output, 2))
+    with monkeypatch.context() as patched:
+        for module in (table_log, file_columns):
+            patched.setattr(module, "delta_lake", lambda: pytest.fail("it was loaded"))
+        output.sink.publisher.can_take(directory, published.receipt)
+        output.sink.publisher.publish(directory, published)
+    assert output.seen() == rows_of(first) + rows_of(published)
+
+
+def test_of_two_entries_of_one_version_there_is_the_first_completely(tmp_path: Path) -> None:
+    file = AddedFile("batches/a b/ä%.parquet", 1, {}, 0, "{}")
+    assert write_entry(tmp_path, 1, [file], ("a", 1), {})
+    before = (tmp_path / f"{1:020}.json").read_bytes()
+    assert not write_entry(tmp_path, 1, [], ("b", 1), {})
+    assert [path.name for path in tmp_path.iterdir()] == [f"{1:020}.json"]
+    assert (tmp_path / f"{1:020}.json").read_bytes() == before
+    assert b'"path":"batches/a%20b/%C3%A4%25.parquet"' in before
+
+
+def test_what_dies_while_it_writes_an_entry_leaves_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def dies(_descriptor: int) -> None:
+        assert not (tmp_path / f"{1:020}.json").exists()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(os, "fsync", dies)
+    with pytest.raises(KeyboardInterrupt):
+        write_entry(tmp_path, 1, [], ("a", 1), {})
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_files_with_odd_names_are_read_by_others(output: DeltaOutput) -> None:
+    directory, published = written(output, plan_to(output, 1))
+    place = output.path / "batches" / str(batch_id_of(1)) / "1"
+    names = {path.name: f"ä b+%41 {path.name}" for path in place.iterdir()}
+    for old, new in names.items():
+        (place / old).rename(place / new)
+    files = tuple(replace(each, name=names[each.name]) for each in published.receipt.files)
+    published = replace(published, receipt=replace(published.receipt, files=files))
+    output.sink.publisher.publish(directory, published)
+    assert output.seen() == rows_of(published)
+    assert Counter(table(output).to_pyarrow_table()["kafka_batch"].to_pylist()) == {str(batch_id_of(1)): 20}
+
+
+def test_others_see_the_commit_as_an_append_of_the_files(output: DeltaOutput) -> None:
+    published = publish(output, plan_to(output, 1))
+    [newest, _] = table(output).history()
+    assert (newest["operation"], newest["operationParameters"]["mode"], newest["version"]) == ("WRITE", "Append", 1)
+    assert newest["kafka_ingest.batch_id"] == str(batch_id_of(1))
+    sizes = {file.name: file.size_bytes for file in published.receipt.files}
+    actions = table(output).get_add_actions(flatten=True)
+    paths = [path.rpartition("/")[2] for path in actions["path"].to_pylist()]
+    assert dict(zip(paths, actions["size_bytes"].to_pylist(), strict=True)) == sizes
+    assert actions["num_records"].to_pylist() == [10, 10]
+    assert actions["max.kafka_offset"].to_pylist() == [9, 9]
+
+
+# ── Checkpoints ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def checkpoints(output: DeltaOutput) -> list[int]:
+    return sorted(int(path.name[:20]) for path in log_of(output).glob("*.checkpoint.parquet"))
+
+
+def test_commits_sum_up_the_log_as_often_as_the_table_asks_for_it(output: DeltaOutput) -> None:
+    publish(output, plan_to(output, 1))
+    table(output).alter.set_table_properties({"delta.checkpointInterval": "3"})
+    batches = [publish(output, plan_to(output, number)) for number in range(2, 8)]
+    assert checkpoints(output) == [2, 5, 8], "the first is the library's own"
+    found = LogReading.of(log_of(output))
+    assert found is not None
+    assert (found.version, found.since_checkpoint) == (8, 0)
+    assert sum(output.seen().values()) == 20 + sum(each.receipt.rows for each in batches)
+
+
+@pytest.mark.parametrize("asked", ["true", "false"])
+def test_with_a_checkpoint_entries_leave_that_are_older_than_the_table_keeps_them(
+    output: DeltaOutput, asked: str
+) -> None:
+    publish(output, plan_to(output, 1))
+    properties: dict[str, str] = {
+        "delta.checkpointInterval": "3",
+        "delta.logRetentionDuration": "interval 0 seconds",
+        "delta.enableExpiredLogCleanup": asked,
+    }
+    table(output).alter.set_table_properties(properties)
+    for number in range(2, 6):
+        publish(output, plan_to(output, number))
+    assert (log_of(output) / f"{1:020}.json").exists() is (asked == "false")
+    assert sum(output.seen().values()) == 100
+
+
+def test_a_checkpoint_that_fails_fails_no_commit_and_is_made_by_the_next_one(
+    output: DeltaOutput, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    publish(output, plan_to(output, 1))
+    table(output).alter.set_table_properties({"delta.checkpointInterval": "3"})
+
+    def fails(_: Any) -> None:
+        raise OSError(28, "no space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(DeltaTable, "create_checkpoint", fails)
+        for number in (2, 3, 4):
+            publish(output, plan_to(output, number))
+    assert "No checkpoint was made" in caplog.text
+    assert checkpoints(output) == [2]
+    publish(output, plan_to(output, 5))
+    assert checkpoints(output) == [2, 6]
+    assert sum(output.seen().values()) == 100
+
+
+def test_polars_reads_a_table_whose_log_was_summed_up_between_commits(output: DeltaOutput) -> None:
+    publish(output, plan_to(output, 1))
+    table(output).create_checkpoint()
+    publish(output, plan_to(output, 2))
+    found = pl.scan_delta(str(output.path)).filter(pl.col("kafka_batch") == str(batch_id_of(2))).collect()
+    assert found.height == 20
+    assert json.loads((log_of(output) / "_last_checkpoint").read_bytes())["version"] == 1
