@@ -76,7 +76,7 @@ class Scale:
 
     def of_tables(self, data: TopicData) -> list[Entry]:
         """Return the contestants that write tables, on one topic, and this project's files to compare with."""
-        tables = [name for name in self.contestants if name not in FILE_WRITERS]
+        tables = [name for name in self.contestants if name not in FILE_WRITERS and not CONTESTANTS[name].decodes]
         files = [OURS] if self.has_ours and tables else []
         return [Entry(name, name, data) for name in (*files, *tables)]
 
@@ -101,6 +101,17 @@ def small_tables(scale: Scale) -> Case:
     """Compare the same on some thousand records."""
     title = f"{SMALL_RECORDS:,} records into tables"
     return Case("small-tables", title, scale.of_tables(scale.small_data), OURS, scale.repetitions)
+
+
+def json(scale: Scale) -> Case:
+    """Compare all that decode JSON on the large topic, and this project without it."""
+    decoding = [name for name in scale.contestants if CONTESTANTS[name].decodes]
+    names = [*([OURS] if scale.has_ours and decoding else []), *decoding]
+    entries = [Entry(name, name, scale.data) for name in names]
+    title = f"{scale.data.records:,} records of JSON, decoded by a schema"
+    return Case(
+        "json", title, entries, "kafka-ingest-json" if "kafka-ingest-json" in names else OURS, scale.repetitions
+    )
 
 
 def nothing(scale: Scale) -> Case:
@@ -136,6 +147,7 @@ CASES: Mapping[str, Callable[[Scale], Case]] = {
     "small": small,
     "tables": tables,
     "small-tables": small_tables,
+    "json": json,
     "nothing": nothing,
     "hot": hot,
     "memory": memory,

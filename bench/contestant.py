@@ -86,7 +86,8 @@ class Start:
 class Contestant:
     """One who takes part. ``prepare`` is not measured; ``missing`` is the reason where it cannot take part.
 
-    ``writes`` is the format of its output; ``is_ours`` says that it is this project and not a peer.
+    ``writes`` is the format of its output; ``is_ours`` says that it is this project and not a peer; ``decodes``: values
+    become structs.
     """
 
     name: str
@@ -96,6 +97,7 @@ class Contestant:
     missing: Callable[[], str | None] = lambda: None
     writes: str = PARQUET
     is_ours: bool = False
+    decodes: bool = False
 
 
 def leave_settings_behind() -> None:
@@ -129,8 +131,8 @@ def prepare_ours(job: Job) -> None:
     prepare_feed(job, {"format": PARQUET})
 
 
-def prepare_feed(job: Job, sink: Mapping[str, str]) -> None:
-    """Make a feed, and control tables that are empty."""
+def prepare_feed(job: Job, sink: Mapping[str, str], records: Mapping[str, object] | None = None) -> None:
+    """Make a feed, and control tables that are empty; ``records`` is what the feed says of keys and values."""
     feeds = job.home / "feeds"
     feeds.mkdir()
     feed = {
@@ -138,6 +140,7 @@ def prepare_feed(job: Job, sink: Mapping[str, str]) -> None:
         "kafka": {"topics": [job.topic], "group": f"bench-{job.home.name}"},
         "limits": {"max_records": "unlimited"},
         "sink": {**sink, "path": job.output.name},
+        **(records or {}),
     }
     (feeds / f"{FEED}.yaml").write_text(yaml.safe_dump(feed))
     done = subprocess.run(
@@ -172,10 +175,12 @@ def spark_submit(
     *,
     more_jars: Sequence[Path] = (),
     writes: str = PARQUET,
+    value_schema: str | None = None,
 ) -> Callable[[Job], Start]:
     """Return what starts a Spark application on this machine.
 
-    Its jars are those of the Kafka connector and those in ``more_jars``, which are directories.
+    Its jars are those of the Kafka connector and those in ``more_jars``, which are directories. With ``value_schema``
+    it decodes values by ``from_json``.
     """
 
     def start(job: Job) -> Start:
@@ -185,6 +190,7 @@ def spark_submit(
             format=writes,
             checkpoint=str(job.home / "checkpoint"),
             consumer={f"kafka.{name}": value for name, value in consumer.items()},
+            value_schema=value_schema,
         )
         return Start(
             [str(BIN / "spark-submit"), "--master", "local[*]", "--jars", jars, *settings, str(SCRIPTS / script), task],

@@ -17,6 +17,7 @@ from contestant import (
     prepare_feed,
     spark_submit,
 )
+from contestants_of_json import JSON
 
 from environment import ROOT
 from kafka_ingest.writing.read_ranges import READ_DEFAULTS
@@ -92,6 +93,6 @@ TABLES = (
     available_now(DELTA, conf_of_delta),
     available_now(ICEBERG, conf_of_iceberg),
 )
-CONTESTANTS: Mapping[str, Contestant] = {**FILES, **{each.name: each for each in TABLES}}
+CONTESTANTS: Mapping[str, Contestant] = {**FILES, **{each.name: each for each in (*TABLES, *JSON)}}
 """All that take part, by their names."""
-FILE_WRITERS = frozenset(name for name, each in CONTESTANTS.items() if each.writes == PARQUET)
+FILE_WRITERS = frozenset(name for name, each in CONTESTANTS.items() if each.writes == PARQUET and not each.decodes)

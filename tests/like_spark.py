@@ -19,7 +19,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message
 from confluent_kafka import TopicPartition as ClientTopicPartition
 
 from kafka_ingest.foundation.s3_access import S3Access
-from kafka_ingest.foundation.storage import opened, read_whole, write_new
+from kafka_ingest.foundation.storage import make_folder, opened, read_whole, write_new
 from kafka_ingest.model.attempt_directory import (
     DATA,
     DOCUMENT,
@@ -30,7 +30,7 @@ from kafka_ingest.model.attempt_directory import (
 from kafka_ingest.model.batch import AttemptDocument, BatchKind, BatchPlan, DataNeeds
 from kafka_ingest.model.left_out import ranges_read, to_leave_out
 from kafka_ingest.model.offsets import OffsetRange, TopicPartition
-from kafka_ingest.model.partition_term import PartitionTerm, Transform
+from kafka_ingest.model.partition_term import PartitionTerm, Transform, folder_of
 from kafka_ingest.model.place import place_of
 from kafka_ingest.model.receipt import Receipt
 from kafka_ingest.writing.stage_files import staged_files
@@ -74,8 +74,9 @@ class LikeSpark:
                 if document.data.batch_column:
                     batch_ids = pa.array([str(plan.batch_id)] * len(rows), pa.string())
                     table = table.append_column("kafka_batch", batch_ids)
-                for part, rows_of_file in enumerate(files_of(table, document.data)):
-                    with (data / f"part-{number:05}{f'-{part}' if part else ''}.parquet").open("wb") as file:
+                for folder, rows_of_file in files_of(table, document.data):
+                    make_folder(data / folder)
+                    with (data / folder / f"part-{number:05}.parquet").open("wb") as file:
                         pyarrow.parquet.write_table(rows_of_file, file)
         receipt = Receipt(
             batch_id=plan.batch_id,
@@ -178,8 +179,8 @@ def row_of(message: Message, topic_id: str | None) -> dict[str, Any]:
     }
 
 
-def files_of(rows: pa.Table, needs: DataNeeds) -> list[pa.Table]:
-    """Return rows of the raw format as the tables of one task's files."""
+def files_of(rows: pa.Table, needs: DataNeeds) -> list[tuple[str, pa.Table]]:
+    """Return rows of the raw format as the tables of one task's files, with the folder of each."""
     written = rows.drop_columns(list(needs.without))
     for term in needs.partition_by if needs.own_columns else ():
         if term.is_of_time:
@@ -187,7 +188,14 @@ def files_of(rows: pa.Table, needs: DataNeeds) -> list[pa.Table]:
     groups: dict[tuple[Any, ...], list[int]] = {}
     for number, row in enumerate(rows.to_pylist()):
         groups.setdefault(tuple(value_of(term, row[term.column]) for term in needs.partition_by), []).append(number)
-    return [written.take(numbers) for numbers in groups.values()] or [written]
+    return [(folder(needs, values), written.take(numbers)) for values, numbers in groups.items()] or [("", written)]
+
+
+def folder(needs: DataNeeds, values: Sequence[Any]) -> str:
+    """Return the folder of a partition."""
+    texts = [None if value is None else str(value) for value in values]
+    names = [folder_of(term.own_column, text) for term, text in zip(needs.partition_by, texts, strict=True)]
+    return "/".join(name for name in names if name is not None) if None not in names else ""
 
 
 def own_values(rows: pa.Table, term: PartitionTerm) -> pa.Array:

@@ -31,6 +31,8 @@ def main() -> None:
         .options(**task["consumer"])
         .load()
     )
+    if task.get("value_schema"):
+        source = source.withColumn("value", f.from_json(f.col("value").cast("string"), task["value_schema"]))
     rows = source.select(*COLUMNS, f.lit(task["topic_id"]).alias("topic_id"))
     writer = (
         rows.writeStream.format(task["format"])

@@ -18,6 +18,7 @@ from kafka_ingest.batches.known_output import check_output_known
 from kafka_ingest.batches.open_attempt import open_attempt
 from kafka_ingest.batches.pin_receipt import pin_attempt
 from kafka_ingest.batches.plan_batch import PlanOutcome, plan_batch
+from kafka_ingest.batches.preview import open_preview, preview_plan
 from kafka_ingest.cluster.client_settings import KafkaClientSettings
 from kafka_ingest.cluster.kafka_cluster import ConfluentKafkaCluster
 from kafka_ingest.committing.commit_batch import Committed, commit_batch
@@ -27,7 +28,7 @@ from kafka_ingest.control.database import open_database
 from kafka_ingest.errors import WrongUseError
 from kafka_ingest.foundation.s3_access import S3Access
 from kafka_ingest.model.attempt_directory import MAX_WAIT_FOR_EXECUTORS, PACKAGE
-from kafka_ingest.model.batch import Attempt, Batch
+from kafka_ingest.model.batch import Attempt, Batch, BatchPlan
 from kafka_ingest.model.control_rows import Foldable, FoldCut, Folded
 from kafka_ingest.model.output_location import OutputLocation
 from kafka_ingest.operating.clean import StagedOutput, clean_up, staged_outputs
@@ -58,6 +59,7 @@ from kafka_ingest.spark_launch.out_of_memory import out_of_memory, ran_out_of_me
 from kafka_ingest.spark_launch.package_zip import package_zip
 from kafka_ingest.spark_launch.spark_submission import (
     SparkMaster,
+    SparkRun,
     SparkSubmission,
     StoreOfAttempt,
     check_master,
@@ -150,7 +152,7 @@ class FeedParts:
 
     def open_attempt(self, batch_id: UUID, *, actor: str) -> Attempt | None:
         """Run the first half of the write task; None where the records are written already."""
-        return open_attempt(batch_id, self.control, self.kafka, self.sinks, actor=actor)
+        return open_attempt(batch_id, self.control, self.kafka, self.sinks, actor=actor, decoding=self.feed.decoding())
 
     def submission(self, attempt: Attempt) -> SparkSubmission:
         """Return the spark-submit call of an attempt, and copy the package next to the attempt's document."""
@@ -167,13 +169,36 @@ class FeedParts:
         return spark_submission(
             plan,
             attempt,
-            master=self.master,
+            spark=SparkRun(
+                self.master,
+                {**self.feed.spark.conf, **({} if self.master.is_local else self._limits_of_job())},
+                decodes=not self.feed.decoding().is_raw,
+            ),
             kafka=self.kafka_client,
-            conf={**self.feed.spark.conf, **({} if self.master.is_local else self._limits_of_job())},
             sink_is_shared=self.feed.sink.shared,
             installed=installation(),
             store=store,
         )
+
+    def preview(self, directory: Path, records: int) -> tuple[BatchPlan, Attempt, SparkSubmission] | None:
+        """Return a batch of a few of the newest records that nobody commits, and how to run Spark on it here.
+
+        None where the topics hold no record. ``directory`` is the caller's, who removes it.
+        """
+        plan = preview_plan(self.plan_settings, self.kafka, directory, records)
+        if plan is None:
+            return None
+        attempt = open_preview(plan, self.feed.decoding(), self.sinks)
+        self.sinks(plan.output).staging.add_package(attempt.directory, package_zip())
+        submission = spark_submission(
+            plan,
+            attempt,
+            spark=SparkRun(SparkMaster(self.feed.spark.conn_id, "local[2]"), self.feed.spark.conf),
+            kafka=self.kafka_client,
+            sink_is_shared=False,
+            installed=installation(),
+        )
+        return plan, attempt, submission
 
     def access(self, output: OutputLocation) -> S3Access | None:
         """Return how to reach an output's store, None where it is on a disk."""
@@ -249,7 +274,15 @@ class FeedParts:
 
     def commit(self, batch_id: UUID, *, actor: str) -> Committed:
         """Run the commit task."""
-        return commit_batch(batch_id, self.control, self.kafka, self.sinks, group=self.feed.kafka.group, actor=actor)
+        return commit_batch(
+            batch_id,
+            self.control,
+            self.kafka,
+            self.sinks,
+            group=self.feed.kafka.group,
+            actor=actor,
+            limits=self.feed.limits.dead_letters,
+        )
 
 
 def assemble(feed: Feed, find_connection: FindConnection, environment: Mapping[str, str] = os.environ) -> FeedParts:

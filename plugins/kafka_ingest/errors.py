@@ -248,6 +248,10 @@ class OffsetsMovedError(OperatorDecisionError):
     """Stored offsets are no longer equal to the batch's start offsets; none was moved."""
 
 
+class TooManyDeadLettersError(OperatorDecisionError):
+    """More records of a batch cannot be decoded than the feed allows; the batch is PLANNED again."""
+
+
 class OffsetsMissingError(OperatorDecisionError):
     """The feed says ``offsets: dense`` and records are missing inside the batch's ranges."""
 

@@ -164,7 +164,7 @@ def stored(control: ControlTables, feed_name: str = "orders") -> dict[TopicParti
 
 def attempt_of(plan: BatchPlan, number: int) -> Attempt:
     """Return an attempt that is about to be opened."""
-    document = AttemptDocument(plan, number, {"format": "raw"}).as_bytes()
+    document = AttemptDocument(plan, number).as_bytes()
     return Attempt(
         batch_id=plan.batch_id,
         attempt=number,

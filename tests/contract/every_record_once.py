@@ -10,12 +10,14 @@ from pathlib import Path
 
 import polars as pl
 import pyarrow.parquet
-from tests.contract.whole_feed import Record, WholeFeed
+from tests.contract.whole_feed import Record, WholeFeed, is_decodable
 from tests.fakes import GROUP
 from tests.iceberg_lake import has_table, table_at
 
 from kafka_ingest.model.batch import BatchState
+from kafka_ingest.model.dead_letters import output_of_dead_letters
 from kafka_ingest.model.offsets import OffsetRange
+from kafka_ingest.model.published_output import PublishedReceipt
 
 RECORD = ("kafka_topic", "kafka_partition", "kafka_offset", "value")
 
@@ -27,7 +29,10 @@ def assert_every_record_is_there_once(feed: WholeFeed) -> int:
     """
     output_format = feed.settings.output.format
     records_of = {"delta": records_in_table, "iceberg": records_in_iceberg}.get(output_format, records_in_output)
-    assert records_of(feed.output) == sorted(feed.log.records)
+    dead_letters = records_in_output(output_of_dead_letters(feed.settings.output).path) if feed.letters else []
+    assert sorted([*records_of(feed.output), *dead_letters]) == sorted(feed.log.records)
+    assert not dead_letters or not feed.decoding.is_raw
+    assert not any(map(is_decodable, dead_letters))
     snapshot, ends = feed.snapshot(), feed.log.end_offsets
     assert {tp: row.next_offset for tp, row in snapshot.stored.items()} == ends
     assert snapshot.open_batch is None
@@ -37,10 +42,24 @@ def assert_every_record_is_there_once(feed: WholeFeed) -> int:
     if output_format == "parquet":
         batches = {f"kafka_batch={each.plan.batch_id}" for each in published if each.receipt.files}
         assert set(directories_in(feed.output)) == batches
+    assert_dead_letters_are_counted(feed, published)
     assert_ranges_follow(feed, [planned for each in published for planned in each.plan.ranges])
     ledger = [event.event_id for event in feed.control.ledger_of_feed(snapshot.feed_id)]
     assert [event.event_id for each in published for event in each.ledger] == ledger
     return len(feed.log.records)
+
+
+def assert_dead_letters_are_counted(feed: WholeFeed, published: Sequence[PublishedReceipt]) -> None:
+    """Hold what is published of dead letters against the batches' receipts and the control tables."""
+    written = {each.plan.batch_id: each.receipt for each in published if each.receipt.dead_letters}
+    letters = list(feed.letters.publisher.published_receipts()) if written else []
+    assert {each.plan.batch_id: each.receipt for each in letters} == {
+        batch_id: receipt.of_dead_letters() for batch_id, receipt in written.items()
+    }
+    counted = {
+        batch_id: sum(count.dead_letters for count in feed.control.range_counts(batch_id)) for batch_id in written
+    }
+    assert counted == {batch_id: receipt.of_dead_letters().rows for batch_id, receipt in written.items()}
 
 
 def assert_group_follows(feed: WholeFeed) -> None:
@@ -77,7 +96,7 @@ def records_in(path: Path) -> Iterator[Record]:
     """Yield the records of a file below the output, which is a Parquet file of a batch."""
     assert path.suffix == ".parquet"
     assert not path.name.startswith((".", "_"))
-    columns = pyarrow.parquet.ParquetFile(path).read().to_pydict()
+    columns = pyarrow.parquet.ParquetFile(path).read(use_threads=False).to_pydict()
     yield from zip(*itemgetter(*RECORD)(columns), strict=True)
 
 

@@ -14,6 +14,7 @@ from tests.contract.whole_feed import Scheduler, WholeFeed, at_rest, whole_feed
 from tests.fakes import InMemoryControlTables
 
 from kafka_ingest.control.control_tables import SqlControlTables
+from kafka_ingest.model.decoding import Decoding, FieldDecoding, Format
 from kafka_ingest.ports.control import OperatorTables
 
 Life = Callable[[WholeFeed], None]
@@ -27,9 +28,11 @@ def first_run(feed: WholeFeed) -> None:
 
 
 def second_batch(feed: WholeFeed) -> None:
-    """A feed that has run before."""
+    """A feed that has run before; of its second batch some records cannot be decoded."""
     produce(feed)
     at_rest(feed)
+    if feed.letters is not None:
+        feed.decoding = Decoding(value=FieldDecoding(Format.JSON))
     produce(feed)
 
 

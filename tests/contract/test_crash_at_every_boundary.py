@@ -57,9 +57,13 @@ THE_LIFE_OF_A_BATCH = {
 Choice = Callable[[str], bool]
 
 
-def every_instant(name: str) -> bool:
-    """Before and after each call, those to the file system included."""
-    return bool(name)
+def every_file_too(name: str) -> bool:
+    """After each call that changes something, those to the file system included, and before each of those.
+
+    A file is written between two such calls. Before and after a question, and before a call to a part, the world is
+    the one that the call before has left.
+    """
+    return changes_the_world(name) or name.startswith("before os.")
 
 
 def every_world(name: str) -> bool:
@@ -77,7 +81,7 @@ def every_world_of_a_database(name: str) -> bool:
     return name in {"before control.feed", "after sink.publish"} or (every_world(name) and " control." in name)
 
 
-CHOICES = {"in_memory": every_instant, "sqlite": every_world}
+CHOICES = {"in_memory": every_file_too, "sqlite": every_world}
 """Memory is fast enough for all, a database for most; what PostgreSQL keeps of a step, test_lost_replies tries."""
 
 

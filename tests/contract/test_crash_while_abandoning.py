@@ -15,6 +15,7 @@ from tests.contract.lives import (
     Life,
     empty_batch,
     produce,
+    second_batch,
     stop_before,
 )
 from tests.contract.whole_feed import Scheduler, WholeFeed, at_rest
@@ -104,8 +105,8 @@ def refusal_of_next_run(feed: WholeFeed) -> BatchRevokedError | None:
 PLACES = [
     (produce, "control.open_attempt"),
     (produce, "control.begin_commit"),
-    (produce, "sink.publish"),
-    (produce, "os.rename kafka_batch=<id>"),
+    (second_batch, "sink.publish"),
+    (second_batch, "os.rename kafka_batch=<id>"),
     (empty_batch, "sink.publish"),
     (empty_batch, "os.rename data.published"),
 ]
@@ -134,7 +135,8 @@ def test_a_batch_whose_abandoning_died_anywhere_is_abandoned_or_published_and_ne
 
 def test_a_batch_that_is_published_is_not_abandoned_wherever_its_commit_died(feeds: Feeds) -> None:
     for life, before in [
-        (produce, "control.complete_commit"),
+        (second_batch, "letters.publish"),
+        (second_batch, "control.complete_commit"),
         (empty_batch, "control.complete_commit"),
         (produce, "kafka.set_group_offsets"),
     ]:

@@ -43,6 +43,7 @@ LOST: dict[str, type[RetryableError]] = {
     "control": ControlTablesUnavailableError,
     "kafka": KafkaUnavailableError,
     "sink": OutputUnavailableError,
+    "letters": OutputUnavailableError,
     "spark": SparkFailedError,
     "airflow": RetryableError,
 }

@@ -25,6 +25,13 @@ from kafka_ingest.foundation.durable_files import write_durably
 from kafka_ingest.model.attempt_directory import DATA, DOCUMENT, RECEIPT
 from kafka_ingest.model.batch import Attempt, AttemptDocument, BatchState
 from kafka_ingest.model.control_rows import FeedSnapshot
+from kafka_ingest.model.dead_letters import (
+    NO_LIMITS,
+    DeadLetterLimits,
+    output_of_dead_letters,
+    staged_dead_letters,
+)
+from kafka_ingest.model.decoding import RAW, Decoding
 from kafka_ingest.model.offsets import TopicPartition
 from kafka_ingest.model.output_location import OutputLocation
 from kafka_ingest.model.receipt import Receipt
@@ -103,16 +110,20 @@ def write_like_spark(spark: SparkStandIn, produced: Log, attempt: Attempt) -> No
     directory = attempt.directory
     document = AttemptDocument.from_bytes((directory / DOCUMENT).read_bytes(), attempt.document_sha256)
     plan = document.plan
-    data = document.data.place or directory / DATA
+    data, letters = document.data.place or directory / DATA, staged_dead_letters(directory) / DATA
     data.mkdir(parents=True)
     rows_read = 0
     for number, planned in enumerate(plan.ranges):
         records = produced.of(planned.topic_partition, planned.start_offset, planned.end_offset)
         rows_read += len(records)
-        content = parquet_of(records, batch_id=plan.batch_id if document.data.batch_column else None)
+        good = [each for each in records if document.decode.is_raw or is_decodable(each)]
+        content = parquet_of(good, batch_id=plan.batch_id if document.data.batch_column else None)
         path = data / f"part-{number:05}.parquet"
         spark.write_half_a_data_file(path, content)
         spark.write_data_file(path, content)
+        if dead := [each for each in records if each not in good]:
+            letters.mkdir(parents=True, exist_ok=True)
+            spark.write_data_file(letters / path.name, parquet_of(dead))
     receipt = Receipt(
         batch_id=plan.batch_id,
         attempt=document.attempt,
@@ -122,8 +133,14 @@ def write_like_spark(spark: SparkStandIn, produced: Log, attempt: Attempt) -> No
         files=tuple(staged_files(data)),
         written_at=datetime.now(UTC),
         written_by="stand-in for Spark",
+        dead_letters=tuple(staged_files(letters)) if letters.exists() else (),
     )
     spark.write_receipt(directory / RECEIPT, receipt.as_bytes())
+
+
+def is_decodable(record: Record) -> bool:
+    """Whether a feed that decodes its records gets columns from this one."""
+    return record[2] % 2 == 0
 
 
 def parquet_of(records: list[Record], *, batch_id: UUID | None = None) -> bytes:
@@ -178,6 +195,9 @@ class WholeFeed:
     kafka: Any
     spark: Any
     airflow: Any
+    letters: Any
+    decoding: Decoding = RAW
+    limits: DeadLetterLimits = NO_LIMITS
 
     def plan(self, actor: str) -> UUID | None:
         """Run the plan task."""
@@ -186,7 +206,7 @@ class WholeFeed:
 
     def write(self, batch_id: UUID, actor: str) -> None:
         """Run the write task, with Spark only where it is needed."""
-        attempt = open_attempt(batch_id, self.control, self.kafka, self.sinks, actor=actor)
+        attempt = open_attempt(batch_id, self.control, self.kafka, self.sinks, actor=actor, decoding=self.decoding)
         if attempt is not None:
             self.run_spark(attempt)
             pin_attempt(batch_id, attempt.attempt, self.control, self.kafka, self.sinks)
@@ -200,7 +220,9 @@ class WholeFeed:
 
     def commit(self, batch_id: UUID, actor: str) -> Committed:
         """Run the commit task."""
-        committed = commit_batch(batch_id, self.control, self.kafka, self.sinks, group=GROUP, actor=actor)
+        committed = commit_batch(
+            batch_id, self.control, self.kafka, self.sinks, group=GROUP, actor=actor, limits=self.limits
+        )
         if committed.by_us:
             self.airflow.announce(batch_id)
         return committed
@@ -211,7 +233,9 @@ class WholeFeed:
             self.airflow.trigger_next(batch_id)
 
     def sinks(self, target: OutputLocation) -> Sink:
-        """Find the one sink that there is."""
+        """Find the sink of the feed's output, or of its dead letters."""
+        if target == output_of_dead_letters(self.settings.output):
+            return self.letters
         assert target.path == self.settings.output.path
         return self.sink
 
@@ -239,7 +263,8 @@ def whole_feed(name: str, control: ControlTables, lake: Path, output_format: str
     output = iceberg_at(path) if is_iceberg else OutputLocation.local(output_format, path)
     settings = feed_settings(name=name, output=output)
     sink = sink_of(output, connections_beside(path)) if is_iceberg else sink_of(output)
-    return WholeFeed(settings, control, sink, made, made.kafka, SparkStandIn(), AirflowStandIn())
+    letters = sink_of(output_of_dead_letters(output)) if output_format == "parquet" else None
+    return WholeFeed(settings, control, sink, made, made.kafka, SparkStandIn(), AirflowStandIn(), letters)
 
 
 # ── Airflow's part: runs, one after the other ─────────────────────────────────────────────────────────────────────────

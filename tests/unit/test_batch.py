@@ -24,6 +24,7 @@ from kafka_ingest.model.batch import (
     check_transition,
     sha256,
 )
+from kafka_ingest.model.decoding import RAW, Columns, Decoding, FieldDecoding, Format, UnknownFields
 from kafka_ingest.model.offsets import Isolation, OffsetsPolicy
 from kafka_ingest.model.output_location import OutputLocation
 from kafka_ingest.model.partition_term import terms_of
@@ -173,32 +174,32 @@ def test_canonical_json_is_sorted_compact_and_utf_8() -> None:
 
 
 def test_an_attempt_document_comes_back_as_it_was() -> None:
-    document = AttemptDocument(a_plan(), 2, {"format": "raw"})
+    document = AttemptDocument(a_plan(), 2)
     content = document.as_bytes()
     assert AttemptDocument.from_bytes(content, sha256(content)) == document
 
 
 def test_an_attempt_document_that_is_not_the_one_handed_over_is_refused() -> None:
-    content = AttemptDocument(a_plan(), 1, {"format": "raw"}).as_bytes()
+    content = AttemptDocument(a_plan(), 1).as_bytes()
     changed = content.replace(b'"end_offset":200', b'"end_offset":201')
     with pytest.raises(ValueError, match=f"with SHA-256 {sha256(content)}, found {sha256(changed)}"):
         AttemptDocument.from_bytes(changed, sha256(content))
 
 
 def test_an_attempt_document_of_an_unknown_version_is_refused() -> None:
-    content = AttemptDocument(a_plan(), 1, {}).as_bytes().replace(b'"version":1}', b'"version":4}')
-    with pytest.raises(ValueError, match="attempt document of format version 1 or 2 or 3, found 4"):
+    content = AttemptDocument(a_plan(), 1).as_bytes().replace(b'"version":1}', b'"version":5}')
+    with pytest.raises(ValueError, match="attempt document of format version 1 or 2 or 3 or 4, found 5"):
         AttemptDocument.from_bytes(content, sha256(content))
 
 
 def test_a_document_without_needs_of_the_sink_is_as_it_always_was_byte_for_byte() -> None:
-    content = AttemptDocument(a_plan(), 1, {"format": "raw"}).as_bytes()
+    content = AttemptDocument(a_plan(), 1).as_bytes()
     assert set(json.loads(content)) == {"version", "attempt", "plan_fingerprint", "plan", "decode"}
     assert content.endswith(b'"version":1}')
 
 
 def test_where_the_data_goes_comes_back_with_the_document() -> None:
-    document = AttemptDocument(a_plan(), 1, {}, DataNeeds(Path("/data/orders/batches/b/1"), batch_column=True))
+    document = AttemptDocument(a_plan(), 1, RAW, DataNeeds(Path("/data/orders/batches/b/1"), batch_column=True))
     content = document.as_bytes()
     assert content.endswith(b'"version":2}')
     assert AttemptDocument.from_bytes(content, sha256(content)) == document
@@ -206,7 +207,7 @@ def test_where_the_data_goes_comes_back_with_the_document() -> None:
 
 def test_columns_that_are_left_out_come_back_with_the_document_which_an_older_job_refuses() -> None:
     needs = DataNeeds(Path("/data/orders/batches/b/1"), batch_column=True, without=("kafka_topic_id",))
-    document = AttemptDocument(a_plan(), 1, {}, needs)
+    document = AttemptDocument(a_plan(), 1, RAW, needs)
     content = document.as_bytes()
     assert content.endswith(b'"version":3}')
     assert AttemptDocument.from_bytes(content, sha256(content)) == document
@@ -215,8 +216,16 @@ def test_columns_that_are_left_out_come_back_with_the_document_which_an_older_jo
 def test_how_files_are_divided_comes_back_with_the_document() -> None:
     terms = terms_of(["kafka_topic", "day(kafka_timestamp)"])
     needs = DataNeeds(Path("/data/orders/b/1"), batch_column=True, partition_by=terms, own_columns=True)
-    content = AttemptDocument(a_plan(), 1, {}, needs).as_bytes()
+    content = AttemptDocument(a_plan(), 1, RAW, needs).as_bytes()
     assert AttemptDocument.from_bytes(content, sha256(content)).data == needs
+
+
+def test_what_records_become_comes_back_with_the_document_which_an_older_job_refuses() -> None:
+    of_value = FieldDecoding(Format.JSON, "id bigint", UnknownFields.REFUSE)
+    document = AttemptDocument(a_plan(), 1, Decoding(of_value, FieldDecoding(Format.STRING), Columns.FLATTEN))
+    content = document.as_bytes()
+    assert content.endswith(b'"version":4}')
+    assert AttemptDocument.from_bytes(content, sha256(content)) == document
 
 
 def test_a_relative_place_of_data_is_refused() -> None:
@@ -225,7 +234,7 @@ def test_a_relative_place_of_data_is_refused() -> None:
 
 
 def test_two_attempts_of_one_batch_have_different_documents() -> None:
-    assert AttemptDocument(a_plan(), 1, {}).as_bytes() != AttemptDocument(a_plan(), 2, {}).as_bytes()
+    assert AttemptDocument(a_plan(), 1).as_bytes() != AttemptDocument(a_plan(), 2).as_bytes()
 
 
 # ── States ────────────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -7,7 +7,7 @@ import places
 import pytest
 from cases import ALL_CONTESTANTS, CASES, Scale, chosen_cases
 from contestant import OURS
-from contestants_of_tables import FILE_WRITERS
+from contestants_of_tables import CONTESTANTS, FILE_WRITERS
 from options import parse_options, scale_of
 from topic_data import TopicData
 
@@ -128,11 +128,21 @@ def test_all_that_write_tables_are_compared_with_this_projects_files() -> None:
     assert "tables" not in entries(("kafka-ingest", "flink"))
 
 
+def test_all_that_decode_json_are_compared_with_this_project_without_it() -> None:
+    found = entries(("kafka-ingest", "flink", "available-now-json", "kafka-ingest-json"))
+    assert found["json"] == ["kafka-ingest", "available-now-json", "kafka-ingest-json"]
+    assert "json" not in entries(("kafka-ingest", "flink"))
+
+
 @pytest.mark.parametrize("name", ["big", "tables"])
 def test_every_contestant_takes_part_in_each_repetition_and_follows_now_one_and_now_another(name: str) -> None:
     [case] = chosen_cases([name], SCALE)
     orders = [[entry.label for entry in case.in_turn(repetition)] for repetition in range(1, 6)]
-    labels = [each for each in ALL_CONTESTANTS if each == OURS or (each in FILE_WRITERS) == (name == "big")]
+    labels = [
+        each
+        for each in ALL_CONTESTANTS
+        if each == OURS or ((each in FILE_WRITERS) == (name == "big") and not CONTESTANTS[each].decodes)
+    ]
 
     assert [sorted(order) for order in orders] == [sorted(labels)] * 5
     for label in labels:
@@ -148,6 +158,7 @@ def test_cases_that_spread_the_records_themselves_do_so_whatever_skew_is_asked_f
         "small": [0.5],
         "tables": [0.5],
         "small-tables": [0.5],
+        "json": [0.5],
         "nothing": [0.5],
         "hot": [0.0, 0.9],
         "memory": [0.0],

@@ -179,6 +179,11 @@ def test_an_event_is_formatted_in_words(kind: str, expected: tuple[dict[str, Any
     assert (found.summary, found.reason, found.changes) == (summary, reason, ())
 
 
+def test_dead_letters_that_were_given_up_are_counted_with_the_reason() -> None:
+    text = text_of("dead_letters_given_up", records=1200, reason="disk lost")
+    assert (text.summary, text.reason) == ("1,200 dead letters were given up", "disk lost")
+
+
 def test_timestamps_that_are_no_dates_are_reported_with_their_number() -> None:
     assert text_of("no_dates", attempt=1, rows=1200).summary == (
         "timestamps that are no dates: 1,200 records have kafka_timestamp null and their number in kafka_timestamp_ms"

@@ -109,9 +109,15 @@ def test_only_name_topics_and_sink_have_no_default(folder: Path) -> None:
         "on_data_loss": "fail",
         "on_missing_topic": "stop",
         "on_topic_changed": "stop",
+        "key": {"format": "raw"},
+        "value": {"format": "raw"},
+        "columns": "nested",
         "control_retention": None,
         "limits": dict.fromkeys(
-            ("max_records", "max_records_per_partition", "min_records", "max_wait", "skip_to_latest_when_behind")
+            (
+                *("max_records", "max_records_per_partition", "min_records", "max_wait", "skip_to_latest_when_behind"),
+                *("max_dead_letters", "max_dead_letter_percent"),
+            )
         ),
         "sink": {"format": "parquet", "path": "/data/orders", "shared": False, "staging_retention": timedelta(days=7)},
         "spark": {"conn_id": "spark_default", "conf": {}, "max_wait_for_executors": timedelta(minutes=10)},
@@ -345,10 +351,6 @@ def test_a_relative_output_without_an_absolute_data_folder_is_refused(environmen
         (
             {"sink": {"format": "delta", "path": "/data/x", "partition_by": ["value"]}},
             "sink.partition_by: expected kafka_topic, kafka_partition, kafka_topic_id, kafka_batch, day(kafka",
-        ),
-        (
-            {"sink": {"format": "delta", "path": "s3://lake/orders", "partition_by": ["kafka_topic"]}},
-            "sink.partition_by: expected no partitions in an object store",
         ),
         (
             {"sink": {"format": "parquet", "path": "/data/x", "partition_by": ["kafka_topic"]}},
@@ -777,6 +779,17 @@ def test_two_feeds_that_share_a_name_an_output_or_a_group_are_both_in_error_and_
     ]
 
 
+@pytest.mark.parametrize("path", ["/data/orders_dead_letters", "/data/orders_dead_letters/refunds"])
+def test_where_one_feeds_dead_letters_go_no_other_may_write(folder: Path, path: str) -> None:
+    write(folder, "orders", value="json")
+    write(folder, "refunds", sink={"format": "parquet", "path": path})
+    first, second = read_feed_files(folder)
+    assert error_of(first).partition(". ")[0] == error_of(second).partition(". ")[0]
+    assert f"the dead letters of orders go to '/data/orders_dead_letters', and sink.path {path!r}" in error_of(first)
+    write(folder, "orders")
+    assert names(read_feed_files(folder)) == ["orders", "refunds"]
+
+
 def contested(folder: Path) -> list[tuple[str, str, list[str]]]:
     """Return the file, the name and the rivals' names of each feed that may run if the control tables know it."""
     return [
@@ -835,13 +848,15 @@ def test_a_file_that_cannot_be_read_is_due_each_hour(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("broken", [False, True])
-@pytest.mark.parametrize("copy", ["/data/orders", "/data/orders/copy", "/data/orders.kafka-ingest", "/data"])
+@pytest.mark.parametrize(
+    "copy", ["/data/orders", "/data/orders/copy", "/data/orders.kafka-ingest", "/data", "/data/orders_dead_letters"]
+)
 def test_a_copy_may_not_lie_in_a_feeds_output_whether_the_file_can_be_used_or_not(
     folder: Path, copy: str, *, broken: bool
 ) -> None:
     write(folder, "orders", **({"nmae": "x"} if broken else {}))
     environment = {"KAFKA_INGEST_FEEDS": str(folder)}
-    with pytest.raises(InvalidBackfillError, match="holds the output of feed orders, /data/orders"):
+    with pytest.raises(InvalidBackfillError, match=r"holds the (output|dead letters) of feed orders, /data/orders"):
         check_not_taken(Path(copy), environment)
     check_not_taken(Path("/data/copy"), environment)
 

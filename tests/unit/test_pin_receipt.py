@@ -66,7 +66,7 @@ def test_an_attempt_is_in_the_control_tables_and_its_document_in_its_directory(
 ) -> None:
     assert feed.control.attempts(plan.batch_id) == [attempt]
     document = AttemptDocument.from_bytes(feed.sink.documents[attempt.directory], attempt.document_sha256)
-    assert document == AttemptDocument(plan, 1, {"format": "raw"})
+    assert document == AttemptDocument(plan, 1)
 
 
 def test_an_attempts_row_is_there_before_its_directory(feed: FeedInMemory, plan: BatchPlan) -> None:
@@ -231,7 +231,7 @@ def test_every_truncation_of_a_receipt_is_refused(feed: FeedInMemory, plan: Batc
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"version": 4}, "expected a receipt of format version 1 or 2 or 3, found 4"),
+        ({"version": 5}, "expected a receipt of format version 1 or 2 or 3 or 4, found 5"),
         ({"batch_id": str(UUID(int=7))}, r"expected batch .*, found 00000000-0000-0000-0000-000000000007"),
         ({"plan_fingerprint": "abc"}, r"expected the plan with fingerprint .*, found abc"),
         ({"attempt": 2}, "expected attempt 1, found 2"),

@@ -54,9 +54,9 @@ def test_a_receipt_looks_through_its_files_a_few_times_however_many_there_are() 
     assert 0 < files.looks < 10
 
 
-@pytest.mark.parametrize("version", [0, 4, "1", None])
+@pytest.mark.parametrize("version", [0, 5, "1", None])
 def test_a_receipt_of_an_unknown_version_is_refused(version: object) -> None:
-    with pytest.raises(ValueError, match=f"expected a receipt of format version 1 or 2 or 3, found {version!r}"):
+    with pytest.raises(ValueError, match=f"expected a receipt of format version 1 or 2 or 3 or 4, found {version!r}"):
         Receipt.from_bytes(changed_document(a_receipt(PLAN), version=version))
 
 
@@ -225,6 +225,62 @@ def test_a_receipt_of_such_a_file_is_of_version_2_and_comes_back_as_it_was() -> 
     receipt = a_receipt(SMALL, EVERY_RECORD, a_file(span(1, 0, 2)))
     assert receipt.as_document()["version"] == 2
     assert Receipt.from_bytes(receipt.as_bytes()) == receipt
+
+
+# ── Dead letters ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def with_dead_letters(read: int, *letters: WrittenFile) -> Receipt:
+    """Return a receipt of the small plan's first range: two rows, and dead letters."""
+    file = WrittenFile.of_one("part-0.parquet", 900, 2, partition(0), 100, 102)
+    return replace(a_receipt(SMALL, file), rows_read=read, dead_letters=letters)
+
+
+ONE_LETTER = WrittenFile.of_one("part-9.parquet", 300, 1, partition(0), 101, 101)
+
+
+def test_dead_letters_are_counted_apart_from_rows_and_are_no_missing_offsets() -> None:
+    receipt = with_dead_letters(3, ONE_LETTER)
+    assert receipt.contradictions(SMALL) == []
+    assert receipt.rows == 2
+    assert receipt.range_counts(SMALL)[0] == RangeCount(SMALL.ranges[0], 2, 100, 102, dead_letters=1)
+    assert receipt.range_counts(SMALL)[0].invisible == 0
+
+
+def test_a_receipt_with_dead_letters_is_of_version_4_and_comes_back_as_it_was() -> None:
+    receipt = with_dead_letters(3, ONE_LETTER)
+    assert receipt.as_document()["version"] == 4
+    assert Receipt.from_bytes(receipt.as_bytes()) == receipt
+    of_letters = receipt.of_dead_letters()
+    assert (of_letters.rows, of_letters.rows_read, of_letters.version) == (1, 1, 1)
+    assert Receipt.from_bytes(of_letters.as_bytes()) == of_letters
+
+
+def test_a_receipt_of_version_4_without_dead_letters_is_refused() -> None:
+    with pytest.raises(ValueError, match="of format version 4 has dead letters, found none"):
+        Receipt.from_bytes(changed_document(with_dead_letters(3, ONE_LETTER), dead_letters=[]))
+
+
+@pytest.mark.parametrize(
+    ("receipt", "problem"),
+    [
+        (with_dead_letters(2, ONE_LETTER), "Spark read 2 records, the files hold 3"),
+        (
+            with_dead_letters(4, WrittenFile.of_one("part-9.parquet", 300, 2, partition(0), 100, 101)),
+            "can hold 3 records, the files hold 4",
+        ),
+        (
+            with_dead_letters(3, WrittenFile.of_one("part-9.parquet", 300, 1, partition(0), 103, 103)),
+            "dead letters: orders-0[100, 103) was planned, the files go up to offset 103",
+        ),
+        (
+            with_dead_letters(4, ONE_LETTER, replace(ONE_LETTER, name="part-8.parquet")),
+            "dead letters: part-9.parquet and part-8.parquet both hold offsets of orders-0",
+        ),
+    ],
+)
+def test_dead_letters_that_cannot_be_true_of_the_plan_are_named(receipt: Receipt, problem: str) -> None:
+    assert problem in "; ".join(receipt.contradictions(SMALL))
 
 
 def test_a_receipt_of_files_of_one_partition_is_what_earlier_versions_wrote_byte_for_byte() -> None:

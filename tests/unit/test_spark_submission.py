@@ -23,6 +23,7 @@ from kafka_ingest.spark_launch.spark_submission import (
     FIXED_CONF,
     KAFKA_SETTINGS_VARIABLE,
     SparkMaster,
+    SparkRun,
     SparkSubmission,
     StoreOfAttempt,
     check_master,
@@ -64,14 +65,14 @@ def submission(
     java: ChosenJavaOptions | None = None,
     spark_home: Path | None = INSTALLED.spark_home,
     store: StoreOfAttempt | None = None,
+    decodes: bool = False,
 ) -> SparkSubmission:
     """Return what is handed over for attempt 2 of a batch."""
     return spark_submission(
         a_plan(),
         ATTEMPT,
-        master=master,
+        spark=SparkRun(master, conf or {}, decodes=decodes),
         kafka=kafka,
-        conf=conf or {},
         sink_is_shared=shared,
         installed=replace(
             INSTALLED,
@@ -380,3 +381,10 @@ def test_a_feed_file_cannot_change_where_spark_runs_nor_what_receipts_and_reader
 @pytest.mark.parametrize("key", sorted(DEFAULT_CONF))
 def test_a_feed_file_can_change_what_is_a_matter_of_taste(key: str) -> None:
     assert Spark(conf={key: "x"}).conf == {key: "x"}
+
+
+def test_decoding_is_more_work_for_the_drivers_java_and_a_cluster_leaves_it_none() -> None:
+    plan, here, elsewhere = a_plan(), SparkMaster("spark_default", "local[2]"), SparkMaster("spark", "spark://x:7077")
+    assert SparkRun(here).work_of(plan) == plan.max_rows
+    assert SparkRun(here, decodes=True).work_of(plan) == 10 * plan.max_rows
+    assert SparkRun(elsewhere, decodes=True).work_of(plan) == 0

@@ -25,10 +25,11 @@ from kafka_ingest.errors import BatchStateError, InvalidReceiptError
 from kafka_ingest.model.batch import Attempt, AttemptState, Batch, BatchKind, BatchPlan, BatchState
 from kafka_ingest.model.control_rows import RESTORED_BY, BackfillRecord, CoverageRows, FeedSnapshot, PlanRecord
 from kafka_ingest.model.coverage import LAST_OFFSET, coverage_of
+from kafka_ingest.model.dead_letters import staged_dead_letters
 from kafka_ingest.model.identity import check_cluster, check_topic_ids
 from kafka_ingest.model.offset_sets import intersect, subtract
 from kafka_ingest.model.offsets import OffsetRange, listing
-from kafka_ingest.model.receipt import Receipt
+from kafka_ingest.model.receipt import Receipt, WrittenFile
 from kafka_ingest.ports.cluster import KafkaCluster
 from kafka_ingest.ports.control import OperatorTables
 from kafka_ingest.ports.outputs import Sink, Sinks
@@ -134,6 +135,8 @@ def staged_attempt(batch: Batch, control: OperatorTables, sink: Sink) -> tuple[A
             problems.append(str(error))
         else:
             sink.staging.check_restageable(attempt.directory, receipt)
+            if receipt.dead_letters:
+                sink.staging.check_restageable(staged_dead_letters(attempt.directory), receipt.of_dead_letters())
             return attempt, receipt
     raise BatchStateError(
         f"batch {batch.batch_id}: expected an attempt with a valid receipt, found none: "
@@ -256,15 +259,27 @@ def stage_again(
     control.open_attempt(attempt)
     sink.staging.open_attempt(attempt.directory, document)
     files = sink.staging.restage(decision.attempt.directory, decision.receipt, attempt.directory, batch.plan.ranges)
+    letters = restaged_dead_letters(decision, attempt, batch.plan, sink)
     receipt = Receipt(
         batch_id=batch.batch_id,
         attempt=attempt.attempt,
         plan_fingerprint=batch.plan.fingerprint,
         document_sha256=attempt.document_sha256,
-        rows_read=sum(file.rows for file in files),
+        rows_read=sum(file.rows for file in (*files, *letters)),
         files=tuple(files),
+        dead_letters=tuple(letters),
         written_at=datetime.now(UTC),
         written_by=planner_of(decision.batch.batch_id),
     )
     sink.staging.write_receipt(attempt.directory, receipt.as_bytes())
     pin_attempt(batch.batch_id, attempt.attempt, control, kafka, sinks)
+
+
+def restaged_dead_letters(
+    decision: RestoreDecision, attempt: Attempt, plan: BatchPlan, sink: Sink
+) -> Sequence[WrittenFile]:
+    """Stage the dead letters of the plan's ranges again, too, and return their files."""
+    if not decision.receipt.dead_letters:
+        return ()
+    source, target = (staged_dead_letters(each.directory) for each in (decision.attempt, attempt))
+    return sink.staging.restage(source, decision.receipt.of_dead_letters(), target, plan.ranges)

@@ -8,6 +8,7 @@ from kafka_ingest.batches.check_readable import check_readable
 from kafka_ingest.batches.pin_receipt import pin_first_valid_receipt
 from kafka_ingest.errors import BatchStateError, FeedChangedError
 from kafka_ingest.model.batch import Attempt, AttemptDocument, AttemptState, Batch, BatchState, sha256
+from kafka_ingest.model.decoding import RAW, Decoding
 from kafka_ingest.ports.cluster import KafkaCluster
 from kafka_ingest.ports.control import ControlTables
 from kafka_ingest.ports.outputs import Sinks
@@ -15,18 +16,22 @@ from kafka_ingest.ports.outputs import Sinks
 log = logging.getLogger(__name__)
 
 TRIES = 5
-RAW_DECODE = {"format": "raw"}
-"""The value of ``decode`` in attempts' documents: records are stored as they are. There is no other value."""
 
 
 def open_attempt(
-    batch_id: UUID, control: ControlTables, kafka: KafkaCluster, sinks: Sinks, *, actor: str
+    batch_id: UUID,
+    control: ControlTables,
+    kafka: KafkaCluster,
+    sinks: Sinks,
+    *,
+    actor: str,
+    decoding: Decoding = RAW,
 ) -> Attempt | None:
     """Open the batch's next attempt, or return None where its records are written already.
 
     The attempt's row is durable before its directory is made, so that a receipt is always found through its row. Asks
-    Kafka just before the read whether the plan can be read as it is: the same topics, and no offset deleted. Raises
-    BatchStateError on an abandoned batch.
+    Kafka just before the read whether the plan can be read as it is: the same topics, and no offset deleted.
+    ``decoding`` is frozen with the attempt. Raises BatchStateError on an abandoned batch.
     """
     for _ in range(TRIES):
         batch = control.batch(batch_id)
@@ -37,7 +42,7 @@ def open_attempt(
         if batch.state is not BatchState.PLANNED or pin_first_valid_receipt(batch, control, kafka, sinks, actor=actor):
             return None
         check_readable(batch, control, kafka)
-        attempt, document = next_attempt(batch, control, sinks, actor)
+        attempt, document = next_attempt(batch, control, sinks, actor, decoding)
         try:
             control.open_attempt(attempt)
         except (FeedChangedError, BatchStateError) as error:
@@ -50,13 +55,15 @@ def open_attempt(
     )
 
 
-def next_attempt(batch: Batch, control: ControlTables, sinks: Sinks, actor: str) -> tuple[Attempt, bytes]:
+def next_attempt(
+    batch: Batch, control: ControlTables, sinks: Sinks, actor: str, decoding: Decoding = RAW
+) -> tuple[Attempt, bytes]:
     """Return the attempt after the newest, and the document for Spark."""
     number = max((attempt.attempt for attempt in control.attempts(batch.batch_id)), default=0) + 1
     sink = sinks(batch.plan.output)
     directory = sink.staging.attempt_directory(batch.batch_id, number)
     needs = sink.publisher.data_needs(directory)
-    document = AttemptDocument(batch.plan, number, RAW_DECODE, needs).as_bytes()
+    document = AttemptDocument(batch.plan, number, decoding, needs).as_bytes()
     attempt = Attempt(
         batch_id=batch.batch_id,
         attempt=number,

@@ -16,11 +16,13 @@ from kafka_ingest.checks.doctor import examine
 from kafka_ingest.cli import (
     backfill_command,
     coverage_command,
+    dead_letters_command,
     ending_commands,
     fold_command,
     history_commands,
     operator_commands,
     output_commands,
+    preview_command,
     reset_command,
     status_command,
 )
@@ -79,9 +81,11 @@ app.add_typer(db, name="db")
 status_command.add_to(app)
 backfill_command.add_to(app)
 coverage_command.add_to(app)
+dead_letters_command.add_to(app)
 ending_commands.add_to(app)
 operator_commands.add_to(app)
 output_commands.add_to(app)
+preview_command.add_to(app)
 fold_command.add_to(app)
 history_commands.add_to(app)
 reset_command.add_to(app)

@@ -208,6 +208,7 @@ HEADINGS = {
     "expired": "expired",
     "replaced": "replaced",
     "pending": "pending",
+    "dead_letters": "dead letters",
     "gaps_open": "open gaps",
     "gaps_closed": "closed gaps",
     "gaps_ahead": "gaps ahead",

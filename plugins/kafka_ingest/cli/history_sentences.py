@@ -47,10 +47,13 @@ def describe_files(located: LocatedBatch) -> list[str]:
         return [f"batch {batch.batch_id}: {located.problem}"]
     if located.record is RecordState.NONE:
         return [f"batch {batch.batch_id}: no record at this offset: compacted, aborted, a transaction marker"]
+    if located.record is RecordState.DEAD_LETTER:
+        holding = [file for file in located.dead_letters if file.holds_record]
+        return [f"{file.path}: holds it as a dead letter, since it could not be decoded" for file in holding]
     return [
         f"{file.path}: "
         f"{'holds it' if file.holds_record else 'does not hold it' if file.problem is None else file.problem}"
-        for file in located.files or ()
+        for file in (*(located.files or ()), *located.dead_letters)
     ]
 
 

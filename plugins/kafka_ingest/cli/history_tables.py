@@ -22,6 +22,7 @@ RECORD = {
     RecordState.IN_FILE: "in a file",
     RecordState.EXPIRED: "expired",
     RecordState.LOST: "lost",
+    RecordState.DEAD_LETTER: "dead letter",
     RecordState.REPLACED: "replaced",
     RecordState.NONE: "none",
     RecordState.NOT_KNOWN: "not known",

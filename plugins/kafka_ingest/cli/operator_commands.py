@@ -21,6 +21,7 @@ from kafka_ingest.cli.documents import adoption_document, change_document
 from kafka_ingest.cli.output import answers, out, print_json, progress
 from kafka_ingest.cli.tables import adoption_table, changes_table, gaps_table
 from kafka_ingest.errors import InvalidRangeError, WrongUseError
+from kafka_ingest.model.dead_letters import output_of_dead_letters
 from kafka_ingest.model.offsets import OffsetRange, TopicPartition, listing
 from kafka_ingest.model.published_output import FilesState
 from kafka_ingest.operating.adopt import AdoptDecision, decide_adoption
@@ -243,7 +244,8 @@ def adopt(
         decision = decide_adoption(parts.plan_settings, parts.control, sink)
         mirror_failure = None
         if execute and not decision.is_nothing:
-            adopt_output(decision, parts.control, sink, reason=reason_given(reason), actor=actor())
+            letters = parts.sinks(output_of_dead_letters(parts.plan_settings.output))
+            adopt_output(decision, parts.control, sink, reason=reason_given(reason), actor=actor(), letters=letters)
             mirror_failure = parts.mirror(actor=actor()).failure
         if as_json:
             executed = execute and not decision.is_nothing

@@ -156,10 +156,10 @@ def feed_files_table(files: list[FeedFile]) -> FittingTable:
 
 def batches_table(batches: list[BatchSummary]) -> FittingTable:
     """Return batches, newest first."""
+    letters = {batch.batch_id: sum(each.dead_letters or 0 for each in batch.ranges) for batch in batches}
+    numbers = ("ranges", "rows", *(("dead letters",) if any(letters.values()) else ()), "MB")
     made = table(
-        "batches",
-        *("batch", "feed", "kind", "state", "planned by", "committed (UTC)", "ranges", "rows", "MB"),
-        numbers=("ranges", "rows", "MB"),
+        "batches", *("batch", "feed", "kind", "state", "planned by", "committed (UTC)"), *numbers, numbers=numbers
     )
     for batch in batches:
         made.add_line(
@@ -171,6 +171,7 @@ def batches_table(batches: list[BatchSummary]) -> FittingTable:
             moment(batch.committed_at),
             number_of_ranges(batch),
             number(batch.rows),
+            *([number(letters[batch.batch_id])] if "dead letters" in numbers else []),
             "-" if batch.size_bytes is None else f"{batch.size_bytes / 1e6:,.1f}",
         )
     return made

@@ -7,6 +7,7 @@ from uuid import UUID
 from kafka_ingest.batches.pin_receipt import valid_receipt
 from kafka_ingest.batches.used_output import check_output_there
 from kafka_ingest.committing.mirror_group import Mirrored, mirror_group
+from kafka_ingest.committing.publish_dead_letters import check_dead_letters, check_number, publish_dead_letters
 from kafka_ingest.errors import (
     BatchStateError,
     InvalidReceiptError,
@@ -14,8 +15,10 @@ from kafka_ingest.errors import (
     OffsetsMissingError,
     OutputConflictError,
     StagedOutputUnusableError,
+    TooManyDeadLettersError,
 )
 from kafka_ingest.model.batch import Attempt, Batch, BatchKind, BatchState, sha256
+from kafka_ingest.model.dead_letters import NO_LIMITS, DeadLetterLimits, output_of_dead_letters
 from kafka_ingest.model.offsets import OffsetsPolicy, listing
 from kafka_ingest.model.published_output import PublishedReceipt
 from kafka_ingest.model.receipt import RangeCount, Receipt
@@ -45,7 +48,14 @@ class Committed:
 
 
 def commit_batch(
-    batch_id: UUID, control: ControlTables, kafka: KafkaCluster, sinks: Sinks, *, group: str | None, actor: str
+    batch_id: UUID,
+    control: ControlTables,
+    kafka: KafkaCluster,
+    sinks: Sinks,
+    *,
+    group: str | None,
+    actor: str,
+    limits: DeadLetterLimits = NO_LIMITS,
 ) -> Committed:
     """Publish a written batch and move its stored offsets; safe to call again after a crash at any line.
 
@@ -61,19 +71,20 @@ def commit_batch(
         try:
             # 1. Verify: the output is available, the receipt is the pinned one, the files match it and are on the disk.
             check_output_there(batch.plan.feed_id, batch.plan.output, control, sinks)
-            receipt = verified_receipt(batch, attempt, control, sink, actor=actor)
+            receipt = verified_receipt(batch, attempt, control, sinks, actor=actor, limits=limits)
             # 2. COMMITTING: from here it rolls forward, unless an operator revokes it, and nothing else moves the
             # offsets.
             control.begin_commit(batch_id, attempt.attempt)
             seen = BatchState.COMMITTING
             # 3. Publish: visible once, under the batch's id.
             sink.publisher.publish(attempt.directory, PublishedReceipt(batch.plan, receipt, control.ledger(batch_id)))
+            publish_dead_letters(batch, attempt, receipt, sinks)
             # 4. The stored offsets, all or none; the batch is COMMITTED.
             batch = control.complete_commit(batch_id, actor=actor)
         except KafkaIngestError:
             if control.batch(batch_id).state in LATER[seen]:
                 # Another process committed or abandoned it in the meantime: report that, not its effect on the files.
-                return commit_batch(batch_id, control, kafka, sinks, group=group, actor=actor)
+                return commit_batch(batch_id, control, kafka, sinks, group=group, actor=actor, limits=limits)
             raise
         log.info("batch %s is committed: %s rows", batch_id, f"{receipt.rows:,}")
         if receipt.without_date:
@@ -82,6 +93,13 @@ def commit_batch(
                 "kafka_timestamp_ms holds the number",
                 batch_id,
                 f"{receipt.without_date:,}",
+            )
+        if receipt.dead_letters:
+            log.warning(
+                "batch %s: %s records could not be decoded; they are in %s",
+                batch_id,
+                f"{receipt.dead_letter_rows:,}",
+                output_of_dead_letters(batch.plan.output),
             )
         if receipt.left_out:
             log.warning(
@@ -118,21 +136,26 @@ def pinned_attempt(batch: Batch, control: ControlTables) -> Attempt:
     return next(attempt for attempt in control.attempts(batch.batch_id) if attempt.attempt == batch.pinned_attempt)
 
 
-def verified_receipt(batch: Batch, attempt: Attempt, control: ControlTables, sink: Sink, *, actor: str) -> Receipt:
+def verified_receipt(
+    batch: Batch, attempt: Attempt, control: ControlTables, sinks: Sinks, *, actor: str, limits: DeadLetterLimits
+) -> Receipt:
     """Return the pinned receipt after checking it against plan, pin and staged files.
 
-    A WRITTEN batch whose staged output is proven unusable goes back to PLANNED, to be written again. An I/O error
-    proves nothing: it is raised, and the batch stays as it is.
+    A WRITTEN batch whose staged output is proven unusable, or has too many dead letters, goes back to PLANNED, to be
+    written again. An I/O error proves nothing: it is raised, and the batch stays as it is.
     """
+    sink = sinks(batch.plan.output)
     try:
         receipt = pinned_receipt(batch, attempt, sink)
         if batch.state is BatchState.WRITTEN:
             check_density(batch, receipt)
+            check_number(batch, receipt, limits)
             sink.publisher.can_take(attempt.directory, receipt)
             if batch.plan.replaces:
                 replacer = role_of(batch.plan.output, sink.replacer, REPLACE_ROWS)
                 replacer.can_take(attempt.directory, batch.plan, receipt)
             sink.staging.verify(attempt.directory, receipt)
+            check_dead_letters(batch, attempt, receipt, sinks)
     except (InvalidReceiptError, StagedOutputUnusableError) as error:
         if batch.state is not BatchState.WRITTEN:
             raise OutputConflictError(
@@ -140,18 +163,28 @@ def verified_receipt(batch: Batch, attempt: Attempt, control: ControlTables, sin
                 f"receipt and run the commit again, or abandon the batch: `kafka-ingest abandon {batch.batch_id} "
                 "--reason …`."
             ) from error
-        # Refused where another process has begun to commit the batch: then the files may be published, not damaged.
-        try:
-            control.discard_written(batch.batch_id, attempt.attempt, reason=str(error), actor=actor)
-        except BatchStateError:
-            if control.batch(batch.batch_id).state is not BatchState.PLANNED:
-                raise
-            log.info("batch %s: another process found the same and discarded its attempts", batch.batch_id)
+        discard(batch, attempt, control, reason=str(error), actor=actor)
         raise StagedOutputUnusableError(
             f"batch {batch.batch_id}: the staged output cannot be committed: {error} The batch is PLANNED again and "
             "its attempts are discarded: the next run writes it again. No offset was moved."
         ) from error
+    except TooManyDeadLettersError as error:
+        discard(batch, attempt, control, reason=str(error), actor=actor)
+        raise
     return receipt
+
+
+def discard(batch: Batch, attempt: Attempt, control: ControlTables, *, reason: str, actor: str) -> None:
+    """WRITTEN → PLANNED, where no other process was first.
+
+    Refused where another process has begun to commit the batch: then the files may be published, not damaged.
+    """
+    try:
+        control.discard_written(batch.batch_id, attempt.attempt, reason=reason, actor=actor)
+    except BatchStateError:
+        if control.batch(batch.batch_id).state is not BatchState.PLANNED:
+            raise
+        log.info("batch %s: another process found the same and discarded its attempts", batch.batch_id)
 
 
 def pinned_receipt(batch: Batch, attempt: Attempt, sink: Sink) -> Receipt:

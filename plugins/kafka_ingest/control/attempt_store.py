@@ -108,6 +108,7 @@ class AttemptStore:
                     rows=row["rows"],
                     smallest_offset=row["smallest_offset"],
                     largest_offset=row["largest_offset"],
+                    dead_letters=row["dead_letters"],
                 )
                 for row in connection.execute(query).mappings()
             ]

@@ -115,7 +115,7 @@ def set_range_counts(connection: Connection, plan: BatchPlan, receipt: Receipt, 
         | {
             "rows": count.rows,
             "filtered": 0,
-            "dead_letters": 0,
+            "dead_letters": count.dead_letters,
             "invisible": count.invisible,
             "smallest_offset": count.smallest_offset,
             "largest_offset": count.largest_offset,

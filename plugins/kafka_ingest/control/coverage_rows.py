@@ -83,7 +83,7 @@ def backfill_ranges(connection: Connection, feed_id: UUID, *conditions: ColumnEl
 
 
 def dead_letters(connection: Connection, feed_id: UUID) -> list[DeadLetters]:
-    """Return which committed ranges have another number of dead letters than the 0 that every version writes."""
+    """Return how many dead letters the committed ranges have that have any."""
     committed = select(batch.c.batch_id).where(
         batch.c.batch_id == batch_range.c.batch_id,
         batch.c.feed_id == feed_id,
@@ -112,7 +112,13 @@ def committed_batches_after(connection: Connection, feed_id: UUID, newest: UUID 
     ranges: dict[UUID, list[CommittedRange]] = {row["batch_id"]: [] for row in found}
     of_batches = select(batch_range).where(batch_range.c.batch_id.in_(list(ranges)))
     for row in connection.execute(of_batches).mappings():
-        count = RangeCount(span_of_row(row), row["rows"] or 0, row["smallest_offset"], row["largest_offset"])
+        count = RangeCount(
+            span_of_row(row),
+            row["rows"] or 0,
+            row["smallest_offset"],
+            row["largest_offset"],
+            row["dead_letters"] or 0,
+        )
         ranges[row["batch_id"]].append(CommittedRange(count, row["topic_id"]))
     return [
         CommittedBatch(

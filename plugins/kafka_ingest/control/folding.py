@@ -25,7 +25,7 @@ NOT_FOLDED = and_(
 STAGED = exists().where(attempt.c.batch_id == batch.c.batch_id, attempt.c.cleaned_at.is_(None))
 """The batch's attempts may have files in their directories; `clean` finds these through the attempts."""
 
-# No version writes any: such a range is not summed up.
+# `dead-letters` and `locate` find them by the batch's own rows: such a batch is not summed up.
 DEAD_LETTERS = exists().where(
     batch_range.c.batch_id == batch.c.batch_id,
     batch_range.c.dead_letters > literal(0, literal_execute=True),

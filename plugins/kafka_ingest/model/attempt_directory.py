@@ -5,6 +5,8 @@ PACKAGE = "kafka_ingest.zip"
 DATA = "data"
 RECEIPT = "receipt.json"
 FAILURE = "failure.txt"
+DEAD_LETTERS = "dead-letters"
+"""A directory like the attempt's own, for the records that could not be decoded: they are published elsewhere."""
 
 NO_EXECUTORS = "NO_EXECUTORS"
 """How a failure begins where the cluster gave the application no executor in time."""

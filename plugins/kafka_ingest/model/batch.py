@@ -11,6 +11,7 @@ from typing import Any
 from uuid import UUID
 
 from kafka_ingest.errors import BatchStateError
+from kafka_ingest.model.decoding import RAW, Decoding
 from kafka_ingest.model.left_out import LeftOut, ranges_read
 from kafka_ingest.model.offsets import Isolation, OffsetRange, OffsetsPolicy, TopicPartition
 from kafka_ingest.model.output_location import OutputLocation
@@ -22,6 +23,7 @@ PLAN_VERSION = 1
 IN_THE_ATTEMPT = 1
 AT_A_PLACE_OF_ITS_OWN = 2
 IN_A_FORM_OF_ITS_OWN = 3
+DECODED = 4
 """Format versions of the attempt's document. The oldest that suffices is written, byte for byte as before."""
 
 
@@ -289,20 +291,21 @@ class DataNeeds:
 
 @dataclass(frozen=True, slots=True)
 class AttemptDocument:
-    """What Spark receives: the plan, which attempt this is, and where the data goes.
+    """What Spark receives: the plan, which attempt this is, what records become, and where the data goes.
 
-    Frozen when the attempt is opened. ``decode`` is a part of the stored form; it has one value, and Spark does not
-    read it.
+    Frozen when the attempt is opened.
     """
 
     plan: BatchPlan
     attempt: int
-    decode: Mapping[str, Any]
+    decode: Decoding = RAW
     data: DataNeeds = DataNeeds()
 
     @property
     def version(self) -> int:
         """The format version that can hold this document."""
+        if not self.decode.is_raw:
+            return DECODED
         if self.data.has_form:
             return IN_A_FORM_OF_ITS_OWN
         return IN_THE_ATTEMPT if self.data == DataNeeds() else AT_A_PLACE_OF_ITS_OWN
@@ -314,7 +317,7 @@ class AttemptDocument:
             "attempt": self.attempt,
             "plan_fingerprint": self.plan.fingerprint,
             "plan": self.plan.as_document(),
-            "decode": dict(self.decode),
+            "decode": self.decode.as_document(),
         }
         if self.version != IN_THE_ATTEMPT:
             document["data"] = self.data.as_document()
@@ -326,10 +329,12 @@ class AttemptDocument:
         if (found := sha256(content)) != expected_sha256:
             raise ValueError(f"expected an attempt document with SHA-256 {expected_sha256}, found {found}")
         document = json.loads(content)
-        require_version(document, (IN_THE_ATTEMPT, AT_A_PLACE_OF_ITS_OWN, IN_A_FORM_OF_ITS_OWN), "attempt document")
+        versions = (IN_THE_ATTEMPT, AT_A_PLACE_OF_ITS_OWN, IN_A_FORM_OF_ITS_OWN, DECODED)
+        require_version(document, versions, "attempt document")
         has_needs = document["version"] != IN_THE_ATTEMPT
         data = DataNeeds.from_document(document["data"]) if has_needs else DataNeeds()
-        return cls(BatchPlan.from_document(document["plan"]), document["attempt"], document["decode"], data)
+        decode = Decoding.from_document(document["decode"])
+        return cls(BatchPlan.from_document(document["plan"]), document["attempt"], decode, data)
 
 
 @dataclass(frozen=True, slots=True)

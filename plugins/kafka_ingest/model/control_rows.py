@@ -118,7 +118,7 @@ class Rewind:
 
 @dataclass(frozen=True, slots=True)
 class DeadLetters:
-    """What the control row of a committed range counts as dead letters: 0, since no version decodes."""
+    """How many records of a committed range are dead letters."""
 
     batch_id: UUID
     offset_range: OffsetRange

@@ -214,5 +214,5 @@ def kept_of(rows: CoverageRows, batch_id: UUID, committed: OffsetRange) -> list[
 
 
 def dead_letters_in(partition: PartitionCoverage) -> int:
-    """Return how many dead letters the control rows of a partition count: 0, since no version decodes."""
+    """Return how many records of a partition's committed ranges are dead letters."""
     return sum(each.count for each in partition.dead_letters)

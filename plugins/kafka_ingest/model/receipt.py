@@ -4,7 +4,7 @@ import itertools
 import json
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 from uuid import UUID
@@ -18,6 +18,7 @@ from kafka_ingest.model.table_options import TableOptions
 ONE_PARTITION_A_FILE = 1
 SEVERAL_PARTITIONS_A_FILE = 2
 RANGES_LEFT_OUT = 3
+DEAD_LETTERS = 4
 """Format versions. A receipt is written in the oldest one that can hold it, byte for byte as earlier versions did."""
 
 
@@ -89,24 +90,26 @@ class WrittenFile:
 
 @dataclass(frozen=True, slots=True)
 class RangeCount:
-    """What was written of one planned range; smallest and largest are None where nothing was written."""
+    """What was written of one planned range; smallest and largest are None where no row was written."""
 
     offset_range: OffsetRange
     rows: int
     smallest_offset: int | None
     largest_offset: int | None
+    dead_letters: int = 0
 
     @property
     def invisible(self) -> int:
         """Offsets without a record: compacted, aborted, or transaction markers."""
-        return self.offset_range.span - self.rows
+        return self.offset_range.span - self.rows - self.dead_letters
 
 
 @dataclass(frozen=True, slots=True)
 class Receipt:
     """An attempt's receipt. ``rows_read`` is Spark's own count while reading; the files' rows come from their footers.
 
-    ``left_out`` are the planned ranges that it did not read, since Kafka had deleted records of them.
+    ``left_out`` are the planned ranges that it did not read, since Kafka had deleted records of them. ``dead_letters``
+    are the files of the records that could not be decoded, in their own output.
     """
 
     batch_id: UUID
@@ -118,11 +121,21 @@ class Receipt:
     written_at: datetime
     written_by: str
     left_out: tuple[LeftOut, ...] = ()
+    dead_letters: tuple[WrittenFile, ...] = ()
+
+    def of_dead_letters(self) -> "Receipt":
+        """Return the receipt of the dead letters alone, by which they are published in their own output."""
+        return replace(self, rows_read=self.dead_letter_rows, files=self.dead_letters, dead_letters=())
 
     @property
     def rows(self) -> int:
         """How many rows the files hold."""
         return sum(file.rows for file in self.files)
+
+    @property
+    def dead_letter_rows(self) -> int:
+        """How many records could not be decoded."""
+        return sum(file.rows for file in self.dead_letters)
 
     @property
     def without_date(self) -> int:
@@ -143,12 +156,16 @@ class Receipt:
         held_of: dict[TopicPartition, list[WrittenPartition]] = {}
         for _, held in self._held():
             held_of.setdefault(held.topic_partition, []).append(held)
+        dead_letters: Counter[TopicPartition] = Counter()
+        for held in (each for file in self.dead_letters for each in file.partitions):
+            dead_letters[held.topic_partition] += held.rows
         return [
             RangeCount(
                 offset_range=offset_range,
                 rows=sum(held.rows for held in found),
                 smallest_offset=min((held.smallest_offset for held in found), default=None),
                 largest_offset=max((held.largest_offset for held in found), default=None),
+                dead_letters=dead_letters[offset_range.topic_partition],
             )
             for offset_range in self.ranges_read(plan)
             for found in [held_of.get(offset_range.topic_partition, [])]
@@ -164,9 +181,12 @@ class Receipt:
         if self.plan_fingerprint != plan.fingerprint:
             return [f"expected the plan with fingerprint {plan.fingerprint}, found {self.plan_fingerprint}"]
         found: list[str] = []
-        if self.rows != self.rows_read:
+        if self.dead_letters:
+            found += [f"dead letters: {problem}" for problem in self.of_dead_letters().contradictions(plan)]
+        held_by_files = self.rows + self.dead_letter_rows
+        if held_by_files != self.rows_read:
             found.append(
-                f"Spark read {self.rows_read:,} records, the files hold {self.rows:,}: "
+                f"Spark read {self.rows_read:,} records, the files hold {held_by_files:,}: "
                 "a file did not reach the storage where the receipt was written"
             )
         planned = {offset_range.topic_partition for offset_range in plan.ranges}
@@ -177,8 +197,8 @@ class Receipt:
         ]
         for count in self.range_counts(plan):
             offset_range = count.offset_range
-            if count.rows > offset_range.span:
-                found.append(f"{offset_range} can hold {offset_range.span:,} records, the files hold {count.rows:,}")
+            if (records := count.rows + count.dead_letters) > offset_range.span:
+                found.append(f"{offset_range} can hold {offset_range.span:,} records, the files hold {records:,}")
             if count.smallest_offset is not None and count.smallest_offset < offset_range.start_offset:
                 found.append(f"{offset_range} was planned, the files begin at offset {count.smallest_offset}")
             if count.largest_offset is not None and count.largest_offset >= offset_range.end_offset:
@@ -235,6 +255,8 @@ class Receipt:
     @property
     def version(self) -> int:
         """The format version that can hold this receipt."""
+        if self.dead_letters:
+            return DEAD_LETTERS
         if self.left_out:
             return RANGES_LEFT_OUT
         several = any(len(file.partitions) > 1 for file in self.files)
@@ -244,17 +266,22 @@ class Receipt:
         """Return the receipt as JSON-able data, with its format version."""
         left_out = {"left_out": [each.as_document() for each in self.left_out]} if self.left_out else {}
         version = self.version  # which is found by looking through all files
-        return left_out | {
-            "version": version,
-            "batch_id": str(self.batch_id),
-            "attempt": self.attempt,
-            "plan_fingerprint": self.plan_fingerprint,
-            "document_sha256": self.document_sha256,
-            "rows_read": self.rows_read,
-            "files": [file_document(file, version) for file in self.files],
-            "written_at": self.written_at.isoformat(),
-            "written_by": self.written_by,
-        }
+        dead_letters = {"dead_letters": [file_document(file, version) for file in self.dead_letters]}
+        return (
+            left_out
+            | (dead_letters if self.dead_letters else {})
+            | {
+                "version": version,
+                "batch_id": str(self.batch_id),
+                "attempt": self.attempt,
+                "plan_fingerprint": self.plan_fingerprint,
+                "document_sha256": self.document_sha256,
+                "rows_read": self.rows_read,
+                "files": [file_document(file, version) for file in self.files],
+                "written_at": self.written_at.isoformat(),
+                "written_by": self.written_by,
+            }
+        )
 
     def as_bytes(self) -> bytes:
         """Return the receipt as it is stored in the attempt's directory."""
@@ -263,7 +290,8 @@ class Receipt:
     @classmethod
     def from_document(cls, document: Mapping[str, Any]) -> "Receipt":
         """Read a receipt back; raises ValueError, KeyError or TypeError where it is damaged or of another version."""
-        require_version(document, (ONE_PARTITION_A_FILE, SEVERAL_PARTITIONS_A_FILE, RANGES_LEFT_OUT), "receipt")
+        versions = (ONE_PARTITION_A_FILE, SEVERAL_PARTITIONS_A_FILE, RANGES_LEFT_OUT, DEAD_LETTERS)
+        require_version(document, versions, "receipt")
         return cls(
             batch_id=UUID(document["batch_id"]),
             attempt=int(document["attempt"]),
@@ -274,6 +302,7 @@ class Receipt:
             written_at=datetime.fromisoformat(document["written_at"]),
             written_by=document["written_by"],
             left_out=left_out_of(document),
+            dead_letters=dead_letters_of(document),
         )
 
     @classmethod
@@ -285,12 +314,23 @@ class Receipt:
         return cls.from_document(document)
 
 
+def dead_letters_of(document: Mapping[str, Any]) -> tuple[WrittenFile, ...]:
+    """Read a receipt's files of dead letters; raises ValueError where its version requires some and it has none."""
+    if document["version"] != DEAD_LETTERS:
+        return ()
+    files = tuple(file_of(entry, DEAD_LETTERS) for entry in document["dead_letters"])
+    if not files:
+        raise ValueError(f"a receipt of format version {DEAD_LETTERS} has dead letters, found none")
+    return files
+
+
 def left_out_of(document: Mapping[str, Any]) -> tuple[LeftOut, ...]:
     """Read which ranges a receipt leaves out; raises ValueError where its version requires some and it has none."""
-    if document["version"] != RANGES_LEFT_OUT:
+    if document["version"] not in {RANGES_LEFT_OUT, DEAD_LETTERS}:
         return ()
-    left_out = tuple(LeftOut.from_document(entry) for entry in document["left_out"])
-    if not left_out:
+    entries = document["left_out"] if document["version"] == RANGES_LEFT_OUT else document.get("left_out", ())
+    left_out = tuple(map(LeftOut.from_document, entries))
+    if document["version"] == RANGES_LEFT_OUT and not left_out:
         raise ValueError(f"a receipt of format version {RANGES_LEFT_OUT} leaves ranges out, found none")
     return left_out
 

@@ -196,6 +196,7 @@ FORMATTERS: Mapping[str, Callable[[Detail], EventText]] = {
     "output_changed": lambda detail: EventText(f"{detail['was']['path']} → {detail['is']['path']}"),
     "cleaned": cleaned,
     "expired": expired,
+    "dead_letters_given_up": lambda detail: EventText(f"{detail['records']:,} dead letters were given up"),
     "folded": lambda detail: EventText(
         f"{detail['batches']:,} batches committed before {detail['before'][:10]}: {detail['ranges']:,} ranges and "
         f"{detail['attempts']:,} attempts became sums, {detail['events']:,} lines of the journal were removed"

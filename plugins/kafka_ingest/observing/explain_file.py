@@ -17,7 +17,9 @@ from kafka_ingest.errors import (
 )
 from kafka_ingest.model.batch import Attempt, Batch
 from kafka_ingest.model.data_file import FileContents, FilePlace, partitions_that_differ
+from kafka_ingest.model.dead_letters import output_of_dead_letters
 from kafka_ingest.model.offsets import OffsetRange, listing
+from kafka_ingest.model.output_location import OutputLocation
 from kafka_ingest.model.receipt import Receipt
 from kafka_ingest.ports.control import ControlObserver
 from kafka_ingest.ports.outputs import DataFiles, Sinks
@@ -191,7 +193,7 @@ def receipt_of_file(sinks: Sinks, place: FilePlace, batch: BatchOfFile | None) -
     read.
     """
     # The plan's output where it is known: the file's own may be another name of it.
-    target = batch.batch.plan.output if batch is not None else place.output
+    target = output_of_batch(batch.batch, place) if batch is not None else place.output
     sink = sinks(target)
     if place.attempt is None:
         receipt = sink.archive.receipt(place.batch_id)
@@ -208,13 +210,25 @@ def receipt_of_file(sinks: Sinks, place: FilePlace, batch: BatchOfFile | None) -
         raise InvalidReceiptError(f"the receipt of attempt {place.attempt} cannot be used: {error!r}") from error
 
 
+def output_of_batch(batch: Batch, place: FilePlace) -> OutputLocation:
+    """Return which of a batch's two outputs a file belongs to: that of the data, or that of the dead letters."""
+    letters = output_of_dead_letters(batch.plan.output)
+    return letters if is_same_place(letters, place.output) else batch.plan.output
+
+
+def is_same_place(one: OutputLocation, other: OutputLocation) -> bool:
+    """Whether two outputs are one directory, perhaps by two names."""
+    return os.path.realpath(one.uri) == os.path.realpath(other.uri)
+
+
 def differences_of(
     path: Path, place: FilePlace, contents: FileContents, batch: BatchOfFile | None, receipt: Receipt
 ) -> Iterator[str]:
     """Yield the differences between a file and its receipt; none where it matches."""
-    if batch is not None and os.path.realpath(batch.batch.plan.output.uri) != os.path.realpath(place.output.uri):
-        yield f"the batch's output is {batch.batch.plan.output}, the file lies in {place.output}: a copy, or moved"
-    written = next((file for file in receipt.files if file.name == path.name), None)
+    output = output_of_batch(batch.batch, place) if batch is not None else None
+    if output is not None and not is_same_place(output, place.output):
+        yield f"the batch's output is {output}, the file lies in {place.output}: a copy, or moved"
+    written = next((file for file in receipt.files if path.as_posix().endswith(f"/{file.name}")), None)
     if written is None:
         named = listing(file.name for file in receipt.files)
         yield f"the receipt names no file {path.name}, but {named or 'none at all'}"

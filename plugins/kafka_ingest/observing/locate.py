@@ -10,6 +10,7 @@ from kafka_ingest.batches.whole_plan import plan_as_read, receipt_of_folded
 from kafka_ingest.errors import KafkaIngestError, NotADataFileError, UnknownFeedError, WrongUseError
 from kafka_ingest.model.batch import BatchPlan, BatchState
 from kafka_ingest.model.control_rows import FoldedBatch
+from kafka_ingest.model.dead_letters import output_of_dead_letters
 from kafka_ingest.model.event import Event
 from kafka_ingest.model.folded import FoldedRange
 from kafka_ingest.model.gap import Gap
@@ -23,6 +24,8 @@ from kafka_ingest.observing.locate_folded import batch_that_read
 from kafka_ingest.ports.control import ControlObserver
 from kafka_ingest.ports.outputs import Inspector, Sinks
 from kafka_ingest.ports.role_of_format import role_of
+
+ASKED_FOR = "be asked for single records"
 
 
 class OffsetState(StrEnum):
@@ -49,6 +52,8 @@ class RecordState(StrEnum):
     """It did, and the batch was removed from the output since."""
     LOST = "lost"
     """It did, and an operator recorded the file as lost."""
+    DEAD_LETTER = "dead_letter"
+    """It published the record as a dead letter: it could not be decoded."""
     REPLACED = "replaced"
     """It did, and a later batch has replaced the rows of its range."""
     NONE = "none"
@@ -86,6 +91,7 @@ class LocatedBatch:
     batch: BatchOfOffset
     is_earlier_topic: bool
     files: tuple[FileOfOffset, ...] | None = None
+    dead_letters: tuple[FileOfOffset, ...] = ()
     problem: str | None = None
     gone: RecordState | None = None
 
@@ -104,7 +110,9 @@ class LocatedBatch:
             return self.gone
         if self.files is None:
             return RecordState.NOT_KNOWN
-        held = {file.holds_record for file in self.files}
+        if any(file.holds_record for file in self.dead_letters):
+            return RecordState.DEAD_LETTER
+        held = {file.holds_record for file in (*self.files, *self.dead_letters)}
         if True in held:
             return RecordState.IN_FILE
         return RecordState.NOT_KNOWN if None in held else RecordState.NONE
@@ -128,6 +136,7 @@ class LocatedBatch:
             "output": str(batch.output),
             "record": self.record.value if self.record else None,
             "files": None if self.files is None else [file.as_document() for file in self.files],
+            "dead_letter_files": [file.as_document() for file in self.dead_letters],
             "problem": self.problem,
         }
 
@@ -364,7 +373,7 @@ def located(
         if (removal := sink.archive.removal(batch.batch_id)) is not None:
             return LocatedBatch(batch, earlier, problem=str(removal), gone=RecordState.EXPIRED)
         receipt = sink.archive.receipt(batch.batch_id)
-        inspector = role_of(batch.output, sink.inspector, "be asked for single records")
+        inspector = role_of(batch.output, sink.inspector, ASKED_FOR)
     except KafkaIngestError as error:
         return LocatedBatch(batch, earlier, problem=str(error))
     if receipt is None:
@@ -373,22 +382,33 @@ def located(
             earlier,
             problem=f"expected its receipt next to {batch.output}, found none: is its storage mounted?",
         )
-    candidates = [
+    found = tuple(files_of(batch, candidates(receipt.files, topic_partition, offset), inspector, offset))
+    letters: tuple[FileOfOffset, ...] = ()
+    if dead := candidates(receipt.dead_letters, topic_partition, offset):
+        output = output_of_dead_letters(batch.output)
+        letters = tuple(files_of(batch, dead, role_of(output, sinks(output).inspector, ASKED_FOR), offset))
+    return LocatedBatch(batch, earlier, found, letters)
+
+
+def candidates(
+    files: Collection[WrittenFile], topic_partition: TopicPartition, offset: int
+) -> list[tuple[WrittenFile, WrittenPartition]]:
+    """Return the files that may hold an offset."""
+    return [
         (file, held)
-        for file in receipt.files
+        for file in files
         if (held := file.of_partition(topic_partition)) and held.smallest_offset <= offset <= held.largest_offset
     ]
-    return LocatedBatch(batch, earlier, tuple(files_of(batch, candidates, inspector, offset)))
 
 
 def files_of(
     batch: BatchOfOffset,
-    candidates: Collection[tuple[WrittenFile, WrittenPartition]],
+    written: Collection[tuple[WrittenFile, WrittenPartition]],
     inspector: Inspector,
     offset: int,
 ) -> Iterator[FileOfOffset]:
     """Yield the files with what a look into each says."""
-    for file, held in candidates:
+    for file, held in written:
         path = inspector.path(batch.batch_id, file)
         try:
             yield FileOfOffset(path, held, inspector.holds(batch.batch_id, file, held.topic_partition, offset))

@@ -8,6 +8,7 @@ from kafka_ingest.batches.whole_plan import receipt_of_folded
 from kafka_ingest.errors import OutputConflictError, OutputUnavailableError
 from kafka_ingest.model.control_rows import CommittedBatch, CommittedRange, CoverageRows
 from kafka_ingest.model.coverage import PartitionCoverage
+from kafka_ingest.model.dead_letters import output_of_dead_letters
 from kafka_ingest.model.offset_sets import shared, subtract, union
 from kafka_ingest.model.offsets import OffsetRange, TopicPartition
 from kafka_ingest.model.output_location import OutputLocation
@@ -74,7 +75,8 @@ def count_batches(rows: CoverageRows, control: ControlReader, sinks: Sinks) -> I
             continue
         known = {each.file for each in lost}
         problems = [each for each in look.problems if each.is_there or each.name not in known]
-        differences = differences_of(batch, expected, replace(look, problems=problems))
+        differences = list(differences_of(batch, expected, replace(look, problems=problems)))
+        differences += differences_of_dead_letters(batch, sinks)
         yield Counted(batch, sum(count.rows for count in look.counts), tuple(differences))
 
 
@@ -160,6 +162,29 @@ def differences_of(
     for problem in look.problems:
         if problem.written is None:
             yield Difference(problem.name, "files that can be read", problem.problem, batch_id)
+
+
+def differences_of_dead_letters(batch: CommittedBatch, sinks: Sinks) -> Iterator[Difference]:
+    """Yield where a batch's dead letters, as their readers see them, are not as many as the control tables count."""
+    counts = {each.count.offset_range: each.count.dead_letters for each in batch.ranges if each.count.dead_letters}
+    if not counts:
+        return
+    output = output_of_dead_letters(batch.output)
+    sink = sinks(output)
+    try:
+        if sink.archive.removal(batch.batch_id) is not None:
+            return
+        look = role_of(output, sink.inspector, "be counted batch by batch").look_at(batch.batch_id)
+    except (OutputConflictError, OutputUnavailableError) as error:
+        yield Difference(str(output), "files that can be read", str(error), str(batch.batch_id))
+        return
+    found = {count.topic_partition: count for count in look.counts}
+    for offset_range, number in sorted(counts.items()):
+        count = found.get(offset_range.topic_partition)
+        if count is None or not count.rows == count.offsets == number:
+            expected = f"{number:,} dead letters in {output}"
+            there = describe_published(count)
+            yield Difference(str(offset_range), expected, there, str(batch.batch_id), offset_range)
 
 
 def problems_of(topic_partition: TopicPartition, look: PublishedLook) -> Iterator[FileProblem]:

@@ -5,9 +5,11 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from uuid import UUID
 
+from kafka_ingest.committing.publish_dead_letters import publish_letters
 from kafka_ingest.errors import NothingToAdoptError, OutputConflictError, ReceiptsDoNotFollowError
 from kafka_ingest.model.batch import BatchKind, BatchPlan, BatchState, sha256
 from kafka_ingest.model.control_rows import AdoptedBatch, Adoption, CoverageRows, FeedSnapshot, NewFeed
+from kafka_ingest.model.dead_letters import staged_dead_letters
 from kafka_ingest.model.event import Event
 from kafka_ingest.model.gap import Gap
 from kafka_ingest.model.offsets import StoredOffset, TopicPartition, listing
@@ -223,11 +225,20 @@ def decide_adoption(settings: FeedPlanSettings, control: OperatorTables, sink: S
     )
 
 
-def adopt(decision: AdoptDecision, control: OperatorTables, sink: Sink, *, reason: str, actor: str) -> None:
+def adopt(
+    decision: AdoptDecision,
+    control: OperatorTables,
+    sink: Sink,
+    *,
+    reason: str,
+    actor: str,
+    letters: Sink | None = None,
+) -> None:
     """Finish interrupted steps, mark missing files, write the control rows; safe to repeat after a crash at any line.
 
     A batch that was being published rolls forward, as its commit would have. Missing files without a mark get one, so
-    that it is on record when that was noticed.
+    that it is on record when that was noticed. ``letters`` is the output of dead letters: those that are staged still
+    are published, too.
     """
     for published in decision.to_revoke:
         directory = sink.staging.attempt_directory(published.plan.batch_id, published.receipt.attempt)
@@ -236,6 +247,10 @@ def adopt(decision: AdoptDecision, control: OperatorTables, sink: Sink, *, reaso
         sink.publisher.publish(
             sink.staging.attempt_directory(published.plan.batch_id, published.receipt.attempt), published
         )
+    for batch in decision.adoption.batches:
+        staged = staged_dead_letters(batch.attempt_directory)
+        if letters is not None and batch.receipt.dead_letters and sink.staging.size_bytes(staged):
+            publish_letters(batch.plan, staged, batch.receipt, letters)
     for batch_id, files in decision.adoption.files.items():
         if files.state is FilesState.GONE:
             sink.archive.note_removal(Removal(batch_id, RemovalCause.GONE, datetime.now(UTC), actor, reason))

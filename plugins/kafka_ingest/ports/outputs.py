@@ -4,11 +4,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 from uuid import UUID
 
 from kafka_ingest.model.batch import BatchPlan, DataNeeds
 from kafka_ingest.model.data_file import FileContents, FilePlace
+from kafka_ingest.model.dead_letters import DeadLettersOfFile
 from kafka_ingest.model.offsets import OffsetRange, TopicPartition
 from kafka_ingest.model.output_location import OutputLocation
 from kafka_ingest.model.place import Place
@@ -229,6 +230,23 @@ class DataFiles(Protocol):
         """Return what a data file holds, with its first intervals of offsets.
 
         Raises NotADataFileError where it is damaged or not a sink's, OSError where it cannot be read or does not exist.
+        """
+
+
+class RowsOfFile(Protocol):
+    """Reads a small data file."""
+
+    def __call__(self, path: Place) -> list[dict[str, Any]]:
+        """Return the rows, by the names of their columns."""
+
+
+class DeadLetterFiles(Protocol):
+    """Files of dead letters, of any format's sink."""
+
+    def __call__(self, path: Place, *, samples: int) -> DeadLettersOfFile:
+        """Return how many records a file holds of each cause, with the first ones of each.
+
+        Raises NotADataFileError where it is damaged or holds no dead letters, OSError where it cannot be read.
         """
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from croniter import CroniterBadDateError, croniter
 from pydantic import (
@@ -17,12 +17,15 @@ from pydantic import (
 )
 
 from kafka_ingest.errors import InvalidFeedError
+from kafka_ingest.model.dead_letters import DeadLetterLimits
+from kafka_ingest.model.decoding import Columns, Decoding
 from kafka_ingest.model.offsets import Isolation, OffsetsPolicy
 from kafka_ingest.model.output_location import OutputLocation
 from kafka_ingest.operating.fold import LEAST_RETENTION
 from kafka_ingest.planning.settings import FeedPlanSettings, OnDataLoss, OnMissingTopic, OnTopicChanged
 from kafka_ingest.planning.start_rules import StartRule
 from kafka_ingest.settings.feed_start import ExplicitStart, Start, start_rule
+from kafka_ingest.settings.record_settings import RawRecords, RecordSettings, why_not_flat
 from kafka_ingest.settings.setting_types import Duration, Records, Settings, not_blank
 from kafka_ingest.settings.sink_settings import Sink
 from kafka_ingest.settings.sink_settings.local_directory import DATA_VARIABLE, in_object_store
@@ -167,11 +170,23 @@ class Limits(Settings):
     min_records: Records | None = None
     max_wait: Duration | None = None
     skip_to_latest_when_behind: Records | None = None
+    max_dead_letters: Annotated[int, Field(ge=0, strict=True)] | None = None
+    max_dead_letter_percent: Annotated[int, Field(ge=0, le=100, strict=True)] | None = None
 
     @field_validator("max_records", mode="before")
     @classmethod
     def _unlimited_is_no_limit(cls, value: object) -> object:
         return None if value == "unlimited" else value
+
+    @property
+    def dead_letters(self) -> DeadLetterLimits:
+        """How many records of a batch may be dead letters."""
+        return DeadLetterLimits(self.max_dead_letters, self.max_dead_letter_percent)
+
+    @property
+    def of_plan(self) -> Mapping[str, Any]:
+        """The limits that a plan keeps to."""
+        return self.model_dump(exclude={"max_dead_letters", "max_dead_letter_percent"})
 
     @property
     def limit_follows_speed(self) -> bool:
@@ -256,6 +271,9 @@ class Feed(Settings):
     on_data_loss: OnDataLoss = OnDataLoss.FAIL
     on_missing_topic: OnMissingTopic = OnMissingTopic.STOP
     on_topic_changed: OnTopicChanged = OnTopicChanged.STOP
+    key: RecordSettings = RawRecords()
+    value: RecordSettings = RawRecords()
+    columns: Columns = Columns.NESTED
     limits: Limits = Limits()
     control_retention: Duration | None = None
     sink: Sink
@@ -310,6 +328,22 @@ class Feed(Settings):
                 )
         return self
 
+    @model_validator(mode="after")
+    def _records_become_columns(self) -> "Feed":
+        decoding = self.decoding()
+        if not decoding.is_raw and self.sink.format != "parquet":
+            raise ValueError(
+                f"expected key and value to be raw with sink.format {self.sink.format}, found others: so far, decoded "
+                "records go into format parquet only"
+            )
+        if decoding.columns is Columns.FLATTEN and (reason := why_not_flat(decoding.value)):
+            raise ValueError(reason)
+        return self
+
+    def decoding(self) -> Decoding:
+        """Return what keys and values are, and which columns they become."""
+        return Decoding(self.value.decoding(), self.key.decoding(), self.columns)
+
     def start_rules(self) -> dict[str, StartRule]:
         """Return the start rule of each named topic; raises InvalidFeedError on a topic that is not the feed's."""
         named = {topic.name: topic.start or self.start for topic in self.kafka.listed}
@@ -356,7 +390,7 @@ class Feed(Settings):
             on_missing_topic=self.on_missing_topic,
             on_topic_changed=self.on_topic_changed,
             limit_follows_speed=self.limits.limit_follows_speed,
-            **self.limits.model_dump(),
+            **self.limits.of_plan,
         )
 
 

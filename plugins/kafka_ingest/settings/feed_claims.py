@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
+from kafka_ingest.model.dead_letters import directory_of_dead_letters
 from kafka_ingest.settings.feed import Feed
 from kafka_ingest.settings.feed_file import FeedFile, unusable
 from kafka_ingest.settings.sink_settings.local_directory import DATA_VARIABLE, in_object_store
@@ -62,6 +63,10 @@ def shared_with(feed: Feed, other: Feed, path: Path, environment: Mapping[str, s
         return f"kafka.group {feed.kafka.group!r} is also that of {path}"
     if feed.sink.address and feed.sink.address == other.sink.address:
         return f"sink.table {feed.sink.address.get('table')!r} is also that of {path}"
+    for one, rival in ((feed, other), (other, feed)):
+        letters, place = place_of_letters(one, environment), located(rival, environment)
+        if letters is not None and (letters == place or letters in place.parents):
+            return f"the dead letters of {one.name} go to {str(letters)!r}, and sink.path {str(place)!r} lies there"
     return shared_place(located(feed, environment), located(other, environment), path)
 
 
@@ -78,7 +83,9 @@ def shared_place(mine: Path, theirs: Path, path: Path) -> str:
 
 def claims(feed: Feed, environment: Mapping[str, str]) -> list[tuple[str, str]]:
     """Return what belongs to one feed alone: its name, its group, its output and the folder next to it."""
-    places = places_of(located(feed, environment))
+    output = located(feed, environment)
+    letters = place_of_letters(feed, environment)
+    places = (*places_of(output), *(places_of(letters) if letters is not None else ()))
     owned = [("name", feed.name), *(("sink.path", str(place)) for place in places)]
     if table := feed.sink.address.get("table"):
         owned.append(("sink.table", f"{table} of catalog {feed.sink.address.get('catalog')}"))
@@ -89,6 +96,11 @@ def touches(feed: Feed, environment: Mapping[str, str]) -> list[tuple[str, str]]
     """Return all that must not be another feed's: what it claims, and every folder its output lies in."""
     above = [("sink.path", str(folder)) for folder in located(feed, environment).parents]
     return [*claims(feed, environment), *above]
+
+
+def place_of_letters(feed: Feed, environment: Mapping[str, str]) -> Path | None:
+    """Return where a feed's dead letters go, None where it has none."""
+    return None if feed.decoding().is_raw else directory_of_dead_letters(located(feed, environment))
 
 
 def located(feed: Feed, environment: Mapping[str, str]) -> Path:

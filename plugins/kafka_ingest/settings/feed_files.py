@@ -10,6 +10,7 @@ from pathlib import Path
 from kafka_ingest.batches.output_places import is_taken
 from kafka_ingest.errors import InvalidBackfillError, InvalidFeedError, UnknownFeedError
 from kafka_ingest.foundation.without_garbage_collection import without_garbage_collection
+from kafka_ingest.model.dead_letters import directory_of_dead_letters
 from kafka_ingest.settings.feed import Feed
 from kafka_ingest.settings.feed_claims import place_of, refuse_shared
 from kafka_ingest.settings.feed_file import SUFFIXES, FeedFile, feed_of, read_feed_file, text_of
@@ -110,8 +111,9 @@ def check_not_taken(output: Path, environment: Mapping[str, str] = os.environ) -
         if file.sink_path is None:
             continue
         of_feed = place_of(file.sink_path, environment)
-        if is_taken(places_of(output), places_of(of_feed)):
-            raise InvalidBackfillError(
-                f"expected an output of the copy's own, found {output}, which is, lies in, or holds the output of feed "
-                f"{file.name or file.path}, {of_feed}. Nothing was planned; name another directory."
-            )
+        for what, place in (("output", of_feed), ("dead letters", directory_of_dead_letters(of_feed))):
+            if is_taken(places_of(output), places_of(place)):
+                raise InvalidBackfillError(
+                    f"expected an output of the copy's own, found {output}, which is, lies in, or holds the {what} of "
+                    f"feed {file.name or file.path}, {place}. Nothing was planned; name another directory."
+                )

@@ -67,4 +67,5 @@ class Settings(BaseModel):
 
 START_TAG = "start by "
 SINK_TAG = "sink by "
-"""Begins the name of an alternative of ``start`` in pydantic's errors."""
+RECORD_TAG = "records by "
+"""Each begins the names of one setting's alternatives in pydantic's errors."""

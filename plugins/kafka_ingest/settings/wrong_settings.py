@@ -6,8 +6,9 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, get_args
 
 from pydantic import BaseModel, ValidationError
+from pydantic.fields import FieldInfo
 
-from kafka_ingest.settings.setting_types import A_TIME, SINK_TAG, START_TAG
+from kafka_ingest.settings.setting_types import A_TIME, RECORD_TAG, SINK_TAG, START_TAG
 
 MAX_PROBLEMS: Final = 20
 BRIEF: Final = reprlib.Repr()
@@ -66,7 +67,7 @@ def describe(error: ValidationError, model: type[BaseModel]) -> list[str]:
 def described(problem: Mapping[str, Any], model: type[BaseModel]) -> str:
     """Return one problem as a sentence."""
     # Positions inside a union carry the name of the alternative; the user wrote none of them.
-    parts = [str(part) for part in problem["loc"] if not str(part).startswith((START_TAG, SINK_TAG))]
+    parts = [str(part) for part in problem["loc"] if not str(part).startswith((START_TAG, SINK_TAG, RECORD_TAG))]
     where = ".".join(cut(part, 100) for part in parts)
     match problem["type"]:
         case "extra_forbidden":
@@ -88,7 +89,7 @@ def described(problem: Mapping[str, Any], model: type[BaseModel]) -> str:
 def did_you_mean(place: tuple[int | str, ...], model: type[BaseModel]) -> str:
     """Return the known keys that an unknown one resembles: those at its place, or else elsewhere."""
     *above, key = place
-    here = {name: [name] for each in models_at(above, model) for name in each.model_fields}
+    here = {name: [name] for each in models_at(above, model) for name in written_names(each)}
     elsewhere: dict[str, list[str]] = {}
     for path in known_paths(model):
         elsewhere.setdefault(path.rpartition(".")[2], []).append(path)
@@ -105,12 +106,12 @@ def models_at(place: list[int | str], model: type[BaseModel]) -> list[type[BaseM
     """Return the models that may lie there; one where no union leaves it open."""
     found = [model]
     for part in place:
-        if isinstance(part, int) or part.startswith(SINK_TAG):
+        if isinstance(part, int) or part.startswith((SINK_TAG, RECORD_TAG)):
             continue
         if part.startswith(START_TAG):
             found = [each for each in found if part.removeprefix(START_TAG) in each.model_fields]
         else:
-            fields = [each.model_fields[part] for each in found if part in each.model_fields]
+            fields = [names[part] for each in found if part in (names := written_names(each))]
             found = [inner for field in fields for inner in models_in(field.annotation)]
     return found
 
@@ -123,9 +124,14 @@ def models_in(annotation: object) -> Iterator[type[BaseModel]]:
         yield from models_in(argument)
 
 
+def written_names(model: type[BaseModel]) -> dict[str, FieldInfo]:
+    """Return a model's fields by the keys that a file writes."""
+    return {field.alias or name: field for name, field in model.model_fields.items()}
+
+
 def known_paths(model: type[BaseModel], above: str = "") -> Iterator[str]:
     """Yield where every key of a model may be written, with dots between."""
-    for name, field in model.model_fields.items():
+    for name, field in written_names(model).items():
         yield above + name
         for inner in models_in(field.annotation):
             yield from known_paths(inner, f"{above}{name}.")

@@ -3,12 +3,15 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from kafka_ingest.errors import OutputNotUsableError
 from kafka_ingest.foundation.s3_access import S3Access
 from kafka_ingest.foundation.storage import S3
 from kafka_ingest.model.data_file import FileContents, FilePlace
+from kafka_ingest.model.dead_letters import DeadLettersOfFile
 from kafka_ingest.model.output_location import OutputLocation
+from kafka_ingest.model.place import Place, local
 from kafka_ingest.model.table_options import TableOptions
 from kafka_ingest.ports.outputs import Sink
 from kafka_ingest.sinks import delta, iceberg, parquet
@@ -129,6 +132,22 @@ def format_of(output: OutputLocation) -> Format:
             "another version of kafka_ingest"
         )
     return found
+
+
+def rows_of_file(path: Place) -> list[dict[str, Any]]:
+    """Return the rows of a data file on a disk, by the names of their columns, long values cut."""
+    # A third of a second for pyarrow, which only a question about records should pay.
+    from kafka_ingest.sinks.rows_in_short import rows_in_short  # noqa: PLC0415
+
+    return rows_in_short(local(path))
+
+
+def dead_letters_in_file(path: Place, *, samples: int) -> DeadLettersOfFile:
+    """Return how many dead letters a file on a disk holds of each cause, with the first ones of each."""
+    # A third of a second for pyarrow, which only a question about records should pay.
+    from kafka_ingest.sinks.dead_letter_files import dead_letters_in  # noqa: PLC0415
+
+    return dead_letters_in(local(path), samples=samples)
 
 
 class DataFilesOfAllFormats:

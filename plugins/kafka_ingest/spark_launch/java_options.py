@@ -45,11 +45,17 @@ def java_options(records: int, archive: Path | None, chosen: str) -> str:
     """
     options = SMALL if records <= SMALL_BATCH_RECORDS else LARGE
     if archive is not None and not ARCHIVE.search(chosen):
-        # A file system may lose pages in a crash: what does not add up is left alone then, instead of run. It takes
-        # 0.1 s.
-        options = (*options, *MAPPED_IN_PLACE, "-XX:+VerifySharedSpaces", f"-XX:SharedArchiveFile={archive}")
+        options = (*options, *using(archive))
     # Spark splits such a text as a shell would.
     return shlex.join(left_to_us(options, chosen))
+
+
+def using(archive: Path) -> tuple[str, ...]:
+    """Return the options by which Java starts from an archive of classes; where it fits no more, it starts as without.
+
+    A file system may lose pages in a crash: what does not add up is left alone then, instead of run. It takes 0.1 s.
+    """
+    return (*MAPPED_IN_PLACE, "-XX:+VerifySharedSpaces", f"-XX:SharedArchiveFile={archive}")
 
 
 def launcher_options(chosen: ChosenJavaOptions, spark_home: Path) -> str:

@@ -112,6 +112,25 @@ class SparkMaster:
         return "yarn" in self.master or "k8s" in self.master or not self.master.startswith(("local", "spark://"))
 
 
+WORK_OF_DECODING = 10
+"""As many records stored as they are make about as much work for Java as one that is decoded."""
+
+
+@dataclass(frozen=True, slots=True)
+class SparkRun:
+    """How a feed's Spark runs: where, with which settings on top of the project's, and whether it decodes records."""
+
+    master: SparkMaster
+    conf: Mapping[str, str] = field(default_factory=dict)
+    decodes: bool = False
+
+    def work_of(self, plan: BatchPlan) -> int:
+        """Return how much a batch is to the driver's Java, in records that are stored as they are."""
+        if not self.master.is_local:
+            return 0  # the executors read, and the driver never has much to do
+        return plan.max_rows * (WORK_OF_DECODING if self.decodes else 1)
+
+
 @dataclass(frozen=True, slots=True)
 class SparkSubmission:
     """The parts of a spark-submit call, as the provider's operator takes them. ``environment`` may hold a secret."""
@@ -180,27 +199,25 @@ def spark_submission(
     plan: BatchPlan,
     attempt: Attempt,
     *,
-    master: SparkMaster,
+    spark: SparkRun,
     kafka: KafkaClientSettings,
-    conf: Mapping[str, str],
     sink_is_shared: bool,
     installed: Installation,
     store: StoreOfAttempt | None = None,
 ) -> SparkSubmission:
-    """Return the spark-submit call of one attempt; ``conf`` is the feed's own, on top of the project's.
-
-    ``store`` is given where the output is in one.
+    """Return the spark-submit call of one attempt; ``store`` is given where the output is in one.
 
     Raises UnsafeSparkMasterError where a secret would be seen, OutputNotUsableError where the output is not shared.
     """
+    master = spark.master
     check_master(
         master, kafka, sink_is_shared=sink_is_shared or store is not None, access=store.access if store else None
     )
     jars = ",".join(str(jar) for jar in installed.jars)
     shipped = [*(() if master.is_local else installed.jars), *(installed.store_jars if store else ())]
     # Another name may be of another Spark, whose settings for Java were not read.
-    spark = installed.spark_home if master.spark_binary == "spark-submit" else None
-    java = driver_java_options(plan, master, conf, installed) if spark else ""
+    spark_home = installed.spark_home if master.spark_binary == "spark-submit" else None
+    java = driver_java_options(plan, spark, installed) if spark_home else ""
     return SparkSubmission(
         master=master.master,
         deploy_mode=master.deploy_mode,
@@ -216,7 +233,7 @@ def spark_submission(
             **(conf_for_store() if store else PROJECT_CONF),
             **({DRIVER_JAVA_OPTIONS: java} if java else {}),
             **(LOCAL_CONF if master.is_local else {}),
-            **conf,
+            **spark.conf,
         },
         # By --jars alone another class loader than the driver's own loads them; executors elsewhere need them shipped.
         jars=",".join(map(str, shipped)) or None,
@@ -229,8 +246,11 @@ def spark_submission(
             "PATH": installed.search_path,
             # With SPARK_HOME set, spark-submit need not start a Python to find it.
             **(
-                {"SPARK_HOME": str(spark), "SPARK_LAUNCHER_OPTS": launcher_options(installed.java_options, spark)}
-                if spark
+                {
+                    "SPARK_HOME": str(spark_home),
+                    "SPARK_LAUNCHER_OPTS": launcher_options(installed.java_options, spark_home),
+                }
+                if spark_home
                 else {}
             ),
         },
@@ -239,13 +259,12 @@ def spark_submission(
     )
 
 
-def driver_java_options(plan: BatchPlan, master: SparkMaster, conf: Mapping[str, str], installed: Installation) -> str:
+def driver_java_options(plan: BatchPlan, spark: SparkRun, installed: Installation) -> str:
     """Return the options for the driver's Java: the site's own, and those that make this batch faster."""
     elsewhere = installed.java_options
-    feeds_own = (conf.get(key) for key in (DRIVER_JAVA_OPTIONS, "spark.driver.extraJavaOptions"))
+    feeds_own = (spark.conf.get(key) for key in (DRIVER_JAVA_OPTIONS, "spark.driver.extraJavaOptions"))
     chosen = joined([elsewhere.every, elsewhere.driver, elsewhere.driver_defaults, *feeds_own])
-    # On a cluster the executors read, and the driver never has much to do.
-    ours = java_options(plan.max_rows if master.is_local else 0, installed.class_archive, chosen)
+    ours = java_options(spark.work_of(plan), installed.class_archive, chosen)
     # The site may use the same name: what spark-submit gets here replaces the value in spark-defaults.conf.
     return joined([elsewhere.driver_defaults, ours])
 

@@ -12,14 +12,18 @@ from kafka_ingest.foundation.storage import Opened, files_below, open_to_read, r
 from kafka_ingest.model.offsets import TopicPartition
 from kafka_ingest.model.place import Place, spark_path
 from kafka_ingest.model.receipt import WrittenFile, WrittenPartition
+from kafka_ingest.writing.share_out import TASKS_PER_PROCESSOR
 
 POSITION = ("kafka_topic", "kafka_partition", "kafka_offset")
 
 
-def stage_files(records: DataFrame, data: Place, divided_by: Mapping[str, str] = MappingProxyType({})) -> int:
+def stage_files(
+    records: DataFrame, data: Place, divided_by: Mapping[str, str] = MappingProxyType({}), *, together: bool = False
+) -> int:
     """Write the records below ``data``, which must not exist, and return how many Spark counted in the same pass.
 
     ``divided_by``: expressions by name; each task writes a file for each combination of their values, one at a time.
+    ``together``: all records of a combination go to one task first, so there is one file of each.
     """
     read = Observation("read")
     observed = records.observe(read, f.count("*").alias("rows"))
@@ -27,9 +31,16 @@ def stage_files(records: DataFrame, data: Place, divided_by: Mapping[str, str] =
         observed.write.mode("error").parquet(spark_path(data))
     else:
         named = observed.selectExpr("*", *(f"{value} as {name}" for name, value in divided_by.items()))
+        if together:
+            named = named.repartition(TASKS_PER_PROCESSOR * processors_of(records), *divided_by)
         in_order = named.sortWithinPartitions(*divided_by, *POSITION)
         in_order.write.mode("error").partitionBy(*divided_by).parquet(spark_path(data))
     return int(read.get["rows"])
+
+
+def processors_of(records: DataFrame) -> int:
+    """Return how many tasks Spark runs at once."""
+    return records.sparkSession.sparkContext.defaultParallelism
 
 
 def staged_files(data: Opened) -> list[WrittenFile]:

@@ -4,7 +4,7 @@ import argparse
 import json
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 
 from py4j.protocol import Py4JJavaError
@@ -12,7 +12,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from kafka_ingest.foundation.s3_access import S3Access
-from kafka_ingest.foundation.storage import opened, read_whole, remove_tree, write_new, write_unsynced
+from kafka_ingest.foundation.storage import Opened, opened, read_whole, remove_tree, write_new, write_unsynced
 from kafka_ingest.model.attempt_directory import (
     DATA,
     DOCUMENT,
@@ -22,15 +22,17 @@ from kafka_ingest.model.attempt_directory import (
     STORE_SETTINGS_VARIABLE,
 )
 from kafka_ingest.model.batch import AttemptDocument, BatchPlan, DataNeeds
+from kafka_ingest.model.dead_letters import staged_dead_letters
 from kafka_ingest.model.offsets import OffsetRange
 from kafka_ingest.model.place import Place, RemotePlace, place_of
-from kafka_ingest.model.receipt import Receipt
+from kafka_ingest.model.receipt import Receipt, WrittenFile
 from kafka_ingest.writing.log_starts import log_starts
 from kafka_ingest.writing.read_ranges import is_about_timestamps, read_ranges
 from kafka_ingest.writing.rounds import Remove, Staged, read_in_rounds, remove_from_disk
 from kafka_ingest.writing.session import spark_session
+from kafka_ingest.writing.stage_decoded import DeadLetterPlaces, FilesIn, Read, stage_decoded
 from kafka_ingest.writing.stage_files import stage_files, staged_files
-from kafka_ingest.writing.table_partitions import stage_partitioned, with_own_columns
+from kafka_ingest.writing.table_partitions import OpenPlace, stage_partitioned, with_own_columns
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -50,15 +52,22 @@ def main(arguments: Sequence[str] | None = None) -> None:
     data = document.data.place or directory / DATA
     hadoop = access.for_hadoop(data.bucket) if isinstance(data, RemotePlace) and access is not None else {}
 
+    def at(place: Place) -> Opened:
+        return opened(place, access)
+
     def remove(place: Place) -> None:
         if isinstance(place, RemotePlace):
-            remove_tree(opened(place, access))
+            remove_tree(at(place))
         else:
             remove_from_disk(place)
 
+    def files_in(place: Place) -> list[WrittenFile]:
+        return staged_files(at(place))
+
+    letters = None if document.decode.is_raw else DeadLetterPlaces(staged_dead_letters(directory))
     try:
         with spark_session(hadoop) as spark:
-            staged = read_and_stage(spark, document.plan, data, document.data, remove)
+            staged = read_and_stage(spark, document, data, at, remove, files_in, letters)
             application_id = spark.sparkContext.applicationId
     except Exception as error:
         # The submitter asks Kafka for the cause; some causes only Spark knows.
@@ -70,10 +79,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
         plan_fingerprint=document.plan.fingerprint,
         document_sha256=options.document_sha256,
         rows_read=staged.rows_read,
-        files=tuple(staged_files(opened(data, access))),
+        files=tuple(files_in(data)),
         written_at=datetime.now(UTC),
         written_by=f"spark {application_id}",
         left_out=staged.left_out,
+        dead_letters=tuple(files_in(letters.place)) if letters is not None and letters.has_any else (),
     )
     if problems := receipt.contradictions(document.plan):
         sys.exit(f"batch {document.plan.batch_id}: what was written is not what was planned: {'; '.join(problems)}")
@@ -82,50 +92,77 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def read_and_stage(
     spark: SparkSession,
-    plan: BatchPlan,
+    document: AttemptDocument,
     data: Place,
-    needs: DataNeeds,
-    remove: Remove = remove_from_disk,
+    at: OpenPlace,
+    remove: Remove,
+    files_in: FilesIn,
+    letters: DeadLetterPlaces | None,
 ) -> Staged:
     """Stage the records of the plan's ranges below ``data``, in the form that the sink needs."""
-    kafka = kafka_settings()
+    kafka, plan = kafka_settings(), document.plan
+
+    def remove_all(place: Place) -> None:
+        remove(place)
+        if letters is not None:
+            remove(letters.of(place))
 
     def stage_some(ranges: Sequence[OffsetRange], here: Place) -> int:
-        return read_once(spark, plan, ranges, kafka, here, remove, needs)
+        def stage(read: Read) -> int:
+            if letters is None:
+                return stage_raw(read(ranges), ranges, plan, here, document.data, at, remove)
+            letters.now(here)
+            return stage_decoded(read, ranges, document, here, letters.of(here), files_in)
 
-    return read_in_rounds(plan, data, stage_some, lambda ranges: log_starts(spark, ranges, kafka), remove)
+        return read_once(spark, plan, kafka, document.data, stage, lambda: remove_all(here))
+
+    staged = read_in_rounds(plan, data, stage_some, lambda ranges: log_starts(spark, ranges, kafka), remove_all)
+    if letters is not None:
+        letters.settle()
+    return staged
 
 
 def read_once(
     spark: SparkSession,
     plan: BatchPlan,
-    ranges: Sequence[OffsetRange],
     kafka: Mapping[str, str],
-    data: Place,
-    remove: Remove,
     needs: DataNeeds,
+    stage: Callable[[Read], int],
+    discard: Callable[[], None],
 ) -> int:
-    """Stage the records of some of the plan's ranges below ``data``, and return how many Spark counted.
+    """Let ``stage`` read ranges of the plan and stage their records, and return how many Spark counted.
 
-    Spark's own source is tried first, since it starts faster; what it staged before a timestamp that it cannot read is
-    discarded.
+    Spark's own source is tried first, since it starts faster; ``discard`` removes what was staged before a timestamp
+    that it cannot read.
     """
+
+    def read(*, any_timestamp: bool) -> Read:
+        return lambda ranges: read_ranges(spark, plan, ranges, kafka, needs, any_timestamp=any_timestamp)
+
     try:
-        return stage(read_ranges(spark, plan, ranges, kafka, needs, any_timestamp=False), plan, data, needs, remove)
+        return stage(read(any_timestamp=False))
     except (Py4JJavaError, PySparkException) as error:
         if not is_about_timestamps(error):
             raise
     sys.stderr.write("Spark's own source cannot take a record's timestamp: all is read again, by another way.\n")
-    remove(data)
-    return stage(read_ranges(spark, plan, ranges, kafka, needs, any_timestamp=True), plan, data, needs, remove)
+    discard()
+    return stage(read(any_timestamp=True))
 
 
-def stage(records: DataFrame, plan: BatchPlan, data: Place, needs: DataNeeds, remove: Remove) -> int:
-    """Stage records in the form that the sink needs, and return how many Spark counted."""
+def stage_raw(
+    records: DataFrame,
+    ranges: Sequence[OffsetRange],
+    plan: BatchPlan,
+    data: Place,
+    needs: DataNeeds,
+    at: OpenPlace,
+    remove: Remove,
+) -> int:
+    """Stage records of ranges as they are in the form that the sink needs, and return how many Spark counted."""
     if not needs.partition_by:
         return stage_files(records, data)
     divided = with_own_columns(records, needs.partition_by) if needs.own_columns else records
-    return stage_partitioned(divided, data, needs.partition_by, plan.planned_at, remove)
+    return stage_partitioned(divided, ranges, data, needs.partition_by, plan.planned_at, at, remove)
 
 
 def store_access() -> S3Access | None:

@@ -1,0 +1,107 @@
+"""What a feed makes of real records, before any of them is ingested: a batch of a few records that nobody commits.
+
+It is written like any other, by the same Spark job, but into a directory of its own, and no control table knows it.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+from uuid import UUID, uuid4
+
+from kafka_ingest.errors import KafkaUnavailableError, UnknownTopicError
+from kafka_ingest.model.attempt_directory import DATA
+from kafka_ingest.model.batch import Attempt, AttemptDocument, AttemptState, BatchKind, BatchPlan, sha256
+from kafka_ingest.model.dead_letters import DeadLetter, staged_dead_letters
+from kafka_ingest.model.decoding import Decoding
+from kafka_ingest.model.offsets import Isolation, LogBounds, OffsetRange, TopicPartition, Unavailable, listing
+from kafka_ingest.model.output_location import OutputLocation
+from kafka_ingest.model.receipt import Receipt
+from kafka_ingest.planning.settings import FeedPlanSettings
+from kafka_ingest.planning.topics import topics_wanted
+from kafka_ingest.ports.cluster import KafkaCluster
+from kafka_ingest.ports.outputs import DeadLetterFiles, RowsOfFile, Sinks
+
+NOBODY = UUID(int=0)
+"""The feed of a batch that no control table knows."""
+
+
+@dataclass(frozen=True, slots=True)
+class Preview:
+    """What became of the records: rows as readers would see them, and those that cannot be decoded."""
+
+    rows: list[dict[str, Any]]
+    dead_letters: list[DeadLetter]
+
+
+def preview_plan(settings: FeedPlanSettings, kafka: KafkaCluster, directory: Path, records: int) -> BatchPlan | None:
+    """Return the plan of a batch with the newest records of the feed's topics; None where they have none.
+
+    Raises UnknownTopicError where a topic does not exist, KafkaUnavailableError where Kafka does not answer.
+    """
+    there = kafka.topic_names() if settings.topic_pattern is not None else []
+    wanted = topics_wanted(None, settings, there)
+    described = kafka.describe_topics(wanted)
+    if missing := [topic for topic in wanted if topic not in described]:
+        raise UnknownTopicError(f"feed {settings.name}: expected its topics in Kafka, found no {listing(missing)}")
+    partitions = [tp for description in described.values() for tp in description.topic_partitions()]
+    ranges = newest_ranges(kafka.log_bounds(partitions), settings.isolation, records)
+    if not ranges:
+        return None
+    return BatchPlan(
+        batch_id=uuid4(),
+        kind=BatchKind.COPY,
+        feed_id=NOBODY,
+        feed_name=settings.name,
+        cluster_id=kafka.cluster_id(),
+        topic_ids={each.topic: described[each.topic].topic_id for each in ranges},
+        ranges=ranges,
+        isolation=settings.isolation,
+        offsets_policy=settings.offsets_policy,
+        output=OutputLocation.local("parquet", directory / "preview"),
+        planned_at=datetime.now(UTC),
+    )
+
+
+def newest_ranges(
+    bounds: Mapping[TopicPartition, LogBounds | Unavailable], isolation: Isolation, records: int
+) -> tuple[OffsetRange, ...]:
+    """Return the newest offsets of as many partitions as hold some, about as many of each, ``records`` in all."""
+    spans: dict[TopicPartition, tuple[int, int]] = {}
+    for topic_partition, found in sorted(bounds.items()):
+        if isinstance(found, Unavailable):
+            raise KafkaUnavailableError(f"{topic_partition}: {found.reason}")
+        if found.log_start_offset < (end := found.readable_end(isolation)):
+            spans[topic_partition] = found.log_start_offset, end
+    left, ranges = records, []
+    for number, (topic_partition, (start, end)) in enumerate(sorted(spans.items())[:records]):
+        share = -(-left // (min(len(spans), records) - number))
+        taken = min(share, end - start)
+        ranges.append(OffsetRange(topic_partition, end - taken, end))
+        left -= taken
+    return tuple(ranges)
+
+
+def open_preview(plan: BatchPlan, decoding: Decoding, sinks: Sinks) -> Attempt:
+    """Make the directory of the one attempt, with the document for Spark in it."""
+    sink = sinks(plan.output)
+    sink.publisher.prepare()
+    directory = sink.staging.attempt_directory(plan.batch_id, 1)
+    document = AttemptDocument(plan, 1, decoding).as_bytes()
+    sink.staging.open_attempt(directory, document)
+    return Attempt(plan.batch_id, 1, AttemptState.OPEN, directory, sha256(document), plan.planned_at, "preview")
+
+
+def preview_of(attempt: Attempt, sinks: Sinks, plan: BatchPlan, rows: RowsOfFile, letters: DeadLetterFiles) -> Preview:
+    """Return what Spark has written."""
+    receipt = Receipt.from_bytes(sinks(plan.output).staging.read_receipt(attempt.directory) or b"")
+    data, dead = attempt.directory / DATA, staged_dead_letters(attempt.directory) / DATA
+    return Preview(
+        rows=[row for file in receipt.files for row in rows(data / file.name)],
+        dead_letters=[
+            letter
+            for file in receipt.dead_letters
+            for letter in letters(dead / file.name, samples=receipt.rows_read).samples
+        ],
+    )

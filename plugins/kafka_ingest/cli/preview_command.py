@@ -1,0 +1,102 @@
+"""``kafka-ingest preview``: what a feed makes of real records, before it ingests any."""
+
+import json
+import tempfile
+from collections.abc import Mapping
+from datetime import date
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from kafka_ingest.batches.preview import Preview, preview_of
+from kafka_ingest.cli.arguments import SINKS, FeedName, Json, feed_parts
+from kafka_ingest.cli.output import answers, number, out, print_json, step
+from kafka_ingest.observing.dead_letters import preview as beginning
+from kafka_ingest.observing.dead_letters import sample_document
+from kafka_ingest.sinks.choose import dead_letters_in_file, rows_of_file
+from kafka_ingest.spark_launch.run_spark_submit import run_spark_submit
+
+POSITION = ("kafka_topic", "kafka_partition", "kafka_offset")
+
+
+def preview(
+    feed_name: FeedName,
+    *,
+    records: Annotated[int, typer.Option(min=1, max=1_000, help="How many of the newest records, about.")] = 20,
+    as_json: Json = False,
+) -> None:
+    """Decode a few of the newest records with Spark on this machine, and show what becomes of them; commits nothing.
+
+    Exit code 1: some of them cannot be decoded.
+    """
+    with answers(as_json=as_json), tempfile.TemporaryDirectory(prefix="kafka-ingest-preview-") as directory:
+        parts = feed_parts(feed_name)
+        found = Preview([], [])
+        planned = parts.preview(Path(directory), records)
+        if planned is not None:
+            plan, attempt, submission = planned
+            # Outside of the directory, since the error of a job that fails names it.
+            log_file = Path(tempfile.mkstemp(prefix="kafka-ingest-preview-", suffix=".log")[1])
+            with step("decode (Spark)"):
+                run_spark_submit(submission, log_file)
+            log_file.unlink()
+            found = preview_of(attempt, SINKS, plan, rows_of_file, dead_letters_in_file)
+        if as_json:
+            print_json(
+                {
+                    "feed": feed_name,
+                    "rows": [row_document(row) for row in found.rows],
+                    "dead_letters": [
+                        sample_document(each) | {"part": each.cause.part, "error_class": each.cause.error_class}
+                        for each in found.dead_letters
+                    ],
+                }
+            )
+        else:
+            print_preview(feed_name, found, offsets=planned[0].max_rows if planned is not None else 0)
+        if found.dead_letters:
+            raise typer.Exit(1)
+
+
+def print_preview(feed_name: str, found: Preview, *, offsets: int) -> None:
+    """Print the rows, then what cannot be decoded; ``offsets`` is how many were read."""
+    for row in found.rows:
+        topic, partition, offset = (row[name] for name in POSITION)
+        columns = {name: value for name, value in row_document(row).items() if name not in POSITION}
+        shown = ", ".join(f"{name}={value!r}" for name, value in columns.items() if value is not None)
+        out.print(f"{topic}-{partition} offset {offset:,}: {shown}", markup=False, soft_wrap=True)
+    for letter in found.dead_letters:
+        where = f"{letter.topic_partition} offset {letter.offset:,}"
+        content = beginning(letter.value if letter.cause.part == "value" else letter.key)
+        error = f"{letter.cause.part} {letter.cause.error_class}: {letter.error}: {content}"
+        out.print(f"{where}: {error}", style="red", markup=False, soft_wrap=True)
+    good, dead = len(found.rows), len(found.dead_letters)
+    if not offsets:
+        out.print(f"the topics of feed {feed_name} hold no record")
+    elif not good + dead:
+        out.print(
+            f"none of the {number(offsets)} newest offsets holds a record: they are transaction markers, aborted or "
+            "compacted. Ask for more: --records",
+            soft_wrap=True,
+        )
+    else:
+        out.print(f"{number(good)} of {number(good + dead)} records can be decoded; nothing was committed")
+
+
+def row_document(row: Mapping[str, object]) -> dict[str, Any]:
+    """Return a row as ``--json`` shows it; bytes as the beginning of a text."""
+    document: dict[str, Any] = json.loads(json.dumps(row, default=in_words))
+    return document
+
+
+def in_words(value: object) -> str | None:
+    """Return a value that JSON does not have."""
+    if isinstance(value, bytes):
+        return beginning(value)
+    return value.isoformat() if isinstance(value, date) else str(value)
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add this command to the command line."""
+    app.command()(preview)

@@ -1,0 +1,86 @@
+"""Records that could not be decoded: which output they go to, and how many of them a batch may have."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from pathlib import Path
+
+from kafka_ingest.model.attempt_directory import DEAD_LETTERS
+from kafka_ingest.model.offsets import TopicPartition
+from kafka_ingest.model.output_location import OutputLocation
+from kafka_ingest.model.place import Place
+
+PREVIEW_BYTES = 80
+"""How much of a key or value is shown."""
+
+SUFFIX = "_dead_letters"
+"""What the name of their output adds to that of the feed's."""
+
+
+def output_of_dead_letters(output: OutputLocation) -> OutputLocation:
+    """Return where the dead letters of an output's batches are published: beside it, in the same format."""
+    return replace(output, uri=f"{output.uri}{SUFFIX}")
+
+
+def directory_of_dead_letters(output: Path) -> Path:
+    """Return the same of an output in a directory."""
+    return output.with_name(f"{output.name}{SUFFIX}")
+
+
+def staged_dead_letters(attempt_directory: Place) -> Place:
+    """Return the directory below an attempt's own from which its dead letters are published.
+
+    Inside it, so that whatever removes an attempt removes its dead letters, too.
+    """
+    return attempt_directory / DEAD_LETTERS
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class DecodingError:
+    """Why a record could not be decoded: which part of it, ``key`` or ``value``, and a stable name of the cause."""
+
+    part: str
+    error_class: str
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetter:
+    """A record that could not be decoded: where it was, why, and the beginnings of its key and value.
+
+    Of longer ones one byte more than :data:`PREVIEW_BYTES`.
+    """
+
+    topic_partition: TopicPartition
+    offset: int
+    timestamp: datetime | None
+    cause: DecodingError
+    error: str
+    key: bytes | None
+    value: bytes | None
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLettersOfFile:
+    """How many dead letters a file holds of each cause, and its first ones of each."""
+
+    counts: Mapping[DecodingError, int]
+    samples: Sequence[DeadLetter]
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetterLimits:
+    """How many records of a batch may be dead letters; None is no limit. ``max_percent`` is of the records read."""
+
+    max_records: int | None = None
+    max_percent: int | None = None
+
+    def exceeded(self, dead_letters: int, read: int) -> str | None:
+        """Return which limit a batch exceeds, None where it keeps to them."""
+        if self.max_records is not None and dead_letters > self.max_records:
+            return f"max_dead_letters: {self.max_records:,}"
+        if self.max_percent is not None and dead_letters * 100 > self.max_percent * read:
+            return f"max_dead_letter_percent: {self.max_percent}"
+        return None
+
+
+NO_LIMITS = DeadLetterLimits()

@@ -1,0 +1,128 @@
+"""Which records of a feed could not be decoded, by cause, with samples."""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID
+
+from kafka_ingest.errors import KafkaIngestError, OutputUnavailableError
+from kafka_ingest.model.batch import Batch
+from kafka_ingest.model.control_rows import CoverageRows
+from kafka_ingest.model.dead_letters import (
+    PREVIEW_BYTES,
+    DeadLetter,
+    DeadLettersOfFile,
+    DecodingError,
+    output_of_dead_letters,
+)
+from kafka_ingest.ports.control import ControlObserver
+from kafka_ingest.ports.outputs import DeadLetterFiles, Sinks
+from kafka_ingest.ports.role_of_format import role_of
+
+
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """All dead letters of one cause, and the newest samples."""
+
+    error: DecodingError
+    records: int
+    samples: tuple[DeadLetter, ...]
+
+    def as_document(self) -> dict[str, Any]:
+        """Return the cause as ``--json`` shows it."""
+        return {
+            "part": self.error.part,
+            "error_class": self.error.error_class,
+            "records": self.records,
+            "samples": [sample_document(each) for each in self.samples],
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLettersOfBatch:
+    """What is in the files of one batch. ``counted`` is what the control tables have of it.
+
+    ``problem`` is why the files cannot be read.
+    """
+
+    batch_id: UUID
+    counted: int
+    files: tuple[DeadLettersOfFile, ...]
+    problem: str | None = None
+
+
+def sample_document(letter: DeadLetter) -> dict[str, Any]:
+    """Return a dead letter as ``--json`` shows it, with the beginnings of key and value as text."""
+    return {
+        "topic": letter.topic_partition.topic,
+        "partition": letter.topic_partition.partition,
+        "offset": letter.offset,
+        "timestamp": letter.timestamp.isoformat() if letter.timestamp is not None else None,
+        "error": letter.error,
+        "key": preview(letter.key),
+        "value": preview(letter.value),
+    }
+
+
+def preview(content: bytes | None) -> str | None:
+    """Return the beginning of some bytes as text that is safe to print."""
+    if content is None:
+        return None
+    text = content[:PREVIEW_BYTES].decode(errors="backslashreplace")
+    return "".join(each if each.isprintable() else repr(each)[1:-1] for each in text) + (
+        "…" if len(content) > PREVIEW_BYTES else ""
+    )
+
+
+def dead_letters_of(
+    rows: CoverageRows,
+    control: ControlObserver,
+    sinks: Sinks,
+    files: DeadLetterFiles,
+    *,
+    samples: int,
+    only: UUID | None = None,
+) -> Iterator[DeadLettersOfBatch]:
+    """Yield the dead letters of a feed's committed batches, newest first, or those of one batch.
+
+    A batch whose dead letters cannot be read is yielded with the reason.
+    """
+    counted: Counter[UUID] = Counter()
+    for each in rows.dead_letters:
+        counted[each.batch_id] += each.count
+    for batch_id in sorted(counted, reverse=True):
+        if only is not None and batch_id != only:
+            continue
+        try:
+            found = tuple(letters_of_batch(control.batch(batch_id), sinks, files, samples))
+        except (KafkaIngestError, OSError) as error:
+            yield DeadLettersOfBatch(batch_id, counted[batch_id], (), str(error))
+        else:
+            yield DeadLettersOfBatch(batch_id, counted[batch_id], found)
+
+
+def letters_of_batch(batch: Batch, sinks: Sinks, files: DeadLetterFiles, samples: int) -> Iterator[DeadLettersOfFile]:
+    """Yield what each file of a batch's dead letters holds."""
+    output = output_of_dead_letters(batch.plan.output)
+    sink = sinks(output)
+    if sink.archive.removal(batch.batch_id) is not None:
+        return
+    receipt = sink.archive.receipt(batch.batch_id)
+    if receipt is None:
+        raise OutputUnavailableError(f"expected its receipt next to {output}, found none: is its storage mounted?")
+    inspector = role_of(output, sink.inspector, "be asked for dead letters")
+    for file in receipt.files:
+        yield files(inspector.path(batch.batch_id, file), samples=samples)
+
+
+def by_cause(batches: Iterable[DeadLettersOfBatch], samples: int) -> list[Cause]:
+    """Return the dead letters of all batches by cause, the most frequent first; samples are of the first batches."""
+    counts: Counter[DecodingError] = Counter()
+    found: dict[DecodingError, list[DeadLetter]] = defaultdict(list)
+    for file in (each for batch in batches for each in batch.files):
+        counts.update(file.counts)
+        for letter in file.samples:
+            if len(found[letter.cause]) < samples:
+                found[letter.cause].append(letter)
+    return [Cause(error, number, tuple(found[error])) for error, number in counts.most_common()]

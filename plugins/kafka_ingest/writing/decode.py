@@ -1,0 +1,71 @@
+"""Bytes become columns: the records of the raw format, decoded, each with the reason where that is not possible.
+
+All is done by expressions of Spark's, in three steps, so that the expensive one is evaluated once for each record:
+parse, convert, check. Who selects only some of the columns pays only for what these need.
+"""
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as f
+
+from kafka_ingest.model.decoding import Columns, Decoding, FieldDecoding, Format
+from kafka_ingest.model.record_schema import quoted
+from kafka_ingest.writing.decode_json import json_by_schema, json_text
+from kafka_ingest.writing.decoded_part import DecodedPart, named, raw_part, string_part
+
+DEAD = "kafka_dead"
+RAW_KEY = "kafka_raw_key"
+RAW_VALUE = "kafka_raw_value"
+
+
+def decoded(records: DataFrame, decoding: Decoding) -> DataFrame:
+    """Return records with keys and values decoded, and at the end what became of them.
+
+    ``records`` has the raw format's columns (:mod:`kafka_ingest.writing.read_ranges`). The result has the same columns
+    in the same order; with flattened columns the value's fields are in the place of ``value``. Behind them are
+
+    - :data:`DEAD`: ``struct<part, class, text>``, null exactly where the record is good. ``part`` is ``key`` or
+      ``value``; the classes are those of :class:`~kafka_ingest.model.decoding.DeadClass`; the text has at most 300
+      characters, says what was expected and what was found, and names fields, but holds no value of the record;
+    - :data:`RAW_KEY` and :data:`RAW_VALUE`: the bytes.
+
+    A null key or value is good, and stays null. Where a record is dead, its decoded columns mean nothing.
+    """
+    parts = {"key": part_of("key", decoding.key), "value": part_of("value", decoding.value)}
+    steps = records
+    for step in (
+        {part.parsed_name: part.parsed for part in parts.values() if part.parsed},
+        {part.read_name: part.read for part in parts.values() if part.read},
+        {part.converted_name: part.converted for part in parts.values() if part.converted},
+    ):
+        if step:
+            steps = steps.select("*", *(f.expr(sql).alias(name) for name, sql in step.items()))
+    columns: list[str] = []
+    for column in records.columns:
+        part = parts.get(column)
+        if part is None:
+            columns.append(quoted(column))
+        elif column == "value" and decoding.columns is Columns.FLATTEN:
+            columns += [named(f"{part.result}.{quoted(name)}", name) for name in part.fields]
+        else:
+            columns.append(named(part.result, column))
+    checks = " ".join(f"when {part.is_dead} then {part.reason}" for part in parts.values() if part.is_dead)
+    nothing = "cast(null as struct<part: string, class: string, text: string>)"
+    return steps.select(
+        *(f.expr(column) for column in columns),
+        f.expr(f"case {checks} end" if checks else nothing).alias(DEAD),
+        f.expr("`key`").alias(RAW_KEY),
+        f.expr("`value`").alias(RAW_VALUE),
+    )
+
+
+def part_of(column: str, decoding: FieldDecoding) -> DecodedPart:
+    """Return the expressions that decode keys or values."""
+    match decoding.format:
+        case Format.RAW:
+            return raw_part(column)
+        case Format.STRING:
+            return string_part(column)
+        case Format.JSON if decoding.schema is None:
+            return json_text(column)
+        case Format.JSON:
+            return json_by_schema(column, decoding.schema, decoding.unknown_fields)

@@ -1,0 +1,98 @@
+"""Dates and times: read as texts, and converted only where they are written in full.
+
+Spark's own reading takes ``2026`` for a day, ``12:30`` for a time of today, and a number for seconds, silently beyond
+what it can count.
+"""
+
+from itertools import count
+
+from kafka_ingest.model.record_schema import ArrayOf, MapOf, RecordType, Scalar, Struct, quoted
+from kafka_ingest.writing.decoded_part import text
+
+DAY = "(?!0000)[0-9]{4}-[0-9]{2}-[0-9]{2}"
+ANY_DAY = "[+-]?[0-9]{4,9}-[0-9]{2}-[0-9]{2}"
+TIME = "[T ][0-9]{2}:[0-9]{2}(:[0-9]{2}([.][0-9]{1,9})?)?"
+ZONE = "(Z|[+-][0-9]{2}:[0-9]{2})"
+
+FORMS = {
+    "date": (DAY, ANY_DAY),
+    "timestamp": (f"{DAY}{TIME}{ZONE}?", f"{ANY_DAY}{TIME}{ZONE}?"),
+    "timestamp_ntz": (f"{DAY}{TIME}", f"{ANY_DAY}{TIME}"),
+}
+"""How each type is written; and the same with any year, by which what cannot be a date is told from other text."""
+
+
+def is_date(kind: RecordType) -> bool:
+    """Whether a type is one of a date or time."""
+    return isinstance(kind, Scalar) and kind.name in FORMS
+
+
+def has_dates(kind: RecordType) -> bool:
+    """Whether there is a date or time in a type."""
+    match kind:
+        case Struct(fields):
+            return any(has_dates(field.type) for field in fields)
+        case ArrayOf(inner) | MapOf(inner):
+            return has_dates(inner)
+        case _:
+            return is_date(kind)
+
+
+def parsed_type(kind: RecordType) -> str:
+    """Return the type to parse as, with texts for dates and times."""
+    match kind:
+        case Struct(fields):
+            return "struct<" + ",".join(f"{quoted(field.name)}:{parsed_type(field.type)}" for field in fields) + ">"
+        case ArrayOf(inner):
+            return f"array<{parsed_type(inner)}>"
+        case MapOf(inner):
+            return f"map<string,{parsed_type(inner)}>"
+        case _:
+            return "string" if is_date(kind) else kind.ddl
+
+
+def convert_dates(found: str, kind: RecordType, names: "count[int] | None" = None) -> str:
+    """Return a parsed value with its dates and times; null for those that are none."""
+    names = names or count()
+    if not has_dates(kind):
+        return found
+    match kind:
+        case Struct(fields):
+            converted = ", ".join(
+                f"{text(field.name)}, {convert_dates(f'{found}.{quoted(field.name)}', field.type, names)}"
+                for field in fields
+            )
+            return f"if({found} is null, null, named_struct({converted}))"
+        case ArrayOf(inner):
+            each = f"x{next(names)}"
+            return f"transform({found}, {each} -> {convert_dates(each, inner, names)})"
+        case MapOf(inner):
+            each = f"x{next(names)}"
+            return f"transform_values({found}, (k{each}, {each}) -> {convert_dates(each, inner, names)})"
+        case _:
+            return converted_date(found, kind.name)
+
+
+def converted_date(found: str, name: str) -> str:
+    """Return the date or time that a text is; null where it is none."""
+    # Java's own forms leave out seconds that are 0, and Spark knows no zone behind minutes.
+    timed = f"if(substr({found}, 17, 1) = ':', {found}, concat(left({found}, 16), ':00', substr({found}, 17)))"
+    zoned = f"if({found} rlike r'{ZONE}\\z', {timed}, concat({timed}, 'Z'))"
+    exact = {"date": found, "timestamp": zoned, "timestamp_ntz": timed}[name]
+    return f"if({found} rlike r'\\A{FORMS[name][0]}\\z', try_cast({exact} as {name}), null)"
+
+
+def is_no_date(found: str, name: str, converted: str | None) -> str:
+    """Return whether a text is no date or time of a type, or one that readers cannot hold."""
+    converted = converted or converted_date(found, name)
+    if name == "date":
+        return f"({found} is not null and {converted} is null)"
+    # As for the records' own timestamps (read_ranges.py).
+    zone = "Z" if name == "timestamp" else ""
+    bounds = f"{converted} >= {name}'0001-01-02 00:00:00{zone}' and {converted} < {name}'9999-12-31 00:00:00{zone}'"
+    return f"({found} is not null and not coalesce({bounds}, false))"
+
+
+def is_no_form(found: str, name: str) -> str:
+    """Return whether a text is written as no date or time of a type is."""
+    return f"({found} is not null and not {found} rlike r'\\A{FORMS[name][1]}\\z')"

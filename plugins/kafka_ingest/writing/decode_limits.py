@@ -1,0 +1,117 @@
+"""Values of a schema's types that cannot be stored: what Spark reads as infinite, as no date, or twice in a map."""
+
+from collections.abc import Callable
+from itertools import count
+
+from kafka_ingest.model.record_schema import ArrayOf, MapOf, RecordType, Scalar, Struct, quoted
+from kafka_ingest.writing.decode_dates import is_date, is_no_date, is_no_form
+from kafka_ingest.writing.decoded_part import text
+
+Check = Callable[[str, RecordType, str | None], str]
+"""From an expression, its type and, where there is one, the expression of its converted form: whether it is wrong."""
+
+
+def is_wrong(found: str, kind: RecordType, converted: str | None) -> str:
+    """Return whether a value cannot be stored; an empty text where none of its type can be so."""
+    return walked(found, kind, converted, leaf_is_wrong)
+
+
+def is_misfit(found: str, kind: RecordType, converted: str | None) -> str:
+    """Return whether a text is no date or time at all; an empty text where none of its type can be so."""
+    return walked(found, kind, converted, leaf_is_misfit)
+
+
+def has_twice(found: str, kind: RecordType, _: str | None) -> str:
+    """Return whether a map has a key twice; an empty text where there is no map in the type."""
+    return walked(found, kind, None, leaf_is_fine, maps=True)
+
+
+def leaf_is_fine(_found: str, _kind: Scalar, _converted: str | None) -> str:
+    """Return that a single value is no matter."""
+    return ""
+
+
+def leaf_is_wrong(found: str, kind: Scalar, converted: str | None) -> str:
+    """Return whether a single value cannot be stored."""
+    if is_date(kind):
+        return is_no_date(found, kind.name, converted)
+    if kind.name in {"float", "double"}:
+        return f"abs({found}) = {kind.name}('Infinity')"
+    return ""
+
+
+def leaf_is_misfit(found: str, kind: Scalar, _: str | None) -> str:
+    """Return whether a single text is no date or time."""
+    return is_no_form(found, kind.name) if is_date(kind) else ""
+
+
+def walked(
+    found: str,
+    kind: RecordType,
+    converted: str | None,
+    leaf: Callable[[str, Scalar, str | None], str],
+    *,
+    maps: bool = False,
+    names: "count[int] | None" = None,
+) -> str:
+    """Return whether something is wrong with a value, or with one inside of it."""
+    names = names or count()
+    match kind:
+        case Struct(fields):
+            wrong = (
+                walked(
+                    f"{found}.{quoted(field.name)}",
+                    field.type,
+                    f"{converted}.{quoted(field.name)}" if converted else None,
+                    leaf,
+                    maps=maps,
+                    names=names,
+                )
+                for field in fields
+            )
+            return disjunction(*wrong)
+        case ArrayOf(inner):
+            return some_element(found, inner, leaf, maps=maps, names=names)
+        case MapOf(inner):
+            keys = f"map_keys({found})"
+            twice = f"size(array_distinct({keys})) < size({keys})" if maps else ""
+            return disjunction(twice, some_element(f"map_values({found})", inner, leaf, maps=maps, names=names))
+        case _:
+            return leaf(found, kind, converted)
+
+
+def some_element(
+    found: str,
+    kind: RecordType,
+    leaf: Callable[[str, Scalar, str | None], str],
+    *,
+    maps: bool,
+    names: "count[int]",
+) -> str:
+    """Return whether something is wrong with an element."""
+    each = f"x{next(names)}"
+    wrong = walked(each, kind, None, leaf, maps=maps, names=names)
+    return f"exists({found}, {each} -> {wrong})" if wrong else ""
+
+
+def disjunction(*conditions: str) -> str:
+    """Return whether one of some conditions holds; an empty text where there is none."""
+    real = [condition for condition in conditions if condition]
+    return f"({' or '.join(real)})" if real else ""
+
+
+def fields_that(check: Check, found: str, schema: Struct, converted: str | None) -> str:
+    """Return the names of the fields with which something is wrong, each null where there is nothing."""
+    wrong = (
+        (
+            field.name,
+            check(
+                f"{found}.{quoted(field.name)}",
+                field.type,
+                f"{converted}.{quoted(field.name)}" if converted else None,
+            ),
+        )
+        for field in schema.fields
+    )
+    named = [f"if({condition}, {text(name)}, null)" for name, condition in wrong if condition]
+    return ", ".join(named) or "null"

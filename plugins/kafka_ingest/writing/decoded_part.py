@@ -1,0 +1,117 @@
+"""The expressions that decode keys or values, as SQL: where pyspark makes a literal, it imports pandas."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from kafka_ingest.model.decoding import DeadClass
+from kafka_ingest.model.record_schema import quoted
+
+LONGEST_TEXT = 300
+UTF8 = "expected text in UTF-8, found bytes that are none"
+
+
+@dataclass(frozen=True, slots=True)
+class DecodedPart:
+    """How the bytes of a column become its decoded form, in up to three steps, each of which sees the one before.
+
+    ``result`` is what the record holds then; ``is_dead`` is true exactly where it does not fit (None: never), and
+    ``reason`` the reason where it is, evaluated for such records only. ``fields``: of a decoded object.
+    """
+
+    column: str
+    result: str
+    is_dead: str | None = None
+    reason: str = "null"
+    parsed: str | None = None
+    read: str | None = None
+    converted: str | None = None
+    fields: Sequence[str] = ()
+
+    @property
+    def parsed_name(self) -> str:
+        """The column of what the first step makes."""
+        return parsed_name(self.column)
+
+    @property
+    def read_name(self) -> str:
+        """The column of what the second step makes."""
+        return read_name(self.column)
+
+    @property
+    def converted_name(self) -> str:
+        """The column of what the third step makes."""
+        return converted_name(self.column)
+
+
+def parsed_name(column: str) -> str:
+    """Return where the first step's outcome is."""
+    return f"kafka_parsed_{column}"
+
+
+def read_name(column: str) -> str:
+    """Return where the second step's outcome is."""
+    return f"kafka_read_{column}"
+
+
+def converted_name(column: str) -> str:
+    """Return where the third step's outcome is."""
+    return f"kafka_converted_{column}"
+
+
+def raw_part(column: str) -> DecodedPart:
+    """Return bytes as they are."""
+    return DecodedPart(column, quoted(column))
+
+
+def string_part(column: str) -> DecodedPart:
+    """Return bytes as text; no byte is replaced."""
+    return DecodedPart(
+        column,
+        f"if({is_utf8(column)}, {text_of(column)}, null)",
+        is_dead=f"not {is_utf8(column)}",
+        reason=reason(column, DeadClass.INVALID_UTF8, text(UTF8)),
+    )
+
+
+def text_of(column: str) -> str:
+    """Return a column's bytes as text."""
+    return f"cast({quoted(column)} as string)"
+
+
+def is_utf8(column: str) -> str:
+    """Return whether a column's bytes are text; null where there are none."""
+    return f"is_valid_utf8({text_of(column)})"
+
+
+def reason(column: str, dead_class: DeadClass, said: str) -> str:
+    """Return the reason of a dead record; ``said`` is an expression, and may hold names that a record has."""
+    shown = f"left(regexp_replace({said}, r'\\p{{C}}', '?'), {LONGEST_TEXT})"
+    return f"named_struct('part', {text(column)}, 'class', {text(dead_class)}, 'text', {shown})"
+
+
+def first_of(reasons: Iterable[tuple[str, str]]) -> str:
+    """Return the first reason whose condition holds; later conditions are not evaluated then."""
+    return "case " + " ".join(f"when {condition} then {found}" for condition, found in reasons) + " end"
+
+
+def once(expression: str) -> str:
+    """Return an expression that is evaluated once for each record, and not once for each use of its column.
+
+    Spark moves filters below projections, and repeats what these compute, unless that is not deterministic.
+    """
+    return f"if(spark_partition_id() < 0, null, {expression})"
+
+
+def text(literal: str) -> str:
+    """Return a text as a literal."""
+    return "'" + literal.replace("\\", "\\\\").replace("'", "\\'") + "'"
+
+
+def texts(literals: Iterable[str]) -> str:
+    """Return an array of texts."""
+    return f"cast(array({', '.join(text(each) for each in literals)}) as array<string>)"
+
+
+def named(expression: str, name: str) -> str:
+    """Return an expression with a name."""
+    return f"{expression} as {quoted(name)}"

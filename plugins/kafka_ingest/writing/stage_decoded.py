@@ -1,0 +1,111 @@
+"""Stage decoded records, and apart from them those that cannot be decoded.
+
+One pass decodes and writes the records that fit, and counts the others. Only where there are others, a second pass
+reads their ranges again and stores them as they are: so a batch whose records all fit pays nothing.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+
+from pyspark.sql import DataFrame, Observation
+from pyspark.sql import functions as f
+
+from kafka_ingest.model.attempt_directory import DATA
+from kafka_ingest.model.batch import AttemptDocument
+from kafka_ingest.model.offsets import OffsetRange, TopicPartition
+from kafka_ingest.model.place import Place, local, spark_path
+from kafka_ingest.model.receipt import WrittenFile
+from kafka_ingest.writing.decode import DEAD, RAW_KEY, RAW_VALUE, decoded
+
+Read = Callable[[Sequence[OffsetRange]], DataFrame]
+"""Returns the records of ranges in the raw format's columns."""
+FilesIn = Callable[[Place], Sequence[WrittenFile]]
+"""Reads back what was written to a place."""
+
+
+class DeadLetterPlaces:
+    """Where an attempt's dead letters are staged: below one directory, named as the place of the data beside them."""
+
+    def __init__(self, directory: Place) -> None:
+        self._directory = directory
+        self._now: Place | None = None
+        self.place = directory / DATA
+
+    def of(self, data: Place) -> Place:
+        """Return where the dead letters go whose good records go to ``data``."""
+        return self._directory / data.name
+
+    def now(self, data: Place) -> None:
+        """Note that only what is written beside ``data`` counts."""
+        self._now = self.of(data)
+
+    @property
+    def has_any(self) -> bool:
+        """Whether there are any."""
+        return local(self.place).is_dir()
+
+    def settle(self) -> None:
+        """Move what counts to where it is published from."""
+        if self._now is not None and self._now != self.place and local(self._now).is_dir():
+            local(self._now).rename(local(self.place))
+
+
+GOOD = f"{DEAD} is null"
+
+
+class RecordsChangedError(Exception):
+    """Another number of records could not be decoded when they were read again: Kafka compacted the log since."""
+
+
+def stage_decoded(
+    read: Read,
+    ranges: Sequence[OffsetRange],
+    document: AttemptDocument,
+    data: Place,
+    dead_letters: Place,
+    files_in: FilesIn,
+) -> int:
+    """Write the records of ranges below ``data``, or below ``dead_letters``; return how many Spark counted in all.
+
+    Neither place must exist. Raises RecordsChangedError where the second pass finds another number of dead letters
+    than the first.
+    """
+    records = decoded(read(ranges), document.decode)
+    first = Observation("decoded")
+    counted = records.observe(first, f.count("*").alias("rows"), f.count(DEAD).alias("dead"))
+    counted.where(GOOD).drop(DEAD, RAW_KEY, RAW_VALUE).write.mode("error").parquet(spark_path(data))
+    rows, dead = int(first.get["rows"]), int(first.get["dead"])
+    if dead:
+        incomplete = without_complete(ranges, files_in(data))
+        stored = stage_dead_letters(decoded(read(incomplete), document.decode), dead_letters, document.attempt)
+        if stored != dead:
+            raise RecordsChangedError(
+                f"{dead:,} records could not be decoded; read again they were {stored:,}: expected the same ones. "
+                "Compaction may have removed some in between; the next try reads the batch again"
+            )
+    return rows
+
+
+def without_complete(ranges: Sequence[OffsetRange], written: Sequence[WrittenFile]) -> list[OffsetRange]:
+    """Return the ranges of which not every offset became a row: any dead letter is in one of them."""
+    rows: Counter[TopicPartition] = Counter()
+    for held in (each for file in written for each in file.partitions):
+        rows[held.topic_partition] += held.rows
+    return [each for each in ranges if rows[each.topic_partition] < each.span]
+
+
+def stage_dead_letters(records: DataFrame, place: Place, attempt: int) -> int:
+    """Write those of the records that cannot be decoded as they came, and why; return how many Spark counted."""
+    kept = [name for name in records.columns if name.startswith("kafka_") and name not in {DEAD, RAW_KEY, RAW_VALUE}]
+    letters = records.where(f"{DEAD} is not null").selectExpr(
+        *kept,
+        f"{RAW_KEY} as key",
+        f"{RAW_VALUE} as value",
+        f"{DEAD}.part as error_part",
+        f"{DEAD}.class as error_class",
+        f"{DEAD}.text as error",
+        f"{attempt} as attempt",
+    )
+    counted = Observation("dead letters")
+    letters.observe(counted, f.count("*").alias("rows")).write.mode("error").parquet(spark_path(place))
+    return int(counted.get["rows"])

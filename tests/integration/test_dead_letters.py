@@ -1,0 +1,130 @@
+"""A feed that decodes its records, on real parts: what cannot be decoded is beside the output, and accounted for."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+from tests.kafka_faults import Record, produce
+from tests.quick_project import QuickProject
+
+ORDER = {"format": "json", "schema": "id bigint, city string"}
+
+
+def order(number: int) -> bytes:
+    """Return a record that fits."""
+    return json.dumps({"id": number, "city": "Zürich"}, ensure_ascii=False).encode()
+
+
+def rows_of(directory: Path) -> list[dict[str, Any]]:
+    """Return what readers see of an output, sorted by position."""
+    rows = pl.read_parquet(f"{directory}/**/*.parquet").sort("kafka_partition", "kafka_offset")
+    return rows.to_dicts()
+
+
+def test_a_feed_gets_columns_and_loses_no_record_that_has_none(quick: QuickProject, servers: str, orders: str) -> None:
+    # Partition 0 holds ten values that are no JSON; partition 1 and 2 get what fits, and what nearly does.
+    good = [Record(order(1), b"1"), Record(None, b"2"), Record(order(3), b"3")]
+    bad = [Record(b"\xff\xfe", b"4"), Record(b'{"id": "many"}', b"5"), Record(order(6) + b" tail", b"6")]
+    produce(servers, orders, 2, [*good, *bad, Record(order(7), b"7")])
+    quick.write_feed(orders, value=ORDER, key="string", limits={"max_dead_letters": 100})
+
+    with quick.submitting(spark_is_real=True):
+        [batch] = quick.run()
+
+    assert batch["rows"] == 4
+    rows = rows_of(quick.output / "orders")
+    assert [(row["kafka_partition"], row["kafka_offset"], row["key"], row["value"]) for row in rows] == [
+        (2, 0, "1", {"id": 1, "city": "Zürich"}),
+        (2, 1, "2", None),
+        (2, 2, "3", {"id": 3, "city": "Zürich"}),
+        (2, 6, "7", {"id": 7, "city": "Zürich"}),
+    ]
+    letters = [row for row in rows_of(quick.output / "orders_dead_letters") if row["kafka_partition"] == 2]
+    assert [(row["kafka_offset"], row["key"], row["value"], row["error_class"]) for row in letters] == [
+        (3, b"4", b"\xff\xfe", "INVALID_UTF8"),
+        (4, b"5", b'{"id": "many"}', "DOES_NOT_FIT"),
+        (5, b"6", order(6) + b" tail", "NOT_JSON"),
+    ]
+    assert {(row["kafka_topic"], row["error_part"], row["attempt"]) for row in letters} == {(orders, "value", 1)}
+    assert quick.stored_offsets() == quick.group_offsets() == {0: 10, 1: 5, 2: 7}
+
+    check_questions(quick, orders, batch["batch_id"])
+    check_preview(quick, orders)
+    check_limit(quick, servers, orders)
+    check_given_up(quick, batch["batch_id"])
+
+
+def check_questions(quick: QuickProject, topic: str, batch_id: str) -> None:
+    """Ask everything that knows of dead letters."""
+    [listed] = quick.batches()
+    counts = {
+        entry["partition"]: (entry["rows"], entry["dead_letters"], entry["invisible"]) for entry in listed["ranges"]
+    }
+    assert counts == {0: (0, 10, 0), 1: (0, 5, 0), 2: (4, 3, 0)}
+    coverage = quick.answer("coverage", "orders", "--verify")
+    assert coverage["verified"]["differences"] == []
+    assert [entry["offsets"]["dead_letters"] for entry in coverage["partitions"]] == [10, 5, 3]
+
+    found = quick.answer("dead-letters", "orders", "--samples", "1")
+    assert (found["dead_letters"], found["batches"], found["problems"]) == (18, 1, [])
+    assert {(each["part"], each["error_class"], each["records"]) for each in found["causes"]} == {
+        ("value", "NOT_JSON", 16),
+        ("value", "INVALID_UTF8", 1),
+        ("value", "DOES_NOT_FIT", 1),
+    }
+    [sample] = next(each["samples"] for each in found["causes"] if each["error_class"] == "INVALID_UTF8")
+    assert (sample["partition"], sample["offset"], sample["key"], sample["value"]) == (2, 3, "4", "\\xff\\xfe")
+
+    located = quick.answer("locate", "orders", topic, "2", "4")
+    assert (located["state"], located["batches"][0]["record"]) == ("committed", "dead_letter")
+    [file] = [each["path"] for each in located["batches"][0]["dead_letter_files"] if each["holds_record"]]
+    explained = quick.answer("explain", file)
+    assert (explained["batch_id"], explained["receipt"]) == (batch_id, {"differences": []})
+    assert quick.answer("locate", "orders", topic, "2", "6")["batches"][0]["record"] == "in_file"
+
+
+def check_preview(quick: QuickProject, topic: str) -> None:
+    """See what the feed makes of the newest record of each partition, and that nothing comes of it."""
+    batches = quick.batches()
+    answer = quick.kafka_ingest("preview", "orders", "--records", "3", "--json")
+    assert answer.exit_code == 1, answer.stderr
+    [row] = answer.document["rows"]
+    assert (row["kafka_topic"], row["kafka_offset"], row["value"]) == (topic, 6, {"id": 7, "city": "Zürich"})
+    assert [
+        (each["partition"], each["offset"], each["error_class"], each["value"])
+        for each in answer.document["dead_letters"]
+    ] == [(0, 9, "NOT_JSON", "value 9"), (1, 4, "NOT_JSON", "value 4")]
+    assert quick.batches() == batches
+
+
+def check_limit(quick: QuickProject, servers: str, topic: str) -> None:
+    """One dead letter too many: nothing moves until the feed's file is mended."""
+    produce(servers, topic, 2, [Record(order(8)), Record(b"8")])
+    quick.edit_feed(limits={"max_dead_letters": 0})
+    with quick.submitting(spark_is_real=True):
+        code, error, message = quick.refusal("run", "orders")
+        assert (code, error) == (3, "TOO_MANY_DEAD_LETTERS")
+        assert "1 of its 2 records cannot be decoded" in message
+        assert quick.stored_offsets()[2] == 7
+        assert quick.status()["open_batch"]["state"] == "PLANNED"
+
+        quick.edit_feed(limits={}, value={"format": "json"})
+        [batch] = quick.run()
+    assert batch["rows"] == 2
+    assert [row["value"] for row in rows_of(batch_directory(quick, batch["batch_id"]))] == [order(8).decode(), "8"]
+    assert quick.stored_offsets()[2] == 9
+
+
+def check_given_up(quick: QuickProject, batch_id: str) -> None:
+    """Dead letters that nobody needs are removed for good, and stay counted."""
+    arguments = ("dead-letters", "orders", "--batch", batch_id, "--give-up", "--reason", "test data")
+    assert quick.answer(*arguments)["given_up"] == 18
+    found = quick.answer("dead-letters", "orders")
+    assert (found["dead_letters"], found["causes"], found["problems"]) == (18, [], [])
+    assert quick.answer("coverage", "orders", "--verify")["verified"]["differences"] == []
+
+
+def batch_directory(quick: QuickProject, batch_id: str) -> Path:
+    """Return where readers find a batch."""
+    return quick.output / "orders" / f"kafka_batch={batch_id}"

@@ -1,0 +1,525 @@
+"""Bytes become columns in a real Spark: what is good, what is dead and why."""
+
+import datetime as dt
+import logging
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import pyarrow.parquet
+import pytest
+from pyspark.sql import DataFrame, Row, SparkSession
+from tests.spark import nearly_json
+from tests.spark.json_oracle import ANY_TEXT, RefusedError, expected, has_twice, parsed
+
+from kafka_ingest.model.batch import AttemptDocument, BatchKind, BatchPlan
+from kafka_ingest.model.decoding import Columns, Decoding, FieldDecoding, Format, UnknownFields
+from kafka_ingest.model.offsets import Isolation, OffsetRange, OffsetsPolicy, TopicPartition
+from kafka_ingest.model.output_location import OutputLocation
+from kafka_ingest.model.record_schema import ArrayOf, RecordType, Scalar, Struct, quoted, read_schema
+from kafka_ingest.spark_launch.spark_submission import FIXED_CONF
+from kafka_ingest.writing.decode import DEAD, decoded
+from kafka_ingest.writing.stage_decoded import RecordsChangedError, stage_decoded
+from kafka_ingest.writing.stage_files import staged_files
+
+logging.getLogger("py4j").setLevel(logging.WARNING)
+
+COLUMNS = "kafka_offset bigint, key binary, value binary, kafka_topic_id string"
+SCHEMA = """
+    id bigint, name string, amount double, ratio float, price decimal(10,2), paid boolean, small smallint,
+    tags array<string>, address struct<city: string, since: date>, counts map<string,bigint>,
+    at timestamp, local timestamp_ntz, days array<date>, sizes array<double>
+"""
+ORDER = FieldDecoding(Format.JSON, SCHEMA)
+ANY_JSON = FieldDecoding(Format.JSON)
+STRICT = FieldDecoding(Format.JSON, SCHEMA, UnknownFields.REFUSE)
+TEXT = FieldDecoding(Format.STRING)
+
+
+@pytest.fixture(scope="module")
+def spark() -> Iterator[SparkSession]:
+    """A Spark whose Java has to start fast, not to run fast."""
+    fast_start = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+    builder = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false")
+    for name in ("spark.hadoop.mapreduce.fileoutputcommitter.marksuccessfuljobs", "spark.hadoop.fs.file.impl"):
+        builder = builder.config(name, FIXED_CONF[name])  # nothing but data is written
+    builder = builder.config("spark.sql.session.timeZone", "America/New_York")  # nothing may depend on it
+    session = builder.config("spark.driver.extraJavaOptions", fast_start).getOrCreate()
+    session.sparkContext.setLogLevel("ERROR")
+    yield session
+    session.stop()
+
+
+def records(spark: SparkSession, values: Sequence[str | bytes | None], key: bytes | None = b"k") -> DataFrame:
+    """Return records as they are read, with these values."""
+    raw = [value.encode() if isinstance(value, str) else value for value in values]
+    rows = [(number, key and bytearray(key), value and bytearray(value), "t") for number, value in enumerate(raw)]
+    rows = [(n, k, bytearray() if raw[n] == b"" else v, t) for n, k, v, t in rows]
+    return spark.createDataFrame(rows, COLUMNS).coalesce(1)
+
+
+def outcomes(spark: SparkSession, values: Sequence[str | bytes | None], value: FieldDecoding) -> list[Any]:
+    """Return each value as it is decoded, or the class of a dead one."""
+    every = decoded(records(spark, values), Decoding(value)).orderBy("kafka_offset")
+    # A dead record's time may be none that Python knows.
+    rows = every.selectExpr(f"{DEAD}.class as dead", f"if({DEAD} is null, value, null) as value").collect()
+    return [row["dead"] or row["value"] for row in rows]
+
+
+def filled(row: Row | None) -> dict[str, Any] | None:
+    """Return the fields of a decoded object that are not null."""
+    return None if row is None else {name: value for name, value in row.asDict().items() if value is not None}
+
+
+GOOD = {
+    "{}": {},
+    ' {"id": 1}\n\t\r ': {"id": 1},
+    '{"id": null}': {},
+    '{"id": -9223372036854775808, "small": 32767}': {"id": -(2**63), "small": 32767},
+    '{"name": "a\\u0000b \\ud83d\\ude00 \\\\ud800 é"}': {"name": "a\0b 😀 \\ud800 é"},
+    '{"name": ""}': {"name": ""},
+    '{"name": {"a": [1, 2]}}': {"name": '{"a":[1,2]}'},
+    '{"unknown": {"id": 5}, "id": 6}': {"id": 6},
+    '{"amount": 1, "ratio": 0.5, "sizes": [1.5, null]}': {"amount": 1.0, "ratio": 0.5, "sizes": [1.5, None]},
+    '{"price": 12.34}': {"price": Decimal("12.34")},
+    '{"name": "123e4567", "tags": ["\\u00e9", "1e9999999999"]}': {"name": "123e4567", "tags": ["é", "1e9999999999"]},
+    '{"price": "12.34", "name": "123e4567"}': {"price": Decimal("12.34"), "name": "123e4567"},
+    '{"tags": [], "counts": {"a": 1, "A": 2}}': {"tags": [], "counts": {"a": 1, "A": 2}},
+    '{"address": {"city": "Berlin", "since": "2024-02-29"}}': {"address": Row("Berlin", dt.date(2024, 2, 29))},
+    '{"address": null}': {},
+    '{"days": ["0001-01-01", "9999-12-31", null]}': {"days": [dt.date(1, 1, 1), dt.date(9999, 12, 31), None]},
+    '{"local": "2026-03-29T02:30:00.123456789"}': {"local": dt.datetime(2026, 3, 29, 2, 30, 0, 123456)},  # noqa: DTZ001
+}
+
+DEAD_VALUES = {
+    "": "NOT_JSON",
+    " ": "NOT_JSON",
+    "{": "NOT_JSON",
+    '{"id": 1} x': "NOT_JSON",
+    '{"id": 1}}': "NOT_JSON",
+    '{"id": 1}} x': "NOT_JSON",
+    '{"id": 1}{"id": 2}': "NOT_JSON",
+    '{"id": 1}, "x": 2': "NOT_JSON",
+    '{"id": 1}, "x": {}': "NOT_JSON",
+    '{"id": 1}, "x": null': "NOT_JSON",
+    '{"id": 1}}, "x": {"y": {}': "NOT_JSON",
+    '{"id": 1,}': "NOT_JSON",
+    '{"id": 01}': "NOT_JSON",
+    '{"x": +1}': "NOT_JSON",
+    '{"x": NaN}': "NOT_JSON",
+    '{"x": "\t"}': "NOT_JSON",
+    '{"x": "\\x"}': "NOT_JSON",
+    '{"id": 1 /* one */}': "NOT_JSON",
+    "{'id': 1}": "NOT_JSON",
+    "{id: 1}": "NOT_JSON",
+    "\ufeff{}": "NOT_JSON",
+    "{}\0": "NOT_JSON",
+    '{"x": ' + "[" * 10_000 + "]" * 10_000 + "}": "NOT_JSON",
+    '{"price": "1\\u0065999999999", "x": tru}': "NOT_JSON",
+    "null": "NOT_AN_OBJECT",
+    "[]": "NOT_AN_OBJECT",
+    '[{"id": 1}]': "NOT_AN_OBJECT",
+    '"{}"': "NOT_AN_OBJECT",
+    "1": "NOT_AN_OBJECT",
+    '{"id": "1"}': "DOES_NOT_FIT",
+    '{"id": 1.0}': "DOES_NOT_FIT",
+    '{"id": 9223372036854775808}': "DOES_NOT_FIT",
+    '{"small": 32768}': "DOES_NOT_FIT",
+    '{"id": true}': "DOES_NOT_FIT",
+    '{"paid": 1}': "DOES_NOT_FIT",
+    '{"amount": "NaN"}': "DOES_NOT_FIT",
+    '{"amount": ""}': "DOES_NOT_FIT",
+    '{"price": 123456789.00}': "DOES_NOT_FIT",
+    '{"tags": "x"}': "DOES_NOT_FIT",
+    '{"address": [{"city": "Berlin"}]}': "DOES_NOT_FIT",
+    '{"counts": {"a": "1"}}': "DOES_NOT_FIT",
+    '{"name": "\\ud800"}': "DOES_NOT_FIT",
+    '{"name": "\\uDe00\\ud83d"}': "DOES_NOT_FIT",
+    '{"name": "\\\\\\ud800"}': "DOES_NOT_FIT",
+    '{"at": 1767225600}': "DOES_NOT_FIT",
+    '{"at": "12:30:00"}': "DOES_NOT_FIT",
+    '{"at": "2026"}': "DOES_NOT_FIT",
+    '{"at": "2026-01-01T00:00:00Z\\n"}': "DOES_NOT_FIT",
+    '{"at": "2026-01-01T00:00:00 Europe/Berlin"}': "DOES_NOT_FIT",
+    '{"local": "2026-01-01T00:00:00Z"}': "DOES_NOT_FIT",
+    '{"days": ["2026-01-01T00:00:00"]}': "DOES_NOT_FIT",
+    '{"days": ["20000"]}': "DOES_NOT_FIT",
+    '{"at": "2026-02-30T00:00:00Z"}': "OUT_OF_RANGE",
+    '{"at": "9999-12-31T00:00:00Z"}': "OUT_OF_RANGE",
+    '{"at": "0001-01-01T12:00:00Z"}': "OUT_OF_RANGE",
+    '{"address": {"since": "0000-01-01"}}': "OUT_OF_RANGE",
+    '{"days": ["99999-01-01"]}': "OUT_OF_RANGE",
+    '{"amount": 1e400}': "OUT_OF_RANGE",
+    '{"ratio": -1e39}': "OUT_OF_RANGE",
+    '{"sizes": [1, 1e400]}': "OUT_OF_RANGE",
+    '{"price": 1e1000000000}': "OUT_OF_RANGE",
+    '{"price": 1e-1000000000}': "OUT_OF_RANGE",
+    '{"price": "1e1000000000"}': "OUT_OF_RANGE",
+    '{"price": "1\\u00659,9,9,9,9"}': "OUT_OF_RANGE",
+    '{"price": "1e٩٩٩٩٩٩٩٩٩"}': "OUT_OF_RANGE",
+    '{"counts": {"a": 1, "a": 2}}': "DUPLICATE_FIELD",
+    '{"ID": 1}': "OTHER_CASE",
+    '{"id": 1, "NAME": null}': "OTHER_CASE",
+}
+
+
+def test_an_object_that_fits_its_schema_is_read_and_every_other_text_is_dead_with_its_reason(
+    spark: SparkSession,
+) -> None:
+    found = outcomes(spark, [*GOOD, *DEAD_VALUES], ORDER)
+
+    good = [filled(each) if isinstance(each, Row) else each for each in found[: len(GOOD)]]
+    assert dict(zip(GOOD, good, strict=True)) == GOOD
+    assert dict(zip(DEAD_VALUES, found[len(GOOD) :], strict=True)) == DEAD_VALUES
+
+
+def test_times_are_read_with_their_zone_and_as_utc_without_one(spark: SparkSession) -> None:
+    texts = ["2026-01-01T12:00:00Z", "2026-01-01 12:00", "2026-01-01T14:00+02:00", "2026-01-01T06:30:00.0-05:30"]
+    rows = decoded(records(spark, [f'{{"at": "{text}"}}' for text in texts]), Decoding(ORDER))
+
+    noon = dt.datetime(2026, 1, 1, 12, tzinfo=dt.UTC).timestamp()
+    assert [row[0] for row in rows.selectExpr("cast(value.at as double)").collect()] == [noon] * 4
+
+
+def test_where_unknown_fields_are_refused_each_name_is_one_of_the_schema_and_there_once(spark: SparkSession) -> None:
+    found = outcomes(spark, ['{"id": 1}', '{"id": 1, "x": 2}', '{"id": 1, "id": 1}', '{"ID": 1}', "{}"], STRICT)
+
+    assert [each if isinstance(each, str) else "good" for each in found] == [
+        "good",
+        "UNKNOWN_FIELD",
+        "DUPLICATE_FIELD",
+        "OTHER_CASE",
+        "good",
+    ]
+
+
+def test_any_json_value_is_kept_as_the_text_that_it_is(spark: SparkSession) -> None:
+    good = ["null", " 1 ", '"x"', '[1, {"a": 1.10}]', "{}", '{"a": 1e400}', '"\\ud800"', "-0.0"]
+    dead = ["", "x", "1 2", "1,2", "1], [2", '1}, "x": {"y": 2', "'x'", "[1,]", "NaN", "{}}", '1, "x": 2', "01"]
+
+    assert outcomes(spark, [*good, *dead], ANY_JSON) == [*good, *["NOT_JSON"] * len(dead)]
+
+
+def test_text_is_kept_as_it_is_and_other_bytes_are_dead_in_every_format(spark: SparkSession) -> None:
+    broken = [b"\xff", b"a\xc3", b'{"name": "\xed\xa0\x80"}', b"\x00\x00\x00\x00\x01"]
+
+    assert outcomes(spark, ["", "x\0é😀", *broken[:3]], TEXT) == ["", "x\0é😀", *["INVALID_UTF8"] * 3]
+    assert outcomes(spark, broken, ORDER) == [*["INVALID_UTF8"] * 3, "NOT_JSON"]
+    assert outcomes(spark, broken, ANY_JSON) == [*["INVALID_UTF8"] * 3, "NOT_JSON"]
+
+
+@pytest.mark.parametrize("decoding", [ORDER, STRICT, ANY_JSON, TEXT])
+def test_a_null_is_good_and_stays_null(spark: SparkSession, decoding: FieldDecoding) -> None:
+    [row] = decoded(records(spark, [None], key=None), Decoding(decoding, decoding)).collect()
+
+    assert (row["key"], row["value"], row[DEAD]) == (None, None, None)
+
+
+def test_columns_keep_their_places_and_flattened_ones_take_the_place_of_the_value(spark: SparkSession) -> None:
+    value = FieldDecoding(Format.JSON, "`a b` int, value string, `back``tick` struct<x: date>")
+    read = records(spark, ['{"a b": 1, "value": "v", "back`tick": {"x": "2026-01-01"}}', None], b'"k"')
+    nested = decoded(read, Decoding(value, ANY_JSON))
+    flat = decoded(read, Decoding(value, ANY_JSON, Columns.FLATTEN))
+
+    behind = ["kafka_dead", "kafka_raw_key", "kafka_raw_value"]
+    assert nested.columns == ["kafka_offset", "key", "value", "kafka_topic_id", *behind]
+    assert flat.columns == ["kafka_offset", "key", "a b", "value", "back`tick", "kafka_topic_id", *behind]
+    first, second = flat.drop(*behind).collect()
+    assert tuple(first) == (0, '"k"', 1, "v", Row(dt.date(2026, 1, 1)), "t")
+    assert tuple(second) == (1, '"k"', None, None, None, "t")
+
+
+def test_a_dead_record_keeps_its_bytes_and_says_whether_key_or_value_is_to_blame(spark: SparkSession) -> None:
+    dead = decoded(records(spark, ["{}", "x"], b"\xff"), Decoding(ORDER, TEXT)).where(f"{DEAD} is not null")
+
+    rows = dead.select("kafka_offset", f"{DEAD}.part", f"{DEAD}.class", "kafka_raw_key", "kafka_raw_value").collect()
+    assert [tuple(row) for row in rows] == [
+        (0, "key", "INVALID_UTF8", b"\xff", b"{}"),
+        (1, "key", "INVALID_UTF8", b"\xff", b"x"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        ('{"id": "secret", "paid": "secret"}', "expected values that fit the schema, found others in id, paid"),
+        ('{"at": "secret"}', "expected dates and times in the forms of ISO 8601, found others in at"),
+        ('["secret"]', "expected an object, found an array"),
+        ('{"ID": "secret"}', "expected names as in the schema, found in other upper and lower case ID"),
+    ],
+)
+def test_the_reason_names_fields_and_no_values(spark: SparkSession, value: str, text: str) -> None:
+    [row] = decoded(records(spark, [value]), Decoding(ORDER)).collect()
+
+    assert row[DEAD]["text"] == text
+
+
+def test_a_reason_is_short_and_printable_whatever_the_names_in_a_record_are(spark: SparkSession) -> None:
+    names = '"x\\u0000\\n", ' + f'"{"y" * 1000}"'
+    [row] = decoded(records(spark, ["{" + names.replace(",", ": 1,") + ": 1}"]), Decoding(STRICT)).collect()
+
+    assert row[DEAD]["class"] == "UNKNOWN_FIELD"
+    assert "found x??" in row[DEAD]["text"]
+    assert len(row[DEAD]["text"]) == 300
+
+
+def test_no_text_is_too_large_or_too_deep_for_spark(spark: SparkSession) -> None:
+    large = '{"name": "' + "x" * 20_000_001 + '"}'
+    many = '{"tags": [' + ",".join(['"1e99999999', *['"'] * 10]) * 1000 + '"]}'
+    quotes, commas, escapes = '"' * 200_000, "," * 500_000, '{"name": "' + "\\u0065" * 100_000 + '", "price": 1}'
+    digits = '{"price": ' + "1" * 100_000 + "}"
+    deep = ["[" * 10_000, '{"address":' * 10_000, '{"name":' + "[" * 900 + "]" * 900 + "}"]
+    found = outcomes(spark, [large, many, quotes, commas, escapes, digits, *deep], ORDER)
+
+    assert [each if isinstance(each, str) else len(each["name"]) for each in found] == [
+        *("NOT_JSON", "NOT_JSON", "NOT_JSON", "NOT_JSON", 100_000, "NOT_JSON", "NOT_JSON", "NOT_JSON", 1800)
+    ]
+
+
+def test_a_schema_may_have_hundreds_of_fields_of_any_kind(spark: SparkSession) -> None:
+    kinds = ("bigint", "double", "timestamp", "decimal(10,2)", "array<date>", "string")
+    ddl = ", ".join(f"f{number} {kinds[number % len(kinds)]}" for number in range(300))
+    values = ['{"f0": 7, "f296": "2026-01-01T00:00:00Z"}', '{"F0": 7}', '{"f1": 1e999}', '{"f4": ["x"]}']
+    strict = FieldDecoding(Format.JSON, ddl, UnknownFields.REFUSE)
+    every = decoded(records(spark, values), Decoding(strict, columns=Columns.FLATTEN))
+    rows = every.selectExpr("f0", f"{DEAD}.class").collect()
+
+    assert rows[0]["f0"] == 7
+    assert [row["class"] for row in rows] == [None, "OTHER_CASE", "OUT_OF_RANGE", "DOES_NOT_FIT"]
+
+
+def test_each_value_is_parsed_once_and_not_again_to_select_the_good_ones(spark: SparkSession) -> None:
+    every = decoded(records(spark, ["{}"]), Decoding(ORDER, TEXT))
+    good = every.where(f"{DEAD} is null").drop(*every.columns[-3:])
+    plan = good._jdf.queryExecution().executedPlan().toString().splitlines()
+
+    # One more reads decimals as texts, where a text may hold a huge one, and none tells why a record is dead.
+    parsing = [line for line in plan if "from_json(" in line]
+    assert [line.count("from_json(") for line in parsing] == [2], parsing
+    converting = [line for line in plan if "as timestamp" in line]
+    assert [line.count("try_cast(") for line in converting] == [converting[0].count("try_cast(")]
+
+
+@pytest.mark.parametrize(
+    "ddl",
+    [
+        nearly_json.SCHEMA,
+        SCHEMA,
+        "id BIGINT, `a b` Int, `b``c` array < string >, c dec(5), d numeric, e decimal(38, 38), f short, h real",
+        "array array<array<int>>, map map<STRING, map<string, double>>, struct struct<string string, date: date>",
+        "timestamp timestamp, t timestamp_ltz, `ä.'\"` struct<`x``:`: int>",
+    ],
+)
+def test_spark_reads_a_schema_as_this_project_does(spark: SparkSession, ddl: str) -> None:
+    theirs = spark._jvm.org.apache.spark.sql.types.DataType.fromDDL(ddl)
+
+    assert spark._jvm.org.apache.spark.sql.types.DataType.fromDDL(read_schema(ddl).ddl).json() == theirs.json()
+
+
+def comparable(kind: RecordType, column: str) -> str:
+    """Return an expression that writes times as Python does, in no time zone of Python's."""
+    match kind:
+        case Struct(fields):
+            inner = ", ".join(
+                f"'{field.name}', {comparable(field.type, f'{column}.{quoted(field.name)}')}" for field in fields
+            )
+            return f"if({column} is null, null, named_struct({inner}))"
+        case ArrayOf(inner):
+            return f"transform({column}, x -> {comparable(inner, 'x')})"
+        case Scalar(name) if name.startswith("timestamp"):
+            return f"date_format({column}, 'yyyy-MM-dd HH:mm:ss.SSSSSS')"
+    return column
+
+
+def as_compared(value: Any) -> Any:
+    """Return a value of the oracle in the form of :func:`comparable`."""
+    if isinstance(value, dict):
+        return {name: as_compared(each) for name, each in value.items()}
+    if isinstance(value, list):
+        return [as_compared(each) for each in value]
+    return f"{value.replace(tzinfo=None).isoformat(' ', 'microseconds')}" if hasattr(value, "hour") else value
+
+
+def same(found: Any, wanted: Any) -> bool:
+    """Whether a value is the one that was expected."""
+    if wanted is ANY_TEXT:
+        return isinstance(found, str)
+    if isinstance(wanted, dict) and isinstance(found, dict):
+        return found.keys() == wanted.keys() and all(same(found[name], wanted[name]) for name in wanted)
+    if isinstance(wanted, list) and isinstance(found, list):
+        return len(found) == len(wanted) and all(map(same, found, wanted))
+    return type(found) is type(wanted) and found == wanted
+
+
+@pytest.fixture
+def _in_utc(spark: SparkSession) -> Iterator[None]:
+    before = spark.conf.get("spark.sql.session.timeZone")
+    spark.conf.set("spark.sql.session.timeZone", "UTC")
+    yield
+    spark.conf.set("spark.sql.session.timeZone", before)
+
+
+@pytest.mark.usefixtures("_in_utc")
+def test_what_a_strict_reader_refuses_is_dead_and_what_is_good_has_the_value_that_it_finds(
+    spark: SparkSession,
+) -> None:
+    schema = read_schema(nearly_json.SCHEMA)
+    writer = nearly_json.Writer(1)
+    texts = [writer.record(schema) for _ in range(4_000)]
+    read = records(spark, texts)
+    every = decoded(read, Decoding(FieldDecoding(Format.JSON, nearly_json.SCHEMA)))
+    shown = every.selectExpr(
+        "kafka_offset i", f"{DEAD}.class dead", f"if({DEAD} is null, {comparable(schema, 'value')}, null) value"
+    )
+
+    verdicts: Counter[str] = Counter()
+    wrong = []
+    for row in shown.orderBy("i").collect():
+        text, dead = texts[row["i"]], row["dead"]
+        verdicts[dead or "good"] += 1
+        try:
+            wanted = as_compared(expected(text, schema))
+        except RefusedError as reason:
+            if dead is None:
+                wrong.append((text, f"good, though {reason}"))
+            continue
+        if dead is not None:
+            verdicts["dead, though Python reads it"] += 1
+            is_deep, is_huge = b"[[[[" in text, re.search(rb"[eE][-+]?[0-9]{4}", text)
+            is_limit = (dead == "NOT_JSON" and is_deep) or (dead == "OUT_OF_RANGE" and is_huge)
+            # Of values that come twice, Spark reads the first one, too.
+            if not is_limit and not has_twice(parsed(text)):
+                wrong.append((text, f"{dead}, though it is {wanted}"))
+        elif not same(row["value"].asDict(recursive=True), wanted):
+            wrong.append((text, f"{row['value']}, expected {wanted}"))
+    assert wrong[:5] == [], verdicts
+    assert min(verdicts[each] for each in ("good", "NOT_JSON", "DOES_NOT_FIT", "OUT_OF_RANGE", "OTHER_CASE")) > 20, (
+        verdicts
+    )
+
+
+def test_any_json_that_is_kept_is_one_value_to_a_strict_reader(spark: SparkSession) -> None:
+    schema, writer = read_schema(nearly_json.SCHEMA), nearly_json.Writer(2)
+    texts = [writer.record(schema) for _ in range(2_000)]
+    read = records(spark, texts)
+    every = decoded(read, Decoding(FieldDecoding(Format.JSON)))
+
+    good, dead = 0, 0
+    for row in every.selectExpr("kafka_offset i", f"{DEAD} is null good", "value").collect():
+        if row["good"]:
+            parsed(texts[row["i"]])
+            assert row["value"].encode() == texts[row["i"]]
+            good += 1
+        else:
+            dead += 1
+    assert min(good, dead) > 100
+
+
+# ── Staged, good and dead ─────────────────────────────────────────────────────────────────────────────────────────────
+
+TIMES = "kafka_timestamp timestamp, kafka_headers array<struct<key: string, value: binary>>, kafka_timestamp_ms bigint"
+POSITION = "kafka_topic string, kafka_partition int, kafka_offset bigint"
+FULL, BROKEN, WITH_A_HOLE = (
+    OffsetRange(TopicPartition("orders", number), 0, end) for number, end in enumerate((2, 3, 4))
+)
+VALUES = {0: ["1", "2"], 1: ["1", "x", "y"], 2: ["1", "2", "3"]}
+"""Of each partition: all is JSON, two values are not, and an offset without a record."""
+
+
+class Topic:
+    """What a topic holds, for a job that reads it; ``asked`` are the ranges of each read."""
+
+    def __init__(self, spark: SparkSession, *contents: dict[int, list[str]]) -> None:
+        self._spark = spark
+        self._contents = list(contents)
+        self.asked: list[list[OffsetRange]] = []
+
+    def read(self, ranges: Sequence[OffsetRange]) -> DataFrame:
+        contents = self._contents[min(len(self.asked), len(self._contents) - 1)]
+        self.asked.append(list(ranges))
+        rows = [
+            (
+                "orders",
+                each.partition,
+                offset,
+                dt.datetime(2026, 1, 1, tzinfo=dt.UTC),
+                None,
+                None,
+                b"k",
+                value.encode(),
+                "id",
+            )
+            for each in ranges
+            for offset, value in enumerate(contents[each.partition])
+        ]
+        columns = f"{POSITION}, {TIMES}, key binary, value binary, kafka_topic_id string"
+        in_partitions = self._spark.createDataFrame(rows, columns).repartition("kafka_partition")
+        return in_partitions.sortWithinPartitions("kafka_partition", "kafka_offset")
+
+
+def stage(topic: Topic, directory: Path) -> int:
+    """Stage all ranges of the topic, as the job does."""
+    document = AttemptDocument(
+        BatchPlan(
+            batch_id=UUID(int=1),
+            kind=BatchKind.LIVE,
+            feed_id=UUID(int=2),
+            feed_name="orders",
+            cluster_id="cluster",
+            topic_ids={"orders": None},
+            ranges=(FULL, BROKEN, WITH_A_HOLE),
+            isolation=Isolation.READ_COMMITTED,
+            offsets_policy=OffsetsPolicy.AUTO,
+            output=OutputLocation.local("parquet", directory / "orders"),
+            planned_at=dt.datetime(2026, 1, 1, tzinfo=dt.UTC),
+        ),
+        7,
+        Decoding(ANY_JSON),
+    )
+    places = directory / "data", directory / "dead-letters"
+    return stage_decoded(topic.read, document.plan.ranges, document, *places, staged_files)
+
+
+def values_below(directory: Path, *columns: str) -> list[tuple[Any, ...]]:
+    """Return columns of what was written, by position."""
+    by_position = [("kafka_partition", "ascending"), ("kafka_offset", "ascending")]
+    table = pyarrow.parquet.read_table(directory).sort_by(by_position)
+    return [tuple(row.values()) for row in table.select(["kafka_partition", "kafka_offset", *columns]).to_pylist()]
+
+
+def test_dead_letters_are_written_by_a_second_read_of_the_partitions_that_have_offsets_without_a_row(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    topic = Topic(spark, VALUES)
+
+    assert stage(topic, tmp_path) == 8
+
+    assert topic.asked == [[FULL, BROKEN, WITH_A_HOLE], [BROKEN, WITH_A_HOLE]]
+    good = [(0, 0, "1"), (0, 1, "2"), (1, 0, "1"), (2, 0, "1"), (2, 1, "2"), (2, 2, "3")]
+    assert values_below(tmp_path / "data", "value") == good
+    assert values_below(tmp_path / "dead-letters", "value", "error_class", "attempt") == [
+        (1, 1, b"x", "NOT_JSON", 7),
+        (1, 2, b"y", "NOT_JSON", 7),
+    ]
+    schema = pyarrow.parquet.read_table(tmp_path / "data").schema
+    assert not [name for name in schema.names if "dead" in name or "raw" in name]
+
+
+def test_records_that_can_all_be_decoded_are_read_once(spark: SparkSession, tmp_path: Path) -> None:
+    topic = Topic(spark, VALUES | {1: ["1", "2", "3"]})
+
+    assert stage(topic, tmp_path) == 8
+
+    assert len(topic.asked) == 1
+    assert not (tmp_path / "dead-letters").exists()
+
+
+def test_dead_letters_that_kafka_compacted_before_they_were_read_again_fail_the_attempt(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    with pytest.raises(RecordsChangedError, match="2 records could not be decoded; read again they were 1"):
+        stage(Topic(spark, VALUES, VALUES | {1: ["1", "x"]}), tmp_path)

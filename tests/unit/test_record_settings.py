@@ -1,0 +1,71 @@
+"""What a feed file says about keys and values."""
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from kafka_ingest.model.decoding import RAW, Columns, Decoding, FieldDecoding, Format, UnknownFields
+from kafka_ingest.settings.feed import Feed
+from kafka_ingest.settings.feed_file import read_feed_file
+
+SCHEMA = "id bigint, name string"
+
+
+def document(**changes: object) -> dict[str, object]:
+    return {"name": "x", "kafka": {"topics": ["x"]}, "sink": {"format": "parquet", "path": "/data/x"}} | changes
+
+
+@pytest.mark.parametrize(
+    ("written", "decoding"),
+    [
+        ({}, RAW),
+        ({"value": "raw", "key": {"format": "raw"}}, RAW),
+        ({"value": "string"}, Decoding(FieldDecoding(Format.STRING))),
+        ({"key": {"format": "string"}}, Decoding(key=FieldDecoding(Format.STRING))),
+        ({"value": {"format": "json"}}, Decoding(FieldDecoding(Format.JSON))),
+        (
+            {"value": {"format": "json", "schema": SCHEMA, "unknown_fields": "refuse"}, "columns": "flatten"},
+            Decoding(FieldDecoding(Format.JSON, SCHEMA, UnknownFields.REFUSE), columns=Columns.FLATTEN),
+        ),
+        (
+            {"value": "raw", "key": {"format": "json", "schema": "kafka_x int, key int"}},
+            Decoding(key=FieldDecoding(Format.JSON, "kafka_x int, key int")),
+        ),
+    ],
+)
+def test_a_feed_file_says_what_keys_and_values_are(written: dict[str, object], decoding: Decoding) -> None:
+    assert Feed.model_validate(document(**written)).decoding() == decoding
+
+
+@pytest.mark.parametrize(
+    ("written", "message"),
+    [
+        ({"value": "xml"}, "value.format: expected 'raw', 'string' or 'json', found 'xml'"),
+        ({"value": {}}, "value.format: missing"),
+        ({"value": 5}, "value: expected raw, string, json or a mapping with format, found 5"),
+        ({"key": None}, "key: expected raw, string, json or a mapping with format, found null"),
+        ({"value": {"format": "string", "schema": SCHEMA}}, "value.schema: unknown key"),
+        ({"value": {"format": "json", "shema": SCHEMA}}, "value.shema: unknown key; did you mean schema?"),
+        ({"value": {"format": "json", "ddl": SCHEMA}}, "value.ddl: unknown key"),
+        ({"value": {"format": "json", "schema": "id bigin"}}, "value.schema: expected a type: one of string"),
+        ({"value": {"format": "json", "schema": 5}}, "value.schema: expected text, found 5"),
+        ({"key": {"format": "json", "unknown_fields": "refuse"}}, "key: expected unknown_fields with a schema only"),
+        ({"columns": "flat"}, "columns: expected 'nested' or 'flatten', found 'flat'"),
+        ({"columns": "flatten"}, "expected columns: flatten with value: {format: json, schema: …} only, found raw"),
+        ({"value": "json", "columns": "flatten"}, "with value: {format: json, schema: …} only, found json without"),
+        (
+            {"value": {"format": "json", "schema": "Key int, KAFKA_x int, id int"}, "columns": "flatten"},
+            "expected fields that can be columns beside key and kafka_… (in any case of letters), found Key, KAFKA_x",
+        ),
+        (
+            {"value": "string", "sink": {"format": "delta", "path": "/data/x"}},
+            "expected key and value to be raw with sink.format delta",
+        ),
+    ],
+)
+def test_what_cannot_be_used_is_refused(tmp_path: Path, written: dict[str, object], message: str) -> None:
+    path = tmp_path / "x.yaml"
+    path.write_text(yaml.safe_dump(document(**written)))
+
+    assert message in str(read_feed_file(path).error)
