@@ -30,6 +30,8 @@ pytestmark = pytest.mark.long
 
 DECIDING_PUT = {"delta": r"PUT .*/_delta_log/\d+\.json", "iceberg": r"PUT .*/metadata/\d+-.*\.metadata\.json"}
 """The one that decides in Delta's log, and the last one before a catalog decides."""
+FIRST_PUT = {"delta": r"PUT .*/_delta_log/0{20}\.json", "iceberg": r"PUT .*/metadata/00000-.*\.metadata\.json"}
+"""The one that makes the table."""
 
 
 @pytest.fixture(params=[DeltaInStore, IcebergInStore], ids=lambda kind: kind.name)
@@ -62,7 +64,15 @@ def test_a_revocation_whose_answer_is_lost_holds(output: InStore) -> None:
         output.sink.publisher.publish(directory, published)
 
 
-@pytest.mark.parametrize("fault", [("answer", 503, "SlowDown"), ("answer", 500, "InternalError"), ("cut", 0, "")])
+@pytest.mark.parametrize(
+    "fault",
+    [
+        ("answer", 503, "SlowDown"),
+        ("answer", 500, "InternalError"),
+        ("answer", 409, "ConditionalRequestConflict"),
+        ("cut", 0, ""),
+    ],
+)
 def test_a_store_that_fails_once_at_the_put_that_decides_is_asked_again(
     output: InStore, fault: tuple[Any, int, str]
 ) -> None:
@@ -72,6 +82,15 @@ def test_a_store_that_fails_once_at_the_put_that_decides_is_asked_again(
     with output.store.failing(StoreFault(DECIDING_PUT[output.format], kind, status=status, code=code, times=1)):
         output.sink.publisher.publish(directory, published)
     assert len(output.seen()) == 2 * len(rows_of(published))
+
+
+def test_a_table_that_may_be_made_by_another_writer_at_this_moment_is_looked_for_again(output: InStore) -> None:
+    directory, published = written(output, plan_to(output, 1))
+    # S3's answer while another put of the same name is under way: nothing is there yet, and perhaps nothing will be.
+    conflict = StoreFault(FIRST_PUT[output.format], status=409, code="ConditionalRequestConflict", times=2)
+    with output.store.failing(conflict):
+        output.sink.publisher.publish(directory, published)
+    assert output.seen() == rows_of(published)
 
 
 def test_a_document_whose_answer_is_lost_is_written_once(output: InStore) -> None:

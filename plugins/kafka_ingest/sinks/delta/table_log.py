@@ -49,6 +49,8 @@ log = logging.getLogger(__name__)
 TRIES = 5
 MOST_RIVALS = 100
 """So many commits may come first while one batch is committed. Each is another writer's success."""
+CREATION_PAUSES_S = (0.1, 0.3, 0.9, 2.7)
+"""How long another writer's creation of the table is waited for, between looks."""
 CHECKPOINT_INTERVAL, DEFAULT_INTERVAL = "delta.checkpointInterval", 100
 """After how many entries a checkpoint is due: a property of the table, and the library's default."""
 CLEAN_UP = "delta.enableExpiredLogCleanup"
@@ -303,28 +305,38 @@ class TableLog:
         sync(self.output)
 
     def _open_or_create(self) -> "LogReading":
-        if (table := self._now()) is not None:
-            return table
-        library = delta_lake()
-        try:
-            library.DeltaTable.create(
-                self._uri,
-                library.Schema.from_json(json.dumps(raw_schema(self._form))),
-                storage_options=self._options,
-                mode="error",
-                partition_by=[term.own_column for term in self._form.partition_by] or None,
-                # Two creators: one of them is refused, instead of making the table a second time.
-                commit_properties=library.CommitProperties(max_commit_retries=0),
-            )
-        except failures() as error:
-            failure: Exception | None = error
-        else:
-            failure = None
+        """Return the table, which is made where there is none.
+
+        The library refuses to make a table that another writer is making, from when that one's entry begins to be
+        written: some stores list it under a temporary name first. So it is looked for again, for some seconds.
+        """
+        failure: Exception | None = None
+        for pause_s in (0.0, *CREATION_PAUSES_S):
+            time.sleep(pause_s)
+            if (table := self._now()) is not None:
+                return table
+            try:
+                self._create()
+            except failures() as error:
+                failure = error
         if (made := self._now()) is not None:
             return made
         raise OutputUnavailableError(
             f"{self.output}: the Delta table could not be made: {brief(failure)}. No offset was moved; run this again."
         ) from failure
+
+    def _create(self) -> None:
+        """Make the table without a row, or fail where another writer was first."""
+        library = delta_lake()
+        library.DeltaTable.create(
+            self._uri,
+            library.Schema.from_json(json.dumps(raw_schema(self._form))),
+            storage_options=self._options,
+            mode="error",
+            partition_by=[term.own_column for term in self._form.partition_by] or None,
+            # Two creators: one of them is refused, instead of making the table a second time.
+            commit_properties=library.CommitProperties(max_commit_retries=0),
+        )
 
     def _form_of(self, table: "LogReading") -> TableForm:
         with self.named_errors():
