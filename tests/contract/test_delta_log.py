@@ -16,10 +16,12 @@ from tests.contract.builders import batch_id_of
 from tests.contract.sink_outputs import DeltaOutput, plan_to, publish, rows_of, written
 
 from kafka_ingest.errors import OutputUnavailableError
-from kafka_ingest.sinks.delta import file_columns, table_log
+from kafka_ingest.sinks.delta import file_columns, log_reading, table_log
 from kafka_ingest.sinks.delta.log_entry import AddedFile, write_entry
 from kafka_ingest.sinks.delta.log_reading import LogReading
-from kafka_ingest.sinks.delta.table_log import form_of
+from kafka_ingest.sinks.delta.places import entry_name
+from kafka_ingest.sinks.delta.table_log import TableLog, form_of
+from kafka_ingest.sinks.tables.marks import Mark, Outcome
 
 BEFORE, AFTER = (1, 2, 3), (4, 5)
 """The batches before and after a checkpoint."""
@@ -125,13 +127,86 @@ def test_a_reading_follows_what_others_commit(output: DeltaOutput) -> None:
     assert (found.version, found.form) == (3, form_of(table(output)))
 
 
-def test_an_entry_that_is_missing_stops_the_commit(output: DeltaOutput) -> None:
-    for number in BEFORE:
+@pytest.mark.parametrize("checkpoint", [None, 1])
+def test_an_entry_that_is_missing_stops_the_commit(output: DeltaOutput, checkpoint: int | None) -> None:
+    publish(output, plan_to(output, 1))
+    if checkpoint is not None:
+        table(output).create_checkpoint()
+    for number in (2, 3):
         publish(output, plan_to(output, number))
-    (log_of(output) / f"{2:020}.json").unlink()
+    missing = log_of(output) / entry_name(2)
+    missing.unlink()
     directory, published = written(output, plan_to(output, 4))
-    with pytest.raises(OutputUnavailableError, match=f"{2:020}.json.*No offset was moved"):
-        output.sink.publisher.publish(directory, published)
+    for step in (
+        lambda: output.sink.publisher.publish(directory, published),
+        lambda: output.sink.publisher.revoke(directory, batch_id_of(2), rows=1),
+    ):
+        with pytest.raises(OutputUnavailableError, match=f"{missing.name}.*No offset was moved"):
+            step()
+    assert not missing.exists()
+
+
+def expire_the_log(output: DeltaOutput) -> None:
+    """Sum up the log and delete its entries, as after a month, or as another program's clean-up does at any time."""
+    table(output).alter.set_table_properties({"delta.logRetentionDuration": "interval 0 seconds"})
+    table(output).create_checkpoint()
+    table(output).cleanup_metadata()
+
+
+def test_a_commit_is_never_made_below_a_checkpoint_whose_entries_are_gone(output: DeltaOutput) -> None:
+    publish(output, plan_to(output, 1))
+    log = TableLog(output.path)
+    with log.one_reading():
+        assert log.mark(batch_id_of(9)) is None
+        publish(output, plan_to(output, 2))
+        expire_the_log(output)
+        assert not (log_of(output) / entry_name(2)).exists()
+        assert log.land(Mark(batch_id_of(9), Outcome.PUBLISHED)).outcome is Outcome.PUBLISHED
+    assert TableLog(output.path).mark(batch_id_of(9)) is not None
+    assert table(output).transaction_version(str(batch_id_of(9))) == 1
+
+
+def test_a_clean_up_of_the_log_while_it_is_read_lets_the_reading_begin_again(
+    output: DeltaOutput, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    batches = [publish(output, plan_to(output, number)) for number in BEFORE]
+    real, cleaned = log_reading.read_all, []
+
+    def read_after_a_clean_up(folder: Path, names: list[str]) -> list[bytes]:
+        if not cleaned:
+            cleaned.append(expire_the_log(output))
+        return real(folder, names)
+
+    monkeypatch.setattr(log_reading, "read_all", read_after_a_clean_up)
+    found = LogReading.of(log_of(output))
+    assert found is not None
+    assert found.version == table(output).version()
+    assert all(found.transaction_version(str(each.plan.batch_id)) == 1 for each in batches)
+
+
+def test_a_checkpoint_is_on_the_disk_before_entries_are_deleted(
+    output: DeltaOutput, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    publish(output, plan_to(output, 1))
+    table(output).alter.set_table_properties({"delta.checkpointInterval": "3"})
+    publish(output, plan_to(output, 2))
+    happened: list[str] = []
+    real_sync, real_clean_up = table_log.sync, DeltaTable.cleanup_metadata
+
+    def sync(path: Path) -> None:
+        happened.append(path.name)
+        real_sync(path)
+
+    def clean_up(of: DeltaTable) -> None:
+        happened.append("clean-up")
+        real_clean_up(of)
+
+    monkeypatch.setattr(table_log, "sync", sync)
+    monkeypatch.setattr(DeltaTable, "cleanup_metadata", clean_up)
+    publish(output, plan_to(output, 3))
+    publish(output, plan_to(output, 4))
+    before = happened[: happened.index("clean-up")]
+    assert {f"{checkpoints(output)[-1]:020}.checkpoint.parquet", "_last_checkpoint", "_delta_log"} < set(before)
 
 
 def test_an_entry_that_is_cut_off_within_a_file_stops_the_commit(output: DeltaOutput) -> None:

@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
-from pyiceberg.table import Table
+from pyiceberg.exceptions import ForbiddenError
+from pyiceberg.table import CommitTableResponse, Table
+from pyiceberg.table.update import RemoveSnapshotsUpdate
 from tests.contract.builders import batch_id_of
 from tests.contract.sink_outputs import IcebergOutput, plan_to, publish, written
 from tests.iceberg_lake import table_at
@@ -65,8 +67,9 @@ def test_a_new_table_keeps_its_snapshots_for_as_long_as_iceberg_does_by_default(
 
 
 def test_snapshots_leave_that_are_older_than_the_table_keeps_them_with_the_files_that_nothing_needs(
-    output: IcebergOutput,
+    output: IcebergOutput, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(old_snapshots, "AT_ONCE", 5)
     publish_many(output, 1, 4)
     with table(output).transaction() as change:
         change.set_properties({"commit.manifest.min-count-to-merge": "2"})
@@ -76,7 +79,7 @@ def test_snapshots_leave_that_are_older_than_the_table_keeps_them_with_the_files
     keep_for(output, timedelta(0))
     publish(output, plan_to(output, 6))
     needed = needed_files(output)
-    assert snapshots(output) == 2, "the newest, and the one that it was committed to"
+    assert snapshots(output) == 1, "the newest"
     assert metadata_files(output) & named < named, "what the library wrote and merged at once, was in no snapshot"
     assert metadata_files(output) & (named | needed) == needed
     assert sum(output.seen().values()) == 120
@@ -84,7 +87,7 @@ def test_snapshots_leave_that_are_older_than_the_table_keeps_them_with_the_files
 
 
 def test_a_long_history_leaves_a_piece_at_a_time(output: IcebergOutput, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(old_snapshots, "MOST_AT_ONCE", 2)
+    monkeypatch.setattr(old_snapshots, "AT_ONCE", 2)
     publish_many(output, 1, 5)
     keep_for(output, timedelta(0))
     left = []
@@ -95,11 +98,51 @@ def test_a_long_history_leaves_a_piece_at_a_time(output: IcebergOutput, monkeypa
     assert metadata_files(output) == needed_files(output)
 
 
-def test_a_table_keeps_as_many_snapshots_as_it_is_asked_to(output: IcebergOutput) -> None:
-    publish_many(output, 1, 4)
+def test_a_table_keeps_as_many_snapshots_as_it_is_asked_to(
+    output: IcebergOutput, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(old_snapshots, "AT_ONCE", 1)
+    publish_many(output, 1, 3)
     keep_for(output, timedelta(0), **{"min-snapshots-to-keep": "3"})
-    publish_many(output, 5, 6)
-    assert snapshots(output) == 4, "three, and the new one"
+    for number in (4, 5):
+        publish(output, plan_to(output, number))
+        assert snapshots(output) == 3
+
+
+def test_snapshots_leave_many_together_since_each_time_is_a_commit(output: IcebergOutput) -> None:
+    publish_many(output, 1, old_snapshots.AT_ONCE)
+    keep_for(output, timedelta(0))
+    publish(output, plan_to(output, 30))
+    assert snapshots(output) == 1
+    publish_many(output, 31, 33)
+    assert snapshots(output) == 4
+
+
+def refused(_: Any, __: Any, ___: Any, updates: Any) -> CommitTableResponse:
+    raise ForbiddenError(f"this user must not {updates}")
+
+
+@pytest.mark.parametrize("why", ["the catalog refuses it", "the property is no number"])
+def test_a_batch_is_committed_whatever_becomes_of_old_snapshots(
+    output: IcebergOutput, why: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(old_snapshots, "AT_ONCE", 1)
+    publish_many(output, 1, 2)
+    if why == "the catalog refuses it":
+        keep_for(output, timedelta(0))
+        real = SqlCatalog.commit_table
+        monkeypatch.setattr(
+            SqlCatalog,
+            "commit_table",
+            lambda *arguments: (refused if isinstance(arguments[3][0], RemoveSnapshotsUpdate) else real)(*arguments),
+        )
+    else:
+        with table(output).transaction() as change:
+            change.set_properties({MAX_AGE_MS: "5d"})
+    publish(output, plan_to(output, 3))
+    assert sum(output.seen().values()) == 60
+    assert snapshots(output) == 3
+    assert ("No old snapshots were taken out" in caplog.text) is (why == "the catalog refuses it")
 
 
 def without_the_property(output: IcebergOutput) -> None:
@@ -118,13 +161,26 @@ def with_a_tag(output: IcebergOutput) -> None:
     table(output).manage_snapshots().create_tag(first, "audit").commit()
 
 
+def begins_with_a_removal(output: IcebergOutput) -> None:
+    """Files of the rows that were removed are named by the oldest snapshot alone."""
+    before = [each.snapshot_id for each in table(output).snapshots()]
+    removed_a_batch(output)
+    publish(output, plan_to(output, 8))
+    table(output).maintenance.expire_snapshots().by_ids(before).commit()
+
+
 def rolled_back(output: IcebergOutput) -> None:
     table(output).manage_snapshots().rollback_to_snapshot(table(output).snapshots()[-2].snapshot_id).commit()
 
 
-@pytest.mark.parametrize("what", [without_the_property, removed_a_batch, with_a_tag, rolled_back])
-def test_snapshots_stay_that_the_table_or_another_program_may_need(output: IcebergOutput, what: Any) -> None:
+@pytest.mark.parametrize(
+    "what", [without_the_property, removed_a_batch, begins_with_a_removal, with_a_tag, rolled_back]
+)
+def test_snapshots_stay_that_the_table_or_another_program_may_need(
+    output: IcebergOutput, what: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Files of rows that were removed are deleted by ``expire_snapshots``, which knows them by these snapshots."""
+    monkeypatch.setattr(old_snapshots, "AT_ONCE", 1)
     publish_many(output, 1, 3)
     keep_for(output, timedelta(0))
     what(output)
@@ -134,7 +190,10 @@ def test_snapshots_stay_that_the_table_or_another_program_may_need(output: Icebe
     assert files <= metadata_files(output)
 
 
-def test_once_another_program_has_expired_them_the_next_ones_leave_again(output: IcebergOutput) -> None:
+def test_once_another_program_has_expired_them_the_next_ones_leave_again(
+    output: IcebergOutput, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(old_snapshots, "AT_ONCE", 1)
     publish_many(output, 1, 2)
     keep_for(output, timedelta(0))
     removed_a_batch(output)
@@ -143,7 +202,7 @@ def test_once_another_program_has_expired_them_the_next_ones_leave_again(output:
     later = datetime.now() + timedelta(days=1)  # noqa: DTZ005 - as the library compares it
     table(output).maintenance.expire_snapshots().older_than(later).commit()
     publish_many(output, 4, 6)
-    assert snapshots(output) == 2
+    assert snapshots(output) == 1
 
 
 def test_a_commit_reads_the_metadata_once_for_each_time_that_it_may_have_changed(

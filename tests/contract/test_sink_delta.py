@@ -30,6 +30,7 @@ from kafka_ingest.model.published_output import FilesState, PublishedCount
 from kafka_ingest.model.removal import Removal, RemovalCause
 from kafka_ingest.sinks import delta
 from kafka_ingest.sinks.delta.columns import raw_schema
+from kafka_ingest.sinks.delta.places import entry_name
 
 OLD = datetime(2020, 1, 1, tzinfo=UTC).timestamp()
 
@@ -99,6 +100,11 @@ UNFIT: dict[str, tuple[Callable[[dict[str, Any]], object], dict[str, Any], str]]
         {"configuration": {"delta.setTransactionRetentionDuration": "interval 7 days"}},
         "delta.setTransactionRetentionDuration=interval 7 days",
     ),
+    "staged files are deleted at once": (
+        lambda _: None,
+        {"configuration": {"delta.deletedFileRetentionDuration": "interval 5 minutes"}},
+        "delta.deletedFileRetentionDuration=interval 5 minutes",
+    ),
     "deletion vectors": (
         lambda _: None,
         {
@@ -132,6 +138,37 @@ def test_a_table_that_cannot_be_written_is_refused_by_name_when_planning_and_bef
             refuse()
         assert said in str(refused.value)
     assert listing_of(tmp_path) == before
+
+
+def test_a_table_that_allows_only_some_rows_is_refused(output: DeltaOutput) -> None:
+    publish(output, plan_to(output, 1))
+    table(output).alter.add_constraint({"few": "kafka_partition < 5"})
+    with pytest.raises(OutputNotUsableError, match="found CHECK constraint few"):
+        output.sink.publisher.prepare()
+
+
+@pytest.mark.parametrize(
+    "feature",
+    [
+        *("columnMapping", "deletionVectors", "typeWidening", "v2Checkpoint", "vacuumProtocolCheck", "variantType"),
+        *("clustering", "domainMetadata", "icebergCompatV2", "identityColumns", "inCommitTimestamp", "rowTracking"),
+        "aFeatureOfTheFuture",
+    ],
+)
+def test_a_table_with_a_feature_that_is_not_written_here_is_refused_by_the_features_name(
+    output: DeltaOutput, feature: str
+) -> None:
+    publish(output, plan_to(output, 1))
+    of_readers = {"columnMapping", "deletionVectors", "typeWidening", "v2Checkpoint", "vacuumProtocolCheck"}
+    protocol = {
+        "minReaderVersion": 3,
+        "minWriterVersion": 7,
+        "writerFeatures": ["appendOnly", feature],
+        "readerFeatures": [feature] if feature in of_readers else [],
+    }
+    (output.path / "_delta_log" / entry_name(2)).write_text(json.dumps({"protocol": protocol}))
+    with pytest.raises(OutputNotUsableError, match=f"found (reader|writer) feature {feature}"):
+        output.sink.publisher.prepare()
 
 
 def test_a_table_that_becomes_unfit_after_the_commit_began_takes_nothing(output: DeltaOutput) -> None:

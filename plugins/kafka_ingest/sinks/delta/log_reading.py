@@ -8,7 +8,6 @@ and the entries since. https://github.com/delta-io/delta/blob/master/PROTOCOL.md
 import json
 import re
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import pyarrow.compute as pc
@@ -28,6 +27,8 @@ COLUMNS = (
     *("txn.appId", "txn.version"),
 )
 """Those of a checkpoint that are read, of hundreds of megabytes after a year; the library leaves out empty ones."""
+READINGS = 3
+"""How often a reading begins again, since a clean-up of the log has deleted what it had found."""
 FILE = b'{"add":', b'{"remove":'
 """How an entry's lines on files begin: most of its bytes, of which nothing is needed."""
 
@@ -44,19 +45,32 @@ class LogReading:
 
     @classmethod
     def of(cls, folder: Opened) -> "LogReading | None":
-        """Return the newest version of the table whose log is in a folder, None where there is none."""
-        names = names_since(folder, noted_checkpoint(folder))
+        """Return the newest version of the table whose log is in a folder, None where there is none.
+
+        Raises FileNotFoundError where an entry is missing.
+        """
+        for number in range(1, READINGS + 1):
+            try:
+                return cls._read(folder)
+            except FileNotFoundError:
+                if number == READINGS:
+                    raise
+        return None
+
+    @classmethod
+    def _read(cls, folder: Opened) -> "LogReading | None":
+        names = names_from(folder, f"{noted_checkpoint(folder):020d}")
         if not (checkpoints := complete(names)):
             names = names_from(folder, "")  # what names the newest checkpoint is a hint only
             checkpoints = complete(names)
         newest = max(checkpoints, default=-1)
-        last = max((int(found[1]) for name in names if (found := ENTRY.fullmatch(name))), default=newest)
-        if max(newest, last) < 0:
+        last = max(map(version_of, names), default=-1)
+        if last < 0:
             return None
         reading = cls(folder, newest)
         for name in checkpoints.get(newest, ()):
             reading._take_checkpoint(name)
-        # A listing may miss what is written meanwhile, so each entry is read by its name.
+        # A listing may miss what is written at the same time, so each entry is read by its name.
         for content in read_all(folder, [entry_name(version) for version in range(newest + 1, last + 1)]):
             reading._take_entry(content)
         reading.update()
@@ -70,6 +84,13 @@ class LogReading:
             except FileNotFoundError:
                 return
             self._take_entry(content)
+
+    def is_overtaken(self) -> bool:
+        """Whether the log names a later version than this one, of which a clean-up may have deleted the entries since.
+
+        The next entry is then missing, although it is not the next one to write.
+        """
+        return any(version_of(name) > self.version for name in names_from(self._folder, f"{self.version + 1:020d}"))
 
     @property
     def since_checkpoint(self) -> int:
@@ -143,15 +164,10 @@ def form_in(protocol: Mapping[str, Any], metadata: Mapping[str, Any]) -> TableFo
         raise ValueError(f"expected protocol and metadata of a Delta table, found none of {error}") from error
 
 
-def names_since(folder: Opened, checkpoint: int) -> list[str]:
-    """Return the names of a checkpoint's files and of what came later; on a disk, what came later may be missing.
-
-    There each entry is found by its name, and a folder of up to 100,000 is not listed.
-    """
-    name = f"{checkpoint:020d}.checkpoint.parquet"
-    if isinstance(folder, Path) and (folder / name).is_file():
-        return [name]
-    return names_from(folder, f"{checkpoint:020d}")
+def version_of(name: str) -> int:
+    """Return the version of an entry, or of a part of a checkpoint; -1 of any other file."""
+    found = ENTRY.fullmatch(name) or CHECKPOINT.fullmatch(name)
+    return int(found[1]) if found else -1
 
 
 def complete(names: list[str]) -> dict[int, list[str]]:

@@ -6,6 +6,7 @@ from typing import Any
 
 from kafka_ingest.model.table_options import TableOptions
 from kafka_ingest.sinks.delta.columns import differences_of_table
+from kafka_ingest.sinks.delta.staged_age import LEAST_RETENTION_S, RETENTION, retention_s
 
 READER_FEATURES: frozenset[str] = frozenset()
 WRITER_FEATURES = frozenset({"appendOnly", "invariants", "checkConstraints", "changeDataFeed", "generatedColumns"})
@@ -67,6 +68,8 @@ def why_not_written(form: TableForm, options: TableOptions) -> Iterator[str]:
             yield f"CHECK constraint {key.removeprefix(CONSTRAINT)}"
         elif key == MARKERS_EXPIRE:
             yield f"{key}={value}: the marks of published batches would be forgotten, and batches published twice"
+        elif key == RETENTION and retention_s(form.configuration) < LEAST_RETENTION_S:
+            yield f"{key}={value}: VACUUM would delete staged files before they are committed, expected an hour or more"
         elif key in OFF and key != "delta.columnMapping.mode" and value != OFF[key]:
             yield f"{key}={value}"
     yield from differences_of_table(form.schema, options)

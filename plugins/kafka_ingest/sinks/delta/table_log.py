@@ -199,11 +199,12 @@ class TableLog:
                     tries += 1
                     if self._replace(table.version, mark, files, replacing):
                         return mark
-                elif self._append(table.version, mark, files):
+                elif self._append(table, mark, files):
                     self._checkpoint_if_due(table, form)
                     return mark
                 else:
                     rivals += 1
+                self._kept = None  # which may be of a version whose successors are deleted
             except failures() as error:
                 failure = error
                 tries += 1
@@ -213,10 +214,12 @@ class TableLog:
             f"does not have it: {brief(failure) or 'others came first'}. No offset was moved; run this again."
         ) from failure
 
-    def _append(self, version: int, mark: Mark, files: Sequence[AddedFile]) -> bool:
+    def _append(self, table: "LogReading", mark: Mark, files: Sequence[AddedFile]) -> bool:
         """Commit to a version that was looked at; whether no other commit came first."""
+        if table.is_overtaken():
+            return False
         transaction = str(mark.batch_id), VERSIONS[mark.outcome]
-        return write_entry(self.opened(self._folder), version + 1, files, transaction, said_of(mark))
+        return write_entry(self.opened(self._folder), table.version + 1, files, transaction, said_of(mark))
 
     def _replace(self, version: int, mark: Mark, files: Sequence[AddedFile], replacing: "Replacing") -> bool:
         """Commit files and what ``replacing`` does to the version that was looked at; whether it is still the newest.
@@ -247,6 +250,7 @@ class TableLog:
             if whole is not None:
                 with self.named_errors():
                     whole.create_checkpoint()
+                    self.sync()  # before the entries are deleted that it sums up
                     if form.configuration.get(CLEAN_UP, "true").lower() == "true":
                         whole.cleanup_metadata()
         except OutputUnavailableError as error:

@@ -1,10 +1,10 @@
-"""Which old snapshots a commit takes out of a table's metadata, and which of their files nothing needs afterwards.
+"""Which old snapshots leave a table's metadata, and which of their files nothing needs afterwards.
 
 Each batch is a snapshot, and the library reads and writes all of them with each commit. A table says how long it keeps
-them by the property that Iceberg has for it; without that property they stay. Only those leave that every later one was
-appended to: all of their rows are in the newest snapshot, so no data file is left behind. Where rows were removed or
-rewritten since, the data files would be, so all snapshots stay for ``expire_snapshots``, which deletes these, too.
-Importing this imports pyiceberg.
+them by the property that Iceberg has for it; without that property they stay. Only those leave that were appended one
+to the other, and that every later one was appended to: all of their rows are in the newest snapshot, so no data file is
+left behind. Where rows were removed or rewritten since, the data files would be, so all snapshots stay for
+``expire_snapshots``, which deletes these, too. Importing this imports pyiceberg.
 """
 
 import contextlib
@@ -18,21 +18,23 @@ from pyiceberg.table.snapshots import Operation, Snapshot
 from pyiceberg.utils.properties import property_as_int
 
 MAX_AGE_MS, KEPT = "history.expire.max-snapshot-age-ms", "history.expire.min-snapshots-to-keep"
-MOST_AT_ONCE = 20
-"""A commit is not held up by a history that nothing was taken from before."""
+AT_ONCE = 20
+"""So many leave together: one commit more for as many batches, and none that a long history holds up."""
 
 
 def leaving(metadata: TableMetadata, now_ms: int) -> list[Snapshot]:
-    """Return the snapshots that are older than the table keeps them, oldest first, and last the one that follows."""
-    age_ms, kept = property_as_int(metadata.properties, MAX_AGE_MS), property_as_int(metadata.properties, KEPT, 1)
+    """Return the snapshots that are to leave together, oldest first, and last the one that follows; or none."""
+    try:
+        age_ms, kept = property_as_int(metadata.properties, MAX_AGE_MS), property_as_int(metadata.properties, KEPT, 1)
+    except ValueError:
+        return []  # what another program means by it is not known
     if age_ms is None or not only_main(metadata):
         return []
     chain = history(metadata)
-    if len(chain) < len(metadata.snapshots) or not all(map(is_append, chain[1:])):
+    if len(chain) < len(metadata.snapshots) or not all(map(is_append, chain)):
         return []
     old = takewhile(lambda each: each.timestamp_ms < now_ms - age_ms, chain[: -max(1, kept or 1)])
-    count = min(MOST_AT_ONCE, sum(1 for _ in old))
-    return chain[: count + 1] if count else []
+    return chain[: AT_ONCE + 1] if sum(1 for _ in old) >= AT_ONCE else []
 
 
 def only_main(metadata: TableMetadata) -> bool:

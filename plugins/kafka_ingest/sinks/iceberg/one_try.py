@@ -7,17 +7,20 @@ caller reads what the table has.
 
 import contextlib
 import time
-from typing import TYPE_CHECKING
 
 from pyiceberg.table import Table, Transaction
 from pyiceberg.table.metadata import TableMetadata
-from pyiceberg.table.update import AssertCurrentSchemaId, AssertTableUUID, RemoveSnapshotsUpdate, TableUpdate
+from pyiceberg.table.refs import MAIN_BRANCH
+from pyiceberg.table.update import (
+    AssertCurrentSchemaId,
+    AssertRefSnapshotId,
+    AssertTableUUID,
+    RemoveSnapshotsUpdate,
+    TableUpdate,
+)
 from pyiceberg.utils.properties import property_as_bool
 
-from kafka_ingest.sinks.iceberg.old_snapshots import delete_their_files, leaving
-
-if TYPE_CHECKING:
-    from pyiceberg.table.snapshots import Snapshot
+from kafka_ingest.sinks.iceberg.old_snapshots import delete_their_files, leaving, only_main
 
 DELETE_OLD = "write.metadata.delete-after-commit.enabled"
 
@@ -28,7 +31,6 @@ class OneTry(Transaction):
     def __init__(self, table: Table) -> None:
         super().__init__(table)
         self._applied: tuple[tuple[TableUpdate, ...], TableMetadata] = ((), table.metadata)
-        self._leaving: list[Snapshot] = []
 
     @property
     def table_metadata(self) -> TableMetadata:
@@ -41,12 +43,6 @@ class OneTry(Transaction):
             self._applied = (self._updates, super().table_metadata)
         return self._applied[1]
 
-    def drop_old_snapshots(self) -> None:
-        """Take out the snapshots that the table does not keep any longer."""
-        self._leaving = leaving(self._table.metadata, time.time_ns() // 1_000_000)
-        if self._leaving:
-            self._apply((RemoveSnapshotsUpdate(snapshot_ids=[each.snapshot_id for each in self._leaving[:-1]]),))
-
     def commit_once(self) -> None:
         """Ask the catalog once; after any exception it is unknown whether the changes landed."""
         read = self._table.metadata
@@ -58,7 +54,27 @@ class OneTry(Transaction):
         )
         response = self._table.catalog.commit_table(self._table, requirements, self._updates)
         delete_old_metadata(self._table, response.metadata)
-        delete_their_files(self._table.io, self._leaving)
+
+
+def drop_old_snapshots(table: Table) -> None:
+    """Take out the snapshots that a table does not keep any longer, where there are many, in a commit of its own.
+
+    Not in that of a batch: a catalog may let a user append who must not do this. After any exception it is unknown
+    whether it landed; then their files stay.
+    """
+    old = leaving(table.metadata, time.time_ns() // 1_000_000)
+    if not old:
+        return
+    read = table.metadata
+    requirements = (
+        AssertTableUUID(uuid=read.table_uuid),
+        AssertRefSnapshotId(ref=MAIN_BRANCH, snapshot_id=read.current_snapshot_id),
+    )
+    update = RemoveSnapshotsUpdate(snapshot_ids=[each.snapshot_id for each in old[:-1]])
+    now = table.catalog.commit_table(table, requirements, (update,)).metadata
+    delete_old_metadata(table, now)
+    if only_main(now):  # a branch or a tag that came since may need some of them
+        delete_their_files(table.io, old)
 
 
 def delete_old_metadata(table: Table, now: TableMetadata) -> None:

@@ -6,6 +6,7 @@ refuses it. Revoking adds a snapshot, too, so that of a publisher and an operato
 imports pyiceberg.
 """
 
+import logging
 import random
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -34,7 +35,7 @@ from kafka_ingest.sinks.iceberg.filed_partitions import check_filed
 from kafka_ingest.sinks.iceberg.library_errors import brief, is_a_failure, named_errors
 from kafka_ingest.sinks.iceberg.marks import MOST, STAY, OlderMarks, key_of, marks_in, text_of
 from kafka_ingest.sinks.iceberg.old_snapshots import MAX_AGE_MS
-from kafka_ingest.sinks.iceberg.one_try import OneTry
+from kafka_ingest.sinks.iceberg.one_try import OneTry, drop_old_snapshots
 from kafka_ingest.sinks.iceberg.places import METADATA, location_of
 from kafka_ingest.sinks.iceberg.table_fit import is_elsewhere, spec_of, was_committed_to, why_not_written
 from kafka_ingest.sinks.iceberg.table_rows import IcebergRows, of_batch
@@ -44,6 +45,8 @@ from kafka_ingest.sinks.tables.marks import Mark
 from kafka_ingest.sinks.tables.output import ReplacedFile
 from kafka_ingest.sinks.tables.replaced_rows import ReplacedRows
 from kafka_ingest.sinks.tables.staged_checks import footer
+
+log = logging.getLogger(__name__)
 
 Done = TypeVar("Done")
 
@@ -208,7 +211,6 @@ class IcebergTable:
             if files and terms and (snapshot := change.table_metadata.current_snapshot()) is not None:
                 check_filed(snapshot, table.io, places, terms)
             # These last: what came before was computed on the table as it was read, without a copy of it.
-            change.drop_old_snapshots()
             if leaving := self._marks_to_remove(table):
                 change.remove_properties(*leaving)
             change.set_properties({key_of(mark.batch_id): text_of(mark)})
@@ -216,7 +218,21 @@ class IcebergTable:
         def done(table: Table) -> Mark | None:
             return self._rows_of(table).mark(mark.batch_id)
 
-        return self._commit(f"to commit batch {mark.batch_id}", self._open_or_create, done, add)
+        landed = self._commit(f"to commit batch {mark.batch_id}", self._open_or_create, done, add)
+        self._drop_old_snapshots()
+        return landed
+
+    def _drop_old_snapshots(self) -> None:
+        """Keep the metadata small; the batch does not depend on it: where it fails, a later one tries it again."""
+        try:
+            if (table := self.open()) is not None:
+                drop_old_snapshots(table)
+        except Exception as error:
+            if not is_a_failure(error) and not isinstance(error, OutputUnavailableError):
+                raise
+            cause = brief(error, self._settings)
+            log.warning("No old snapshots were taken out of %s: %s. A later commit tries it again.", self, cause)
+        self._kept = None
 
     def _overwrite(
         self, table: Table, change: OneTry, named: Sequence[str], wanted: ReplacedRows, summary: dict[str, str]
