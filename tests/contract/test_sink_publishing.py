@@ -6,16 +6,20 @@ import threading
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import pytest
 from tests.contract.builders import batch_id_of
 from tests.contract.power_cut import PowerCut, power_cut
 from tests.contract.racing_publishers import Step, race
+from tests.contract.rival_programs import RIVAL, rival_of
 from tests.contract.sink_outputs import (
     OUTPUTS,
+    DeltaInStore,
+    DeltaOutput,
     Died,
     Fault,
+    IcebergOutput,
     InMemoryOutput,
     InStore,
     Output,
@@ -41,6 +45,7 @@ STORED = [kind for kind in OUTPUTS if kind is not InMemoryOutput]
 ON_DISK = [kind for kind in STORED if not issubclass(kind, InStore)]
 RACERS = 5
 ROUNDS = 8
+BATCHES_BESIDE_A_RIVAL = 6
 
 
 @pytest.fixture(params=OUTPUTS, ids=lambda kind: kind.name)
@@ -310,6 +315,37 @@ def test_a_reader_never_sees_half_a_batch_or_a_row_twice(stored: Stored, tmp_pat
         looks += 1
     publisher.join()
     assert output.seen() == sum((rows_of(published) for _, published in steps), Counter())
+
+
+TABLES = [DeltaOutput, DeltaInStore, IcebergOutput]
+"""The catalog decides about an Iceberg table in a store as it does on a disk."""
+
+
+@pytest.mark.parametrize("kind", TABLES, ids=lambda kind: kind.name)
+def test_another_program_that_appends_compacts_and_cleans_all_the_time_takes_no_row_and_doubles_none(
+    kind: type[Any], request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    output = made(kind, tmp_path / "orders", request)
+    batches = [publish(output, plan_to(output, 1))]
+    with rival_of(output) as rival:
+        while len(batches) < BATCHES_BESIDE_A_RIVAL or not rival.has_done_all(2):
+            # Otherwise the quicker one wins each time, and the other one never.
+            rival.wait_for_one_more()
+            directory, published = written(again(output), plan_to(output, len(batches) + 1))
+            again(output).sink.publisher.can_take(directory, published.receipt)
+            again(output).sink.publisher.publish(directory, published)
+            batches.append(published)
+            check_whole_batches(without_rival(output.seen()), batches)
+    assert without_rival(output.seen()) == sum(map(rows_of, batches), Counter())
+    looks = [again(output).sink.inspector.look_at(each.plan.batch_id) for each in batches]
+    assert [(list(look.problems), sum(count.rows for count in look.counts)) for look in looks] == [
+        ([], each.receipt.rows) for each in batches
+    ]
+
+
+def without_rival(seen: Counter[tuple[str, int, int]]) -> Counter[tuple[str, int, int]]:
+    """Leave out the rows of another program."""
+    return Counter({row: count for row, count in seen.items() if row[0] != RIVAL})
 
 
 def check_whole_batches(seen: Counter[tuple[str, int, int]], batches: list[PublishedReceipt]) -> None:

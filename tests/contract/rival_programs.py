@@ -1,0 +1,153 @@
+"""Another program that has a table, too: it appends, compacts, expires and vacuums for as long as it is let.
+
+In a process of its own, with the libraries that other programs use, of which nothing is this project's.
+"""
+
+import multiprocessing
+import os
+import traceback
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import datetime, timedelta
+from multiprocessing.synchronize import Event
+from pathlib import Path
+from typing import Any
+
+import deltalake
+import pyarrow as pa
+import pyarrow.parquet
+from pyiceberg.exceptions import CommitFailedException
+from pyiceberg.io.pyarrow import parquet_file_to_data_file
+from pyiceberg.table import Table
+from pyiceberg.table.update import AssertRefSnapshotId
+from tests.contract.sink_outputs import OUTPUTS, IcebergOutput, InStore, Output, raw_rows
+from tests.object_store import ENDPOINT_VARIABLES
+
+SPAWN = multiprocessing.get_context("spawn")  # a fork of a process that has Delta's library loaded panics
+RIVAL = "rival"
+"""What the rows of the rival have for their batch."""
+
+PATIENCE_S = 120.0
+WORKS = {"delta": ("append", "compact", "clean"), "iceberg": ("append", "compact", "expire")}
+
+Does = tuple[Callable[[], object], ...]
+
+
+@contextmanager
+def rival_of(output: Output) -> Iterator["Rival"]:
+    """Let a rival work on an output's table, which exists, until this ends."""
+    rival = Rival(output)
+    try:
+        yield rival
+    finally:
+        rival.end()
+
+
+class Rival:
+    """The process, and what it has done."""
+
+    def __init__(self, output: Output) -> None:
+        self._over, self._said = SPAWN.Event(), SPAWN.Queue()
+        self._format = output.format
+        self.did: Counter[str] = Counter()
+        stores = {name: os.environ[name] for name in ENDPOINT_VARIABLES.values() if name in os.environ}
+        self._process = SPAWN.Process(target=work, args=(output.name, output.path, stores, self._over, self._said))
+        self._process.start()
+
+    def wait_for_one_more(self) -> None:
+        """Wait until it has done one more of its works; fails where it has failed."""
+        self._take(self._said.get(timeout=PATIENCE_S))
+
+    def has_done_all(self, times: int) -> bool:
+        """Whether it did each of its works so often."""
+        while not self._said.empty():
+            self._take(self._said.get())
+        return all(self.did[each] >= times for each in WORKS[self._format])
+
+    def _take(self, said: str) -> None:
+        assert said in WORKS[self._format], said
+        self.did[said] += 1
+
+    def end(self) -> None:
+        self._over.set()
+        self._process.join()
+        self.has_done_all(0)
+
+
+def work(kind: str, path: Path, stores: dict[str, str], over: Event, said: "multiprocessing.Queue[str]") -> None:
+    """Do one work after the other; a conflict with another writer is this one's, who tries it again later."""
+    os.environ.update(stores)
+    said.cancel_join_thread()
+    output: Any = next(each for each in OUTPUTS if each.name == kind)(path)
+    works = dict(
+        zip(WORKS[output.format], of_iceberg(output) if output.format == "iceberg" else of_delta(output), strict=True)
+    )
+    try:
+        while not over.is_set():
+            for name, do in works.items():
+                try:
+                    do()
+                except (CommitFailedException, deltalake.exceptions.CommitFailedError):
+                    continue
+                said.put(name)
+    except BaseException:
+        said.put(traceback.format_exc())
+        raise
+
+
+def own_rows() -> pa.Table:
+    return raw_rows("part-7.parquet", batch_id=RIVAL)
+
+
+def of_delta(output: Any) -> Does:
+    """Return what Delta's maintenance does, as often as it is asked to."""
+    in_store = isinstance(output, InStore)
+    options = output.store.access().for_delta() if in_store else None
+    uri = str(output.place.without_connection if in_store else output.path)
+
+    def table() -> deltalake.DeltaTable:
+        return deltalake.DeltaTable(uri, storage_options=options)
+
+    def compact() -> None:
+        table().optimize.compact()
+
+    def clean() -> None:
+        table().vacuum(dry_run=False)
+        table().create_checkpoint()
+        table().cleanup_metadata()
+
+    return (
+        lambda: deltalake.write_deltalake(table(), own_rows(), mode="append"),
+        compact,
+        clean,
+    )
+
+
+def of_iceberg(output: IcebergOutput) -> Does:
+    """Return what engines do to an Iceberg table."""
+
+    def expire() -> None:
+        now = datetime.now()  # noqa: DTZ005 - as the library compares it
+        output.table().maintenance.expire_snapshots().older_than(now - timedelta(milliseconds=1)).commit()
+
+    return lambda: output.table().append(own_rows()), lambda: compact_files(output.table()), expire
+
+
+def compact_files(table: Table) -> None:
+    """Put the rows of all files into one, or do nothing where another commit came first, as Spark's procedure does.
+
+    Not by the library's own commit, which would take out what others have added since.
+    """
+    files = [task.file for task in table.scan().plan_files()]
+    rows = table.scan().to_arrow()
+    path = f"{table.location()}/data/compacted-{datetime.now().timestamp():.6f}.parquet"  # noqa: DTZ005 - a name
+    with table.io.new_output(path).create(overwrite=True) as sink, pa.parquet.ParquetWriter(sink, rows.schema) as file:
+        file.write_table(rows)
+    change = table.transaction()
+    with change.update_snapshot().overwrite() as update:
+        for each in files:
+            update.delete_data_file(each)
+        update.append_data_file(parquet_file_to_data_file(table.io, change.table_metadata, path))
+    newest = AssertRefSnapshotId(ref="main", snapshot_id=table.metadata.current_snapshot_id)
+    table.catalog.commit_table(table, (newest,), change._updates)
