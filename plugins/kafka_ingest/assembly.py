@@ -2,7 +2,7 @@
 
 import os
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import cached_property, partial
@@ -52,7 +52,7 @@ from kafka_ingest.settings.feed_claims import located
 from kafka_ingest.settings.feed_file import FeedFile, feed_of
 from kafka_ingest.settings.feed_files import feed_file_named, feeds_directory
 from kafka_ingest.settings.sink_settings.local_directory import in_object_store
-from kafka_ingest.sinks.choose import access_to, sink_of
+from kafka_ingest.sinks.choose import access_to, import_for_commit, sink_of
 from kafka_ingest.sinks.connections import SinkConnections
 from kafka_ingest.spark_launch.installation import installation
 from kafka_ingest.spark_launch.out_of_memory import out_of_memory, ran_out_of_memory
@@ -267,6 +267,10 @@ class FeedParts:
     def low_headroom(self) -> list[LowHeadroom]:
         """Return the partitions that retention is about to reach before they are read."""
         return low_headroom(known_feed(self.control, self.feed.name), self.kafka, self.feed.kafka.isolation)
+
+    def commit_imports(self, attempt: Attempt) -> Callable[[], None]:
+        """Return a function that imports what the commit of an attempt's batch needs, to be called while Spark runs."""
+        return partial(import_for_commit, self.control.batch(attempt.batch_id).plan.output)
 
     def pin(self, attempt: Attempt) -> Batch:
         """Run the second half of the write task: take the receipt."""

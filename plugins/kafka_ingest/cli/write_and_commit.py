@@ -10,7 +10,6 @@ from kafka_ingest.committing.commit_batch import Committed
 from kafka_ingest.errors import SparkFailedError
 from kafka_ingest.model.dead_letters import output_of_dead_letters
 from kafka_ingest.model.place import local
-from kafka_ingest.sinks.staged_parquet import import_reader
 from kafka_ingest.spark_launch.run_spark_submit import run_spark_submit
 
 
@@ -20,10 +19,10 @@ def write_batch(parts: FeedParts, batch_id: UUID) -> None:
         attempt = parts.open_attempt(batch_id, actor=actor())
         if attempt is None:
             return
-        submission = parts.submission(attempt)
+        submission, imports = parts.submission(attempt), parts.commit_imports(attempt)
         log_file = (submission.workplace or local(attempt.directory)) / "spark.log"
         try:
-            run_spark_submit(submission, log_file, while_running=import_reader)
+            run_spark_submit(submission, log_file, while_running=imports)
         except SparkFailedError as error:
             parts.explain_failure(attempt, str(error))
             raise  # its log stays, as the error says

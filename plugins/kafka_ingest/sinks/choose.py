@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +32,8 @@ class Format:
     """The properties of a format.
 
     ``in_stores``: whether its outputs may be in object stores. ``guarantee`` is one sentence on what readers see;
-    ``examine`` checks whether an output can be used here; on a disk it creates nothing.
+    ``examine`` checks whether an output can be used here; on a disk it creates nothing. ``commit_imports`` are modules
+    that take a while to import, and that only a commit needs.
     """
 
     sink: Callable[[OutputLocation, SinkConnections], Sink]
@@ -39,6 +41,7 @@ class Format:
     places_in_words: str
     guarantee: str
     examine: Callable[[OutputLocation, SinkConnections], None]
+    commit_imports: tuple[str, ...]
     in_stores: bool = False
 
 
@@ -49,6 +52,7 @@ FORMATS: Mapping[str, Format] = {
         parquet_places.IN_WORDS,
         parquet.GUARANTEE,
         lambda output, _: parquet.examine(output.path),
+        ("pyarrow.parquet",),
     ),
     "delta": Format(
         lambda output, connections: delta.delta_sink(
@@ -58,6 +62,7 @@ FORMATS: Mapping[str, Format] = {
         delta_places.IN_WORDS,
         delta.GUARANTEE,
         lambda output, connections: delta.examine(output.place, access_to(output, connections), table_options(output)),
+        ("kafka_ingest.sinks.delta.add_actions", "kafka_ingest.sinks.delta.file_columns"),
         in_stores=True,
     ),
     "iceberg": Format(
@@ -70,6 +75,7 @@ FORMATS: Mapping[str, Format] = {
         lambda output, connections: iceberg.examine(
             output, connections.catalog, access_to(output, connections), table_options(output)
         ),
+        ("kafka_ingest.sinks.iceberg.table",),
         in_stores=True,
     ),
 }
@@ -89,6 +95,15 @@ def sink_of(output: OutputLocation, connections: SinkConnections = NO_CONNECTION
 def examine(output: OutputLocation, connections: SinkConnections = NO_CONNECTIONS) -> None:
     """Raise where an output cannot be used here."""
     format_there(output).examine(output, connections)
+
+
+def import_for_commit(output: OutputLocation) -> None:
+    """Import what a commit to an output needs: a third of a second, or more than one, spent while Spark runs.
+
+    Not in a process that is forked later: see :mod:`kafka_ingest.sinks.iceberg.library`.
+    """
+    for module in format_there(output).commit_imports:
+        import_module(module)
 
 
 def format_there(output: OutputLocation) -> Format:

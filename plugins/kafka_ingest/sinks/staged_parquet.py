@@ -2,7 +2,6 @@
 
 import os
 from collections.abc import Collection
-from importlib import import_module
 from pathlib import Path, PurePosixPath
 
 from kafka_ingest.errors import StagedOutputUnusableError
@@ -84,8 +83,3 @@ def verify_footer(path: Opened, expected: WrittenFile) -> None:
         raise StagedOutputUnusableError(f"{path} is not a readable Parquet file: {error}") from error
     if rows != expected.rows:
         raise StagedOutputUnusableError(f"{path}: expected {expected.rows:,} rows, its footer says {rows:,}")
-
-
-def import_reader() -> None:
-    """Import what reads the footers of files: up to a third of a second, spent while Java starts."""
-    import_module("pyarrow.parquet")
