@@ -1,10 +1,11 @@
 # Every verb sets up what it needs first, and only what is missing (dev/setup.mk); one make at a time does so.
 
 PYTHON ?= python3
-# One file of tests at a time in each of three processes, since some wait for others, on as few as two processors.
-# tests/conftest.py puts the files that take longest first, so that no process ends long after the others.
-WORKERS ?= 3
-PYTEST = .venv/bin/python -m pytest --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder
+# One file of tests at a time in each of two processes: most of the time is spent waiting for a JVM to start.
+# tests/conftest.py puts the files that take longest first, so that neither process ends long before the other.
+WORKERS ?= 2
+# Where a process crashes, xdist 3.8 may wait for ever for what it was to do: the run ends there.
+PYTEST = .venv/bin/python -m pytest --numprocesses $(WORKERS) --max-worker-restart 0 --dist loadfile --no-loadscope-reorder
 ARGS ?=
 SINK ?= parquet
 SET_UP = +@flock --nonblock Makefile true || echo 'Another make is setting up: waiting for it.'; \

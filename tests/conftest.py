@@ -4,7 +4,6 @@ And which tests are quick.
 """
 
 import gc
-import os
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,11 +12,10 @@ from uuid import uuid4
 
 import pytest
 from tests.kept_spark import end_kept_spark
-from tests.memory_or_disk import GIB, memory_or_disk
 from tests.object_store import ObjectStore, running_store
 from tests.project import Project, empty_control_tables
 from tests.rest_catalog import RestCatalogServer, running_rest_catalog
-from tests.what_tests_need import ORDER, TEMPORARY_ROOT, left_out, need, refusing_servers
+from tests.what_tests_need import ORDER, left_out, need, refusing_servers
 
 from embedded_broker import EmbeddedBroker
 from order_events import PARTITIONS, create_topic
@@ -25,9 +23,6 @@ from order_events import PARTITIONS, create_topic
 PATIENT = {"broker.session.timeout.ms": "9000"}
 """Kafka's own time limit: a machine that stands still for some seconds is no broker that died."""
 
-
-ROOM_BYTES = 8 * GIB
-"""What a whole run takes at most is a quarter of it."""
 
 TESTS = Path(__file__).parent
 NEED = pytest.StashKey[str | None]()
@@ -39,16 +34,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    choose_temporary_root()
     config.addinivalue_line("markers", "long: tries very many cases, and is left out of --quick")
     config.addinivalue_line("markers", "sqlite_is_enough: PostgreSQL could not answer otherwise than SQLite")
     config.addinivalue_line("markers", "postgresql_too: runs on PostgreSQL, in a module where SQLite is enough")
-
-
-def choose_temporary_root() -> None:
-    """Let tests write to memory where there is much: each step of theirs flushes files, and so does each broker."""
-    if (memory := memory_or_disk(ROOM_BYTES)) is not None:
-        os.environ.setdefault(TEMPORARY_ROOT, str(memory))
 
 
 def need_of(item: pytest.Item) -> str | None:

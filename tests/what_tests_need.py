@@ -6,7 +6,6 @@ Read from its folder and its fixtures, so no test has to say it and none can for
 fails.
 """
 
-import os
 import subprocess
 import tempfile
 from collections import Counter
@@ -41,9 +40,6 @@ NEEDS_OF_MARKERS = {"long": LONG}
 
 ORDER = (REAL_PARTS, LONG, OBJECT_STORE, REST_CATALOG, DATABASE, None)
 """What is started first: a file that takes minutes must not begin when the other process has nothing left to do."""
-
-TEMPORARY_ROOT = "PYTEST_DEBUG_TEMPROOT"
-"""Pytest's own variable for where it makes the tests' folders."""
 
 SERVERS = frozenset({"java", "spark-submit", "spark-class", "airflow", "postgres", "initdb", "pg_ctl"})
 """The programs that are a JVM or a server, or start one."""
@@ -82,8 +78,7 @@ def server_among(arguments: object) -> str | None:
 
 def is_stand_in(program: Path) -> bool:
     """Whether a program lies where tests write theirs."""
-    roots = (tempfile.gettempdir(), os.environ.get(TEMPORARY_ROOT, tempfile.gettempdir()))
-    return any(map(program.is_relative_to, roots)) and not program.is_relative_to(ROOT)
+    return program.is_relative_to(tempfile.gettempdir()) and not program.is_relative_to(ROOT)
 
 
 @contextmanager

@@ -16,8 +16,8 @@ from sqlalchemy import Connection, Engine, insert, select, text, update
 from sqlalchemy.engine import URL
 from tests.contract.builders import ORDERS_FEED
 from tests.contract.lives import Feeds, feeds_in, lake_in_memory
+from tests.contract.memory_or_disk import memory_or_disk
 from tests.kept_engines import open_kept
-from tests.memory_or_disk import memory_or_disk
 
 from embedded_postgresql import EMPTY, EmbeddedPostgresql
 from kafka_ingest.control import schema

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 from tests.contract.interference import Died, dying_before, watched
+from tests.contract.memory_or_disk import memory_or_disk
 from tests.contract.whole_feed import Scheduler, WholeFeed, at_rest, whole_feed
 from tests.fakes import InMemoryControlTables
-from tests.memory_or_disk import memory_or_disk
 
 from kafka_ingest.control.control_tables import SqlControlTables
 from kafka_ingest.model.decoding import Decoding, FieldDecoding, Format

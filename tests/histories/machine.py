@@ -9,13 +9,13 @@ from pathlib import Path
 
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant
+from tests.contract.memory_or_disk import memory_or_disk
 from tests.histories.checks import Checks, check_accounted
 from tests.histories.explanations import check_explained
 from tests.histories.interruptions import INCIDENTS, Interruption, Killed
 from tests.histories.recorded import check_adopted
 from tests.histories.to_the_end import run_to_the_end
 from tests.histories.world import FEED, OPERATOR, TOPICS, World
-from tests.memory_or_disk import memory_or_disk
 
 from kafka_ingest.control.control_tables import SqlControlTables
 from kafka_ingest.errors import (
