@@ -19,6 +19,7 @@ from kafka_ingest.errors import OutputConflictError, OutputNotUsableError, Outpu
 from kafka_ingest.model.offsets import OffsetRange
 from kafka_ingest.model.place import local
 from kafka_ingest.model.published_output import FilesState
+from kafka_ingest.model.table_options import TableOptions
 from kafka_ingest.sinks.choose import DataFilesOfAllFormats
 
 Table = DeltaOutput | IcebergOutput
@@ -44,6 +45,35 @@ def data_of(output: Table, number: int, attempt: int = 1) -> Path:
 
 def as_another_program_has_it(output: Table) -> Any:
     return table_at(output.path) if isinstance(output, IcebergOutput) else DeltaTable(str(output.path))
+
+
+# ── The table that is made ────────────────────────────────────────────────────────────────────────────────────────────
+
+OF_FEED = {
+    "delta": {"delta.logRetentionDuration": "interval 7 days", "owner": "shop"},
+    "iceberg": {"history.expire.max-snapshot-age-ms": "86400000", "owner": "shop"},
+}
+
+
+def test_a_new_table_has_the_feeds_properties_and_an_existing_one_keeps_its_own(output: Table, tmp_path: Path) -> None:
+    asked = OF_FEED[output.name]
+    made = type(output)(tmp_path / "made", TableOptions(properties=tuple(asked.items())))
+    made.sink.publisher.prepare()
+    publish(made, plan_to(made, 1))
+    publish(output, plan_to(output, 2))
+    before = properties_of(output)
+    again = type(output)(output.path, TableOptions(properties=tuple(asked.items())))
+    publish(again, plan_to(again, 3))
+    assert asked.items() <= properties_of(made).items()
+    marks = {name for name in properties_of(output) if name.startswith("kafka_ingest")}
+    assert {name: value for name, value in properties_of(output).items() if name not in marks} == {
+        name: value for name, value in before.items() if name not in marks
+    }
+
+
+def properties_of(output: Table) -> dict[str, str]:
+    table = as_another_program_has_it(output)
+    return dict(table.properties if isinstance(output, IcebergOutput) else table.metadata().configuration)
 
 
 # ── Before and after a commit begins ──────────────────────────────────────────────────────────────────────────────────

@@ -11,6 +11,8 @@ from tests.contract.sink_outputs import DeltaOutput, IcebergOutput, Output, plan
 from tests.iceberg_lake import table_at
 
 from environment import ROOT
+from kafka_ingest.model.partition_term import terms_of
+from kafka_ingest.model.table_options import NO_TABLE_OPTIONS, TableOptions
 from kafka_ingest.spark_launch.installation import installation
 from kafka_ingest.spark_launch.java_options import SMALL
 
@@ -20,7 +22,7 @@ import json, sys
 from pyspark.sql import SparkSession
 
 spark = SparkSession.builder.getOrCreate()
-for form, place in json.loads(sys.argv[1]).items():
+for form, place in json.loads(sys.argv[1]):
     table = spark.read.format(form).load(place)
     rows = table.select("kafka_batch", "kafka_partition", "kafka_offset", "value", "kafka_headers").collect()
     of_one = table.where("kafka_partition = 1 and kafka_offset < 3").count()
@@ -38,14 +40,24 @@ CONF = {
 }
 
 
+PARTITIONED = TableOptions(partition_by=terms_of(["kafka_topic", "day(kafka_timestamp)"]))
+
+
 def test_spark_reads_each_row_of_delta_and_iceberg_tables_once_with_the_formats_own_jars(tmp_path: Path) -> None:
-    outputs: list[Output] = [DeltaOutput(tmp_path / "delta" / "orders"), IcebergOutput(tmp_path / "iceberg" / "orders")]
+    outputs: list[Output] = [
+        made(tmp_path / made.name / name, options)
+        for made in (DeltaOutput, IcebergOutput)
+        for name, options in (("orders", NO_TABLE_OPTIONS), ("partitioned", PARTITIONED))
+    ]
     for output in outputs:
         output.sink.publisher.prepare()
         for number in (1, 2):
             directory, published = written(output, plan_to(output, number))
             output.sink.publisher.publish(directory, published)
-    places = {"delta": str(outputs[0].path), "iceberg": table_at(outputs[1].path).metadata_location}
+    places = [
+        [each.format, table_at(each.path).metadata_location if each.format == "iceberg" else str(each.path)]
+        for each in outputs
+    ]
     script = tmp_path / "read.py"
     script.write_text(READ)
     conf = [part for name, value in CONF.items() for part in ("--conf", f"{name}={value}")]
@@ -61,7 +73,7 @@ def test_spark_reads_each_row_of_delta_and_iceberg_tables_once_with_the_formats_
 
     assert done.returncode == 0, done.stderr
     found = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("[")]
-    assert [form for form, _, _ in found] == ["delta", "iceberg"]
+    assert [form for form, _, _ in found] == [each.format for each in outputs]
     for output, (_, of_one, rows) in zip(outputs, found, strict=True):
         assert Counter((batch, partition, offset) for batch, partition, offset, _, _ in rows) == output.seen()
         assert {(value, headers) for _, partition, offset, value, headers in rows if (partition, offset) == (1, 7)} == {

@@ -13,6 +13,7 @@ from tests.outputs import parquet_at
 
 from kafka_ingest.errors import InvalidBackfillError, InvalidFeedError, UnknownFeedError
 from kafka_ingest.model.offsets import Isolation, OffsetsPolicy
+from kafka_ingest.model.table_options import TableOptions
 from kafka_ingest.planning.settings import FeedPlanSettings
 from kafka_ingest.planning.start_rules import AtOffsets, Earliest, Latest
 from kafka_ingest.settings.feed import Feed, Spark
@@ -1012,6 +1013,51 @@ def test_what_a_feed_partitions_by_is_an_option_of_its_output_and_of_its_copies(
     assert dict(feed.output({}).options) == {"partition_by": "kafka_topic, hour(kafka_timestamp)"}
     copy = type(feed.sink).model_validate(feed.sink.of_copy("/data/copy"))
     assert copy.options == feed.sink.options
+
+
+DELTA = {"format": "delta", "path": "/data/orders"}
+ICEBERG = {"format": "iceberg", "path": "/data/orders", "catalog": "lake", "table": "shop.orders"}
+
+
+def test_properties_of_a_new_table_are_options_of_its_output_and_of_its_copies() -> None:
+    properties = {"delta.logRetentionDuration": "interval 7 days", "delta.checkpointInterval": 10, "owner": "shop"}
+    feed = a_feed(sink=DELTA | {"table_properties": properties})
+    options = feed.output({}).options
+    assert dict(options) == {
+        "table_properties.delta.checkpointInterval": "10",
+        "table_properties.delta.logRetentionDuration": "interval 7 days",
+        "table_properties.owner": "shop",
+    }
+    assert dict(TableOptions.of(dict(options)).properties) == {name: str(value) for name, value in properties.items()}
+    assert type(feed.sink).model_validate(feed.sink.of_copy("/data/copy")).options == feed.sink.options
+
+
+@pytest.mark.parametrize(
+    ("sink", "name", "value", "said"),
+    [
+        (DELTA, "delta.enableDeletionVectors", True, "expected no delta.enableDeletionVectors"),
+        (DELTA, "Delta.columnMapping.mode", "name", "expected no Delta.columnMapping.mode"),
+        (DELTA, "delta.setTransactionRetentionDuration", "interval 1 day", "expected no delta.setTransaction"),
+        (DELTA, "delta.deletedFileRetentionDuration", "interval 5 minutes", "in hours, days or weeks"),
+        (DELTA, "kafka_ingest.batch", "1", "expected no kafka_ingest.batch"),
+        (ICEBERG, "format-version", 3, "expected no format-version"),
+        (ICEBERG, "write.data.path", "/elsewhere", "expected no write.data.path"),
+        (ICEBERG, "write.metadata.metrics.default", "none", "expected no write.metadata.metrics.default"),
+        (ICEBERG, "s3.endpoint", "http://store", "expected no s3.endpoint"),
+        (ICEBERG, "owner.password", "hush", "expected no secret, found owner.password"),
+        (ICEBERG, "a b", "1", "expected names of letters"),
+        (ICEBERG, "comment", "two\nlines", "expected a printable text"),
+        (ICEBERG, "comment", None, "expected"),
+    ],
+    ids=str,
+)
+def test_a_property_with_which_batches_could_not_be_committed_is_refused(
+    tmp_path: Path, sink: dict[str, object], name: str, value: object, said: str
+) -> None:
+    error = field_error(tmp_path, sink=sink | {"table_properties": {name: value}})
+    assert "sink.table_properties" in error
+    assert said in error
+    assert "hush" not in error
 
 
 # ── In an object store ────────────────────────────────────────────────────────────────────────────────────────────────

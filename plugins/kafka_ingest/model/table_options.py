@@ -7,6 +7,8 @@ from enum import StrEnum
 from kafka_ingest.model.partition_term import PartitionTerm, terms_of
 
 ON_NEW_COLUMNS, PARTITION_BY = "on_new_columns", "partition_by"
+OF_TABLE = "table_properties."
+"""Begins the name of an option that is a property of a new table."""
 
 IGNORABLE = frozenset({"kafka_headers", "kafka_topic_id", "kafka_timestamp_ms"})
 """Columns that a table may do without: position, key, value and ``kafka_timestamp`` are always written.
@@ -28,10 +30,14 @@ class OnNewColumns(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class TableOptions:
-    """What a feed says about its table. The defaults are what plans of earlier versions mean."""
+    """What a feed says about its table. The defaults are what plans of earlier versions mean.
+
+    ``properties`` are those of the engine, name and value, which a new table gets.
+    """
 
     on_new_columns: OnNewColumns = OnNewColumns.STOP
     partition_by: tuple[PartitionTerm, ...] = ()
+    properties: tuple[tuple[str, str], ...] = ()
 
     @classmethod
     def of(cls, options: Mapping[str, str]) -> "TableOptions":
@@ -40,13 +46,15 @@ class TableOptions:
         return cls(
             OnNewColumns(options.get(ON_NEW_COLUMNS, OnNewColumns.STOP.value)),
             terms_of(terms.split(", ")) if terms else (),
+            tuple((name.removeprefix(OF_TABLE), each) for name, each in options.items() if name.startswith(OF_TABLE)),
         )
 
     def as_options(self) -> dict[str, str]:
         """Return what is stored: only what is not the default."""
         is_default = self.on_new_columns is OnNewColumns.STOP
         new_columns = {} if is_default else {ON_NEW_COLUMNS: self.on_new_columns.value}
-        return new_columns | ({PARTITION_BY: ", ".join(map(str, self.partition_by))} if self.partition_by else {})
+        partitions = {PARTITION_BY: ", ".join(map(str, self.partition_by))} if self.partition_by else {}
+        return new_columns | partitions | {f"{OF_TABLE}{name}": value for name, value in self.properties}
 
     @property
     def may_lack(self) -> frozenset[str]:

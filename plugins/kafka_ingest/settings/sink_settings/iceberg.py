@@ -13,12 +13,19 @@ from kafka_ingest.settings.sink_settings.table import TableSink
 # What every catalog takes, quoted or not; Hive and Glue have no upper case.
 NAME = re.compile(r"[A-Za-z0-9_-]{1,100}(\.[A-Za-z0-9_-]{1,100})+")
 
+RESERVED = re.compile(
+    r"format-version|location|kafka_ingest|schema\.|encryption\.|py-|io-|(?:s3|gcs|adls|client|rest|hdfs)\.|"
+    r"write\.(?:data\.path|metadata\.path|folder-storage|object-storage|location-provider|py-|metadata\.metrics)"
+)
+"""Where files lie and how they are reached, what finds columns and batches, and what this project marks."""
+
 
 class IcebergSink(TableSink):
     """An Iceberg table. ``catalog``: the id of the connection that leads to its catalog."""
 
     not_on_object_stores: ClassVar[str] = "Iceberg tables are written on disks and in s3://…"
     on_object_stores: ClassVar[bool] = True
+    reserved_properties: ClassVar[re.Pattern[str]] = RESERVED
 
     format: Literal["iceberg"]
     catalog: Annotated[str, AfterValidator(not_blank)]

@@ -338,6 +338,8 @@ class TableLog:
             storage_options=self._options,
             mode="error",
             partition_by=[term.own_column for term in self._form.partition_by] or None,
+            configuration=dict(self._form.properties) or None,
+            raise_if_key_not_exists=False,  # a feed's own properties
             # Two creators: one of them is refused, instead of making the table a second time.
             commit_properties=library.CommitProperties(max_commit_retries=0),
         )

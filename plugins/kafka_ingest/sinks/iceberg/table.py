@@ -350,7 +350,7 @@ class IcebergTable:
             RAW,
             location=location_of(self._output),
             partition_spec=spec_of(self._form),
-            properties=dict(PROPERTIES_OF_NEW),
+            properties={**PROPERTIES_OF_NEW, **dict(self._form.properties)},
         )
         try:
             make()
