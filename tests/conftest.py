@@ -3,7 +3,6 @@
 And which tests are quick.
 """
 
-import gc
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -64,12 +63,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     items.sort(key=lambda item: first[item.path])
 
 
-def pytest_collection_finish() -> None:
-    """Let no collection of garbage look again at what stays to the end: all libraries, and thousands of tests."""
-    gc.collect()
-    gc.freeze()
-
-
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_setup(item: pytest.Item) -> Iterator[None]:
     if item.stash[NEED] is not None:
@@ -110,7 +103,6 @@ def rest_catalog() -> Iterator[RestCatalogServer]:
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """End what was kept for the whole session; let a process of xdist report what it left out."""
     end_kept_spark()
-    gc.unfreeze()
     if hasattr(session.config, "workeroutput"):
         session.config.workeroutput["left_out"] = dict(session.config.stash.get(LEFT_OUT, Counter()))
 

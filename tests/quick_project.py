@@ -6,6 +6,7 @@ Broker, control tables, output and the command line are real. What Spark alone c
 makes of holes in a log) is tested with :class:`tests.project.Project`.
 """
 
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
@@ -16,6 +17,7 @@ from unittest.mock import patch
 import typer.main
 import typer.testing
 import yaml
+from confluent_kafka.admin import AdminClient
 from tests.kept_engines import open_sharing_statements
 from tests.kept_spark import kept_spark
 from tests.like_spark import LikeSpark
@@ -27,6 +29,7 @@ from kafka_ingest import assembly
 from kafka_ingest.assembly import FeedParts
 from kafka_ingest.cli import app as command_line
 from kafka_ingest.cli import write_and_commit
+from kafka_ingest.cluster import kafka_client
 from kafka_ingest.spark_launch.package_zip import package_zip
 from kafka_ingest.spark_launch.run_spark_submit import run_spark_submit
 from kafka_ingest.spark_launch.spark_submission import SparkSubmission
@@ -37,6 +40,24 @@ built_once = cache(typer.main.get_command)
 zipped_once = cache(package_zip)
 
 BEYOND_SETTINGS = ("KAFKA_INGEST_FEEDS", "SPARK_LOCAL_DIRS")
+
+
+@contextmanager
+def closing_clients() -> Iterator[None]:
+    """Close the Kafka clients of a command with it, as its process would: left to the garbage collector, they crash."""
+    made: weakref.WeakSet[AdminClient] = weakref.WeakSet()
+
+    class Remembered(AdminClient):
+        def __init__(self, *settings: Any) -> None:
+            super().__init__(*settings)
+            made.add(self)
+
+    try:
+        with patch.object(kafka_client, "AdminClient", Remembered):
+            yield
+    finally:
+        for client in list(made):
+            client.__exit__(None, None, None)
 
 
 class QuickProject(Project, LikeSpark):
@@ -53,6 +74,7 @@ class QuickProject(Project, LikeSpark):
             key: value for key, value in self.environment.items() if key in names or key.startswith("AIRFLOW_CONN_")
         }
         with (
+            closing_clients(),
             patch.object(write_and_commit, "run_spark_submit", self.submit),
             patch.object(assembly, "open_database", open_sharing_statements),
             patch.object(assembly, "package_zip", zipped_once),

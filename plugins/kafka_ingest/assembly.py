@@ -5,7 +5,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from functools import cached_property, partial
+from functools import cache, cached_property, partial
 from pathlib import Path
 from uuid import UUID
 
@@ -86,14 +86,20 @@ class FeedParts:
         return self.feed.plan_settings(self.environment)
 
     @cached_property
+    def _find_kafka(self) -> Callable[[], KafkaClientSettings]:
+        return cache(partial(kafka_settings_of, self.find_connection, self.feed.kafka.conn_id))
+
+    @property
     def kafka_client(self) -> KafkaClientSettings:
         """How to reach Kafka."""
-        return kafka_settings(self.find_connection(self.feed.kafka.conn_id))
+        return self._find_kafka()
 
     @cached_property
     def kafka(self) -> ConfluentKafkaCluster:
         """The questions asked of Kafka."""
-        return ConfluentKafkaCluster(lambda: self.kafka_client)
+        # Without these parts: in a circle with them, the client would be closed by the garbage collector, which may run
+        # in one of the client's own threads, and librdkafka ends the process there.
+        return ConfluentKafkaCluster(self._find_kafka)
 
     @cached_property
     def master(self) -> SparkMaster:
@@ -287,6 +293,11 @@ class FeedParts:
             actor=actor,
             limits=self.feed.limits.dead_letters,
         )
+
+
+def kafka_settings_of(find_connection: FindConnection, conn_id: str) -> KafkaClientSettings:
+    """Return how a connection says to reach Kafka."""
+    return kafka_settings(find_connection(conn_id))
 
 
 def assemble(feed: Feed, find_connection: FindConnection, environment: Mapping[str, str] = os.environ) -> FeedParts:

@@ -38,6 +38,7 @@ class KafkaClient:
         self._client: AdminClient | None = None
         self._reported = ClientErrors()
         self._used_at = 0.0
+        self._asking = 0
 
     @cached_property
     def settings(self) -> KafkaClientSettings:
@@ -110,8 +111,9 @@ class KafkaClient:
     @contextlib.contextmanager
     def time_limited(self, question: str) -> Iterator[None]:
         """Ask a question inside this: what fails is raised as the error that names the question and the cause."""
-        if time.monotonic() - self._used_at > CLIENT_IDLE_S:
-            self._client = None
+        if not self._asking and time.monotonic() - self._used_at > CLIENT_IDLE_S:
+            self._close()
+        self._asking += 1
         try:
             yield
         except TimeoutError as error:
@@ -126,7 +128,14 @@ class KafkaClient:
                 f"{self._where} answered with an error when asked for {question}: {cause}"
             ) from error
         finally:
+            self._asking -= 1
             self._used_at = time.monotonic()
+
+    def _close(self) -> None:
+        """Close the client, if there is one, in this thread: see :attr:`kafka_ingest.assembly.FeedParts.kafka`."""
+        client, self._client = self._client, None
+        if client is not None:
+            client.__exit__(None, None, None)
 
     @property
     def _where(self) -> str:
