@@ -52,7 +52,8 @@ class Rival:
         self._format = output.format
         self.did: Counter[str] = Counter()
         stores = {name: os.environ[name] for name in ENDPOINT_VARIABLES.values() if name in os.environ}
-        self._process = SPAWN.Process(target=work, args=(output.name, output.path, stores, self._over, self._said))
+        arguments = (output.name, output.path, stores, self._over, self._said)
+        self._process = SPAWN.Process(target=work, args=arguments, daemon=True)
         self._process.start()
 
     def wait_for_one_more(self) -> None:
@@ -71,14 +72,14 @@ class Rival:
 
     def end(self) -> None:
         self._over.set()
-        self._process.join()
+        self._process.join(PATIENCE_S)
+        assert self._process.exitcode == 0
         self.has_done_all(0)
 
 
 def work(kind: str, path: Path, stores: dict[str, str], over: Event, said: "multiprocessing.Queue[str]") -> None:
     """Do one work after the other; a conflict with another writer is this one's, who tries it again later."""
     os.environ.update(stores)
-    said.cancel_join_thread()
     output: Any = next(each for each in OUTPUTS if each.name == kind)(path)
     works = dict(
         zip(WORKS[output.format], of_iceberg(output) if output.format == "iceberg" else of_delta(output), strict=True)

@@ -166,6 +166,29 @@ def test_a_commit_is_never_made_below_a_checkpoint_whose_entries_are_gone(output
     assert table(output).transaction_version(str(batch_id_of(9))) == 1
 
 
+def test_an_entry_that_is_made_below_a_checkpoint_counts_for_nothing_and_the_batch_is_committed_above(
+    output: DeltaOutput, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    publish(output, plan_to(output, 1))
+    directory, published = written(output, plan_to(output, 3))
+    real, rivals = table_log.write_entry, []
+
+    def after_a_rival_and_a_clean_up(*arguments: Any) -> bool:
+        if not rivals:
+            rivals.append(2)
+            monkeypatch.setattr(table_log, "write_entry", real)
+            publish(output, plan_to(output, 2))
+            expire_the_log(output)
+            (log_of(output) / entry_name(2)).unlink(missing_ok=True)
+        return real(*arguments)
+
+    monkeypatch.setattr(table_log, "write_entry", after_a_rival_and_a_clean_up)
+    output.sink.publisher.publish(directory, published)
+    assert rivals
+    assert table(output).transaction_version(str(batch_id_of(3))) == 1
+    assert sum(output.seen().values()) == 60
+
+
 def test_a_clean_up_of_the_log_while_it_is_read_lets_the_reading_begin_again(
     output: DeltaOutput, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -3,6 +3,7 @@
 import contextlib
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 from confluent_kafka import KafkaException
@@ -346,6 +347,27 @@ def test_the_next_step_finds_a_broker_again_that_the_step_before_it_lost(
             kafka.cluster_id()
     monkeypatch.setattr("kafka_ingest.cluster.kafka_client.CLIENT_IDLE_S", 0.0)
     wait_for(lambda: answers(kafka, often_fenced), "the next step to find the broker")
+
+
+def test_an_idle_client_is_closed_and_not_left_to_the_garbage_collector(
+    broker: EmbeddedBroker, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kafka_ingest.cluster.kafka_client.CLIENT_IDLE_S", 0.0)
+    made: list[AdminClient] = []
+
+    def remember(*settings: Any) -> AdminClient:
+        made.append(AdminClient(*settings))
+        return made[-1]
+
+    monkeypatch.setattr("kafka_ingest.cluster.kafka_client.AdminClient", remember)
+    kafka = cluster(broker.bootstrap_servers)
+    kafka.cluster_id()
+    # Its question asks another one, by the same client, which is not idle by then.
+    assert kafka.offsets_at({TopicPartition(topic, 0): FIRST})
+    assert len(made) == 2
+    with pytest.raises(RuntimeError, match="closed"):
+        made[0].list_topics(timeout=1)
+    assert made[1].list_topics(timeout=10).topics
 
 
 # ── No broker there ───────────────────────────────────────────────────────────────────────────────────────────────────

@@ -1,11 +1,13 @@
 """Which format can be where: the rest is refused by name, before anything is opened."""
 
+import sys
+
 import pytest
 
 from kafka_ingest.errors import InstallationError, OutputNotUsableError
 from kafka_ingest.foundation import storage
 from kafka_ingest.model.output_location import OutputLocation
-from kafka_ingest.sinks.choose import examine, sink_of
+from kafka_ingest.sinks.choose import FORMATS, examine, import_for_commit, sink_of
 
 
 @pytest.mark.parametrize(
@@ -27,3 +29,9 @@ def test_without_the_library_for_a_store_an_output_there_is_refused_with_what_to
     for used in (sink_of, examine):
         with pytest.raises(InstallationError, match=r"pip install s3fs==\d+\.\d+\.\d+ \(requirements-s3\.txt\)"):
             used(OutputLocation(format_name, "s3://lake/orders"))
+
+
+@pytest.mark.parametrize("format_name", FORMATS)
+def test_what_a_commit_of_each_format_needs_can_be_imported_ahead(format_name: str) -> None:
+    import_for_commit(OutputLocation(format_name, "/data/orders"))
+    assert "pyarrow.parquet" in sys.modules

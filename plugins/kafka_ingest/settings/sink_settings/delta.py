@@ -8,8 +8,10 @@ from pydantic import field_validator
 
 from kafka_ingest.settings.sink_settings.table import TableSink
 
-RETENTION = "delta.deletedFileRetentionDuration"
+INTERVALS = "delta.deletedFileRetentionDuration", "delta.logRetentionDuration"
+"""With less than an hour, what is not committed yet may be deleted, and what is read at the moment."""
 HOURS_OR_MORE = re.compile(r"(?:interval )?[1-9][0-9]{0,5} (?:hour|day|week)s?")
+CHECKPOINTS = "delta.checkpointInterval"
 SETTABLE = (
     *("checkpointInterval", "dataSkippingNumIndexedCols", "dataSkippingStatsColumns", "deletedFileRetentionDuration"),
     *("enableExpiredLogCleanup", "logRetentionDuration", "targetFileSize", "tuneFileSizesForRewrites"),
@@ -23,18 +25,19 @@ class DeltaSink(TableSink):
     not_on_object_stores: ClassVar[str] = "Delta tables are written on disks and in s3://…"
     on_object_stores: ClassVar[bool] = True
     reserved_properties: ClassVar[re.Pattern[str]] = re.compile(
-        rf"(?i:delta)\.(?!(?:{'|'.join(SETTABLE)}|autoOptimize\.\w+)$)|kafka_ingest"
+        rf"(?!delta\.)(?i:delta)\.|delta\.(?!(?:{'|'.join(SETTABLE)}|autoOptimize\.\w+)$)|kafka_ingest"
     )
 
     format: Literal["delta"]
 
     @field_validator("table_properties")
     @classmethod
-    def _keep_staged_files(cls, properties: Mapping[str, str]) -> Mapping[str, str]:
-        kept = properties.get(RETENTION)
-        if kept is not None and not HOURS_OR_MORE.fullmatch(kept):
-            raise ValueError(
-                f"expected {RETENTION} in hours, days or weeks, such as 'interval 7 days', found {kept!r}: with less, "
-                "VACUUM deletes files that are not committed yet"
-            )
+    def _can_be_read(cls, properties: Mapping[str, str]) -> Mapping[str, str]:
+        for name in INTERVALS:
+            if not HOURS_OR_MORE.fullmatch(found := properties.get(name, "1 day")):
+                raise ValueError(
+                    f"expected hours, days or weeks for {name}, such as 'interval 7 days', found {found!r}"
+                )
+        if not re.fullmatch(r"[1-9][0-9]{0,8}", found := properties.get(CHECKPOINTS, "1")):
+            raise ValueError(f"expected a whole number for {CHECKPOINTS}, found {found!r}")
         return properties

@@ -14,10 +14,14 @@ from kafka_ingest.settings.sink_settings.table import TableSink
 NAME = re.compile(r"[A-Za-z0-9_-]{1,100}(\.[A-Za-z0-9_-]{1,100})+")
 
 RESERVED = re.compile(
-    r"format-version|location|kafka_ingest|schema\.|encryption\.|py-|io-|(?:s3|gcs|adls|client|rest|hdfs)\.|"
-    r"write\.(?:data\.path|metadata\.path|folder-storage|object-storage|location-provider|py-|metadata\.metrics)"
+    r"format-version$|location$|(?:previous_)?metadata_location$|table_type$|EXTERNAL$|kafka_ingest|schema\.|"
+    r"encryption\.|py-|io-|(?:s3|gcs|adls|client|rest|hdfs)\.|"
+    r"write\.(?:data\.path|metadata\.path|folder-storage|object-storage|location-provider|py-|metadata\.metrics|avro|"
+    r"summary)"
 )
-"""Where files lie and how they are reached, what finds columns and batches, and what this project marks."""
+"""Where files lie and how they are reached, what finds columns and batches, what this project or a catalog notes."""
+READ_BY_THE_LIBRARY = re.compile(r"(?:commit|history|write\.metadata)\.")
+"""A value that it cannot read would fail each commit."""
 
 
 class IcebergSink(TableSink):
@@ -44,6 +48,16 @@ class IcebergSink(TableSink):
         """Return the settings of a copy: a table in the same namespace, named as the last name of its path."""
         namespace = self.table.rpartition(".")[0]
         return {**super().of_copy(path), "catalog": self.catalog, "table": f"{namespace}.{Path(path).name}"}
+
+    @field_validator("table_properties")
+    @classmethod
+    def _can_be_read(cls, properties: Mapping[str, str]) -> Mapping[str, str]:
+        for name, value in properties.items():
+            is_switch = name.endswith(".enabled")
+            form, words = (r"true|false", "true or false") if is_switch else (r"[0-9]{1,18}", "a whole number")
+            if READ_BY_THE_LIBRARY.match(name) and not re.fullmatch(form, value):
+                raise ValueError(f"expected {words} for {name}, found {value!r}")
+        return properties
 
     @property
     def address(self) -> Mapping[str, str]:

@@ -12,7 +12,7 @@ from kafka_ingest.settings.sink_settings.local_directory import LocalDirectorySi
 
 PROPERTY = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,199}")
 LONGEST_VALUE = 1_000
-SECRETS = re.compile(r"secret|password|credential|token|access-?key", re.IGNORECASE)
+SECRETS = re.compile(r"secret|password|credential|token|access[-_.]?key", re.IGNORECASE)
 
 
 class TableSink(LocalDirectorySink):

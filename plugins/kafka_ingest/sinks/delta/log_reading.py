@@ -8,6 +8,7 @@ and the entries since. https://github.com/delta-io/delta/blob/master/PROTOCOL.md
 import json
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 import pyarrow.compute as pc
@@ -49,13 +50,10 @@ class LogReading:
 
         Raises FileNotFoundError where an entry is missing.
         """
-        for number in range(1, READINGS + 1):
-            try:
+        for _ in range(READINGS - 1):
+            with suppress(FileNotFoundError):
                 return cls._read(folder)
-            except FileNotFoundError:
-                if number == READINGS:
-                    raise
-        return None
+        return cls._read(folder)
 
     @classmethod
     def _read(cls, folder: Opened) -> "LogReading | None":
@@ -85,12 +83,12 @@ class LogReading:
                 return
             self._take_entry(content)
 
-    def is_overtaken(self) -> bool:
-        """Whether the log names a later version than this one, of which a clean-up may have deleted the entries since.
+    def names_later(self, version: int) -> bool:
+        """Whether the log names a later version than one, of which a clean-up may have deleted the entries since.
 
         The next entry is then missing, although it is not the next one to write.
         """
-        return any(version_of(name) > self.version for name in names_from(self._folder, f"{self.version + 1:020d}"))
+        return any(version_of(name) > version for name in names_from(self._folder, f"{version + 1:020d}"))
 
     @property
     def since_checkpoint(self) -> int:

@@ -199,11 +199,12 @@ class TableLog:
                     tries += 1
                     if self._replace(table.version, mark, files, replacing):
                         return mark
-                elif self._append(table, mark, files):
+                elif not self._append(table, mark, files):
+                    rivals += 1
+                elif not table.names_later(table.version + 1):
                     self._checkpoint_if_due(table, form)
                     return mark
-                else:
-                    rivals += 1
+                # Otherwise the next look says whether it is in the table, or below a checkpoint that came first.
                 self._kept = None  # which may be of a version whose successors are deleted
             except failures() as error:
                 failure = error
@@ -216,7 +217,7 @@ class TableLog:
 
     def _append(self, table: "LogReading", mark: Mark, files: Sequence[AddedFile]) -> bool:
         """Commit to a version that was looked at; whether no other commit came first."""
-        if table.is_overtaken():
+        if table.names_later(table.version):
             return False
         transaction = str(mark.batch_id), VERSIONS[mark.outcome]
         return write_entry(self.opened(self._folder), table.version + 1, files, transaction, said_of(mark))
@@ -247,15 +248,26 @@ class TableLog:
             return
         try:
             whole = self.open()
-            if whole is not None:
-                with self.named_errors():
-                    whole.create_checkpoint()
-                    self.sync()  # before the entries are deleted that it sums up
-                    if form.configuration.get(CLEAN_UP, "true").lower() == "true":
-                        whole.cleanup_metadata()
+            if whole is None:
+                return
+            with self.named_errors():
+                whole.create_checkpoint()
         except OutputUnavailableError as error:
-            cause = brief(error.__cause__ if isinstance(error.__cause__, Exception) else error)
-            log.warning("No checkpoint was made of %s: %s. The next commit tries it again.", self.output, cause)
+            self._say_later("No checkpoint was made", error)
+            return
+        # Not to be said later: the checkpoint is what readers use from now on, and a disk reports a failure once.
+        with self.named_errors():
+            self.sync()
+        if form.configuration.get(CLEAN_UP, "true").lower() == "true":
+            try:
+                with self.named_errors():
+                    whole.cleanup_metadata()
+            except OutputUnavailableError as error:
+                self._say_later("The log was not cleaned up", error)
+
+    def _say_later(self, what: str, error: OutputUnavailableError) -> None:
+        cause = brief(error.__cause__ if isinstance(error.__cause__, Exception) else error)
+        log.warning("%s in %s: %s. A later commit tries it again.", what, self.output, cause)
 
     def delete_rows(self, batch_id: UUID, is_visible: Callable[[], bool]) -> None:
         """Delete a batch's rows in one commit; does nothing where ``is_visible`` says that there are none.
@@ -315,16 +327,16 @@ class TableLog:
         written: some stores list it under a temporary name first. So it is looked for again, for some seconds.
         """
         failure: Exception | None = None
-        for pause_s in (0.0, *CREATION_PAUSES_S):
-            time.sleep(pause_s)
+        for pause_s in (*CREATION_PAUSES_S, None):
             if (table := self._now()) is not None:
                 return table
+            if pause_s is None:
+                break
             try:
                 self._create()
             except failures() as error:
                 failure = error
-        if (made := self._now()) is not None:
-            return made
+                time.sleep(pause_s)
         raise OutputUnavailableError(
             f"{self.output}: the Delta table could not be made: {brief(failure)}. No offset was moved; run this again."
         ) from failure

@@ -18,6 +18,8 @@ from pyiceberg.table.snapshots import Operation, Snapshot
 from pyiceberg.utils.properties import property_as_int
 
 MAX_AGE_MS, KEPT = "history.expire.max-snapshot-age-ms", "history.expire.min-snapshots-to-keep"
+COLLECTED = "gc.enabled"
+"""Whether any engine may delete files of the table."""
 AT_ONCE = 20
 """So many leave together: one commit more for as many batches, and none that a long history holds up."""
 
@@ -28,7 +30,7 @@ def leaving(metadata: TableMetadata, now_ms: int) -> list[Snapshot]:
         age_ms, kept = property_as_int(metadata.properties, MAX_AGE_MS), property_as_int(metadata.properties, KEPT, 1)
     except ValueError:
         return []  # what another program means by it is not known
-    if age_ms is None or not only_main(metadata):
+    if age_ms is None or not only_main(metadata) or metadata.properties.get(COLLECTED, "true").lower() != "true":
         return []
     chain = history(metadata)
     if len(chain) < len(metadata.snapshots) or not all(map(is_append, chain)):

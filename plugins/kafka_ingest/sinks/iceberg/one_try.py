@@ -20,7 +20,7 @@ from pyiceberg.table.update import (
 )
 from pyiceberg.utils.properties import property_as_bool
 
-from kafka_ingest.sinks.iceberg.old_snapshots import delete_their_files, leaving, only_main
+from kafka_ingest.sinks.iceberg.old_snapshots import delete_their_files, leaving
 
 DELETE_OLD = "write.metadata.delete-after-commit.enabled"
 
@@ -73,7 +73,8 @@ def drop_old_snapshots(table: Table) -> None:
     update = RemoveSnapshotsUpdate(snapshot_ids=[each.snapshot_id for each in old[:-1]])
     now = table.catalog.commit_table(table, requirements, (update,)).metadata
     delete_old_metadata(table, now)
-    if only_main(now):  # a branch or a tag that came since may need some of them
+    # No requirement says that no tag was set since; it would have left with its snapshot. Its files stay then.
+    if now.metadata_log and now.metadata_log[-1].metadata_file == table.metadata_location:
         delete_their_files(table.io, old)
 
 

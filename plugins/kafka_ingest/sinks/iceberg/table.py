@@ -230,8 +230,8 @@ class IcebergTable:
         except Exception as error:
             if not is_a_failure(error) and not isinstance(error, OutputUnavailableError):
                 raise
-            cause = brief(error, self._settings)
-            log.warning("No old snapshots were taken out of %s: %s. A later commit tries it again.", self, cause)
+            cause = brief(error, self._settings).partition(". No offset was moved")[0]
+            log.warning("Old snapshots may have stayed in %s: %s. A later commit tries it again.", self, cause)
         self._kept = None
 
     def _overwrite(
