@@ -17,8 +17,8 @@ import pyarrow.parquet
 import pytest
 from pyiceberg.catalog import load_catalog
 from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.io import OutputFile
 from pyiceberg.io.fsspec import FsspecFileIO
-from pyiceberg.io.pyarrow import PyArrowFile
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.transforms import IdentityTransform
@@ -45,7 +45,7 @@ from kafka_ingest.sinks import iceberg
 from kafka_ingest.sinks.choose import sink_of
 from kafka_ingest.sinks.connections import SinkConnections
 from kafka_ingest.sinks.iceberg import catalogs, marks
-from kafka_ingest.sinks.iceberg import table as iceberg_table
+from kafka_ingest.sinks.iceberg import commits as iceberg_commits
 from kafka_ingest.sinks.iceberg.catalog_settings import CatalogSettings
 from kafka_ingest.sinks.iceberg.columns import RAW
 from kafka_ingest.sinks.iceberg.durable_io import DurableFileIO
@@ -160,7 +160,7 @@ def test_a_table_does_not_choose_what_reads_and_writes_its_files(
     made: list[str] = []
     real = DurableFileIO.new_output
 
-    def noted(self: DurableFileIO, location: str) -> PyArrowFile:
+    def noted(self: DurableFileIO, location: str) -> OutputFile:
         made.append(location)
         return real(self, location)
 
@@ -450,8 +450,8 @@ def test_a_mark_of_another_plan_is_no_proof(output: IcebergOutput) -> None:
 @pytest.fixture
 def few_marks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let a table carry four marks at most."""
-    monkeypatch.setattr(iceberg_table, "MOST", 4)
-    monkeypatch.setattr(iceberg_table, "STAY", 2)
+    monkeypatch.setattr(iceberg_commits, "MOST", 4)
+    monkeypatch.setattr(iceberg_commits, "STAY", 2)
 
 
 def marks_of(output: IcebergOutput) -> list[str]:
@@ -487,16 +487,16 @@ def test_a_committer_that_read_the_table_before_its_batch_was_published_publishe
     # It stands still between its look and its try; in between the batch is published, and its mark leaves the table.
     late, published = written(output, plan_to(output, 1))
     others: list[Any] = []
-    commit = iceberg_table.OneTry.commit_once
+    commit = iceberg_commits.OneTry.commit_once
 
-    def after_all_others(change: iceberg_table.OneTry) -> None:
-        monkeypatch.setattr(iceberg_table.OneTry, "commit_once", commit)
+    def after_all_others(change: iceberg_commits.OneTry) -> None:
+        monkeypatch.setattr(iceberg_commits.OneTry, "commit_once", commit)
         rival = IcebergOutput(output.path)
         rival.sink.publisher.publish(late, published)
         others.extend(publish(rival, plan_to(rival, number)) for number in range(2, 9))
         commit(change)
 
-    monkeypatch.setattr(iceberg_table.OneTry, "commit_once", after_all_others)
+    monkeypatch.setattr(iceberg_commits.OneTry, "commit_once", after_all_others)
     output.sink.publisher.publish(late, published)
     assert output.seen() == sum(map(rows_of, others), rows_of(published))
 
@@ -535,14 +535,14 @@ def test_a_compaction_between_look_and_try_is_lost_by_neither(
 ) -> None:
     first = publish(output, plan_to(output, 1))
     directory, published = written(output, plan_to(output, 2))
-    commit = iceberg_table.OneTry.commit_once
+    commit = iceberg_commits.OneTry.commit_once
 
-    def after_a_compaction(change: iceberg_table.OneTry) -> None:
-        monkeypatch.setattr(iceberg_table.OneTry, "commit_once", commit)
+    def after_a_compaction(change: iceberg_commits.OneTry) -> None:
+        monkeypatch.setattr(iceberg_commits.OneTry, "commit_once", commit)
         rewrite_all(table_at(output.path))
         commit(change)
 
-    monkeypatch.setattr(iceberg_table.OneTry, "commit_once", after_a_compaction)
+    monkeypatch.setattr(iceberg_commits.OneTry, "commit_once", after_a_compaction)
     output.sink.publisher.publish(directory, published)
     assert output.seen() == rows_of(first) + rows_of(published)
 
@@ -654,18 +654,21 @@ def test_without_the_library_a_feed_is_refused_when_it_is_planned_or_examined(
             refuse()
 
 
-def test_a_forked_task_can_publish_since_nothing_is_imported_before_it(tmp_path: Path) -> None:
+def test_a_forked_task_can_publish_since_nothing_is_imported_before_it_and_its_plan_waits_for_no_pyarrow(
+    output: IcebergOutput,
+) -> None:
+    publish(output, plan_to(output, 1))
     code = (
         "import os, sys, kafka_ingest.assembly\n"
         "from pathlib import Path\n"
         "from tests.iceberg_lake import connections_beside, iceberg_at\n"
         "assert 'kafka_ingest.sinks.iceberg.table' not in sys.modules\n"
         "from kafka_ingest.sinks.choose import sink_of\n"
-        f"path = Path({str(tmp_path / 'forked')!r})\n"
+        f"path = Path({str(output.path)!r})\n"
         "child = os.fork()\n"
         "if child == 0:\n"
         "    sink_of(iceberg_at(path), connections_beside(path)).publisher.prepare()\n"
-        "    os._exit(0)\n"
+        "    os._exit('pyarrow' in sys.modules)\n"
         "sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))\n"
     )
     root = Path(__file__).resolve().parents[2]

@@ -12,8 +12,8 @@ from kafka_ingest.errors import BatchStateError, OutputNotUsableError, OutputUna
 from kafka_ingest.foundation import storage
 from kafka_ingest.model.published_output import PublishedCount
 from kafka_ingest.sinks.choose import sink_of
+from kafka_ingest.sinks.iceberg import commits as iceberg_commits
 from kafka_ingest.sinks.iceberg import marks
-from kafka_ingest.sinks.iceberg import table as iceberg_table
 from kafka_ingest.sinks.iceberg.columns import RAW
 
 pytestmark = pytest.mark.long
@@ -76,8 +76,8 @@ def test_a_catalog_that_does_not_know_the_table_any_more_stops_everything(output
 def test_a_committer_that_wakes_up_after_its_batchs_mark_left_the_table_publishes_nothing(
     output: IcebergInStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(iceberg_table, "MOST", 4)
-    monkeypatch.setattr(iceberg_table, "STAY", 2)
+    monkeypatch.setattr(iceberg_commits, "MOST", 4)
+    monkeypatch.setattr(iceberg_commits, "STAY", 2)
     late, published = written(output, plan_to(output, 1))
     output.sink.publisher.publish(late, published)
     others = [publish(output, plan_to(output, number)) for number in range(2, 6)]

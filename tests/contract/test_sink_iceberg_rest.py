@@ -27,7 +27,7 @@ from kafka_ingest.foundation.s3_access import S3Access
 from kafka_ingest.settings.catalog_connection import catalog_settings
 from kafka_ingest.settings.connections import ConnectionFields
 from kafka_ingest.sinks.iceberg import catalogs
-from kafka_ingest.sinks.iceberg import table as iceberg_table
+from kafka_ingest.sinks.iceberg import commits as iceberg_commits
 from kafka_ingest.sinks.iceberg.catalogs import catalog_of
 from kafka_ingest.sinks.iceberg.durable_io import DurableFileIO
 from kafka_ingest.sinks.iceberg.store_io import ACCESS
@@ -135,7 +135,7 @@ def test_a_commit_that_did_not_land_is_tried_again(
 def test_a_server_that_is_down_at_any_step_is_named_and_the_next_run_continues(
     output: IcebergByRest, server: RestCatalogServer, what: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(iceberg_table, "pause", lambda _: None)
+    monkeypatch.setattr(iceberg_commits, "pause", lambda _: None)
     directory, published = written(output, plan_to(output, 1))
     with (
         server.failing(CatalogFault(what, status=503)),

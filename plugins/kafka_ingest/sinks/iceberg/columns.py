@@ -1,12 +1,10 @@
-"""The columns of the raw format as an Iceberg table has them, and what differs between them and a table's or a file's.
+"""The columns of the raw format as an Iceberg table has them, and what differs between them and a table's.
 
 Importing this imports pyiceberg.
 """
 
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 
-import pyarrow as pa
-from pyiceberg.io.pyarrow import pyarrow_to_schema
 from pyiceberg.schema import Schema
 from pyiceberg.table.name_mapping import MappedField, NameMapping
 from pyiceberg.types import (
@@ -89,28 +87,6 @@ def leads_to(mapped: MappedField | None, field: NestedField) -> bool:
             return all(leads_to(inner.get(each.name), each) for each in found.fields)
         case _:
             return True
-
-
-def differences_of_file(
-    schema: pa.Schema, may_lack: Collection[str] = (), unknown: Collection[str] = ()
-) -> Iterator[str]:
-    """Yield where a staged file's columns are not those of the raw format, without those that the table lacks."""
-    expected = {field.name for field in RAW.fields if field.name in schema.names or field.name not in may_lack}
-    for name in sorted(set(unknown) & set(schema.names)):
-        yield f"column {name}: the table has none"
-    for name in sorted(expected ^ set(schema.names)):
-        yield f"column {name}: {'missing' if name in expected else 'not of the raw format'}"
-    for field in RAW.fields:
-        if field.name not in schema.names:
-            continue
-        try:
-            found = pyarrow_to_schema(pa.schema([schema.field(field.name)]), RAW.name_mapping)
-        except (ValueError, TypeError) as error:
-            yield f"column {field.name}: expected {in_words(field.field_type)}, found {error}"
-            continue
-        if in_words(found.fields[0].field_type) != in_words(field.field_type):
-            kind = in_words(found.fields[0].field_type)
-            yield f"column {field.name}: expected {in_words(field.field_type)}, found {kind}"
 
 
 def in_words(kind: IcebergType) -> str:

@@ -1,41 +1,81 @@
-"""How PyIceberg writes manifests and metadata on a disk: each file is durable before a catalog names it.
+"""How PyIceberg reads and writes on a disk: each manifest and metadata file is durable before a catalog names it.
 
 Otherwise a power cut shortly after a commit could leave a catalog that names an empty file, and no reader could open
-the table. Named by its path in the catalog's properties (``py-io-impl``). Importing this imports pyiceberg.
+the table. Named by its path in the catalog's properties (``py-io-impl``). Importing this imports pyiceberg, without
+pyarrow, for which a plan would wait: the library's own reads data files, and whatever is not on the disk.
 """
 
 import io
 import os
+from functools import cached_property
+from importlib import import_module
 from pathlib import Path
 
-from pyarrow.fs import LocalFileSystem
-from pyiceberg.io import OutputStream
-from pyiceberg.io.pyarrow import PyArrowFile, PyArrowFileIO
+from pyiceberg.io import FileIO, InputFile, InputStream, OutputFile, OutputStream
 
 from kafka_ingest.foundation.durable_files import make_directory_durably, sync
 from kafka_ingest.sinks.iceberg.places import path_of
 
+DATA_FILE = ".parquet"
 
-class DurableFileIO(PyArrowFileIO):
-    """Reads and writes as PyIceberg does, apart from writing to a local or mounted disk."""
 
-    def new_output(self, location: str) -> PyArrowFile:
+class DurableFileIO(FileIO):
+    """Reads and writes a table's metadata on a local or mounted disk, and the rest as PyIceberg does."""
+
+    def new_input(self, location: str) -> InputFile:
+        """Return a file to be read."""
+        path = path_of(location)
+        if path is None or path.suffix == DATA_FILE:
+            return self._of_the_library.new_input(location)
+        return FileOnDisk(location, path)
+
+    def new_output(self, location: str) -> OutputFile:
         """Return a file to be written."""
         path = path_of(location)
-        return super().new_output(location) if path is None else DurableFile(location, path)
+        return self._of_the_library.new_output(location) if path is None else FileOnDisk(location, path)
+
+    def delete(self, location: str | InputFile | OutputFile) -> None:
+        """Delete a file; raises FileNotFoundError where there is none."""
+        name = location if isinstance(location, str) else location.location
+        path = path_of(name)
+        if path is None:
+            self._of_the_library.delete(name)
+        else:
+            path.unlink()
+
+    @cached_property
+    def _of_the_library(self) -> FileIO:
+        found: FileIO = import_module("pyiceberg.io.pyarrow").PyArrowFileIO(self.properties)
+        return found
 
 
-class DurableFile(PyArrowFile):
-    """One file on a disk that is to be written."""
+class FileOnDisk(InputFile, OutputFile):
+    """One file on a disk."""
 
     def __init__(self, location: str, path: Path) -> None:
-        super().__init__(location, str(path), LocalFileSystem())
-        self._on_disk = path
+        super().__init__(location)
+        self._path = path
+
+    def __len__(self) -> int:
+        """Return its size, in bytes."""
+        return self._path.stat().st_size
+
+    def exists(self) -> bool:
+        """Whether it is there."""
+        return self._path.exists()
+
+    def open(self, seekable: bool = True) -> InputStream:  # noqa: ARG002, FBT001, FBT002 - the library's own signature
+        """Open it for reading."""
+        return self._path.open("rb")
+
+    def to_input_file(self) -> InputFile:
+        """Return the same file."""
+        return self
 
     def create(self, overwrite: bool = False) -> OutputStream:  # noqa: FBT001, FBT002 - the library's own signature
         """Open it for writing; raises FileExistsError where it may not be overwritten."""
-        make_directory_durably(self._on_disk.parent)
-        return DurableStream(self._on_disk, overwrite=overwrite)
+        make_directory_durably(self._path.parent)
+        return DurableStream(self._path, overwrite=overwrite)
 
 
 class DurableStream(io.BufferedWriter):

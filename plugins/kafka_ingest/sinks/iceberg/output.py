@@ -1,4 +1,4 @@
-"""An Iceberg table as the shared roles of tables need it: commits to its catalog decide (:mod:`.table`)."""
+"""An Iceberg table as the shared roles of tables need it: commits to its catalog decide (:mod:`.commits`)."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -25,8 +25,7 @@ from kafka_ingest.sinks.tables.marks import Mark
 from kafka_ingest.sinks.tables.output import ReplacedFile, TableReplacement
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
+    from kafka_ingest.sinks.iceberg.commits import IcebergCommits
     from kafka_ingest.sinks.iceberg.table import IcebergTable
     from kafka_ingest.sinks.iceberg.table_rows import IcebergRows
 
@@ -69,8 +68,14 @@ class IcebergOutput:
         from kafka_ingest.sinks.iceberg.table import IcebergTable  # noqa: PLC0415
 
         settings = self._find_catalog(self._address[CATALOG])
-        older = OlderMarks(opened(beside(self.output) / "marks", self._access))
-        return IcebergTable(self.output, settings, self._address[TABLE], older, self._access, self.options)
+        return IcebergTable(self.output, settings, self._address[TABLE], self._access, self.options)
+
+    @cached_property
+    def _commits(self) -> "IcebergCommits":
+        table = self._table
+        from kafka_ingest.sinks.iceberg.commits import IcebergCommits  # noqa: PLC0415 - pyarrow, for commits only
+
+        return IcebergCommits(table, OlderMarks(opened(beside(self.output) / "marks", self._access)))
 
     def check_installed(self) -> None:
         """Raise InstallationError where the library is missing; imports nothing."""
@@ -114,11 +119,11 @@ class IcebergOutput:
 
     def mark(self, batch_id: UUID) -> Mark | None:
         """Return a batch's mark, None where it has none."""
-        return self._table.mark(batch_id)
+        return self._commits.mark(batch_id)
 
     def rows(self) -> "IcebergRows":
         """Return what the newest snapshot holds."""
-        return self._table.rows()
+        return self._commits.rows()
 
     def columns_left_out(self) -> tuple[str, ...]:
         """Return the columns of the raw format that files leave out, since the table has no such columns."""
@@ -126,15 +131,7 @@ class IcebergOutput:
 
     def check_files(self, data: Opened, receipt: Receipt) -> None:
         """Raise StagedOutputUnusableError unless the files have the table's columns, and rows of this batch alone."""
-        from kafka_ingest.sinks.iceberg.columns import differences_of_file  # noqa: PLC0415 - see above
-        from kafka_ingest.sinks.tables.staged_checks import check_files  # noqa: PLC0415 - pyarrow, for commits only
-
-        unknown = self._table.columns_left_out()
-
-        def differences(found: "pa.Schema") -> list[str]:
-            return list(differences_of_file(found, self.options.may_lack, unknown))
-
-        check_files(data, receipt, differences, self.options.partition_by)
+        self._commits.check_files(data, receipt)
 
     def check_safe_from_clean_up(self, files: Sequence[Opened]) -> None:
         """Raise OutputUnavailableError where ``remove_orphan_files`` could take staged files."""
@@ -142,7 +139,7 @@ class IcebergOutput:
 
     def publish(self, mark: Mark, data: Place, receipt: Receipt) -> Mark:
         """Commit a batch's mark with its files; return the first writer's mark."""
-        return self._table.land(mark, self._added(data, receipt))
+        return self._commits.land(mark, self._added(data, receipt))
 
     def check_can_replace(self) -> None:
         """Raise OutputNotUsableError on a table that cannot be written."""
@@ -150,15 +147,11 @@ class IcebergOutput:
 
     def replaced_files(self, replaced: Sequence[ReplacedRange]) -> Iterator[ReplacedFile]:
         """Yield the files with rows of some ranges; raises OutputNotUsableError where one holds other rows, too."""
-        from kafka_ingest.sinks.tables.replaced_rows import ReplacedRows  # noqa: PLC0415 - as for the table
-
-        yield from self._table.replaced_files(ReplacedRows.of(replaced))
+        return self._commits.replaced_files(replaced)
 
     def publish_in_place_of(self, replaced: Sequence[ReplacedRange], mark: Mark, data: Place, receipt: Receipt) -> Mark:
         """Commit a batch's mark with its files, and without those of some ranges; return the first writer's mark."""
-        from kafka_ingest.sinks.tables.replaced_rows import ReplacedRows  # noqa: PLC0415 - as for the table
-
-        return self._table.land(mark, self._added(data, receipt), ReplacedRows.of(replaced))
+        return self._commits.land(mark, self._added(data, receipt), replaced)
 
     def _added(self, data: Place, receipt: Receipt) -> dict[str, Opened]:
         """Return a batch's files by their names in the table's place."""
@@ -166,7 +159,7 @@ class IcebergOutput:
 
     def revoke(self, mark: Mark) -> Mark:
         """Commit the mark with an empty snapshot; return the first writer's mark."""
-        return self._table.land(mark)
+        return self._commits.land(mark)
 
     def delete_rows(self, batch_id: UUID) -> None:
         """Take a batch's own files out in one commit.
@@ -174,7 +167,7 @@ class IcebergOutput:
         Raises OutputNotUsableError where a compaction has put its rows into files of several batches: PyIceberg 0.12.0
         reads a null list of headers as an empty one, so it must not copy other batches' rows.
         """
-        self._table.delete_rows(batch_id)
+        self._commits.delete_rows(batch_id)
 
     def make_durable(self) -> None:
         """Do nothing: all that a catalog names was flushed before (:mod:`.durable_io`), or put into the store."""

@@ -1,9 +1,9 @@
 """Whether files of the raw format can be added to an Iceberg table. Importing this imports pyiceberg."""
 
 from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
 
-from pyiceberg.io.pyarrow import MetricModeTypes, compute_statistics_plan
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.table import Table
 from pyiceberg.transforms import DayTransform, HourTransform, IdentityTransform
@@ -32,29 +32,9 @@ def why_not_written(table: Table, options: TableOptions) -> Iterator[str]:
         yield f"partitioned by {', '.join(found) or 'nothing'}, sink.partition_by asks for {asked}"
     yield from differences_of_table(table.schema(), options)
     yield from differences_of_mapping(table.schema(), table.name_mapping())
-    yield from missing_bounds(table)
-
-
-def missing_bounds(table: Table) -> Iterator[str]:
-    """Yield the columns of partitions whose bounds the table's properties leave out.
-
-    The library takes a file's partition from the bounds that it keeps: without them, all rows would be in partition
-    null, and queries by the column would find none.
-    """
-    sources = {field.source_id for field in table.spec().fields}
-    if not sources:
-        return
-    try:
-        collectors = compute_statistics_plan(table.schema(), table.properties)
-    except ValueError as error:
-        yield f"properties write.metadata.metrics: {error}"
-        return
-    for collector in (collectors[each] for each in sorted(sources)):
-        if collector.mode.type in {MetricModeTypes.NONE, MetricModeTypes.COUNTS}:
-            yield (
-                f"write.metadata.metrics of {collector.column_name}: {collector.mode.type.value}, expected full: the "
-                "table is partitioned by it"
-            )
+    if table.spec().fields:
+        # Half a second, which plans of other tables need not wait for.
+        yield from import_module("kafka_ingest.sinks.iceberg.partition_bounds").missing_bounds(table)
 
 
 def terms_in(table: Table) -> list[str]:

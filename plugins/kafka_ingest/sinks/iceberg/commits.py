@@ -1,0 +1,267 @@
+"""What changes an Iceberg table, and what its rows show: its commits decide what was published, and what was revoked.
+
+A commit carries a batch's mark (:mod:`.marks`) together with its files and a snapshot, so all are there or none. A
+commit is bound to the snapshot that was the newest when the table was read: where another one came first, the catalog
+refuses it. Revoking adds a snapshot, too, so that of a publisher and an operator exactly one wins. Importing this
+imports pyiceberg and pyarrow.
+"""
+
+import logging
+import random
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TypeVar
+from uuid import UUID
+
+import pyarrow as pa
+from pyiceberg.expressions import AlwaysTrue
+from pyiceberg.io.pyarrow import parquet_file_to_data_file
+from pyiceberg.table import Table, TableProperties
+from pyiceberg.typedef import EMPTY_DICT
+
+from kafka_ingest.errors import OutputNotUsableError, OutputUnavailableError
+from kafka_ingest.foundation.storage import Opened
+from kafka_ingest.model.receipt import Receipt
+from kafka_ingest.model.replaced import ReplacedRange
+from kafka_ingest.sinks.iceberg.columns import RAW, RAW_NAMES
+from kafka_ingest.sinks.iceberg.file_columns import differences_of_file
+from kafka_ingest.sinks.iceberg.filed_partitions import check_filed
+from kafka_ingest.sinks.iceberg.library_errors import brief, is_a_failure
+from kafka_ingest.sinks.iceberg.marks import MOST, STAY, OlderMarks, key_of, marks_in, text_of
+from kafka_ingest.sinks.iceberg.new_table import create
+from kafka_ingest.sinks.iceberg.one_try import OneTry, drop_old_snapshots
+from kafka_ingest.sinks.iceberg.table import IcebergTable, names_of
+from kafka_ingest.sinks.iceberg.table_rows import IcebergRows, of_batch
+from kafka_ingest.sinks.tables.batch_column import BATCH_COLUMN
+from kafka_ingest.sinks.tables.file_partition import partition_values
+from kafka_ingest.sinks.tables.marks import Mark
+from kafka_ingest.sinks.tables.output import ReplacedFile
+from kafka_ingest.sinks.tables.replaced_rows import ReplacedRows
+from kafka_ingest.sinks.tables.staged_checks import check_files, footer
+
+log = logging.getLogger(__name__)
+
+Done = TypeVar("Done")
+
+TRIES = 10
+LONGEST_PAUSE_S = 0.2
+
+
+class IcebergCommits:
+    """The commits to one table, and its rows."""
+
+    def __init__(self, table: IcebergTable, older: OlderMarks) -> None:
+        self._table = table
+        self._older = older
+
+    def mark(self, batch_id: UUID) -> Mark | None:
+        """Return a batch's mark, None where it has none."""
+        return self.rows().mark(batch_id)
+
+    def rows(self) -> IcebergRows:
+        """Return what the table holds now."""
+        return self._rows_of(self._table.open())
+
+    def _rows_of(self, table: Table | None) -> IcebergRows:
+        return IcebergRows(self._table.output, table, self._table.settings, self._older)
+
+    def replaced_files(self, replaced: Sequence[ReplacedRange]) -> Iterator[ReplacedFile]:
+        """Yield the files with rows of some ranges; raises OutputNotUsableError as :meth:`land` does."""
+        for _, file in self.rows().files_with(ReplacedRows.of(replaced)):
+            self._check_leaves(file)
+            yield file
+
+    def check_files(self, data: Opened, receipt: Receipt) -> None:
+        """Raise StagedOutputUnusableError unless the files have the table's columns, and rows of this batch alone."""
+        form, unknown = self._table.form, self._table.columns_left_out()
+
+        def differences(found: pa.Schema) -> Iterator[str]:
+            return differences_of_file(found, form.may_lack, unknown)
+
+        check_files(data, receipt, differences, form.partition_by)
+
+    def _check_leaves(self, file: ReplacedFile) -> None:
+        """Raise OutputNotUsableError where other rows of a file would have to be copied: see :meth:`delete_rows`."""
+        if file.stays:
+            raise OutputNotUsableError(
+                f"{self._table}: expected files with rows of these ranges alone, found {file.path}, which holds other "
+                "rows, too, and the library would not copy those unchanged. Nothing was changed. Replace all ranges of "
+                "the batch in one chunk. Where another program has put several batches into one file, delete the old "
+                f"rows by {BATCH_COLUMN} with an engine that copies the others, such as Spark, and run this again."
+            )
+
+    def land(
+        self,
+        mark: Mark,
+        files: Mapping[str, Opened] = EMPTY_DICT,
+        replaced: Sequence[ReplacedRange] | None = None,
+    ) -> Mark:
+        """Commit a batch's mark with its files, and return the mark that the batch then has: the first writer's.
+
+        ``files`` by their names relative to the table's place. The files with rows of the ``replaced`` ranges leave
+        the table in the same snapshot. Raises OutputNotUsableError where one holds other rows, too, and
+        StagedOutputUnusableError where a file's rows are not of the one partition that the table would say.
+        """
+        terms = self._table.form.partition_by
+        wanted = None if replaced is None else ReplacedRows.of(replaced)
+        partitions = {
+            name: partition_values(path, footer(path), terms, own_columns=False) if terms else ()
+            for name, path in files.items()
+        }
+
+        def add(table: Table, change: OneTry) -> None:
+            summary = {"kafka_ingest.batch_id": str(mark.batch_id), "kafka_ingest.outcome": mark.outcome.value}
+            if files and (missing := self._table.form.to_add(RAW_NAMES, names_of(table))):
+                # In the same commit; where the table has a mapping of names, it gets these, too.
+                with change.update_schema() as update:
+                    for column in missing:
+                        update.add_column(column, RAW.find_type(column))
+            places = {f"{table.location().rstrip('/')}/{name}": values for name, values in partitions.items()}
+            named = list(places)
+            if wanted is not None:
+                self._overwrite(table, change, named, wanted, summary)
+            elif files:
+                # That no snapshot has them follows from the mark, which is not there.
+                change.add_files(named, snapshot_properties=summary, check_duplicate_files=False)
+            else:
+                with change.update_snapshot(snapshot_properties=summary).fast_append():
+                    pass
+            if files and terms and (snapshot := change.table_metadata.current_snapshot()) is not None:
+                check_filed(snapshot, table.io, places, terms)
+            # These last: what came before was computed on the table as it was read, without a copy of it.
+            if leaving := self._marks_to_remove(table):
+                change.remove_properties(*leaving)
+            change.set_properties({key_of(mark.batch_id): text_of(mark)})
+
+        def done(table: Table) -> Mark | None:
+            return self._rows_of(table).mark(mark.batch_id)
+
+        landed = self._commit(f"to commit batch {mark.batch_id}", self._open_or_create, done, add)
+        self._drop_old_snapshots()
+        return landed
+
+    def _drop_old_snapshots(self) -> None:
+        """Keep the metadata small; the batch does not depend on it: where it fails, a later one tries it again."""
+        try:
+            if (table := self._table.open()) is not None:
+                drop_old_snapshots(table)
+        except Exception as error:
+            if not is_a_failure(error) and not isinstance(error, OutputUnavailableError):
+                raise
+            cause = brief(error, self._table.settings).partition(". No offset was moved")[0]
+            log.warning("Old snapshots may have stayed in %s: %s. A later commit tries it again.", self._table, cause)
+        self._table.read_again()
+
+    def _overwrite(
+        self, table: Table, change: OneTry, named: Sequence[str], wanted: ReplacedRows, summary: dict[str, str]
+    ) -> None:
+        """Add files and take others out, in one snapshot, as the library's own overwriting does with new ones."""
+        leaving = list(self._rows_of(table).files_with(wanted))
+        for _, file in leaving:
+            self._check_leaves(file)
+        if change.table_metadata.name_mapping() is None:
+            mapping = change.table_metadata.schema().name_mapping.model_dump_json()
+            change.set_properties({TableProperties.DEFAULT_NAME_MAPPING: mapping})
+        added = [parquet_file_to_data_file(table.io, change.table_metadata, path) for path in named]
+        with change.update_snapshot(snapshot_properties=summary).overwrite() as update:
+            # In which manifests the files are looked for; without it, in those without partitions, in none.
+            update.delete_by_predicate(AlwaysTrue())
+            for data_file, _ in leaving:
+                update.delete_data_file(data_file)
+            for data_file in added:
+                update.append_data_file(data_file)
+
+    def delete_rows(self, batch_id: UUID) -> None:
+        """Take the files with a batch's rows out of the table in one commit; does nothing where there are none.
+
+        Raises OutputNotUsableError where a file holds rows of other batches, too.
+        """
+
+        def delete(table: Table, change: OneTry) -> None:
+            alone, shared = self._rows_of(table).files_with_rows_of(batch_id)
+            if shared:
+                raise OutputNotUsableError(
+                    f"{self._table}: another program has put rows of batch {batch_id} into files with rows of other "
+                    f"batches, such as {shared[0]}, and the library would not copy those unchanged. Delete the rows "
+                    f"whose {BATCH_COLUMN} is {batch_id} with an engine that does, such as Spark. The batch is "
+                    "recorded as removed; run this again then."
+                )
+            summary = {"kafka_ingest.removed_batch_id": str(batch_id)}
+            with change.update_snapshot(snapshot_properties=summary).overwrite() as update:
+                update.delete_by_predicate(of_batch(batch_id))
+                for file in alone:
+                    update.delete_data_file(file)
+
+        def done(table: Table) -> bool | None:
+            return None if self._rows_of(table).is_visible(batch_id) else True
+
+        table = self._table.open()
+        if table is not None:
+            self._commit(f"to delete the rows of batch {batch_id}", self._open_or_create, done, delete)
+
+    def _commit(
+        self,
+        what: str,
+        opened: Callable[[], Table],
+        done: Callable[[Table], Done | None],
+        stage: Callable[[Table, OneTry], None],
+    ) -> Done:
+        """Read the table, look whether it is done, try once; after any failure, again.
+
+        Each try is bound to the reading that ``done`` looked at.
+        """
+        failure: Exception | None = None
+        for number in range(TRIES + 1):
+            table = opened()
+            if (found := done(table)) is not None:
+                return found
+            if number == TRIES:
+                break
+            self._table.check_fits(table)
+            try:
+                change = OneTry(table)
+                stage(table, change)
+                change.commit_once()
+            except Exception as error:
+                if not is_a_failure(error):
+                    raise
+                failure = error
+                pause(number)
+            self._table.read_again()
+        raise OutputUnavailableError(
+            f"{self._table}: {TRIES} tries {what} failed, and the table does not have it: "
+            f"{brief(failure, self._table.settings)}. No offset was moved; run this again."
+        )
+
+    def _marks_to_remove(self, table: Table) -> list[str]:
+        """Return the oldest marks' properties where there are many, after keeping the marks beside the table."""
+        marks = list(marks_in(table.properties).values())
+        if len(marks) < MOST:
+            return []
+        for mark in marks[:-STAY]:
+            self._older.keep(mark)
+        return [key_of(mark.batch_id) for mark in marks[:-STAY]]
+
+    def _open_or_create(self) -> Table:
+        failure: Exception | None = None
+        for number in range(TRIES):
+            if (table := self._table.open()) is not None:
+                return table
+            try:
+                create(self._table)
+            except Exception as error:
+                if not is_a_failure(error):
+                    raise
+                failure = error  # another committer may have made it, or its namespace
+                pause(number)
+        if (made := self._table.open()) is not None:
+            return made
+        raise OutputUnavailableError(
+            f"{self._table} could not be made: {brief(failure, self._table.settings)}. No offset was moved; run this "
+            "again."
+        )
+
+
+def pause(number: int) -> None:
+    """Wait after a failed try, a little longer each time; by chance, so that rivals do not keep in step."""
+    time.sleep(random.uniform(0, LONGEST_PAUSE_S * (number + 1)))  # noqa: S311 - no secret
