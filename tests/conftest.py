@@ -14,7 +14,8 @@ from tests.kept_spark import end_kept_spark
 from tests.object_store import ObjectStore, running_store
 from tests.project import Project, empty_control_tables
 from tests.rest_catalog import RestCatalogServer, running_rest_catalog
-from tests.what_tests_need import ORDER, left_out, need, refusing_servers
+from tests.temporary_files import write_to_memory
+from tests.what_tests_need import NEEDS_OF_FOLDERS, ORDER, left_out, need, refusing_servers
 
 from embedded_broker import EmbeddedBroker
 from order_events import PARTITIONS, create_topic
@@ -33,9 +34,16 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    write_to_memory()
     config.addinivalue_line("markers", "long: tries very many cases, and is left out of --quick")
     config.addinivalue_line("markers", "sqlite_is_enough: PostgreSQL could not answer otherwise than SQLite")
     config.addinivalue_line("markers", "postgresql_too: runs on PostgreSQL, in a module where SQLite is enough")
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """With --quick, do not even read the folders whose tests are all left out: that takes as long as the quick ones."""
+    is_left_out = collection_path.parent == TESTS and collection_path.name in NEEDS_OF_FOLDERS
+    return True if is_left_out and config.getoption("quick") else None
 
 
 def need_of(item: pytest.Item) -> str | None:
@@ -114,8 +122,9 @@ def pytest_testnodedown(node: Any) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    for line in left_out(config.stash.get(LEFT_OUT, Counter())):
-        terminalreporter.write_line(line)
+    if config.getoption("quick"):
+        for line in left_out(config.stash.get(LEFT_OUT, Counter())):
+            terminalreporter.write_line(line)
 
 
 @pytest.fixture(scope="session")

@@ -60,8 +60,11 @@ def need(
 
 
 def left_out(needs: Counter[str]) -> list[str]:
-    """Say which tests were left out."""
-    return [f"left out: {needs[each]:,} tests that need {each}" for each in ORDER if each is not None and needs[each]]
+    """Say which tests were left out: those in whole folders, which were not counted, and how many others."""
+    folders = [f"left out: the tests in {', '.join(sorted(NEEDS_OF_FOLDERS))}, which need {REAL_PARTS}"]
+    return folders + [
+        f"left out: {needs[each]:,} tests that need {each}" for each in ORDER if each is not None and needs[each]
+    ]
 
 
 def server_among(arguments: object) -> str | None:

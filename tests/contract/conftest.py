@@ -15,8 +15,7 @@ import pytest
 from sqlalchemy import Connection, Engine, insert, select, text, update
 from sqlalchemy.engine import URL
 from tests.contract.builders import ORDERS_FEED
-from tests.contract.lives import Feeds, feeds_in, lake_in_memory
-from tests.contract.memory_or_disk import memory_or_disk
+from tests.contract.lives import Feeds, feeds_in, lake_folder
 from tests.kept_engines import open_kept
 
 from embedded_postgresql import EMPTY, EmbeddedPostgresql
@@ -171,8 +170,8 @@ class PostgresqlServer(EmbeddedPostgresql):
     # The power does not fail in these tests: creating a database takes 20 ms instead of 200.
     SETTINGS = ("fsync = off", "full_page_writes = off", "synchronous_commit = off")
 
-    def __init__(self, parent: Path | None) -> None:
-        super().__init__(parent, settings=self.SETTINGS)
+    def __init__(self) -> None:
+        super().__init__(settings=self.SETTINGS)
         self._numbers = itertools.count(1)
         self._finished: deque[str | None] = deque()
         migrated = open_database(ControlDatabaseSettings(self.create_database("template_of_all")))
@@ -194,7 +193,7 @@ class PostgresqlServer(EmbeddedPostgresql):
 
 @pytest.fixture(scope="session")
 def postgresql_server() -> Iterator[PostgresqlServer]:
-    with PostgresqlServer(memory_or_disk()) as server:
+    with PostgresqlServer() as server:
         yield server
 
 
@@ -218,7 +217,7 @@ def postgresql_store(server: PostgresqlServer) -> Iterator[SqlStore]:
 @pytest.fixture
 def sqlite(migrated_sqlite_file: Path) -> Iterator[SqlStore]:
     with (
-        tempfile.TemporaryDirectory(prefix="kafka-ingest-sqlite-", dir=memory_or_disk()) as directory,
+        tempfile.TemporaryDirectory(prefix="kafka-ingest-sqlite-") as directory,
         sqlite_store(migrated_sqlite_file, Path(directory) / "control.db") as store,
     ):
         yield store
@@ -316,7 +315,7 @@ def sql_control(database: SqlStore) -> SqlControlTables:
 
 @pytest.fixture
 def lake() -> Iterator[Path]:
-    with lake_in_memory() as directory:
+    with lake_folder() as directory:
         yield directory
 
 

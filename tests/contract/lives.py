@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 from tests.contract.interference import Died, dying_before, watched
-from tests.contract.memory_or_disk import memory_or_disk
 from tests.contract.whole_feed import Scheduler, WholeFeed, at_rest, whole_feed
 from tests.fakes import InMemoryControlTables
 
@@ -93,12 +92,12 @@ class Feeds:
 
 
 @contextmanager
-def lake_in_memory() -> Iterator[Path]:
+def lake_folder() -> Iterator[Path]:
     """Yield a folder for outputs.
 
     In memory where there is one, since each of a thousand batches is synced to the disk.
     """
-    with tempfile.TemporaryDirectory(prefix="kafka-ingest-lake-", dir=memory_or_disk()) as directory:
+    with tempfile.TemporaryDirectory(prefix="kafka-ingest-lake-") as directory:
         yield Path(directory)
 
 

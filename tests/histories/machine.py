@@ -9,7 +9,6 @@ from pathlib import Path
 
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant
-from tests.contract.memory_or_disk import memory_or_disk
 from tests.histories.checks import Checks, check_accounted
 from tests.histories.explanations import check_explained
 from tests.histories.interruptions import INCIDENTS, Interruption, Killed
@@ -53,7 +52,7 @@ class History(RuleBasedStateMachine):
     def __init__(self, template: Path) -> None:
         super().__init__()
         self._template = template
-        self._directory = tempfile.TemporaryDirectory(prefix="kafka-ingest-history-", dir=memory_or_disk())
+        self._directory = tempfile.TemporaryDirectory(prefix="kafka-ingest-history-")
         self.world: World | None = None
         self.backfills = 0
 

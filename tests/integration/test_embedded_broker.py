@@ -212,7 +212,7 @@ def test_missing_jars_name_the_command_that_fetches_them(tmp_path):
 
 def test_kafka_starts_from_the_archive_of_its_classes_and_as_without_one_where_that_is_damaged(tmp_path):
     jars = tmp_path / "jars"
-    shutil.copytree(JARS, jars, copy_function=os.link, ignore=shutil.ignore_patterns("classes-*"))
+    shutil.copytree(JARS, jars, copy_function=os.symlink, ignore=shutil.ignore_patterns("classes-*"))
     asked, log = ("kafka.tools.StorageTool", "random-uuid"), tmp_path / "classes"
 
     def from_an_archive(folder):

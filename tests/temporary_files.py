@@ -1,0 +1,31 @@
+"""Where tests write: in memory where there is room, since each step of a feed flushes files, and so does a broker."""
+
+import os
+import shutil
+import tempfile
+from pathlib import Path
+
+import psutil
+
+MEMORY = Path("/dev/shm")
+ROOM_BYTES = 8 * 2**30
+"""A whole run takes at most a quarter of it."""
+
+
+def write_to_memory() -> None:
+    """Let this process, and those that it starts, make their temporary files in memory, where one has the room.
+
+    Where the environment names a place, it is used.
+    """
+    if "TMPDIR" not in os.environ and has_room():
+        os.environ["TMPDIR"] = str(MEMORY)
+        tempfile.tempdir = None  # asked for again
+
+
+def has_room() -> bool:
+    """Whether there is a file system in memory with enough room, and as much memory."""
+    return (
+        MEMORY.is_dir()
+        and os.access(MEMORY, os.W_OK)
+        and min(shutil.disk_usage(MEMORY).free, psutil.virtual_memory().available) > ROOM_BYTES
+    )
