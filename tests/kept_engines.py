@@ -5,12 +5,15 @@ a hundred steps would spend most of its time on both. Whether a step finds its d
 the product's own engines.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from typing import Any
 from unittest.mock import patch
 
 from sqlalchemy import Dialect, Engine, QueuePool, create_engine
 
+from kafka_ingest import assembly
 from kafka_ingest.control import database
 from kafka_ingest.control.database import ControlDatabaseSettings, open_database
 
@@ -30,10 +33,23 @@ def open_kept(settings: ControlDatabaseSettings) -> Engine:
     return sharing_statements(engine)
 
 
-def open_sharing_statements(settings: ControlDatabaseSettings, *, create: bool = False) -> Engine:
-    """Return the product's engine, with its connection for each step; on SQLite it shares compiled statements."""
-    engine = open_database(settings, create=create)
-    return sharing_statements(engine) if engine.dialect.name == "sqlite" else engine
+@contextmanager
+def keeping_connections() -> Iterator[None]:
+    """Let the commands that run inside keep their connections to SQLite, and share compiled statements."""
+    opened: list[Engine] = []
+
+    def open_it(settings: ControlDatabaseSettings, *, create: bool = False) -> Engine:
+        if create or settings.sqlite_file is None:
+            return open_database(settings, create=create)
+        opened.append(open_kept(settings))
+        return opened[-1]
+
+    with patch.object(assembly, "open_database", open_it):
+        try:
+            yield
+        finally:
+            for engine in opened:
+                engine.dispose()
 
 
 def sharing_statements(engine: Engine) -> Engine:

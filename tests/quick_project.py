@@ -18,7 +18,7 @@ import typer.main
 import typer.testing
 import yaml
 from confluent_kafka.admin import AdminClient
-from tests.kept_engines import open_sharing_statements
+from tests.kept_engines import keeping_connections
 from tests.kept_spark import kept_spark
 from tests.like_spark import LikeSpark
 from tests.project import Answer, Project
@@ -76,7 +76,7 @@ class QuickProject(Project, LikeSpark):
         with (
             closing_clients(),
             patch.object(write_and_commit, "run_spark_submit", self.submit),
-            patch.object(assembly, "open_database", open_sharing_statements),
+            keeping_connections(),
             patch.object(assembly, "package_zip", zipped_once),
             patch.object(typer.testing, "_get_command", built_once),
         ):

@@ -106,14 +106,21 @@ def open_database(settings: ControlDatabaseSettings, *, create: bool = False) ->
 def _prepare_sqlite_connection(connection: SqliteConnection, _record: object) -> None:
     # The driver's BEGIN is sent too late and is never IMMEDIATE; _begin_sqlite_transaction sends ours.
     connection.isolation_level = None
-    # If two processes open a new file at once, the change to WAL fails in one as "locked" at once, despite the
-    # time-out.
-    stop = tenacity.stop_after_delay(BUSY_TIMEOUT_S)
-    locked = tenacity.retry_if_exception_message(match="database is locked")
-    for pragma in ("foreign_keys=ON", "journal_mode=WAL", "synchronous=FULL"):
-        tenacity.Retrying(retry=locked, stop=stop, wait=tenacity.wait_fixed(0.01), reraise=True)(
-            connection.execute, f"PRAGMA {pragma}"
-        )
+    connection.execute("PRAGMA foreign_keys=ON")
+    write_ahead(connection)
+    connection.execute("PRAGMA synchronous=FULL")
+
+
+# If two processes open a new file at once, the change fails in one as "locked" at once, despite the time-out.
+@tenacity.retry(
+    retry=tenacity.retry_if_exception_message(match="database is locked"),
+    stop=tenacity.stop_after_delay(BUSY_TIMEOUT_S),
+    wait=tenacity.wait_fixed(0.01),
+    reraise=True,
+)
+def write_ahead(connection: SqliteConnection) -> None:
+    """Let readers and a writer not wait for each other (https://sqlite.org/wal.html); a no-op where they do not."""
+    connection.execute("PRAGMA journal_mode=WAL")
 
 
 def _begin_sqlite_transaction(connection: Connection) -> None:

@@ -29,14 +29,15 @@ FOLDER_ENDS: Final = r"(?![\w-])"
 
 @dataclass(frozen=True, slots=True)
 class Mention:
-    """A value in a file's text; ``word`` is a part of it, which is quicker to look for."""
+    """A value in a file's text; ``word`` is a part of it, which is quicker to look for, and mostly in no other file."""
 
     word: str
-    pattern: re.Pattern[str]
+    pattern: str
+    flags: re.RegexFlag = re.NOFLAG
 
     def is_in(self, text: str) -> bool:
         """Whether the text may hold the value."""
-        return self.word in text and self.pattern.search(text) is not None
+        return self.word in text and re.search(self.pattern, text, self.flags) is not None
 
 
 def may_name(name: str) -> MaySay:
@@ -70,21 +71,21 @@ def any_of(mentions: list[Mention]) -> MaySay:
 
 def mention(value: str) -> Mention:
     """Return how a name or group stands in a file."""
-    return Mention(longest_word(value), re.compile(BEGINS + as_written(value) + ENDS))
+    return Mention(longest_word(value), BEGINS + as_written(value) + ENDS)
 
 
 def path_mentions(path: PurePath, root: PurePath, ends: str) -> Iterator[Mention]:
     """Yield how a path may stand in a file: as it is, or relative to the root of outputs."""
     if path.parts[:1] == ("s3:",):
         written = BETWEEN.join(as_written(part) for part in path.parts[1:])
-        yield Mention(longest_word(path.name), re.compile(r"s3://(?:[\w.-]+@)?" + written + ends, re.IGNORECASE))
+        yield Mention(longest_word(path.name), r"s3://(?:[\w.-]+@)?" + written + ends, re.IGNORECASE)
         return
     if path.is_absolute():
         written = "".join(BETWEEN + as_written(part) for part in path.parts[1:])
-        yield Mention(longest_word(path.name), re.compile(written + ends))
+        yield Mention(longest_word(path.name), written + ends)
     if path.is_relative_to(root) and path != root:
         written = BETWEEN.join(as_written(part) for part in path.relative_to(root).parts)
-        yield Mention(longest_word(path.name), re.compile(BEGINS + written + ends))
+        yield Mention(longest_word(path.name), BEGINS + written + ends)
 
 
 def as_written(value: str) -> str:
