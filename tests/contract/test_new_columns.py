@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import deltalake
-import duckdb
 import polars as pl
 import pyarrow as pa
 import pyarrow.parquet
@@ -18,6 +17,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import LongType
 from tests.contract.builders import at_once, orders
 from tests.contract.sink_outputs import ROWS, DeltaOutput, Died, IcebergOutput, plan_to, publish, rows_of, written
+from tests.duckdb_tables import rows_by_duckdb
 from tests.iceberg_lake import catalog_beside, name_at, table_at
 
 from kafka_ingest.errors import OutputNotUsableError, StagedOutputUnusableError
@@ -59,7 +59,7 @@ class DeltaLake:
     def read(self, path: Path) -> list[pa.Table]:
         """Return the rows as several readers see them."""
         rows = DeltaTable(str(path)).to_pyarrow_table()
-        return [pl.read_delta(str(path)).to_arrow(), rows, duckdb.sql("select * from rows").arrow().read_all()]
+        return [pl.read_delta(str(path)).to_arrow(), rows, rows_by_duckdb("delta", str(path))]
 
     def before_the_deciding_step(self, monkeypatch: pytest.MonkeyPatch, do: Callable[[], object]) -> None:
         """Let something happen between the last look at the table and the commit."""
@@ -90,7 +90,7 @@ class IcebergLake:
         rows = table_at(path).scan().to_arrow()
         with warnings.catch_warnings(action="ignore", category=pl.exceptions.PerformanceWarning):
             polars = pl.scan_iceberg(table_at(path)).collect().to_arrow()
-        return [polars, rows, duckdb.sql("select * from rows").arrow().read_all()]
+        return [polars, rows, rows_by_duckdb("iceberg", table_at(path).metadata_location)]
 
     def before_the_deciding_step(self, monkeypatch: pytest.MonkeyPatch, do: Callable[[], object]) -> None:
         before(monkeypatch, OneTry, "commit_once", do)

@@ -11,7 +11,6 @@ from typing import Any
 from unittest.mock import patch
 
 import deltalake
-import duckdb
 import polars as pl
 import pyarrow as pa
 import pyarrow.parquet
@@ -23,6 +22,7 @@ from pyiceberg.transforms import BucketTransform, DayTransform, IdentityTransfor
 from pyiceberg.typedef import Record as Values
 from tests.contract.builders import NOON, TOPIC_ID, attempt_of, batch_id_of, plan_of
 from tests.contract.sink_outputs import DeltaOutput, IcebergOutput, opened
+from tests.duckdb_tables import files_read_by_duckdb, rows_by_duckdb
 from tests.iceberg_lake import catalog_beside, iceberg_at, name_at, table_at
 from tests.like_spark import files_of
 
@@ -42,6 +42,7 @@ from kafka_ingest.writing.stage_files import staged_files
 
 Record = tuple[str, int, int, datetime | None]
 """Topic, partition, offset, time."""
+Value = int | str | datetime
 
 BY_TOPIC_AND_DAY = TableOptions(partition_by=terms_of(["kafka_topic", "day(kafka_timestamp)"]))
 BY_HOUR = TableOptions(partition_by=terms_of(["hour(kafka_timestamp)", "kafka_partition"]))
@@ -80,10 +81,19 @@ class DeltaLake:
         chosen = [("kafka_topic", "=", topic), ("kafka_date", "=", date.fromisoformat(day))]
         return len(DeltaTable(str(path)).file_uris(file_pruning_predicate=chosen))
 
+    def files_planned(self, path: Path, column: str, comparison: str, value: Value) -> dict[str, int]:
+        """Return reader → how many files it reads for a query by one column that the table is not partitioned by."""
+        condition = pyarrow.parquet.filters_to_expression([(column, comparison, value)])
+        by_statistics = DeltaTable(str(path)).to_pyarrow_dataset().get_fragments(filter=condition)
+        found = {"pyarrow": len(list(by_statistics))}
+        if not isinstance(value, datetime):  # its extension skips no file of a Delta table by a time
+            found["DuckDB"] = files_read_by_duckdb("delta", str(path), f"{column} {comparison} {value!r}")
+        return found
+
     def read(self, path: Path, *, polars: bool = True) -> list[pa.Table]:
         rows = DeltaTable(str(path)).to_pyarrow_table()
         by_polars = [pl.read_delta(str(path)).to_arrow()] if polars else []
-        return [*by_polars, rows, duckdb.sql("select * from rows").arrow().read_all()]
+        return [*by_polars, rows, rows_by_duckdb("delta", str(path))]
 
     def compact(self, path: Path) -> None:
         DeltaTable(str(path)).optimize.compact()
@@ -131,11 +141,19 @@ class IcebergLake:
         )
         return len(list(table_at(path).scan(row_filter=condition).plan_files()))
 
+    def files_planned(self, path: Path, column: str, comparison: str, value: Value) -> dict[str, int]:
+        table = table_at(path)
+        condition = f"{column} {comparison} {(value.isoformat() if isinstance(value, datetime) else value)!r}"
+        return {
+            "PyIceberg": len(list(table.scan(row_filter=condition).plan_files())),
+            "DuckDB": files_read_by_duckdb("iceberg", table.metadata_location, condition),
+        }
+
     def read(self, path: Path, *, polars: bool = True) -> list[pa.Table]:
         rows = table_at(path).scan().to_arrow()
         with warnings.catch_warnings(action="ignore", category=pl.exceptions.PerformanceWarning):
             by_polars = [pl.scan_iceberg(table_at(path)).collect().to_arrow()] if polars else []
-        return [*by_polars, rows, duckdb.sql("select * from rows").arrow().read_all()]
+        return [*by_polars, rows, rows_by_duckdb("iceberg", table_at(path).metadata_location)]
 
     def compact(self, path: Path) -> None:
         table = table_at(path)
@@ -278,6 +296,31 @@ def test_a_query_for_a_topic_and_a_day_reads_their_files_alone(lake: Any, path: 
     assert lake.files_read(path, "orders", "2026-01-03") == 2
     assert lake.files_read(path, "refunds", "2026-01-03") == 0
     assert lake.files_read(path, "payments", "2026-01-02") == 0
+
+
+def test_a_query_for_offsets_a_partition_a_time_or_a_batch_reads_the_files_that_may_have_them_alone(
+    lake: Any, path: Path
+) -> None:
+    output = an_output(lake, path, NO_TABLE_OPTIONS)
+    noon = datetime(2026, 1, 2, 12, tzinfo=UTC)
+    for number, (partition, first, at) in enumerate([(0, 0, noon), (0, 10, NEXT_DAY), (1, 0, noon)], start=1):
+        records: list[Record] = [("orders", partition, first + each, at) for each in range(10)]
+        publish(lake, output, records, number=number, options=NO_TABLE_OPTIONS)
+    for rows in lake.read(path):
+        assert rows.num_rows == len(seen(rows)) == 30
+    for column, comparison, value, files in (
+        ("kafka_offset", ">=", 10, 1),
+        ("kafka_offset", "<", 10, 2),
+        ("kafka_offset", ">", 19, 0),
+        ("kafka_partition", "=", 1, 1),
+        ("kafka_partition", "=", 2, 0),
+        ("kafka_timestamp", ">=", NEXT_DAY, 1),
+        ("kafka_timestamp", "<", NEXT_DAY, 2),
+        ("kafka_timestamp", "<", noon, 0),
+        ("kafka_batch", "=", str(batch_id_of(2)), 1),
+    ):
+        planned = lake.files_planned(path, column, comparison, value)
+        assert planned == dict.fromkeys(planned, files), (column, comparison, value)
 
 
 def test_a_delta_table_has_the_day_in_a_column_of_its_own(path: Path) -> None:

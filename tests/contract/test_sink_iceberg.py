@@ -10,8 +10,6 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-import duckdb
-import polars as pl
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
@@ -98,31 +96,6 @@ def test_a_new_table_has_the_raw_columns_and_properties_that_keep_its_metadata_s
     assert table.name_mapping() is not None, "the files have no field ids, so their columns are found by name"
     assert table.properties["write.metadata.delete-after-commit.enabled"] == "true"
     assert table.properties["commit.manifest-merge.enabled"] == "true"
-
-
-def test_every_reader_sees_the_rows_of_a_batch(output: IcebergOutput) -> None:
-    published = publish(output, plan_to(output, 1))
-    scan = table_at(output.path).scan()
-    assert scan.to_arrow().num_rows == published.receipt.rows
-    rows = scan.to_arrow()
-    assert duckdb.sql("select sum(kafka_offset), count(distinct kafka_batch) from rows").fetchall() == [(90, 1)]
-    assert pl.from_arrow(rows).height == published.receipt.rows
-    assert output.seen() == rows_of(published)
-
-
-def test_queries_skip_files_by_offset_partition_and_batch(output: IcebergOutput) -> None:
-    publish(output, plan_to(output, 1))
-    publish(output, plan_to(output, 2))
-    table = table_at(output.path)
-
-    def files(condition: str) -> int:
-        return len(list(table.scan(row_filter=condition).plan_files()))
-
-    assert files("kafka_offset >= 0") == 4
-    assert files(f"kafka_offset >= {ROWS}") == 0
-    assert files("kafka_partition == 1") == 2
-    assert files(f"kafka_batch == '{batch_id_of(2)}'") == 2
-    assert files("kafka_timestamp < '2026-01-02T00:00:00+00:00'") == 0
 
 
 def test_old_metadata_files_are_deleted_as_the_table_asks_for(tmp_path: Path) -> None:
