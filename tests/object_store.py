@@ -51,9 +51,10 @@ OF_ROLE = {
     "Expiration": "2999-01-01T00:00:00Z",
 }
 """What a container's endpoint for credentials answers."""
+KEPT = "<DeleteResult><Error><Key>{}</Key><Code>{}</Code><Message>of a test</Message></Error></DeleteResult>"
 XML = '<?xml version="1.0" encoding="UTF-8"?><Error><Code>{0}</Code><Message>{0} of a test</Message></Error>'
 
-Kind = Literal["answer", "lose the answer", "cut", "forget the condition"]
+Kind = Literal["answer", "lose the answer", "cut", "forget the condition", "keep one"]
 
 
 @dataclass(frozen=True)
@@ -62,7 +63,8 @@ class StoreFault:
 
     ``answer``: the store does nothing and answers with ``status`` and ``code``; ``lose the answer``: it does what it
     is asked, and the connection ends; ``cut``: the connection ends before; ``forget the condition``: it writes over
-    what exists.
+    what exists; ``keep one``: it removes none of several objects, and its answer of 200 says that the last one
+    stays.
     """
 
     what: str
@@ -106,6 +108,10 @@ class Proxy(BaseHTTPRequestHandler):
             return
         if fault is not None and fault["kind"] == "answer":
             self.answer(fault["status"], XML.format(fault["code"]).encode(), [("Content-Type", "application/xml")])
+            return
+        if fault is not None and fault["kind"] == "keep one":
+            last = body.rpartition(b"<Object>")[2].partition(b"<Key>")[2].partition(b"</Key>")[0].decode()
+            self.answer(200, KEPT.format(last, fault["code"]).encode(), [("Content-Type", "application/xml")])
             return
         if fault is not None and fault["kind"] == "forget the condition":
             headers = {name: value for name, value in headers.items() if name.lower() != "if-none-match"}

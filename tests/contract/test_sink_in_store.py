@@ -166,6 +166,22 @@ def test_a_store_that_is_gone_from_any_request_on_leaves_a_whole_batch_or_none(o
     assert output.seen() == rows_of(published)
 
 
+def test_an_attempt_of_which_the_store_keeps_an_object_is_not_removed_and_the_next_clean_up_continues(
+    output: InStore,
+) -> None:
+    directory, _ = written(output, plan_to(output, 1))
+    assert len(output.data_files()) == 2
+    with (
+        output.store.failing(StoreFault(r"POST .*\?delete", "keep one", code="AccessDenied")),
+        pytest.raises(OutputUnavailableError, match=r"AccessDenied .* 1 stay, such as .*part-00001\.parquet"),
+    ):
+        output.sink.staging.remove(directory)
+    assert output.sink.staging.read_receipt(directory) is not None, "its data would never be found without it"
+    output.sink.staging.remove(directory)
+    assert output.data_files() == []
+    assert output.sink.staging.read_receipt(directory) is None
+
+
 # ── Stores that cannot be used ────────────────────────────────────────────────────────────────────────────────────────
 
 

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 Opened: TypeAlias = Union[Path, "UPath"]
 
 REMOVE_TRIES = 10
+MOST_AT_ONCE = 1_000
+"""Objects that S3 removes by one request."""
 S3 = "s3"
 EXISTS = "PreconditionFailed"
 """S3's name for what must not be overwritten; no other condition is ever asked for."""
@@ -257,7 +259,7 @@ def move_files(folder: Opened, names: Mapping[str, str]) -> None:
     with remote_errors():
         # Several at a time, inside the store: no byte of them comes here.
         folder.fs.copy(old_paths, new_paths)
-        folder.fs.rm(old_paths)
+        remove_files(folder, old_paths)
 
 
 def files_below(path: Opened) -> list[str]:
@@ -391,13 +393,31 @@ def remove_objects(path: "UPath") -> None:
     found = found_below(path)
     folders = {name for name, each in found.items() if not name or name.endswith("/") or each["type"] != "file"}
     with contextlib.suppress(FileNotFoundError), remote_errors():  # another clean-up may be faster
-        if files := [f"{path.path}/{name}" for name in found.keys() - folders]:
-            path.fs.rm(files)
+        remove_files(path, [f"{path.path}/{name}" for name in sorted(found.keys() - folders)])
     with remote_errors():
         bucket, _, key = path.path.partition("/")
         for name in folders:
             # The library's own removal takes the slash from the name, and so removes something else.
             path.fs.call_s3("delete_object", Bucket=bucket, Key=f"{key}/{name}".rstrip("/") + "/")
+
+
+def remove_files(folder: "UPath", paths: Sequence[str]) -> None:
+    """Remove files below a folder on other storage than a disk, many at once; raises OSError where one stays.
+
+    S3 answers with success also where it keeps some of the objects, and s3fs does not look at what the answer says.
+    """
+    if folder.protocol != S3:
+        if paths:
+            folder.fs.rm(list(paths))
+        return
+    for first in range(0, len(paths), MOST_AT_ONCE):
+        some = [path.partition("/") for path in paths[first : first + MOST_AT_ONCE]]
+        asked = {"Objects": [{"Key": key} for _, _, key in some], "Quiet": True}
+        answer = folder.fs.call_s3("delete_objects", Bucket=some[0][0], Delete=asked)
+        if kept := answer.get("Errors"):
+            one = kept[0]
+            said = f"{one.get('Code')} {one.get('Message')}: expected {len(some)} objects to be removed"
+            raise OSError(errno.EIO, f"{said}, found that {len(kept)} stay, such as {one.get('Key')}")
 
 
 def abort_uploads(path: "UPath") -> None:
