@@ -1,5 +1,7 @@
 """What an Iceberg table brings besides: catalogs, tables of others, their maintenance, what its library would take."""
 
+import gzip
+import json
 import os
 import subprocess
 import sys
@@ -39,6 +41,7 @@ from kafka_ingest.errors import (
 from kafka_ingest.model.output_location import OutputLocation
 from kafka_ingest.model.published_output import FilesState, PublishedCount
 from kafka_ingest.model.removal import Removal, RemovalCause
+from kafka_ingest.model.table_options import TableOptions
 from kafka_ingest.sinks import iceberg
 from kafka_ingest.sinks.choose import sink_of
 from kafka_ingest.sinks.connections import SinkConnections
@@ -106,6 +109,23 @@ def test_old_metadata_files_are_deleted_as_the_table_asks_for(tmp_path: Path) ->
     published = [publish(output, plan_to(output, number)) for number in range(1, 7)]
     assert len(list((output.path / "metadata").glob("*.metadata.json"))) == 3
     assert output.seen() == sum(map(rows_of, published), Counter())
+
+
+def test_a_table_whose_metadata_other_engines_compress_takes_batches_as_any_other(tmp_path: Path) -> None:
+    asked = TableOptions(properties=(("write.metadata.compression-codec", "gzip"),))
+    output = IcebergOutput(tmp_path / "orders", asked)
+    output.sink.publisher.prepare()
+    first = publish(output, plan_to(output, 1))
+    table = table_at(output.path)
+    assert table.properties["write.metadata.compression-codec"] == "gzip"
+    compressed = table.metadata_location.replace(".metadata.json", ".gz.metadata.json")
+    content = Path(table.metadata_location.removeprefix("file://")).read_bytes()
+    Path(compressed.removeprefix("file://")).write_bytes(gzip.compress(content))
+    catalog = catalog_beside(output.path)
+    catalog.drop_table(name_at(output.path))
+    catalog.register_table(name_at(output.path), compressed)
+    second = publish(output, plan_to(output, 2))
+    assert output.seen() == rows_of(first) + rows_of(second)
 
 
 # ── Tables of others ──────────────────────────────────────────────────────────────────────────────────────────────────
@@ -193,6 +213,22 @@ def test_a_table_that_cannot_be_written_is_refused_by_name_when_planning_and_bef
     directory, published = written(staged, plan_to(staged, 1))
     a_table(staged.path, schema, **made_with)
     assert_refused(staged, directory, published.receipt, said)
+
+
+def test_a_table_of_format_version_3_is_refused_since_the_library_cannot_write_it(tmp_path: Path) -> None:
+    staged = IcebergOutput(tmp_path / "orders")
+    staged.sink.publisher.prepare()
+    directory, published = written(staged, plan_to(staged, 1))
+    table = a_table(staged.path)
+    content = json.loads(Path(table.metadata_location.removeprefix("file://")).read_bytes())
+    newer = table.metadata_location.replace("/00000-", "/00001-")
+    Path(newer.removeprefix("file://")).write_text(json.dumps(content | {"format-version": 3, "next-row-id": 0}))
+    catalog = catalog_beside(staged.path)
+    catalog.drop_table(name_at(staged.path))
+    catalog.register_table(name_at(staged.path), newer)
+    assert_refused(staged, directory, published.receipt, "format version 3, expected 2")
+    with pytest.raises(NotImplementedError, match="Writing V3 is not yet supported"):
+        table_at(staged.path).metadata.model_dump_json()
 
 
 def test_a_partitioned_table_is_refused(tmp_path: Path) -> None:

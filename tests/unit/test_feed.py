@@ -1030,6 +1030,8 @@ def test_properties_of_a_new_table_are_options_of_its_output_and_of_its_copies()
     }
     assert dict(TableOptions.of(dict(options)).properties) == {name: str(value) for name, value in properties.items()}
     assert type(feed.sink).model_validate(feed.sink.of_copy("/data/copy")).options == feed.sink.options
+    compressed = {"write.metadata.compression-codec": "gzip"}
+    assert dict(a_feed(sink=ICEBERG | {"table_properties": compressed}).sink.table_properties) == compressed
 
 
 @pytest.mark.parametrize(
@@ -1047,6 +1049,7 @@ def test_properties_of_a_new_table_are_options_of_its_output_and_of_its_copies()
         (ICEBERG, "commit.manifest-merge.enabled", "maybe", "expected true or false for commit.manifest-merge"),
         (ICEBERG, "commit.manifest.target-size-bytes", "8MB", "expected a whole number for commit.manifest.target"),
         (ICEBERG, "history.expire.max-snapshot-age-ms", "5d", "expected a whole number for history.expire"),
+        (ICEBERG, "write.metadata.compression-codec", "zstd", "expected none or gzip for write.metadata.compression"),
         (ICEBERG, "write.avro.compression-codec", "lz4", "expected no write.avro.compression-codec"),
         (DELTA, "kafka_ingest.batch", "1", "expected no kafka_ingest.batch"),
         (ICEBERG, "format-version", 3, "expected no format-version"),

@@ -22,6 +22,8 @@ RESERVED = re.compile(
 """Where files lie and how they are reached, what finds columns and batches, what this project or a catalog notes."""
 READ_BY_THE_LIBRARY = re.compile(r"(?:commit|history|write\.metadata)\.")
 """A value that it cannot read would fail each commit."""
+METADATA_CODEC = "write.metadata.compression-codec"
+"""The library reads metadata of either codec and writes none; other engines, and REST catalogs, do as it says."""
 
 
 class IcebergSink(TableSink):
@@ -53,8 +55,11 @@ class IcebergSink(TableSink):
     @classmethod
     def _can_be_read(cls, properties: Mapping[str, str]) -> Mapping[str, str]:
         for name, value in properties.items():
-            is_switch = name.endswith(".enabled")
-            form, words = (r"true|false", "true or false") if is_switch else (r"[0-9]{1,18}", "a whole number")
+            form, words = r"[0-9]{1,18}", "a whole number"
+            if name.endswith(".enabled"):
+                form, words = r"true|false", "true or false"
+            elif name == METADATA_CODEC:
+                form, words = r"none|gzip", "none or gzip"
             if READ_BY_THE_LIBRARY.match(name) and not re.fullmatch(form, value):
                 raise ValueError(f"expected {words} for {name}, found {value!r}")
         return properties
