@@ -23,7 +23,9 @@ from tests.contract.sink_outputs import (
     DeltaOutput,
     Died,
     Fault,
+    IcebergInStore,
     IcebergOutput,
+    InStore,
     plan_to,
     publish,
     rows_of,
@@ -354,15 +356,20 @@ def test_a_commit_to_an_iceberg_table_between_looking_and_committing_is_lost_by_
     assert iceberg.seen() == of_partition(old, 1) + rows_of(new) + late
 
 
-def test_a_table_in_a_store_is_replaced_in_as_one_on_a_disk(object_store: ObjectStore, tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", [DeltaInStore, IcebergInStore], ids=lambda kind: kind.name)
+def test_a_table_in_a_store_is_replaced_in_as_one_on_a_disk(
+    object_store: ObjectStore, tmp_path: Path, kind: type[InStore]
+) -> None:
     assert object_store is not None
-    stored = DeltaInStore(tmp_path / "orders")
+    stored = kind(tmp_path / "orders")
     stored.sink.publisher.prepare()
     old, other = publish(stored, plan_to(stored, 1)), publish(stored, plan_to(stored, 2))
-    uri = f"s3://{stored.place.bucket}/{stored.place.key}"
-    DeltaTable(uri, storage_options=stored.store.access().for_delta()).optimize.compact()
+    if stored.format == "delta":  # whose files with other rows are written again
+        uri = str(stored.place.without_connection)
+        DeltaTable(uri, storage_options=stored.store.access().for_delta()).optimize.compact()
     plan = replacing(stored, 3, old.plan, 0)
     directory, new = written(stored, plan)
     replacer_of(stored).can_take(directory, plan, new.receipt)
-    stored.sink.publisher.publish(directory, new)
-    assert stored.seen() == of_partition(old, 1) + rows_of(other) + rows_of(new)
+    for _ in range(2):
+        stored.sink.publisher.publish(directory, new)
+        assert stored.seen() == of_partition(old, 1) + rows_of(other) + rows_of(new)

@@ -219,8 +219,9 @@ def test_another_writers_clean_up_and_ours_leave_what_is_published(
     assert three_batches.answer("coverage", "orders", "--verify")["verified"]["differences"] == []
 
 
-@pytest.mark.parametrize("kind", [Iceberg()], indirect=True, ids=["iceberg"])
-def test_a_copy_goes_to_a_table_of_its_own_in_the_same_namespace(kind: TableKind, three_batches: QuickProject) -> None:
+def test_a_copy_goes_to_a_table_of_its_own_an_iceberg_one_in_the_same_namespace(
+    kind: TableKind, three_batches: QuickProject
+) -> None:
     copy = ("backfill", "orders", f"batch={ids(three_batches)[0]}", "--copy-to", "orders_again", "--reason", "a look")
     assert [chunk["rows"] for chunk in three_batches.answer(*copy)["chunks"]] == [5]
     assert sum(batches_seen(kind, three_batches, "orders_again").values()) == 5
