@@ -1,7 +1,8 @@
 """An S3 server for tests, from a package, and a proxy before it that fails as networks and stores do.
 
 The server is moto's, or S3Proxy on the JVM (docs/decisions.md says why these two). Server and proxy run in processes
-of their own: delta-rs holds Python's lock while it waits for an answer.
+of their own: delta-rs holds Python's lock while it waits for an answer. moto is a Glue, too; the proxy compares the
+versions of tables, as Amazon's does and moto does not.
 """
 
 import atexit
@@ -41,6 +42,7 @@ REGION = "eu-west-1"
 KEY, SECRET = "test-key", "test-secret-key"
 S3_PROXY_JARS = Path(__file__).resolve().parent.parent / ".jvm" / "s3-server"
 CONTROL = "/__faults__"
+ACTION, UPDATE = "X-Amz-Target", "AWSGlue.UpdateTable"
 ROLE = "/__role__"
 ROLE_KEY = "key-of-the-role"
 POD_TOKEN = "token-of-the-pod"
@@ -60,6 +62,8 @@ Kind = Literal["answer", "lose the answer", "cut", "forget the condition", "keep
 @dataclass(frozen=True)
 class StoreFault:
     """What becomes of requests whose ``METHOD /path?query`` matches, the first ``times`` of them after ``skip``.
+
+    Glue's have its name of the action behind the path.
 
     ``answer``: the store does nothing and answers with ``status`` and ``code``; ``lose the answer``: it does what it
     is asked, and the connection ends; ``cut``: the connection ends before; ``forget the condition``: it writes over
@@ -88,6 +92,8 @@ class Proxy(BaseHTTPRequestHandler):
     upstream: ClassVar[tuple[str, int]]
     faults: ClassVar[list[dict[str, Any]]] = []
     lock: ClassVar[threading.Lock] = threading.Lock()
+    of_glue: ClassVar[threading.Lock] = threading.Lock()
+    """Two updates never compare at once."""
 
     def handle_any(self) -> None:
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
@@ -101,7 +107,10 @@ class Proxy(BaseHTTPRequestHandler):
             status = 200 if self.headers.get("Authorization") == POD_TOKEN else 403
             self.answer(status, json.dumps(OF_ROLE).encode(), [("Content-Type", "application/json")])
             return
-        fault = self.fault()
+        self.pass_on(body, self.fault())
+
+    def pass_on(self, body: bytes, fault: dict[str, Any] | None) -> None:
+        """Let the server answer, or the fault that meets the request."""
         headers = {name: value for name, value in self.headers.items() if name.lower() != "connection"}
         if fault is not None and fault["kind"] == "cut":
             self.hang_up()
@@ -115,14 +124,30 @@ class Proxy(BaseHTTPRequestHandler):
             return
         if fault is not None and fault["kind"] == "forget the condition":
             headers = {name: value for name, value in headers.items() if name.lower() != "if-none-match"}
-        connection = http.client.HTTPConnection(*self.upstream, timeout=60)
-        connection.request(self.command, self.path, body=body, headers=headers)
-        found = connection.getresponse()
-        content = found.read()
+        with self.of_glue if self.headers.get(ACTION) == UPDATE else contextlib.nullcontext():
+            if self.headers.get(ACTION) == UPDATE and not self.is_newest(json.loads(body), headers):
+                self.answer(400, json.dumps({"__type": "ConcurrentModificationException"}).encode(), [])
+                return
+            status, answered, content = self.upstreams(body, headers)
         if fault is not None and fault["kind"] == "lose the answer":
             self.hang_up()
             return
-        self.answer(found.status, content, found.getheaders())
+        self.answer(status, content, answered)
+
+    def upstreams(self, body: bytes, headers: Mapping[str, str]) -> tuple[int, list[tuple[str, str]], bytes]:
+        """Return the server's answer: its status, headers and content."""
+        connection = http.client.HTTPConnection(*self.upstream, timeout=60)
+        connection.request(self.command, self.path, body=body, headers=dict(headers))
+        found = connection.getresponse()
+        return found.status, found.getheaders(), found.read()
+
+    def is_newest(self, asked: dict[str, Any], headers: Mapping[str, str]) -> bool:
+        """Whether an update of a table names the newest version that there is, or none."""
+        table = json.dumps({"DatabaseName": asked["DatabaseName"], "Name": asked["TableInput"]["Name"]}).encode()
+        of_table = {name: value for name, value in headers.items() if name not in {ACTION, "Content-Length"}}
+        _, _, content = self.upstreams(table, of_table | {ACTION: "AWSGlue.GetTable"})
+        newest = json.loads(content).get("Table", {}).get("VersionId")
+        return asked.get("VersionId") in {None, newest}
 
     def handle_expect_100(self) -> bool:
         """Tell the client at once to go on: what is written is kept until all of an answer is there."""
@@ -139,7 +164,7 @@ class Proxy(BaseHTTPRequestHandler):
                 signer = each["unless_signed_by"]
                 if signer and f"Credential={signer}/" in self.headers.get("Authorization", ""):
                     continue
-                if re.search(each["what"], f"{self.command} {self.path}"):
+                if re.search(each["what"], f"{self.command} {self.path} {self.headers.get(ACTION, '')}".rstrip()):
                     each["met"] += 1
                     if each["skip"] < each["met"] <= each["skip"] + each["times"]:
                         return each

@@ -17,7 +17,7 @@ from kafka_ingest.model.replaced import ReplacedRange
 from kafka_ingest.model.table_options import NO_TABLE_OPTIONS, TableOptions
 from kafka_ingest.sinks.beside_output import beside
 from kafka_ingest.sinks.iceberg.catalog_settings import FindCatalog
-from kafka_ingest.sinks.iceberg.library import check_installed
+from kafka_ingest.sinks.iceberg.library import check_can_reach, check_installed
 from kafka_ingest.sinks.iceberg.marks import OlderMarks
 from kafka_ingest.sinks.iceberg.places import BATCHES, DATA, METADATA, NOT_IN_LOCATIONS
 from kafka_ingest.sinks.iceberg.staged_age import check_safe_from_clean_up
@@ -68,6 +68,7 @@ class IcebergOutput:
         from kafka_ingest.sinks.iceberg.table import IcebergTable  # noqa: PLC0415
 
         settings = self._find_catalog(self._address[CATALOG])
+        check_can_reach(settings)
         return IcebergTable(self.output, settings, self._address[TABLE], self._access, self.options)
 
     @cached_property
