@@ -46,15 +46,20 @@ ACTION, UPDATE = "X-Amz-Target", "AWSGlue.UpdateTable"
 ROLE = "/__role__"
 ROLE_KEY = "key-of-the-role"
 POD_TOKEN = "token-of-the-pod"
+MACHINE = "/latest/"
+OF_MACHINE = f"{MACHINE}meta-data/iam/security-credentials/"
 OF_ROLE = {
     "AccessKeyId": ROLE_KEY,
     "SecretAccessKey": "secret-of-the-role",
     "Token": "token-of-the-role",
     "Expiration": "2999-01-01T00:00:00Z",
 }
-"""What a container's endpoint for credentials answers."""
+"""What the endpoint for credentials of a container answers, or of a machine."""
 KEPT = "<DeleteResult><Error><Key>{}</Key><Code>{}</Code><Message>of a test</Message></Error></DeleteResult>"
 XML = '<?xml version="1.0" encoding="UTF-8"?><Error><Code>{0}</Code><Message>{0} of a test</Message></Error>'
+
+NO_FILES = {"AWS_SHARED_CREDENTIALS_FILE": os.devnull, "AWS_CONFIG_FILE": os.devnull}
+"""No file of this user's may be found before a role."""
 
 Kind = Literal["answer", "lose the answer", "cut", "forget the condition", "keep one"]
 
@@ -107,7 +112,24 @@ class Proxy(BaseHTTPRequestHandler):
             status = 200 if self.headers.get("Authorization") == POD_TOKEN else 403
             self.answer(status, json.dumps(OF_ROLE).encode(), [("Content-Type", "application/json")])
             return
+        if self.path.startswith(MACHINE):
+            self.answer_as_machine()
+            return
         self.pass_on(body, self.fault())
+
+    def answer_as_machine(self) -> None:
+        """Answer as a machine of EC2 answers what runs on it: a token first, then its role and the role's key."""
+        if (self.command, self.path) == ("PUT", f"{MACHINE}api/token"):
+            self.answer(200, b"token-of-the-machine", [("X-aws-ec2-metadata-token-ttl-seconds", "21600")])
+        elif self.headers.get("X-aws-ec2-metadata-token") != "token-of-the-machine":
+            self.answer(401, b"", [])
+        elif self.path == OF_MACHINE:
+            self.answer(200, b"role-of-the-machine", [])
+        elif self.path == f"{OF_MACHINE}role-of-the-machine":
+            now = {"Code": "Success", "Type": "AWS-HMAC", "LastUpdated": "2026-01-01T00:00:00Z"}
+            self.answer(200, json.dumps(now | OF_ROLE).encode(), [("Content-Type", "application/json")])
+        else:
+            self.answer(404, b"", [])
 
     def pass_on(self, body: bytes, fault: dict[str, Any] | None) -> None:
         """Let the server answer, or the fault that meets the request."""
@@ -291,10 +313,16 @@ class ObjectStore:
         return {
             "AWS_CONTAINER_CREDENTIALS_FULL_URI": f"{self.endpoint}{ROLE}",
             "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE": str(token),
-            # Nothing else may be found before it: no file of this user's, and no metadata of a machine's.
-            "AWS_SHARED_CREDENTIALS_FILE": os.devnull,
-            "AWS_CONFIG_FILE": os.devnull,
             "AWS_EC2_METADATA_DISABLED": "true",
+            **NO_FILES,
+        }
+
+    def role_of_machine(self, _: Path) -> dict[str, str]:
+        """Return the environment of a machine of EC2 whose metadata are here."""
+        return {
+            "AWS_EC2_METADATA_SERVICE_ENDPOINT": self.endpoint,
+            "AWS_METADATA_ENDPOINT": self.endpoint,
+            **NO_FILES,
         }
 
     @contextlib.contextmanager

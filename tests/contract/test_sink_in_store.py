@@ -211,10 +211,14 @@ def test_files_of_another_output_are_no_table(output: InStore) -> None:
 # ── Without a key ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_connection_without_a_key_uses_the_containers_role_in_every_client(
-    output: InStore, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+@pytest.mark.parametrize("role", [ObjectStore.role, ObjectStore.role_of_machine], ids=["container", "machine"])
+def test_a_connection_without_a_key_uses_the_role_of_the_container_or_the_machine_in_every_client(
+    output: InStore,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    role: Callable[[ObjectStore, Path], dict[str, str]],
 ) -> None:
-    for name, value in output.store.role(tmp_path).items():
+    for name, value in role(output.store, tmp_path).items():
         monkeypatch.setenv(name, value)
     output.sink = output.reached(output.store.access(access_key=None, secret_key=None, tries=2))
     directory, published = written(output, plan_to(output, 1))

@@ -1,4 +1,7 @@
-"""Spark reads Delta and Iceberg tables with the formats' own jars."""
+"""Spark reads Delta and Iceberg tables with the formats' own jars, on a disk and in S3, where Iceberg's by its catalog.
+
+It has no key of the store: S3A finds the role of the machine, as it does in a job whose connection has none.
+"""
 
 import json
 import os
@@ -7,23 +10,34 @@ import sys
 from collections import Counter
 from pathlib import Path
 
-from tests.contract.sink_outputs import DeltaOutput, IcebergOutput, Output, plan_to, written
-from tests.iceberg_lake import table_at
+from tests.contract.sink_outputs import (
+    DeltaInStore,
+    DeltaOutput,
+    IcebergInStore,
+    IcebergOutput,
+    Output,
+    plan_to,
+    publish,
+)
+from tests.iceberg_lake import CATALOG, name_at, table_at
+from tests.object_store import ObjectStore
 
 from environment import ROOT
 from kafka_ingest.model.partition_term import terms_of
-from kafka_ingest.model.table_options import NO_TABLE_OPTIONS, TableOptions
+from kafka_ingest.model.table_options import TableOptions
 from kafka_ingest.spark_launch.installation import installation
 from kafka_ingest.spark_launch.java_options import SMALL
 
-JARS = [*ROOT.glob(".jvm/delta/*.jar"), *ROOT.glob(".jvm/iceberg/*.jar")]
+FOLDERS = ("delta/*", "iceberg/*", "s3/*", "rest-catalog/sqlite-jdbc-*")
+"""The formats, Hadoop's client of S3, and what reads the catalog."""
+JARS = [jar for folder in FOLDERS for jar in ROOT.glob(f".jvm/{folder}.jar")]
 READ = """
 import json, sys
 from pyspark.sql import SparkSession
 
 spark = SparkSession.builder.getOrCreate()
 for form, place in json.loads(sys.argv[1]):
-    table = spark.read.format(form).load(place)
+    table = spark.table(place) if form == "catalog" else spark.read.format(form).load(place)
     rows = table.select("kafka_batch", "kafka_partition", "kafka_offset", "value", "kafka_headers").collect()
     of_one = table.where("kafka_partition = 1 and kafka_offset < 3").count()
     print(json.dumps([form, of_one, [[*row[:3], row[3].decode(), row[4]] for row in rows]]))
@@ -43,37 +57,65 @@ CONF = {
 PARTITIONED = TableOptions(partition_by=terms_of(["kafka_topic", "day(kafka_timestamp)"]))
 
 
-def test_spark_reads_each_row_of_delta_and_iceberg_tables_once_with_the_formats_own_jars(tmp_path: Path) -> None:
+def in_spark(output: Output) -> tuple[str, str]:
+    """Return how Spark finds a table: its format and its place, or its name in the catalog."""
+    if isinstance(output, IcebergInStore):
+        return "catalog", f"{CATALOG}.{name_at(output.place)}"
+    if isinstance(output, DeltaInStore):
+        return "delta", f"s3a://{output.place.bucket}/{output.place.key}"
+    return output.format, str(output.path) if output.format == "delta" else table_at(output.path).metadata_location
+
+
+def of_store(output: IcebergInStore) -> dict[str, str]:
+    """Return the settings by which Spark reaches a bucket, without a key, and the catalog of a table in it."""
+    catalog = f"spark.sql.catalog.{CATALOG}"
+    access = output.store.access(access_key=None, secret_key=None)
+    return {
+        **{f"spark.hadoop.{name}": value for name, value in access.for_hadoop("lake").items()},
+        # Iceberg's files are named s3://…
+        "spark.hadoop.fs.s3.impl": "org.apache.hadoop.fs.s3a.S3AFileSystem",
+        catalog: "org.apache.iceberg.spark.SparkCatalog",
+        f"{catalog}.type": "jdbc",
+        f"{catalog}.uri": f"jdbc:sqlite:{output.path.parent}/catalog.db",
+        f"{catalog}.warehouse": "s3://lake/",
+        f"{catalog}.io-impl": "org.apache.iceberg.hadoop.HadoopFileIO",
+    }
+
+
+def test_spark_reads_each_row_of_delta_and_iceberg_tables_once_with_the_formats_own_jars(
+    tmp_path: Path, object_store: ObjectStore
+) -> None:
+    in_store = IcebergInStore(tmp_path / "iceberg-in-store" / "orders", PARTITIONED)
     outputs: list[Output] = [
-        made(tmp_path / made.name / name, options)
-        for made in (DeltaOutput, IcebergOutput)
-        for name, options in (("orders", NO_TABLE_OPTIONS), ("partitioned", PARTITIONED))
+        DeltaOutput(tmp_path / "delta" / "orders"),
+        IcebergOutput(tmp_path / "iceberg" / "orders"),
+        DeltaInStore(tmp_path / "delta-in-store" / "orders", PARTITIONED),
+        in_store,
     ]
     for output in outputs:
         output.sink.publisher.prepare()
         for number in (1, 2):
-            directory, published = written(output, plan_to(output, number))
-            output.sink.publisher.publish(directory, published)
-    places = [
-        [each.format, table_at(each.path).metadata_location if each.format == "iceberg" else str(each.path)]
-        for each in outputs
-    ]
+            publish(output, plan_to(output, number))
+    places = [in_spark(each) for each in outputs]
     script = tmp_path / "read.py"
     script.write_text(READ)
-    conf = [part for name, value in CONF.items() for part in ("--conf", f"{name}={value}")]
+    settings = CONF | of_store(in_store)
+    conf = [part for name, value in settings.items() for part in ("--conf", f"{name}={value}")]
 
-    done = subprocess.run(
-        ["spark-submit", "--master", "local[1]", *conf, script, json.dumps(places)],
-        env=os.environ | {"PATH": installation().search_path, "PYSPARK_PYTHON": sys.executable},
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    of_machine = object_store.role_of_machine(tmp_path)
+    with object_store.refusing_all_but_the_role():
+        done = subprocess.run(
+            ["spark-submit", "--master", "local[1]", *conf, script, json.dumps(places)],
+            env=os.environ | of_machine | {"PATH": installation().search_path, "PYSPARK_PYTHON": sys.executable},
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
 
     assert done.returncode == 0, done.stderr
     found = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("[")]
-    assert [form for form, _, _ in found] == [each.format for each in outputs]
+    assert [form for form, _, _ in found] == ["delta", "iceberg", "delta", "catalog"]
     for output, (_, of_one, rows) in zip(outputs, found, strict=True):
         assert Counter((batch, partition, offset) for batch, partition, offset, _, _ in rows) == output.seen()
         assert {(value, headers) for _, partition, offset, value, headers in rows if (partition, offset) == (1, 7)} == {
