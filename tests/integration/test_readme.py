@@ -1,4 +1,4 @@
-"""What a newcomer does first: the README's six commands, as they stand there, and the columns that it promises."""
+"""What a newcomer does first: the README's six commands, as they stand there, its table of columns, and the demo."""
 
 import html
 import os
@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pyarrow.dataset
 import pytest
+from tests.quick_project import QuickProject
 
+from demo_sinks import ROWS, SINKS, environment_of
 from embedded_broker import EmbeddedBroker
 from order_events import PARTITIONS, create_topic, order_events, produce
 
@@ -51,3 +53,21 @@ def test_the_output_has_the_columns_and_types_of_the_table(output: Path) -> None
     table = re.findall(r"^\| `(\w+)` \| ([^|`]+) \| ", section, flags=re.MULTILINE)
     schema = pyarrow.dataset.dataset(output, partitioning="hive").schema
     assert [(name, html.unescape(kind)) for name, kind in table] == [(field.name, str(field.type)) for field in schema]
+
+
+# ── The demo, of any sink ─────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("name", SINKS)
+def test_the_demos_feed_is_committed_and_its_rows_are_read_back_from_any_sink(
+    quick: QuickProject, topic: str, servers: str, name: str
+) -> None:
+    sink = SINKS[name]
+    quick.environment |= environment_of(sink, quick.home)
+    quick.edit_feed(kafka={"topics": [topic]})
+    events = list(order_events(20, seed=7))
+    produce(servers, topic, events)
+    assert [(batch["state"], batch["rows"]) for batch in quick.run()] == [("COMMITTED", 20)]
+    rows = sink.first_rows(quick.home).to_pylist()
+    assert len(rows) == ROWS
+    assert {row["value"] for row in rows} <= {event.value for event in events}
