@@ -417,6 +417,17 @@ def test_the_root_of_the_machine_is_no_place_for_copies(environment: Mapping[str
         request_of(environment | {"KAFKA_INGEST_DATA": "/"}, at_the_root, open_gaps=True, mode="copy", output="/again")
 
 
+@pytest.mark.parametrize(
+    ("path", "output"), [("s3://aws_lake@lake/orders", "again"), ("orders", "s3://aws_lake@lake/again")]
+)
+def test_a_copy_from_or_into_an_object_store_is_refused_by_name(
+    environment: Mapping[str, str], path: str, output: str
+) -> None:
+    feed = a_feed(sink={"format": "delta", "path": path})
+    with pytest.raises(InvalidBackfillError, match=f"found {path} and {output}: copies into object stores are not"):
+        request_of(environment, feed, anywhere=True, open_gaps=True, mode="copy", output=output)
+
+
 @pytest.mark.parametrize("blank", [None, "", "  "])
 def test_a_copy_without_an_output_is_refused(environment: Mapping[str, str], blank: str | None) -> None:
     assert refusal(environment, open_gaps=True, mode="copy", output=blank).startswith(
