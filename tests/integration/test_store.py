@@ -1,10 +1,11 @@
 """A feed whose output is a table in a store that speaks S3's protocol: the whole way, with real parts."""
 
 import json
+import time
 import warnings
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, nullcontext, suppress
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import count, islice
@@ -25,17 +26,23 @@ from tests.integration.test_adopt import DO_IT
 from tests.integration.test_whole_way import comparable, rows_expected
 from tests.kafka_faults import topic_id
 from tests.killing import Processes, ending_all, kill_a_run_that_spark_wrote_for
-from tests.object_store import ObjectStore, StoreFault
+from tests.object_store import OF_ROLE, SECRET, ObjectStore, StoreFault
 from tests.project import KAFKA_INGEST
 from tests.quick_project import Killed, QuickProject
 from tests.table_kinds import lands
 
+from kafka_ingest.foundation import storage
+from kafka_ingest.model.place import RemotePlace
 from kafka_ingest.sinks.delta.table_log import TableLog
 from kafka_ingest.sinks.iceberg.table import IcebergTable
+from kafka_ingest.spark_launch.spark_submission import SparkSubmission
 from order_events import order_events, produce
 
 FORMATS = ("delta", "iceberg")
 LANDING = {"delta": TableLog, "iceberg": IcebergTable}
+JAVA = b"org.apache.spark.deploy.SparkSubmit"
+ENOUGH_LOOKS = 1_000
+"""While Java starts: as many as it may take on a busy machine."""
 
 
 @dataclass(frozen=True)
@@ -130,6 +137,55 @@ def processes(of_lake: QuickProject) -> Iterator[Processes]:
         yield made
 
 
+# ── Secrets ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@contextmanager
+def what_others_see(project: QuickProject) -> Iterator[list[bytes]]:
+    """Collect the command lines of a run's Spark, and what it says."""
+    seen: list[bytes] = []
+    submit = project.submit
+
+    def noted(submission: SparkSubmission, log_file: Path, *, while_running: Callable[[], object]) -> None:
+        attempt = submission.arguments[0].encode()
+
+        def look() -> None:
+            while_running()
+            for _ in range(ENOUGH_LOOKS):
+                lines = [line for line in command_lines() if attempt in line]
+                if any(JAVA in line for line in lines):
+                    break
+                time.sleep(0.05)
+            seen.extend(lines)
+
+        try:
+            submit(submission, log_file, while_running=look)
+        finally:
+            seen.append(log_file.read_bytes())
+
+    with patch.object(project, "submit", noted):
+        yield seen
+    assert any(JAVA in line for line in seen), "expected to see the Java that Spark runs in"
+
+
+def command_lines() -> Iterator[bytes]:
+    """Yield the command line of each process, as any user of the machine may read it."""
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):
+            yield path.read_bytes()
+
+
+def assert_no_secret_in(lake: Lake, project: QuickProject, seen: list[bytes]) -> None:
+    """Neither the key's secret nor the role's is in what was seen, on the project's disk, or in the store."""
+    seen += [file.read_bytes() for file in project.home.rglob("*") if file.is_file()]
+    in_store = storage.opened(RemotePlace(lake.uri).parent, lake.store.access())
+    names = storage.files_below(in_store)
+    assert any(name.endswith("/plan.json") for name in names)
+    seen += storage.read_all(in_store, names)
+    for secret in (SECRET, OF_ROLE["SecretAccessKey"], OF_ROLE["Token"]):
+        assert not [content for content in seen if secret.encode() in content]
+
+
 BY = ["kafka_partition", "day(kafka_timestamp)"]
 
 
@@ -141,7 +197,7 @@ def test_every_record_is_in_the_table_once_after_a_killed_commit_a_filled_gap_an
     events = list(order_events(2_000, seed=11, timestamps_ms=count(noon_ms, 60_000)))
     id_of_topic = topic_id(servers, topic)
     produce(servers, topic, islice(events, 1_000))
-    with lake.as_it_is_reached(), of_lake.submitting(spark_is_its_own=True):
+    with lake.as_it_is_reached(), of_lake.submitting(spark_is_its_own=True), what_others_see(of_lake) as seen:
         [first] = of_lake.run()
     assert first["rows"] == 1_000
     assert [comparable(row) for row in lake.rows()] == rows_expected(events[:1_000], topic, id_of_topic)
@@ -174,6 +230,7 @@ def test_every_record_is_in_the_table_once_after_a_killed_commit_a_filled_gap_an
     of_lake.answer("adopt", "orders", *DO_IT)
     assert of_lake.run() == []
     assert [comparable(row) for row in lake.rows()] == expected
+    assert_no_secret_in(lake, of_lake, seen)
 
 
 GIVES_UP_SOON = {
@@ -193,10 +250,15 @@ def test_uploads_of_spark_that_fail_end_the_attempt_and_the_next_one_is_committe
         StoreFault("(PUT|POST) .*/batches/", status=503, code="SlowDown"),
         StoreFault("(PUT|POST) .*/batches/", "cut"),
     ):
-        with lake.store.failing(fault), of_lake.submitting(spark_is_its_own=True):
+        with (
+            lake.store.failing(fault),
+            of_lake.submitting(spark_is_its_own=True),
+            what_others_see(of_lake) as seen,
+        ):
             failed = of_lake.kafka_ingest("run", "orders", "--json")
         assert failed.exit_code == 1, failed.stdout + failed.stderr
         assert lake.rows() == []
+        assert_no_secret_in(lake, of_lake, [*seen, failed.stdout.encode(), failed.stderr.encode()])
     [batch] = of_lake.run()
     assert (batch["rows"], lake.batches_seen()) == (100, {batch["batch_id"]: 100})
     assert f"/{batch['batch_id']}/3/" in json.dumps(of_lake.answer("locate", "orders", topic, "0", "0"))
