@@ -139,10 +139,11 @@ def spark_failed(error: AirflowException, secrets: Collection[str] = ()) -> Spar
     )
 
 
-class CommitOperator(BaseOperator):
+class CommitOperator(BaseOperator, SkipMixin):
     """Publishes the batch, moves the stored offsets, then the consumer group, and announces what it committed.
 
-    Without a feed the run names it in its params; a backfill moves neither offsets nor group.
+    Without a feed the run names it in its params; a backfill moves neither offsets nor group. Where no run of the
+    feed's DAG is to follow at once, the task that would trigger it is skipped from here: it starts no process for that.
     """
 
     template_fields = ("batch_id",)
@@ -160,10 +161,17 @@ class CommitOperator(BaseOperator):
             committed = parts.commit(id_of_batch(self.batch_id), actor=run_of(context))
         if committed.mirrored.failure is not None:
             self.log.warning("the consumer group was not moved: %s", committed.mirrored.failure)
-        if not committed.by_us:
+        if committed.by_us:
+            self.announcements.add(context, committed.batch, committed.counts, parts)
+        else:
             self.log.info("batch %s was committed by %s: nothing to do", self.batch_id, committed.batch.committed_by)
+        if self.feed is None:
             return
-        self.announcements.add(context, committed.batch, committed.counts, parts)
+        with errors_for_airflow():
+            request = RunRequest.of(context["dag_run"].conf or {})
+        if reason := why_no_run_follows(committed.batch, request, run_of(context)):
+            self.log.info("no run follows at once: %s", reason)
+            self.skip(ti=context["ti"], tasks=self.get_direct_relatives(upstream=False))
 
 
 class NextBatchOperator(TriggerDagRunOperator):
