@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 CONNECT_TIMEOUT_S = 10
-READ_TIMEOUT_S = 60
+READ_TIMEOUT_S = 60.0
+"""Between two pieces of an answer; of the commit's library, for a whole answer."""
 TRIES = 5
 """Of a request that fails as a network or a busy store does."""
 
@@ -30,6 +31,7 @@ class S3Access:
     secret_key: str | None = field(default=None, repr=False)
     session_token: str | None = field(default=None, repr=False)
     tries: int = TRIES
+    read_timeout_s: float = READ_TIMEOUT_S
 
     def __post_init__(self) -> None:
         if (self.access_key is None) != (self.secret_key is None):
@@ -49,7 +51,7 @@ class S3Access:
             "use_listings_cache": False,
             "config_kwargs": {
                 "connect_timeout": CONNECT_TIMEOUT_S,
-                "read_timeout": READ_TIMEOUT_S,
+                "read_timeout": self.read_timeout_s,
                 "retries": {"mode": "standard", "total_max_attempts": self.tries},
                 # Stores other than Amazon's do not all know the checksums that are sent by default.
                 "request_checksum_calculation": "when_required",
@@ -69,13 +71,14 @@ class S3Access:
 
     def for_delta(self) -> dict[str, str]:
         """Return the ``storage_options`` of a Delta table."""
+        limit = f"{round(self.read_timeout_s * 1000)}ms"
         options = {
             # The log's entries are written by create-if-absent: the first of two writers wins.
             "conditional_put": "etag",
             "connect_timeout": f"{CONNECT_TIMEOUT_S}s",
-            "timeout": f"{READ_TIMEOUT_S}s",
+            "timeout": limit,
             "max_retries": str(self.tries - 1),
-            "retry_timeout": f"{READ_TIMEOUT_S}s",
+            "retry_timeout": limit,
         }
         if self.endpoint_url is not None:
             options["AWS_ENDPOINT_URL"] = self.endpoint_url

@@ -33,7 +33,7 @@ S3 = "s3"
 EXISTS = "PreconditionFailed"
 """S3's name for what must not be overwritten; no other condition is ever asked for."""
 LIBRARIES = {"botocore.exceptions": "BotoCoreError", "aiohttp": "ClientError"}
-"""The libraries below s3fs whose failures it may pass on as they are: no OSError."""
+"""The libraries below s3fs whose failures it may pass on as they are: with no number, and most are no OSError."""
 
 
 class Remote(Protocol):
@@ -96,14 +96,15 @@ def remote_errors() -> Iterator[None]:
     except (PermissionError, TimeoutError) as error:
         number = errno.EACCES if isinstance(error, PermissionError) else errno.ETIMEDOUT
         raise OSError(number, f"{code_of(error)} {error}".strip()) from error
+    except library_failures() as error:
+        # Before OSError, which some of them are too: without a number they would count as Arrow's.
+        raise OSError(errno.EIO, f"{type(error).__name__}: {error}") from error
     except OSError as error:
         if code_of(error) == EXISTS:  # s3fs knows only Amazon's answer, which names the condition as well
             raise FileExistsError(errno.EEXIST, str(error)) from error
         if error.errno is not None or code_of(error):
             raise OSError(error.errno or errno.EIO, f"{code_of(error)} {error.strerror or error}".strip()) from error
         raise
-    except library_failures() as error:
-        raise OSError(errno.EIO, f"{type(error).__name__}: {error}") from error
 
 
 def errors_at(path: Opened) -> contextlib.AbstractContextManager[None]:
