@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet
 
 from kafka_ingest.errors import NotADataFileError
-from kafka_ingest.foundation.storage import Opened, open_to_read
+from kafka_ingest.foundation.storage import Opened, open_to_read, size_of
 from kafka_ingest.model.data_file import FileContents, PartitionContents
 from kafka_ingest.model.offsets import OffsetRange, TopicPartition, listing
 
@@ -40,7 +40,7 @@ class DataFile:
             partitions.append(contents_of(topic_partition, offsets, intervals))
             intervals -= len(partitions[-1].intervals)
         return FileContents(
-            size_bytes=self._path.stat().st_size,
+            size_bytes=size_of(self._path),
             rows=rows,
             partitions=tuple(partitions),
             columns=tuple((field.name, str(field.type)) for field in schema),

@@ -8,7 +8,17 @@ import pyarrow.compute as pc
 import pyarrow.parquet
 
 from kafka_ingest.errors import StagedOutputUnusableError
-from kafka_ingest.foundation.storage import Opened, copy_file, flush, is_folder, make_folder, open_to_read, remove_tree
+from kafka_ingest.foundation.storage import (
+    Opened,
+    copy_file,
+    flush,
+    is_folder,
+    make_folder,
+    open_to_read,
+    open_to_write,
+    remove_tree,
+    size_of,
+)
 from kafka_ingest.model.offset_sets import by_partition, intersect, span_of
 from kafka_ingest.model.offsets import OffsetRange
 from kafka_ingest.model.receipt import Receipt, WrittenFile
@@ -76,12 +86,12 @@ def rows_of(
         # Two topics of a shared file may have partitions of one number.
         place = PurePosixPath(file.name)
         name = str(place.with_name(f"{len(written)}-{place.name}"))
-        with (target / name).open("wb") as new:
+        with open_to_write(target / name) as new:
             pyarrow.parquet.write_table(rows, new, compression="zstd")
         written.append(
             WrittenFile.of_one(
                 name=name,
-                size_bytes=(target / name).stat().st_size,
+                size_bytes=size_of(target / name),
                 rows=rows.num_rows,
                 topic_partition=topic_partition,
                 smallest_offset=pc.min(offsets).as_py(),
