@@ -8,6 +8,7 @@ versions of tables, as Amazon's does and moto does not.
 import atexit
 import contextlib
 import http.client
+import io
 import json
 import logging
 import os
@@ -61,7 +62,16 @@ XML = '<?xml version="1.0" encoding="UTF-8"?><Error><Code>{0}</Code><Message>{0}
 NO_FILES = {"AWS_SHARED_CREDENTIALS_FILE": os.devnull, "AWS_CONFIG_FILE": os.devnull}
 """No file of this user's may be found before a role."""
 
-Kind = Literal["answer", "lose the answer", "cut", "forget the condition", "keep one"]
+Kind = Literal[
+    "answer",
+    "lose the answer",
+    "halve the answer",
+    "withhold the answer",
+    "trickle",
+    "cut",
+    "forget the condition",
+    "keep one",
+]
 
 
 @dataclass(frozen=True)
@@ -71,9 +81,10 @@ class StoreFault:
     Glue's have its name of the action behind the path.
 
     ``answer``: the store does nothing and answers with ``status`` and ``code``; ``lose the answer``: it does what it
-    is asked, and the connection ends; ``cut``: the connection ends before; ``forget the condition``: it writes over
-    what exists; ``keep one``: it removes none of several objects, and its answer of 200 says that the last one
-    stays.
+    is asked, and the connection ends; ``halve the answer``: it does so, and the connection ends in the middle of the
+    answer; ``withhold the answer``: it does so, and no answer comes while the fault lasts; ``trickle``: its answer
+    comes byte by byte; ``cut``: the connection ends before; ``forget the condition``: it writes over what exists;
+    ``keep one``: it removes none of several objects, and its answer of 200 says that the last one stays.
     """
 
     what: str
@@ -88,6 +99,19 @@ class StoreFault:
     """Only requests that are signed with another key than this one."""
 
 
+class ByteByByte(io.BufferedIOBase):
+    """What an answer is written to that shall come byte by byte."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._connection = connection
+
+    def write(self, content: Any, /) -> int:
+        """Send each byte alone."""
+        for number in range(len(content)):
+            self._connection.sendall(content[number : number + 1])
+        return len(content)
+
+
 class Proxy(BaseHTTPRequestHandler):
     """Passes requests on, except those that a fault meets."""
 
@@ -99,6 +123,7 @@ class Proxy(BaseHTTPRequestHandler):
     lock: ClassVar[threading.Lock] = threading.Lock()
     of_glue: ClassVar[threading.Lock] = threading.Lock()
     """Two updates never compare at once."""
+    end_of_faults: ClassVar[threading.Event] = threading.Event()
 
     def handle_any(self) -> None:
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
@@ -106,6 +131,8 @@ class Proxy(BaseHTTPRequestHandler):
             with self.lock:
                 met = [each["met"] for each in self.faults]
                 self.faults[:] = [each | {"met": 0} for each in json.loads(body)]
+                Proxy.end_of_faults.set()
+                Proxy.end_of_faults = threading.Event()
             self.answer(200, json.dumps(met).encode(), [])
             return
         if self.path == ROLE:
@@ -115,7 +142,17 @@ class Proxy(BaseHTTPRequestHandler):
         if self.path.startswith(MACHINE):
             self.answer_as_machine()
             return
-        self.pass_on(body, self.fault())
+        end_of_faults = self.end_of_faults
+        fault = self.fault() or {"kind": ""}
+        if fault["kind"] == "cut":
+            self.hang_up()
+        elif fault["kind"] == "answer":
+            self.answer(fault["status"], XML.format(fault["code"]).encode(), [("Content-Type", "application/xml")])
+        elif fault["kind"] == "keep one":
+            last = body.rpartition(b"<Object>")[2].partition(b"<Key>")[2].partition(b"</Key>")[0].decode()
+            self.answer(200, KEPT.format(last, fault["code"]).encode(), [("Content-Type", "application/xml")])
+        else:
+            self.pass_on(body, fault["kind"], end_of_faults)
 
     def answer_as_machine(self) -> None:
         """Answer as a machine of EC2 answers what runs on it: a token first, then its role and the role's key."""
@@ -131,30 +168,32 @@ class Proxy(BaseHTTPRequestHandler):
         else:
             self.answer(404, b"", [])
 
-    def pass_on(self, body: bytes, fault: dict[str, Any] | None) -> None:
-        """Let the server answer, or the fault that meets the request."""
+    def pass_on(self, body: bytes, fault: str, end_of_faults: threading.Event) -> None:
+        """Let the store do what it is asked, and answer as the kind of a fault says; empty where there is none."""
         headers = {name: value for name, value in self.headers.items() if name.lower() != "connection"}
-        if fault is not None and fault["kind"] == "cut":
-            self.hang_up()
-            return
-        if fault is not None and fault["kind"] == "answer":
-            self.answer(fault["status"], XML.format(fault["code"]).encode(), [("Content-Type", "application/xml")])
-            return
-        if fault is not None and fault["kind"] == "keep one":
-            last = body.rpartition(b"<Object>")[2].partition(b"<Key>")[2].partition(b"</Key>")[0].decode()
-            self.answer(200, KEPT.format(last, fault["code"]).encode(), [("Content-Type", "application/xml")])
-            return
-        if fault is not None and fault["kind"] == "forget the condition":
+        if fault == "forget the condition":
             headers = {name: value for name, value in headers.items() if name.lower() != "if-none-match"}
         with self.of_glue if self.headers.get(ACTION) == UPDATE else contextlib.nullcontext():
             if self.headers.get(ACTION) == UPDATE and not self.is_newest(json.loads(body), headers):
                 self.answer(400, json.dumps({"__type": "ConcurrentModificationException"}).encode(), [])
                 return
             status, answered, content = self.upstreams(body, headers)
-        if fault is not None and fault["kind"] == "lose the answer":
+        if fault == "withhold the answer":
+            end_of_faults.wait()
+        if fault in {"lose the answer", "withhold the answer"}:
             self.hang_up()
             return
+        to_client, whole = self.wfile, io.BytesIO()
+        if fault == "trickle":
+            self.wfile = ByteByByte(self.connection)
+        elif fault == "halve the answer":
+            self.wfile = whole
         self.answer(status, content, answered)
+        self.wfile = to_client
+        if half := whole.getvalue()[: whole.tell() // 2]:
+            to_client.write(half)
+            to_client.flush()
+            self.hang_up()
 
     def upstreams(self, body: bytes, headers: Mapping[str, str]) -> tuple[int, list[tuple[str, str]], bytes]:
         """Return the server's answer: its status, headers and content."""

@@ -23,6 +23,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import LongType, NestedField, StringType
+from sqlalchemy.exc import OperationalError
 from tests.contract.builders import NOON, at_once, batch_id_of, orders
 from tests.contract.conftest import PostgresqlServer
 from tests.contract.sink_outputs import ROWS, IcebergOutput, plan_to, publish, rows_of, written
@@ -360,6 +361,22 @@ def test_a_crash_while_the_table_was_made_leaves_nothing_in_the_way(
     assert len(list((output.path / "metadata").iterdir())) == 1, "its first metadata file, in no catalog"
     output.sink.publisher.publish(directory, published)
     assert output.seen() == rows_of(published)
+
+
+def test_a_table_that_was_made_without_an_answer_is_found(
+    output: IcebergOutput, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    directory, published = written(output, plan_to(output, 1))
+    make = SqlCatalog.create_table
+
+    def without_answer(*arguments: Any, **named: Any) -> None:
+        make(*arguments, **named)
+        raise OperationalError("INSERT INTO iceberg_tables", {}, OSError("server closed the connection unexpectedly"))
+
+    monkeypatch.setattr(SqlCatalog, "create_table", without_answer)
+    output.sink.publisher.publish(directory, published)
+    assert output.seen() == rows_of(published)
+    assert len(output.table().metadata.metadata_log) == 1, "the table was made once"
 
 
 def dying(*_: object) -> None:

@@ -121,6 +121,17 @@ def test_a_commit_that_landed_is_found_whatever_its_answer_was(
     assert output.seen() == expected
 
 
+def test_a_table_that_was_made_is_found_whatever_the_answer_was(server: RestCatalogServer, tmp_path: Path) -> None:
+    for status in (0, 409, 503):
+        output = IcebergByRest(tmp_path / f"{status}" / "orders")
+        output.sink.publisher.prepare()
+        directory, published = written(output, plan_to(output, 1))
+        kind = "answer after it" if status else "lose the answer"
+        with server.failing(CatalogFault(CREATE, kind, status)):
+            output.sink.publisher.publish(directory, published)
+        assert output.seen() == rows_of(published)
+
+
 @pytest.mark.parametrize("status", [409, 500, 503])
 def test_a_commit_that_did_not_land_is_tried_again(
     output: IcebergByRest, server: RestCatalogServer, status: int

@@ -1,12 +1,20 @@
 """What an output in an object store brings besides: failures of stores and networks."""
 
 import errno
+import re
+import sqlite3
+from collections import Counter
 from collections.abc import Callable
+from contextlib import closing
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import count
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import pytest
-from tests.contract.builders import batch_id_of
+from tests.contract.builders import NOON, batch_id_of, orders
 from tests.contract.sink_outputs import (
     DeltaInStore,
     IcebergInStore,
@@ -17,14 +25,22 @@ from tests.contract.sink_outputs import (
     rows_of,
     written,
 )
+from tests.contract.test_sink_replace import of_partition, replacing
 from tests.iceberg_lake import connections_beside
 from tests.object_store import ObjectStore, StoreFault
 
-from kafka_ingest.errors import BatchRevokedError, KafkaIngestError, OutputNotUsableError, OutputUnavailableError
+from kafka_ingest.errors import BatchRevokedError, OutputNotUsableError, OutputUnavailableError
 from kafka_ingest.foundation import storage
 from kafka_ingest.model.place import Place
 from kafka_ingest.model.published_output import FilesState, PublishedReceipt
+from kafka_ingest.model.receipt import WrittenFile
+from kafka_ingest.model.removal import Removal, RemovalCause
+from kafka_ingest.model.table_options import OnNewColumns, TableOptions
+from kafka_ingest.ports.outputs import Sink
 from kafka_ingest.sinks.choose import examine
+from kafka_ingest.sinks.delta import table_log
+from kafka_ingest.sinks.iceberg import commits as iceberg_commits
+from kafka_ingest.sinks.storage_errors import storage_errors
 
 pytestmark = pytest.mark.long
 
@@ -34,25 +50,23 @@ FIRST_PUT = {"delta": r"PUT .*/_delta_log/0{20}\.json", "iceberg": r"PUT .*/meta
 """The one that makes the table."""
 
 
+@pytest.fixture(autouse=True)
+def without_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let tries follow each other at once."""
+    monkeypatch.setattr("botocore.retries.standard.ExponentialBackoff.delay_amount", lambda *_: 0)
+    monkeypatch.setattr(table_log, "CREATION_PAUSES_S", (0.0,) * len(table_log.CREATION_PAUSES_S))
+    monkeypatch.setattr(iceberg_commits, "LONGEST_PAUSE_S", 0.0)
+
+
 @pytest.fixture(params=[DeltaInStore, IcebergInStore], ids=lambda kind: kind.name)
 def output(request: pytest.FixtureRequest, object_store: ObjectStore, tmp_path: Path) -> InStore:
     found: InStore = request.param(tmp_path / "orders")
-    # What fails all the time shall not be tried for seconds.
     found.sink = found.reached(object_store.access(tries=2))
     found.sink.publisher.prepare()
     return found
 
 
 # ── The put that decides ──────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def test_a_commit_whose_answer_is_lost_counts_once(output: InStore) -> None:
-    first = publish(output, plan_to(output, 1))
-    directory, published = written(output, plan_to(output, 2))
-    with output.store.failing(StoreFault(DECIDING_PUT[output.format], "lose the answer", times=1)):
-        output.sink.publisher.publish(directory, published)
-    output.sink.publisher.publish(directory, published)
-    assert output.seen() == rows_of(first) + rows_of(published)
 
 
 def test_a_revocation_whose_answer_is_lost_holds(output: InStore) -> None:
@@ -108,60 +122,155 @@ FAILURES = {
     "expired": StoreFault("/lake", status=403, code="ExpiredToken"),
     "wrong key": StoreFault("/lake", status=403, code="InvalidAccessKeyId"),
     "cut": StoreFault("/lake", "cut"),
+    "cut in the middle": StoreFault("/lake", "halve the answer"),
 }
+SLOW = StoreFault("/lake", "trickle")
 
-Step = Callable[[InStore, Place, PublishedReceipt], object]
+
+@dataclass(frozen=True)
+class Life:
+    """What a batch comes to, until half of it is replaced and the rest is removed; and where each part is staged."""
+
+    directory: Place
+    published: PublishedReceipt
+    again: Place
+    """Of a second attempt, which is staged from the first one's files."""
+    replacing: Place
+    replacement: PublishedReceipt
+    revoked: PublishedReceipt
+    """A batch that an operator revokes."""
+
+    @property
+    def batch_id(self) -> UUID:
+        """The batch."""
+        return self.published.plan.batch_id
+
+    @property
+    def file(self) -> WrittenFile:
+        """One of its files."""
+        return self.published.receipt.files[1]
+
+
+def holds(sink: Any, life: Life) -> bool:
+    """Look for a record. A file that cannot be read is an OSError there, which callers name."""
+    with storage_errors(life.directory):
+        found: bool = sink.inspector.holds(life.batch_id, life.file, orders(1), 3)
+    return found
+
+
+Step = Callable[[Any, Life], object]
+"""One of a sink; the roles that not every sink has are there."""
 STEPS: dict[str, Step] = {
-    "prepare": lambda output, _, __: output.sink.publisher.prepare(),
-    "known": lambda output, _, __: output.sink.publisher.known_batches(),
-    "is kept": lambda output, _, published: output.sink.archive.is_kept(published.plan.batch_id),
-    "receipt": lambda output, directory, _: output.sink.staging.read_receipt(directory),
-    "failure": lambda output, directory, _: output.sink.staging.read_failure(directory),
-    "verify": lambda output, directory, published: output.sink.staging.verify(directory, published.receipt),
-    "can take": lambda output, directory, published: output.sink.publisher.can_take(directory, published.receipt),
-    "publish": lambda output, directory, published: output.sink.publisher.publish(directory, published),
-    "reported": lambda output, _, __: list(output.sink.publisher.published_receipts()),
-    "size": lambda output, directory, _: output.sink.staging.size_bytes(directory),
-    "remove": lambda output, directory, _: output.sink.staging.remove(directory),
+    "prepare": lambda sink, _: sink.publisher.prepare(),
+    "needs": lambda sink, life: sink.publisher.data_needs(life.again),
+    "open": lambda sink, life: sink.staging.open_attempt(life.again, b"{}"),
+    "package": lambda sink, life: sink.staging.add_package(life.again, b"PK"),
+    "receipt": lambda sink, life: sink.staging.read_receipt(life.directory),
+    "failure": lambda sink, life: sink.staging.read_failure(life.directory),
+    "restageable": lambda sink, life: sink.staging.check_restageable(life.directory, life.published.receipt),
+    "restage": lambda sink, life: sink.staging.restage(
+        life.directory, life.published.receipt, life.again, life.published.plan.ranges
+    ),
+    "restaged": lambda sink, life: sink.staging.write_receipt(life.again, b"{}"),
+    "known": lambda sink, _: sink.publisher.known_batches(),
+    "is kept": lambda sink, life: sink.archive.is_kept(life.batch_id),
+    "verify": lambda sink, life: sink.staging.verify(life.directory, life.published.receipt),
+    "can take": lambda sink, life: sink.publisher.can_take(life.directory, life.published.receipt),
+    "publish": lambda sink, life: sink.publisher.publish(life.directory, life.published),
+    "reported": lambda sink, _: list(sink.publisher.published_receipts()),
+    "kept receipt": lambda sink, life: sink.archive.published_receipt(life.batch_id),
+    "look": lambda sink, life: sink.inspector.look_at(life.batch_id, closely=True),
+    "path": lambda sink, life: sink.inspector.path(life.batch_id, life.file),
+    "holds": holds,
+    "can replace": lambda sink, _: sink.replacer.check_can_replace(),
+    "replaced": lambda sink, life: sink.replacer.rows_of(life.replacement.plan.replaces),
+    "can take the replacement": lambda sink, life: sink.replacer.can_take(
+        life.replacing, life.replacement.plan, life.replacement.receipt
+    ),
+    "replace": lambda sink, life: sink.publisher.publish(life.replacing, life.replacement),
+    "revoke": lambda sink, life: sink.publisher.revoke(
+        life.again, life.revoked.plan.batch_id, rows=life.revoked.receipt.rows
+    ),
+    "size": lambda sink, life: sink.staging.size_bytes(life.again),
+    "remove the other attempt": lambda sink, life: sink.staging.remove(life.again),
+    "remove": lambda sink, life: sink.staging.remove(life.directory),
+    "can remove": lambda sink, _: sink.remover.check_can_remove(),
+    "note a removal": lambda sink, life: sink.archive.note_removal(
+        Removal(life.batch_id, RemovalCause.EXPIRED, NOON, "operator", "old")
+    ),
+    "unfinished": lambda sink, _: sink.remover.unfinished(),
+    "hide": lambda sink, life: sink.remover.hide(life.batch_id),
 }
 
 
-@pytest.mark.parametrize("failure", FAILURES)
-def test_a_store_that_fails_at_a_step_proves_nothing_and_the_next_run_continues(output: InStore, failure: str) -> None:
-    directory, published = written(output, plan_to(output, 1))
+OF_MANY_REQUESTS = {"verify", "restage", "reported", "look", "holds", "replaced", "remove the other attempt", "hide"}
+"""Each in its own way; of publishing, see below."""
+
+
+def test_a_store_that_fails_at_any_step_proves_nothing_and_the_next_run_continues(
+    output: InStore, tmp_path: Path
+) -> None:
+    # Columns that a table may lack make Spark's needs a question about the table.
+    output = type(output)(tmp_path / "lacking" / "orders", TableOptions(OnNewColumns.IGNORE))
+    plan = plan_to(output, 1)
+    directory, published = written(output, plan)
+    replacing_directory, replacement = written(output, replacing(output, 2, plan, 0))
+    revoked_directory, revoked = written(output, plan_to(output, 3))
+    again = output.sink.staging.attempt_directory(plan.batch_id, 2)
+    life = Life(directory, published, again, replacing_directory, replacement, revoked)
+    sink = another(output)
     for name, step in STEPS.items():
-        with (
-            output.store.failing(FAILURES[failure]),
-            pytest.raises(OutputUnavailableError, match="No offset was moved") as refused,
-        ):
-            step(output, directory, published)
-        assert "test-secret-key" not in str(refused.value), name
-        step(output, directory, published)
-    assert output.seen() == rows_of(published)
-
-
-@pytest.mark.parametrize("failure", FAILURES)
-def test_a_store_that_fails_while_an_operator_revokes_lets_it_be_done_again(output: InStore, failure: str) -> None:
-    directory, published = written(output, plan_to(output, 1))
-    with output.store.failing(FAILURES[failure]), pytest.raises(OutputUnavailableError):
-        output.sink.publisher.revoke(directory, batch_id_of(1), rows=published.receipt.rows)
-    output.sink.publisher.revoke(directory, batch_id_of(1), rows=published.receipt.rows)
+        for failure, fault in FAILURES.items():
+            with (
+                output.store.failing(fault),
+                pytest.raises(OutputUnavailableError, match="No offset was moved") as refused,
+            ):
+                step(sink, life)
+            assert "test-secret-key" not in str(refused.value), (name, failure)
+        if name in OF_MANY_REQUESTS:
+            take_with_a_store_that_is_gone_from_each_request_on(output.store, partial(step, sink, life))
+        with output.store.failing(SLOW):
+            step(output.sink, life)
+    assert output.seen() == rows_of(replacement)
     with pytest.raises(BatchRevokedError):
-        output.sink.publisher.publish(directory, published)
-    assert not output.seen()
+        output.sink.publisher.publish(revoked_directory, revoked)
 
 
-@pytest.mark.parametrize("crash", range(1, 46, 4))
-def test_a_store_that_is_gone_from_any_request_on_leaves_a_whole_batch_or_none(output: InStore, crash: int) -> None:
-    directory, published = written(output, plan_to(output, 1))
-    output.store.set_faults(StoreFault("/lake/", "cut", skip=crash))
+def take_with_a_store_that_is_gone_from_each_request_on(store: ObjectStore, step: Callable[[], object]) -> None:
+    for request in count(1):
+        if not comes_to(store, replace(FAILURES["cut"], skip=request), step)[1]:
+            return
+
+
+def comes_to(store: ObjectStore, fault: StoreFault, step: Callable[[], object]) -> tuple[bool, bool]:
+    """Take a step while a store fails; return whether it was done, and whether a request met the failure."""
+    store.set_faults(fault)
     try:
-        output.sink.publisher.publish(directory, published)
-    except KafkaIngestError:
-        pass
+        step()
+    except OutputUnavailableError:
+        done = False
+    else:
+        done = True
     finally:
-        output.store.set_faults()
-    assert output.seen() in ({}, rows_of(published))
+        [met] = store.set_faults()
+    return done, met > fault.skip
+
+
+@pytest.mark.parametrize(
+    ("step", "asks"), [("open", r"PUT .*/plan\.json"), ("verify", r"GET .*\.parquet"), ("publish", FIRST_PUT)]
+)
+def test_an_answer_that_does_not_come_is_not_waited_for_and_the_next_run_continues(
+    output: InStore, step: str, asks: str | dict[str, str]
+) -> None:
+    directory, published = written(output, plan_to(output, 1))
+    life = Life(directory, published, directory.parent / "2", directory, published, published)
+    impatient = output.reached(output.store.access(tries=1, read_timeout_s=1.0))
+    silent = StoreFault(asks if isinstance(asks, str) else asks[output.format], "withhold the answer", times=1)
+    done, was_met = comes_to(output.store, silent, partial(STEPS[step], impatient, life))
+    assert was_met
+    # What a commit came to, the table says.
+    assert not done or step == "publish"
+    STEPS[step](output.sink, life)
     output.sink.publisher.publish(directory, published)
     assert output.seen() == rows_of(published)
 
@@ -180,6 +289,140 @@ def test_an_attempt_of_which_the_store_keeps_an_object_is_not_removed_and_the_ne
     output.sink.staging.remove(directory)
     assert output.data_files() == []
     assert output.sink.staging.read_receipt(directory) is None
+
+
+# ── Failures at every request ─────────────────────────────────────────────────────────────────────────────────────────
+
+Seen = Counter[tuple[str, int, int]]
+Beginning = Callable[[InStore], tuple[Callable[[Sink], object], Seen, Seen]]
+"""Brings a table to where something is to be done; returns that, and what readers see before and after it."""
+DUE = TableOptions(properties=(("delta.checkpointInterval", "2"),))
+
+FAULTS = {
+    # Also what a process leaves that is killed before the request, or as soon as the store has done the one before.
+    "gone from there on": StoreFault("/lake/", "cut"),
+    # A question whose answer is lost is one that was cut.
+    "lost once": StoreFault("/lake/", "lose the answer", times=1),
+    "broken once": StoreFault("(PUT|POST|DELETE) /lake/", status=500, times=1),
+}
+
+
+IDS = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|(?<=snap-)\d+")
+
+
+class Moment:
+    """What lies in a store, and what a catalog says, at one moment: to begin there again."""
+
+    def __init__(self, output: InStore) -> None:
+        self._folder = output.opened(output.place.parent)
+        self._catalog = output.path.parent / "catalog.db"
+        self._tags = self._found()
+        self._contents = {name: storage.read_whole(self._folder / name) for name in self._tags}
+        self._rows = self._catalog.read_bytes() if self._catalog.exists() else b""
+
+    def _found(self) -> dict[str, str]:
+        return {name: each["ETag"] for name, each in storage.found_below(self._folder).items()}
+
+    def now(self) -> tuple[str, ...]:
+        """Return what there is now, apart from ids that differ from run to run."""
+        names = list(self._found())
+        if self._rows:
+            with closing(sqlite3.connect(self._catalog)) as catalog:
+                names += [str(row) for row in catalog.execute("SELECT metadata_location FROM iceberg_commitss")]
+        return tuple(sorted(IDS.sub("<id>", name) for name in names))
+
+    def restore(self) -> None:
+        """Put back what there was."""
+        found = self._found()
+        if new := found.keys() - self._tags.keys():
+            objects = [{"Key": (self._folder / name).path.partition("/")[2]} for name in new]
+            self._folder.fs.call_s3("delete_objects", Bucket="lake", Delete={"Objects": objects})
+        for name, tag in self._tags.items():
+            if found.get(name) != tag:
+                storage.write_whole(self._folder / name, self._contents[name])
+        if self._rows:
+            self._catalog.write_bytes(self._rows)
+
+
+def first_batch(output: InStore) -> tuple[Callable[[Sink], object], Seen, Seen]:
+    """The first batch of a table, which makes it."""
+    directory, published = written(output, plan_to(output, 1))
+    return lambda sink: sink.publisher.publish(directory, published), Counter(), rows_of(published)
+
+
+def next_batch(output: InStore) -> tuple[Callable[[Sink], object], Seen, Seen]:
+    """Another one, with which a checkpoint is due, and older marks leave the table."""
+    before = [publish(output, plan_to(output, number)) for number in (1, 2)]
+    directory, published = written(output, plan_to(output, 3))
+    seen = rows_of(before[0]) + rows_of(before[1])
+    return lambda sink: sink.publisher.publish(directory, published), seen, seen + rows_of(published)
+
+
+def replacement(output: InStore) -> tuple[Callable[[Sink], object], Seen, Seen]:
+    """A batch whose rows take the place of some of another one's."""
+    old = publish(output, plan_to(output, 1))
+    directory, new = written(output, replacing(output, 2, old.plan, 0))
+    return (
+        lambda sink: sink.publisher.publish(directory, new),
+        rows_of(old),
+        of_partition(old, 1) + rows_of(new),
+    )
+
+
+def removal(output: InStore) -> tuple[Callable[[Sink], object], Seen, Seen]:
+    """A batch that expires."""
+    old, stays = (publish(output, plan_to(output, number)) for number in (1, 2))
+    noted = Removal(old.plan.batch_id, RemovalCause.EXPIRED, NOON, "operator", "old")
+
+    def expire(sink: Sink) -> None:
+        sink.archive.note_removal(noted)
+        assert sink.remover is not None
+        sink.remover.hide(noted.batch_id)
+
+    return expire, rows_of(old) + rows_of(stays), rows_of(stays)
+
+
+@pytest.mark.parametrize(
+    ("begin", "fault"),
+    [(first_batch, "gone from there on"), (next_batch, "lost once"), (next_batch, "broken once")],
+)
+def test_whichever_request_of_a_publishing_fails_a_whole_batch_is_seen_or_none_and_the_next_run_completes_it(
+    output: InStore, monkeypatch: pytest.MonkeyPatch, begin: Beginning, fault: str
+) -> None:
+    monkeypatch.setattr(iceberg_commits, "MOST", 1)
+    monkeypatch.setattr(iceberg_commits, "STAY", 1)
+    output = type(output)(output.path, DUE)
+    deed, before, after = begin(output)
+    beginning = Moment(output)
+    looked_at = set()
+    for request in count():
+        done, was_met = comes_to(output.store, replace(FAULTS[fault], skip=request), lambda: deed(another(output)))
+        # A question that fails leaves a world that was looked at before.
+        if (now := (done, beginning.now())) not in looked_at:
+            looked_at.add(now)
+            seen = output.seen()
+            assert seen == after if done else seen in (before, after), f"request {request}"
+            deed(another(output))
+            assert output.seen() == after, f"request {request}"
+        if not was_met:
+            break
+        beginning.restore()
+    assert request > 3
+
+
+def another(output: InStore) -> Sink:
+    """Return the sink as another process has it, which tries each request once."""
+    return output.reached(output.store.access(tries=1))
+
+
+@pytest.mark.parametrize("begin", [next_batch, replacement, removal])
+def test_a_commit_whose_answer_is_lost_counts_once(output: InStore, begin: Beginning) -> None:
+    deed, _, after = begin(output)
+    with output.store.failing(StoreFault(DECIDING_PUT[output.format], "lose the answer", times=1)):
+        deed(output.sink)
+    assert output.seen() == after
+    deed(output.sink)
+    assert output.seen() == after
 
 
 # ── Stores that cannot be used ────────────────────────────────────────────────────────────────────────────────────────
