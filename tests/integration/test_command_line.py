@@ -267,6 +267,14 @@ def on_a_terminal(quick: QuickProject, columns: int, *arguments: str) -> list[st
     return shown.decode().splitlines()
 
 
+def test_run_answers_how_long_each_step_of_a_batch_took(quick: QuickProject, orders: str) -> None:
+    quick.write_feed(orders)
+    [batch] = quick.run()
+    assert list(batch["step_seconds"]) == ["plan", "write", "commit"]
+    assert all(seconds > 0 for seconds in batch["step_seconds"].values())
+    assert sum(batch["step_seconds"].values()) == pytest.approx(batch["seconds"], abs=0.002)
+
+
 def test_nothing_is_cut_on_a_terminal_of_60_80_or_120_columns(quick: QuickProject, servers: str, orders: str) -> None:
     produce(servers, orders, 0, plain_records(1_200))
     quick.write_feed(orders)

@@ -318,12 +318,16 @@ def run_one_batch(parts: FeedParts, request: RunRequest) -> dict[str, Any] | str
         progress.print(f"  {NOT_APPLIED}", style="yellow", soft_wrap=True)
     if outcome.batch is None:
         return why_nothing(outcome.decision)
+    planned = time.monotonic()
     batch_id = outcome.batch.batch_id
     progress.print(
         f"  {outcome.result.value} batch {batch_id}: {listing(outcome.batch.ranges)}", markup=False, soft_wrap=True
     )
     write_batch(parts, batch_id)
+    written = time.monotonic()
     committed = commit_batch(parts, batch_id)
+    ended = time.monotonic()
+    steps = {"plan": planned - started, "write": written - planned, "commit": ended - written}
     return {
         "batch_id": str(batch_id),
         "result": outcome.result.value,
@@ -335,7 +339,8 @@ def run_one_batch(parts: FeedParts, request: RunRequest) -> dict[str, Any] | str
         "left_out": decision_document(outcome.decision)["left_out"],
         "ranges_left_out": [each.as_document() for each in committed.batch.left_out],
         "mirror_failure": committed.mirrored.failure,
-        "seconds": round(time.monotonic() - started, 3),
+        "seconds": round(ended - started, 3),
+        "step_seconds": {name: round(seconds, 3) for name, seconds in steps.items()},
     }
 
 
