@@ -55,12 +55,12 @@ format: ## format the code and mend what can be mended
 	.venv/bin/ruff check --fix .
 	.venv/bin/ruff format .
 
-bench: ## compare with AvailableNow, Spark batch, Flink and a script on the same records; half an hour, some GB of disk
-	$(SET_UP) dev jvm tables flink
+bench: ## compare with AvailableNow, Spark batch, Flink and a script on the same records; an hour or more, some GB of disk
+	$(SET_UP) dev jvm s3 tables flink
 	@PYTHONPATH=plugins:dev .venv/bin/python bench/against_peers.py $(ARGS)
 
 bench-quick: ## the same with fewer records, twice each; five to ten minutes
-	$(SET_UP) dev jvm tables flink
+	$(SET_UP) dev jvm s3 tables flink
 	@PYTHONPATH=plugins:dev .venv/bin/python bench/against_peers.py --quick $(ARGS)
 
 bench-plan: ## measure planning for feeds of up to 10,000 partitions, on a Kafka of its own; minutes

@@ -1,6 +1,7 @@
 """`make bench`: this project and its peers on the same records, whole processes in turn. See README.md."""
 
 import argparse
+import contextlib
 import importlib.metadata
 import os
 import platform
@@ -22,6 +23,7 @@ from options import parse_options, scale_of
 from places import new_results
 from process_tree import PSS_UP_TO_BYTES, reap_orphans
 from report import Results
+from s3_server import S3Server
 from talking import INTERRUPTED, BenchmarkError, interrupt, say
 from topic_data import make_topic, topic_id
 
@@ -82,8 +84,9 @@ class Benchmark:
         for name, reason in self._missing.items():
             say(f"left out: {name}. {in_short(reason)}")
         broker = EmbeddedBroker(directory / "kafka", jvm_flags=MUCH_DATA)
-        with LastWill() as will, broker:
-            track = Track(directory / "runs", logs, broker.bootstrap_servers, broker.pid, will, self._topic_ids)
+        with LastWill() as will, broker, contextlib.ExitStack() as opened:
+            store = opened.enter_context(S3Server(directory / "s3")) if self._need_store() else None
+            track = Track(directory / "runs", logs, broker.bootstrap_servers, broker.pid, will, self._topic_ids, store)
             try:
                 for case in self._cases:
                     self._fill(case, broker.bootstrap_servers, logs)
@@ -94,6 +97,10 @@ class Benchmark:
                 raise
         self.results(complete=True).write(self._directory)
         say(f"measured in {(time.monotonic() - self._started) / 60:.1f} minutes")
+
+    def _need_store(self) -> bool:
+        taking_part = {entry.contestant for case in self._cases for entry in case.entries} - self._missing.keys()
+        return any(CONTESTANTS[name].in_store for name in taking_part)
 
     def _fill(self, case: Case, bootstrap_servers: str, logs: Path) -> None:
         for data in case.topics():
@@ -122,6 +129,7 @@ class Benchmark:
                 say(
                     f"{case.name}, {repetition} of {case.repetitions}: {entry.label} {found.seconds:.2f} s, "
                     f"{found.cpu_s:.1f} s of processors, and the broker's {found.broker_s:.2f} s, "
+                    f"{in_words('S3 server', found.store_s)}{in_words('commit', found.commit_s)}"
                     f"{found.peak_mb:,.0f} MB, {found.output_bytes / 1e6:,.1f} MB out"
                 )
 
@@ -152,6 +160,11 @@ class Benchmark:
         }
 
 
+def in_words(what: str, seconds: float | None) -> str:
+    """Return a figure that not every run has, as a part of a line."""
+    return f"{what} {seconds:.2f} s, " if seconds is not None else ""
+
+
 def version_of_jar(pattern: str) -> str:
     """Return the version in the name of one of the broker's jars."""
     return next(JARS.glob(pattern)).stem.rpartition("-")[2]
@@ -179,7 +192,7 @@ def flink_version() -> str:
     found = sorted((FLINK / "venv" / "lib").glob("python*/site-packages/apache_flink-*.dist-info"))
     if not found or not FLINK_PYTHON.exists():
         return "not installed"
-    jars = sorted(jar.stem for jar in (FLINK / "jars").glob("flink-sql-*.jar"))
+    jars = sorted(jar.stem for jar in FLINK.glob("*/*flink-*.jar"))
     return f"{found[0].name.removeprefix('apache_flink-').removesuffix('.dist-info')}, {', '.join(jars)}"
 
 

@@ -10,10 +10,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import yaml
+from s3_server import BUCKET
 from talking import BenchmarkError
 
 from environment import ROOT, settings
 from free_ports import LOOPBACK
+from kafka_ingest.foundation.s3_access import S3Access
 from kafka_ingest.spark_launch.java_options import java_options
 from kafka_ingest.writing.read_ranges import READ_DEFAULTS
 
@@ -23,13 +25,14 @@ SPARK_JARS = ROOT / ".jvm" / "spark"
 FLINK = ROOT / ".flink"
 FLINK_PYTHON = FLINK / "venv" / "bin" / "python"
 FLINK_HEAP = "-Xmx1536m"
+S3_JARS = ROOT / ".jvm" / "s3"
 
 OURS = "kafka-ingest"
 PARQUET = "parquet"
 FEED = "orders"
 
 SETTINGS_OF_THE_SHELL = (
-    *("AIRFLOW", "KAFKA_INGEST_", "SPARK_", "PYSPARK_", "FLINK_", "HADOOP_", "YARN_"),
+    *("AIRFLOW", "KAFKA_INGEST_", "SPARK_", "PYSPARK_", "FLINK_", "HADOOP_", "YARN_", "AWS_"),
     *("JDK_JAVA_OPTIONS", "JAVA_TOOL_OPTIONS", "_JAVA_OPTIONS", "JVM_"),
 )
 """How variables begin from which a contestant, or the broker, would take settings that another reader's shell does not
@@ -40,12 +43,19 @@ ZSTD_1: Mapping[str, str] = {
     "spark.hadoop.parquet.compression.codec.zstd.level": "1",
 }
 
+WITHOUT_CHECKSUMS: Mapping[str, str] = {
+    "AWS_REQUEST_CHECKSUM_CALCULATION": "WHEN_REQUIRED",
+    "AWS_RESPONSE_CHECKSUM_VALIDATION": "WHEN_REQUIRED",
+}
+"""What this project asks of Amazon's SDK, for peers that write to S3 as well."""
+
 
 @dataclass(frozen=True, slots=True)
 class Job:
     """What to read, how many records, and where to work; ``end_offsets`` are empty where everything is to be read.
 
-    ``topic_id`` is the constant that the peers write: none of them asks Kafka for it.
+    ``topic_id`` is the constant that the peers write: none of them asks Kafka for it. ``store`` is the S3 server where
+    the output goes there.
     """
 
     bootstrap_servers: str
@@ -54,11 +64,16 @@ class Job:
     end_offsets: Mapping[int, int]
     records: int
     topic_id: str = ""
+    store: S3Access | None = None
 
     @property
     def output(self) -> Path:
-        """Where the Parquet files go."""
+        """Where the Parquet files go that are on this machine's disk."""
         return self.home / "output"
+
+    def place(self, scheme: str) -> str:
+        """Return where the output goes: a path, or a URI with this scheme where it goes to an S3 server."""
+        return str(self.output) if self.store is None else f"{scheme}://{BUCKET}/{self.home.name}/{self.output.name}"
 
     def task(self, **more: object) -> str:
         """Return the argument of a contestant's script."""
@@ -67,7 +82,7 @@ class Job:
                 "bootstrap_servers": self.bootstrap_servers,
                 "topic": self.topic,
                 "topic_id": self.topic_id,
-                "output": str(self.output),
+                "output": self.place("s3a"),
                 "end_offsets": dict(self.end_offsets),
                 **more,
             }
@@ -87,7 +102,7 @@ class Contestant:
     """One who takes part. ``prepare`` is not measured; ``missing`` is the reason where it cannot take part.
 
     ``writes`` is the format of its output; ``is_ours`` says that it is this project and not a peer; ``decodes``: values
-    become structs.
+    become structs; ``in_store``: its output goes to an S3 server.
     """
 
     name: str
@@ -98,6 +113,7 @@ class Contestant:
     writes: str = PARQUET
     is_ours: bool = False
     decodes: bool = False
+    in_store: bool = False
 
 
 def leave_settings_behind() -> None:
@@ -139,7 +155,7 @@ def prepare_feed(job: Job, sink: Mapping[str, str], records: Mapping[str, object
         "name": FEED,
         "kafka": {"topics": [job.topic], "group": f"bench-{job.home.name}"},
         "limits": {"max_records": "unlimited"},
-        "sink": {**sink, "path": job.output.name},
+        "sink": {**sink, "path": job.place("s3")},
         **(records or {}),
     }
     (feeds / f"{FEED}.yaml").write_text(yaml.safe_dump(feed))
@@ -194,7 +210,7 @@ def spark_submit(
         )
         return Start(
             [str(BIN / "spark-submit"), "--master", "local[*]", "--jars", jars, *settings, str(SCRIPTS / script), task],
-            plain_environment(job),
+            {**plain_environment(job), **(WITHOUT_CHECKSUMS if job.store is not None else {})},
         )
 
     return start
@@ -212,7 +228,7 @@ def zstd_1(_: Job) -> Mapping[str, str]:
 
 def start_flink(job: Job) -> Start:
     """Start Flink's mini cluster, in one JVM, with its defaults: larger polls and fetches only doubled its memory."""
-    return flink(job, FLINK_HEAP, {})
+    return flink(job, FLINK_HEAP)
 
 
 def start_flink_tuned(job: Job) -> Start:
@@ -221,12 +237,25 @@ def start_flink_tuned(job: Job) -> Start:
     Flags for Java by the number of records, no dictionaries.
     """
     java = f"{FLINK_HEAP} {java_options(job.records, None, '')}"
-    return flink(job, java, {"parquet.enable.dictionary": "false"})
+    return flink(job, java, parquet={"parquet.enable.dictionary": "false"})
 
 
-def flink(job: Job, java: str, parquet: Mapping[str, str]) -> Start:
+def flink(
+    job: Job,
+    java: str,
+    *,
+    parquet: Mapping[str, str] | None = None,
+    more_jars: Sequence[Path] = (),
+    writes: str = PARQUET,
+) -> Start:
     """Return Flink's command with options for its Java and for Parquet."""
-    task = job.task(jars=str(FLINK / "jars"), parallelism=os.cpu_count() or 1, consumer={}, parquet=dict(parquet))
+    task = job.task(
+        format=writes,
+        jars=[str(folder) for folder in (FLINK / "jars", *more_jars)],
+        parallelism=os.cpu_count() or 1,
+        consumer={},
+        parquet=dict(parquet or {}),
+    )
     environment = plain_environment(job) | {"JVM_ARGS": java, "FLINK_LOG_DIR": str(job.home)}
     return Start([str(FLINK_PYTHON), str(SCRIPTS / "flink_batch.py"), task], environment)
 

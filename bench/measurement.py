@@ -1,5 +1,6 @@
 """One run of one contestant, checked: what it took and what came out."""
 
+import json
 import os
 import shutil
 from collections.abc import Mapping, Sequence
@@ -8,11 +9,12 @@ from pathlib import Path
 
 import pyarrow as pa
 from cases import Case, Entry
-from contestant import Job
+from contestant import Contestant, Job
 from contestants_of_tables import CONTESTANTS
 from last_will import LastWill
 from positions import Positions, data_files, positions_in
 from process_tree import processor_s
+from s3_server import S3Server
 from talking import BenchmarkError
 from whole_process import Finished, run_whole
 
@@ -27,7 +29,8 @@ ANY_SPARK_S = 1.0
 class Measurement:
     """One run. ``load`` is the machine's over the minute before, ``broker_s`` the broker's processor time during it.
 
-    The rest is as in whole_process.Finished.
+    ``store_s`` is the S3 server's, where the output goes there; ``commit_s`` is how long this project's commit took,
+    where there was one. The rest is as in whole_process.Finished.
     """
 
     case: str
@@ -40,6 +43,8 @@ class Measurement:
     user_s: float
     system_s: float
     broker_s: float
+    store_s: float | None
+    commit_s: float | None
     peak_mb: float
     child_s: float
     sampling_s: float
@@ -60,7 +65,10 @@ class CouldNotRunError(RuntimeError):
 
 @dataclass(frozen=True)
 class Track:
-    """Where contestants run, one after the other, each in an empty directory; ``broker`` is the broker's process."""
+    """Where contestants run, one after the other, each in an empty directory; ``broker`` is the broker's process.
+
+    ``store`` is there where one of them writes to it.
+    """
 
     directory: Path
     logs: Path
@@ -68,6 +76,7 @@ class Track:
     broker: int
     will: LastWill
     topic_ids: dict[str, str] = field(default_factory=dict)
+    store: S3Server | None = None
     _expected: dict[str, Positions] = field(default_factory=dict)
 
     def measure(self, case: Case, entry: Entry, repetition: int, order: int) -> Measurement:
@@ -87,22 +96,35 @@ class Track:
         home = self.directory / f"{case.name}-{repetition}-{order}"
         expected = self._positions(entry)
         name = entry.data.name
-        job = Job(self.bootstrap_servers, name, home, entry.end_offsets, expected.rows, self.topic_ids.get(name, ""))
+        contestant = CONTESTANTS[entry.contestant]
+        store = self._store_of(contestant)
+        job = Job(
+            bootstrap_servers=self.bootstrap_servers,
+            topic=name,
+            home=home,
+            end_offsets=entry.end_offsets,
+            records=expected.rows,
+            topic_id=self.topic_ids.get(name, ""),
+            store=store.access if store is not None else None,
+        )
         home.mkdir(parents=True)
         try:
-            CONTESTANTS[entry.contestant].prepare(job)
+            contestant.prepare(job)
             log = self.logs / f"{case.name}-{entry.label.replace(' ', '-').replace(',', '')}-{repetition}.log"
             if entry.caught_up:
                 self._run(entry, job, log.with_suffix(".before.log"))
             os.sync()  # what others wrote is not to be written while this one runs
             load = os.getloadavg()[0]
-            broker_before = processor_s(self.broker)
+            broker_before, store_before = processor_s(self.broker), store.processor_s() if store is not None else 0.0
             found = self._run(entry, job, log)
             broker_s = processor_s(self.broker) - broker_before
+            store_s = store.processor_s() - store_before if store is not None else None
             if entry.caught_up and found.child_s > ANY_SPARK_S:
                 raise CouldNotRunError(
                     f"{entry.label}: expected no Spark where nothing is new, found {found.child_s:.2f} s of it"
                 )
+            if store is not None:
+                store.download(job.place("s3"), job.output)
             files, positions = self._checked(entry, job, expected, log)
             return Measurement(
                 case=case.name,
@@ -115,6 +137,8 @@ class Track:
                 user_s=found.user_s,
                 system_s=found.system_s,
                 broker_s=broker_s,
+                store_s=store_s,
+                commit_s=commit_s(log) if contestant.is_ours else None,
                 peak_mb=found.peak_bytes / 1e6,
                 child_s=found.child_s,
                 sampling_s=found.sampling_s,
@@ -125,6 +149,15 @@ class Track:
             )
         finally:
             shutil.rmtree(home, ignore_errors=True)
+            if store is not None:
+                store.clear()
+
+    def _store_of(self, contestant: Contestant) -> S3Server | None:
+        if not contestant.in_store:
+            return None
+        if self.store is None:
+            raise BenchmarkError(f"expected an S3 server for {contestant.name}, found none that was started")
+        return self.store
 
     def _run(self, entry: Entry, job: Job, log: Path) -> Finished:
         start = CONTESTANTS[entry.contestant].start(job)
@@ -159,6 +192,19 @@ class Track:
         if key not in self._expected:
             self._expected[key] = entry.data.positions(ends)
         return self._expected[key]
+
+
+def commit_s(log: Path) -> float | None:
+    """Return how long the commits of a run took, None where it had nothing to do.
+
+    The log ends with the object that ``kafka-ingest run --json`` prints. Raises BenchmarkError where it has none.
+    """
+    _, brace, document = f"\n{log.read_text(errors='replace')}".rpartition("\n{\n")
+    try:
+        batches = json.loads(brace + document)["batches"]
+        return sum(batch["step_seconds"]["commit"] for batch in batches) if batches else None
+    except (json.JSONDecodeError, KeyError) as error:
+        raise BenchmarkError(f"expected the answer of kafka-ingest run --json at the end of {log}: {error}") from error
 
 
 def tail(log: Path) -> str:

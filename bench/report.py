@@ -3,8 +3,9 @@
 import json
 import statistics
 import textwrap
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from itertools import chain
 from pathlib import Path
 
 from cases import Case
@@ -13,19 +14,17 @@ from matplotlib.figure import Figure
 from measurement import Measurement, in_short
 
 VERSION = 1
-FIGURES: Mapping[str, tuple[Callable[[Measurement], float], str]] = {
+FIGURES: Mapping[str, tuple[Callable[[Measurement], float | None], str]] = {
     "seconds": (lambda run: run.seconds, ".2f"),
+    "commit s": (lambda run: run.commit_s, ".2f"),
     "CPU s": (lambda run: run.cpu_s, ".1f"),
     "broker CPU s": (lambda run: run.broker_s, ".2f"),
+    "S3 server CPU s": (lambda run: run.store_s, ".2f"),
     "peak MB": (lambda run: run.peak_mb, ",.0f"),
     "output MB": (lambda run: run.output_bytes / 1e6, ",.2f"),
 }
-COLUMNS = ("contestant", "times the reference", *FIGURES, "files", "rows", "checksum")
+"""By their columns; a run may lack one, and a table has no column that all its runs lack."""
 TEXT = ("contestant", "checksum")
-HEADER = (
-    f"| {' | '.join(COLUMNS)} |",
-    f"|{'|'.join('---' if name in TEXT else '--:' for name in COLUMNS)}|",
-)
 PLOT_CHARACTERS = 150
 OUR_COLOUR, PEER_COLOUR = "#1f6f8b", "#b8c4cc"
 
@@ -126,12 +125,15 @@ def table(case: Case, found: Mapping[str, Sequence[Measurement]]) -> list[str]:
     """Return a case's measurements as lines of a Markdown table."""
     reference = found.get(case.reference)
     base = statistics.median(each.seconds for each in reference) if reference else None
-    lines = list(HEADER)
+    runs = list(chain(*found.values()))
+    figures = {name: each for name, each in FIGURES.items() if any(each[0](run) is not None for run in runs)}
+    columns = ("contestant", "times the reference", *figures, "files", "rows", "checksum")
+    lines = [f"| {' | '.join(columns)} |", f"|{'|'.join('---' if name in TEXT else '--:' for name in columns)}|"]
     for label, rows in found.items():
         cells = [
             label,
             f"{statistics.median(each.seconds for each in rows) / base:.2f}" if base else "",
-            *(spread([figure(each) for each in rows], form) for figure, form in FIGURES.values()),
+            *(spread_of_some(map(figure, rows), form) for figure, form in figures.values()),
             f"{rows[0].files}",
             f"{rows[0].rows:,}",
             f"`{rows[0].checksum}`",
@@ -141,6 +143,12 @@ def table(case: Case, found: Mapping[str, Sequence[Measurement]]) -> list[str]:
     about = f"Medians of {repeated}, with the smallest and the largest" if repeated > 1 else "Measured once"
     basis = f"set in relation to: {case.reference}" if base else f"{case.reference}, the reference, was not measured"
     return [*lines, "", f"{about}; {basis}."]
+
+
+def spread_of_some(values: Iterable[float | None], form: str) -> str:
+    """Return the spread of the runs that have a figure, nothing where none has."""
+    found = [each for each in values if each is not None]
+    return spread(found, form) if found else ""
 
 
 def spread(values: Sequence[float], form: str) -> str:

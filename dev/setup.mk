@@ -45,7 +45,7 @@ jvm: .jvm/.stamp
 	.venv/bin/python dev/resolve_jvm.py
 	touch $@
 
-# Only feeds whose output is in S3 need it, and tests of those.
+# Only feeds whose output is in S3 need it, tests of those, and `make bench`, which writes tables there.
 s3: .jvm/.stamp-s3
 
 S3_NEEDS := requirements-s3.txt requirements-delta.txt requirements-iceberg.txt
@@ -95,5 +95,5 @@ flink: | .venv/.stamp-run
 	echo 'Installing Flink $(FLINK_VERSION) into .flink'
 	test -x .flink/venv/bin/python || .venv/bin/uv venv --quiet --python $(PYTHON) .flink/venv
 	.venv/bin/uv pip install --python .flink/venv/bin/python --system-certs apache-flink==$(FLINK_VERSION)
-	.venv/bin/python dev/resolve_jvm.py --ivy-file dev/jvm/flink.xml --target .flink --configurations jars
+	.venv/bin/python dev/resolve_jvm.py --ivy-file dev/jvm/flink.xml --target .flink --configurations jars iceberg
 	touch $@

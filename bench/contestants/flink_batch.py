@@ -11,6 +11,17 @@ from typing import Any
 from pyflink.table import EnvironmentSettings, TableEnvironment
 from pyflink.table.expressions import lit
 
+ICEBERG = "iceberg"
+TABLE = "lake.bench.orders"
+MILLISECONDS, MICROSECONDS = 3, 6
+"""How precise times are: Kafka's, and those of Iceberg's tables."""
+
+ICEBERG_OPTIONS = {
+    "format-version": "2",
+    "write.parquet.compression-codec": "zstd",
+    "write.parquet.compression-level": "1",
+}
+
 SOURCE = """
 CREATE TABLE source (
   `topic` STRING METADATA VIRTUAL, `partition` INT METADATA VIRTUAL, `offset` BIGINT METADATA VIRTUAL,
@@ -19,19 +30,19 @@ CREATE TABLE source (
 ) WITH ({options})
 """
 SINK = """
-CREATE TABLE sink (
-  `topic` STRING, `partition` INT, `offset` BIGINT, `timestamp` TIMESTAMP_LTZ(3), `headers` MAP<STRING, BYTES>,
-  `key` BYTES, `value` BYTES, `topic_id` STRING
+CREATE TABLE {sink} (
+  `topic` STRING, `partition` INT, `offset` BIGINT, `timestamp` TIMESTAMP_LTZ({precision}),
+  `headers` MAP<STRING, BYTES>, `key` BYTES, `value` BYTES, `topic_id` STRING
 ) WITH ({options})
 """
 
 
 def main() -> None:
-    """Read the topic to its end, and write it as Parquet."""
+    """Read the topic to its end, and write it as Parquet files or into an Iceberg table."""
     task = json.loads(sys.argv[1])
     settings = EnvironmentSettings.new_instance().in_batch_mode().build()
     tables = TableEnvironment.create(settings)
-    jars = sorted(Path(task["jars"]).glob("*.jar"))
+    jars = [jar for folder in task["jars"] for jar in sorted(Path(folder).glob("*.jar"))]
     for name, value in {
         "pipeline.jars": ";".join(jar.as_uri() for jar in jars),
         "parallelism.default": str(task["parallelism"]),
@@ -39,9 +50,15 @@ def main() -> None:
     }.items():
         tables.get_config().set(name, value)
     tables.execute_sql(SOURCE.format(options=in_sql(source_options(task))))
-    tables.execute_sql(SINK.format(options=in_sql(sink_options(task))))
+    if task["format"] == ICEBERG:
+        tables.execute_sql(f"CREATE CATALOG lake WITH ({in_sql(catalog_options(task))})")
+        tables.execute_sql("CREATE DATABASE lake.bench")
+        sink, options, precision = TABLE, ICEBERG_OPTIONS, MICROSECONDS
+    else:
+        sink, options, precision = "sink", sink_options(task), MILLISECONDS
+    tables.execute_sql(SINK.format(sink=sink, options=in_sql(options), precision=precision))
     records = tables.from_path("source").add_columns(lit(task["topic_id"]).alias("topic_id"))
-    records.execute_insert("sink").wait()
+    records.execute_insert(sink).wait()
 
 
 def source_options(task: dict[str, Any]) -> dict[str, str]:
@@ -64,6 +81,11 @@ def source_options(task: dict[str, Any]) -> dict[str, str]:
         "value.fields-include": "EXCEPT_KEY",
         **{f"properties.{name}": value for name, value in task["consumer"].items()},
     }
+
+
+def catalog_options(task: dict[str, Any]) -> dict[str, str]:
+    """Return the options of the catalog that needs no server: the directory itself."""
+    return {"type": "iceberg", "catalog-type": "hadoop", "warehouse": Path(task["output"]).as_uri()}
 
 
 def sink_options(task: dict[str, Any]) -> dict[str, str]:

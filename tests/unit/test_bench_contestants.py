@@ -3,7 +3,9 @@
 A peer is left out, this project's ends all.
 """
 
+import json
 import os
+import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
@@ -12,27 +14,33 @@ from pathlib import Path
 import contestant
 import measurement
 import pytest
+import yaml
 from cases import Case, Entry
 from contestant import (
     OURS,
+    S3_JARS,
     Job,
     Start,
     leave_settings_behind,
     our_environment,
     plain_environment,
 )
-from contestants_of_tables import CONTESTANTS
+from contestants_of_tables import CONTESTANTS, FLINK_ICEBERG
 from last_will import LastWill
-from measurement import CouldNotRunError, Track
+from measurement import CouldNotRunError, Track, commit_s
 from process_tree import processor_s
+from s3_server import BUCKET
 from talking import BenchmarkError
 from topic_data import TopicData
 
+from kafka_ingest.foundation.s3_access import S3Access
 from kafka_ingest.writing.read_ranges import READ_DEFAULTS
 
 PEER = "python"
+TABLES = "delta", "iceberg"
 OF_THE_SHELL = (
     *("JDK_JAVA_OPTIONS", "JAVA_TOOL_OPTIONS", "_JAVA_OPTIONS", "SPARK_SUBMIT_OPTS", "SPARK_LAUNCHER_OPTS"),
+    *("AWS_PROFILE", "AWS_ENDPOINT_URL"),
     *("SPARK_CONF_DIR", "HADOOP_CONF_DIR", "FLINK_CONF_DIR", "JVM_ARGS", "PYSPARK_PYTHON", "KAFKA_INGEST_SPARK_JARS"),
 )
 
@@ -47,6 +55,11 @@ WRITES_NO_PARQUET = (
 @pytest.fixture
 def job(tmp_path: Path) -> Job:
     return Job("127.0.0.1:1", "orders", tmp_path, {}, 2_000)
+
+
+@pytest.fixture
+def job_in_store(job: Job) -> Job:
+    return replace(job, store=S3Access("aws_default", "http://127.0.0.1:2", "us-east-1", "a-key", "a-secret"))
 
 
 @pytest.fixture
@@ -100,12 +113,78 @@ def test_the_tuned_peer_reads_as_this_project_does(job: Job) -> None:
         assert f'"kafka.{name}": "{value}"' in reported
 
 
-@pytest.mark.parametrize("table", ["delta", "iceberg"])
+@pytest.mark.parametrize("table", TABLES)
 def test_the_peers_of_tables_read_as_this_project_does(table: str, job: Job) -> None:
     command = CONTESTANTS[f"available-now-{table}"].start(job).command
 
     assert all(f'"kafka.{name}": "{value}"' in command[-1] for name, value in READ_DEFAULTS.items())
     assert f'"format": "{table}"' in command[-1]
+
+
+def test_the_peers_of_tables_in_s3_write_to_its_server(job_in_store: Job) -> None:
+    delta, iceberg = (CONTESTANTS[f"available-now-{table}-s3"].start(job_in_store).command for table in TABLES)
+    place = f"s3a://{BUCKET}/{job_in_store.home.name}/output"
+
+    assert f'"output": "{place}"' in delta[-1]
+    assert f"spark.sql.catalog.lake.warehouse={place}" in iceberg
+    for command in (delta, iceberg):
+        assert f"spark.hadoop.fs.s3a.bucket.{BUCKET}.endpoint=http://127.0.0.1:2" in command
+
+
+def test_only_tables_in_s3_take_its_jars_and_its_settings(job: Job) -> None:
+    for name, each in CONTESTANTS.items():
+        if not each.in_store:
+            command = " ".join(each.start(job).command)
+            assert "s3a" not in command, name
+            assert str(S3_JARS) not in command, name
+
+
+def test_this_project_writes_its_table_in_s3_by_an_airflow_connection(
+    job_in_store: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(contestant.subprocess, "run", lambda *_, **__: subprocess.CompletedProcess([], 0))
+    ours = CONTESTANTS["kafka-ingest-delta-s3"]
+    ours.prepare(job_in_store)
+
+    feed = yaml.safe_load((job_in_store.home / "feeds" / "orders.yaml").read_text())
+    assert feed["sink"] == {"format": "delta", "path": f"s3://{BUCKET}/{job_in_store.home.name}/output"}
+    connection = json.loads(ours.start(job_in_store).environment["AIRFLOW_CONN_AWS_DEFAULT"])
+    assert (connection["login"], connection["extra"]["endpoint_url"]) == ("a-key", "http://127.0.0.1:2")
+
+
+def test_flink_finds_hadoop_only_where_it_writes_to_iceberg(job: Job) -> None:
+    files, table = (CONTESTANTS[name].start(job) for name in ("flink", "flink-iceberg"))
+
+    assert ("HADOOP_CLASSPATH" in files.environment, "HADOOP_CLASSPATH" in table.environment) == (False, True)
+    assert ('"format": "parquet"' in files.command[-1], '"format": "iceberg"' in table.command[-1]) == (True, True)
+    assert ("/iceberg" in files.command[-1], f'"{FLINK_ICEBERG}"' in table.command[-1]) == (False, True)
+
+
+ANSWER = json.dumps({"version": 1, "batches": [{"step_seconds": {"commit": each}} for each in (0.5, 1)]}, indent=2)
+
+
+@pytest.mark.parametrize(
+    ("log", "expected"),
+    [
+        (ANSWER, 1.5),
+        (f"plan   0.1 s\n{{\nnot the answer\n}}\n{ANSWER}", 1.5),
+        ('nothing new\n{\n  "batches": []\n}\n', None),
+    ],
+)
+def test_how_long_commits_took_is_in_the_answer_at_the_end_of_the_log(
+    log: str, expected: float | None, tmp_path: Path
+) -> None:
+    (tmp_path / "log").write_text(log)
+
+    assert commit_s(tmp_path / "log") == expected
+
+
+@pytest.mark.parametrize("log", ["", "plan 0.1 s\n", '{\n  "error": {}\n}\n', '{\n  "batches": [{}]\n}\n'])
+def test_a_log_without_the_answer_ends_the_benchmark(log: str, tmp_path: Path) -> None:
+    (tmp_path / "log").write_text(log)
+
+    with pytest.raises(BenchmarkError, match="expected the answer of kafka-ingest run --json at the end of "):
+        commit_s(tmp_path / "log")
 
 
 def test_the_tuned_flink_gets_this_projects_flags_for_java_and_no_dictionaries(job: Job) -> None:

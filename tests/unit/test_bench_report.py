@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from cases import Case, Entry
 from measurement import Measurement
-from report import COLUMNS, Results, table, time_besides_spark
+from report import Results, table, time_besides_spark
 from topic_data import TopicData
 
 DATA = TopicData("bench-big", 1_000)
@@ -20,6 +20,8 @@ RUN = Measurement(
     user_s=1.5,
     system_s=0.5,
     broker_s=0.25,
+    store_s=None,
+    commit_s=None,
     peak_mb=100.0,
     child_s=1.5,
     sampling_s=0.0,
@@ -37,7 +39,11 @@ def runs(label: str, *seconds: float) -> list[Measurement]:
 def line_of(label: str, lines: list[str]) -> dict[str, str]:
     """Return the cells of a contestant's line by the names of their columns."""
     [line] = [line for line in lines if line.startswith(f"| {label} |")]
-    return dict(zip(COLUMNS, [cell.strip() for cell in line.strip("|").split("|")], strict=True))
+    return dict(zip(cells_of(lines[0]), cells_of(line), strict=True))
+
+
+def cells_of(line: str) -> list[str]:
+    return [cell.strip() for cell in line.strip("|").split("|")]
 
 
 def results(*measurements: Measurement, left_out: dict[tuple[str, str], str] | None = None) -> Results:
@@ -70,6 +76,20 @@ def test_every_figure_has_its_median_minimum_and_maximum_and_processor_time_the_
 
     assert (cells["CPU s"], cells["broker CPU s"]) == ("2.5 (1.5 to 7.5)", "0.40 (0.10 to 0.90)")
     assert (cells["peak MB"], cells["output MB"]) == ("100 (90 to 1,200)", "2.00 (1.00 to 3.00)")
+
+
+def test_a_figure_that_only_some_have_is_empty_for_the_others() -> None:
+    ours = [replace(RUN, store_s=store, commit_s=commit) for store, commit in [(1.0, 0.25), (0.0, 0.0)]]
+
+    lines = table(CASE, {"kafka-ingest": ours, "flink": runs("flink", 3.0)})
+
+    names = "S3 server CPU s", "commit s"
+    assert [line_of("kafka-ingest", lines)[name] for name in names] == ["0.50 (0.00 to 1.00)", "0.12 (0.00 to 0.25)"]
+    assert [line_of("flink", lines)[name] for name in names] == ["", ""]
+
+
+def test_a_figure_that_no_one_has_gets_no_column() -> None:
+    assert not {"S3 server CPU s", "commit s"} & line_of("flink", table(CASE, {"flink": runs("flink", 3.0)})).keys()
 
 
 def test_what_was_the_same_each_time_is_reported_once() -> None:
