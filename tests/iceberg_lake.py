@@ -57,6 +57,6 @@ def table_at(path: Path, access: S3Access | None = None) -> Table:
     return catalog_beside(path, access).load_table(name_at(path))
 
 
-def has_table(path: Path) -> bool:
-    """Whether the catalog knows a table in a directory."""
-    return catalog_beside(path).table_exists(name_at(path))
+def has_table(path: Path, access: S3Access | None = None) -> bool:
+    """Whether the catalog beside a directory knows its table."""
+    return catalog_beside(path, access).table_exists(name_at(path))

@@ -14,6 +14,7 @@ from tests.contract.whole_feed import Record, WholeFeed, is_decodable
 from tests.fakes import GROUP
 from tests.iceberg_lake import has_table, table_at
 
+from kafka_ingest.foundation.s3_access import S3Access
 from kafka_ingest.model.batch import BatchState
 from kafka_ingest.model.dead_letters import output_of_dead_letters
 from kafka_ingest.model.offsets import OffsetRange
@@ -30,7 +31,7 @@ def assert_every_record_is_there_once(feed: WholeFeed) -> int:
     output_format = feed.settings.output.format
     records_of = {"delta": records_in_table, "iceberg": records_in_iceberg}.get(output_format, records_in_output)
     dead_letters = records_in_output(output_of_dead_letters(feed.settings.output).path) if feed.letters else []
-    assert sorted([*records_of(feed.output), *dead_letters]) == sorted(feed.log.records)
+    assert sorted([*records_of(feed.output, feed.access), *dead_letters]) == sorted(feed.log.records)
     assert not dead_letters or not feed.decoding.is_raw
     assert not any(map(is_decodable, dead_letters))
     snapshot, ends = feed.snapshot(), feed.log.end_offsets
@@ -76,20 +77,25 @@ def assert_ranges_follow(feed: WholeFeed, ranges: Sequence[OffsetRange]) -> None
         assert ends[-1] == feed.log.end_offsets[topic_partition]
 
 
-def records_in_output(output: Path) -> list[Record]:
+def records_in_output(output: Path, _access: S3Access | None = None) -> list[Record]:
     """Return every record that readers see, sorted; one that is there twice comes twice."""
     return sorted(record for path in sorted(output.rglob("*")) if path.is_file() for record in records_in(path))
 
 
-def records_in_table(output: Path) -> list[Record]:
-    """Return every record that readers of a Delta table see, sorted."""
-    return sorted(pl.read_delta(str(output)).select(RECORD).rows())
+def records_in_table(output: Path, access: S3Access | None = None) -> list[Record]:
+    """Return every record that readers of a Delta table see, sorted. ``access`` leads to its store."""
+    if access is None:
+        return sorted(pl.read_delta(str(output)).select(RECORD).rows())
+    options = {name: value for name, value in access.for_delta().items() if name.startswith("AWS_")}
+    return sorted(pl.read_delta(f"s3://lake{output}", storage_options=options).select(RECORD).rows())
 
 
-def records_in_iceberg(output: Path) -> list[Record]:
-    """Return every record that readers of an Iceberg table see, sorted."""
-    rows = table_at(output).scan(selected_fields=RECORD).to_arrow().to_pydict() if has_table(output) else {}
-    return sorted(zip(*itemgetter(*RECORD)(rows), strict=True)) if rows else []
+def records_in_iceberg(output: Path, access: S3Access | None = None) -> list[Record]:
+    """Return every record that readers of an Iceberg table see, sorted. ``access`` leads to its store."""
+    if not has_table(output, access):
+        return []
+    rows = table_at(output, access).scan(selected_fields=RECORD).to_arrow().to_pydict()
+    return sorted(zip(*itemgetter(*RECORD)(rows), strict=True))
 
 
 def records_in(path: Path) -> Iterator[Record]:

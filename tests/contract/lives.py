@@ -13,6 +13,7 @@ from tests.contract.whole_feed import Scheduler, WholeFeed, at_rest, whole_feed
 from tests.fakes import InMemoryControlTables
 
 from kafka_ingest.control.control_tables import SqlControlTables
+from kafka_ingest.foundation.s3_access import S3Access
 from kafka_ingest.model.decoding import Decoding, FieldDecoding, Format
 from kafka_ingest.ports.control import OperatorTables
 
@@ -78,15 +79,22 @@ def stop_before(feed: WholeFeed, call: str) -> Scheduler:
 class Feeds:
     """Makes feeds that begin a life, each with a name and an output of its own."""
 
-    def __init__(self, lake: Path, control: Callable[[], OperatorTables], output_format: str = "parquet") -> None:
+    def __init__(
+        self,
+        lake: Path,
+        control: Callable[[], OperatorTables],
+        output_format: str = "parquet",
+        access: S3Access | None = None,
+    ) -> None:
         self._lake = lake
         self._format = output_format
+        self._access = access
         self._control = control
         self._numbers = count()
 
     def new(self, life: Life) -> WholeFeed:
         """Return another feed at the beginning of a life."""
-        feed = whole_feed(f"feed-{next(self._numbers)}", self._control(), self._lake, self._format)
+        feed = whole_feed(f"feed-{next(self._numbers)}", self._control(), self._lake, self._format, self._access)
         life(feed)
         return feed
 

@@ -3,7 +3,8 @@
 from pathlib import Path
 
 import pytest
-from tests.contract.lives import LIVES, Feeds, Life, damaged_files
+from tests.contract.interference import changes_the_world
+from tests.contract.lives import LIVES, Feeds, Life, damaged_files, first_run
 from tests.contract.test_crash_at_every_boundary import (
     Recovery,
     another_run,
@@ -14,8 +15,11 @@ from tests.contract.test_crash_at_every_boundary import (
     instants_of_one_batch,
     same_run,
 )
-from tests.contract.whole_feed import Scheduler
+from tests.contract.whole_feed import Scheduler, WholeFeed
 from tests.fakes import InMemoryControlTables
+from tests.object_store import ObjectStore
+
+from kafka_ingest.foundation.storage import opened
 
 pytestmark = pytest.mark.long
 
@@ -33,3 +37,38 @@ def test_a_crash_between_any_two_steps_leaves_every_record_in_the_table_once(
         die(feed, scheduler, instant)
         recovery(feed, scheduler)
         assert_recovers(feed, scheduler, after=names[instant], may_fail=life is damaged_files)
+
+
+def every_world_of_a_store(name: str) -> bool:
+    """After each step that changes what lies in a store; whichever request of one fails, test_sink_in_store tries."""
+    return changes_the_world(name) and name.split(" ", 1)[1].startswith(("sink.", "spark."))
+
+
+@pytest.mark.parametrize("table", ["delta", "iceberg"])
+def test_a_crash_after_any_step_leaves_every_record_in_a_store_once_and_no_upload_is_left_with_an_attempt(
+    lake: Path, object_store: ObjectStore, table: str
+) -> None:
+    object_store.make_bucket("lake")
+    feeds = Feeds(lake, InMemoryControlTables, table, object_store.access())
+    names = instants_of_one_batch(feeds.new(first_run))
+    chosen_instants = chosen(names, every_world_of_a_store)
+    assert "after spark.write_half_a_data_file" in {names[instant] for instant in chosen_instants}
+    for instant in chosen_instants:
+        feed, scheduler = feeds.new(first_run), Scheduler()
+        die(feed, scheduler, instant)
+        if "half" in names[instant]:
+            assert uploads_below(feed)
+        another_run(feed, scheduler)
+        assert_recovers(feed, scheduler, after=names[instant])
+        for batch_id in feed.states():
+            for attempt in feed.control.attempts(batch_id):
+                feed.sink.staging.remove(attempt.directory)
+        assert not uploads_below(feed)
+
+
+def uploads_below(feed: WholeFeed) -> list[str]:
+    """Return the uploads in parts that have begun in the feed's place of a store."""
+    place = feed.settings.output.place.parent
+    assert not isinstance(place, Path)
+    found = opened(place, feed.access).fs.call_s3("list_multipart_uploads", Bucket="lake", Prefix=f"{place.key}/")
+    return [each["Key"] for each in found.get("Uploads", [])]

@@ -22,6 +22,8 @@ from kafka_ingest.batches.plan_batch import plan_batch
 from kafka_ingest.committing.commit_batch import Committed, commit_batch
 from kafka_ingest.errors import KafkaIngestError, RetryableError, SparkFailedError
 from kafka_ingest.foundation.durable_files import write_durably
+from kafka_ingest.foundation.s3_access import S3Access
+from kafka_ingest.foundation.storage import opened, read_whole, write_new
 from kafka_ingest.model.attempt_directory import DATA, DOCUMENT, RECEIPT
 from kafka_ingest.model.batch import Attempt, AttemptDocument, BatchState
 from kafka_ingest.model.control_rows import FeedSnapshot
@@ -34,6 +36,7 @@ from kafka_ingest.model.dead_letters import (
 from kafka_ingest.model.decoding import RAW, Decoding
 from kafka_ingest.model.offsets import TopicPartition
 from kafka_ingest.model.output_location import OutputLocation
+from kafka_ingest.model.place import RemotePlace
 from kafka_ingest.model.receipt import Receipt
 from kafka_ingest.planning.settings import FeedPlanSettings
 from kafka_ingest.ports.control import ControlTables
@@ -105,13 +108,41 @@ class SparkStandIn:
         write_durably(path, content)
 
 
-def write_like_spark(spark: SparkStandIn, produced: Log, attempt: Attempt) -> None:
+class SparkOnAStore(SparkStandIn):
+    """The same where the output is in a store: a file is an upload in parts, which is there once it is completed."""
+
+    def __init__(self) -> None:
+        self._begun: dict[str, Any] = {}
+
+    def write_half_a_data_file(self, path: Any, content: bytes) -> None:
+        bucket, _, key = path.path.partition("/")
+        begun = path.fs.call_s3("create_multipart_upload", Bucket=bucket, Key=key)
+        self._begun[path.path] = {"Bucket": bucket, "Key": key, "UploadId": begun["UploadId"]}
+        self._upload(path, content[: len(content) // 2])
+
+    def write_data_file(self, path: Any, content: bytes) -> None:
+        part = {"PartNumber": 1, "ETag": self._upload(path, content)["ETag"]}
+        upload = self._begun.pop(path.path)
+        path.fs.call_s3("complete_multipart_upload", MultipartUpload={"Parts": [part]}, **upload)
+
+    def write_receipt(self, path: Any, content: bytes) -> None:
+        write_new(path, content)
+
+    def _upload(self, path: Any, content: bytes) -> dict[str, Any]:
+        """Upload the only part of a file; a smaller one than 5 MiB has to be the last."""
+        found: dict[str, Any] = path.fs.call_s3("upload_part", PartNumber=1, Body=content, **self._begun[path.path])
+        return found
+
+
+def write_like_spark(spark: SparkStandIn, produced: Log, attempt: Attempt, access: S3Access | None = None) -> None:
     """Do what the Spark job does: document → files of exactly the plan's records → receipt."""
-    directory = attempt.directory
-    document = AttemptDocument.from_bytes((directory / DOCUMENT).read_bytes(), attempt.document_sha256)
+    directory = opened(attempt.directory, access)
+    document = AttemptDocument.from_bytes(read_whole(directory / DOCUMENT), attempt.document_sha256)
     plan = document.plan
-    data, letters = document.data.place or directory / DATA, staged_dead_letters(directory) / DATA
-    data.mkdir(parents=True)
+    data = opened(document.data.place, access) if document.data.place is not None else directory / DATA
+    letters = opened(staged_dead_letters(attempt.directory), access) / DATA
+    if isinstance(data, Path):
+        data.mkdir(parents=True)
     rows_read = 0
     for number, planned in enumerate(plan.ranges):
         records = produced.of(planned.topic_partition, planned.start_offset, planned.end_offset)
@@ -198,6 +229,8 @@ class WholeFeed:
     letters: Any
     decoding: Decoding = RAW
     limits: DeadLetterLimits = NO_LIMITS
+    access: S3Access | None = None
+    """What leads to the store, where the output is in one."""
 
     def plan(self, actor: str) -> UUID | None:
         """Run the plan task."""
@@ -214,7 +247,7 @@ class WholeFeed:
     def run_spark(self, attempt: Attempt) -> None:
         """Run Spark on an attempt; what goes wrong there is known to have gone wrong, and no more."""
         try:
-            write_like_spark(self.spark, self.log, attempt)
+            write_like_spark(self.spark, self.log, attempt, self.access)
         except OSError as error:
             raise SparkFailedError(f"Spark ended with exit code 1: {error}") from error
 
@@ -236,7 +269,7 @@ class WholeFeed:
         """Find the sink of the feed's output, or of its dead letters."""
         if target == output_of_dead_letters(self.settings.output):
             return self.letters
-        assert target.path == self.settings.output.path
+        assert target == self.settings.output
         return self.sink
 
     def snapshot(self) -> FeedSnapshot:
@@ -251,20 +284,29 @@ class WholeFeed:
 
     @property
     def output(self) -> Path:
-        return self.settings.output.path
+        """The output's directory; of one in a store the directory beside which its catalog lies."""
+        place = self.settings.output.place
+        return place if isinstance(place, Path) else Path(f"/{place.key}")
 
 
-def whole_feed(name: str, control: ControlTables, lake: Path, output_format: str = "parquet") -> WholeFeed:
-    """Return a feed that was never planned, of a topic without records, with a folder of its own in the lake."""
+def whole_feed(
+    name: str, control: ControlTables, lake: Path, output_format: str = "parquet", access: S3Access | None = None
+) -> WholeFeed:
+    """Return a feed that was never planned, of a topic without records, with a folder of its own in the lake.
+
+    ``access`` leads to a store that has a bucket of that name.
+    """
     made = Log()
     (lake / name).mkdir()
     path = lake / name / "orders"
+    place = path if access is None else RemotePlace(f"s3://{access.conn_id}@lake{path}")
     is_iceberg = output_format == "iceberg"
-    output = iceberg_at(path) if is_iceberg else OutputLocation.local(output_format, path)
+    output = iceberg_at(place) if is_iceberg else OutputLocation.at(output_format, str(place))
     settings = feed_settings(name=name, output=output)
-    sink = sink_of(output, connections_beside(path)) if is_iceberg else sink_of(output)
+    sink = sink_of(output, connections_beside(path, access))
     letters = sink_of(output_of_dead_letters(output)) if output_format == "parquet" else None
-    return WholeFeed(settings, control, sink, made, made.kafka, SparkStandIn(), AirflowStandIn(), letters)
+    spark = SparkStandIn() if access is None else SparkOnAStore()
+    return WholeFeed(settings, control, sink, made, made.kafka, spark, AirflowStandIn(), letters, access=access)
 
 
 # ── Airflow's part: runs, one after the other ─────────────────────────────────────────────────────────────────────────
