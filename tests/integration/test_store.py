@@ -25,7 +25,7 @@ from tests.iceberg_lake import files_in_store
 from tests.integration.test_adopt import DO_IT
 from tests.integration.test_whole_way import comparable, rows_expected
 from tests.kafka_faults import topic_id
-from tests.killing import Processes, ending_all, kill_a_run_that_spark_wrote_for
+from tests.killing import Processes, ending_all, kill, kill_a_run_that_spark_wrote_for, processes_of
 from tests.object_store import OF_ROLE, SECRET, ObjectStore, StoreFault
 from tests.project import KAFKA_INGEST
 from tests.quick_project import Killed, QuickProject
@@ -91,6 +91,13 @@ class Lake:
     def options(self) -> dict[str, str]:
         """How other programs reach the store."""
         return {name: value for name, value in self.store.access().for_delta().items() if name.startswith("AWS_")}
+
+    def uploads(self) -> list[str]:
+        """Return the keys of the uploads in parts that have begun."""
+        place = RemotePlace(self.uri)
+        files = storage.opened(place, self.store.access()).fs
+        found = files.call_s3("list_multipart_uploads", Bucket=place.bucket, Prefix=f"{place.key}/")
+        return [each["Key"] for each in found.get("Uploads", [])]
 
     def files(self) -> list[int]:
         """Return how many rows each file has, as the table says."""
@@ -241,27 +248,40 @@ GIVES_UP_SOON = {
 
 
 @pytest.mark.parametrize("lake", ["delta"], indirect=True)
-def test_uploads_of_spark_that_fail_end_the_attempt_and_the_next_one_is_committed(
-    of_lake: QuickProject, servers: str, topic: str, lake: Lake
+def test_uploads_of_spark_that_fail_or_are_killed_end_the_attempt_and_the_next_one_is_committed(
+    of_lake: QuickProject, processes: Processes, servers: str, topic: str, lake: Lake
 ) -> None:
     of_lake.write_feed(topic, sink=lake.sink, spark={"conf": GIVES_UP_SOON})
     produce(servers, topic, order_events(100, seed=11))
-    for fault in (
-        StoreFault("(PUT|POST) .*/batches/", status=503, code="SlowDown"),
-        StoreFault("(PUT|POST) .*/batches/", "cut"),
+    busy = StoreFault("(PUT|POST) .*/batches/", status=503, code="SlowDown")
+    with (
+        lake.store.failing(busy),
+        of_lake.submitting(spark_is_its_own=True),
+        what_others_see(of_lake) as seen,
     ):
-        with (
-            lake.store.failing(fault),
-            of_lake.submitting(spark_is_its_own=True),
-            what_others_see(of_lake) as seen,
-        ):
-            failed = of_lake.kafka_ingest("run", "orders", "--json")
-        assert failed.exit_code == 1, failed.stdout + failed.stderr
-        assert lake.rows() == []
-        assert_no_secret_in(lake, of_lake, [*seen, failed.stdout.encode(), failed.stderr.encode()])
+        failed = of_lake.kafka_ingest("run", "orders", "--json")
+    assert failed.exit_code == 1, failed.stdout + failed.stderr
+    assert (lake.rows(), lake.uploads()) == ([], [])
+    assert_no_secret_in(lake, of_lake, [*seen, failed.stdout.encode(), failed.stderr.encode()])
+
+    with lake.store.failing(StoreFault("PUT .*/batches/.*partNumber=", "withhold the answer")):
+        run = processes.run_feed()
+        run.wait_until(lake.uploads, "Spark to have begun an upload")
+        [java] = [
+            each
+            for each in processes_of(lake.catalog.parent / "orders.kafka-ingest")
+            if each.info["name"].startswith("java")
+        ]
+        kill(java)
+        assert run.end().exit_code == 1, run.said
+    assert lake.rows() == []
+
     [batch] = of_lake.run()
     assert (batch["rows"], lake.batches_seen()) == (100, {batch["batch_id"]: 100})
     assert f"/{batch['batch_id']}/3/" in json.dumps(of_lake.answer("locate", "orders", topic, "0", "0"))
+    assert {name.split("/")[-2] for name in lake.uploads()} == {"2"}
+    of_lake.answer("clean", "--batch", batch["batch_id"], "--reason", "the store is dear")
+    assert (lake.uploads(), lake.batches_seen()) == ([], {batch["batch_id"]: 100})
 
 
 # ── What operators do to a table in a store, with a stand-in for Spark ────────────────────────────────────────────────
