@@ -1,64 +1,34 @@
-"""An S3 server for tests, from a package, and a proxy before it that fails as networks and stores do.
+"""An S3 server for tests, from a package, which fails as networks and stores do where a test asks for it.
 
-The server is moto's, or S3Proxy on the JVM (docs/decisions.md says why these two). Server and proxy run in processes
-of their own: delta-rs holds Python's lock while it waits for an answer. moto is a Glue, too; the proxy compares the
-versions of tables, as Amazon's does and moto does not.
+Server and proxy (:mod:`tests.store_proxy`) run in processes of their own: delta-rs holds Python's lock while it waits
+for an answer.
 """
 
-import atexit
 import contextlib
 import http.client
-import io
 import json
-import logging
 import os
-import re
-import shutil
-import socket
 import subprocess
 import sys
-import tempfile
-import threading
-import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
+
+from tests.store_proxy import CONTROL, KEY, POD_TOKEN, ROLE, ROLE_KEY, SECRET, Server
 
 from dies_with_parent import dying_with_this_process
-from embedded_broker import QUICK_START
-from free_ports import LOOPBACK, random_free_ports
-from java_command import java_command
+from free_ports import LOOPBACK
 from kafka_ingest.foundation.s3_access import S3Access
 from kafka_ingest.foundation.storage import opened
 from kafka_ingest.model.place import RemotePlace
 
-Server = Literal["moto", "S3Proxy"]
+PROGRAM = Path(__file__).with_name("store_proxy.py").resolve()
 ENDPOINT_VARIABLES: Mapping[Server, str] = {"moto": "TEST_S3_ENDPOINT", "S3Proxy": "TEST_S3_PROXY_ENDPOINT"}
 """Where each server is, also for the processes that a test starts."""
 FIXTURES: Mapping[Server, str] = {"moto": "object_store", "S3Proxy": "s3_proxy"}
 """The fixtures that start them."""
 REGION = "eu-west-1"
-KEY, SECRET = "test-key", "test-secret-key"
-S3_PROXY_JARS = Path(__file__).resolve().parent.parent / ".jvm" / "s3-server"
-CONTROL = "/__faults__"
-ACTION, UPDATE = "X-Amz-Target", "AWSGlue.UpdateTable"
-ROLE = "/__role__"
-ROLE_KEY = "key-of-the-role"
-POD_TOKEN = "token-of-the-pod"
-MACHINE = "/latest/"
-OF_MACHINE = f"{MACHINE}meta-data/iam/security-credentials/"
-OF_ROLE = {
-    "AccessKeyId": ROLE_KEY,
-    "SecretAccessKey": "secret-of-the-role",
-    "Token": "token-of-the-role",
-    "Expiration": "2999-01-01T00:00:00Z",
-}
-"""What the endpoint for credentials of a container answers, or of a machine."""
-KEPT = "<DeleteResult><Error><Key>{}</Key><Code>{}</Code><Message>of a test</Message></Error></DeleteResult>"
-XML = '<?xml version="1.0" encoding="UTF-8"?><Error><Code>{0}</Code><Message>{0} of a test</Message></Error>'
-
 NO_FILES = {"AWS_SHARED_CREDENTIALS_FILE": os.devnull, "AWS_CONFIG_FILE": os.devnull}
 """No file of this user's may be found before a role."""
 
@@ -97,226 +67,6 @@ class StoreFault:
     """Only requests that must not overwrite."""
     unless_signed_by: str = ""
     """Only requests that are signed with another key than this one."""
-
-
-class ByteByByte(io.BufferedIOBase):
-    """What an answer is written to that shall come byte by byte."""
-
-    def __init__(self, connection: socket.socket) -> None:
-        self._connection = connection
-
-    def write(self, content: Any, /) -> int:
-        """Send each byte alone."""
-        for number in range(len(content)):
-            self._connection.sendall(content[number : number + 1])
-        return len(content)
-
-
-class Proxy(BaseHTTPRequestHandler):
-    """Passes requests on, except those that a fault meets."""
-
-    protocol_version = "HTTP/1.1"
-    wbufsize = -1
-    disable_nagle_algorithm = True
-    upstream: ClassVar[tuple[str, int]]
-    faults: ClassVar[list[dict[str, Any]]] = []
-    lock: ClassVar[threading.Lock] = threading.Lock()
-    of_glue: ClassVar[threading.Lock] = threading.Lock()
-    """Two updates never compare at once."""
-    end_of_faults: ClassVar[threading.Event] = threading.Event()
-
-    def handle_any(self) -> None:
-        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-        if self.path == CONTROL:
-            with self.lock:
-                met = [each["met"] for each in self.faults]
-                self.faults[:] = [each | {"met": 0} for each in json.loads(body)]
-                Proxy.end_of_faults.set()
-                Proxy.end_of_faults = threading.Event()
-            self.answer(200, json.dumps(met).encode(), [])
-            return
-        if self.path == ROLE:
-            status = 200 if self.headers.get("Authorization") == POD_TOKEN else 403
-            self.answer(status, json.dumps(OF_ROLE).encode(), [("Content-Type", "application/json")])
-            return
-        if self.path.startswith(MACHINE):
-            self.answer_as_machine()
-            return
-        end_of_faults = self.end_of_faults
-        fault = self.fault() or {"kind": ""}
-        if fault["kind"] == "cut":
-            self.hang_up()
-        elif fault["kind"] == "answer":
-            self.answer(fault["status"], XML.format(fault["code"]).encode(), [("Content-Type", "application/xml")])
-        elif fault["kind"] == "keep one":
-            last = body.rpartition(b"<Object>")[2].partition(b"<Key>")[2].partition(b"</Key>")[0].decode()
-            self.answer(200, KEPT.format(last, fault["code"]).encode(), [("Content-Type", "application/xml")])
-        else:
-            self.pass_on(body, fault["kind"], end_of_faults)
-
-    def answer_as_machine(self) -> None:
-        """Answer as a machine of EC2 answers what runs on it: a token first, then its role and the role's key."""
-        if (self.command, self.path) == ("PUT", f"{MACHINE}api/token"):
-            self.answer(200, b"token-of-the-machine", [("X-aws-ec2-metadata-token-ttl-seconds", "21600")])
-        elif self.headers.get("X-aws-ec2-metadata-token") != "token-of-the-machine":
-            self.answer(401, b"", [])
-        elif self.path == OF_MACHINE:
-            self.answer(200, b"role-of-the-machine", [])
-        elif self.path == f"{OF_MACHINE}role-of-the-machine":
-            now = {"Code": "Success", "Type": "AWS-HMAC", "LastUpdated": "2026-01-01T00:00:00Z"}
-            self.answer(200, json.dumps(now | OF_ROLE).encode(), [("Content-Type", "application/json")])
-        else:
-            self.answer(404, b"", [])
-
-    def pass_on(self, body: bytes, fault: str, end_of_faults: threading.Event) -> None:
-        """Let the store do what it is asked, and answer as the kind of a fault says; empty where there is none."""
-        headers = {name: value for name, value in self.headers.items() if name.lower() != "connection"}
-        if fault == "forget the condition":
-            headers = {name: value for name, value in headers.items() if name.lower() != "if-none-match"}
-        with self.of_glue if self.headers.get(ACTION) == UPDATE else contextlib.nullcontext():
-            if self.headers.get(ACTION) == UPDATE and not self.is_newest(json.loads(body), headers):
-                self.answer(400, json.dumps({"__type": "ConcurrentModificationException"}).encode(), [])
-                return
-            status, answered, content = self.upstreams(body, headers)
-        if fault == "withhold the answer":
-            end_of_faults.wait()
-        if fault in {"lose the answer", "withhold the answer"}:
-            self.hang_up()
-            return
-        to_client, whole = self.wfile, io.BytesIO()
-        if fault == "trickle":
-            self.wfile = ByteByByte(self.connection)
-        elif fault == "halve the answer":
-            self.wfile = whole
-        self.answer(status, content, answered)
-        self.wfile = to_client
-        if half := whole.getvalue()[: whole.tell() // 2]:
-            to_client.write(half)
-            to_client.flush()
-            self.hang_up()
-
-    def upstreams(self, body: bytes, headers: Mapping[str, str]) -> tuple[int, list[tuple[str, str]], bytes]:
-        """Return the server's answer: its status, headers and content."""
-        connection = http.client.HTTPConnection(*self.upstream, timeout=60)
-        connection.request(self.command, self.path, body=body, headers=dict(headers))
-        found = connection.getresponse()
-        return found.status, found.getheaders(), found.read()
-
-    def is_newest(self, asked: dict[str, Any], headers: Mapping[str, str]) -> bool:
-        """Whether an update of a table names the newest version that there is, or none."""
-        table = json.dumps({"DatabaseName": asked["DatabaseName"], "Name": asked["TableInput"]["Name"]}).encode()
-        of_table = {name: value for name, value in headers.items() if name not in {ACTION, "Content-Length"}}
-        _, _, content = self.upstreams(table, of_table | {ACTION: "AWSGlue.GetTable"})
-        newest = json.loads(content).get("Table", {}).get("VersionId")
-        return asked.get("VersionId") in {None, newest}
-
-    def handle_expect_100(self) -> bool:
-        """Tell the client at once to go on: what is written is kept until all of an answer is there."""
-        found = super().handle_expect_100()
-        self.wfile.flush()
-        return found
-
-    def fault(self) -> dict[str, Any] | None:
-        """Return the fault that meets this request."""
-        with self.lock:
-            for each in self.faults:
-                if each["conditional"] and "If-None-Match" not in self.headers:
-                    continue
-                signer = each["unless_signed_by"]
-                if signer and f"Credential={signer}/" in self.headers.get("Authorization", ""):
-                    continue
-                if re.search(each["what"], f"{self.command} {self.path} {self.headers.get(ACTION, '')}".rstrip()):
-                    each["met"] += 1
-                    if each["skip"] < each["met"] <= each["skip"] + each["times"]:
-                        return each
-        return None
-
-    def hang_up(self) -> None:
-        """End the connection without an answer."""
-        self.close_connection = True
-        with contextlib.suppress(OSError):
-            self.connection.shutdown(socket.SHUT_RDWR)
-
-    def answer(self, status: int, content: bytes, headers: Sequence[tuple[str, str]]) -> None:
-        """Answer as a server."""
-        self.send_response(status)
-        passed = [
-            each for each in headers if each[0].lower() not in {"connection", "transfer-encoding", "server", "date"}
-        ]
-        for name, value in passed:
-            if name.lower() != "content-length" or self.command == "HEAD":
-                self.send_header(name, value)
-        if self.command != "HEAD":
-            self.send_header("Content-Length", str(len(content)))
-        self.end_headers()
-        if self.command != "HEAD":
-            self.wfile.write(content)
-        self.wfile.flush()
-
-    def log_message(self, *_: object) -> None:
-        """Say nothing."""
-
-
-for method in ("GET", "PUT", "POST", "DELETE", "HEAD"):
-    setattr(Proxy, f"do_{method}", Proxy.handle_any)
-
-
-def moto() -> tuple[str, int]:
-    """Start moto's server in this process, and return where it is."""
-    from moto.server import ThreadedMotoServer
-
-    logging.getLogger("werkzeug").setLevel(logging.ERROR)
-    server = ThreadedMotoServer(ip_address=LOOPBACK, port=0, verbose=False)
-    server.start()
-    return server.get_host_and_port()
-
-
-def s3_proxy() -> tuple[str, int]:
-    """Start S3Proxy, which ends with this process, and return where it is once it answers."""
-    [port] = random_free_ports(1)
-    folder = Path(tempfile.mkdtemp(prefix="s3-proxy-"))
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    (folder / "data").mkdir()
-    settings = {
-        "s3proxy.endpoint": f"http://{LOOPBACK}:{port}",
-        "s3proxy.authorization": "aws-v4",
-        "s3proxy.identity": KEY,
-        "s3proxy.credential": SECRET,
-        "jclouds.provider": "filesystem-nio2",
-        "jclouds.identity": "none",
-        "jclouds.credential": "none",
-        "jclouds.filesystem.basedir": str(folder / "data"),
-    }
-    properties = folder / "s3proxy.conf"
-    properties.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
-    java = [java_command(), *QUICK_START, "-cp", f"{S3_PROXY_JARS}/*", "org.gaul.s3proxy.Main"]
-    with (folder / "log").open("wb") as log:
-        process = subprocess.Popen(
-            dying_with_this_process([*java, "--properties", str(properties)]), stdout=log, stderr=log
-        )
-    while not is_listening(port):
-        if process.poll() is not None:
-            sys.exit(f"expected S3Proxy on port {port}, found that it ended:\n{(folder / 'log').read_text()}")
-        time.sleep(0.05)
-    return LOOPBACK, port
-
-
-def is_listening(port: int) -> bool:
-    """Whether a server takes connections at a port."""
-    try:
-        socket.create_connection((LOOPBACK, port), timeout=1).close()
-    except OSError:
-        return False
-    return True
-
-
-def serve(server: Server) -> None:
-    """Run server and proxy until this process is ended; print the proxy's port."""
-    Proxy.upstream = moto() if server == "moto" else s3_proxy()
-    proxy = ThreadingHTTPServer((LOOPBACK, 0), Proxy)
-    sys.stdout.write(f"{proxy.server_address[1]}\n")
-    sys.stdout.flush()
-    proxy.serve_forever()
 
 
 class ObjectStore:
@@ -402,7 +152,7 @@ class ObjectStore:
 @contextlib.contextmanager
 def running_store(server: Server) -> Iterator[ObjectStore]:
     """Start a server with its proxy; it ends with the block, or with this process."""
-    command = dying_with_this_process([sys.executable, str(Path(__file__).resolve()), server])
+    command = dying_with_this_process([sys.executable, str(PROGRAM), server])
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as process:
         try:
@@ -413,7 +163,3 @@ def running_store(server: Server) -> Iterator[ObjectStore]:
         finally:
             os.environ.pop(ENDPOINT_VARIABLES[server], None)
             process.terminate()
-
-
-if __name__ == "__main__":
-    serve("S3Proxy" if sys.argv[1] == "S3Proxy" else "moto")

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal
 from urllib.parse import parse_qs, urlsplit
 
-from tests.object_store import is_listening
+from tests.store_proxy import is_listening
 
 from dies_with_parent import dying_with_this_process
 from embedded_broker import QUICK_START

@@ -30,7 +30,8 @@ from tests.contract.staged_files import DAY
 from tests.fakes import InMemorySink
 from tests.iceberg_lake import connections_beside, iceberg_at, table_at
 from tests.like_spark import files_of
-from tests.object_store import FIXTURES, ObjectStore, Server
+from tests.object_store import FIXTURES, ObjectStore
+from tests.store_proxy import Server
 
 from kafka_ingest.errors import OutputUnavailableError
 from kafka_ingest.foundation import storage

@@ -10,7 +10,8 @@ from pyiceberg.catalog import load_catalog
 from pyiceberg.catalog.glue import GlueCatalog
 from pyiceberg.table import Table
 from tests.contract.sink_outputs import IcebergOutput, plan_to, publish, rows_of, written
-from tests.object_store import KEY, REGION, SECRET, ObjectStore, StoreFault
+from tests.object_store import REGION, ObjectStore, StoreFault
+from tests.store_proxy import KEY, SECRET
 
 from kafka_ingest.errors import BatchRevokedError, BatchStateError, InstallationError, OutputUnavailableError
 from kafka_ingest.model.output_location import OutputLocation

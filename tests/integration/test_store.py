@@ -26,9 +26,10 @@ from tests.integration.test_adopt import DO_IT
 from tests.integration.test_whole_way import comparable, rows_expected
 from tests.kafka_faults import topic_id
 from tests.killing import Processes, ending_all, kill, kill_a_run_that_spark_wrote_for, processes_of
-from tests.object_store import OF_ROLE, SECRET, ObjectStore, StoreFault
+from tests.object_store import ObjectStore, StoreFault
 from tests.project import KAFKA_INGEST
 from tests.quick_project import Killed, QuickProject
+from tests.store_proxy import OF_ROLE, SECRET
 from tests.table_kinds import lands
 
 from kafka_ingest.foundation import storage
