@@ -328,7 +328,7 @@ class Moment:
         names = list(self._found())
         if self._rows:
             with closing(sqlite3.connect(self._catalog)) as catalog:
-                names += [str(row) for row in catalog.execute("SELECT metadata_location FROM iceberg_commitss")]
+                names += [str(row) for row in catalog.execute("SELECT metadata_location FROM iceberg_tables")]
         return tuple(sorted(IDS.sub("<id>", name) for name in names))
 
     def restore(self) -> None:
