@@ -1,0 +1,294 @@
+"""An Avro schema, read without Java: a text that stands by itself, and the types in it.
+
+A schema is refused here that Spark would refuse, or of which it would lose values without a word. A feed's schema is
+checked with it before anything is planned, and the Spark job makes its expressions from the text.
+"""
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from kafka_ingest.model.avro_types import (
+    LOGICAL,
+    PRIMITIVES,
+    AvroType,
+    Enumeration,
+    Fixed,
+    Items,
+    Named,
+    NoColumnError,
+    Primitive,
+    Record,
+    RecordField,
+    Union,
+    Values,
+    column_type,
+    decimal_name,
+    takes_no_bytes,
+)
+from kafka_ingest.model.record_schema import (
+    MAX_DEPTH,
+    MAX_FIELDS,
+    MAX_NAME,
+    ArrayOf,
+    MapOf,
+    RecordType,
+    Struct,
+    WrongSchemaError,
+)
+
+MAX_TEXT: Final = 1_000_000
+NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+SPARKS_OWN: Final = "spark.sql.catalyst.type"
+"""By it Spark would read a value as something that only Spark knows."""
+
+Node = Any
+"""What JSON has."""
+
+
+@dataclass(frozen=True, slots=True)
+class AvroSchema:
+    """A schema. ``text``: its JSON, with the types in it that it only refers to."""
+
+    text: str
+    type: AvroType
+
+    @property
+    def columns(self) -> RecordType:
+        """What Spark makes of a value; raises WrongSchemaError where that is nothing that can be stored."""
+        try:
+            found = column_type(self.type)
+        except NoColumnError as error:
+            raise WrongSchemaError(str(error)) from None
+        check_fields(found)
+        return found
+
+
+def read_avro(text: str, references: Mapping[str, str] | None = None) -> AvroSchema:
+    """Return a schema; raises WrongSchemaError.
+
+    ``references``: the texts of schemas of other subjects, by the full names of the types that they define.
+    """
+    if len(text) > MAX_TEXT:
+        raise WrongSchemaError(f"expected an Avro schema of at most {MAX_TEXT:,} characters, found {len(text):,}")
+    try:
+        node = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise WrongSchemaError(f"expected an Avro schema in JSON, found text that is none: {error}") from None
+    reading = Reading(references or {})
+    try:
+        kind, whole = reading.type(node, "", 1)
+    except NoColumnError as error:
+        raise WrongSchemaError(str(error)) from None
+    return AvroSchema(json.dumps(whole, separators=(",", ":")), kind)
+
+
+@dataclass
+class Reading:
+    """A schema that is being read: what has a name so far, and what is being defined."""
+
+    references: Mapping[str, str]
+    named: dict[str, Named] = field(default_factory=dict)
+    open: set[str] = field(default_factory=set)
+    fields: int = 0
+
+    def type(self, node: Node, namespace: str, depth: int) -> tuple[AvroType, Node]:
+        """Read a type; return it and its JSON."""
+        if depth > MAX_DEPTH:
+            raise WrongSchemaError(f"expected at most {MAX_DEPTH} levels of types, found more")
+        if isinstance(node, list):
+            return self.union(node, namespace, depth)
+        if isinstance(node, str):
+            return self.by_name(node, namespace, depth)
+        if not isinstance(node, dict):
+            raise WrongSchemaError(f"expected a type (a name, a list or an object), found {shown(node)}")
+        if SPARKS_OWN in node:
+            raise WrongSchemaError(f"expected types of Avro, found {SPARKS_OWN}, which only Spark knows")
+        return self.described(node, namespace, depth)
+
+    def described(self, node: dict[str, Node], namespace: str, depth: int) -> tuple[AvroType, Node]:
+        """Read a type that an object describes."""
+        match node.get("type"):
+            case "record" | "enum" | "fixed" as name:
+                return self.definition(name, node, namespace, depth)
+            case "array":
+                element, whole = self.type(required(node, "items"), namespace, depth + 1)
+                if takes_no_bytes(element):
+                    raise WrongSchemaError("expected arrays of values that take bytes, found one of null or of nothing")
+                return Items(element), {**node, "items": whole}
+            case "map":
+                value, whole = self.type(required(node, "values"), namespace, depth + 1)
+                return Values(value), {**node, "values": whole}
+            case str(name) if name in PRIMITIVES:
+                return Primitive(name, spark_of(name, node)), node
+            case inner:
+                return self.type(inner, namespace, depth + 1)
+
+    def definition(self, name: str, node: Mapping[str, Node], namespace: str, depth: int) -> tuple[AvroType, Node]:
+        """Read a type that gets a name."""
+        if name == "record":
+            return self.record(node, namespace, depth)
+        return self.enumeration(node, namespace) if name == "enum" else self.fixed(node, namespace)
+
+    def union(self, node: list[Node], namespace: str, depth: int) -> tuple[AvroType, Node]:
+        """Read a union."""
+        found = [self.type(each, namespace, depth + 1) for each in node]
+        if not found or any(isinstance(kind, Union) for kind, _ in found):
+            raise WrongSchemaError("expected a union of types that are no unions, found another, or none")
+        names = [name_of(kind) for kind, _ in found]
+        if twice := sorted({name for name in names if names.count(name) > 1}):
+            raise WrongSchemaError(f"expected each type once in a union, found {', '.join(twice)} twice")
+        return Union(tuple(kind for kind, _ in found)), [whole for _, whole in found]
+
+    def by_name(self, name: str, namespace: str, depth: int) -> tuple[AvroType, Node]:
+        """Read the name of a type."""
+        if name in PRIMITIVES:
+            return Primitive(name, PRIMITIVES[name]), name
+        full = name if "." in name or not namespace else f"{namespace}.{name}"
+        if not self.knows(full) and self.knows(name):
+            full = name  # as Java's Avro does, which looks without the namespace then
+        if full in self.open:
+            raise WrongSchemaError(f"expected types that do not hold themselves, found {full[:MAX_NAME]} in itself")
+        if full in self.named:
+            return self.named[full], full
+        if full not in self.references:
+            raise WrongSchemaError(f"expected a type of Avro, or one that is defined before, found {full[:MAX_NAME]!r}")
+        try:
+            node = json.loads(self.references[full])
+        except ValueError as error:
+            raise WrongSchemaError(f"expected {full} in JSON, found text that is none: {error}") from None
+        if isinstance(node, dict) and "." not in str(node.get("name", "")):
+            node = {"namespace": "", **node}  # else it would be in the namespace of what refers to it
+        kind, whole = self.type(node, "", depth + 1)
+        if self.named.get(full) is not kind:
+            raise WrongSchemaError(f"expected a schema that defines {full}, found {name_of(kind)}")
+        return kind, whole
+
+    def knows(self, full: str) -> bool:
+        """Whether there is a type of that name."""
+        return full in self.open or full in self.named or full in self.references
+
+    def define(self, node: Mapping[str, Node], namespace: str) -> tuple[str, str, tuple[str, ...]]:
+        """Read the name of a definition; return it in full, its namespace, and the aliases."""
+        name, own = required(node, "name"), node.get("namespace", namespace)
+        if not isinstance(name, str) or not isinstance(own, str):
+            raise WrongSchemaError(f"expected a name, found {shown(name)} in the namespace {shown(own)}")
+        if "." in name:
+            own, _, name = name.rpartition(".")
+        full = f"{own}.{name}" if own else name
+        if any(not NAME.fullmatch(part) for part in full.split(".")) or len(full) > MAX_NAME or name in PRIMITIVES:
+            raise WrongSchemaError(f"expected a name of letters, digits and '_', found {full[:100]!r}")
+        if full in self.named or full in self.open:
+            raise WrongSchemaError(f"expected each name to be defined once, found {full} twice")
+        aliases = texts(node.get("aliases", []), "aliases")
+        return full, own, tuple(each if "." in each or not own else f"{own}.{each}" for each in aliases)
+
+    def record(self, node: Mapping[str, Node], namespace: str, depth: int) -> tuple[Record, Node]:
+        """Read a record."""
+        full, own, aliases = self.define(node, namespace)
+        entries = required(node, "fields")
+        if not isinstance(entries, list) or not all(isinstance(each, dict) for each in entries):
+            raise WrongSchemaError(f"expected a list of fields in {full}, found {shown(entries)}")
+        self.open.add(full)
+        found, wholes = [], []
+        for entry in entries:
+            name = required(entry, "name")
+            if not isinstance(name, str) or not NAME.fullmatch(name) or len(name) > MAX_NAME:
+                raise WrongSchemaError(f"expected names of letters, digits and '_' in {full}, found {shown(name)}")
+            kind, whole = self.type(required(entry, "type"), own, depth + 1)
+            found.append(RecordField(name, kind, "default" in entry, texts(entry.get("aliases", []), "aliases")))
+            wholes.append({**entry, "type": whole})
+        self.open.remove(full)
+        names = [each.name for each in found]
+        if len({*names}) < len(names):
+            raise WrongSchemaError(f"expected each name once in {full}, found one twice")
+        self.fields += len(found)
+        if self.fields > MAX_FIELDS:
+            raise WrongSchemaError(f"expected at most {MAX_FIELDS:,} fields, found {self.fields:,}")
+        record = Record(full, tuple(found), aliases)
+        self.named[full] = record
+        return record, {**node, "fields": wholes}
+
+    def enumeration(self, node: Mapping[str, Node], namespace: str) -> tuple[Enumeration, Node]:
+        """Read an enum."""
+        full, _, aliases = self.define(node, namespace)
+        symbols = texts(required(node, "symbols"), "symbols")
+        if len({*symbols}) < len(symbols) or not all(NAME.fullmatch(each) for each in symbols):
+            raise WrongSchemaError(f"expected different names as the symbols of {full}, found others")
+        if "default" in node and node["default"] not in symbols:
+            raise WrongSchemaError(f"expected a symbol of {full} as its default, found {shown(node['default'])}")
+        kind = Enumeration(full, symbols, "default" in node, aliases)
+        self.named[full] = kind
+        return kind, node
+
+    def fixed(self, node: Mapping[str, Node], namespace: str) -> tuple[Fixed, Node]:
+        """Read a fixed."""
+        full, _, aliases = self.define(node, namespace)
+        size = required(node, "size")
+        if not isinstance(size, int) or isinstance(size, bool) or not 0 <= size <= MAX_TEXT:
+            raise WrongSchemaError(f"expected a number of bytes as the size of {full}, found {shown(size)}")
+        kind = Fixed(full, size, spark_of("fixed", node, size), aliases)
+        self.named[full] = kind
+        return kind, node
+
+
+def check_fields(kind: RecordType) -> None:
+    """Raise WrongSchemaError where a struct has no field, or two that Spark cannot tell apart."""
+    match kind:
+        case Struct(fields):
+            lower = [field.name.lower() for field in fields]
+            if not fields:
+                raise WrongSchemaError("expected records with fields, found one without")
+            if twice := [field.name for field in fields if lower.count(field.name.lower()) > 1]:
+                names = " and ".join(map(repr, twice[:2]))
+                raise WrongSchemaError(
+                    f"expected names that differ in more than the case of their letters, found {names}"
+                )
+            for field in fields:
+                check_fields(field.type)
+        case ArrayOf(inner) | MapOf(inner):
+            check_fields(inner)
+        case _:
+            pass
+
+
+def spark_of(name: str, node: Mapping[str, Node], size: int | None = None) -> str:
+    """Return what Spark makes of a type with its logical type."""
+    logical = node.get("logicalType")
+    if logical == "decimal" and name in {"bytes", "fixed"}:
+        return decimal_name(node.get("precision"), node.get("scale", 0), size) or "binary"
+    return LOGICAL.get((name, str(logical))) or PRIMITIVES.get(name, "binary")
+
+
+def name_of(kind: AvroType) -> str:
+    """Return by which name a type is told from others of a union."""
+    match kind:
+        case Items():
+            return "array"
+        case Values():
+            return "map"
+        case Union():
+            return "union"
+        case _:
+            return kind.name
+
+
+def required(node: Mapping[str, Node], key: str) -> Node:
+    """Return what a schema has to say."""
+    if key not in node:
+        raise WrongSchemaError(f"expected {key!r} in {shown(node)}, found none")
+    return node[key]
+
+
+def texts(found: Node, what: str) -> tuple[str, ...]:
+    """Return a list of texts."""
+    if not isinstance(found, list) or not all(isinstance(each, str) for each in found):
+        raise WrongSchemaError(f"expected a list of names as {what}, found {shown(found)}")
+    return tuple(found)
+
+
+def shown(node: Node) -> str:
+    """Return the beginning of what was found."""
+    return json.dumps(node)[:100]

@@ -1,0 +1,210 @@
+"""Avro schemas without Java: what they are, what cannot be used, and which of them resolve to one another."""
+
+import json
+from typing import Any
+
+import pytest
+
+from kafka_ingest.model.avro_resolution import is_of_other_type, why_not_read
+from kafka_ingest.model.avro_schema import read_avro
+from kafka_ingest.model.json_schema import ddl_of_json_schema
+from kafka_ingest.model.record_schema import WrongSchemaError
+
+
+def record(*types: Any, name: str = "R", **more: Any) -> dict[str, Any]:
+    """Return a record with fields a, b, c, … of these types."""
+    fields = [{"name": chr(97 + number), "type": each} for number, each in enumerate(types)]
+    return {"type": "record", "name": name, "fields": fields, **more}
+
+
+def logical(base: str, name: str, **more: Any) -> dict[str, Any]:
+    return {"type": base, "logicalType": name, **more}
+
+
+FIXED = {"type": "fixed", "name": "F", "size": 4}
+ENUM = {"type": "enum", "name": "E", "symbols": ["A", "B"]}
+
+
+@pytest.mark.parametrize(
+    ("schema", "column"),
+    [
+        ("long", "bigint"),
+        ({"type": {"type": "string"}}, "string"),
+        (record("int", ["null", "double"]), "struct<`a`:int,`b`:double>"),
+        (record(record("int", name="x.S"), "x.S"), "struct<`a`:struct<`a`:int>,`b`:struct<`a`:int>>"),
+        (record(record("int", name="S"), "S", namespace="n"), "struct<`a`:struct<`a`:int>,`b`:struct<`a`:int>>"),
+        ({"type": "array", "items": {"type": "map", "values": "bytes"}}, "array<map<string,binary>>"),
+        (["null", "int", "long"], "bigint"),
+        (["float", "double"], "double"),
+        (["int", "null", "string", ENUM], "struct<`member0`:int,`member1`:string,`member2`:string>"),
+        (FIXED, "binary"),
+        (logical("int", "date"), "date"),
+        (logical("int", "time-millis"), "int"),
+        (logical("long", "timestamp-micros"), "timestamp"),
+        (logical("long", "timestamp-nanos"), "bigint"),
+        (logical("long", "local-timestamp-millis"), "timestamp_ntz"),
+        (logical("string", "uuid"), "string"),
+        (logical("bytes", "decimal", precision=38, scale=2), "decimal(38,2)"),
+        (logical("bytes", "decimal", precision=2, scale=3), "binary"),
+        ({**FIXED, "logicalType": "decimal", "precision": 9}, "decimal(9,0)"),
+        ({**FIXED, "logicalType": "decimal", "precision": 10}, "binary"),
+    ],
+)
+def test_a_schema_has_the_column_that_spark_makes_of_it(schema: object, column: str) -> None:
+    assert read_avro(json.dumps(schema)).columns.ddl == column
+
+
+@pytest.mark.parametrize(
+    ("schema", "message"),
+    [
+        ("strin", "one that is defined before, found 'strin'"),
+        (5, "expected a type .* found 5"),
+        ({}, "found null"),
+        (record("R"), "types that do not hold themselves, found R"),
+        (record({"type": "array", "items": "R"}), "types that do not hold themselves"),
+        (record(FIXED, FIXED), "expected each name to be defined once, found F twice"),
+        ({"type": "record", "name": "R"}, "expected 'fields'"),
+        ({"type": "record", "name": "R", "fields": [{"type": "int"}]}, "expected 'name'"),
+        ({"type": "record", "name": "R", "fields": [{"name": "a b", "type": "int"}]}, "letters, digits"),
+        ({"type": "record", "name": "a..b", "fields": []}, "letters, digits"),
+        (["int", "int"], "each type once in a union, found int"),
+        ([], "expected a union"),
+        ({"type": "enum", "name": "E", "symbols": ["A", "A"]}, "different names as the symbols"),
+        ({"type": "enum", "name": "E", "symbols": ["A"], "default": "C"}, "a symbol of E as its default"),
+        ({"type": "fixed", "name": "F", "size": -1}, "a number of bytes as the size"),
+        ({"type": "array", "items": "null"}, "arrays of values that take bytes"),
+        ({"type": "array", "items": record()}, "arrays of values that take bytes"),
+        ({"type": "long", "spark.sql.catalyst.type": "interval day"}, "which only Spark knows"),
+        (logical("bytes", "decimal", precision=39), "decimals of at most 38 digits"),
+        (json.loads("[" * 21 + "]" * 21), "expected"),
+        (json.loads('{"type":' * 30 + '"int"' + "}" * 30), "at most 20 levels"),
+    ],
+)
+def test_a_schema_that_cannot_be_used_is_refused(schema: object, message: str) -> None:
+    with pytest.raises(WrongSchemaError, match=message):
+        read_avro(json.dumps(schema))
+
+
+@pytest.mark.parametrize("text", ["", "{", "[" * 100_000, "x" * 1_000_001])
+def test_text_that_is_no_schema_is_refused(text: str) -> None:
+    with pytest.raises(WrongSchemaError, match="expected an Avro schema"):
+        read_avro(text)
+
+
+@pytest.mark.parametrize(
+    ("schema", "message"),
+    [
+        ("null", "expected the schema to hold values, found only null"),
+        (record("null"), "expected field a to hold values, found only null"),
+        (record(), "expected records with fields"),
+        (
+            {"type": "record", "name": "R", "fields": [{"name": "a", "type": "int"}, {"name": "A", "type": "int"}]},
+            "differ in more than the case of their letters, found 'a' and 'A'",
+        ),
+    ],
+)
+def test_a_schema_of_which_no_column_can_be_made_is_refused_for_reading_only(schema: object, message: str) -> None:
+    found = read_avro(json.dumps(schema))
+    with pytest.raises(WrongSchemaError, match=message):
+        _ = found.columns
+
+
+def test_what_a_schema_refers_to_is_put_into_it_once_and_keeps_its_name() -> None:
+    references = {
+        "Address": json.dumps(record("x.City", name="Address")),
+        "x.City": json.dumps(record("int", name="x.City")),
+    }
+
+    found = read_avro(json.dumps({"type": "record", "name": "n.R", "fields": ADDRESSES}), references)
+
+    assert read_avro(found.text) == found
+    assert [field["type"] for field in json.loads(found.text)["fields"]] == [
+        record(record("int", name="x.City"), name="Address", namespace=""),
+        "Address",
+        "x.City",
+    ]
+    with pytest.raises(WrongSchemaError, match=r"defined before, found 'n\.Address'"):
+        read_avro(json.dumps(record("Address", name="n.R")), {})
+
+
+ADDRESSES = [{"name": "a", "type": "Address"}, {"name": "b", "type": "Address"}, {"name": "c", "type": "x.City"}]
+LONG, TEXT = "long", "string"
+RESOLUTIONS: list[tuple[object, object, str | None]] = [
+    ("int", LONG, None),
+    (LONG, "int", "expected the value as int, found long"),
+    ("bytes", TEXT, None),
+    (["null", TEXT], TEXT, "expected the value as string, found null"),
+    (TEXT, ["null", TEXT], None),
+    (LONG, ["null", TEXT], "expected the value as one of null, string, found long"),
+    ({"type": "array", "items": LONG}, {"type": "array", "items": TEXT}, "expected the items of the value as string"),
+    ({"type": "map", "values": LONG}, {"type": "map", "values": TEXT}, "expected the values of the value as string"),
+    (record(LONG), record(LONG, TEXT), "expected field b, which has no default, found none of that name"),
+    (record(LONG, TEXT), record(LONG), None),
+    (record(LONG, name="x.R"), record("double", name="y.R"), None),
+    (record(LONG, name="Old"), record(LONG, aliases=["Old"]), None),
+    (record(LONG), record(TEXT), "expected field a as string, found long"),
+    (FIXED, {**FIXED, "size": 5}, "expected the value as F, found F"),
+    (ENUM, {**ENUM, "symbols": ["A"]}, "expected the value to have the symbols of E only, found B"),
+    (ENUM, {**ENUM, "symbols": ["A"], "default": "A"}, None),
+]
+
+
+@pytest.mark.parametrize(("writer", "reader", "reason"), RESOLUTIONS)
+def test_a_schema_resolves_to_another_by_avros_rules(writer: object, reader: object, reason: str | None) -> None:
+    found = why_not_read(read_avro(json.dumps(writer)).type, read_avro(json.dumps(reader)).type)
+
+    assert found == reason or (reason is not None and str(found).startswith(reason))
+
+
+def test_a_record_of_another_name_is_another_record_also_where_its_fields_fit() -> None:
+    order, refund, alias = (
+        read_avro(json.dumps(each)).type
+        for each in (record(LONG, name="Order"), record(LONG, name="Refund"), record(LONG, aliases=["Order"]))
+    )
+
+    assert [is_of_other_type(writer, alias) for writer in (order, refund)] == [False, True]
+    assert is_of_other_type(read_avro('"int"').type, alias)
+
+
+# ── JSON Schema ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_json_schema_has_the_columns_of_its_properties() -> None:
+    schema = {
+        "$defs": {"place": {"type": "object", "properties": {"city": {"type": "string"}}}},
+        "type": "object",
+        "properties": {
+            "id": {"type": "integer"},
+            "a b": {"type": ["null", "number"]},
+            "paid": {"oneOf": [{"type": "null"}, {"type": "boolean"}]},
+            "day": {"type": "string", "format": "date"},
+            "at": {"type": "string", "format": "date-time"},
+            "tags": {"type": "array", "items": {"type": "string"}},
+            "to": {"$ref": "#/$defs/place"},
+            "counts": {"type": "object", "additionalProperties": {"type": "integer"}},
+            "any": {"type": ["integer", "string"]},
+            "free": {},
+        },
+    }
+
+    assert ddl_of_json_schema(json.dumps(schema)) == (
+        "`id`:bigint,`a b`:double,`paid`:boolean,`day`:date,`at`:timestamp,`tags`:array<string>,"
+        "`to`:struct<`city`:string>,`counts`:map<string,bigint>,`any`:string,`free`:string"
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("{", "found text that is no JSON"),
+        ("true", "found one without properties"),
+        ('{"type": "string"}', "found one of other values"),
+        ('{"properties": {"a": {"$ref": "other.json"}}}', "references inside of the schema"),
+        ('{"properties": {"a": {"$ref": "#/$defs/x"}}}', "found nothing there"),
+        ('{"properties": {"a": {"$ref": "#"}}}', "a type in itself"),
+        ('{"properties": {"a": {}, "A": {}}}', "differ in more than the case"),
+    ],
+)
+def test_a_json_schema_that_cannot_be_used_is_refused(text: str, message: str) -> None:
+    with pytest.raises(WrongSchemaError, match=message):
+        ddl_of_json_schema(text)
