@@ -51,6 +51,14 @@ class InvalidReceiptError(RetryableError):
     """A receipt is missing, damaged, of another plan, attempt or format version; it is not used."""
 
 
+class SchemaRegistryUnavailableError(RetryableError):
+    """No URL of the schema registry answered within the time limit, or all of them failed."""
+
+
+class SchemaIdsUnknownError(RetryableError):
+    """Records begin with schema ids that the registry has not been asked for; the next attempt asks."""
+
+
 class OutputUnavailableError(RetryableError):
     """The output's storage could not be read or written."""
 
@@ -145,6 +153,18 @@ class KafkaLoginRefusedError(WrongUseError):
 
 class KafkaTlsRefusedError(WrongUseError):
     """The TLS handshake failed: an unknown authority, another host's certificate, or a missing one."""
+
+
+class SchemaRegistryRefusedError(WrongUseError):
+    """The schema registry refused the connection's credentials, or its certificate was refused."""
+
+
+class SubjectMissingError(WrongUseError):
+    """The schema registry has no such subject, or no such version of it."""
+
+
+class InvalidSchemaError(WrongUseError):
+    """A schema cannot be used: it does not parse, or no columns can be made of it."""
 
 
 class SparkOutOfMemoryError(WrongUseError):

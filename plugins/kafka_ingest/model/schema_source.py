@@ -1,0 +1,59 @@
+"""Where the schemas of a feed's keys or values come from: a file, or a schema registry."""
+
+from dataclasses import dataclass
+from typing import Final
+
+TOPIC: Final = "{topic}"
+"""Stands for the topic's name in the name of a subject."""
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaFile:
+    """A file beside the feed's own, or anywhere by its absolute path."""
+
+    path: str
+
+
+@dataclass(frozen=True, slots=True)
+class RegistrySource:
+    """A registry, by the Airflow connection to it. ``version`` of the subject to read as; None: the latest."""
+
+    conn_id: str
+    subject: str | None = None
+    version: int | None = None
+
+    def subject_of(self, topic: str, part: str) -> str:
+        """Return the subject of a topic's keys or values; ``part`` is ``key`` or ``value``.
+
+        Where the feed names none, as Confluent's TopicNameStrategy does.
+        """
+        return (self.subject or f"{TOPIC}-{part}").replace(TOPIC, topic)
+
+
+SchemaSource = SchemaFile | RegistrySource
+
+
+@dataclass(frozen=True, slots=True)
+class RegisteredSchema:
+    """A schema as a registry has it. ``kind``: ``AVRO``, ``JSON`` or ``PROTOBUF``.
+
+    ``references``: the texts of the schemas that it refers to, theirs included, by the names that it has for them.
+    """
+
+    schema_id: int
+    text: str
+    kind: str = "AVRO"
+    version: int | None = None
+    references: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class WriterSchema:
+    """A schema that records of a batch may be written with, by the id that stands before them.
+
+    ``text`` is None where such records cannot be read at all; ``misfit``: why some or all of them cannot.
+    """
+
+    schema_id: int
+    text: str | None
+    misfit: str | None = None

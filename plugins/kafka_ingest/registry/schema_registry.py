@@ -1,0 +1,199 @@
+"""Confluent's API of schema registries, which others speak as well, over HTTP."""
+
+import json
+import time
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from typing import Any, Final
+from urllib.parse import quote
+
+import requests
+from requests.auth import AuthBase, HTTPBasicAuth
+
+from kafka_ingest.errors import (
+    InvalidSchemaError,
+    SchemaRegistryRefusedError,
+    SchemaRegistryUnavailableError,
+    SubjectMissingError,
+)
+from kafka_ingest.model.schema_source import RegisteredSchema
+from kafka_ingest.registry.registry_settings import RegistrySettings
+
+CONNECT_TIMEOUT_S: Final = 5.0
+READ_TIMEOUT_S: Final = 20.0
+PAUSES_S: Final = (0.2, 1.0)
+"""Before all URLs are asked once more."""
+
+MOST_BYTES: Final = 16 * 1024 * 1024
+MOST_REFERENCES: Final = 200
+LARGEST_ID: Final = 2**31 - 1
+NOT_FOUND: Final = 404
+REFUSALS: Final = {401: "the credentials were not accepted", 403: "they lack the right to read"}
+BUSY: Final = 429
+CLIENTS_FAULT: Final = 400
+SERVERS_FAULT: Final = 500
+
+Answer = Any
+"""What JSON has."""
+
+
+class BearerToken(AuthBase):
+    """Sends a token; a login in the user's .netrc file would replace a plain header."""
+
+    def __init__(self, token: str) -> None:
+        self._token = token
+
+    def __call__(self, request: requests.PreparedRequest) -> requests.PreparedRequest:
+        """Add the token."""
+        request.headers["Authorization"] = f"Bearer {self._token}"
+        return request
+
+
+class HttpSchemaRegistry:
+    """A registry behind one or more URLs. A URL that fails is passed over, and asked again after the others."""
+
+    def __init__(self, settings: RegistrySettings, *, wait: Callable[[float], object] = time.sleep) -> None:
+        self._settings = settings
+        self._wait = wait
+
+    def versions(self, subject: str) -> Sequence[int]:
+        """Return a subject's versions, in ascending order; raises SubjectMissingError."""
+        found = self._get(f"subjects/{quote(subject, safe='')}/versions")
+        if found is None:
+            raise self._missing(subject, None)
+        return sorted(int(each) for each in found)
+
+    def version(self, subject: str, version: int | None) -> RegisteredSchema:
+        """Return a version of a subject, None for the latest; raises SubjectMissingError."""
+        found = self._get(f"subjects/{quote(subject, safe='')}/versions/{version or 'latest'}")
+        if found is None:
+            raise self._missing(subject, version)
+        return self._schema(int(found["id"]), found)
+
+    def by_id(self, schema_id: int) -> RegisteredSchema | None:
+        """Return the schema of an id; None where the registry knows none."""
+        if not 0 < schema_id <= LARGEST_ID:
+            return None
+        found = self._get(f"schemas/ids/{schema_id}")
+        return None if found is None else self._schema(schema_id, found)
+
+    def _schema(self, schema_id: int, found: Answer) -> RegisteredSchema:
+        references: dict[str, str] = {}
+        self._collect(found, references)
+        return RegisteredSchema(
+            schema_id,
+            str(found["schema"]),
+            str(found.get("schemaType") or "AVRO"),
+            found.get("version"),
+            tuple(references.items()),
+        )
+
+    def _collect(self, found: Answer, references: dict[str, str]) -> None:
+        """Ask for what a schema refers to, and for what that refers to."""
+        for reference in found.get("references") or ():
+            name, subject, version = str(reference["name"]), str(reference["subject"]), int(reference["version"])
+            if name in references:
+                continue
+            if len(references) >= MOST_REFERENCES:
+                raise InvalidSchemaError(
+                    f"connection {self._settings.conn_id!r}: expected a schema with at most {MOST_REFERENCES} "
+                    "references, found more. Register it as one schema."
+                )
+            referred = self._get(f"subjects/{quote(subject, safe='')}/versions/{version}")
+            if referred is None:
+                raise self._missing(subject, version)
+            references[name] = str(referred["schema"])
+            self._collect(referred, references)
+
+    def _get(self, path: str) -> Answer | None:
+        """Return the answer to a question; None where the registry says that there is nothing of the kind."""
+        problems: dict[str, str] = {}
+        for pause in (0.0, *PAUSES_S):
+            if pause:
+                self._wait(pause)
+            for url in self._settings.urls:
+                try:
+                    return self._ask(url, path)
+                except SchemaRegistryUnavailableError as error:
+                    problems[url] = str(error)
+        raise SchemaRegistryUnavailableError(
+            f"connection {self._settings.conn_id!r}: expected an answer of the schema registry, found none: "
+            f"{'; '.join(f'{url}: {problem}' for url, problem in problems.items())}. Nothing was moved; a retry asks "
+            "again."
+        )
+
+    def _ask(self, url: str, path: str) -> Answer | None:
+        try:
+            with self._session.get(
+                f"{url}/{path}",
+                timeout=(CONNECT_TIMEOUT_S, READ_TIMEOUT_S),
+                allow_redirects=False,
+                stream=True,
+                # A session's own would give way to REQUESTS_CA_BUNDLE.
+                verify=self._settings.ca_file or True,
+            ) as answer:
+                return self._answer(url, answer)
+        except requests.exceptions.SSLError as error:
+            raise SchemaRegistryRefusedError(
+                f"connection {self._settings.conn_id!r}: expected {url} to have a certificate of a known authority, "
+                f"for that host's name, found another, or it asked for ours ({cause_of(error)}). Name the authority in "
+                "ssl.ca.location of its extra, or correct the host."
+            ) from None
+        except OSError as error:  # a certificate's file that cannot be read, or what requests calls the network's fault
+            if isinstance(error, requests.exceptions.RequestException):
+                raise SchemaRegistryUnavailableError(cause_of(error)) from None
+            raise SchemaRegistryRefusedError(
+                f"connection {self._settings.conn_id!r}: expected the files of its certificates, found one that cannot "
+                f"be read: {error}"
+            ) from None
+
+    def _answer(self, url: str, answer: requests.Response) -> Answer | None:
+        status = answer.status_code
+        if status in REFUSALS:
+            raise SchemaRegistryRefusedError(
+                f"connection {self._settings.conn_id!r}: expected {url} to answer, found HTTP {status}: "
+                f"{REFUSALS[status]}. Correct the connection's login and password, or its bearer.auth.token, or grant "
+                "the right to read. Nothing was moved."
+            )
+        if status == BUSY or status >= SERVERS_FAULT or 300 <= status < CLIENTS_FAULT:  # noqa: PLR2004 - a redirect
+            raise SchemaRegistryUnavailableError(f"HTTP {status}")
+        content = answer.raw.read(MOST_BYTES + 1, decode_content=True)
+        if len(content) > MOST_BYTES:
+            raise SchemaRegistryUnavailableError(f"expected at most {MOST_BYTES:,} bytes, found more")
+        try:
+            found = json.loads(content)
+        except (ValueError, RecursionError) as error:
+            raise SchemaRegistryUnavailableError(f"expected JSON, found {error}") from None
+        if status == NOT_FOUND and isinstance(found, dict) and "error_code" in found:
+            return None
+        if status >= CLIENTS_FAULT:
+            raise SchemaRegistryUnavailableError(f"HTTP {status}, which is no schema registry's answer")
+        return found
+
+    @cached_property
+    def _session(self) -> requests.Session:
+        session = requests.Session()
+        session.headers["Accept"] = "application/vnd.schemaregistry.v1+json, application/json"
+        if self._settings.token is not None:
+            session.auth = BearerToken(self._settings.token)
+        elif self._settings.user is not None:
+            session.auth = HTTPBasicAuth(self._settings.user.encode(), (self._settings.password or "").encode())
+        session.cert = self._settings.certificate
+        return session
+
+    def _missing(self, subject: str, version: int | None) -> SubjectMissingError:
+        what = f"subject {subject!r}" if version is None else f"version {version} of subject {subject!r}"
+        return SubjectMissingError(
+            f"connection {self._settings.conn_id!r}: expected {what} in the schema registry, found none. Correct "
+            "subject or version in the feed file, or register the schema. Nothing was moved."
+        )
+
+
+def cause_of(error: BaseException) -> str:
+    """Return what the network said, without the objects that the libraries name."""
+    while (inner := next((each for each in error.args if isinstance(each, BaseException)), None)) is not None:
+        error = inner
+    reason = getattr(error, "reason", None)
+    if isinstance(reason, BaseException):
+        return cause_of(reason)
+    return str(error).rpartition(">: ")[2][:200] or type(error).__name__

@@ -1,0 +1,211 @@
+"""A schema registry over HTTP: what it is asked, and what becomes of its answers and of its silence."""
+
+import json
+import ssl
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.schema_registry import SchemaRegistryServer, running_schema_registry
+
+from certificates import Authority
+from free_ports import LOOPBACK
+from kafka_ingest.errors import (
+    InvalidConnectionError,
+    InvalidSchemaError,
+    SchemaRegistryRefusedError,
+    SchemaRegistryUnavailableError,
+    SubjectMissingError,
+)
+from kafka_ingest.registry.schema_registry import HttpSchemaRegistry
+from kafka_ingest.settings.connections import ConnectionFields
+from kafka_ingest.settings.registry_connection import registry_settings
+
+SECRET = "hunter22"
+ADDRESS = {"type": "record", "name": "Address", "fields": [{"name": "city", "type": "string"}]}
+
+
+@pytest.fixture
+def server() -> Iterator[SchemaRegistryServer]:
+    with running_schema_registry() as running:
+        yield running
+
+
+def connection(**values: Any) -> ConnectionFields:
+    return ConnectionFields("schemas", "http", **values)
+
+
+def registry(wait: Callable[[float], object] = lambda _: None, **values: Any) -> HttpSchemaRegistry:
+    return HttpSchemaRegistry(registry_settings(connection(**values)), wait=wait)
+
+
+def test_a_subject_has_versions_and_a_schema_is_found_by_its_id(server: SchemaRegistryServer) -> None:
+    ids = [server.register("orders/eu-value", text) for text in ('"long"', '"string"')]
+    asked = registry(host=server.url)
+
+    assert asked.versions("orders/eu-value") == [1, 2]
+    newest, first = asked.version("orders/eu-value", None), asked.version("orders/eu-value", 1)
+    assert [(each.schema_id, each.version, each.text) for each in (newest, first)] == [
+        (ids[1], 2, '"string"'),
+        (ids[0], 1, '"long"'),
+    ]
+    found = asked.by_id(ids[0])
+    assert found is not None
+    assert (found.text, found.kind) == ('"long"', "AVRO")
+    assert [asked.by_id(each) for each in (77, 0, 2**32 - 1)] == [None] * 3
+    assert "/subjects/orders%2Feu-value/versions/1" in server.asked[2]
+
+
+def test_what_a_schema_refers_to_comes_with_it(server: SchemaRegistryServer) -> None:
+    server.register("address", ADDRESS)
+    home = {"type": "record", "name": "Home", "fields": [{"name": "at", "type": "Address"}]}
+    server.register("home", home, references=[{"name": "Address", "subject": "address", "version": 1}])
+    order = {"type": "record", "name": "Order", "fields": [{"name": "to", "type": "Home"}]}
+    server.register("orders", order, references=[{"name": "Home", "subject": "home", "version": 1}])
+
+    found = registry(host=server.url).version("orders", None)
+
+    assert dict(found.references) == {"Home": json.dumps(home), "Address": json.dumps(ADDRESS)}
+
+
+@pytest.mark.parametrize(("subject", "version"), [("orders-value", None), ("there", 7)])
+def test_a_subject_or_version_that_is_not_there_is_named(
+    server: SchemaRegistryServer, subject: str, version: int | None
+) -> None:
+    server.register("there", '"long"')
+    with pytest.raises(SubjectMissingError, match=f"expected .*{subject}.* in the schema registry, found none"):
+        registry(host=server.url).version(subject, version)
+
+
+def test_more_references_than_anybody_reads_are_refused(server: SchemaRegistryServer) -> None:
+    server.register("address", ADDRESS)
+    many = [{"name": f"r{number}", "subject": "address", "version": 1} for number in range(201)]
+    server.register("orders", '"long"', references=many)
+    with pytest.raises(InvalidSchemaError, match="at most 200 references"):
+        registry(host=server.url).version("orders", None)
+
+
+# ── Silence and refusals ──────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_url_that_fails_is_passed_over_and_asked_again_after_the_others(server: SchemaRegistryServer) -> None:
+    server.register("orders", '"long"')
+    server.failures = [500, 0, 429]
+    waited: list[float] = []
+    with running_schema_registry() as other:
+        other.register("orders", '"long"')
+        other.failures = [503, 302]
+        asked = registry(waited.append, extra={"url": f"{server.url},{other.url}/"})
+
+        assert asked.versions("orders") == [1]
+    assert waited == [0.2, 1.0]
+    assert (len(server.asked), len(other.asked)) == (3, 3)
+
+
+@pytest.mark.parametrize("status", [0, 500, 503, 429, 302, 400])
+def test_a_registry_that_does_not_answer_is_for_a_later_try(server: SchemaRegistryServer, status: int) -> None:
+    server.failures = [status] * 3
+    with pytest.raises(SchemaRegistryUnavailableError, match=f"found none: {server.url}: .*a retry asks again"):
+        registry(host=server.url).versions("orders")
+    assert len(server.asked) >= 3
+
+
+def test_a_port_without_a_registry_and_answers_that_are_none_are_for_a_later_try(
+    server: SchemaRegistryServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(SchemaRegistryUnavailableError, match="refused"):
+        registry(host=LOOPBACK, port=1).versions("orders")
+    monkeypatch.setattr(SchemaRegistryServer, "answer", lambda *_: (404, "a proxy's own page"))
+    with pytest.raises(SchemaRegistryUnavailableError, match="HTTP 404, which is no schema registry's answer"):
+        registry(host=server.url).by_id(5)
+
+
+@pytest.mark.parametrize("values", [{}, {"login": "app", "password": "wrong"}, {"extra": {"bearer.auth.token": "x"}}])
+def test_refused_credentials_are_no_case_for_a_retry(server: SchemaRegistryServer, values: dict[str, Any]) -> None:
+    server.needs("app", SECRET)
+    with pytest.raises(SchemaRegistryRefusedError, match="HTTP 401: the credentials were not accepted"):
+        registry(host=server.url, **values).versions("orders")
+    assert len(server.asked) == 1
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"login": "äpp", "password": SECRET},
+        {"extra": {"basic.auth.user.info": f"äpp:{SECRET}"}},
+        {"extra": {"bearer.auth.token": SECRET}},
+    ],
+)
+def test_credentials_are_sent_and_never_shown(server: SchemaRegistryServer, values: dict[str, Any]) -> None:
+    server.register("orders", '"long"')
+    if "bearer.auth.token" in values.get("extra", {}):
+        server.header = f"Bearer {SECRET}"
+    else:
+        server.needs("äpp", SECRET)
+
+    assert registry(host=server.url, **values).versions("orders") == [1]
+    assert SECRET not in repr(registry_settings(connection(host=server.url, **values)))
+
+
+def test_a_registry_may_have_an_authority_of_its_own_and_ask_for_a_certificate(tmp_path: Path) -> None:
+    authority, stranger = Authority(tmp_path / "ours"), Authority(tmp_path / "other", "another authority")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(*authority.certify("registry", LOOPBACK))
+    context.load_verify_locations(authority.ca)
+    context.verify_mode = ssl.CERT_REQUIRED
+    chain, key = authority.certify("client")
+    ours = {"ssl.certificate.location": str(chain), "ssl.key.location": str(key)}
+    with running_schema_registry(context) as server:
+        server.register("orders", '"long"')
+        of_ours = {"host": server.url, "extra": {"ssl.ca.location": str(authority.ca), **ours}}
+
+        assert registry(**of_ours).versions("orders") == [1]
+        for extra in ({}, {"ssl.ca.location": str(stranger.ca)}):
+            with pytest.raises(SchemaRegistryRefusedError, match="a certificate of a known authority"):
+                registry(host=server.url, extra=extra).versions("orders")
+        with pytest.raises(SchemaRegistryRefusedError, match="cannot be read"):
+            registry(host=server.url, extra={"ssl.ca.location": str(tmp_path / "none.pem")}).versions("orders")
+
+
+# ── Connections ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("values", "urls"),
+    [
+        ({"host": "schemas", "port": 8081}, ("http://schemas:8081",)),
+        ({"host": "schemas", "schema": "https"}, ("https://schemas",)),
+        ({"host": "https://schemas/apis/ccompat/v7/"}, ("https://schemas/apis/ccompat/v7",)),
+        ({"extra": {"url": "http://a:8081, https://b/x/"}}, ("http://a:8081", "https://b/x")),
+    ],
+)
+def test_a_registry_is_where_a_connections_fields_or_its_extra_say(
+    values: dict[str, Any], urls: tuple[str, ...]
+) -> None:
+    assert registry_settings(connection(**values)).urls == urls
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({}, "expected a registry's URL such as https"),
+        ({"extra": {"url": f"http://app:{SECRET}@schemas"}}, "expected a registry's URL such as https"),
+        ({"host": f"app:{SECRET}@schemas"}, "expected a host's name or address"),
+        ({"host": "ftp://schemas"}, "expected a registry's URL such as https"),
+        ({"host": "a", "extra": {"url": "http://a"}}, "either a host or url in its extra, found both"),
+        ({"host": "a", "extra": {"ulr": "http://a"}}, "at most url, basic.auth.user.info, .*, found ulr"),
+        ({"host": "a", "extra": {"bearer.auth.token": [1]}}, "expected texts in its extra, found something else as"),
+        ({"host": "a", "extra": {"bearer.auth.token": f"{SECRET}\n"}}, "printable ASCII without blanks"),
+        ({"host": "a", "login": "x", "extra": {"bearer.auth.token": SECRET}}, "either a login or bearer.auth.token"),
+        ({"host": "a", "login": "x", "extra": {"basic.auth.user.info": "y:z"}}, "either a login or basic.auth"),
+        ({"host": "a", "extra": {"basic.auth.user.info": SECRET}}, "expected USER:PASSWORD"),
+        ({"host": "a", "extra": {"ssl.key.location": "x"}}, "together, found one of them"),
+    ],
+)
+def test_a_connection_that_cannot_be_used_is_refused_without_its_secrets(values: dict[str, Any], message: str) -> None:
+    with pytest.raises(InvalidConnectionError, match=message) as error:
+        registry_settings(connection(**values))
+    assert SECRET not in str(error.value)
+    with pytest.raises(InvalidConnectionError, match="expected one of type http, found type 'kafka'"):
+        registry_settings(ConnectionFields("schemas", "kafka"))
