@@ -1,4 +1,4 @@
-"""Fills a directory with the jars that an Ivy file asks for: `.jvm/spark/*.jar` and `.jvm/broker/*.jar` by default.
+"""Fills a directory with the jars that an Ivy file asks for: `.jvm/spark/*.jar` and the like by default.
 
 Resolved by the Ivy inside pyspark, so no Maven is needed. A resolve that is interrupted leaves no jar directory behind
 that looks complete: jars are retrieved into `partial/` and moved to their names when all of them are there.
@@ -46,7 +46,7 @@ class Wanted:
         return self.target / "ivy.log"
 
 
-JVM = Wanted(ROOT / "dev/jvm/ivy.xml", ROOT / ".jvm", ("spark", "broker"))
+JVM = Wanted(ROOT / "dev/jvm/ivy.xml", ROOT / ".jvm", ("spark", "avro", "broker"))
 
 
 def resolve(wanted: Wanted = JVM) -> None:

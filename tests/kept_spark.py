@@ -22,8 +22,9 @@ from kafka_ingest.model.attempt_directory import KAFKA_SETTINGS_VARIABLE
 from kafka_ingest.spark_launch.driver_environment import driver_environment
 from kafka_ingest.spark_launch.installation import Installation, installation
 from kafka_ingest.spark_launch.java_options import java_options, launcher_options
-from kafka_ingest.spark_launch.spark_submission import SparkSubmission
+from kafka_ingest.spark_launch.spark_submission import FIXED_CONF, SparkSubmission
 
+ON_DISK = "spark.hadoop.fs.file.impl"
 SERVE = Path(__file__).with_name("serve_spark_jobs.py")
 SUBMIT = f"""#!{sys.executable} -IS
 import json, os, socket, sys
@@ -74,10 +75,13 @@ def environment_of(installed: Installation, folder: Path) -> dict[str, str]:
     """Return what the server is started with: a Java that starts as those of small batches do."""
     home = installed.spark_home
     assert home is not None
-    jars = os.pathsep.join(map(str, installed.jars))
+    jars, avro_jars = os.pathsep.join(map(str, installed.jars)), ",".join(map(str, installed.avro_jars))
     arguments = [
         *("--driver-java-options", java_options(1, installed.class_archive, ""), "--driver-class-path", jars),
+        *("--jars", avro_jars),
         *("--conf", f"spark.local.dir={folder}", "--conf", "spark.ui.enabled=false"),
+        # Jars are looked at when Java starts, and Hadoop keeps the file system that it looked with.
+        *("--conf", f"{ON_DISK}={FIXED_CONF[ON_DISK]}"),
     ]
     root = Path(__file__).resolve().parents[1]
     search_path = [root, root / "plugins", root / "dev"]

@@ -2,7 +2,7 @@
 
 import os
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import cache, cached_property, partial
@@ -14,6 +14,7 @@ from kafka_ingest.backfilling.plan_backfill import BackfillOutcome, dry_run, pla
 from kafka_ingest.backfilling.request import BackfillRequest
 from kafka_ingest.batches.contested import Claimant, keeps_running
 from kafka_ingest.batches.explain_failure import explain_failure
+from kafka_ingest.batches.freeze_schemas import Schemas, check_flat, names_ids
 from kafka_ingest.batches.known_output import check_output_known
 from kafka_ingest.batches.open_attempt import open_attempt
 from kafka_ingest.batches.pin_receipt import pin_attempt
@@ -30,7 +31,9 @@ from kafka_ingest.foundation.s3_access import S3Access
 from kafka_ingest.model.attempt_directory import MAX_WAIT_FOR_EXECUTORS, PACKAGE
 from kafka_ingest.model.batch import Attempt, Batch, BatchPlan
 from kafka_ingest.model.control_rows import Foldable, FoldCut, Folded
+from kafka_ingest.model.decoding import Columns
 from kafka_ingest.model.output_location import OutputLocation
+from kafka_ingest.model.schema_source import SchemaFile
 from kafka_ingest.operating.clean import StagedOutput, clean_up, staged_outputs
 from kafka_ingest.operating.fold import cut_before, fold
 from kafka_ingest.operating.headroom import LowHeadroom, low_headroom
@@ -38,6 +41,7 @@ from kafka_ingest.operating.known_feed import known_feed
 from kafka_ingest.planning.end_positions import EndPositions
 from kafka_ingest.planning.settings import FeedPlanSettings
 from kafka_ingest.ports.outputs import Sinks
+from kafka_ingest.registry import open_registry
 from kafka_ingest.settings.catalog_connection import catalog_settings
 from kafka_ingest.settings.connections import (
     CONTROL_CONN_ID,
@@ -51,6 +55,8 @@ from kafka_ingest.settings.feed import Feed
 from kafka_ingest.settings.feed_claims import located
 from kafka_ingest.settings.feed_file import FeedFile, feed_of
 from kafka_ingest.settings.feed_files import feed_file_named, feeds_directory
+from kafka_ingest.settings.registry_connection import registry_settings
+from kafka_ingest.settings.schema_files import read_schema_file
 from kafka_ingest.settings.sink_settings.local_directory import in_object_store
 from kafka_ingest.sinks.choose import access_to, import_for_commit, sink_of
 from kafka_ingest.sinks.connections import SinkConnections
@@ -131,6 +137,23 @@ class FeedParts:
         if access is not None:
             installation().check_store_jars()
         self.kafka_client.java_settings()
+        self.check_schema_files()
+
+    def check_schema_files(self) -> None:
+        """Refuse records that could not be decoded, before anything is planned."""
+        decoding = self.feed.decoding()
+        if decoding.has_avro:
+            installation().check_avro_jars()
+        for name, part in decoding.parts.items():
+            if isinstance(part.source, SchemaFile):
+                frozen = self.schemas.part(name, part, (), ())
+                if decoding.columns is Columns.FLATTEN and name == "value":
+                    check_flat(frozen)
+
+    @cached_property
+    def schemas(self) -> Schemas:
+        """Where the schemas of records are asked for."""
+        return schemas_of(self.find_connection, self.environment)
 
     def plan(self, *, actor: str, end: EndPositions = None, max_records: int | None = None) -> PlanOutcome:
         """Run the plan task; a manual run may end earlier or read less. The group follows a jump over a gap at once."""
@@ -158,7 +181,22 @@ class FeedParts:
 
     def open_attempt(self, batch_id: UUID, *, actor: str) -> Attempt | None:
         """Run the first half of the write task; None where the records are written already."""
-        return open_attempt(batch_id, self.control, self.kafka, self.sinks, actor=actor, decoding=self.feed.decoding())
+        return open_attempt(
+            batch_id,
+            self.control,
+            self.kafka,
+            self.sinks,
+            actor=actor,
+            decoding=self.feed.decoding(),
+            freeze=self.schemas.frozen,
+        )
+
+    def needs_schemas(self, attempt: Attempt, plan: BatchPlan | None = None) -> bool:
+        """Whether an attempt ended since it found schema ids that nobody had asked for: the next one asks."""
+        if not self.feed.decoding().has_sources:
+            return False
+        output = (plan or self.control.batch(attempt.batch_id).plan).output
+        return names_ids(self.sinks(output).staging.read_failure(attempt.directory) or "")
 
     def submission(self, attempt: Attempt) -> SparkSubmission:
         """Return the spark-submit call of an attempt, and copy the package next to the attempt's document."""
@@ -178,7 +216,7 @@ class FeedParts:
             spark=SparkRun(
                 self.master,
                 {**self.feed.spark.conf, **({} if self.master.is_local else self._limits_of_job())},
-                decodes=not self.feed.decoding().is_raw,
+                self.feed.decoding(),
             ),
             kafka=self.kafka_client,
             sink_is_shared=self.feed.sink.shared,
@@ -186,25 +224,29 @@ class FeedParts:
             store=store,
         )
 
-    def preview(self, directory: Path, records: int) -> tuple[BatchPlan, Attempt, SparkSubmission] | None:
-        """Return a batch of a few of the newest records that nobody commits, and how to run Spark on it here.
+    def preview_plan(self, directory: Path, records: int) -> BatchPlan | None:
+        """Return a batch of a few of the newest records that nobody commits; None where the topics hold no record.
 
-        None where the topics hold no record. ``directory`` is the caller's, who removes it.
+        ``directory`` is the caller's, who removes it.
         """
-        plan = preview_plan(self.plan_settings, self.kafka, directory, records)
-        if plan is None:
-            return None
-        attempt = open_preview(plan, self.feed.decoding(), self.sinks)
+        if self.feed.decoding().has_avro:
+            installation().check_avro_jars()
+        return preview_plan(self.plan_settings, self.kafka, directory, records)
+
+    def preview(self, plan: BatchPlan, failed: Sequence[Attempt]) -> tuple[Attempt, SparkSubmission]:
+        """Return an attempt at such a batch, and how to run Spark on it here; ``failed`` are those before it."""
+        decoding = self.feed.decoding()
+        attempt = open_preview(plan, decoding, self.sinks, self.schemas.frozen, failed)
         self.sinks(plan.output).staging.add_package(attempt.directory, package_zip())
         submission = spark_submission(
             plan,
             attempt,
-            spark=SparkRun(SparkMaster(self.feed.spark.conn_id, "local[2]"), self.feed.spark.conf),
+            spark=SparkRun(SparkMaster(self.feed.spark.conn_id, "local[2]"), self.feed.spark.conf, decoding),
             kafka=self.kafka_client,
             sink_is_shared=False,
             installed=installation(),
         )
-        return plan, attempt, submission
+        return attempt, submission
 
     def access(self, output: OutputLocation) -> S3Access | None:
         """Return how to reach an output's store, None where it is on a disk."""
@@ -338,6 +380,14 @@ def sink_connections(find_connection: FindConnection) -> SinkConnections:
 def sinks_of(find_connection: FindConnection) -> Sinks:
     """Return what finds the sink of an output, with the connections that it needs."""
     return partial(sink_of, connections=sink_connections(find_connection))
+
+
+def schemas_of(find_connection: FindConnection, environment: Mapping[str, str]) -> Schemas:
+    """Return where schemas are asked for, with the connections that this needs."""
+    return Schemas(
+        lambda conn_id: open_registry(registry_settings(find_connection(conn_id))),
+        lambda path: read_schema_file(path, environment),
+    )
 
 
 def control_tables(find_connection: FindConnection) -> SqlControlTables:

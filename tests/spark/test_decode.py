@@ -1,19 +1,24 @@
 """Bytes become columns in a real Spark: what is good, what is dead and why."""
 
 import datetime as dt
+import io
+import json
 import logging
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 from uuid import UUID
 
+import fastavro
 import pyarrow.parquet
 import pytest
 from pyspark.sql import DataFrame, Row, SparkSession
-from tests.spark import nearly_json
+from tests.spark import avro_values, nearly_json
+from tests.spark.avro_values import of_file, of_registry, order, wired, written
 from tests.spark.json_oracle import ANY_TEXT, RefusedError, expected, has_twice, parsed
 
 from kafka_ingest.model.batch import AttemptDocument, BatchKind, BatchPlan
@@ -21,8 +26,11 @@ from kafka_ingest.model.decoding import Columns, Decoding, FieldDecoding, Format
 from kafka_ingest.model.offsets import Isolation, OffsetRange, OffsetsPolicy, TopicPartition
 from kafka_ingest.model.output_location import OutputLocation
 from kafka_ingest.model.record_schema import ArrayOf, RecordType, Scalar, Struct, quoted, read_schema
+from kafka_ingest.model.schema_source import WriterSchema
+from kafka_ingest.spark_launch.installation import installation
 from kafka_ingest.spark_launch.spark_submission import FIXED_CONF
 from kafka_ingest.writing.decode import DEAD, decoded
+from kafka_ingest.writing.schema_ids import UnknownSchemaIdsError, check_ids
 from kafka_ingest.writing.stage_decoded import RecordsChangedError, stage_decoded
 from kafka_ingest.writing.stage_files import staged_files
 
@@ -48,6 +56,7 @@ def spark() -> Iterator[SparkSession]:
     for name in ("spark.hadoop.mapreduce.fileoutputcommitter.marksuccessfuljobs", "spark.hadoop.fs.file.impl"):
         builder = builder.config(name, FIXED_CONF[name])  # nothing but data is written
     builder = builder.config("spark.sql.session.timeZone", "America/New_York")  # nothing may depend on it
+    builder = builder.config("spark.jars", ",".join(map(str, installation().avro_jars)))
     session = builder.config("spark.driver.extraJavaOptions", fast_start).getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
     yield session
@@ -523,3 +532,174 @@ def test_dead_letters_that_kafka_compacted_before_they_were_read_again_fail_the_
 ) -> None:
     with pytest.raises(RecordsChangedError, match="2 records could not be decoded; read again they were 1"):
         stage(Topic(spark, VALUES, VALUES | {1: ["1", "x"]}), tmp_path)
+
+
+# ── Avro ──────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+AVRO = of_file(avro_values.ORDER)
+OLD = json.dumps(
+    {
+        "type": "record",
+        "name": "com.shop.OldOrder",
+        "fields": [{"name": "number", "type": "int"}, {"name": "gone", "type": "string"}],
+    }
+)
+NEW = {
+    "type": "record",
+    "name": "Order",
+    "namespace": "com.shop",
+    "aliases": ["OldOrder"],
+    "fields": [
+        {"name": "id", "type": "long", "aliases": ["number"]},
+        {"name": "city", "type": "string", "default": "Bern"},
+    ],
+}
+LOOSE = {"type": "record", "name": "Order", "fields": [{"name": "id", "type": ["int", "string"]}]}
+REFUND = {"type": "record", "name": "Refund", "fields": [{"name": "id", "type": "int"}]}
+
+
+def test_a_value_in_avro_is_read_with_its_logical_types_and_unions(spark: SparkSession) -> None:
+    [found, empty, words] = outcomes(
+        spark, [order(), order(name=None, address=None, choice=None), order(choice="five")], AVRO
+    )
+
+    assert found.asDict(recursive=True) == {
+        "id": 7,
+        "name": "Zürich",
+        "price": Decimal("12.34"),
+        "total": Decimal("5.678"),
+        "at": found["at"],
+        "local": dt.datetime(2026, 1, 1, 0, 0, 0, 1),  # noqa: DTZ001
+        "day": dt.date(2026, 1, 1),
+        "tags": ["a", "😀"],
+        "counts": {"x": 1},
+        "kind": "PAID",
+        "choice": {"member0": 5, "member1": None},
+        "ratio": 0.5,
+        "paid": True,
+        "raw": b"\xff",
+        "address": {"city": "Bern"},
+        "before": [],
+    }
+    assert (empty["name"], empty["address"], empty["choice"]) == (None, None, None)
+    assert words["choice"] == Row(None, "five")
+
+
+DEAD_AVRO = {
+    "nothing": (b"", "NOT_AVRO"),
+    "one byte less": (order()[:-1], "NOT_AVRO"),
+    "one byte more": (order() + b"\0", "NOT_AVRO"),
+    "two values": (order() * 2, "NOT_AVRO"),
+    "a huge length": (order()[:1] + avro_values.number(1) + avro_values.number(2**31 - 1), "NOT_AVRO"),
+    "text": (b"{}", "NOT_AVRO"),
+    "a string of other bytes": (order(name="?").replace(b"?", b"\xff"), "INVALID_UTF8"),
+    "a key of other bytes": (order(counts={"?": 1}).replace(b"?", b"\xff"), "INVALID_UTF8"),
+    "an element of other bytes": (order(tags=["x", "?"]).replace(b"?", b"\xff"), "INVALID_UTF8"),
+    "a day before 1": (order(day=-800_000), "OUT_OF_RANGE"),
+    "a day after 9999": (order(day=2**31 - 1), "OUT_OF_RANGE"),
+    "a time after 9999": (order(at=2**48), "OUT_OF_RANGE"),
+    "a time that no long holds in microseconds": (order(at=2**60), "NOT_AVRO"),
+    "a local time before 1": (order(local=-(2**60)), "OUT_OF_RANGE"),
+    "a decimal of more digits": (order(price=(1_000_000).to_bytes(3, "big")), "OUT_OF_RANGE"),
+    "a decimal whose last 64 bits fit": (order(price=(2**64 + 5).to_bytes(9, "big")), "OUT_OF_RANGE"),
+    "a fixed decimal of more digits": (order(total=(2**70 + 5).to_bytes(16, "big")), "OUT_OF_RANGE"),
+}
+
+
+def test_what_is_not_exactly_one_value_in_avro_or_holds_what_no_reader_has_is_dead(spark: SparkSession) -> None:
+    found = outcomes(spark, [value for value, _ in DEAD_AVRO.values()], AVRO)
+
+    assert dict(zip(DEAD_AVRO, found, strict=True)) == {name: dead for name, (_, dead) in DEAD_AVRO.items()}
+
+
+def test_values_are_read_by_the_schema_whose_id_they_begin_with(spark: SparkSession) -> None:
+    registry = of_registry(
+        NEW,
+        WriterSchema(1, OLD),
+        WriterSchema(2, json.dumps(NEW)),
+        WriterSchema(3, json.dumps(LOOSE), "expected field id as long, found string"),
+        WriterSchema(2**31 - 1, None, "expected the value as com.shop.Order, found Refund"),
+    )
+    new, loose = written(NEW, {"id": 5, "city": "Genf"}), [written(LOOSE, {"id": each}) for each in (6, "six")]
+    values: dict[bytes | None, Any] = {
+        wired(1, written(json.loads(OLD), {"number": 4, "gone": "x"})): Row(4, "Bern"),
+        wired(2, new): Row(5, "Genf"),
+        wired(3, loose[0]): Row(6, "Bern"),
+        wired(3, loose[1]): "INCOMPATIBLE_SCHEMA",
+        wired(2**31 - 1, written(REFUND, {"id": 1})): "INCOMPATIBLE_SCHEMA",
+        wired(2, b""): "NOT_AVRO",
+        wired(2, new + b"\0"): "NOT_AVRO",
+        wired(1, new): "NOT_AVRO",
+        wired(4, new): "UNKNOWN_SCHEMA_ID",
+        wired(2**32 - 1, new): "UNKNOWN_SCHEMA_ID",
+        b"\1" + wired(2, new)[1:]: "NOT_WIRE_FORMAT",
+        wired(2, b"")[:4]: "NOT_WIRE_FORMAT",
+        b"": "NOT_WIRE_FORMAT",
+        b'{"id": 5}': "NOT_WIRE_FORMAT",
+        None: None,
+    }
+
+    assert dict(zip(values, outcomes(spark, list(values), registry), strict=True)) == values
+
+
+def test_a_reason_names_the_id_and_what_stands_in_its_place(spark: SparkSession) -> None:
+    registry = of_registry(NEW, WriterSchema(2, json.dumps(NEW)), WriterSchema(3, None, "expected a, found b"))
+    rows = decoded(records(spark, [wired(4, b""), wired(3, b""), b"{}abcd", b"12"]), Decoding(registry)).collect()
+
+    assert [row[DEAD]["text"] for row in rows] == [
+        "expected a schema id that the registry knows, found 4",
+        "expected a, found b (schema id 3)",
+        "expected a byte 0, a schema id in four bytes and a value, found the first byte 7b",
+        "expected a byte 0, a schema id in four bytes and a value, found 2 bytes",
+    ]
+
+
+def test_keys_may_be_single_values_and_json_may_stand_behind_an_id(spark: SparkSession) -> None:
+    value = FieldDecoding(Format.JSON, "id bigint", writers=(WriterSchema(1, ""),))
+    read = records(spark, [wired(1, b'{"id": 5}'), wired(1, b'{"id": "5"}'), b'{"id": 5}', wired(2, b"{}")], b"\x0a")
+    rows = decoded(read, Decoding(value, of_file("long"))).collect()
+
+    assert [(row["key"], row[DEAD] and (row[DEAD]["part"], row[DEAD]["class"])) for row in rows] == [
+        (5, None),
+        (5, ("value", "DOES_NOT_FIT")),
+        (5, ("value", "NOT_WIRE_FORMAT")),
+        (5, ("value", "UNKNOWN_SCHEMA_ID")),
+    ]
+    assert rows[0]["value"] == Row(5)
+
+
+def test_no_bytes_make_a_task_fail_and_none_but_whole_values_are_good(spark: SparkSession) -> None:
+    bodies = avro_values.hostile(3, 6_000)
+    wires = [wired(1, body) for body in bodies[:1_000]] + [body[:9] for body in bodies[:1_000]]
+    registry = of_registry(avro_values.ORDER, WriterSchema(1, json.dumps(avro_values.ORDER)))
+    plain, behind_ids = outcomes(spark, bodies, AVRO), outcomes(spark, wires, registry)
+
+    # An id says nothing about what is behind it.
+    as_classes = [[each if isinstance(each, str) else "good" for each in some] for some in (plain, behind_ids)]
+    assert as_classes[0][:1_000] == as_classes[1][:1_000]
+    assert {*as_classes[1][1_000:]} <= {"NOT_WIRE_FORMAT", "UNKNOWN_SCHEMA_ID"}
+    good = [body for body, each in zip(bodies, plain, strict=True) if not isinstance(each, str)]
+    assert all(is_whole(body) for body in good)
+    assert min(len(good), as_classes[0].count("NOT_AVRO")) > 100, Counter(as_classes[0])
+
+
+def is_whole(body: bytes) -> bool:
+    """Whether another reader finds one value, and nothing behind it."""
+    rest = io.BytesIO(body)
+    try:
+        fastavro.schemaless_reader(rest, fastavro.parse_schema(avro_values.PLAIN), None)
+    except IndexError:
+        # Of an int in five bytes Java's Avro leaves out what is beyond 32 bits.
+        return any(huge in body for huge in avro_values.HUGE)
+    return not rest.read()
+
+
+def test_schema_ids_that_nobody_asked_for_end_the_attempt_and_are_named(spark: SparkSession) -> None:
+    part = of_registry(NEW, WriterSchema(1, json.dumps(NEW)))
+    value = replace(part, unknown_ids=(7,))
+    read = decoded(records(spark, [wired(number, b"") for number in (7, 9, 8, 9)], wired(1, b"")), Decoding(value))
+    letters = read.selectExpr(f"{DEAD}.part error_part", f"{DEAD}.class error_class", "kafka_raw_value value")
+
+    with pytest.raises(UnknownSchemaIdsError, match=re.escape('UNKNOWN_SCHEMA_IDS: {"value": [8, 9]}')):
+        check_ids(letters, Decoding(value))
+    check_ids(letters, Decoding(replace(value, unknown_ids=(7, 8, 9))))

@@ -5,6 +5,7 @@ from tests.fakes import FakeKafkaCluster, FeedInMemory, feed_settings, log, part
 
 from kafka_ingest.batches.explain_failure import explain_failure, unreadable_position
 from kafka_ingest.errors import (
+    InvalidSchemaError,
     KafkaAccessDeniedError,
     KafkaLoginRefusedError,
     KafkaTlsRefusedError,
@@ -13,6 +14,7 @@ from kafka_ingest.errors import (
     OutputUnavailableError,
     PartitionUnreadableError,
     RangeNotInLogError,
+    SchemaIdsUnknownError,
     TooManyTablePartitionsError,
     TopicGoneError,
     TopicRecreatedError,
@@ -72,6 +74,30 @@ def explanation(feed: FeedInMemory, attempt: Attempt, error: type[Exception]) ->
 
 
 # ── What the job itself says ──────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_schema_ids_that_nobody_asked_for_are_for_a_later_try(feed: FeedInMemory, attempt: Attempt) -> None:
+    feed.sink.failures[attempt.directory] = 'UNKNOWN_SCHEMA_IDS: {"value": [7, 8]}'
+
+    said = explanation(feed, attempt, SchemaIdsUnknownError)
+    assert 'found others: {"value": [7, 8]}. Nothing was moved; the next try asks for them' in said
+
+
+@pytest.mark.parametrize(
+    "exception",
+    [
+        "org.apache.avro.SchemaParseException: Illegal character in: a-b",
+        "org.apache.avro.AvroTypeException: Invalid default for field id: not a int",
+        "org.apache.spark.sql.avro.IncompatibleSchemaException: Illegal character in: a-b",
+    ],
+)
+def test_a_schema_that_only_java_refuses_has_to_be_corrected(
+    feed: FeedInMemory, attempt: Attempt, exception: str
+) -> None:
+    feed.sink.failures[attempt.directory] = f"An error occurred while calling o1.selectExpr.\n: {exception}\n\tat x"
+
+    said = explanation(feed, attempt, InvalidSchemaError)
+    assert f"one that it refuses: {exception.partition(': ')[2]}. Nothing was moved" in said
 
 
 def test_too_many_partitions_of_a_table_are_named_with_what_to_do(feed: FeedInMemory, attempt: Attempt) -> None:

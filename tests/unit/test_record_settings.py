@@ -6,6 +6,7 @@ import pytest
 import yaml
 
 from kafka_ingest.model.decoding import RAW, Columns, Decoding, FieldDecoding, Format, UnknownFields
+from kafka_ingest.model.schema_source import RegistrySource, SchemaFile
 from kafka_ingest.settings.feed import Feed
 from kafka_ingest.settings.feed_file import read_feed_file
 
@@ -29,6 +30,18 @@ def document(**changes: object) -> dict[str, object]:
             Decoding(FieldDecoding(Format.JSON, SCHEMA, UnknownFields.REFUSE), columns=Columns.FLATTEN),
         ),
         (
+            {"value": {"format": "avro", "schema": "orders.avsc"}, "columns": "flatten"},
+            Decoding(FieldDecoding(Format.AVRO, source=SchemaFile("orders.avsc")), columns=Columns.FLATTEN),
+        ),
+        (
+            {"key": {"format": "avro", "registry": "schemas"}},
+            Decoding(key=FieldDecoding(Format.AVRO, source=RegistrySource("schemas"))),
+        ),
+        (
+            {"value": {"format": "json", "registry": "schemas", "subject": "{topic}-com.shop.Order", "version": 7}},
+            Decoding(FieldDecoding(Format.JSON, source=RegistrySource("schemas", "{topic}-com.shop.Order", 7))),
+        ),
+        (
             {"value": "raw", "key": {"format": "json", "schema": "kafka_x int, key int"}},
             Decoding(key=FieldDecoding(Format.JSON, "kafka_x int, key int")),
         ),
@@ -41,19 +54,43 @@ def test_a_feed_file_says_what_keys_and_values_are(written: dict[str, object], d
 @pytest.mark.parametrize(
     ("written", "message"),
     [
-        ({"value": "xml"}, "value.format: expected 'raw', 'string' or 'json', found 'xml'"),
+        ({"value": "xml"}, "value.format: expected 'raw', 'string', 'json' or 'avro', found 'xml'"),
         ({"value": {}}, "value.format: missing"),
-        ({"value": 5}, "value: expected raw, string, json or a mapping with format, found 5"),
-        ({"key": None}, "key: expected raw, string, json or a mapping with format, found null"),
+        ({"value": 5}, "value: expected raw, string, json, avro or a mapping with format, found 5"),
+        ({"key": None}, "key: expected raw, string, json, avro or a mapping with format, found null"),
         ({"value": {"format": "string", "schema": SCHEMA}}, "value.schema: unknown key"),
         ({"value": {"format": "json", "shema": SCHEMA}}, "value.shema: unknown key; did you mean schema?"),
         ({"value": {"format": "json", "ddl": SCHEMA}}, "value.ddl: unknown key"),
         ({"value": {"format": "json", "schema": "id bigin"}}, "value.schema: expected a type: one of string"),
         ({"value": {"format": "json", "schema": 5}}, "value.schema: expected text, found 5"),
         ({"key": {"format": "json", "unknown_fields": "refuse"}}, "key: expected unknown_fields with a schema only"),
+        ({"value": "avro"}, "value: expected either schema, a file, or registry, a connection, found neither"),
+        (
+            {"value": {"format": "avro", "schema": "x.avsc", "registry": "schemas"}},
+            "value: expected either schema, a file, or registry, a connection, found both",
+        ),
+        (
+            {"value": {"format": "avro", "schema": "x.avsc", "version": 7}},
+            "value: expected subject and version with a registry only, found version without one",
+        ),
+        ({"value": {"format": "avro", "schema": "../x.avsc"}}, "value.schema: expected the path of a schema file"),
+        (
+            {"value": {"format": "json", "registry": "schemas", "subject": "{tpoic}-value"}},
+            "value.subject: expected {topic} as the only name in braces, found '{tpoic}-value'",
+        ),
+        (
+            {"value": {"format": "avro", "registry": "schemas", "version": "newest"}},
+            "value.version: expected",
+        ),
         ({"columns": "flat"}, "columns: expected 'nested' or 'flatten', found 'flat'"),
-        ({"columns": "flatten"}, "expected columns: flatten with value: {format: json, schema: …} only, found raw"),
-        ({"value": "json", "columns": "flatten"}, "with value: {format: json, schema: …} only, found json without"),
+        (
+            {"columns": "flatten"},
+            "expected columns: flatten with value: {format: json or avro, schema: …} only, found raw",
+        ),
+        (
+            {"value": "json", "columns": "flatten"},
+            "with value: {format: json or avro, schema: …} only, found json without",
+        ),
         (
             {"value": {"format": "json", "schema": "Key int, KAFKA_x int, id int"}, "columns": "flatten"},
             "expected fields that can be columns beside key and kafka_… (in any case of letters), found Key, KAFKA_x",

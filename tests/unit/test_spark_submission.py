@@ -14,6 +14,7 @@ from kafka_ingest.errors import InstallationError, OutputNotUsableError, UnsafeS
 from kafka_ingest.foundation.s3_access import S3Access
 from kafka_ingest.model.attempt_directory import STORE_SETTINGS_VARIABLE
 from kafka_ingest.model.batch import Attempt, AttemptState
+from kafka_ingest.model.decoding import RAW, Decoding, FieldDecoding, Format
 from kafka_ingest.settings.connections import find_connection_from_shell, spark_master
 from kafka_ingest.settings.feed import Spark
 from kafka_ingest.spark_launch.chosen_java_options import DRIVER_JAVA_OPTIONS, ChosenJavaOptions
@@ -50,6 +51,7 @@ SECRET_KAFKA = KafkaClientSettings(
         "sasl.password": "hunter2",
     },
 )
+TEXT, AVRO = (Decoding(key=FieldDecoding(each)) for each in (Format.STRING, Format.AVRO))
 LOCAL = SparkMaster("spark_default", "local[*]")
 STANDALONE = SparkMaster("spark_default", "spark://host:7077")
 YARN = SparkMaster("spark_default", "yarn")
@@ -65,13 +67,13 @@ def submission(
     java: ChosenJavaOptions | None = None,
     spark_home: Path | None = INSTALLED.spark_home,
     store: StoreOfAttempt | None = None,
-    decodes: bool = False,
+    decoding: Decoding = RAW,
 ) -> SparkSubmission:
     """Return what is handed over for attempt 2 of a batch."""
     return spark_submission(
         a_plan(),
         ATTEMPT,
-        spark=SparkRun(master, conf or {}, decodes=decodes),
+        spark=SparkRun(master, conf or {}, decoding),
         kafka=kafka,
         sink_is_shared=shared,
         installed=replace(
@@ -79,6 +81,7 @@ def submission(
             java_options=java or ChosenJavaOptions(),
             spark_home=spark_home,
             store_jars=(Path("/jars/s3/hadoop-aws-3.4.1.jar"),),
+            avro_jars=(Path("/jars/avro/spark-avro_2.13-4.0.2.jar"),),
         ),
         store=store,
     )
@@ -386,5 +389,27 @@ def test_a_feed_file_can_change_what_is_a_matter_of_taste(key: str) -> None:
 def test_decoding_is_more_work_for_the_drivers_java_and_a_cluster_leaves_it_none() -> None:
     plan, here, elsewhere = a_plan(), SparkMaster("spark_default", "local[2]"), SparkMaster("spark", "spark://x:7077")
     assert SparkRun(here).work_of(plan) == plan.max_rows
-    assert SparkRun(here, decodes=True).work_of(plan) == 10 * plan.max_rows
-    assert SparkRun(elsewhere, decodes=True).work_of(plan) == 0
+    assert SparkRun(here, decoding=TEXT).work_of(plan) == 10 * plan.max_rows
+    assert SparkRun(elsewhere, decoding=TEXT).work_of(plan) == 0
+
+
+def test_only_feeds_of_avro_get_sparks_module_for_it_and_executors_elsewhere_its_limits() -> None:
+    limit = "-Dorg.apache.avro.limits.bytes.maxLength=67108864"
+    options = "spark.executor.extraJavaOptions"
+    here, there = (
+        submission(decoding=AVRO),
+        submission(STANDALONE, conf={options: "-Xss2m"}, shared=True, decoding=AVRO),
+    )
+
+    assert here.jars == "/jars/avro/spark-avro_2.13-4.0.2.jar"
+    assert (there.jars or "").endswith(here.jars)
+    assert options not in here.conf
+    assert there.conf[options].startswith("-Xss2m -Dorg.apache.avro")
+    assert limit in there.conf[options]
+    assert submission().jars is None
+    assert options not in submission(STANDALONE, shared=True, decoding=TEXT).conf
+
+
+def test_avro_without_sparks_module_for_it_is_found_before_anything_is_planned() -> None:
+    with pytest.raises(InstallationError, match=r"expected spark-avro_\*\.jar for records in Avro"):
+        replace(INSTALLED, spark_home=None).check_avro_jars()

@@ -15,10 +15,12 @@ from airflow.sdk.log import mask_secret
 
 from kafka_ingest.airflow_tasks.announcing import Announcements
 from kafka_ingest.airflow_tasks.in_airflow import errors_for_airflow, id_of_batch, parts_of, parts_of_run, run_of
+from kafka_ingest.assembly import FeedParts
+from kafka_ingest.batches.freeze_schemas import ROUNDS
 from kafka_ingest.batches.plan_batch import PlanResult, why_nothing
 from kafka_ingest.cluster.client_settings import without_secrets
 from kafka_ingest.errors import BatchStateError, SparkFailedError
-from kafka_ingest.model.batch import BatchState
+from kafka_ingest.model.batch import Attempt, BatchState
 from kafka_ingest.model.offsets import listing
 from kafka_ingest.settings.feed import Feed
 from kafka_ingest.settings.feed_file import FeedFile
@@ -26,6 +28,7 @@ from kafka_ingest.settings.feed_files import checked_against_others
 from kafka_ingest.settings.run_request import APPLIED_NEXT, RunRequest, why_no_run_follows
 from kafka_ingest.spark_launch.driver_environment import emptied
 from kafka_ingest.spark_launch.spark_output import informative_lines
+from kafka_ingest.spark_launch.spark_submission import SparkSubmission
 
 
 class PlanOperator(BaseOperator, SkipMixin):
@@ -84,15 +87,46 @@ class WriteOperator(SparkSubmitOperator):
         self.killed = False
 
     def execute(self, context: Context) -> None:
-        """Write the batch, unless it is written."""
-        with errors_for_airflow():
-            parts = parts_of_run(self.feed, context)
-            attempt = parts.open_attempt(id_of_batch(self.batch_id), actor=run_of(context))
-            if attempt is None:
-                self.log.info("batch %s is written already: no need for Spark", self.batch_id)
+        """Write the batch, unless it is written; once more where Spark found schema ids to ask for."""
+        for tries_left in reversed(range(ROUNDS)):
+            with errors_for_airflow():
+                parts = parts_of_run(self.feed, context)
+                attempt = parts.open_attempt(id_of_batch(self.batch_id), actor=run_of(context))
+                if attempt is None:
+                    self.log.info("batch %s is written already: no need for Spark", self.batch_id)
+                    return
+            if self.wrote(parts, attempt, context, may_fail=tries_left > 0):
+                with errors_for_airflow():
+                    parts.pin(attempt)
                 return
+            self.log.info("attempt %d found schema ids that the registry has to be asked for", attempt.attempt)
+            self._hook = None  # it holds the former call
+
+    def wrote(self, parts: FeedParts, attempt: Attempt, context: Context, *, may_fail: bool) -> bool:
+        """Let Spark write an attempt; False where the next one has to ask for schemas."""
+        with errors_for_airflow():
             submission = parts.submission(attempt)
         self.log.info("attempt %d of batch %s writes into %s", attempt.attempt, self.batch_id, attempt.directory)
+        self.take(submission, parts)
+        if self.killed:
+            raise AirflowException(
+                f"attempt {attempt.attempt} of batch {self.batch_id} was ended before Spark was started"
+            )
+        try:
+            super().execute(context)
+        except AirflowException as error:
+            if may_fail and not self.killed and parts.needs_schemas(attempt):
+                return False
+            with errors_for_airflow():
+                parts.explain_failure(attempt, str(error))
+                raise spark_failed(error, submission.secrets) from error
+        finally:
+            if submission.workplace is not None:
+                shutil.rmtree(submission.workplace, ignore_errors=True)
+        return True
+
+    def take(self, submission: SparkSubmission, parts: FeedParts) -> None:
+        """Take over what the provider's operator makes its call of."""
         self._conn_id = parts.feed.spark.conn_id
         self.application = submission.application
         self.application_args = list(submission.arguments)
@@ -105,21 +139,6 @@ class WriteOperator(SparkSubmitOperator):
         self.env_vars = {**unused, **submission.environment}
         for secret in submission.secrets:
             mask_secret(secret)
-        if self.killed:
-            raise AirflowException(
-                f"attempt {attempt.attempt} of batch {self.batch_id} was ended before Spark was started"
-            )
-        try:
-            super().execute(context)
-        except AirflowException as error:
-            with errors_for_airflow():
-                parts.explain_failure(attempt, str(error))
-                raise spark_failed(error, submission.secrets) from error
-        finally:
-            if submission.workplace is not None:
-                shutil.rmtree(submission.workplace, ignore_errors=True)
-        with errors_for_airflow():
-            parts.pin(attempt)
 
     def on_kill(self) -> None:
         """Stop Spark, if it runs; the provider would make a hook without settings. Airflow continues afterwards."""

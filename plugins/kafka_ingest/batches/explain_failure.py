@@ -6,15 +6,17 @@ from datetime import UTC, datetime
 
 from kafka_ingest.batches.check_readable import check_readable
 from kafka_ingest.errors import (
+    InvalidSchemaError,
     KafkaAccessDeniedError,
     KafkaIngestError,
     KafkaLoginRefusedError,
     KafkaTlsRefusedError,
     PartitionUnreadableError,
+    SchemaIdsUnknownError,
     SparkExecutorsMissingError,
     TooManyTablePartitionsError,
 )
-from kafka_ingest.model.attempt_directory import NO_EXECUTORS, TOO_MANY_TABLE_PARTITIONS
+from kafka_ingest.model.attempt_directory import NO_EXECUTORS, TOO_MANY_TABLE_PARTITIONS, UNKNOWN_SCHEMA_IDS
 from kafka_ingest.model.batch import Attempt, BatchKind, BatchPlan
 from kafka_ingest.model.hold import Hold, HoldCause
 from kafka_ingest.model.offsets import TopicPartition, Unavailable
@@ -43,6 +45,17 @@ def explain_failure(attempt: Attempt, control: ControlTables, kafka: KafkaCluste
             f"no offset was moved. Abandon the batch (`kafka-ingest abandon {plan.batch_id} --reason …`), and either "
             "set limits.max_records so that a batch has fewer of them, which it has at the latest where it has as few "
             "records, or give the feed a new sink.path and a table that is partitioned by less."
+        )
+    if failure.startswith(UNKNOWN_SCHEMA_IDS):
+        raise SchemaIdsUnknownError(
+            f"attempt {attempt.attempt} of batch {plan.batch_id}: expected schema ids that the registry was asked for, "
+            f"found others: {failure.partition(': ')[2][:300]}. Nothing was moved; the next try asks for them."
+        )
+    if found_schema := re.search(SCHEMA_REFUSED, failure):
+        raise InvalidSchemaError(
+            f"attempt {attempt.attempt} of batch {plan.batch_id}: expected an Avro schema that Spark takes, found one "
+            f"that it refuses: {found_schema[1].strip()}. Nothing was moved. Correct the schema; the next try asks for "
+            "it again."
         )
     check_readable(batch, control, kafka)
     if refused := refused_by_kafka(failure):
@@ -82,6 +95,12 @@ def refused_by_kafka(failure: str) -> KafkaIngestError | None:
             )
     return None
 
+
+SCHEMA_REFUSED = (
+    r"org\.apache\.(?:avro\.(?:SchemaParseException|AvroTypeException|AvroRuntimeException)|"
+    r"spark\.sql\.avro\.IncompatibleSchemaException): ([^\n]+(?:\n[^\n\t]{1,200})?)"
+)
+"""Java's exceptions about schemas, which come before anything is read."""
 
 REFUSED: Mapping[str, tuple[type[KafkaIngestError], str]] = {
     "TopicAuthorizationException": (KafkaAccessDeniedError, "the right READ on these topics for the connection's user"),

@@ -5,6 +5,7 @@ from datetime import UTC, datetime
 from uuid import UUID
 
 from kafka_ingest.batches.check_readable import check_readable
+from kafka_ingest.batches.freeze_schemas import Freeze, as_it_is, found_ids
 from kafka_ingest.batches.pin_receipt import pin_first_valid_receipt
 from kafka_ingest.errors import BatchStateError, FeedChangedError
 from kafka_ingest.model.batch import Attempt, AttemptDocument, AttemptState, Batch, BatchState, sha256
@@ -26,12 +27,14 @@ def open_attempt(
     *,
     actor: str,
     decoding: Decoding = RAW,
+    freeze: Freeze = as_it_is,
 ) -> Attempt | None:
     """Open the batch's next attempt, or return None where its records are written already.
 
     The attempt's row is durable before its directory is made, so that a receipt is always found through its row. Asks
     Kafka just before the read whether the plan can be read as it is: the same topics, and no offset deleted.
-    ``decoding`` is frozen with the attempt. Raises BatchStateError on an abandoned batch.
+    ``decoding`` is frozen with the attempt, after ``freeze`` has asked for its schemas. Raises BatchStateError on an
+    abandoned batch, and what ``freeze`` raises.
     """
     for _ in range(TRIES):
         batch = control.batch(batch_id)
@@ -42,7 +45,8 @@ def open_attempt(
         if batch.state is not BatchState.PLANNED or pin_first_valid_receipt(batch, control, kafka, sinks, actor=actor):
             return None
         check_readable(batch, control, kafka)
-        attempt, document = next_attempt(batch, control, sinks, actor, decoding)
+        frozen = with_schemas(batch, control, sinks, decoding, freeze) if decoding.has_sources else decoding
+        attempt, document = next_attempt(batch, control, sinks, actor, frozen)
         try:
             control.open_attempt(attempt)
         except (FeedChangedError, BatchStateError) as error:
@@ -53,6 +57,13 @@ def open_attempt(
     raise FeedChangedError(
         f"batch {batch_id}: {TRIES} times another process opened an attempt at the same time; try again"
     )
+
+
+def with_schemas(batch: Batch, control: ControlTables, sinks: Sinks, decoding: Decoding, freeze: Freeze) -> Decoding:
+    """Return what an attempt decodes with: also by the schema ids that earlier ones found, and could not ask for."""
+    staging = sinks(batch.plan.output).staging
+    failures = [staging.read_failure(attempt.directory) or "" for attempt in control.attempts(batch.batch_id)]
+    return freeze(decoding, {each.topic for each in batch.plan.ranges}, found_ids(failures))
 
 
 def next_attempt(

@@ -3,13 +3,14 @@
 It is written like any other, by the same Spark job, but into a directory of its own, and no control table knows it.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid4
 
+from kafka_ingest.batches.freeze_schemas import Freeze, found_ids
 from kafka_ingest.errors import KafkaUnavailableError, UnknownTopicError
 from kafka_ingest.model.attempt_directory import DATA
 from kafka_ingest.model.batch import Attempt, AttemptDocument, AttemptState, BatchKind, BatchPlan, sha256
@@ -83,14 +84,20 @@ def newest_ranges(
     return tuple(ranges)
 
 
-def open_preview(plan: BatchPlan, decoding: Decoding, sinks: Sinks) -> Attempt:
-    """Make the directory of the one attempt, with the document for Spark in it."""
+def open_preview(
+    plan: BatchPlan, decoding: Decoding, sinks: Sinks, freeze: Freeze, failed: Sequence[Attempt]
+) -> Attempt:
+    """Make the directory of an attempt, with the document for Spark in it; ``failed`` are those before it."""
     sink = sinks(plan.output)
+    failures = [sink.staging.read_failure(attempt.directory) or "" for attempt in failed]
+    if decoding.has_sources:
+        decoding = freeze(decoding, {each.topic for each in plan.ranges}, found_ids(failures))
     sink.publisher.prepare()
-    directory = sink.staging.attempt_directory(plan.batch_id, 1)
-    document = AttemptDocument(plan, 1, decoding).as_bytes()
+    number = len(failed) + 1
+    directory = sink.staging.attempt_directory(plan.batch_id, number)
+    document = AttemptDocument(plan, number, decoding).as_bytes()
     sink.staging.open_attempt(directory, document)
-    return Attempt(plan.batch_id, 1, AttemptState.OPEN, directory, sha256(document), plan.planned_at, "preview")
+    return Attempt(plan.batch_id, number, AttemptState.OPEN, directory, sha256(document), plan.planned_at, "preview")
 
 
 def preview_of(attempt: Attempt, sinks: Sinks, plan: BatchPlan, rows: RowsOfFile, letters: DeadLetterFiles) -> Preview:

@@ -8,10 +8,12 @@ import subprocess
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 
 from kafka_ingest.assembly import sink_connections
 from kafka_ingest.checks.one_host import check_one_host
+from kafka_ingest.checks.schema_check import schemas
 from kafka_ingest.cluster.kafka_cluster import ConfluentKafkaCluster
 from kafka_ingest.control.database import check_version, open_database
 from kafka_ingest.control.schema import SCHEMA_VERSION
@@ -73,6 +75,8 @@ def examine(files: list[FeedFile], find_connection: FindConnection, environment:
         if feed is None:
             continue
         yield attempt(f"feed {feed.name}: Kafka", lambda feed=feed: kafka(feed, find_connection))  # type: ignore[misc]
+        if feed.decoding().has_sources:
+            yield attempt(f"feed {feed.name}: schemas", partial(schemas, feed, find_connection, environment))
         yield attempt(f"feed {feed.name}: Spark master", lambda feed=feed: master(feed, find_connection))  # type: ignore[misc]
         yield attempt(f"feed {feed.name}: output", lambda feed=feed: output(feed, find_connection, environment))  # type: ignore[misc]
 

@@ -9,9 +9,13 @@ from typing import Annotated, Any
 
 import typer
 
+from kafka_ingest.assembly import FeedParts
+from kafka_ingest.batches.freeze_schemas import ROUNDS
 from kafka_ingest.batches.preview import Preview, preview_of
 from kafka_ingest.cli.arguments import SINKS, FeedName, Json, feed_parts
 from kafka_ingest.cli.output import answers, number, out, print_json, step
+from kafka_ingest.errors import SparkFailedError
+from kafka_ingest.model.batch import Attempt, BatchPlan
 from kafka_ingest.observing.dead_letters import preview as beginning
 from kafka_ingest.observing.dead_letters import sample_document
 from kafka_ingest.sinks.choose import dead_letters_in_file, rows_of_file
@@ -33,14 +37,10 @@ def preview(
     with answers(as_json=as_json), tempfile.TemporaryDirectory(prefix="kafka-ingest-preview-") as directory:
         parts = feed_parts(feed_name)
         found = Preview([], [])
-        planned = parts.preview(Path(directory), records)
-        if planned is not None:
-            plan, attempt, submission = planned
-            # Outside of the directory, since the error of a job that fails names it.
-            log_file = Path(tempfile.mkstemp(prefix="kafka-ingest-preview-", suffix=".log")[1])
+        plan = parts.preview_plan(Path(directory), records)
+        if plan is not None:
             with step("decode (Spark)"):
-                run_spark_submit(submission, log_file)
-            log_file.unlink()
+                attempt = run_preview(parts, plan)
             found = preview_of(attempt, SINKS, plan, rows_of_file, dead_letters_in_file)
         if as_json:
             print_json(
@@ -54,9 +54,28 @@ def preview(
                 }
             )
         else:
-            print_preview(feed_name, found, offsets=planned[0].max_rows if planned is not None else 0)
+            print_preview(feed_name, found, offsets=plan.max_rows if plan is not None else 0)
         if found.dead_letters:
             raise typer.Exit(1)
+
+
+def run_preview(parts: FeedParts, plan: BatchPlan) -> Attempt:
+    """Let Spark write a batch that nobody commits; once more where it found schema ids to ask for."""
+    failed: list[Attempt] = []
+    while True:
+        attempt, submission = parts.preview(plan, failed)
+        # Outside of the directory, since the error of a job that fails names it.
+        log_file = Path(tempfile.mkstemp(prefix="kafka-ingest-preview-", suffix=".log")[1])
+        try:
+            run_spark_submit(submission, log_file)
+        except SparkFailedError:
+            failed.append(attempt)
+            if len(failed) == ROUNDS or not parts.needs_schemas(attempt, plan):
+                raise
+        else:
+            log_file.unlink()
+            return attempt
+        log_file.unlink()
 
 
 def print_preview(feed_name: str, found: Preview, *, offsets: int) -> None:

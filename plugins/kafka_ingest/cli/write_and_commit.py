@@ -4,31 +4,41 @@ import shutil
 from uuid import UUID
 
 from kafka_ingest.assembly import FeedParts
+from kafka_ingest.batches.freeze_schemas import ROUNDS
 from kafka_ingest.cli.arguments import actor
 from kafka_ingest.cli.output import progress, step
 from kafka_ingest.committing.commit_batch import Committed
 from kafka_ingest.errors import SparkFailedError
+from kafka_ingest.model.batch import Attempt
 from kafka_ingest.model.dead_letters import output_of_dead_letters
 from kafka_ingest.model.place import local
 from kafka_ingest.spark_launch.run_spark_submit import run_spark_submit
 
 
 def write_batch(parts: FeedParts, batch_id: UUID) -> None:
-    """Let Spark write a batch, unless it is written."""
+    """Let Spark write a batch, unless it is written; once more where it found schema ids to ask for."""
     with step("write (Spark)"):
-        attempt = parts.open_attempt(batch_id, actor=actor())
-        if attempt is None:
-            return
-        submission, imports = parts.submission(attempt), parts.commit_imports(attempt)
-        log_file = (submission.workplace or local(attempt.directory)) / "spark.log"
-        try:
-            run_spark_submit(submission, log_file, while_running=imports)
-        except SparkFailedError as error:
-            parts.explain_failure(attempt, str(error))
-            raise  # its log stays, as the error says
-        if submission.workplace is not None:
-            shutil.rmtree(submission.workplace, ignore_errors=True)
-        parts.pin(attempt)
+        for tries_left in reversed(range(ROUNDS)):
+            attempt = parts.open_attempt(batch_id, actor=actor())
+            if attempt is None or is_written(parts, attempt, may_fail=tries_left > 0):
+                return
+
+
+def is_written(parts: FeedParts, attempt: Attempt, *, may_fail: bool) -> bool:
+    """Let Spark write an attempt and pin it; False where the next one has to ask for schemas."""
+    submission, imports = parts.submission(attempt), parts.commit_imports(attempt)
+    log_file = (submission.workplace or local(attempt.directory)) / "spark.log"
+    try:
+        run_spark_submit(submission, log_file, while_running=imports)
+    except SparkFailedError as error:
+        if may_fail and parts.needs_schemas(attempt):
+            return False
+        parts.explain_failure(attempt, str(error))
+        raise  # its log stays, as the error says
+    if submission.workplace is not None:
+        shutil.rmtree(submission.workplace, ignore_errors=True)
+    parts.pin(attempt)
+    return True
 
 
 def commit_batch(parts: FeedParts, batch_id: UUID) -> Committed:

@@ -14,6 +14,9 @@ NO_EXECUTORS = "NO_EXECUTORS"
 TOO_MANY_TABLE_PARTITIONS = "TOO_MANY_TABLE_PARTITIONS"
 """How a failure begins where a batch has records of too many days or hours for a table that is partitioned by them."""
 
+UNKNOWN_SCHEMA_IDS = "UNKNOWN_SCHEMA_IDS"
+"""How a failure begins where records begin with schema ids that nobody has asked the registry for; they follow it."""
+
 MAX_WAIT_FOR_EXECUTORS = "spark.kafkaIngest.maxWaitForExecutors"
 """How many seconds the job waits for an executor: in Spark's settings, the job reads nothing else about the feed."""
 
@@ -22,3 +25,10 @@ STORE_SETTINGS_VARIABLE = "KAFKA_INGEST_STORE_SETTINGS"
 
 KAFKA_SETTINGS_VARIABLE = "KAFKA_INGEST_KAFKA_SETTINGS"
 """The Java client's settings as JSON. An environment variable, because other users can read arguments and conf."""
+
+AVRO_LIMITS = {
+    "org.apache.avro.limits.string.maxLength": "67108864",
+    "org.apache.avro.limits.bytes.maxLength": "67108864",
+    "org.apache.avro.limits.collectionItems.maxLength": "4000000",
+}
+"""Java's system properties for Avro: a few bytes may claim to be billions, for which it would take memory first."""

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
+from kafka_ingest.model.schema_source import SchemaSource, WriterSchema
+
 
 class Format(StrEnum):
     """What the bytes are."""
@@ -21,6 +23,9 @@ class Format(StrEnum):
 
     JSON = "json"
     """One JSON value in UTF-8: an object that a schema describes, or any value, stored as text."""
+
+    AVRO = "avro"
+    """One value in Avro's binary encoding."""
 
 
 class UnknownFields(StrEnum):
@@ -67,23 +72,59 @@ class DeadClass(StrEnum):
     UNKNOWN_FIELD = "UNKNOWN_FIELD"
     """A field that the schema does not name, where such are refused."""
 
+    NOT_WIRE_FORMAT = "NOT_WIRE_FORMAT"
+    """The bytes do not begin with the byte 0 and a schema id, as a registry's serializers write them."""
+
+    UNKNOWN_SCHEMA_ID = "UNKNOWN_SCHEMA_ID"
+    """The registry knows no schema of the id before the value."""
+
+    INCOMPATIBLE_SCHEMA = "INCOMPATIBLE_SCHEMA"
+    """The schema that the value was written with does not resolve to the one that it is read as."""
+
+    NOT_AVRO = "NOT_AVRO"
+    """The bytes are not exactly one value of the schema."""
+
 
 @dataclass(frozen=True, slots=True)
 class FieldDecoding:
-    """What a record's key or value is. ``schema``: Spark's DDL of the object's fields, None for any JSON value."""
+    """What a record's key or value is.
+
+    ``schema``: Spark's DDL of a JSON object's fields, None for any JSON value; Avro's own JSON for Avro, None as long
+    as it is not asked for. ``source``: where to ask; an attempt has what was found there.
+    """
 
     format: Format = Format.RAW
     schema: str | None = None
     unknown_fields: UnknownFields = UnknownFields.IGNORE
+    source: SchemaSource | None = None
+    writers: tuple[WriterSchema, ...] | None = None
+    """The schemas by whose ids values begin; None where values have no such beginning."""
+    unknown_ids: tuple[int, ...] = ()
+    """Ids that the registry was asked for, and does not know."""
+
+    @property
+    def has_ids(self) -> bool:
+        """Whether each value begins with the id of its schema."""
+        return self.writers is not None
 
     def as_document(self) -> dict[str, Any]:
         """Return the settings as JSON-able data."""
-        return {"format": self.format.value, "schema": self.schema, "unknown_fields": self.unknown_fields.value}
+        document = {"format": self.format.value, "schema": self.schema, "unknown_fields": self.unknown_fields.value}
+        if self.writers is None:
+            return document
+        writers = [[each.schema_id, each.text, each.misfit] for each in self.writers]
+        return document | {"writers": writers, "unknown_ids": list(self.unknown_ids)}
 
     @classmethod
     def from_document(cls, document: Mapping[str, Any]) -> "FieldDecoding":
         """Read the settings back."""
-        return cls(Format(document["format"]), document["schema"], UnknownFields(document["unknown_fields"]))
+        return cls(
+            Format(document["format"]),
+            document["schema"],
+            UnknownFields(document["unknown_fields"]),
+            writers=tuple(WriterSchema(*each) for each in document["writers"]) if "writers" in document else None,
+            unknown_ids=tuple(document.get("unknown_ids", ())),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +139,26 @@ class Decoding:
     def is_raw(self) -> bool:
         """Whether records are stored as they are, so that none can fail."""
         return self.value.format is Format.RAW and self.key.format is Format.RAW
+
+    @property
+    def parts(self) -> Mapping[str, FieldDecoding]:
+        """Keys and values, by the columns in which they are read."""
+        return {"key": self.key, "value": self.value}
+
+    @property
+    def has_sources(self) -> bool:
+        """Whether schemas have to be asked for before records are read."""
+        return any(part.source is not None for part in self.parts.values())
+
+    @property
+    def has_avro(self) -> bool:
+        """Whether Spark needs its module for Avro."""
+        return any(part.format is Format.AVRO for part in self.parts.values())
+
+    @property
+    def has_ids(self) -> bool:
+        """Whether keys or values begin with the ids of their schemas."""
+        return any(part.has_ids for part in self.parts.values())
 
     def as_document(self) -> dict[str, Any]:
         """Return the settings as JSON-able data; raw ones in the form that every version has written."""

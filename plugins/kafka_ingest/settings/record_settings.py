@@ -1,12 +1,18 @@
 """The ``key``, ``value`` and ``columns`` settings of a feed file: what the bytes of records are."""
 
-from typing import Annotated, Literal
+import re
+from pathlib import Path
+from typing import Annotated, Literal, Self
 
 from pydantic import BeforeValidator, Discriminator, Field, Tag, field_validator, model_validator
 
 from kafka_ingest.model.decoding import FieldDecoding, Format, UnknownFields
 from kafka_ingest.model.record_schema import collisions, read_schema
+from kafka_ingest.model.schema_source import TOPIC, RegistrySource, SchemaFile
 from kafka_ingest.settings.setting_types import RECORD_TAG, Settings
+
+LONGEST_SUBJECT = 1_000
+NEWEST_POSSIBLE = 2**31 - 1
 
 
 class RawRecords(Settings):
@@ -29,8 +35,54 @@ class StringRecords(Settings):
         return FieldDecoding(Format.STRING)
 
 
-class JsonRecords(Settings):
-    """``{format: json, schema: "id bigint, name string"}``; without a schema any JSON value, stored as text."""
+def a_version(value: object) -> int | None:
+    """Read the number of a version; None for ``latest``."""
+    if value == "latest":
+        return None
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= NEWEST_POSSIBLE:
+        raise ValueError(f"expected the number of a version, or latest, found {value!r}")
+    return value
+
+
+class FromRegistry(Settings):
+    """``registry``: the Airflow connection to a schema registry; ``subject`` and ``version``: what to read as."""
+
+    registry: Annotated[str, Field(min_length=1, max_length=200)] | None = None
+    subject: str | None = None
+    version: Annotated[int | None, BeforeValidator(a_version)] = None
+
+    @field_validator("subject")
+    @classmethod
+    def _is_a_subject(cls, subject: str | None) -> str | None:
+        if subject is None:
+            return None
+        if re.search(r"[{}]", subject.replace(TOPIC, "")):
+            raise ValueError(f"expected {TOPIC} as the only name in braces, found {subject!r}")
+        if not subject.strip() or not subject.isprintable() or len(subject) > LONGEST_SUBJECT:
+            raise ValueError(f"expected the name of a subject, found {subject[:100]!r}")
+        return subject
+
+    @model_validator(mode="after")
+    def _of_a_registry(self) -> Self:
+        if self.registry is None and (self.subject is not None or self.version is not None):
+            found = "subject" if self.subject is not None else "version"
+            raise ValueError(f"expected subject and version with a registry only, found {found} without one")
+        return self
+
+    @property
+    def source(self) -> RegistrySource | None:
+        """Where to ask for schemas; None where no registry is named."""
+        if self.registry is None:
+            return None
+        return RegistrySource(self.registry, self.subject, self.version)
+
+
+class JsonRecords(FromRegistry):
+    """``{format: json, schema: "id bigint, name string"}``; without a schema any JSON value, stored as text.
+
+    With a registry values begin with the id of their schema, and the schema to read as is the registry's, unless the
+    file has one.
+    """
 
     format: Literal["json"]
     ddl: Annotated[str | None, Field(alias="schema")] = None
@@ -45,7 +97,7 @@ class JsonRecords(Settings):
 
     @model_validator(mode="after")
     def _unknown_to_a_schema(self) -> "JsonRecords":
-        if self.ddl is None and self.unknown_fields is not UnknownFields.IGNORE:
+        if self.ddl is None and self.registry is None and self.unknown_fields is not UnknownFields.IGNORE:
             raise ValueError(
                 "expected unknown_fields with a schema only: without one, every field is unknown, found none"
             )
@@ -53,13 +105,41 @@ class JsonRecords(Settings):
 
     def decoding(self) -> FieldDecoding:
         """Return what the Spark job does with them."""
-        return FieldDecoding(Format.JSON, self.ddl, self.unknown_fields)
+        return FieldDecoding(Format.JSON, self.ddl, self.unknown_fields, self.source)
+
+
+class AvroRecords(FromRegistry):
+    """``{format: avro, schema: orders.avsc}``, or ``{format: avro, registry: schemas}``.
+
+    With a file, a value is nothing but Avro; with a registry it begins with the id of its schema.
+    """
+
+    format: Literal["avro"]
+    file: Annotated[str | None, Field(alias="schema")] = None
+
+    @field_validator("file")
+    @classmethod
+    def _is_a_path(cls, file: str | None) -> str | None:
+        if file is not None and (not file.strip() or not file.isprintable() or ".." in Path(file).parts):
+            raise ValueError(f"expected the path of a schema file, absolute or beside the feed files, found {file!r}")
+        return file
+
+    @model_validator(mode="after")
+    def _one_of_both(self) -> "AvroRecords":
+        if (self.file is None) == (self.registry is None):
+            found = "neither" if self.file is None else "both"
+            raise ValueError(f"expected either schema, a file, or registry, a connection, found {found}")
+        return self
+
+    def decoding(self) -> FieldDecoding:
+        """Return what the Spark job does with them."""
+        return FieldDecoding(Format.AVRO, source=self.source or SchemaFile(self.file or ""))
 
 
 class UnknownRecords(Settings):
     """An unknown format, so that the error names all known ones; no value of it ever exists."""
 
-    format: Literal["raw", "string", "json"]
+    format: Literal["raw", "string", "json", "avro"]
 
     def decoding(self) -> FieldDecoding:
         """Return nothing that is ever used."""
@@ -74,7 +154,7 @@ def in_full(value: object) -> object:
 def kind_of_records(value: object) -> str | None:
     """Return the tag of what a feed file says about keys or values; None where it says nothing of the kind."""
     found = value.get("format") if isinstance(value, dict) else getattr(value, "format", None)
-    if found in ("raw", "string", "json"):
+    if found in ("raw", "string", "json", "avro"):
         return f"{RECORD_TAG}{found}"
     return f"{RECORD_TAG}format" if isinstance(value, dict) else None
 
@@ -83,11 +163,12 @@ RecordSettings = Annotated[
     Annotated[RawRecords, Tag(f"{RECORD_TAG}raw")]
     | Annotated[StringRecords, Tag(f"{RECORD_TAG}string")]
     | Annotated[JsonRecords, Tag(f"{RECORD_TAG}json")]
+    | Annotated[AvroRecords, Tag(f"{RECORD_TAG}avro")]
     | Annotated[UnknownRecords, Tag(f"{RECORD_TAG}format")],
     Discriminator(
         kind_of_records,
         custom_error_type="records",
-        custom_error_message="Expected raw, string, json or a mapping with format",
+        custom_error_message="Expected raw, string, json, avro or a mapping with format",
     ),
     BeforeValidator(in_full),
 ]
@@ -95,10 +176,17 @@ RecordSettings = Annotated[
 
 def why_not_flat(value: FieldDecoding) -> str | None:
     """Return what was expected where a value's fields cannot be columns of their own; None where they can."""
+    if value.source is not None:
+        return None  # what the source has is looked at when it is asked
     if value.schema is None:
         found = f"{value.format}{' without a schema' if value.format is Format.JSON else ''}"
-        return f"expected columns: flatten with value: {{format: json, schema: …}} only, found {found}"
-    if taken := collisions(read_schema(value.schema).names, ("key",)):
+        return f"expected columns: flatten with value: {{format: json or avro, schema: …}} only, found {found}"
+    return why_no_columns(read_schema(value.schema).names)
+
+
+def why_no_columns(names: tuple[str, ...]) -> str | None:
+    """Return what was expected where fields cannot be columns of their own."""
+    if taken := collisions(names, ("key",)):
         return (
             "expected fields that can be columns beside key and kafka_… (in any case of letters), found "
             f"{', '.join(name[:100] for name in taken[:10])}: rename them, or use columns: nested"

@@ -13,6 +13,8 @@ from kafka_ingest.spark_launch.class_archive import ArchivePlace, java_binary
 
 JARS_VARIABLE = "KAFKA_INGEST_SPARK_JARS"
 STORE_JARS_VARIABLE = "KAFKA_INGEST_S3_JARS"
+AVRO_JARS_VARIABLE = "KAFKA_INGEST_AVRO_JARS"
+AVRO_JAR = "spark-avro_"
 STORE_JARS = ("hadoop-aws-", "spark-hadoop-cloud_")
 CONNECTOR = "spark-sql-kafka-0-10_2.13"
 
@@ -35,6 +37,18 @@ class Installation:
     java_options: ChosenJavaOptions = field(default_factory=ChosenJavaOptions)
     store_jars: tuple[Path, ...] = ()
     """Those that Spark needs for an output in S3, where they are installed."""
+
+    avro_jars: tuple[Path, ...] = ()
+    """Those that Spark needs for Avro; in a folder of their own, so that they are nothing to other feeds."""
+
+    def check_avro_jars(self) -> None:
+        """Raise InstallationError where Spark cannot read Avro: neither its own jars nor ours have its module."""
+        own = (self.spark_home / "jars").glob("*.jar") if self.spark_home is not None else ()
+        if not any(jar.name.startswith(AVRO_JAR) for jar in (*self.avro_jars, *own)):
+            raise InstallationError(
+                f"expected {AVRO_JAR}*.jar for records in Avro, found none in .jvm/avro or in Spark's own jars. Run "
+                f"`make setup`, or set {AVRO_JARS_VARIABLE} to the folder of that jar."
+            )
 
     def check_store_jars(self) -> None:
         """Raise InstallationError where Spark cannot write to S3: neither its own jars nor ours have what it needs."""
@@ -80,6 +94,7 @@ def installation(environment: Mapping[str, str] = os.environ) -> Installation:
     if java and spark and not environment.get(SETTINGS_VARIABLE):
         place = ArchivePlace.of(java, [*jars, *(spark / "jars").glob("*.jar")], folder)
     store_folder = Path(environment.get(STORE_JARS_VARIABLE) or root / ".jvm" / "s3")
+    avro_folder = Path(environment.get(AVRO_JARS_VARIABLE) or root / ".jvm" / "avro")
     return Installation(
         application,
         jars,
@@ -89,6 +104,7 @@ def installation(environment: Mapping[str, str] = os.environ) -> Installation:
         archive_place=place,
         java_options=chosen_java_options(spark, environment),
         store_jars=tuple(sorted(store_folder.glob("*.jar"))),
+        avro_jars=tuple(sorted(avro_folder.glob("*.jar"))),
     )
 
 

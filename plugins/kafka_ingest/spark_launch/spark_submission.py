@@ -9,8 +9,9 @@ from pathlib import Path
 from kafka_ingest.cluster.client_settings import KafkaClientSettings
 from kafka_ingest.errors import OutputNotUsableError, UnsafeSparkMasterError
 from kafka_ingest.foundation.s3_access import S3Access
-from kafka_ingest.model.attempt_directory import KAFKA_SETTINGS_VARIABLE, STORE_SETTINGS_VARIABLE
+from kafka_ingest.model.attempt_directory import AVRO_LIMITS, KAFKA_SETTINGS_VARIABLE, STORE_SETTINGS_VARIABLE
 from kafka_ingest.model.batch import Attempt, BatchPlan
+from kafka_ingest.model.decoding import RAW, Decoding
 from kafka_ingest.spark_launch.chosen_java_options import DRIVER_JAVA_OPTIONS, joined
 from kafka_ingest.spark_launch.installation import Installation
 from kafka_ingest.spark_launch.java_options import java_options, launcher_options
@@ -87,6 +88,8 @@ STORE_CONF: Mapping[str, str] = {
 """What an output in S3 needs: without the committer, every file would be copied to its name, which readers could see
 half done, and which a task that runs late could do once more."""
 
+EXECUTOR_JAVA_OPTIONS = "spark.executor.extraJavaOptions"
+
 LOCAL_CONF: Mapping[str, str] = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
 
 
@@ -118,17 +121,17 @@ WORK_OF_DECODING = 10
 
 @dataclass(frozen=True, slots=True)
 class SparkRun:
-    """How a feed's Spark runs: where, with which settings on top of the project's, and whether it decodes records."""
+    """How a feed's Spark runs: where, with which settings on top of the project's, and what it makes of records."""
 
     master: SparkMaster
     conf: Mapping[str, str] = field(default_factory=dict)
-    decodes: bool = False
+    decoding: Decoding = RAW
 
     def work_of(self, plan: BatchPlan) -> int:
         """Return how much a batch is to the driver's Java, in records that are stored as they are."""
         if not self.master.is_local:
             return 0  # the executors read, and the driver never has much to do
-        return plan.max_rows * (WORK_OF_DECODING if self.decodes else 1)
+        return plan.max_rows * (1 if self.decoding.is_raw else WORK_OF_DECODING)
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,7 +217,11 @@ def spark_submission(
         master, kafka, sink_is_shared=sink_is_shared or store is not None, access=store.access if store else None
     )
     jars = ",".join(str(jar) for jar in installed.jars)
-    shipped = [*(() if master.is_local else installed.jars), *(installed.store_jars if store else ())]
+    shipped = [
+        *(() if master.is_local else installed.jars),
+        *(installed.store_jars if store else ()),
+        *(installed.avro_jars if spark.decoding.has_avro else ()),
+    ]
     # Another name may be of another Spark, whose settings for Java were not read.
     spark_home = installed.spark_home if master.spark_binary == "spark-submit" else None
     java = driver_java_options(plan, spark, installed) if spark_home else ""
@@ -234,6 +241,7 @@ def spark_submission(
             **({DRIVER_JAVA_OPTIONS: java} if java else {}),
             **(LOCAL_CONF if master.is_local else {}),
             **spark.conf,
+            **executors_conf(spark),
         },
         # By --jars alone another class loader than the driver's own loads them; executors elsewhere need them shipped.
         jars=",".join(map(str, shipped)) or None,
@@ -257,6 +265,14 @@ def spark_submission(
         secrets=(*kafka.secrets(), *(store.access.secrets if store else ())),
         workplace=store.package.parent if store else None,
     )
+
+
+def executors_conf(spark: SparkRun) -> dict[str, str]:
+    """Return what executors elsewhere need for Avro: the job itself sees to its own Java."""
+    if spark.master.is_local or not spark.decoding.has_avro:
+        return {}
+    limits = [f"-D{name}={value}" for name, value in AVRO_LIMITS.items()]
+    return {EXECUTOR_JAVA_OPTIONS: joined([spark.conf.get(EXECUTOR_JAVA_OPTIONS), *limits])}
 
 
 def driver_java_options(plan: BatchPlan, spark: SparkRun, installed: Installation) -> str:

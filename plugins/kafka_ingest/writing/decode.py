@@ -1,7 +1,7 @@
 """Bytes become columns: the records of the raw format, decoded, each with the reason where that is not possible.
 
-All is done by expressions of Spark's, in three steps, so that the expensive one is evaluated once for each record:
-parse, convert, check. Who selects only some of the columns pays only for what these need.
+All is done by expressions of Spark's, in steps, so that the expensive one is evaluated once for each record: parse,
+convert, check. Who selects only some of the columns pays only for what these need.
 """
 
 from pyspark.sql import DataFrame
@@ -9,8 +9,10 @@ from pyspark.sql import functions as f
 
 from kafka_ingest.model.decoding import Columns, Decoding, FieldDecoding, Format
 from kafka_ingest.model.record_schema import quoted
+from kafka_ingest.writing.decode_avro import avro_part, limit_avro
 from kafka_ingest.writing.decode_json import json_by_schema, json_text
-from kafka_ingest.writing.decoded_part import DecodedPart, named, raw_part, string_part
+from kafka_ingest.writing.decoded_part import DecodedPart, body_name, named, raw_part, string_part
+from kafka_ingest.writing.schema_ids import behind_id
 
 DEAD = "kafka_dead"
 RAW_KEY = "kafka_raw_key"
@@ -30,9 +32,12 @@ def decoded(records: DataFrame, decoding: Decoding) -> DataFrame:
 
     A null key or value is good, and stays null. Where a record is dead, its decoded columns mean nothing.
     """
+    if decoding.has_avro:
+        limit_avro(records.sparkSession)
     parts = {"key": part_of("key", decoding.key), "value": part_of("value", decoding.value)}
     steps = records
     for step in (
+        {part.body_name: part.body for part in parts.values() if part.body},
         {part.parsed_name: part.parsed for part in parts.values() if part.parsed},
         {part.read_name: part.read for part in parts.values() if part.read},
         {part.converted_name: part.converted for part in parts.values() if part.converted},
@@ -65,7 +70,16 @@ def part_of(column: str, decoding: FieldDecoding) -> DecodedPart:
             return raw_part(column)
         case Format.STRING:
             return string_part(column)
-        case Format.JSON if decoding.schema is None:
-            return json_text(column)
+        case Format.AVRO:
+            return avro_part(column, decoding)
+        case Format.JSON if decoding.writers is not None:
+            return behind_id(json_part(column, body_name(column), decoding), decoding)
         case Format.JSON:
-            return json_by_schema(column, decoding.schema, decoding.unknown_fields)
+            return json_part(column, column, decoding)
+
+
+def json_part(column: str, body: str, decoding: FieldDecoding) -> DecodedPart:
+    """Return the expressions that decode JSON, in the column ``body``."""
+    if decoding.schema is None:
+        return json_text(column, body)
+    return json_by_schema(column, body, decoding.schema, decoding.unknown_fields)

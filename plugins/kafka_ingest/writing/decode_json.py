@@ -74,35 +74,35 @@ class Envelope:
         return f"get(map_values({parsed}.{self.object}), 0)"
 
 
-def json_text(column: str) -> DecodedPart:
-    """Return the text of any JSON value, as it is."""
+def json_text(column: str, body: str) -> DecodedPart:
+    """Return the text of any JSON value, as it is; its bytes are in the column ``body``."""
     envelope, parsed = Envelope.sealed(), parsed_name(column)
     wrong = f"not {envelope.holds_one(parsed)}"
     return DecodedPart(
         column,
-        text_of(column),
-        parsed=once(f"if({is_utf8(column)}, {envelope.parse(text_of(column), 'string')}, null)"),
-        is_dead=f"{quoted(column)} is not null and {wrong}",
+        text_of(body),
+        parsed=once(f"if({is_utf8(body)}, {envelope.parse(text_of(body), 'string')}, null)"),
+        is_dead=f"{quoted(body)} is not null and {wrong}",
         reason=first_of(
             (
-                (f"not {is_utf8(column)}", reason(column, DeadClass.INVALID_UTF8, text(UTF8))),
+                (f"not {is_utf8(body)}", reason(column, DeadClass.INVALID_UTF8, text(UTF8))),
                 ("true", reason(column, DeadClass.NOT_JSON, text(ONE_VALUE))),
             )
         ),
     )
 
 
-def json_by_schema(column: str, ddl: str, unknown_fields: UnknownFields) -> DecodedPart:
-    """Return an object that fits a schema."""
+def json_by_schema(column: str, body: str, ddl: str, unknown_fields: UnknownFields) -> DecodedPart:
+    """Return an object that fits a schema; its bytes are in the column ``body``."""
     schema = read_schema(ddl)
-    envelope, value, parsed, read = Envelope.sealed(), text_of(column), parsed_name(column), read_name(column)
+    envelope, value, parsed, read = Envelope.sealed(), text_of(body), parsed_name(column), read_name(column)
     dated = has_dates(schema)
     converted = converted_name(column) if dated else read
-    readable = is_utf8(column)
+    readable = is_utf8(body)
     if has_decimals(schema):
         as_texts = f"from_json({value}, {text(undecided(schema).ddl)}, map('allowSingleQuotes', 'false'))"
         readable += f" and not {has_huge_decimal(value, as_texts, schema)}"
-    checks = Checks(column, schema, envelope, read, converted)
+    checks = Checks(column, body, schema, envelope, read, converted)
     wrong = [f"not {envelope.holds_one(parsed)}", f"{read} is null", checks.half_characters()]
     later = [is_wrong(read, schema, converted), has_twice(read, schema, None), checks.other_case()]
     if unknown_fields is UnknownFields.REFUSE:
@@ -114,7 +114,7 @@ def json_by_schema(column: str, ddl: str, unknown_fields: UnknownFields) -> Deco
         parsed=once(f"if({readable}, {envelope.parse(value, parsed_type(schema))}, null)"),
         read=envelope.value(parsed),
         converted=once(convert_dates(read, schema)) if dated else None,
-        is_dead=f"{quoted(column)} is not null and ({' or '.join(wrong)})",
+        is_dead=f"{quoted(body)} is not null and ({' or '.join(wrong)})",
         reason=checks.reason(unknown_fields),
         fields=schema.names,
     )
@@ -125,6 +125,7 @@ class Checks:
     """What Spark lets pass, of one object."""
 
     column: str
+    body: str
     schema: Struct
     envelope: Envelope
     read: str
@@ -133,7 +134,7 @@ class Checks:
     @property
     def value(self) -> str:
         """The text."""
-        return text_of(self.column)
+        return text_of(self.body)
 
     @property
     def found_names(self) -> str:
@@ -271,7 +272,7 @@ class Checks:
         said = text("expected values that fit the schema, found others in ")
         return first_of(
             (
-                (f"not {is_utf8(self.column)}", self.said(DeadClass.INVALID_UTF8, text(UTF8))),
+                (f"not {is_utf8(self.body)}", self.said(DeadClass.INVALID_UTF8, text(UTF8))),
                 (f"not {is_one}", self.said(DeadClass.NOT_JSON, text(ONE_OBJECT))),
                 (
                     f"{first} <> '{{'",

@@ -23,7 +23,18 @@ def is_misfit(found: str, kind: RecordType, converted: str | None) -> str:
 
 def has_twice(found: str, kind: RecordType, _: str | None) -> str:
     """Return whether a map has a key twice; an empty text where there is no map in the type."""
-    return walked(found, kind, None, leaf_is_fine, maps=True)
+    return walked(found, kind, None, leaf_is_fine, of_map=has_key_twice)
+
+
+def has_key_twice(found: str) -> str:
+    """Return whether a map has a key twice."""
+    keys = f"map_keys({found})"
+    return f"size(array_distinct({keys})) < size({keys})"
+
+
+def any_map(_found: str) -> str:
+    """Return that the keys of a map are no matter."""
+    return ""
 
 
 def leaf_is_fine(_found: str, _kind: Scalar, _converted: str | None) -> str:
@@ -51,7 +62,7 @@ def walked(
     converted: str | None,
     leaf: Callable[[str, Scalar, str | None], str],
     *,
-    maps: bool = False,
+    of_map: Callable[[str], str] = any_map,
     names: "count[int] | None" = None,
 ) -> str:
     """Return whether something is wrong with a value, or with one inside of it."""
@@ -64,18 +75,18 @@ def walked(
                     field.type,
                     f"{converted}.{quoted(field.name)}" if converted else None,
                     leaf,
-                    maps=maps,
+                    of_map=of_map,
                     names=names,
                 )
                 for field in fields
             )
             return disjunction(*wrong)
         case ArrayOf(inner):
-            return some_element(found, inner, leaf, maps=maps, names=names)
+            return some_element(found, inner, leaf, of_map=of_map, names=names)
         case MapOf(inner):
-            keys = f"map_keys({found})"
-            twice = f"size(array_distinct({keys})) < size({keys})" if maps else ""
-            return disjunction(twice, some_element(f"map_values({found})", inner, leaf, maps=maps, names=names))
+            return disjunction(
+                of_map(found), some_element(f"map_values({found})", inner, leaf, of_map=of_map, names=names)
+            )
         case _:
             return leaf(found, kind, converted)
 
@@ -85,12 +96,12 @@ def some_element(
     kind: RecordType,
     leaf: Callable[[str, Scalar, str | None], str],
     *,
-    maps: bool,
+    of_map: Callable[[str], str],
     names: "count[int]",
 ) -> str:
     """Return whether something is wrong with an element."""
     each = f"x{next(names)}"
-    wrong = walked(each, kind, None, leaf, maps=maps, names=names)
+    wrong = walked(each, kind, None, leaf, of_map=of_map, names=names)
     return f"exists({found}, {each} -> {wrong})" if wrong else ""
 
 

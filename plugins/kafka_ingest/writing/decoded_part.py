@@ -12,7 +12,7 @@ UTF8 = "expected text in UTF-8, found bytes that are none"
 
 @dataclass(frozen=True, slots=True)
 class DecodedPart:
-    """How the bytes of a column become its decoded form, in up to three steps, each of which sees the one before.
+    """How the bytes of a column become its decoded form, in up to four steps, each of which sees the one before.
 
     ``result`` is what the record holds then; ``is_dead`` is true exactly where it does not fit (None: never), and
     ``reason`` the reason where it is, evaluated for such records only. ``fields``: of a decoded object.
@@ -26,6 +26,13 @@ class DecodedPart:
     read: str | None = None
     converted: str | None = None
     fields: Sequence[str] = ()
+    body: str | None = None
+    """What the other steps read, where that is not all of the bytes."""
+
+    @property
+    def body_name(self) -> str:
+        """The column of what the other steps read."""
+        return body_name(self.column)
 
     @property
     def parsed_name(self) -> str:
@@ -41,6 +48,11 @@ class DecodedPart:
     def converted_name(self) -> str:
         """The column of what the third step makes."""
         return converted_name(self.column)
+
+
+def body_name(column: str) -> str:
+    """Return where the bytes behind a schema id are."""
+    return f"kafka_body_{column}"
 
 
 def parsed_name(column: str) -> str:

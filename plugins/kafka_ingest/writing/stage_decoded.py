@@ -16,6 +16,7 @@ from kafka_ingest.model.offsets import OffsetRange, TopicPartition
 from kafka_ingest.model.place import Place, local, spark_path
 from kafka_ingest.model.receipt import WrittenFile
 from kafka_ingest.writing.decode import DEAD, RAW_KEY, RAW_VALUE, decoded
+from kafka_ingest.writing.schema_ids import check_ids
 
 Read = Callable[[Sequence[OffsetRange]], DataFrame]
 """Returns the records of ranges in the raw format's columns."""
@@ -68,7 +69,7 @@ def stage_decoded(
     """Write the records of ranges below ``data``, or below ``dead_letters``; return how many Spark counted in all.
 
     Neither place must exist. Raises RecordsChangedError where the second pass finds another number of dead letters
-    than the first.
+    than the first, UnknownSchemaIdsError where the registry has to be asked for schemas before.
     """
     records = decoded(read(ranges), document.decode)
     first = Observation("decoded")
@@ -83,6 +84,8 @@ def stage_decoded(
                 f"{dead:,} records could not be decoded; read again they were {stored:,}: expected the same ones. "
                 "Compaction may have removed some in between; the next try reads the batch again"
             )
+        if document.decode.has_ids:
+            check_ids(records.sparkSession.read.parquet(spark_path(dead_letters)), document.decode)
     return rows
 
 

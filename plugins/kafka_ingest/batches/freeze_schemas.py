@@ -1,0 +1,191 @@
+"""Which schemas an attempt decodes with: asked for before Spark starts, and frozen with the attempt.
+
+Executors never talk to a registry. The attempt gets the schema to read as, and all versions of the topics' subjects by
+their ids. Where records begin with other ids, the Spark job ends and names them; the next attempt has asked for those,
+and only what the registry does not know is a dead letter.
+"""
+
+import json
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field, replace
+from typing import TypeVar
+
+from kafka_ingest.errors import InvalidSchemaError
+from kafka_ingest.model.attempt_directory import UNKNOWN_SCHEMA_IDS
+from kafka_ingest.model.avro_resolution import is_of_other_type, why_not_read
+from kafka_ingest.model.avro_schema import AvroSchema, read_avro
+from kafka_ingest.model.decoding import Columns, Decoding, FieldDecoding, Format
+from kafka_ingest.model.json_schema import ddl_of_json_schema
+from kafka_ingest.model.record_schema import Struct, WrongSchemaError, collisions, read_schema
+from kafka_ingest.model.schema_source import RegisteredSchema, RegistrySource, SchemaFile, WriterSchema
+from kafka_ingest.ports.schemas import OpenRegistry, ReadSchemaFile, SchemaRegistry
+
+NEWEST_VERSIONS = 100
+"""Of each subject so many are asked for beforehand; records of older ones are found by the ids that Spark names."""
+
+ROUNDS = 3
+"""So many attempts follow one another where each finds schema ids that have to be asked for."""
+
+KINDS = {Format.AVRO: "AVRO", Format.JSON: "JSON"}
+
+FoundIds = Mapping[str, Collection[int]]
+"""Schema ids that earlier attempts at a batch found, of keys and of values."""
+
+Freeze = Callable[[Decoding, Collection[str], FoundIds], Decoding]
+"""From a feed's decoding, the topics of a batch and the ids that were found in it: what an attempt decodes with."""
+
+
+def as_it_is(decoding: Decoding, _topics: Collection[str], _found: FoundIds) -> Decoding:
+    """Return a decoding that names no source of schemas."""
+    return decoding
+
+
+@dataclass
+class Schemas:
+    """Where schemas are asked for; each question of a registry is asked once."""
+
+    open_registry: OpenRegistry
+    read_file: ReadSchemaFile
+    registries: dict[str, SchemaRegistry] = field(default_factory=dict)
+
+    def frozen(self, decoding: Decoding, topics: Collection[str], found: FoundIds) -> Decoding:
+        """Return a decoding with all schemas in it.
+
+        Raises InvalidSchemaError, SubjectMissingError, SchemaRegistryRefusedError or SchemaRegistryUnavailableError.
+        """
+        parts = {name: self.part(name, part, topics, found.get(name, ())) for name, part in decoding.parts.items()}
+        if decoding.columns is Columns.FLATTEN and decoding.value.source is not None:
+            check_flat(parts["value"])
+        return replace(decoding, key=parts["key"], value=parts["value"])
+
+    def part(self, name: str, part: FieldDecoding, topics: Collection[str], found: Collection[int]) -> FieldDecoding:
+        """Return what a batch's keys or values are."""
+        match part.source:
+            case None:
+                return part
+            case SchemaFile(path):
+                schema = usable(f"schema file {path}", lambda: with_columns(read_avro(self.read_file(path))))
+                return replace(part, schema=schema.text, source=None)
+            case RegistrySource() as source:
+                return self.registered(name, part, source, topics, found)
+
+    def registered(
+        self, name: str, part: FieldDecoding, source: RegistrySource, topics: Collection[str], found: Collection[int]
+    ) -> FieldDecoding:
+        """Return what keys or values are whose schemas are registered."""
+        registry = self.registries.setdefault(source.conn_id, self.open_registry(source.conn_id))
+        subjects = sorted({source.subject_of(topic, name) for topic in topics})
+        reader = one_reader({subject: registry.version(subject, source.version) for subject in subjects}, part.format)
+        known = {reader.schema_id: reader}
+        for subject in subjects:
+            for version in registry.versions(subject)[-NEWEST_VERSIONS:]:
+                schema = registry.version(subject, version)
+                known[schema.schema_id] = schema
+        unknown: list[int] = []
+        for schema_id in sorted({*found} - known.keys()):
+            asked = registry.by_id(schema_id)
+            if asked is None:
+                unknown.append(schema_id)
+            else:
+                known[schema_id] = asked
+        what, schemas = described(reader, subjects), [schema for _, schema in sorted(known.items())]
+        if part.format is Format.JSON:
+            text = part.schema or usable(what, lambda: ddl_of_json_schema(reader.text))
+            writers = [json_writer(each) for each in schemas]
+        else:
+            read_as = usable(what, lambda: with_columns(avro_of(reader)))
+            text = read_as.text
+            writers = [avro_writer(each, read_as) for each in schemas]
+        return replace(part, schema=text, source=None, writers=tuple(writers), unknown_ids=tuple(unknown))
+
+
+def one_reader(found: Mapping[str, RegisteredSchema], wanted: Format) -> RegisteredSchema:
+    """Return the schema to read as; raises InvalidSchemaError where topics differ in it, or it is of another kind."""
+    (subject, reader), *others = found.items()
+    for other_subject, other in others:
+        if (other.text, other.references) != (reader.text, reader.references):
+            raise InvalidSchemaError(
+                f"expected one schema for all topics, found others for {subject} (id {reader.schema_id}) and "
+                f"{other_subject} (id {other.schema_id}). Name one subject in the feed file, or make a feed of each "
+                "topic. Nothing was moved."
+            )
+    if reader.kind != KINDS[wanted]:
+        raise InvalidSchemaError(
+            f"expected the schema of subject {subject} to be of type {KINDS[wanted]}, found {reader.kind}. Correct "
+            "format or subject in the feed file. Nothing was moved."
+        )
+    return reader
+
+
+def avro_writer(found: RegisteredSchema, reader: AvroSchema) -> WriterSchema:
+    """Return a schema that records may be written with, and why some or all of them cannot be read."""
+    if found.kind != "AVRO":
+        return WriterSchema(found.schema_id, None, f"expected a schema of type AVRO, found {found.kind}")
+    try:
+        writer = avro_of(found)
+    except WrongSchemaError as error:
+        return WriterSchema(found.schema_id, None, str(error))
+    misfit = why_not_read(writer.type, reader.type)
+    return WriterSchema(found.schema_id, None if is_of_other_type(writer.type, reader.type) else writer.text, misfit)
+
+
+def json_writer(found: RegisteredSchema) -> WriterSchema:
+    """Return a schema that JSON may be written with: the values say themselves what is in them."""
+    if found.kind != "JSON":
+        return WriterSchema(found.schema_id, None, f"expected a schema of type JSON, found {found.kind}")
+    return WriterSchema(found.schema_id, "")
+
+
+def avro_of(found: RegisteredSchema) -> AvroSchema:
+    """Return a registered schema with what it refers to."""
+    return read_avro(found.text, dict(found.references))
+
+
+def check_flat(value: FieldDecoding) -> None:
+    """Raise InvalidSchemaError where the fields of a value cannot be columns of their own."""
+    columns = read_avro(value.schema or "").columns if value.format is Format.AVRO else read_schema(value.schema or "")
+    names = columns.names if isinstance(columns, Struct) else ()
+    if not names or collisions(names, ("key",)):
+        taken = ", ".join(collisions(names, ("key",))[:10]) or "a value without fields"
+        raise InvalidSchemaError(
+            "expected fields that can be columns beside key and kafka_… (in any case of letters), found "
+            f"{taken}: use columns: nested. Nothing was moved."
+        )
+
+
+def described(reader: RegisteredSchema, subjects: Collection[str]) -> str:
+    """Return the schema to read as in a few words."""
+    version = f" version {reader.version}" if reader.version is not None else ""
+    return f"subject {min(subjects)}{version} (schema id {reader.schema_id})"
+
+
+def with_columns(schema: AvroSchema) -> AvroSchema:
+    """Return a schema of which columns can be made; raises WrongSchemaError."""
+    _ = schema.columns
+    return schema
+
+
+def found_ids(failures: Collection[str]) -> dict[str, set[int]]:
+    """Return the schema ids that attempts found, out of what they left as the reason of their failure."""
+    found: dict[str, set[int]] = {}
+    for failure in failures:
+        if names_ids(failure):
+            for part, ids in json.loads(failure.partition(": ")[2]).items():
+                found.setdefault(part, set()).update(ids)
+    return found
+
+
+def names_ids(failure: str) -> bool:
+    """Whether an attempt ended since it found schema ids that nobody had asked for."""
+    return failure.startswith(f"{UNKNOWN_SCHEMA_IDS}: ")
+
+
+Schema = TypeVar("Schema")
+
+
+def usable(what: str, read: Callable[[], Schema]) -> Schema:
+    """Return a schema; raises InvalidSchemaError."""
+    try:
+        return read()
+    except WrongSchemaError as error:
+        raise InvalidSchemaError(f"{what}: {error}. Nothing was moved.") from None

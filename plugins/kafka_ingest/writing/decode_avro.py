@@ -1,0 +1,207 @@
+"""Avro: exactly one value of a schema, with or without the id of the schema that it was written with.
+
+Spark's ``from_avro`` reads a value at the beginning of some bytes, and does not look at what is behind it; what it
+cannot read becomes a struct of nulls. So it is given the bytes with a seal of ours behind them, and schemas of a record
+of two fields, the value and the seal. Only where the bytes were exactly one value is the seal found. It is made for
+each job and known to no producer.
+"""
+
+import json
+import re
+import secrets
+from dataclasses import dataclass
+from typing import Any, Final, Self
+
+from pyspark.sql import SparkSession
+
+from kafka_ingest.model.attempt_directory import AVRO_LIMITS
+from kafka_ingest.model.avro_schema import read_avro, spark_of
+from kafka_ingest.model.avro_types import most_digits
+from kafka_ingest.model.decoding import DeadClass, FieldDecoding
+from kafka_ingest.model.record_schema import MAX_PRECISION, RecordType, Scalar, Struct, quoted
+from kafka_ingest.writing.decode_limits import Check, fields_that, walked
+from kafka_ingest.writing.decoded_part import (
+    DecodedPart,
+    converted_name,
+    first_of,
+    once,
+    parsed_name,
+    read_name,
+    reason,
+    text,
+)
+from kafka_ingest.writing.kafka_records import jvm_of
+from kafka_ingest.writing.schema_ids import (
+    body_of,
+    head,
+    head_of,
+    misfit_of,
+    readable,
+    wrong_beginnings,
+)
+
+SEAL_BYTES = 16
+LONGS_DIGITS = 18
+"""Up to here Spark takes a decimal's last 64 bits for all of it: longer ones would silently be other numbers."""
+
+ONE_VALUE = "expected exactly one value of the schema, found bytes that are none, or more behind it"
+DECIMAL: Final = re.compile(r"decimal\((\d+),(\d+)\)")
+INSIDE = frozenset({"type", "items", "values", "fields"})
+"""Where a schema holds other schemas."""
+
+NOT_UTF8 = "expected text in UTF-8, found other bytes in "
+OUT_OF_RANGE = "expected values that their types can hold, found others in "
+
+DAYS = "date'0001-01-01' and date'9999-12-31'"
+TIMES = ("'0001-01-02 00:00:00{zone}'", "'9999-12-31 00:00:00{zone}'")
+"""As for the records' own timestamps (read_ranges.py)."""
+
+
+def limit_avro(spark: SparkSession) -> None:
+    """Let this Java's Avro take no memory for what a few bytes claim to be; before it reads its first value."""
+    system = jvm_of(spark).java.lang.System
+    for name, value in AVRO_LIMITS.items():
+        system.setProperty(name, value)
+
+
+@dataclass(frozen=True, slots=True)
+class Seal:
+    """What stands behind a value."""
+
+    name: str
+    content: str
+
+    @classmethod
+    def new(cls) -> Self:
+        """Return one that no producer knows."""
+        return cls(f"k{secrets.token_hex(12)}", secrets.token_hex(SEAL_BYTES))
+
+    def schema(self, node: Any) -> str:  # noqa: ANN401 - what JSON has
+        """Return the schema of sealed values."""
+        seal = {"type": "fixed", "name": f"{self.name}s", "size": SEAL_BYTES}
+        fields = [{"name": "v", "type": node}, {"name": "s", "type": seal}]
+        return json.dumps({"type": "record", "name": self.name, "fields": fields}, separators=(",", ":"))
+
+    def parse(self, value: str, writer: str, reader: str) -> str:
+        """Return what parses bytes of a schema to a struct of a value of another schema, and a seal."""
+        options = f"'mode', 'PERMISSIVE', 'datetimeRebaseMode', 'CORRECTED', 'avroSchema', {text(reader)}"
+        return f"from_avro(concat({value}, X'{self.content}'), {text(writer)}, map({options}))"
+
+    def is_broken(self, parsed: str) -> str:
+        """Return whether bytes were not exactly one value; never null."""
+        return f"coalesce({parsed}.s != X'{self.content}', true)"
+
+
+def avro_part(column: str, decoding: FieldDecoding) -> DecodedPart:
+    """Return values of a schema."""
+    schema = read_avro(decoding.schema or "")
+    reader = json.loads(schema.text)
+    wide = with_wide_decimals(reader)
+    kind, widened = schema.columns, wide != reader
+    seal, parsed, read = Seal.new(), parsed_name(column), read_name(column)
+    broken = seal.is_broken(parsed)
+    beyond, no_text = is_beyond(read, kind, None), has_no_text(read, kind, None)
+    wrong = [f"coalesce({condition}, false)" for condition in (beyond, no_text) if condition]
+    return DecodedPart(
+        column,
+        converted_name(column) if widened else read,
+        parsed=once(parsing(column, decoding, seal, seal.schema(reader), seal.schema(wide))),
+        read=f"{parsed}.v",
+        converted=f"if({beyond}, null, try_cast({read} as {kind.ddl}))" if widened else None,
+        is_dead=f"{quoted(column)} is not null and ({' or '.join([broken, *wrong])})",
+        reason=first_of(
+            [
+                *(wrong_beginnings(column, decoding) if decoding.has_ids else ()),
+                *misfits(column, decoding, broken),
+                (broken, reason(column, DeadClass.NOT_AVRO, text(ONE_VALUE))),
+                *values_that(has_no_text, column, kind, DeadClass.INVALID_UTF8, NOT_UTF8),
+                *values_that(is_beyond, column, kind, DeadClass.OUT_OF_RANGE, OUT_OF_RANGE),
+            ]
+        ),
+        fields=kind.names if isinstance(kind, Struct) else (),
+    )
+
+
+def parsing(column: str, decoding: FieldDecoding, seal: Seal, plain: str, reader: str) -> str:
+    """Return what parses a column; ``plain`` is the schema of values without an id, ``reader`` the one to read as."""
+    if decoding.writers is None:
+        return seal.parse(quoted(column), plain, reader)
+    branches = " ".join(
+        f"when {head(writer)} then {seal.parse(body_of(column), seal.schema(json.loads(writer.text)), reader)}"
+        for writer in decoding.writers
+        if writer.text is not None
+    )
+    nothing = seal.parse("cast(null as binary)", plain, reader)
+    return f"case {head_of(column)} {branches} else {nothing} end" if branches else nothing
+
+
+def misfits(column: str, decoding: FieldDecoding, broken: str) -> list[tuple[str, str]]:
+    """Return why bytes were not read whose schema fits in parts only: a union's value decides."""
+    return [
+        (
+            f"{broken} and {head_of(column)} = {head(writer)}",
+            reason(column, DeadClass.INCOMPATIBLE_SCHEMA, text(misfit_of(writer))),
+        )
+        for writer in readable(decoding)
+        if writer.misfit is not None
+    ]
+
+
+def values_that(check: Check, column: str, kind: RecordType, dead_class: DeadClass, said: str) -> list[tuple[str, str]]:
+    """Return the reason for values that a check finds, with the names of their fields."""
+    read = read_name(column)
+    condition = check(read, kind, None)
+    if not condition:
+        return []
+    names = text("the value")
+    if isinstance(kind, Struct):
+        names = f"concat_ws(', ', {fields_that(check, read, kind, None)})"
+    return [(f"coalesce({condition}, false)", reason(column, dead_class, f"concat({text(said)}, {names})"))]
+
+
+def has_no_text(found: str, kind: RecordType, _: str | None) -> str:
+    """Return whether a string of a value is no text; an empty text where there is none in the type."""
+    return walked(found, kind, None, leaf_is_no_text, of_map=some_key_is_no_text)
+
+
+def some_key_is_no_text(found: str) -> str:
+    """Return whether a key of a map is no text."""
+    return f"exists(map_keys({found}), k -> not is_valid_utf8(k))"
+
+
+def leaf_is_no_text(found: str, kind: Scalar, _: str | None) -> str:
+    """Return whether a single value is a string that is no text: Java's Avro takes its bytes as they are."""
+    return f"not is_valid_utf8({found})" if kind.name == "string" else ""
+
+
+def is_beyond(found: str, kind: RecordType, _: str | None) -> str:
+    """Return whether a value holds one that its type cannot; an empty text where none of the type can be so."""
+    return walked(found, kind, None, leaf_is_beyond)
+
+
+def leaf_is_beyond(found: str, kind: Scalar, _: str | None) -> str:
+    """Return whether a single value is a time that no reader has, or a decimal of more digits than its type."""
+    if kind.name == "date":
+        return f"not {found} between {DAYS}"
+    if kind.name in {"timestamp", "timestamp_ntz"}:
+        first, end = (each.format(zone="Z" if kind.name == "timestamp" else "") for each in TIMES)
+        return f"not ({found} >= {kind.name}{first} and {found} < {kind.name}{end})"
+    if found_digits := DECIMAL.fullmatch(kind.name):
+        precision, scale = int(found_digits[1]), int(found_digits[2])
+        return f"abs({found}) >= 1{'0' * (precision - scale)}BD" if precision <= LONGS_DIGITS else ""
+    return ""
+
+
+def with_wide_decimals(node: Any) -> Any:  # noqa: ANN401 - what JSON has
+    """Return a schema by which decimals have more digits than Spark would read from 64 bits."""
+    if isinstance(node, list):
+        return [with_wide_decimals(each) for each in node]
+    if not isinstance(node, dict):
+        return node
+    wide = {key: with_wide_decimals(each) if key in INSIDE else each for key, each in node.items()}
+    size = node.get("size") if node.get("type") == "fixed" else None
+    is_decimal = node.get("logicalType") == "decimal" and node.get("type") in ("bytes", "fixed")
+    if is_decimal and spark_of(node["type"], node, size) != "binary" and node["precision"] <= LONGS_DIGITS:
+        digits = MAX_PRECISION if size is None else min(MAX_PRECISION, most_digits(size))
+        wide["precision"] = max(node["precision"], digits)
+    return wide

@@ -1,0 +1,153 @@
+"""Feeds whose records have registered schemas, on real parts: what Confluent's serializers write becomes columns."""
+
+import json
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+from unittest.mock import patch
+
+import pytest
+from confluent_kafka.schema_registry import SchemaRegistryClient
+from confluent_kafka.schema_registry.avro import AvroSerializer
+from confluent_kafka.schema_registry.json_schema import JSONSerializer
+from confluent_kafka.serialization import MessageField, SerializationContext
+from tests.integration.test_dead_letters import rows_of
+from tests.kafka_faults import Record, produce
+from tests.quick_project import QuickProject
+from tests.schema_registry import SchemaRegistryServer, running_schema_registry
+
+from kafka_ingest.cli import preview_command
+
+USER, PASSWORD = "app", "hunter22"
+FIRST = {
+    "type": "record",
+    "name": "Order",
+    "namespace": "com.shop",
+    "fields": [
+        {"name": "id", "type": "long"},
+        {"name": "at", "type": {"type": "long", "logicalType": "timestamp-millis"}},
+    ],
+}
+SECOND = FIRST | {"fields": [*FIRST["fields"], {"name": "city", "type": "string", "default": "Bern"}]}
+LATE = SECOND | {"fields": [*SECOND["fields"], {"name": "more", "type": "int", "default": 0}]}
+REFUND = {"type": "record", "name": "Refund", "fields": [{"name": "id", "type": "long"}]}
+ORDER_JSON = {"title": "Order", "type": "object", "properties": {"id": {"type": "integer"}}}
+AVRO = {"format": "avro", "registry": "schemas"}
+
+
+@pytest.fixture
+def registry() -> Iterator[SchemaRegistryServer]:
+    with running_schema_registry() as server:
+        server.needs(USER, PASSWORD)
+        yield server
+
+
+@pytest.fixture
+def quick(quick: QuickProject, registry: SchemaRegistryServer) -> QuickProject:
+    """A project with a connection to the registry."""
+    connection = {"conn_type": "http", "host": registry.url, "login": USER, "password": PASSWORD}
+    quick.environment["AIRFLOW_CONN_SCHEMAS"] = json.dumps(connection)
+    return quick
+
+
+def client(registry: SchemaRegistryServer) -> SchemaRegistryClient:
+    """Return Confluent's own client."""
+    return SchemaRegistryClient({"url": registry.url, "basic.auth.user.info": f"{USER}:{PASSWORD}"})
+
+
+def avro(registry: SchemaRegistryServer, topic: str, schema: Any, value: Any, field: str = MessageField.VALUE) -> bytes:
+    """Return what a producer of Confluent's writes, which registers its schema first."""
+    serialize = AvroSerializer(client(registry), json.dumps(schema))
+    written = serialize(value, SerializationContext(topic, field))
+    assert written is not None
+    return written
+
+
+def test_registered_avro_becomes_columns_and_only_ids_that_the_registry_does_not_know_are_dead(
+    quick: QuickProject, servers: str, orders: str, registry: SchemaRegistryServer
+) -> None:
+    moment = 1_767_225_600_000
+    key = avro(registry, orders, "long", 5, MessageField.KEY)
+    first = avro(registry, orders, FIRST, {"id": 1, "at": moment})
+    second = avro(registry, orders, SECOND, {"id": 2, "at": moment, "city": "Zürich"})
+    other = avro(registry, "refunds", REFUND, {"id": 3})
+    unknown = b"\0\0\0\0\x4d" + first[5:]
+    late = b"\0\0\0\0\5" + second[5:] + b"\x0e"
+    values = [first, second, other, unknown, second + b"!", first[:5], b"", None, late]
+    produce(servers, orders, 2, [Record(value, key) for value in values])
+    quick.write_feed(orders, value=AVRO, key=AVRO)
+
+    # The schemas have been asked for when the registry gets the one that the last record was written with.
+    with quick.submitting(spark_is_real=True, before_spark=lambda: registry.register(f"{orders}-value", LATE)):
+        [batch] = quick.run()
+
+    rows = rows_of(quick.output / "orders")
+    found = [row["value"] and (row["value"]["id"], row["value"]["city"]) for row in rows]
+    assert [row["kafka_offset"] for row in rows] == [0, 1, 7, 8]
+    assert found == [(1, "Bern"), (2, "Zürich"), None, (2, "Zürich")]
+    assert {row["key"] for row in rows} == {5}
+    letters = {
+        row["kafka_offset"]: (row["error_class"], row["attempt"])
+        for row in rows_of(quick.output / "orders_dead_letters")
+        if row["kafka_partition"] == 2
+    }
+    assert letters == {
+        2: ("INCOMPATIBLE_SCHEMA", 2),
+        3: ("UNKNOWN_SCHEMA_ID", 2),
+        4: ("NOT_AVRO", 2),
+        5: ("NOT_AVRO", 2),
+        6: ("NOT_WIRE_FORMAT", 2),
+    }
+    assert registry.asked.count("GET /schemas/ids/77") == 1
+    assert quick.stored_offsets() == {0: 10, 1: 5, 2: 9}
+    assert batch["rows"] == 4
+
+    check_preview(quick, registry)
+    check_failures(quick, servers, orders, registry, second)
+    check_json(quick, servers, orders, registry)
+
+
+def check_preview(quick: QuickProject, registry: SchemaRegistryServer) -> None:
+    """See what the feed makes of the newest records; ids that are found first are asked for, too."""
+    of_kept_spark = patch.object(preview_command, "run_spark_submit", partial(quick.submit, while_running=int))
+    with quick.submitting(spark_is_real=True), of_kept_spark:
+        answer = quick.kafka_ingest("preview", "orders", "--records", "27", "--json")
+    assert answer.exit_code == 1, answer.stderr
+    classes = {each["error_class"] for each in answer.document["dead_letters"]}
+    assert {"INCOMPATIBLE_SCHEMA", "UNKNOWN_SCHEMA_ID"} <= classes
+    assert registry.asked.count("GET /schemas/ids/77") == 2
+
+
+def check_failures(quick: QuickProject, servers: str, topic: str, registry: SchemaRegistryServer, value: bytes) -> None:
+    """A registry that does not answer, refuses or lacks the subject stops the batch; nothing moves."""
+    produce(servers, topic, 2, [Record(value)])
+    before = quick.stored_offsets()
+    registry.failures = [503] * 3
+    assert quick.refusal("run", "orders")[:2] == (1, "SCHEMA_REGISTRY_UNAVAILABLE")
+    registry.header = "Bearer other"
+    assert quick.refusal("run", "orders")[:2] == (2, "SCHEMA_REGISTRY_REFUSED")
+    registry.needs(USER, PASSWORD)
+    quick.edit_feed(value=AVRO | {"subject": "com.shop.Nothing"})
+    assert quick.refusal("run", "orders")[:2] == (2, "SUBJECT_MISSING")
+    quick.edit_feed(value={"format": "avro", "schema": "orders.avsc"})
+    assert quick.refusal("run", "orders")[:2] == (2, "INVALID_SCHEMA")
+    (quick.feeds / "orders.avsc").write_text(json.dumps(FIRST | {"fields": [{"name": "kafka_x", "type": "int"}]}))
+    quick.edit_feed(columns="flatten")
+    assert quick.refusal("run", "orders")[:2] == (2, "INVALID_SCHEMA")
+    assert quick.stored_offsets() == before
+    assert PASSWORD not in quick.kafka_ingest("run", "orders").stderr
+
+
+def check_json(quick: QuickProject, servers: str, topic: str, registry: SchemaRegistryServer) -> None:
+    """JSON behind an id is read by the columns of its JSON Schema."""
+    context = SerializationContext(f"{topic}-json", MessageField.VALUE)
+    serialize = JSONSerializer(json.dumps(ORDER_JSON), client(registry), lambda value, _: value)
+    produce(servers, topic, 2, [Record(serialize({"id": 6}, context))])
+    source = {"format": "json", "registry": "schemas", "subject": f"{topic}-json-value"}
+    quick.edit_feed(value=source, key="raw", columns="flatten")
+
+    with quick.submitting(spark_is_real=True):
+        [batch] = quick.run()
+
+    [row] = rows_of(quick.output / "orders" / f"kafka_batch={batch['batch_id']}")
+    assert (row["kafka_offset"], row["id"]) == (10, 6)

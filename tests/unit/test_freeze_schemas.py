@@ -1,0 +1,170 @@
+"""Which schemas an attempt decodes with."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pytest
+
+from kafka_ingest.batches.freeze_schemas import Schemas, found_ids
+from kafka_ingest.errors import InvalidSchemaError, SubjectMissingError
+from kafka_ingest.model.decoding import Columns, Decoding, FieldDecoding, Format
+from kafka_ingest.model.schema_source import RegisteredSchema, RegistrySource, SchemaFile, WriterSchema
+
+
+def record(*names: str, name: str = "Order") -> str:
+    """Return a record with fields of type long."""
+    return json.dumps({"type": "record", "name": name, "fields": [{"name": each, "type": "long"} for each in names]})
+
+
+@dataclass
+class Registry:
+    """A registry in memory: the versions of its subjects, and what else it knows by ids."""
+
+    subjects: Mapping[str, Sequence[RegisteredSchema]]
+    others: Mapping[int, RegisteredSchema] = field(default_factory=dict)
+    asked: list[object] = field(default_factory=list)
+
+    def versions(self, subject: str) -> Sequence[int]:
+        return range(1, len(self.subjects[subject]) + 1)
+
+    def version(self, subject: str, version: int | None) -> RegisteredSchema:
+        self.asked.append((subject, version))
+        if subject not in self.subjects:
+            raise SubjectMissingError(subject)
+        return self.subjects[subject][(version or 0) - 1]
+
+    def by_id(self, schema_id: int) -> RegisteredSchema | None:
+        self.asked.append(schema_id)
+        return self.others.get(schema_id)
+
+
+FIRST, SECOND = (RegisteredSchema(4, record("id")), RegisteredSchema(9, record("id", "price"), version=2))
+REGISTRY = Registry({"orders-value": (FIRST, SECOND)}, {7: RegisteredSchema(7, record("id", name="Refund"))})
+
+
+def frozen(
+    decoding: Decoding, registry: Registry = REGISTRY, topics: Sequence[str] = ("orders",), **found: Sequence[int]
+) -> Decoding:
+    files = {"orders.avsc": record("id")}
+    return Schemas(lambda _: replace(registry, asked=[]), files.__getitem__).frozen(decoding, topics, found)
+
+
+def of_registry(**values: Any) -> FieldDecoding:
+    return FieldDecoding(Format.AVRO, source=RegistrySource("schemas", **values))
+
+
+def test_an_attempt_has_the_schema_to_read_as_and_those_that_records_may_be_written_with() -> None:
+    value = frozen(Decoding(of_registry()), value=[7, 8]).value
+
+    assert (value.source, value.unknown_ids) == (None, (8,))
+    assert json.loads(value.schema or "") == json.loads(record("id", "price"))
+    assert value.writers is not None
+    assert [(each.schema_id, each.text is None, each.misfit) for each in value.writers] == [
+        (4, False, "expected field price, which has no default, found none of that name"),
+        (7, True, "expected the value as Order, found Refund"),
+        (9, False, None),
+    ]
+    assert Decoding.from_document(Decoding(value).as_document()) == Decoding(value)
+
+
+def test_a_fixed_version_stays_the_one_to_read_as() -> None:
+    value = frozen(Decoding(of_registry(version=1))).value
+
+    assert json.loads(value.schema or "") == json.loads(record("id"))
+    assert [each.misfit for each in value.writers or ()] == [None, None]
+
+
+@pytest.mark.parametrize(
+    ("source", "subject"),
+    [
+        ({}, "orders-key"),
+        ({"subject": "com.shop.Order"}, "com.shop.Order"),
+        ({"subject": "{topic}-com.shop.Order"}, "orders-com.shop.Order"),
+    ],
+)
+def test_a_subject_is_named_by_topic_by_record_or_by_both(source: dict[str, str], subject: str) -> None:
+    registry = Registry({subject: (FIRST,)})
+
+    assert frozen(Decoding(key=of_registry(**source)), registry).key.writers == (WriterSchema(4, record_text("id")),)
+    with pytest.raises(SubjectMissingError):
+        frozen(Decoding(key=of_registry(**source)), Registry({"other": (FIRST,)}))
+
+
+def record_text(*names: str) -> str:
+    """Return a record as it is frozen."""
+    return json.dumps(json.loads(record(*names)), separators=(",", ":"))
+
+
+def test_topics_of_one_feed_have_one_schema_to_read_as() -> None:
+    registry = Registry({"orders-value": (FIRST,), "refunds-value": (FIRST, SECOND)})
+
+    with pytest.raises(InvalidSchemaError, match="expected one schema for all topics, found others for orders-value"):
+        frozen(Decoding(of_registry()), registry, ["refunds", "orders"])
+    value = frozen(Decoding(of_registry(version=1)), registry, ["refunds", "orders"]).value
+    assert [each.schema_id for each in value.writers or ()] == [4, 9]
+
+
+def test_of_a_subject_with_very_many_versions_the_newest_are_asked_for() -> None:
+    many = tuple(RegisteredSchema(number, record("id")) for number in range(1, 151))
+
+    value = frozen(Decoding(of_registry(version=3)), Registry({"orders-value": many})).value
+
+    assert [each.schema_id for each in value.writers or ()] == [3, *range(51, 151)]
+
+
+def test_json_is_read_by_the_schema_of_the_registry_or_by_the_feeds_own() -> None:
+    schema = json.dumps({"properties": {"id": {"type": "integer"}}})
+    registry = Registry({"orders-value": (RegisteredSchema(4, schema, "JSON"), RegisteredSchema(5, schema, "JSON"))})
+    json_value = FieldDecoding(Format.JSON, source=RegistrySource("schemas"))
+
+    assert frozen(Decoding(json_value), registry).value == FieldDecoding(
+        Format.JSON, "`id`:bigint", writers=(WriterSchema(4, ""), WriterSchema(5, ""))
+    )
+    own = replace(json_value, schema="id int")
+    assert frozen(Decoding(own), registry).value.schema == "id int"
+
+
+@pytest.mark.parametrize(
+    ("schema", "decoding", "message"),
+    [
+        (RegisteredSchema(4, "{}", "JSON"), Decoding(of_registry()), "to be of type AVRO, found JSON"),
+        (RegisteredSchema(4, "{", version=3), Decoding(of_registry()), r"orders-value version 3 \(schema id 4\): exp"),
+        (RegisteredSchema(4, record("a", "A")), Decoding(of_registry()), "differ in more than the case"),
+        (
+            RegisteredSchema(4, record("key", "kafka_x")),
+            Decoding(of_registry(), columns=Columns.FLATTEN),
+            "beside key and kafka_….*found key, kafka_x: use columns: nested",
+        ),
+        (RegisteredSchema(4, '"long"'), Decoding(of_registry(), columns=Columns.FLATTEN), "a value without fields"),
+    ],
+)
+def test_a_schema_that_cannot_be_used_is_refused(schema: RegisteredSchema, decoding: Decoding, message: str) -> None:
+    with pytest.raises(InvalidSchemaError, match=message) as error:
+        frozen(decoding, Registry({"orders-value": (schema,)}))
+    assert error.value.exit_code == 2
+
+
+def test_a_writer_that_does_not_parse_concerns_its_own_records_only() -> None:
+    broken, others = RegisteredSchema(3, '"strin"'), RegisteredSchema(2, "{}", "PROTOBUF")
+
+    value = frozen(Decoding(of_registry()), Registry({"orders-value": (broken, others, FIRST)})).value
+
+    assert [(each.schema_id, each.text, each.misfit) for each in value.writers or ()][:2] == [
+        (2, None, "expected a schema of type AVRO, found PROTOBUF"),
+        (3, None, "expected a type of Avro, or one that is defined before, found 'strin'"),
+    ]
+
+
+def test_a_file_is_read_without_any_registry_and_values_have_no_ids() -> None:
+    value = frozen(Decoding(FieldDecoding(Format.AVRO, source=SchemaFile("orders.avsc")))).value
+
+    assert value == FieldDecoding(Format.AVRO, record_text("id"))
+    assert not value.has_ids
+
+
+def test_the_ids_that_attempts_found_are_read_from_what_they_left() -> None:
+    failures = ['UNKNOWN_SCHEMA_IDS: {"value": [7, 8]}', "java.lang.OutOfMemoryError: x", ""]
+
+    assert found_ids([*failures, 'UNKNOWN_SCHEMA_IDS: {"key": [1], "value": [9]}']) == {"key": {1}, "value": {7, 8, 9}}
