@@ -1,16 +1,29 @@
 """What errors and signals mean to Airflow, without a run."""
 
+from datetime import UTC, datetime
 from pathlib import Path
+from uuid import UUID
 
 import pytest
+from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
+from airflow.sdk import Context
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
 
+from kafka_ingest.airflow_tasks import feed_tasks
 from kafka_ingest.airflow_tasks.feed_tasks import FeedErrorOperator, WriteOperator, spark_failed
 from kafka_ingest.airflow_tasks.in_airflow import errors_for_airflow, id_of_batch, leave_out_traceback
 from kafka_ingest.airflow_tasks.maintenance_tasks import MirrorOperator
-from kafka_ingest.errors import InvalidFeedError, KafkaUnavailableError, OffsetsLostError, UnknownBatchError
+from kafka_ingest.errors import (
+    InvalidFeedError,
+    KafkaUnavailableError,
+    OffsetsLostError,
+    SchemaIdsUnknownError,
+    UnknownBatchError,
+)
+from kafka_ingest.model.batch import Attempt, AttemptState
 from kafka_ingest.settings.feed import Feed
 from kafka_ingest.settings.feed_file import FeedFile, read_feed_file
+from kafka_ingest.spark_launch.spark_submission import SparkMaster, SparkSubmission
 
 FEED = Feed.model_validate(
     {"name": "orders", "kafka": {"topics": ["orders"]}, "sink": {"format": "parquet", "path": "/data/orders"}}
@@ -73,6 +86,68 @@ def test_a_write_task_that_is_killed_before_spark_starts_makes_no_hook_that_woul
 
     assert task.killed
     assert task._hook is None
+
+
+class Parts:
+    """Parts of a feed whose first attempts end over schema ids that the registry has to be asked for."""
+
+    feed, master = FEED, SparkMaster("spark_default", "local[*]")
+
+    def __init__(self, rounds: int) -> None:
+        self.rounds = rounds
+        self.done: list[str] = []
+
+    def open_attempt(self, batch_id: UUID, *, actor: str) -> Attempt:
+        number = 1 + sum(each.startswith("opened") for each in self.done)
+        self.done.append(f"opened {number}")
+        return Attempt(batch_id, number, AttemptState.OPEN, Path("/data"), "sha256", datetime.now(UTC), actor)
+
+    def submission(self, attempt: Attempt) -> SparkSubmission:
+        return SparkSubmission(
+            *("local[*]", None, "spark-submit", None, "orders", "job.py", (str(attempt.attempt),)),
+            *({}, None, "connector.jar", {}),
+        )
+
+    def needs_schemas(self, attempt: Attempt) -> bool:
+        return attempt.attempt <= self.rounds
+
+    def explain_failure(self, attempt: Attempt, _said: str) -> None:
+        raise SchemaIdsUnknownError(f"attempt {attempt.attempt}")
+
+    def pin(self, attempt: Attempt) -> None:
+        self.done.append(f"pinned {attempt.attempt}")
+
+
+def write_with(parts: Parts, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Run a write task whose Spark fails as long as schema ids are found."""
+    task = WriteOperator(task_id="write", feed=FEED, batch_id=str(UUID(int=1)))
+
+    def run_spark(started: SparkSubmitOperator, _context: Context) -> None:
+        assert started._hook is None
+        started._hook = object()
+        parts.done.append(f"started {started.application_args}")
+        if int((started.application_args or [])[0]) <= parts.rounds:
+            raise AirflowException("Cannot execute: spark-submit. Error code is: 1.")
+
+    monkeypatch.setattr(feed_tasks, "parts_of_run", lambda *_: parts)
+    monkeypatch.setattr(feed_tasks, "run_of", lambda _: "airflow")
+    monkeypatch.setattr(SparkSubmitOperator, "execute", run_spark)
+    task.execute({})
+
+
+def test_a_write_task_whose_spark_finds_schema_ids_starts_it_once_more_with_their_schemas(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    write_with(parts := Parts(1), monkeypatch)
+
+    assert parts.done == ["opened 1", "started ['1']", "opened 2", "started ['2']", "pinned 2"]
+
+
+def test_a_write_task_that_finds_schema_ids_again_and_again_is_left_to_airflows_retries(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with pytest.raises(SchemaIdsUnknownError, match="attempt 3"):
+        write_with(Parts(9), monkeypatch)
 
 
 @pytest.mark.parametrize("text", ["None", "", "orders"])
