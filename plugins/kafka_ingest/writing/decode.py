@@ -4,12 +4,13 @@ All is done by expressions of Spark's, in steps, so that the expensive one is ev
 convert, check. Who selects only some of the columns pays only for what these need.
 """
 
+from importlib import import_module
+
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
 from kafka_ingest.model.decoding import Columns, Decoding, FieldDecoding, Format
 from kafka_ingest.model.record_schema import quoted
-from kafka_ingest.writing.decode_avro import avro_part, limit_avro
 from kafka_ingest.writing.decode_json import json_by_schema, json_text
 from kafka_ingest.writing.decoded_part import DecodedPart, body_name, named, raw_part, string_part
 from kafka_ingest.writing.schema_ids import behind_id
@@ -17,6 +18,9 @@ from kafka_ingest.writing.schema_ids import behind_id
 DEAD = "kafka_dead"
 RAW_KEY = "kafka_raw_key"
 RAW_VALUE = "kafka_raw_value"
+
+FOR_AVRO = "kafka_ingest.writing.decode_avro"
+"""Imported for feeds of Avro only: it takes some milliseconds."""
 
 
 def decoded(records: DataFrame, decoding: Decoding) -> DataFrame:
@@ -33,7 +37,7 @@ def decoded(records: DataFrame, decoding: Decoding) -> DataFrame:
     A null key or value is good, and stays null. Where a record is dead, its decoded columns mean nothing.
     """
     if decoding.has_avro:
-        limit_avro(records.sparkSession)
+        import_module(FOR_AVRO).limit_avro(records.sparkSession)
     parts = {"key": part_of("key", decoding.key), "value": part_of("value", decoding.value)}
     steps = records
     for step in (
@@ -71,7 +75,8 @@ def part_of(column: str, decoding: FieldDecoding) -> DecodedPart:
         case Format.STRING:
             return string_part(column)
         case Format.AVRO:
-            return avro_part(column, decoding)
+            avro: DecodedPart = import_module(FOR_AVRO).avro_part(column, decoding)
+            return avro
         case Format.JSON if decoding.writers is not None:
             return behind_id(json_part(column, body_name(column), decoding), decoding)
         case Format.JSON:
