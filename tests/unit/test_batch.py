@@ -28,6 +28,7 @@ from kafka_ingest.model.decoding import RAW, Columns, Decoding, FieldDecoding, F
 from kafka_ingest.model.offsets import Isolation, OffsetsPolicy
 from kafka_ingest.model.output_location import OutputLocation
 from kafka_ingest.model.partition_term import terms_of
+from kafka_ingest.model.schema_source import WriterSchema
 
 ANOTHER_VALUE: Mapping[str, Any] = {
     "batch_id": UUID(int=7),
@@ -187,8 +188,8 @@ def test_an_attempt_document_that_is_not_the_one_handed_over_is_refused() -> Non
 
 
 def test_an_attempt_document_of_an_unknown_version_is_refused() -> None:
-    content = AttemptDocument(a_plan(), 1).as_bytes().replace(b'"version":1}', b'"version":5}')
-    with pytest.raises(ValueError, match="attempt document of format version 1 or 2 or 3 or 4, found 5"):
+    content = AttemptDocument(a_plan(), 1).as_bytes().replace(b'"version":1}', b'"version":6}')
+    with pytest.raises(ValueError, match="attempt document of format version 1 or 2 or 3 or 4 or 5, found 6"):
         AttemptDocument.from_bytes(content, sha256(content))
 
 
@@ -196,6 +197,15 @@ def test_a_document_without_needs_of_the_sink_is_as_it_always_was_byte_for_byte(
     content = AttemptDocument(a_plan(), 1).as_bytes()
     assert set(json.loads(content)) == {"version", "attempt", "plan_fingerprint", "plan", "decode"}
     assert content.endswith(b'"version":1}')
+
+
+def test_schemas_that_records_are_read_by_come_back_with_a_document_that_no_earlier_version_takes() -> None:
+    writers = (WriterSchema(4, '"long"'), WriterSchema(7, None, "expected the value as Order, found Refund"))
+    value = FieldDecoding(Format.JSON, "id int", writers=writers, unknown_ids=(8,))
+    content = AttemptDocument(a_plan(), 1, Decoding(value)).as_bytes()
+
+    assert content.endswith(b'"version":5}')
+    assert AttemptDocument.from_bytes(content, sha256(content)).decode == Decoding(value)
 
 
 def test_where_the_data_goes_comes_back_with_the_document() -> None:
