@@ -102,6 +102,7 @@ def test_registered_avro_becomes_columns_and_only_ids_that_the_registry_does_not
     assert quick.stored_offsets() == {0: 10, 1: 5, 2: 9}
     assert batch["rows"] == 4
 
+    check_doctor(quick, orders, registry)
     check_preview(quick, registry)
     produce(servers, orders, 2, [Record(json_behind_id(registry, orders, {"id": 6}))])
     check_failures(quick, registry)
@@ -114,6 +115,19 @@ def json_behind_id(registry: SchemaRegistryServer, topic: str, value: Any) -> by
     written = serialize(value, SerializationContext(f"{topic}-json", MessageField.VALUE))
     assert written is not None
     return written
+
+
+def check_doctor(quick: QuickProject, topic: str, registry: SchemaRegistryServer) -> None:
+    """Schemas are asked for, and those are named whose records would be dead letters."""
+    registry.register(f"{topic}-key", REFUND)
+    quick.edit_feed(key=AVRO | {"version": 1})
+
+    found = {check["check"]: check for check in quick.answer("doctor", "orders")["checks"]}
+
+    assert found["feed orders: schemas"]["found"] == (
+        "key: avro, written with 2 schemas; records of some become dead letters (id 4: expected the value as long, "
+        "found Refund); value: avro, written with 3 schemas"
+    )
 
 
 def check_preview(quick: QuickProject, registry: SchemaRegistryServer) -> None:
