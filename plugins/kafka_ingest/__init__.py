@@ -25,8 +25,8 @@ The rooms, from the smallest up; import-linter holds the order:
   :mod:`~kafka_ingest.foundation.storage` opens places (:mod:`~kafka_ingest.model.place`): paths of disks, and URIs;
 - :mod:`~kafka_ingest.model`, the nouns, and :mod:`~kafka_ingest.ports`, the calls through which the protocol touches
   the world;
-- :mod:`~kafka_ingest.control`, :mod:`~kafka_ingest.cluster` and :mod:`~kafka_ingest.sinks`, which implement the ports:
-  a database, Kafka and the outputs;
+- :mod:`~kafka_ingest.control`, :mod:`~kafka_ingest.cluster`, :mod:`~kafka_ingest.sinks` and
+  :mod:`~kafka_ingest.registry`, which implement the ports: a database, Kafka, the outputs and a schema registry;
 - :mod:`~kafka_ingest.planning` (pure), :mod:`~kafka_ingest.spark_launch`, and :mod:`~kafka_ingest.writing`, which runs
   in Spark;
 - the protocol: :mod:`~kafka_ingest.batches`, :mod:`~kafka_ingest.committing`, :mod:`~kafka_ingest.operating` and
