@@ -8,8 +8,8 @@ from pathlib import Path
 import psutil
 
 MEMORY = Path("/dev/shm")
-ROOM_BYTES = 8 * 2**30
-"""A whole run takes at most a quarter of it."""
+ROOM_BYTES = 4 * 2**30
+"""Many times what a run takes at once: what passes is removed."""
 
 
 def write_to_memory() -> None:
