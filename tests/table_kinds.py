@@ -16,7 +16,7 @@ from tests.project import Project
 from tests.quick_project import QuickProject
 
 from kafka_ingest.sinks.delta.table_log import TableLog
-from kafka_ingest.sinks.iceberg.table import IcebergTable
+from kafka_ingest.sinks.iceberg.commits import IcebergCommits
 
 BY_POSITION = ("kafka_topic", "kafka_partition", "kafka_offset")
 
@@ -74,7 +74,7 @@ class Iceberg:
 
     name = "iceberg"
     sink: ClassVar = {"format": "iceberg", "path": "orders", "catalog": "lake", "table": "shop.orders"}
-    landing = IcebergTable
+    landing = IcebergCommits
     guarantee = "in one snapshot of the table"
 
     def connect(self, project: QuickProject) -> None:

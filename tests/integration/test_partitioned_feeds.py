@@ -16,7 +16,7 @@ from tests.kafka_faults import FIRST_TIMESTAMP_MS, plain_records, produce
 from tests.quick_project import Killed, QuickProject
 
 from kafka_ingest.sinks.delta.table_log import TableLog
-from kafka_ingest.sinks.iceberg.table import IcebergTable
+from kafka_ingest.sinks.iceberg.commits import IcebergCommits
 
 Partitions = Counter[tuple[str | None, ...]]
 BY = ["kafka_topic", "day(kafka_timestamp)"]
@@ -41,7 +41,7 @@ def in_iceberg(project: QuickProject) -> tuple[Partitions, pa.Table]:
 
 @pytest.mark.parametrize(
     ("sink", "look", "table"),
-    [(DELTA, in_delta, TableLog), (ICEBERG, in_iceberg, IcebergTable)],
+    [(DELTA, in_delta, TableLog), (ICEBERG, in_iceberg, IcebergCommits)],
     ids=["delta", "iceberg"],
 )
 def test_a_partitioned_feed_is_read_once_and_answers_and_obeys_as_any_other(

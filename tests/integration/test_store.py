@@ -35,12 +35,12 @@ from tests.table_kinds import lands
 from kafka_ingest.foundation import storage
 from kafka_ingest.model.place import RemotePlace
 from kafka_ingest.sinks.delta.table_log import TableLog
-from kafka_ingest.sinks.iceberg.table import IcebergTable
+from kafka_ingest.sinks.iceberg.commits import IcebergCommits
 from kafka_ingest.spark_launch.spark_submission import SparkSubmission
 from order_events import order_events, produce
 
 FORMATS = ("delta", "iceberg")
-LANDING = {"delta": TableLog, "iceberg": IcebergTable}
+LANDING = {"delta": TableLog, "iceberg": IcebergCommits}
 JAVA = b"org.apache.spark.deploy.SparkSubmit"
 ENOUGH_LOOKS = 1_000
 """While Java starts: as many as it may take on a busy machine."""
@@ -265,7 +265,9 @@ def test_uploads_of_spark_that_fail_or_are_killed_end_the_attempt_and_the_next_o
     assert (lake.rows(), lake.uploads()) == ([], [])
     assert_no_secret_in(lake, of_lake, [*seen, failed.stdout.encode(), failed.stderr.encode()])
 
-    with lake.store.failing(StoreFault("PUT .*/batches/.*partNumber=", "withhold the answer")):
+    # No upload ends, however soon Spark is killed after one has begun.
+    lake.store.set_faults(StoreFault("PUT .*/batches/.*partNumber=", "withhold the answer"))
+    try:
         run = processes.run_feed()
         run.wait_until(lake.uploads, "Spark to have begun an upload")
         [java] = [
@@ -275,6 +277,8 @@ def test_uploads_of_spark_that_fail_or_are_killed_end_the_attempt_and_the_next_o
         ]
         kill(java)
         assert run.end().exit_code == 1, run.said
+    finally:
+        lake.store.set_faults()
     assert lake.rows() == []
 
     [batch] = of_lake.run()
