@@ -1,5 +1,6 @@
 """What an output in an object store brings besides: failures of stores and networks."""
 
+import asyncio
 import errno
 import re
 import sqlite3
@@ -50,9 +51,21 @@ FIRST_PUT = {"delta": r"PUT .*/_delta_log/0{20}\.json", "iceberg": r"PUT .*/meta
 """The one that makes the table."""
 
 
+class WithoutWaiting:
+    """asyncio as s3fs has it, which waits a tenth of a second also after the last try of a request."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(asyncio, name)
+
+    @staticmethod
+    async def sleep(_: float) -> None:
+        await asyncio.sleep(0)
+
+
 @pytest.fixture(autouse=True)
 def without_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let tries follow each other at once."""
+    monkeypatch.setattr("s3fs.core.asyncio", WithoutWaiting())
     monkeypatch.setattr("botocore.retries.standard.ExponentialBackoff.delay_amount", lambda *_: 0)
     monkeypatch.setattr(table_log, "CREATION_PAUSES_S", (0.0,) * len(table_log.CREATION_PAUSES_S))
     monkeypatch.setattr(iceberg_commits, "LONGEST_PAUSE_S", 0.0)
