@@ -26,8 +26,8 @@ from kafka_ingest.errors import OutputUnavailableError
 from kafka_ingest.foundation.s3_access import S3Access
 from kafka_ingest.settings.catalog_connection import catalog_settings
 from kafka_ingest.settings.connections import ConnectionFields
-from kafka_ingest.sinks.iceberg import catalogs
 from kafka_ingest.sinks.iceberg import commits as iceberg_commits
+from kafka_ingest.sinks.iceberg import rest_catalog as reached_over_rest
 from kafka_ingest.sinks.iceberg.catalogs import catalog_of
 from kafka_ingest.sinks.iceberg.durable_io import DurableFileIO
 from kafka_ingest.sinks.iceberg.store_io import ACCESS
@@ -162,7 +162,7 @@ def test_a_server_that_does_not_answer_ends_the_step_in_time_and_the_next_run_co
 ) -> None:
     publish(output, plan_to(output, 1))
     directory, published = written(output, plan_to(output, 2))
-    monkeypatch.setattr(catalogs, "ANSWER_TIMEOUT_S", 0.5)
+    monkeypatch.setattr(reached_over_rest, "ANSWER_TIMEOUT_S", 0.5)
     for what in (r"GET /v1/config", r"GET .*/tables/orders"):
         with server.failing(CatalogFault(what, "wait")), pytest.raises(OutputUnavailableError, match="timed out"):
             again(output).sink.publisher.publish(directory, published)

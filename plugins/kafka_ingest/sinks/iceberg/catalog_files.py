@@ -1,0 +1,45 @@
+"""What reads and writes the files of a catalog's tables. Importing this imports pyiceberg."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from pyiceberg.io import FileIO, load_file_io
+from pyiceberg.typedef import EMPTY_DICT, Properties
+
+from kafka_ingest.foundation.s3_access import S3Access
+from kafka_ingest.sinks.iceberg.store_io import in_store
+
+ON_DISK = {"py-io-impl": "kafka_ingest.sinks.iceberg.durable_io.DurableFileIO"}
+
+
+@dataclass(frozen=True, slots=True)
+class Files:
+    """What reads and writes files.
+
+    The library lets properties of a table, or of a server, name the class that does so. It would be imported, and
+    nothing would be flushed, or put with the store's credentials. Here the own properties win.
+    """
+
+    own: Mapping[str, Any]
+    access: S3Access | None
+
+    def properties(self, offered: Mapping[str, str]) -> dict[str, Any]:
+        """Return the own properties; credentials that a catalog offers are used where the store's have no key."""
+        if self.access is None:
+            return ON_DISK | dict(self.own)
+        access, key, secret = self.access, offered.get("s3.access-key-id"), offered.get("s3.secret-access-key")
+        if access.access_key is None and key and secret:
+            token = offered.get("s3.session-token") or None
+            access = replace(access, access_key=key, secret_key=secret, session_token=token)
+        return in_store(access) | dict(self.own)
+
+    def io(
+        self,
+        properties: Properties = EMPTY_DICT,
+        location: str | None = None,
+        *,
+        offered: Mapping[str, str] = EMPTY_DICT,
+    ) -> FileIO:
+        """Return what reads and writes a table's files. The first two parameters are those of the library's method."""
+        return load_file_io({**properties, **self.properties(offered)}, location)
