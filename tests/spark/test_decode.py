@@ -21,12 +21,14 @@ from tests.spark import avro_values, nearly_json
 from tests.spark.avro_values import of_file, of_registry, order, wired, written
 from tests.spark.json_oracle import ANY_TEXT, RefusedError, expected, has_twice, parsed
 
+from kafka_ingest.batches.freeze_schemas import avro_writer
+from kafka_ingest.model.avro_schema import read_avro
 from kafka_ingest.model.batch import AttemptDocument, BatchKind, BatchPlan
 from kafka_ingest.model.decoding import Columns, Decoding, FieldDecoding, Format, UnknownFields
 from kafka_ingest.model.offsets import Isolation, OffsetRange, OffsetsPolicy, TopicPartition
 from kafka_ingest.model.output_location import OutputLocation
 from kafka_ingest.model.record_schema import ArrayOf, RecordType, Scalar, Struct, quoted, read_schema
-from kafka_ingest.model.schema_source import WriterSchema
+from kafka_ingest.model.schema_source import RegisteredSchema, WriterSchema
 from kafka_ingest.spark_launch.installation import installation
 from kafka_ingest.spark_launch.spark_submission import FIXED_CONF
 from kafka_ingest.writing.decode import DEAD, decoded
@@ -556,6 +558,13 @@ NEW = {
 }
 LOOSE = {"type": "record", "name": "Order", "fields": [{"name": "id", "type": ["int", "string"]}]}
 REFUND = {"type": "record", "name": "Refund", "fields": [{"name": "id", "type": "int"}]}
+MAYBE: list[Any] = ["null", NEW]
+EITHER: list[Any] = [NEW, {"type": "record", "name": "Payment", "fields": [{"name": "gone", "type": "double"}]}]
+PRICED: dict[str, Any] = json.loads(json.dumps(NEW))
+PRICED["fields"][1] = {
+    "name": "city",
+    "type": {"type": "bytes", "logicalType": "decimal", "precision": 6, "scale": 2},
+}
 
 
 def test_a_value_in_avro_is_read_with_its_logical_types_and_unions(spark: SparkSession) -> None:
@@ -619,6 +628,10 @@ def test_values_are_read_by_the_schema_whose_id_they_begin_with(spark: SparkSess
         WriterSchema(2, json.dumps(NEW)),
         WriterSchema(3, json.dumps(LOOSE), "expected field id as long, found string"),
         WriterSchema(2**31 - 1, None, "expected the value as com.shop.Order, found Refund"),
+        *(
+            avro_writer(RegisteredSchema(schema_id, json.dumps(each)), read_avro(json.dumps(NEW)))
+            for schema_id, each in ((5, MAYBE), (6, EITHER), (7, PRICED))
+        ),
     )
     new, loose = written(NEW, {"id": 5, "city": "Genf"}), [written(LOOSE, {"id": each}) for each in (6, "six")]
     values: dict[bytes | None, Any] = {
@@ -627,6 +640,11 @@ def test_values_are_read_by_the_schema_whose_id_they_begin_with(spark: SparkSess
         wired(3, loose[0]): Row(6, "Bern"),
         wired(3, loose[1]): "INCOMPATIBLE_SCHEMA",
         wired(2**31 - 1, written(REFUND, {"id": 1})): "INCOMPATIBLE_SCHEMA",
+        wired(5, written(MAYBE, {"id": 8, "city": "Chur"})): Row(8, "Chur"),
+        wired(5, written(MAYBE, None)): "INCOMPATIBLE_SCHEMA",
+        wired(6, written(EITHER, {"id": 8, "city": "Chur"})): "INCOMPATIBLE_SCHEMA",
+        wired(6, written(EITHER, {"gone": 8.5})): "INCOMPATIBLE_SCHEMA",
+        wired(7, written(PRICED, {"id": 8, "city": Decimal("1.25")})): "INCOMPATIBLE_SCHEMA",
         wired(2, b""): "NOT_AVRO",
         wired(2, new + b"\0"): "NOT_AVRO",
         wired(2, new[:1]): "NOT_AVRO",

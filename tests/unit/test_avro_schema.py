@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from kafka_ingest.model.avro_resolution import is_of_other_type, why_not_read
+from kafka_ingest.model.avro_mistaken import why_mistaken
+from kafka_ingest.model.avro_resolution import why_not_read
 from kafka_ingest.model.avro_schema import read_avro
 from kafka_ingest.model.json_schema import ddl_of_json_schema
 from kafka_ingest.model.record_schema import WrongSchemaError
@@ -129,6 +130,7 @@ def test_what_a_schema_refers_to_is_put_into_it_once_and_keeps_its_name() -> Non
 
 ADDRESSES = [{"name": "a", "type": "Address"}, {"name": "b", "type": "Address"}, {"name": "c", "type": "x.City"}]
 LONG, TEXT = "long", "string"
+RENAMED = {"name": "id", "type": "long", "default": 0, "aliases": ["a"]}
 RESOLUTIONS: list[tuple[object, object, str | None]] = [
     ("int", LONG, None),
     (LONG, "int", "expected the value as int, found long"),
@@ -156,14 +158,119 @@ def test_a_schema_resolves_to_another_by_avros_rules(writer: object, reader: obj
     assert found == reason or (reason is not None and str(found).startswith(reason))
 
 
-def test_a_record_of_another_name_is_another_record_also_where_its_fields_fit() -> None:
-    order, refund, alias = (
-        read_avro(json.dumps(each)).type
-        for each in (record(LONG, name="Order"), record(LONG, name="Refund"), record(LONG, aliases=["Order"]))
-    )
+def nested(*types: object) -> list[object]:
+    """Return types in the places where the types of two schemas correspond."""
+    return [
+        wrapped
+        for kind in types
+        for wrapped in (
+            kind,
+            {"type": "array", "items": kind},
+            {"type": "map", "values": kind},
+            record(kind),
+            ["null", kind],
+            ["null", record("int", {"type": "array", "items": ["null", kind]})],
+        )
+    ]
 
-    assert [is_of_other_type(writer, alias) for writer in (order, refund)] == [False, True]
-    assert is_of_other_type(read_avro('"int"').type, alias)
+
+PRICE, MICROS = logical("bytes", "decimal", precision=6, scale=2), logical("long", "timestamp-micros")
+TOTAL = {**FIXED, "logicalType": "decimal", "precision": 6, "scale": 2}
+OTHER_MEANINGS: list[tuple[object, object]] = [
+    (PRICE, {**PRICE, "scale": 4}),
+    (PRICE, {**PRICE, "precision": 5}),
+    (PRICE, "bytes"),
+    (PRICE, TEXT),
+    ("bytes", PRICE),
+    (TEXT, PRICE),
+    (TOTAL, {**TOTAL, "scale": 3}),
+    (TOTAL, FIXED),
+    (logical("long", "timestamp-millis"), MICROS),
+    (logical("long", "local-timestamp-micros"), MICROS),
+    (logical("long", "timestamp-nanos"), MICROS),
+    (logical("int", "date"), MICROS),
+    (logical("int", "time-millis"), logical("long", "time-micros")),
+]
+
+
+@pytest.mark.parametrize(("writer", "reader"), OTHER_MEANINGS)
+def test_a_number_that_would_be_another_decimal_or_time_is_refused_wherever_it_is(
+    writer: object, reader: object
+) -> None:
+    for written, read in zip(nested(writer), nested(reader), strict=True):
+        found = mistaken(written, read)
+        assert found is not None, (written, read)
+        assert ", found " in found
+    assert mistaken(writer, ["null", reader]) is not None
+    assert mistaken(["null", writer], reader) is not None
+
+
+@pytest.mark.parametrize(
+    ("writer", "reader"),
+    [
+        (PRICE, {**PRICE, "precision": 9}),
+        (TOTAL, TOTAL),
+        (LONG, MICROS),
+        (MICROS, LONG),
+        (MICROS, MICROS),
+        (logical("int", "date"), logical("int", "date")),
+        (MICROS, ["null", TEXT]),
+        (["null", MICROS, TEXT], ["double", TEXT, MICROS]),
+        (logical("long", "timestamp-millis"), ["double", LONG]),
+    ],
+)
+def test_a_number_of_the_same_meaning_or_of_none_is_read(writer: object, reader: object) -> None:
+    for written, read in zip(nested(writer), nested(reader), strict=True):
+        if isinstance(writer, str | dict) and isinstance(reader, str | dict):
+            assert mistaken(written, read) is None, (written, read)
+    assert mistaken(writer, reader) is None
+
+
+def mistaken(writer: object, reader: object) -> str | None:
+    return why_mistaken(read_avro(json.dumps(writer)).type, read_avro(json.dumps(reader)).type)
+
+
+SHOP_ORDER, PAYMENT = record(LONG, name="shop.Order"), record(LONG, name="Payment")
+
+
+@pytest.mark.parametrize(
+    ("writer", "reader"),
+    [
+        (PAYMENT, SHOP_ORDER),
+        (PAYMENT, ["null", SHOP_ORDER]),
+        ([SHOP_ORDER, PAYMENT], SHOP_ORDER),
+        ([SHOP_ORDER, PAYMENT], ["null", SHOP_ORDER]),
+        (record(PAYMENT), record(record(LONG, name="Customer"))),
+        (record({"type": "map", "values": ["null", PAYMENT]}), record({"type": "map", "values": ["null", SHOP_ORDER]})),
+        (PAYMENT, TEXT),
+        (["null", ENUM], ["null", {**ENUM, "name": "Kind"}]),
+        (FIXED, {**FIXED, "name": "Raw"}),
+        (record(name="Order"), [record(name="a.Order"), record(name="b.Order")]),
+        (record(name="Order"), [record(name="a.Order"), PAYMENT]),
+        (record(LONG, name="A"), [record(LONG, name="A"), record(LONG, name="B", aliases=["A"])]),
+        (record(LONG, name="x.R"), {"type": "record", "name": "y.R", "fields": [RENAMED]}),
+    ],
+)
+def test_a_record_that_could_be_read_as_one_of_another_name_is_refused_wherever_it_is(
+    writer: object, reader: object
+) -> None:
+    assert mistaken(writer, reader) is not None
+
+
+@pytest.mark.parametrize(
+    ("writer", "reader"),
+    [
+        (["null", SHOP_ORDER], SHOP_ORDER),
+        (record(LONG, name="Order"), ["null", SHOP_ORDER]),
+        ([PAYMENT, SHOP_ORDER], ["null", SHOP_ORDER, PAYMENT]),
+        (PAYMENT, record(LONG, aliases=["Payment"])),
+        (record(PAYMENT, LONG), {"type": "record", "name": "R", "fields": [{"name": "b", "type": "long"}]}),
+        (record(LONG, name="y.R"), {"type": "record", "name": "y.R", "fields": [RENAMED]}),
+        ("int", SHOP_ORDER),
+    ],
+)
+def test_a_record_of_the_readers_name_is_read_and_a_unions_value_decides(writer: object, reader: object) -> None:
+    assert mistaken(writer, reader) is None
 
 
 # ── JSON Schema ───────────────────────────────────────────────────────────────────────────────────────────────────────

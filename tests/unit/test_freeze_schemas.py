@@ -157,6 +157,21 @@ def test_a_writer_that_does_not_parse_concerns_its_own_records_only() -> None:
     ]
 
 
+def test_a_writer_of_which_some_records_would_be_read_as_something_else_is_refused_as_a_whole() -> None:
+    nothing, order, refund = "null", json.loads(record("id")), json.loads(record("id", name="Refund"))
+    writers = ([nothing, order], [order, refund])
+    texts = [json.dumps(each, separators=(",", ":")) for each in writers]
+    registered = [RegisteredSchema(number, text) for number, text in enumerate(texts, start=5)]
+
+    value = frozen(Decoding(of_registry()), Registry({"orders-value": (*registered, FIRST)})).value
+
+    assert value.writers == (
+        WriterSchema(4, record_text("id")),
+        WriterSchema(5, texts[0], "expected the value as Order, found null"),
+        WriterSchema(6, None, "expected the value as Order, found Refund"),
+    )
+
+
 def test_a_file_is_read_without_any_registry_and_values_have_no_ids() -> None:
     value = frozen(Decoding(FieldDecoding(Format.AVRO, source=SchemaFile("orders.avsc")))).value
 

@@ -12,7 +12,8 @@ from typing import TypeVar
 
 from kafka_ingest.errors import InvalidSchemaError
 from kafka_ingest.model.attempt_directory import UNKNOWN_SCHEMA_IDS
-from kafka_ingest.model.avro_resolution import is_of_other_type, why_not_read
+from kafka_ingest.model.avro_mistaken import why_mistaken
+from kafka_ingest.model.avro_resolution import why_not_read
 from kafka_ingest.model.avro_schema import AvroSchema, read_avro
 from kafka_ingest.model.decoding import Columns, Decoding, FieldDecoding, Format
 from kafka_ingest.model.json_schema import ddl_of_json_schema
@@ -125,8 +126,9 @@ def avro_writer(found: RegisteredSchema, reader: AvroSchema) -> WriterSchema:
         writer = avro_of(found)
     except WrongSchemaError as error:
         return WriterSchema(found.schema_id, None, str(error))
-    misfit = why_not_read(writer.type, reader.type)
-    return WriterSchema(found.schema_id, None if is_of_other_type(writer.type, reader.type) else writer.text, misfit)
+    if mistaken := why_mistaken(writer.type, reader.type):
+        return WriterSchema(found.schema_id, None, mistaken)
+    return WriterSchema(found.schema_id, writer.text, why_not_read(writer.type, reader.type))
 
 
 def json_writer(found: RegisteredSchema) -> WriterSchema:

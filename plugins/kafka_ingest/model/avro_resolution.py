@@ -1,7 +1,7 @@
 """Whether what was written with one Avro schema can be read with another, by Avro's rules for schema resolution.
 
 The records themselves are resolved by Java's Avro: with a union it depends on the value. This says before which pairs
-of schemas do not fit, and why.
+of schemas do not fit, and why. Of which pairs Java's Avro would make wrong values, avro_mistaken.py says.
 """
 
 from collections.abc import Mapping
@@ -16,6 +16,7 @@ from kafka_ingest.model.avro_types import (
     Named,
     Primitive,
     Record,
+    RecordField,
     Union,
     Values,
 )
@@ -28,16 +29,6 @@ PROMOTED: Final[Mapping[str, frozenset[str]]] = {
     "bytes": frozenset({"string"}),
 }
 """What a written type may be read as."""
-
-
-def is_of_other_type(writer: AvroType, reader: AvroType) -> bool:
-    """Whether a schema describes another record than the reader's: Java's Avro looks at the fields only.
-
-    So a record of another type whose fields happen to fit, or all have defaults, would be read without an error.
-    """
-    if isinstance(writer, Record) and isinstance(reader, Record):
-        return not same_name(writer, reader)
-    return isinstance(writer, Record) != isinstance(reader, Record) and not isinstance(reader, Union)
 
 
 def why_not_read(writer: AvroType, reader: AvroType, where: str = "the value") -> str | None:
@@ -62,11 +53,11 @@ def why_not_the_same(writer: AvroType, reader: AvroType, where: str) -> str | No
     match writer, reader:
         case Primitive(found), Primitive(expected) if found == expected or expected in PROMOTED.get(found, ()):
             return None
-        case Fixed(size=written_size), Fixed(size=size) if same_name(writer, reader) and written_size == size:
+        case Fixed(size=written_size), Fixed(size=size) if is_named_as(writer, reader) and written_size == size:
             return None
-        case Enumeration(), Enumeration() if same_name(writer, reader):
+        case Enumeration(), Enumeration() if is_named_as(writer, reader):
             return why_no_symbol(writer, reader, where)
-        case Record(), Record() if same_name(writer, reader):
+        case Record(), Record() if has_name_of(writer, reader):
             return why_no_record(writer, reader)
         case _:
             return f"expected {where} as {name_of(reader)}, found {name_of(writer)}"
@@ -82,9 +73,7 @@ def why_no_symbol(writer: Enumeration, reader: Enumeration, where: str) -> str |
 
 def why_no_record(writer: Record, reader: Record) -> str | None:
     """Return why a record cannot be read."""
-    written = {field.name: field for field in writer.fields}
-    for field in reader.fields:
-        found = next((written[name] for name in (field.name, *field.aliases) if name in written), None)
+    for field, found in fields_of(writer, reader):
         if found is None and not field.has_default:
             return f"expected field {field.name}, which has no default, found none of that name"
         if found is not None and (reason := why_not_read(found.type, field.type, f"field {field.name}")):
@@ -92,7 +81,25 @@ def why_no_record(writer: Record, reader: Record) -> str | None:
     return None
 
 
-def same_name(writer: Named, reader: Named) -> bool:
-    """Whether two types have one name; the namespace does not matter, and the reader may have had others before."""
-    names = {name.rpartition(".")[2] for name in (reader.name, *reader.aliases)}
-    return writer.name.rpartition(".")[2] in names
+def fields_of(writer: Record, reader: Record) -> list[tuple[RecordField, RecordField | None]]:
+    """Return the reader's fields, each with the one that was written for it, by its name or an alias."""
+    written = {field.name: field for field in writer.fields}
+    return [
+        (field, next((written[name] for name in (field.name, *field.aliases) if name in written), None))
+        for field in reader.fields
+    ]
+
+
+def is_named_as(writer: Named, reader: Named) -> bool:
+    """Whether two types have one name in full; the reader may have had others before."""
+    return writer.name in (reader.name, *reader.aliases)
+
+
+def has_name_of(writer: Named, reader: Named) -> bool:
+    """Whether two types have one name; the namespace does not matter."""
+    return short(writer.name) in map(short, (reader.name, *reader.aliases))
+
+
+def short(name: str) -> str:
+    """Return a name without its namespace."""
+    return name.rpartition(".")[2]

@@ -13,6 +13,7 @@ from typing import Any, Final
 from kafka_ingest.model.avro_types import (
     LOGICAL,
     PRIMITIVES,
+    TIMES,
     AvroType,
     Enumeration,
     Fixed,
@@ -122,7 +123,7 @@ class Reading:
                 value, whole = self.type(required(node, "values"), namespace, depth + 1)
                 return Values(value), {**node, "values": whole}
             case str(name) if name in PRIMITIVES:
-                return Primitive(name, spark_of(name, node)), node
+                return Primitive(name, spark_of(name, node), time_of(node)), node
             case inner:
                 return self.type(inner, namespace, depth + 1)
 
@@ -260,6 +261,12 @@ def spark_of(name: str, node: Mapping[str, Node], size: int | None = None) -> st
     if logical == "decimal" and name in {"bytes", "fixed"}:
         return decimal_name(node.get("precision"), node.get("scale", 0), size) or "binary"
     return LOGICAL.get((name, str(logical))) or PRIMITIVES.get(name, "binary")
+
+
+def time_of(node: Mapping[str, Node]) -> str | None:
+    """Return the logical type where it is one of the times, whatever it stands at."""
+    logical = node.get("logicalType")
+    return logical if isinstance(logical, str) and logical in TIMES else None
 
 
 def name_of(kind: AvroType) -> str:

@@ -27,16 +27,29 @@ LOGICAL: Final = {
 }
 """The logical types that Spark knows, apart from decimal; values of others are what they are without."""
 
+TIMES: Final = frozenset(
+    {
+        "date",
+        *("time-millis", "time-micros"),
+        *(f"{local}timestamp-{unit}" for local in ("", "local-") for unit in ("millis", "micros", "nanos")),
+    }
+)
+"""The logical types of numbers that are other times, or times of another unit, in another one of them."""
+
 WIDER: Final = ((frozenset({"int", "long"}), "bigint"), (frozenset({"float", "double"}), "double"))
 """Unions that Spark reads as one type."""
 
 
 @dataclass(frozen=True, slots=True)
 class Primitive:
-    """A value of one of the :data:`PRIMITIVES`. ``spark``: what Spark makes of it, with its logical type."""
+    """A value of one of the :data:`PRIMITIVES`. ``spark``: what Spark makes of it, with its logical type.
+
+    ``time``: the logical type, where it says what a number means as a time; also where Spark does not know it.
+    """
 
     name: str
     spark: str
+    time: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
