@@ -86,6 +86,19 @@ def test_a_schema_that_cannot_be_used_is_refused(schema: object, message: str) -
         read_avro(json.dumps(schema))
 
 
+def test_types_that_are_named_again_count_with_all_that_is_in_them() -> None:
+    chain = [record("int", name="R0"), *(record(f"R{level}", name=f"R{level + 1}") for level in range(450))]
+    wide: object = "int"
+    for level in range(17):
+        wide = record(wide, *[f"W{level - 1}" if level else "int"] * 3, name=f"W{level}")
+
+    with pytest.raises(WrongSchemaError, match="at most 20 levels"):
+        read_avro(json.dumps(chain))
+    with pytest.raises(WrongSchemaError, match="at most 1,000 fields"):
+        read_avro(json.dumps(wide))
+    read_avro(json.dumps(chain[:15]))
+
+
 @pytest.mark.parametrize("text", ["", "{", "[" * 100_000, "x" * 1_000_001])
 def test_text_that_is_no_schema_is_refused(text: str) -> None:
     with pytest.raises(WrongSchemaError, match="expected an Avro schema"):

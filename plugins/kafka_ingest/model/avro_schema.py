@@ -94,11 +94,13 @@ class Reading:
     named: dict[str, Named] = field(default_factory=dict)
     open: set[str] = field(default_factory=set)
     fields: int = 0
+    deepest: int = 0
+    sizes: dict[str, tuple[int, int]] = field(default_factory=dict)
+    """Of each record: how many levels are below it, and how many fields are in it."""
 
     def type(self, node: Node, namespace: str, depth: int) -> tuple[AvroType, Node]:
         """Read a type; return it and its JSON."""
-        if depth > MAX_DEPTH:
-            raise WrongSchemaError(f"expected at most {MAX_DEPTH} levels of types, found more")
+        self.grow(0, depth)
         if isinstance(node, list):
             return self.union(node, namespace, depth)
         if isinstance(node, str):
@@ -108,6 +110,14 @@ class Reading:
         if SPARKS_OWN in node:
             raise WrongSchemaError(f"expected types of Avro, found {SPARKS_OWN}, which only Spark knows")
         return self.described(node, namespace, depth)
+
+    def grow(self, fields: int, depth: int) -> None:
+        """Count fields, and levels, also those of a type that is named again."""
+        self.fields, self.deepest = self.fields + fields, max(self.deepest, depth)
+        if self.deepest > MAX_DEPTH:
+            raise WrongSchemaError(f"expected at most {MAX_DEPTH} levels of types, found more")
+        if self.fields > MAX_FIELDS:
+            raise WrongSchemaError(f"expected at most {MAX_FIELDS:,} fields, found {self.fields:,}")
 
     def described(self, node: dict[str, Node], namespace: str, depth: int) -> tuple[AvroType, Node]:
         """Read a type that an object describes."""
@@ -135,6 +145,7 @@ class Reading:
 
     def union(self, node: list[Node], namespace: str, depth: int) -> tuple[AvroType, Node]:
         """Read a union."""
+        self.grow(max(0, len(node) - 2), depth)  # beside null and one other, members are fields
         found = [self.type(each, namespace, depth + 1) for each in node]
         if not found or any(isinstance(kind, Union) for kind, _ in found):
             raise WrongSchemaError("expected a union of types that are no unions, found another, or none")
@@ -153,6 +164,8 @@ class Reading:
         if full in self.open:
             raise WrongSchemaError(f"expected types that do not hold themselves, found {full[:MAX_NAME]} in itself")
         if full in self.named:
+            levels, fields = self.sizes.get(full, (0, 0))
+            self.grow(fields, depth + levels)
             return self.named[full], full
         if full not in self.references:
             raise WrongSchemaError(f"expected a type of Avro, or one that is defined before, found {full[:MAX_NAME]!r}")
@@ -193,6 +206,8 @@ class Reading:
         if not isinstance(entries, list) or not all(isinstance(each, dict) for each in entries):
             raise WrongSchemaError(f"expected a list of fields in {full}, found {shown(entries)}")
         self.open.add(full)
+        fields_before, deepest_before, self.deepest = self.fields, self.deepest, depth
+        self.grow(len(entries), depth)
         found, wholes = [], []
         for entry in entries:
             name = required(entry, "name")
@@ -205,9 +220,8 @@ class Reading:
         names = [each.name for each in found]
         if len({*names}) < len(names):
             raise WrongSchemaError(f"expected each name once in {full}, found one twice")
-        self.fields += len(found)
-        if self.fields > MAX_FIELDS:
-            raise WrongSchemaError(f"expected at most {MAX_FIELDS:,} fields, found {self.fields:,}")
+        self.sizes[full] = self.deepest - depth, self.fields - fields_before
+        self.deepest = max(self.deepest, deepest_before)
         record = Record(full, tuple(found), aliases)
         self.named[full] = record
         return record, {**node, "fields": wholes}
