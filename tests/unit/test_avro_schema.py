@@ -22,6 +22,7 @@ def logical(base: str, name: str, **more: Any) -> dict[str, Any]:
     return {"type": base, "logicalType": name, **more}
 
 
+LONG, TEXT = "long", "string"
 FIXED = {"type": "fixed", "name": "F", "size": 4}
 ENUM = {"type": "enum", "name": "E", "symbols": ["A", "B"]}
 
@@ -99,6 +100,40 @@ def test_types_that_are_named_again_count_with_all_that_is_in_them() -> None:
     read_avro(json.dumps(chain[:15]))
 
 
+@pytest.mark.parametrize(
+    ("kind", "good", "wrong"),
+    [
+        (TEXT, "x", None),
+        ("null", None, 0),
+        ("boolean", False, 0),
+        ("int", 2**31 - 1, 2**31),
+        (LONG, -(2**63), True),
+        (LONG, 1, 1.0),
+        ("double", 1, "1"),
+        ("float", 1.5, float("inf")),
+        ("bytes", "\u00ff", []),
+        (["null", TEXT], "x", 1),
+        ({"type": "array", "items": LONG}, [1], ["x"]),
+        ({"type": "map", "values": LONG}, {"a": 1}, {"a": None}),
+        (ENUM, "B", "C"),
+        (FIXED, "abcd", "abc"),
+        (record(LONG), {"a": 1}, {}),
+    ],
+)
+def test_a_default_that_is_no_value_of_its_field_is_refused_for_reading_and_left_out_for_writing(
+    kind: object, good: object, wrong: object
+) -> None:
+    right, broken = (
+        json.dumps({"type": "record", "name": "Whole", "fields": [{"name": "b", "type": kind, "default": default}]})
+        for default in (good, wrong)
+    )
+
+    assert "default" in read_avro(right).text
+    with pytest.raises(WrongSchemaError, match=r"as the default of Whole\.b, found"):
+        read_avro(broken)
+    assert "default" not in read_avro(broken, is_written_with=True).text
+
+
 @pytest.mark.parametrize("text", ["", "{", "[" * 100_000, "x" * 1_000_001])
 def test_text_that_is_no_schema_is_refused(text: str) -> None:
     with pytest.raises(WrongSchemaError, match="expected an Avro schema"):
@@ -142,7 +177,6 @@ def test_what_a_schema_refers_to_is_put_into_it_once_and_keeps_its_name() -> Non
 
 
 ADDRESSES = [{"name": "a", "type": "Address"}, {"name": "b", "type": "Address"}, {"name": "c", "type": "x.City"}]
-LONG, TEXT = "long", "string"
 RENAMED = {"name": "id", "type": "long", "default": 0, "aliases": ["a"]}
 RESOLUTIONS: list[tuple[object, object, str | None]] = [
     ("int", LONG, None),

@@ -123,7 +123,7 @@ def avro_writer(found: RegisteredSchema, reader: AvroSchema) -> WriterSchema:
     if found.kind != "AVRO":
         return WriterSchema(found.schema_id, None, f"expected a schema of type AVRO, found {found.kind}")
     try:
-        writer = avro_of(found)
+        writer = read_avro(found.text, dict(found.references), is_written_with=True)
     except WrongSchemaError as error:
         return WriterSchema(found.schema_id, None, str(error))
     if mistaken := why_mistaken(writer.type, reader.type):

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from kafka_ingest.model.avro_defaults import is_default
 from kafka_ingest.model.avro_types import (
     LOGICAL,
     PRIMITIVES,
@@ -67,10 +68,11 @@ class AvroSchema:
         return found
 
 
-def read_avro(text: str, references: Mapping[str, str] | None = None) -> AvroSchema:
+def read_avro(text: str, references: Mapping[str, str] | None = None, *, is_written_with: bool = False) -> AvroSchema:
     """Return a schema; raises WrongSchemaError.
 
     ``references``: the texts of schemas of other subjects, by the full names of the types that they define.
+    ``is_written_with``: defaults that are no values of their fields are left out, since no writer's are ever used.
     """
     if len(text) > MAX_TEXT:
         raise WrongSchemaError(f"expected an Avro schema of at most {MAX_TEXT:,} characters, found {len(text):,}")
@@ -78,7 +80,7 @@ def read_avro(text: str, references: Mapping[str, str] | None = None) -> AvroSch
         node = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise WrongSchemaError(f"expected an Avro schema in JSON, found text that is none: {error}") from None
-    reading = Reading(references or {})
+    reading = Reading(references or {}, is_written_with)
     try:
         kind, whole = reading.type(node, "", 1)
     except NoColumnError as error:
@@ -91,6 +93,7 @@ class Reading:
     """A schema that is being read: what has a name so far, and what is being defined."""
 
     references: Mapping[str, str]
+    is_written_with: bool = False
     named: dict[str, Named] = field(default_factory=dict)
     open: set[str] = field(default_factory=set)
     fields: int = 0
@@ -214,8 +217,15 @@ class Reading:
             if not isinstance(name, str) or not NAME.fullmatch(name) or len(name) > MAX_NAME:
                 raise WrongSchemaError(f"expected names of letters, digits and '_' in {full}, found {shown(name)}")
             kind, whole = self.type(required(entry, "type"), own, depth + 1)
-            found.append(RecordField(name, kind, "default" in entry, texts(entry.get("aliases", []), "aliases")))
-            wholes.append({**entry, "type": whole})
+            own_entry = {**entry, "type": whole}
+            if "default" in entry and not is_default(entry["default"], kind):
+                if not self.is_written_with:
+                    default, of = shown(entry["default"]), f"{full}.{name}"
+                    raise WrongSchemaError(f"expected a {name_of(kind)} as the default of {of}, found {default}")
+                del own_entry["default"]
+            aliases_of_field = texts(entry.get("aliases", []), "aliases")
+            found.append(RecordField(name, kind, "default" in own_entry, aliases_of_field))
+            wholes.append(own_entry)
         self.open.remove(full)
         names = [each.name for each in found]
         if len({*names}) < len(names):
