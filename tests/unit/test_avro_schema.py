@@ -347,6 +347,43 @@ def test_a_json_schema_has_the_columns_of_its_properties() -> None:
     )
 
 
+A, B, C = ({name: {"type": "integer"}} for name in "abc")
+REQUIRED = [{"required": ["a"]}, {"required": ["b"]}]
+
+
+@pytest.mark.parametrize(
+    ("schema", "ddl"),
+    [
+        ({"properties": A, "allOf": [{"properties": B}]}, "`a`:bigint,`b`:bigint"),
+        (
+            {"allOf": [{"$ref": "#/$defs/b"}, {"properties": C}], "$defs": {"b": {"properties": B}}},
+            "`b`:bigint,`c`:bigint",
+        ),
+        ({"properties": A | B, "anyOf": REQUIRED}, "`a`:bigint,`b`:bigint"),
+        ({"type": ["object", "null"], "properties": A, "oneOf": [{"properties": {"a": {"const": 1}}}]}, "`a`:bigint"),
+        ({"properties": A, "allOf": [{"properties": {"a": {"minimum": 1}}}]}, "`a`:bigint"),
+        ({"properties": A, "allOf": [{"properties": {"a": {"type": "string"}}}]}, "`a`:string"),
+        ({"properties": {"x": {"properties": A, "allOf": REQUIRED}}}, "`x`:struct<`a`:bigint>"),
+        ({"properties": {"x": {"properties": A, "anyOf": [{"properties": B}]}}}, "`x`:string"),
+        ({"properties": {"x": {"type": ["object", "string"], "properties": A}}}, "`x`:string"),
+        ({"properties": {"x": {"type": [{}], "properties": A}}}, "`x`:string"),
+        ({"properties": {"x": {"type": "integer", "anyOf": [{"minimum": 1}, {"maximum": 0}]}}}, "`x`:bigint"),
+        ({"properties": {"x": {"anyOf": [{"const": "x"}, {"type": "integer"}]}}}, "`x`:string"),
+        ({"properties": {"x": {"allOf": [{"type": "integer"}, {"minimum": 1}]}}}, "`x`:bigint"),
+    ],
+)
+def test_properties_count_beside_others_that_hold_at_once_and_no_field_is_lost(schema: object, ddl: str) -> None:
+    assert ddl_of_json_schema(json.dumps(schema)) == ddl
+
+
+def test_references_that_stand_for_billions_of_fields_are_refused() -> None:
+    levels = {f"l{n}": {"properties": {x: {"$ref": f"#/$defs/l{n + 1}"} for x in "abcd"}} for n in range(9)}
+    schema = {"$ref": "#/$defs/l0", "$defs": {**levels, "l9": {"type": "integer"}}}
+
+    with pytest.raises(WrongSchemaError, match="at most 10,000 types"):
+        ddl_of_json_schema(json.dumps(schema))
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [

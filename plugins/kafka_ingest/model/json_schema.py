@@ -14,6 +14,9 @@ ANY: Final = "string"
 SCALARS: Final = {"integer": "bigint", "number": "double", "boolean": "boolean"}
 FORMATS: Final = {"date": "date", "date-time": "timestamp"}
 
+MAX_VISITS: Final = 10_000
+"""So many types are looked at, those behind references each time: a few of them can stand for billions."""
+
 Node = Any
 """What JSON has."""
 
@@ -39,19 +42,43 @@ class JsonSchema:
 
     def __init__(self, root: Mapping[str, Node]) -> None:
         self._root = root
+        self._visits = 0
 
     def type(self, node: Node, depth: int) -> str:
         """Return the type of values."""
+        parts = self.parts(node, depth)
+        if fields := merged(parts):
+            return self.object(fields, parts, depth)
+        if len(parts) > 1:
+            return self.all_of(parts, depth)
+        return self.single(parts[0], depth) if parts else ANY
+
+    def parts(self, node: Node, depth: int) -> list[dict[str, Node]]:
+        """Return all that holds of a value at once: a schema itself, and what is in its allOf."""
+        self._visits += 1
+        if self._visits > MAX_VISITS:
+            raise WrongSchemaError(f"expected a JSON Schema of at most {MAX_VISITS:,} types with all references")
         if depth > MAX_DEPTH:
             raise WrongSchemaError(f"expected at most {MAX_DEPTH} levels of types, found more, or a type in itself")
         if not isinstance(node, dict):
-            return ANY
+            return []
         if "$ref" in node:
-            return self.type(self.referred(node["$ref"]), depth + 1)
-        alternatives = next((node[key] for key in ("oneOf", "anyOf", "allOf") if isinstance(node.get(key), list)), None)
-        if alternatives is not None:
+            return self.parts(self.referred(node["$ref"]), depth + 1)
+        inner = node.get("allOf")
+        others = [self.parts(each, depth + 1) for each in inner] if isinstance(inner, list) else []
+        return [{key: node[key] for key in node if key != "allOf"}, *(part for other in others for part in other)]
+
+    def all_of(self, parts: list[dict[str, Node]], depth: int) -> str:
+        """Return the type of values of which several schemas hold; those that name no type say nothing."""
+        found = {self.single(part, depth) for part in parts if says_type(part)}
+        return found.pop() if len(found) == 1 else ANY
+
+    def single(self, node: Mapping[str, Node], depth: int) -> str:
+        """Return the type of values of a schema without properties."""
+        kind = node.get("type")
+        alternatives = alternatives_of(node)
+        if alternatives and not (isinstance(kind, str) and not any(map(says_type, alternatives))):
             return self.one_of(alternatives, depth)
-        kind = node.get("type", "object" if isinstance(node.get("properties"), dict) else None)
         if isinstance(kind, list):
             return self.one_of([{**node, "type": name} for name in kind], depth)
         return self.named(str(kind), node, depth)
@@ -60,7 +87,8 @@ class JsonSchema:
         """Return the type of values of one of JSON Schema's types."""
         match kind:
             case "object":
-                return self.object(node, depth)
+                values = node.get("additionalProperties")
+                return f"map<string,{self.type(values, depth + 1)}>" if isinstance(values, dict) else ANY
             case "array":
                 return f"array<{self.type(node.get('items'), depth + 1)}>"
             case "string":
@@ -73,14 +101,18 @@ class JsonSchema:
         others = [node for node in nodes if not (isinstance(node, dict) and node.get("type") == "null")]
         return self.type(others[0], depth + 1) if len(others) == 1 else ANY
 
-    def object(self, node: Mapping[str, Node], depth: int) -> str:
-        """Return the type of objects."""
-        properties = node.get("properties")
-        if isinstance(properties, dict) and properties:
-            fields = (f"{quoted(name)}:{self.type(each, depth + 1)}" for name, each in properties.items())
-            return f"struct<{','.join(fields)}>"
-        values = node.get("additionalProperties")
-        return f"map<string,{self.type(values, depth + 1)}>" if isinstance(values, dict) else ANY
+    def object(self, fields: Mapping[str, Node], parts: list[dict[str, Node]], depth: int) -> str:
+        """Return the type of objects with fields; text where they may have others besides, or be no objects."""
+        if not all(is_object(part) for part in parts):
+            return ANY
+        for part in parts:
+            for alternative in alternatives_of(part):
+                inner = self.parts(alternative, depth + 1)
+                is_null = isinstance(alternative, dict) and alternative.get("type") == "null"
+                if not (is_null or all(map(is_object, inner))) or merged(inner).keys() - fields.keys():
+                    return ANY
+        types = (f"{quoted(name)}:{self.type(each, depth + 1)}" for name, each in fields.items())
+        return f"struct<{','.join(types)}>"
 
     def referred(self, reference: Node) -> Node:
         """Return what a reference inside of this schema leads to."""
@@ -94,3 +126,30 @@ class JsonSchema:
                 raise WrongSchemaError(f"expected what {path[:100]!r} refers to, found nothing there")
             found = found[key]
         return found
+
+
+def merged(parts: list[dict[str, Node]]) -> dict[str, Node]:
+    """Return the properties of schemas that hold at once; of one that several name, all that they say."""
+    found: dict[str, Node] = {}
+    for part in parts:
+        properties = part.get("properties")
+        for name, node in properties.items() if isinstance(properties, dict) else ():
+            found[name] = {"allOf": [found[name], node]} if found.get(name, node) != node else node
+    return found
+
+
+def alternatives_of(node: Mapping[str, Node]) -> list[Node]:
+    """Return the schemas of which a value has one."""
+    return [each for key in ("oneOf", "anyOf") if isinstance(node.get(key), list) for each in node[key]]
+
+
+def is_object(node: Mapping[str, Node]) -> bool:
+    """Whether a schema is one of objects, or of null besides, where it says a type at all."""
+    kind = node.get("type", "object")
+    return [each for each in (kind if isinstance(kind, list) else [kind]) if each != "null"] == ["object"]
+
+
+def says_type(node: Node) -> bool:
+    """Whether a schema says of which type values are, itself or by another."""
+    names = ("type", "properties", "$ref", "oneOf", "anyOf", "allOf")
+    return isinstance(node, dict) and any(name in node for name in names)
