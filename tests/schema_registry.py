@@ -32,8 +32,8 @@ class SchemaRegistryServer:
     """The ids of each subject's versions, which begin at 1, too."""
     header: str | None = None
     """What requests need as their Authorization."""
-    failures: list[int] = field(default_factory=list)
-    """The status of each of the next answers; 0: the connection ends."""
+    failures: list[int | bytes] = field(default_factory=list)
+    """The status of each of the next answers; 0: the connection ends; bytes: they are sent, and then it ends."""
     asked: list[str] = field(default_factory=list)
 
     @property
@@ -107,6 +107,9 @@ class Handler(BaseHTTPRequestHandler):
         server.asked.append(f"{self.command} {self.path}")
         failure = server.failures.pop(0) if server.failures else None
         if failure == 0:
+            self.close_connection = True
+        elif isinstance(failure, bytes):
+            self.wfile.write(failure)
             self.close_connection = True
         elif failure is not None:
             self.send(failure, {"error_code": failure, "message": "of a test"})

@@ -121,6 +121,66 @@ def test_a_port_without_a_registry_and_answers_that_are_none_are_for_a_later_try
         registry(host=server.url).by_id(5)
 
 
+def answer_of(body: bytes, *headers: str, status: str = "200 OK", length: int | None = None) -> bytes:
+    """Return an answer as it goes over the wire, which may say another length than it has."""
+    lines = (
+        f"HTTP/1.1 {status}",
+        "Connection: close",
+        f"Content-Length: {len(body) if length is None else length}",
+        *headers,
+    )
+    return "".join(f"{line}\r\n" for line in (*lines, "")).encode() + body
+
+
+@pytest.mark.parametrize(
+    ("answer", "message"),
+    [
+        (answer_of(b'{"schema":', length=100), "10 bytes read, 90 more expected"),
+        (answer_of(b"no gzip", "Content-Encoding: gzip"), "incorrect header check"),
+        (answer_of(b"{"), "expected JSON"),
+        (answer_of(b"null"), "expected a schema, found JSON of another shape"),
+        (answer_of(b'{"schema": "x", "references": 5}'), "expected a schema, found"),
+        (answer_of(b'{"schema": "x", "references": [{"name": "x"}]}'), "expected references with name"),
+        (answer_of(b'{"schema": "x"}'), "expected a schema with its id"),
+    ],
+)
+def test_an_answer_that_breaks_off_or_has_another_shape_is_for_another_url_and_a_later_try(
+    server: SchemaRegistryServer, answer: bytes, message: str
+) -> None:
+    server.failures = [answer] * 4
+    with pytest.raises(SchemaRegistryUnavailableError, match=message):
+        registry(host=server.url).version("orders", 1)
+    with running_schema_registry() as other:
+        other.register("orders", '"long"')
+        assert registry(extra={"url": f"{server.url},{other.url}"}).version("orders", 1).text == '"long"'
+
+
+@pytest.mark.parametrize("found", [b"{}", b'["1"]', b"[null]"])
+def test_versions_are_numbers(server: SchemaRegistryServer, found: bytes) -> None:
+    server.failures = [answer_of(found)] * 3
+    with pytest.raises(SchemaRegistryUnavailableError, match="expected a list of versions"):
+        registry(host=server.url).versions("orders")
+
+
+def test_an_answer_that_comes_in_small_pieces_ends_at_one_time_limit(server: SchemaRegistryServer) -> None:
+    server.register("orders", '"long"')
+    times = iter(range(0, 1000, 61))
+    asked = HttpSchemaRegistry(
+        registry_settings(connection(host=server.url)), wait=lambda _: None, clock=lambda: next(times)
+    )
+    with pytest.raises(SchemaRegistryUnavailableError, match="expected the whole answer within 60 s"):
+        asked.versions("orders")
+
+
+def test_a_wrong_path_does_not_mean_that_the_registry_knows_no_such_schema(server: SchemaRegistryServer) -> None:
+    server.register("orders", '"long"')
+    mistyped = registry(host=f"{server.url}/api")
+
+    for question in (lambda: mistyped.by_id(1), lambda: mistyped.version("orders", None)):
+        with pytest.raises(SchemaRegistryUnavailableError, match="HTTP 404, which is no schema registry's answer"):
+            question()
+
+
 @pytest.mark.parametrize("values", [{}, {"login": "app", "password": "wrong"}, {"extra": {"bearer.auth.token": "x"}}])
 def test_refused_credentials_are_no_case_for_a_retry(server: SchemaRegistryServer, values: dict[str, Any]) -> None:
     server.needs("app", SECRET)

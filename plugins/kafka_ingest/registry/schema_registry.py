@@ -4,11 +4,12 @@ import json
 import time
 from collections.abc import Callable, Sequence
 from functools import cached_property
-from typing import Any, Final
+from typing import Final, TypeVar
 from urllib.parse import quote
 
 import requests
 from requests.auth import AuthBase, HTTPBasicAuth
+from urllib3.exceptions import HTTPError
 
 from kafka_ingest.errors import (
     InvalidSchemaError,
@@ -17,14 +18,21 @@ from kafka_ingest.errors import (
     SubjectMissingError,
 )
 from kafka_ingest.model.schema_source import RegisteredSchema
+from kafka_ingest.registry.answers import Answer, NoAnswerError, SchemaAnswer, says_nothing_of_the_kind, versions_of
 from kafka_ingest.registry.registry_settings import RegistrySettings
 
 CONNECT_TIMEOUT_S: Final = 5.0
 READ_TIMEOUT_S: Final = 20.0
+"""Between two pieces of an answer."""
+
+ANSWER_TIMEOUT_S: Final = 60.0
+"""For the whole body of an answer, so that one that comes byte by byte ends as well."""
+
 PAUSES_S: Final = (0.2, 1.0)
 """Before all URLs are asked once more."""
 
 MOST_BYTES: Final = 16 * 1024 * 1024
+PIECE_BYTES: Final = 64 * 1024
 MOST_REFERENCES: Final = 200
 LARGEST_ID: Final = 2**31 - 1
 NOT_FOUND: Final = 404
@@ -33,8 +41,10 @@ BUSY: Final = 429
 CLIENTS_FAULT: Final = 400
 SERVERS_FAULT: Final = 500
 
-Answer = Any
-"""What JSON has."""
+Found = TypeVar("Found")
+
+Read = Callable[[Answer], Found]
+"""Reads an answer; raises NoAnswerError where it is none of a schema registry."""
 
 
 class BearerToken(AuthBase):
@@ -52,60 +62,61 @@ class BearerToken(AuthBase):
 class HttpSchemaRegistry:
     """A registry behind one or more URLs. A URL that fails is passed over, and asked again after the others."""
 
-    def __init__(self, settings: RegistrySettings, *, wait: Callable[[float], object] = time.sleep) -> None:
+    def __init__(
+        self,
+        settings: RegistrySettings,
+        *,
+        wait: Callable[[float], object] = time.sleep,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._settings = settings
         self._wait = wait
+        self._clock = clock
 
     def versions(self, subject: str) -> Sequence[int]:
         """Return a subject's versions, in ascending order; raises SubjectMissingError."""
-        found = self._get(f"subjects/{quote(subject, safe='')}/versions")
+        found = self._get(f"subjects/{quote(subject, safe='')}/versions", versions_of)
         if found is None:
             raise self._missing(subject, None)
-        return sorted(int(each) for each in found)
+        return found
 
     def version(self, subject: str, version: int | None) -> RegisteredSchema:
         """Return a version of a subject, None for the latest; raises SubjectMissingError."""
-        found = self._get(f"subjects/{quote(subject, safe='')}/versions/{version or 'latest'}")
+        found = self._get(f"subjects/{quote(subject, safe='')}/versions/{version or 'latest'}", SchemaAnswer.of_version)
         if found is None:
             raise self._missing(subject, version)
-        return self._schema(int(found["id"]), found)
+        return self._schema(found.schema_id or 0, found)
 
     def by_id(self, schema_id: int) -> RegisteredSchema | None:
         """Return the schema of an id; None where the registry knows none."""
         if not 0 < schema_id <= LARGEST_ID:
             return None
-        found = self._get(f"schemas/ids/{schema_id}")
+        found = self._get(f"schemas/ids/{schema_id}", SchemaAnswer.of)
         return None if found is None else self._schema(schema_id, found)
 
-    def _schema(self, schema_id: int, found: Answer) -> RegisteredSchema:
+    def _schema(self, schema_id: int, found: SchemaAnswer) -> RegisteredSchema:
         references: dict[str, str] = {}
         self._collect(found, references)
-        return RegisteredSchema(
-            schema_id,
-            str(found["schema"]),
-            str(found.get("schemaType") or "AVRO"),
-            found.get("version"),
-            tuple(references.items()),
-        )
+        return RegisteredSchema(schema_id, found.text, found.kind, found.version, tuple(references.items()))
 
-    def _collect(self, found: Answer, references: dict[str, str]) -> None:
+    def _collect(self, found: SchemaAnswer, references: dict[str, str]) -> None:
         """Ask for what a schema refers to, and for what that refers to."""
-        for reference in found.get("references") or ():
-            name, subject, version = str(reference["name"]), str(reference["subject"]), int(reference["version"])
-            if name in references:
+        for reference in found.references:
+            if reference.name in references:
                 continue
             if len(references) >= MOST_REFERENCES:
                 raise InvalidSchemaError(
                     f"connection {self._settings.conn_id!r}: expected a schema with at most {MOST_REFERENCES} "
                     "references, found more. Register it as one schema."
                 )
-            referred = self._get(f"subjects/{quote(subject, safe='')}/versions/{version}")
+            path = f"subjects/{quote(reference.subject, safe='')}/versions/{reference.version}"
+            referred = self._get(path, SchemaAnswer.of)
             if referred is None:
-                raise self._missing(subject, version)
-            references[name] = str(referred["schema"])
+                raise self._missing(reference.subject, reference.version)
+            references[reference.name] = referred.text
             self._collect(referred, references)
 
-    def _get(self, path: str) -> Answer | None:
+    def _get(self, path: str, read: Read[Found]) -> Found | None:
         """Return the answer to a question; None where the registry says that there is nothing of the kind."""
         problems: dict[str, str] = {}
         for pause in (0.0, *PAUSES_S):
@@ -113,7 +124,7 @@ class HttpSchemaRegistry:
                 self._wait(pause)
             for url in self._settings.urls:
                 try:
-                    return self._ask(url, path)
+                    return self._ask(url, path, read)
                 except SchemaRegistryUnavailableError as error:
                     problems[url] = str(error)
         raise SchemaRegistryUnavailableError(
@@ -122,7 +133,8 @@ class HttpSchemaRegistry:
             "again."
         )
 
-    def _ask(self, url: str, path: str) -> Answer | None:
+    def _ask(self, url: str, path: str, read: Read[Found]) -> Found | None:
+        end = self._clock() + ANSWER_TIMEOUT_S
         try:
             with self._session.get(
                 f"{url}/{path}",
@@ -132,13 +144,15 @@ class HttpSchemaRegistry:
                 # A session's own would give way to REQUESTS_CA_BUNDLE.
                 verify=self._settings.ca_file or True,
             ) as answer:
-                return self._answer(url, answer)
+                return self._answer(url, answer, read, end)
         except requests.exceptions.SSLError as error:
             raise SchemaRegistryRefusedError(
                 f"connection {self._settings.conn_id!r}: expected {url} to have a certificate of a known authority, "
                 f"for that host's name, found another, or it asked for ours ({cause_of(error)}). Name the authority in "
                 "ssl.ca.location of its extra, or correct the host."
             ) from None
+        except HTTPError as error:  # within the body of an answer, requests leaves its library's own errors as they are
+            raise SchemaRegistryUnavailableError(cause_of(error)) from None
         except OSError as error:  # a certificate's file that cannot be read, or what requests calls the network's fault
             if isinstance(error, requests.exceptions.RequestException):
                 raise SchemaRegistryUnavailableError(cause_of(error)) from None
@@ -147,7 +161,7 @@ class HttpSchemaRegistry:
                 f"be read: {error}"
             ) from None
 
-    def _answer(self, url: str, answer: requests.Response) -> Answer | None:
+    def _answer(self, url: str, answer: requests.Response, read: Read[Found], end: float) -> Found | None:
         status = answer.status_code
         if status in REFUSALS:
             raise SchemaRegistryRefusedError(
@@ -157,18 +171,29 @@ class HttpSchemaRegistry:
             )
         if status == BUSY or status >= SERVERS_FAULT or 300 <= status < CLIENTS_FAULT:  # noqa: PLR2004 - a redirect
             raise SchemaRegistryUnavailableError(f"HTTP {status}")
-        content = answer.raw.read(MOST_BYTES + 1, decode_content=True)
-        if len(content) > MOST_BYTES:
-            raise SchemaRegistryUnavailableError(f"expected at most {MOST_BYTES:,} bytes, found more")
         try:
-            found = json.loads(content)
+            found = json.loads(self._content(answer, end))
         except (ValueError, RecursionError) as error:
             raise SchemaRegistryUnavailableError(f"expected JSON, found {error}") from None
-        if status == NOT_FOUND and isinstance(found, dict) and "error_code" in found:
+        if status == NOT_FOUND and says_nothing_of_the_kind(found):
             return None
         if status >= CLIENTS_FAULT:
             raise SchemaRegistryUnavailableError(f"HTTP {status}, which is no schema registry's answer")
-        return found
+        try:
+            return read(found)
+        except NoAnswerError as error:
+            raise SchemaRegistryUnavailableError(str(error)) from None
+
+    def _content(self, answer: requests.Response, end: float) -> bytes:
+        """Return an answer's body, read in pieces: a read of all of it would wait for each byte anew."""
+        content = bytearray()
+        while piece := answer.raw.read1(PIECE_BYTES, decode_content=True):
+            content += piece
+            if len(content) > MOST_BYTES:
+                raise SchemaRegistryUnavailableError(f"expected at most {MOST_BYTES:,} bytes, found more")
+            if self._clock() > end:
+                raise SchemaRegistryUnavailableError(f"expected the whole answer within {ANSWER_TIMEOUT_S:.0f} s")
+        return bytes(content)
 
     @cached_property
     def _session(self) -> requests.Session:
