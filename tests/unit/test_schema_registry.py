@@ -64,9 +64,13 @@ def test_what_a_schema_refers_to_comes_with_it(server: SchemaRegistryServer) -> 
     order = {"type": "record", "name": "Order", "fields": [{"name": "to", "type": "Home"}]}
     server.register("orders", order, references=[{"name": "Home", "subject": "home", "version": 1}])
 
-    found = registry(host=server.url).version("orders", None)
+    asked = registry(host=server.url)
+    found = asked.version("orders", None)
 
     assert dict(found.references) == {"Home": json.dumps(home), "Address": json.dumps(ADDRESS)}
+    server.asked.clear()
+    assert asked.version("orders", 1) == found, "each version is asked for once"
+    assert server.asked == []
 
 
 @pytest.mark.parametrize(("subject", "version"), [("orders-value", None), ("there", 7)])
@@ -153,6 +157,18 @@ def test_an_answer_that_breaks_off_or_has_another_shape_is_for_another_url_and_a
     with running_schema_registry() as other:
         other.register("orders", '"long"')
         assert registry(extra={"url": f"{server.url},{other.url}"}).version("orders", 1).text == '"long"'
+
+
+@pytest.mark.parametrize(("said", "waited"), [("7", 7.0), ("86400", 30.0), ("0", 0.2), ("tomorrow", 0.2)])
+def test_a_registry_that_has_too_much_to_do_is_left_alone_as_long_as_it_says_within_limits(
+    server: SchemaRegistryServer, said: str, waited: float
+) -> None:
+    server.register("orders", '"long"')
+    server.failures = [answer_of(b"", f"Retry-After: {said}", status="429 Too Many Requests"), 429]
+    pauses: list[float] = []
+
+    assert registry(pauses.append, host=server.url).versions("orders") == [1]
+    assert pauses == [waited, 1.0]
 
 
 @pytest.mark.parametrize("found", [b"{}", b'["1"]', b"[null]"])

@@ -11,7 +11,11 @@ NOTHING_OF_THE_KIND: Final = (40401, 40402, 40403)
 
 
 class NoAnswerError(Exception):
-    """An answer is not one that a schema registry gives."""
+    """There is no answer, or none that a schema registry gives. ``pause_s``: it asked to be left alone so long."""
+
+    def __init__(self, problem: str, pause_s: float = 0.0) -> None:
+        super().__init__(problem)
+        self.pause_s = pause_s
 
 
 @dataclass(frozen=True, slots=True)

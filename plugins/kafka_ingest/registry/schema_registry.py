@@ -29,7 +29,9 @@ ANSWER_TIMEOUT_S: Final = 60.0
 """For the whole body of an answer, so that one that comes byte by byte ends as well."""
 
 PAUSES_S: Final = (0.2, 1.0)
-"""Before all URLs are asked once more."""
+"""Before all URLs are asked once more, unless one of them asks for a longer pause."""
+
+LONGEST_PAUSE_S: Final = 30.0
 
 MOST_BYTES: Final = 16 * 1024 * 1024
 PIECE_BYTES: Final = 64 * 1024
@@ -72,6 +74,8 @@ class HttpSchemaRegistry:
         self._settings = settings
         self._wait = wait
         self._clock = clock
+        self._versions: dict[tuple[str, int], SchemaAnswer] = {}
+        """Versions never change: each is asked for once."""
 
     def versions(self, subject: str) -> Sequence[int]:
         """Return a subject's versions, in ascending order; raises SubjectMissingError."""
@@ -82,7 +86,7 @@ class HttpSchemaRegistry:
 
     def version(self, subject: str, version: int | None) -> RegisteredSchema:
         """Return a version of a subject, None for the latest; raises SubjectMissingError."""
-        found = self._get(f"subjects/{quote(subject, safe='')}/versions/{version or 'latest'}", SchemaAnswer.of_version)
+        found = self._version(subject, version)
         if found is None:
             raise self._missing(subject, version)
         return self._schema(found.schema_id or 0, found)
@@ -109,24 +113,34 @@ class HttpSchemaRegistry:
                     f"connection {self._settings.conn_id!r}: expected a schema with at most {MOST_REFERENCES} "
                     "references, found more. Register it as one schema."
                 )
-            path = f"subjects/{quote(reference.subject, safe='')}/versions/{reference.version}"
-            referred = self._get(path, SchemaAnswer.of)
+            referred = self._version(reference.subject, reference.version)
             if referred is None:
                 raise self._missing(reference.subject, reference.version)
             references[reference.name] = referred.text
             self._collect(referred, references)
 
+    def _version(self, subject: str, version: int | None) -> SchemaAnswer | None:
+        if version is not None and (subject, version) in self._versions:
+            return self._versions[subject, version]
+        found = self._get(f"subjects/{quote(subject, safe='')}/versions/{version or 'latest'}", SchemaAnswer.of_version)
+        if found is not None and (number := version or found.version) is not None:
+            self._versions[subject, number] = found
+        return found
+
     def _get(self, path: str, read: Read[Found]) -> Found | None:
         """Return the answer to a question; None where the registry says that there is nothing of the kind."""
         problems: dict[str, str] = {}
+        asked_for = 0.0
         for pause in (0.0, *PAUSES_S):
             if pause:
-                self._wait(pause)
+                self._wait(max(pause, min(asked_for, LONGEST_PAUSE_S)))
+            asked_for = 0.0
             for url in self._settings.urls:
                 try:
                     return self._ask(url, path, read)
-                except SchemaRegistryUnavailableError as error:
+                except NoAnswerError as error:
                     problems[url] = str(error)
+                    asked_for = max(asked_for, error.pause_s)
         raise SchemaRegistryUnavailableError(
             f"connection {self._settings.conn_id!r}: expected an answer of the schema registry, found none: "
             f"{'; '.join(f'{url}: {problem}' for url, problem in problems.items())}. Nothing was moved; a retry asks "
@@ -152,10 +166,10 @@ class HttpSchemaRegistry:
                 "ssl.ca.location of its extra, or correct the host."
             ) from None
         except HTTPError as error:  # within the body of an answer, requests leaves its library's own errors as they are
-            raise SchemaRegistryUnavailableError(cause_of(error)) from None
+            raise NoAnswerError(cause_of(error)) from None
         except OSError as error:  # a certificate's file that cannot be read, or what requests calls the network's fault
             if isinstance(error, requests.exceptions.RequestException):
-                raise SchemaRegistryUnavailableError(cause_of(error)) from None
+                raise NoAnswerError(cause_of(error)) from None
             raise SchemaRegistryRefusedError(
                 f"connection {self._settings.conn_id!r}: expected the files of its certificates, found one that cannot "
                 f"be read: {error}"
@@ -170,19 +184,16 @@ class HttpSchemaRegistry:
                 "the right to read. Nothing was moved."
             )
         if status == BUSY or status >= SERVERS_FAULT or 300 <= status < CLIENTS_FAULT:  # noqa: PLR2004 - a redirect
-            raise SchemaRegistryUnavailableError(f"HTTP {status}")
+            raise NoAnswerError(f"HTTP {status}", pause_of(answer))
         try:
             found = json.loads(self._content(answer, end))
         except (ValueError, RecursionError) as error:
-            raise SchemaRegistryUnavailableError(f"expected JSON, found {error}") from None
+            raise NoAnswerError(f"expected JSON, found {error}") from None
         if status == NOT_FOUND and says_nothing_of_the_kind(found):
             return None
         if status >= CLIENTS_FAULT:
-            raise SchemaRegistryUnavailableError(f"HTTP {status}, which is no schema registry's answer")
-        try:
-            return read(found)
-        except NoAnswerError as error:
-            raise SchemaRegistryUnavailableError(str(error)) from None
+            raise NoAnswerError(f"HTTP {status}, which is no schema registry's answer")
+        return read(found)
 
     def _content(self, answer: requests.Response, end: float) -> bytes:
         """Return an answer's body, read in pieces: a read of all of it would wait for each byte anew."""
@@ -190,9 +201,9 @@ class HttpSchemaRegistry:
         while piece := answer.raw.read1(PIECE_BYTES, decode_content=True):
             content += piece
             if len(content) > MOST_BYTES:
-                raise SchemaRegistryUnavailableError(f"expected at most {MOST_BYTES:,} bytes, found more")
+                raise NoAnswerError(f"expected at most {MOST_BYTES:,} bytes, found more")
             if self._clock() > end:
-                raise SchemaRegistryUnavailableError(f"expected the whole answer within {ANSWER_TIMEOUT_S:.0f} s")
+                raise NoAnswerError(f"expected the whole answer within {ANSWER_TIMEOUT_S:.0f} s")
         return bytes(content)
 
     @cached_property
@@ -212,6 +223,12 @@ class HttpSchemaRegistry:
             f"connection {self._settings.conn_id!r}: expected {what} in the schema registry, found none. Correct "
             "subject or version in the feed file, or register the schema. Nothing was moved."
         )
+
+
+def pause_of(answer: requests.Response) -> float:
+    """Return for how many seconds a registry asks to be left alone; 0 where it names none, or a date."""
+    said = answer.headers.get("Retry-After", "")
+    return float(said) if said.isascii() and said.isdigit() else 0.0
 
 
 def cause_of(error: BaseException) -> str:
