@@ -30,6 +30,8 @@ class SchemaRegistryServer:
     """By their ids, which begin at 1."""
     subjects: dict[str, list[int]] = field(default_factory=dict)
     """The ids of each subject's versions, which begin at 1, too."""
+    deleted: set[tuple[str, int]] = field(default_factory=set)
+    """Versions of subjects that were deleted softly: shown to who asks for deleted ones."""
     header: str | None = None
     """What requests need as their Authorization."""
     failures: list[int | bytes] = field(default_factory=list)
@@ -63,7 +65,8 @@ class SchemaRegistryServer:
 
     def answer(self, method: str, path: str, content: bytes) -> tuple[int, object]:
         """Return the status and the document of an answer."""
-        match [unquote(part) for part in urlsplit(path).path.strip("/").split("/")]:
+        url = urlsplit(path)
+        match [unquote(part) for part in url.path.strip("/").split("/")]:
             case ["schemas", "ids", text]:
                 known = text.isdigit() and 0 < int(text) <= len(self.schemas)
                 return (200, self.schemas[int(text) - 1]) if known else missing(40403, "Schema not found")
@@ -77,9 +80,9 @@ class SchemaRegistryServer:
             case ["subjects", subject, "versions", text]:
                 newest = len(self.subjects[subject])
                 number = newest if text == "latest" else int(text)
-                return (
-                    (200, self.version(subject, number)) if number <= newest else missing(40402, "Version not found.")
-                )
+                hidden = (subject, number) in self.deleted and url.query != "deleted=true"
+                known = number <= newest and not hidden
+                return (200, self.version(subject, number)) if known else missing(40402, "Version not found.")
             case _:
                 return missing(404, "HTTP 404 Not Found")
 

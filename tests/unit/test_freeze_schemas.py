@@ -131,6 +131,11 @@ def test_json_is_read_by_the_schema_of_the_registry_or_by_the_feeds_own() -> Non
     [
         (RegisteredSchema(4, "{}", "JSON"), Decoding(of_registry()), "to be of type AVRO, found JSON"),
         (RegisteredSchema(4, "{", version=3), Decoding(of_registry()), r"orders-value version 3 \(schema id 4\): exp"),
+        (
+            RegisteredSchema(4, "{}", lacks="expected x, found none"),
+            Decoding(of_registry()),
+            "expected x, found none. N",
+        ),
         (RegisteredSchema(4, record("a", "A")), Decoding(of_registry()), "differ in more than the case"),
         (
             RegisteredSchema(4, record("key", "kafka_x")),
@@ -148,10 +153,12 @@ def test_a_schema_that_cannot_be_used_is_refused(schema: RegisteredSchema, decod
 
 def test_a_writer_that_does_not_parse_concerns_its_own_records_only() -> None:
     broken, others = RegisteredSchema(3, '"strin"'), RegisteredSchema(2, "{}", "PROTOBUF")
+    lacking = RegisteredSchema(1, record("id"), lacks="expected version 1 of subject 'address', found none")
 
-    value = frozen(Decoding(of_registry()), Registry({"orders-value": (broken, others, FIRST)})).value
+    value = frozen(Decoding(of_registry()), Registry({"orders-value": (lacking, broken, others, FIRST)})).value
 
-    assert [(each.schema_id, each.text, each.misfit) for each in value.writers or ()][:2] == [
+    assert [(each.schema_id, each.text, each.misfit) for each in value.writers or ()][:3] == [
+        (1, None, "expected version 1 of subject 'address', found none"),
         (2, None, "expected a schema of type AVRO, found PROTOBUF"),
         (3, None, "expected a type of Avro, or one that is defined before, found 'strin'"),
     ]
@@ -170,6 +177,21 @@ def test_a_writer_of_which_some_records_would_be_read_as_something_else_is_refus
         WriterSchema(5, texts[0], "expected the value as Order, found null"),
         WriterSchema(6, None, "expected the value as Order, found Refund"),
     )
+
+
+def test_a_version_that_is_deleted_while_versions_are_asked_for_is_left_out() -> None:
+    class Deleting(Registry):
+        def versions(self, subject: str) -> Sequence[int]:
+            return [*super().versions(subject), 7]
+
+        def version(self, subject: str, version: int | None) -> RegisteredSchema:
+            if version == 7:
+                raise SubjectMissingError(subject)
+            return super().version(subject, version)
+
+    value = frozen(Decoding(of_registry()), Deleting(REGISTRY.subjects)).value
+
+    assert [each.schema_id for each in value.writers or ()] == [4, 9]
 
 
 def test_a_file_is_read_without_any_registry_and_values_have_no_ids() -> None:

@@ -13,7 +13,6 @@ from certificates import Authority
 from free_ports import LOOPBACK
 from kafka_ingest.errors import (
     InvalidConnectionError,
-    InvalidSchemaError,
     SchemaRegistryRefusedError,
     SchemaRegistryUnavailableError,
     SubjectMissingError,
@@ -24,6 +23,8 @@ from kafka_ingest.settings.registry_connection import registry_settings
 
 SECRET = "hunter22"
 ADDRESS = {"type": "record", "name": "Address", "fields": [{"name": "city", "type": "string"}]}
+
+ORDER = {"type": "record", "name": "Order", "fields": [{"name": "to", "type": "Address"}]}
 
 
 @pytest.fixture
@@ -82,12 +83,28 @@ def test_a_subject_or_version_that_is_not_there_is_named(
         registry(host=server.url).version(subject, version)
 
 
-def test_more_references_than_anybody_reads_are_refused(server: SchemaRegistryServer) -> None:
+def test_a_reference_that_was_deleted_softly_is_still_what_a_schema_refers_to(server: SchemaRegistryServer) -> None:
+    server.register("address", ADDRESS)
+    server.register("orders", ORDER, references=[{"name": "Address", "subject": "address", "version": 1}])
+    server.deleted = {("address", 1)}
+
+    assert dict(registry(host=server.url).version("orders", None).references) == {"Address": json.dumps(ADDRESS)}
+
+
+def test_a_schema_whose_references_cannot_be_had_says_what_it_lacks(server: SchemaRegistryServer) -> None:
     server.register("address", ADDRESS)
     many = [{"name": f"r{number}", "subject": "address", "version": 1} for number in range(201)]
-    server.register("orders", '"long"', references=many)
-    with pytest.raises(InvalidSchemaError, match="at most 200 references"):
-        registry(host=server.url).version("orders", None)
+    server.register("many", '"long"', references=many)
+    server.register("home", '"long"', references=[{"name": "Address", "subject": "address", "version": 2}])
+    lacking = server.register("orders", ORDER, references=[{"name": "Home", "subject": "home", "version": 1}])
+    asked = registry(host=server.url)
+
+    assert asked.version("many", None).lacks == "expected a schema with at most 200 references, found more"
+    found = asked.by_id(lacking)
+    assert found is not None
+    assert found.lacks == (
+        "expected version 2 of subject 'address', to which it refers, in the schema registry, found none"
+    )
 
 
 # ── Silence and refusals ──────────────────────────────────────────────────────────────────────────────────────────────

@@ -7,10 +7,11 @@ and only what the registry does not know is a dead letter.
 
 import json
 from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
-from kafka_ingest.errors import InvalidSchemaError
+from kafka_ingest.errors import InvalidSchemaError, SubjectMissingError
 from kafka_ingest.model.attempt_directory import UNKNOWN_SCHEMA_IDS
 from kafka_ingest.model.avro_mistaken import why_mistaken
 from kafka_ingest.model.avro_resolution import why_not_read
@@ -80,8 +81,9 @@ class Schemas:
         known = {reader.schema_id: reader}
         for subject in subjects:
             for version in registry.versions(subject)[-NEWEST_VERSIONS:]:
-                schema = registry.version(subject, version)
-                known[schema.schema_id] = schema
+                with suppress(SubjectMissingError):  # deleted since the versions were listed
+                    schema = registry.version(subject, version)
+                    known[schema.schema_id] = schema
         unknown: list[int] = []
         for schema_id in sorted({*found} - known.keys()):
             asked = registry.by_id(schema_id)
@@ -139,7 +141,9 @@ def json_writer(found: RegisteredSchema) -> WriterSchema:
 
 
 def avro_of(found: RegisteredSchema) -> AvroSchema:
-    """Return a registered schema with what it refers to."""
+    """Return a registered schema with what it refers to; raises WrongSchemaError."""
+    if found.lacks is not None:
+        raise WrongSchemaError(found.lacks)
     return read_avro(found.text, dict(found.references))
 
 

@@ -38,6 +38,7 @@ class RegisteredSchema:
     """A schema as a registry has it. ``kind``: ``AVRO``, ``JSON`` or ``PROTOBUF``.
 
     ``references``: the texts of the schemas that it refers to, theirs included, by the names that it has for them.
+    ``lacks``: why some of them cannot be had.
     """
 
     schema_id: int
@@ -45,6 +46,7 @@ class RegisteredSchema:
     kind: str = "AVRO"
     version: int | None = None
     references: tuple[tuple[str, str], ...] = ()
+    lacks: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,6 @@ from requests.auth import AuthBase, HTTPBasicAuth
 from urllib3.exceptions import HTTPError
 
 from kafka_ingest.errors import (
-    InvalidSchemaError,
     SchemaRegistryRefusedError,
     SchemaRegistryUnavailableError,
     SubjectMissingError,
@@ -100,29 +99,31 @@ class HttpSchemaRegistry:
 
     def _schema(self, schema_id: int, found: SchemaAnswer) -> RegisteredSchema:
         references: dict[str, str] = {}
-        self._collect(found, references)
-        return RegisteredSchema(schema_id, found.text, found.kind, found.version, tuple(references.items()))
+        lacks = self._collect(found, references)
+        return RegisteredSchema(schema_id, found.text, found.kind, found.version, tuple(references.items()), lacks)
 
-    def _collect(self, found: SchemaAnswer, references: dict[str, str]) -> None:
-        """Ask for what a schema refers to, and for what that refers to."""
+    def _collect(self, found: SchemaAnswer, references: dict[str, str]) -> str | None:
+        """Ask for what a schema refers to, and for what that refers to; return why some of it cannot be had."""
         for reference in found.references:
             if reference.name in references:
                 continue
             if len(references) >= MOST_REFERENCES:
-                raise InvalidSchemaError(
-                    f"connection {self._settings.conn_id!r}: expected a schema with at most {MOST_REFERENCES} "
-                    "references, found more. Register it as one schema."
-                )
-            referred = self._version(reference.subject, reference.version)
+                return f"expected a schema with at most {MOST_REFERENCES} references, found more"
+            # What was deleted softly is still what the schema refers to.
+            referred = self._version(reference.subject, reference.version, deleted=True)
             if referred is None:
-                raise self._missing(reference.subject, reference.version)
+                what = f"version {reference.version} of subject {reference.subject!r}"
+                return f"expected {what}, to which it refers, in the schema registry, found none"
             references[reference.name] = referred.text
-            self._collect(referred, references)
+            if lacks := self._collect(referred, references):
+                return lacks
+        return None
 
-    def _version(self, subject: str, version: int | None) -> SchemaAnswer | None:
+    def _version(self, subject: str, version: int | None, *, deleted: bool = False) -> SchemaAnswer | None:
         if version is not None and (subject, version) in self._versions:
             return self._versions[subject, version]
-        found = self._get(f"subjects/{quote(subject, safe='')}/versions/{version or 'latest'}", SchemaAnswer.of_version)
+        path = f"subjects/{quote(subject, safe='')}/versions/{version or 'latest'}"
+        found = self._get(f"{path}?deleted=true" if deleted else path, SchemaAnswer.of_version)
         if found is not None and (number := version or found.version) is not None:
             self._versions[subject, number] = found
         return found
