@@ -111,7 +111,7 @@ def test_of_a_subject_with_very_many_versions_the_newest_are_asked_for() -> None
 
     value = frozen(Decoding(of_registry(version=3)), Registry({"orders-value": many})).value
 
-    assert [each.schema_id for each in value.writers or ()] == [3, *range(51, 151)]
+    assert [each.schema_id for each in value.writers or ()] == [3, *range(146, 151)]
 
 
 def test_json_is_read_by_the_schema_of_the_registry_or_by_the_feeds_own() -> None:
@@ -202,6 +202,7 @@ def test_a_file_is_read_without_any_registry_and_values_have_no_ids() -> None:
 
 
 def test_the_ids_that_attempts_found_are_read_from_what_they_left() -> None:
-    failures = ['UNKNOWN_SCHEMA_IDS: {"value": [7, 8]}', "java.lang.OutOfMemoryError: x", ""]
+    cut_off = 'UNKNOWN_SCHEMA_IDS: {"value": [5, '
+    failures = ['UNKNOWN_SCHEMA_IDS: {"value": [7, 8]}', "java.lang.OutOfMemoryError: x", "", cut_off]
 
     assert found_ids([*failures, 'UNKNOWN_SCHEMA_IDS: {"key": [1], "value": [9]}']) == {"key": {1}, "value": {7, 8, 9}}

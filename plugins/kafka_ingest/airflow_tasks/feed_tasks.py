@@ -115,9 +115,9 @@ class WriteOperator(SparkSubmitOperator):
         try:
             super().execute(context)
         except AirflowException as error:
-            if may_fail and not self.killed and parts.needs_schemas(attempt):
-                return False
             with errors_for_airflow():
+                if may_fail and not self.killed and parts.needs_schemas(attempt):
+                    return False
                 parts.explain_failure(attempt, str(error))
                 raise spark_failed(error, submission.secrets) from error
         finally:

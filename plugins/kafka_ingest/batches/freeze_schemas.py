@@ -22,8 +22,10 @@ from kafka_ingest.model.record_schema import Struct, WrongSchemaError, collision
 from kafka_ingest.model.schema_source import RegisteredSchema, RegistrySource, SchemaFile, WriterSchema
 from kafka_ingest.ports.schemas import OpenRegistry, ReadSchemaFile, SchemaRegistry
 
-NEWEST_VERSIONS = 100
-"""Of each subject so many are asked for beforehand; records of older ones are found by the ids that Spark names."""
+NEWEST_VERSIONS = 5
+"""Of each subject so many are asked for beforehand: each is a branch of what Spark compiles, with the whole schemas.
+
+Records of older ones are found by the ids that Spark names."""
 
 ROUNDS = 3
 """So many attempts follow one another where each finds schema ids that have to be asked for."""
@@ -124,6 +126,8 @@ def avro_writer(found: RegisteredSchema, reader: AvroSchema) -> WriterSchema:
     """Return a schema that records may be written with, and why some or all of them cannot be read."""
     if found.kind != "AVRO":
         return WriterSchema(found.schema_id, None, f"expected a schema of type AVRO, found {found.kind}")
+    if found.lacks is not None:
+        return WriterSchema(found.schema_id, None, found.lacks)
     try:
         writer = read_avro(found.text, dict(found.references), is_written_with=True)
     except WrongSchemaError as error:
@@ -175,15 +179,26 @@ def found_ids(failures: Collection[str]) -> dict[str, set[int]]:
     """Return the schema ids that attempts found, out of what they left as the reason of their failure."""
     found: dict[str, set[int]] = {}
     for failure in failures:
-        if names_ids(failure):
-            for part, ids in json.loads(failure.partition(": ")[2]).items():
-                found.setdefault(part, set()).update(ids)
+        for part, ids in ids_in(failure).items():
+            found.setdefault(part, set()).update(ids)
     return found
 
 
 def names_ids(failure: str) -> bool:
     """Whether an attempt ended since it found schema ids that nobody had asked for."""
-    return failure.startswith(f"{UNKNOWN_SCHEMA_IDS}: ")
+    return bool(ids_in(failure))
+
+
+def ids_in(failure: str) -> dict[str, list[int]]:
+    """Return the schema ids that a failure names; none where a crash cut its text off, and Spark finds them again."""
+    name, _, named = failure.partition(": ")
+    if name != UNKNOWN_SCHEMA_IDS:
+        return {}
+    try:
+        found: dict[str, list[int]] = json.loads(named)
+    except ValueError:
+        return {}
+    return found
 
 
 Schema = TypeVar("Schema")
