@@ -101,10 +101,7 @@ class Feeds:
 
 @contextmanager
 def lake_folder() -> Iterator[Path]:
-    """Yield a folder for outputs.
-
-    In memory where there is one, since each of a thousand batches is synced to the disk.
-    """
+    """Yield a folder for outputs, where temporary files are: in memory where there is room."""
     with tempfile.TemporaryDirectory(prefix="kafka-ingest-lake-") as directory:
         yield Path(directory)
 

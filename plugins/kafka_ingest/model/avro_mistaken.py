@@ -5,9 +5,7 @@ ignores the writer's logical types: a number is a decimal of the reader's scale,
 schemas are refused as a whole, also where some of their values could be read.
 """
 
-import re
 from collections.abc import Sequence
-from typing import Final
 
 from kafka_ingest.model.avro_resolution import PROMOTED, fields_of, has_name_of, is_named_as
 from kafka_ingest.model.avro_schema import name_of
@@ -22,8 +20,7 @@ from kafka_ingest.model.avro_types import (
     Union,
     Values,
 )
-
-DECIMAL: Final = re.compile(r"decimal\((\d+),(\d+)\)")
+from kafka_ingest.model.record_schema import DECIMAL
 
 
 def why_mistaken(writer: AvroType, reader: AvroType, where: str = "the value") -> str | None:

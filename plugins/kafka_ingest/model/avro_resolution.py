@@ -65,7 +65,8 @@ def why_not_the_same(writer: AvroType, reader: AvroType, where: str) -> str | No
 
 def why_no_symbol(writer: Enumeration, reader: Enumeration, where: str) -> str | None:
     """Return why a symbol cannot be read."""
-    unknown = [symbol for symbol in writer.symbols if symbol not in reader.symbols]
+    known = frozenset(reader.symbols)
+    unknown = [symbol for symbol in writer.symbols if symbol not in known]
     if not unknown or reader.has_default:
         return None
     return f"expected {where} to have the symbols of {reader.name} only, found {', '.join(unknown[:5])}"

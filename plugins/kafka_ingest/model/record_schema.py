@@ -37,6 +37,8 @@ SAME_TYPES: Final = {
 """Spark's names of the types that have no parameters, each with the one that is used here."""
 
 DECIMALS: Final = frozenset({"decimal", "dec", "numeric"})
+DECIMAL: Final = re.compile(r"decimal\((\d+),(\d+)\)")
+"""A decimal type as Spark names it: its precision and its scale."""
 KNOWN: Final = "string, boolean, smallint, int, bigint, float, double, decimal(p,s), date, timestamp, timestamp_ntz, "
 KNOWN_TYPES: Final = KNOWN + "array<…>, map<string,…>, struct<…>"
 

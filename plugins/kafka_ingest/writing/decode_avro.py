@@ -7,10 +7,9 @@ each job and known to no producer.
 """
 
 import json
-import re
 import secrets
 from dataclasses import dataclass
-from typing import Any, Final, Self
+from typing import Any, Self
 
 from pyspark.sql import SparkSession
 
@@ -18,7 +17,7 @@ from kafka_ingest.model.attempt_directory import AVRO_LIMITS
 from kafka_ingest.model.avro_schema import read_avro, spark_of
 from kafka_ingest.model.avro_types import most_digits
 from kafka_ingest.model.decoding import DeadClass, FieldDecoding
-from kafka_ingest.model.record_schema import MAX_PRECISION, RecordType, Scalar, Struct, quoted
+from kafka_ingest.model.record_schema import DECIMAL, MAX_PRECISION, RecordType, Scalar, Struct, quoted
 from kafka_ingest.writing.decode_limits import Check, fields_that, walked
 from kafka_ingest.writing.decoded_part import (
     DecodedPart,
@@ -45,7 +44,6 @@ LONGS_DIGITS = 18
 """Up to here Spark takes a decimal's last 64 bits for all of it: longer ones would silently be other numbers."""
 
 ONE_VALUE = "expected exactly one value of the schema, found bytes that are none, or more behind it"
-DECIMAL: Final = re.compile(r"decimal\((\d+),(\d+)\)")
 INSIDE = frozenset({"type", "items", "values", "fields"})
 """Where a schema holds other schemas."""
 
