@@ -728,3 +728,15 @@ def test_schema_ids_that_nobody_asked_for_end_the_attempt_and_are_named(spark: S
     with pytest.raises(UnknownSchemaIdsError, match=re.escape('UNKNOWN_SCHEMA_IDS: {"value": [8, 9]}')):
         check_ids(letters, Decoding(value))
     check_ids(letters, Decoding(replace(value, unknown_ids=(7, 8, 9))))
+
+
+def test_where_too_many_schema_ids_are_unknown_a_dead_letter_does_not_say_that_the_registry_was_asked(
+    spark: SparkSession,
+) -> None:
+    many = replace(of_registry(NEW, WriterSchema(1, json.dumps(NEW))), unknown_ids=tuple(range(2, 1002)))
+    row = decoded(records(spark, [wired(5_000, b"")]), Decoding(many)).selectExpr(f"{DEAD}.text").first()
+
+    assert row is not None
+    assert row["text"] == (
+        "expected a schema id that the registry knows, found more than 1,000 that it does not, among them 5000"
+    )

@@ -87,6 +87,14 @@ def test_a_schema_that_cannot_be_used_is_refused(schema: object, message: str) -
         read_avro(json.dumps(schema))
 
 
+def test_the_text_of_a_schema_has_no_documentation_which_is_often_most_of_it() -> None:
+    documented = record({**ENUM, "doc": "x"}, {**FIXED, "doc": "x"}, record(LONG, name="S", doc="x"), doc="x")
+    documented["fields"][0]["doc"] = "x"
+    documented["fields"][1]["name"] = "doc"
+
+    assert read_avro(json.dumps(documented)).text.count('"doc"') == 1
+
+
 def test_types_that_are_named_again_count_with_all_that_is_in_them() -> None:
     chain = [record("int", name="R0"), *(record(f"R{level}", name=f"R{level + 1}") for level in range(450))]
     wide: object = "int"

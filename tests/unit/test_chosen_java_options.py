@@ -43,8 +43,10 @@ def test_the_sites_defaults_for_the_driver_are_distinguished_however_they_are_wr
 
 
 def test_executors_options_are_not_the_drivers(spark: Path) -> None:
-    (spark / "conf" / "spark-defaults.conf").write_text("spark.executor.extraJavaOptions -XX:+UseG1GC\n")
-    assert chosen_java_options(spark, {}) == ChosenJavaOptions()
+    (spark / "conf" / "spark-defaults.conf").write_text(
+        "spark.executor.extraJavaOptions -XX:+UseG1GC\nspark.executor.defaultJavaOptions -Dsite=1\n"
+    )
+    assert chosen_java_options(spark, {}) == ChosenJavaOptions(executor_defaults="-Dsite=1")
 
 
 def test_another_folder_of_settings_takes_the_place_of_sparks_own(spark: Path, tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from kafka_ingest.batches import freeze_schemas
 from kafka_ingest.batches.freeze_schemas import Schemas, found_ids
 from kafka_ingest.errors import InvalidSchemaError, SubjectMissingError
 from kafka_ingest.model.decoding import Columns, Decoding, FieldDecoding, Format
@@ -67,6 +68,18 @@ def test_an_attempt_has_the_schema_to_read_as_and_those_that_records_may_be_writ
         (9, False, None),
     ]
     assert Decoding.from_document(Decoding(value).as_document()) == Decoding(value)
+
+
+def test_schemas_that_are_too_much_for_one_attempt_are_left_out_and_the_others_stay(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    large = record("id", "price", *(f"field{number:02}" for number in range(20)))
+    others = {number: RegisteredSchema(number, large) for number in (5, 6)}
+    monkeypatch.setattr(freeze_schemas, "MOST_TEXT", 1_500)
+    writers = frozen(Decoding(of_registry()), Registry(REGISTRY.subjects, others), value=[5, 6]).value.writers or ()
+
+    assert [(each.schema_id, each.text is None) for each in writers] == [(4, False), (5, False), (6, True), (9, False)]
+    assert "at most 1,500 characters" in str(writers[2].misfit)
 
 
 def test_a_fixed_version_stays_the_one_to_read_as() -> None:

@@ -54,6 +54,9 @@ def test_a_subject_has_versions_and_a_schema_is_found_by_its_id(server: SchemaRe
     found = asked.by_id(ids[0])
     assert found is not None
     assert (found.text, found.kind) == ('"long"', "AVRO")
+    questions = len(server.asked)
+    assert asked.by_id(ids[0]) is found
+    assert len(server.asked) == questions
     assert [asked.by_id(each) for each in (77, 0, 2**32 - 1)] == [None] * 3
     assert "/subjects/orders%2Feu-value/versions/1" in server.asked[2]
 
@@ -176,7 +179,17 @@ def test_an_answer_that_breaks_off_or_has_another_shape_is_for_another_url_and_a
         assert registry(extra={"url": f"{server.url},{other.url}"}).version("orders", 1).text == '"long"'
 
 
-@pytest.mark.parametrize(("said", "waited"), [("7", 7.0), ("86400", 30.0), ("0", 0.2), ("tomorrow", 0.2)])
+@pytest.mark.parametrize(
+    ("said", "waited"),
+    [
+        ("7", 7.0),
+        ("86400", 30.0),
+        ("0", 0.2),
+        ("tomorrow", 0.2),
+        ("Fri, 31 Dec 2999 23:59:59 GMT", 30.0),
+        ("Sat, 01 Jan 2000 00:00:00 GMT", 0.2),
+    ],
+)
 def test_a_registry_that_has_too_much_to_do_is_left_alone_as_long_as_it_says_within_limits(
     server: SchemaRegistryServer, said: str, waited: float
 ) -> None:

@@ -395,11 +395,9 @@ def test_decoding_is_more_work_for_the_drivers_java_and_a_cluster_leaves_it_none
 
 def test_only_feeds_of_avro_get_sparks_module_for_it_and_executors_elsewhere_its_limits() -> None:
     limit = "-Dorg.apache.avro.limits.bytes.maxLength=67108864"
-    options = "spark.executor.extraJavaOptions"
-    here, there = (
-        submission(decoding=AVRO),
-        submission(STANDALONE, conf={options: "-Xss2m"}, shared=True, decoding=AVRO),
-    )
+    options = "spark.executor.defaultJavaOptions"
+    site = ChosenJavaOptions(executor_defaults="-Xss2m")
+    here, there = submission(decoding=AVRO), submission(STANDALONE, java=site, shared=True, decoding=AVRO)
 
     assert here.jars == "/jars/avro/spark-avro_2.13-4.0.2.jar"
     assert (there.jars or "").endswith(here.jars)

@@ -6,7 +6,7 @@ and only what the registry does not know is a dead letter.
 """
 
 import json
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
@@ -26,6 +26,9 @@ NEWEST_VERSIONS = 5
 """Of each subject so many are asked for beforehand: each is a branch of what Spark compiles, with the whole schemas.
 
 Records of older ones are found by the ids that Spark names."""
+
+MOST_TEXT = 16 * 1024 * 1024
+"""Of an attempt's schemas, in characters: they are parts of the expressions that each of Spark's tasks gets."""
 
 ROUNDS = 3
 """So many attempts follow one another where each finds schema ids that have to be asked for."""
@@ -100,8 +103,22 @@ class Schemas:
         else:
             read_as = usable(what, lambda: with_columns(avro_of(reader)))
             text = read_as.text
-            writers = [avro_writer(each, read_as) for each in schemas]
+            writers = bounded(avro_writer(each, read_as) for each in schemas)
         return replace(part, schema=text, source=None, writers=tuple(writers), unknown_ids=tuple(unknown))
+
+
+def bounded(writers: Iterable[WriterSchema]) -> list[WriterSchema]:
+    """Return the schemas, without the text of those that would be too much for one attempt."""
+    kept, room = [], MOST_TEXT
+    for writer in writers:
+        size = len(writer.text or "")
+        if size > room:
+            misfit = f"expected schemas of at most {MOST_TEXT:,} characters in all of a batch, found more"
+            kept.append(replace(writer, text=None, misfit=misfit))
+            continue
+        kept.append(writer)
+        room -= size
+    return kept
 
 
 def one_reader(found: Mapping[str, RegisteredSchema], wanted: Format) -> RegisteredSchema:

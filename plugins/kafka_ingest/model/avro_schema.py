@@ -52,7 +52,7 @@ Node = Any
 
 @dataclass(frozen=True, slots=True)
 class AvroSchema:
-    """A schema. ``text``: its JSON, with the types in it that it only refers to."""
+    """A schema. ``text``: its JSON, with the types in it that it only refers to, and without documentation."""
 
     text: str
     type: AvroType
@@ -217,7 +217,7 @@ class Reading:
             if not isinstance(name, str) or not NAME.fullmatch(name) or len(name) > MAX_NAME:
                 raise WrongSchemaError(f"expected names of letters, digits and '_' in {full}, found {shown(name)}")
             kind, whole = self.type(required(entry, "type"), own, depth + 1)
-            own_entry = {**entry, "type": whole}
+            own_entry = {**without_doc(entry), "type": whole}
             if "default" in entry and not is_default(entry["default"], kind):
                 if not self.is_written_with:
                     default, of = shown(entry["default"]), f"{full}.{name}"
@@ -234,7 +234,7 @@ class Reading:
         self.deepest = max(self.deepest, deepest_before)
         record = Record(full, tuple(found), aliases)
         self.named[full] = record
-        return record, {**node, "fields": wholes}
+        return record, {**without_doc(node), "fields": wholes}
 
     def enumeration(self, node: Mapping[str, Node], namespace: str) -> tuple[Enumeration, Node]:
         """Read an enum."""
@@ -246,7 +246,7 @@ class Reading:
             raise WrongSchemaError(f"expected a symbol of {full} as its default, found {shown(node['default'])}")
         kind = Enumeration(full, symbols, "default" in node, aliases)
         self.named[full] = kind
-        return kind, node
+        return kind, without_doc(node)
 
     def fixed(self, node: Mapping[str, Node], namespace: str) -> tuple[Fixed, Node]:
         """Read a fixed."""
@@ -256,7 +256,7 @@ class Reading:
             raise WrongSchemaError(f"expected a number of bytes as the size of {full}, found {shown(size)}")
         kind = Fixed(full, size, spark_of("fixed", node, size), aliases)
         self.named[full] = kind
-        return kind, node
+        return kind, without_doc(node)
 
 
 def check_fields(kind: RecordType) -> None:
@@ -304,6 +304,11 @@ def name_of(kind: AvroType) -> str:
             return "union"
         case _:
             return kind.name
+
+
+def without_doc(node: Mapping[str, Node]) -> dict[str, Node]:
+    """Return what is read of a definition: its documentation is often most of the text."""
+    return {name: value for name, value in node.items() if name != "doc"}
 
 
 def required(node: Mapping[str, Node], key: str) -> Node:

@@ -9,7 +9,8 @@ from urllib.parse import quote
 
 import requests
 from requests.auth import AuthBase, HTTPBasicAuth
-from urllib3.exceptions import HTTPError
+from urllib3.exceptions import HTTPError, InvalidHeader
+from urllib3.util.retry import Retry
 
 from kafka_ingest.errors import (
     SchemaRegistryRefusedError,
@@ -75,6 +76,8 @@ class HttpSchemaRegistry:
         self._clock = clock
         self._versions: dict[tuple[str, int], SchemaAnswer] = {}
         """Versions never change: each is asked for once."""
+        self._ids: dict[int, RegisteredSchema] = {}
+        """Nor do the schemas of ids."""
 
     def versions(self, subject: str) -> Sequence[int]:
         """Return a subject's versions, in ascending order; raises SubjectMissingError."""
@@ -94,8 +97,12 @@ class HttpSchemaRegistry:
         """Return the schema of an id; None where the registry knows none."""
         if not 0 < schema_id <= LARGEST_ID:
             return None
-        found = self._get(f"schemas/ids/{schema_id}", SchemaAnswer.of)
-        return None if found is None else self._schema(schema_id, found)
+        if schema_id not in self._ids:
+            found = self._get(f"schemas/ids/{schema_id}", SchemaAnswer.of)
+            if found is None:
+                return None  # it may be registered in the next moment
+            self._ids[schema_id] = self._schema(schema_id, found)
+        return self._ids[schema_id]
 
     def _schema(self, schema_id: int, found: SchemaAnswer) -> RegisteredSchema:
         references: dict[str, str] = {}
@@ -227,9 +234,11 @@ class HttpSchemaRegistry:
 
 
 def pause_of(answer: requests.Response) -> float:
-    """Return for how many seconds a registry asks to be left alone; 0 where it names none, or a date."""
-    said = answer.headers.get("Retry-After", "")
-    return float(said) if said.isascii() and said.isdigit() else 0.0
+    """Return for how many seconds a registry asks to be left alone, or until which time; 0 where it names none."""
+    try:
+        return Retry().parse_retry_after(answer.headers.get("Retry-After", "0"))
+    except (InvalidHeader, OverflowError):
+        return 0.0
 
 
 def cause_of(error: BaseException) -> str:

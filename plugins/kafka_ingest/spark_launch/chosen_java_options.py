@@ -15,19 +15,23 @@ DRIVER_JAVA_OPTIONS = "spark.driver.defaultJavaOptions"
 SETTINGS_VARIABLE = "SPARK_CONF_DIR"
 """Names the folder of Spark's own settings; without it they are in ``conf`` of Spark's home."""
 
-SETTING = re.compile(r"\s*(spark\.driver\.(?:default|extra)JavaOptions)[\s=:]+(.*)")
+EXECUTOR_JAVA_OPTIONS = "spark.executor.defaultJavaOptions"
+"""The same, for executors."""
+
+SETTING = re.compile(r"\s*(spark\.(?:driver|executor)\.(?:default|extra)JavaOptions)[\s=:]+(.*)")
 
 
 @dataclass(frozen=True, slots=True)
 class ChosenJavaOptions:
     """Each a text of options: for every Java, for Spark's driver, and for the Java of Spark's scripts.
 
-    ``driver_defaults`` are what the site has set under the name that this project uses, too.
+    ``driver_defaults`` and ``executor_defaults`` are what the site has set under the names that this project uses, too.
     """
 
     every: str = ""
     driver: str = ""
     driver_defaults: str = ""
+    executor_defaults: str = ""
     launcher: str = ""
 
 
@@ -45,6 +49,7 @@ def chosen_java_options(spark: Path | None, environment: Mapping[str, str]) -> C
             ]
         ),
         driver_defaults=defaults.get(DRIVER_JAVA_OPTIONS, ""),
+        executor_defaults=defaults.get(EXECUTOR_JAVA_OPTIONS, ""),
         launcher=environment.get("SPARK_LAUNCHER_OPTS", ""),
     )
 
@@ -58,7 +63,7 @@ def lines_of(folder: str | os.PathLike[str] | None, name: str) -> list[str]:
 
 
 def setting(line: str) -> tuple[str, str] | None:
-    """Return name and value where a line of ``spark-defaults.conf`` has options for the driver's Java."""
+    """Return name and value where a line of ``spark-defaults.conf`` has options for the Java of driver or executors."""
     found = SETTING.fullmatch(line)
     return (found[1], found[2].strip()) if found is not None else None
 

@@ -12,7 +12,7 @@ from kafka_ingest.foundation.s3_access import S3Access
 from kafka_ingest.model.attempt_directory import AVRO_LIMITS, KAFKA_SETTINGS_VARIABLE, STORE_SETTINGS_VARIABLE
 from kafka_ingest.model.batch import Attempt, BatchPlan
 from kafka_ingest.model.decoding import RAW, Decoding
-from kafka_ingest.spark_launch.chosen_java_options import DRIVER_JAVA_OPTIONS, joined
+from kafka_ingest.spark_launch.chosen_java_options import DRIVER_JAVA_OPTIONS, EXECUTOR_JAVA_OPTIONS, joined
 from kafka_ingest.spark_launch.installation import Installation
 from kafka_ingest.spark_launch.java_options import java_options, launcher_options
 
@@ -88,7 +88,6 @@ STORE_CONF: Mapping[str, str] = {
 """What an output in S3 needs: without the committer, every file would be copied to its name, which readers could see
 half done, and which a task that runs late could do once more."""
 
-EXECUTOR_JAVA_OPTIONS = "spark.executor.extraJavaOptions"
 
 LOCAL_CONF: Mapping[str, str] = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
 
@@ -241,7 +240,7 @@ def spark_submission(
             **({DRIVER_JAVA_OPTIONS: java} if java else {}),
             **(LOCAL_CONF if master.is_local else {}),
             **spark.conf,
-            **executors_conf(spark),
+            **executors_conf(spark, installed),
         },
         # By --jars alone another class loader than the driver's own loads them; executors elsewhere need them shipped.
         jars=",".join(map(str, shipped)) or None,
@@ -267,12 +266,16 @@ def spark_submission(
     )
 
 
-def executors_conf(spark: SparkRun) -> dict[str, str]:
-    """Return what executors elsewhere need for Avro: the job itself sees to its own Java."""
+def executors_conf(spark: SparkRun, installed: Installation) -> dict[str, str]:
+    """Return what executors elsewhere need for Avro: the job itself sees to its own Java.
+
+    The site's own defaults stay: what spark-submit gets here replaces the value in spark-defaults.conf.
+    """
     if spark.master.is_local or not spark.decoding.has_avro:
         return {}
+    chosen = spark.conf.get(EXECUTOR_JAVA_OPTIONS, installed.java_options.executor_defaults)
     limits = [f"-D{name}={value}" for name, value in AVRO_LIMITS.items()]
-    return {EXECUTOR_JAVA_OPTIONS: joined([spark.conf.get(EXECUTOR_JAVA_OPTIONS), *limits])}
+    return {EXECUTOR_JAVA_OPTIONS: joined([chosen, *limits])}
 
 
 def driver_java_options(plan: BatchPlan, spark: SparkRun, installed: Installation) -> str:

@@ -53,7 +53,7 @@ def wrong_beginnings(column: str, decoding: FieldDecoding) -> list[tuple[str, st
     first, size = f"lower(hex(substring({quoted(column)}, 1, 1)))", f"length({quoted(column)})"
     found = f"if({size} < {HEAD_BYTES}, concat({size}, ' bytes'), concat('the first byte ', {first}))"
     said = f"concat({text(WIRE_FORMAT)}, {found})"
-    known = f"concat({text('expected a schema id that the registry knows, found ')}, {id_of(column)})"
+    known = f"concat({text(wanted_id(decoding))}, {id_of(column)})"
     others = [writer for writer in writers if writer.text is None]
     return [
         (
@@ -69,6 +69,13 @@ def wrong_beginnings(column: str, decoding: FieldDecoding) -> list[tuple[str, st
             for writer in others
         ),
     ]
+
+
+def wanted_id(decoding: FieldDecoding) -> str:
+    """Return what was expected of an id: with very many unknown ones, the registry was not asked for the others."""
+    if len(decoding.unknown_ids) < MOST_IDS:
+        return "expected a schema id that the registry knows, found "
+    return f"expected a schema id that the registry knows, found more than {MOST_IDS:,} that it does not, among them "
 
 
 class UnknownSchemaIdsError(Exception):
