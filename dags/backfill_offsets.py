@@ -198,7 +198,9 @@ def backfill_dag() -> DAG:
         @task_group
         def chunk(batch_id: str) -> None:
             """Write and commit one chunk, independently of the others."""
-            of_chunk: dict[str, Any] = {"feed": None, "batch_id": batch_id, "map_index_template": "{{ task.batch_id }}"}
+            # Its ranges and the batch's id; before the task has looked them up, the id alone.
+            label = "{{ task.shown_as or task.batch_id }}"
+            of_chunk: dict[str, Any] = {"feed": None, "batch_id": batch_id, "map_index_template": label}
             write = WriteOperator(task_id="write", max_active_tis_per_dag=chunks_at_a_time(), **of_chunk)
             commit = CommitOperator(task_id="commit", **of_chunk)
             write >> commit

@@ -3,8 +3,9 @@
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from airflow.sdk import DAG, get_parsing_context
+from airflow.sdk import DAG, Param, get_parsing_context
 
+from kafka_ingest.airflow_tasks.feed_documentation import documentation
 from kafka_ingest.airflow_tasks.feed_tasks import (
     CommitOperator,
     FeedErrorOperator,
@@ -22,6 +23,35 @@ from kafka_ingest.settings.files_for_dags import files_for_dags
 RUN_TYPES: Any = ("scheduled", "manual", "operator_triggered")
 START_DATE = datetime(2024, 1, 1, tzinfo=UTC)
 
+PARAMS = {
+    "max_records": Param(
+        None,
+        type=["integer", "null"],
+        minimum=1,
+        maximum=2**63 - 1,
+        title="Records",
+        description_md="At most; empty: what the feed's `limits` say.",
+    ),
+    "end_timestamp": Param(
+        None,
+        type=["string", "null"],
+        format="date-time",
+        title="Up to this time",
+        description_md="The first record of this time or later is not read; empty: what there is.",
+    ),
+    "end_offsets": Param(
+        None,
+        type=["object", "null"],
+        title="Up to these offsets",
+        description_md='By topic and partition, such as `{"orders": {"0": 1200}}`: offset 1200 is not read, and '
+        "partitions that are not named are left out. Not together with a time.",
+    ),
+}
+"""What a run by hand may ask for; a scheduled one asks for nothing."""
+
+
+asked = get_parsing_context()
+
 
 def feed_dag(feed: Feed, file: FeedFile) -> DAG:
     """Return the feed's DAG. Its runs continue at the stored offsets; dates decide only when they start."""
@@ -35,6 +65,9 @@ def feed_dag(feed: Feed, file: FeedFile) -> DAG:
         # A backfill by dates would make live batches; offsets know no dates.
         allowed_run_types=RUN_TYPES,
         tags=["kafka_ingest", *feed.airflow.tags],
+        params=PARAMS,
+        # Nobody reads it where a task is started.
+        doc_md=documentation(feed, file) if asked.task_id is None else None,
         default_args={
             "owner": feed.airflow.owner,
             "pool": feed.airflow.pool,
@@ -92,7 +125,7 @@ def dags_of(file: FeedFile) -> list[DAG]:
 
 
 # Only the DAG of the task that is being started, where Airflow starts one; all of them where it reads DAG files.
-files = files_for_dags(get_parsing_context().dag_id)
+files = files_for_dags(asked.dag_id)
 with without_garbage_collection():
     # Names that are no identifiers: a feed called like something in this file must not replace it.
     globals().update({f"dag of {dag.dag_id}": dag for file in files for dag in dags_of(file)})

@@ -87,6 +87,20 @@ class Airflow:
         return [(run_id, json.loads(conf)) for run_id, conf in found]
 
     @property
+    def committed(self) -> list[Any]:
+        """What the tasks that commit returned."""
+        with closing(sqlite3.connect(airflow_home(self.project.home) / "airflow.db")) as database:
+            found = database.execute("SELECT value FROM xcom WHERE key = 'return_value' AND task_id LIKE '%commit'")
+            return [json.loads(value) for (value,) in found]
+
+    @property
+    def labels(self) -> list[str]:
+        """What stands beside the mapped tasks in Airflow's grid."""
+        with closing(sqlite3.connect(airflow_home(self.project.home) / "airflow.db")) as database:
+            found = database.execute("SELECT rendered_map_index FROM task_instance WHERE map_index >= 0")
+            return sorted(label for (label,) in found)
+
+    @property
     def announced(self) -> list[str]:
         """The batches of the recorded Asset events, in their order."""
         with closing(sqlite3.connect(airflow_home(self.project.home) / "airflow.db")) as database:

@@ -58,6 +58,9 @@ def test_ranges_are_read_in_chunks_as_mapped_tasks_and_the_live_position_stays(
         "chunk.commit[1]": "success",
     }
     assert offsets(behind, 0) == list(range(end))
+    assert [label.partition(", batch ")[0] for label in airflow.labels] == sorted(
+        2 * [f"{topic}-0[0, {half})", f"{topic}-0[{half}, {end})"]
+    )
     assert (behind.stored_offsets(), behind.group_offsets()) == before
     batches = behind.kafka_ingest("batches", "orders", "--kind", "backfill", "--json").document["batches"]
     assert [batch["committed_by"] for batch in batches] == [f"airflow:backfill_offsets/{run['run_id']}"] * 2

@@ -53,6 +53,8 @@ def test_a_feeds_dag_is_plan_write_commit_next_batch(offline: Project) -> None:
     assert dag["tags"] == ["kafka_ingest", "sales"]
     assert dag["owner"] == "data"
     assert dag["pools"] == ["kafka"]
+    assert dag["params"] == {"max_records": None, "end_timestamp": None, "end_offsets": None}
+    assert "name: orders" in dag["doc"].partition("```yaml\n")[2]
 
 
 def test_a_feeds_dag_never_catches_up_by_dates_nor_runs_twice_at_once(offline: Project) -> None:

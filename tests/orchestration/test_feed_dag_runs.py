@@ -1,5 +1,6 @@
 """`dag.test()` of the real DAG on real parts: every task in Airflow's own runner, Spark through the provider's hook."""
 
+import re
 from pathlib import Path
 
 from tests.kafka_faults import delete_records
@@ -35,6 +36,19 @@ def test_a_run_commits_what_is_there_and_a_run_with_nothing_new_is_green_with_sk
     [batch] = project.kafka_ingest("batches", "orders", "--json").document["batches"]
     assert batch["committed_by"] == f"airflow:orders/{first['run_id']}"
     assert "kafka_ingest/orders" in first_log
+    ranges = sum(end > 0 for end in project.stored_offsets().values())
+    assert re.search(rf"topic +partition +from offset +to before +offsets\b.*\b{ranges} +500\b", first_log, re.DOTALL)
+    [counts] = airflow.committed
+    [of_topic] = counts.pop("topics")
+    assert (of_topic["topic"], of_topic["rows"]) == (topic, 500)
+    assert counts == {
+        "batch_id": batch["batch_id"],
+        "feed": "orders",
+        "kind": "live",
+        "rows": 500,
+        "dead_letters": 0,
+        "topics_left_out": 0,
+    }
     states = {task: state for task, (state, _) in second["tasks"].items()}
     assert second["state"] == "success"
     assert states == {"plan": "success", "write": "skipped", "commit": "skipped", "next_batch": "skipped"}
@@ -148,7 +162,7 @@ def test_a_manual_run_that_asks_for_few_records_gets_one_small_batch(
     project.write_feed(topic)
     produce(broker.bootstrap_servers, topic, order_events(250, seed=5))
 
-    run = airflow.run("orders", conf={"max_records": 40})
+    run = airflow.run("orders", conf={"max_records": 40, "end_timestamp": None, "end_offsets": None})
 
     assert run["tasks"]["next_batch"] == ["skipped", 0], "by the commit: it was never started"
     [batch] = project.kafka_ingest("batches", "orders", "--json").document["batches"]

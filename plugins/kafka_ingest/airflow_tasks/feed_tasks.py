@@ -10,18 +10,20 @@ from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOpe
 from airflow.providers.standard.operators.trigger_dagrun import TriggerDagRunOperator
 from airflow.sdk import BaseOperator, Context
 from airflow.sdk.bases.skipmixin import SkipMixin
+from airflow.sdk.bases.xcom import BaseXCom
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
 from airflow.sdk.log import mask_secret
 
 from kafka_ingest.airflow_tasks.announcing import Announcements
 from kafka_ingest.airflow_tasks.in_airflow import errors_for_airflow, id_of_batch, parts_of, parts_of_run, run_of
+from kafka_ingest.airflow_tasks.shown_ranges import label_of, lines_of_ranges
 from kafka_ingest.assembly import FeedParts
 from kafka_ingest.batches.freeze_schemas import ROUNDS
 from kafka_ingest.batches.plan_batch import PlanResult, why_nothing
 from kafka_ingest.cluster.client_settings import without_secrets
+from kafka_ingest.committing.announcement import announcement
 from kafka_ingest.errors import BatchStateError, SparkFailedError
-from kafka_ingest.model.batch import Attempt, BatchState
-from kafka_ingest.model.offsets import listing
+from kafka_ingest.model.batch import Attempt, Batch, BatchState
 from kafka_ingest.settings.feed import Feed
 from kafka_ingest.settings.feed_file import FeedFile
 from kafka_ingest.settings.feed_files import checked_against_others
@@ -66,7 +68,9 @@ class PlanOperator(BaseOperator, SkipMixin):
         if outcome.result is PlanResult.RESUMED and request != RunRequest():
             self.log.warning("%s", APPLIED_NEXT)
         verb = "continuing with open batch" if outcome.result is PlanResult.RESUMED else "planned batch"
-        self.log.info("%s %s: %s", verb, outcome.batch.batch_id, listing(outcome.batch.ranges, limit=20))
+        self.log.info("%s %s:", verb, outcome.batch.batch_id)
+        for line in lines_of_ranges(outcome.batch.ranges):
+            self.log.info("%s", line)
         return str(outcome.batch.batch_id)
 
 
@@ -84,6 +88,7 @@ class WriteOperator(SparkSubmitOperator):
         super().__init__(durable=False, **kwargs)
         self.feed = feed
         self.batch_id = batch_id
+        self.shown_as: str | None = None
         self.killed = False
 
     def execute(self, context: Context) -> None:
@@ -91,6 +96,8 @@ class WriteOperator(SparkSubmitOperator):
         for tries_left in reversed(range(ROUNDS)):
             with errors_for_airflow():
                 parts = parts_of_run(self.feed, context)
+                if self.feed is None:
+                    self.shown_as = label_of(parts.control.batch(id_of_batch(self.batch_id)))
                 attempt = parts.open_attempt(id_of_batch(self.batch_id), actor=run_of(context))
                 if attempt is None:
                     self.log.info("batch %s is written already: no need for Spark", self.batch_id)
@@ -172,24 +179,36 @@ class CommitOperator(BaseOperator, SkipMixin):
         super().__init__(outlets=[self.announcements.alias], on_success_callback=[self.announcements.note], **kwargs)
         self.feed = feed
         self.batch_id = batch_id
+        self.shown_as: str | None = None
 
-    def execute(self, context: Context) -> None:
-        """Commit the batch."""
+    def execute(self, context: Context) -> dict[str, Any]:
+        """Commit the batch; return its counts."""
         with errors_for_airflow():
             parts = parts_of_run(self.feed, context)
             committed = parts.commit(id_of_batch(self.batch_id), actor=run_of(context))
+        if self.feed is None:
+            self.shown_as = label_of(committed.batch)
         if committed.mirrored.failure is not None:
             self.log.warning("the consumer group was not moved: %s", committed.mirrored.failure)
         if committed.by_us:
             self.announcements.add(context, committed.batch, committed.counts, parts)
         else:
             self.log.info("batch %s was committed by %s: nothing to do", self.batch_id, committed.batch.committed_by)
-        if self.feed is None:
-            return
+        said = announcement(committed.batch.plan, committed.counts)
+        self.log.info("%s rows, %s dead letters", f"{said['rows']:,}", f"{said['dead_letters']:,}")
+        counts = {name: value for name, value in said.items() if not name.startswith("ranges")}
+        if self.feed is not None:
+            self._skip_next(committed.batch, counts, context)
+        return counts
+
+    def _skip_next(self, batch: Batch, counts: dict[str, Any], context: Context) -> None:
+        """Skip the task that would run the DAG again, where nothing is left for it."""
         with errors_for_airflow():
             request = RunRequest.of(context["dag_run"].conf or {})
-        if reason := why_no_run_follows(committed.batch, request, run_of(context)):
+        if reason := why_no_run_follows(batch, request, run_of(context)):
             self.log.info("no run follows at once: %s", reason)
+            # Airflow's skip ends the task, which then returns nothing.
+            context["ti"].xcom_push(BaseXCom.XCOM_RETURN_KEY, counts)
             self.skip(ti=context["ti"], tasks=self.get_direct_relatives(upstream=False))
 
 

@@ -89,7 +89,7 @@ def kafka_settings(fields: ConnectionFields) -> KafkaClientSettings:
         {
             key: str(value).lower() if isinstance(value, bool) else str(value)
             for key, value in fields.extra.items()
-            if value is not None
+            if value not in (None, "")  # fields of a form that were left empty
         },
     )
 

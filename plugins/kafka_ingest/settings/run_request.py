@@ -23,6 +23,11 @@ def a_partition_number(key: object) -> object:
     return key
 
 
+def none_where_null(value: object) -> object:
+    """Read a form's field that was left empty."""
+    return {} if value is None else value
+
+
 PartitionNumber = Annotated[int, BeforeValidator(a_partition_number), Field(ge=0)]
 EndsOfTopic = Annotated[Mapping[PartitionNumber, Offset], Field(min_length=1)]
 
@@ -44,7 +49,9 @@ class RunRequest(Settings):
 
     max_records: Records | None = None
     end_timestamp: Instant | None = None
-    end_offsets: Mapping[TopicName, EndsOfTopic] = Field(default_factory=dict)
+    end_offsets: Annotated[Mapping[TopicName, EndsOfTopic], BeforeValidator(none_where_null)] = Field(
+        default_factory=dict
+    )
 
     @classmethod
     def of(cls, conf: Mapping[str, Any]) -> "RunRequest":

@@ -1,0 +1,119 @@
+"""The types of connections that feeds need, for Airflow's form: entry point ``apache_airflow_provider``.
+
+Airflow reads this in each of its components, so it imports nothing of this package or of Airflow. A type that an
+installed provider brings is left to that provider.
+"""
+
+from importlib.util import find_spec
+from typing import Any, Final
+
+PACKAGE: Final = "kafka-ingest"
+HOOKS: Final = "kafka_ingest.airflow_tasks.connection_hooks"
+
+PROVIDERS: Final = {
+    "kafka": "airflow.providers.apache.kafka",
+    "sqlite": "airflow.providers.sqlite",
+    "postgres": "airflow.providers.postgres",
+    "aws": "airflow.providers.amazon",
+    "http": "airflow.providers.http",
+    "iceberg": "airflow.providers.apache.iceberg",
+}
+"""Which providers bring the types themselves."""
+
+
+def text(label: str, description: str, **more: str) -> dict[str, Any]:
+    """Return a field of text, which is kept in the connection's extra under its own name."""
+    return {"label": label, "description": description, "schema": {"type": ["string", "null"], **more}}
+
+
+ALL_BUT_EXTRA: Final = ("host", "port", "schema", "login", "password")
+
+FORMS: Final[dict[str, dict[str, Any]]] = {
+    "kafka": {
+        "hook-name": "Kafka",
+        "hidden-fields": ALL_BUT_EXTRA,
+        "relabeling": {},
+        "placeholders": {},
+        "conn-fields": {
+            "bootstrap.servers": text("Bootstrap servers", "broker-1:9092,broker-2:9092"),
+            "security.protocol": text("Security protocol", "PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL"),
+            "sasl.mechanism": text("SASL mechanism", "PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512"),
+            "sasl.username": text("User", "Of SASL."),
+            "sasl.password": text("Password", "Of SASL.", format="password"),
+            "ssl.ca.location": text("Certificate authority", "A file of the machines that run tasks."),
+        },
+    },
+    "sqlite": {
+        "hook-name": "SQLite",
+        "hidden-fields": ("port", "schema", "login", "password", "extra"),
+        "relabeling": {"host": "Absolute path of the file"},
+        "placeholders": {"host": "/data/kafka_ingest/control.db"},
+    },
+    "postgres": {
+        "hook-name": "PostgreSQL",
+        "hidden-fields": (),
+        "relabeling": {"schema": "Database"},
+        "placeholders": {"port": "5432", "extra": '{"sslmode": "verify-full"}'},
+    },
+    "aws": {
+        "hook-name": "Amazon Web Services",
+        "hidden-fields": ("host", "port", "schema"),
+        "relabeling": {"login": "Access key ID", "password": "Secret access key"},
+        "placeholders": {"login": "empty: the machine's or the container's role"},
+        "conn-fields": {
+            "region_name": text("Region", "Such as eu-central-1."),
+            "endpoint_url": text("Endpoint", "Of another store than Amazon's: https://minio.example.com:9000"),
+        },
+    },
+    "http": {
+        "hook-name": "HTTP",
+        "hidden-fields": (),
+        "relabeling": {"schema": "Protocol"},
+        "placeholders": {
+            "host": "schemas.example.com, a schema registry",
+            "schema": "https",
+            "extra": '{"ssl.ca.location": "/etc/ssl/own-ca.pem"}',
+        },
+    },
+    "iceberg": {
+        "hook-name": "Apache Iceberg catalog",
+        "hidden-fields": ("port", "schema"),
+        "relabeling": {"host": "URI of the catalog", "login": "Client ID", "password": "Client secret"},
+        "placeholders": {"host": "https://catalog.example.com", "extra": '{"type": "rest", "warehouse": "lake"}'},
+    },
+}
+
+
+def get_provider_info() -> dict[str, Any]:
+    """Return what Airflow's ``provider_info.schema.json`` describes."""
+    return {
+        "package-name": PACKAGE,
+        "name": "kafka_ingest",
+        "description": "Batches of Kafka records over explicit offset ranges, committed once.",
+        "connection-types": [
+            connection_type(name, form) for name, form in FORMS.items() if not is_installed(PROVIDERS[name])
+        ],
+    }
+
+
+def connection_type(name: str, form: dict[str, Any]) -> dict[str, Any]:
+    """Return a type with the form's fields."""
+    return {
+        "connection-type": name,
+        "hook-class-name": f"{HOOKS}.{name.title()}Hook",
+        "hook-name": form["hook-name"],
+        "conn-fields": form.get("conn-fields", {}),
+        "ui-field-behaviour": {
+            "hidden-fields": list(form["hidden-fields"]),
+            "relabeling": form["relabeling"],
+            "placeholders": form["placeholders"],
+        },
+    }
+
+
+def is_installed(provider: str) -> bool:
+    """Whether a provider is installed; a package above it may not be."""
+    try:
+        return find_spec(provider) is not None
+    except ModuleNotFoundError:
+        return False
