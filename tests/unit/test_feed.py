@@ -53,7 +53,7 @@ def document(name: str = "orders", **changes: Any) -> dict[str, Any]:
 def write(folder: Path, name: str = "orders", **changes: Any) -> Path:
     """Write a feed file that is named after its feed."""
     path = folder / f"{name}.yaml"
-    path.write_text(yaml.safe_dump(document(name, **changes)))
+    path.write_text(yaml.dump(document(name, **changes), Dumper=yaml.CSafeDumper))
     return path
 
 
@@ -702,7 +702,7 @@ def test_every_refusal_is_in_this_projects_words(value: object) -> None:
 
 
 def test_many_problems_are_a_short_message(folder: Path) -> None:
-    message = field_error(folder, kafka={"topics": ["?"] * 20_000})
+    message = field_error(folder, kafka={"topics": ["/"] * 20_000})
     assert message.count("expected a topic name") == 20
     assert message.endswith("; and 19,980 more")
 

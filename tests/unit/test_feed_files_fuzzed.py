@@ -69,6 +69,8 @@ PIECES = [
     *["/", "..", "{}", "%", "*/0 * * * *", "0 0 30 2 *", "@once", "99999999h", "1_", "'''", "|2-\n  x\n", ">+\n\n\n"],
 ]
 LINES = FEED.splitlines(keepends=True)
+MANY = settings.default.max_examples * 4
+"""What is rare is found in four times as many as other properties need."""
 
 
 @st.composite
@@ -118,7 +120,7 @@ contents = (
 )
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=MANY, deadline=None)
 @given(contents)
 def test_a_file_means_the_same_with_libyaml_and_without(content: bytes) -> None:
     text = content.decode("utf-8", "replace")
@@ -132,7 +134,7 @@ def test_a_file_means_the_same_with_libyaml_and_without(content: bytes) -> None:
         assert read_plain_yaml(text) == found
 
 
-@settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=MANY, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(contents)
 def test_any_file_is_a_feed_or_its_own_error(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "fuzzed.yaml"

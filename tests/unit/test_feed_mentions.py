@@ -47,7 +47,7 @@ def usable(document: dict[str, Any]) -> bool:
     return True
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=settings.default.max_examples * 5, deadline=None)
 @given(
     feeds.filter(usable),
     feeds.filter(usable),
