@@ -1,7 +1,5 @@
 """What is in a data file, and whose it is by its place."""
 
-import subprocess
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -189,12 +187,3 @@ def test_a_file_is_a_published_batchs_or_an_attempts_where_the_sink_puts_those()
 )
 def test_at_any_other_place_a_file_is_nobodys(path: str) -> None:
     assert DataFilesOfAllFormats().place_of(Path(path)) is None
-
-
-# ── Who pays for it ───────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def test_the_command_line_loads_neither_pyarrow_nor_spark_before_a_record_is_asked_for() -> None:
-    program = "import sys, kafka_ingest.cli; print([name for name in ('pyarrow', 'pyspark') if name in sys.modules])"
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]"

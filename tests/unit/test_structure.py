@@ -2,6 +2,7 @@
 
 import ast
 import importlib.metadata
+import json
 import re
 import subprocess
 import sys
@@ -211,31 +212,54 @@ def test_the_libraries_that_errors_name_are_the_ones_that_are_pinned() -> None:
     assert {f"-r {file}" for file in OF_SINKS} <= set(lines)
 
 
-@pytest.mark.parametrize("library", ["deltalake", "pyiceberg", "s3fs", "upath"])
-def test_importing_the_sinks_and_the_command_line_does_not_import_a_table_formats_library(library: str) -> None:
-    # Their threads and connections are of no use in a process that is forked later, as Airflow forks its tasks.
-    code = f"import sys, kafka_ingest.cli.app, kafka_ingest.assembly; sys.exit({library!r} in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], cwd=PLUGINS, check=False).returncode == 0
-
-
-def test_a_local_place_is_opened_without_the_library_that_opens_others(tmp_path: Path) -> None:
-    # A tenth of a second and more of each command, and inside Spark it may not be installed.
-    code = """
-import sys, kafka_ingest.cli.app, kafka_ingest.assembly, kafka_ingest.writing.write_batch
+IMPORTED = """
+import json, sys, kafka_ingest.cli.app, kafka_ingest.assembly
 from pathlib import Path
 from uuid import UUID
+by_command_line = {name.partition(".")[0] for name in sys.modules}
+import kafka_ingest.writing.write_batch
 from kafka_ingest.sinks.staged_files import StagedFiles
 staging = StagedFiles(Path(sys.argv[1]))
 attempt = staging.attempt_directory(UUID(int=1), 1)
 staging.open_attempt(attempt, b"{}")
 staging.write_receipt(attempt, b"{}")
 staging.read_receipt(attempt), staging.size_bytes(attempt), staging.remove(attempt)
-print(*sorted({"upath", "fsspec"} & set(sys.modules)))
+print(json.dumps({"by the command line": [*by_command_line], "with a local place opened": [*sys.modules]}))
 """
+
+
+@pytest.fixture(scope="module")
+def imported(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
+    """What is imported in a process that imports the command line and the sinks, and then opens a local place."""
+    place = str(tmp_path_factory.mktemp("place"))
     done = subprocess.run(
-        [sys.executable, "-c", code, str(tmp_path)], cwd=PLUGINS, check=True, capture_output=True, text=True
+        [sys.executable, "-c", IMPORTED, place], cwd=PLUGINS, check=True, capture_output=True, text=True
     )
-    assert done.stdout == "\n"
+    return json.loads(done.stdout)
+
+
+@pytest.mark.parametrize("library", ["deltalake", "pyiceberg", "s3fs", "upath"])
+def test_importing_the_sinks_and_the_command_line_does_not_import_a_table_formats_library(
+    library: str, imported: dict[str, list[str]]
+) -> None:
+    # Their threads and connections are of no use in a process that is forked later, as Airflow forks its tasks.
+    assert library not in imported["by the command line"]
+    assert "kafka_ingest" in imported["by the command line"]
+
+
+@pytest.mark.parametrize("library", ["pyarrow", "pyspark"])
+def test_the_command_line_loads_neither_pyarrow_nor_spark_before_a_record_is_asked_for(
+    library: str, imported: dict[str, list[str]]
+) -> None:
+    assert library not in imported["by the command line"]
+
+
+@pytest.mark.parametrize("library", ["upath", "fsspec"])
+def test_a_local_place_is_opened_without_the_library_that_opens_others(
+    library: str, imported: dict[str, list[str]]
+) -> None:
+    # A tenth of a second and more of each command, and inside Spark it may not be installed.
+    assert library not in imported["with a local place opened"]
 
 
 def test_only_sinks_name_what_lies_beside_an_output_and_how_readers_see_a_batch() -> None:
