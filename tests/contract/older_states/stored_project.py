@@ -67,10 +67,19 @@ class StoredProject(QuickProject):
         for file in version.glob("*.yaml"):
             shutil.copy(file, self.feeds)
         shutil.copytree(version / state / "output", self.output)
-        with closing(sqlite3.connect(self.control_file)) as connection:
-            connection.executescript((version / state / "control.sql").read_text())
+        self._control_tables = version / state / "control.sql"
         self.said: dict[str, Any] = json.loads((version / state / "answers.json").read_bytes())
         """What the earlier version answered."""
+
+    def restore_control_tables(self) -> None:
+        """Make the control tables as the earlier version left them."""
+        with closing(sqlite3.connect(self.control_file)) as connection:
+            connection.executescript(self._control_tables.read_text())
+
+    def control_tables_now(self) -> bytes:
+        """Return the control tables as one file, with what is still beside it."""
+        with closing(sqlite3.connect(self.control_file)) as connection:
+            return connection.serialize()
 
     def kafka_ingest(self, *arguments: str, **environment: str) -> Answer:
         with (
