@@ -3,22 +3,25 @@
 And which tests are quick.
 """
 
+import sys
 from collections import Counter
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 import pytest
-from tests.kept_spark import end_kept_spark
-from tests.object_store import ObjectStore, running_store
-from tests.project import Project, empty_control_tables
-from tests.rest_catalog import RestCatalogServer, running_rest_catalog
 from tests.temporary_files import write_to_memory
 from tests.what_tests_need import NEEDS_OF_FOLDERS, ORDER, left_out, need, refusing_servers
 
-from embedded_broker import EmbeddedBroker
-from order_events import PARTITIONS, create_topic
+# What the fixtures need is imported in them: the process that hands the tests out to others uses none of it.
+if TYPE_CHECKING:
+    from tests.object_store import ObjectStore
+    from tests.project import Project
+    from tests.rest_catalog import RestCatalogServer
+
+    from embedded_broker import EmbeddedBroker
 
 PATIENT = {"broker.session.timeout.ms": "9000"}
 """Kafka's own time limit: a machine that stands still for some seconds is no broker that died."""
@@ -51,9 +54,13 @@ def need_of(item: pytest.Item) -> str | None:
     called = getattr(item, "callspec", None)
     parameters = list(called.params.values()) if called else []
     fixtures = getattr(item, "fixturenames", [])
-    return need(
-        item.path.relative_to(TESTS).parts[0], fixtures, parameters, [mark.name for mark in item.iter_markers()]
-    )
+    return need(folder_of(item.path), fixtures, parameters, [mark.name for mark in item.iter_markers()])
+
+
+@cache
+def folder_of(path: Path) -> str:
+    """Return the folder of tests that a file is in."""
+    return path.relative_to(TESTS).parts[0]
 
 
 @pytest.hookimpl(trylast=True)
@@ -88,29 +95,37 @@ def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def object_store() -> Iterator[ObjectStore]:
+def object_store() -> "Iterator[ObjectStore]":
     """A server that speaks S3's protocol."""
+    from tests.object_store import running_store
+
     with running_store("moto") as store:
         yield store
 
 
 @pytest.fixture(scope="session")
-def s3_proxy() -> Iterator[ObjectStore]:
+def s3_proxy() -> "Iterator[ObjectStore]":
     """Another server that speaks S3's protocol."""
+    from tests.object_store import running_store
+
     with running_store("S3Proxy") as store:
         yield store
 
 
 @pytest.fixture(scope="session")
-def rest_catalog() -> Iterator[RestCatalogServer]:
+def rest_catalog() -> "Iterator[RestCatalogServer]":
     """A REST catalog, behind a proxy that asks for credentials and fails as networks do."""
+    from tests.rest_catalog import running_rest_catalog
+
     with running_rest_catalog() as server:
         yield server
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """End what was kept for the whole session; let a process of xdist report what it left out."""
-    end_kept_spark()
+    kept = sys.modules.get("tests.kept_spark")  # a test that keeps one has imported it
+    if kept is not None:
+        kept.end_kept_spark()
     if hasattr(session.config, "workeroutput"):
         session.config.workeroutput["left_out"] = dict(session.config.stash.get(LEFT_OUT, Counter()))
 
@@ -128,7 +143,9 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
 
 
 @pytest.fixture(scope="session")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedBroker]:
+def broker(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[EmbeddedBroker]":
+    from embedded_broker import EmbeddedBroker
+
     with EmbeddedBroker(tmp_path_factory.mktemp("kafka"), extra=PATIENT) as running:
         yield running
 
@@ -136,20 +153,26 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedBroker]
 @pytest.fixture(scope="session")
 def migrated_sqlite_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Control tables without a row, to copy."""
+    from tests.project import empty_control_tables
+
     file = tmp_path_factory.mktemp("control") / "empty.db"
     file.write_bytes(empty_control_tables())
     return file
 
 
 @pytest.fixture
-def topic(broker: EmbeddedBroker) -> str:
+def topic(broker: "EmbeddedBroker") -> str:
+    from order_events import PARTITIONS, create_topic
+
     name = f"orders-{uuid4().hex[:8]}"
     create_topic(broker.bootstrap_servers, name, PARTITIONS)
     return name
 
 
 @pytest.fixture
-def project(tmp_path: Path, broker: EmbeddedBroker) -> Project:
+def project(tmp_path: Path, broker: "EmbeddedBroker") -> "Project":
+    from tests.project import Project
+
     made = Project(tmp_path / "project", broker.bootstrap_servers)
     made.make_control_tables()
     return made

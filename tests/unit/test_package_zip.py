@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 import zipfile
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -33,6 +34,7 @@ def package_zip(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+@cache
 def imported_modules(source: bytes) -> set[str]:
     """Return the absolute names of all that a module imports, anywhere in it."""
     found: set[str] = set()

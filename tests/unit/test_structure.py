@@ -9,6 +9,7 @@ import sys
 import tomllib
 import xml.etree.ElementTree as ET
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -36,10 +37,16 @@ def pins(name: str) -> dict[str, str]:
     return {each.name: str(each.specifier).removeprefix("==") for each in found}
 
 
+@cache
+def parsed(path: Path) -> ast.Module:
+    """Return what a module's text says; several tests look at some of them."""
+    return ast.parse(path.read_bytes())
+
+
 def imported_packages(path: Path) -> set[str]:
     """Return the top-level names of all that a module imports, anywhere in it."""
     found: set[str] = set()
-    for node in ast.walk(ast.parse(path.read_bytes())):
+    for node in ast.walk(parsed(path)):
         if isinstance(node, ast.Import):
             found |= {alias.name.partition(".")[0] for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
@@ -122,7 +129,7 @@ def writes_of_batches(path: Path) -> list[ast.FunctionDef]:
     """Return the functions of a module that write to the table ``batch``."""
     return [
         function
-        for function in ast.walk(ast.parse(path.read_bytes()))
+        for function in ast.walk(parsed(path))
         if isinstance(function, ast.FunctionDef) and any(map(is_write_of_batches, ast.walk(function)))
     ]
 
