@@ -9,7 +9,6 @@ import sys
 import tomllib
 import xml.etree.ElementTree as ET
 from collections.abc import Iterator
-from functools import cache
 from pathlib import Path
 
 import pytest
@@ -37,21 +36,14 @@ def pins(name: str) -> dict[str, str]:
     return {each.name: str(each.specifier).removeprefix("==") for each in found}
 
 
-@cache
-def parsed(path: Path) -> ast.Module:
-    """Return what a module's text says; several tests look at some of them."""
-    return ast.parse(path.read_bytes())
+IMPORT = re.compile(r"^ *(?:from ([\w.]+) import\b|import ([\w., ]+))", re.MULTILINE)
+"""A statement that imports; ruff keeps each on a line of its own. A text that looks like one fails the test."""
 
 
 def imported_packages(path: Path) -> set[str]:
     """Return the top-level names of all that a module imports, anywhere in it."""
-    found: set[str] = set()
-    for node in ast.walk(parsed(path)):
-        if isinstance(node, ast.Import):
-            found |= {alias.name.partition(".")[0] for alias in node.names}
-        elif isinstance(node, ast.ImportFrom):
-            found |= {(node.module or "").partition(".")[0]}
-    return found
+    found = [one or more for one, more in IMPORT.findall(path.read_text())]
+    return {each.split()[0].partition(".")[0] for names in found for each in names.split(",")}
 
 
 def jvm_versions() -> dict[str, str]:
@@ -129,7 +121,7 @@ def writes_of_batches(path: Path) -> list[ast.FunctionDef]:
     """Return the functions of a module that write to the table ``batch``."""
     return [
         function
-        for function in ast.walk(parsed(path))
+        for function in ast.walk(ast.parse(path.read_bytes()))
         if isinstance(function, ast.FunctionDef) and any(map(is_write_of_batches, ast.walk(function)))
     ]
 
