@@ -34,6 +34,7 @@ NEEDS_OF_FIXTURES = {
     "sqlite": DATABASE,
     "postgresql_server": DATABASE,
     "postgresql": DATABASE,
+    "upgraded_tables": DATABASE,
 }
 """Also for a parameter, by which some tests name the fixture that they ask for."""
 NEEDS_OF_MARKERS = {"long": LONG}

@@ -61,14 +61,14 @@ def stored(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def upgraded() -> dict[tuple[str, str], bytes]:
+def upgraded_tables() -> dict[tuple[str, str], bytes]:
     """The control tables of the states that were restored, as their upgrade left them."""
     return {}
 
 
 @pytest.fixture
 def restored(
-    stored: Path, upgraded: dict[tuple[str, str], bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    stored: Path, upgraded_tables: dict[tuple[str, str], bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Restore:
     """Return a function that restores a state in the folder of this process, with its control tables upgraded.
 
@@ -78,13 +78,13 @@ def restored(
     def restore(version: str, state: str) -> StoredProject:
         project = StoredProject(tmp_path / "home", stored / version, state)
         monkeypatch.chdir(project.home)
-        if (version, state) in upgraded:
-            project.control_file.write_bytes(upgraded[version, state])
+        if (version, state) in upgraded_tables:
+            project.control_file.write_bytes(upgraded_tables[version, state])
             return project
         project.restore_control_tables()
         answer = project.kafka_ingest("db", "upgrade")
         assert answer.exit_code == 0, answer.stderr
-        upgraded[version, state] = project.control_tables_now()
+        upgraded_tables[version, state] = project.control_tables_now()
         return project
 
     return restore

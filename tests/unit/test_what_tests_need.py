@@ -42,6 +42,7 @@ def test_a_test_needs_what_its_folder_its_fixtures_its_parameters_and_its_marks_
     assert need("orchestration", ["tmp_path"], [], []) == REAL_PARTS
     assert need("contract", ["broker"], [], []) == REAL_PARTS
     assert need("contract", ["postgresql_server"], [], []) == DATABASE
+    assert need("contract", ["upgraded_tables"], [], []) == DATABASE
     assert need("contract", ["store"], ["postgresql"], []) == DATABASE
     assert need("contract", ["store"], ["sqlite"], []) == DATABASE
     assert need("model", [], [], ["parametrize", "long"]) == LONG
