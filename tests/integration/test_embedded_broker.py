@@ -36,12 +36,6 @@ sys.stdin.read()
 """
 
 
-@pytest.fixture(scope="module")
-def running_broker(tmp_path_factory):
-    with EmbeddedBroker(tmp_path_factory.mktemp("broker")) as broker:
-        yield broker
-
-
 def answering_cluster(broker: EmbeddedBroker) -> str:
     with AdminClient({"bootstrap.servers": broker.bootstrap_servers}) as admin:
         return admin.describe_cluster(request_timeout=PATIENCE_S).result().cluster_id
@@ -80,43 +74,34 @@ def wait_for_the_end_of(process_handle: int) -> bool:
     return bool(ended)
 
 
-def test_a_started_broker_answers_as_the_cluster_its_directory_was_formatted_for(running_broker):
-    assert answering_cluster(running_broker) == running_broker.cluster_id
+def test_a_started_broker_answers_as_the_cluster_its_directory_was_formatted_for(broker):
+    assert answering_cluster(broker) == broker.cluster_id
 
 
-def test_a_killed_broker_starts_again_at_the_same_address_with_the_same_data_and_cluster_id(tmp_path):
-    broker = EmbeddedBroker(tmp_path)
-    broker.start()
-    before = (broker.bootstrap_servers, broker.cluster_id)
-    create_topic(broker.bootstrap_servers, "orders", PARTITIONS)
+def test_a_broker_outlives_the_thread_that_started_it_and_has_its_data_after_a_kill_and_after_a_stop_beside_others(
+    broker, tmp_path
+):
+    others = (broker.pid, answering_cluster(broker))
+    own = EmbeddedBroker(tmp_path)
+    starter = threading.Thread(target=own.start)
+    starter.start()
+    starter.join()
+    before = (own.bootstrap_servers, own.cluster_id)
+    assert (own.bootstrap_servers, answering_cluster(own)) == before
+    assert own.pid != broker.pid
+    create_topic(own.bootstrap_servers, "orders", PARTITIONS)
     events = [event for event in order_events(200, seed=1) if event.partition == 0]
-    produce(broker.bootstrap_servers, "orders", events)
+    produce(own.bootstrap_servers, "orders", events)
 
-    broker.kill()
-    with broker:
-        assert (broker.bootstrap_servers, answering_cluster(broker)) == before
-        assert records(broker, "orders", 0, len(events)) == events
-
-
-def test_a_stopped_broker_continues_with_the_same_data_in_another_program(tmp_path):
-    with EmbeddedBroker(tmp_path) as first:
-        cluster_id = first.cluster_id
-        create_topic(first.bootstrap_servers, "orders", PARTITIONS)
-    with EmbeddedBroker(tmp_path) as second:
-        assert answering_cluster(second) == cluster_id
+    own.kill()
+    with own:
+        assert (own.bootstrap_servers, answering_cluster(own)) == before
+        assert records(own, "orders", 0, len(events)) == events
+    with EmbeddedBroker(tmp_path) as in_another_program:
+        assert answering_cluster(in_another_program) == own.cluster_id
         with pytest.raises(TopicError, match=f"expected topic orders with 1 partitions, found it with {PARTITIONS}"):
-            create_topic(second.bootstrap_servers, "orders", 1)
-
-
-def test_stopping_or_killing_one_broker_leaves_the_others_running(running_broker, tmp_path):
-    pid = running_broker.pid
-    other = EmbeddedBroker(tmp_path)
-    with other:
-        assert other.pid != pid
-    other.start()
-    other.kill()
-    assert running_broker.pid == pid
-    assert answering_cluster(running_broker) == running_broker.cluster_id
+            create_topic(in_another_program.bootstrap_servers, "orders", 1)
+    assert (broker.pid, answering_cluster(broker)) == others
 
 
 def test_stop_and_kill_do_nothing_to_a_broker_that_does_not_run(tmp_path):
@@ -135,19 +120,9 @@ def test_the_broker_dies_with_a_parent_that_is_killed(tmp_path):
     assert wait_for_the_end_of(broker)
 
 
-def test_the_broker_outlives_the_thread_that_started_it(tmp_path):
-    broker = EmbeddedBroker(tmp_path)
-    starter = threading.Thread(target=broker.start)
-    starter.start()
-    starter.join()
-    with_its_thread_gone = answering_cluster(broker)
-    broker.stop()
-    assert with_its_thread_gone == broker.cluster_id
-
-
-def test_a_ctrl_c_in_the_terminal_reaches_the_parent_only(running_broker):
-    assert os.getpgid(running_broker.pid) != os.getpgid(0)
-    assert os.getsid(running_broker.pid) != os.getsid(0)
+def test_a_ctrl_c_in_the_terminal_reaches_the_parent_only(broker):
+    assert os.getpgid(broker.pid) != os.getpgid(0)
+    assert os.getsid(broker.pid) != os.getsid(0)
 
 
 def test_a_detached_broker_outlives_its_parent_and_is_stopped_by_what_was_written_down_of_it(tmp_path):
@@ -227,13 +202,13 @@ def test_kafka_starts_from_the_archive_of_its_classes_and_as_without_one_where_t
     assert (from_an_archive(JARS), from_an_archive(jars)) == (True, False)
 
 
-def test_every_partition_holds_exactly_the_events_made_for_it_in_their_order(running_broker):
+def test_every_partition_holds_exactly_the_events_made_for_it_in_their_order(broker):
     events = list(order_events(5_000, seed=7))
-    create_topic(running_broker.bootstrap_servers, "every-event", PARTITIONS)
-    assert produce(running_broker.bootstrap_servers, "every-event", events) == len(events)
+    create_topic(broker.bootstrap_servers, "every-event", PARTITIONS)
+    assert produce(broker.bootstrap_servers, "every-event", events) == len(events)
     for partition in range(PARTITIONS):
         expected = [event for event in events if event.partition == partition]
-        assert records(running_broker, "every-event", partition, len(expected)) == expected
+        assert records(broker, "every-event", partition, len(expected)) == expected
 
 
 def test_the_same_seed_gives_the_same_events_and_another_seed_gives_other_orders():
