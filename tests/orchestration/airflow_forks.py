@@ -8,6 +8,7 @@ from functools import cache
 from pathlib import Path
 from uuid import uuid4
 
+import psutil
 from tests.project import Answer, Project
 
 from environment import airflow_home, child_environment
@@ -37,6 +38,12 @@ class AirflowForks:
             stdout=subprocess.PIPE,
             text=True,
         )
+
+    @property
+    def running(self) -> psutil.Process:
+        """The fork that runs a script now."""
+        [fork] = psutil.Process(self._process.pid).children()
+        return fork
 
     def run(self, project: Project, script: Path, *arguments: str | Path, **environment: str) -> Answer:
         """Run a script to its end, as :meth:`Project.command` runs a program."""

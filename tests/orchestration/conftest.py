@@ -1,15 +1,18 @@
 import json
 import os
 import shutil
+import signal
 import sqlite3
 import stat
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.killing import wait_for
 from tests.orchestration.airflow_forks import airflow_forks
 from tests.project import Project
 from tests.quick_project import QuickProject
@@ -57,6 +60,15 @@ class Airflow:
         shutil.copy(migrated / "airflow.db", airflow_home(project.home))
         self._java_like_spark = java_like_spark(project.home / "java-like-spark")
 
+    def killed(self, dag_id: str, when: Callable[[], object], **environment: str) -> None:
+        """Run a DAG, and SIGKILL the process that runs its tasks once something has come about."""
+        with ThreadPoolExecutor(1) as threads:
+            run = threads.submit(self.run, dag_id, spark_is_real=True, **environment)
+            wait_for(lambda: when() or run.done(), "what the process is killed for")
+            assert not run.done(), self.log
+            airflow_forks().running.kill()
+            assert run.result() == {}
+
     def run(
         self,
         dag_id: str,
@@ -75,7 +87,7 @@ class Airflow:
         answer = airflow_forks().run(self.project, *arguments, PYTHONPATH=path, **environment)
         (self.project.home / "airflow.log").write_text(answer.stdout + answer.stderr)
         if not result.exists():
-            assert answer.exit_code == 137, answer.stdout[-5000:] + answer.stderr[-5000:]
+            assert answer.exit_code in {137, -signal.SIGKILL}, answer.stdout[-5000:] + answer.stderr[-5000:]
             return {}
         return json.loads(result.read_text())
 

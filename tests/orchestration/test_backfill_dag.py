@@ -46,7 +46,6 @@ def test_ranges_are_read_in_chunks_as_mapped_tasks_and_the_live_position_stays(
     run = airflow.run(
         "backfill_offsets",
         conf={"feed": "orders", "offset_ranges": [f"{topic}:0=0-{end}"], "max_records": half},
-        spark_is_real=True,
     )
 
     assert run["state"] == "success", airflow.log[-5000:]

@@ -1,15 +1,12 @@
 """`kill -9` of the process that runs a feed's tasks: the DAG is run again, and every record is there once."""
 
 import os
-import sys
 from collections.abc import Iterator
 
 import pytest
 from tests.kafka_faults import create_topic
 from tests.killing import (
-    Processes,
     Produced,
-    Running,
     SparkAttempt,
     check_every_record_once,
     ending_all,
@@ -17,16 +14,16 @@ from tests.killing import (
     slowly,
     wait_for,
 )
-from tests.orchestration.conftest import ROOT, RUNNER, Airflow
+from tests.orchestration.conftest import Airflow
 from tests.project import Project
 
 from embedded_broker import EmbeddedBroker
 
 
 @pytest.fixture
-def processes(project: Project) -> Iterator[Processes]:
-    with ending_all(project) as made:
-        yield made
+def _ending_all(project: Project) -> Iterator[None]:
+    with ending_all(project):
+        yield
 
 
 @pytest.fixture
@@ -41,20 +38,12 @@ def produced(project: Project, broker: EmbeddedBroker) -> Produced:
     return made
 
 
-def start_dag(project: Project, processes: Processes, **environment: str) -> Running:
-    """Start a run of the feed's DAG in a process of its own."""
-    path = os.pathsep.join(str(ROOT / folder) for folder in ("dev", "plugins"))
-    result = project.home / "result-of-the-killed.json"
-    return processes.start(sys.executable, RUNNER, "orders", result, "null", PYTHONPATH=path, **environment)
-
-
+@pytest.mark.usefixtures("_ending_all")
 def test_spark_continues_when_its_task_is_killed_and_the_next_dag_run_commits_what_it_wrote_without_spark(
-    airflow: Airflow, project: Project, processes: Processes, produced: Produced
+    airflow: Airflow, project: Project, produced: Produced
 ) -> None:
     spark = SparkAttempt(project, 1)
-    run = start_dag(project, processes, **slowly(project))
-    run.wait_until(spark.is_writing, "the write task's Spark to write")
-    run.kill()
+    airflow.killed("orders", spark.is_writing, **slowly(project))
     assert not spark.has_receipt()
     wait_for(spark.has_receipt, "the orphan to finish its output")
     assert records_of(project) == []

@@ -415,7 +415,7 @@ def test_aborted_transactions_and_markers_are_invisible_and_an_empty_range_write
     broker: EmbeddedBroker, tmp_path: Path, topic: str
 ) -> None:
     aborted_transaction(broker.bootstrap_servers, topic, 0, plain_records(5))
-    plan = plan_of(topic, tmp_path / "orders", (0, 0, 6))
+    plan = plan_of(topic, tmp_path / "orders", (0, 0, 6), kind=BatchKind.BACKFILL)
     job = Job(plan, tmp_path / "attempt", broker.bootstrap_servers)
 
     done = job.run()
