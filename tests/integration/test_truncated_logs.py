@@ -5,7 +5,7 @@ What comes next at those offsets is other records, not old ones.
 The truncation is real: the broker comes back with a shorter log of the same topic, as after an unclean leader election.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from uuid import uuid4
 
@@ -35,31 +35,62 @@ def own_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedBro
         yield running
 
 
-TruncatedFeeds = Iterator[tuple[QuickProject, str]]
-AT_ONCE = 9
-"""How many tests begin with a truncated log."""
+TruncatedFeed = tuple[QuickProject, str]
+"""A project, and the topic of its feed."""
+Before = Callable[[QuickProject, str], object]
+"""What becomes of a feed before its log is truncated."""
+
+
+def all_read(project: QuickProject, _topic: str) -> None:
+    project.run()
+
+
+def read_with_a_gap_ahead_elsewhere(project: QuickProject, topic: str) -> None:
+    project.run("orders", "--end-offset", f"{topic}:0=10", "--end-offset", f"{topic}:1=1")
+    project.answer("skip", "orders", topic, "1", "3-4", "--reason", "poisoned")
+
+
+def planned(project: QuickProject, _topic: str) -> None:
+    assert spans(project.plan()) == {0: (0, 10), 1: (0, 5)}
+
+
+def planned_beyond(project: QuickProject, topic: str) -> None:
+    project.run()
+    produce(project.bootstrap_servers, topic, 0, plain_records(3))
+    assert spans(project.plan()) == {0: (10, 13)}
+
+
+def given_up(project: QuickProject, topic: str) -> None:
+    with project.stopping_before_the_commit(), pytest.raises(Killed):
+        project.kafka_ingest("run", "orders")
+    [batch] = project.batches()
+    project.answer("abandon", batch["batch_id"], "--reason", "a mistake")
+    project.answer("skip", "orders", topic, "0", "0-10", "--reason", "poisoned")
+    project.run()
 
 
 @pytest.fixture(scope="module")
-def truncated_feeds(tmp_path_factory: pytest.TempPathFactory, own_broker: EmbeddedBroker) -> TruncatedFeeds:
-    """Feeds that read all ten records of partition 0, of which the logs then held only the first four.
+def truncated_feeds(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, own_broker: EmbeddedBroker
+) -> dict[Before, list[TruncatedFeed]]:
+    """Feeds of which the logs of partition 0 hold only the first four of ten records, by what was done before that.
 
-    One stop of the broker serves many of them.
+    One stop of the broker serves all tests.
     """
-
-    def made() -> TruncatedFeeds:
-        while True:
-            homes = [tmp_path_factory.mktemp("truncated-feed") / "quick" for _ in range(AT_ONCE)]
-            projects = [new_project(home, own_broker) for home in homes]
-            topics = [new_feed(project, f"orders-{uuid4().hex[:8]}") for project in projects]
-            for project in projects:
-                project.run()
-            ids = [topic_id(own_broker.bootstrap_servers, topic) for topic in topics]
-            truncate_logs(own_broker, {(topic, 0): 4 for topic in topics})
-            assert [topic_id(own_broker.bootstrap_servers, topic) for topic in topics] == ids
-            yield from zip(projects, topics, strict=True)
-
-    return made()
+    tests = [each for each in request.session.items if each.path == request.path and isinstance(each, pytest.Function)]
+    marked = [each.callspec.params if hasattr(each, "callspec") else {} for each in tests]
+    every: list[Before] = [parameters.get("before", all_read) for parameters in marked]
+    feeds: dict[Before, list[TruncatedFeed]] = {before: [] for before in every}
+    for before in every:
+        project = new_project(tmp_path_factory.mktemp("truncated-feed") / "quick", own_broker)
+        topic = new_feed(project, f"orders-{uuid4().hex[:8]}")
+        before(project, topic)
+        feeds[before].append((project, topic))
+    topics = [topic for each in feeds.values() for _, topic in each]
+    ids = [topic_id(own_broker.bootstrap_servers, topic) for topic in topics]
+    truncate_logs(own_broker, {(topic, 0): 4 for topic in topics})
+    assert [topic_id(own_broker.bootstrap_servers, topic) for topic in topics] == ids
+    return feeds
 
 
 def new_project(home: Path, broker: EmbeddedBroker) -> QuickProject:
@@ -80,27 +111,24 @@ def new_feed(project: QuickProject, name: str) -> str:
 
 
 @pytest.fixture
-def truncated_feed(truncated_feeds: TruncatedFeeds) -> tuple[QuickProject, str]:
-    return next(truncated_feeds)
+def before() -> Before:
+    """Where a test does not say it."""
+    return all_read
 
 
 @pytest.fixture
-def project(request: pytest.FixtureRequest, tmp_path: Path, own_broker: EmbeddedBroker) -> QuickProject:
-    """The project of the truncated feed where a test asks for one, and otherwise a new one."""
-    if "truncated" in request.fixturenames:
-        return request.getfixturevalue("truncated_feed")[0]
-    return new_project(tmp_path / "quick", own_broker)
+def truncated_feed(truncated_feeds: dict[Before, list[TruncatedFeed]], before: Before) -> TruncatedFeed:
+    return truncated_feeds[before].pop()
 
 
 @pytest.fixture
-def feed(project: QuickProject, name: str) -> str:
-    """A feed whose log is whole, and which has not read it. Its topic."""
-    return new_feed(project, name)
+def project(truncated_feed: TruncatedFeed) -> QuickProject:
+    return truncated_feed[0]
 
 
 @pytest.fixture
-def truncated(truncated_feed: tuple[QuickProject, str]) -> str:
-    """The topic of a feed whose log was truncated after it was read."""
+def truncated(truncated_feed: TruncatedFeed) -> str:
+    """The topic of a feed whose log was truncated."""
     return truncated_feed[1]
 
 
@@ -247,12 +275,10 @@ def test_a_log_that_is_truncated_further_while_the_feed_is_stopped_is_rewound_to
     assert values(project, batch["batch_id"]) == [(0, n, f"after {n}".encode()) for n in range(8)]
 
 
+@pytest.mark.parametrize("before", [read_with_a_gap_ahead_elsewhere])
 def test_gaps_ahead_in_partitions_whose_log_was_not_truncated_stay(
-    project: QuickProject, own_broker: EmbeddedBroker, feed: str
+    project: QuickProject,
 ) -> None:
-    project.run("orders", "--end-offset", f"{feed}:0=10", "--end-offset", f"{feed}:1=1")
-    project.answer("skip", "orders", feed, "1", "3-4", "--reason", "poisoned")
-    truncate_log(own_broker, feed, 0, 4)
     project.refusal("run", "orders")
     project.answer("topic-changed", "orders", "--choice", "rewind", *WHY)
     assert project.gaps() == [(1, 3, 4, "skipped", "ahead")]
@@ -261,35 +287,30 @@ def test_gaps_ahead_in_partitions_whose_log_was_not_truncated_stay(
 # ── With a batch open ─────────────────────────────────────────────────────────────────────────────────────────────────
 
 
+@pytest.mark.parametrize("before", [planned])
 def test_a_planned_batch_over_records_that_are_gone_is_abandoned_and_what_is_there_is_read(
-    project: QuickProject, own_broker: EmbeddedBroker, feed: str
+    project: QuickProject,
 ) -> None:
-    planned = project.plan()
-    assert spans(planned) == {0: (0, 10), 1: (0, 5)}
-    truncate_log(own_broker, feed, 0, 4)
+    [open_batch] = project.batches()
     [batch] = project.run()
     assert batch["rows"] == 9
     assert [(found["batch_id"], found["state"]) for found in project.batches()] == [
         (batch["batch_id"], "COMMITTED"),
-        (planned["batch_id"], "ABANDONED"),
+        (open_batch["batch_id"], "ABANDONED"),
     ]
     assert project.positions() == [(0, n) for n in range(4)] + [(1, n) for n in range(5)]
 
 
+@pytest.mark.parametrize("before", [planned_beyond])
 def test_a_planned_batch_beyond_a_log_that_was_truncated_below_its_start_is_abandoned_and_the_feed_stops(
-    project: QuickProject, own_broker: EmbeddedBroker, feed: str
+    project: QuickProject, own_broker: EmbeddedBroker, truncated: str
 ) -> None:
-    project.run()
-    produce(own_broker.bootstrap_servers, feed, 0, plain_records(3))
-    planned = project.plan()
-    assert spans(planned) == {0: (10, 13)}
-    truncate_log(own_broker, feed, 0, 4)
     _, code, message = project.refusal("run", "orders")
     assert code == "STORED_OFFSET_BEYOND_LOG"
-    assert f"{feed}-0: stored offset 10, log end 4" in message
+    assert f"{truncated}-0: stored offset 10, log end 4" in message
     assert [batch["state"] for batch in project.batches()] == ["ABANDONED", "COMMITTED"]
 
-    grow(own_broker, feed, 2)
+    grow(own_broker, truncated, 2)
     project.answer("topic-changed", "orders", "--choice", "rewind", *WHY)
     [batch] = project.run()
     assert values(project, batch["batch_id"]) == [(0, 4, b"after 0"), (0, 5, b"after 1")]
@@ -342,37 +363,32 @@ def test_what_no_plan_has_seen_yet_is_shown_by_topic_changed_and_refused_by_rese
     assert project.run() == []
 
 
+@pytest.mark.parametrize("before", [planned])
 def test_a_planned_batch_whose_log_was_cut_off_and_has_grown_again_is_abandoned_before_it_is_read(
-    project: QuickProject, own_broker: EmbeddedBroker, feed: str
+    project: QuickProject, own_broker: EmbeddedBroker, truncated: str
 ) -> None:
-    planned = project.plan()
-    truncate_log(own_broker, feed, 0, 4)
-    grow(own_broker, feed)
+    [open_batch] = project.batches()
+    grow(own_broker, truncated)
     [batch] = project.run()
     assert batch["rows"] == 17
     assert project.batches()[1]["state"] == "ABANDONED"
-    assert planned["batch_id"] == project.batches()[1]["batch_id"]
+    assert open_batch["batch_id"] == project.batches()[1]["batch_id"]
 
 
+@pytest.mark.parametrize("before", [given_up])
 def test_what_the_log_has_lost_is_not_restored_where_other_records_lie_now(
-    project: QuickProject, own_broker: EmbeddedBroker, feed: str
+    project: QuickProject, own_broker: EmbeddedBroker, truncated: str
 ) -> None:
-    with project.stopping_before_the_commit(), pytest.raises(Killed):
-        project.kafka_ingest("run", "orders")
-    [batch] = project.batches()
-    project.answer("abandon", batch["batch_id"], "--reason", "a mistake")
-    project.answer("skip", "orders", feed, "0", "0-10", "--reason", "poisoned")
-    project.run()
-    truncate_log(own_broker, feed, 0, 4)
+    batch = project.batches()[-1]
     project.refusal("run", "orders")
-    grow(own_broker, feed)
+    grow(own_broker, truncated)
     project.answer("topic-changed", "orders", "--choice", "rewind", *WHY)
 
     shown = project.answer("restore", batch["batch_id"])
     assert shown["live"] == []
     assert (spans({"ranges": shown["fill"]}), spans({"ranges": shown["cut_off"]})) == ({0: (0, 4)}, {0: (4, 10)})
 
-    project.answer("skip", "orders", feed, "0", "4-7", "--reason", "poisoned")
+    project.answer("skip", "orders", truncated, "0", "4-7", "--reason", "poisoned")
     project.run()
     shown = project.answer("restore", batch["batch_id"], *WHY)
     assert (spans({"ranges": shown["fill"]}), spans({"ranges": shown["cut_off"]})) == ({0: (0, 4)}, {0: (4, 10)})
