@@ -6,10 +6,11 @@ Broker, control tables, output and the command line are real. What Spark alone c
 makes of holes in a log) is tested with :class:`tests.project.Project`.
 """
 
+import os
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -28,8 +29,9 @@ from environment import settings
 from kafka_ingest import assembly
 from kafka_ingest.assembly import FeedParts
 from kafka_ingest.cli import app as command_line
-from kafka_ingest.cli import write_and_commit
+from kafka_ingest.cli import preview_command, write_and_commit
 from kafka_ingest.cluster import kafka_client
+from kafka_ingest.spark_launch.installation import Installation, installation
 from kafka_ingest.spark_launch.package_zip import package_zip
 from kafka_ingest.spark_launch.run_spark_submit import run_spark_submit
 from kafka_ingest.spark_launch.spark_submission import SparkSubmission
@@ -39,7 +41,20 @@ built_once = cache(typer.main.get_command)
 
 zipped_once = cache(package_zip)
 
+
 BEYOND_SETTINGS = ("KAFKA_INGEST_FEEDS", "SPARK_LOCAL_DIRS")
+OF_A_TEST = (*BEYOND_SETTINGS, "PYTEST_", "AIRFLOW", "KAFKA_INGEST_DATA")
+"""What differs from test to test, and says nothing of where Java, Spark and the jars are."""
+
+
+def installed_once() -> Installation:
+    """Return what is installed: hundreds of jars are looked at once a process, for each environment that is another."""
+    return installation_of(frozenset(each for each in os.environ.items() if not each[0].startswith(OF_A_TEST)))
+
+
+@cache
+def installation_of(_environment: frozenset[tuple[str, str]]) -> Installation:
+    return installation()
 
 
 @contextmanager
@@ -76,8 +91,10 @@ class QuickProject(Project, LikeSpark):
         with (
             closing_clients(),
             patch.object(write_and_commit, "run_spark_submit", self.submit),
+            patch.object(preview_command, "run_spark_submit", partial(self.submit, while_running=int)),
             keeping_connections(),
             patch.object(assembly, "package_zip", zipped_once),
+            patch.object(assembly, "installation", installed_once),
             patch.object(typer.testing, "_get_command", built_once),
         ):
             done = CliRunner().invoke(command_line.app, arguments, env=of_project | environment)

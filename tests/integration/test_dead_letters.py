@@ -87,7 +87,8 @@ def check_questions(quick: QuickProject, topic: str, batch_id: str) -> None:
 def check_preview(quick: QuickProject, topic: str) -> None:
     """See what the feed makes of the newest record of each partition, and that nothing comes of it."""
     batches = quick.batches()
-    answer = quick.kafka_ingest("preview", "orders", "--records", "3", "--json")
+    with quick.submitting(spark_is_real=True):
+        answer = quick.kafka_ingest("preview", "orders", "--records", "3", "--json")
     assert answer.exit_code == 1, answer.stderr
     [row] = answer.document["rows"]
     assert (row["kafka_topic"], row["kafka_offset"], row["value"]) == (topic, 6, {"id": 7, "city": "Zürich"})

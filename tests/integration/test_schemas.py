@@ -2,9 +2,7 @@
 
 import json
 from collections.abc import Iterator
-from functools import partial
 from typing import Any
-from unittest.mock import patch
 
 import pytest
 from confluent_kafka.schema_registry import SchemaRegistryClient
@@ -15,8 +13,6 @@ from tests.integration.test_dead_letters import rows_of
 from tests.kafka_faults import Record, produce
 from tests.quick_project import QuickProject
 from tests.schema_registry import SchemaRegistryServer, running_schema_registry
-
-from kafka_ingest.cli import preview_command
 
 USER, PASSWORD = "app", "hunter22"
 FIRST = {
@@ -132,8 +128,7 @@ def check_doctor(quick: QuickProject, topic: str, registry: SchemaRegistryServer
 
 def check_preview(quick: QuickProject, registry: SchemaRegistryServer) -> None:
     """See what the feed makes of the newest records; ids that are found first are asked for, too."""
-    of_kept_spark = patch.object(preview_command, "run_spark_submit", partial(quick.submit, while_running=int))
-    with quick.submitting(spark_is_real=True), of_kept_spark:
+    with quick.submitting(spark_is_real=True):
         answer = quick.kafka_ingest("preview", "orders", "--records", "27", "--json")
     assert answer.exit_code == 1, answer.stderr
     classes = {each["error_class"] for each in answer.document["dead_letters"]}
