@@ -1,19 +1,19 @@
 """How the job gets its Spark: Java begins while Python imports, and is stopped at the end."""
 
 import json
-import os
 import re
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from tests.killing import wait_for
+from tests.spark.quick_start import run_script
 
 from dies_with_parent import dying_with_this_process
 from kafka_ingest.model.attempt_directory import MAX_WAIT_FOR_EXECUTORS
 from kafka_ingest.spark_launch.installation import installation
+from kafka_ingest.spark_launch.java_options import SMALL
 from kafka_ingest.writing.head_start import head_start
 
 JOB = """
@@ -33,18 +33,12 @@ print(json.dumps({"imported": imported, "made": made, "rows": rows, "stopped": j
 """
 
 
-def run_job(home: Path, master: str = "local[1]", *conf: str, **environment: str) -> subprocess.CompletedProcess[str]:
+def run_job(
+    home: Path, master: str = "local[1]", conf: dict[str, str] | None = None, **environment: str
+) -> subprocess.CompletedProcess[str]:
     job = home / "job.py"
     job.write_text(JOB)
-    installed = installation()
-    return subprocess.run(
-        ["spark-submit", "--master", master, "--conf", "spark.ui.enabled=false", *conf, job],
-        env=os.environ | {"PATH": installed.search_path, "PYSPARK_PYTHON": sys.executable} | environment,
-        cwd=home,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    return run_script(job, master=master, conf=conf, **environment)
 
 
 def test_java_makes_the_context_before_python_has_imported_pyspark_and_it_is_stopped_at_the_end(tmp_path: Path) -> None:
@@ -85,7 +79,7 @@ def master_without_workers(tmp_path: Path) -> Iterator[str]:
     """A real standalone master that has no cores to give."""
     installed = installation()
     log = tmp_path / "master.log"
-    java = ["java", "-cp", f"{installed.spark_home}/jars/*", "org.apache.spark.deploy.master.Master"]
+    java = ["java", *SMALL, "-cp", f"{installed.spark_home}/jars/*", "org.apache.spark.deploy.master.Master"]
     with log.open("wb") as out:
         master = subprocess.Popen(
             dying_with_this_process([*java, "--host", "127.0.0.1", "--port", "0", "--webui-port", "0"]),
@@ -104,7 +98,7 @@ def master_without_workers(tmp_path: Path) -> Iterator[str]:
 def test_an_application_that_gets_no_executor_is_ended_after_the_limit_with_the_reason(
     tmp_path: Path, master_without_workers: str
 ) -> None:
-    done = run_job(tmp_path, master_without_workers, "--conf", f"{MAX_WAIT_FOR_EXECUTORS}=1")
+    done = run_job(tmp_path, master_without_workers, {MAX_WAIT_FOR_EXECUTORS: "1"})
 
     assert done.returncode != 0
     assert "NO_EXECUTORS: expected an executor within 1 s (spark.max_wait_for_executors), found none" in done.stdout

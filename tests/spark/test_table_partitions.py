@@ -1,17 +1,11 @@
 """How Spark writes the records of many or few partitions of a table: in one session, with a small bound on files."""
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet
-
-from environment import ROOT
-from kafka_ingest.spark_launch.installation import installation
-from kafka_ingest.spark_launch.java_options import SMALL
+from tests.spark.quick_start import run_script
 
 STAGE = """
 import json, sys
@@ -27,7 +21,7 @@ from kafka_ingest.writing import division
 from kafka_ingest.writing.rounds import remove_from_disk
 from kafka_ingest.writing.table_partitions import stage_partitioned
 
-division.MOST_FILES = 20
+division.MOST_FILES = 6
 spark = SparkSession.builder.getOrCreate()
 planned_at = datetime(2026, 6, 1, tzinfo=UTC)
 said = {}
@@ -50,36 +44,16 @@ print(json.dumps(said))
 CASES = [
     ("near", 3, "2026-05-25T00:00:00Z"),
     ("far", 3, "1971-05-01T00:00:00Z"),
-    ("many", 15, "1971-05-01T00:00:00Z"),
-    ("too many", 21, "1971-05-01T00:00:00Z"),
+    ("many", 5, "1971-05-01T00:00:00Z"),
+    ("too many", 7, "1971-05-01T00:00:00Z"),
 ]
 
 
 def test_a_backlog_of_many_days_is_written_with_one_file_a_day_and_too_many_of_them_not_at_all(tmp_path: Path) -> None:
     script = tmp_path / "stage.py"
     script.write_text(STAGE)
-    conf = {
-        "spark.ui.enabled": "false",
-        "spark.sql.session.timeZone": "UTC",
-        "spark.driver.extraJavaOptions": " ".join(SMALL),
-    }
-    done = subprocess.run(
-        [
-            *("spark-submit", "--master", "local[2]"),
-            *(part for name, value in conf.items() for part in ("--conf", f"{name}={value}")),
-            *(str(script), str(tmp_path), json.dumps(CASES)),
-        ],
-        env=os.environ
-        | {
-            "PATH": installation().search_path,
-            "PYSPARK_PYTHON": sys.executable,
-            "PYTHONPATH": str(ROOT / "plugins"),
-        },
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    utc = {"spark.sql.session.timeZone": "UTC"}
+    done = run_script(script, str(tmp_path), json.dumps(CASES), master="local[2]", conf=utc)
     assert done.returncode == 0, done.stderr
     said = json.loads(done.stdout.splitlines()[-1])
     files = {name: [rows_of(path) for path in (tmp_path / name).rglob("*.parquet")] for name, _, _ in CASES[:3]}
@@ -93,12 +67,12 @@ def test_a_backlog_of_many_days_is_written_with_one_file_a_day_and_too_many_of_t
         for rows in files[name]:
             positions = [(row["kafka_partition"], row["kafka_offset"]) for row in rows]
             assert positions == sorted(positions)
-    # Two tasks with records of three days each; of fifteen days each they would be more than twenty.
-    assert {name: len(files[name]) for name in files} == {"near": 6, "far": 6, "many": 15}
+    # Two tasks with records of three days each; of five days each they would be more than six.
+    assert {name: len(files[name]) for name in files} == {"near": 6, "far": 6, "many": 5}
 
-    expected = "TOO_MANY_TABLE_PARTITIONS: expected records of at most 20 partitions of the table"
+    expected = "TOO_MANY_TABLE_PARTITIONS: expected records of at most 6 partitions of the table"
     assert said["too many"].startswith(expected)
-    assert said["too many"].endswith("found 21")
+    assert said["too many"].endswith("found 7")
     assert not list((tmp_path / "too many").rglob("*"))
 
 

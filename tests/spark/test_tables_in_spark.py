@@ -4,9 +4,6 @@ It has no key of the store: S3A finds the role of the machine, as it does in a j
 """
 
 import json
-import os
-import subprocess
-import sys
 from collections import Counter
 from pathlib import Path
 
@@ -21,12 +18,11 @@ from tests.contract.sink_outputs import (
 )
 from tests.iceberg_lake import CATALOG, name_at, table_at
 from tests.object_store import ObjectStore
+from tests.spark.quick_start import run_script
 
 from environment import ROOT
 from kafka_ingest.model.partition_term import terms_of
 from kafka_ingest.model.table_options import TableOptions
-from kafka_ingest.spark_launch.installation import installation
-from kafka_ingest.spark_launch.java_options import SMALL
 
 FOLDERS = ("delta/*", "iceberg/*", "s3/*", "rest-catalog/sqlite-jdbc-*")
 """The formats, Hadoop's client of S3, and what reads the catalog."""
@@ -46,11 +42,13 @@ CONF = {
     "spark.jars": ",".join(map(str, JARS)),
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
-    "spark.ui.enabled": "false",
-    # Small tables: one task for each step, and a Java that starts quickly.
+    # Small tables: one task for each step.
     "spark.sql.shuffle.partitions": "1",
     "spark.databricks.delta.snapshotPartitions": "1",
-    "spark.driver.extraJavaOptions": " ".join(SMALL),
+    # Nothing is read often enough to be worth compiling.
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.adaptive.enabled": "false",
 }
 
 
@@ -99,18 +97,10 @@ def test_spark_reads_each_row_of_delta_and_iceberg_tables_once_with_the_formats_
     places = [in_spark(each) for each in outputs]
     script = tmp_path / "read.py"
     script.write_text(READ)
-    settings = CONF | of_store(in_store)
-    conf = [part for name, value in settings.items() for part in ("--conf", f"{name}={value}")]
-
     of_machine = object_store.role_of_machine(tmp_path)
     with object_store.refusing_all_but_the_role():
-        done = subprocess.run(
-            ["spark-submit", "--master", "local[1]", *conf, script, json.dumps(places)],
-            env=os.environ | of_machine | {"PATH": installation().search_path, "PYSPARK_PYTHON": sys.executable},
-            cwd=tmp_path,
-            capture_output=True,
-            text=True,
-            check=False,
+        done = run_script(
+            *(script, json.dumps(places)), master="local[1]", conf=CONF | of_store(in_store), **of_machine
         )
 
     assert done.returncode == 0, done.stderr
