@@ -1,50 +1,28 @@
-"""A partition that no broker leads is left out, visibly and with since when, and does not hold up the others."""
+"""A partition that no broker leads is left out, visibly and with since when, and does not hold up the others.
 
-from collections.abc import Iterator
+The second node of a cluster is stopped once, and started once, for all cases.
+"""
+
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from uuid import uuid4
 
-import pytest
 from tests.kafka_faults import create_topic, plain_records, produce, second_node, stop_leader
 from tests.quick_project import QuickProject, seeds, spans
 
 from embedded_broker import EmbeddedBroker
 
-
-@pytest.fixture(scope="module")
-def cluster_of_two(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[EmbeddedBroker, EmbeddedBroker]]:
-    """Two nodes of a cluster that no other test uses: topics of others must not land on the one that is stopped."""
-    with (
-        EmbeddedBroker(tmp_path_factory.mktemp("first")) as broker,
-        second_node(broker, tmp_path_factory.mktemp("second")) as node,
-    ):
-        yield broker, node
+Case = Iterator[None]
+"""It goes on once the second node is stopped, and once it is back."""
 
 
-@pytest.fixture
-def project(tmp_path: Path, cluster_of_two: tuple[EmbeddedBroker, EmbeddedBroker]) -> QuickProject:
-    made = QuickProject(tmp_path / "quick", cluster_of_two[0].bootstrap_servers)
-    made.make_control_tables()
-    return made
-
-
-@pytest.fixture
-def half(cluster_of_two: tuple[EmbeddedBroker, EmbeddedBroker]) -> Iterator[str]:
-    """A topic with five records in each of two partitions, of which the second has no leader."""
-    broker, node = cluster_of_two
-    topic = f"orders-{uuid4().hex[:8]}"
-    create_topic(broker.bootstrap_servers, topic, nodes=[broker.node_id, node.node_id])
+def it_is_pending_in_the_first_plan_and_begins_as_the_feed_file_says_once_it_has_a_leader(
+    project: QuickProject, topic: str
+) -> Case:
     for partition in range(2):
-        produce(broker.bootstrap_servers, topic, partition, plain_records(5))
-    stop_leader(broker, node, topic, 1)
-    yield topic
-    node.start()
-
-
-def test_it_is_pending_in_the_first_plan_and_begins_as_the_feed_file_says_once_it_has_a_leader(
-    project: QuickProject, cluster_of_two: tuple[EmbeddedBroker, EmbeddedBroker], half: str
-) -> None:
-    project.write_feed(half, start={"offsets": {half: {1: 2}}, "otherwise": "earliest"})
+        produce(project.bootstrap_servers, topic, partition, plain_records(5))
+    yield
+    project.write_feed(topic, start={"offsets": {topic: {1: 2}}, "otherwise": "earliest"})
     found = project.plan()
     assert spans(found) == {0: (0, 5)}
     assert seeds(found) == {0: (0, "earliest"), 1: (None, "offset 2")}
@@ -60,101 +38,112 @@ def test_it_is_pending_in_the_first_plan_and_begins_as_the_feed_file_says_once_i
     assert project.partition(0)["unavailable"] is None
 
     # No run can have read it yet: an edited start counts until it is resolved.
-    project.edit_feed(start={"offsets": {half: {1: 3}}, "otherwise": "latest"})
+    project.edit_feed(start={"offsets": {topic: {1: 3}}, "otherwise": "latest"})
     assert seeds(project.plan()) == {1: (None, "offset 3")}
     assert project.partition(1)["unavailable"]["since"] == entry["unavailable"]["since"]
-    cluster_of_two[1].start()
+    yield
     wait_for_its_leader(project)
     assert spans(project.plan()) == {1: (3, 5)}
     assert project.partition(1)["unavailable"] is None
-    cluster_of_two[1].stop()
 
 
-def test_an_open_batch_that_reads_it_is_abandoned_for_the_others_and_nothing_is_lost(
-    project: QuickProject, cluster_of_two: tuple[EmbeddedBroker, EmbeddedBroker]
-) -> None:
-    broker, node = cluster_of_two
-    topic = f"orders-{uuid4().hex[:8]}"
-    create_topic(broker.bootstrap_servers, topic, nodes=[broker.node_id, node.node_id])
+def an_open_batch_that_reads_it_is_abandoned_for_the_others_and_nothing_is_lost(
+    project: QuickProject, topic: str
+) -> Case:
     for partition in range(2):
-        produce(broker.bootstrap_servers, topic, partition, plain_records(5))
+        produce(project.bootstrap_servers, topic, partition, plain_records(5))
     project.write_feed(topic)
     planned = project.plan()
     assert spans(planned) == {0: (0, 5), 1: (0, 5)}
-    stop_leader(broker, node, topic, 1)
-
+    yield
     [batch] = project.run()
     assert batch["rows"] == 5
     assert project.batches()[1]["batch_id"] == planned["batch_id"]
     assert "LEADER_NOT_AVAILABLE" in project.batches()[1]["reason"]
     assert [left_out["partition"] for left_out in batch["left_out"]] == [1]
-
-    node.start()
+    yield
     wait_for_its_leader(project)
     [batch] = project.run()
     assert batch["rows"] == 5
     assert project.positions() == [(partition, n) for partition in range(2) for n in range(5)]
 
 
-def test_an_open_batch_that_reads_it_alone_gives_way_to_new_records_of_another_partition(
-    project: QuickProject, cluster_of_two: tuple[EmbeddedBroker, EmbeddedBroker]
-) -> None:
-    broker, node = cluster_of_two
-    topic = f"orders-{uuid4().hex[:8]}"
-    create_topic(broker.bootstrap_servers, topic, nodes=[broker.node_id, node.node_id])
-    produce(broker.bootstrap_servers, topic, 1, plain_records(5))
+def an_open_batch_that_reads_it_alone_gives_way_to_new_records_of_another_partition(
+    project: QuickProject, topic: str
+) -> Case:
+    produce(project.bootstrap_servers, topic, 1, plain_records(5))
     project.write_feed(topic)
     planned = project.plan()
     assert spans(planned) == {1: (0, 5)}
-    produce(broker.bootstrap_servers, topic, 0, plain_records(3))
-    stop_leader(broker, node, topic, 1)
-
+    produce(project.bootstrap_servers, topic, 0, plain_records(3))
+    yield
     project.run()
     newest, abandoned = project.batches()
     assert (newest["state"], spans(newest)) == ("COMMITTED", {0: (0, 3)})
     assert (abandoned["batch_id"], abandoned["state"]) == (planned["batch_id"], "ABANDONED")
     assert f"its ranges can no longer be read: {topic}-1: " in abandoned["reason"]
     assert project.stored_offsets() == {0: 3, 1: 0}
-
-    node.start()
+    yield
     wait_for_its_leader(project)
     project.run()
     assert project.positions() == [(0, n) for n in range(3)] + [(1, n) for n in range(5)]
 
 
-def test_an_open_batch_that_reads_all_of_its_feed_waits_where_no_partition_has_a_leader(
-    project: QuickProject, cluster_of_two: tuple[EmbeddedBroker, EmbeddedBroker]
-) -> None:
-    broker, node = cluster_of_two
-    topic = f"orders-{uuid4().hex[:8]}"
-    create_topic(broker.bootstrap_servers, topic, nodes=[node.node_id])
-    produce(broker.bootstrap_servers, topic, 0, plain_records(5))
+def an_open_batch_that_reads_all_of_its_feed_waits_where_no_partition_has_a_leader(
+    project: QuickProject, topic: str
+) -> Case:
+    produce(project.bootstrap_servers, topic, 0, plain_records(5))
     project.write_feed(topic)
     planned = project.plan()
-    stop_leader(broker, node, topic, 0)
-    try:
-        exit_code, code, _ = project.refusal("run", "orders")
-    finally:
-        node.start()
+    yield
+    exit_code, code, _ = project.refusal("run", "orders")
     assert (exit_code, code) == (1, "KAFKA_UNAVAILABLE")
+    yield
     open_batch = project.status()["open_batch"]
     assert (open_batch["batch_id"], open_batch["state"]) == (planned["batch_id"], "PLANNED")
 
 
-def test_where_no_partition_has_a_leader_it_is_an_error_and_not_nothing_new(
-    project: QuickProject, cluster_of_two: tuple[EmbeddedBroker, EmbeddedBroker]
-) -> None:
-    broker, node = cluster_of_two
-    topic = f"orders-{uuid4().hex[:8]}"
-    create_topic(broker.bootstrap_servers, topic, nodes=[node.node_id])
-    stop_leader(broker, node, topic, 0)
+def where_no_partition_has_a_leader_it_is_an_error_and_not_nothing_new(project: QuickProject, topic: str) -> Case:
+    yield
     project.write_feed(topic)
-    try:
-        exit_code, code, message = project.refusal("run", "orders")
-    finally:
-        node.start()
+    exit_code, code, message = project.refusal("run", "orders")
     assert (exit_code, code) == (1, "KAFKA_UNAVAILABLE")
     assert f"{topic}-0" in message
+    yield
+
+
+CASES: dict[Callable[[QuickProject, str], Case], bool] = {
+    it_is_pending_in_the_first_plan_and_begins_as_the_feed_file_says_once_it_has_a_leader: True,
+    an_open_batch_that_reads_it_is_abandoned_for_the_others_and_nothing_is_lost: True,
+    an_open_batch_that_reads_it_alone_gives_way_to_new_records_of_another_partition: True,
+    an_open_batch_that_reads_all_of_its_feed_waits_where_no_partition_has_a_leader: False,
+    where_no_partition_has_a_leader_it_is_an_error_and_not_nothing_new: False,
+}
+"""Each, and whether its topic has a partition 0 that keeps its leader; the last partition has none."""
+
+
+def test_a_partition_without_a_leader_is_left_out_for_the_others_and_read_once_it_has_one(tmp_path: Path) -> None:
+    with (
+        # A cluster that no other test uses: topics of others must not land on the node that is stopped.
+        EmbeddedBroker(tmp_path / "first") as broker,
+        second_node(broker, tmp_path / "second") as node,
+    ):
+        begun: list[tuple[Case, str, int]] = []
+        for case, others_have_one in CASES.items():
+            topic = f"orders-{uuid4().hex[:8]}"
+            nodes = [broker.node_id, node.node_id] if others_have_one else [node.node_id]
+            create_topic(broker.bootstrap_servers, topic, nodes=nodes)
+            project = QuickProject(tmp_path / topic, broker.bootstrap_servers)
+            project.make_control_tables()
+            begun.append((case(project, topic), topic, len(nodes) - 1))
+            next(begun[-1][0])
+        for _, topic, partition in begun:
+            stop_leader(broker, node, topic, partition)
+        for running, _, _ in begun:
+            next(running)
+        node.start()
+        for running, _, _ in begun:
+            assert next(running, "ended") == "ended"
 
 
 def wait_for_its_leader(project: QuickProject) -> None:
