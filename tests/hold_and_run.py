@@ -9,6 +9,8 @@ import importlib
 import runpy
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from operator import attrgetter
 from pathlib import Path
 from typing import Any
@@ -25,7 +27,8 @@ def hold(directory: Path) -> None:
         time.sleep(POLL_S)
 
 
-def hold_at(point: str, directory: Path) -> None:
+@contextmanager
+def holding_at(point: str, directory: Path) -> Iterator[None]:
     """Let the call that a point names wait before it begins, or when it is done and its caller does not know yet."""
     when, module_name, path = point.split(":")
     *owners, name = path.split(".")
@@ -43,13 +46,17 @@ def hold_at(point: str, directory: Path) -> None:
         return result
 
     setattr(owner, name, held)
+    try:
+        yield
+    finally:
+        setattr(owner, name, call)
 
 
 def main() -> None:
     directory, point, program, *arguments = sys.argv[1:]
     sys.argv = [program, *arguments]
-    hold_at(point, Path(directory))
-    runpy.run_path(program, run_name="__main__")
+    with holding_at(point, Path(directory)):
+        runpy.run_path(program, run_name="__main__")
 
 
 if __name__ == "__main__":

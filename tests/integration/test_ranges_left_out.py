@@ -12,6 +12,7 @@ from unittest.mock import patch
 
 from tests.hold_and_run import HELD, RESUME
 from tests.kafka_faults import delete_records, plain_records, produce
+from tests.kept_spark import kept_spark
 from tests.killing import HOLD_AND_RUN, processes_of, wait_for
 from tests.quick_project import QuickProject
 
@@ -23,7 +24,9 @@ AFTER_KAFKA_WAS_ASKED = "after:kafka_ingest.writing.write_batch:log_starts"
 
 
 @contextmanager
-def spark_held_between_rounds(project: QuickProject, then: Callable[[], object]) -> Iterator[None]:
+def spark_held_between_rounds(
+    project: QuickProject, then: Callable[[], object], *, is_its_own: bool = False
+) -> Iterator[None]:
     """Let the Spark job wait once it knows what was lost in its first round, and do something before it reads again."""
     between = project.home / "between"
     between.mkdir()
@@ -38,7 +41,8 @@ def spark_held_between_rounds(project: QuickProject, then: Callable[[], object])
         arguments = (str(between), AFTER_KAFKA_WAS_ASKED, submission.application, *submission.arguments)
         held = replace(submission, application=str(HOLD_AND_RUN), arguments=arguments)
         project.before_spark()
-        run_spark_submit(held, log_file, while_running=at_the_hold)
+        started = held if is_its_own else kept_spark().instead(held)
+        run_spark_submit(started, log_file, while_running=at_the_hold)
 
     with patch.object(project, "submit", submit):
         yield
@@ -155,7 +159,7 @@ def test_a_spark_that_is_killed_between_two_rounds_leaves_what_the_next_run_does
     quick.write_feed(orders)
     with (
         quick.submitting(before_spark=lambda: delete_records(servers, orders, 0, 4)),
-        spark_held_between_rounds(quick, kill_spark),
+        spark_held_between_rounds(quick, kill_spark, is_its_own=True),
     ):
         exit_code, code, _ = quick.refusal("run", "orders")
     assert (exit_code, code) == (1, "SPARK_FAILED")
