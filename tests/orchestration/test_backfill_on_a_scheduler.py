@@ -50,7 +50,12 @@ def test_a_backfill_is_triggered_with_a_form_and_a_failed_chunk_is_cleared_alone
     java_home, fails, waits = java_that_fails(project.home, after=1)
     ranges = [f"{topic}:{partition}=0-{end}" for partition, end in began.items() if end]
 
-    inherited = project.environment | {"JAVA_HOME": str(java_home), "KAFKA_INGEST_BACKFILL_CHUNKS": "1"}
+    inherited = project.environment | {
+        "JAVA_HOME": str(java_home),
+        "KAFKA_INGEST_BACKFILL_CHUNKS": "1",
+        # No file changes: the DAG processor need not read them again.
+        "AIRFLOW__DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": "600",
+    }
     with running(project.home, project.bootstrap_servers, inherited) as airflow:
         until(lambda: airflow.has_dag("backfill_offsets") and airflow.has_dag("orders"), lambda: "no DAGs")
 
@@ -68,7 +73,7 @@ def test_a_backfill_is_triggered_with_a_form_and_a_failed_chunk_is_cleared_alone
 
         run_id = airflow.trigger(
             "backfill_offsets",
-            {"feed": "orders", "offset_ranges": ranges, "max_records": 250, "reason": "from the start"},
+            {"feed": "orders", "offset_ranges": ranges, "max_records": 400, "reason": "from the start"},
         )
         tasks = lambda: airflow.tasks("backfill_offsets", run_id)  # noqa: E731 - asked again and again
         until(lambda: "up_for_retry" in tasks().values(), tasks)

@@ -9,6 +9,8 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+from pyspark.sql import SparkSession
+
 from environment import ROOT
 from kafka_ingest.spark_launch.installation import installation
 from kafka_ingest.spark_launch.java_options import java_options, launcher_options
@@ -23,6 +25,11 @@ def conf_of_quick_start() -> dict[str, str]:
         "spark.driver.extraClassPath": os.pathsep.join(map(str, installed.jars)),
         "spark.ui.enabled": "false",
     }
+
+
+def builder_of_quick_start() -> SparkSession.Builder:
+    """Return what makes such a Spark for this process."""
+    return SparkSession.builder.master("local[1]").config(map=conf_of_quick_start())
 
 
 def run_script(

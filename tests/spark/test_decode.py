@@ -20,6 +20,7 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from tests.spark import avro_values, nearly_json
 from tests.spark.avro_values import of_file, of_registry, order, wired, written
 from tests.spark.json_oracle import ANY_TEXT, RefusedError, expected, has_twice, parsed
+from tests.spark.quick_start import builder_of_quick_start
 
 from kafka_ingest.batches.freeze_schemas import avro_writer
 from kafka_ingest.model.avro_schema import read_avro
@@ -53,13 +54,12 @@ TEXT = FieldDecoding(Format.STRING)
 @pytest.fixture(scope="module")
 def spark() -> Iterator[SparkSession]:
     """A Spark whose Java has to start fast, not to run fast."""
-    fast_start = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-    builder = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false")
+    builder = builder_of_quick_start()
     for name in ("spark.hadoop.mapreduce.fileoutputcommitter.marksuccessfuljobs", "spark.hadoop.fs.file.impl"):
         builder = builder.config(name, FIXED_CONF[name])  # nothing but data is written
     builder = builder.config("spark.sql.session.timeZone", "America/New_York")  # nothing may depend on it
     builder = builder.config("spark.jars", ",".join(map(str, installation().avro_jars)))
-    session = builder.config("spark.driver.extraJavaOptions", fast_start).getOrCreate()
+    session = builder.getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
     yield session
     session.stop()

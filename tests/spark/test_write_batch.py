@@ -30,6 +30,7 @@ from tests.kafka_faults import create_topic as create_plain_topic
 from tests.kafka_faults import produce as produce_plain
 from tests.kept_spark import kept_spark
 from tests.outputs import parquet_at
+from tests.spark.quick_start import builder_of_quick_start
 
 from embedded_broker import EmbeddedBroker
 from kafka_ingest.cluster.client_settings import KafkaClientSettings
@@ -196,18 +197,26 @@ ODD = "a,b#c:d{e,f}*?[g]!(h)%20%zz ;&|$x`'\"\\é😀+=@~."
 """What is special to URIs, to Hadoop's patterns, to shells or to lists, and a dot at the end."""
 
 
-def test_an_output_may_have_any_printable_path(broker: EmbeddedBroker, tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def odd(broker: EmbeddedBroker, tmp_path_factory: pytest.TempPathFactory) -> Job:
+    """A job whose output has an odd path, and whose feed names an extension of Spark."""
     topic = f"odd-{uuid4().hex[:8]}"
     create_topic(broker.bootstrap_servers, topic, 6)
     produce(broker.bootstrap_servers, topic, order_events(500, seed=4))
-    home = tmp_path / ODD
+    beside = tmp_path_factory.mktemp("odd")
+    home = beside / ODD
     home.mkdir()
     plan = plan_of(topic, home / "orders", (0, 0, 20))
-    job = Job(plan, home / f"attempt {ODD}", broker.bootstrap_servers, beside=tmp_path, is_kept=False)
-    done = job.run()
-    assert done.returncode == 0, done.stderr[-3000:]
-    assert job.offsets() == {(0, offset): 1 for offset in range(20)}
-    assert job.receipt.files[0].rows == 20
+    named = {"spark.sql.extensions": MACHINE_LEARNING}
+    job = Job(plan, home / f"attempt {ODD}", broker.bootstrap_servers, beside=beside, is_watched=True, **named)
+    job.done = job.run()
+    assert job.done.returncode == 0, job.done.stderr[-3000:]
+    return job
+
+
+def test_an_output_may_have_any_printable_path(odd: Job) -> None:
+    assert odd.offsets() == {(0, offset): 1 for offset in range(20)}
+    assert odd.receipt.files[0].rows == 20
 
 
 def test_its_receipt_counts_what_the_footers_say_and_fits_the_plan(written: Job) -> None:
@@ -244,9 +253,7 @@ def test_a_column_has_a_dictionary_or_statistics_where_they_are_worth_their_time
 @pytest.fixture(scope="module")
 def reader() -> Iterator[SparkSession]:
     """A Spark that reads what was written; its Java has to start fast, not to run fast."""
-    fast_start = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-    builder = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false")
-    spark = builder.config("spark.driver.extraJavaOptions", fast_start).getOrCreate()
+    spark = builder_of_quick_start().getOrCreate()
     yield spark
     spark.stop()
 
@@ -316,16 +323,8 @@ def test_its_session_is_made_without_looking_for_extensions(written: Job) -> Non
     assert MACHINE_LEARNING not in classes
 
 
-def test_an_extension_that_a_feed_names_is_applied(written: Job, broker: EmbeddedBroker) -> None:
-    named = {"spark.sql.extensions": MACHINE_LEARNING}
-    directory = written.directory.with_name("extended")
-    job = Job(written.plan, directory, broker.bootstrap_servers, is_watched=True, **named)
-
-    done = job.run()
-
-    assert done.returncode == 0, done.stderr[-3000:]
-    assert MACHINE_LEARNING in job.classes()
-    assert job.receipt.rows == written.receipt.rows
+def test_an_extension_that_a_feed_names_is_applied(odd: Job) -> None:
+    assert MACHINE_LEARNING in odd.classes()
 
 
 def test_the_columns_are_those_of_the_raw_format(written: Job) -> None:
