@@ -1,16 +1,16 @@
 """An S3 server for tests and, before it, a proxy that fails as networks and stores do; run as a program of its own.
 
-The server is moto's, or S3Proxy on the JVM (docs/decisions.md says why these two). moto is a Glue, too; the proxy
-compares the versions of tables, as Amazon's does and moto does not. The proxy also answers as the endpoints from which
+The server is moto's, whose application is called in this process, or S3Proxy on the JVM (docs/decisions.md says why
+these two). moto is a Glue, too; the proxy compares the versions of tables, as Amazon's does and moto does not. The proxy also answers as the endpoints from which
 containers and machines have their roles.
 """
 
 import atexit
 import contextlib
+import functools
 import http.client
 import io
 import json
-import logging
 import re
 import shutil
 import socket
@@ -19,10 +19,11 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, NamedTuple
+from urllib.parse import unquote, urlsplit
 
 from dies_with_parent import dying_with_this_process
 from embedded_broker import QUICK_START
@@ -50,6 +51,20 @@ KEPT = "<DeleteResult><Error><Key>{}</Key><Code>{}</Code><Message>of a test</Mes
 XML = '<?xml version="1.0" encoding="UTF-8"?><Error><Code>{0}</Code><Message>{0} of a test</Message></Error>'
 
 
+class Request(NamedTuple):
+    """What a client asks of a server: ``path`` with its query, as it is sent."""
+
+    method: str
+    path: str
+    headers: Mapping[str, str]
+    body: bytes
+
+
+Answer = tuple[int, list[tuple[str, str]], bytes]
+"""A server's: its status, headers and content."""
+Upstream = Callable[[Request], Answer]
+
+
 class ByteByByte(io.BufferedIOBase):
     """What an answer is written to that shall come byte by byte."""
 
@@ -69,7 +84,7 @@ class Proxy(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     wbufsize = -1
     disable_nagle_algorithm = True
-    upstream: ClassVar[tuple[str, int]]
+    upstream: ClassVar[Upstream]
     faults: ClassVar[list[dict[str, Any]]] = []
     lock: ClassVar[threading.Lock] = threading.Lock()
     of_glue: ClassVar[threading.Lock] = threading.Lock()
@@ -146,12 +161,9 @@ class Proxy(BaseHTTPRequestHandler):
             to_client.flush()
             self.hang_up()
 
-    def upstreams(self, body: bytes, headers: Mapping[str, str]) -> tuple[int, list[tuple[str, str]], bytes]:
-        """Return the server's answer: its status, headers and content."""
-        connection = http.client.HTTPConnection(*self.upstream, timeout=60)
-        connection.request(self.command, self.path, body=body, headers=dict(headers))
-        found = connection.getresponse()
-        return found.status, found.getheaders(), found.read()
+    def upstreams(self, body: bytes, headers: Mapping[str, str]) -> Answer:
+        """Return the server's answer."""
+        return type(self).upstream(Request(self.command, self.path, headers, body))
 
     def is_newest(self, asked: dict[str, Any], headers: Mapping[str, str]) -> bool:
         """Whether an update of a table names the newest version that there is, or none."""
@@ -212,18 +224,52 @@ for method in ("GET", "PUT", "POST", "DELETE", "HEAD"):
     setattr(Proxy, f"do_{method}", Proxy.handle_any)
 
 
-def moto() -> tuple[str, int]:
-    """Start moto's server in this process, and return where it is."""
-    from moto.server import ThreadedMotoServer
+def moto() -> Upstream:
+    """Return what calls moto's applications.
 
-    logging.getLogger("werkzeug").setLevel(logging.ERROR)
-    server = ThreadedMotoServer(ip_address=LOOPBACK, port=0, verbose=False)
-    server.start()
-    return server.get_host_and_port()
+    moto's own server calls them, too. It would cost as much as they do: by a second connection for each request, and by
+    a search through all services of Amazon's for the one that is asked.
+    """
+    from moto.moto_server.werkzeug_app import create_backend_app
+    from werkzeug.test import run_wsgi_app
+
+    application = functools.cache(create_backend_app)
+
+    def ask(request: Request) -> Answer:
+        service = "glue" if request.headers.get(ACTION, "").startswith("AWSGlue.") else "s3"
+        content, status, headers = run_wsgi_app(application(service), environment_of(request))
+        return int(status.partition(" ")[0]), list(headers), b"".join(content)
+
+    return ask
 
 
-def s3_proxy() -> tuple[str, int]:
-    """Start S3Proxy, which ends with this process, and return where it is once it answers."""
+def environment_of(request: Request) -> dict[str, Any]:
+    """Return a request as WSGI has it (PEP 3333), with the path as it was sent, as moto's server adds it."""
+    sent = urlsplit(request.path)
+    found = {
+        "wsgi.version": (1, 0),
+        "wsgi.url_scheme": "http",
+        "wsgi.input": io.BytesIO(request.body),
+        "wsgi.errors": sys.stderr,
+        "wsgi.multithread": True,
+        "wsgi.multiprocess": False,
+        "wsgi.run_once": False,
+        "REQUEST_METHOD": request.method,
+        "SCRIPT_NAME": "",
+        "PATH_INFO": unquote(sent.path).encode().decode("latin-1"),
+        "QUERY_STRING": sent.query,
+        "RAW_URI": request.path,
+        "SERVER_NAME": LOOPBACK,
+        "SERVER_PORT": "80",
+        "SERVER_PROTOCOL": "HTTP/1.1",
+    }
+    named = {name.upper().replace("-", "_"): value for name, value in request.headers.items() if "_" not in name}
+    own = {"CONTENT_TYPE", "CONTENT_LENGTH"}
+    return found | {name if name in own else f"HTTP_{name}": value for name, value in named.items()}
+
+
+def s3_proxy() -> Upstream:
+    """Start S3Proxy, which ends with this process, and return what asks it, once it answers."""
     [port] = random_free_ports(1)
     folder = Path(tempfile.mkdtemp(prefix="s3-proxy-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
@@ -249,7 +295,14 @@ def s3_proxy() -> tuple[str, int]:
         if process.poll() is not None:
             sys.exit(f"expected S3Proxy on port {port}, found that it ended:\n{(folder / 'log').read_text()}")
         time.sleep(0.05)
-    return LOOPBACK, port
+
+    def ask(request: Request) -> Answer:
+        with contextlib.closing(http.client.HTTPConnection(LOOPBACK, port, timeout=60)) as connection:
+            connection.request(request.method, request.path, body=request.body, headers=dict(request.headers))
+            found = connection.getresponse()
+            return found.status, found.getheaders(), found.read()
+
+    return ask
 
 
 def is_listening(port: int) -> bool:
@@ -263,7 +316,7 @@ def is_listening(port: int) -> bool:
 
 def serve(server: Server) -> None:
     """Run server and proxy until this process is ended; print the proxy's port."""
-    Proxy.upstream = moto() if server == "moto" else s3_proxy()
+    Proxy.upstream = staticmethod(moto() if server == "moto" else s3_proxy())
     proxy = ThreadingHTTPServer((LOOPBACK, 0), Proxy)
     sys.stdout.write(f"{proxy.server_address[1]}\n")
     sys.stdout.flush()

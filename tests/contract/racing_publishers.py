@@ -1,6 +1,6 @@
 """Processes of their own that publish and revoke at one moment; what each comes to is its error's name, or ``None``.
 
-They are kept from race to race: importing the libraries of all formats takes each of them some seconds.
+They are kept from race to race.
 """
 
 import multiprocessing
@@ -13,6 +13,7 @@ from multiprocessing.synchronize import Barrier
 from pathlib import Path
 from typing import Any
 
+from tests.contract.prepared_processes import prepared_processes
 from tests.contract.rest_output import IcebergByRest
 from tests.contract.sink_outputs import IN_STORES, OUTPUTS
 from tests.object_store import ENDPOINT_VARIABLES
@@ -21,7 +22,6 @@ from tests.rest_catalog import URI
 from kafka_ingest.errors import KafkaIngestError
 from kafka_ingest.model.published_output import PublishedReceipt
 
-SPAWN = multiprocessing.get_context("spawn")  # a fork of a process that has Delta's library loaded panics
 PATIENCE_S = 120.0
 MOST = 5
 """How many take part in a race."""
@@ -48,11 +48,13 @@ class Racers:
     """Processes that race whenever they are asked to; they end with this one."""
 
     def __init__(self) -> None:
-        self._barriers = [SPAWN.Barrier(count) for count in range(1, MOST + 1)]
-        self._answers: multiprocessing.Queue[tuple[int, CameTo | str]] = SPAWN.Queue()
-        self._asked: list[multiprocessing.Queue[Any]] = [SPAWN.Queue() for _ in range(MOST)]
+        processes = prepared_processes()
+        self._barriers = [processes.Barrier(count) for count in range(1, MOST + 1)]
+        self._answers: multiprocessing.Queue[tuple[int, CameTo | str]] = processes.Queue()
+        self._asked: list[multiprocessing.Queue[Any]] = [processes.Queue() for _ in range(MOST)]
         for number, asked in enumerate(self._asked):
-            SPAWN.Process(target=take_part, args=(number, asked, self._barriers, self._answers), daemon=True).start()
+            arguments = (number, asked, self._barriers, self._answers)
+            processes.Process(target=take_part, args=arguments, daemon=True).start()
 
     def race(self, kind: str, processes: Sequence[Sequence[Step]]) -> list[CameTo]:
         self._barriers[len(processes) - 1].reset()

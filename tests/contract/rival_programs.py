@@ -21,10 +21,10 @@ from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.io.pyarrow import parquet_file_to_data_file
 from pyiceberg.table import Table
 from pyiceberg.table.update import AssertRefSnapshotId
+from tests.contract.prepared_processes import prepared_processes
 from tests.contract.sink_outputs import OUTPUTS, IcebergOutput, InStore, Output, raw_rows
 from tests.object_store import ENDPOINT_VARIABLES
 
-SPAWN = multiprocessing.get_context("spawn")  # a fork of a process that has Delta's library loaded panics
 RIVAL = "rival"
 """What the rows of the rival have for their batch."""
 
@@ -48,12 +48,13 @@ class Rival:
     """The process, and what it has done."""
 
     def __init__(self, output: Output) -> None:
-        self._over, self._said = SPAWN.Event(), SPAWN.Queue()
+        processes = prepared_processes()
+        self._over, self._said = processes.Event(), processes.Queue()
         self._format = output.format
         self.did: Counter[str] = Counter()
         stores = {name: os.environ[name] for name in ENDPOINT_VARIABLES.values() if name in os.environ}
         arguments = (output.name, output.path, stores, self._over, self._said)
-        self._process = SPAWN.Process(target=work, args=arguments, daemon=True)
+        self._process = processes.Process(target=work, args=arguments, daemon=True)
         self._process.start()
 
     def wait_for_one_more(self) -> None:
