@@ -3,7 +3,6 @@
 They are kept from race to race.
 """
 
-import multiprocessing
 import os
 import traceback
 from collections.abc import Sequence
@@ -11,7 +10,7 @@ from dataclasses import dataclass
 from functools import cache
 from multiprocessing.synchronize import Barrier
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tests.contract.prepared_processes import prepared_processes
 from tests.contract.rest_output import IcebergByRest
@@ -21,6 +20,9 @@ from tests.rest_catalog import URI
 
 from kafka_ingest.errors import KafkaIngestError
 from kafka_ingest.model.published_output import PublishedReceipt
+
+if TYPE_CHECKING:
+    import multiprocessing
 
 PATIENCE_S = 120.0
 MOST = 5

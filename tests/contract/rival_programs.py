@@ -3,7 +3,6 @@
 In a process of its own, with the libraries that other programs use, of which nothing is this project's.
 """
 
-import multiprocessing
 import os
 import traceback
 from collections import Counter
@@ -12,7 +11,7 @@ from contextlib import contextmanager
 from datetime import datetime, timedelta
 from multiprocessing.synchronize import Event
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import deltalake
 import pyarrow as pa
@@ -24,6 +23,9 @@ from pyiceberg.table.update import AssertRefSnapshotId
 from tests.contract.prepared_processes import prepared_processes
 from tests.contract.sink_outputs import OUTPUTS, IcebergOutput, InStore, Output, raw_rows
 from tests.object_store import ENDPOINT_VARIABLES
+
+if TYPE_CHECKING:
+    import multiprocessing
 
 RIVAL = "rival"
 """What the rows of the rival have for their batch."""

@@ -81,8 +81,9 @@ def every_world_of_a_database(name: str) -> bool:
     return name in {"before control.feed", "after sink.publish"} or (every_world(name) and " control." in name)
 
 
-CHOICES = {"in_memory": every_file_too, "sqlite": every_world}
-"""Memory is fast enough for all, a database for most; what PostgreSQL keeps of a step, test_lost_replies tries."""
+CHOICES = {"in_memory": every_file_too, "sqlite": every_world_of_a_database}
+"""Memory is fast enough for all. A database is the same after steps of other parts, and what those left is tried with
+memory; what PostgreSQL keeps of a step, test_lost_replies tries."""
 
 
 def chosen(names: list[str], choice: Choice) -> list[int]:

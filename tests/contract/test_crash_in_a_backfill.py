@@ -10,8 +10,9 @@ from collections.abc import Callable
 
 import pytest
 from tests.contract.every_record_once import directories_in, records_in_output
-from tests.contract.interference import Died, changes_the_world, dying_at, is_of_a_part, watched
+from tests.contract.interference import Died, dying_at, watched
 from tests.contract.lives import Feeds
+from tests.contract.test_crash_at_every_boundary import CHOICES, chosen, every_world
 from tests.contract.whole_feed import TOPIC, WholeFeed, at_rest
 from tests.fakes import GROUP
 
@@ -69,13 +70,6 @@ def instants_of_a_backfill(feed: WholeFeed) -> list[str]:
     return instants.names
 
 
-def chosen(kind: str, names: list[str]) -> list[int]:
-    """Return which instants are tried: all in memory, and after each change of the world beside a database."""
-    if kind == "in_memory":
-        return list(range(len(names)))
-    return [number for number, name in enumerate(names) if is_of_a_part(name) and changes_the_world(name)]
-
-
 def assert_filled_once(feed: WholeFeed) -> None:
     """Hold output, gaps, batches and positions against what was produced."""
     assert records_in_output(feed.output) == sorted(feed.log.records)
@@ -111,7 +105,7 @@ def test_a_backfill_that_died_at_any_instant_ends_with_every_record_and_every_ga
 ) -> None:
     names = instants_of_a_backfill(feeds.new(with_a_hole))
     assert {"after control.record_backfill", "after control.complete_commit"} <= set(names)
-    for instant in chosen(kind, names):
+    for instant in chosen(names, CHOICES[kind]):
         feed = feeds.new(with_a_hole)
         die(feed, instant)
         try:
@@ -124,7 +118,7 @@ def test_a_backfill_that_died_at_any_instant_ends_with_every_record_and_every_ga
 
 def test_live_runs_continue_between_the_crash_of_a_backfill_and_its_end(feeds: Feeds, kind: str) -> None:
     names = instants_of_a_backfill(feeds.new(with_a_hole))
-    for instant in [number for number, name in enumerate(names) if is_of_a_part(name) and changes_the_world(name)]:
+    for instant in chosen(names, every_world if kind == "in_memory" else CHOICES[kind]):
         feed = feeds.new(with_a_hole)
         die(feed, instant)
         try:

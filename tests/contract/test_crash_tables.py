@@ -24,6 +24,11 @@ from kafka_ingest.foundation.storage import opened
 pytestmark = pytest.mark.long
 
 
+def every_world_of_a_table(name: str) -> bool:
+    """Without what comes after the commit, which asks nothing of an output: test_crash_at_every_boundary tries that."""
+    return every_world_and_half_a_publish(name) and not name.startswith(("after kafka.", "after airflow."))
+
+
 @pytest.mark.parametrize("recovery", [same_run, another_run])
 @pytest.mark.parametrize("life", LIVES)
 @pytest.mark.parametrize("table", ["delta", "iceberg"])
@@ -32,7 +37,7 @@ def test_a_crash_between_any_two_steps_leaves_every_record_in_the_table_once(
 ) -> None:
     feeds = Feeds(lake, InMemoryControlTables, table)
     names = instants_of_one_batch(feeds.new(life))
-    for instant in chosen(names, every_world_and_half_a_publish):
+    for instant in chosen(names, every_world_of_a_table):
         feed, scheduler = feeds.new(life), Scheduler()
         die(feed, scheduler, instant)
         recovery(feed, scheduler)
