@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from tests.store_proxy import CONTROL, KEY, POD_TOKEN, ROLE, ROLE_KEY, SECRET, Server
+from tests.store_proxy import CONTROL, EMPTY, KEY, POD_TOKEN, ROLE, ROLE_KEY, SECRET, Server
 
 from dies_with_parent import dying_with_this_process
 from free_ports import LOOPBACK
@@ -67,6 +67,8 @@ class StoreFault:
     """Only requests that must not overwrite."""
     unless_signed_by: str = ""
     """Only requests that are signed with another key than this one."""
+    kinds: bool = False
+    """Count each question once: not again while the same client asks it, until something is written."""
 
 
 class ObjectStore:
@@ -141,12 +143,20 @@ class ObjectStore:
 
     def set_faults(self, *faults: StoreFault) -> list[int]:
         """Let the store fail in these ways from now on; return how many requests met each of those before."""
-        content = json.dumps([asdict(each) for each in faults]).encode()
+        found: list[int] = json.loads(
+            self._asked("PUT", CONTROL, json.dumps([asdict(each) for each in faults]).encode())
+        )
+        return found
+
+    def empty(self) -> None:
+        """Let moto forget all buckets: it looks through all that is in one for each listing."""
+        self._asked("POST", EMPTY)
+
+    def _asked(self, method: str, path: str, content: bytes = b"") -> bytes:
         connection = http.client.HTTPConnection(self.endpoint.removeprefix("http://"), timeout=10)
         with contextlib.closing(connection):
-            connection.request("PUT", CONTROL, content)
-            found: list[int] = json.loads(connection.getresponse().read())
-        return found
+            connection.request(method, path, content)
+            return connection.getresponse().read()
 
 
 @contextlib.contextmanager

@@ -1,8 +1,8 @@
 """An S3 server for tests and, before it, a proxy that fails as networks and stores do; run as a program of its own.
 
 The server is moto's, whose application is called in this process, or S3Proxy on the JVM (docs/decisions.md says why
-these two). moto is a Glue, too; the proxy compares the versions of tables, as Amazon's does and moto does not. The proxy also answers as the endpoints from which
-containers and machines have their roles.
+these two). moto is a Glue, too; the proxy compares the versions of tables, as Amazon's does and moto does not. The
+proxy also answers as the endpoints from which containers and machines have their roles.
 """
 
 import atexit
@@ -34,6 +34,7 @@ Server = Literal["moto", "S3Proxy"]
 KEY, SECRET = "test-key", "test-secret-key"
 S3_PROXY_JARS = Path(__file__).resolve().parent.parent / ".jvm" / "s3-server"
 CONTROL = "/__faults__"
+EMPTY = "/moto-api/reset"
 ACTION, UPDATE = "X-Amz-Target", "AWSGlue.UpdateTable"
 ROLE = "/__role__"
 ROLE_KEY = "key-of-the-role"
@@ -96,7 +97,7 @@ class Proxy(BaseHTTPRequestHandler):
         if self.path == CONTROL:
             with self.lock:
                 met = [each["met"] for each in self.faults]
-                self.faults[:] = [each | {"met": 0} for each in json.loads(body)]
+                self.faults[:] = [each | {"met": 0, "asked": set()} for each in json.loads(body)]
                 Proxy.end_of_faults.set()
                 Proxy.end_of_faults = threading.Event()
             self.answer(200, json.dumps(met).encode(), [])
@@ -189,10 +190,24 @@ class Proxy(BaseHTTPRequestHandler):
                 if signer and f"Credential={signer}/" in self.headers.get("Authorization", ""):
                     continue
                 if re.search(each["what"], f"{self.command} {self.path} {self.headers.get(ACTION, '')}".rstrip()):
-                    each["met"] += 1
-                    if each["skip"] < each["met"] <= each["skip"] + each["times"]:
+                    again = each["kinds"] and self.was_asked_before(each["asked"])
+                    each["met"] += not again
+                    if each["skip"] < each["met"] <= each["skip"] + each["times"] - again:
                         return each
         return None
+
+    def was_asked_before(self, asked: set[tuple[str, ...]]) -> bool:
+        """Whether this is a question that the same client has asked before, and nobody has written since then.
+
+        Where only the part of an object differs, it is the same question.
+        """
+        question = (self.command, self.path, self.headers.get("User-Agent", "").partition(" ")[0])
+        if self.command not in {"GET", "HEAD"}:
+            asked.clear()
+        elif question in asked:
+            return True
+        asked.add(question)
+        return False
 
     def hang_up(self) -> None:
         """End the connection without an answer."""
@@ -237,6 +252,8 @@ def moto() -> Upstream:
 
     def ask(request: Request) -> Answer:
         service = "glue" if request.headers.get(ACTION, "").startswith("AWSGlue.") else "s3"
+        if request.path == EMPTY:
+            service = "moto_api"
         content, status, headers = run_wsgi_app(application(service), environment_of(request))
         return int(status.partition(" ")[0]), list(headers), b"".join(content)
 

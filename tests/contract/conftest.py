@@ -17,6 +17,7 @@ from sqlalchemy.engine import URL
 from tests.contract.builders import ORDERS_FEED
 from tests.contract.lives import Feeds, feeds_in, lake_folder
 from tests.kept_engines import open_kept
+from tests.object_store import ObjectStore
 
 from embedded_postgresql import EMPTY, EmbeddedPostgresql
 from kafka_ingest.control import schema
@@ -227,6 +228,13 @@ def sqlite(migrated_sqlite_file: Path) -> Iterator[SqlStore]:
 def postgresql(postgresql_server: PostgresqlServer) -> Iterator[SqlStore]:
     with postgresql_store(postgresql_server) as store:
         yield store
+
+
+@pytest.fixture
+def object_store(object_store: ObjectStore) -> Iterator[ObjectStore]:
+    """A server that speaks S3's protocol, which is empty after each test."""
+    yield object_store
+    object_store.empty()
 
 
 @pytest.fixture(scope="module", params=["sqlite", "postgresql"])
