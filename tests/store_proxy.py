@@ -281,8 +281,8 @@ def environment_of(request: Request) -> dict[str, Any]:
         "SERVER_PROTOCOL": "HTTP/1.1",
     }
     named = {name.upper().replace("-", "_"): value for name, value in request.headers.items() if "_" not in name}
-    own = {"CONTENT_TYPE", "CONTENT_LENGTH"}
-    return found | {name if name in own else f"HTTP_{name}": value for name, value in named.items()}
+    found |= {name if name == "CONTENT_TYPE" else f"HTTP_{name}": value for name, value in named.items()}
+    return found | {"CONTENT_LENGTH": str(len(request.body))}
 
 
 def s3_proxy() -> Upstream:
