@@ -27,12 +27,12 @@ jvm: .jvm/.stamp
 	$(INSTALL) --no-deps --editable .
 	touch $@
 
-.venv/.stamp-dev: requirements-dev.txt requirements-delta.txt requirements-iceberg.txt requirements-s3.txt .venv/.stamp-run
+.venv/.stamp-dev: requirements-dev.txt requirements-delta.txt requirements-iceberg.txt requirements-protobuf.txt requirements-s3.txt .venv/.stamp-run
 	echo 'Installing requirements-dev.txt into .venv'
 	$(INSTALL) --requirement requirements.txt --requirement requirements-dev.txt
 	touch $@
 
-# What a sink needs on top: .venv/.stamp-delta, .venv/.stamp-iceberg.
+# What a sink or a format needs on top: .venv/.stamp-delta, .venv/.stamp-iceberg, .venv/.stamp-protobuf.
 .venv/.stamp-%: requirements-%.txt .venv/.stamp-run
 	echo 'Installing $< into .venv'
 	$(INSTALL) --requirement requirements.txt --requirement $<

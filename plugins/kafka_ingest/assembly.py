@@ -14,7 +14,7 @@ from kafka_ingest.backfilling.plan_backfill import BackfillOutcome, dry_run, pla
 from kafka_ingest.backfilling.request import BackfillRequest
 from kafka_ingest.batches.contested import Claimant, keeps_running
 from kafka_ingest.batches.explain_failure import explain_failure
-from kafka_ingest.batches.freeze_schemas import Schemas, check_flat, names_ids
+from kafka_ingest.batches.freeze_schemas import Schemas, names_ids
 from kafka_ingest.batches.known_output import check_output_known
 from kafka_ingest.batches.open_attempt import open_attempt
 from kafka_ingest.batches.pin_receipt import pin_attempt
@@ -28,12 +28,13 @@ from kafka_ingest.control.control_tables import SqlControlTables
 from kafka_ingest.control.database import open_database
 from kafka_ingest.errors import WrongUseError
 from kafka_ingest.foundation.s3_access import S3Access
+from kafka_ingest.message_types import message_types
 from kafka_ingest.model.attempt_directory import MAX_WAIT_FOR_EXECUTORS, PACKAGE
 from kafka_ingest.model.batch import Attempt, Batch, BatchPlan
 from kafka_ingest.model.control_rows import Foldable, FoldCut, Folded
 from kafka_ingest.model.decoding import Columns
 from kafka_ingest.model.output_location import OutputLocation
-from kafka_ingest.model.schema_source import SchemaFile
+from kafka_ingest.model.schema_source import DescriptorSetFile, SchemaFile
 from kafka_ingest.operating.clean import StagedOutput, clean_up, staged_outputs
 from kafka_ingest.operating.fold import cut_before, fold
 from kafka_ingest.operating.headroom import LowHeadroom, low_headroom
@@ -144,11 +145,13 @@ class FeedParts:
         decoding = self.feed.decoding()
         if decoding.has_avro:
             installation().check_avro_jars()
+        if decoding.has_protobuf:
+            _ = self.schemas.message_types
         for name, part in decoding.parts.items():
-            if isinstance(part.source, SchemaFile):
+            if isinstance(part.source, SchemaFile | DescriptorSetFile):
                 frozen = self.schemas.part(name, part, (), ())
                 if decoding.columns is Columns.FLATTEN and name == "value":
-                    check_flat(frozen)
+                    self.schemas.check_flat(frozen)
 
     @cached_property
     def schemas(self) -> Schemas:
@@ -387,6 +390,7 @@ def schemas_of(find_connection: FindConnection, environment: Mapping[str, str]) 
     return Schemas(
         lambda conn_id: open_registry(registry_settings(find_connection(conn_id))),
         lambda path: read_schema_file(path, environment),
+        message_types,
     )
 
 

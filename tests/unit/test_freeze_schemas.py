@@ -10,6 +10,7 @@ import pytest
 from kafka_ingest.batches import freeze_schemas
 from kafka_ingest.batches.freeze_schemas import Schemas, found_ids
 from kafka_ingest.errors import InvalidSchemaError, SubjectMissingError
+from kafka_ingest.message_types import message_types
 from kafka_ingest.model.decoding import Columns, Decoding, FieldDecoding, Format
 from kafka_ingest.model.schema_source import RegisteredSchema, RegistrySource, SchemaFile, WriterSchema
 
@@ -49,7 +50,11 @@ def frozen(
     decoding: Decoding, registry: Registry = REGISTRY, topics: Sequence[str] = ("orders",), **found: Sequence[int]
 ) -> Decoding:
     files = {"orders.avsc": record("id")}
-    return Schemas(lambda _: replace(registry, asked=[]), files.__getitem__).frozen(decoding, topics, found)
+
+    def read(path: str) -> bytes:
+        return files[path].encode()
+
+    return Schemas(lambda _: replace(registry, asked=[]), read, message_types).frozen(decoding, topics, found)
 
 
 def of_registry(**values: Any) -> FieldDecoding:

@@ -54,10 +54,10 @@ def test_a_feed_file_says_what_keys_and_values_are(written: dict[str, object], d
 @pytest.mark.parametrize(
     ("written", "message"),
     [
-        ({"value": "xml"}, "value.format: expected 'raw', 'string', 'json' or 'avro', found 'xml'"),
+        ({"value": "xml"}, "value.format: expected 'raw', 'string', 'json', 'avro' or 'protobuf', found 'xml'"),
         ({"value": {}}, "value.format: missing"),
-        ({"value": 5}, "value: expected raw, string, json, avro or a mapping with format, found 5"),
-        ({"key": None}, "key: expected raw, string, json, avro or a mapping with format, found null"),
+        ({"value": 5}, "value: expected raw, string, json, avro, protobuf or a mapping with format, found 5"),
+        ({"key": None}, "key: expected raw, string, json, avro, protobuf or a mapping with format, found null"),
         ({"value": {"format": "string", "schema": SCHEMA}}, "value.schema: unknown key"),
         ({"value": {"format": "json", "shema": SCHEMA}}, "value.shema: unknown key; did you mean schema?"),
         ({"value": {"format": "json", "ddl": SCHEMA}}, "value.ddl: unknown key"),

@@ -9,6 +9,7 @@ import json
 from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import TypeVar
 
 from kafka_ingest.errors import InvalidSchemaError, SubjectMissingError
@@ -18,9 +19,15 @@ from kafka_ingest.model.avro_resolution import why_not_read
 from kafka_ingest.model.avro_schema import AvroSchema, read_avro
 from kafka_ingest.model.decoding import Columns, Decoding, FieldDecoding, Format
 from kafka_ingest.model.json_schema import ddl_of_json_schema
-from kafka_ingest.model.record_schema import Struct, WrongSchemaError, collisions, read_schema
-from kafka_ingest.model.schema_source import RegisteredSchema, RegistrySource, SchemaFile, WriterSchema
-from kafka_ingest.ports.schemas import OpenRegistry, ReadSchemaFile, SchemaRegistry
+from kafka_ingest.model.record_schema import RecordType, Struct, WrongSchemaError, collisions, read_schema
+from kafka_ingest.model.schema_source import (
+    DescriptorSetFile,
+    RegisteredSchema,
+    RegistrySource,
+    SchemaFile,
+    WriterSchema,
+)
+from kafka_ingest.ports.schemas import MessageTypes, OpenMessageTypes, OpenRegistry, ReadSchemaFile, SchemaRegistry
 
 NEWEST_VERSIONS = 5
 """Of each subject so many are asked for beforehand: each is a branch of what Spark compiles, with the whole schemas.
@@ -33,7 +40,7 @@ MOST_TEXT = 16 * 1024 * 1024
 ROUNDS = 3
 """So many attempts follow one another where each finds schema ids that have to be asked for."""
 
-KINDS = {Format.AVRO: "AVRO", Format.JSON: "JSON"}
+KINDS = {Format.AVRO: "AVRO", Format.JSON: "JSON", Format.PROTOBUF: "PROTOBUF"}
 
 FoundIds = Mapping[str, Collection[int]]
 """Schema ids that earlier attempts at a batch found, of keys and of values."""
@@ -53,16 +60,23 @@ class Schemas:
 
     open_registry: OpenRegistry
     read_file: ReadSchemaFile
+    open_message_types: OpenMessageTypes
     registries: dict[str, SchemaRegistry] = field(default_factory=dict)
+
+    @cached_property
+    def message_types(self) -> MessageTypes:
+        """What reads Protobuf's message types; raises InstallationError."""
+        return self.open_message_types()
 
     def frozen(self, decoding: Decoding, topics: Collection[str], found: FoundIds) -> Decoding:
         """Return a decoding with all schemas in it.
 
-        Raises InvalidSchemaError, SubjectMissingError, SchemaRegistryRefusedError or SchemaRegistryUnavailableError.
+        Raises InvalidSchemaError, SubjectMissingError, SchemaRegistryRefusedError or SchemaRegistryUnavailableError,
+        and InstallationError where a library for them is missing.
         """
         parts = {name: self.part(name, part, topics, found.get(name, ())) for name, part in decoding.parts.items()}
         if decoding.columns is Columns.FLATTEN and decoding.value.source is not None:
-            check_flat(parts["value"])
+            self.check_flat(parts["value"])
         return replace(decoding, key=parts["key"], value=parts["value"])
 
     def part(self, name: str, part: FieldDecoding, topics: Collection[str], found: Collection[int]) -> FieldDecoding:
@@ -71,8 +85,12 @@ class Schemas:
             case None:
                 return part
             case SchemaFile(path):
-                schema = usable(f"schema file {path}", lambda: with_columns(read_avro(self.read_file(path))))
+                schema = usable(f"schema file {path}", lambda: with_columns(read_avro(text_of(self.read_file(path)))))
                 return replace(part, schema=schema.text, source=None)
+            case DescriptorSetFile(path, message):
+                types = self.message_types
+                text = usable(f"descriptor set {path}", lambda: types.of_set(self.read_file(path), message))
+                return replace(part, schema=text, source=None)
             case RegistrySource() as source:
                 return self.registered(name, part, source, topics, found)
 
@@ -100,11 +118,32 @@ class Schemas:
         if part.format is Format.JSON:
             text = part.schema or usable(what, lambda: ddl_of_json_schema(reader.text))
             writers = [json_writer(each) for each in schemas]
+        elif part.format is Format.PROTOBUF:
+            types = self.message_types
+            text = usable(what, lambda: types.registered(reader, source.message))
+            writers = [types.writer(each, text) for each in schemas]
         else:
             read_as = usable(what, lambda: with_columns(avro_of(reader)))
             text = read_as.text
             writers = bounded(avro_writer(each, read_as) for each in schemas)
         return replace(part, schema=text, source=None, writers=tuple(writers), unknown_ids=tuple(unknown))
+
+    def check_flat(self, value: FieldDecoding) -> None:
+        """Raise InvalidSchemaError where the fields of a value cannot be columns of their own."""
+        match value.format:
+            case Format.AVRO:
+                columns: RecordType = read_avro(value.schema or "").columns
+            case Format.PROTOBUF:
+                columns = self.message_types.columns(value.schema or "")
+            case _:
+                columns = read_schema(value.schema or "")
+        names = columns.names if isinstance(columns, Struct) else ()
+        if not names or collisions(names, ("key",)):
+            taken = ", ".join(collisions(names, ("key",))[:10]) or "a value without fields"
+            raise InvalidSchemaError(
+                "expected fields that can be columns beside key and kafka_… (in any case of letters), found "
+                f"{taken}: use columns: nested. Nothing was moved."
+            )
 
 
 def bounded(writers: Iterable[WriterSchema]) -> list[WriterSchema]:
@@ -168,22 +207,18 @@ def avro_of(found: RegisteredSchema) -> AvroSchema:
     return read_avro(found.text, dict(found.references))
 
 
-def check_flat(value: FieldDecoding) -> None:
-    """Raise InvalidSchemaError where the fields of a value cannot be columns of their own."""
-    columns = read_avro(value.schema or "").columns if value.format is Format.AVRO else read_schema(value.schema or "")
-    names = columns.names if isinstance(columns, Struct) else ()
-    if not names or collisions(names, ("key",)):
-        taken = ", ".join(collisions(names, ("key",))[:10]) or "a value without fields"
-        raise InvalidSchemaError(
-            "expected fields that can be columns beside key and kafka_… (in any case of letters), found "
-            f"{taken}: use columns: nested. Nothing was moved."
-        )
-
-
 def described(reader: RegisteredSchema, subjects: Collection[str]) -> str:
     """Return the schema to read as in a few words."""
     version = f" version {reader.version}" if reader.version is not None else ""
     return f"subject {min(subjects)}{version} (schema id {reader.schema_id})"
+
+
+def text_of(content: bytes) -> str:
+    """Return the text of a file; raises WrongSchemaError."""
+    try:
+        return content.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise WrongSchemaError(f"expected text in UTF-8, found {error}") from None
 
 
 def with_columns(schema: AvroSchema) -> AvroSchema:

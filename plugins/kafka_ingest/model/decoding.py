@@ -27,6 +27,9 @@ class Format(StrEnum):
     AVRO = "avro"
     """One value in Avro's binary encoding."""
 
+    PROTOBUF = "protobuf"
+    """One message in Protobuf's wire format."""
+
 
 class UnknownFields(StrEnum):
     """What to do with fields of an object that its schema does not name."""
@@ -84,13 +87,20 @@ class DeadClass(StrEnum):
     NOT_AVRO = "NOT_AVRO"
     """The bytes are not exactly one value of the schema."""
 
+    NOT_PROTOBUF = "NOT_PROTOBUF"
+    """The bytes are not exactly one message, or hold a field of the schema in another wire type."""
+
+    OTHER_MESSAGE = "OTHER_MESSAGE"
+    """The message indexes before the value are those of another message of the schema."""
+
 
 @dataclass(frozen=True, slots=True)
 class FieldDecoding:
     """What a record's key or value is.
 
-    ``schema``: Spark's DDL of a JSON object's fields, None for any JSON value; Avro's own JSON for Avro, None as long
-    as it is not asked for. ``source``: where to ask; an attempt has what was found there.
+    ``schema``: Spark's DDL of a JSON object's fields, None for any JSON value; Avro's own JSON for Avro; for Protobuf
+    the message type with the files that describe it. None as long as it is not asked for. ``source``: where to ask; an
+    attempt has what was found there.
     """
 
     format: Format = Format.RAW
@@ -154,6 +164,11 @@ class Decoding:
     def has_avro(self) -> bool:
         """Whether Spark needs its module for Avro."""
         return any(part.format is Format.AVRO for part in self.parts.values())
+
+    @property
+    def has_protobuf(self) -> bool:
+        """Whether Spark needs Python's libraries for Protobuf."""
+        return any(part.format is Format.PROTOBUF for part in self.parts.values())
 
     @property
     def has_ids(self) -> bool:

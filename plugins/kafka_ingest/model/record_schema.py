@@ -71,14 +71,15 @@ class ArrayOf:
 
 @dataclass(frozen=True, slots=True)
 class MapOf:
-    """An object with any names, and values of one type."""
+    """An object with any names, and values of one type. ``key``: Spark's type of the names, where they are no text."""
 
     value: "RecordType"
+    key: str = "string"
 
     @property
     def ddl(self) -> str:
         """The type as Spark reads it."""
-        return f"map<string,{self.value.ddl}>"
+        return f"map<{self.key},{self.value.ddl}>"
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,12 +15,24 @@ class SchemaFile:
 
 
 @dataclass(frozen=True, slots=True)
+class DescriptorSetFile:
+    """A file of Protobuf's descriptors, likewise, and the full name of the message type that records are."""
+
+    path: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
 class RegistrySource:
-    """A registry, by the Airflow connection to it. ``version`` of the subject to read as; None: the latest."""
+    """A registry, by the Airflow connection to it. ``version`` of the subject to read as; None: the latest.
+
+    ``message``: the full name of Protobuf's message type to read as; None: the schema's first one.
+    """
 
     conn_id: str
     subject: str | None = None
     version: int | None = None
+    message: str | None = None
 
     def subject_of(self, topic: str, part: str) -> str:
         """Return the subject of a topic's keys or values; ``part`` is ``key`` or ``value``.
@@ -30,7 +42,7 @@ class RegistrySource:
         return (self.subject or f"{TOPIC}-{part}").replace(TOPIC, topic)
 
 
-SchemaSource = SchemaFile | RegistrySource
+SchemaSource = SchemaFile | DescriptorSetFile | RegistrySource
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +65,8 @@ class RegisteredSchema:
 class WriterSchema:
     """A schema that records of a batch may be written with, by the id that stands before them.
 
-    ``text`` is None where such records cannot be read at all; ``misfit``: why some or all of them cannot.
+    ``text`` is None where such records cannot be read at all; for Protobuf it is how the bytes behind the id begin, as
+    hexadecimal digits in a list of JSON. ``misfit``: why some or all of them cannot.
     """
 
     schema_id: int

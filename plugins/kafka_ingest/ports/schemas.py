@@ -3,7 +3,8 @@
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from kafka_ingest.model.schema_source import RegisteredSchema
+from kafka_ingest.model.record_schema import Struct
+from kafka_ingest.model.schema_source import RegisteredSchema, WriterSchema
 
 
 class SchemaRegistry(Protocol):
@@ -23,8 +24,33 @@ class SchemaRegistry(Protocol):
         """Return the schema of an id; None where the registry knows none."""
 
 
+class MessageTypes(Protocol):
+    """Protobuf's message types, each as a text that holds all files that describe it.
+
+    Each question raises WrongSchemaError where a type cannot be read.
+    """
+
+    def of_set(self, content: bytes, message: str) -> str:
+        """Return a message type of a descriptor set."""
+
+    def registered(self, found: RegisteredSchema, message: str | None) -> str:
+        """Return a message type of a registered schema; None for its first one."""
+
+    def columns(self, schema: str) -> Struct:
+        """Return the columns of a message type."""
+
+    def writer(self, found: RegisteredSchema, reader: str) -> WriterSchema:
+        """Return a schema that records may be written with, and why they cannot be read as the reader's message type.
+
+        Its text is how the bytes behind the schema's id may begin, for messages of that type.
+        """
+
+
 OpenRegistry = Callable[[str], SchemaRegistry]
 """Returns the registry that a connection leads to."""
 
-ReadSchemaFile = Callable[[str], str]
+ReadSchemaFile = Callable[[str], bytes]
 """Returns what is in a schema file; raises InvalidSchemaError where it cannot be read."""
+
+OpenMessageTypes = Callable[[], MessageTypes]
+"""Returns what reads Protobuf's message types; raises InstallationError where its libraries are not installed."""

@@ -87,7 +87,12 @@ def declared_fields(document: Mapping[object, object]) -> DeclaredFields:
 
 
 def text_of(path: Path) -> str:
-    """Return what is in a file; raises OSError, or ValueError where it is no file, too large or no UTF-8.
+    """Return the text in a file; raises OSError, or ValueError where it is no file, too large or no UTF-8."""
+    return content_of(path).decode("utf-8")
+
+
+def content_of(path: Path) -> bytes:
+    """Return what is in a file; raises OSError, or ValueError where it is no file or too large.
 
     Opened without waiting: opening a named pipe would block forever.
     """
@@ -97,7 +102,7 @@ def text_of(path: Path) -> str:
         content = file.read(MAX_BYTES + 1)
     if len(content) > MAX_BYTES:
         raise ValueError(f"expected at most {MAX_BYTES:,} bytes, found more")
-    return content.decode("utf-8")
+    return content
 
 
 def unusable(path: Path, reason: str, **declared: Unpack[DeclaredFields]) -> FeedFile:

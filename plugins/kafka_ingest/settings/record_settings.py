@@ -8,11 +8,13 @@ from pydantic import BeforeValidator, Discriminator, Field, Tag, field_validator
 
 from kafka_ingest.model.decoding import FieldDecoding, Format, UnknownFields
 from kafka_ingest.model.record_schema import collisions, read_schema
-from kafka_ingest.model.schema_source import TOPIC, RegistrySource, SchemaFile
+from kafka_ingest.model.schema_source import TOPIC, DescriptorSetFile, RegistrySource, SchemaFile
 from kafka_ingest.settings.setting_types import RECORD_TAG, Settings
 
 LONGEST_SUBJECT = 1_000
 NEWEST_POSSIBLE = 2**31 - 1
+FULL_NAME = r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*"
+"""Of a message type, with its package."""
 
 
 class RawRecords(Settings):
@@ -42,6 +44,13 @@ def a_version(value: object) -> int | None:
     if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= NEWEST_POSSIBLE:
         raise ValueError(f"expected the number of a version, or latest, found {value!r}")
     return value
+
+
+def a_schema_file(path: str | None) -> str | None:
+    """Check the path of a file that describes records."""
+    if path is not None and (not path.strip() or not path.isprintable() or ".." in Path(path).parts):
+        raise ValueError(f"expected the path of a schema file, absolute or beside the feed files, found {path!r}")
+    return path
 
 
 class FromRegistry(Settings):
@@ -120,9 +129,7 @@ class AvroRecords(FromRegistry):
     @field_validator("file")
     @classmethod
     def _is_a_path(cls, file: str | None) -> str | None:
-        if file is not None and (not file.strip() or not file.isprintable() or ".." in Path(file).parts):
-            raise ValueError(f"expected the path of a schema file, absolute or beside the feed files, found {file!r}")
-        return file
+        return a_schema_file(file)
 
     @model_validator(mode="after")
     def _one_of_both(self) -> "AvroRecords":
@@ -136,10 +143,50 @@ class AvroRecords(FromRegistry):
         return FieldDecoding(Format.AVRO, source=self.source or SchemaFile(self.file or ""))
 
 
+class ProtobufRecords(FromRegistry):
+    """``{format: protobuf, descriptors: orders.desc, message: shop.Order}``, or with ``registry``.
+
+    With a file of descriptors, a value is nothing but the message; with a registry it begins with the id of its schema
+    and the indexes of its message there.
+    """
+
+    format: Literal["protobuf"]
+    descriptors: str | None = None
+    message: str | None = None
+
+    @field_validator("descriptors")
+    @classmethod
+    def _is_a_path(cls, file: str | None) -> str | None:
+        return a_schema_file(file)
+
+    @field_validator("message")
+    @classmethod
+    def _is_a_message(cls, message: str | None) -> str | None:
+        if message is not None and (len(message) > LONGEST_SUBJECT or not re.fullmatch(FULL_NAME, message, re.ASCII)):
+            raise ValueError(f"expected the full name of a message, such as shop.Order, found {message[:100]!r}")
+        return message
+
+    @model_validator(mode="after")
+    def _one_of_both(self) -> "ProtobufRecords":
+        if (self.descriptors is None) == (self.registry is None):
+            found = "neither" if self.descriptors is None else "both"
+            raise ValueError(f"expected either descriptors, a file, or registry, a connection, found {found}")
+        if self.descriptors is not None and self.message is None:
+            raise ValueError(f"expected message, the full name of a message of {self.descriptors}, found none")
+        return self
+
+    def decoding(self) -> FieldDecoding:
+        """Return what the Spark job does with them."""
+        if self.registry is not None:
+            source = RegistrySource(self.registry, self.subject, self.version, self.message)
+            return FieldDecoding(Format.PROTOBUF, source=source)
+        return FieldDecoding(Format.PROTOBUF, source=DescriptorSetFile(self.descriptors or "", self.message or ""))
+
+
 class UnknownRecords(Settings):
     """An unknown format, so that the error names all known ones; no value of it ever exists."""
 
-    format: Literal["raw", "string", "json", "avro"]
+    format: Literal["raw", "string", "json", "avro", "protobuf"]
 
     def decoding(self) -> FieldDecoding:
         """Return nothing that is ever used."""
@@ -154,7 +201,7 @@ def in_full(value: object) -> object:
 def kind_of_records(value: object) -> str | None:
     """Return the tag of what a feed file says about keys or values; None where it says nothing of the kind."""
     found = value.get("format") if isinstance(value, dict) else getattr(value, "format", None)
-    if found in ("raw", "string", "json", "avro"):
+    if found in ("raw", "string", "json", "avro", "protobuf"):
         return f"{RECORD_TAG}{found}"
     return f"{RECORD_TAG}format" if isinstance(value, dict) else None
 
@@ -164,11 +211,12 @@ RecordSettings = Annotated[
     | Annotated[StringRecords, Tag(f"{RECORD_TAG}string")]
     | Annotated[JsonRecords, Tag(f"{RECORD_TAG}json")]
     | Annotated[AvroRecords, Tag(f"{RECORD_TAG}avro")]
+    | Annotated[ProtobufRecords, Tag(f"{RECORD_TAG}protobuf")]
     | Annotated[UnknownRecords, Tag(f"{RECORD_TAG}format")],
     Discriminator(
         kind_of_records,
         custom_error_type="records",
-        custom_error_message="Expected raw, string, json, avro or a mapping with format",
+        custom_error_message="Expected raw, string, json, avro, protobuf or a mapping with format",
     ),
     BeforeValidator(in_full),
 ]

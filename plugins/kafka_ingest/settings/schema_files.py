@@ -3,17 +3,17 @@
 from collections.abc import Mapping
 
 from kafka_ingest.errors import InvalidSchemaError
-from kafka_ingest.settings.feed_file import text_of
+from kafka_ingest.settings.feed_file import content_of
 from kafka_ingest.settings.feed_files import feeds_directory
 
 
-def read_schema_file(name: str, environment: Mapping[str, str]) -> str:
+def read_schema_file(name: str, environment: Mapping[str, str]) -> bytes:
     """Return what is in a schema file, which lies in the folder of the feed files where its path is not absolute."""
     path = feeds_directory(environment) / name
     try:
-        return text_of(path)
+        return content_of(path)
     except (OSError, ValueError) as error:
         raise InvalidSchemaError(
-            f"expected a schema file at {path}, found none that can be read: {error}. Correct schema in the feed file, "
-            "or put the file there. Nothing was moved."
+            f"expected a schema file at {path}, found none that can be read: {error}. Correct its name in the feed "
+            "file, or put the file there. Nothing was moved."
         ) from None

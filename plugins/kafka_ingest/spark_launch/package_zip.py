@@ -5,7 +5,16 @@ import zipfile
 from pathlib import Path
 
 PACKAGE_ROOT = Path(__file__).resolve().parents[1]
-INSIDE_SPARK = ("__init__.py", "errors.py", "foundation", "model", "writing")
+INSIDE_SPARK = (
+    "__init__.py",
+    "errors.py",
+    "foundation",
+    "message_types",
+    "model",
+    "ports/__init__.py",
+    "ports/schemas.py",
+    "writing",
+)
 
 
 OLDEST_DATE = (1980, 1, 1, 0, 0, 0)

@@ -1,7 +1,7 @@
 """Bytes become columns: the records of the raw format, decoded, each with the reason where that is not possible.
 
-All is done by expressions of Spark's, in steps, so that the expensive one is evaluated once for each record: parse,
-convert, check. Who selects only some of the columns pays only for what these need.
+All but Protobuf is done by expressions of Spark's, in steps, so that the expensive one is evaluated once for each
+record: parse, convert, check. Who selects only some of the columns pays only for what these need.
 """
 
 from importlib import import_module
@@ -22,6 +22,9 @@ RAW_VALUE = "kafka_raw_value"
 FOR_AVRO = "kafka_ingest.writing.decode_avro"
 """Imported for feeds of Avro only: it takes some milliseconds."""
 
+FOR_PROTOBUF = "kafka_ingest.writing.decode_protobuf"
+"""Imported for feeds of Protobuf only: its libraries are not part of a plain installation."""
+
 
 def decoded(records: DataFrame, decoding: Decoding) -> DataFrame:
     """Return records with keys and values decoded, and at the end what became of them.
@@ -39,9 +42,11 @@ def decoded(records: DataFrame, decoding: Decoding) -> DataFrame:
     if decoding.has_avro:
         import_module(FOR_AVRO).limit_avro(records.sparkSession)
     parts = {"key": part_of("key", decoding.key), "value": part_of("value", decoding.value)}
-    steps = records
+    bodies = {part.body_name: part.body for part in parts.values() if part.body}
+    steps = records.select("*", *(f.expr(sql).alias(name) for name, sql in bodies.items())) if bodies else records
+    if decoding.has_protobuf:
+        steps = import_module(FOR_PROTOBUF).parsed_in_batches(steps, list(parts.values()))
     for step in (
-        {part.body_name: part.body for part in parts.values() if part.body},
         {part.parsed_name: part.parsed for part in parts.values() if part.parsed},
         {part.read_name: part.read for part in parts.values() if part.read},
         {part.converted_name: part.converted for part in parts.values() if part.converted},
@@ -77,6 +82,9 @@ def part_of(column: str, decoding: FieldDecoding) -> DecodedPart:
         case Format.AVRO:
             avro: DecodedPart = import_module(FOR_AVRO).avro_part(column, decoding)
             return avro
+        case Format.PROTOBUF:
+            protobuf: DecodedPart = import_module(FOR_PROTOBUF).protobuf_part(column, decoding)
+            return protobuf
         case Format.JSON if decoding.writers is not None:
             return behind_id(json_part(column, body_name(column), decoding), decoding)
         case Format.JSON:

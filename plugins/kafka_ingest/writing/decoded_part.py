@@ -28,6 +28,8 @@ class DecodedPart:
     fields: Sequence[str] = ()
     body: str | None = None
     """What the other steps read, where that is not all of the bytes."""
+    in_batches: tuple[str, object] | None = None
+    """What parses whole batches of bodies, where expressions cannot: the type of what it makes, and what makes it."""
 
     @property
     def body_name(self) -> str:

@@ -1,0 +1,341 @@
+"""What a message type becomes: the types of its columns, and the message type by which its records are read.
+
+That second one has the same wire format, and nothing in it that libraries read in different ways: no requirements, no
+closed enums, no maps, no well-known types with a meaning of their own. What these mean is said by the tree of values
+here, and done with whole columns (:mod:`kafka_ingest.writing.protobuf_batches`).
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Final
+
+from google.protobuf.descriptor import Descriptor, FieldDescriptor
+from google.protobuf.descriptor_pb2 import DescriptorProto, FieldDescriptorProto, FileDescriptorProto
+
+from kafka_ingest.model.record_schema import (
+    MAX_DEPTH,
+    MAX_FIELDS,
+    ArrayOf,
+    Field,
+    MapOf,
+    RecordType,
+    Scalar,
+    Struct,
+    WrongSchemaError,
+)
+
+TIMESTAMP: Final = "google.protobuf.Timestamp"
+WRAPPERS: Final = frozenset(
+    f"google.protobuf.{name}Value"
+    for name in ("Double", "Float", "Int64", "UInt64", "Int32", "UInt32", "Bool", "String", "Bytes")
+)
+TREES: Final = frozenset({"google.protobuf.Struct", "google.protobuf.Value", "google.protobuf.ListValue"})
+
+PLAIN_PACKAGE: Final = "kafka_ingest_plain"
+PLAIN_FILE: Final = "kafka_ingest_plain.proto"
+
+SPARK_TYPES: Final = {
+    FieldDescriptor.TYPE_DOUBLE: "double",
+    FieldDescriptor.TYPE_FLOAT: "float",
+    FieldDescriptor.TYPE_INT64: "bigint",
+    FieldDescriptor.TYPE_SINT64: "bigint",
+    FieldDescriptor.TYPE_SFIXED64: "bigint",
+    FieldDescriptor.TYPE_UINT64: "decimal(20,0)",
+    FieldDescriptor.TYPE_FIXED64: "decimal(20,0)",
+    FieldDescriptor.TYPE_INT32: "int",
+    FieldDescriptor.TYPE_SINT32: "int",
+    FieldDescriptor.TYPE_SFIXED32: "int",
+    FieldDescriptor.TYPE_UINT32: "bigint",
+    FieldDescriptor.TYPE_FIXED32: "bigint",
+    FieldDescriptor.TYPE_BOOL: "boolean",
+    FieldDescriptor.TYPE_STRING: "string",
+    FieldDescriptor.TYPE_BYTES: "binary",
+}
+"""Of each scalar type the smallest of Spark's that holds all of its values."""
+
+
+@dataclass(frozen=True, slots=True)
+class Single:
+    """One number, text or run of bytes."""
+
+    spark: str
+
+
+@dataclass(frozen=True, slots=True)
+class Enumerated:
+    """A number that has a name, stored as the name; as its digits where it has none here."""
+
+    names: Mapping[int, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Instant:
+    """A google.protobuf.Timestamp."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wrapped:
+    """One of Protobuf's wrappers: a value that may be missing."""
+
+    spark: str
+
+
+@dataclass(frozen=True, slots=True)
+class JsonText:
+    """A message that may hold others of its own type, stored as JSON; read as bytes."""
+
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Marker:
+    """A message without fields, of which only its presence is known; read as bytes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """A message. ``oneofs``: of each the numbers of its members in ``fields``."""
+
+    fields: "tuple[MessageField, ...]"
+    oneofs: tuple[tuple[int, ...], ...] = ()
+
+
+Value = Single | Enumerated | Instant | Wrapped | JsonText | Marker | Message
+
+
+class Repetition(StrEnum):
+    """How often a field may occur."""
+
+    ONE = "one"
+    MANY = "many"
+    MAP = "map"
+
+
+@dataclass(frozen=True, slots=True)
+class MessageField:
+    """A field of a message. ``key``: Spark's type of a map's keys."""
+
+    name: str
+    value: Value
+    repetition: Repetition = Repetition.ONE
+    is_required: bool = False
+    key: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class MessageColumns:
+    """A message type as it is read: its values, Spark's type, and the plain message type as a FileDescriptorProto."""
+
+    value: Message
+    columns: Struct
+    plain_file: bytes
+    plain_message: str
+
+
+def message_columns(descriptor: Descriptor) -> MessageColumns:
+    """Return how records of a message type are read; raises WrongSchemaError where they cannot be."""
+    plain = Plain()
+    name, value = plain.message(descriptor)
+    if not value.fields:
+        raise WrongSchemaError(f"expected a message with fields, found {descriptor.full_name} without any")
+    sizes: dict[int, tuple[int, int]] = {}
+    fields, depth = size_of(value, sizes)
+    if fields > MAX_FIELDS:
+        raise WrongSchemaError(f"expected at most {MAX_FIELDS:,} fields, found {fields:,}")
+    if depth > MAX_DEPTH:
+        raise WrongSchemaError(f"expected at most {MAX_DEPTH} levels of types, found {depth}")
+    columns = column_type(value)
+    if not isinstance(columns, Struct):
+        raise TypeError(f"expected a struct of a message, found {columns}")
+    return MessageColumns(value, columns, plain.file.SerializeToString(), f"{PLAIN_PACKAGE}.{name}")
+
+
+@dataclass
+class Plain:
+    """Makes plain message types, one for each type that occurs."""
+
+    file: FileDescriptorProto = field(
+        default_factory=lambda: FileDescriptorProto(name=PLAIN_FILE, package=PLAIN_PACKAGE, syntax="proto3")
+    )
+    made: dict[str, tuple[str, Message]] = field(default_factory=dict)
+
+    def message(self, descriptor: Descriptor, depth: int = 1) -> tuple[str, Message]:
+        """Return the name of the plain type of a type, and the tree of its values."""
+        if descriptor.full_name in self.made:
+            return self.made[descriptor.full_name]
+        if depth > MAX_DEPTH:
+            raise WrongSchemaError(f"expected at most {MAX_DEPTH} levels of messages, found more")
+        if descriptor.GetOptions().message_set_wire_format:
+            raise WrongSchemaError(f"expected no message sets, found {descriptor.full_name}")
+        check_names(descriptor)
+        plain = DescriptorProto()
+        fields = tuple(self.field(each, plain, depth) for each in descriptor.fields)
+        oneofs = self.oneofs(descriptor, plain)
+        # Proto3 has optional fields only as the single member of a oneof, and these come last.
+        for each, source in zip(plain.field, descriptor.fields, strict=True):
+            if source.has_presence and not each.HasField("oneof_index") and each.type != each.TYPE_MESSAGE:
+                each.proto3_optional = True
+                each.oneof_index = len(plain.oneof_decl)
+                plain.oneof_decl.add(name=f"_{each.number}")
+        plain.name = f"M{len(self.made)}"
+        self.file.message_type.append(plain)
+        self.made[descriptor.full_name] = plain.name, Message(fields, oneofs)
+        return self.made[descriptor.full_name]
+
+    def field(self, source: FieldDescriptor, plain: DescriptorProto, depth: int) -> MessageField:
+        """Add a plain field, and return what it is read as."""
+        if source.type == FieldDescriptor.TYPE_GROUP:
+            raise WrongSchemaError(f"expected no groups, found {source.full_name}: they are not read")
+        if source.message_type is not None and source.message_type.GetOptions().map_entry:
+            return self.map(source, source.message_type, plain, depth)
+        label = FieldDescriptorProto.LABEL_OPTIONAL
+        added = plain.field.add(name=f"f{source.number}", number=source.number, label=label)
+        if source.is_repeated:
+            added.label = FieldDescriptorProto.LABEL_REPEATED
+            if source.type not in NEVER_PACKED:
+                added.options.packed = source.is_packed
+        value = self.value(source, added, depth)
+        repetition = Repetition.MANY if source.is_repeated else Repetition.ONE
+        return MessageField(source.name, value, repetition, is_required=source.is_required)
+
+    def map(self, source: FieldDescriptor, entries: Descriptor, plain: DescriptorProto, depth: int) -> MessageField:
+        """Add a plain field with the entries of a map."""
+        entry = DescriptorProto()
+        key, value = (entries.fields_by_name[name] for name in ("key", "value"))
+        kept_key, kept_value = (
+            entry.field.add(name=each.name, number=each.number, label=FieldDescriptorProto.LABEL_OPTIONAL)
+            for each in (key, value)
+        )
+        kept_key.type = FieldDescriptorProto.Type.ValueType(key.type)
+        found = self.value(value, kept_value, depth)
+        entry.name = f"E{len(self.file.message_type)}"
+        self.file.message_type.append(entry)
+        plain.field.add(
+            name=f"f{source.number}",
+            number=source.number,
+            label=FieldDescriptorProto.LABEL_REPEATED,
+            type=FieldDescriptorProto.TYPE_MESSAGE,
+            type_name=f".{PLAIN_PACKAGE}.{entry.name}",
+        )
+        return MessageField(source.name, found, Repetition.MAP, key=SPARK_TYPES[key.type])
+
+    def value(self, source: FieldDescriptor, added: FieldDescriptorProto, depth: int) -> Value:
+        """Give a plain field its type, and return what its values are."""
+        if source.enum_type is not None:
+            added.type = FieldDescriptorProto.TYPE_INT32
+            names: dict[int, str] = {}
+            for each in source.enum_type.values:
+                names.setdefault(each.number, each.name)
+            return Enumerated(names)
+        if source.message_type is None:
+            added.type = FieldDescriptorProto.Type.ValueType(source.type)
+            return Single(SPARK_TYPES[source.type])
+        kind = source.message_type
+        if kind.full_name in TREES or is_recursive(kind):
+            added.type = FieldDescriptorProto.TYPE_BYTES
+            return JsonText(kind.full_name)
+        if not kind.fields:
+            added.type = FieldDescriptorProto.TYPE_BYTES
+            return Marker()
+        added.type = FieldDescriptorProto.TYPE_MESSAGE
+        name, value = self.message(kind, depth + 1)
+        added.type_name = f".{PLAIN_PACKAGE}.{name}"
+        if kind.full_name == TIMESTAMP:
+            return Instant()
+        return Wrapped(SPARK_TYPES[kind.fields[0].type]) if kind.full_name in WRAPPERS else value
+
+    def oneofs(self, descriptor: Descriptor, plain: DescriptorProto) -> tuple[tuple[int, ...], ...]:
+        """Add a type's oneofs of more than one member, and return where these are among its fields."""
+        places = {each.number: place for place, each in enumerate(descriptor.fields)}
+        found = []
+        for oneof in descriptor.oneofs:
+            members = tuple(sorted(places[each.number] for each in oneof.fields))
+            if len(members) > 1:
+                for place in members:
+                    plain.field[place].oneof_index = len(plain.oneof_decl)
+                plain.oneof_decl.add(name=f"o{len(plain.oneof_decl)}")
+                found.append(members)
+        return tuple(found)
+
+
+NEVER_PACKED: Final = frozenset(
+    {FieldDescriptor.TYPE_STRING, FieldDescriptor.TYPE_BYTES, FieldDescriptor.TYPE_MESSAGE, FieldDescriptor.TYPE_GROUP}
+)
+
+
+def check_names(descriptor: Descriptor) -> None:
+    """Raise WrongSchemaError where the fields of a message cannot be those of one struct."""
+    seen: dict[str, str] = {}
+    for each in descriptor.fields:
+        other = seen.setdefault(each.name.lower(), each.name)
+        if other != each.name:
+            raise WrongSchemaError(
+                "expected names that differ in more than the case of their letters, found "
+                f"{other!r} and {each.name!r} in {descriptor.full_name}"
+            )
+
+
+def is_recursive(descriptor: Descriptor) -> bool:
+    """Whether a message may hold one of its own type."""
+    seen: set[str] = set()
+    waiting: list[Descriptor] = [descriptor]
+    while waiting:
+        for each in waiting.pop().fields:
+            kind = each.message_type
+            if kind is None or kind.full_name in seen:
+                continue
+            if kind.full_name == descriptor.full_name:
+                return True
+            seen.add(kind.full_name)
+            waiting.append(kind)
+    return False
+
+
+def size_of(value: Value, sizes: dict[int, tuple[int, int]]) -> tuple[int, int]:
+    """Return how many fields and levels a value has; a type that occurs twice counts twice, and is looked at once."""
+    if not isinstance(value, Message):
+        return 0, 0
+    if id(value) not in sizes:
+        inner = [(each, *size_of(each.value, sizes)) for each in value.fields]
+        levels = [depth + (each.repetition is not Repetition.ONE) for each, _, depth in inner]
+        sizes[id(value)] = sum(1 + fields for _, fields, _ in inner), 1 + max(levels, default=0)
+    return sizes[id(value)]
+
+
+def column_type(value: Value) -> RecordType:
+    """Return Spark's type of a value."""
+    match value:
+        case Single(spark) | Wrapped(spark):
+            return Scalar(spark)
+        case Enumerated() | JsonText():
+            return Scalar("string")
+        case Instant():
+            return Scalar("timestamp")
+        case Marker():
+            return Scalar("boolean")
+        case Message(fields):
+            return Struct(tuple(Field(each.name, field_type(each)) for each in fields))
+
+
+def field_type(of: MessageField) -> RecordType:
+    """Return Spark's type of a field."""
+    inner = column_type(of.value)
+    if of.repetition is Repetition.MANY:
+        return ArrayOf(inner)
+    return MapOf(inner, of.key or "string") if of.repetition is Repetition.MAP else inner
+
+
+def json_messages(values: Sequence[Value]) -> set[str]:
+    """Return the message types that are stored as JSON."""
+    found: set[str] = set()
+    seen: set[int] = set()
+    waiting = list(values)
+    while waiting:
+        match waiting.pop():
+            case JsonText(message):
+                found.add(message)
+            case Message(fields) as one if id(one) not in seen:
+                seen.add(id(one))
+                waiting += [each.value for each in fields]
+    return found

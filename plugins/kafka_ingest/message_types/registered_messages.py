@@ -1,0 +1,66 @@
+"""Message types of descriptor sets and of a registry, and which of its schemas can be read as them."""
+
+import json
+from functools import cache
+from typing import Final
+
+from google.protobuf.descriptor import Descriptor
+
+from kafka_ingest.message_types.compile_protos import files_of
+from kafka_ingest.message_types.descriptor_sets import MessageSchema, schema_of_files, schema_of_set
+from kafka_ingest.message_types.message_columns import message_columns
+from kafka_ingest.message_types.message_indexes import beginnings, first_message, path_of
+from kafka_ingest.message_types.message_mistaken import why_misread
+from kafka_ingest.model.record_schema import Struct, WrongSchemaError
+from kafka_ingest.model.schema_source import RegisteredSchema, WriterSchema
+
+KIND: Final = "PROTOBUF"
+MAIN_FILE: Final = "kafka_ingest_schema.proto"
+"""What a registered schema is called, which has no name of its own."""
+
+
+class RegisteredMessages:
+    """Reads message types with Protobuf's own libraries."""
+
+    def of_set(self, content: bytes, message: str) -> str:
+        """Return a message type of a descriptor set; raises WrongSchemaError."""
+        return self._usable(schema_of_set(content, message))
+
+    def registered(self, found: RegisteredSchema, message: str | None) -> str:
+        """Return a message type of a registered schema, None for its first one; raises WrongSchemaError."""
+        if found.lacks is not None:
+            raise WrongSchemaError(found.lacks)
+        files = files_of(found, MAIN_FILE)
+        return self._usable(schema_of_files(files, message or first_message(files[MAIN_FILE])))
+
+    def columns(self, schema: str) -> Struct:
+        """Return the columns of a message type."""
+        return message_columns(descriptor_of(schema)).columns
+
+    def writer(self, found: RegisteredSchema, reader: str) -> WriterSchema:
+        """Return a schema that records may be written with, and why they cannot be read."""
+        if found.kind != KIND:
+            return WriterSchema(found.schema_id, None, f"expected a schema of type {KIND}, found {found.kind}")
+        if found.lacks is not None:
+            return WriterSchema(found.schema_id, None, found.lacks)
+        wanted = descriptor_of(reader)
+        try:
+            files = files_of(found, MAIN_FILE)
+            path = path_of(files[MAIN_FILE], wanted.full_name)
+            written = schema_of_files(files, wanted.full_name).descriptor
+        except WrongSchemaError as error:
+            return WriterSchema(found.schema_id, None, str(error))
+        if misread := why_misread(written, wanted):
+            return WriterSchema(found.schema_id, None, misread)
+        return WriterSchema(found.schema_id, json.dumps([each.hex() for each in beginnings(path)]))
+
+    def _usable(self, schema: MessageSchema) -> str:
+        """Return a message type's text, where columns can be made of it; raises WrongSchemaError."""
+        message_columns(schema.descriptor)
+        return schema.text
+
+
+@cache
+def descriptor_of(schema: str) -> Descriptor:
+    """Return the message type of a text."""
+    return MessageSchema.of_text(schema).descriptor

@@ -1,0 +1,88 @@
+"""Protobuf: exactly one message of a type, with or without the id and the indexes of its schema before it.
+
+Spark's own module for Protobuf is not had everywhere (docs/decisions.md), so Python's workers do it, with whole batches
+of records in Arrow's format. What stands before a message is looked at by expressions, as in the other formats.
+"""
+
+import json
+import sys
+
+from pyspark import cloudpickle
+from pyspark.sql import DataFrame
+from pyspark.sql.types import DataType, StructField, StructType
+
+from kafka_ingest.message_types.descriptor_sets import MessageSchema
+from kafka_ingest.message_types.message_columns import json_messages, message_columns
+from kafka_ingest.model.decoding import DeadClass, FieldDecoding
+from kafka_ingest.model.record_schema import quoted
+from kafka_ingest.model.schema_source import WriterSchema
+from kafka_ingest.writing.decoded_part import DecodedPart, body_name, first_of, parsed_name, reason, text
+from kafka_ingest.writing.protobuf_batches import SentType, message_batches
+from kafka_ingest.writing.schema_ids import HEAD_BYTES, body_of, head, head_of, readable, wrong_beginnings
+
+SENT_BY_VALUE = ("kafka_ingest.message_types.message_columns", "kafka_ingest.writing.protobuf_batches")
+"""The modules that workers need, which may be on other machines and do not have this package."""
+
+BATCH_BYTES = 32 * 1024 * 1024
+"""About how large a batch may be: without a limit, Spark makes it of 10,000 records of whatever size."""
+
+OTHER = "expected a message of the type that is read, found the indexes of another before it"
+
+
+def protobuf_part(column: str, decoding: FieldDecoding) -> DecodedPart:
+    """Return messages of a type."""
+    schema = MessageSchema.of_text(decoding.schema or "")
+    found = message_columns(schema.descriptor)
+    stored = schema.descriptors if json_messages([found.value]) else b""
+    body, parsed = quoted(body_name(column)), quoted(parsed_name(column))
+    said = f"named_struct('part', {text(column)}, 'class', {parsed}.class, 'text', {parsed}.text)"
+    beginnings = [
+        *wrong_beginnings(column, decoding),
+        (f"{body} is null", reason(column, DeadClass.OTHER_MESSAGE, text(OTHER))),
+    ]
+    return DecodedPart(
+        column,
+        f"{parsed}.v",
+        is_dead=f"{quoted(column)} is not null and ({body} is null or {parsed}.class is not null)",
+        reason=first_of([*(beginnings if decoding.has_ids else ()), ("true", said)]),
+        fields=found.columns.names,
+        body=messages_behind(column, decoding) if decoding.has_ids else quoted(column),
+        in_batches=(found.columns.ddl, SentType(found.value, found.plain_file, found.plain_message, stored)),
+    )
+
+
+def messages_behind(column: str, decoding: FieldDecoding) -> str:
+    """Return the bytes behind an id and indexes, null where these are none of a message that can be read."""
+    branches = " ".join(
+        f"when {head_of(column)} = {head(writer)} then {behind_indexes(column, writer)}"
+        for writer in readable(decoding)
+    )
+    return f"case {branches} end" if branches else "cast(null as binary)"
+
+
+def behind_indexes(column: str, writer: WriterSchema) -> str:
+    """Return the bytes behind the indexes of the message that is read."""
+    beginnings: list[str] = json.loads(writer.text or "[]")
+    branches = " ".join(
+        f"when substring({quoted(column)}, {HEAD_BYTES + 1}, {len(each) // 2}) = X'{each}' "
+        f"then substring({body_of(column)}, {len(each) // 2 + 1})"
+        for each in beginnings
+    )
+    return f"case {branches} end"
+
+
+def parsed_in_batches(records: DataFrame, parts: list[DecodedPart]) -> DataFrame:
+    """Return records with what their bodies hold: a struct of the message, and of the reason where there is none."""
+    spark = records.sparkSession
+    spark.conf.set("spark.sql.execution.arrow.maxBytesPerBatch", str(BATCH_BYTES))
+    for name in SENT_BY_VALUE:
+        cloudpickle.register_pickle_by_value(sys.modules[name])
+    types: list[tuple[str, str, SentType]] = []
+    schema = StructType(list(records.schema.fields))
+    for part in parts:
+        match part.in_batches:
+            case (str(ddl), SentType() as sent):
+                types.append((part.body_name, part.parsed_name, sent))
+                parsed = DataType.fromDDL(f"v: {ddl}, class: string, text: string")
+                schema = StructType([*schema.fields, StructField(part.parsed_name, parsed)])
+    return records.mapInArrow(lambda batches: message_batches(batches, types), schema)
