@@ -34,6 +34,8 @@ TREES: Final = frozenset({"google.protobuf.Struct", "google.protobuf.Value", "go
 
 PLAIN_PACKAGE: Final = "kafka_ingest_plain"
 PLAIN_FILE: Final = "kafka_ingest_plain.proto"
+OF_MAPS: Final = "E"
+"""How the names of plain types begin that are entries of maps; others begin otherwise."""
 
 SPARK_TYPES: Final = {
     FieldDescriptor.TYPE_DOUBLE: "double",
@@ -209,7 +211,7 @@ class Plain:
         )
         kept_key.type = FieldDescriptorProto.Type.ValueType(key.type)
         found = self.value(value, kept_value, depth)
-        entry.name = f"E{len(self.file.message_type)}"
+        entry.name = f"{OF_MAPS}{len(self.file.message_type)}"
         self.file.message_type.append(entry)
         plain.field.add(
             name=f"f{source.number}",

@@ -6,6 +6,7 @@ of records in Arrow's format. What stands before a message is looked at by expre
 
 import json
 import sys
+from collections.abc import Sequence
 
 from pyspark import cloudpickle
 from pyspark.sql import DataFrame
@@ -71,18 +72,22 @@ def behind_indexes(column: str, writer: WriterSchema) -> str:
     return f"case {branches} end"
 
 
-def parsed_in_batches(records: DataFrame, parts: list[DecodedPart]) -> DataFrame:
+def parsed_in_batches(records: DataFrame, parts: Sequence[DecodedPart]) -> DataFrame:
     """Return records with what their bodies hold: a struct of the message, and of the reason where there is none."""
-    spark = records.sparkSession
-    spark.conf.set("spark.sql.execution.arrow.maxBytesPerBatch", str(BATCH_BYTES))
-    for name in SENT_BY_VALUE:
-        cloudpickle.register_pickle_by_value(sys.modules[name])
+    records.sparkSession.conf.set("spark.sql.execution.arrow.maxBytesPerBatch", str(BATCH_BYTES))
+    send_by_value()
     types: list[tuple[str, str, SentType]] = []
     schema = StructType(list(records.schema.fields))
     for part in parts:
         match part.in_batches:
-            case (str(ddl), SentType() as sent):
+            case (ddl, SentType() as sent):
                 types.append((part.body_name, part.parsed_name, sent))
                 parsed = DataType.fromDDL(f"v: {ddl}, class: string, text: string")
                 schema = StructType([*schema.fields, StructField(part.parsed_name, parsed)])
     return records.mapInArrow(lambda batches: message_batches(batches, types), schema)
+
+
+def send_by_value() -> None:
+    """Let what workers are sent hold the code that they need: they may be on machines without this package."""
+    for name in SENT_BY_VALUE:
+        cloudpickle.register_pickle_by_value(sys.modules[name])

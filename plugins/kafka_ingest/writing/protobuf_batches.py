@@ -26,6 +26,7 @@ from google.protobuf.unknown_fields import UnknownFieldSet
 from ptars import HandlerPool, PtarsConfig
 
 from kafka_ingest.message_types.message_columns import (
+    OF_MAPS,
     Enumerated,
     Instant,
     JsonText,
@@ -77,8 +78,11 @@ ToRows = Callable[[Indices], Indices]
 """From places in a column of what is inside of records, the places of the records."""
 
 
-class OneofTwiceError(Exception):
-    """Members of one oneof are both there: only the last of them counts, and columns do not have their order."""
+class NotCanonicalError(Exception):
+    """What is there has to be read by Protobuf's own rules first, which columns do not follow.
+
+    Of two members of a oneof, the last counts; an entry of a map without a value has the default one.
+    """
 
 
 @dataclass
@@ -138,7 +142,7 @@ class MessageReader:
         missing, content, dead = bodies.is_null(), bodies.fill_null(b""), Dead()
         try:
             values = self.converted(self.columns(content), dead)
-        except (ValueError, OneofTwiceError):
+        except (ValueError, NotCanonicalError):
             dead = Dead()
             content = self.canonical(content, dead)
             values = self.converted(self.columns(content, dead), dead)
@@ -191,7 +195,7 @@ class MessageReader:
         return kept
 
     def known_number(self, message: Any, descriptor: Descriptor) -> int | None:  # noqa: ANN401 - made at run time
-        """Return the number of a field that is there in another wire type than its own."""
+        """Return the number of a field that is there in another wire type than its own; complete entries of maps."""
         unknown_fields: Any = UnknownFieldSet(message)
         for unknown in unknown_fields:
             if unknown.field_number in descriptor.fields_by_number:
@@ -201,6 +205,9 @@ class MessageReader:
                 found = getattr(message, name)
             elif message.HasField(name):
                 found = (getattr(message, name),)
+            elif descriptor.name.startswith(OF_MAPS):
+                getattr(message, name).SetInParent()
+                continue
             else:
                 continue
             for each in found:
@@ -234,7 +241,7 @@ class MessageReader:
             for each in is_there[1:]:
                 total = pc.add(total, each)
             if len(total) and pc.max(total).as_py() > 1:
-                raise OneofTwiceError
+                raise NotCanonicalError
         columns = []
         for each, column in zip(value.fields, fields, strict=True):
             name = f"{path}{each.name}"
@@ -262,6 +269,8 @@ class MessageReader:
             entries, parents, keys = entries.take(last), parents.take(last), keys.take(last)
             offsets = offsets_by_parent(parents, len(found))
             inside = partial(rows_of_parents, parents, to_rows)
+        if entries.field(1).null_count:
+            raise NotCanonicalError
         items = self.one_value(of.value, entries.field(1), inside, path, dead)
         key_type = ARROW_TYPES[of.key or "string"]
         map_type: Any = pa.map_(key_type, items.type)
@@ -288,26 +297,31 @@ class MessageReader:
 
     def json_texts(self, message: str, found: Column, to_rows: ToRows, path: str, dead: Dead) -> Column:
         """Return a column of messages as JSON."""
-        texts = [None if content is None else self.json_of(message, content) for content in found.to_pylist()]
-        if wrong := [place for place, text in enumerate(texts) if text == ""]:
-            dead.add(to_rows(pa.array(wrong, pa.int64())).to_pylist(), DOES_NOT_FIT, f"{NO_JSON}{path}")
+        texts: list[str | None] = []
+        wrong: dict[tuple[str, str], list[int]] = {}
+        for place, content in enumerate(found.to_pylist()):
+            try:
+                texts.append(None if content is None else self.json_of(message, content))
+            except DecodeError:
+                wrong.setdefault((NOT_PROTOBUF, ONE_MESSAGE), []).append(place)
+                texts.append(None)
+            except (json_format.Error, ValueError, TypeError, OverflowError, RecursionError):
+                wrong.setdefault((DOES_NOT_FIT, f"{NO_JSON}{path}"), []).append(place)
+                texts.append(None)
+        for reason, places in wrong.items():
+            dead.add(to_rows(pa.array(places, pa.int64())).to_pylist(), *reason)
         return pa.array(texts, pa.string())
 
     def json_of(self, message: str, content: bytes) -> str:
-        """Return a message as JSON, empty where it has no such form."""
-        try:
-            found = GetMessageClass(self.json_pool.FindMessageTypeByName(message)).FromString(content)
-            return str(
-                json_format.MessageToJson(
-                    found,
-                    preserving_proto_field_name=True,
-                    indent=None,
-                    ensure_ascii=False,
-                    descriptor_pool=self.json_pool,
-                )
-            )
-        except (DecodeError, json_format.Error, ValueError, TypeError, OverflowError, RecursionError):
-            return ""
+        """Return a message as JSON."""
+        found = GetMessageClass(self.json_pool.FindMessageTypeByName(message)).FromString(content)
+        return json_format.MessageToJson(
+            found,
+            preserving_proto_field_name=True,
+            indent=None,
+            ensure_ascii=False,
+            descriptor_pool=self.json_pool,
+        )
 
     def is_readable_without_text(self, content: bytes) -> bool:
         """Whether a message can be read where its texts are taken as bytes: so what is wrong is in a text."""

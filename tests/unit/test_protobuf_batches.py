@@ -1,0 +1,253 @@
+"""Batches of Protobuf records become columns: what is good, what is dead and why."""
+
+import datetime as dt
+import random
+import subprocess
+import sys
+from collections.abc import Sequence
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark import cloudpickle
+from tests.protobuf_types import EVERYTHING, DeadError, columns, expected, message_class, proto, reader, schema
+
+from kafka_ingest.writing.decode_protobuf import send_by_value
+from kafka_ingest.writing.protobuf_batches import SentType, message_batches
+from repeatable_random import repeatable_random
+
+Order = message_class(EVERYTHING)
+UNKNOWN = b"\xf8\x3f\x01"
+"""A field with the number 1023."""
+
+
+def plain(found: Any) -> Any:
+    """Return a value of Arrow's with times as microseconds and maps in order."""
+    match found:
+        case dt.datetime():
+            return (found - dt.datetime(1970, 1, 1, tzinfo=dt.UTC)) // dt.timedelta(microseconds=1)
+        case dict():
+            return {name: plain(each) for name, each in found.items()}
+        case [(_, _), *_]:
+            return sorted((key, plain(value)) for key, value in found)
+        case list():
+            return [plain(each) for each in found]
+    return found
+
+
+def read(content: Sequence[bytes | None], text: str = EVERYTHING, message: str = "shop.Order") -> list[Any]:
+    """Return each record's value, or the class of why it is dead."""
+    found = reader(text, message).read(pa.array(content, pa.binary())).to_pylist()
+    return [each["class"] or plain(each["v"]) for each in found]
+
+
+def read_one(content: bytes, text: str = EVERYTHING) -> Any:
+    return read([content], text)[0]
+
+
+def some_order(chance: random.Random) -> Any:
+    """Return a message with some fields, of values at the edges of their types."""
+    order = Order()
+    for name, values in {
+        "d": (0.5, -0.0, float("inf")),
+        "i32": (-1, 2**31 - 1, -(2**31)),
+        "i64": (-1, 2**63 - 1),
+        "u32": (2**32 - 1,),
+        "u64": (2**64 - 1,),
+        "s32": (-(2**31),),
+        "s64": (-(2**63),),
+        "x64": (2**64 - 1,),
+        "b": (True,),
+        "text": ("é\0😀", "a"),
+        "raw": (b"\xff",),
+        "state": (0, 1, -1, 7),
+        "perhaps": (0, 5),
+        "name": ("", "n"),
+        "last": (0, -1),
+        "card": ("", "visa"),
+        "cash": (0, 3),
+    }.items():
+        if chance.random() < 0.4:
+            setattr(order, name, chance.choice(values))
+    for name, values in {"numbers": (0, -1, 300), "loose": (0, -5), "words": ("", "w"), "states": (0, 1, 9)}.items():
+        getattr(order, name).extend(chance.choices(values, k=chance.randrange(4)))
+    for _ in range(chance.randrange(3)):
+        order.items.add(name=chance.choice(["", "x"]), count=chance.randrange(3))
+        order.by_id[chance.randrange(3)].count = chance.randrange(3)
+        order.counts[chance.choice("abc")] = chance.randrange(3)
+        order.times.add(seconds=chance.choice([0, -1, 1_700_000_000]), nanos=chance.choice([0, 1_999]))
+    if chance.random() < 0.5:
+        order.at.seconds = chance.choice([0, -62_135_510_400, 253_402_214_399, -1, 2**62, -(2**63)])
+        order.at.nanos = chance.choice([0, 999_999_999, 5])
+        order.maybe.value = chance.choice([0, -1])
+        order.any.type_url = "type.googleapis.com/shop.Item"
+        order.tree.children.add(value=1)
+        order.trees.add()
+        order.free.update({"a": [1, None, {"b": "é"}]})
+        order.nothing.SetInParent()
+        order.item.since.seconds = 1
+    return order
+
+
+def outcome(content: bytes) -> Any:
+    """Return what should become of a record."""
+    try:
+        return expected(Order.DESCRIPTOR, content)
+    except DeadError:
+        return "dead"
+
+
+def dead_or_value(found: Any) -> Any:
+    return "dead" if isinstance(found, str) else found
+
+
+def same(found: Sequence[Any], wanted: Sequence[Any]) -> None:
+    """Compare what became of records; NaN is itself."""
+    for number, (each, other) in enumerate(zip(found, wanted, strict=True)):
+        assert repr(dead_or_value(each)) == repr(other), number
+
+
+def test_every_type_becomes_what_googles_library_reads() -> None:
+    chance = repeatable_random(7)
+    content = [some_order(chance).SerializeToString() for _ in range(200)]
+    same(read(content), [outcome(each) for each in content])
+    # Also one by one: most batches hold something that has to be looked at twice.
+    same([read_one(each) for each in content[:50]], [outcome(each) for each in content[:50]])
+
+
+def test_no_bytes_make_it_fail() -> None:
+    chance = repeatable_random(11)
+    content = []
+    for _ in range(600):
+        broken = bytearray(some_order(chance).SerializeToString() + chance.choice([b"", b"\x12", UNKNOWN]))
+        for _ in range(chance.randrange(1, 4)):
+            if broken:
+                place = chance.randrange(len(broken))
+                match chance.randrange(3):
+                    case 0:
+                        broken[place] = chance.randrange(256)
+                    case 1:
+                        del broken[place : place + chance.randrange(1, 5)]
+                    case _:
+                        broken[place:place] = bytes(chance.choices(range(256), k=3))
+        content.append(bytes(broken))
+    content += [bytes(chance.choices(range(256), k=chance.randrange(1, 30))) for _ in range(200)]
+    found = read(content)
+    same(found, [outcome(each) for each in content])
+    assert {each for each in found if isinstance(each, str)} >= {"NOT_PROTOBUF", "INVALID_UTF8", "OUT_OF_RANGE"}
+
+
+@pytest.mark.parametrize(
+    ("content", "dead_class"),
+    [
+        (b"\x08", "NOT_PROTOBUF"),  # cut off
+        (b"\x09" + bytes(8) + b"\x09", "NOT_PROTOBUF"),  # more behind it
+        (b"\x08\x01", "NOT_PROTOBUF"),  # a double as a varint
+        (b"\xa2\x01\x02\x12\x00", "NOT_PROTOBUF"),  # within item, a count as bytes
+        (b"\x72\x01\xff", "INVALID_UTF8"),
+        (b"\x00\x01", "NOT_PROTOBUF"),  # the number 0
+        (b"\x0b" * 100_000, "NOT_PROTOBUF"),
+        (b"\x72\xff\xff\xff\xff\x0f", "NOT_PROTOBUF"),  # four gigabytes, as it says
+        (b"\xb2\x02\x00" + b"\xb2\x02\x02\x08" * 3, "NOT_PROTOBUF"),
+        (b"\xaa\x02\x01\xff", "NOT_PROTOBUF"),
+    ],
+)
+def test_what_is_not_exactly_one_message_is_dead(content: bytes, dead_class: str) -> None:
+    assert read([b"", content, b"", None]) == [read_one(b""), dead_class, read_one(b""), None]
+
+
+def test_a_bomb_of_nested_messages_is_dead_and_nothing_else() -> None:
+    bomb = b""
+    for _ in range(10_000):
+        length, varint = len(bomb), b""
+        while length > 127:
+            varint += bytes([length & 127 | 128])
+            length >>= 7
+        bomb = b"\x12" + varint + bytes([length]) + bomb
+    text = proto("Node tree = 1; int32 id = 2;", "message Node { int32 value = 1; repeated Node children = 2; }")
+    kept = message_class(text)(id=4).SerializeToString()
+    length = len(bomb)
+    inside = b"\x0a" + bytes([length & 127 | 128, length >> 7 & 127 | 128, length >> 14]) + bomb
+    assert read([inside, kept], text) == ["NOT_PROTOBUF", {"tree": None, "id": 4}]
+
+
+def test_of_what_was_written_twice_the_last_counts() -> None:
+    text = proto(
+        "oneof o { int32 a = 1; string b = 2; } map<string, int32> m = 3; Item i = 4; int32 n = 5;",
+        "message Item { int32 x = 1; int32 y = 2; }",
+    )
+    parts = [{"a": 1}, {"b": "x"}, {"m": {"k": 1, "l": 5}}, {"m": {"k": 2}}, {"i": {"x": 1}}, {"i": {"y": 2}}, {"n": 3}]
+    content = b"".join(message_class(text)(**each).SerializeToString() for each in parts)
+    value = {"a": None, "b": "x", "m": [("k", 2), ("l", 5)], "i": {"x": 1, "y": 2}, "n": 3}
+    assert read([content, content + b"\x28\x04"], text) == [value, {**value, "n": 4}]
+
+
+def test_an_entry_of_a_map_without_key_or_value_has_the_default_one() -> None:
+    text = proto("map<int32, Item> m = 1; map<string, int32> n = 2;", "message Item { int32 x = 1; }")
+    assert read([b"\x0a\x02\x08\x05\x0a\x00\x12\x00"], text) == [{"m": [(0, {"x": 0}), (5, {"x": 0})], "n": [("", 0)]}]
+
+
+def test_unknown_fields_are_left_out_and_unknown_enums_are_digits() -> None:
+    text = proto("State s = 1; repeated State t = 2; int32 id = 3;", "enum State { NEW = 0; PAID = 1; }")
+    content = message_class(text)(s=5, t=[1, 6], id=2).SerializeToString()
+    value = {"s": "5", "t": ["PAID", "6"], "id": 2}
+    assert read([content, content + UNKNOWN], text) == [value, value]
+
+
+def test_what_is_not_there_is_null_only_where_that_can_be_told() -> None:
+    text = """syntax = "proto2"; package shop; enum State { OPEN = 1; DONE = 2; }
+        message Order { required int32 id = 1; optional int32 count = 2 [default = 42]; optional State state = 3;
+        repeated int32 numbers = 4; optional string text = 5; extensions 100 to 200; }"""
+    nothing = {"id": 0, "count": None, "state": None, "numbers": [], "text": None}
+    unpacked = b"\x08\x00\x20\x01\x20\x02"
+    assert read(
+        [b"\x08\x00", b"", b"\x08\x00\x18\x09", unpacked, b"\x08\x00\xa0\x06\x01", b"\x08\x00\x2a\x01\xff"], text
+    ) == [
+        nothing,
+        "DOES_NOT_FIT",
+        {**nothing, "state": "9"},
+        {**nothing, "numbers": [1, 2]},
+        nothing,
+        "INVALID_UTF8",
+    ]
+
+
+def test_the_reason_names_fields_and_holds_no_value() -> None:
+    order = Order()
+    order.by_id[5].since.nanos = -1
+    found = reader(EVERYTHING).read(pa.array([b"", order.SerializeToString(), b"\x08\x01"], pa.binary())).to_pylist()
+    assert [each["text"] for each in found] == [
+        None,
+        "expected values that their types can hold, found others in by_id.since",
+        "expected fields in the wire types of the schema, found another in field 1",
+    ]
+
+
+def test_of_a_batch_where_all_is_missing_all_is_null() -> None:
+    assert read([None, None]) == [None, None]
+    assert read([]) == []
+
+
+def test_the_largest_numbers_are_whole() -> None:
+    found = read_one(Order(u64=2**64 - 1, u32=2**32 - 1, x64=2**63).SerializeToString())
+    assert (found["u64"], found["u32"], found["x64"]) == (Decimal(2**64 - 1), 2**32 - 1, Decimal(2**63))
+
+
+WORKER = """
+import pickle, sys
+sys.path[:] = [each for each in sys.path if not each.endswith("plugins")]
+sys.modules["kafka_ingest"] = None
+import pyarrow as pa
+made = pickle.load(sys.stdin.buffer)
+print(next(made([pa.RecordBatch.from_pydict({"body": [b"\\x18\\x05"]})]))["parsed"][0]["v"]["i32"])
+"""
+
+
+def test_workers_need_no_package_of_this_project() -> None:
+    found = columns(EVERYTHING)
+    sent = SentType(found.value, found.plain_file, found.plain_message, schema(EVERYTHING).descriptors)
+    send_by_value()
+    content = cloudpickle.dumps(lambda batches: message_batches(batches, [("body", "parsed", sent)]))
+    done = subprocess.run([sys.executable, "-c", WORKER], input=content, capture_output=True, check=False)
+    assert done.stdout == b"5\n", done.stderr.decode()
