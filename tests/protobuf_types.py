@@ -1,7 +1,6 @@
 """Message types for tests: what `protoc` makes of `.proto` text, and what records of them should become."""
 
 import tempfile
-from collections.abc import Mapping
 from decimal import Decimal
 from functools import cache
 from pathlib import Path
@@ -138,11 +137,9 @@ def value_of(found: Any, field: FieldDescriptor) -> Any:
             return found.seconds * 10**6 + found.nanos // 1000
         case "google.protobuf.Int64Value" | "google.protobuf.StringValue":
             return fields_of(found)["value"]
-        case "google.protobuf.Empty":
-            return True
         case "google.protobuf.Struct" | "google.protobuf.Value" | "shop.Node":
             return as_json(found)
-    return fields_of(found)
+    return fields_of(found) or True
 
 
 def as_json(message: Any) -> str:
@@ -152,6 +149,3 @@ def as_json(message: Any) -> str:
         )
     except (json_format.Error, ValueError, TypeError) as error:
         raise DeadError from error
-
-
-Values = Mapping[str, Any]

@@ -66,25 +66,37 @@ class SchemaRegistryServer:
     def answer(self, method: str, path: str, content: bytes) -> tuple[int, object]:
         """Return the status and the document of an answer."""
         url = urlsplit(path)
+        found: tuple[int, object]
         match [unquote(part) for part in url.path.strip("/").split("/")]:
             case ["schemas", "ids", text]:
                 known = text.isdigit() and 0 < int(text) <= len(self.schemas)
-                return (200, self.schemas[int(text) - 1]) if known else missing(40403, "Schema not found")
+                found = (200, self.schemas[int(text) - 1]) if known else missing(40403, "Schema not found")
             case ["subjects", subject, "versions"] if method == "POST":
                 schema_id = self.add(subject, json.loads(content))
-                return 200, self.version(subject, self.subjects[subject].index(schema_id) + 1)
+                found = 200, self.version(subject, self.subjects[subject].index(schema_id) + 1)
+            case ["subjects", subject] if method == "POST":
+                found = self.lookup(subject, json.loads(content))
             case ["subjects", subject, *_] if subject not in self.subjects:
-                return missing(40401, f"Subject '{subject}' not found.")
+                found = missing(40401, f"Subject '{subject}' not found.")
             case ["subjects", subject, "versions"]:
-                return 200, [number + 1 for number in range(len(self.subjects[subject]))]
+                found = 200, [number + 1 for number in range(len(self.subjects[subject]))]
             case ["subjects", subject, "versions", text]:
                 newest = len(self.subjects[subject])
                 number = newest if text == "latest" else int(text)
                 hidden = (subject, number) in self.deleted and url.query != "deleted=true"
                 known = number <= newest and not hidden
-                return (200, self.version(subject, number)) if known else missing(40402, "Version not found.")
+                found = (200, self.version(subject, number)) if known else missing(40402, "Version not found.")
             case _:
-                return missing(404, "HTTP 404 Not Found")
+                found = missing(404, "HTTP 404 Not Found")
+        return found
+
+    def lookup(self, subject: str, schema: Schema) -> tuple[int, object]:
+        """Return the answer to the question which version of a subject a schema is."""
+        kept = {key: schema.get(key) for key in ("schema", "schemaType", "references") if schema.get(key)}
+        for number, schema_id in enumerate(self.subjects.get(subject, ()), start=1):
+            if self.schemas[schema_id - 1] == kept:
+                return 200, self.version(subject, number)
+        return missing(40403, "Schema not found")
 
     def version(self, subject: str, number: int) -> Schema:
         """Return a version of a subject as a registry shows it."""

@@ -234,6 +234,8 @@ class FeedParts:
         """
         if self.feed.decoding().has_avro:
             installation().check_avro_jars()
+        if self.feed.decoding().has_protobuf:
+            _ = self.schemas.message_types
         return preview_plan(self.plan_settings, self.kafka, directory, records)
 
     def preview(self, plan: BatchPlan, failed: Sequence[Attempt]) -> tuple[Attempt, SparkSubmission]:

@@ -8,9 +8,11 @@ import pytest
 from confluent_kafka.schema_registry import SchemaRegistryClient
 from confluent_kafka.schema_registry.avro import AvroSerializer
 from confluent_kafka.schema_registry.json_schema import JSONSerializer
+from confluent_kafka.schema_registry.protobuf import ProtobufSerializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 from tests.integration.test_dead_letters import rows_of
 from tests.kafka_faults import Record, produce
+from tests.protobuf_types import descriptor_set, message_class
 from tests.quick_project import QuickProject
 from tests.schema_registry import SchemaRegistryServer, running_schema_registry
 
@@ -29,6 +31,17 @@ LATE = SECOND | {"fields": [*SECOND["fields"], {"name": "more", "type": "int", "
 REFUND = {"type": "record", "name": "Refund", "fields": [{"name": "id", "type": "long"}]}
 ORDER_JSON = {"title": "Order", "type": "object", "properties": {"id": {"type": "integer"}}}
 AVRO = {"format": "avro", "registry": "schemas"}
+PROTOBUF = {"format": "protobuf", "registry": "schemas", "message": "shop.Order"}
+IMPORTS = 'syntax = "proto3"; package shop; import "google/protobuf/timestamp.proto";'
+OLD_PROTO = IMPORTS + "message Order { int32 id = 1; google.protobuf.Timestamp at = 2; }"
+NEW_PROTO = (
+    IMPORTS
+    + """
+    message Refund { int64 id = 1; }
+    message Order { int64 id = 1; google.protobuf.Timestamp at = 2; optional string city = 3; }"""
+)
+LATE_PROTO = NEW_PROTO.replace("city = 3;", "city = 3; int32 more = 4;")
+MISREAD_PROTO = OLD_PROTO.replace("int32 id", "string id")
 
 
 @pytest.fixture
@@ -165,3 +178,78 @@ def check_json(quick: QuickProject, topic: str) -> None:
 
     [row] = rows_of(quick.output / "orders" / f"kafka_batch={batch['batch_id']}")
     assert (row["kafka_offset"], row["id"]) == (9, 6)
+
+
+def protobuf(
+    registry: SchemaRegistryServer, topic: str, text: str, message: str = "shop.Order", **fields: Any
+) -> bytes:
+    """Return what a producer of Confluent's writes in Protobuf, which registers its schema first."""
+    kind = message_class(text, message)
+    serialize = ProtobufSerializer(kind, client(registry), {"use.deprecated.format": False})
+    written = serialize(kind(**fields), SerializationContext(topic, MessageField.VALUE))
+    assert written is not None
+    return written
+
+
+def test_registered_protobuf_becomes_columns_whichever_version_it_was_written_with(
+    quick: QuickProject, servers: str, orders: str, registry: SchemaRegistryServer
+) -> None:
+    at = {"seconds": 1_767_225_600, "nanos": 123_456_789}
+    old = protobuf(registry, orders, OLD_PROTO, id=1, at=at)
+    new = protobuf(registry, orders, NEW_PROTO, id=2, at=at, city="Zürich")
+    refund = protobuf(registry, orders, NEW_PROTO, "shop.Refund", id=3)
+    misread = protobuf(registry, "other", MISREAD_PROTO, id="x")
+    unknown = b"\0\0\0\0\x4d" + new[5:]
+    late = b"\0\0\0\0\4" + protobuf(registry, orders, NEW_PROTO, id=4)[5:] + b"\x20\x07"
+    values = [old, new, refund, misread, unknown, new + b"\x08", new[:5], b"", None, late, new[:7]]
+    produce(servers, orders, 2, [Record(value) for value in values])
+    quick.write_feed(orders, value=PROTOBUF, columns="flatten")
+
+    register = partial(registry.register, f"{orders}-value", LATE_PROTO, "PROTOBUF")
+    with quick.submitting(spark_is_real=True, before_spark=register):
+        [batch] = quick.run()
+
+    rows = rows_of(quick.output / "orders")
+    assert [(row["kafka_offset"], row["id"], row["city"]) for row in rows] == [
+        *((0, 1, None), (1, 2, "Zürich"), (8, None, None), (9, 4, None), (10, 0, None))
+    ]
+    assert rows[0]["at"].isoformat() == "2026-01-01T00:00:00.123456+00:00"
+    letters = {
+        row["kafka_offset"]: row["error_class"]
+        for row in rows_of(quick.output / "orders_dead_letters")
+        if row["kafka_partition"] == 2
+    }
+    assert letters == {
+        2: "OTHER_MESSAGE",
+        3: "INCOMPATIBLE_SCHEMA",
+        4: "UNKNOWN_SCHEMA_ID",
+        5: "NOT_PROTOBUF",
+        6: "OTHER_MESSAGE",
+        7: "NOT_WIRE_FORMAT",
+    }
+    assert quick.stored_offsets() == {0: 10, 1: 5, 2: 11}
+    assert batch["rows"] == 5
+    found = {check["check"]: check for check in quick.answer("doctor", "orders")["checks"]}
+    assert found["feed orders: schemas"]["found"] == "value: protobuf, written with 3 schemas"
+
+    check_descriptors(quick, orders, servers)
+
+
+def check_descriptors(quick: QuickProject, topic: str, servers: str) -> None:
+    """Without a registry a value is nothing but the message, and the file says which."""
+    quick.edit_feed(value={"format": "protobuf", "descriptors": "orders.desc", "message": "shop.Order"})
+    assert quick.refusal("run", "orders")[:2] == (2, "INVALID_SCHEMA")
+    (quick.feeds / "orders.desc").write_bytes(descriptor_set(NEW_PROTO))
+    quick.edit_feed(value={"format": "protobuf", "descriptors": "orders.desc", "message": "shop.Bill"})
+    code, error, said = quick.refusal("run", "orders")
+    assert (code, error) == (2, "INVALID_SCHEMA")
+    assert "expected the message shop.Bill, found shop.Order, shop.Refund" in said
+    quick.edit_feed(value={"format": "protobuf", "descriptors": "orders.desc", "message": "shop.Order"})
+    written = message_class(NEW_PROTO)(id=6).SerializeToString()
+    produce(servers, topic, 2, [Record(written, written), Record(b"\x08"), Record(None)])
+
+    with quick.submitting(spark_is_real=True):
+        [batch] = quick.run()
+
+    rows = rows_of(quick.output / "orders" / f"kafka_batch={batch['batch_id']}")
+    assert [(row["kafka_offset"], row["id"], row["key"]) for row in rows] == [(11, 6, written), (13, None, None)]

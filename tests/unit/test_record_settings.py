@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 from kafka_ingest.model.decoding import RAW, Columns, Decoding, FieldDecoding, Format, UnknownFields
-from kafka_ingest.model.schema_source import RegistrySource, SchemaFile
+from kafka_ingest.model.schema_source import DescriptorSetFile, RegistrySource, SchemaFile
 from kafka_ingest.settings.feed import Feed
 from kafka_ingest.settings.feed_file import read_feed_file
 
@@ -42,6 +42,17 @@ def document(**changes: object) -> dict[str, object]:
             Decoding(FieldDecoding(Format.JSON, source=RegistrySource("schemas", "{topic}-com.shop.Order", 7))),
         ),
         (
+            {"value": {"format": "protobuf", "descriptors": "o.desc", "message": "shop.Order"}, "columns": "flatten"},
+            Decoding(
+                FieldDecoding(Format.PROTOBUF, source=DescriptorSetFile("o.desc", "shop.Order")),
+                columns=Columns.FLATTEN,
+            ),
+        ),
+        (
+            {"key": {"format": "protobuf", "registry": "schemas", "message": "shop.Order", "version": 7}},
+            Decoding(key=FieldDecoding(Format.PROTOBUF, source=RegistrySource("schemas", None, 7, "shop.Order"))),
+        ),
+        (
             {"value": "raw", "key": {"format": "json", "schema": "kafka_x int, key int"}},
             Decoding(key=FieldDecoding(Format.JSON, "kafka_x int, key int")),
         ),
@@ -64,6 +75,23 @@ def test_a_feed_file_says_what_keys_and_values_are(written: dict[str, object], d
         ({"value": {"format": "json", "schema": "id bigin"}}, "value.schema: expected a type: one of string"),
         ({"value": {"format": "json", "schema": 5}}, "value.schema: expected text, found 5"),
         ({"key": {"format": "json", "unknown_fields": "refuse"}}, "key: expected unknown_fields with a schema only"),
+        ({"key": "protobuf"}, "key: expected either descriptors, a file, or registry, a connection, found neither"),
+        (
+            {"value": {"format": "protobuf", "descriptors": "x.desc", "registry": "schemas"}},
+            "value: expected either descriptors, a file, or registry, a connection, found both",
+        ),
+        (
+            {"value": {"format": "protobuf", "descriptors": "x.desc"}},
+            "value: expected message, the full name of a message of x.desc, found none",
+        ),
+        (
+            {"value": {"format": "protobuf", "descriptors": "../x.desc", "message": "Order"}},
+            "value.descriptors: expected the path of a schema file, absolute or beside the feed files, found",
+        ),
+        (
+            {"value": {"format": "protobuf", "registry": "schemas", "message": "shop/Order"}},
+            "value.message: expected the full name of a message, such as shop.Order, found 'shop/Order'",
+        ),
         ({"value": "avro"}, "value: expected either schema, a file, or registry, a connection, found neither"),
         (
             {"value": {"format": "avro", "schema": "x.avsc", "registry": "schemas"}},

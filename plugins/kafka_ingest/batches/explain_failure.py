@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 
 from kafka_ingest.batches.check_readable import check_readable
 from kafka_ingest.errors import (
+    InstallationError,
     InvalidSchemaError,
     KafkaAccessDeniedError,
     KafkaIngestError,
@@ -57,6 +58,12 @@ def explain_failure(attempt: Attempt, control: ControlTables, kafka: KafkaCluste
             f"that it refuses: {found_schema[1].strip()}. Nothing was moved. Correct the schema; the next try asks for "
             "it again."
         )
+    if missing := re.search(MODULE_MISSING, failure):
+        raise InstallationError(
+            f"attempt {attempt.attempt} of batch {plan.batch_id}: expected the Python package of {missing[1]} where "
+            "Spark's workers run, found none. Nothing was moved. Install requirements-protobuf.txt, pyspark and "
+            "pyarrow for the Python of Spark's machines, with the same versions as here."
+        )
     check_readable(batch, control, kafka)
     if refused := refused_by_kafka(failure):
         raise refused
@@ -95,6 +102,9 @@ def refused_by_kafka(failure: str) -> KafkaIngestError | None:
             )
     return None
 
+
+MODULE_MISSING = r"PythonException[\s\S]*?ModuleNotFoundError: No module named '([\w.]{1,100})'"
+"""What a worker says that decodes Protobuf without its libraries."""
 
 SCHEMA_REFUSED = (
     r"org\.apache\.(?:avro\.(?:SchemaParseException|AvroTypeException|AvroRuntimeException)|"

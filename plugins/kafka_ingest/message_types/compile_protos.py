@@ -1,5 +1,6 @@
 """Registered `.proto` files, compiled: registries keep Protobuf's schemas as text, or as serializers compiled them."""
 
+import re
 import subprocess
 import sys
 import tempfile
@@ -18,6 +19,9 @@ from kafka_ingest.model.schema_source import RegisteredSchema
 COMPILER: Final = "grpc_tools.protoc"
 COMPILER_TIMEOUT_S: Final = 60
 SAID: Final = 400
+LOG_LINE: Final = r"WARNING: |[IWEF]\d{4} "
+"""How lines of the compiler's own log begin; the others are about the files."""
+
 MOST_KEPT: Final = 64
 """A schema is often both what is read and what was written."""
 
@@ -69,7 +73,7 @@ def run_compiler(folder: Path, names: list[str], *, has_known: bool) -> None:
     inputs = ["--descriptor_set_in=known"] if has_known else []
     command = [
         *(sys.executable, "-m", COMPILER, f"-I{folder / 'protos'}", *(f"-I{each}" for each in includes())),
-        *("--include_imports", "--descriptor_set_out=made", *inputs, "--", *names),
+        *("--include_imports", "--descriptor_set_out=made", *inputs, *names),
     ]
     try:
         ended = subprocess.run(
@@ -86,7 +90,8 @@ def run_compiler(folder: Path, names: list[str], *, has_known: bool) -> None:
             f"expected a schema that is compiled within {COMPILER_TIMEOUT_S} s, found one that is not"
         ) from None
     if ended.returncode != 0:
-        said = " ".join(ended.stderr.replace(str(folder), "").split())
+        lines = ended.stderr.replace(f"{folder / 'protos'}/", "").splitlines()
+        said = " ".join(line for line in lines if not re.match(LOG_LINE, line))
         raise WrongSchemaError(f"expected .proto files that can be compiled, found: {said[:SAID]}")
 
 
@@ -103,6 +108,6 @@ def includes() -> list[Path]:
 def checked(name: str) -> PurePosixPath:
     """Return the name of a file as a path below a folder; raises WrongSchemaError."""
     path = PurePosixPath(name)
-    if not name.strip() or not name.isprintable() or path.is_absolute() or ".." in path.parts or name.startswith("-"):
+    if not name.strip() or not name.isprintable() or path.is_absolute() or ".." in path.parts or name[0] in "-@":
         raise WrongSchemaError(f"expected references with the names of files below a folder, found {name[:200]!r}")
     return path

@@ -191,6 +191,7 @@ class MessageReader:
             return b""
         if number := self.known_number(message, message.DESCRIPTOR):
             dead.add([row], NOT_PROTOBUF, f"{OTHER_WIRE_TYPE}{number}")
+            return b""
         kept: bytes = message.SerializeToString()
         return kept
 
