@@ -4,19 +4,23 @@ import datetime as dt
 import io
 import json
 import logging
+import os
 import re
+import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 from uuid import UUID
 
 import fastavro
 import pyarrow.parquet
 import pytest
 from pyspark.sql import DataFrame, Row, SparkSession
+from tests.protobuf_types import EVERYTHING, message_class, proto, reader, schema
 from tests.spark import avro_values, nearly_json
 from tests.spark.avro_values import of_file, of_registry, order, wired, written
 from tests.spark.json_oracle import ANY_TEXT, RefusedError, expected, has_twice, parsed
@@ -59,7 +63,8 @@ def spark() -> Iterator[SparkSession]:
         builder = builder.config(name, FIXED_CONF[name])  # nothing but data is written
     builder = builder.config("spark.sql.session.timeZone", "America/New_York")  # nothing may depend on it
     builder = builder.config("spark.jars", ",".join(map(str, installation().avro_jars)))
-    session = builder.getOrCreate()
+    with patch.dict(os.environ, PYSPARK_PYTHON=sys.executable):  # of the workers that decode Protobuf
+        session = builder.getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
     yield session
     session.stop()
@@ -717,6 +722,48 @@ def test_each_value_in_avro_is_parsed_once(spark: SparkSession) -> None:
     plan = every.where(f"{DEAD} is null").drop(*every.columns[-3:])._jdf.queryExecution().executedPlan().toString()
 
     assert plan.count("from_avro(") == 1, plan
+
+
+def test_every_type_of_protobuf_is_a_column_of_a_file(spark: SparkSession, tmp_path: Path) -> None:
+    order = message_class(EVERYTHING)(u64=2**64 - 1, state=-1, perhaps=0, raw=b"\xff", card="visa", counts={"a": 1})
+    order.at.FromJsonString("9999-12-30T23:59:59.999999Z")
+    order.by_id[-3].since.seconds = 1
+    order.items.add(name="é")
+    order.free.update({"a": [None]})
+    content = order.SerializeToString()
+    values = [content, None, b"", content + b"\x08\x01", b"\xff"]
+    kind = FieldDecoding(Format.PROTOBUF, schema(EVERYTHING).text)
+
+    every = decoded(records(spark, values, content), Decoding(kind, kind, Columns.FLATTEN))
+    every.orderBy("kafka_offset").coalesce(1).write.parquet(str(tmp_path / "out"))
+
+    found = pyarrow.parquet.read_table(tmp_path / "out").to_pylist()
+    assert [each[DEAD] and (each[DEAD]["part"], each[DEAD]["class"]) for each in found] == [
+        *(None, None, None, ("value", "NOT_PROTOBUF"), ("value", "NOT_PROTOBUF"))
+    ]
+    columns = every.schema["key"].dataType.names
+    oracle = reader(EVERYTHING).read(pyarrow.array([content, b""])).to_pylist()
+    wanted = [oracle[0]["v"], dict.fromkeys(columns), oracle[1]["v"]]
+    in_utc = [{name: each[name] for name in columns} for each in found]
+    assert str(in_utc[:3]).replace(", tzinfo=<UTC>", "") == str(wanted).replace(", tzinfo=<UTC>", "")
+    assert str(found[0]["key"]) == str(in_utc[0])
+
+
+def test_a_message_is_read_behind_the_indexes_of_its_own_type_only(spark: SparkSession) -> None:
+    text = proto("int32 id = 1;")
+    writers = (WriterSchema(1, '["00", "0200"]'), WriterSchema(2, '["0202"]'), WriterSchema(3, None, "no"))
+    kind = FieldDecoding(Format.PROTOBUF, schema(text).text, writers=writers)
+    beginnings = ["00", "0200", "", "02", "0202", "8000", "0c"]
+    values = [bytes.fromhex(f"00{number:08x}{each}0805") for number in (1, 2) for each in beginnings]
+    values += [bytes.fromhex(each) for each in ("00000000030008", "0000000009", "0000000001", "010000000100", "", "00")]
+
+    found = [each if isinstance(each, str) else each["id"] for each in outcomes(spark, values, kind)]
+
+    assert found == [
+        *(5, 5, *["OTHER_MESSAGE"] * 5),
+        *("OTHER_MESSAGE", "OTHER_MESSAGE", "OTHER_MESSAGE", "OTHER_MESSAGE", 5, "OTHER_MESSAGE", "OTHER_MESSAGE"),
+        *("INCOMPATIBLE_SCHEMA", "UNKNOWN_SCHEMA_ID", "OTHER_MESSAGE", *["NOT_WIRE_FORMAT"] * 3),
+    ]
 
 
 def test_schema_ids_that_nobody_asked_for_end_the_attempt_and_are_named(spark: SparkSession) -> None:

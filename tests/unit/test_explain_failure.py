@@ -5,6 +5,7 @@ from tests.fakes import FakeKafkaCluster, FeedInMemory, feed_settings, log, part
 
 from kafka_ingest.batches.explain_failure import explain_failure, unreadable_position
 from kafka_ingest.errors import (
+    InstallationError,
     InvalidSchemaError,
     KafkaAccessDeniedError,
     KafkaLoginRefusedError,
@@ -81,6 +82,17 @@ def test_schema_ids_that_nobody_asked_for_are_for_a_later_try(feed: FeedInMemory
 
     said = explanation(feed, attempt, SchemaIdsUnknownError)
     assert 'found others: {"value": [7, 8]}. Nothing was moved; the next try asks for them' in said
+
+
+def test_a_package_that_sparks_workers_lack_is_named(feed: FeedInMemory, attempt: Attempt) -> None:
+    feed.sink.failures[attempt.directory] = (
+        "Job aborted due to stage failure: org.apache.spark.api.python.PythonException: Traceback (most recent call "
+        "last):\n  File \"worker.py\", line 1, in main\nModuleNotFoundError: No module named 'ptars'\n"
+    )
+
+    assert "expected the Python package of ptars where Spark's workers run" in explanation(
+        feed, attempt, InstallationError
+    )
 
 
 @pytest.mark.parametrize(

@@ -6,13 +6,20 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
+from tests.protobuf_types import descriptor_set, proto
 
 from kafka_ingest.batches import freeze_schemas
 from kafka_ingest.batches.freeze_schemas import Schemas, found_ids
-from kafka_ingest.errors import InvalidSchemaError, SubjectMissingError
-from kafka_ingest.message_types import message_types
+from kafka_ingest.errors import InstallationError, InvalidSchemaError, SubjectMissingError
+from kafka_ingest.message_types import NEEDED, message_types
 from kafka_ingest.model.decoding import Columns, Decoding, FieldDecoding, Format
-from kafka_ingest.model.schema_source import RegisteredSchema, RegistrySource, SchemaFile, WriterSchema
+from kafka_ingest.model.schema_source import (
+    DescriptorSetFile,
+    RegisteredSchema,
+    RegistrySource,
+    SchemaFile,
+    WriterSchema,
+)
 
 
 def record(*names: str, name: str = "Order") -> str:
@@ -42,6 +49,7 @@ class Registry:
         return self.others.get(schema_id)
 
 
+PROTO = proto("int64 id = 1; string key = 2;")
 FIRST, SECOND = (RegisteredSchema(4, record("id")), RegisteredSchema(9, record("id", "price"), version=2))
 REGISTRY = Registry({"orders-value": (FIRST, SECOND)}, {7: RegisteredSchema(7, record("id", name="Refund"))})
 
@@ -49,10 +57,10 @@ REGISTRY = Registry({"orders-value": (FIRST, SECOND)}, {7: RegisteredSchema(7, r
 def frozen(
     decoding: Decoding, registry: Registry = REGISTRY, topics: Sequence[str] = ("orders",), **found: Sequence[int]
 ) -> Decoding:
-    files = {"orders.avsc": record("id")}
+    files = {"orders.avsc": record("id").encode(), "orders.desc": descriptor_set(PROTO)}
 
     def read(path: str) -> bytes:
-        return files[path].encode()
+        return files[path]
 
     return Schemas(lambda _: replace(registry, asked=[]), read, message_types).frozen(decoding, topics, found)
 
@@ -217,6 +225,48 @@ def test_a_file_is_read_without_any_registry_and_values_have_no_ids() -> None:
 
     assert value == FieldDecoding(Format.AVRO, record_text("id"))
     assert not value.has_ids
+
+
+def test_an_attempt_has_the_message_type_to_read_as_and_how_records_of_its_writers_begin() -> None:
+    other = PROTO.replace("int64 id", "string id")
+    versions = tuple(RegisteredSchema(number, text, "PROTOBUF") for number, text in ((4, other), (9, PROTO)))
+    registry = Registry({"orders-value": versions}, {7: RegisteredSchema(7, record("id"))})
+
+    frozen_ = frozen(Decoding(FieldDecoding(Format.PROTOBUF, source=RegistrySource("schemas"))), registry, value=[7, 8])
+
+    assert frozen_.value.writers == (
+        WriterSchema(4, None, "expected field id (1) as int64, found string"),
+        WriterSchema(7, None, "expected a schema of type PROTOBUF, found AVRO"),
+        WriterSchema(9, '["00", "0200"]'),
+    )
+    assert frozen_.value.unknown_ids == (8,)
+    assert message_types().columns(frozen_.value.schema or "").names == ("id", "key")
+    assert Decoding.from_document(frozen_.as_document()) == frozen_
+
+
+def test_a_descriptor_set_has_the_message_and_columns_of_it_where_they_are_flat() -> None:
+    of_file = FieldDecoding(Format.PROTOBUF, source=DescriptorSetFile("orders.desc", "shop.Order"))
+
+    value = frozen(Decoding(of_file)).value
+
+    assert (value.source, value.writers) == (None, None)
+    assert message_types().columns(value.schema or "").names == ("id", "key")
+    with pytest.raises(InvalidSchemaError, match=r"fields that can be columns beside key and .*found key: use"):
+        frozen(Decoding(of_file, columns=Columns.FLATTEN))
+    with pytest.raises(
+        InvalidSchemaError, match=r"descriptor set orders\.desc: expected the message shop\.No, found shop"
+    ):
+        frozen(Decoding(replace(of_file, source=DescriptorSetFile("orders.desc", "shop.No"))))
+
+
+def test_a_package_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(NEEDED, "kafka_ingest_nothing.part", "nothing")
+    monkeypatch.setitem(NEEDED, "ptarz", "ptarz")
+
+    with pytest.raises(
+        InstallationError, match=r"found no nothing, ptarz here\. Install them where .*-r requirements-"
+    ):
+        frozen(Decoding(FieldDecoding(Format.PROTOBUF, source=RegistrySource("schemas"))))
 
 
 def test_the_ids_that_attempts_found_are_read_from_what_they_left() -> None:

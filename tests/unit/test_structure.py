@@ -17,6 +17,7 @@ from packaging.requirements import Requirement
 
 from kafka_ingest.control.schema import SCHEMA_VERSION
 from kafka_ingest.control.upgrade import alembic_config
+from kafka_ingest.message_types import NEEDED
 from kafka_ingest.sinks.delta import library as delta_library
 from kafka_ingest.sinks.iceberg import library as iceberg_library
 from kafka_ingest.sinks.usable_places import S3FS_VERSION
@@ -25,6 +26,7 @@ from kafka_ingest.spark_launch.installation import CONNECTOR
 ROOT = Path(__file__).resolve().parents[2]
 PLUGINS = ROOT / "plugins"
 PACKAGE = PLUGINS / "kafka_ingest"
+OF_FORMATS = "requirements-protobuf.txt"
 OF_SINKS = ("requirements-delta.txt", "requirements-iceberg.txt", "requirements-s3.txt")
 
 
@@ -181,7 +183,7 @@ def test_the_code_in_pysparks_folder_is_of_that_version_too() -> None:
     assert pyspark.__version__ == pins("requirements.txt")["pyspark"]
 
 
-@pytest.mark.parametrize("file", ["requirements.txt", "requirements-dev.txt", *OF_SINKS])
+@pytest.mark.parametrize("file", ["requirements.txt", "requirements-dev.txt", OF_FORMATS, *OF_SINKS])
 def test_what_is_installed_is_what_is_pinned(file: str) -> None:
     pinned = pins(file)
     assert {name: importlib.metadata.version(name) for name in pinned} == pinned
@@ -192,7 +194,7 @@ def test_everything_that_the_package_imports_is_pinned() -> None:
     owners = importlib.metadata.packages_distributions()
     imported = {module for path in PACKAGE.rglob("*.py") for module in imported_packages(path)}
     foreign = imported - sys.stdlib_module_names - {"kafka_ingest"}
-    pinned = {name.lower() for file in ("requirements.txt", *OF_SINKS) for name in pins(file)}
+    pinned = {name.lower() for file in ("requirements.txt", OF_FORMATS, *OF_SINKS) for name in pins(file)}
     pinned |= {"apache-airflow-task-sdk", "apache-airflow-core"}
     assert {name for name in foreign if not pinned & {owner.lower() for owner in owners[name]}} == set()
 
@@ -208,14 +210,15 @@ def test_the_libraries_that_errors_name_are_the_ones_that_are_pinned() -> None:
         {"s3fs": S3FS_VERSION},
     ]
     lines = (ROOT / "requirements-dev.txt").read_text().splitlines()
-    assert {f"-r {file}" for file in OF_SINKS} <= set(lines)
+    assert {f"-r {file}" for file in (OF_FORMATS, *OF_SINKS)} <= set(lines)
+    assert set(NEEDED.values()) == pins(OF_FORMATS).keys()
 
 
 IMPORTED = """
 import json, sys, kafka_ingest.cli.app, kafka_ingest.assembly
 from pathlib import Path
 from uuid import UUID
-by_command_line = {name.partition(".")[0] for name in sys.modules}
+by_command_line = [*sys.modules]
 import kafka_ingest.writing.write_batch
 from kafka_ingest.sinks.staged_files import StagedFiles
 staging = StagedFiles(Path(sys.argv[1]))
@@ -223,7 +226,7 @@ attempt = staging.attempt_directory(UUID(int=1), 1)
 staging.open_attempt(attempt, b"{}")
 staging.write_receipt(attempt, b"{}")
 staging.read_receipt(attempt), staging.size_bytes(attempt), staging.remove(attempt)
-print(json.dumps({"by the command line": [*by_command_line], "with a local place opened": [*sys.modules]}))
+print(json.dumps({"by the command line": by_command_line, "with a local place opened": [*sys.modules]}))
 """
 
 
@@ -237,7 +240,7 @@ def imported(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
     return json.loads(done.stdout)
 
 
-@pytest.mark.parametrize("library", ["deltalake", "pyiceberg", "s3fs", "upath"])
+@pytest.mark.parametrize("library", ["deltalake", "google.protobuf", "ptars", "pyiceberg", "s3fs", "upath"])
 def test_importing_the_sinks_and_the_command_line_does_not_import_a_table_formats_library(
     library: str, imported: dict[str, list[str]]
 ) -> None:
