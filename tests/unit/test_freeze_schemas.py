@@ -266,7 +266,7 @@ def test_a_package_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> 
     with pytest.raises(
         InstallationError, match=r"found no nothing, ptarz here\. Install them where .*-r requirements-"
     ):
-        frozen(Decoding(FieldDecoding(Format.PROTOBUF, source=RegistrySource("schemas"))))
+        frozen(Decoding(FieldDecoding(Format.PROTOBUF, source=DescriptorSetFile("orders.desc", "shop.Order"))))
 
 
 def test_the_ids_that_attempts_found_are_read_from_what_they_left() -> None:

@@ -5,7 +5,7 @@ closed enums, no maps, no well-known types with a meaning of their own. What the
 here, and done with whole columns (:mod:`kafka_ingest.writing.protobuf_batches`).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
@@ -174,12 +174,12 @@ class Plain:
         plain = DescriptorProto()
         fields = tuple(self.field(each, plain, depth) for each in descriptor.fields)
         oneofs = self.oneofs(descriptor, plain)
-        # Proto3 has optional fields only as the single member of a oneof, and these come last.
-        for each, source in zip(plain.field, descriptor.fields, strict=True):
-            if source.has_presence and not each.HasField("oneof_index") and each.type != each.TYPE_MESSAGE:
-                each.proto3_optional = True
-                each.oneof_index = len(plain.oneof_decl)
-                plain.oneof_decl.add(name=f"_{each.number}")
+        known = [
+            each
+            for each, source in zip(plain.field, descriptor.fields, strict=True)
+            if source.has_presence and not each.HasField("oneof_index") and each.type != each.TYPE_MESSAGE
+        ]
+        make_optional(plain, known)
         plain.name = f"M{len(self.made)}"
         self.file.message_type.append(plain)
         self.made[descriptor.full_name] = plain.name, Message(fields, oneofs)
@@ -195,8 +195,6 @@ class Plain:
         added = plain.field.add(name=f"f{source.number}", number=source.number, label=label)
         if source.is_repeated:
             added.label = FieldDescriptorProto.LABEL_REPEATED
-            if source.type not in NEVER_PACKED:
-                added.options.packed = source.is_packed
         value = self.value(source, added, depth)
         repetition = Repetition.MANY if source.is_repeated else Repetition.ONE
         return MessageField(source.name, value, repetition, is_required=source.is_required)
@@ -211,6 +209,8 @@ class Plain:
         )
         kept_key.type = FieldDescriptorProto.Type.ValueType(key.type)
         found = self.value(value, kept_value, depth)
+        # Serializers write keys and values also where these are the default ones.
+        make_optional(entry, [each for each in entry.field if each.type != each.TYPE_MESSAGE])
         entry.name = f"{OF_MAPS}{len(self.file.message_type)}"
         self.file.message_type.append(entry)
         plain.field.add(
@@ -261,9 +261,12 @@ class Plain:
         return tuple(found)
 
 
-NEVER_PACKED: Final = frozenset(
-    {FieldDescriptor.TYPE_STRING, FieldDescriptor.TYPE_BYTES, FieldDescriptor.TYPE_MESSAGE, FieldDescriptor.TYPE_GROUP}
-)
+def make_optional(plain: DescriptorProto, fields: Iterable[FieldDescriptorProto]) -> None:
+    """Let it be seen whether fields are there: in proto3 each is the single member of a oneof, behind all others."""
+    for each in fields:
+        each.proto3_optional = True
+        each.oneof_index = len(plain.oneof_decl)
+        plain.oneof_decl.add(name=f"_{each.number}")
 
 
 def check_names(descriptor: Descriptor) -> None:

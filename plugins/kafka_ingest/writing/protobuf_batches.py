@@ -81,7 +81,7 @@ ToRows = Callable[[Indices], Indices]
 class NotCanonicalError(Exception):
     """What is there has to be read by Protobuf's own rules first, which columns do not follow.
 
-    Of two members of a oneof, the last counts; an entry of a map without a value has the default one.
+    Of two members of a oneof, the last counts; an entry of a map without key or value has the default one.
     """
 
 
@@ -138,7 +138,10 @@ class MessageReader:
         self.inner: dict[str, list[tuple[str, bool, Descriptor]]] = {}
 
     def read(self, bodies: Column) -> Column:
-        """Return a struct for each of the bodies: ``v``, and null or the ``class`` and ``text`` of what is wrong."""
+        """Return a struct for each of the bodies: ``v``, and null or the ``class`` and ``text`` of what is wrong.
+
+        Where something is wrong, ``v`` means nothing.
+        """
         missing, content, dead = bodies.is_null(), bodies.fill_null(b""), Dead()
         try:
             values = self.converted(self.columns(content), dead)
@@ -147,9 +150,9 @@ class MessageReader:
             content = self.canonical(content, dead)
             values = self.converted(self.columns(content, dead), dead)
         classes, texts = dead.columns(len(bodies))
-        is_void = pc.or_(missing, classes.is_valid()) if dead.reasons else missing
+        names = ["v", "class", "text"]
         return pa.StructArray.from_arrays(
-            [masked(values, is_void), masked(classes, missing), masked(texts, missing)], ["v", "class", "text"]
+            [masked(values, missing), masked(classes, missing), masked(texts, missing)], names
         )
 
     def columns(self, content: Column, dead: Dead | None = None) -> Column:
@@ -197,6 +200,8 @@ class MessageReader:
 
     def known_number(self, message: Any, descriptor: Descriptor) -> int | None:  # noqa: ANN401 - made at run time
         """Return the number of a field that is there in another wire type than its own; complete entries of maps."""
+        if descriptor.name.startswith(OF_MAPS):
+            complete(message)
         unknown_fields: Any = UnknownFieldSet(message)
         for unknown in unknown_fields:
             if unknown.field_number in descriptor.fields_by_number:
@@ -206,9 +211,6 @@ class MessageReader:
                 found = getattr(message, name)
             elif message.HasField(name):
                 found = (getattr(message, name),)
-            elif descriptor.name.startswith(OF_MAPS):
-                getattr(message, name).SetInParent()
-                continue
             else:
                 continue
             for each in found:
@@ -262,6 +264,8 @@ class MessageReader:
             items = self.one_value(of.value, found.flatten(), inside, path, dead)
             return pa.ListArray.from_arrays(offsets_of(found), items, type=pa.list_(pa.field("element", items.type)))
         entries = found.flatten()
+        if entries.field(0).null_count or entries.field(1).null_count:
+            raise NotCanonicalError
         parents: Indices = pc.list_parent_indices(found)
         keys = entries.field(0)
         last = last_of_each(parents, keys)
@@ -270,8 +274,6 @@ class MessageReader:
             entries, parents, keys = entries.take(last), parents.take(last), keys.take(last)
             offsets = offsets_by_parent(parents, len(found))
             inside = partial(rows_of_parents, parents, to_rows)
-        if entries.field(1).null_count:
-            raise NotCanonicalError
         items = self.one_value(of.value, entries.field(1), inside, path, dead)
         key_type = ARROW_TYPES[of.key or "string"]
         map_type: Any = pa.map_(key_type, items.type)
@@ -338,6 +340,16 @@ def class_of(file: FileDescriptorProto, message: str) -> Any:  # noqa: ANN401 - 
     pool = DescriptorPool()
     pool.Add(file)
     return GetMessageClass(pool.FindMessageTypeByName(message))
+
+
+def complete(entry: Any) -> None:  # noqa: ANN401 - made at run time
+    """Give an entry of a map the default key or value where it has none."""
+    for each in entry.DESCRIPTOR.fields:
+        if not entry.HasField(each.name):
+            if each.message_type is not None:
+                getattr(entry, each.name).SetInParent()
+            else:
+                setattr(entry, each.name, each.default_value)
 
 
 def masked(column: Column, is_void: Column) -> Column:
