@@ -234,6 +234,14 @@ def test_what_is_not_there_is_null_only_where_that_can_be_told() -> None:
     ]
 
 
+def test_an_edition_says_field_by_field_what_can_be_told() -> None:
+    text = """edition = "2023"; package shop; enum State { option features.enum_type = CLOSED; OPEN = 1; DONE = 2; }
+        message Order { int32 id = 1; int32 count = 2 [features.field_presence = IMPLICIT];
+        int32 needed = 3 [features.field_presence = LEGACY_REQUIRED]; State state = 4; }"""
+    nothing = {"id": None, "count": 0, "needed": 0, "state": None}
+    assert read([b"\x18\x00", b"", b"\x18\x00\x20\x07"], text) == [nothing, "DOES_NOT_FIT", {**nothing, "state": "7"}]
+
+
 def test_the_reason_names_fields_and_holds_no_value() -> None:
     order = Order()
     order.by_id[5].since.nanos = -1
