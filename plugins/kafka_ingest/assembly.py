@@ -13,7 +13,7 @@ from kafka_ingest.backfilling.decide import BackfillDecision
 from kafka_ingest.backfilling.plan_backfill import BackfillOutcome, dry_run, plan_backfill
 from kafka_ingest.backfilling.request import BackfillRequest
 from kafka_ingest.batches.contested import Claimant, keeps_running
-from kafka_ingest.batches.explain_failure import explain_failure
+from kafka_ingest.batches.explain_failure import check_expressions, explain_failure
 from kafka_ingest.batches.freeze_schemas import Schemas, names_ids
 from kafka_ingest.batches.known_output import check_output_known
 from kafka_ingest.batches.open_attempt import open_attempt
@@ -200,6 +200,11 @@ class FeedParts:
             return False
         output = (plan or self.control.batch(attempt.batch_id).plan).output
         return names_ids(self.sinks(output).staging.read_failure(attempt.directory) or "")
+
+    def check_expressions(self, attempt: Attempt, plan: BatchPlan) -> None:
+        """Raise InvalidExpressionError where Spark refused an expression of the feed's."""
+        failure = self.sinks(plan.output).staging.read_failure(attempt.directory) or ""
+        check_expressions(failure, f"feed {self.feed.name}")
 
     def submission(self, attempt: Attempt) -> SparkSubmission:
         """Return the spark-submit call of an attempt, and copy the package next to the attempt's document."""

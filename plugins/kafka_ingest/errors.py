@@ -167,6 +167,10 @@ class InvalidSchemaError(WrongUseError):
     """A schema cannot be used: it does not parse, or no columns can be made of it."""
 
 
+class InvalidExpressionError(WrongUseError):
+    """Spark refuses an expression of the feed file, or its function ``transform`` does what it may not."""
+
+
 class SparkOutOfMemoryError(WrongUseError):
     """The heap is too small for the records that are read at once; a retry with the same settings fails again."""
 

@@ -37,7 +37,7 @@ from kafka_ingest.model.decoding import RAW, Decoding
 from kafka_ingest.model.offsets import TopicPartition
 from kafka_ingest.model.output_location import OutputLocation
 from kafka_ingest.model.place import RemotePlace
-from kafka_ingest.model.receipt import Receipt
+from kafka_ingest.model.receipt import Filtered, Receipt
 from kafka_ingest.planning.settings import FeedPlanSettings
 from kafka_ingest.ports.control import ControlTables
 from kafka_ingest.ports.outputs import Sink
@@ -144,15 +144,21 @@ def write_like_spark(spark: SparkStandIn, produced: Log, attempt: Attempt, acces
     if isinstance(data, Path):
         data.mkdir(parents=True)
     rows_read = 0
+    filtered: list[Filtered] = []
     for number, planned in enumerate(plan.ranges):
         records = produced.of(planned.topic_partition, planned.start_offset, planned.end_offset)
         rows_read += len(records)
         good = [each for each in records if document.decode.is_raw or is_decodable(each)]
+        dead = [each for each in records if each not in good]
+        if document.decode.shape.where is not None:
+            passed = [each for each in good if not is_filtered(each)]
+            filtered += [Filtered(planned.topic_partition, len(good) - len(passed))] if passed != good else []
+            good = passed
         content = parquet_of(good, batch_id=plan.batch_id if document.data.batch_column else None)
         path = data / f"part-{number:05}.parquet"
         spark.write_half_a_data_file(path, content)
         spark.write_data_file(path, content)
-        if dead := [each for each in records if each not in good]:
+        if dead:
             letters.mkdir(parents=True, exist_ok=True)
             spark.write_data_file(letters / path.name, parquet_of(dead))
     receipt = Receipt(
@@ -165,6 +171,7 @@ def write_like_spark(spark: SparkStandIn, produced: Log, attempt: Attempt, acces
         written_at=datetime.now(UTC),
         written_by="stand-in for Spark",
         dead_letters=tuple(staged_files(letters)) if letters.exists() else (),
+        filtered=tuple(filtered),
     )
     spark.write_receipt(directory / RECEIPT, receipt.as_bytes())
 
@@ -172,6 +179,11 @@ def write_like_spark(spark: SparkStandIn, produced: Log, attempt: Attempt, acces
 def is_decodable(record: Record) -> bool:
     """Whether a feed that decodes its records gets columns from this one."""
     return record[2] % 2 == 0
+
+
+def is_filtered(record: Record) -> bool:
+    """Whether a feed with a ``where`` leaves this record out."""
+    return record[2] % 10 in {4, 6}
 
 
 def parquet_of(records: list[Record], *, batch_id: UUID | None = None) -> bytes:

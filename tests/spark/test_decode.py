@@ -38,7 +38,7 @@ from kafka_ingest.spark_launch.installation import installation
 from kafka_ingest.spark_launch.spark_submission import FIXED_CONF
 from kafka_ingest.writing.decode import DEAD, decoded
 from kafka_ingest.writing.schema_ids import UnknownSchemaIdsError, check_ids
-from kafka_ingest.writing.stage_decoded import RecordsChangedError, stage_decoded
+from kafka_ingest.writing.stage_decoded import RecordsChangedError, StagedRecords, stage_decoded
 from kafka_ingest.writing.stage_files import staged_files
 
 logging.getLogger("py4j").setLevel(logging.WARNING)
@@ -478,6 +478,11 @@ class Topic:
 
 
 def stage(topic: Topic, directory: Path) -> int:
+    """Stage all ranges of the topic, as the job does; return how many records were read."""
+    return stage_as(topic, directory, Decoding(ANY_JSON)).rows_read
+
+
+def stage_as(topic: Topic, directory: Path, decoding: Decoding) -> StagedRecords:
     """Stage all ranges of the topic, as the job does."""
     document = AttemptDocument(
         BatchPlan(
@@ -494,7 +499,7 @@ def stage(topic: Topic, directory: Path) -> int:
             planned_at=dt.datetime(2026, 1, 1, tzinfo=dt.UTC),
         ),
         7,
-        Decoding(ANY_JSON),
+        decoding,
     )
     places = directory / "data", directory / "dead-letters"
     return stage_decoded(topic.read, document.plan.ranges, document, *places, staged_files)

@@ -34,6 +34,7 @@ def test_a_batch_of_a_few_partitions_is_announced_whole() -> None:
         "kind": "live",
         "rows": 150,
         "dead_letters": 0,
+        "filtered": 0,
         "ranges": [
             {"topic": "orders", "partition": 0, "start_offset": 0, "end_offset": 100, "rows": 100},
             {"topic": "orders", "partition": 1, "start_offset": 0, "end_offset": 50, "rows": 50},

@@ -29,6 +29,7 @@ from kafka_ingest.model.offsets import Isolation, OffsetsPolicy
 from kafka_ingest.model.output_location import OutputLocation
 from kafka_ingest.model.partition_term import terms_of
 from kafka_ingest.model.schema_source import WriterSchema
+from kafka_ingest.model.shape import SelectedColumn, Shape
 
 ANOTHER_VALUE: Mapping[str, Any] = {
     "batch_id": UUID(int=7),
@@ -188,8 +189,8 @@ def test_an_attempt_document_that_is_not_the_one_handed_over_is_refused() -> Non
 
 
 def test_an_attempt_document_of_an_unknown_version_is_refused() -> None:
-    content = AttemptDocument(a_plan(), 1).as_bytes().replace(b'"version":1}', b'"version":6}')
-    with pytest.raises(ValueError, match="attempt document of format version 1 or 2 or 3 or 4 or 5, found 6"):
+    content = AttemptDocument(a_plan(), 1).as_bytes().replace(b'"version":1}', b'"version":7}')
+    with pytest.raises(ValueError, match="attempt document of format version 1 or 2 or 3 or 4 or 5 or 6, found 7"):
         AttemptDocument.from_bytes(content, sha256(content))
 
 
@@ -206,6 +207,24 @@ def test_schemas_that_records_are_read_by_come_back_with_a_document_that_no_earl
 
     assert content.endswith(b'"version":5}')
     assert AttemptDocument.from_bytes(content, sha256(content)).decode == Decoding(value)
+
+
+@pytest.mark.parametrize("value", [FieldDecoding(), FieldDecoding(Format.JSON, "id int")])
+@pytest.mark.parametrize(
+    "shape",
+    [
+        Shape(where="id > 1"),
+        Shape((SelectedColumn("id", "int", "value.id"), SelectedColumn("key", "binary", "key"))),
+        Shape(transform="orders.totals:add"),
+    ],
+)
+def test_a_shape_comes_back_with_a_document_that_no_earlier_version_takes(value: FieldDecoding, shape: Shape) -> None:
+    decoding = Decoding(value, shape=shape)
+    content = AttemptDocument(a_plan(), 1, decoding).as_bytes()
+
+    assert content.endswith(b'"version":6}')
+    assert AttemptDocument.from_bytes(content, sha256(content)).decode == decoding
+    assert not decoding.is_raw
 
 
 def test_where_the_data_goes_comes_back_with_the_document() -> None:

@@ -6,6 +6,7 @@ from tests.fakes import FakeKafkaCluster, FeedInMemory, feed_settings, log, part
 from kafka_ingest.batches.explain_failure import explain_failure, unreadable_position
 from kafka_ingest.errors import (
     InstallationError,
+    InvalidExpressionError,
     InvalidSchemaError,
     KafkaAccessDeniedError,
     KafkaLoginRefusedError,
@@ -21,7 +22,7 @@ from kafka_ingest.errors import (
     TopicRecreatedError,
     WrongClusterError,
 )
-from kafka_ingest.model.attempt_directory import TOO_MANY_TABLE_PARTITIONS
+from kafka_ingest.model.attempt_directory import EXPRESSION_REFUSED, TOO_MANY_TABLE_PARTITIONS
 from kafka_ingest.model.batch import Attempt, BatchPlan, BatchState
 from kafka_ingest.model.hold import HoldCause
 from kafka_ingest.model.offsets import Isolation, TopicPartition, Unavailable
@@ -110,6 +111,15 @@ def test_a_schema_that_only_java_refuses_has_to_be_corrected(
 
     said = explanation(feed, attempt, InvalidSchemaError)
     assert f"one that it refuses: {exception.partition(': ')[2]}. Nothing was moved" in said
+
+
+def test_an_expression_that_spark_refuses_has_to_be_corrected(feed: FeedInMemory, attempt: Attempt) -> None:
+    feed.sink.failures[attempt.directory] = f"{EXPRESSION_REFUSED}: where: [UNRESOLVED_COLUMN] A column `nope`"
+    said = explanation(feed, attempt, InvalidExpressionError)
+    assert said.endswith(
+        f"of batch {attempt.batch_id}: where: [UNRESOLVED_COLUMN] A column `nope`. Nothing was moved. Correct the feed "
+        "file; `kafka-ingest preview` shows what becomes of real records."
+    )
 
 
 def test_too_many_partitions_of_a_table_are_named_with_what_to_do(feed: FeedInMemory, attempt: Attempt) -> None:

@@ -113,6 +113,9 @@ def test_only_name_topics_and_sink_have_no_default(folder: Path) -> None:
         "key": {"format": "raw"},
         "value": {"format": "raw"},
         "columns": "nested",
+        "where": None,
+        "select": None,
+        "transform": None,
         "control_retention": None,
         "limits": dict.fromkeys(
             (

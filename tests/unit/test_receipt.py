@@ -9,7 +9,8 @@ from uuid import UUID
 import pytest
 from tests.fakes import BATCH_ID, a_file, a_plan, a_receipt, partition, span
 
-from kafka_ingest.model.receipt import RangeCount, Receipt, WrittenFile, WrittenPartition
+from kafka_ingest.model.left_out import LeftOut
+from kafka_ingest.model.receipt import Filtered, RangeCount, Receipt, WrittenFile, WrittenPartition
 
 PLANNED = span(0, 100, 200)
 PLAN = a_plan(PLANNED)
@@ -54,9 +55,9 @@ def test_a_receipt_looks_through_its_files_a_few_times_however_many_there_are() 
     assert 0 < files.looks < 10
 
 
-@pytest.mark.parametrize("version", [0, 5, "1", None])
+@pytest.mark.parametrize("version", [0, 6, "1", None])
 def test_a_receipt_of_an_unknown_version_is_refused(version: object) -> None:
-    with pytest.raises(ValueError, match=f"expected a receipt of format version 1 or 2 or 3 or 4, found {version!r}"):
+    with pytest.raises(ValueError, match=f"receipt of format version 1 or 2 or 3 or 4 or 5, found {version!r}"):
         Receipt.from_bytes(changed_document(a_receipt(PLAN), version=version))
 
 
@@ -326,3 +327,72 @@ def test_a_partition_in_two_files_may_not_come_twice_wherever_the_others_are() -
 def test_a_file_names_its_partitions_sorted_and_each_once(held: tuple[tuple[int, int, int, int], ...]) -> None:
     with pytest.raises(ValueError, match="names its partitions sorted, each once"):
         shared(*held)
+
+
+# ── Filtered ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def with_filtered(
+    read: int, *filtered: Filtered, letters: tuple[WrittenFile, ...] = (), any_order: bool = False
+) -> Receipt:
+    """Return a receipt of the small plan's first range: one row, and filtered records."""
+    file = WrittenFile.of_one("part-0.parquet", 900, 1, partition(0), 100, 100)
+    receipt = a_receipt(SMALL, file)
+    return replace(receipt, rows_read=read, dead_letters=letters, filtered=filtered, in_any_order=any_order)
+
+
+ONE_FILTERED = Filtered(partition(0), 1)
+
+
+def test_filtered_records_are_counted_apart_from_rows_and_are_no_missing_offsets() -> None:
+    receipt = with_filtered(3, ONE_FILTERED, letters=(ONE_LETTER,))
+    assert receipt.contradictions(SMALL) == []
+    assert receipt.range_counts(SMALL)[0] == RangeCount(SMALL.ranges[0], 1, 100, 100, dead_letters=1, filtered=1)
+    assert [count.invisible for count in receipt.range_counts(SMALL)] == [0, SMALL.ranges[1].span, SMALL.ranges[2].span]
+    assert receipt.of_dead_letters().contradictions(SMALL) == []
+
+
+@pytest.mark.parametrize(
+    "receipt",
+    [
+        with_filtered(2, ONE_FILTERED),
+        with_filtered(3, ONE_FILTERED, letters=(ONE_LETTER,)),
+        with_filtered(1, any_order=True),
+        replace(with_filtered(2, ONE_FILTERED), left_out=(LeftOut(SMALL.ranges[1], 2),)),
+    ],
+)
+def test_a_receipt_with_filtered_records_is_of_version_5_and_comes_back_as_it_was(receipt: Receipt) -> None:
+    assert receipt.as_document()["version"] == 5
+    assert Receipt.from_bytes(receipt.as_bytes()) == receipt
+
+
+def test_a_receipt_of_version_5_without_filtered_records_is_refused() -> None:
+    with pytest.raises(ValueError, match="of format version 5 has filtered records, found none"):
+        Receipt.from_bytes(changed_document(with_filtered(2, ONE_FILTERED), filtered=[]))
+    with pytest.raises(ValueError, match="expected at least 1 filtered record, found 0"):
+        Filtered(partition(0), 0)
+
+
+@pytest.mark.parametrize(
+    ("receipt", "problem"),
+    [
+        (with_filtered(1, ONE_FILTERED), "Spark read 1 records, the files hold 1 and 1 were filtered: a file did not"),
+        (with_filtered(4, Filtered(partition(0), 3)), "can hold 3 records, the files hold 4 with those that were filt"),
+        (with_filtered(2, Filtered(partition(9), 1)), "1 records of orders-9 were filtered, which the plan does not"),
+        (with_filtered(3, ONE_FILTERED, ONE_FILTERED), "the filtered records are not named by partition, sorted, each"),
+        (
+            replace(with_filtered(2, Filtered(partition(1), 1)), left_out=(LeftOut(SMALL.ranges[1], 2),)),
+            "1 records of orders-1 were filtered, which is left out",
+        ),
+    ],
+)
+def test_filtered_records_that_cannot_be_are_a_contradiction(receipt: Receipt, problem: str) -> None:
+    assert any(problem in found for found in receipt.contradictions(SMALL)), receipt.contradictions(SMALL)
+
+
+def test_files_of_rows_that_may_have_moved_overlap_but_hold_no_more_rows_than_offsets() -> None:
+    files = [WrittenFile.of_one(f"part-{n}.parquet", 9, 1, partition(0), 100, 102) for n in range(3)]
+    files = [replace(file, partitions=(replace(file.partitions[0], rows=1),)) for file in files]
+    moved = replace(a_receipt(SMALL, *files), in_any_order=True)
+    assert moved.contradictions(SMALL) == []
+    assert any("duplicate records" in found for found in replace(moved, in_any_order=False).contradictions(SMALL))

@@ -7,6 +7,7 @@ import yaml
 
 from kafka_ingest.model.decoding import RAW, Columns, Decoding, FieldDecoding, Format, UnknownFields
 from kafka_ingest.model.schema_source import DescriptorSetFile, RegistrySource, SchemaFile
+from kafka_ingest.model.shape import SelectedColumn, Shape
 from kafka_ingest.settings.feed import Feed
 from kafka_ingest.settings.feed_file import read_feed_file
 
@@ -60,6 +61,66 @@ def document(**changes: object) -> dict[str, object]:
 )
 def test_a_feed_file_says_what_keys_and_values_are(written: dict[str, object], decoding: Decoding) -> None:
     assert Feed.model_validate(document(**written)).decoding() == decoding
+
+
+@pytest.mark.parametrize(
+    ("written", "shape"),
+    [
+        ({}, Shape()),
+        ({"where": "kafka_partition = 0"}, Shape(where="kafka_partition = 0")),
+        (
+            {
+                "select": [
+                    {"name": "Id", "type": "LONG", "sql": "value.id"},
+                    {"name": "key", "type": "binary", "sql": "key"},
+                ]
+            },
+            Shape((SelectedColumn("Id", "bigint", "value.id"), SelectedColumn("key", "binary", "key"))),
+        ),
+        ({"transform": "shop.orders:cleaned"}, Shape(transform="shop.orders:cleaned")),
+    ],
+)
+def test_a_feed_file_says_which_rows_and_columns_records_become(written: dict[str, object], shape: Shape) -> None:
+    decoding = Feed.model_validate(document(**written)).decoding()
+    assert decoding.shape == shape
+    assert decoding.is_raw == (not written)
+
+
+COLUMN = {"name": "id", "type": "int", "sql": "value.id"}
+
+
+@pytest.mark.parametrize(
+    ("written", "message"),
+    [
+        ({"where": True}, "where: expected text, found true, as YAML reads it without quotes; write it in quotes"),
+        ({"where": "sum(a) > 1"}, "where: expected an expression over the columns of one record, found sum, which is"),
+        ({"select": []}, "select: expected at least 1 entry, found []"),
+        ({"select": "value.*"}, "select: expected a list, found 'value.*'"),
+        ({"select": [COLUMN | {"type": "bigintt"}]}, "select.0.type: expected a type: one of string"),
+        ({"select": [COLUMN | {"type": "int not null"}]}, "select.0.type: expected the end behind 'int', found 'not'"),
+        ({"select": [COLUMN | {"sql": "a; b"}]}, "select.0.sql: expected one expression, found ';' behind it"),
+        ({"select": [COLUMN | {"name": "Kafka_x"}]}, "select.0.name: expected a name that does not begin with kafka_"),
+        ({"select": [COLUMN | {"name": " "}]}, "select.0.name: expected a column's name of 1 to 255 printable"),
+        ({"select": [COLUMN, COLUMN]}, "select: expected names that differ in more than the case of their letters, "),
+        ({"select": [COLUMN, COLUMN | {"name": "ID"}]}, "found 'id' and 'ID'"),
+        ({"select": [{"nam": "id"}]}, "select.0.nam: unknown key; did you mean name?"),
+        ({"select": [COLUMN | {"name": f"c{n}"} for n in range(1_001)]}, "select: expected at most 1,000 entries"),
+        (
+            {"transform": "shop.orders.cleaned"},
+            "transform: expected package.module:function, found 'shop.orders.cleaned'",
+        ),
+        ({"transform": "shop/orders.py:cleaned"}, "transform: expected package.module:function"),
+        (
+            {"transform": "shop:cleaned", "sink": {"format": "delta", "path": "/x"}},
+            "without where, select and transform",
+        ),
+    ],
+)
+def test_a_shape_that_cannot_be_used_is_refused(tmp_path: Path, written: dict[str, object], message: str) -> None:
+    path = tmp_path / "x.yaml"
+    path.write_text(yaml.safe_dump(document(**written)))
+
+    assert message in str(read_feed_file(path).error)
 
 
 @pytest.mark.parametrize(
@@ -125,7 +186,11 @@ def test_a_feed_file_says_what_keys_and_values_are(written: dict[str, object], d
         ),
         (
             {"value": "string", "sink": {"format": "delta", "path": "/data/x"}},
-            "expected key and value to be raw with sink.format delta",
+            "expected key and value to be raw, without where, select and transform, with sink.format delta",
+        ),
+        (
+            {"where": "kafka_partition = 0", "sink": {"format": "delta", "path": "/data/x"}},
+            "expected key and value to be raw, without where, select and transform, with sink.format delta",
         ),
     ],
 )

@@ -10,6 +10,7 @@ What other batches hold is left out, and so is what a truncated log has lost: ot
 crash in between leaves open batches that the next call continues.
 """
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -28,8 +29,8 @@ from kafka_ingest.model.coverage import LAST_OFFSET, coverage_of
 from kafka_ingest.model.dead_letters import staged_dead_letters
 from kafka_ingest.model.identity import check_cluster, check_topic_ids
 from kafka_ingest.model.offset_sets import intersect, subtract
-from kafka_ingest.model.offsets import OffsetRange, listing
-from kafka_ingest.model.receipt import Receipt, WrittenFile
+from kafka_ingest.model.offsets import OffsetRange, TopicPartition, listing
+from kafka_ingest.model.receipt import Filtered, Receipt, WrittenFile
 from kafka_ingest.ports.cluster import KafkaCluster
 from kafka_ingest.ports.control import OperatorTables
 from kafka_ingest.ports.outputs import Sink, Sinks
@@ -260,19 +261,45 @@ def stage_again(
     sink.staging.open_attempt(attempt.directory, document)
     files = sink.staging.restage(decision.attempt.directory, decision.receipt, attempt.directory, batch.plan.ranges)
     letters = restaged_dead_letters(decision, attempt, batch.plan, sink)
+    filtered = filtered_of_ranges(decision, batch.plan, [*files, *letters])
     receipt = Receipt(
         batch_id=batch.batch_id,
         attempt=attempt.attempt,
         plan_fingerprint=batch.plan.fingerprint,
         document_sha256=attempt.document_sha256,
-        rows_read=sum(file.rows for file in (*files, *letters)),
+        rows_read=sum(file.rows for file in (*files, *letters)) + sum(each.records for each in filtered),
         files=tuple(files),
         dead_letters=tuple(letters),
+        filtered=filtered,
+        in_any_order=decision.receipt.in_any_order,
         written_at=datetime.now(UTC),
         written_by=planner_of(decision.batch.batch_id),
     )
     sink.staging.write_receipt(attempt.directory, receipt.as_bytes())
     pin_attempt(batch.batch_id, attempt.attempt, control, kafka, sinks)
+
+
+def filtered_of_ranges(
+    decision: RestoreDecision, plan: BatchPlan, files: Sequence[WrittenFile]
+) -> tuple[Filtered, ...]:
+    """Return how many records the abandoned batch had filtered of the plan's ranges.
+
+    Known of whole ranges, and of parts of ranges in which each offset had a record. Of others, offsets without a row
+    count as offsets without a record.
+    """
+    counts = {count.offset_range.topic_partition: count for count in decision.receipt.range_counts(decision.batch.plan)}
+    stored: Counter[TopicPartition] = Counter()
+    for held in (each for file in files for each in file.partitions):
+        stored[held.topic_partition] += held.rows
+    found: list[Filtered] = []
+    for planned in plan.ranges:
+        count = counts[planned.topic_partition]
+        if planned == count.offset_range:
+            number = count.filtered
+        else:
+            number = planned.span - stored[planned.topic_partition] if count.filtered and not count.invisible else 0
+        found += [Filtered(planned.topic_partition, number)] if number else []
+    return tuple(found)
 
 
 def restaged_dead_letters(

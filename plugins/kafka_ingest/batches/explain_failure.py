@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from kafka_ingest.batches.check_readable import check_readable
 from kafka_ingest.errors import (
     InstallationError,
+    InvalidExpressionError,
     InvalidSchemaError,
     KafkaAccessDeniedError,
     KafkaIngestError,
@@ -17,7 +18,12 @@ from kafka_ingest.errors import (
     SparkExecutorsMissingError,
     TooManyTablePartitionsError,
 )
-from kafka_ingest.model.attempt_directory import NO_EXECUTORS, TOO_MANY_TABLE_PARTITIONS, UNKNOWN_SCHEMA_IDS
+from kafka_ingest.model.attempt_directory import (
+    EXPRESSION_REFUSED,
+    NO_EXECUTORS,
+    TOO_MANY_TABLE_PARTITIONS,
+    UNKNOWN_SCHEMA_IDS,
+)
 from kafka_ingest.model.batch import Attempt, BatchKind, BatchPlan
 from kafka_ingest.model.hold import Hold, HoldCause
 from kafka_ingest.model.offsets import TopicPartition, Unavailable
@@ -52,6 +58,7 @@ def explain_failure(attempt: Attempt, control: ControlTables, kafka: KafkaCluste
             f"attempt {attempt.attempt} of batch {plan.batch_id}: expected schema ids that the registry was asked for, "
             f"found others: {failure.partition(': ')[2][:300]}. Nothing was moved; the next try asks for them."
         )
+    check_expressions(failure, f"attempt {attempt.attempt} of batch {plan.batch_id}")
     if found_schema := re.search(SCHEMA_REFUSED, failure):
         raise InvalidSchemaError(
             f"attempt {attempt.attempt} of batch {plan.batch_id}: expected an Avro schema that Spark takes, found one "
@@ -90,6 +97,15 @@ def explain_failure(attempt: Attempt, control: ControlTables, kafka: KafkaCluste
         "the other partitions continue. Repair the broker's log, or skip the interval: `kafka-ingest skip "
         f"{batch.feed_name} {topic_partition.topic} {topic_partition.partition} {offset}-TO --reason …`."
     )
+
+
+def check_expressions(failure: str, what: str) -> None:
+    """Raise InvalidExpressionError where an attempt ended since Spark refused an expression of the feed file."""
+    if failure.startswith(EXPRESSION_REFUSED):
+        raise InvalidExpressionError(
+            f"{what}: {failure.removeprefix(EXPRESSION_REFUSED).lstrip(': ')[:1_000]}. Nothing was moved. Correct the "
+            "feed file; `kafka-ingest preview` shows what becomes of real records."
+        )
 
 
 def refused_by_kafka(failure: str) -> KafkaIngestError | None:

@@ -30,10 +30,11 @@ NOBODY = UUID(int=0)
 
 @dataclass(frozen=True, slots=True)
 class Preview:
-    """What became of the records: rows as readers would see them, and those that cannot be decoded."""
+    """What became of the records: rows as readers would see them, those that cannot be decoded, how many filtered."""
 
     rows: list[dict[str, Any]]
     dead_letters: list[DeadLetter]
+    filtered: int = 0
 
 
 def preview_plan(settings: FeedPlanSettings, kafka: KafkaCluster, directory: Path, records: int) -> BatchPlan | None:
@@ -111,4 +112,5 @@ def preview_of(attempt: Attempt, sinks: Sinks, plan: BatchPlan, rows: RowsOfFile
             for file in receipt.dead_letters
             for letter in letters(dead / file.name, samples=receipt.rows_read).samples
         ],
+        filtered=receipt.filtered_records,
     )

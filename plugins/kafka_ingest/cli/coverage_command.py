@@ -75,10 +75,11 @@ def verify_output(
     found: list[Difference] = []
     outputs: set[OutputLocation] = set()
     folded = FoldedProof(control.folded(rows.feed.feed_id))
-    batches, counted, removed, proven = 0, 0, 0, 0
+    batches, counted, filtered, removed, proven = 0, 0, 0, 0, 0
     with counting("batches counted") as advance:
         for each in count_batches(rows, control, SINKS):
             batches, counted = batches + 1, counted + each.rows
+            filtered += sum(of_batch.count.filtered for of_batch in each.batch.ranges)
             removed += each.removal is not None
             found += each.differences
             outputs.add(each.batch.output)
@@ -99,6 +100,7 @@ def verify_output(
     return {
         "batches": batches,
         "rows": counted,
+        "filtered": filtered,
         "removed_batches": removed,
         "folded_batches": proven,
         "differences": [difference_document(each) for each in found],
@@ -277,7 +279,8 @@ def print_verified(verified: dict[str, Any] | None) -> None:
     count = len(verified["differences"])
     result = f"{count:,} difference{'s' if count > 1 else ''}" if count else "no difference"
     removed = f", {verified['removed_batches']:,} of them removed" if verified["removed_batches"] else ""
-    out.print(f"counted {verified['rows']:,} rows in {verified['batches']:,} batches{removed}: {result}")
+    filtered = f", {verified['filtered']:,} records were filtered" if verified["filtered"] else ""
+    out.print(f"counted {verified['rows']:,} rows in {verified['batches']:,} batches{removed}{filtered}: {result}")
 
 
 def add_to(app: typer.Typer) -> None:

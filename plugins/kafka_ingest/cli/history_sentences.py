@@ -47,6 +47,12 @@ def describe_files(located: LocatedBatch) -> list[str]:
         return [f"batch {batch.batch_id}: {located.problem}"]
     if located.record is RecordState.NONE:
         return [f"batch {batch.batch_id}: no record at this offset: compacted, aborted, a transaction marker"]
+    if located.record is RecordState.FILTERED:
+        return [f"batch {batch.batch_id}: filtered: the feed's where or transform has left the record out"]
+    if located.record is RecordState.FILTERED_OR_NONE:
+        counts = f"it filtered {located.filtered:,} records, and {located.invisible:,} offsets have no record"
+        either = "the feed's where or transform has left the record out, or there was none"
+        return [f"batch {batch.batch_id}: no row: {either}; of {batch.offset_range} {counts}"]
     if located.record is RecordState.DEAD_LETTER:
         holding = [file for file in located.dead_letters if file.holds_record]
         return [f"{file.path}: holds it as a dead letter, since it could not be decoded" for file in holding]

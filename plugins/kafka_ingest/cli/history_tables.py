@@ -24,6 +24,8 @@ RECORD = {
     RecordState.LOST: "lost",
     RecordState.DEAD_LETTER: "dead letter",
     RecordState.REPLACED: "replaced",
+    RecordState.FILTERED: "filtered",
+    RecordState.FILTERED_OR_NONE: "filtered or none",
     RecordState.NONE: "none",
     RecordState.NOT_KNOWN: "not known",
     None: "-",
@@ -89,6 +91,7 @@ def explained_table(found: ExplainedFile) -> FittingTable:
         "columns": ", ".join(f"{name} ({kind})" for name, kind in contents.columns),
         "bytes": number(contents.size_bytes),
         "batch": str(found.place.batch_id),
+        **({"filtered of these partitions": number(found.filtered)} if found.filtered else {}),
         "published": "yes" if found.place.attempt is None else f"no, staged by attempt {found.place.attempt}",
     }
     for fact, value in (facts | facts_of_batch(found.batch)).items():

@@ -46,6 +46,7 @@ def preview(
             print_json(
                 {
                     "feed": feed_name,
+                    "filtered": found.filtered,
                     "rows": [row_document(row) for row in found.rows],
                     "dead_letters": [
                         sample_document(each) | {"part": each.cause.part, "error_class": each.cause.error_class}
@@ -70,6 +71,7 @@ def run_preview(parts: FeedParts, plan: BatchPlan) -> Attempt:
             run_spark_submit(submission, log_file)
         except SparkFailedError:
             failed.append(attempt)
+            parts.check_expressions(attempt, plan)
             if len(failed) == ROUNDS or not parts.needs_schemas(attempt, plan):
                 raise
         else:
@@ -87,20 +89,22 @@ def print_preview(feed_name: str, found: Preview, *, offsets: int) -> None:
         out.print(f"{topic}-{partition} offset {offset:,}: {shown}", markup=False, soft_wrap=True)
     for letter in found.dead_letters:
         where = f"{letter.topic_partition} offset {letter.offset:,}"
-        content = beginning(letter.value if letter.cause.part == "value" else letter.key)
+        content = beginning(letter.key if letter.cause.part == "key" else letter.value)
         error = f"{letter.cause.part} {letter.cause.error_class}: {letter.error}: {content}"
         out.print(f"{where}: {error}", style="red", markup=False, soft_wrap=True)
     good, dead = len(found.rows), len(found.dead_letters)
     if not offsets:
         out.print(f"the topics of feed {feed_name} hold no record")
-    elif not good + dead:
+    elif not good + dead + found.filtered:
         out.print(
             f"none of the {number(offsets)} newest offsets holds a record: they are transaction markers, aborted or "
             "compacted. Ask for more: --records",
             soft_wrap=True,
         )
     else:
-        out.print(f"{number(good)} of {number(good + dead)} records can be decoded; nothing was committed")
+        filtered = f", and {number(found.filtered)} of them are filtered" if found.filtered else ""
+        can_be = f"{number(good + found.filtered)} of {number(good + dead + found.filtered)} records can be decoded"
+        out.print(f"{can_be}{filtered}; nothing was committed")
 
 
 def row_document(row: Mapping[str, object]) -> dict[str, Any]:

@@ -157,7 +157,11 @@ def feed_files_table(files: list[FeedFile]) -> FittingTable:
 def batches_table(batches: list[BatchSummary]) -> FittingTable:
     """Return batches, newest first."""
     letters = {batch.batch_id: sum(each.dead_letters or 0 for each in batch.ranges) for batch in batches}
-    numbers = ("ranges", "rows", *(("dead letters",) if any(letters.values()) else ()), "MB")
+    filtered = {batch.batch_id: sum(each.filtered or 0 for each in batch.ranges) for batch in batches}
+    counted = {
+        name: counts for name, counts in (("dead letters", letters), ("filtered", filtered)) if any(counts.values())
+    }
+    numbers = ("ranges", "rows", *counted, "MB")
     made = table(
         "batches", *("batch", "feed", "kind", "state", "planned by", "committed (UTC)"), *numbers, numbers=numbers
     )
@@ -171,7 +175,7 @@ def batches_table(batches: list[BatchSummary]) -> FittingTable:
             moment(batch.committed_at),
             number_of_ranges(batch),
             number(batch.rows),
-            *([number(letters[batch.batch_id])] if "dead letters" in numbers else []),
+            *(number(counts[batch.batch_id]) for counts in counted.values()),
             "-" if batch.size_bytes is None else f"{batch.size_bytes / 1e6:,.1f}",
         )
     return made

@@ -51,6 +51,8 @@ def commit_batch(parts: FeedParts, batch_id: UUID) -> Committed:
     if letters := sum(count.dead_letters for count in committed.counts):
         where = output_of_dead_letters(committed.batch.plan.output)
         progress.print(f"  {letters:,} records could not be decoded: {where}", markup=False, soft_wrap=True)
+    if filtered := sum(count.filtered for count in committed.counts):
+        progress.print(f"  {filtered:,} records were filtered", markup=False, soft_wrap=True)
     if committed.mirrored.failure is not None:
         progress.print(
             f"  the consumer group was not moved: {committed.mirrored.failure}",

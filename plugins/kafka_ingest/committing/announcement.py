@@ -27,6 +27,7 @@ def announcement(plan: BatchPlan, counts: Sequence[RangeCount]) -> dict[str, Any
         "kind": plan.kind.value,
         "rows": sum(count.rows for count in counts),
         "dead_letters": sum(count.dead_letters for count in counts),
+        "filtered": sum(count.filtered for count in counts),
         "ranges": [range_document(count) for count in counts[:MAX_RANGES]],
         "ranges_left_out": max(0, len(counts) - MAX_RANGES),
         "topics": topics[:MAX_TOPICS],

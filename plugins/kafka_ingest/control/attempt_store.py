@@ -109,6 +109,7 @@ class AttemptStore:
                     smallest_offset=row["smallest_offset"],
                     largest_offset=row["largest_offset"],
                     dead_letters=row["dead_letters"],
+                    filtered=row["filtered"],
                 )
                 for row in connection.execute(query).mappings()
             ]

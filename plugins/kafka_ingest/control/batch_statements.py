@@ -114,7 +114,7 @@ def set_range_counts(connection: Connection, plan: BatchPlan, receipt: Receipt, 
         range_values(plan, count.offset_range)
         | {
             "rows": count.rows,
-            "filtered": 0,
+            "filtered": count.filtered,
             "dead_letters": count.dead_letters,
             "invisible": count.invisible,
             "smallest_offset": count.smallest_offset,

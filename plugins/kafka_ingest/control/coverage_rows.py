@@ -118,6 +118,7 @@ def committed_batches_after(connection: Connection, feed_id: UUID, newest: UUID 
             row["smallest_offset"],
             row["largest_offset"],
             row["dead_letters"] or 0,
+            row["filtered"] or 0,
         )
         ranges[row["batch_id"]].append(CommittedRange(count, row["topic_id"]))
     return [

@@ -17,6 +17,9 @@ TOO_MANY_TABLE_PARTITIONS = "TOO_MANY_TABLE_PARTITIONS"
 UNKNOWN_SCHEMA_IDS = "UNKNOWN_SCHEMA_IDS"
 """How a failure begins where records begin with schema ids that nobody has asked the registry for; they follow it."""
 
+EXPRESSION_REFUSED = "EXPRESSION_REFUSED"
+"""How a failure begins where Spark refuses an expression of the feed file, or what its ``transform`` does."""
+
 MAX_WAIT_FOR_EXECUTORS = "spark.kafkaIngest.maxWaitForExecutors"
 """How many seconds the job waits for an executor: in Spark's settings, the job reads nothing else about the feed."""
 

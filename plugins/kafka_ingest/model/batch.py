@@ -25,6 +25,7 @@ AT_A_PLACE_OF_ITS_OWN = 2
 IN_A_FORM_OF_ITS_OWN = 3
 DECODED = 4
 BY_SCHEMA_IDS = 5
+SHAPED = 6
 """Format versions of the attempt's document. The oldest that suffices is written, byte for byte as before."""
 
 
@@ -305,6 +306,8 @@ class AttemptDocument:
     @property
     def version(self) -> int:
         """The format version that can hold this document."""
+        if self.decode.shape:
+            return SHAPED
         if not self.decode.is_raw:
             return BY_SCHEMA_IDS if self.decode.has_ids else DECODED
         if self.data.has_form:
@@ -330,7 +333,7 @@ class AttemptDocument:
         if (found := sha256(content)) != expected_sha256:
             raise ValueError(f"expected an attempt document with SHA-256 {expected_sha256}, found {found}")
         document = json.loads(content)
-        versions = (IN_THE_ATTEMPT, AT_A_PLACE_OF_ITS_OWN, IN_A_FORM_OF_ITS_OWN, DECODED, BY_SCHEMA_IDS)
+        versions = (IN_THE_ATTEMPT, AT_A_PLACE_OF_ITS_OWN, IN_A_FORM_OF_ITS_OWN, DECODED, BY_SCHEMA_IDS, SHAPED)
         require_version(document, versions, "attempt document")
         has_needs = document["version"] != IN_THE_ATTEMPT
         data = DataNeeds.from_document(document["data"]) if has_needs else DataNeeds()

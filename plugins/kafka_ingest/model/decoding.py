@@ -10,6 +10,7 @@ from enum import StrEnum
 from typing import Any
 
 from kafka_ingest.model.schema_source import SchemaSource, WriterSchema
+from kafka_ingest.model.shape import AS_DECODED, Shape
 
 
 class Format(StrEnum):
@@ -93,6 +94,9 @@ class DeadClass(StrEnum):
     OTHER_MESSAGE = "OTHER_MESSAGE"
     """The message indexes before the value are those of another message of the schema."""
 
+    EXPRESSION = "EXPRESSION"
+    """An expression of the feed's ``where`` or ``select`` fails for the record."""
+
 
 @dataclass(frozen=True, slots=True)
 class FieldDecoding:
@@ -139,16 +143,17 @@ class FieldDecoding:
 
 @dataclass(frozen=True, slots=True)
 class Decoding:
-    """What keys and values are, and which columns they become."""
+    """What keys and values are, and which columns and rows they become."""
 
     value: FieldDecoding = FieldDecoding()
     key: FieldDecoding = FieldDecoding()
     columns: Columns = Columns.NESTED
+    shape: Shape = AS_DECODED
 
     @property
     def is_raw(self) -> bool:
-        """Whether records are stored as they are, so that none can fail."""
-        return self.value.format is Format.RAW and self.key.format is Format.RAW
+        """Whether records are stored as they are, so that none can fail and none is left out."""
+        return self.value.format is Format.RAW and self.key.format is Format.RAW and not self.shape
 
     @property
     def parts(self) -> Mapping[str, FieldDecoding]:
@@ -179,11 +184,12 @@ class Decoding:
         """Return the settings as JSON-able data; raw ones in the form that every version has written."""
         if self.is_raw:
             return {"format": Format.RAW.value}
-        return {
+        document = {
             "value": self.value.as_document(),
             "key": self.key.as_document(),
             "columns": self.columns.value,
         }
+        return document | ({"shape": self.shape.as_document()} if self.shape else {})
 
     @classmethod
     def from_document(cls, document: Mapping[str, Any]) -> "Decoding":
@@ -194,6 +200,7 @@ class Decoding:
             FieldDecoding.from_document(document["value"]),
             FieldDecoding.from_document(document["key"]),
             Columns(document["columns"]),
+            Shape.from_document(document["shape"]) if "shape" in document else AS_DECODED,
         )
 
 

@@ -3,7 +3,7 @@
 import itertools
 import json
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
@@ -19,6 +19,7 @@ ONE_PARTITION_A_FILE = 1
 SEVERAL_PARTITIONS_A_FILE = 2
 RANGES_LEFT_OUT = 3
 DEAD_LETTERS = 4
+RESHAPED = 5
 """Format versions. A receipt is written in the oldest one that can hold it, byte for byte as earlier versions did."""
 
 
@@ -97,11 +98,24 @@ class RangeCount:
     smallest_offset: int | None
     largest_offset: int | None
     dead_letters: int = 0
+    filtered: int = 0
 
     @property
     def invisible(self) -> int:
         """Offsets without a record: compacted, aborted, or transaction markers."""
-        return self.offset_range.span - self.rows - self.dead_letters
+        return self.offset_range.span - self.rows - self.dead_letters - self.filtered
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Filtered:
+    """How many records of a partition the feed's ``where`` or ``transform`` has left out."""
+
+    topic_partition: TopicPartition
+    records: int
+
+    def __post_init__(self) -> None:
+        if self.records < 1:
+            raise ValueError(f"{self.topic_partition}: expected at least 1 filtered record, found {self.records}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +123,9 @@ class Receipt:
     """An attempt's receipt. ``rows_read`` is Spark's own count while reading; the files' rows come from their footers.
 
     ``left_out`` are the planned ranges that it did not read, since Kafka had deleted records of them. ``dead_letters``
-    are the files of the records that could not be decoded, in their own output.
+    are the files of the records that could not be decoded, in their own output. ``filtered``: records that became no
+    row, of each partition that has some. ``in_any_order``: the files of a partition may overlap, since the feed's
+    ``transform`` may have moved rows between tasks; the job has looked for duplicates itself then.
     """
 
     batch_id: UUID
@@ -122,10 +138,19 @@ class Receipt:
     written_by: str
     left_out: tuple[LeftOut, ...] = ()
     dead_letters: tuple[WrittenFile, ...] = ()
+    filtered: tuple[Filtered, ...] = ()
+    in_any_order: bool = False
 
     def of_dead_letters(self) -> "Receipt":
         """Return the receipt of the dead letters alone, by which they are published in their own output."""
-        return replace(self, rows_read=self.dead_letter_rows, files=self.dead_letters, dead_letters=())
+        return replace(
+            self,
+            rows_read=self.dead_letter_rows,
+            files=self.dead_letters,
+            dead_letters=(),
+            filtered=(),
+            in_any_order=False,
+        )
 
     @property
     def rows(self) -> int:
@@ -136,6 +161,11 @@ class Receipt:
     def dead_letter_rows(self) -> int:
         """How many records could not be decoded."""
         return sum(file.rows for file in self.dead_letters)
+
+    @property
+    def filtered_records(self) -> int:
+        """How many records were filtered."""
+        return sum(each.records for each in self.filtered)
 
     @property
     def without_date(self) -> int:
@@ -153,12 +183,17 @@ class Receipt:
 
     def range_counts(self, plan: BatchPlan) -> list[RangeCount]:
         """Return what was written of each range that was read, in the plan's order."""
+        return self.counts_of(self.ranges_read(plan))
+
+    def counts_of(self, ranges: Iterable[OffsetRange]) -> list[RangeCount]:
+        """Return what was written of ranges of the plan that were read."""
         held_of: dict[TopicPartition, list[WrittenPartition]] = {}
         for _, held in self._held():
             held_of.setdefault(held.topic_partition, []).append(held)
         dead_letters: Counter[TopicPartition] = Counter()
         for held in (each for file in self.dead_letters for each in file.partitions):
             dead_letters[held.topic_partition] += held.rows
+        filtered = {each.topic_partition: each.records for each in self.filtered}
         return [
             RangeCount(
                 offset_range=offset_range,
@@ -166,8 +201,9 @@ class Receipt:
                 smallest_offset=min((held.smallest_offset for held in found), default=None),
                 largest_offset=max((held.largest_offset for held in found), default=None),
                 dead_letters=dead_letters[offset_range.topic_partition],
+                filtered=filtered.get(offset_range.topic_partition, 0),
             )
-            for offset_range in self.ranges_read(plan)
+            for offset_range in ranges
             for found in [held_of.get(offset_range.topic_partition, [])]
         ]
 
@@ -184,12 +220,20 @@ class Receipt:
         if self.dead_letters:
             found += [f"dead letters: {problem}" for problem in self.of_dead_letters().contradictions(plan)]
         held_by_files = self.rows + self.dead_letter_rows
-        if held_by_files != self.rows_read:
+        if held_by_files + self.filtered_records != self.rows_read:
+            filtered = f" and {self.filtered_records:,} were filtered" if self.filtered else ""
             found.append(
-                f"Spark read {self.rows_read:,} records, the files hold {held_by_files:,}: "
+                f"Spark read {self.rows_read:,} records, the files hold {held_by_files:,}{filtered}: "
                 "a file did not reach the storage where the receipt was written"
             )
         planned = {offset_range.topic_partition for offset_range in plan.ranges}
+        if [each.topic_partition for each in self.filtered] != sorted({each.topic_partition for each in self.filtered}):
+            found.append("the filtered records are not named by partition, sorted, each once")
+        found += [
+            f"{each.records:,} records of {each.topic_partition} were filtered, which the plan does not read"
+            for each in self.filtered
+            if each.topic_partition not in planned
+        ]
         found += [
             f"{file.name} holds {held.topic_partition}, which the plan does not read"
             for file, held in self._held()
@@ -197,14 +241,18 @@ class Receipt:
         ]
         for count in self.range_counts(plan):
             offset_range = count.offset_range
-            if (records := count.rows + count.dead_letters) > offset_range.span:
-                found.append(f"{offset_range} can hold {offset_range.span:,} records, the files hold {records:,}")
+            if (records := count.rows + count.dead_letters + count.filtered) > offset_range.span:
+                filtered = " with those that were filtered" if count.filtered else ""
+                found.append(
+                    f"{offset_range} can hold {offset_range.span:,} records, the files hold {records:,}{filtered}"
+                )
             if count.smallest_offset is not None and count.smallest_offset < offset_range.start_offset:
                 found.append(f"{offset_range} was planned, the files begin at offset {count.smallest_offset}")
             if count.largest_offset is not None and count.largest_offset >= offset_range.end_offset:
                 found.append(f"{offset_range} was planned, the files go up to offset {count.largest_offset}")
         is_partitioned = bool(TableOptions.of(dict(plan.output.options)).partition_by)
-        return found + self._wrongly_left_out(plan) + self._records_that_come_twice(may_overlap=is_partitioned)
+        may_overlap = is_partitioned or self.in_any_order
+        return found + self._wrongly_left_out(plan) + self._records_that_come_twice(may_overlap=may_overlap)
 
     def _wrongly_left_out(self, plan: BatchPlan) -> list[str]:
         """Return what contradicts the ranges left out. Only live batches leave any out; the next plan decides."""
@@ -216,6 +264,11 @@ class Receipt:
             f"{file.name} holds {held.topic_partition}, which is left out"
             for file, held in self._held()
             if held.topic_partition in partitions
+        ]
+        found += [
+            f"{each.records:,} records of {each.topic_partition} were filtered, which is left out"
+            for each in self.filtered
+            if each.topic_partition in partitions
         ]
         return found + wrongly_left_out(plan.ranges, self.left_out)
 
@@ -255,6 +308,8 @@ class Receipt:
     @property
     def version(self) -> int:
         """The format version that can hold this receipt."""
+        if self.filtered or self.in_any_order:
+            return RESHAPED
         if self.dead_letters:
             return DEAD_LETTERS
         if self.left_out:
@@ -267,9 +322,15 @@ class Receipt:
         left_out = {"left_out": [each.as_document() for each in self.left_out]} if self.left_out else {}
         version = self.version  # which is found by looking through all files
         dead_letters = {"dead_letters": [file_document(file, version) for file in self.dead_letters]}
+        filtered = [
+            {"topic": each.topic_partition.topic, "partition": each.topic_partition.partition, "records": each.records}
+            for each in self.filtered
+        ]
         return (
             left_out
             | (dead_letters if self.dead_letters else {})
+            | ({"filtered": filtered} if filtered else {})
+            | ({"in_any_order": True} if self.in_any_order else {})
             | {
                 "version": version,
                 "batch_id": str(self.batch_id),
@@ -290,7 +351,7 @@ class Receipt:
     @classmethod
     def from_document(cls, document: Mapping[str, Any]) -> "Receipt":
         """Read a receipt back; raises ValueError, KeyError or TypeError where it is damaged or of another version."""
-        versions = (ONE_PARTITION_A_FILE, SEVERAL_PARTITIONS_A_FILE, RANGES_LEFT_OUT, DEAD_LETTERS)
+        versions = (ONE_PARTITION_A_FILE, SEVERAL_PARTITIONS_A_FILE, RANGES_LEFT_OUT, DEAD_LETTERS, RESHAPED)
         require_version(document, versions, "receipt")
         return cls(
             batch_id=UUID(document["batch_id"]),
@@ -303,6 +364,8 @@ class Receipt:
             written_by=document["written_by"],
             left_out=left_out_of(document),
             dead_letters=dead_letters_of(document),
+            filtered=filtered_of(document),
+            in_any_order=document["version"] == RESHAPED and document.get("in_any_order", False) is True,
         )
 
     @classmethod
@@ -316,17 +379,32 @@ class Receipt:
 
 def dead_letters_of(document: Mapping[str, Any]) -> tuple[WrittenFile, ...]:
     """Read a receipt's files of dead letters; raises ValueError where its version requires some and it has none."""
-    if document["version"] != DEAD_LETTERS:
+    version = document["version"]
+    if version not in {DEAD_LETTERS, RESHAPED}:
         return ()
-    files = tuple(file_of(entry, DEAD_LETTERS) for entry in document["dead_letters"])
-    if not files:
+    entries = document["dead_letters"] if version == DEAD_LETTERS else document.get("dead_letters", ())
+    files = tuple(file_of(entry, DEAD_LETTERS) for entry in entries)
+    if not files and version == DEAD_LETTERS:
         raise ValueError(f"a receipt of format version {DEAD_LETTERS} has dead letters, found none")
     return files
 
 
+def filtered_of(document: Mapping[str, Any]) -> tuple[Filtered, ...]:
+    """Read how many records a receipt says were filtered; raises ValueError where its version requires a reason."""
+    if document["version"] != RESHAPED:
+        return ()
+    filtered = tuple(
+        Filtered(TopicPartition(each["topic"], int(each["partition"])), int(each["records"]))
+        for each in document.get("filtered", ())
+    )
+    if not filtered and document.get("in_any_order") is not True:
+        raise ValueError(f"a receipt of format version {RESHAPED} has filtered records, found none")
+    return filtered
+
+
 def left_out_of(document: Mapping[str, Any]) -> tuple[LeftOut, ...]:
     """Read which ranges a receipt leaves out; raises ValueError where its version requires some and it has none."""
-    if document["version"] not in {RANGES_LEFT_OUT, DEAD_LETTERS}:
+    if document["version"] not in {RANGES_LEFT_OUT, DEAD_LETTERS, RESHAPED}:
         return ()
     entries = document["left_out"] if document["version"] == RANGES_LEFT_OUT else document.get("left_out", ())
     left_out = tuple(map(LeftOut.from_document, entries))

@@ -5,7 +5,7 @@ record holds, or not at all. A feed file is checked with it, and the Spark job m
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -128,6 +128,16 @@ def read_schema(text: str) -> Struct:
     return schema
 
 
+def read_type(text: str) -> RecordType:
+    """Return the type of a column that is computed, which may also be binary; raises WrongSchemaError."""
+    reading = SchemaText(text, SAME_TYPES | {"binary": "binary"})
+    found = reading.type(depth=1)
+    kind, token = reading.take()
+    if kind != "end":
+        raise reading.refused("the end", token)
+    return found
+
+
 def collisions(columns: Iterator[str] | tuple[str, ...], others: tuple[str, ...]) -> list[str]:
     """Return the names that cannot be columns beside others: in any case of letters taken, or this project's own."""
     taken = {other.lower() for other in others}
@@ -142,7 +152,8 @@ def quoted(name: str) -> str:
 class SchemaText:
     """A schema that is being read, token by token."""
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, types: Mapping[str, str] = SAME_TYPES) -> None:
+        self.types = types
         self.text = text.rstrip()
         self.at = 0
         self.number_of_fields = 0
@@ -193,8 +204,8 @@ class SchemaText:
             raise WrongSchemaError(f"expected at most {MAX_DEPTH} levels of types, found more")
         kind, token = self.take()
         word = token.lower() if kind == "word" else ""
-        if word in SAME_TYPES:
-            return Scalar(SAME_TYPES[word])
+        if word in self.types:
+            return Scalar(self.types[word])
         match word:
             case "array":
                 self.expect("<")

@@ -77,6 +77,8 @@ class ExplainedFile:
     control_error: KafkaIngestError | None
     differences: tuple[str, ...] | None
     receipt_problem: str | None
+    filtered: int | None = None
+    """How many records of the file's partitions its batch has filtered, by its receipt."""
 
     def as_document(self) -> dict[str, Any]:
         """Return the answer as ``--json`` shows it."""
@@ -120,6 +122,7 @@ class ExplainedFile:
             "control_tables": {"error": {"code": error.code, "message": str(error)}} if error else None,
             "receipt": None if self.differences is None else {"differences": list(self.differences)},
             "receipt_problem": self.receipt_problem,
+            "filtered": self.filtered,
         }
 
 
@@ -143,13 +146,15 @@ def explain_file(
         batch = batch_of_file(control_tables(), sinks, place, contents)
     except KafkaIngestError as error:
         control_error = error
-    differences, problem = None, None
+    differences, problem, filtered = None, None, None
     try:
         receipt = receipt_of_file(sinks, place, batch)
         differences = tuple(differences_of(path, place, contents, batch, receipt))
+        held = {each.topic_partition for each in contents.partitions}
+        filtered = sum(each.records for each in receipt.filtered if each.topic_partition in held)
     except KafkaIngestError as error:
         problem = str(error)
-    return ExplainedFile(path, place, contents, batch, control_error, differences, problem)
+    return ExplainedFile(path, place, contents, batch, control_error, differences, problem, filtered)
 
 
 def found_at(named: Path, data_files: DataFiles) -> tuple[Path, FilePlace]:

@@ -56,6 +56,10 @@ class RecordState(StrEnum):
     """It published the record as a dead letter: it could not be decoded."""
     REPLACED = "replaced"
     """It did, and a later batch has replaced the rows of its range."""
+    FILTERED = "filtered"
+    """The feed's ``where`` or ``transform`` has left the record out."""
+    FILTERED_OR_NONE = "filtered_or_none"
+    """That, or there was none: the range has offsets of both kinds, and only how many of each is known."""
     NONE = "none"
     NOT_KNOWN = "not_known"
 
@@ -94,6 +98,10 @@ class LocatedBatch:
     dead_letters: tuple[FileOfOffset, ...] = ()
     problem: str | None = None
     gone: RecordState | None = None
+    filtered: int = 0
+    """How many records of the offset's range were filtered."""
+    invisible: int = 0
+    """How many offsets of it have no record."""
 
     @property
     def counts(self) -> bool:
@@ -115,7 +123,13 @@ class LocatedBatch:
         held = {file.holds_record for file in (*self.files, *self.dead_letters)}
         if True in held:
             return RecordState.IN_FILE
-        return RecordState.NOT_KNOWN if None in held else RecordState.NONE
+        return RecordState.NOT_KNOWN if None in held else self._without_row
+
+    @property
+    def _without_row(self) -> RecordState:
+        if not self.filtered:
+            return RecordState.NONE
+        return RecordState.FILTERED_OR_NONE if self.invisible else RecordState.FILTERED
 
     def as_document(self) -> dict[str, Any]:
         """Return the batch as ``--json`` shows it."""
@@ -137,6 +151,7 @@ class LocatedBatch:
             "record": self.record.value if self.record else None,
             "files": None if self.files is None else [file.as_document() for file in self.files],
             "dead_letter_files": [file.as_document() for file in self.dead_letters],
+            "filtered": self.filtered,
             "problem": self.problem,
         }
 
@@ -387,7 +402,8 @@ def located(
     if dead := candidates(receipt.dead_letters, topic_partition, offset):
         output = output_of_dead_letters(batch.output)
         letters = tuple(files_of(batch, dead, role_of(output, sinks(output).inspector, ASKED_FOR), offset))
-    return LocatedBatch(batch, earlier, found, letters)
+    [count] = receipt.counts_of([batch.offset_range])
+    return LocatedBatch(batch, earlier, found, letters, filtered=count.filtered, invisible=count.invisible)
 
 
 def candidates(

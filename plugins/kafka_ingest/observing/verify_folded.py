@@ -52,6 +52,7 @@ class FoldedProof:
             span = each.count.offset_range
             sums = self._of_receipts.setdefault((span.topic_partition, each.topic_id), Sums())
             sums.batches, sums.rows = sums.batches + 1, sums.rows + each.count.rows
+            sums.apart += each.count.filtered + each.count.dead_letters
             sums.spans.append(span)
 
     def differences(self) -> Iterator[Difference]:

@@ -21,12 +21,14 @@ from kafka_ingest.model.dead_letters import DeadLetterLimits
 from kafka_ingest.model.decoding import Columns, Decoding
 from kafka_ingest.model.offsets import Isolation, OffsetsPolicy
 from kafka_ingest.model.output_location import OutputLocation
+from kafka_ingest.model.shape import Shape
 from kafka_ingest.operating.fold import LEAST_RETENTION
 from kafka_ingest.planning.settings import FeedPlanSettings, OnDataLoss, OnMissingTopic, OnTopicChanged
 from kafka_ingest.planning.start_rules import StartRule
 from kafka_ingest.settings.feed_start import ExplicitStart, Start, start_rule
 from kafka_ingest.settings.record_settings import RawRecords, RecordSettings, why_not_flat
 from kafka_ingest.settings.setting_types import Duration, Records, Settings, not_blank
+from kafka_ingest.settings.shape_settings import Select, Transform, Where
 from kafka_ingest.settings.sink_settings import Sink
 from kafka_ingest.settings.sink_settings.local_directory import DATA_VARIABLE, in_object_store
 from kafka_ingest.spark_launch.spark_submission import FIXED_CONF
@@ -274,6 +276,9 @@ class Feed(Settings):
     key: RecordSettings = RawRecords()
     value: RecordSettings = RawRecords()
     columns: Columns = Columns.NESTED
+    where: Where | None = None
+    select: Select | None = None
+    transform: Transform | None = None
     limits: Limits = Limits()
     control_retention: Duration | None = None
     sink: Sink
@@ -333,8 +338,8 @@ class Feed(Settings):
         decoding = self.decoding()
         if not decoding.is_raw and self.sink.format != "parquet":
             raise ValueError(
-                f"expected key and value to be raw with sink.format {self.sink.format}, found others: so far, decoded "
-                "records go into format parquet only"
+                f"expected key and value to be raw, without where, select and transform, with sink.format "
+                f"{self.sink.format}, found others: so far, decoded records go into format parquet only"
             )
         if decoding.columns is Columns.FLATTEN and (reason := why_not_flat(decoding.value)):
             raise ValueError(reason)
@@ -342,7 +347,10 @@ class Feed(Settings):
 
     def decoding(self) -> Decoding:
         """Return what keys and values are, and which columns they become."""
-        return Decoding(self.value.decoding(), self.key.decoding(), self.columns)
+        selected = tuple(each.column() for each in self.select or ())
+        return Decoding(
+            self.value.decoding(), self.key.decoding(), self.columns, Shape(selected, self.where, self.transform)
+        )
 
     def start_rules(self) -> dict[str, StartRule]:
         """Return the start rule of each named topic; raises InvalidFeedError on a topic that is not the feed's."""

@@ -64,6 +64,18 @@ def jvm_of(spark: SparkSession) -> Java:
     return spark.sparkContext._jvm
 
 
+def parser_of(spark: SparkSession) -> Java:
+    """Return what parses SQL."""
+    session: Java = spark._jsparkSession
+    return session.sessionState().sqlParser()
+
+
+def analyzed(records: DataFrame) -> Java:
+    """Return a data frame's logical plan, with all names and types resolved."""
+    frame: Java = records._jdf
+    return frame.queryExecution().analyzed()
+
+
 def fetched_records(spark: SparkSession, jvm: Java, ranges: Sequence[OffsetRange], client: Mapping[str, str]) -> Java:
     """Return the RDD of Kafka's own records, which fails where an offset of a range is not in the log any more."""
     settings = java_settings(jvm, {**client, "group.id": f"spark-kafka-relation-{uuid4()}-executor"})

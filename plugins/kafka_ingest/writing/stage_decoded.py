@@ -5,7 +5,8 @@ reads their ranges again and stores them as they are: so a batch whose records a
 """
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as f
@@ -17,6 +18,7 @@ from kafka_ingest.model.place import Place, local, spark_path
 from kafka_ingest.model.receipt import WrittenFile
 from kafka_ingest.writing.decode import DEAD, RAW_KEY, RAW_VALUE, decoded
 from kafka_ingest.writing.schema_ids import check_ids
+from kafka_ingest.writing.shape import FILTERED, PerPartition, check_shape, shaped
 
 Read = Callable[[Sequence[OffsetRange]], DataFrame]
 """Returns the records of ranges in the raw format's columns."""
@@ -25,12 +27,16 @@ FilesIn = Callable[[Place], Sequence[WrittenFile]]
 
 
 class DeadLetterPlaces:
-    """Where an attempt's dead letters are staged: below one directory, named as the place of the data beside them."""
+    """Where an attempt's dead letters are staged: below one directory, named as the place of the data beside them.
+
+    ``filtered``: how many records were filtered of each partition beside the data that counts.
+    """
 
     def __init__(self, directory: Place) -> None:
         self._directory = directory
         self._now: Place | None = None
         self.place = directory / DATA
+        self.filtered: Mapping[TopicPartition, int] = {}
 
     def of(self, data: Place) -> Place:
         """Return where the dead letters go whose good records go to ``data``."""
@@ -54,6 +60,14 @@ class DeadLetterPlaces:
 GOOD = f"{DEAD} is null"
 
 
+@dataclass(frozen=True, slots=True)
+class StagedRecords:
+    """How many records Spark counted in all, and how many of them were filtered of each partition."""
+
+    rows_read: int
+    filtered: Mapping[TopicPartition, int] = field(default_factory=dict)
+
+
 class RecordsChangedError(Exception):
     """Another number of records could not be decoded when they were read again: Kafka compacted the log since."""
 
@@ -65,20 +79,34 @@ def stage_decoded(
     data: Place,
     dead_letters: Place,
     files_in: FilesIn,
-) -> int:
-    """Write the records of ranges below ``data``, or below ``dead_letters``; return how many Spark counted in all.
+) -> StagedRecords:
+    """Write the records of ranges below ``data``, or below ``dead_letters``; return how many Spark counted.
 
     Neither place must exist. Raises RecordsChangedError where the second pass finds another number of dead letters
-    than the first, UnknownSchemaIdsError where the registry has to be asked for schemas before.
+    than the first, UnknownSchemaIdsError where the registry has to be asked for schemas before, ExpressionRefusedError
+    where Spark refuses an expression of the feed's.
     """
-    records = decoded(read(ranges), document.decode)
+    shape, partitions = document.decode.shape, PerPartition(ranges)
+
+    def rows_of(raw: DataFrame, *, with_reasons: bool = False) -> DataFrame:
+        each = decoded(raw, document.decode)
+        return shaped(each, shape, with_reasons=with_reasons) if shape.has_expressions else each
+
+    raw = read(ranges)
+    if shape.has_expressions:
+        check_shape(decoded(raw, document.decode), shape)
+    records = rows_of(raw)
     first = Observation("decoded")
-    counted = records.observe(first, f.count("*").alias("rows"), f.count(DEAD).alias("dead"))
-    counted.where(GOOD).drop(DEAD, RAW_KEY, RAW_VALUE).write.mode("error").parquet(spark_path(data))
-    rows, dead = int(first.get["rows"]), int(first.get["dead"])
+    counts = [f.count("*").alias("rows"), f.count(DEAD).alias("dead")]
+    if shape.where is not None:
+        counts.append(partitions.counted(FILTERED).alias("filtered"))
+    kept = records.observe(first, *counts).where(GOOD if shape.where is None else f"{GOOD} and not {FILTERED}")
+    kept.drop(DEAD, RAW_KEY, RAW_VALUE, FILTERED).write.mode("error").parquet(spark_path(data))
+    rows, dead, filtered = int(first.get["rows"]), int(first.get["dead"]), partitions.of(first.get.get("filtered"))
     if dead:
-        incomplete = without_complete(ranges, files_in(data))
-        stored = stage_dead_letters(decoded(read(incomplete), document.decode), dead_letters, document.attempt)
+        incomplete = without_complete(ranges, files_in(data), filtered)
+        letters = rows_of(read(incomplete), with_reasons=True)
+        stored = stage_dead_letters(letters, dead_letters, document.attempt)
         if stored != dead:
             raise RecordsChangedError(
                 f"{dead:,} records could not be decoded; read again they were {stored:,}: expected the same ones. "
@@ -86,12 +114,14 @@ def stage_decoded(
             )
         if document.decode.has_ids:
             check_ids(records.sparkSession.read.parquet(spark_path(dead_letters)), document.decode)
-    return rows
+    return StagedRecords(rows, filtered)
 
 
-def without_complete(ranges: Sequence[OffsetRange], written: Sequence[WrittenFile]) -> list[OffsetRange]:
-    """Return the ranges of which not every offset became a row: any dead letter is in one of them."""
-    rows: Counter[TopicPartition] = Counter()
+def without_complete(
+    ranges: Sequence[OffsetRange], written: Sequence[WrittenFile], filtered: Mapping[TopicPartition, int]
+) -> list[OffsetRange]:
+    """Return the ranges of which not every offset became a row or was filtered: any dead letter is in one of them."""
+    rows: Counter[TopicPartition] = Counter(filtered)
     for held in (each for file in written for each in file.partitions):
         rows[held.topic_partition] += held.rows
     return [each for each in ranges if rows[each.topic_partition] < each.span]
@@ -99,7 +129,8 @@ def without_complete(ranges: Sequence[OffsetRange], written: Sequence[WrittenFil
 
 def stage_dead_letters(records: DataFrame, place: Place, attempt: int) -> int:
     """Write those of the records that cannot be decoded as they came, and why; return how many Spark counted."""
-    kept = [name for name in records.columns if name.startswith("kafka_") and name not in {DEAD, RAW_KEY, RAW_VALUE}]
+    of_the_job = {DEAD, RAW_KEY, RAW_VALUE, FILTERED}
+    kept = [name for name in records.columns if name.startswith("kafka_") and name not in of_the_job]
     letters = records.where(f"{DEAD} is not null").selectExpr(
         *kept,
         f"{RAW_KEY} as key",

@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
+from itertools import starmap
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
@@ -25,7 +26,7 @@ from kafka_ingest.model.batch import AttemptDocument, BatchPlan, DataNeeds
 from kafka_ingest.model.dead_letters import staged_dead_letters
 from kafka_ingest.model.offsets import OffsetRange
 from kafka_ingest.model.place import Place, RemotePlace, place_of
-from kafka_ingest.model.receipt import Receipt, WrittenFile
+from kafka_ingest.model.receipt import Filtered, Receipt, WrittenFile
 from kafka_ingest.writing.log_starts import log_starts
 from kafka_ingest.writing.read_ranges import is_about_timestamps, read_ranges
 from kafka_ingest.writing.rounds import Remove, Staged, read_in_rounds, remove_from_disk
@@ -84,6 +85,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         written_by=f"spark {application_id}",
         left_out=staged.left_out,
         dead_letters=tuple(files_in(letters.place)) if letters is not None and letters.has_any else (),
+        filtered=tuple(starmap(Filtered, sorted(letters.filtered.items()))) if letters is not None else (),
     )
     if problems := receipt.contradictions(document.plan):
         sys.exit(f"batch {document.plan.batch_id}: what was written is not what was planned: {'; '.join(problems)}")
@@ -112,7 +114,9 @@ def read_and_stage(
             if letters is None:
                 return stage_raw(read(ranges), ranges, plan, here, document.data, at, remove)
             letters.now(here)
-            return stage_decoded(read, ranges, document, here, letters.of(here), files_in)
+            staged = stage_decoded(read, ranges, document, here, letters.of(here), files_in)
+            letters.filtered = staged.filtered
+            return staged.rows_read
 
         return read_once(spark, plan, kafka, document.data, stage, lambda: remove_all(here))
 

@@ -1,0 +1,57 @@
+"""Which columns and rows a feed makes of its decoded records; frozen with each attempt, as the decoding is."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+EXPRESSION_PARTS = ("where", "select")
+"""What a dead letter names as its part where an expression failed."""
+
+
+@dataclass(frozen=True, slots=True)
+class SelectedColumn:
+    """A column: its name, its type in Spark's DDL, and the Spark SQL expression that gives exactly that type."""
+
+    name: str
+    type: str
+    sql: str
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What becomes of decoded records.
+
+    ``where``: a Spark SQL expression; records for which it is not true are filtered. ``select``: the columns in the
+    place of key and value; none leaves these. ``transform``: ``package.module:function``, which is handed all rows.
+    """
+
+    select: Sequence[SelectedColumn] = ()
+    where: str | None = None
+    transform: str | None = None
+
+    def __bool__(self) -> bool:
+        """Whether records become anything but what they are decoded to."""
+        return bool(self.select) or self.where is not None or self.transform is not None
+
+    @property
+    def has_expressions(self) -> bool:
+        """Whether a record can be a dead letter since an expression fails for it."""
+        return bool(self.select) or self.where is not None
+
+    def as_document(self) -> dict[str, Any]:
+        """Return the shape as JSON-able data."""
+        return {
+            "select": [[column.name, column.type, column.sql] for column in self.select],
+            "where": self.where,
+            "transform": self.transform,
+        }
+
+    @classmethod
+    def from_document(cls, document: Mapping[str, Any]) -> "Shape":
+        """Read the shape back."""
+        columns = tuple(SelectedColumn(*each) for each in document["select"])
+        return cls(columns, document["where"], document["transform"])
+
+
+AS_DECODED = Shape()
+"""Records become the rows that they are decoded to."""

@@ -1,0 +1,81 @@
+"""The ``select``, ``where`` and ``transform`` settings of a feed file: which columns and rows records become."""
+
+import re
+from collections.abc import Sequence
+from typing import Annotated
+
+from pydantic import AfterValidator, Field
+
+from kafka_ingest.model.record_schema import MAX_FIELDS, MAX_NAME, RESERVED_PREFIX, read_type
+from kafka_ingest.model.shape import SelectedColumn
+from kafka_ingest.model.sql_expression import check_expression
+from kafka_ingest.settings.setting_types import Settings
+
+FUNCTION = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*", re.ASCII)
+LONGEST_FUNCTION = 500
+
+
+def an_expression(text: str) -> str:
+    """Refuse what can be no expression over the columns of one record."""
+    check_expression(text)
+    return text
+
+
+def a_type(text: str) -> str:
+    """Return a column's type in Spark's DDL."""
+    return read_type(text).ddl
+
+
+def a_column(name: str) -> str:
+    """Refuse what can be no column beside Kafka's own."""
+    if len(name) > MAX_NAME or not name.isprintable() or not name.strip():
+        raise ValueError(f"expected a column's name of 1 to {MAX_NAME} printable characters, found {name[:100]!r}")
+    if name.lower().startswith(RESERVED_PREFIX):
+        raise ValueError(
+            f"expected a name that does not begin with {RESERVED_PREFIX}, as the project's own columns do, found "
+            f"{name[:100]!r}"
+        )
+    return name
+
+
+def a_function(text: str) -> str:
+    """Refuse what names no function of Python's."""
+    if not FUNCTION.fullmatch(text) or len(text) > LONGEST_FUNCTION:
+        raise ValueError(f"expected package.module:function, found {text[:100]!r}")
+    return text
+
+
+Expression = Annotated[str, AfterValidator(an_expression)]
+
+
+class SelectSettings(Settings):
+    """``{name: total, type: "decimal(12,2)", sql: "value.price * value.count"}``: one column."""
+
+    name: Annotated[str, AfterValidator(a_column)]
+    type: Annotated[str, AfterValidator(a_type)]
+    sql: Expression
+
+    def column(self) -> SelectedColumn:
+        """Return what the Spark job is given."""
+        return SelectedColumn(self.name, self.type, self.sql)
+
+
+def each_name_once(columns: Sequence[SelectSettings]) -> Sequence[SelectSettings]:
+    """Refuse columns whose names differ in nothing or in the case of their letters only: readers take them for one."""
+    found: dict[str, str] = {}
+    for column in columns:
+        other = found.get(column.name.lower())
+        if other is not None:
+            raise ValueError(
+                "expected names that differ in more than the case of their letters, found "
+                + (f"{other!r} twice" if other == column.name else f"{other!r} and {column.name!r}")
+            )
+        found[column.name.lower()] = column.name
+    return columns
+
+
+Select = Annotated[
+    tuple[SelectSettings, ...], Field(min_length=1, max_length=MAX_FIELDS), AfterValidator(each_name_once)
+]
+Where = Expression
+Transform = Annotated[str, AfterValidator(a_function)]

@@ -1,0 +1,132 @@
+"""A feed's own Spark SQL expressions: parsed one by one, checked by Spark, and evaluated so that none fails a task.
+
+Under ANSI rules an expression raises for a record that it does not fit: a cast, a division by zero, an index too large.
+Spark's ``TryEval``, which its ``try_…`` functions are made of, gives null instead. SQL has no word for it around any
+expression. It needs one precaution: what a projection holds twice, Spark computes beforehand, outside of it. It does
+not look into the branches of a condition for that, so there it stands (EquivalentExpressions.childrenToRecurse).
+"""
+
+from collections.abc import Iterator, Mapping
+
+from pyspark.errors import AnalysisException, ParseException, PySparkException
+from pyspark.sql import Column, DataFrame
+from pyspark.sql.classic.column import Column as ClassicColumn
+from pyspark.sql.types import BooleanType
+
+from kafka_ingest.model.attempt_directory import EXPRESSION_REFUSED
+from kafka_ingest.writing.catalyst import STRING, Catalyst, Java
+from kafka_ingest.writing.kafka_records import analyzed, jvm_of, parser_of
+
+ALWAYS = "spark_partition_id() >= 0"
+"""True, and not deterministic: Spark then neither repeats a column's expression nor moves a filter below it."""
+
+CHANGING = frozenset(
+    {
+        *("CurrentDate", "CurrentTimestamp", "CurrentTime", "Now", "LocalTimestamp", "CurrentUser"),
+        *("CurrentDatabase", "CurrentCatalog"),
+    }
+)
+"""Expressions of Spark's that count as deterministic, though their values are others in the next attempt."""
+
+
+class ExpressionRefusedError(Exception):
+    """Spark takes an expression of the feed file not at all, or it gives another type; the message says which."""
+
+    def __init__(self, problem: str) -> None:
+        super().__init__(f"{EXPRESSION_REFUSED}: {problem}")
+
+
+class Expressions:
+    """Makes columns of expressions over the columns of records."""
+
+    def __init__(self, records: DataFrame) -> None:
+        self._records = records
+        self._jvm = jvm_of(records.sparkSession)
+        self._catalyst = Catalyst(self._jvm)
+        self._parser = parser_of(records.sparkSession)
+
+    def tried(self, fields: Mapping[str, str], where: str) -> Column:
+        """Return a struct of what expressions give; null where one of them fails, and where ``where`` does not hold."""
+        expressions = self._jvm.org.apache.spark.sql.catalyst.expressions
+        literal = expressions.Literal.create
+        pairs = [
+            part
+            for name, sql in fields.items()
+            for part in (literal(name, self._catalyst.type_of(STRING)), self._parsed(sql))
+        ]
+        struct = expressions.CreateNamedStruct(self._catalyst.seq(pairs))
+        condition, nothing = self._parsed(f"({where}) and {ALWAYS}"), self._parsed("null")
+        return self._column(expressions.If(condition, expressions.TryEval(struct), nothing))
+
+    def plain(self, sql: str) -> Column:
+        """Return what an expression gives, or raises."""
+        return self._column(self._parsed(sql))
+
+    def check(self, expressions: Mapping[str, tuple[str, str]]) -> None:
+        """Raise ExpressionRefusedError unless Spark takes each expression, and it gives the type that is expected.
+
+        ``expressions``: by what an error calls them, each with the type in Spark's DDL.
+        """
+        for what, (sql, wanted) in expressions.items():
+            try:
+                parsed = self._parsed(sql)
+                if is_named(parsed):
+                    raise ExpressionRefusedError(f"{what}: expected an expression without a name of its own, found one")
+                made = self._records.select("*", self._column(parsed).alias(what))
+                expected = self._records.selectExpr(f"cast(null as {wanted}) as expected").schema["expected"].dataType
+            except (AnalysisException, ParseException) as error:
+                raise ExpressionRefusedError(f"{what}: {said_by(error)}") from None
+            if problem := self._why_not_of_one_record(made):
+                raise ExpressionRefusedError(
+                    f"{what}: expected an expression over the columns of one record, found {problem}"
+                )
+            found = made.schema[what].dataType
+            if found.simpleString() != expected.simpleString():
+                hint = "" if expected == BooleanType() else f": cast it, as in cast(… as {wanted})"
+                raise ExpressionRefusedError(
+                    f"{what}: expected an expression of type {expected.simpleString()}, found "
+                    f"{found.simpleString()[:300]}{hint}"
+                )
+
+    def _why_not_of_one_record(self, made: DataFrame) -> str | None:
+        plan, before = analyzed(made), analyzed(self._records)
+        if plan.nodeName() != "Project" or not plan.child().fastEquals(before):
+            return "an aggregate, a window or a function that makes several rows"
+        if not plan.subqueriesAll().isEmpty():
+            return "a sub-query"
+        *_, last = elements(plan.expressions())
+        if changing := sorted(CHANGING.intersection(nodes(last))):
+            return f"{', '.join(changing)}, whose value is another one when the record is read again"
+        if not last.deterministic():
+            return "a function whose value is another one when the record is read again"
+        return None
+
+    def _parsed(self, sql: str) -> Java:
+        return self._parser.parseExpression(sql)
+
+    def _column(self, expression: Java) -> Column:
+        return ClassicColumn(self._jvm.org.apache.spark.sql.classic.ExpressionUtils.column(expression))
+
+
+def is_named(expression: Java) -> bool:
+    """Whether an expression ends with ``as`` and a name."""
+    return str(expression.getClass().getSimpleName()).endswith("Alias")
+
+
+def nodes(expression: Java) -> Iterator[str]:
+    """Yield the names of the classes that an expression is made of."""
+    yield str(expression.getClass().getSimpleName())
+    for child in elements(expression.children()):
+        yield from nodes(child)
+
+
+def elements(seq: Java) -> Iterator[Java]:
+    """Yield the elements of a Scala ``Seq``."""
+    for number in range(seq.size()):
+        yield seq.apply(number)
+
+
+def said_by(error: PySparkException) -> str:
+    """Return Spark's own error without the plan and the Java behind it."""
+    text = str(error).partition("JVM stacktrace:")[0].partition(";\n")[0]
+    return " ".join(line.strip() for line in text.splitlines() if line.strip(" ^-="))[:1_000]

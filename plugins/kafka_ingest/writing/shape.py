@@ -1,0 +1,133 @@
+"""Rows of decoded records: those for which a feed's ``where`` is true, with the columns of its ``select``.
+
+A record for which an expression fails is a dead letter, and no error: the batch goes on without it.
+"""
+
+import json
+from collections.abc import Collection, Mapping, Sequence
+from zlib import crc32
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as f
+
+from kafka_ingest.model.decoding import DeadClass
+from kafka_ingest.model.offsets import OffsetRange, TopicPartition
+from kafka_ingest.model.record_schema import RESERVED_PREFIX, quoted
+from kafka_ingest.model.shape import SelectedColumn, Shape
+from kafka_ingest.writing.decode import DEAD, RAW_KEY, RAW_VALUE
+from kafka_ingest.writing.decoded_part import named, reason, text
+from kafka_ingest.writing.expressions import Expressions
+
+FILTERED = "kafka_filtered"
+"""Whether a record is left out: neither a row nor a dead letter."""
+
+KEPT, SELECTED = "kafka_where", "kafka_select"
+FAILED = "expected an expression that gives a value for the record, found an error in "
+
+
+def shaped(records: DataFrame, shape: Shape, *, with_reasons: bool) -> DataFrame:
+    """Return decoded records (:func:`~kafka_ingest.writing.decode.decoded`) with the rows' columns, in the same form.
+
+    :data:`DEAD` is also the reason where an expression fails. Behind it is :data:`FILTERED`, never null. Expressions
+    see the columns that the records have without ``select``, and are not evaluated for dead records.
+    ``with_reasons``: texts name the column that fails, for which each is tried by itself; else all are tried as one.
+    """
+    expressions = Expressions(records)
+    steps, is_kept, failures = records, f"{DEAD} is null", [(f"{DEAD} is not null", DEAD)]
+    is_filtered = "false"
+    if shape.where is not None:
+        steps = steps.select("*", expressions.tried({"is_true": shape.where}, is_kept).alias(KEPT))
+        failures.append((f"{KEPT} is null", why("where", "where")))
+        is_filtered = f"{DEAD} is null and {KEPT} is not null and not coalesce({KEPT}.is_true, false)"
+        is_kept = f"coalesce({KEPT}.is_true, false)"
+    results: dict[str, str] = {}
+    if shape.select:
+        tries = [[column] for column in shape.select] if with_reasons else [list(shape.select)]
+        made: list[Column] = []
+        for number, columns in enumerate(tries):
+            one = f"{SELECTED}_{number}"
+            made.append(expressions.tried(fields_of(columns), is_kept).alias(one))
+            said = why("select", f"column {columns[0].name}" if with_reasons else "select")
+            failures.append((f"({is_kept}) and {one} is null", said))
+            results |= {column.name: f"{one}.{quoted(column.name)}" for column in columns}
+        steps = steps.select("*", *made)
+    dead = "case " + " ".join(f"when {condition} then {cause}" for condition, cause in failures) + " end"
+    return steps.select(
+        *(f.expr(column) for column in output_columns(records.columns, results)),
+        f.expr(dead).alias(DEAD),
+        f.expr(RAW_KEY),
+        f.expr(RAW_VALUE),
+        f.expr(is_filtered).alias(FILTERED),
+    )
+
+
+def fields_of(columns: Collection[SelectedColumn]) -> dict[str, str]:
+    """Return the expressions of columns by their names."""
+    return {column.name: column.sql for column in columns}
+
+
+def why(part: str, what: str) -> str:
+    """Return the reason of a record for which an expression fails."""
+    return reason(part, DeadClass.EXPRESSION, text(FAILED + what))
+
+
+def output_columns(columns: Sequence[str], results: Mapping[str, str]) -> list[str]:
+    """Return the columns of the output: those of ``select`` are in the place of what is not Kafka's own."""
+    if not results:
+        return [quoted(name) for name in columns if name not in {DEAD, RAW_KEY, RAW_VALUE}]
+    own = [name for name in columns if name.startswith(RESERVED_PREFIX) and name not in {DEAD, RAW_KEY, RAW_VALUE}]
+    first = next((number for number, name in enumerate(columns) if not name.startswith(RESERVED_PREFIX)), len(own))
+    selected = [named(result, name) for name, result in results.items()]
+    return [*map(quoted, own[:first]), *selected, *map(quoted, own[first:])]
+
+
+def check_shape(records: DataFrame, shape: Shape) -> None:
+    """Raise ExpressionRefusedError where Spark refuses an expression over the columns of decoded records."""
+    columns = records.drop(DEAD, RAW_KEY, RAW_VALUE)
+    where = {"where": (shape.where, "boolean")} if shape.where is not None else {}
+    select = {f"select.{column.name}": (column.sql, column.type) for column in shape.select}
+    Expressions(columns).check(where | select)
+
+
+class PerPartition:
+    """Counts records by partition in the pass that writes them: as an aggregate that an observation takes.
+
+    Spark's ``histogram_numeric`` is exact as long as there are no more values than bins: each has one of its own.
+    Partitions of several topics are numbered one topic behind the other.
+    """
+
+    def __init__(self, ranges: Sequence[OffsetRange]) -> None:
+        most: dict[str, int] = {}
+        for each in ranges:
+            most[each.topic] = max(most.get(each.topic, 0), each.partition)
+        self._first: dict[str, int] = {}
+        number = 0
+        for topic, partition in sorted(most.items()):
+            self._first[topic] = number
+            number += partition + 1
+        self._partitions = {self._first[each.topic] + each.partition: each.topic_partition for each in ranges}
+
+    def counted(self, condition: str) -> Column:
+        """Return how many records there are of each partition for which a condition holds, for :meth:`of`."""
+        bins = max(2, len(self._partitions))
+        return f.expr(f"to_json(histogram_numeric(if({condition}, {self._number()}, null), {bins}))")
+
+    def of(self, counted: str | None) -> dict[TopicPartition, int]:
+        """Return the counts; partitions without such a record are left out."""
+        found: dict[TopicPartition, int] = {}
+        for each in json.loads(counted or "[]"):
+            partition = self._partitions[round(each["x"])]
+            found[partition] = found.get(partition, 0) + round(each["y"])
+        return found
+
+    def _number(self) -> str:
+        if len(self._first) == 1:
+            return "cast(kafka_partition as double)"
+        # Spark looks through a map entry by entry, so each topic has a small one.
+        buckets: list[list[str]] = [[] for _ in self._first]
+        for topic, number in self._first.items():
+            buckets[crc32(topic.encode()) % len(buckets)].append(f"'{topic}', {number}")
+        nothing = "cast(map() as map<string,int>)"
+        maps = ", ".join(f"map({', '.join(pairs)})" if pairs else nothing for pairs in buckets)
+        first = f"array({maps})[cast(crc32(kafka_topic) % {len(buckets)} as int)][kafka_topic]"
+        return f"cast({first} + kafka_partition as double)"

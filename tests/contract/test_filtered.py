@@ -1,0 +1,111 @@
+"""Records that a feed's ``where`` leaves out, over control tables and a real output: counted, located, restored."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from tests.contract.conftest import SqlStore
+from tests.contract.every_record_once import records_in_output
+from tests.contract.lives import Feeds, second_batch, stop_before
+from tests.contract.test_dead_letters import counted
+from tests.contract.whole_feed import WholeFeed, at_rest
+from tests.fakes import InMemoryControlTables
+
+from kafka_ingest.backfilling.restore import decide_restore, filtered_of_ranges, restore
+from kafka_ingest.cli.history_sentences import describe_files
+from kafka_ingest.model.dead_letters import output_of_dead_letters
+from kafka_ingest.model.offsets import OffsetRange, TopicPartition
+from kafka_ingest.model.receipt import Filtered
+from kafka_ingest.model.shape import Shape
+from kafka_ingest.observing.locate import RecordState, locate
+from kafka_ingest.operating.abandon import abandon
+from kafka_ingest.operating.adopt import adopt, decide_adoption
+
+FIRST, SECOND = (TopicPartition("orders", number) for number in range(2))
+
+
+@pytest.fixture
+def feed(sqlite: SqlStore, lake: Path) -> WholeFeed:
+    """A feed that has run before, and filters its records since: at offsets that end with 4 or 6 (`whole_feed.py`)."""
+    feed = Feeds(lake, sqlite.connect).new(second_batch)
+    feed.decoding = replace(feed.decoding, shape=Shape(where="kafka_offset % 10 not in (4, 6)"))
+    return feed
+
+
+def balances(feed: WholeFeed) -> list[tuple[int, int, int, int, int]]:
+    """Return of each range of the newest batch its rows, filtered records, dead letters, other offsets, and the sum."""
+    return [
+        (count.rows, count.filtered, count.dead_letters, count.invisible, count.offset_range.span)
+        for count in feed.control.range_counts(max(feed.states()))
+    ]
+
+
+BALANCES = [(0, 1, 3, 1, 5), (0, 1, 2, 0, 3)]
+
+
+def positions(feed: WholeFeed) -> list[tuple[str, int, int]]:
+    """Return the positions of the rows and dead letters that readers see."""
+    both = (feed.settings.output.path, output_of_dead_letters(feed.settings.output).path)
+    return sorted(record[:3] for path in both for record in records_in_output(path))
+
+
+def test_of_each_range_rows_and_filtered_and_dead_letters_and_others_add_up(feed: WholeFeed) -> None:
+    at_rest(feed)
+
+    assert balances(feed) == BALANCES
+    assert [each.differences for each in counted(feed)] == [(), ()]
+    missing = {record[:3] for record in feed.log.records} - set(positions(feed))
+    assert missing == {("orders", 0, 6), ("orders", 1, 4)}
+
+
+def test_locate_says_that_an_offset_was_filtered_or_that_it_may_have_been(feed: WholeFeed) -> None:
+    at_rest(feed)
+
+    def found(topic_partition: TopicPartition, offset: int) -> tuple[RecordState | None, str]:
+        [batch] = locate(feed.control, feed.sinks, feed.settings.name, topic_partition, offset).batches
+        return batch.record, " ".join(describe_files(batch))
+
+    record, said = found(SECOND, 4)
+    assert record is RecordState.FILTERED
+    assert said.endswith("filtered: the feed's where or transform has left the record out")
+    record, said = found(FIRST, 6)
+    assert record is RecordState.FILTERED_OR_NONE
+    assert said.endswith("of orders-0[5, 10) it filtered 1 records, and 1 offsets have no record")
+    assert found(SECOND, 3)[0] is RecordState.DEAD_LETTER
+
+
+def test_lost_control_tables_learn_what_was_filtered_from_the_receipts(feed: WholeFeed) -> None:
+    at_rest(feed)
+    rebuilt = replace(feed, control=InMemoryControlTables())
+    decision = decide_adoption(feed.settings, rebuilt.control, feed.sink)
+
+    adopt(decision, rebuilt.control, feed.sink, reason="tables lost", actor="ops", letters=feed.letters)
+
+    assert balances(rebuilt) == BALANCES
+
+
+def test_a_restored_batch_keeps_what_it_had_filtered(feed: WholeFeed) -> None:
+    stop_before(feed, "sink.publish")
+    batch_id = max(feed.states())
+    abandon(batch_id, feed.control, feed.sinks, reason="wrong button", actor="ops")
+
+    decision = decide_restore(batch_id, feed.control, feed.sinks)
+    for restored in restore(decision, feed.control, feed.kafka, feed.sinks, reason="it was right", actor="ops"):
+        feed.commit(restored, "ops")
+
+    assert balances(feed) == BALANCES
+
+
+def test_of_part_of_a_range_what_was_filtered_is_known_where_each_offset_had_a_record(feed: WholeFeed) -> None:
+    stop_before(feed, "sink.publish")
+    batch_id = max(feed.states())
+    abandon(batch_id, feed.control, feed.sinks, reason="wrong button", actor="ops")
+    decision = decide_restore(batch_id, feed.control, feed.sinks)
+
+    def of(*ranges: OffsetRange) -> tuple[Filtered, ...]:
+        letters = decision.receipt.dead_letters
+        kept = [file for file in letters if file.partitions[0].smallest_offset >= ranges[0].start_offset]
+        return filtered_of_ranges(decision, replace(decision.batch.plan, ranges=ranges), kept)
+
+    assert of(OffsetRange(SECOND, 4, 5)) == (Filtered(SECOND, 1),)
+    assert of(OffsetRange(FIRST, 6, 10)) == ()

@@ -1,0 +1,234 @@
+"""Decoded records become rows in a real Spark: which are filtered or dead, and which columns the others have."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet
+import pytest
+from pyspark.sql import SparkSession
+from tests.spark.test_decode import ORDER, TEXT, Topic, records, spark, stage_as, values_below
+
+from kafka_ingest.model import sql_expression
+from kafka_ingest.model.decoding import Columns, Decoding
+from kafka_ingest.model.offsets import OffsetRange, TopicPartition
+from kafka_ingest.model.shape import SelectedColumn, Shape
+from kafka_ingest.writing.decode import DEAD, decoded
+from kafka_ingest.writing.expressions import ExpressionRefusedError, Expressions
+from kafka_ingest.writing.shape import FILTERED, PerPartition, check_shape, shaped
+
+ID = SelectedColumn("id", "int", "cast(value as int)")
+TWICE = SelectedColumn("twice", "int", "cast(value as int) * 2")
+
+
+__all__ = ["spark"]
+
+
+def column(sql: str, kind: str = "int", name: str = "x") -> SelectedColumn:
+    return SelectedColumn(name, kind, sql)
+
+
+def becomes(spark: SparkSession, values: Sequence[Any], decoding: Decoding) -> list[Any]:
+    """Return of each value its row's columns, FILTERED, or the part and text of the dead letter."""
+    found: list[Any] = []
+    for with_reasons in (False, True):
+        rows = shaped(decoded(records(spark, values), decoding), decoding.shape, with_reasons=with_reasons)
+        assert set(rows.columns) >= {"kafka_offset", "kafka_topic_id", DEAD, FILTERED}
+        kept = [name for name in rows.columns if not name.startswith("kafka_")]
+        shown = rows.orderBy("kafka_offset").selectExpr(*kept, f"{DEAD} as dead", f"{FILTERED} as filtered").collect()
+        found.append(
+            [
+                (row["dead"]["part"], row["dead"]["text"])
+                if row["dead"]
+                else "filtered"
+                if row["filtered"]
+                else tuple(row[name] for name in kept)
+                for row in shown
+            ]
+        )
+    generic, reasoned = found
+    assert [each == other or each[0] == other[0] for each, other in zip(generic, reasoned, strict=True)]
+    return reasoned
+
+
+def test_an_expression_that_fails_makes_its_record_a_dead_letter_and_no_other(spark: SparkSession) -> None:
+    failing = "expected an expression that gives a value for the record, found an error in "
+    decoding = Decoding(TEXT, shape=Shape((ID, TWICE), "cast(value as int) % 2 = 1 or value is null"))
+
+    assert becomes(spark, ["1", "2", "x", None, "2147483647", "3"], decoding) == [
+        (1, 2),
+        "filtered",
+        ("where", failing + "where"),
+        (None, None),
+        ("select", failing + "column twice"),
+        (3, 6),
+    ]
+
+
+RAISING = (
+    "cast(value as int)",
+    "1 div (length(value) - 1)",
+    "1 / 0",
+    "element_at(array(1, 2), 5)",
+    "array(1, 2)[5]",
+    "map('a', 1, 'a', 2)['a']",
+    "raise_error('no')",
+    "assert_true(value = 'y')",
+    "to_timestamp(value)",
+    "transform(array(value), x -> cast(x as int))",
+    "from_json(value, 'a int', map('mode', 'FAILFAST'))",
+    "cast(2147483647 as int) + length(value)",
+    "struct(cast(value as int) as a, cast(value as int) + 1 as b)",
+    "decode(unhex('ff'), 'nope')",
+    "cast(value as timestamp)",
+    "regexp_extract('a', '(', 1)",
+    "if(value = 'x', cast(value as int), 1)",
+)
+
+
+def test_nothing_that_an_expression_raises_fails_the_task(spark: SparkSession) -> None:
+    values = records(spark, ["x", "x"]).selectExpr("cast(value as string) as value")
+    tried = [Expressions(values).tried({"a": sql, "b": sql}, "true") for sql in RAISING]
+    good = Expressions(values).tried({"a": "length(value)", "b": "cast(try_cast(value as int) as int)"}, "true")
+
+    for row in values.select(good, *tried).collect():
+        assert [*row[0]] == [1, None]
+        assert dict(zip(RAISING, row[1:], strict=True)) == dict.fromkeys(RAISING)
+
+
+def test_a_record_that_cannot_be_decoded_is_never_filtered_and_no_expression_sees_it(spark: SparkSession) -> None:
+    decoding = Decoding(ORDER, shape=Shape((column("value.id", "bigint"),), "raise_error('seen') is null"))
+
+    assert [each[0] for each in becomes(spark, ["x", '{"id": 1}'], decoding)] == ["value", "where"]
+
+
+def test_expressions_see_the_columns_that_the_feed_would_have_without_select(spark: SparkSession) -> None:
+    flat = Decoding(ORDER, TEXT, Columns.FLATTEN, Shape((column("id + length(key)", "bigint", "key"),), "paid"))
+    nested = Decoding(ORDER, shape=Shape((column("value.address.city", "string"), column("key", "binary", "k"))))
+    raw = Decoding(shape=Shape(where="value = X'31' and kafka_offset = 0"))
+    assert becomes(spark, ['{"id": 1, "paid": true}', '{"id": 2}', '{"paid": false}'], flat) == [
+        (2,),
+        "filtered",
+        "filtered",
+    ]
+    assert becomes(spark, ['{"address": {"city": "Berlin"}}'], nested) == [("Berlin", bytearray(b"k"))]
+    assert becomes(spark, ["1", "1"], raw) == [(bytearray(b"k"), bytearray(b"1")), "filtered"]
+
+
+def test_selected_columns_are_in_the_place_of_key_and_value(spark: SparkSession) -> None:
+    decoding = Decoding(TEXT, shape=Shape((TWICE, ID)))
+    rows = shaped(decoded(records(spark, []), decoding), decoding.shape, with_reasons=False)
+
+    assert rows.columns[:4] == ["kafka_offset", "twice", "id", "kafka_topic_id"]
+
+
+@pytest.mark.parametrize(
+    ("shape", "problem"),
+    [
+        (Shape(where="nope = 1"), r"where: \[UNRESOLVED_COLUMN.WITH_SUGGESTION\] .*`nope`.*Did you mean one of.*`key`"),
+        (Shape(where="value ="), r"where: \[PARSE_SYNTAX_ERROR\]"),
+        (Shape(where="value"), "where: expected an expression of type boolean, found string$"),
+        (Shape((column("value"),)), r"select.x: expected an expression of type int, found string: cast it, as in cast"),
+        (Shape((column("1 as y"),)), "select.x: expected an expression without a name of its own"),
+        (Shape((column("null"),)), "select.x: expected an expression of type int, found void"),
+        (Shape((column("kafka_dead", "string"),)), r"select.x: \[UNRESOLVED_COLUMN"),
+        (Shape((column("sum(1)", "bigint"),)), r"select.x: .*(GROUP BY|aggregate)"),
+        (Shape((column("explode(array(1))"),)), "select.x: expected an expression over the columns of"),
+        (Shape((column("count(1) over ()", "bigint"),)), "found an aggregate, a window or"),
+        (Shape((column("(select 1)"),)), "found a sub-query"),
+        (Shape((column("cast(unix_timestamp() as int)"),)), "found CurrentTimestamp, whose value is another one"),
+        (Shape((column("user", "string"),)), "found CurrentUser, whose value is another one"),
+        (Shape((column("cast(random() as int)"),)), "found a function whose value is another one"),
+        (Shape((column("nope(1)"),)), r"\[UNRESOLVED_ROUTINE\]"),
+        (
+            Shape((column("struct(1 as a)", "struct<A: int>"),)),
+            "expected an expression of type struct<A:int>, ",
+        ),
+    ],
+)
+def test_what_spark_refuses_ends_the_attempt_before_it_reads(spark: SparkSession, shape: Shape, problem: str) -> None:
+    with pytest.raises(ExpressionRefusedError, match=problem) as error:
+        check_shape(decoded(records(spark, []), Decoding(TEXT)), shape)
+    assert str(error.value).startswith("EXPRESSION_REFUSED: ")
+    assert "Project" not in str(error.value)
+
+
+def test_functions_refused_by_their_names_are_those_that_spark_counts_among_them(spark: SparkSession) -> None:
+    named: dict[str, set[str]] = {}
+    session: Any = spark._jsparkSession
+    identifier = spark.sparkContext._jvm.org.apache.spark.sql.catalyst.FunctionIdentifier  # type: ignore[union-attr]
+    for row in spark.sql("show system functions").collect():
+        if row[0] not in {"!=", "<>", "case", "||"}:
+            info = session.sessionState().catalog().lookupFunctionInfo(identifier(row[0]))
+            named.setdefault(info.getGroup(), set()).add(row[0])
+    assert named["agg_funcs"] <= sql_expression.AGGREGATES
+    assert named["generator_funcs"] <= sql_expression.GENERATORS
+    assert named["window_funcs"] <= sql_expression.WINDOWS
+    every = set().union(*named.values())
+    assert (
+        not (sql_expression.AGGREGATES | sql_expression.GENERATORS | sql_expression.WINDOWS)
+        - every
+        - {"schema_of_variant_agg"}
+    )
+
+
+# ── Staged ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+VALUES = {0: ["1", "2"], 1: ["1", "x", "4"], 2: ["1", "2", "4"]}
+"""Of each partition: whole numbers, one that is none, and an offset without a record."""
+
+
+def test_filtered_records_are_counted_by_partition_and_only_ranges_with_others_are_read_again(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    topic = Topic(spark, VALUES)
+    odd = Shape((ID,), "cast(value as int) % 2 = 1")
+
+    staged = stage_as(topic, tmp_path, Decoding(TEXT, shape=odd))
+
+    assert staged.rows_read == 8
+    assert staged.filtered == {
+        TopicPartition("orders", 0): 1,
+        TopicPartition("orders", 1): 1,
+        TopicPartition("orders", 2): 2,
+    }
+    assert [each.partition for each in topic.asked[1]] == [1, 2]
+    assert values_below(tmp_path / "data", "id") == [(0, 0, 1), (1, 0, 1), (2, 0, 1)]
+    letters = values_below(tmp_path / "dead-letters", "value", "error_part", "error_class", "error")
+    said = "expected an expression that gives a value for the record, found an error in where"
+    assert letters == [(1, 1, b"x", "where", "EXPRESSION", said)]
+    schema = pyarrow.parquet.read_table(tmp_path / "data").schema
+    assert [name for name in schema.names if name not in topic.read([]).columns] == ["id"]
+
+
+def test_where_works_on_records_that_are_stored_as_they_are(spark: SparkSession, tmp_path: Path) -> None:
+    staged = stage_as(Topic(spark, VALUES), tmp_path, Decoding(shape=Shape(where="value = X'31'")))
+
+    assert values_below(tmp_path / "data", "value") == [(0, 0, b"1"), (1, 0, b"1"), (2, 0, b"1")]
+    assert sorted(each.partition for each in staged.filtered) == [0, 1, 2]
+    assert sum(staged.filtered.values()) == 5
+    assert not (tmp_path / "dead-letters").exists()
+
+
+def test_a_batch_of_which_nothing_is_left_is_counted_as_well(spark: SparkSession, tmp_path: Path) -> None:
+    staged = stage_as(Topic(spark, VALUES), tmp_path, Decoding(shape=Shape(where="false")))
+
+    assert (staged.rows_read, sum(staged.filtered.values())) == (8, 8)
+
+
+def test_counts_by_partition_are_exact_for_any_partitions_of_many_topics(spark: SparkSession) -> None:
+    ranges = [
+        OffsetRange(TopicPartition(f"t{topic}", partition), 0, 10**6)
+        for topic in range(40)
+        for partition in (0, topic, 7 * topic + 3)
+    ]
+    by_partition = {each.topic_partition: 1 + number % 13 for number, each in enumerate(dict.fromkeys(ranges))}
+    counted = PerPartition(ranges)
+    rows = [(tp.topic, tp.partition, number) for tp, number in by_partition.items()]
+    frame = spark.createDataFrame(rows, "kafka_topic string, kafka_partition int, number int").repartition(7)
+
+    each = frame.selectExpr("*", "explode(sequence(1, number)) as n", "n % 2 = 0 as even")
+    [found] = each.select(counted.counted("even").alias("even"), counted.counted("n < 0").alias("none")).collect()
+
+    assert counted.of(found["even"]) == {tp: number // 2 for tp, number in by_partition.items() if number > 1}
+    assert counted.of(found["none"]) == {}
