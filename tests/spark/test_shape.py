@@ -16,6 +16,7 @@ from kafka_ingest.model.shape import SelectedColumn, Shape
 from kafka_ingest.writing.decode import DEAD, decoded
 from kafka_ingest.writing.expressions import ExpressionRefusedError, Expressions
 from kafka_ingest.writing.shape import FILTERED, PerPartition, check_shape, shaped
+from kafka_ingest.writing.stage_decoded import StagedRecords
 
 ID = SelectedColumn("id", "int", "cast(value as int)")
 TWICE = SelectedColumn("twice", "int", "cast(value as int) * 2")
@@ -214,6 +215,49 @@ def test_a_batch_of_which_nothing_is_left_is_counted_as_well(spark: SparkSession
     staged = stage_as(Topic(spark, VALUES), tmp_path, Decoding(shape=Shape(where="false")))
 
     assert (staged.rows_read, sum(staged.filtered.values())) == (8, 8)
+
+
+def transformed(topic: Topic, directory: Path, function: str, where: str | None = None) -> StagedRecords:
+    shape = Shape((column("try_cast(value as int)", "int", "id"),), where, f"tests.spark.functions:{function}")
+    return stage_as(topic, directory, Decoding(TEXT, shape=shape))
+
+
+def test_what_a_function_drops_is_filtered_and_what_it_returns_is_written(spark: SparkSession, tmp_path: Path) -> None:
+    staged = transformed(Topic(spark, VALUES), tmp_path, "every_second", "value <> 'x'")
+
+    assert staged.rows_read == 8
+    assert staged.filtered == {TopicPartition("orders", n): number for n, number in enumerate((1, 1, 1))}
+    assert values_below(tmp_path / "data", "id", "twice") == [
+        (0, 0, 1, 2),
+        (1, 0, 1, 2),
+        (1, 2, 4, 8),
+        (2, 0, 1, 2),
+    ] + [(2, 2, 4, 8)]
+    assert [path.name for path in tmp_path.iterdir()] == ["data"]
+    assert transformed(Topic(spark, VALUES), tmp_path / "again", "newest_of_each_id").filtered
+    none = transformed(Topic(spark, VALUES), tmp_path / "none", "none")
+    assert (none.rows_read, sum(none.filtered.values())) == (8, 8)
+
+
+@pytest.mark.parametrize(
+    ("function", "problem"),
+    [
+        ("nope", "expected a function that the driver's Python can import, found none"),
+        ("no_rows_at_all", "expected a DataFrame, found int"),
+        ("twice", "found 8 that come more than once"),
+        ("moved", "found 8 at positions that it was not handed"),
+        ("at_another_time", "found 8 with another kafka_timestamp, kafka_topic_id or kafka_timestamp_ms"),
+        ("without_a_position", "kafka_partition: expected int, found no such column"),
+        ("as_text", "kafka_offset: expected bigint, found string"),
+        ("called_like_ours", "Kafka_id: expected no such column, found int"),
+        ("with_a_name_twice", "found id more than once"),
+    ],
+)
+def test_a_function_that_returns_other_rows_than_it_was_handed_ends_the_attempt(
+    spark: SparkSession, tmp_path: Path, function: str, problem: str
+) -> None:
+    with pytest.raises(ExpressionRefusedError, match=problem):
+        transformed(Topic(spark, VALUES), tmp_path, function)
 
 
 def test_counts_by_partition_are_exact_for_any_partitions_of_many_topics(spark: SparkSession) -> None:

@@ -17,8 +17,10 @@ from kafka_ingest.model.offsets import OffsetRange, TopicPartition
 from kafka_ingest.model.place import Place, local, spark_path
 from kafka_ingest.model.receipt import WrittenFile
 from kafka_ingest.writing.decode import DEAD, RAW_KEY, RAW_VALUE, decoded
+from kafka_ingest.writing.rounds import remove_from_disk
 from kafka_ingest.writing.schema_ids import check_ids
 from kafka_ingest.writing.shape import FILTERED, PerPartition, check_shape, shaped
+from kafka_ingest.writing.transform import before_transform, left_out, stage_transformed
 
 Read = Callable[[Sequence[OffsetRange]], DataFrame]
 """Returns the records of ranges in the raw format's columns."""
@@ -68,6 +70,10 @@ class StagedRecords:
     filtered: Mapping[TopicPartition, int] = field(default_factory=dict)
 
 
+class StagedRowsMissingError(Exception):
+    """A file that Spark has written is not where it is read."""
+
+
 class RecordsChangedError(Exception):
     """Another number of records could not be decoded when they were read again: Kafka compacted the log since."""
 
@@ -101,8 +107,17 @@ def stage_decoded(
     if shape.where is not None:
         counts.append(partitions.counted(FILTERED).alias("filtered"))
     kept = records.observe(first, *counts).where(GOOD if shape.where is None else f"{GOOD} and not {FILTERED}")
-    kept.drop(DEAD, RAW_KEY, RAW_VALUE, FILTERED).write.mode("error").parquet(spark_path(data))
+    kept = kept.drop(DEAD, RAW_KEY, RAW_VALUE, FILTERED)
+    place = data if shape.transform is None else before_transform(data)
+    kept.write.mode("error").parquet(spark_path(place))
     rows, dead, filtered = int(first.get["rows"]), int(first.get["dead"]), partitions.of(first.get.get("filtered"))
+    if shape.transform is not None:
+        check_count(rows, dead, filtered, before := files_in(place))
+        staged = raw.sparkSession.read.schema(kept.schema).parquet(spark_path(place))
+        transformed = stage_transformed(staged, shape.transform, data)
+        filtered = dict(Counter(filtered) + Counter(left_out(before, after := files_in(data))))
+        check_count(transformed, 0, {}, after)
+        remove_from_disk(place)
     if dead:
         incomplete = without_complete(ranges, files_in(data), filtered)
         letters = rows_of(read(incomplete), with_reasons=True)
@@ -115,6 +130,18 @@ def stage_decoded(
         if document.decode.has_ids:
             check_ids(records.sparkSession.read.parquet(spark_path(dead_letters)), document.decode)
     return StagedRecords(rows, filtered)
+
+
+def check_count(counted: int, dead: int, filtered: Mapping[TopicPartition, int], files: Sequence[WrittenFile]) -> None:
+    """Raise StagedRowsMissingError unless files hold what Spark counted.
+
+    Where a function is handed them, and drops some, the receipt could not tell.
+    """
+    expected, found = counted - dead - sum(filtered.values()), sum(file.rows for file in files)
+    if expected != found:
+        raise StagedRowsMissingError(
+            f"Spark wrote {expected:,} rows, the files hold {found:,}: a file did not reach the storage"
+        )
 
 
 def without_complete(

@@ -1,0 +1,118 @@
+"""A feed's own Python function over all rows of a batch: it may drop and change rows, and adds none.
+
+It is handed rows that are staged already, from files. So whatever it does with them (a limit, a join, nothing at all),
+how many there were is known from the files, by partition; and what it returns is compared with them.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from importlib import import_module
+
+from pyspark.sql import DataFrame, Observation
+from pyspark.sql import functions as f
+
+from kafka_ingest.model.offsets import TopicPartition
+from kafka_ingest.model.place import Place, local, spark_path
+from kafka_ingest.model.receipt import WrittenFile
+from kafka_ingest.model.record_schema import RESERVED_PREFIX
+from kafka_ingest.writing.expressions import ExpressionRefusedError
+from kafka_ingest.writing.rounds import remove_from_disk
+from kafka_ingest.writing.stage_files import POSITION
+
+UNCHANGED = ("kafka_timestamp", "kafka_topic_id", "kafka_timestamp_ms")
+"""What else a row keeps of its record; headers are not compared, since they may be large."""
+
+
+def before_transform(data: Place) -> Place:
+    """Return where the rows are staged that a function is handed; whatever lies there is of an earlier try."""
+    place = local(data).with_name(f"{data.name}-before-transform")
+    remove_from_disk(place)
+    return place
+
+
+def stage_transformed(rows: DataFrame, name: str, data: Place) -> int:
+    """Write what a function makes of rows below ``data``, which must not exist; return how many Spark counted.
+
+    ``name``: ``package.module:function``. Raises ExpressionRefusedError where it is none, or returns other rows than it
+    was handed, and whatever it raises itself.
+    """
+    made = returned_by(rows, name)
+    check_columns(rows, made, name)
+    counted = Observation("transformed")
+    made.observe(counted, f.count("*").alias("rows")).write.mode("error").parquet(spark_path(data))
+    check_rows(rows, rows.sparkSession.read.schema(made.schema).parquet(spark_path(data)), name)
+    return int(counted.get["rows"])
+
+
+def returned_by(rows: DataFrame, name: str) -> DataFrame:
+    """Call the function."""
+    module, _, function = name.partition(":")
+    try:
+        called = getattr(import_module(module), function)
+    except (ImportError, AttributeError) as error:
+        raise ExpressionRefusedError(
+            f"transform {name}: expected a function that the driver's Python can import, found none: {error}"
+        ) from error
+    made = called(rows)
+    if not isinstance(made, DataFrame):
+        raise ExpressionRefusedError(f"transform {name}: expected a DataFrame, found {type(made).__name__}")
+    return made
+
+
+def check_columns(rows: DataFrame, made: DataFrame, name: str) -> None:
+    """Raise ExpressionRefusedError unless Kafka's own columns are there, and no others are called like them."""
+    expected = {field.name: field.dataType for field in rows.schema if field.name.startswith(RESERVED_PREFIX)}
+    found = {field.name: field.dataType for field in made.schema if field.name.lower().startswith(RESERVED_PREFIX)}
+    often = Counter(column.lower() for column in made.columns)
+    if twice := sorted(column for column, count in often.items() if count > 1):
+        raise ExpressionRefusedError(
+            f"transform {name}: expected names that differ in more than the case of their letters, found "
+            f"{', '.join(twice)} more than once"
+        )
+    for column in sorted({*expected, *found}):
+        wanted, there = (
+            types[column].simpleString() if column in types else "no such column" for types in (expected, found)
+        )
+        if wanted != there:
+            raise ExpressionRefusedError(f"transform {name}: {column}: expected {wanted}, found {there}")
+
+
+def check_rows(rows: DataFrame, made: DataFrame, name: str) -> None:
+    """Raise ExpressionRefusedError unless each row is one of those that the function was handed, and comes once."""
+    kept = f"struct({', '.join(UNCHANGED)})"
+    by_position = made.groupBy(*POSITION).agg(f.expr("count(*) as times"), f.expr(f"any_value({kept}) as made"))
+    given = rows.selectExpr(*POSITION, f"{kept} as given")
+    [counts] = (
+        by_position.join(given, list(POSITION), "left")
+        .selectExpr(
+            "count_if(times > 1) as twice",
+            "count_if(given is null) as unknown",
+            "count_if(not made <=> given) as other",
+        )
+        .collect()
+    )
+    for number, found in (
+        (counts["twice"], "that come more than once"),
+        (counts["unknown"], "at positions that it was not handed"),
+        (counts["other"], f"with another {', '.join(UNCHANGED[:-1])} or {UNCHANGED[-1]}"),
+    ):
+        if number:
+            raise ExpressionRefusedError(
+                f"transform {name}: expected rows that it was handed, each at most once, with the columns of its "
+                f"position unchanged; found {number:,} {found}"
+            )
+
+
+def left_out(before: Sequence[WrittenFile], after: Sequence[WrittenFile]) -> dict[TopicPartition, int]:
+    """Return how many rows of each partition a function has left out."""
+    counts = Counter(rows_by_partition(before))
+    counts.subtract(rows_by_partition(after))
+    return {topic_partition: number for topic_partition, number in counts.items() if number}
+
+
+def rows_by_partition(files: Sequence[WrittenFile]) -> Counter[TopicPartition]:
+    """Return how many rows files hold of each partition."""
+    rows: Counter[TopicPartition] = Counter()
+    for held in (each for file in files for each in file.partitions):
+        rows[held.topic_partition] += held.rows
+    return rows
