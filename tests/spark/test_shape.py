@@ -226,13 +226,9 @@ def test_what_a_function_drops_is_filtered_and_what_it_returns_is_written(spark:
     staged = transformed(Topic(spark, VALUES), tmp_path, "every_second", "value <> 'x'")
 
     assert staged.rows_read == 8
-    assert staged.filtered == {TopicPartition("orders", n): number for n, number in enumerate((1, 1, 1))}
-    assert values_below(tmp_path / "data", "id", "twice") == [
-        (0, 0, 1, 2),
-        (1, 0, 1, 2),
-        (1, 2, 4, 8),
-        (2, 0, 1, 2),
-    ] + [(2, 2, 4, 8)]
+    assert staged.filtered == {TopicPartition("orders", number): 1 for number in range(3)}
+    written = [(0, 0, 1, 2), (1, 0, 1, 2), (1, 2, 4, 8), (2, 0, 1, 2), (2, 2, 4, 8)]
+    assert values_below(tmp_path / "data", "id", "twice") == written
     assert [path.name for path in tmp_path.iterdir()] == ["data"]
     assert transformed(Topic(spark, VALUES), tmp_path / "again", "newest_of_each_id").filtered
     none = transformed(Topic(spark, VALUES), tmp_path / "none", "none")
