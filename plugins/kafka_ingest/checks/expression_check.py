@@ -1,0 +1,70 @@
+"""Whether Spark takes the expressions of a feed file, and Python finds its function: asked without a record."""
+
+import json
+import os
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+
+from kafka_ingest.assembly import schemas_of
+from kafka_ingest.errors import InvalidExpressionError, SparkFailedError
+from kafka_ingest.model.schema_source import TOPIC
+from kafka_ingest.settings.connections import FindConnection
+from kafka_ingest.settings.feed import Feed
+from kafka_ingest.spark_launch.driver_environment import driver_environment
+from kafka_ingest.spark_launch.installation import Installation, installation
+from kafka_ingest.spark_launch.package_zip import PACKAGE_ROOT
+from kafka_ingest.spark_launch.spark_output import informative_lines
+
+PROGRAM = "kafka_ingest.writing.check_feed"
+
+
+def expressions(feed: Feed, find_connection: FindConnection, environment: Mapping[str, str]) -> str:
+    """Return what was checked; raises InvalidExpressionError where Spark or Python refuses it."""
+    decoding, topics = feed.decoding(), [topic.name for topic in feed.kafka.listed]
+    if decoding.has_sources:
+        # Of topics that a pattern finds any name will do where the subject is not the topic's.
+        decoding = schemas_of(find_connection, environment).frozen(decoding, topics or [TOPIC], {})
+    document = json.dumps(decoding.as_document())
+    installed = installation()
+    done = subprocess.run(
+        [str(installed.python), "-m", PROGRAM],
+        input=document,
+        env=environment_of(installed, environment),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode:
+        raise SparkFailedError(
+            f"feed {feed.name}: expected Spark to look at its expressions, found that it ended with exit code "
+            f"{done.returncode}:\n{informative_lines(done.stderr)}"
+        )
+    problem: str | None = json.loads(done.stdout.splitlines()[-1])
+    if problem is not None:
+        raise InvalidExpressionError(f"feed {feed.name}: {problem}. Correct the feed file.")
+    shape = decoding.shape
+    taken = [
+        *(["where"] if shape.where is not None else []),
+        *([f"{len(shape.select)} columns of select"] if shape.select else []),
+        *([f"transform {shape.transform}"] if shape.transform is not None else []),
+    ]
+    return f"Spark takes {', '.join(taken)}"
+
+
+def environment_of(installed: Installation, environment: Mapping[str, str]) -> dict[str, str]:
+    """Return what the program is started with: a Spark on this machine, and this package."""
+    search_path = [str(Path(PACKAGE_ROOT).parent), environment.get("PYTHONPATH", "")]
+    arguments = [
+        *("--master", "local[1]", "--conf", "spark.ui.enabled=false", "--conf", "spark.sql.session.timeZone=UTC"),
+        *("--conf", "spark.driver.host=127.0.0.1", "--conf", "spark.driver.bindAddress=127.0.0.1"),
+        *(("--jars", ",".join(map(str, installed.avro_jars))) if installed.avro_jars else ()),
+        "pyspark-shell",
+    ]
+    return {
+        **driver_environment(environment),
+        "PATH": installed.search_path,
+        "PYTHONPATH": os.pathsep.join(filter(None, search_path)),
+        "PYSPARK_SUBMIT_ARGS": " ".join(arguments),
+        **({"SPARK_HOME": str(installed.spark_home)} if installed.spark_home is not None else {}),
+    }
