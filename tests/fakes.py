@@ -661,9 +661,8 @@ class InMemoryControlTables:
             for batch in found[:at_once]:
                 assert batch.committed_at is not None
                 for count in state.counts.pop(batch.batch_id):
-                    span, at = count.offset_range, batch.committed_at
-                    topic_id = batch.plan.topic_ids[span.topic]
-                    chains.add(FoldedRange(span, topic_id, count.rows, 0, 0, count.invisible, 1, at, at))
+                    at, topic_id = batch.committed_at, batch.plan.topic_ids[count.offset_range.topic]
+                    chains.add(folded_range(count, topic_id, at))
                     ranges += 1
                 state.batches[batch.batch_id] = replace(batch, plan=batch.plan.without_ranges(), pinned_attempt=None)
                 for key in [key for key in state.attempts if key[0] == batch.batch_id]:
@@ -1070,6 +1069,12 @@ class InMemoryControlTables:
     ) -> None:
         with self.transaction() as state:
             state.append_event(feed_id, kind, actor, batch_id, detail)
+
+
+def folded_range(count: RangeCount, topic_id: str | None, at: datetime) -> FoldedRange:
+    """Return a committed range as it is folded."""
+    counts = (count.rows, count.filtered, count.dead_letters, count.invisible)
+    return FoldedRange(count.offset_range, topic_id, *counts, 1, at, at)
 
 
 def old_batches(state: ControlState, feed_id: UUID, cut: FoldCut) -> list[Batch]:

@@ -59,9 +59,9 @@ def test_an_expression_that_fails_makes_its_record_a_dead_letter_and_no_other(sp
     assert becomes(spark, ["1", "2", "x", None, "2147483647", "3"], decoding) == [
         (1, 2),
         "filtered",
-        ("where", failing + "where"),
+        ("where", failing + "where: cast(value as int) % 2 = 1 or value is null"),
         (None, None),
-        ("select", failing + "column twice"),
+        ("select", failing + "column twice: cast(value as int) * 2"),
         (3, 6),
     ]
 
@@ -196,8 +196,8 @@ def test_filtered_records_are_counted_by_partition_and_only_ranges_with_others_a
     assert [each.partition for each in topic.asked[1]] == [1, 2]
     assert values_below(tmp_path / "data", "id") == [(0, 0, 1), (1, 0, 1), (2, 0, 1)]
     letters = values_below(tmp_path / "dead-letters", "value", "error_part", "error_class", "error")
-    said = "expected an expression that gives a value for the record, found an error in where"
-    assert letters == [(1, 1, b"x", "where", "EXPRESSION", said)]
+    said = "expected an expression that gives a value for the record, found an error in where: "
+    assert letters == [(1, 1, b"x", "where", "EXPRESSION", said + "cast(value as int) % 2 = 1")]
     schema = pyarrow.parquet.read_table(tmp_path / "data").schema
     assert [name for name in schema.names if name not in topic.read([]).columns] == ["id"]
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from uuid import UUID
 
 import pytest
@@ -9,10 +10,15 @@ import uuid6
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.fakes import partition, span
+from tests.outputs import parquet_at
 
+from kafka_ingest.model.batch import BatchKind
+from kafka_ingest.model.control_rows import CommittedBatch, CommittedRange, FoldedFeed
 from kafka_ingest.model.folded import Chains, FoldedRange, kept_of_folded
 from kafka_ingest.model.offset_sets import union
 from kafka_ingest.model.offsets import OffsetRange
+from kafka_ingest.model.receipt import RangeCount
+from kafka_ingest.observing.verify_folded import FoldedProof
 
 NOON = datetime(2026, 1, 2, 12, tzinfo=UTC)
 ONE, TWO = UUID(int=1), UUID(int=2)
@@ -151,3 +157,19 @@ def test_what_batches_lost_is_still_held_where_another_has_read_it_too(
     assert depth(found) == depth(left)
     assert union(found) == union(left)
     assert {each.topic_partition for each in found} <= {partition(0)}
+
+
+def test_what_was_filtered_is_in_the_sums_that_receipts_prove():
+    counts = [RangeCount(span(0, 0, 10), 6, 0, 9, filtered=3), RangeCount(span(0, 10, 15), 1, 12, 12, filtered=4)]
+    chain = FoldedRange(span(0, 0, 15), "id", 7, 7, 0, 1, 2, NOON, NOON)
+
+    def differences(*found: RangeCount) -> list[str]:
+        proof = FoldedProof(FoldedFeed(frozenset([ONE, TWO]), [chain]))
+        for batch_id, count in zip((ONE, TWO), found, strict=True):
+            output = parquet_at(Path("/data/orders"))
+            proof.add(CommittedBatch(batch_id, BatchKind.LIVE, output, [CommittedRange(count, "id")], "fingerprint"))
+        return [str(each) for each in proof.differences()]
+
+    assert differences(*counts) == []
+    [difference] = differences(counts[0], RangeCount(span(0, 10, 15), 1, 12, 12))
+    assert "7 rows, 3 other records, found 15 offsets of 2 batches, 7 rows, 7 other records" in difference

@@ -37,7 +37,7 @@ def shaped(records: DataFrame, shape: Shape, *, with_reasons: bool) -> DataFrame
     is_filtered = "false"
     if shape.where is not None:
         steps = steps.select("*", expressions.tried({"is_true": shape.where}, is_kept).alias(KEPT))
-        failures.append((f"{KEPT} is null", why("where", "where")))
+        failures.append((f"{KEPT} is null", why("where", "where", shape.where)))
         is_filtered = f"{DEAD} is null and {KEPT} is not null and not coalesce({KEPT}.is_true, false)"
         is_kept = f"coalesce({KEPT}.is_true, false)"
     results: dict[str, str] = {}
@@ -47,7 +47,8 @@ def shaped(records: DataFrame, shape: Shape, *, with_reasons: bool) -> DataFrame
         for number, columns in enumerate(tries):
             one = f"{SELECTED}_{number}"
             made.append(expressions.tried(fields_of(columns), is_kept).alias(one))
-            said = why("select", f"column {columns[0].name}" if with_reasons else "select")
+            first = columns[0]
+            said = why("select", f"column {first.name}", first.sql) if with_reasons else why("select", "select")
             failures.append((f"({is_kept}) and {one} is null", said))
             results |= {column.name: f"{one}.{quoted(column.name)}" for column in columns}
         steps = steps.select("*", *made)
@@ -66,9 +67,10 @@ def fields_of(columns: Collection[SelectedColumn]) -> dict[str, str]:
     return {column.name: column.sql for column in columns}
 
 
-def why(part: str, what: str) -> str:
-    """Return the reason of a record for which an expression fails."""
-    return reason(part, DeadClass.EXPRESSION, text(FAILED + what))
+def why(part: str, what: str, sql: str | None = None) -> str:
+    """Return the reason of a record for which an expression fails; the expression is the feed's own text."""
+    shown = f": {' '.join(sql.split())}" if sql is not None else ""
+    return reason(part, DeadClass.EXPRESSION, text(FAILED + what + shown))
 
 
 def output_columns(columns: Sequence[str], results: Mapping[str, str]) -> list[str]:
