@@ -107,7 +107,7 @@ def valid_receipt(plan: BatchPlan, attempt: Attempt, content: bytes | None) -> R
         receipt = Receipt.from_bytes(content)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise InvalidReceiptError(f"{where}: its receipt cannot be read ({type(error).__name__}: {error}).") from error
-    problems = receipt.contradictions(plan)
+    problems = receipt.contradictions(plan) or receipt.not_replayed(plan)
     if receipt.attempt != attempt.attempt:
         problems.append(f"expected attempt {attempt.attempt}, found {receipt.attempt}")
     if receipt.document_sha256 != attempt.document_sha256:

@@ -11,6 +11,7 @@ from kafka_ingest.control.database import transaction
 from kafka_ingest.control.feed_statements import append_event, insert_feed, require_revision, touch_feed
 from kafka_ingest.control.offset_statements import insert_gaps, insert_seeds, row_detail
 from kafka_ingest.control.removed_output import add_lost_ranges, add_removed_ranges, take_from_removed
+from kafka_ingest.control.replays import count_replayed_again
 from kafka_ingest.control.row_sums import count_again
 from kafka_ingest.control.rows import batch_row, gaps_of
 from kafka_ingest.control.schema import LEDGER_KINDS, attempt, batch, event, gap, hold, stored_offset
@@ -45,6 +46,7 @@ class AdoptionStore:
             adopt_gaps(connection, feed, adoption)
             replace_stored(connection, feed, adoption)
             count_again(connection, feed.feed_id)
+            count_replayed_again(connection, feed.feed_id, [adopted.plan.batch_id for adopted in adoption.batches])
             add_removed_ranges(connection, feed.feed_id, adoption.expired)
             take_from_removed(connection, feed.feed_id, adoption.back)
             add_lost_ranges(connection, feed.feed_id, adoption.lost)

@@ -13,6 +13,7 @@ from kafka_ingest.control.feed_statements import append_event
 from kafka_ingest.control.log_cuts import PLANNED_ON, Cuts, PlannedOn, ids_before, resets, rewinds_of
 from kafka_ingest.control.offset_statements import gap_of, insert_gaps, note_gaps, same_partition
 from kafka_ingest.control.removed_output import kept
+from kafka_ingest.control.replays import check_not_replayed
 from kafka_ingest.control.rows import gaps_of, newest_ledger_event, of_newest_published
 from kafka_ingest.control.schema import batch, batch_range, gap, stored_offset
 from kafka_ingest.errors import OffsetsMovedError, RangesTakenError
@@ -30,6 +31,7 @@ def insert_backfill(connection: Connection, feed: FeedSnapshot, record: Backfill
     for chunk in record.chunks:
         insert_plan(connection, chunk, actor)
     check_apart(connection, feed.feed_id, record.chunks)
+    check_not_replayed(connection, feed.feed_id, record.chunks)
     for chunk in record.chunks:
         check_below_stored(connection, feed.feed_id, chunk.batch_id)
     insert_gaps_behind(connection, feed, record.gaps, actor)

@@ -24,6 +24,7 @@ from kafka_ingest.control.offset_statements import (
     row_detail,
 )
 from kafka_ingest.control.replacements import check_still_replaceable
+from kafka_ingest.control.replays import check_still_replayable, note_replayed
 from kafka_ingest.control.row_sums import add_rows
 from kafka_ingest.control.rows import (
     batch_of,
@@ -122,6 +123,8 @@ class BatchLife:
                 check_not_overtaken(connection, row["feed_id"], batch_id)
             elif row["kind"] == BatchKind.REPLACE.value:
                 check_still_replaceable(connection, row["feed_id"], batch_id)
+            elif row["kind"] == BatchKind.REPLAY.value:
+                check_still_replayable(connection, row["feed_id"], batch_id)
             # Of a backfill it was noted when it was planned; one of an earlier version carries nothing.
             ledger_after = note_output_changed(connection, row) if is_live else row["ledger_after"]
             ledger_upto = row["ledger_upto"]
@@ -144,6 +147,8 @@ class BatchLife:
                     advance_stored_offsets(connection, row["feed_id"], batch_id)
                 elif row["kind"] == BatchKind.BACKFILL.value:
                     close_gaps(connection, row["feed_id"], batch_id, actor)
+                elif row["kind"] == BatchKind.REPLAY.value:
+                    note_replayed(connection, batch_of(row).plan)
                 add_rows(connection, row)
                 touch_feed(connection, row["feed_id"])
                 move_batch(

@@ -10,6 +10,7 @@ from kafka_ingest.control.log_cuts import PLANNED_ON, Cuts, PlannedOn, ids_befor
 from kafka_ingest.control.output_columns import OUTPUT, SINK, output_of
 from kafka_ingest.control.removed_output import lost_ranges, removed_ranges
 from kafka_ingest.control.replacements import replacements
+from kafka_ingest.control.replays import replays
 from kafka_ingest.control.rows import gaps_of
 from kafka_ingest.control.schema import batch, batch_range
 from kafka_ingest.model.batch import BatchKind, BatchState
@@ -44,6 +45,7 @@ def coverage_rows(connection: Connection, feed: FeedSnapshot) -> CoverageRows:
         removed=removed_ranges(connection, feed.feed_id),
         folded=folded_ranges(connection, feed.feed_id),
         replacements=replacements(connection, feed.feed_id),
+        replays=replays(connection, feed.feed_id),
         ids_before=ids_before(decided),
     )
 
@@ -93,7 +95,7 @@ def dead_letters(connection: Connection, feed_id: UUID) -> list[DeadLetters]:
     # Not joined: the ranges with dead letters lead, and not years of batches.
     query = select(batch_range).where(HAS_DEAD_LETTERS, committed.exists())
     found = [
-        DeadLetters(row["batch_id"], span_of_row(row), row["topic_id"], row["dead_letters"])
+        DeadLetters(row["batch_id"], span_of_row(row), row["topic_id"], row["dead_letters"], row["replayed"])
         for row in connection.execute(query).mappings()
     ]
     return sorted(found, key=lambda each: (each.offset_range, each.batch_id))

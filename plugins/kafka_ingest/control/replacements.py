@@ -72,6 +72,8 @@ def held_ranges(connection: Connection, feed_id: UUID, intervals: Sequence[Offse
         .where(
             batch.c.feed_id == feed_id,
             OF_THE_FEED,
+            # A replay holds single records of others' ranges.
+            batch.c.kind != BatchKind.REPLAY.value,
             batch.c.state == BatchState.COMMITTED.value,
             batch_range.c.topic.in_({each.topic for each in intervals}),
             batch_range.c.partition.in_({each.partition for each in intervals}),

@@ -13,12 +13,12 @@ from kafka_ingest.model.batch import BatchKind, BatchState
 from kafka_ingest.model.control_rows import FeedSnapshot, StartOver
 from kafka_ingest.model.offsets import TopicPartition
 
-OF_THE_OUTPUT = (BatchKind.LIVE.value, BatchKind.BACKFILL.value)
+OF_THE_OUTPUT = (BatchKind.LIVE.value, BatchKind.BACKFILL.value, BatchKind.REPLAY.value)
 """Kinds of batches whose rows count: not copies, and not replacements, whose rows were counted before."""
 
 
 def add_rows(connection: Connection, committed: RowMapping) -> None:
-    """Add what a batch has committed to its feed's sum, and a backfill's ranges to their partitions'.
+    """Add what a batch has committed to its feed's sum, and a backfill's or a replay's ranges to their partitions'.
 
     A live batch's are added where its stored offsets move, in the same statement.
     """
@@ -26,7 +26,7 @@ def add_rows(connection: Connection, committed: RowMapping) -> None:
         return
     total = feed.c.rows_committed + committed["rows"]
     connection.execute(update(feed).where(feed.c.feed_id == committed["feed_id"]).values(rows_committed=total))
-    if committed["kind"] == BatchKind.BACKFILL.value:
+    if committed["kind"] != BatchKind.LIVE.value:
         connection.execute(
             update(stored_offset)
             .where(

@@ -32,7 +32,7 @@ from kafka_ingest.model.batch import AttemptState, BatchKind, BatchState
 from kafka_ingest.model.gap import GapCause
 from kafka_ingest.model.hold import HoldCause
 
-SCHEMA_VERSION = "0014"
+SCHEMA_VERSION = "0015"
 """The migration that makes these tables; a test compares it with the newest one."""
 
 VERSION_TABLE = "kafka_ingest_schema"
@@ -298,6 +298,13 @@ batch_range = Table(
     Column("invisible", BigInteger, comment="offsets without a record: compacted, aborted, transaction markers"),
     Column("smallest_offset", BigInteger),
     Column("largest_offset", BigInteger),
+    Column(
+        "replayed",
+        BigInteger,
+        nullable=False,
+        server_default="0",
+        comment="how many of its dead letters committed replays have taken up: they count there",
+    ),
     CheckConstraint("start_offset >= 0 AND end_offset > start_offset", name="offsets"),
     # Every NULL is named: a check that evaluates to NULL would pass.
     CheckConstraint(
@@ -308,6 +315,10 @@ batch_range = Table(
         name="accounted",
     ),
     CheckConstraint("smallest_offset >= start_offset AND largest_offset < end_offset", name="inside"),
+    # No letter is replayed twice, whatever was planned.
+    CheckConstraint(
+        "replayed = 0 OR (replayed > 0 AND dead_letters IS NOT NULL AND replayed <= dead_letters)", name="replayed"
+    ),
     Index(
         "ix_batch_range_dead_letters",
         "batch_id",

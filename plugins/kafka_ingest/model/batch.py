@@ -18,6 +18,7 @@ from kafka_ingest.model.output_location import OutputLocation
 from kafka_ingest.model.partition_term import PartitionTerm, terms_of
 from kafka_ingest.model.place import Place, place_of
 from kafka_ingest.model.replaced import ReplacedRange, why_no_replacement
+from kafka_ingest.model.replayed import ReplayedLetters, why_no_replay
 
 PLAN_VERSION = 1
 IN_THE_ATTEMPT = 1
@@ -46,6 +47,17 @@ class BatchKind(StrEnum):
 
     Their offsets stay committed by those batches.
     """
+
+    REPLAY = "replay"
+    """Decodes dead letters of committed batches again, from their files, into the feed's own output.
+
+    Their offsets stay committed by those batches. Kafka is not asked.
+    """
+
+    @property
+    def reads_kafka(self) -> bool:
+        """Whether its records come from Kafka, so that Kafka has to have them still, under the same topic ids."""
+        return self is not BatchKind.REPLAY
 
     @property
     def commits_offsets(self) -> bool:
@@ -149,6 +161,8 @@ class BatchPlan:
     """The plan's fingerprint once its ranges are folded; then only the receipt beside the output has them."""
     replaces: tuple[ReplacedRange, ...] = ()
     """The ranges of earlier batches whose rows a batch of kind ``replace`` takes the place of; of any other, none."""
+    replays: tuple[ReplayedLetters, ...] = ()
+    """The dead letters of earlier batches that a batch of kind ``replay`` decodes again; of any other, none."""
 
     def __post_init__(self) -> None:
         if not self.ranges and self.folded is None:
@@ -166,10 +180,16 @@ class BatchPlan:
             raise ValueError(f"only a batch of kind replace replaces ranges, found kind {self.kind}")
         if self.kind is BatchKind.REPLACE and (problem := why_no_replacement(self.ranges, self.replaces)):
             raise ValueError(problem)
+        if self.kind is not BatchKind.REPLAY and self.replays:
+            raise ValueError(f"only a batch of kind replay replays dead letters, found kind {self.kind}")
+        if self.kind is BatchKind.REPLAY and (problem := why_no_replay(self.ranges, self.replays)):
+            raise ValueError(problem)
 
     @property
     def max_rows(self) -> int:
-        """How many records the ranges can hold at most; compaction and transactions make it fewer."""
+        """How many records it can have at most; of ranges of Kafka compaction and transactions make it fewer."""
+        if self.replays:
+            return sum(each.number for each in self.replays)
         return sum(offset_range.span for offset_range in self.ranges)
 
     def without_ranges(self) -> "BatchPlan":
@@ -181,9 +201,11 @@ class BatchPlan:
         # Only where there is one: other plans keep the form, and so the fingerprint, that earlier versions gave them.
         folded = {"folded": self.folded} if self.folded is not None else {}
         replaces = {"replaces": [each.as_document() for each in self.replaces]} if self.replaces else {}
+        replays = {"replays": [each.as_document() for each in self.replays]} if self.replays else {}
         return (
             folded
             | replaces
+            | replays
             | {
                 "version": PLAN_VERSION,
                 "batch_id": str(self.batch_id),
@@ -236,6 +258,7 @@ class BatchPlan:
             leader_epochs=leader_epochs,
             folded=document.get("folded"),
             replaces=tuple(map(ReplacedRange.from_document, document.get("replaces", ()))),
+            replays=tuple(map(ReplayedLetters.from_document, document.get("replays", ()))),
         )
 
     @property
@@ -295,13 +318,15 @@ class DataNeeds:
 class AttemptDocument:
     """What Spark receives: the plan, which attempt this is, what records become, and where the data goes.
 
-    Frozen when the attempt is opened.
+    Frozen when the attempt is opened. ``letters`` are the files of dead letters that a replay reads, by the batches
+    that published them.
     """
 
     plan: BatchPlan
     attempt: int
     decode: Decoding = RAW
     data: DataNeeds = DataNeeds()
+    letters: Mapping[UUID, tuple[Place, ...]] = field(default_factory=dict)
 
     @property
     def version(self) -> int:
@@ -325,6 +350,8 @@ class AttemptDocument:
         }
         if self.version != IN_THE_ATTEMPT:
             document["data"] = self.data.as_document()
+        if self.letters:  # of a kind of plan that no version without them knows
+            document["letters"] = {str(batch_id): list(map(str, files)) for batch_id, files in self.letters.items()}
         return canonical_json(document)
 
     @classmethod
@@ -338,7 +365,9 @@ class AttemptDocument:
         has_needs = document["version"] != IN_THE_ATTEMPT
         data = DataNeeds.from_document(document["data"]) if has_needs else DataNeeds()
         decode = Decoding.from_document(document["decode"])
-        return cls(BatchPlan.from_document(document["plan"]), document["attempt"], decode, data)
+        files: Mapping[str, list[str]] = document.get("letters", {})
+        letters = {UUID(batch_id): tuple(map(place_of, names)) for batch_id, names in files.items()}
+        return cls(BatchPlan.from_document(document["plan"]), document["attempt"], decode, data, letters)
 
 
 @dataclass(frozen=True, slots=True)

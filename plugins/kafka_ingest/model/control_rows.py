@@ -18,6 +18,7 @@ from kafka_ingest.model.published_output import FoundFiles
 from kafka_ingest.model.receipt import RangeCount, Receipt
 from kafka_ingest.model.removal import LostRange, RemovedRange
 from kafka_ingest.model.replaced import Replacement
+from kafka_ingest.model.replayed import Replay
 
 RECENT_BATCHES = 100
 """How many of a feed's newest batches a plan compares with its output; maintenance compares all of them daily."""
@@ -118,12 +119,18 @@ class Rewind:
 
 @dataclass(frozen=True, slots=True)
 class DeadLetters:
-    """How many records of a committed range are dead letters."""
+    """How many records of a committed range are dead letters, and how many of these replays have taken up since."""
 
     batch_id: UUID
     offset_range: OffsetRange
     topic_id: str | None
     count: int
+    replayed: int = 0
+
+    @property
+    def left(self) -> int:
+        """How many no replay has taken up."""
+        return self.count - self.replayed
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,6 +240,9 @@ class CoverageRows:
 
     replacements: Sequence[Replacement] = ()
     """Whose rows another batch has replaced, or is about to. The offsets stay committed by the batch that read them."""
+
+    replays: Sequence[Replay] = ()
+    """Which dead letters other batches have taken up, or are about to."""
 
     ids_before: Mapping[tuple[str, str | None], str | None] = field(default_factory=dict)
     """(topic, id) → the current id of the same records, where an operator confirmed that they are the same."""

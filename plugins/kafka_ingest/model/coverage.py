@@ -18,6 +18,7 @@ from kafka_ingest.model.offset_sets import by_partition, intersect, shared, subt
 from kafka_ingest.model.offsets import OffsetRange, StoredOffset, TopicPartition, listing
 from kafka_ingest.model.removal import LostRange, RemovedRange
 from kafka_ingest.model.replaced import Replacement
+from kafka_ingest.model.replayed import Replay
 
 T = TypeVar("T")
 
@@ -39,6 +40,7 @@ class PartitionCoverage:
     removed: Sequence[RemovedRange] = ()
     folded: Sequence[FoldedRange] = ()
     replacements: Sequence[Replacement] = ()
+    replays: Sequence[Replay] = ()
 
     @property
     def topic_partition(self) -> TopicPartition:
@@ -175,6 +177,7 @@ def coverage_of(rows: CoverageRows) -> dict[TopicPartition, PartitionCoverage]:
     replaced = by_topic_partition(
         rows, ((each.replaced.offset_range, each.topic_id, each) for each in rows.replacements)
     )
+    replays = by_topic_partition(rows, ((each.letters.offset_range, each.topic_id, each) for each in rows.replays))
     ahead = by_partition(rows.committed_ahead)
     letters = by_topic_partition(rows, ((each.offset_range, each.topic_id, each) for each in rows.dead_letters))
     return {
@@ -190,6 +193,7 @@ def coverage_of(rows: CoverageRows) -> dict[TopicPartition, PartitionCoverage]:
             removed=removed.get(tp, ()),
             folded=folded.get(tp, ()),
             replacements=replaced.get(tp, ()),
+            replays=replays.get(tp, ()),
         )
         for tp, row in rows.feed.stored.items()
     }
@@ -214,5 +218,12 @@ def kept_of(rows: CoverageRows, batch_id: UUID, committed: OffsetRange) -> list[
 
 
 def dead_letters_in(partition: PartitionCoverage) -> int:
-    """Return how many records of a partition's committed ranges are dead letters."""
-    return sum(each.count for each in partition.dead_letters)
+    """Return how many records of a partition's committed ranges are dead letters that no replay has taken up."""
+    return sum(each.left for each in partition.dead_letters)
+
+
+def replayed_in(partition: PartitionCoverage) -> int:
+    """Return how many of a partition's records were dead letters, and are rows since a replay."""
+    taken_up = sum(each.letters.number for each in partition.replays if not each.is_open)
+    by = {each.by for each in partition.replays if not each.is_open}
+    return taken_up - sum(each.count for each in partition.dead_letters if each.batch_id in by)

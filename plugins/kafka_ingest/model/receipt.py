@@ -13,6 +13,7 @@ from kafka_ingest.model.batch import BatchKind, BatchPlan, canonical_json, requi
 from kafka_ingest.model.left_out import LeftOut, ranges_read, wrongly_left_out
 from kafka_ingest.model.offset_sets import span_of, union
 from kafka_ingest.model.offsets import OffsetRange, TopicPartition
+from kafka_ingest.model.replayed import numbers_of
 from kafka_ingest.model.table_options import TableOptions
 
 ONE_PARTITION_A_FILE = 1
@@ -102,7 +103,7 @@ class RangeCount:
 
     @property
     def invisible(self) -> int:
-        """Offsets without a record: compacted, aborted, or transaction markers."""
+        """Offsets without a record: compacted, aborted, or transaction markers; of a replay also what it leaves."""
         return self.offset_range.span - self.rows - self.dead_letters - self.filtered
 
 
@@ -250,9 +251,20 @@ class Receipt:
                 found.append(f"{offset_range} was planned, the files begin at offset {count.smallest_offset}")
             if count.largest_offset is not None and count.largest_offset >= offset_range.end_offset:
                 found.append(f"{offset_range} was planned, the files go up to offset {count.largest_offset}")
-        is_partitioned = bool(TableOptions.of(dict(plan.output.options)).partition_by)
-        may_overlap = is_partitioned or self.in_any_order
+        # A file of a replay has the letters of many files: in any order, and with other letters' offsets in between.
+        may_overlap = self.in_any_order or bool(plan.replays)
+        may_overlap = may_overlap or bool(TableOptions.of(dict(plan.output.options)).partition_by)
         return found + self._wrongly_left_out(plan) + self._records_that_come_twice(may_overlap=may_overlap)
+
+    def not_replayed(self, plan: BatchPlan) -> list[str]:
+        """Return of which partitions a replay has other numbers of records than its plan names; else empty."""
+        counted = {each.offset_range.topic_partition: each for each in self.range_counts(plan)}
+        return [
+            f"{topic_partition}: expected {number:,} dead letters to be replayed, found {found:,}"
+            for topic_partition, number in numbers_of(plan.replays).items()
+            for count in [counted[topic_partition]]
+            if (found := count.offset_range.span - count.invisible) != number
+        ]
 
     def _wrongly_left_out(self, plan: BatchPlan) -> list[str]:
         """Return what contradicts the ranges left out. Only live batches leave any out; the next plan decides."""

@@ -1,0 +1,123 @@
+"""What a batch of kind ``replay`` takes up: dead letters of earlier batches, by range and cause."""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+from uuid import UUID
+
+from kafka_ingest.model.offset_sets import by_partition
+from kafka_ingest.model.offsets import OffsetRange, TopicPartition
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class ReplayedLetters:
+    """Dead letters that one batch has published: those of a range, and of some causes.
+
+    ``records`` are the stable names of the causes, sorted, each with how many letters of it the files hold.
+    """
+
+    offset_range: OffsetRange
+    batch_id: UUID
+    records: tuple[tuple[str, int], ...]
+
+    def __post_init__(self) -> None:
+        names = [name for name, _ in self.records]
+        if not names or names != sorted(set(names)):
+            raise ValueError(f"{self.offset_range}: replayed causes are sorted, each once, found {names}")
+        if any(number < 1 for _, number in self.records):
+            raise ValueError(f"{self.offset_range}: each replayed cause has a record at least, found {self.records}")
+
+    @property
+    def topic_partition(self) -> TopicPartition:
+        """The partition."""
+        return self.offset_range.topic_partition
+
+    @property
+    def number(self) -> int:
+        """How many dead letters these are."""
+        return sum(number for _, number in self.records)
+
+    @property
+    def causes(self) -> frozenset[str]:
+        """The names of their causes."""
+        return frozenset(name for name, _ in self.records)
+
+    def as_document(self) -> dict[str, Any]:
+        """Return it as JSON-able data."""
+        found = self.offset_range
+        return {
+            "batch_id": str(self.batch_id),
+            "topic": found.topic,
+            "partition": found.partition,
+            "start_offset": found.start_offset,
+            "end_offset": found.end_offset,
+            "records": dict(self.records),
+        }
+
+    @classmethod
+    def from_document(cls, document: Mapping[str, Any]) -> "ReplayedLetters":
+        """Read one back."""
+        topic_partition = TopicPartition(document["topic"], document["partition"])
+        found = OffsetRange(topic_partition, document["start_offset"], document["end_offset"])
+        return cls(found, UUID(document["batch_id"]), tuple(sorted(document["records"].items())))
+
+
+@dataclass(frozen=True, slots=True)
+class Replay:
+    """Dead letters, and the batch that takes them up; ``is_open``: it may still be abandoned."""
+
+    letters: ReplayedLetters
+    by: UUID
+    topic_id: str | None
+    is_open: bool = False
+
+
+def spanned_by(letters: Iterable[ReplayedLetters]) -> tuple[OffsetRange, ...]:
+    """Return the ranges of the batch that replays letters: of each partition from the first range to the last.
+
+    What lies in between is in other batches; the plan names what is replayed of it.
+    """
+    found = by_partition([each.offset_range for each in letters])
+    return tuple(
+        OffsetRange(tp, min(each.start_offset for each in pieces), max(each.end_offset for each in pieces))
+        for tp, pieces in sorted(found.items())
+    )
+
+
+def numbers_of(letters: Iterable[ReplayedLetters]) -> dict[TopicPartition, int]:
+    """Return how many letters are replayed of each partition."""
+    found: dict[TopicPartition, int] = {}
+    for each in letters:
+        found[each.topic_partition] = found.get(each.topic_partition, 0) + each.number
+    return found
+
+
+def why_no_replay(ranges: Sequence[OffsetRange], letters: Collection[ReplayedLetters]) -> str | None:
+    """Return why a batch of these ranges cannot replay letters: of a partition they may not overlap."""
+    if not letters:
+        return "a batch of kind replay names the dead letters that it replays, found none"
+    for one, other in pairwise(sorted(letters)):
+        if one.topic_partition == other.topic_partition and overlap(one.offset_range, other.offset_range):
+            return f"a batch replays an offset once, found {one.offset_range} and {other.offset_range}"
+    if (expected := spanned_by(letters)) != tuple(ranges):
+        return f"expected the ranges {list(map(str, expected))} of what it replays, found {list(map(str, ranges))}"
+    return None
+
+
+def taken_twice(mine: Sequence[ReplayedLetters], others: Iterable[ReplayedLetters]) -> list[OffsetRange]:
+    """Return the ranges of ``mine`` of which others, or another one of mine, take up letters of the same batch."""
+    by_place: dict[tuple[UUID, TopicPartition], list[ReplayedLetters]] = {}
+    for each in (*mine, *others):
+        by_place.setdefault((each.batch_id, each.topic_partition), []).append(each)
+    return [
+        each.offset_range
+        for each in mine
+        for other in by_place[each.batch_id, each.topic_partition]
+        if other is not each and each.causes & other.causes and overlap(each.offset_range, other.offset_range)
+    ]
+
+
+def overlap(one: OffsetRange, other: OffsetRange) -> bool:
+    """Whether two ranges of one partition share an offset."""
+    return one.start_offset < other.end_offset and other.start_offset < one.end_offset
