@@ -39,7 +39,7 @@ QUESTIONS = frozenset(
         *("kafka.cluster_id", "kafka.topic_names", "kafka.describe_topics", "kafka.log_bounds", "kafka.unreadable_at"),
         *("kafka.epoch_ends", "kafka.offsets_at"),
         *("sink.attempt_directory", "sink.data_needs", "sink.known_batches", "sink.read_receipt"),
-        "letters.is_kept",
+        *("letters.is_kept", "letters.receipt", "letters.removal", "letters.files", "letters.count", "letters.offsets"),
         *("sink.receipt", "sink.is_kept", "sink.check_can_remove", "sink.check_can_replace", "sink.rows_of"),
     }
 )

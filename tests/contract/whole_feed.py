@@ -33,7 +33,7 @@ from kafka_ingest.model.dead_letters import (
     output_of_dead_letters,
     staged_dead_letters,
 )
-from kafka_ingest.model.decoding import RAW, Decoding
+from kafka_ingest.model.decoding import RAW, Decoding, FieldDecoding, Format
 from kafka_ingest.model.offsets import TopicPartition
 from kafka_ingest.model.output_location import OutputLocation
 from kafka_ingest.model.place import RemotePlace
@@ -49,6 +49,9 @@ TOPIC = "orders"
 PARTITIONS = 3
 RETRIES = 3
 RUNS_UNTIL_REST = 8
+
+JSON = Decoding(value=FieldDecoding(Format.JSON))
+TEXT = Decoding(value=FieldDecoding(Format.STRING))
 
 Record = tuple[str, int, int, bytes]
 """Topic, partition, offset and value: what distinguishes a record from every other."""
@@ -145,10 +148,14 @@ def write_like_spark(spark: SparkStandIn, produced: Log, attempt: Attempt, acces
         data.mkdir(parents=True)
     rows_read = 0
     filtered: list[Filtered] = []
+    found = replayed_by(document) if plan.replays else None
     for number, planned in enumerate(plan.ranges):
-        records = produced.of(planned.topic_partition, planned.start_offset, planned.end_offset)
+        if found is None:
+            records = produced.of(planned.topic_partition, planned.start_offset, planned.end_offset)
+        else:
+            records = [each for each in found if each[:2] == tuple_of(planned.topic_partition)]
         rows_read += len(records)
-        good = [each for each in records if document.decode.is_raw or is_decodable(each)]
+        good = [each for each in records if is_decodable(each, document.decode)]
         dead = [each for each in records if each not in good]
         if document.decode.shape.where is not None:
             passed = [each for each in good if not is_filtered(each)]
@@ -160,7 +167,7 @@ def write_like_spark(spark: SparkStandIn, produced: Log, attempt: Attempt, acces
         spark.write_data_file(path, content)
         if dead:
             letters.mkdir(parents=True, exist_ok=True)
-            spark.write_data_file(letters / path.name, parquet_of(dead))
+            spark.write_data_file(letters / path.name, dead_letters_of(dead))
     receipt = Receipt(
         batch_id=plan.batch_id,
         attempt=document.attempt,
@@ -176,9 +183,47 @@ def write_like_spark(spark: SparkStandIn, produced: Log, attempt: Attempt, acces
     spark.write_receipt(directory / RECEIPT, receipt.as_bytes())
 
 
-def is_decodable(record: Record) -> bool:
-    """Whether a feed that decodes its records gets columns from this one."""
-    return record[2] % 2 == 0
+def is_decodable(record: Record, decoding: Decoding = JSON) -> bool:
+    """Whether a feed that decodes its records gets columns from this one.
+
+    As JSON from those with even offsets; as text from all but every fifth one.
+    """
+    if decoding.is_raw:
+        return True
+    return record[2] % 5 != 0 if decoding == TEXT else record[2] % 2 == 0
+
+
+def dead_letters_of(records: list[Record]) -> bytes:
+    """Return records that cannot be decoded as the bytes of a Parquet file."""
+    table = pyarrow.parquet.read_table(pa.BufferReader(parquet_of(records)))
+    causes = ["NOT_JSON" if offset % 3 else "DOES_NOT_FIT" for *_, offset, _ in records]
+    columns = {"error_part": ["value"] * len(records), "error_class": causes, "error": ["found: text"] * len(records)}
+    for name, values in columns.items():
+        table = table.append_column(name, pa.array(values, pa.string()))
+    table = table.append_column("key", pa.nulls(len(records), pa.binary()))
+    buffer = pa.BufferOutputStream()
+    pyarrow.parquet.write_table(table, buffer)
+    return buffer.getvalue().to_pybytes()
+
+
+def replayed_by(document: AttemptDocument) -> list[Record]:
+    """Return the dead letters that a replay takes up, from the files that its attempt names."""
+    columns = ("kafka_topic", "kafka_partition", "kafka_offset", "value", "error_class")
+    found: list[Record] = []
+    for batch_id, files in document.letters.items():
+        rows = [
+            tuple(row[each] for each in columns)
+            for path in files
+            for row in pyarrow.parquet.read_table(path).to_pylist()
+        ]
+        found += [
+            row[:4]
+            for row in rows
+            for each in document.plan.replays
+            if each.batch_id == batch_id and tuple_of(each.topic_partition) == row[:2] and row[4] in each.causes
+            if each.offset_range.start_offset <= row[2] < each.offset_range.end_offset
+        ]
+    return sorted(found)
 
 
 def is_filtered(record: Record) -> bool:

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 from kafka_ingest.backfilling.chunks import cut_into_chunks
 from kafka_ingest.backfilling.replacing import read_by, to_replace, whole_chunks
+from kafka_ingest.backfilling.replaying import LettersFound, chunks_of_letters
 from kafka_ingest.backfilling.request import BackfillRequest, Mode, OnMissing, OnOverlap, OpenGaps
 from kafka_ingest.backfilling.selection import NOTHING_DONE
 from kafka_ingest.errors import InvalidBackfillError, RangesTakenError, RecordsDeletedError
@@ -15,6 +16,7 @@ from kafka_ingest.model.offset_sets import intersect, span_of, subtract, union
 from kafka_ingest.model.offsets import Isolation, LogBounds, OffsetRange, TopicPartition, listing
 from kafka_ingest.model.output_location import OutputLocation
 from kafka_ingest.model.replaced import ReplacedRange, RowsReplaced
+from kafka_ingest.model.replayed import ReplayedLetters, spanned_by
 
 MOST_CHUNKS = 1_000
 """Per plan; the rest is for the next. Airflow expands a task up to ``core.max_map_length`` times, by default 1,024."""
@@ -40,10 +42,18 @@ class BackfillDecision:
     """What each chunk of a replacement replaces; empty where nothing is replaced."""
     rows_replaced: RowsReplaced | None = None
     """What readers see of that now."""
+    replays: Sequence[tuple[ReplayedLetters, ...]] = ()
+    """Which dead letters each chunk of a replay takes up; empty where none are replayed."""
+    topic_ids: Sequence[Mapping[str, str | None]] = ()
+    """The ids that the topics of each chunk of a replay had then; those of others are the stored offsets'."""
+    letters_left_out: Sequence[str] = ()
+    """Which dead letters are not replayed, and why."""
 
     @property
     def records_at_most(self) -> int:
         """How many records the chunks can hold; compaction and transactions make it fewer."""
+        if self.replays:
+            return sum(each.number for chunk in self.replays for each in chunk)
         return sum(span_of(chunk) for chunk in self.chunks)
 
 
@@ -132,6 +142,22 @@ def decide_replacement(
     chunks, for_later = whole_chunks(replaced, request.max_records, MOST_CHUNKS)
     return BackfillDecision(
         [read_by(chunk) for chunk in chunks], for_later, leader_epochs=epochs_of(bounds), replaces=chunks
+    )
+
+
+def decide_replay(request: BackfillRequest, found: LettersFound) -> BackfillDecision:
+    """Return what a replay takes up, in chunks."""
+    chunks, for_later = chunks_of_letters(found, request.max_records, MOST_CHUNKS)
+    ids = found.topic_ids or {}
+    return BackfillDecision(
+        [spanned_by(chunk) for chunk in chunks],
+        for_later,
+        replays=chunks,
+        topic_ids=[
+            {each.topic_partition.topic: ids[each.batch_id][each.topic_partition.topic] for each in chunk}
+            for chunk in chunks
+        ],
+        letters_left_out=found.left_out,
     )
 
 

@@ -1,6 +1,5 @@
 """Plan a backfill: find what it means, ask Kafka, decide, and claim its chunks, each a batch, under the feed's lock."""
 
-import itertools
 import json
 import logging
 import textwrap
@@ -14,9 +13,11 @@ from kafka_ingest.backfilling.decide import (
     Taken,
     decide,
     decide_replacement,
+    decide_replay,
     taken_in_copy,
     taken_in_feed,
 )
+from kafka_ingest.backfilling.replaying import letters_to_replay
 from kafka_ingest.backfilling.request import BackfillRequest, BetweenTimestamps, Mode, OfBatch, OfDagRun, OpenChunks
 from kafka_ingest.backfilling.selection import NOTHING_DONE, LogAnswers, Times, partitions_meant, select
 from kafka_ingest.batches.ask_kafka import where_cut_off
@@ -40,7 +41,7 @@ from kafka_ingest.model.control_rows import BackfillRecord, CoverageRows, FeedSn
 from kafka_ingest.model.coverage import coverage_of
 from kafka_ingest.model.identity import check_cluster, check_topic_ids
 from kafka_ingest.model.offset_sets import intersect
-from kafka_ingest.model.offsets import LogBounds, OffsetRange, TopicPartition, Unavailable, listing
+from kafka_ingest.model.offsets import LogBounds, OffsetRange, OffsetsPolicy, TopicPartition, Unavailable, listing
 from kafka_ingest.model.output_location import OutputLocation
 from kafka_ingest.model.place import Place
 from kafka_ingest.model.replaced import sum_of
@@ -161,6 +162,9 @@ def decide_backfill(
     check_output_there(feed.feed_id, settings.output, control, sinks)
     if request.output is None:
         check_same_root(feed, settings.output, settings.relative_path, control, sinks)
+    if request.mode is Mode.REPLAY:
+        # Without Kafka, which may have forgotten the records and their topics.
+        return decide_replay(request, letters_to_replay(request, rows, settings.output, control, sinks))
     coverage = coverage_of(rows)
     earlier = [plan_read(batch, sinks) for batch in earlier_batches(request, feed, control)]
     meant = partitions_meant(request, coverage, feed.topics, earlier)
@@ -336,7 +340,8 @@ def plans_of(
     """Return a plan for each chunk, with ids in the order in which they are to be read."""
     plans: list[BatchPlan] = []
     newest = feed.newest_batch
-    for ranges, replaces in itertools.zip_longest(decision.chunks, decision.replaces, fillvalue=()):
+    for number, ranges in enumerate(decision.chunks):
+        is_replay = bool(decision.replays)
         newest = next_batch_id(newest)
         plans.append(
             BatchPlan(
@@ -345,14 +350,16 @@ def plans_of(
                 feed_id=feed.feed_id,
                 feed_name=feed.name,
                 cluster_id=feed.cluster_id,
-                topic_ids=ids_of(ranges, feed),
+                topic_ids=decision.topic_ids[number] if is_replay else ids_of(ranges, feed),
                 ranges=ranges,
                 isolation=settings.isolation,
-                offsets_policy=settings.offsets_policy,
+                # Between dead letters there are always offsets without one.
+                offsets_policy=OffsetsPolicy.AUTO if is_replay else settings.offsets_policy,
                 output=output,
                 planned_at=datetime.now(UTC),
                 leader_epochs=epochs_of(ranges, decision),
-                replaces=replaces,
+                replaces=decision.replaces[number] if decision.replaces else (),
+                replays=decision.replays[number] if is_replay else (),
             )
         )
     return plans

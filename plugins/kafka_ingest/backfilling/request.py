@@ -27,6 +27,9 @@ class Mode(StrEnum):
     REPLACE = "replace"
     """Into the feed's own output: only whole ranges of committed batches, whose rows it takes the place of."""
 
+    REPLAY = "replay"
+    """Into the feed's own output: dead letters of committed batches, from their files, by the current decoding."""
+
     @property
     def kind(self) -> BatchKind:
         """What its batches are to the feed."""
@@ -34,6 +37,7 @@ class Mode(StrEnum):
             Mode.FILL: BatchKind.BACKFILL,
             Mode.COPY: BatchKind.COPY,
             Mode.REPLACE: BatchKind.REPLACE,
+            Mode.REPLAY: BatchKind.REPLAY,
         }[self]
 
 
@@ -99,7 +103,19 @@ class OpenChunks:
     """No new ranges: all chunks that are open already."""
 
 
-Selection = OffsetRanges | BetweenTimestamps | OfBatch | OfDagRun | OpenGaps | OpenChunks
+@dataclass(frozen=True, slots=True)
+class StoredDeadLetters:
+    """The dead letters that committed batches have published and no replay has taken up.
+
+    Only those of one batch, of batches committed at a time or later, of some causes; None and empty: of all.
+    """
+
+    batch_id: UUID | None = None
+    since: datetime | None = None
+    causes: frozenset[str] = frozenset()
+
+
+Selection = OffsetRanges | BetweenTimestamps | OfBatch | OfDagRun | OpenGaps | OpenChunks | StoredDeadLetters
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +154,9 @@ class BackfillRequest:
             raise ValueError(f"a copy names its output, and nothing else does; found {self.mode} with {self.output}")
         if self.mode is Mode.REPLACE and (self.on_overlap, self.on_missing) != (OnOverlap.CUT, OnMissing.REFUSE):
             raise ValueError(f"replacing leaves nothing out; found {self.on_overlap}, {self.on_missing}")
+        of_letters = isinstance(self.selection, StoredDeadLetters)
+        if of_letters != (self.mode is Mode.REPLAY) and not isinstance(self.selection, OpenChunks):
+            raise ValueError(f"a replay is of dead letters, and nothing else is; found {self.mode}, {self.selection}")
 
     def takes(self, topic_partition: TopicPartition) -> bool:
         """Whether a partition is among those that the selection is narrowed to."""

@@ -120,6 +120,11 @@ def check_can_come_back(batch: Batch) -> None:
             f"batch {batch.batch_id} was to replace rows that are still in the output: replace its ranges again. "
             f"{NOTHING_DONE}"
         )
+    if batch.plan.kind is BatchKind.REPLAY:
+        raise BatchStateError(
+            f"batch {batch.batch_id} was to replay dead letters, which are still there: `kafka-ingest replay "
+            f"{batch.feed_name}`. {NOTHING_DONE}"
+        )
 
 
 def staged_attempt(batch: Batch, control: OperatorTables, sink: Sink) -> tuple[Attempt, Receipt]:

@@ -13,6 +13,7 @@ from kafka_ingest.backfilling.request import (
     OffsetRanges,
     OpenChunks,
     OpenGaps,
+    StoredDeadLetters,
 )
 from kafka_ingest.errors import InvalidBackfillError, KafkaUnavailableError
 from kafka_ingest.model.batch import BatchPlan
@@ -79,7 +80,7 @@ def named_by(
             known = set(topics)
             named = [tp for tp in coverage if (request.only or tp.topic in known)]
             return [tp for tp in named if not coverage[tp].stored.is_pending]
-        case OpenChunks():
+        case OpenChunks() | StoredDeadLetters():
             return []
 
 
@@ -116,7 +117,7 @@ def select(
             found = list(ranges)
         case OfBatch() | OfDagRun():
             found = [planned for plan in earlier for planned in plan.ranges]
-        case OpenChunks():
+        case OpenChunks() | StoredDeadLetters():
             found = []
         case OpenGaps():
             found = [gap.offset_range for tp in taken for gap in coverage[tp].open_gaps]

@@ -20,9 +20,12 @@ def check_readable(batch: Batch, control: ControlTables, kafka: KafkaCluster) ->
     Raises WrongClusterError, TopicGoneError or TopicRecreatedError where its offsets now mean other records,
     RangeNotInLogError where records of all ranges were deleted or a range holds other records, and
     KafkaUnavailableError where a partition has no leader; the next plan decides about the batch. A backfill's chunk is
-    not planned again: it is read as planned, or RecordsDeletedError is raised.
+    not planned again: it is read as planned, or RecordsDeletedError is raised. Of a batch that does not read Kafka,
+    nothing is asked.
     """
     plan = batch.plan
+    if not plan.kind.reads_kafka:
+        return
     check_identity(batch, kafka)
     bounds = kafka.log_bounds([offset_range.topic_partition for offset_range in plan.ranges])
     bounds = bounds_as_planned(plan, bounds, kafka)

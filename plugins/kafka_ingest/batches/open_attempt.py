@@ -7,6 +7,7 @@ from uuid import UUID
 from kafka_ingest.batches.check_readable import check_readable
 from kafka_ingest.batches.freeze_schemas import Freeze, as_it_is, found_ids
 from kafka_ingest.batches.pin_receipt import pin_first_valid_receipt
+from kafka_ingest.batches.replayed_files import files_to_replay
 from kafka_ingest.errors import BatchStateError, FeedChangedError
 from kafka_ingest.model.batch import Attempt, AttemptDocument, AttemptState, Batch, BatchState, sha256
 from kafka_ingest.model.decoding import RAW, Decoding
@@ -74,7 +75,8 @@ def next_attempt(
     sink = sinks(batch.plan.output)
     directory = sink.staging.attempt_directory(batch.batch_id, number)
     needs = sink.publisher.data_needs(directory)
-    document = AttemptDocument(batch.plan, number, decoding, needs).as_bytes()
+    letters = files_to_replay(batch.plan, sinks)
+    document = AttemptDocument(batch.plan, number, decoding, needs, letters).as_bytes()
     attempt = Attempt(
         batch_id=batch.batch_id,
         attempt=number,

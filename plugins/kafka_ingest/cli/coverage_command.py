@@ -14,7 +14,7 @@ from kafka_ingest.cli.tables import table
 from kafka_ingest.errors import OperatorDecisionError
 from kafka_ingest.foundation.without_garbage_collection import without_garbage_collection
 from kafka_ingest.model.control_rows import CoverageRows
-from kafka_ingest.model.coverage import PartitionCoverage, coverage_of, dead_letters_in, kept_of
+from kafka_ingest.model.coverage import PartitionCoverage, coverage_of, dead_letters_in, kept_of, replayed_in
 from kafka_ingest.model.folded import FoldedRange
 from kafka_ingest.model.offset_sets import span_of
 from kafka_ingest.model.offsets import OffsetRange, TopicPartition, listing
@@ -158,8 +158,12 @@ def partition_document(partition: PartitionCoverage) -> dict[str, Any]:
         "folded": [folded_document(each) for each in partition.folded],
         "pending": pending,
         "dead_letters": [
-            range_document(each.offset_range) | {"batch_id": str(each.batch_id), "count": each.count}
+            range_document(each.offset_range)
+            | {"batch_id": str(each.batch_id), "count": each.count, "replayed": each.replayed}
             for each in partition.dead_letters
+        ],
+        "replays": [
+            each.letters.as_document() | {"by": str(each.by), "open": each.is_open} for each in partition.replays
         ],
         "gaps": [{"state": gap.state, **gap.as_document()} for gap in partition.gaps],
         "read_again": [
@@ -196,6 +200,7 @@ def offsets_document(partition: PartitionCoverage) -> dict[str, int]:
         "replaced": span_of(partition.replaced),
         "pending": span_of(partition.pending_live) + span_of(partition.claimed),
         "dead_letters": dead_letters_in(partition),
+        "replayed": replayed_in(partition),
         "gaps_open": of_state["open"],
         "gaps_closed": of_state["closed"],
         "gaps_ahead": of_state["ahead"],
@@ -211,6 +216,7 @@ HEADINGS = {
     "replaced": "replaced",
     "pending": "pending",
     "dead_letters": "dead letters",
+    "replayed": "replayed",
     "gaps_open": "open gaps",
     "gaps_closed": "closed gaps",
     "gaps_ahead": "gaps ahead",

@@ -7,6 +7,9 @@ from kafka_ingest.model.offsets import listing
 from kafka_ingest.observing.explain_file import ExplainedFile
 from kafka_ingest.observing.locate import LocatedBatch, LocatedOffset, OffsetState, RecordState
 
+PASSED_ON = (RecordState.REPLACED, RecordState.REPLAYED)
+"""Another batch has the record now that one has committed."""
+
 
 def describe_offset(found: LocatedOffset) -> str:
     """Return what happened to an offset, in a sentence."""
@@ -17,7 +20,7 @@ def describe_offset(found: LocatedOffset) -> str:
     again = next_offset is not None and found.offset >= next_offset
     texts = {
         OffsetState.COMMITTED: f"committed with {batch}"
-        + (f"; {deciding.problem}" if deciding is not None and deciding.gone is RecordState.REPLACED else "")
+        + (f"; {deciding.problem}" if deciding is not None and deciding.gone in PASSED_ON else "")
         + (f"; the stored offset went back to {number(next_offset)}, so it is read again" if again else ""),
         OffsetState.PENDING: f"not committed yet: {batch} is {deciding.batch.state if deciding else ''}",
         OffsetState.GAP: gap_in_words(found.gap) if found.gap else "",

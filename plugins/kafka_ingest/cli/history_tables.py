@@ -23,6 +23,7 @@ RECORD = {
     RecordState.EXPIRED: "expired",
     RecordState.LOST: "lost",
     RecordState.DEAD_LETTER: "dead letter",
+    RecordState.REPLAYED: "replayed",
     RecordState.REPLACED: "replaced",
     RecordState.FILTERED: "filtered",
     RecordState.FILTERED_OR_NONE: "filtered or none",

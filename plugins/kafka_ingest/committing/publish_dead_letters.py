@@ -32,9 +32,10 @@ def check_dead_letters(batch: Batch, attempt: Attempt, receipt: Receipt, sinks: 
 def check_number(batch: Batch, receipt: Receipt, limits: DeadLetterLimits) -> None:
     """Raise TooManyDeadLettersError where a batch has more dead letters than the feed allows.
 
-    A restored batch is never refused: its records may be in its files only.
+    A restored batch is never refused: its records may be in its files only. Neither is a replay: all that it reads
+    were dead letters before.
     """
-    if batch.planned_by.startswith(RESTORED_BY):
+    if batch.planned_by.startswith(RESTORED_BY) or batch.plan.replays:
         return
     number = receipt.dead_letter_rows
     if (limit := limits.exceeded(number, receipt.rows_read)) is not None:

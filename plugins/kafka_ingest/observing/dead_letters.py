@@ -1,7 +1,7 @@
 """Which records of a feed could not be decoded, by cause, with samples."""
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
@@ -16,6 +16,7 @@ from kafka_ingest.model.dead_letters import (
     DecodingError,
     output_of_dead_letters,
 )
+from kafka_ingest.model.replayed import ReplayedLetters
 from kafka_ingest.ports.control import ControlObserver
 from kafka_ingest.ports.outputs import DeadLetterFiles, Sinks
 from kafka_ingest.ports.role_of_format import role_of
@@ -41,7 +42,7 @@ class Cause:
 
 @dataclass(frozen=True, slots=True)
 class DeadLettersOfBatch:
-    """What is in the files of one batch. ``counted`` is what the control tables have of it.
+    """What is in the files of one batch. ``counted`` is what the control tables have of it; nothing that was replayed.
 
     ``problem`` is why the files cannot be read.
     """
@@ -84,26 +85,34 @@ def dead_letters_of(
     samples: int,
     only: UUID | None = None,
 ) -> Iterator[DeadLettersOfBatch]:
-    """Yield the dead letters of a feed's committed batches, newest first, or those of one batch.
+    """Yield the dead letters of a feed's committed batches that no replay has taken up; newest first, or of one batch.
 
     A batch whose dead letters cannot be read is yielded with the reason.
     """
     counted: Counter[UUID] = Counter()
     for each in rows.dead_letters:
-        counted[each.batch_id] += each.count
+        if each.left:
+            counted[each.batch_id] += each.left
+    replayed: dict[UUID, list[ReplayedLetters]] = defaultdict(list)
+    for replay in rows.replays:
+        if not replay.is_open:
+            replayed[replay.letters.batch_id].append(replay.letters)
     for batch_id in sorted(counted, reverse=True):
         if only is not None and batch_id != only:
             continue
         try:
-            found = tuple(letters_of_batch(control.batch(batch_id), sinks, files, samples))
+            without = replayed.get(batch_id, ())
+            found = tuple(letters_of_batch(control.batch(batch_id), sinks, files, samples, without))
         except (KafkaIngestError, OSError) as error:
             yield DeadLettersOfBatch(batch_id, counted[batch_id], (), str(error))
         else:
             yield DeadLettersOfBatch(batch_id, counted[batch_id], found)
 
 
-def letters_of_batch(batch: Batch, sinks: Sinks, files: DeadLetterFiles, samples: int) -> Iterator[DeadLettersOfFile]:
-    """Yield what each file of a batch's dead letters holds."""
+def letters_of_batch(
+    batch: Batch, sinks: Sinks, files: DeadLetterFiles, samples: int, without: Sequence[ReplayedLetters] = ()
+) -> Iterator[DeadLettersOfFile]:
+    """Yield what each file of a batch's dead letters holds; ``without`` are those that were replayed."""
     output = output_of_dead_letters(batch.plan.output)
     sink = sinks(output)
     if sink.archive.removal(batch.batch_id) is not None:
@@ -113,7 +122,7 @@ def letters_of_batch(batch: Batch, sinks: Sinks, files: DeadLetterFiles, samples
         raise OutputUnavailableError(f"expected its receipt next to {output}, found none: is its storage mounted?")
     inspector = role_of(output, sink.inspector, "be asked for dead letters")
     for file in receipt.files:
-        yield files(inspector.path(batch.batch_id, file), samples=samples)
+        yield files(inspector.path(batch.batch_id, file), samples=samples, without=without)
 
 
 def by_cause(batches: Iterable[DeadLettersOfBatch], samples: int) -> list[Cause]:

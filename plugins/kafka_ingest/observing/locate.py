@@ -1,14 +1,14 @@
 """What happened to one offset: which batch ingested it and into which file, or why none did."""
 
-from collections.abc import Collection, Iterator
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 from uuid import UUID
 
 from kafka_ingest.batches.whole_plan import plan_as_read, receipt_of_folded
 from kafka_ingest.errors import KafkaIngestError, NotADataFileError, UnknownFeedError, WrongUseError
-from kafka_ingest.model.batch import BatchPlan, BatchState
+from kafka_ingest.model.batch import BatchKind, BatchPlan, BatchState
 from kafka_ingest.model.control_rows import FoldedBatch
 from kafka_ingest.model.dead_letters import output_of_dead_letters
 from kafka_ingest.model.event import Event
@@ -54,6 +54,8 @@ class RecordState(StrEnum):
     """It did, and an operator recorded the file as lost."""
     DEAD_LETTER = "dead_letter"
     """It published the record as a dead letter: it could not be decoded."""
+    REPLAYED = "replayed"
+    """It was a dead letter, which a later batch has taken up."""
     REPLACED = "replaced"
     """It did, and a later batch has replaced the rows of its range."""
     FILTERED = "filtered"
@@ -254,6 +256,7 @@ def locate(
         else located(batch, sinks, topic_partition, offset, same, rows.lost)
         for batch in sorted(read, key=lambda each: (each.planned_at, each.batch_id), reverse=True)
     )
+    batches = with_replays(batches)
     gap = gap_of(rows.gaps, same)
     return LocatedOffset(
         feed=feed_name,
@@ -272,6 +275,26 @@ def replaced(batch: BatchOfOffset, by: UUID, same: Collection[str | None]) -> Lo
     """Return a batch whose rows of the offset's range another one has replaced."""
     problem = f"batch {by} has replaced its rows of {batch.offset_range}"
     return LocatedBatch(batch, is_earlier(batch.topic_id, same), problem=problem, gone=RecordState.REPLACED)
+
+
+def with_replays(batches: Sequence[LocatedBatch]) -> tuple[LocatedBatch, ...]:
+    """Return batches, newest first, without replays that only span the offset; a dead letter may have been replayed.
+
+    Then it is a row, or a dead letter once more, of the newest replay that holds it.
+    """
+    found: list[LocatedBatch] = []
+    by: UUID | None = None
+    for each in batches:
+        is_replay, record = each.batch.kind is BatchKind.REPLAY, each.record
+        if is_replay and (record is RecordState.NONE or each.batch.state is BatchState.ABANDONED):
+            continue
+        if record is RecordState.DEAD_LETTER and by is not None:
+            found.append(replace(each, gone=RecordState.REPLAYED, problem=f"batch {by} has replayed it"))
+        else:
+            found.append(each)
+        if is_replay and by is None and record in {RecordState.IN_FILE, RecordState.DEAD_LETTER}:
+            by = each.batch.batch_id
+    return tuple(found)
 
 
 def located_folded(

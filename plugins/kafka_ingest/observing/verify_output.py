@@ -95,7 +95,8 @@ def open_batches(rows: CoverageRows) -> set[UUID]:
     """Return the batches of the feed that were open when the rows were read."""
     live = {rows.feed.open_batch.batch_id} if rows.feed.open_batch is not None else set()
     replacing = {each.by for each in rows.replacements if each.is_open}
-    return live | replacing | {each.batch_id for each in rows.backfills if each.state.is_open}
+    replaying = {each.by for each in rows.replays if each.is_open}
+    return live | replacing | replaying | {each.batch_id for each in rows.backfills if each.state.is_open}
 
 
 def expected_of(batch: CommittedBatch, lost: Collection[LostRange], sink: Sink) -> dict[TopicPartition, RangeCount]:

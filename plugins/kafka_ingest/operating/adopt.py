@@ -176,7 +176,7 @@ def decide_adoption(settings: FeedPlanSettings, control: OperatorTables, sink: S
             f"batch {published.plan.batch_id} is a backfill of {planned}, and no receipt has the feed's stored offset "
             "there"
             for published in receipts
-            for planned in published.ranges_read
+            for planned in (published.ranges_read if not published.plan.replays else ())
             if planned.topic_partition not in rebuilt.rows
         ]
     if rebuilt.problems:
@@ -336,7 +336,9 @@ def stored_after(
     since.
     """
     known = feed.stored if feed is not None else {}
-    topics_read = {planned.topic for published in new for planned in published.ranges_read}
+    # Of a replay's topics one may have been deleted since.
+    of_kafka = [published for published in new if published.plan.kind.reads_kafka]
+    topics_read = {planned.topic for published in of_kafka for planned in published.ranges_read}
     changed: list[StoredOffset] = []
     for topic_partition, row in sorted(rebuilt.rows.items()):
         stored = known.get(topic_partition)
@@ -356,6 +358,7 @@ def removed_after(
     read = {
         (planned.topic, published.plan.topic_ids[planned.topic])
         for published in new
+        if published.plan.kind.reads_kafka
         for planned in published.ranges_read
     }
     ids = {topic_partition.topic: row.topic_id for topic_partition, row in rebuilt.rows.items()}

@@ -144,6 +144,8 @@ def last_copy(
     plan: BatchPlan, written: Sequence[OffsetRange], control: ControlTables, kafka: KafkaCluster
 ) -> str | None:
     """Return which offsets staged files may be the last copy of, None where all are committed or still in Kafka."""
+    if not plan.kind.reads_kafka:
+        return None  # its records are still in the files that it read them from
     missing = subtract(written, control.committed_ranges(plan.batch_id))
     if not missing:
         return None

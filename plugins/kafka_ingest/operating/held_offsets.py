@@ -21,8 +21,13 @@ def lost_of_batches(lost: Iterable[LostRange]) -> dict[UUID, list[LostRange]]:
 
 
 def held(published: PublishedReceipt, lost: Mapping[UUID, Sequence[LostRange]]) -> list[RemovedRange]:
-    """Return what a batch read, without what its lost files held, and what another batch holds in its place."""
+    """Return what a batch read, without what its lost files held, and what another batch holds in its place.
+
+    A replay holds single records of ranges that others have read: no offset of its own.
+    """
     plan = published.plan
+    if plan.replays:
+        return []
     gone = [each.offset_range for each in lost.get(plan.batch_id, ())]
     gone += [each for each in published.ranges_read if each.topic_partition in published.replaced]
     return [RemovedRange(each, plan.topic_ids[each.topic]) for each in subtract(published.ranges_read, gone)]

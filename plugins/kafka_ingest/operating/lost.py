@@ -16,6 +16,7 @@ from kafka_ingest.batches.whole_plan import whole_plan
 from kafka_ingest.errors import BatchStateError, OutputConflictError, OutputUnavailableError, UnknownBatchError
 from kafka_ingest.model.batch import Batch, BatchKind, BatchState
 from kafka_ingest.model.control_rows import CoverageRows
+from kafka_ingest.model.dead_letters import output_of_dead_letters
 from kafka_ingest.model.gap import GapCause, NewGap
 from kafka_ingest.model.offset_sets import intersect, subtract
 from kafka_ingest.model.offsets import OffsetRange, listing
@@ -24,7 +25,7 @@ from kafka_ingest.model.removal import LostRange, RemovalCause
 from kafka_ingest.operating.known_feed import known_feed
 from kafka_ingest.ports.control import OperatorTables
 from kafka_ingest.ports.outputs import Sink, Sinks
-from kafka_ingest.ports.role_of_format import role_of
+from kafka_ingest.ports.role_of_format import REPLAY_DEAD_LETTERS, role_of
 
 NOTHING_DONE = "Nothing was changed."
 SALVAGE = "have single files taken out of readers' sight"
@@ -68,6 +69,7 @@ def decide_lost(feed_name: str, batch_id: UUID, control: OperatorTables, sinks: 
     check_receipt_there(batch, sink)
     check_not_expired(batch, sink)
     topic_ids = whole_plan(batch.plan, sinks).topic_ids
+    replayed = replayed_letters(batch, rows, sinks)
     role_of(batch.plan.output, sink.salvage, SALVAGE)
     look = role_of(batch.plan.output, sink.inspector, "be read batch by batch").look_at(batch_id, closely=True)
     check_no_strangers(batch, look)
@@ -79,7 +81,7 @@ def decide_lost(feed_name: str, batch_id: UUID, control: OperatorTables, sinks: 
         if file.written is not None and file.name not in known
         for span, count in file.written.spans
     ]
-    return LostDecision(rows, batch, files, lost, gaps_of(rows, batch_id, lost, control))
+    return LostDecision(rows, batch, files, lost, subtract(gaps_of(rows, batch_id, lost, control), replayed))
 
 
 def check_can_be_lost(batch: Batch) -> None:
@@ -94,6 +96,31 @@ def check_can_be_lost(batch: Batch) -> None:
             f"batch {batch.batch_id} is a copy into {batch.plan.output}, and the feed's gaps do not cover copies. "
             f"{NOTHING_DONE} Copy its ranges again into another output."
         )
+    if batch.plan.kind is BatchKind.REPLAY:
+        batches = listing(sorted({str(each.batch_id) for each in batch.plan.replays}))
+        raise BatchStateError(
+            f"batch {batch.batch_id} has replayed dead letters, and its ranges are those of other batches: gaps would "
+            f"read their records again. {NOTHING_DONE} Restore its files from a backup. The records as they came are "
+            f"in the dead letters of {batches}."
+        )
+
+
+def replayed_letters(batch: Batch, rows: CoverageRows, sinks: Sinks) -> list[OffsetRange]:
+    """Return which offsets of a batch are in replays of its dead letters: a gap would read their records again.
+
+    Raises BatchStateError where a replay is open: it is not known yet whether it will hold them.
+    """
+    found = [each for each in rows.replays if each.letters.batch_id == batch.batch_id]
+    if still_open := sorted({str(each.by) for each in found if each.is_open}):
+        raise BatchStateError(
+            f"batch {batch.batch_id}: {listing(still_open)} is to replay its dead letters. {NOTHING_DONE} Finish that "
+            f"first (`kafka-ingest backfill {batch.feed_name} open`), or abandon it."
+        )
+    if not found:
+        return []
+    output = output_of_dead_letters(batch.plan.output)
+    reader = role_of(output, sinks(output).dead_letters, REPLAY_DEAD_LETTERS)
+    return reader.offsets(batch.batch_id, [each.letters for each in found])
 
 
 def check_receipt_there(batch: Batch, sink: Sink) -> None:

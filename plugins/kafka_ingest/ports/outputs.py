@@ -1,6 +1,6 @@
 """Where output goes: the roles of a sink."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -17,6 +17,7 @@ from kafka_ingest.model.published_output import PublishedLook, PublishedReceipt
 from kafka_ingest.model.receipt import Receipt, WrittenFile
 from kafka_ingest.model.removal import Removal
 from kafka_ingest.model.replaced import ReplacedRange, RowsReplaced
+from kafka_ingest.model.replayed import ReplayedLetters
 
 
 class Staging(Protocol):
@@ -179,6 +180,27 @@ class Salvage(Protocol):
         """Hide files of a batch from readers, durably, and keep them; does nothing for missing ones."""
 
 
+class DeadLetterReader(Protocol):
+    """Finds dead letters again in an output of dead letters, so that a replay can take them up."""
+
+    def files(self, batch_id: UUID) -> tuple[Place, ...]:
+        """Return where readers find the files of a batch's dead letters, all that its receipt names.
+
+        Raises OutputUnavailableError where its receipt or a file is missing, BatchStateError where an operator gave
+        them up.
+        """
+
+    def count(self, batch_id: UUID, ranges: Sequence[OffsetRange]) -> Mapping[OffsetRange, Mapping[str, int]]:
+        """Return how many letters of a batch there are in each range, by the names of their causes.
+
+        ``ranges`` do not overlap. Raises what :meth:`files` raises, NotADataFileError where a file is damaged, and
+        OutputUnavailableError where it cannot be read.
+        """
+
+    def offsets(self, batch_id: UUID, letters: Collection[ReplayedLetters]) -> list[OffsetRange]:
+        """Return the offsets of some of a batch's letters, merged and sorted; raises what :meth:`count` raises."""
+
+
 class Replacer(Protocol):
     """Examines the rows that a batch is to take the place of. The publisher replaces them, in its one step."""
 
@@ -215,6 +237,7 @@ class Sink:
     salvage: Salvage | None
     places: tuple[Place, ...]
     replacer: Replacer | None = None
+    dead_letters: DeadLetterReader | None = None
 
 
 class DataFiles(Protocol):
@@ -243,8 +266,10 @@ class RowsOfFile(Protocol):
 class DeadLetterFiles(Protocol):
     """Files of dead letters, of any format's sink."""
 
-    def __call__(self, path: Place, *, samples: int) -> DeadLettersOfFile:
+    def __call__(self, path: Place, *, samples: int, without: Collection[ReplayedLetters] = ()) -> DeadLettersOfFile:
         """Return how many records a file holds of each cause, with the first ones of each.
+
+        ``without``: letters of the file's batch that do not count, since they were replayed.
 
         Raises NotADataFileError where it is damaged or holds no dead letters, OSError where it cannot be read.
         """

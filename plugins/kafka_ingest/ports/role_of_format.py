@@ -8,6 +8,7 @@ from kafka_ingest.model.output_location import OutputLocation
 Role = TypeVar("Role")
 
 REPLACE_ROWS = "replace rows in one commit"
+REPLAY_DEAD_LETTERS = "have dead letters that can be replayed"
 
 
 def role_of(output: OutputLocation, role: Role | None, what: str) -> Role:

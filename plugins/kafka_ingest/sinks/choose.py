@@ -1,6 +1,6 @@
 """Find the sink of an output: one entry for each format."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -13,6 +13,7 @@ from kafka_ingest.model.data_file import FileContents, FilePlace
 from kafka_ingest.model.dead_letters import DeadLettersOfFile
 from kafka_ingest.model.output_location import OutputLocation
 from kafka_ingest.model.place import Place, local
+from kafka_ingest.model.replayed import ReplayedLetters
 from kafka_ingest.model.table_options import TableOptions
 from kafka_ingest.ports.outputs import Sink
 from kafka_ingest.sinks import delta, iceberg, parquet
@@ -157,12 +158,12 @@ def rows_of_file(path: Place) -> list[dict[str, Any]]:
     return rows_in_short(local(path))
 
 
-def dead_letters_in_file(path: Place, *, samples: int) -> DeadLettersOfFile:
+def dead_letters_in_file(path: Place, *, samples: int, without: Collection[ReplayedLetters] = ()) -> DeadLettersOfFile:
     """Return how many dead letters a file on a disk holds of each cause, with the first ones of each."""
     # A third of a second for pyarrow, which only a question about records should pay.
     from kafka_ingest.sinks.dead_letter_files import dead_letters_in  # noqa: PLC0415
 
-    return dead_letters_in(local(path), samples=samples)
+    return dead_letters_in(local(path), samples=samples, without=without)
 
 
 class DataFilesOfAllFormats:

@@ -1,6 +1,7 @@
 """What is in a file of dead letters."""
 
 from collections import Counter
+from collections.abc import Collection, Iterator, Sequence
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -9,16 +10,21 @@ import pyarrow.parquet
 from kafka_ingest.errors import NotADataFileError
 from kafka_ingest.foundation.storage import Opened, open_to_read
 from kafka_ingest.model.dead_letters import PREVIEW_BYTES, DeadLetter, DeadLettersOfFile, DecodingError
-from kafka_ingest.model.offsets import TopicPartition
+from kafka_ingest.model.offset_sets import by_partition, union
+from kafka_ingest.model.offsets import OffsetRange, TopicPartition
+from kafka_ingest.model.replayed import ReplayedLetters
 
 CAUSE = ("error_part", "error_class")
+PLACE = ("kafka_topic", "kafka_partition", "kafka_offset")
 POSITION = ("kafka_topic", "kafka_partition", "kafka_offset", "kafka_timestamp")
 RECORDS_AT_ONCE = 10_000
 LARGE_RECORDS_AT_ONCE = 10
 
 
-def dead_letters_in(path: Opened, *, samples: int) -> DeadLettersOfFile:
+def dead_letters_in(path: Opened, *, samples: int, without: Collection[ReplayedLetters] = ()) -> DeadLettersOfFile:
     """Return how many records a file holds of each cause, with the first ones of each.
+
+    ``without``: letters of the file's batch that do not count, since they were replayed.
 
     Read in parts, since values may be large. Raises NotADataFileError where the file is damaged or holds no dead
     letters, OSError where it cannot be read.
@@ -26,17 +32,19 @@ def dead_letters_in(path: Opened, *, samples: int) -> DeadLettersOfFile:
     counts: Counter[DecodingError] = Counter()
     found: list[DeadLetter] = []
     columns = [*POSITION, "key", "value", *CAUSE, "error"]
+    of_counts = [*CAUSE, *(PLACE if without else ())]
     try:
         with open_to_read(path) as file, pyarrow.parquet.ParquetFile(file) as letters:
-            for batch in letters.iter_batches(RECORDS_AT_ONCE, columns=list(CAUSE)):
-                table = pa.table(batch).group_by(list(CAUSE)).aggregate([([], "count_all")])
+            for batch in letters.iter_batches(RECORDS_AT_ONCE, columns=of_counts):
+                left = not_replayed(pa.table(batch), without)
+                table = left.group_by(list(CAUSE)).aggregate([([], "count_all")])
                 for row in table.to_pylist():
                     counts[DecodingError(row["error_part"], row["error_class"])] += row["count_all"]
             wanted = Counter(dict.fromkeys(counts, samples))
             for batch in letters.iter_batches(LARGE_RECORDS_AT_ONCE, columns=columns):
                 if not +wanted:
                     break
-                found += taken(pa.table(batch), wanted)
+                found += taken(not_replayed(pa.table(batch), without), wanted)
     except (pa.ArrowException, KeyError, ValueError) as error:
         raise NotADataFileError(f"expected a file of dead letters, found {path}: {error}") from error
     return DeadLettersOfFile(counts, found)
@@ -66,3 +74,82 @@ def taken(rows: pa.Table, wanted: Counter[DecodingError]) -> list[DeadLetter]:
             for row in of_cause.to_pylist()
         ]
     return found
+
+
+def count_in_ranges(path: Opened, ranges: Sequence[OffsetRange]) -> dict[OffsetRange, Counter[str]]:
+    """Return how many records of each error class a file holds in each of some ranges, which do not overlap.
+
+    Raises NotADataFileError where the file is damaged or holds no dead letters, OSError where it cannot be read.
+    """
+    pieces = by_partition(ranges)
+    found: dict[OffsetRange, Counter[str]] = {}
+    try:
+        with open_to_read(path) as file, pyarrow.parquet.ParquetFile(file) as letters:
+            for batch in letters.iter_batches(RECORDS_AT_ONCE, columns=[*PLACE, "error_class"]):
+                table = pa.table(batch)
+                for at, error_class, smallest, largest, number in groups_of(table):
+                    for piece in pieces.get(at, ()):
+                        if piece.start_offset <= smallest and largest < piece.end_offset:
+                            count = number
+                        elif largest < piece.start_offset or piece.end_offset <= smallest:
+                            continue
+                        else:
+                            count = len(table.filter(are_in(piece, [error_class])))
+                        found.setdefault(piece, Counter())[error_class] += count
+    except (pa.ArrowException, KeyError, ValueError) as error:
+        raise NotADataFileError(f"expected a file of dead letters, found {path}: {error}") from error
+    return found
+
+
+def groups_of(table: pa.Table) -> Iterator[tuple[TopicPartition, str, int, int, int]]:
+    """Yield each partition and error class of a table: with the smallest and largest offset, and the number of rows."""
+    found = table.group_by(["kafka_topic", "kafka_partition", "error_class"]).aggregate(
+        [("kafka_offset", "min"), ("kafka_offset", "max"), ("kafka_offset", "count")]
+    )
+    for row in found.to_pylist():
+        at = TopicPartition(row["kafka_topic"], row["kafka_partition"])
+        yield at, row["error_class"], row["kafka_offset_min"], row["kafka_offset_max"], row["kafka_offset_count"]
+
+
+def are_in(piece: OffsetRange, causes: Collection[str]) -> pc.Expression:
+    """Return the condition that rows are of a range and some causes."""
+    offset = pc.field("kafka_offset")
+    return (
+        (pc.field("kafka_topic") == piece.topic)
+        & (pc.field("kafka_partition") == piece.partition)
+        & (offset >= piece.start_offset)
+        & (offset < piece.end_offset)
+        & pc.field("error_class").isin(sorted(causes))
+    )
+
+
+def not_replayed(table: pa.Table, replayed: Collection[ReplayedLetters]) -> pa.Table:
+    """Return the rows that are not among replayed ones."""
+    if not replayed:
+        return table
+    here = {at for at, *_ in groups_of(table)}
+    for each in replayed:
+        if each.topic_partition in here:
+            table = table.filter(~are_in(each.offset_range, each.causes))
+    return table
+
+
+def offsets_of(path: Opened, letters: Collection[ReplayedLetters]) -> list[OffsetRange]:
+    """Return the offsets of some of a file's letters, merged and sorted.
+
+    Raises NotADataFileError where the file is damaged or holds no dead letters, OSError where it cannot be read.
+    """
+    found: list[OffsetRange] = []
+    try:
+        with open_to_read(path) as file, pyarrow.parquet.ParquetFile(file) as held:
+            for batch in held.iter_batches(RECORDS_AT_ONCE, columns=[*PLACE, "error_class"]):
+                table = pa.table(batch)
+                here = {at for at, *_ in groups_of(table)}
+                for each in letters:
+                    if (at := each.topic_partition) in here:
+                        rows = table.filter(are_in(each.offset_range, each.causes)).to_pylist()
+                        offsets = [row["kafka_offset"] for row in rows]
+                        found += [OffsetRange(at, offset, offset + 1) for offset in offsets]
+    except (pa.ArrowException, KeyError, ValueError) as error:
+        raise NotADataFileError(f"expected a file of dead letters, found {path}: {error}") from error
+    return union(found)

@@ -27,6 +27,7 @@ from kafka_ingest.model.dead_letters import staged_dead_letters
 from kafka_ingest.model.offsets import OffsetRange
 from kafka_ingest.model.place import Place, RemotePlace, place_of
 from kafka_ingest.model.receipt import Filtered, Receipt, WrittenFile
+from kafka_ingest.writing.dead_letter_records import dead_letter_records
 from kafka_ingest.writing.log_starts import log_starts
 from kafka_ingest.writing.read_ranges import is_about_timestamps, read_ranges
 from kafka_ingest.writing.rounds import Remove, Staged, read_in_rounds, remove_from_disk
@@ -88,7 +89,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         filtered=tuple(starmap(Filtered, sorted(letters.filtered.items()))) if letters is not None else (),
         in_any_order=document.decode.shape.transform is not None,
     )
-    if problems := receipt.contradictions(document.plan):
+    if problems := receipt.contradictions(document.plan) or receipt.not_replayed(document.plan):
         sys.exit(f"batch {document.plan.batch_id}: what was written is not what was planned: {'; '.join(problems)}")
     write_new(opened(directory / RECEIPT, access), receipt.as_bytes())
 
@@ -119,6 +120,8 @@ def read_and_stage(
             letters.filtered = staged.filtered
             return staged.rows_read
 
+        if not plan.kind.reads_kafka:
+            return stage(lambda _ranges: dead_letter_records(spark, document))
         return read_once(spark, plan, kafka, document.data, stage, lambda: remove_all(here))
 
     staged = read_in_rounds(plan, data, stage_some, lambda ranges: log_starts(spark, ranges, kafka), remove_all)

@@ -15,6 +15,7 @@ Polars read hidden directories too::
 from pathlib import Path
 
 from kafka_ingest.ports.outputs import Sink
+from kafka_ingest.sinks.parquet.dead_letters import ParquetDeadLetters
 from kafka_ingest.sinks.parquet.directory import ParquetDirectory
 from kafka_ingest.sinks.parquet.inspector import ParquetInspector
 from kafka_ingest.sinks.parquet.publisher import ParquetPublisher, check_no_table
@@ -40,4 +41,5 @@ def parquet_sink(output: Path) -> Sink:
         remover=ParquetRemover(directory),
         salvage=ParquetSalvage(directory),
         places=(directory.output, directory.beside),
+        dead_letters=ParquetDeadLetters(directory),
     )
