@@ -13,7 +13,7 @@ from kafka_ingest.airflow_tasks.backfill_tasks import BackfillPlanOperator
 from kafka_ingest.airflow_tasks.feed_tasks import CommitOperator, WriteOperator
 from kafka_ingest.backfilling.request import Mode, OnMissing, OnOverlap
 from kafka_ingest.errors import InvalidFeedError
-from kafka_ingest.settings.backfill_form import OFFSET_RANGE, PLACE
+from kafka_ingest.settings.backfill_form import CAUSE, OFFSET_RANGE, PLACE
 from kafka_ingest.settings.feed_files import feeds_directory, read_feed_files
 
 DAG_ID = "backfill_offsets"
@@ -80,7 +80,8 @@ PARAMS = {
         type=["string", "null"],
         format="date-time",
         title="From this time",
-        description_md="The first record of this time or later; empty: from where the log starts.",
+        description_md="The first record of this time or later; empty: from where the log starts. With mode `replay`: "
+        "the dead letters of batches that were committed at this time or later.",
         section=WHAT,
     ),
     "to_timestamp": Param(
@@ -95,7 +96,7 @@ PARAMS = {
         None,
         type=["string", "null"],
         title="The ranges of a batch",
-        description_md="An earlier batch's id (`kafka-ingest batches`).",
+        description_md="An earlier batch's id (`kafka-ingest batches`). With mode `replay`: its dead letters.",
         section=WHAT,
     ),
     "dag_run_id": Param(
@@ -125,13 +126,21 @@ PARAMS = {
         "Limits what is read: one `TOPIC` or `TOPIC:PARTITION` per line; empty: all partitions of the feed.",
         HOW,
     ),
+    "causes": lines(
+        "Only these dead letters",
+        CAUSE,
+        "With mode `replay`: one cause per line, such as `DOES_NOT_FIT` (`kafka-ingest dead-letters`); empty: all.",
+        HOW,
+    ),
     "mode": Param(
         Mode.FILL.value,
         enum=[mode.value for mode in Mode],
         title="Mode",
         description_md="`fill`: offsets below the stored ones that are missing in the feed's output, into that output. "
         "`copy`: any offsets, into another output; the feed's own is not changed. `replace`: whole ranges that batches "
-        "have committed, whose rows in the feed's output (a table) are replaced in one commit for each chunk.",
+        "have committed, whose rows in the feed's output (a table) are replaced in one commit for each chunk. "
+        "`replay`: dead letters, decoded as the feed says now from their own bytes; what is good becomes rows, the "
+        "rest stays. Without a batch or a time: all of them.",
         section=HOW,
     ),
     "output": Param(

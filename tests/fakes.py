@@ -1938,7 +1938,7 @@ class FeedInMemory:
         return {tp: row.next_offset for tp, row in feed.stored.items()} if feed is not None else {}
 
 
-ROLES = frozenset({"staging", "publisher", "archive", "inspector", "remover", "salvage", "replacer"})
+ROLES = frozenset({"staging", "publisher", "archive", "inspector", "remover", "salvage", "replacer", "dead_letters"})
 """The roles of a sink, each with calls of its own."""
 
 

@@ -52,6 +52,7 @@ def test_a_feed_gets_columns_and_loses_no_record_that_has_none(quick: QuickProje
     check_questions(quick, orders, batch["batch_id"])
     check_preview(quick, orders)
     check_limit(quick, servers, orders)
+    check_replay(quick, orders, batch["batch_id"])
     check_given_up(quick, batch["batch_id"])
 
 
@@ -117,12 +118,50 @@ def check_limit(quick: QuickProject, servers: str, topic: str) -> None:
     assert quick.stored_offsets()[2] == 9
 
 
+def check_replay(quick: QuickProject, topic: str, batch_id: str) -> None:
+    """Replay two of the letters, as JSON of any form now: one becomes a row, the other stays with its new error."""
+    only = ("replay", "orders", "--batch", batch_id, "--error", "DOES_NOT_FIT", "--error", "INVALID_UTF8")
+    shown = quick.answer(*only, "--dry-run")
+    assert (shown["executed"], shown["records"], shown["chunks"]) == (False, 2, [])
+    stored = quick.stored_offsets()
+    with quick.submitting(spark_is_real=True):
+        [chunk] = quick.answer(*only)["chunks"]
+    assert (chunk["kind"], chunk["state"], chunk["rows"]) == ("replay", "COMMITTED", 1)
+
+    directory = batch_directory(quick, chunk["batch_id"])
+    [row] = rows_of(directory)
+    [letter] = rows_of(quick.output / "orders_dead_letters" / directory.name)
+    position = (topic, 2, 4)
+    assert (row["kafka_topic"], row["kafka_partition"], row["kafka_offset"]) == position
+    assert (row["key"], row["value"]) == ("5", '{"id": "many"}')
+    assert row["kafka_timestamp"] is not None
+    assert (letter["kafka_offset"], letter["value"], letter["error_class"]) == (3, b"\xff\xfe", "INVALID_UTF8")
+
+    found = quick.answer("dead-letters", "orders", "--samples", "0")
+    assert (found["dead_letters"], {(each["error_class"], each["records"]) for each in found["causes"]}) == (
+        17,
+        {("NOT_JSON", 16), ("INVALID_UTF8", 1)},
+    )
+    coverage = quick.answer("coverage", "orders", "--verify")
+    assert (coverage["accounted"], coverage["verified"]["differences"]) == (True, [])
+    counts = [(each["offsets"]["dead_letters"], each["offsets"]["replayed"]) for each in coverage["partitions"]]
+    assert counts == [(10, 0), (5, 0), (2, 1)]
+    located = quick.answer("locate", "orders", topic, "2", "4")
+    assert [(each["kind"], each["record"]) for each in located["batches"]] == [
+        ("replay", "in_file"),
+        ("live", "replayed"),
+    ]
+    assert quick.stored_offsets() == stored
+    assert quick.answer(*only)["chunks"] == []
+
+
 def check_given_up(quick: QuickProject, batch_id: str) -> None:
     """Dead letters that nobody needs are removed for good, and stay counted."""
     arguments = ("dead-letters", "orders", "--batch", batch_id, "--give-up", "--reason", "test data")
     assert quick.answer(*arguments)["given_up"] == 18
     found = quick.answer("dead-letters", "orders")
-    assert (found["dead_letters"], found["causes"], found["problems"]) == (18, [], [])
+    assert (found["dead_letters"], [each["error_class"] for each in found["causes"]]) == (17, ["INVALID_UTF8"])
+    assert found["problems"] == []
     assert quick.answer("coverage", "orders", "--verify")["verified"]["differences"] == []
 
 

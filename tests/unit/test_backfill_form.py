@@ -24,6 +24,7 @@ from kafka_ingest.backfilling.request import (
     OpenChunks,
     OpenGaps,
     Place,
+    StoredDeadLetters,
 )
 from kafka_ingest.errors import InvalidBackfillError
 from kafka_ingest.model.offsets import OffsetRange, TopicPartition
@@ -43,6 +44,7 @@ EMPTY_FORM: dict[str, Any] = {
     "open_gaps": False,
     "open_chunks": False,
     "only": None,
+    "causes": None,
     "mode": "fill",
     "output": None,
     "overlap": "cut",
@@ -481,3 +483,58 @@ def test_the_output_of_a_feed_whose_file_is_broken_stops_no_copy(environment: Ma
 def test_asking_makes_no_directory(environment: Mapping[str, str], tmp_path: Path) -> None:
     request_of(environment, anywhere=True, open_gaps=True, mode="copy", output=str(tmp_path / "again"))
     assert not (tmp_path / "again").exists()
+
+
+# ── Dead letters ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("filled", "selection"),
+    [
+        ({}, StoredDeadLetters()),
+        ({"batch_id": BATCH}, StoredDeadLetters(UUID(BATCH))),
+        ({"from_timestamp": "2026-01-01T00:00:00Z"}, StoredDeadLetters(since=JANUARY)),
+        (
+            {"causes": ["NOT_JSON", " ", "DOES_NOT_FIT"]},
+            StoredDeadLetters(causes=frozenset({"NOT_JSON", "DOES_NOT_FIT"})),
+        ),
+    ],
+)
+def test_a_replay_takes_all_dead_letters_or_those_of_a_batch_a_time_and_causes(
+    environment: Mapping[str, str], filled: dict[str, Any], selection: StoredDeadLetters
+) -> None:
+    request = request_of(environment, mode="replay", **filled)
+    assert (request.selection, request.mode) == (selection, Mode.REPLAY)
+
+
+@pytest.mark.parametrize(
+    "filled",
+    [
+        {"offset_ranges": ["orders:0=1-2"]},
+        {"to_timestamp": "2026-01-01T00:00:00Z"},
+        {"dag_run_id": "manual__1"},
+        {"open_gaps": True},
+        {"only": ["orders"]},
+        {"overlap": "refuse"},
+        {"missing": "record_gap"},
+    ],
+)
+def test_what_narrows_no_dead_letters_is_refused_with_a_replay(
+    environment: Mapping[str, str], filled: dict[str, Any]
+) -> None:
+    [name] = filled
+    assert refusal(environment, mode="replay", **filled) == (
+        "expected batch_id, from_timestamp and causes to say which dead letters mode replay takes, or none of them for "
+        f"all; found {name}."
+    )
+
+
+def test_causes_are_those_of_dead_letters_and_go_with_a_replay_only(environment: Mapping[str, str]) -> None:
+    assert "NOT_JSON" in refusal(environment, mode="replay", causes=["NOT_JSN"])
+    assert refusal(environment, open_gaps=True, causes=["NOT_JSON"]) == (
+        "expected causes of dead letters with mode replay only, found them with fill."
+    )
+
+
+def test_open_chunks_continue_whatever_the_mode(environment: Mapping[str, str]) -> None:
+    assert request_of(environment, mode="replay", open_chunks=True).selection == OpenChunks()

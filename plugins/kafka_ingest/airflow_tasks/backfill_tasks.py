@@ -32,6 +32,10 @@ class BackfillPlanOperator(BaseOperator):
     def _log_decision(self, decision: BackfillDecision) -> None:
         for what, ranges in left_out(decision):
             self.log.warning("%s: %s offsets: %s", what, f"{span_of(ranges):,}", listing(ranges, limit=20))
+        if decision.replays:
+            self.log.info("%s dead letters are replayed", f"{decision.records_at_most:,}")
+        for text in decision.letters_left_out:
+            self.log.warning("left out, %s", text)
         for gap in decision.gaps:
             self.log.warning("gap %s (%s): %s", gap.offset_range, gap.cause, gap.reason)
 

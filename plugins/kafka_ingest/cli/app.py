@@ -23,6 +23,7 @@ from kafka_ingest.cli import (
     operator_commands,
     output_commands,
     preview_command,
+    replay_command,
     reset_command,
     status_command,
 )
@@ -86,6 +87,7 @@ ending_commands.add_to(app)
 operator_commands.add_to(app)
 output_commands.add_to(app)
 preview_command.add_to(app)
+replay_command.add_to(app)
 fold_command.add_to(app)
 history_commands.add_to(app)
 reset_command.add_to(app)

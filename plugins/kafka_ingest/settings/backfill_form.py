@@ -24,8 +24,10 @@ from kafka_ingest.backfilling.request import (
     OpenGaps,
     Place,
     Selection,
+    StoredDeadLetters,
 )
 from kafka_ingest.errors import InvalidBackfillError, InvalidFeedError
+from kafka_ingest.model.decoding import DeadClass
 from kafka_ingest.model.offsets import OffsetRange, TopicPartition
 from kafka_ingest.model.output_location import OutputLocation
 from kafka_ingest.settings.feed import Feed
@@ -42,6 +44,9 @@ OFFSET_RANGE = rf"^({TOPIC}):({PARTITION})=({OFFSET})-({OFFSET})$"
 
 PLACE = rf"^({TOPIC})(:{PARTITION})?$"
 """``orders`` or ``orders:0``."""
+
+CAUSE = "^[A-Z0-9_]+$"
+"""``NOT_JSON``: why records could not be decoded."""
 
 LARGEST_OFFSET = 2**63 - 1
 
@@ -68,7 +73,11 @@ SELECTIONS = ("offset_ranges", "from_timestamp or to_timestamp", "batch_id", "da
 
 
 class BackfillForm(Settings):
-    """One field for each Param of ``backfill_offsets``. The ranges are selected in one of six ways."""
+    """One field for each Param of ``backfill_offsets``. The ranges are selected in one of six ways.
+
+    Dead letters to replay are all, or those of ``batch_id``, of batches committed from ``from_timestamp`` on, and of
+    some ``causes``.
+    """
 
     feed: str
     offset_ranges: Lines = Field(default_factory=list)
@@ -79,6 +88,7 @@ class BackfillForm(Settings):
     open_gaps: bool = False
     open_chunks: bool = False
     only: Lines = Field(default_factory=list)
+    causes: Annotated[list[DeadClass], BeforeValidator(none_is_empty)] = Field(default_factory=list)
     mode: Mode = Mode.FILL
     overlap: OnOverlap = OnOverlap.CUT
     missing: OnMissing = OnMissing.REFUSE
@@ -109,6 +119,11 @@ class BackfillForm(Settings):
                 f"expected neither overlap nor missing with mode replace, found {self.overlap} and {self.missing}: it "
                 "replaces all that it is asked for, or nothing is planned. Nothing was planned."
             )
+        if self.causes and self.mode is not Mode.REPLAY:
+            raise InvalidBackfillError(
+                f"expected causes of dead letters with mode replay only, found them with {self.mode}. Nothing was "
+                "planned."
+            )
         asked = self.model_dump(mode="json", exclude_defaults=True) | {"mode": self.mode.value}
         return BackfillRequest(
             selection=self._selection(),
@@ -122,6 +137,8 @@ class BackfillForm(Settings):
         )
 
     def _selection(self) -> Selection:
+        if self.mode is Mode.REPLAY and not self.open_chunks:
+            return self._letters()
         by_time = self.from_timestamp is not None or self.to_timestamp is not None
         given = [
             bool(self.offset_ranges),
@@ -146,6 +163,24 @@ class BackfillForm(Settings):
         if self.batch_id is not None:
             return OfBatch(self.batch_id)
         return OfDagRun(self.dag_run_id) if self.dag_run_id is not None else OpenGaps()
+
+    def _letters(self) -> StoredDeadLetters:
+        """Return which dead letters are replayed; raises InvalidBackfillError on what does not narrow them."""
+        others = {
+            "offset_ranges": self.offset_ranges,
+            "to_timestamp": self.to_timestamp,
+            "dag_run_id": self.dag_run_id,
+            "open_gaps": self.open_gaps,
+            "only": self.only,
+            "overlap": self.overlap is not OnOverlap.CUT,
+            "missing": self.missing is not OnMissing.REFUSE,
+        }
+        if found := [name for name, given in others.items() if given]:
+            raise InvalidBackfillError(
+                "expected batch_id, from_timestamp and causes to say which dead letters mode replay takes, or none of "
+                f"them for all; found {' and '.join(found)}. Nothing was planned."
+            )
+        return StoredDeadLetters(self.batch_id, self.from_timestamp, frozenset(each.value for each in self.causes))
 
     def _output(self, feed: Feed, environment: Mapping[str, str], *, anywhere: bool) -> OutputLocation | None:
         if self.mode is not Mode.COPY:
