@@ -111,8 +111,8 @@ def test_before_anything_was_published_any_place_will_do() -> None:
     assert fresh.plan().batch is not None
 
 
-# A batch that replaces rows does so in an output that has a live batch, too.
-@pytest.mark.parametrize("kind", [each for each in BatchKind if each is not BatchKind.REPLACE])
+# A batch that replaces rows or replays dead letters does so in an output that has a live batch or a backfill, too.
+@pytest.mark.parametrize("kind", [each for each in BatchKind if each not in {BatchKind.REPLACE, BatchKind.REPLAY}])
 def test_an_output_is_known_by_the_newest_batch_of_any_kind_that_was_published_in_it(
     feed: FeedInMemory, kind: BatchKind
 ) -> None:

@@ -21,7 +21,7 @@ def check_output_there(feed_id: UUID, target: OutputLocation, control: ControlRe
     and files missing there prove nothing. Receipts are kept permanently, so an output that was used always has this
     one.
     """
-    # One that replaces rows does so in an output that has a live batch, too.
+    # One that replaces rows, or replays dead letters, does so in an output that has another kind of batch, too.
     for kind in (BatchKind.LIVE, BatchKind.BACKFILL, BatchKind.COPY):
         newest = control.newest_published(feed_id, kind)
         if newest is None or newest.output != target:
