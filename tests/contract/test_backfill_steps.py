@@ -608,6 +608,7 @@ def test_the_newest_batch_of_each_kind_is_returned_with_its_output_once_it_is_co
         PublishedBatch(batch_id_of(3), parquet_at(OUTPUT)),
         PublishedBatch(copy.batch_id, parquet_at(COPIES)),
         None,
+        None,
     ]
     assert holes.newest_published(ORDERS_FEED) == holes.newest_published(ORDERS_FEED, BatchKind.LIVE)
 
