@@ -4,7 +4,7 @@ from dataclasses import replace
 from uuid import UUID
 
 import pytest
-from tests.fakes import a_plan, a_receipt, span
+from tests.fakes import FakeKafkaCluster, InMemoryControlTables, a_plan, a_receipt, span
 
 from kafka_ingest.backfilling.replaying import LettersFound, chunks_of_letters, cut
 from kafka_ingest.backfilling.request import BackfillRequest, Mode, OpenGaps, StoredDeadLetters
@@ -13,6 +13,7 @@ from kafka_ingest.model.offsets import OffsetRange
 from kafka_ingest.model.place import place_of
 from kafka_ingest.model.receipt import WrittenFile
 from kafka_ingest.model.replayed import ReplayedLetters, spanned_by, taken_twice
+from kafka_ingest.operating.clean import last_copy
 
 BATCHES = [UUID(int=number) for number in range(10)]
 NOT_JSON, DOES_NOT_FIT = "NOT_JSON", "DOES_NOT_FIT"
@@ -156,3 +157,8 @@ def test_files_of_a_replay_may_hold_offsets_between_those_of_another() -> None:
         "both hold offsets" in each
         for each in replace(receipt, plan_fingerprint=other.fingerprint).contradictions(other)
     )
+
+
+def test_what_a_replay_has_staged_is_never_the_last_copy() -> None:
+    plan = plan_replaying(letters(span(0, 0, 10)), letters(span(0, 50, 60), 1))
+    assert last_copy(plan, plan.ranges, InMemoryControlTables(), FakeKafkaCluster()) is None
