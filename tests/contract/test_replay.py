@@ -40,7 +40,7 @@ from kafka_ingest.model.decoding import RAW
 from kafka_ingest.model.offsets import OffsetsPolicy, TopicPartition
 from kafka_ingest.observing.dead_letters import by_cause, dead_letters_of
 from kafka_ingest.observing.locate import OffsetState, RecordState, locate
-from kafka_ingest.observing.verify_output import count_batches, holes_and_overlaps
+from kafka_ingest.observing.verify_output import count_batches, held_by_replays, holes_and_overlaps
 from kafka_ingest.operating.abandon import abandon
 from kafka_ingest.operating.adopt import adopt, decide_adoption
 from kafka_ingest.operating.clean import clean_up, staged_outputs_of_batch
@@ -151,6 +151,8 @@ def differences(feed: WholeFeed) -> list[str]:
         ]
         for tp in rows.feed.stored
     }
+    for span_held in held_by_replays(rows, feed.control, feed.sinks):
+        committed[span_held.topic_partition].append(span_held)
     return [*found, *map(str, holes_and_overlaps(coverage_of(rows), committed))]
 
 

@@ -22,6 +22,7 @@ from kafka_ingest.observing.verify_folded import FoldedProof
 from kafka_ingest.observing.verify_output import (
     Difference,
     count_batches,
+    held_by_replays,
     holes_and_overlaps,
     unknown_batches,
 )
@@ -94,6 +95,8 @@ def verify_output(
                     kept = kept_of(rows, each.batch.batch_id, of_batch.count.offset_range)
                     committed.setdefault(topic_partition, []).extend(kept)
             advance()
+    for span in held_by_replays(rows, control, SINKS):
+        committed.setdefault(span.topic_partition, []).append(span)
     found += folded.differences()
     found += holes_and_overlaps(partitions, committed)
     found += unknown_batches(outputs, rows, control, SINKS)

@@ -9,16 +9,17 @@ from kafka_ingest.errors import OutputConflictError, OutputUnavailableError
 from kafka_ingest.model.control_rows import CommittedBatch, CommittedRange, CoverageRows
 from kafka_ingest.model.coverage import PartitionCoverage
 from kafka_ingest.model.dead_letters import output_of_dead_letters
-from kafka_ingest.model.offset_sets import shared, subtract, union
+from kafka_ingest.model.offset_sets import intersect, shared, subtract, union
 from kafka_ingest.model.offsets import OffsetRange, TopicPartition
 from kafka_ingest.model.output_location import OutputLocation
 from kafka_ingest.model.published_output import FileProblem, PublishedCount, PublishedLook
 from kafka_ingest.model.receipt import RangeCount
 from kafka_ingest.model.removal import LostRange, Removal
 from kafka_ingest.model.replaced import Replacement
+from kafka_ingest.model.replayed import ReplayedLetters
 from kafka_ingest.ports.control import ControlReader
 from kafka_ingest.ports.outputs import Inspector, Sink, Sinks
-from kafka_ingest.ports.role_of_format import role_of
+from kafka_ingest.ports.role_of_format import REPLAY_DEAD_LETTERS, role_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,6 +230,28 @@ def holes_and_overlaps(
         beyond = [OffsetRange(topic_partition, 0, partition.stored.next_offset or 0), *reread]
         for above in subtract(union(ranges), beyond):
             yield Difference(str(above), "nothing beyond the stored offset", "a committed batch")
+
+
+def held_by_replays(rows: CoverageRows, control: ControlReader, sinks: Sinks) -> list[OffsetRange]:
+    """Return which offsets of lost files replays hold: no gap was filed of them. Of the topics as they are now.
+
+    Raises what reading dead letters raises: which offsets these are, only their files say.
+    """
+    lost: dict[UUID, list[OffsetRange]] = {}
+    for each in rows.lost:
+        row = rows.feed.stored.get(each.offset_range.topic_partition)
+        if row is not None and row.topic_id == rows.id_now(each.offset_range.topic, each.topic_id):
+            lost.setdefault(each.batch_id, []).append(each.offset_range)
+    letters: dict[UUID, list[ReplayedLetters]] = {}
+    for replay in rows.replays:
+        if not replay.is_open and replay.letters.batch_id in lost:
+            letters.setdefault(replay.letters.batch_id, []).append(replay.letters)
+    found: list[OffsetRange] = []
+    for batch_id, replayed in letters.items():
+        output = output_of_dead_letters(control.batch(batch_id).plan.output)
+        reader = role_of(output, sinks(output).dead_letters, REPLAY_DEAD_LETTERS)
+        found += intersect(reader.offsets(batch_id, replayed), lost[batch_id])
+    return found
 
 
 def unknown_batches(
