@@ -16,7 +16,6 @@ from kafka_ingest.model.published_output import FileProblem, PublishedCount, Pub
 from kafka_ingest.model.receipt import RangeCount
 from kafka_ingest.model.removal import LostRange, Removal
 from kafka_ingest.model.replaced import Replacement
-from kafka_ingest.model.replayed import ReplayedLetters
 from kafka_ingest.ports.control import ControlReader
 from kafka_ingest.ports.outputs import Inspector, Sink, Sinks
 from kafka_ingest.ports.role_of_format import REPLAY_DEAD_LETTERS, role_of
@@ -242,15 +241,14 @@ def held_by_replays(rows: CoverageRows, control: ControlReader, sinks: Sinks) ->
         row = rows.feed.stored.get(each.offset_range.topic_partition)
         if row is not None and row.topic_id == rows.id_now(each.offset_range.topic, each.topic_id):
             lost.setdefault(each.batch_id, []).append(each.offset_range)
-    letters: dict[UUID, list[ReplayedLetters]] = {}
-    for replay in rows.replays:
-        if not replay.is_open and replay.letters.batch_id in lost:
-            letters.setdefault(replay.letters.batch_id, []).append(replay.letters)
     found: list[OffsetRange] = []
-    for batch_id, replayed in letters.items():
+    for batch_id, gone in lost.items():
+        replayed = [each.letters for each in rows.replays if each.letters.batch_id == batch_id and not each.is_open]
+        if not replayed:
+            continue
         output = output_of_dead_letters(control.batch(batch_id).plan.output)
         reader = role_of(output, sinks(output).dead_letters, REPLAY_DEAD_LETTERS)
-        found += intersect(reader.offsets(batch_id, replayed), lost[batch_id])
+        found += intersect(reader.offsets(batch_id, replayed), gone)
     return found
 
 
