@@ -4,6 +4,7 @@ Each becomes a row once, or stays a dead letter with its new error; the offsets 
 them.
 """
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -15,7 +16,7 @@ from sqlalchemy import text
 from tests.contract.conftest import SqlStore, sqlite_store
 from tests.contract.every_record_once import records_in_output
 from tests.contract.interference import Died, changes_the_world, dying_at, dying_before, is_of_a_part, watched
-from tests.contract.lives import Feeds, produce, second_batch
+from tests.contract.lives import Feeds, feeds_in, produce, second_batch
 from tests.contract.whole_feed import JSON, TEXT, TOPIC, WholeFeed, at_rest
 from tests.fakes import GROUP, a_plan, span
 
@@ -253,6 +254,26 @@ def test_of_two_replays_at_once_one_takes_the_letters_up_and_the_other_is_refuse
     resume_what_is_open(feed)
 
     assert_replayed(feed)
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
+def test_of_many_replays_that_are_planned_at_the_same_moment_one_is_recorded(
+    request: pytest.FixtureRequest, lake: Path, kind: str
+) -> None:
+    with feeds_in(kind, request, lake) as made:
+        feed = made.new(with_dead_letters)
+
+        def planned(number: int) -> int:
+            try:
+                return len(plan(feed, actor=f"run {number}").chunks)
+            except RangesTakenError:
+                return 0
+
+        with ThreadPoolExecutor(4) as rivals:
+            assert sum(rivals.map(planned, range(4))) == 1
+        resume_what_is_open(feed)
+
+        assert_replayed(feed)
 
 
 def test_the_database_takes_no_letter_up_twice_whatever_is_planned(feed: WholeFeed, sqlite: SqlStore) -> None:
