@@ -28,6 +28,8 @@ from kafka_ingest.model.attempt_directory import (
     STORE_SETTINGS_VARIABLE,
 )
 from kafka_ingest.model.batch import AttemptDocument, BatchKind, BatchPlan, DataNeeds
+from kafka_ingest.model.dead_letters import staged_dead_letters
+from kafka_ingest.model.decoding import Format
 from kafka_ingest.model.left_out import ranges_read, to_leave_out
 from kafka_ingest.model.offsets import OffsetRange, TopicPartition
 from kafka_ingest.model.partition_term import PartitionTerm, Transform, folder_of
@@ -63,13 +65,18 @@ class LikeSpark:
         data = opened(document.data.place or directory / DATA, access)
         if isinstance(data, Path):
             data.mkdir(parents=True)
+        letters = Path(str(staged_dead_letters(directory))) / DATA  # decoded records are on disks only
         rows_read = 0
         live = plan.kind is BatchKind.LIVE
         with self.reading(servers, plan) as log:
             left_out = to_leave_out(plan.ranges, log.starts()) if live else ()
             for number, offset_range in enumerate(ranges_read(plan.ranges, left_out)):
-                rows = log.rows_of(offset_range)
+                rows = log.rows_of(offset_range) if plan.kind.reads_kafka else letters_of(document, offset_range)
                 rows_read += len(rows)
+                rows, dead = divided(rows, document)
+                if dead:
+                    letters.mkdir(parents=True, exist_ok=True)
+                    pyarrow.parquet.write_table(dead_letters_of(dead), letters / f"part-{number:05}.parquet")
                 table = pa.Table.from_pylist(rows, pa.schema(FIELDS))
                 if document.data.batch_column:
                     batch_ids = pa.array([str(plan.batch_id)] * len(rows), pa.string())
@@ -88,6 +95,7 @@ class LikeSpark:
             written_at=datetime.now(UTC),
             written_by="stand-in for Spark",
             left_out=left_out,
+            dead_letters=tuple(staged_files(letters)) if letters.is_dir() else (),
         )
         write_new(opened(directory / RECEIPT, access), receipt.as_bytes())
 
@@ -177,6 +185,29 @@ def row_of(message: Message, topic_id: str | None) -> dict[str, Any]:
         "kafka_topic_id": topic_id,
         "kafka_timestamp_ms": None,
     }
+
+
+def divided(rows: list[dict[str, Any]], document: AttemptDocument) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Return the rows that an attempt can decode, which stay bytes here, and those that should be JSON and are not."""
+    if document.decode.value.format is not Format.JSON:
+        return rows, []
+    dead = [row for row in rows if not row["value"].startswith(b"{")]
+    return [row for row in rows if row not in dead], dead
+
+
+def dead_letters_of(rows: list[dict[str, Any]]) -> pa.Table:
+    """Return rows that cannot be decoded as their file has them."""
+    cause = {"error_part": "value", "error_class": "NOT_JSON", "error": "expected JSON, found text"}
+    fields = [*FIELDS, *(pa.field(name, pa.string()) for name in cause)]
+    return pa.Table.from_pylist([row | cause for row in rows], pa.schema(fields))
+
+
+def letters_of(document: AttemptDocument, offset_range: OffsetRange) -> list[dict[str, Any]]:
+    """Return the dead letters of a range that a replay takes up, all of the files that its attempt names."""
+    files = [path for of_batch in document.letters.values() for path in of_batch]
+    rows = [row for path in files for row in pyarrow.parquet.read_table(path, partitioning=None).to_pylist()]
+    at = offset_range.topic, offset_range.partition
+    return [row for row in rows if (row["kafka_topic"], row["kafka_partition"]) == at]
 
 
 def files_of(rows: pa.Table, needs: DataNeeds) -> list[tuple[str, pa.Table]]:

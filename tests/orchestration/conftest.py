@@ -58,7 +58,7 @@ class Airflow:
         # Not airflow.cfg: it names its own database by an absolute path.
         airflow_home(project.home).mkdir(parents=True)
         shutil.copy(migrated / "airflow.db", airflow_home(project.home))
-        self._java_like_spark = java_like_spark(project.home / "java-like-spark")
+        self.java_like_spark = java_like_spark(project.home / "java-like-spark")
 
     def killed(self, dag_id: str, when: Callable[[], object], **environment: str) -> None:
         """Run a DAG, and SIGKILL the process that runs its tasks once something has come about."""
@@ -82,7 +82,7 @@ class Airflow:
         result.unlink(missing_ok=True)
         path = os.pathsep.join(str(ROOT / folder) for folder in ("dev", "plugins"))
         if not spark_is_real:
-            environment = {"JAVA_HOME": str(self._java_like_spark)} | environment
+            environment = {"JAVA_HOME": str(self.java_like_spark)} | environment
         arguments = (RUNNER, dag_id, result, json.dumps(conf), *crash_at)
         answer = airflow_forks().run(self.project, *arguments, PYTHONPATH=path, **environment)
         (self.project.home / "airflow.log").write_text(answer.stdout + answer.stderr)

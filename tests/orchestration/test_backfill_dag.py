@@ -4,6 +4,8 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.kafka_faults import Record
+from tests.kafka_faults import produce as send
 from tests.orchestration.conftest import Airflow, java_like_spark
 from tests.project import Project
 
@@ -120,6 +122,28 @@ def test_a_copy_of_what_came_until_a_time_goes_to_its_own_output_and_is_not_made
         behind.kafka_ingest("coverage", "orders", "--json").document,
     )
     assert after == before
+
+
+def test_dead_letters_are_replayed_from_the_form_and_announced(
+    airflow: Airflow, project: Project, broker: EmbeddedBroker, topic: str
+) -> None:
+    send(broker.bootstrap_servers, topic, 0, [Record(b"{}"), Record(b"one"), Record(b"two")])
+    project.write_feed(topic, value={"format": "json"})
+    [batch] = project.run(JAVA_HOME=str(airflow.java_like_spark))
+    assert [row["value"] for row in project.rows()] == [b"{}"]
+    project.write_feed(topic, value="string")
+
+    run = airflow.run(
+        "backfill_offsets",
+        conf={"feed": "orders", "mode": "replay", "batch_id": batch["batch_id"], "causes": ["NOT_JSON"]},
+    )
+
+    assert run["state"] == "success", airflow.log[-5000:]
+    assert states(run) == {"plan": "success", "chunk.write[0]": "success", "chunk.commit[0]": "success"}
+    assert [row["value"] for row in project.rows()] == [b"{}", b"one", b"two"]
+    assert project.stored_offsets()[0] == 3
+    [replayed] = project.kafka_ingest("batches", "orders", "--kind", "replay", "--json").document["batches"]
+    assert replayed["batch_id"] in airflow.announced
 
 
 def test_what_cannot_be_read_fails_the_first_task_at_once_and_plans_nothing(
