@@ -18,6 +18,7 @@ from kafka_ingest.control.gap_store import GapStore
 from kafka_ingest.control.journal_store import JournalStore
 from kafka_ingest.control.offset_store import OffsetStore
 from kafka_ingest.control.output_store import OutputStore
+from kafka_ingest.control.overview_store import OverviewStore
 from kafka_ingest.control.plan_store import PlanStore
 
 
@@ -37,6 +38,7 @@ class SqlControlTables:
         self._coverage = CoverageStore(engine)
         self._folding = FoldingStore(engine)
         self._output = OutputStore(engine)
+        self._overview = OverviewStore(engine)
         self._adoption = AdoptionStore(engine)
         self._answer_the_protocol()
         self._answer_people()
@@ -77,6 +79,9 @@ class SqlControlTables:
         """Answer :class:`~kafka_ingest.ports.control.ControlObserver`."""
         self.feed_summaries = self._feeds.feed_summaries
         self.batch_summaries = self._batches.batch_summaries
+        self.feed_overviews = self._overview.feed_overviews
+        self.batch_lines = self._overview.batch_lines
+        self.rows_by_hour = self._overview.rows_by_hour
         self.rows_by_partition = self._offsets.rows_by_partition
         self.gaps = self._gaps.gaps
         self.events = self._journal.events

@@ -1,17 +1,16 @@
 """Feeds: their rows as of one instant, their names, and a line for each."""
 
-from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import Engine, Label, Select, func, select
+from sqlalchemy import Engine, Select, func, select
 from sqlalchemy.exc import IntegrityError
 
-from kafka_ingest.control.batch_conditions import NOT_COMMITTED
 from kafka_ingest.control.database import transaction
 from kafka_ingest.control.feed_snapshot import snapshot
 from kafka_ingest.control.feed_statements import append_event, require_revision, touch_feed
-from kafka_ingest.control.schema import batch, feed, stored_offset
+from kafka_ingest.control.schema import feed, stored_offset
+from kafka_ingest.control.standing import last_committed_at, open_live_batches
 from kafka_ingest.errors import FeedChangedError
 from kafka_ingest.model.batch import BatchKind, BatchState
 from kafka_ingest.model.control_rows import FeedSnapshot
@@ -41,18 +40,7 @@ class FeedStore:
         with transaction(self._engine, "read") as connection:
             counts = select(stored_offset.c.feed_id, func.count()).group_by(stored_offset.c.feed_id)
             partitions: dict[UUID, int] = dict(connection.execute(counts).all())
-            open_batches = {
-                row.feed_id: row
-                for row in connection.execute(
-                    select(batch.c.feed_id, batch.c.batch_id, batch.c.state).where(
-                        # Feed by feed: each is one index lookup.
-                        batch.c.feed_id.in_(select(feed.c.feed_id)),
-                        batch.c.kind == "live",
-                        NOT_COMMITTED,
-                        batch.c.state.in_([state.value for state in BatchState if state.is_open]),
-                    )
-                )
-            }
+            open_batches = open_live_batches(connection)
             feeds = select(feed, last_committed_at(BatchKind.LIVE), last_committed_at(BatchKind.BACKFILL))
             return [
                 FeedSummary(
@@ -81,11 +69,3 @@ class FeedStore:
                 ) from error
             detail = {"reason": reason, "was": feed.name, "is": new_name}
             append_event(connection, feed.feed_id, "renamed", actor, None, detail)
-
-
-def last_committed_at(kind: BatchKind) -> Label[datetime | None]:
-    """Return the column with the time of a feed's newest commit: per feed, as grouping would read every batch."""
-    newest = select(func.max(batch.c.committed_at)).where(
-        batch.c.feed_id == feed.c.feed_id, batch.c.kind == kind.value, batch.c.state == BatchState.COMMITTED.value
-    )
-    return newest.scalar_subquery().label(f"last_{kind.value}")

@@ -38,11 +38,12 @@ class JournalStore:
         *,
         kinds: Collection[str] = (),
         since: datetime | None = None,
+        before: int | None = None,
         limit: int | None = None,
     ) -> list[Event]:
-        """Return a feed's events, newest first; of all kinds where none is named."""
+        """Return a feed's events, newest first; of all kinds where none is named. ``before``: only older ones."""
         with transaction(self._engine, "read") as connection:
-            return events_of(connection, feed_id, kinds=kinds, since=since, limit=limit)
+            return events_of(connection, feed_id, kinds=kinds, since=since, before=before, limit=limit)
 
     def backfill_request(self, feed_id: UUID, actor: str) -> Mapping[str, Any] | None:
         """Return the request of the newest backfill that ``actor`` planned, None where it is unknown."""

@@ -240,10 +240,13 @@ def events_of(
     *,
     kinds: Collection[str] = (),
     since: datetime | None = None,
+    before: int | None = None,
     limit: int | None = None,
 ) -> list[Event]:
-    """Return a feed's events, newest first; of all kinds where none is named."""
+    """Return a feed's events, newest first; of all kinds where none is named. ``before``: only older ones."""
     query = select(event).where(event.c.feed_id == feed_id)
+    if before is not None:
+        query = query.where(event.c.event_id < before)
     if kinds:
         query = query.where(event.c.kind.in_(sorted(kinds)))
     if since is not None:

@@ -1,11 +1,14 @@
 """What lists show of feeds and batches."""
 
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
 
 from kafka_ingest.model.batch import BatchState
+from kafka_ingest.model.hold import Hold
 from kafka_ingest.model.left_out import LeftOut
+from kafka_ingest.model.offsets import StoredOffset, TopicPartition
 from kafka_ingest.model.place import Place
 
 
@@ -62,3 +65,56 @@ class BatchSummary:
     folded: bool = False
     left_out: tuple[LeftOut, ...] = ()
     """Planned ranges of which Kafka had deleted records when the batch was read; they are not among ``ranges``."""
+
+
+@dataclass(frozen=True, slots=True)
+class OpenGaps:
+    """How many gaps of a feed are not closed, and how many offsets lie in them."""
+
+    gaps: int = 0
+    offsets: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class FeedOverview:
+    """What the control tables hold of one feed among all, at one instant: its history left out.
+
+    ``topics`` are the last plan's. ``open_since`` is when its open live batch came into its state.
+    """
+
+    feed_id: UUID
+    name: str
+    cluster_id: str
+    topics: Collection[str]
+    stored: Mapping[TopicPartition, StoredOffset]
+    rows_committed: int
+    planned_at: datetime | None = None
+    waiting_since: datetime | None = None
+    last_committed_at: datetime | None = None
+    open_batch: UUID | None = None
+    open_batch_state: BatchState | None = None
+    open_since: datetime | None = None
+    holds: tuple[Hold, ...] = ()
+    open_gaps: OpenGaps = OpenGaps()
+
+
+@dataclass(frozen=True, slots=True)
+class BatchLine:
+    """A batch without its ranges: a list of them stays short whatever the number of partitions."""
+
+    batch_id: UUID
+    kind: str
+    state: BatchState
+    planned_at: datetime
+    planned_by: str
+    updated_at: datetime
+    written_at: datetime | None
+    committed_at: datetime | None
+    committed_by: str | None
+    rows: int | None
+    size_bytes: int | None
+    reason: str | None
+    abandoned_by: str | None
+    attempt: int | None
+    """The attempt whose receipt counts."""
+    folded: bool

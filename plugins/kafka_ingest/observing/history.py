@@ -49,12 +49,16 @@ def history(
     *,
     kinds: Collection[str] = (),
     since: datetime | None = None,
+    before: int | None = None,
     limit: int | None = None,
 ) -> list[HistoryLine]:
-    """Return a feed's events, newest first; raises WrongUseError on a kind that is never written."""
+    """Return a feed's events, newest first; raises WrongUseError on a kind that is never written.
+
+    ``before`` is the number of an event: only older ones.
+    """
     if unknown := sorted(set(kinds) - FORMATTERS.keys()):
         raise WrongUseError(f"--kind: expected one of {', '.join(sorted(FORMATTERS))}; found {', '.join(unknown)}")
     return [
         HistoryLine(event, format_event(event))
-        for event in control.journal(feed_id, kinds=kinds, since=since, limit=limit)
+        for event in control.journal(feed_id, kinds=kinds, since=since, before=before, limit=limit)
     ]

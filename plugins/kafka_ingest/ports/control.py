@@ -33,7 +33,7 @@ from kafka_ingest.model.offsets import OffsetRange, StoredOffset, TopicPartition
 from kafka_ingest.model.output_location import OutputLocation
 from kafka_ingest.model.receipt import RangeCount, Receipt
 from kafka_ingest.model.removal import LostRange, RemovedRange
-from kafka_ingest.model.summaries import BatchSummary, FeedSummary
+from kafka_ingest.model.summaries import BatchLine, BatchSummary, FeedOverview, FeedSummary
 
 
 class ControlReader(Protocol):
@@ -170,6 +170,18 @@ class ControlObserver(ControlReader, Protocol):
     ) -> list[BatchSummary]:
         """Return batches with their ranges, newest first; of all kinds and states where none is named."""
 
+    def feed_overviews(self) -> list[FeedOverview]:
+        """Return where each feed stands that was ever planned, by name: all as of one instant."""
+
+    def batch_lines(self, feed_id: UUID, *, before: UUID | None = None, limit: int) -> list[BatchLine]:
+        """Return a feed's batches without their ranges, newest first; ``before``: only those older than this one."""
+
+    def rows_by_hour(self, feed_ids: Collection[UUID], since: datetime) -> dict[UUID, dict[datetime, int]]:
+        """Return how many rows each feed committed in each hour, of batches that were planned since then.
+
+        Live batches and backfills count. An hour is named by its beginning in UTC; hours without a commit are left out.
+        """
+
     def rows_by_partition(self, feed_id: UUID) -> dict[TopicPartition, int]:
         """Return how many rows of the topics' current ids were published, by partition; backfills included."""
 
@@ -185,9 +197,13 @@ class ControlObserver(ControlReader, Protocol):
         *,
         kinds: Collection[str] = (),
         since: datetime | None = None,
+        before: int | None = None,
         limit: int | None = None,
     ) -> list[Event]:
-        """Return a feed's events, newest first; of all kinds where none is named."""
+        """Return a feed's events, newest first; of all kinds where none is named.
+
+        ``before`` is the number of an event: only older ones.
+        """
 
     def offset_rows(self, feed_name: str, topic_partition: TopicPartition, offset: int) -> OffsetRows | None:
         """Return what the control rows say about one offset; None where the feed was never planned."""

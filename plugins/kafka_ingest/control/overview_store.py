@@ -1,0 +1,130 @@
+"""Where all feeds stand, and lists of batches without their ranges: what a page shows in a few statements."""
+
+from collections.abc import Collection
+from datetime import UTC, datetime
+from uuid import UUID
+
+from sqlalchemy import BigInteger, Connection, Engine, cast, extract, func, select
+
+from kafka_ingest.control.database import transaction
+from kafka_ingest.control.row_sums import OF_THE_OUTPUT
+from kafka_ingest.control.schema import batch, feed, gap, hold, stored_offset
+from kafka_ingest.control.standing import last_committed_at, open_live_batches
+from kafka_ingest.model.batch import BatchKind, BatchState
+from kafka_ingest.model.hold import Hold, HoldCause
+from kafka_ingest.model.offsets import StoredOffset, TopicPartition
+from kafka_ingest.model.summaries import BatchLine, FeedOverview, OpenGaps
+
+HOUR_S = 3600
+FEEDS_AT_ONCE = 500
+"""A statement has a limited number of parameters."""
+
+
+class OverviewStore:
+    """Lists over feeds and batches. The number of statements does not grow with what they list."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    def feed_overviews(self) -> list[FeedOverview]:
+        """Return where each feed stands that was ever planned, by name: all as of one instant."""
+        with transaction(self._engine, "read") as connection:
+            stored, holds, gaps = all_stored(connection), all_holds(connection), all_open_gaps(connection)
+            open_batches = open_live_batches(connection)
+            rows = connection.execute(
+                select(feed, last_committed_at(BatchKind.LIVE), last_committed_at(BatchKind.BACKFILL))
+            )
+            found = [
+                FeedOverview(
+                    feed_id=row["feed_id"],
+                    name=row["name"],
+                    cluster_id=row["cluster_id"],
+                    topics=tuple(row["topics"]),
+                    stored=stored.get(row["feed_id"], {}),
+                    rows_committed=row["rows_committed"],
+                    planned_at=row["planned_at"],
+                    waiting_since=row["waiting_since"],
+                    last_committed_at=max(filter(None, (row["last_live"], row["last_backfill"])), default=None),
+                    open_batch=open_row.batch_id if open_row is not None else None,
+                    open_batch_state=BatchState(open_row.state) if open_row is not None else None,
+                    open_since=open_row.updated_at if open_row is not None else None,
+                    holds=tuple(holds.get(row["feed_id"], ())),
+                    open_gaps=gaps.get(row["feed_id"], OpenGaps()),
+                )
+                for row in rows.mappings()
+                for open_row in [open_batches.get(row["feed_id"])]
+            ]
+        # Not by the database: databases differ in the order of names.
+        return sorted(found, key=lambda each: each.name)
+
+    def batch_lines(self, feed_id: UUID, *, before: UUID | None = None, limit: int) -> list[BatchLine]:
+        """Return a feed's batches without their ranges, newest first; ``before``: only those older than this one."""
+        names = [name for name in BatchLine.__dataclass_fields__ if name not in {"state", "attempt", "folded"}]
+        query = select(
+            *(batch.c[name] for name in names), batch.c.state, batch.c.pinned_attempt, batch.c.folded_at
+        ).where(batch.c.feed_id == feed_id)
+        if before is not None:
+            query = query.where(batch.c.batch_id < before)
+        # By id, which is ordered by time: a page that continues another one is found in the index.
+        query = query.order_by(batch.c.batch_id.desc()).limit(limit)
+        with transaction(self._engine, "read") as connection:
+            return [
+                BatchLine(
+                    **{name: row[name] for name in names},
+                    state=BatchState(row["state"]),
+                    attempt=row["pinned_attempt"],
+                    folded=row["folded_at"] is not None,
+                )
+                for row in connection.execute(query).mappings()
+            ]
+
+    def rows_by_hour(self, feed_ids: Collection[UUID], since: datetime) -> dict[UUID, dict[datetime, int]]:
+        """Return how many rows each feed committed in each hour, of batches that were planned since then."""
+        seconds = extract("epoch", batch.c.committed_at)
+        # Not divided: PostgreSQL's seconds have a fraction, SQLite's have none.
+        hour = cast(seconds - seconds % HOUR_S, BigInteger).label("hour")
+        query = (
+            select(batch.c.feed_id, hour, func.sum(batch.c["rows"]).label("total"))
+            .where(
+                batch.c.kind.in_(OF_THE_OUTPUT),
+                batch.c.state == BatchState.COMMITTED.value,
+                batch.c.planned_at >= since,
+            )
+            .group_by(batch.c.feed_id, hour)
+        )
+        ids = sorted(feed_ids)
+        found: dict[UUID, dict[datetime, int]] = {}
+        with transaction(self._engine, "read") as connection:
+            for first in range(0, len(ids), FEEDS_AT_ONCE):
+                these = batch.c.feed_id.in_(ids[first : first + FEEDS_AT_ONCE])
+                for row in connection.execute(query.where(these)):
+                    begins = datetime.fromtimestamp(row.hour, UTC)
+                    found.setdefault(row.feed_id, {})[begins] = int(row.total)
+        return found
+
+
+def all_stored(connection: Connection) -> dict[UUID, dict[TopicPartition, StoredOffset]]:
+    """Return the stored offsets of all feeds."""
+    names = ("topic_id", "first_offset", "next_offset", "seeded_by", "leader_epoch", "batch_id", "updated_at")
+    columns = [stored_offset.c[name] for name in ("feed_id", "topic", "partition", *names)]
+    found: dict[UUID, dict[TopicPartition, StoredOffset]] = {}
+    for feed_id, topic, number, *values in connection.execute(select(*columns)):
+        partition = TopicPartition(topic, number)
+        found.setdefault(feed_id, {})[partition] = StoredOffset(partition, *values)
+    return found
+
+
+def all_holds(connection: Connection) -> dict[UUID, list[Hold]]:
+    """Return what takes no part in the batches of each feed."""
+    found: dict[UUID, list[Hold]] = {}
+    for row in connection.execute(select(hold).order_by(hold.c.since)):
+        made = Hold(row.topic, row.partition, HoldCause(row.cause), row.reason, row.since, row.at_offset)
+        found.setdefault(row.feed_id, []).append(made)
+    return found
+
+
+def all_open_gaps(connection: Connection) -> dict[UUID, OpenGaps]:
+    """Return how many gaps of each feed are not closed, and their offsets."""
+    offsets = func.sum(gap.c.end_offset - gap.c.start_offset)
+    query = select(gap.c.feed_id, func.count(), offsets).where(gap.c.closed_by_batch.is_(None)).group_by(gap.c.feed_id)
+    return {feed_id: OpenGaps(count, int(total)) for feed_id, count, total in connection.execute(query)}

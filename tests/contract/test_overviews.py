@@ -1,0 +1,163 @@
+"""What a page asks of the control tables: all feeds at once, and lists of batches without their ranges."""
+
+from datetime import timedelta
+from uuid import UUID
+
+import pytest
+from sqlalchemy.event import listen
+from tests.contract.builders import (
+    CLUSTER,
+    FIRST_PLAN,
+    NOON,
+    ORDERS_FEED,
+    TOPIC_ID,
+    batch_id_of,
+    commit,
+    gap,
+    hold,
+    jump,
+    orders,
+    plan_first,
+    plan_next,
+    plan_of,
+    seed,
+    snapshot_of,
+    write,
+)
+from tests.contract.conftest import SqlStore
+
+from kafka_ingest.control.control_tables import SqlControlTables
+from kafka_ingest.model.batch import BatchKind, BatchState
+from kafka_ingest.model.control_rows import PlanRecord
+from kafka_ingest.model.offsets import TopicPartition
+
+REFUNDS_FEED = UUID("01890000-0000-7000-8000-00000000beef")
+REFUNDS = plan_of((TopicPartition("refunds", 0), 0, 100), number=9, feed_id=REFUNDS_FEED, feed_name="refunds")
+
+
+def test_all_feeds_are_seen_at_once_with_their_offsets_open_batches_holds_and_gaps(
+    sql_control: SqlControlTables,
+) -> None:
+    plan_first(sql_control)
+    commit(sql_control, FIRST_PLAN)
+    sql_control.file_gap(snapshot_of(sql_control), gap(orders(0), 100, 130), seed=None, actor="ops")
+    sql_control.file_gap(snapshot_of(sql_control), gap(orders(1), 50, 52), seed=None, actor="ops")
+    sql_control.hold(ORDERS_FEED, hold(1))
+    plan_first(sql_control, REFUNDS)
+    write(sql_control, REFUNDS)
+
+    of_orders, of_refunds = sql_control.feed_overviews()
+    known = snapshot_of(sql_control)
+    assert (of_orders.name, of_orders.feed_id, of_orders.cluster_id) == ("orders", ORDERS_FEED, CLUSTER)
+    assert of_orders.stored == known.stored
+    assert (of_orders.topics, of_orders.planned_at) == (known.topics, known.planned_at)
+    assert of_orders.holds == (hold(1),)
+    assert (of_orders.open_gaps.gaps, of_orders.open_gaps.offsets) == (2, 32)
+    assert of_orders.open_batch is of_orders.open_batch_state is of_orders.open_since is None
+    assert of_orders.last_committed_at == sql_control.batch(FIRST_PLAN.batch_id).committed_at
+    assert of_orders.rows_committed == sql_control.batch(FIRST_PLAN.batch_id).rows
+    assert (of_refunds.name, of_refunds.last_committed_at, of_refunds.rows_committed) == ("refunds", None, 0)
+    assert (of_refunds.open_batch, of_refunds.open_batch_state) == (REFUNDS.batch_id, BatchState.WRITTEN)
+    assert of_refunds.open_since == sql_control.batch(REFUNDS.batch_id).updated_at
+    assert (of_refunds.open_gaps.gaps, of_refunds.holds) == (0, ())
+
+
+def test_a_gap_that_was_read_after_all_is_not_counted(sql_control: SqlControlTables) -> None:
+    plan_first(sql_control)
+    commit(sql_control, FIRST_PLAN)
+    sql_control.record_plan(
+        snapshot_of(sql_control),
+        PlanRecord(cluster_id=CLUSTER, topics=["orders"], jumps=[jump(orders(0), 100, 130)]),
+        actor="planner",
+    )
+    again = plan_of((orders(0), 100, 110), number=2, kind=BatchKind.BACKFILL)
+    plan_next(sql_control, again)
+    commit(sql_control, again)
+
+    [found] = sql_control.feed_overviews()
+    assert (found.open_gaps.gaps, found.open_gaps.offsets) == (1, 20)
+
+
+@pytest.mark.sqlite_is_enough
+def test_the_number_of_statements_does_not_grow_with_the_feeds(database: SqlStore) -> None:
+    engine = database.open()
+    control = SqlControlTables(engine)
+    statements: list[str] = []
+    listen(engine, "before_cursor_execute", lambda *arguments: statements.append(arguments[2]))
+
+    plan_first(control)
+    statements.clear()
+    assert len(control.feed_overviews()) == 1
+    of_one = len(statements)
+    for number in range(20):
+        topic = TopicPartition(f"t{number}", 0)
+        feed_id = UUID(int=ORDERS_FEED.int + 1 + number)
+        plan_first(control, plan_of((topic, 0, 9), number=20 + number, feed_id=feed_id, feed_name=topic.topic))
+    statements.clear()
+    assert len(control.feed_overviews()) == 21
+    assert len(statements) == of_one
+
+
+def test_batches_are_listed_newest_first_and_a_page_continues_another_one(sql_control: SqlControlTables) -> None:
+    plan_first(sql_control)
+    commit(sql_control, FIRST_PLAN)
+    for number in (2, 3):
+        plan = plan_of((orders(0), 100 * number - 100, 100 * number), number=number)
+        plan_next(sql_control, plan)
+        commit(sql_control, plan)
+    plan_next(sql_control, plan_of((orders(0), 300, 400), number=4))
+    sql_control.abandon(batch_id_of(4), reason="no", actor="ops")
+    plan_first(sql_control, REFUNDS)
+
+    newest = sql_control.batch_lines(ORDERS_FEED, limit=2)
+    assert [line.batch_id for line in newest] == [batch_id_of(4), batch_id_of(3)]
+    older = sql_control.batch_lines(ORDERS_FEED, before=newest[-1].batch_id, limit=2)
+    assert [line.batch_id for line in older] == [batch_id_of(2), batch_id_of(1)]
+    assert sql_control.batch_lines(ORDERS_FEED, before=batch_id_of(1), limit=2) == []
+
+    abandoned, committed = newest
+    assert (abandoned.state, abandoned.reason, abandoned.abandoned_by) == (BatchState.ABANDONED, "no", "ops")
+    batch = sql_control.batch(committed.batch_id)
+    assert (committed.state, committed.kind, committed.folded) == (BatchState.COMMITTED, "live", False)
+    assert (committed.rows, committed.size_bytes, committed.attempt) == (batch.rows, batch.size_bytes, 1)
+    assert (committed.planned_at, committed.planned_by) == (batch.plan.planned_at, batch.planned_by)
+    assert (committed.committed_at, committed.committed_by) == (batch.committed_at, batch.committed_by)
+    assert committed.updated_at == batch.updated_at
+
+
+def test_rows_are_summed_by_the_hour_of_their_commit_without_older_batches(database: SqlStore) -> None:
+    control = database.connect()
+    plan_first(control, None, seed(orders(0), 0))
+    for number in (1, 2, 3, 4):
+        plan = plan_of((orders(0), 100 * number - 100, 100 * number), number=number, planned_at=NOON)
+        plan_next(control, plan)
+        commit(control, plan)
+
+    def date(statement: str, number: int, minutes: float) -> None:
+        at, batch_id = NOON + timedelta(minutes=minutes), batch_id_of(number)
+        is_sqlite = database.settings.sqlite_file is not None
+        stored = f"{at:%Y-%m-%d %H:%M:%S.%f}" if is_sqlite else at
+        assert database.execute(statement, at=stored, id=batch_id.hex if is_sqlite else batch_id) == 1
+
+    for number, minutes in ((1, 1), (2, 59.999), (3, 60), (4, 200)):
+        date("UPDATE batch SET committed_at = :at WHERE batch_id = :id", number, minutes)
+    rows = {number: control.batch(batch_id_of(number)).rows or 0 for number in (1, 2, 3, 4)}
+
+    found = control.rows_by_hour([ORDERS_FEED, REFUNDS_FEED], NOON)
+    hour = timedelta(hours=1)
+    assert found == {ORDERS_FEED: {NOON: rows[1] + rows[2], NOON + hour: rows[3], NOON + 3 * hour: rows[4]}}
+    date("UPDATE batch SET planned_at = :at WHERE batch_id = :id", 1, -1)
+    assert control.rows_by_hour([ORDERS_FEED], NOON)[ORDERS_FEED][NOON] == rows[2]
+    assert control.rows_by_hour([REFUNDS_FEED], NOON) == control.rows_by_hour([], NOON) == {}
+
+
+def test_the_journal_continues_below_an_event(sql_control: SqlControlTables) -> None:
+    plan_first(sql_control)
+    for kind in ("cleaned", "renamed", "reset"):
+        sql_control.record_event(ORDERS_FEED, kind, actor="ops", batch_id=None, detail={})
+
+    newest = sql_control.journal(ORDERS_FEED, limit=2)
+    assert [event.kind for event in newest] == ["reset", "renamed"]
+    older = sql_control.journal(ORDERS_FEED, before=newest[-1].event_id, limit=2)
+    assert [event.kind for event in older] == ["cleaned", "seeded"]
+    assert TOPIC_ID in str(older[-1].detail)
