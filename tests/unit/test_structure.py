@@ -10,6 +10,7 @@ import tomllib
 import xml.etree.ElementTree as ET
 from collections.abc import Iterator
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 from alembic.script import ScriptDirectory
@@ -27,6 +28,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PLUGINS = ROOT / "plugins"
 PACKAGE = PLUGINS / "kafka_ingest"
 OF_FORMATS = "requirements-protobuf.txt"
+PAGE_IN_PLUGINS = PLUGINS / "kafka_offsets_page.py"
 OF_SINKS = ("requirements-delta.txt", "requirements-iceberg.txt", "requirements-s3.txt")
 
 
@@ -74,11 +76,11 @@ def test_airflows_ignore_file_is_exactly_the_packages_name() -> None:
 
 @pytest.mark.usefixtures("airflow_home")
 @pytest.mark.parametrize("syntax", ["glob", "regexp"])
-def test_airflows_walk_through_the_plugins_folder_finds_no_module(syntax: str) -> None:
+def test_airflows_walk_through_the_plugins_folder_finds_the_page_and_no_module_of_the_package(syntax: str) -> None:
     from airflow._shared.module_loading.file_discovery import find_path_from_directory
 
     found = [Path(path) for path in find_path_from_directory(PLUGINS, ".airflowignore", syntax)]
-    assert [path for path in found if path.suffix == ".py" or PACKAGE in path.parents] == []
+    assert [path for path in found if path.suffix == ".py" or PACKAGE in path.parents] == [PAGE_IN_PLUGINS]
 
 
 @pytest.mark.usefixtures("airflow_home", "_modules_as_before")
@@ -87,10 +89,46 @@ def test_airflows_plugin_loader_imports_nothing_of_the_package_by_its_bare_name(
     from airflow._shared.plugins_manager.plugins_manager import _load_plugins_from_plugin_directory
 
     before = set(sys.modules)
-    plugins, import_errors = _load_plugins_from_plugin_directory(str(PLUGINS), ignore_file_syntax=syntax)
+    with patch.object(importlib.metadata, "entry_points", return_value=[]):
+        plugins, import_errors = _load_plugins_from_plugin_directory(str(PLUGINS), ignore_file_syntax=syntax)
     bare_names = {path.stem for path in PACKAGE.rglob("*.py")}
-    assert (plugins, import_errors) == ([], {})
+    assert ([plugin.name for plugin in plugins], import_errors) == (["kafka_offsets"], {})
     assert (set(sys.modules) - before) & bare_names == set()
+
+
+@pytest.mark.usefixtures("airflow_home", "_modules_as_before")
+def test_the_page_comes_from_the_plugins_folder_only_where_the_package_does_not_bring_it() -> None:
+    from airflow._shared.plugins_manager.plugins_manager import _load_plugins_from_plugin_directory
+
+    # Airflow would show a second plugin of one name as an error.
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    [(name, value)] = project["entry-points"]["airflow.plugins"].items()
+    brought = importlib.metadata.EntryPoint(name, value, "airflow.plugins")
+    assert brought.load().name == "kafka_offsets"
+    with patch.object(importlib.metadata, "entry_points", return_value=[brought]):
+        assert _load_plugins_from_plugin_directory(str(PLUGINS)) == ([], {})
+
+
+@pytest.mark.usefixtures("airflow_home")
+def test_the_pages_plugin_imports_nothing_that_only_the_page_needs() -> None:
+    # Every component of Airflow imports it, and each task's process.
+    code = """
+import sys
+import airflow.plugins_manager
+before = set(sys.modules)
+import kafka_ingest.page.plugin
+print(*sorted(set(sys.modules) - before))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    of_package = ["kafka_ingest", *(f"kafka_ingest.page{name}" for name in ("", ".first_request", ".plugin"))]
+    assert done.stdout.split() == of_package
+
+
+def test_all_files_of_the_page_are_declared_as_the_packages_data() -> None:
+    declared = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["package-data"]
+    page = PACKAGE / "page"
+    found = {file for pattern in declared["kafka_ingest.page"] for file in page.glob(pattern)}
+    assert found == {file for file in page.rglob("*") if file.is_file() and file.suffix not in {".py", ".pyc"}}
 
 
 @pytest.mark.usefixtures("airflow_home")

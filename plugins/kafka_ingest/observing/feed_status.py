@@ -194,7 +194,13 @@ def feed_status(
     snapshot = control.feed(name)
     if snapshot is None:
         return FeedStatus(name, None, group, None, (), None)
-    answers = ask(snapshot, kafka, group)
+    return status_of(snapshot, control, ask(snapshot, kafka, group), group=group, isolation=isolation)
+
+
+def status_of(
+    snapshot: FeedSnapshot, control: ControlObserver, answers: "Answers", *, group: str | None, isolation: Isolation
+) -> FeedStatus:
+    """Return the status of a feed that was planned, with Kafka's answers about the same control rows."""
     rows = control.rows_by_partition(snapshot.feed_id)
     gaps: dict[TopicPartition, list[Gap]] = {}
     for gap in control.gaps(snapshot.feed_id):
@@ -205,7 +211,7 @@ def feed_status(
         if hold.topic_partition is not None:
             holds.setdefault(hold.topic_partition, []).append(hold)
     return FeedStatus(
-        feed=name,
+        feed=snapshot.name,
         cluster_id=snapshot.cluster_id,
         group=group,
         open_batch=open_batch(snapshot, control),

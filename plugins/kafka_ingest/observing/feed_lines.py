@@ -1,0 +1,138 @@
+"""All feeds, a line each, the worst first: what is stored beside the bounds of all logs, asked for in bulk."""
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import IntEnum
+
+from kafka_ingest.model.hold import HoldCause
+from kafka_ingest.model.identity import is_other_topic
+from kafka_ingest.model.offsets import Isolation, LogBounds, TopicPartition, Unavailable
+from kafka_ingest.model.summaries import FeedOverview
+from kafka_ingest.ports.cluster import KafkaCluster
+
+LOSSES = frozenset({HoldCause.OFFSETS_LOST, HoldCause.BEYOND_LOG})
+
+
+class Standing(IntEnum):
+    """How a feed stands, the worst first."""
+
+    UNUSABLE = 0
+    """Its file cannot be used: nothing is read."""
+    LOST = 1
+    """Kafka deleted records before they were read, or its log ended below the stored offset."""
+    OTHER_RECORDS = 2
+    """The cluster or a topic is another one than the stored offsets belong to."""
+    HELD = 3
+    """Some of its partitions or topics take no part."""
+    GAPS = 4
+    """Some offsets were passed over."""
+    BEHIND = 5
+    """Records wait to be read."""
+    UP_TO_DATE = 6
+    UNKNOWN = 7
+    """Kafka has not answered."""
+    NEVER_PLANNED = 8
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterLogs:
+    """Kafka's answers about many feeds' partitions."""
+
+    cluster_id: str
+    topic_ids: Mapping[str, str | None]
+    bounds: Mapping[TopicPartition, LogBounds | Unavailable]
+
+
+@dataclass(frozen=True, slots=True)
+class FeedLine:
+    """One feed among all. Numbers that need Kafka are None without its answer.
+
+    ``lag``: how many offsets can be read now; ``headroom``: the fewest that lie between a log's start and the stored
+    offset, of partitions with something to read; ``silent``: of how many partitions Kafka said nothing. ``overview`` is
+    None where the feed was never planned.
+    """
+
+    name: str
+    overview: FeedOverview | None
+    standing: Standing
+    lag: int | None = None
+    headroom: int | None = None
+    lost: int = 0
+    silent: int = 0
+    other_topics: tuple[str, ...] = ()
+    file_error: str | None = field(default=None, compare=False)
+
+    @property
+    def urgency(self) -> tuple[int, int, str]:
+        """What lists are sorted by: the worst first, among these the largest lag."""
+        return self.standing, -(self.lag or 0), self.name
+
+
+def ask_logs(kafka: KafkaCluster, partitions: Collection[TopicPartition]) -> ClusterLogs:
+    """Return the bounds of all these logs; partitions that do not exist any more are left out."""
+    described = kafka.describe_topics({partition.topic for partition in partitions})
+    existing = {partition for topic in described.values() for partition in topic.topic_partitions()}
+    bounds = kafka.log_bounds(sorted(existing & set(partitions)))
+    return ClusterLogs(kafka.cluster_id(), {name: topic.topic_id for name, topic in described.items()}, bounds)
+
+
+def line_of(
+    overview: FeedOverview, logs: ClusterLogs | None, isolation: Isolation, *, file_error: str | None = None
+) -> FeedLine:
+    """Return a feed's line; of a topic that is another one now, or gone, no number is shown, as it would mislead."""
+    if logs is None or logs.cluster_id != overview.cluster_id:
+        is_other = logs is not None
+        standing = _standing(overview, None, lost=0, is_other=is_other, file_error=file_error)
+        return FeedLine(overview.name, overview, standing, file_error=file_error)
+    read = [row for partition, row in overview.stored.items() if partition.topic in overview.topics]
+    other = {
+        row.topic_partition.topic
+        for row in read
+        if row.topic_partition.topic not in logs.topic_ids
+        or is_other_topic(row.topic_id, logs.topic_ids[row.topic_partition.topic])
+    }
+    lag, lost, silent, headroom = 0, 0, 0, None
+    for row in read:
+        if row.topic_partition.topic in other or row.next_offset is None:
+            continue
+        bounds = logs.bounds.get(row.topic_partition)
+        if not isinstance(bounds, LogBounds):
+            silent += 1
+            continue
+        left = row.next_offset - bounds.log_start_offset
+        waiting = max(0, bounds.readable_end(isolation) - max(row.next_offset, bounds.log_start_offset))
+        lost, lag = lost + max(0, -left), lag + waiting
+        if waiting:
+            headroom = left if headroom is None else min(headroom, left)
+    return FeedLine(
+        overview.name,
+        overview,
+        _standing(overview, lag, lost=lost, is_other=bool(other), file_error=file_error),
+        lag=lag,
+        headroom=headroom,
+        lost=lost,
+        silent=silent,
+        other_topics=tuple(sorted(other)),
+        file_error=file_error,
+    )
+
+
+def worst_first(lines: Iterable[FeedLine]) -> list[FeedLine]:
+    """Return the lines by their urgency."""
+    return sorted(lines, key=lambda line: line.urgency)
+
+
+def _standing(
+    overview: FeedOverview, lag: int | None, *, lost: int, is_other: bool, file_error: str | None
+) -> Standing:
+    causes = {hold.cause for hold in overview.holds} - {HoldCause.OPEN_TRANSACTION}
+    found = [
+        (Standing.UNUSABLE, file_error is not None),
+        (Standing.LOST, bool(lost or causes & LOSSES)),
+        (Standing.OTHER_RECORDS, is_other),
+        (Standing.HELD, bool(causes)),
+        (Standing.GAPS, overview.open_gaps.gaps > 0),
+        (Standing.UNKNOWN, lag is None),
+        (Standing.BEHIND, bool(lag)),
+    ]
+    return next((standing for standing, holds in found if holds), Standing.UP_TO_DATE)

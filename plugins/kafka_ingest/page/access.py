@@ -1,0 +1,47 @@
+"""Who may see what: Airflow's own users and their rights on DAGs. A feed is its DAG, which carries its name."""
+
+from collections.abc import Collection
+from typing import Annotated, Any
+
+from airflow.api_fastapi.app import get_auth_manager
+from airflow.api_fastapi.auth.managers.models.resource_details import DagDetails
+from airflow.api_fastapi.core_api.security import get_user
+from airflow.models.dag import DagModel
+from airflow.utils.session import create_session
+from fastapi import Depends, HTTPException, status
+from sqlalchemy import select
+
+signed_in = Depends(get_user)
+"""Refuses whoever is not signed in to Airflow; on every route, those that do not exist included."""
+
+User = Annotated[Any, signed_in]
+
+
+def check_may_read(dag_id: str, user: User) -> str:
+    """Return the feed's name; refuse a user who may not read its DAG, whether there is such a feed or not."""
+    if not may("GET", dag_id, user):
+        raise HTTPException(status.HTTP_403_FORBIDDEN)
+    return dag_id
+
+
+ReadableFeed = Annotated[str, Depends(check_may_read)]
+
+
+def may(method: Any, dag_id: str, user: Any) -> bool:  # noqa: ANN401 - Airflow's own literal, and its managers' users
+    """Whether a user may read a DAG (GET), or trigger it (POST)."""
+    details = DagDetails(id=dag_id, team_name=DagModel.get_team_name(dag_id))
+    return bool(get_auth_manager().is_authorized_dag(method=method, details=details, user=user))
+
+
+def readable_of(names: Collection[str], user: Any) -> set[str]:  # noqa: ANN401 - each auth manager has its own users
+    """Return which feeds a user may read.
+
+    Also of feeds without a DAG, such as those whose file was removed: to those who may read a DAG of that name.
+    """
+    manager = get_auth_manager()
+    readable = set(names) & manager.get_authorized_dag_ids(user=user, method="GET")
+    if rest := set(names) - readable:
+        with create_session() as session:
+            rest -= set(session.scalars(select(DagModel.dag_id)))
+        readable |= manager.filter_authorized_dag_ids(dag_ids=rest, user=user, method="GET")
+    return readable

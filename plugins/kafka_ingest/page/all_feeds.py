@@ -1,0 +1,134 @@
+"""The view of all feeds: a line each, the worst first."""
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Final
+from uuid import UUID
+
+from kafka_ingest.model.summaries import FeedOverview
+from kafka_ingest.observing.feed_lines import ClusterLogs, FeedLine, Standing, line_of, worst_first
+from kafka_ingest.page.drawings import SPARK_HEIGHT, SPARK_WIDTH, Column, Plot, plot
+from kafka_ingest.page.kept_answers import Answer
+from kafka_ingest.page.pages_of import PageOf
+from kafka_ingest.page.sources import Sources, isolation_of, settings_of
+from kafka_ingest.settings.feed_file import FeedFile
+
+FEEDS_A_PAGE: Final = 50
+HOURS: Final = 24
+REFRESH_S: Final = 30
+REFRESH_PENDING_S: Final = 2
+
+
+@dataclass(frozen=True, slots=True)
+class FeedRow:
+    """One feed's line and the plot of its last day."""
+
+    line: FeedLine
+    plot: Plot | None
+    rows_of_day: int
+
+
+@dataclass(frozen=True, slots=True)
+class AllFeeds:
+    """What the view shows. ``problems`` say why numbers are missing."""
+
+    rows: PageOf[FeedRow]
+    search: str
+    counts: Mapping[str, int]
+    problems: tuple[str, ...]
+    oldest_answer_s: float | None
+    is_pending: bool
+
+    @property
+    def refresh_s(self) -> int:
+        """When the page asks again by itself."""
+        return REFRESH_PENDING_S if self.is_pending else REFRESH_S
+
+
+def all_feeds(
+    sources: Sources, readable_of: Callable[[Collection[str]], set[str]], *, search: str, page: int
+) -> AllFeeds:
+    """Return a page of the feeds that the user may read; control tables answer at once, Kafka where it has."""
+    control = sources.control()
+    overviews = {each.name: each for each in control.feed_overviews()}
+    files = sources.feed_files()
+    known = files.value or {}
+    names = readable_of(overviews.keys() | known.keys())
+    looks = looks_of(sources, overviews, known)
+    lines = [
+        line for name in names if (line := feed_line(name, overviews.get(name), known.get(name), looks)) is not None
+    ]
+    found = [line for line in lines if matches(line, search)]
+    shown = PageOf.of(worst_first(found), page, FEEDS_A_PAGE)
+    now = datetime.now(UTC)
+    ids = [line.overview.feed_id for line in shown.items if line.overview is not None]
+    hours = control.rows_by_hour(ids, now - timedelta(hours=HOURS))
+    counts = {standing: sum(line.standing is standing for line in lines) for standing in Standing}
+    return AllFeeds(
+        rows=PageOf([feed_row(line, hours, now) for line in shown.items], shown.page, shown.pages, shown.total),
+        search=search,
+        counts={standing.name: count for standing, count in counts.items() if count},
+        problems=problems_of(files, looks, overviews, names),
+        oldest_answer_s=max((each.age_s for each in looks.values() if each.age_s is not None), default=None),
+        is_pending=files.is_pending or any(each.is_pending for each in looks.values()),
+    )
+
+
+def looks_of(
+    sources: Sources, overviews: Mapping[str, FeedOverview], files: Mapping[str, FeedFile]
+) -> dict[str, Answer[ClusterLogs]]:
+    """Ask Kafka, once over each connection, and return what it has answered, by connection."""
+    of_connection: dict[str, list[FeedOverview]] = {}
+    for name, overview in overviews.items():
+        if (feed := settings_of(files.get(name))) is not None:
+            of_connection.setdefault(feed.kafka.conn_id, []).append(overview)
+    return {conn_id: sources.logs(conn_id, feeds) for conn_id, feeds in of_connection.items()}
+
+
+def feed_line(
+    name: str, overview: FeedOverview | None, file: FeedFile | None, looks: Mapping[str, Answer[ClusterLogs]]
+) -> FeedLine | None:
+    """Return a feed's line."""
+    error = str(file.error) if file is not None and file.error is not None else None
+    if overview is None:
+        standing = Standing.NEVER_PLANNED if error is None else Standing.UNUSABLE
+        return FeedLine(name, None, standing, file_error=error)
+    feed = settings_of(file)
+    look = looks.get(feed.kafka.conn_id) if feed is not None else None
+    return line_of(overview, look.value if look is not None else None, isolation_of(feed), file_error=error)
+
+
+def matches(line: FeedLine, search: str) -> bool:
+    """Whether a feed's name or one of its topics holds the text."""
+    wanted = search.strip().casefold()
+    topics = line.overview.topics if line.overview is not None else ()
+    return any(wanted in text.casefold() for text in (line.name, *topics))
+
+
+def feed_row(line: FeedLine, hours: Mapping[UUID, Mapping[datetime, int]], now: datetime) -> FeedRow:
+    """Return a line with the rows of each of the last hours."""
+    of_feed = hours.get(line.overview.feed_id, {}) if line.overview is not None else {}
+    this_hour = now.replace(minute=0, second=0, microsecond=0)
+    begins = [this_hour - timedelta(hours=back) for back in reversed(range(HOURS))]
+    columns = [Column(of_feed.get(at, 0), f"{at:%H}:00 UTC: {of_feed.get(at, 0):,} rows") for at in begins]
+    drawn = plot(columns, width=SPARK_WIDTH, height=SPARK_HEIGHT) if of_feed else None
+    return FeedRow(line, drawn, sum(of_feed.values()))
+
+
+def problems_of(
+    files: Answer[dict[str, FeedFile]],
+    looks: Mapping[str, Answer[ClusterLogs]],
+    overviews: Mapping[str, FeedOverview],
+    names: Collection[str],
+) -> tuple[str, ...]:
+    """Return why some of the numbers are missing."""
+    found = [f"Kafka over connection {conn_id}: {look.error}" for conn_id, look in sorted(looks.items()) if look.error]
+    if files.error is not None:
+        found.append(f"The feed files cannot be read here, so Kafka was not asked: {files.error}")
+    elif files.value is not None and (
+        without := sorted(name for name in overviews if name in names and name not in files.value)
+    ):
+        of_them = ", ".join(without[:5]) + (f" and {len(without) - 5:,} more" if len(without) > 5 else "")  # noqa: PLR2004
+        found.append(f"There is no feed file of {of_them}: of these only what is stored is shown.")
+    return tuple(found)

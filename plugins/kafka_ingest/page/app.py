@@ -1,0 +1,113 @@
+"""The page's routes. Each only reads; whoever is not signed in to Airflow gets none of them.
+
+There is no OpenAPI document: what is not a view is not offered. A path that does not exist is refused to strangers
+like any other.
+"""
+
+import logging
+from typing import Annotated, Final
+from uuid import UUID
+
+from fastapi import FastAPI, HTTPException, Query, Request, status
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import Response
+
+from kafka_ingest.errors import KafkaIngestError, UnknownBatchError
+from kafka_ingest.page.access import ReadableFeed, User, may, readable_of, signed_in
+from kafka_ingest.page.all_feeds import all_feeds
+from kafka_ingest.page.one_batch import one_batch
+from kafka_ingest.page.one_feed import FeedAsked, one_feed
+from kafka_ingest.page.rendering import STATIC, page, static_file
+from kafka_ingest.page.sources import Sources
+
+BACKFILL_DAG: Final = "backfill_offsets"
+METHODS: Final = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]
+
+WHAT_HAPPENED: Final = {
+    status.HTTP_401_UNAUTHORIZED: "You are not signed in to Airflow.",
+    status.HTTP_403_FORBIDDEN: "You may not see this. Ask for the right to read the feed's DAG.",
+    status.HTTP_404_NOT_FOUND: "There is nothing here.",
+    status.HTTP_405_METHOD_NOT_ALLOWED: "This page only reads.",
+}
+
+log = logging.getLogger(__name__)
+
+
+def build_app(sources: Sources | None = None) -> FastAPI:
+    """Return the application that Airflow's API server mounts."""
+    sources = sources or Sources()
+    app = FastAPI(title="Kafka offsets", dependencies=[signed_in], openapi_url=None, docs_url=None, redoc_url=None)
+    add_views(app, sources)
+    add_errors(app)
+
+    @app.get("/static/{name}")
+    def static(name: str) -> Response:
+        """Return a script, a style or a picture."""
+        if name not in STATIC:
+            raise HTTPException(status.HTTP_404_NOT_FOUND)
+        return static_file(name)
+
+    # Last: FastAPI refuses strangers on its own routes only, and answers on others before it has asked who calls.
+    @app.api_route("/{path:path}", methods=METHODS)
+    def nothing(request: Request) -> Response:
+        """Refuse what no other route serves."""
+        reads = request.method in {"GET", "HEAD"}
+        raise HTTPException(status.HTTP_404_NOT_FOUND if reads else status.HTTP_405_METHOD_NOT_ALLOWED)
+
+    return app
+
+
+def add_views(app: FastAPI, sources: Sources) -> None:
+    """Add the three views."""
+
+    @app.get("/")
+    def feeds(request: Request, user: User, q: str = "", p: Annotated[int, Query(alias="page")] = 1) -> Response:
+        """Show all feeds that the user may read, the worst first."""
+        view = all_feeds(sources, lambda names: readable_of(names, user), search=q, page=p)
+        return page(request, "feeds.html", view=view)
+
+    @app.get("/feeds/{dag_id}")
+    def feed(request: Request, dag_id: ReadableFeed, user: User, asked: Annotated[FeedAsked, Query()]) -> Response:
+        """Show one feed."""
+        view = one_feed(sources, dag_id, asked)
+        if view is None:
+            return page(request, "no_feed.html", status_code=status.HTTP_404_NOT_FOUND, name=dag_id)
+        may_backfill = bool(view.gaps.items) and may("POST", BACKFILL_DAG, user)
+        return page(request, "feed.html", view=view, asked=asked, may_backfill=may_backfill, backfill_dag=BACKFILL_DAG)
+
+    @app.get("/feeds/{dag_id}/batches/{batch_id}")
+    def batch(
+        request: Request, dag_id: ReadableFeed, batch_id: UUID, p: Annotated[int, Query(alias="page")] = 1
+    ) -> Response:
+        """Show one batch of a feed."""
+        view = one_batch(sources, dag_id, batch_id, page=p)
+        return page(request, "batch.html", view=view)
+
+
+def add_errors(app: FastAPI) -> None:
+    """Show errors as pages: named ones in their own words, which hold no secret, and of others nothing."""
+
+    @app.exception_handler(HTTPException)
+    def refused(request: Request, error: HTTPException) -> Response:
+        what = WHAT_HAPPENED.get(error.status_code, "The request was refused.")
+        return page(request, "error.html", status_code=error.status_code, what=what)
+
+    @app.exception_handler(RequestValidationError)
+    def not_understood(request: Request, _error: RequestValidationError) -> Response:
+        what = "The address holds something that this page does not know."
+        return page(request, "error.html", status_code=status.HTTP_400_BAD_REQUEST, what=what)
+
+    @app.exception_handler(UnknownBatchError)
+    def unknown(request: Request, error: UnknownBatchError) -> Response:
+        return page(request, "error.html", status_code=status.HTTP_404_NOT_FOUND, what=str(error))
+
+    @app.exception_handler(KafkaIngestError)
+    def named(request: Request, error: KafkaIngestError) -> Response:
+        what = f"{error.code}: {error}"
+        return page(request, "error.html", status_code=status.HTTP_503_SERVICE_UNAVAILABLE, what=what)
+
+    @app.exception_handler(Exception)
+    def unexpected(request: Request, error: Exception) -> Response:
+        log.error("the page Kafka offsets failed at %s", request.url.path, exc_info=error)
+        what = "An unexpected error. The API server's log says which."
+        return page(request, "error.html", status_code=status.HTTP_500_INTERNAL_SERVER_ERROR, what=what)

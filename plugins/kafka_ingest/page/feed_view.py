@@ -1,0 +1,110 @@
+"""What the view of one feed shows, put together from control tables and Kafka's answers."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from kafka_ingest.model.batch import BatchState
+from kafka_ingest.model.control_rows import FeedSnapshot
+from kafka_ingest.model.offsets import OffsetRange, TopicPartition
+from kafka_ingest.model.summaries import BatchLine
+from kafka_ingest.observing.feed_status import FeedStatus, PartitionStatus
+from kafka_ingest.page.drawings import Column, OffsetBar, offset_bar
+from kafka_ingest.page.pages_of import PageOf
+
+PARTITIONS_A_PAGE = 50
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionRow:
+    """One partition: its numbers, its bar, and what is wrong with it."""
+
+    status: PartitionStatus
+    bar: OffsetBar | None
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TopicRow:
+    """One topic's partitions in sum; numbers that Kafka did not give are None."""
+
+    topic: str
+    partitions: int
+    lag: int | None
+    headroom: int | None
+    rows: int
+    gaps: int
+    holds: int
+
+
+def topic_rows(status: FeedStatus) -> list[TopicRow]:
+    """Return the feed's topics, the largest lag first."""
+    of_topic: dict[str, list[PartitionStatus]] = {}
+    for partition in status.partitions:
+        of_topic.setdefault(partition.stored.topic_partition.topic, []).append(partition)
+    rows = [
+        TopicRow(
+            topic=topic,
+            partitions=len(found),
+            lag=sum(lags) if (lags := [each.lag for each in found if each.lag is not None]) else None,
+            headroom=min((each.headroom for each in found if each.headroom is not None), default=None),
+            rows=sum(each.rows for each in found),
+            gaps=sum(len(each.gaps) for each in found),
+            holds=sum(len(each.holds) for each in found),
+        )
+        for topic, found in of_topic.items()
+    ]
+    return sorted(rows, key=lambda row: (-(row.lag or 0), row.topic))
+
+
+def partition_rows(status: FeedStatus, snapshot: FeedSnapshot, topic: str | None, page: int) -> PageOf[PartitionRow]:
+    """Return a page of the feed's partitions, of one topic where it is named: the worst first."""
+    chosen = [each for each in status.partitions if topic in {None, each.stored.topic_partition.topic}]
+    chosen.sort(key=lambda each: (not each.lost, not each.holds, -(each.lag or 0), each.stored.topic_partition))
+    shown = PageOf.of(chosen, page, PARTITIONS_A_PAGE)
+    pending = pending_ranges(snapshot)
+    rows = [
+        PartitionRow(each, offset_bar(each, pending.get(each.stored.topic_partition)), notes_of(each))
+        for each in shown.items
+    ]
+    return PageOf(rows, shown.page, shown.pages, shown.total)
+
+
+def pending_ranges(snapshot: FeedSnapshot) -> Mapping[TopicPartition, OffsetRange]:
+    """Return what the feed's open batch reads, by partition."""
+    batch = snapshot.open_batch
+    return {} if batch is None else {each.topic_partition: each for each in batch.ranges_read}
+
+
+def notes_of(partition: PartitionStatus) -> tuple[str, ...]:
+    """Return what an operator should know of a partition, in words."""
+    notes = [f"{hold.cause.value.replace('_', ' ')}: {hold.reason}" for hold in partition.holds]
+    if partition.lost:
+        notes.append(f"{partition.lost:,} offsets were deleted by Kafka before they were read")
+    if partition.unavailable is not None:
+        notes.append(f"no answer: {partition.unavailable}")
+    if partition.drift:
+        notes.append(f"the consumer group stands {partition.drift:+,} from the stored offset")
+    if partition.stored.is_pending:
+        notes.append(f"its start ({partition.stored.seeded_by}) is not resolved yet")
+    if not partition.is_read:
+        notes.append("the feed does not read this topic any more")
+    return tuple(notes)
+
+
+def rows_columns(lines: Sequence[BatchLine]) -> list[Column]:
+    """Return the rows of each committed batch, oldest first."""
+    return [
+        Column(line.rows or 0, f"{line.committed_at:%Y-%m-%d %H:%M} UTC: {line.rows or 0:,} rows", line.kind)
+        for line in reversed(lines)
+        if line.committed_at is not None
+    ]
+
+
+def duration_columns(lines: Sequence[BatchLine]) -> list[Column]:
+    """Return how long each committed batch took from its plan to its commit, in seconds, oldest first."""
+    return [
+        Column(took, f"{line.committed_at:%Y-%m-%d %H:%M} UTC: {took:,.0f} s from plan to commit", line.kind)
+        for line in reversed(lines)
+        if line.state is BatchState.COMMITTED and line.committed_at is not None
+        for took in [(line.committed_at - line.planned_at).total_seconds()]
+    ]

@@ -1,0 +1,87 @@
+"""Answers that take a while: asked for beside the page, kept for some seconds, shown as soon as they are there."""
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Hashable
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass
+from typing import Generic, TypeVar, cast
+
+from kafka_ingest.errors import KafkaIngestError
+
+T = TypeVar("T")
+
+FRESH_S = 15.0
+"""For how long an answer is shown before it is asked for again."""
+MOST_KEPT = 1_000
+AT_ONCE = 4
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Answer(Generic[T]):
+    """What is known now: the newest value, how old it is, the error of the newest try, whether one is under way."""
+
+    value: T | None = None
+    age_s: float | None = None
+    error: str | None = None
+    is_pending: bool = False
+
+
+@dataclass(slots=True)
+class Entry:
+    """One question: its newest value and error, and the try under way."""
+
+    value: object = None
+    value_at: float | None = None
+    error: str | None = None
+    ended_at: float | None = None
+    trying: Future[None] | None = None
+
+
+class KeptAnswers:
+    """The newest answer of each question. Many viewers of a page ask once."""
+
+    def __init__(self, *, fresh_s: float = FRESH_S) -> None:
+        self._fresh_s = fresh_s
+        self._entries: dict[Hashable, Entry] = {}
+        self._lock = threading.Lock()
+        self._threads = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="kafka-offsets-page")
+
+    def answer(self, question: Hashable, ask: Callable[[], T], *, wait_s: float) -> Answer[T]:
+        """Return what is known; where nothing is, wait a moment for it. A failure says what failed, and no secret."""
+        now = time.monotonic()
+        with self._lock:
+            entry = self._entries.setdefault(question, Entry())
+            is_fresh = entry.ended_at is not None and now - entry.ended_at < self._fresh_s
+            if entry.trying is None and not is_fresh:
+                entry.trying = self._threads.submit(self._try, entry, ask)
+            trying = entry.trying
+            self._forget_oldest()
+        if trying is not None and entry.value is None and entry.error is None:
+            wait([trying], wait_s)
+        with self._lock:
+            age_s = None if entry.value_at is None else time.monotonic() - entry.value_at
+            return Answer(cast("T | None", entry.value), age_s, entry.error, entry.trying is not None)
+
+    def _try(self, entry: Entry, ask: Callable[[], object]) -> None:
+        value, error = None, None
+        try:
+            value = ask()
+        except (KafkaIngestError, OSError) as refused:
+            error = str(refused)
+        except Exception:
+            log.exception("a question of the page Kafka offsets failed")
+            error = "an unexpected error; the API server's log says which"
+        with self._lock:
+            entry.trying, entry.ended_at, entry.error = None, time.monotonic(), error
+            if error is None:
+                entry.value, entry.value_at = value, entry.ended_at
+
+    def _forget_oldest(self) -> None:
+        if len(self._entries) > MOST_KEPT:
+            ended = [(entry.ended_at, key) for key, entry in self._entries.items() if entry.ended_at is not None]
+            for _, key in sorted(ended, key=lambda each: each[0])[: MOST_KEPT // 2]:
+                del self._entries[key]

@@ -1,0 +1,130 @@
+"""The view of one batch."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+from uuid import UUID
+
+from kafka_ingest.errors import UnknownBatchError
+from kafka_ingest.model.batch import Attempt, Batch, BatchState
+from kafka_ingest.model.offsets import OffsetRange, TopicPartition
+from kafka_ingest.model.receipt import RangeCount
+from kafka_ingest.model.summaries import BatchLine
+from kafka_ingest.page.pages_of import PageOf
+from kafka_ingest.page.sources import Sources
+
+RANGES_A_PAGE: Final = 100
+REFRESH_S: Final = 30
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A state that the batch came into: when, and by whom where that is known."""
+
+    state: str
+    at: datetime | None
+    actor: str | None
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class TopicSum:
+    """One topic's ranges in sum; the counts are None before WRITTEN."""
+
+    topic: str
+    partitions: int
+    offsets: int
+    rows: int | None
+    dead_letters: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class OneBatch:
+    """What the view shows of a batch."""
+
+    feed: str
+    batch: Batch
+    line: BatchLine
+    steps: Sequence[Step]
+    attempts: Sequence[Attempt]
+    topics: Sequence[TopicSum]
+    ranges: PageOf[tuple[OffsetRange, RangeCount | None]]
+
+    @property
+    def refresh_s(self) -> int:
+        """When the page asks again by itself."""
+        return REFRESH_S
+
+    @property
+    def runs(self) -> Sequence[tuple[str, str]]:
+        """The DAG runs that planned and committed it: each one's DAG and id."""
+        found = [run_of(actor) for actor in (self.batch.planned_by, self.batch.committed_by) if actor is not None]
+        return sorted({run for run in found if run is not None})
+
+
+def one_batch(sources: Sources, feed_name: str, batch_id: UUID, *, page: int) -> OneBatch:
+    """Return what there is of a feed's batch; raises UnknownBatchError, also where it is another feed's."""
+    control = sources.control()
+    batch = control.batch(batch_id)
+    if batch.feed_name != feed_name:
+        raise UnknownBatchError(f"no batch {batch_id} of feed {feed_name} in the control tables")
+    # The newest that is not newer: the batch itself.
+    [line] = control.batch_lines(batch.plan.feed_id, before=UUID(int=batch_id.int + 1), limit=1)
+    attempts = control.attempts(batch_id)
+    counts = {count.offset_range.topic_partition: count for count in control.range_counts(batch_id)}
+    ranges = [(each, counts.get(each.topic_partition)) for each in batch.ranges_read]
+    return OneBatch(
+        feed=feed_name,
+        batch=batch,
+        line=line,
+        steps=steps_of(batch, line, attempts),
+        attempts=attempts,
+        topics=topic_sums(batch.ranges_read, counts),
+        ranges=PageOf.of(ranges, page, RANGES_A_PAGE),
+    )
+
+
+def steps_of(batch: Batch, line: BatchLine, attempts: Sequence[Attempt]) -> list[Step]:
+    """Return the batch's way through its states, as far as it has come."""
+    steps = [Step(BatchState.PLANNED, line.planned_at, line.planned_by)]
+    steps += [
+        Step(f"attempt {each.attempt}", each.opened_at, each.opened_by, f"{each.state.value}: {each.reason or ''}")
+        for each in attempts
+    ]
+    if line.written_at is not None:
+        steps.append(Step(BatchState.WRITTEN, line.written_at, None, f"by attempt {line.attempt or 'that is folded'}"))
+    if batch.state is BatchState.COMMITTING:
+        steps.append(Step(BatchState.COMMITTING, batch.updated_at, None))
+    if batch.state is BatchState.COMMITTED:
+        steps.append(Step(BatchState.COMMITTED, batch.committed_at, batch.committed_by))
+    if batch.state is BatchState.ABANDONED:
+        steps.append(Step(BatchState.ABANDONED, batch.updated_at, batch.abandoned_by, batch.reason or ""))
+    return steps
+
+
+def topic_sums(ranges: Sequence[OffsetRange], counts: Mapping[TopicPartition, RangeCount]) -> list[TopicSum]:
+    """Return the batch's ranges in sum by topic."""
+    of_topic: dict[str, list[OffsetRange]] = {}
+    for each in ranges:
+        of_topic.setdefault(each.topic, []).append(each)
+    sums = []
+    for topic, found in of_topic.items():
+        counted = [counts[each.topic_partition] for each in found if each.topic_partition in counts]
+        is_counted = len(counted) == len(found)
+        sums.append(
+            TopicSum(
+                topic=topic,
+                partitions=len(found),
+                offsets=sum(each.span for each in found),
+                rows=sum(count.rows for count in counted) if is_counted else None,
+                dead_letters=sum(count.dead_letters for count in counted) if is_counted else None,
+            )
+        )
+    return sums
+
+
+def run_of(actor: str) -> tuple[str, str] | None:
+    """Return the DAG and the id of the DAG run that acted, None where it was none: ``airflow:DAG/RUN``."""
+    dag_id, separator, run_id = actor.removeprefix("airflow:").partition("/")
+    return (dag_id, run_id) if actor.startswith("airflow:") and separator else None

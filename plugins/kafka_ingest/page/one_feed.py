@@ -1,0 +1,136 @@
+"""The view of one feed."""
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+from uuid import UUID
+
+from pydantic import BaseModel, ConfigDict
+
+from kafka_ingest.errors import InvalidFeedError
+from kafka_ingest.model.control_rows import FeedSnapshot
+from kafka_ingest.model.gap import Gap
+from kafka_ingest.model.summaries import BatchLine
+from kafka_ingest.observing.feed_status import Answers, FeedStatus, status_of
+from kafka_ingest.observing.history import HistoryLine, history
+from kafka_ingest.page.drawings import Plot, plot
+from kafka_ingest.page.feed_view import (
+    PartitionRow,
+    TopicRow,
+    duration_columns,
+    partition_rows,
+    rows_columns,
+    topic_rows,
+)
+from kafka_ingest.page.kept_answers import Answer
+from kafka_ingest.page.pages_of import PageOf
+from kafka_ingest.page.sources import Sources, isolation_of, settings_of
+from kafka_ingest.settings.feed import Feed
+from kafka_ingest.settings.feed_file import FeedFile
+from kafka_ingest.settings.feed_files import feeds_directory
+from kafka_ingest.settings.files_for_dags import file_of_feed
+
+BATCHES_A_PAGE: Final = 20
+BATCHES_PLOTTED: Final = 100
+GAPS_A_PAGE: Final = 20
+EVENTS_A_PAGE: Final = 20
+REFRESH_S: Final = 30
+REFRESH_PENDING_S: Final = 2
+
+NO_FILE: Final = (
+    "The API server has no usable file of this feed, so Kafka was not asked. Where the feed files lie elsewhere, set "
+    "KAFKA_INGEST_FEEDS for the API server."
+)
+
+
+class FeedAsked(BaseModel):
+    """What the address may ask for: a topic, and where each list continues."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    topic: str | None = None
+    page: int = 1
+    gaps: int = 1
+    batches_before: UUID | None = None
+    events_before: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class OneFeed:
+    """What the view shows. ``answer`` is how Kafka's answers came; ``status`` holds what is stored, and them."""
+
+    name: str
+    snapshot: FeedSnapshot
+    status: FeedStatus
+    file_error: str | None
+    answer: Answer[Answers]
+    topics: Sequence[TopicRow]
+    partitions: PageOf[PartitionRow]
+    batches: Sequence[BatchLine]
+    more_batches: bool
+    gaps: PageOf[Gap]
+    events: Sequence[HistoryLine]
+    more_events: bool
+    rows_plot: Plot | None
+    duration_plot: Plot | None
+
+    @property
+    def refresh_s(self) -> int:
+        """When the page asks again by itself."""
+        return REFRESH_PENDING_S if self.answer.is_pending else REFRESH_S
+
+
+def one_feed(sources: Sources, name: str, asked: FeedAsked) -> OneFeed | None:
+    """Return what there is of a feed, None where it was never planned; Kafka's answers where they have come."""
+    control = sources.control()
+    snapshot = control.feed(name)
+    if snapshot is None:
+        return None
+    file = file_named(name)
+    feed = settings_of(file)
+    answer = sources.answers(snapshot, feed) if feed is not None else Answer[Answers](error=NO_FILE)
+    status = status_of(
+        snapshot,
+        control,
+        answer.value or Answers(error=answer.error or "Kafka has been asked and has not answered yet."),
+        group=feed.kafka.group if feed is not None else None,
+        isolation=isolation_of(feed),
+    )
+    newest = control.batch_lines(snapshot.feed_id, limit=BATCHES_PLOTTED)
+    batches = newest[: BATCHES_A_PAGE + 1]
+    if asked.batches_before is not None:
+        batches = control.batch_lines(snapshot.feed_id, before=asked.batches_before, limit=BATCHES_A_PAGE + 1)
+    events = history(control, snapshot.feed_id, before=asked.events_before, limit=EVENTS_A_PAGE + 1)
+    # Open ones first, of these the newest.
+    gaps = sorted(control.gaps(snapshot.feed_id), key=lambda gap: gap.decided_at, reverse=True)
+    gaps.sort(key=lambda gap: gap.closed_by_batch is not None)
+    return OneFeed(
+        name=name,
+        snapshot=snapshot,
+        status=status,
+        file_error=error_of(file, feed),
+        answer=answer,
+        topics=topic_rows(status),
+        partitions=partition_rows(status, snapshot, asked.topic, asked.page),
+        batches=batches[:BATCHES_A_PAGE],
+        more_batches=len(batches) > BATCHES_A_PAGE,
+        gaps=PageOf.of(gaps, asked.gaps, GAPS_A_PAGE),
+        events=events[:EVENTS_A_PAGE],
+        more_events=len(events) > EVENTS_A_PAGE,
+        rows_plot=plot(rows_columns(newest)),
+        duration_plot=plot(duration_columns(newest)),
+    )
+
+
+def file_named(name: str) -> FeedFile | None:
+    """Return the feed's file, None where there is none here."""
+    try:
+        return file_of_feed(name, feeds_directory(os.environ))
+    except (InvalidFeedError, OSError):
+        return None
+
+
+def error_of(file: FeedFile | None, feed: Feed | None) -> str | None:
+    """Return why the feed's file cannot be used, where it is that file's fault."""
+    return str(file.error) if file is not None and file.error is not None and feed is None else None

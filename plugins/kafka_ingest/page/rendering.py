@@ -1,0 +1,112 @@
+"""Templates to HTML. Every value is escaped: names of topics, errors and reasons are what anybody may have written."""
+
+import hashlib
+from datetime import UTC, datetime
+from functools import cache
+from importlib.resources import files
+from typing import Any, Final
+from urllib.parse import quote
+
+from fastapi import Request
+from fastapi.responses import HTMLResponse, Response
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+STATIC: Final = {
+    "page.css": "text/css; charset=utf-8",
+    "page.js": "text/javascript; charset=utf-8",
+    "icon.svg": "image/svg+xml",
+    "icon-dark.svg": "image/svg+xml",
+}
+"""The files that a browser may ask for, and no other."""
+
+NOT_KNOWN: Final = "-"
+STEP_OF_SIZES: Final = 1024
+
+
+def page(request: Request, template: str, *, status_code: int = 200, **values: Any) -> HTMLResponse:  # noqa: ANN401
+    """Return a template's page; ``base`` is where the page is mounted, ``airflow`` where Airflow is."""
+    base = request.scope.get("root_path", "")
+    values |= {"base": base, "airflow": base.rpartition("/")[0], "now": datetime.now(UTC), "version": static_version()}
+    return HTMLResponse(templates().get_template(template).render(values), status_code)
+
+
+def static_file(name: str) -> Response:
+    """Return one of the page's files; raises KeyError where there is none of that name."""
+    kind = STATIC[name]
+    headers = {"cache-control": "private, max-age=3600"}
+    return Response(static_content(name), media_type=kind, headers=headers)
+
+
+@cache
+def static_content(name: str) -> bytes:
+    """Return what is in one of the page's files."""
+    return files("kafka_ingest.page").joinpath("static", name).read_bytes()
+
+
+@cache
+def static_version() -> str:
+    """Return what changes with the page's files, so that no browser shows old ones with a new page."""
+    return hashlib.sha256(b"".join(map(static_content, STATIC))).hexdigest()[:12]
+
+
+@cache
+def templates() -> Environment:
+    """Return the templates, which escape every value."""
+    found = Environment(
+        loader=PackageLoader("kafka_ingest.page"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    found.filters |= {
+        "number": number,
+        "moment": moment,
+        "age": age,
+        "span": span,
+        "size": size,
+        "path_part": path_part,
+    }
+    return found
+
+
+def number(value: float | None) -> str:
+    """Return a number with its thousands apart."""
+    return NOT_KNOWN if value is None else f"{value:,.0f}"
+
+
+def moment(at: datetime | None) -> str:
+    """Return a time in UTC, to the second."""
+    return NOT_KNOWN if at is None else f"{at.astimezone(UTC):%Y-%m-%d %H:%M:%S}"
+
+
+def age(at: datetime | None, now: datetime) -> str:
+    """Return how long ago something was."""
+    return NOT_KNOWN if at is None else span((now - at).total_seconds())
+
+
+def span(seconds: float | None) -> str:
+    """Return a duration in its largest unit that is not below one."""
+    if seconds is None:
+        return NOT_KNOWN
+    for unit, length in (("d", 86_400), ("h", 3_600), ("min", 60)):
+        if seconds >= 2 * length:
+            return f"{seconds / length:,.0f} {unit}"
+    return f"{max(0, seconds):.0f} s"
+
+
+def size(of_bytes: int | None) -> str:
+    """Return a number of bytes in its largest unit."""
+    if of_bytes is None:
+        return NOT_KNOWN
+    value = float(of_bytes)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if value < STEP_OF_SIZES:
+            return f"{value:,.0f} {unit}"
+        value /= STEP_OF_SIZES
+    return f"{value:,.1f} TiB"
+
+
+def path_part(text: str) -> str:
+    """Return a text as one part of an address's path, whatever is in it."""
+    return quote(text, safe="")

@@ -1,0 +1,70 @@
+"""Where the page's answers come from: control tables, feed files, and Kafka beside them with a time limit."""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from kafka_ingest.assembly import control_tables
+from kafka_ingest.cluster.kafka_cluster import ConfluentKafkaCluster
+from kafka_ingest.model.control_rows import FeedSnapshot
+from kafka_ingest.model.offsets import Isolation
+from kafka_ingest.model.summaries import FeedOverview
+from kafka_ingest.observing.feed_lines import ClusterLogs, ask_logs
+from kafka_ingest.observing.feed_status import Answers, ask
+from kafka_ingest.page.kept_answers import Answer, KeptAnswers
+from kafka_ingest.ports.control import ControlObserver
+from kafka_ingest.settings.connections import FindConnection, find_connection_from_shell, kafka_settings
+from kafka_ingest.settings.feed import Feed
+from kafka_ingest.settings.feed_file import FeedFile
+from kafka_ingest.settings.feed_files import feeds_directory, read_feed_files
+
+KAFKA_TIMEOUT_S: Final = 5.0
+"""The longest that one question to Kafka may take."""
+WAIT_S: Final = 0.3
+"""The longest that a page waits for an answer before it shows what is stored."""
+
+
+@dataclass(frozen=True)
+class Sources:
+    """What the page asks. Connections are looked up as Airflow does in its own processes."""
+
+    find_connection: FindConnection = find_connection_from_shell
+    environment: Mapping[str, str] = field(default_factory=lambda: os.environ)
+    kept: KeptAnswers = field(default_factory=KeptAnswers)
+
+    def control(self) -> ControlObserver:
+        """Return the control tables; raises the named errors of a connection, a database or a schema's version."""
+        return control_tables(self.find_connection)
+
+    def feed_files(self) -> Answer[dict[str, FeedFile]]:
+        """Return the feed files by their feeds' names, which may not be there: an API server needs no DAG files."""
+        return self.kept.answer("feed files", self._read_feed_files, wait_s=WAIT_S)
+
+    def logs(self, conn_id: str, feeds: list[FeedOverview]) -> Answer[ClusterLogs]:
+        """Return the bounds of all logs that these feeds read over one connection: a few questions for all of them."""
+        partitions = {partition for feed in feeds for partition in feed.stored}
+        return self.kept.answer(("logs", conn_id), lambda: ask_logs(self._kafka(conn_id), partitions), wait_s=WAIT_S)
+
+    def answers(self, snapshot: FeedSnapshot, feed: Feed) -> Answer[Answers]:
+        """Return Kafka's answers about one feed as its control rows are now."""
+        question = ("feed", snapshot.feed_id, snapshot.revision, feed.kafka.conn_id, feed.kafka.group)
+        kafka = self._kafka(feed.kafka.conn_id)
+        return self.kept.answer(question, lambda: ask(snapshot, kafka, feed.kafka.group), wait_s=WAIT_S)
+
+    def _kafka(self, conn_id: str) -> ConfluentKafkaCluster:
+        return ConfluentKafkaCluster(lambda: kafka_settings(self.find_connection(conn_id)), at_most_s=KAFKA_TIMEOUT_S)
+
+    def _read_feed_files(self) -> dict[str, FeedFile]:
+        files = read_feed_files(feeds_directory(self.environment), self.environment)
+        return {file.name or file.path.stem: file for file in files}
+
+
+def settings_of(file: FeedFile | None) -> Feed | None:
+    """Return the settings of a feed's file, None where there is none that can be used."""
+    return None if file is None else file.feed or file.contested
+
+
+def isolation_of(feed: Feed | None) -> Isolation:
+    """Return which records a feed reads; those of committed transactions where its file is not known."""
+    return Isolation.READ_COMMITTED if feed is None else feed.kafka.isolation

@@ -1,0 +1,63 @@
+// Follows Airflow's light or dark, asks again by itself, and leads out of Airflow's frame. Without it the page works,
+// too: in the browser's own light or dark, as of when it was opened.
+"use strict";
+
+// Airflow keeps the choice here, for all pages of its origin.
+const THEME = "theme";
+
+function followTheme() {
+  const chosen = localStorage.getItem(THEME);
+  const parent = window.parent === window ? null : window.parent.document.documentElement;
+  const isDark = parent
+    ? parent.classList.contains("dark")
+    : chosen === "dark" || (chosen !== "light" && matchMedia("(prefers-color-scheme: dark)").matches);
+  document.documentElement.dataset.theme = isDark ? "dark" : "light";
+}
+
+followTheme();
+window.addEventListener("storage", (event) => {
+  // Airflow's page changes its own class after it has stored the choice.
+  if (event.key === THEME) setTimeout(followTheme, 50);
+});
+
+// A link to Airflow itself belongs in the window around the frame, which Airflow lets no page in it navigate.
+document.addEventListener("click", (event) => {
+  const link = event.target.closest("a[data-airflow]");
+  if (link === null || window.parent === window || event.ctrlKey || event.metaKey || event.shiftKey) return;
+  event.preventDefault();
+  const outside = window.parent.document.createElement("a");
+  outside.href = link.href;
+  outside.click();
+});
+
+function isBusy(content) {
+  const focused = document.activeElement;
+  return document.hidden || (content.contains(focused) && focused.matches("input, textarea, select"));
+}
+
+async function refresh() {
+  const content = document.getElementById("content");
+  if (!isBusy(content)) {
+    try {
+      const answer = await fetch(location.href, { credentials: "same-origin", redirect: "error" });
+      if (answer.ok) {
+        const found = new DOMParser().parseFromString(await answer.text(), "text/html").getElementById("content");
+        const open = new Set([...content.querySelectorAll("details[open]")].map((each) => each.id));
+        found.querySelectorAll("details").forEach((each) => { each.open = each.open || open.has(each.id); });
+        const focused = document.activeElement && document.activeElement.id;
+        content.replaceWith(found);
+        if (focused && document.getElementById(focused)) document.getElementById(focused).focus();
+      }
+    } catch (error) {
+      // The API server is away; the page stays as it is, with its time, and asks again.
+    }
+  }
+  plan();
+}
+
+function plan() {
+  const seconds = Number(document.getElementById("content")?.dataset.refresh);
+  if (seconds > 0) setTimeout(refresh, seconds * 1000);
+}
+
+document.addEventListener("DOMContentLoaded", plan);

@@ -1,0 +1,233 @@
+"""The page "Kafka offsets" on a real API server: who gets what, and what the views show."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from uuid import UUID
+
+import pytest
+from tests.orchestration.auth_of_one_feed import GUEST
+from tests.orchestration.page_server import ROLES, PageServer, serving
+from tests.quick_project import QuickProject
+
+from embedded_broker import EmbeddedBroker
+from order_events import OrderEvent, create_topic, produce
+
+HOSTILE = "<script>alert('gap')</script>"
+ESCAPED = "&lt;script&gt;alert("
+TOPIC = "page-orders"
+SECRET = "hunter2-and-more"
+
+
+def event(partition: int, number: int) -> OrderEvent:
+    return OrderEvent(partition, b"key", b"value", (), 1_700_000_000_000 + number)
+
+
+@pytest.fixture(scope="module")
+def filled(broker: EmbeddedBroker, tmp_path_factory: pytest.TempPathFactory) -> QuickProject:
+    """Feeds in many states: one with batches, a gap and an open batch, one never planned, a broken one, one alone.
+
+    The last is of a feed whose file is gone.
+    """
+    project = QuickProject(tmp_path_factory.mktemp("page") / "project", broker.bootstrap_servers)
+    project.make_control_tables()
+    create_topic(broker.bootstrap_servers, TOPIC, 3)
+    produce(broker.bootstrap_servers, TOPIC, [event(number % 2, number) for number in range(400)])
+    project.write_feed(TOPIC)
+    project.run("orders", "--end-offset", f"{TOPIC}:0=50", "--end-offset", f"{TOPIC}:1=80")
+    project.answer("skip", "orders", TOPIC, "0", "50-60", "--reason", HOSTILE)
+    project.run("orders", "--end-offset", f"{TOPIC}:0=100", "--end-offset", f"{TOPIC}:1=120")
+    project.write_feed(TOPIC, name="orders-again")
+    project.run("orders-again")
+    project.write_feed(TOPIC, name="without-file")
+    project.plan(name="without-file")
+    (project.feeds / "without-file.yaml").unlink()
+    project.plan("--max-records", "60", name="orders")
+    project.write_feed(TOPIC, name="never-planned")
+    (project.feeds / "broken.yaml").write_text(f"name: broken\nkafka: {{topics: ['{HOSTILE}']}}\nsink: 5\n")
+    return project
+
+
+@pytest.fixture(scope="module")
+def server(filled: QuickProject, migrated: Path) -> Iterator[PageServer]:
+    with serving(filled, migrated) as running:
+        yield running
+
+
+def batch_of(server: PageServer, feed: str = "orders") -> str:
+    return str(server.project.kafka_ingest("batches", feed, "--json").document["batches"][0]["batch_id"])
+
+
+ROUTES = [
+    "/",
+    "/?q=orders&page=2",
+    "/feeds/orders",
+    "/feeds/nothing-of-that-name",
+    "/feeds/orders/batches/01890000-0000-7000-8000-000000000001",
+    "/static/page.css",
+    "/static/page.js",
+    "/static/icon.svg",
+    "/static/nothing",
+    "/openapi.json",
+    "/docs",
+    "/redoc",
+    "/no/such/route",
+]
+
+
+# ── Who gets what ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("method", ["GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS"])
+def test_who_is_not_signed_in_gets_nothing_by_any_method(server: PageServer, method: str) -> None:
+    for route in ROUTES:
+        refused = server.page(route, None, method)
+        assert refused.status == 401, route
+        assert "orders" not in refused.text
+        assert TOPIC not in refused.text
+
+
+def test_a_token_that_airflow_did_not_give_is_refused(server: PageServer) -> None:
+    server.tokens["forger"] = server.token("viewer")[:-6] + "AAAAAA"
+    assert [server.page(route, "forger").status for route in ROUTES] == [403] * len(ROUTES)
+
+
+@pytest.mark.parametrize("user", sorted(ROLES))
+def test_each_role_reads_the_views_and_nothing_is_done_by_any_other_method(server: PageServer, user: str) -> None:
+    views = ["/", "/feeds/orders", f"/feeds/orders/batches/{batch_of(server)}", "/static/page.css", "/static/page.js"]
+    assert [server.page(route, user).status for route in views] == [200] * len(views)
+    for method in ("POST", "PUT", "PATCH", "DELETE"):
+        assert [server.page(route, user, method).status for route in views] == [405] * len(views)
+    for route in ("/openapi.json", "/docs", "/redoc", "/static/nothing", "/static/..%2fapp.py", "/no/such/route"):
+        assert server.page(route, user).status == 404
+
+
+def test_a_feed_is_shown_to_who_may_read_its_dag(server: PageServer) -> None:
+    shown = server.page("/", GUEST).text
+    assert '/feeds/orders"' in shown
+    assert all(name not in shown for name in ("orders-again", "never-planned", "without-file", "broken"))
+    # Whether there is such a feed is not said either.
+    for name in ("orders-again", "without-file", "nothing-of-that-name"):
+        assert server.page(f"/feeds/{name}", GUEST).status == 403
+        assert server.page(f"/feeds/{name}/batches/{batch_of(server)}", GUEST).status == 403
+    # Nor a batch of another feed below the name of one's own.
+    assert server.page(f"/feeds/orders/batches/{batch_of(server, 'orders-again')}", GUEST).status == 404
+
+
+def test_to_read_a_gap_again_is_offered_to_who_may_trigger_the_backfill(server: PageServer) -> None:
+    offered = f"{TOPIC}:0=50-60"
+    assert [user for user in sorted(ROLES) if offered in server.page("/feeds/orders", user).text] == [
+        "admin",
+        "operator",
+        "user",
+    ]
+
+
+def test_every_answer_forbids_what_is_inline_and_other_origins_frames(server: PageServer) -> None:
+    for user in (None, "viewer"):
+        for route in ROUTES:
+            headers = server.page(route, user).headers
+            policy = dict(part.strip().split(" ", 1) for part in headers["content-security-policy"].split(";"))
+            assert (policy["default-src"], policy["script-src"], policy["style-src"]) == ("'none'", "'self'", "'self'")
+            assert (policy["frame-ancestors"], policy["base-uri"]) == ("'self'", "'none'")
+            assert headers["x-content-type-options"] == "nosniff"
+    assert server.page("/").headers["cache-control"] == "no-store"
+
+
+def test_no_view_has_a_script_or_a_style_inline_and_what_anybody_wrote_is_escaped(server: PageServer) -> None:
+    views = ["/", "/?q=" + "%3Cscript%3E", "/feeds/orders", f"/feeds/orders/batches/{batch_of(server)}"]
+    pages = [server.page_with_kafka(route) for route in views]
+    for text in pages:
+        assert re.findall(r"<script(?! src=\"/kafka-offsets/static/page\.js\?)|<style|\sstyle=|\son\w+=", text) == []
+    assert ESCAPED in pages[2]
+    assert "&lt;script&gt;" in pages[1]
+
+
+# ── What the views show ───────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def cells(text: str, name: str) -> str:
+    """Return the words of a feed's row, or a partition's."""
+    [row] = [
+        row for row in re.findall(r"<tr>.*?</tr>", text, re.DOTALL) if re.search(rf">\s*{re.escape(name)}\s*<", row)
+    ]
+    return " ".join(re.sub(r"<title>.*?</title>|<[^>]*>", " ", row).split())
+
+
+def test_all_feeds_are_listed_the_worst_first(server: PageServer) -> None:
+    text = server.page_with_kafka("/")
+    names = re.findall(r'<td class="name"><a href="/kafka-offsets/feeds/([^"]+)"', text)
+    assert names == ["broken", "orders", "orders-again", "without-file", "never-planned"]
+    of_orders = cells(text, "orders")
+    # 400 records, of which 100 and 120 are passed; the gap is the worst of it.
+    assert f"{TOPIC} gaps 180 100 " in of_orders
+    assert " PLANNED for " in of_orders
+    assert " 1 10 offsets " in of_orders
+    assert " up to date 0 - " in cells(text, "orders-again")
+    assert "never planned" in cells(text, "never-planned")
+    assert "There is no feed file of without-file" in text
+
+
+def test_feeds_are_found_by_their_name_and_by_their_topic(server: PageServer) -> None:
+    assert "/feeds/orders-again" in server.page("/?q=AGAIN").text
+    assert '/feeds/orders"' not in server.page("/?q=AGAIN").text
+    assert '/feeds/orders"' in server.page(f"/?q={TOPIC}").text
+    assert "No feed and no topic is called so." in server.page("/?q=zzz").text
+
+
+def test_a_feed_shows_its_partitions_to_scale_its_batches_gaps_and_journal(server: PageServer) -> None:
+    text = server.page_with_kafka("/feeds/orders")
+    assert f"{TOPIC}-0 " in cells(text, f"{TOPIC}-0") + " "
+    # Log start, stored offset, last stable offset, high watermark, lag, headroom, group, rows.
+    assert cells(text, f"{TOPIC}-0").endswith("0 100 200 200 100 100 100 90")
+    assert cells(text, f"{TOPIC}-1").endswith("0 120 200 200 80 120 120 120")
+    assert "no offsets yet" in cells(text, f"{TOPIC}-2")
+    of_partition_0 = text[text.index(f"{TOPIC}-0: ") :]
+    # Half is committed; the gap lies at a quarter, and is a twentieth.
+    assert re.search(r'class="committed" x="0.0" y="3" width="500.0"', of_partition_0)
+    assert re.search(r'class="gap" x="250.0" y="3" width="50.0" height="16" fill="url\(#stripes\)"', of_partition_0)
+    assert re.search(r'class="unread" x="500.0" y="3" width="500.0"', of_partition_0)
+    assert re.search(r'class="open" x="500.0"', of_partition_0)
+    assert text.count('class="state COMMITTED"') == 2
+    assert text.count('class="state PLANNED"') == 1
+    assert "passed over" in text
+    assert "by start rule earliest" in text
+    assert "orders-ingest" in text
+
+
+def test_a_batch_shows_its_way_its_ranges_and_its_counts(server: PageServer) -> None:
+    newest, second, _ = server.project.kafka_ingest("batches", "orders", "--json").document["batches"]
+    text = server.page(f"/feeds/orders/batches/{second['batch_id']}").text
+    steps = re.findall(r"<li><strong>(.*?)</strong>", text)
+    assert steps == ["PLANNED", "attempt 1", "WRITTEN", "COMMITTED"]
+    assert cells(text, f"{TOPIC}-0") == f"{TOPIC}-0 60 100 40 40 0 0"
+    assert second["planned_by"] in text
+    open_batch = server.page(f"/feeds/orders/batches/{newest['batch_id']}").text
+    assert re.findall(r"<li><strong>(.*?)</strong>", open_batch) == ["PLANNED"]
+    assert 'data-refresh="30"' in open_batch
+
+
+def test_what_does_not_exist_is_said_and_addresses_that_make_no_sense_are_refused(server: PageServer) -> None:
+    assert server.page("/feeds/never-planned").status == 404
+    assert "the feed was never planned" in server.page("/feeds/never-planned").text
+    assert server.page(f"/feeds/orders/batches/{UUID(int=7)}").status == 404
+    assert server.page("/feeds/orders/batches/no-id").status == 400
+    assert server.page("/feeds/orders?page=x").status == 400
+    assert server.page("/feeds/orders?page=99999&gaps=-5&topic=none&events_before=0").status == 200
+
+
+def test_errors_of_the_control_tables_are_named_and_hold_no_secret(server: PageServer) -> None:
+    file = server.project.control_file
+    content = file.read_bytes()
+    try:
+        file.unlink()
+        missing = server.page("/")
+        file.write_bytes(b"no database, but " + SECRET.encode() * 20)
+        damaged = server.page("/feeds/orders")
+    finally:
+        file.write_bytes(content)
+    assert (missing.status, damaged.status) == (503, 503)
+    assert "CONTROL_SCHEMA: expected the control tables in" in missing.text
+    assert "CONTROL_SCHEMA" in damaged.text
+    assert SECRET not in missing.text + damaged.text
+    assert server.page("/").status == 200
