@@ -7,7 +7,7 @@ FLINK_VERSION := 2.3.0
 # The machine's own certificates, as pip and Java use them: a company's proxy may sign with its own.
 INSTALL := .venv/bin/uv pip install --python .venv/bin/python --system-certs
 
-.PHONY: run dev jvm s3 s3-server rest-catalog tables flink
+.PHONY: run dev jvm s3 s3-server rest-catalog tables chromium flink
 run: .venv/.stamp-run
 dev: .venv/.stamp-dev
 # A look whether an archive fits is cheaper than a stamp that knows when Java, its jars or their places change.
@@ -81,6 +81,15 @@ rest-catalog: .jvm/.stamp-rest-catalog
 .jvm/.stamp-rest-catalog: dev/jvm/rest_catalog.xml dev/jvm/ivysettings.xml | .jvm/.stamp
 	rm -f $@
 	.venv/bin/python dev/resolve_jvm.py --ivy-file dev/jvm/rest_catalog.xml --configurations rest-catalog
+	touch $@
+
+# Only tests of the page need it.
+chromium: .chromium/.stamp
+
+.chromium/.stamp: dev/fetch_chromium.py | .venv/.stamp-dev
+	rm -f $@
+	echo 'Fetching Chromium for the tests of the page into .chromium'
+	.venv/bin/python dev/fetch_chromium.py .chromium
 	touch $@
 
 # `make bench` compares with it, and does without it where it cannot be installed.

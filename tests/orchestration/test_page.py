@@ -6,6 +6,8 @@ from pathlib import Path
 from uuid import UUID
 
 import pytest
+from playwright.sync_api import Browser, FrameLocator, Page, expect
+from tests.chromium import complaints_of, running_chromium
 from tests.orchestration.auth_of_one_feed import GUEST
 from tests.orchestration.page_server import ROLES, PageServer, serving
 from tests.quick_project import QuickProject
@@ -17,6 +19,8 @@ HOSTILE = "<script>alert('gap')</script>"
 ESCAPED = "&lt;script&gt;alert("
 TOPIC = "page-orders"
 SECRET = "hunter2-and-more"
+PATIENCE_MS = 60_000
+expect.set_options(timeout=PATIENCE_MS)
 
 
 def event(partition: int, number: int) -> OrderEvent:
@@ -231,3 +235,100 @@ def test_errors_of_the_control_tables_are_named_and_hold_no_secret(server: PageS
     assert "CONTROL_SCHEMA" in damaged.text
     assert SECRET not in missing.text + damaged.text
     assert server.page("/").status == 200
+
+
+# ── In a browser ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Browser]:
+    with running_chromium() as browser:
+        yield browser
+
+
+@pytest.fixture
+def tab(chromium: Browser, server: PageServer) -> Iterator[Page]:
+    """A browser's window in which a user has signed in."""
+    with chromium.new_context(base_url=server.address, viewport={"width": 1400, "height": 900}) as context:
+        context.add_cookies([{"name": "_token", "value": server.token("user"), "url": server.address}])
+        context.set_default_timeout(PATIENCE_MS)
+        yield context.new_page()
+
+
+def in_frame(tab: Page) -> FrameLocator:
+    """Return the page within Airflow's frame."""
+    return tab.frame_locator("iframe[title='Kafka offsets']")
+
+
+def test_a_user_goes_from_airflows_navigation_through_all_views_and_back_to_the_dag(tab: Page) -> None:
+    said = complaints_of(tab)
+    tab.goto("/")
+    tab.locator("a[href='/plugin/kafka-offsets']").click()
+    frame = in_frame(tab)
+    frame.get_by_role("link", name="orders", exact=True).click()
+    expect(frame.get_by_role("heading", name="orders")).to_be_visible()
+    expect(frame.locator("svg.bar")).to_have_count(2)
+    frame.locator("#batches").get_by_role("link").nth(1).click()
+    expect(frame.get_by_role("heading", name="Batch")).to_be_visible()
+    expect(frame.locator("#ranges tbody tr")).to_have_count(2)
+    frame.get_by_role("link", name="orders", exact=True).click()
+    frame.get_by_role("link", name="DAG", exact=True).click()
+    tab.wait_for_url("**/dags/orders**")
+    assert said == []
+
+
+def test_a_feeds_dag_has_a_tab_with_its_offsets(tab: Page) -> None:
+    said = complaints_of(tab)
+    tab.goto("/dags/orders")
+    tab.locator("a[href='/dags/orders/plugin/kafka-offsets-of-feed']").click()
+    expect(in_frame(tab).get_by_role("heading", name="orders")).to_be_visible()
+    assert said == []
+
+
+def test_the_page_is_as_light_or_dark_as_airflow_and_follows_its_switch(tab: Page) -> None:
+    tab.goto("/kafka-offsets/")
+    grounds = []
+    for theme in ("light", "dark"):
+        tab.evaluate("theme => localStorage.setItem('theme', theme)", theme)
+        tab.reload()
+        expect(tab.locator("html")).to_have_attribute("data-theme", theme)
+        grounds.append(tab.evaluate("getComputedStyle(document.body).backgroundColor"))
+    assert grounds == ["rgb(255, 255, 255)", "rgb(22, 24, 29)"]
+
+
+def test_the_page_asks_again_by_itself_and_keeps_what_is_open_and_focused(tab: Page) -> None:
+    said = complaints_of(tab)
+    tab.goto("/kafka-offsets/feeds/orders")
+    tab.locator("#content").evaluate("content => { content.dataset.seen = 'before'; }")
+    tab.evaluate("refresh()")
+    expect(tab.locator("#content[data-seen]")).to_have_count(0)
+    expect(tab.get_by_role("heading", name="orders")).to_be_visible()
+    assert said == []
+
+
+def test_everything_is_reached_by_keyboard_alone(tab: Page) -> None:
+    tab.goto("/kafka-offsets/")
+    tab.keyboard.press("Tab")
+    tab.keyboard.type("again")
+    tab.keyboard.press("Enter")
+    tab.wait_for_url("**/?q=again")
+    tab.keyboard.press("Tab")
+    for _ in range(5):
+        if tab.evaluate("document.activeElement.textContent") == "orders-again":
+            break
+        tab.keyboard.press("Tab")
+    tab.keyboard.press("Enter")
+    expect(tab.get_by_role("heading", name="orders-again")).to_be_visible()
+
+
+def test_what_somebody_wrote_as_a_script_does_not_run(tab: Page) -> None:
+    said = complaints_of(tab)
+    tab.on("dialog", lambda dialog: said.append(dialog.message))
+    tab.goto("/kafka-offsets/feeds/orders")
+    expect(tab.get_by_text(HOSTILE).first).to_be_visible()
+    # And were it in the page, the policy would stop it.
+    tab.evaluate(
+        "() => { const it = document.createElement('script'); it.text = 'alert(1)'; document.body.append(it); }"
+    )
+    assert len(said) == 1
+    assert "Content Security Policy" in said[0]

@@ -91,7 +91,7 @@ def line_of(
         if row.topic_partition.topic not in logs.topic_ids
         or is_other_topic(row.topic_id, logs.topic_ids[row.topic_partition.topic])
     }
-    lag, lost, silent, headroom = 0, 0, 0, None
+    lag, lost, silent, headroom = None if read else 0, 0, 0, None
     for row in read:
         if row.topic_partition.topic in other or row.next_offset is None:
             continue
@@ -101,13 +101,14 @@ def line_of(
             continue
         left = row.next_offset - bounds.log_start_offset
         waiting = max(0, bounds.readable_end(isolation) - max(row.next_offset, bounds.log_start_offset))
-        lost, lag = lost + max(0, -left), lag + waiting
+        lost, lag = lost + max(0, -left), (lag or 0) + waiting
         if waiting:
             headroom = left if headroom is None else min(headroom, left)
     return FeedLine(
         overview.name,
         overview,
-        _standing(overview, lag, lost=lost, is_other=bool(other), file_error=file_error),
+        # Of partitions that are silent nobody knows: with them, no lag is not "up to date".
+        _standing(overview, (lag or None) if silent else lag, lost=lost, is_other=bool(other), file_error=file_error),
         lag=lag,
         headroom=headroom,
         lost=lost,

@@ -51,7 +51,7 @@ class KeptAnswers:
         self._threads = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="kafka-offsets-page")
 
     def answer(self, question: Hashable, ask: Callable[[], T], *, wait_s: float) -> Answer[T]:
-        """Return what is known; where nothing is, wait a moment for it. A failure says what failed, and no secret."""
+        """Return what is known, after a moment for what is under way. A failure says what failed, and no secret."""
         now = time.monotonic()
         with self._lock:
             entry = self._entries.setdefault(question, Entry())
@@ -60,7 +60,7 @@ class KeptAnswers:
                 entry.trying = self._threads.submit(self._try, entry, ask)
             trying = entry.trying
             self._forget_oldest()
-        if trying is not None and entry.value is None and entry.error is None:
+        if trying is not None:
             wait([trying], wait_s)
         with self._lock:
             age_s = None if entry.value_at is None else time.monotonic() - entry.value_at
