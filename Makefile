@@ -16,7 +16,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .PHONY: help setup setup-s3 demo test-quick test lint format bench bench-quick bench-plan bench-coverage bench-history \
-	bench-table-history bench-airflow bench-feeds bench-feeds-due soak up down clean
+	bench-table-history bench-airflow bench-page bench-feeds bench-feeds-due soak up down clean
 
 help: ## list these verbs
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' Makefile
@@ -82,6 +82,10 @@ bench-table-history: ## measure what publishing into a Delta or Iceberg table ta
 bench-airflow: ## measure what a run in Airflow takes above `kafka-ingest run`, on an Airflow of its own; some minutes
 	$(SET_UP) dev jvm
 	@PYTHONPATH=plugins:dev .venv/bin/python bench/in_airflow.py $(ARGS)
+
+bench-page: ## measure the page's views with 2,000 feeds, 10,000 partitions and 100,000 batches; a minute
+	$(SET_UP) dev
+	@PYTHONPATH=plugins:dev:bench .venv/bin/python bench/page_of_many_feeds.py $(ARGS)
 
 bench-feeds: ## measure reading DAG files, task starts and the command line with up to 2,000 feeds; some minutes
 	$(SET_UP) dev jvm

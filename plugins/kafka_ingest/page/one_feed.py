@@ -1,7 +1,6 @@
 """The view of one feed."""
 
-import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 from uuid import UUID
@@ -87,7 +86,7 @@ def one_feed(sources: Sources, name: str, asked: FeedAsked) -> OneFeed | None:
     snapshot = control.feed(name)
     if snapshot is None:
         return None
-    file = file_named(name)
+    file = file_named(name, sources.environment)
     feed = settings_of(file)
     answer = sources.answers(snapshot, feed) if feed is not None else Answer[Answers](error=NO_FILE)
     status = status_of(
@@ -123,10 +122,10 @@ def one_feed(sources: Sources, name: str, asked: FeedAsked) -> OneFeed | None:
     )
 
 
-def file_named(name: str) -> FeedFile | None:
+def file_named(name: str, environment: Mapping[str, str]) -> FeedFile | None:
     """Return the feed's file, None where there is none here."""
     try:
-        return file_of_feed(name, feeds_directory(os.environ))
+        return file_of_feed(name, feeds_directory(environment))
     except (InvalidFeedError, OSError):
         return None
 
