@@ -1,5 +1,6 @@
 """The page "Kafka offsets" on a real API server: who gets what, and what the views show."""
 
+import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -29,10 +30,7 @@ def event(partition: int, number: int) -> OrderEvent:
 
 @pytest.fixture(scope="module")
 def filled(broker: EmbeddedBroker, tmp_path_factory: pytest.TempPathFactory) -> QuickProject:
-    """Feeds in many states: one with batches, a gap and an open batch, one never planned, a broken one, one alone.
-
-    The last is of a feed whose file is gone.
-    """
+    """Feeds in many states: with batches, gap and open batch, never planned, broken, without a file or a broker."""
     project = QuickProject(tmp_path_factory.mktemp("page") / "project", broker.bootstrap_servers)
     project.make_control_tables()
     create_topic(broker.bootstrap_servers, TOPIC, 3)
@@ -47,6 +45,13 @@ def filled(broker: EmbeddedBroker, tmp_path_factory: pytest.TempPathFactory) -> 
     project.plan(name="without-file")
     (project.feeds / "without-file.yaml").unlink()
     project.plan("--max-records", "60", name="orders")
+    project.write_feed(TOPIC, name="broker-down")
+    project.plan(name="broker-down")
+    topics_elsewhere = {"topics": [TOPIC], "group": "broker-down-ingest", "conn_id": "kafka_down"}
+    project.write_feed(TOPIC, name="broker-down", kafka=topics_elsewhere)
+    nobody = {"bootstrap.servers": "127.0.0.1:1", "security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN"}
+    extra = nobody | {"sasl.username": "ingest", "sasl.password": SECRET}
+    project.environment["AIRFLOW_CONN_KAFKA_DOWN"] = json.dumps({"conn_type": "kafka", "extra": extra})
     project.write_feed(TOPIC, name="never-planned")
     (project.feeds / "broken.yaml").write_text(f"name: broken\nkafka: {{topics: ['{HOSTILE}']}}\nsink: 5\n")
     return project
@@ -109,7 +114,7 @@ def test_each_role_reads_the_views_and_nothing_is_done_by_any_other_method(serve
 def test_a_feed_is_shown_to_who_may_read_its_dag(server: PageServer) -> None:
     shown = server.page("/", GUEST).text
     assert '/feeds/orders"' in shown
-    assert all(name not in shown for name in ("orders-again", "never-planned", "without-file", "broken"))
+    assert all(f"feeds/{name}" not in shown for name in ("orders-again", "never-planned", "without-file", "broken"))
     # Whether there is such a feed is not said either.
     for name in ("orders-again", "without-file", "nothing-of-that-name"):
         assert server.page(f"/feeds/{name}", GUEST).status == 403
@@ -161,7 +166,7 @@ def cells(text: str, name: str) -> str:
 def test_all_feeds_are_listed_the_worst_first(server: PageServer) -> None:
     text = server.page_with_kafka("/")
     names = re.findall(r'<td class="name"><a href="/kafka-offsets/feeds/([^"]+)"', text)
-    assert names == ["broken", "orders", "orders-again", "without-file", "never-planned"]
+    assert names == ["broken", "orders", "orders-again", "broker-down", "without-file", "never-planned"]
     of_orders = cells(text, "orders")
     # 400 records, of which 100 and 120 are passed; the gap is the worst of it.
     assert f"{TOPIC} gaps 180 100 " in of_orders
@@ -170,6 +175,18 @@ def test_all_feeds_are_listed_the_worst_first(server: PageServer) -> None:
     assert " up to date 0 - " in cells(text, "orders-again")
     assert "never planned" in cells(text, "never-planned")
     assert "There is no feed file of without-file" in text
+
+
+def test_with_the_broker_down_what_is_stored_is_shown_and_said_so_without_the_password(server: PageServer) -> None:
+    of_all, of_feed = server.page_with_kafka("/"), server.page_with_kafka("/feeds/broker-down")
+    assert "Kafka over connection kafka_down: Kafka at 127.0.0.1:1" in of_all
+    assert " unknown - - - PLANNED for " in cells(of_all, "broker-down")
+    assert "up to date" in cells(of_all, "orders-again")
+    assert "Kafka at 127.0.0.1:1" in of_feed
+    assert "What is stored is shown." in of_feed
+    # The stored offset is there, the log's bounds are not.
+    assert cells(of_feed, f"{TOPIC}-0").endswith(" - 0 - - - - - 0")
+    assert SECRET not in of_all + of_feed
 
 
 def test_feeds_are_found_by_their_name_and_by_their_topic(server: PageServer) -> None:
