@@ -145,7 +145,7 @@ def views_of(sources: Sources, years: Years, wide: UUID) -> dict[str, Callable[[
     def feed(name: str, before: UUID | None = None) -> object:
         asked = FeedAsked(batches_before=before)
         view = one_feed(sources, name, asked)
-        shown = {"view": view, "asked": asked, "may_backfill": True, "backfill_dag": "backfill_offsets"}
+        shown: dict[str, Any] = {"view": view, "asked": asked, "may_backfill": True, "backfill_dag": "backfill_offsets"}
         return page(request, "feed.html", **shown)
 
     def batch(name: str, batch_id: UUID) -> object:

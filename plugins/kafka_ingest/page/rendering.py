@@ -20,6 +20,7 @@ STATIC: Final = {
 """The files that a browser may ask for, and no other."""
 
 NOT_KNOWN: Final = "-"
+NO_BREAK: Final = "\u00a0"
 STEP_OF_SIZES: Final = 1024
 
 
@@ -91,8 +92,8 @@ def span(seconds: float | None) -> str:
         return NOT_KNOWN
     for unit, length in (("d", 86_400), ("h", 3_600), ("min", 60)):
         if seconds >= 2 * length:
-            return f"{seconds / length:,.0f} {unit}"
-    return f"{max(0, seconds):.0f} s"
+            return f"{seconds / length:,.0f}{NO_BREAK}{unit}"
+    return f"{max(0, seconds):.0f}{NO_BREAK}s"
 
 
 def size(of_bytes: int | None) -> str:
@@ -102,9 +103,9 @@ def size(of_bytes: int | None) -> str:
     value = float(of_bytes)
     for unit in ("B", "KiB", "MiB", "GiB"):
         if value < STEP_OF_SIZES:
-            return f"{value:,.0f} {unit}"
+            return f"{value:,.0f}{NO_BREAK}{unit}"
         value /= STEP_OF_SIZES
-    return f"{value:,.1f} TiB"
+    return f"{value:,.1f}{NO_BREAK}TiB"
 
 
 def path_part(text: str) -> str:
