@@ -231,7 +231,7 @@ def test_every_truncation_of_a_receipt_is_refused(feed: FeedInMemory, plan: Batc
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"version": 5}, "expected a receipt of format version 1 or 2 or 3 or 4, found 5"),
+        ({"version": 6}, "expected a receipt of format version 1 or 2 or 3 or 4 or 5, found 6"),
         ({"batch_id": str(UUID(int=7))}, r"expected batch .*, found 00000000-0000-0000-0000-000000000007"),
         ({"plan_fingerprint": "abc"}, r"expected the plan with fingerprint .*, found abc"),
         ({"attempt": 2}, "expected attempt 1, found 2"),
