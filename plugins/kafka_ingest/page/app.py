@@ -8,7 +8,7 @@ import logging
 from typing import Annotated, Final
 from uuid import UUID
 
-from fastapi import FastAPI, HTTPException, Query, Request, status
+from fastapi import Depends, FastAPI, HTTPException, Query, Request, status
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import Response
 
@@ -19,6 +19,7 @@ from kafka_ingest.page.one_batch import one_batch
 from kafka_ingest.page.one_feed import FeedAsked, one_feed
 from kafka_ingest.page.rendering import STATIC, page, static_file
 from kafka_ingest.page.sources import Sources
+from kafka_ingest.page.turns import Turns
 
 BACKFILL_DAG: Final = "backfill_offsets"
 METHODS: Final = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]
@@ -28,6 +29,7 @@ WHAT_HAPPENED: Final = {
     status.HTTP_403_FORBIDDEN: "You may not see this. Ask for the right to read the feed's DAG.",
     status.HTTP_404_NOT_FOUND: "There is nothing here.",
     status.HTTP_405_METHOD_NOT_ALLOWED: "This page only reads.",
+    status.HTTP_503_SERVICE_UNAVAILABLE: "Too many look at once, or the control tables are slow. Try again soon.",
 }
 
 log = logging.getLogger(__name__)
@@ -59,14 +61,15 @@ def build_app(sources: Sources | None = None) -> FastAPI:
 
 def add_views(app: FastAPI, sources: Sources) -> None:
     """Add the three views."""
+    turn = [Depends(Turns())]
 
-    @app.get("/")
+    @app.get("/", dependencies=turn)
     def feeds(request: Request, user: User, q: str = "", p: Annotated[int, Query(alias="page")] = 1) -> Response:
         """Show all feeds that the user may read, the worst first."""
         view = all_feeds(sources, lambda names: readable_of(names, user), search=q, page=p)
         return page(request, "feeds.html", view=view)
 
-    @app.get("/feeds/{dag_id}")
+    @app.get("/feeds/{dag_id}", dependencies=turn)
     def feed(request: Request, dag_id: ReadableFeed, user: User, asked: Annotated[FeedAsked, Query()]) -> Response:
         """Show one feed."""
         view = one_feed(sources, dag_id, asked)
@@ -75,7 +78,7 @@ def add_views(app: FastAPI, sources: Sources) -> None:
         may_backfill = bool(view.gaps.items) and may("POST", BACKFILL_DAG, user)
         return page(request, "feed.html", view=view, asked=asked, may_backfill=may_backfill, backfill_dag=BACKFILL_DAG)
 
-    @app.get("/feeds/{dag_id}/batches/{batch_id}")
+    @app.get("/feeds/{dag_id}/batches/{batch_id}", dependencies=turn)
     def batch(
         request: Request, dag_id: ReadableFeed, batch_id: UUID, p: Annotated[int, Query(alias="page")] = 1
     ) -> Response:

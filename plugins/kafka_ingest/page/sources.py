@@ -49,10 +49,12 @@ class Sources:
     def answers(self, snapshot: FeedSnapshot, feed: Feed) -> Answer[Answers]:
         """Return Kafka's answers about one feed as its control rows are now."""
         question = ("feed", snapshot.feed_id, snapshot.revision, feed.kafka.conn_id, feed.kafka.group)
-        kafka = self._kafka(feed.kafka.conn_id)
-        return self.kept.answer(question, lambda: ask(snapshot, kafka, feed.kafka.group), wait_s=WAIT_S)
+        return self.kept.answer(
+            question, lambda: ask(snapshot, self._kafka(feed.kafka.conn_id), feed.kafka.group), wait_s=WAIT_S
+        )
 
     def _kafka(self, conn_id: str) -> ConfluentKafkaCluster:
+        # Made and dropped by the thread that asks: see FeedParts.kafka.
         return ConfluentKafkaCluster(lambda: kafka_settings(self.find_connection(conn_id)), at_most_s=KAFKA_TIMEOUT_S)
 
     def _read_feed_files(self) -> dict[str, FeedFile]:
