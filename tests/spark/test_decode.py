@@ -61,6 +61,7 @@ def spark() -> Iterator[SparkSession]:
     builder = builder_of_quick_start()
     for name in ("spark.hadoop.mapreduce.fileoutputcommitter.marksuccessfuljobs", "spark.hadoop.fs.file.impl"):
         builder = builder.config(name, FIXED_CONF[name])  # nothing but data is written
+    builder = builder.config("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
     builder = builder.config("spark.sql.session.timeZone", "America/New_York")  # nothing may depend on it
     builder = builder.config("spark.sql.shuffle.partitions", "2")
     builder = builder.config("spark.jars", ",".join(map(str, installation().avro_jars)))
