@@ -57,7 +57,11 @@ REGISTRY = Registry({"orders-value": (FIRST, SECOND)}, {7: RegisteredSchema(7, r
 def frozen(
     decoding: Decoding, registry: Registry = REGISTRY, topics: Sequence[str] = ("orders",), **found: Sequence[int]
 ) -> Decoding:
-    files = {"orders.avsc": record("id").encode(), "orders.desc": descriptor_set(PROTO)}
+    files = {
+        "orders.avsc": record("id").encode(),
+        "orders.desc": descriptor_set(PROTO),
+        "orders.json": b'{"properties": {"id": {"type": "integer"}, "city": {"type": "string"}}}',
+    }
 
     def read(path: str) -> bytes:
         return files[path]
@@ -221,6 +225,8 @@ def test_a_version_that_is_deleted_while_versions_are_asked_for_is_left_out() ->
 
 
 def test_a_file_is_read_without_any_registry_and_values_have_no_ids() -> None:
+    json_value = frozen(Decoding(FieldDecoding(Format.JSON, source=SchemaFile("orders.json")))).value
+    assert (json_value.schema, json_value.source) == ("`id`:bigint,`city`:string", None)
     value = frozen(Decoding(FieldDecoding(Format.AVRO, source=SchemaFile("orders.avsc")))).value
 
     assert value == FieldDecoding(Format.AVRO, record_text("id"))

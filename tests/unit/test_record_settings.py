@@ -31,6 +31,10 @@ def document(**changes: object) -> dict[str, object]:
             Decoding(FieldDecoding(Format.JSON, SCHEMA, UnknownFields.REFUSE), columns=Columns.FLATTEN),
         ),
         (
+            {"value": {"format": "json", "schema": "orders.schema.json", "unknown_fields": "refuse"}},
+            Decoding(FieldDecoding(Format.JSON, None, UnknownFields.REFUSE, SchemaFile("orders.schema.json"))),
+        ),
+        (
             {"value": {"format": "avro", "schema": "orders.avsc"}, "columns": "flatten"},
             Decoding(FieldDecoding(Format.AVRO, source=SchemaFile("orders.avsc")), columns=Columns.FLATTEN),
         ),
@@ -161,6 +165,11 @@ def test_a_shape_that_cannot_be_used_is_refused(tmp_path: Path, written: dict[st
         (
             {"value": {"format": "avro", "schema": "x.avsc", "version": 7}},
             "value: expected subject and version with a registry only, found version without one",
+        ),
+        ({"value": {"format": "json", "schema": "../x.json"}}, "value.schema: expected the path of a schema file"),
+        (
+            {"value": {"format": "json", "schema": "x.json", "registry": "schemas"}},
+            "expected with a registry its schema, or a list of fields as schema, found the path of a file",
         ),
         ({"value": {"format": "avro", "schema": "../x.avsc"}}, "value.schema: expected the path of a schema file"),
         (

@@ -84,6 +84,9 @@ class Schemas:
         match part.source:
             case None:
                 return part
+            case SchemaFile(path) if part.format is Format.JSON:
+                ddl = usable(f"schema file {path}", lambda: ddl_of_json_schema(text_of(self.read_file(path))))
+                return replace(part, schema=ddl, source=None)
             case SchemaFile(path):
                 schema = usable(f"schema file {path}", lambda: with_columns(read_avro(text_of(self.read_file(path)))))
                 return replace(part, schema=schema.text, source=None)

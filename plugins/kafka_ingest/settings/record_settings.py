@@ -53,6 +53,11 @@ def a_schema_file(path: str | None) -> str | None:
     return path
 
 
+def is_json_schema_file(schema: str) -> bool:
+    """Whether a schema of JSON is the path of a file: a list of fields never ends like that."""
+    return schema.lower().endswith(".json")
+
+
 class FromRegistry(Settings):
     """``registry``: the Airflow connection to a schema registry; ``subject`` and ``version``: what to read as."""
 
@@ -87,26 +92,36 @@ class FromRegistry(Settings):
 
 
 class JsonRecords(FromRegistry):
-    """``{format: json, schema: "id bigint, name string"}``; without a schema any JSON value, stored as text.
+    """``{format: json, schema: "id bigint, name string"}``, or the path of a file with a JSON Schema.
 
-    With a registry values begin with the id of their schema, and the schema to read as is the registry's, unless the
-    file has one.
+    Without a schema any JSON value, stored as text. With a registry values begin with the id of their schema, and the
+    schema to read as is the registry's, unless the feed file has one.
     """
 
     format: Literal["json"]
-    ddl: Annotated[str | None, Field(alias="schema")] = None
+    fields_or_file: Annotated[str | None, Field(alias="schema")] = None
     unknown_fields: UnknownFields = UnknownFields.IGNORE
 
-    @field_validator("ddl")
+    @field_validator("fields_or_file")
     @classmethod
-    def _can_be_used(cls, ddl: str | None) -> str | None:
-        if ddl is not None:
-            read_schema(ddl)
-        return ddl
+    def _can_be_used(cls, schema: str | None) -> str | None:
+        if schema is None or is_json_schema_file(schema):
+            return a_schema_file(schema)
+        read_schema(schema)
+        return schema
+
+    @model_validator(mode="after")
+    def _not_a_file_with_a_registry(self) -> "JsonRecords":
+        if self.registry is not None and is_json_schema_file(self.fields_or_file or ""):
+            raise ValueError(
+                "expected with a registry its schema, or a list of fields as schema, found the path of a file: leave "
+                "schema out, or write the fields"
+            )
+        return self
 
     @model_validator(mode="after")
     def _unknown_to_a_schema(self) -> "JsonRecords":
-        if self.ddl is None and self.registry is None and self.unknown_fields is not UnknownFields.IGNORE:
+        if self.fields_or_file is None and self.registry is None and self.unknown_fields is not UnknownFields.IGNORE:
             raise ValueError(
                 "expected unknown_fields with a schema only: without one, every field is unknown, found none"
             )
@@ -114,7 +129,9 @@ class JsonRecords(FromRegistry):
 
     def decoding(self) -> FieldDecoding:
         """Return what the Spark job does with them."""
-        return FieldDecoding(Format.JSON, self.ddl, self.unknown_fields, self.source)
+        if self.fields_or_file is not None and is_json_schema_file(self.fields_or_file):
+            return FieldDecoding(Format.JSON, None, self.unknown_fields, SchemaFile(self.fields_or_file))
+        return FieldDecoding(Format.JSON, self.fields_or_file, self.unknown_fields, self.source)
 
 
 class AvroRecords(FromRegistry):
