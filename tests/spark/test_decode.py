@@ -215,6 +215,37 @@ def test_where_unknown_fields_are_refused_each_name_is_one_of_the_schema_and_the
     ]
 
 
+def test_unknown_fields_are_kept_by_name_beside_the_schemas_own(spark: SparkSession) -> None:
+    keeping = FieldDecoding(Format.JSON, "id bigint, name string", UnknownFields.KEEP)
+    unknown = '"x": "5", "y": 5.10, "z": {"a": [1, null]}, "n": null, "e": 1e9999999999, "\u00e9 `\'": true'
+    values = [
+        '{"id": 1}',
+        f'{{"id": 1, {unknown}}}',
+        "{}",
+        None,
+        '{"x": 1, "x": 2}',
+        '{"ID": 1}',
+        '{"id": "x", "y": 1}',
+    ]
+
+    bare, full, empty, tombstone, *dead = outcomes(spark, values, keeping)
+
+    assert (bare["unknown_fields"], empty["unknown_fields"], tombstone) == (None, None, None)
+    assert (full["id"], full["name"]) == (1, None)
+    kept = full["unknown_fields"]
+    assert kept == {
+        "x": "5",
+        "y": "5.1",
+        "e": '"Infinity"',  # fractions have a double's digits, and its range
+        "z": '{"a":[1,null]}',
+        "n": None,
+        "é `'": "true",
+    }
+    assert dead == ["DUPLICATE_FIELD", "OTHER_CASE", "DOES_NOT_FIT"]
+    flat = decoded(records(spark, values[:2]), Decoding(keeping, columns=Columns.FLATTEN))
+    assert flat.columns[2:5] == ["id", "name", "unknown_fields"]
+
+
 def test_any_json_value_is_kept_as_the_text_that_it_is(spark: SparkSession) -> None:
     good = ["null", " 1 ", '"x"', '[1, {"a": 1.10}]', "{}", '{"a": 1e400}', '"\\ud800"', "-0.0"]
     dead = ["", "x", "1 2", "1,2", "1], [2", '1}, "x": {"y": 2', "'x'", "[1,]", "NaN", "{}}", '1, "x": 2', "01"]

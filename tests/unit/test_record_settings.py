@@ -166,6 +166,10 @@ def test_a_shape_that_cannot_be_used_is_refused(tmp_path: Path, written: dict[st
             {"value": {"format": "avro", "schema": "x.avsc", "version": 7}},
             "value: expected subject and version with a registry only, found version without one",
         ),
+        (
+            {"value": {"format": "json", "schema": "Unknown_Fields int", "unknown_fields": "keep"}},
+            "expected with unknown_fields: keep a schema without a field unknown_fields",
+        ),
         ({"value": {"format": "json", "schema": "../x.json"}}, "value.schema: expected the path of a schema file"),
         (
             {"value": {"format": "json", "schema": "x.json", "registry": "schemas"}},

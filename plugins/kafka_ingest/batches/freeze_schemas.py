@@ -17,7 +17,7 @@ from kafka_ingest.model.attempt_directory import UNKNOWN_SCHEMA_IDS
 from kafka_ingest.model.avro_mistaken import why_mistaken
 from kafka_ingest.model.avro_resolution import why_not_read
 from kafka_ingest.model.avro_schema import AvroSchema, read_avro
-from kafka_ingest.model.decoding import Columns, Decoding, FieldDecoding, Format
+from kafka_ingest.model.decoding import Columns, Decoding, FieldDecoding, Format, why_not_kept
 from kafka_ingest.model.json_schema import ddl_of_json_schema
 from kafka_ingest.model.record_schema import RecordType, Struct, WrongSchemaError, collisions, read_schema
 from kafka_ingest.model.schema_source import (
@@ -85,7 +85,7 @@ class Schemas:
             case None:
                 return part
             case SchemaFile(path) if part.format is Format.JSON:
-                ddl = usable(f"schema file {path}", lambda: ddl_of_json_schema(text_of(self.read_file(path))))
+                ddl = usable(f"schema file {path}", lambda: json_fields(text_of(self.read_file(path)), part))
                 return replace(part, schema=ddl, source=None)
             case SchemaFile(path):
                 schema = usable(f"schema file {path}", lambda: with_columns(read_avro(text_of(self.read_file(path)))))
@@ -119,7 +119,7 @@ class Schemas:
                 known[schema_id] = asked
         what, schemas = described(reader, subjects), [schema for _, schema in sorted(known.items())]
         if part.format is Format.JSON:
-            text = part.schema or usable(what, lambda: ddl_of_json_schema(reader.text))
+            text = part.schema or usable(what, lambda: json_fields(reader.text, part))
             writers = [json_writer(each) for each in schemas]
         elif part.format is Format.PROTOBUF:
             types = self.message_types
@@ -214,6 +214,14 @@ def described(reader: RegisteredSchema, subjects: Collection[str]) -> str:
     """Return the schema to read as in a few words."""
     version = f" version {reader.version}" if reader.version is not None else ""
     return f"subject {min(subjects)}{version} (schema id {reader.schema_id})"
+
+
+def json_fields(text: str, part: FieldDecoding) -> str:
+    """Return the fields of a JSON Schema as Spark's DDL; raises WrongSchemaError."""
+    ddl = ddl_of_json_schema(text)
+    if reason := why_not_kept(read_schema(ddl).names, part.unknown_fields):
+        raise WrongSchemaError(reason)
+    return ddl
 
 
 def text_of(content: bytes) -> str:

@@ -4,7 +4,7 @@ An attempt has the settings that the feed had when it was opened, not those of t
 batch whose records could not be decoded.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
@@ -37,6 +37,22 @@ class UnknownFields(StrEnum):
 
     IGNORE = "ignore"
     REFUSE = "refuse"
+    KEEP = "keep"
+    """They become a field :data:`KEPT_UNKNOWN` beside the schema's own."""
+
+
+KEPT_UNKNOWN = "unknown_fields"
+"""``map<string,string>``: what an object's text has beside its schema; null where that is nothing."""
+
+
+def why_not_kept(names: Iterable[str], unknown_fields: UnknownFields) -> str | None:
+    """Return what was expected where a schema has the name of the field that keeps unknown ones; None elsewhere."""
+    if unknown_fields is UnknownFields.KEEP and KEPT_UNKNOWN in {name.lower() for name in names}:
+        return (
+            f"expected with unknown_fields: keep a schema without a field {KEPT_UNKNOWN}, which they are kept in, found "
+            "one: rename it, or use ignore or refuse"
+        )
+    return None
 
 
 class Columns(StrEnum):

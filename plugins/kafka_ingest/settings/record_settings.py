@@ -6,7 +6,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import BeforeValidator, Discriminator, Field, Tag, field_validator, model_validator
 
-from kafka_ingest.model.decoding import FieldDecoding, Format, UnknownFields
+from kafka_ingest.model.decoding import FieldDecoding, Format, UnknownFields, why_not_kept
 from kafka_ingest.model.record_schema import collisions, read_schema
 from kafka_ingest.model.schema_source import TOPIC, DescriptorSetFile, RegistrySource, SchemaFile
 from kafka_ingest.settings.setting_types import RECORD_TAG, Settings
@@ -117,6 +117,14 @@ class JsonRecords(FromRegistry):
                 "expected with a registry its schema, or a list of fields as schema, found the path of a file: leave "
                 "schema out, or write the fields"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _has_room_for_unknown_fields(self) -> "JsonRecords":
+        if self.fields_or_file is not None and not is_json_schema_file(self.fields_or_file):
+            names = read_schema(self.fields_or_file).names
+            if reason := why_not_kept(names, self.unknown_fields):
+                raise ValueError(reason)
         return self
 
     @model_validator(mode="after")

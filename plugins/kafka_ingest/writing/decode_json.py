@@ -9,7 +9,7 @@ import secrets
 from dataclasses import dataclass
 from typing import Self
 
-from kafka_ingest.model.decoding import DeadClass, UnknownFields
+from kafka_ingest.model.decoding import KEPT_UNKNOWN, DeadClass, UnknownFields
 from kafka_ingest.model.record_schema import Struct, quoted, read_schema
 from kafka_ingest.writing.decode_dates import convert_dates, has_dates, parsed_type
 from kafka_ingest.writing.decode_decimals import has_decimals, has_huge_decimal, undecided
@@ -106,17 +106,20 @@ def json_by_schema(column: str, body: str, ddl: str, unknown_fields: UnknownFiel
     wrong = [f"not {envelope.holds_one(parsed)}", f"{read} is null", checks.half_characters()]
     later = [is_wrong(read, schema, converted), has_twice(read, schema, None), checks.other_case()]
     if unknown_fields is UnknownFields.REFUSE:
-        later += [checks.unknown_fields(), checks.duplicate_fields()]
+        later.append(checks.unknown_fields())
+    if unknown_fields is not UnknownFields.IGNORE:
+        later.append(checks.duplicate_fields())
+    keeps = unknown_fields is UnknownFields.KEEP
     wrong += [each for each in later if each]
     return DecodedPart(
         column,
-        converted,
+        checks.with_unknown_fields() if keeps else converted,
         parsed=once(f"if({readable}, {envelope.parse(value, parsed_type(schema))}, null)"),
         read=envelope.value(parsed),
         converted=once(convert_dates(read, schema)) if dated else None,
         is_dead=f"{quoted(body)} is not null and ({' or '.join(wrong)})",
         reason=checks.reason(unknown_fields),
-        fields=schema.names,
+        fields=(*schema.names, *([KEPT_UNKNOWN] if keeps else [])),
     )
 
 
@@ -179,6 +182,14 @@ class Checks:
     def unknown_fields(self) -> str:
         """Whether there is a name that the schema does not have."""
         return f"size({self.unknown_names()}) > 0"
+
+    def with_unknown_fields(self) -> str:
+        """Return the object with what its schema does not have: texts as they are, all else as JSON."""
+        own = ", ".join(f"{text(name)}, {self.converted}.{quoted(name)}" for name in self.schema.names)
+        every = f"from_json({self.value}, 'map<string,string>', map('allowSingleQuotes', 'false'))"
+        others = f"map_filter({every}, (k, v) -> not array_contains({self.names}, k))"
+        kept = f"if({self.unknown_fields()}, {others}, null)"
+        return f"if({self.converted} is null, null, named_struct({own}, {text(KEPT_UNKNOWN)}, {kept}))"
 
     def duplicate_fields(self) -> str:
         """Whether there is a name twice."""
