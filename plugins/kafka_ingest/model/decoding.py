@@ -49,8 +49,8 @@ def why_not_kept(names: Iterable[str], unknown_fields: UnknownFields) -> str | N
     """Return what was expected where a schema has the name of the field that keeps unknown ones; None elsewhere."""
     if unknown_fields is UnknownFields.KEEP and KEPT_UNKNOWN in {name.lower() for name in names}:
         return (
-            f"expected with unknown_fields: keep a schema without a field {KEPT_UNKNOWN}, which they are kept in, found "
-            "one: rename it, or use ignore or refuse"
+            f"expected with unknown_fields: keep a schema without a field {KEPT_UNKNOWN}, in which they are kept, "
+            "found one: rename it, or use ignore or refuse"
         )
     return None
 
