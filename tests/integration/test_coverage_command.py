@@ -87,6 +87,7 @@ def test_every_offset_is_live_backfilled_or_in_an_open_gap(feed: QuickProject) -
     assert document["verified"] == {
         "batches": 3,
         "rows": 12,
+        "filtered": 0,
         "removed_batches": 0,
         "folded_batches": 0,
         "differences": [],
@@ -389,6 +390,7 @@ def test_what_is_committed_while_the_output_is_counted_is_no_difference(
         {
             "batches": 3,
             "rows": 12,
+            "filtered": 0,
             "removed_batches": 0,
             "folded_batches": 0,
             "differences": [],

@@ -46,6 +46,7 @@ def test_a_run_commits_what_is_there_and_a_run_with_nothing_new_is_green_with_sk
         "feed": "orders",
         "kind": "live",
         "rows": 500,
+        "filtered": 0,
         "dead_letters": 0,
         "topics_left_out": 0,
     }
