@@ -20,6 +20,7 @@ from last_will import LastWill
 from measured_on import commit, file_system, machine_in_short
 from measurement import CouldNotRunError, Measurement, Track, in_short
 from options import parse_options, scale_of
+from order_values import REGISTERED
 from places import new_results
 from process_tree import PSS_UP_TO_BYTES, reap_orphans
 from report import Results
@@ -31,6 +32,7 @@ from embedded_broker import JARS, MUCH_DATA, BrokerError, EmbeddedBroker
 from environment import ROOT
 from java_command import JavaMissingError, java_command
 from kafka_ingest.spark_launch.installation import installation
+from schema_registry import running_schema_registry
 
 
 def main() -> int:
@@ -86,10 +88,20 @@ class Benchmark:
         broker = EmbeddedBroker(directory / "kafka", jvm_flags=MUCH_DATA)
         with LastWill() as will, broker, contextlib.ExitStack() as opened:
             store = opened.enter_context(S3Server(directory / "s3")) if self._need_store() else None
-            track = Track(directory / "runs", logs, broker.bootstrap_servers, broker.pid, will, self._topic_ids, store)
+            registry_url = opened.enter_context(running_schema_registry()).url if self._need_registry() else ""
+            track = Track(
+                directory / "runs",
+                logs,
+                broker.bootstrap_servers,
+                broker.pid,
+                will,
+                self._topic_ids,
+                store,
+                registry_url,
+            )
             try:
                 for case in self._cases:
-                    self._fill(case, broker.bootstrap_servers, logs)
+                    self._fill(case, track)
                     self._measure(case, track)
                     self.results(complete=False).write(self._directory)
             except BaseException:
@@ -102,13 +114,16 @@ class Benchmark:
         taking_part = {entry.contestant for case in self._cases for entry in case.entries} - self._missing.keys()
         return any(CONTESTANTS[name].in_store for name in taking_part)
 
-    def _fill(self, case: Case, bootstrap_servers: str, logs: Path) -> None:
+    def _need_registry(self) -> bool:
+        return any(data.form in REGISTERED for case in self._cases for data in case.topics())
+
+    def _fill(self, case: Case, track: Track) -> None:
         for data in case.topics():
             if data.name not in self._topic_ids:
                 say(f"producing {data.records:,} records into {data.name}")
                 started = time.monotonic()
-                make_topic(data, bootstrap_servers, logs / "producers.log")
-                self._topic_ids[data.name] = topic_id(data.name, bootstrap_servers)
+                make_topic(data, track.bootstrap_servers, track.logs / "producers.log", track.registry_url)
+                self._topic_ids[data.name] = topic_id(data.name, track.bootstrap_servers)
                 say(f"produced in {time.monotonic() - started:.1f} s")
 
     def _measure(self, case: Case, track: Track) -> None:

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 
 from contestant import OURS
 from contestants_of_tables import CONTESTANTS, FILE_WRITERS
+from order_values import FORMATS, JSON
 from topic_data import TopicData
 
 SMALL_RECORDS = 2_000
@@ -103,15 +104,17 @@ def small_tables(scale: Scale) -> Case:
     return Case("small-tables", title, scale.of_tables(scale.small_data), OURS, scale.repetitions)
 
 
-def json(scale: Scale) -> Case:
-    """Compare all that decode JSON on the large topic, and this project without it."""
-    decoding = [name for name in scale.contestants if CONTESTANTS[name].decodes]
-    names = [*([OURS] if scale.has_ours and decoding else []), *decoding]
-    entries = [Entry(name, name, scale.data) for name in names]
-    title = f"{scale.data.records:,} records of JSON, decoded by a schema"
-    return Case(
-        "json", title, entries, "kafka-ingest-json" if "kafka-ingest-json" in names else OURS, scale.repetitions
-    )
+def decoding(scale: Scale) -> Case:
+    """Compare all that decode records of ten fields, each format on a topic of its own, and this project's raw bytes.
+
+    All take turns in one comparison, so that any two figures in it may be compared.
+    """
+    topics = {form: replace(scale.data, name=f"bench-{form}", form=form) for form in FORMATS}
+    names = [name for name in scale.contestants if CONTESTANTS[name].decodes]
+    raw = [Entry(OURS, OURS, topics[JSON])] if scale.has_ours and names else []
+    entries = [*raw, *(Entry(name, name, topics[CONTESTANTS[name].decodes]) for name in names)]
+    title = f"{scale.data.records:,} records of ten fields, decoded"
+    return Case("decoding", title, entries, OURS, scale.repetitions)
 
 
 def nothing(scale: Scale) -> Case:
@@ -147,7 +150,7 @@ CASES: Mapping[str, Callable[[Scale], Case]] = {
     "small": small,
     "tables": tables,
     "small-tables": small_tables,
-    "json": json,
+    "decoding": decoding,
     "nothing": nothing,
     "hot": hot,
     "memory": memory,

@@ -55,7 +55,7 @@ class Job:
     """What to read, how many records, and where to work; ``end_offsets`` are empty where everything is to be read.
 
     ``topic_id`` is the constant that the peers write: none of them asks Kafka for it. ``store`` is the S3 server where
-    the output goes there.
+    the output goes there, ``registry_url`` the schema registry where records have registered schemas.
     """
 
     bootstrap_servers: str
@@ -65,6 +65,7 @@ class Job:
     records: int
     topic_id: str = ""
     store: S3Access | None = None
+    registry_url: str = ""
 
     @property
     def output(self) -> Path:
@@ -101,8 +102,9 @@ class Start:
 class Contestant:
     """One who takes part. ``prepare`` is not measured; ``missing`` is the reason where it cannot take part.
 
-    ``writes`` is the format of its output; ``is_ours`` says that it is this project and not a peer; ``decodes``: values
-    become structs; ``in_store``: its output goes to an S3 server.
+    ``writes`` is the format of its output; ``is_ours`` says that it is this project and not a peer; ``decodes`` is the
+    format of the values that become columns, empty where they stay bytes; ``in_store``: its output goes to an S3
+    server.
     """
 
     name: str
@@ -112,7 +114,7 @@ class Contestant:
     missing: Callable[[], str | None] = lambda: None
     writes: str = PARQUET
     is_ours: bool = False
-    decodes: bool = False
+    decodes: str = ""
     in_store: bool = False
 
 
@@ -191,12 +193,12 @@ def spark_submit(
     *,
     more_jars: Sequence[Path] = (),
     writes: str = PARQUET,
-    value_schema: str | None = None,
+    value: Mapping[str, str] | None = None,
 ) -> Callable[[Job], Start]:
     """Return what starts a Spark application on this machine.
 
-    Its jars are those of the Kafka connector and those in ``more_jars``, which are directories. With ``value_schema``
-    it decodes values by ``from_json``.
+    Its jars are those of the Kafka connector and those in ``more_jars``, which are directories. ``value`` names
+    the format and the schema of values that become columns.
     """
 
     def start(job: Job) -> Start:
@@ -206,7 +208,7 @@ def spark_submit(
             format=writes,
             checkpoint=str(job.home / "checkpoint"),
             consumer={f"kafka.{name}": value for name, value in consumer.items()},
-            value_schema=value_schema,
+            value=value,
         )
         return Start(
             [str(BIN / "spark-submit"), "--master", "local[*]", "--jars", jars, *settings, str(SCRIPTS / script), task],
@@ -247,14 +249,19 @@ def flink(
     parquet: Mapping[str, str] | None = None,
     more_jars: Sequence[Path] = (),
     writes: str = PARQUET,
+    value: Mapping[str, object] | None = None,
 ) -> Start:
-    """Return Flink's command with options for its Java and for Parquet."""
+    """Return Flink's command with options for its Java and for Parquet.
+
+    ``value`` has the columns and the options of the format of values that are decoded.
+    """
     task = job.task(
         format=writes,
         jars=[str(folder) for folder in (FLINK / "jars", *more_jars)],
         parallelism=os.cpu_count() or 1,
         consumer={},
         parquet=dict(parquet or {}),
+        value=value,
     )
     environment = plain_environment(job) | {"JVM_ARGS": java, "FLINK_LOG_DIR": str(job.home)}
     return Start([str(FLINK_PYTHON), str(SCRIPTS / "flink_batch.py"), task], environment)

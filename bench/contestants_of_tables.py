@@ -24,7 +24,7 @@ from contestant import (
     prepare_feed,
     spark_submit,
 )
-from contestants_of_json import JSON
+from contestants_of_formats import DECODING
 from s3_server import BUCKET
 
 from environment import ROOT
@@ -185,6 +185,6 @@ TABLES = (
     available_now(DELTA, conf_of_delta, in_store=True),
     available_now(ICEBERG, conf_of_iceberg, in_store=True),
 )
-CONTESTANTS: Mapping[str, Contestant] = {**FILES, **{each.name: each for each in (*TABLES, *JSON)}}
+CONTESTANTS: Mapping[str, Contestant] = {**FILES, **{each.name: each for each in (*TABLES, *DECODING)}}
 """All that take part, by their names."""
 FILE_WRITERS = frozenset(name for name, each in CONTESTANTS.items() if each.writes == PARQUET and not each.decodes)

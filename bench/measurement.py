@@ -11,7 +11,9 @@ import pyarrow as pa
 from cases import Case, Entry
 from contestant import Contestant, Job
 from contestants_of_tables import CONTESTANTS
+from decoded_values import decoded
 from last_will import LastWill
+from order_values import NAMES
 from positions import Positions, data_files, positions_in
 from process_tree import processor_s
 from s3_server import S3Server
@@ -67,7 +69,7 @@ class CouldNotRunError(RuntimeError):
 class Track:
     """Where contestants run, one after the other, each in an empty directory; ``broker`` is the broker's process.
 
-    ``store`` is there where one of them writes to it.
+    ``store`` is there where one of them writes to it, ``registry_url`` where one reads registered schemas.
     """
 
     directory: Path
@@ -77,6 +79,7 @@ class Track:
     will: LastWill
     topic_ids: dict[str, str] = field(default_factory=dict)
     store: S3Server | None = None
+    registry_url: str = ""
     _expected: dict[str, Positions] = field(default_factory=dict)
 
     def measure(self, case: Case, entry: Entry, repetition: int, order: int) -> Measurement:
@@ -106,6 +109,7 @@ class Track:
             records=expected.rows,
             topic_id=self.topic_ids.get(name, ""),
             store=store.access if store is not None else None,
+            registry_url=self.registry_url,
         )
         home.mkdir(parents=True)
         try:
@@ -175,7 +179,7 @@ class Track:
     def _checked(self, entry: Entry, job: Job, expected: Positions, log: Path) -> tuple[Sequence[Path], Positions]:
         files = data_files(job.output)
         try:
-            found = positions_in(files)
+            found = positions_in(files, NAMES if CONTESTANTS[entry.contestant].decodes else ())
         except (BenchmarkError, pa.ArrowInvalid) as error:
             raise CouldNotRunError(f"{entry.label}: {error}; see {log}") from error
         if found != expected:
@@ -188,9 +192,10 @@ class Track:
 
     def _positions(self, entry: Entry) -> Positions:
         ends: Mapping[int, int] = entry.end_offsets or entry.data.end_offsets()
-        key = f"{entry.data} {ends}"
+        decodes = CONTESTANTS[entry.contestant].decodes
+        key = f"{entry.data} {ends} {decodes}"
         if key not in self._expected:
-            self._expected[key] = entry.data.positions(ends)
+            self._expected[key] = decoded(entry.data, ends) if decodes else entry.data.positions(ends)
         return self._expected[key]
 
 

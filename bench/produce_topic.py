@@ -5,42 +5,19 @@ the same offset in every run.
 """
 
 import json
-import random
 import sys
-from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Sequence
 
 from confluent_kafka import Producer
+from order_serializers import serializer
+from order_templates import AT_ONCE, Make, Template, records, templates, value_of
+from order_values import whole
 from talking import BenchmarkError
 from topic_data import IN_A_TRANSACTION, PRODUCERS, TopicData
 
-AT_ONCE = 5_000
 QUEUED = 400_000
 QUEUED_KBYTES = 262_144
 FLUSH_S = 300.0
-
-FIRST_ORDER = 1_000_000_000
-ORDERS = 9_000_000_000
-"""Numbers of ten digits, so that every value has the same length."""
-
-CUSTOMERS = 5_000
-TEMPLATES = 20_000
-RANDOM_CHARACTERS = 8_000_000
-ALPHABET = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
-PHRASES = (
-    "leave at the door", "call before delivery", "gift wrapping", "no substitutes", "second floor on the left",
-    "deliver after six", "paid in advance", "express", "return of a former order", "ring twice",
-)  # fmt: skip
-NOTES = 200
-"""With this number zstd finds most notes again, snappy only some: of a record of 200 bytes they leave 18 and 69."""
-CODE_CHARACTERS = 60
-
-
-class Template(NamedTuple):
-    """A record but for its number."""
-
-    key: bytes
-    rest: bytes
 
 
 def main() -> None:
@@ -49,11 +26,11 @@ def main() -> None:
     data, number = TopicData(**task["data"]), int(task["producer"])
     producer = Producer(settings(data, task["bootstrap_servers"], number))
     mine = {partition: count for partition, count in data.counts().items() if partition % PRODUCERS == number}
-    made = templates(data)
+    made, make = templates(data), maker(data, task["registry_url"])
     if data.transactional:
-        produce_in_transactions(producer, data, mine, made)
+        produce_in_transactions(producer, data, mine, made, make)
     else:
-        produce_in_turn(producer, data, mine, made)
+        produce_in_turn(producer, data, mine, made, make)
     if left := producer.flush(FLUSH_S):
         raise BenchmarkError(f"expected all records of {data.name} in the log, {left:,} are not after {FLUSH_S:.0f} s")
 
@@ -73,46 +50,19 @@ def settings(data: TopicData, bootstrap_servers: str, number: int) -> dict[str, 
     return found | ({"transactional.id": f"{data.name}-{number}"} if data.transactional else {})
 
 
-def templates(data: TopicData) -> list[Template]:
-    """Return records without their numbers, all of one length; the same for the same data."""
-    chance = random.Random(data.seed)  # noqa: S311  (repeatable, not secret)
-    noise = "".join(chance.choices(ALPHABET, k=RANDOM_CHARACTERS)) if data.incompressible else ""
-    frame = len(value_of(FIRST_ORDER, rest_of("customer-1000", 10_000, "")))
-    length = data.record_bytes - frame
-    notes = [note_of(length, chance) for _ in range(NOTES)]
-    found = []
-    for _ in range(TEMPLATES):
-        customer = f"customer-{chance.randrange(1_000, 1_000 + CUSTOMERS)}"
-        note = noise_of(noise, length, chance) if noise else chance.choice(notes)
-        found.append(Template(customer.encode(), rest_of(customer, chance.randrange(10_000, 100_000), note)))
-    return found
+def maker(data: TopicData, registry_url: str) -> Make:
+    """Return what makes the values of a topic."""
+    if not data.form:
+        return value_of
+    serialize = serializer(data.form, data.name, registry_url)
+    return lambda number, order: serialize(whole(number, order))
 
 
-def rest_of(customer: str, cents: int, note: str) -> bytes:
-    """Return what follows an order's number in a value."""
-    return f', "customer": "{customer}", "amount": {cents // 100}.{cents % 100:02}, "note": "{note}"}}'.encode()
-
-
-def value_of(order: int, rest: bytes) -> bytes:
-    """Return the value of a record, JSON."""
-    return b'{"order_id": %d%b' % (order, rest)
-
-
-def noise_of(noise: str, length: int, chance: random.Random) -> str:
-    """Return characters in which nothing repeats; JSON leaves six bits of eight."""
-    start = chance.randrange(len(noise) - length)
-    return noise[start : start + length]
-
-
-def note_of(length: int, chance: random.Random) -> str:
-    """Return a note of exactly this length: a code in which nothing repeats, then phrases."""
-    code = "".join(chance.choices(ALPHABET, k=CODE_CHARACTERS))
-    return f"{code} {'; '.join(chance.choices(PHRASES, k=length))}"[:length]
-
-
-def produce_in_turn(producer: Producer, data: TopicData, mine: dict[int, int], made: Sequence[Template]) -> None:
+def produce_in_turn(
+    producer: Producer, data: TopicData, mine: dict[int, int], made: Sequence[Template], make: Make
+) -> None:
     """Fill the partitions side by side, some thousand records of each in turn."""
-    left = {partition: records(data, partition, count, made) for partition, count in mine.items()}
+    left = {partition: records(data, partition, count, made, make) for partition, count in mine.items()}
     while left:
         for partition, batches in list(left.items()):
             batch = next(batches, None)
@@ -123,7 +73,7 @@ def produce_in_turn(producer: Producer, data: TopicData, mine: dict[int, int], m
 
 
 def produce_in_transactions(
-    producer: Producer, data: TopicData, mine: dict[int, int], made: Sequence[Template]
+    producer: Producer, data: TopicData, mine: dict[int, int], made: Sequence[Template], make: Make
 ) -> None:
     """Fill one partition after the other.
 
@@ -132,7 +82,7 @@ def produce_in_transactions(
     producer.init_transactions()
     for partition, count in mine.items():
         in_transaction = 0
-        for batch in records(data, partition, count, made):
+        for batch in records(data, partition, count, made, make):
             if in_transaction == 0:
                 producer.begin_transaction()
             send(producer, data.name, partition, batch)
@@ -142,18 +92,6 @@ def produce_in_transactions(
                 in_transaction = 0
         if in_transaction:
             producer.commit_transaction()
-
-
-def records(data: TopicData, partition: int, count: int, made: Sequence[Template]) -> Iterator[list[dict[str, object]]]:
-    """Yield a partition's records, some thousand at a time; IN_A_TRANSACTION is a multiple of that."""
-    chance = random.Random(data.seed * 1_000 + partition)  # noqa: S311  (repeatable, not secret)
-    order = FIRST_ORDER + partition * min(100_000_000, ORDERS // data.partitions)
-    for start in range(0, count, AT_ONCE):
-        chosen = chance.choices(made, k=min(AT_ONCE, count - start))
-        yield [
-            {"key": key, "value": b'{"order_id": %d%b' % (number, rest)}
-            for number, (key, rest) in enumerate(chosen, order + start)
-        ]
 
 
 def send(producer: Producer, topic: str, partition: int, batch: list[dict[str, object]]) -> None:

@@ -30,7 +30,8 @@ class TopicData:
     """A topic and what is in it; the same in every run.
 
     ``record_bytes`` is the length of each value; ``skew`` the share of partition 0, or 0.0 for evenly spread records.
-    ``compression`` is the topic's and its producers' codec.
+    ``compression`` is the topic's and its producers' codec. Values are JSON of four fields, or of ten in the format
+    ``form`` (`order_values.py`), where ``record_bytes`` is about what JSON takes.
     """
 
     name: str
@@ -42,6 +43,7 @@ class TopicData:
     skew: float = 0.0
     transactional: bool = False
     seed: int = 7
+    form: str = ""
 
     def counts(self) -> dict[int, int]:
         """Return how many records each partition holds."""
@@ -72,9 +74,10 @@ class TopicData:
 
     def positions(self, ends: Mapping[int, int]) -> Positions:
         """Return the positions of all records before the given end offsets."""
-        return positions_of(self._parts(ends))
+        return positions_of(self.parts(ends))
 
-    def _parts(self, ends: Mapping[int, int]) -> Iterator[tuple[Numbers, Numbers]]:
+    def parts(self, ends: Mapping[int, int]) -> Iterator[tuple[Numbers, Numbers]]:
+        """Yield each partition's positions, in the order of their offsets."""
         for partition, count in self.counts().items():
             offsets = np.arange(count, dtype=np.uint64)
             if self.transactional:
@@ -83,8 +86,11 @@ class TopicData:
             yield np.full(len(offsets), partition, dtype=np.uint64), offsets
 
 
-def make_topic(data: TopicData, bootstrap_servers: str, log: Path) -> None:
-    """Create the topic and fill it. Raises BenchmarkError unless its logs end where they should."""
+def make_topic(data: TopicData, bootstrap_servers: str, log: Path, registry_url: str = "") -> None:
+    """Create the topic and fill it. Raises BenchmarkError unless its logs end where they should.
+
+    Serializers register their schemas at ``registry_url``.
+    """
     with AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": 0}) as admin:
         new = NewTopic(
             data.name,
@@ -93,7 +99,7 @@ def make_topic(data: TopicData, bootstrap_servers: str, log: Path) -> None:
             config={"compression.type": {"none": "uncompressed"}.get(data.compression, data.compression)},
         )
         admin.create_topics([new])[data.name].result()
-        _produce(data, bootstrap_servers, log)
+        _produce(data, bootstrap_servers, log, registry_url)
         asked = {TopicPartition(data.name, number): OffsetSpec.latest() for number in range(data.partitions)}
         answers = admin.list_offsets(asked, request_timeout=ANSWER_TIMEOUT_S)
         found = {partition.partition: answer.result().offset for partition, answer in answers.items()}
@@ -111,13 +117,18 @@ def topic_id(topic: str, bootstrap_servers: str) -> str:
         return str(described[topic].result().topic_id)
 
 
-def _produce(data: TopicData, bootstrap_servers: str, log: Path) -> None:
+def _produce(data: TopicData, bootstrap_servers: str, log: Path, registry_url: str) -> None:
     program = Path(__file__).with_name("produce_topic.py")
     processes: list[subprocess.Popen[bytes]] = []
     with log.open("ab") as output:
         try:
             for number in range(PRODUCERS):
-                task = {"data": asdict(data), "bootstrap_servers": bootstrap_servers, "producer": number}
+                task = {
+                    "data": asdict(data),
+                    "bootstrap_servers": bootstrap_servers,
+                    "producer": number,
+                    "registry_url": registry_url,
+                }
                 command = dying_with_this_process([sys.executable, str(program), json.dumps(task)])
                 processes.append(
                     subprocess.Popen(

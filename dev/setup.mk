@@ -104,5 +104,5 @@ flink: | .venv/.stamp-run
 	echo 'Installing Flink $(FLINK_VERSION) into .flink'
 	test -x .flink/venv/bin/python || .venv/bin/uv venv --quiet --python $(PYTHON) .flink/venv
 	.venv/bin/uv pip install --python .flink/venv/bin/python --system-certs apache-flink==$(FLINK_VERSION)
-	.venv/bin/python dev/resolve_jvm.py --ivy-file dev/jvm/flink.xml --target .flink --configurations jars iceberg
+	.venv/bin/python dev/resolve_jvm.py --ivy-file dev/jvm/flink.xml --target .flink --configurations jars iceberg avro
 	touch $@

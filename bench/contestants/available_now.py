@@ -6,10 +6,15 @@
 import json
 import sys
 
-from pyspark.sql import SparkSession
+from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as f
+from pyspark.sql.avro.functions import from_avro
 
 ICEBERG = "iceberg"
+AVRO = "avro"
+SCHEMA_ID_BYTES = 5
+"""A byte 0 and the id."""
+
 TABLE = "lake.orders"
 TABLE_COLUMNS = (
     "topic string, partition int, offset bigint, timestamp timestamp, "
@@ -31,9 +36,11 @@ def main() -> None:
         .options(**task["consumer"])
         .load()
     )
-    if task.get("value_schema"):
-        source = source.withColumn("value", f.from_json(f.col("value").cast("string"), task["value_schema"]))
-    rows = source.select(*COLUMNS, f.lit(task["topic_id"]).alias("topic_id"))
+    columns = COLUMNS
+    if task["value"]:
+        source = source.withColumn("value", decoded(task["value"]))
+        columns = (*COLUMNS[:-1], "value.*")
+    rows = source.select(*columns, f.lit(task["topic_id"]).alias("topic_id"))
     writer = (
         rows.writeStream.format(task["format"])
         .option("checkpointLocation", task["checkpoint"])
@@ -46,6 +53,13 @@ def main() -> None:
         query = writer.option("path", task["output"]).start()
     query.awaitTermination()
     spark.stop()
+
+
+def decoded(value: dict[str, str]) -> Column:
+    """Return the value as a struct; that of Avro is behind a schema id, which Spark knows nothing of."""
+    if value["format"] == AVRO:
+        return from_avro(f.expr(f"substring(value, {SCHEMA_ID_BYTES + 1})"), value["schema"])
+    return f.from_json(f.col("value").cast("string"), value["schema"])
 
 
 if __name__ == "__main__":

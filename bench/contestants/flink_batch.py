@@ -12,6 +12,7 @@ from pyflink.table import EnvironmentSettings, TableEnvironment
 from pyflink.table.expressions import lit
 
 ICEBERG = "iceberg"
+RAW_VALUE = "`value` BYTES"
 TABLE = "lake.bench.orders"
 MILLISECONDS, MICROSECONDS = 3, 6
 """How precise times are: Kafka's, and those of Iceberg's tables."""
@@ -26,13 +27,13 @@ SOURCE = """
 CREATE TABLE source (
   `topic` STRING METADATA VIRTUAL, `partition` INT METADATA VIRTUAL, `offset` BIGINT METADATA VIRTUAL,
   `timestamp` TIMESTAMP_LTZ(3) METADATA VIRTUAL, `headers` MAP<STRING, BYTES> METADATA VIRTUAL,
-  `key` BYTES, `value` BYTES
+  `key` BYTES, {value}
 ) WITH ({options})
 """
 SINK = """
 CREATE TABLE {sink} (
   `topic` STRING, `partition` INT, `offset` BIGINT, `timestamp` TIMESTAMP_LTZ({precision}),
-  `headers` MAP<STRING, BYTES>, `key` BYTES, `value` BYTES, `topic_id` STRING
+  `headers` MAP<STRING, BYTES>, `key` BYTES, {value}, `topic_id` STRING
 ) WITH ({options})
 """
 
@@ -49,14 +50,15 @@ def main() -> None:
         "execution.runtime-mode": "BATCH",
     }.items():
         tables.get_config().set(name, value)
-    tables.execute_sql(SOURCE.format(options=in_sql(source_options(task))))
+    value = task["value"]["columns"] if task["value"] else RAW_VALUE
+    tables.execute_sql(SOURCE.format(value=value, options=in_sql(source_options(task))))
     if task["format"] == ICEBERG:
         tables.execute_sql(f"CREATE CATALOG lake WITH ({in_sql(catalog_options(task))})")
         tables.execute_sql("CREATE DATABASE lake.bench")
         sink, options, precision = TABLE, ICEBERG_OPTIONS, MICROSECONDS
     else:
         sink, options, precision = "sink", sink_options(task), MILLISECONDS
-    tables.execute_sql(SINK.format(sink=sink, options=in_sql(options), precision=precision))
+    tables.execute_sql(SINK.format(sink=sink, value=value, options=in_sql(options), precision=precision))
     records = tables.from_path("source").add_columns(lit(task["topic_id"]).alias("topic_id"))
     records.execute_insert(sink).wait()
 
@@ -77,7 +79,7 @@ def source_options(task: dict[str, Any]) -> dict[str, str]:
         **bounded,
         "key.format": "raw",
         "key.fields": "key",
-        "value.format": "raw",
+        **(task["value"]["options"] if task["value"] else {"value.format": "raw"}),
         "value.fields-include": "EXCEPT_KEY",
         **{f"properties.{name}": value for name, value in task["consumer"].items()},
     }

@@ -15,7 +15,8 @@ from tests.integration.test_dead_letters import rows_of
 from tests.kafka_faults import Record, produce
 from tests.protobuf_types import descriptor_set, message_class
 from tests.quick_project import QuickProject
-from tests.schema_registry import SchemaRegistryServer, running_schema_registry
+
+from schema_registry import SchemaRegistryServer, running_schema_registry
 
 USER, PASSWORD = "app", "hunter22"
 FIRST = {

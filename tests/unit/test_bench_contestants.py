@@ -25,9 +25,11 @@ from contestant import (
     our_environment,
     plain_environment,
 )
+from contestants_of_formats import FLINK_AVRO
 from contestants_of_tables import CONTESTANTS, FLINK_ICEBERG
 from last_will import LastWill
 from measurement import CouldNotRunError, Track, commit_s
+from order_values import NAMES
 from process_tree import processor_s
 from s3_server import BUCKET
 from talking import BenchmarkError
@@ -244,3 +246,42 @@ def test_the_processor_time_of_a_process_is_the_kernels() -> None:
     before, times, after = processor_s(os.getpid()), os.times(), processor_s(os.getpid())
 
     assert 0.0 < before <= round(times.user + times.system, 2) <= after
+
+
+DECODING = [name for name, each in CONTESTANTS.items() if each.decodes]
+
+
+@pytest.mark.parametrize("name", DECODING)
+def test_only_registered_formats_ask_the_registry_and_only_those_that_do_not_know_the_schema(
+    name: str, job: Job
+) -> None:
+    start = CONTESTANTS[name].start(replace(job, registry_url="http://127.0.0.1:3"))
+
+    asked = "http://127.0.0.1:3" in f"{start.command[-1]} {start.environment.get('AIRFLOW_CONN_SCHEMAS')}"
+    assert asked == (name in {"kafka-ingest-avro", "kafka-ingest-protobuf", "flink-avro"})
+
+
+@pytest.mark.parametrize("name", ["available-now-json", "available-now-avro"])
+def test_the_peers_that_decode_read_as_this_project_does_and_know_every_field(name: str, job: Job) -> None:
+    command = CONTESTANTS[name].start(job).command
+
+    value = json.loads(command[-1])["value"]
+    assert f"available-now-{value['format']}" == name
+    assert all(field in value["schema"] for field in NAMES)
+    assert all(f'"kafka.{setting}": "{set_to}"' in command[-1] for setting, set_to in READ_DEFAULTS.items())
+    assert ("spark-avro_" in " ".join(command)) == (name == "available-now-avro")
+
+
+@pytest.mark.parametrize("form", ["json", "avro", "protobuf"])
+def test_this_project_stores_a_column_for_each_field(form: str, job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(contestant.subprocess, "run", lambda *_, **__: subprocess.CompletedProcess([], 0))
+    CONTESTANTS[f"kafka-ingest-{form}"].prepare(job)
+
+    feed = yaml.safe_load((job.home / "feeds" / "orders.yaml").read_text())
+    assert (feed["value"]["format"], feed["columns"]) == (form, "flatten")
+
+
+def test_flink_gets_the_jar_for_avro_only_where_it_decodes_it(job: Job) -> None:
+    with_jar = [name for name in DECODING if f'"{FLINK_AVRO}"' in CONTESTANTS[name].start(job).command[-1]]
+
+    assert with_jar == ["flink-avro"]

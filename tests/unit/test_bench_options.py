@@ -126,10 +126,23 @@ def test_all_that_write_tables_are_compared_with_this_projects_files() -> None:
     assert "tables" not in entries(("kafka-ingest", "flink"))
 
 
-def test_all_that_decode_json_are_compared_with_this_project_without_it() -> None:
-    found = entries(("kafka-ingest", "flink", "available-now-json", "kafka-ingest-json"))
-    assert found["json"] == ["kafka-ingest", "available-now-json", "kafka-ingest-json"]
-    assert "json" not in entries(("kafka-ingest", "flink"))
+def test_all_that_decode_are_compared_with_each_other_and_with_this_projects_raw_bytes() -> None:
+    found = entries(("kafka-ingest", "flink", "available-now-json", "kafka-ingest-json", "kafka-ingest-avro"))
+    assert found["decoding"] == ["kafka-ingest", "available-now-json", "kafka-ingest-json", "kafka-ingest-avro"]
+    assert "decoding" not in entries(("kafka-ingest", "flink"))
+
+
+def test_each_format_is_read_from_a_topic_of_its_own() -> None:
+    [case] = chosen_cases(["decoding"], SCALE)
+
+    assert {entry.contestant: entry.data.form for entry in case.entries} == {OURS: "json"} | {
+        f"{actor}-{form}": form
+        for actor, form in [
+            *(("kafka-ingest", form) for form in ("json", "avro", "protobuf")),
+            *((peer, form) for peer in ("available-now", "flink") for form in ("json", "avro")),
+        ]
+    }
+    assert sorted(data.name for data in case.topics()) == ["bench-avro", "bench-json", "bench-protobuf"]
 
 
 @pytest.mark.parametrize("name", ["big", "tables"])

@@ -2,17 +2,17 @@
 
 import json
 
-import produce_topic
+import order_templates
 import pytest
-from produce_topic import records, templates
+from order_templates import records, templates, value_of
 from topic_data import IN_A_TRANSACTION, LARGEST_BYTES, SMALLEST_BYTES, TopicData
 
 
 @pytest.fixture
 def few_templates(monkeypatch: pytest.MonkeyPatch) -> None:
     """Some hundred instead of 20,000, and less noise to take them from: making all takes seconds."""
-    monkeypatch.setattr(produce_topic, "TEMPLATES", 300)
-    monkeypatch.setattr(produce_topic, "RANDOM_CHARACTERS", 50_000)
+    monkeypatch.setattr(order_templates, "TEMPLATES", 300)
+    monkeypatch.setattr(order_templates, "RANDOM_CHARACTERS", 50_000)
 
 
 @pytest.mark.parametrize(
@@ -72,7 +72,7 @@ def test_every_value_is_json_of_the_length_that_was_asked_for(length: int, incom
     made = templates(data)
 
     for partition, count in data.counts().items():
-        for batch in records(data, partition, count, made):
+        for batch in records(data, partition, count, made, value_of):
             assert {len(record["value"]) for record in batch} == {length}
             assert [json.loads(record["value"])["customer"].encode() for record in batch] == [r["key"] for r in batch]
 
@@ -84,7 +84,7 @@ def test_the_numbers_of_orders_are_of_one_length_and_never_twice_however_many_pa
     numbers = [
         json.loads(record["value"])["order_id"]
         for partition, count in data.counts().items()
-        for batch in records(data, partition, count, made)
+        for batch in records(data, partition, count, made, value_of)
         for record in batch
     ]
 
@@ -95,6 +95,6 @@ def test_the_numbers_of_orders_are_of_one_length_and_never_twice_however_many_pa
 @pytest.mark.usefixtures("few_templates")
 def test_the_same_data_are_the_same_records() -> None:
     data = TopicData("t", 50)
-    once, again = (list(records(data, 1, 20, templates(data))) for _ in range(2))
+    once, again = (list(records(data, 1, 20, templates(data), value_of)) for _ in range(2))
 
     assert once == again

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.schema_registry import SchemaRegistryServer, running_schema_registry
 
 from certificates import Authority
 from free_ports import LOOPBACK
@@ -20,6 +19,7 @@ from kafka_ingest.errors import (
 from kafka_ingest.registry.schema_registry import HttpSchemaRegistry
 from kafka_ingest.settings.connections import ConnectionFields
 from kafka_ingest.settings.registry_connection import registry_settings
+from schema_registry import SchemaRegistryServer, running_schema_registry
 
 SECRET = "hunter22"
 ADDRESS = {"type": "record", "name": "Address", "fields": [{"name": "city", "type": "string"}]}

@@ -1,4 +1,4 @@
-"""A schema registry for tests: a stand-in that speaks Confluent's API, as far as it is asked here.
+"""A schema registry for tests and the benchmark: a stand-in that speaks Confluent's API, as far as it is asked here.
 
 No real one could be had as a package. The serializers, whose client registers schemas here, and the bytes that they
 make are Confluent's own. It asks for credentials, and fails as registries and networks do.
@@ -117,6 +117,7 @@ class Handler(BaseHTTPRequestHandler):
     disable_nagle_algorithm = True
 
     def handle_any(self) -> None:
+        """Answer a request, or fail as a test has asked."""
         server = self.server_of_test
         content = self.rfile.read(int(self.headers.get("Content-Length") or 0))
         server.asked.append(f"{self.command} {self.path}")
@@ -134,6 +135,7 @@ class Handler(BaseHTTPRequestHandler):
             self.send(*server.answer(self.command, self.path, content))
 
     def send(self, status: int, document: object) -> None:
+        """Send an answer."""
         content = json.dumps(document).encode()
         self.send_response(status)
         self.send_header("Content-Type", "application/vnd.schemaregistry.v1+json")
@@ -142,7 +144,7 @@ class Handler(BaseHTTPRequestHandler):
         self.wfile.write(content)
 
     def log_message(self, *_: object) -> None:
-        pass
+        """Say nothing."""
 
 
 for method in ("GET", "POST"):
