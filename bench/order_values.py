@@ -49,14 +49,14 @@ FORMATS = (JSON, AVRO, PROTOBUF)
 REGISTERED = (AVRO, PROTOBUF)
 """Those that Confluent's serializers write, behind the id of a registered schema."""
 
-AROUND_THE_NOTE = 190
+AROUND_THE_NOTE = 198
 SHORTEST_NOTE = 20
 FIRST_MOMENT_MS = 1_760_000_000_000
 YEAR_MS = 31_536_000_000
 
 
 def length_of_note(record_bytes: int) -> int:
-    """Return how long notes are for values of about this many bytes in JSON: names and other fields take 190."""
+    """Return how long notes are for values of about this many bytes in JSON: names and other fields take about 198."""
     return max(SHORTEST_NOTE, record_bytes - AROUND_THE_NOTE)
 
 

@@ -65,7 +65,14 @@ class Results:
         lines = [] if self.complete else ["**Not complete: the benchmark ended before its time.**", ""]
         for case in self.cases:
             if found := self.of(case):
-                lines += [f"## {case.title}", "", *table(case, found), "", *time_besides_spark(found)]
+                lines += [
+                    f"## {case.title}",
+                    "",
+                    *table(case, found),
+                    "",
+                    *peers_by_format(found),
+                    *time_besides_spark(found),
+                ]
             lines += [
                 f"Left out: {label}. {in_short(reason)}\n"
                 for (name, label), reason in self.left_out.items()
@@ -155,6 +162,20 @@ def spread(values: Sequence[float], form: str) -> str:
     """Return the median, and the smallest and the largest unless all are the same."""
     middle, least, most = (format(each, form) for each in (statistics.median(values), min(values), max(values)))
     return middle if least == most else f"{middle} ({least} to {most})"
+
+
+def peers_by_format(found: Mapping[str, Sequence[Measurement]]) -> list[str]:
+    """Return, for each format that is decoded, the peers' medians as multiples of this project's."""
+    lines = []
+    medians = {
+        CONTESTANTS[rows[0].contestant]: statistics.median(each.seconds for each in rows) for rows in found.values()
+    }
+    for ours, base in medians.items():
+        peers = {peer.name: seconds for peer, seconds in medians.items() if peer.decodes == ours.decodes}
+        if ours.is_ours and ours.decodes and len(peers) > 1:
+            shown = [f"{name} {seconds / base:.2f}" for name, seconds in peers.items() if name != ours.name]
+            lines.append(f"- {ours.decodes}, in times of {ours.name}: {', '.join(shown)}")
+    return [*lines, ""] if lines else []
 
 
 def time_besides_spark(found: Mapping[str, Sequence[Measurement]]) -> list[str]:

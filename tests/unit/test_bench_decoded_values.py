@@ -89,7 +89,7 @@ def test_a_null_is_refused_with_its_field(tmp_path: Path) -> None:
 
 
 def test_a_missing_field_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(BenchmarkError, match="expected topic, .*, placed_ms, note in .*: all write the same"):
+    with pytest.raises(BenchmarkError, match=r"expected topic, .*, placed_ms, note in .*: all write the same"):
         stored([{name: value for name, value in row.items() if name != "note"} for row in rows()], tmp_path)
 
 

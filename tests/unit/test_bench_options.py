@@ -169,7 +169,7 @@ def test_cases_that_spread_the_records_themselves_do_so_whatever_skew_is_asked_f
         "small": [0.5],
         "tables": [0.5],
         "small-tables": [0.5],
-        "json": [0.5],
+        "decoding": [0.5, 0.5, 0.5],
         "nothing": [0.5],
         "hot": [0.0, 0.9],
         "memory": [0.0],

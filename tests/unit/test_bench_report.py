@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from cases import Case, Entry
 from measurement import Measurement
-from report import Results, table, time_besides_spark
+from report import Results, peers_by_format, table, time_besides_spark
 from topic_data import TopicData
 
 DATA = TopicData("bench-big", 1_000)
@@ -158,3 +158,22 @@ def test_what_is_spent_beside_spark_is_shown_for_this_project_only() -> None:
         ),
         "",
     ]
+
+
+def test_peers_that_decode_are_set_in_relation_to_this_project_with_the_same_format() -> None:
+    seconds = {
+        "kafka-ingest": 1.0,
+        "kafka-ingest-json": 2.0,
+        "kafka-ingest-avro": 4.0,
+        "kafka-ingest-protobuf": 5.0,
+        "available-now-json": 3.0,
+        "flink-json": 5.0,
+        "flink-avro": 5.0,
+    }
+
+    assert peers_by_format({name: runs(name, each) for name, each in seconds.items()}) == [
+        "- json, in times of kafka-ingest-json: available-now-json 1.50, flink-json 2.50",
+        "- avro, in times of kafka-ingest-avro: flink-avro 1.25",
+        "",
+    ]
+    assert peers_by_format({"kafka-ingest": runs("kafka-ingest", 1.0), "flink": runs("flink", 1.0)}) == []
