@@ -119,5 +119,5 @@ DECODING = (
     flink_decoding(JSON),
     flink_decoding(AVRO),
 )
-"""Spark has no Protobuf here: its module for it cannot be resolved. Flink's needs a class of Java for each message, and
-does not read values behind a schema id."""
+"""Protobuf has no peer: Spark's module for it cannot be resolved, and Flink's needs a Java class that `protoc` made of
+each message."""

@@ -121,7 +121,8 @@ def _column(column: "pa.Array[Any]") -> Numbers:
         whole: Numbers = column.to_numpy(zero_copy_only=False).astype(np.uint64)
         return whole
     encoded = column.dictionary_encode()
-    return hashes(encoded.dictionary.to_pylist())[encoded.indices.to_numpy(zero_copy_only=False)]
+    hashed: Numbers = hashes(encoded.dictionary.to_pylist())[encoded.indices.to_numpy(zero_copy_only=False)]
+    return hashed
 
 
 def _columns_of_positions(parquet: pyarrow.parquet.ParquetFile, file: Path, payload: Sequence[str]) -> list[str]:
