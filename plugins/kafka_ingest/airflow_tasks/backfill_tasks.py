@@ -3,6 +3,7 @@
 from airflow.sdk import BaseOperator, Context
 
 from kafka_ingest.airflow_tasks.in_airflow import errors_for_airflow, parts_of_run, run_of
+from kafka_ingest.airflow_tasks.metrics import step_duration
 from kafka_ingest.backfilling.decide import BackfillDecision
 from kafka_ingest.model.offset_sets import span_of
 from kafka_ingest.model.offsets import OffsetRange, listing
@@ -18,7 +19,8 @@ class BackfillPlanOperator(BaseOperator):
             form = BackfillForm.of(context["params"])
             parts = parts_of_run(None, context)
             # A run that is retried, or cleared, continues with the chunks that it has claimed.
-            outcome = parts.plan_backfill(form.request(parts.feed), actor=run_of(context), once=True)
+            with step_duration(parts.feed.name, "plan_backfill"):
+                outcome = parts.plan_backfill(form.request(parts.feed), actor=run_of(context), once=True)
         if outcome.decision is not None:
             self._log_decision(outcome.decision)
         elif outcome.chunks:

@@ -4,6 +4,7 @@ import os
 import re
 import shutil
 from collections.abc import Collection
+from datetime import UTC, datetime
 from typing import Any
 
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
@@ -15,14 +16,29 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException, Airfl
 from airflow.sdk.log import mask_secret
 
 from kafka_ingest.airflow_tasks.announcing import Announcements
-from kafka_ingest.airflow_tasks.in_airflow import errors_for_airflow, id_of_batch, parts_of, parts_of_run, run_of
+from kafka_ingest.airflow_tasks.in_airflow import (
+    errors_for_airflow,
+    id_of_batch,
+    name_in_run,
+    parts_of,
+    parts_of_run,
+    run_of,
+)
+from kafka_ingest.airflow_tasks.metrics import (
+    ATTEMPTS,
+    FAILED_ATTEMPTS,
+    send_committed,
+    send_count,
+    send_standing,
+    step_duration,
+)
 from kafka_ingest.airflow_tasks.shown_ranges import label_of, lines_of_ranges
 from kafka_ingest.assembly import FeedParts
 from kafka_ingest.batches.freeze_schemas import ROUNDS
-from kafka_ingest.batches.plan_batch import PlanResult, why_nothing
+from kafka_ingest.batches.plan_batch import PlanOutcome, PlanResult, why_nothing
 from kafka_ingest.cluster.client_settings import without_secrets
 from kafka_ingest.committing.announcement import announcement
-from kafka_ingest.errors import BatchStateError, SparkFailedError
+from kafka_ingest.errors import BatchStateError, OperatorDecisionError, SparkFailedError
 from kafka_ingest.model.batch import Attempt, Batch, BatchState
 from kafka_ingest.settings.feed import Feed
 from kafka_ingest.settings.feed_file import FeedFile
@@ -52,7 +68,7 @@ class PlanOperator(BaseOperator, SkipMixin):
             request = RunRequest.of(context["dag_run"].conf or {})
             parts = parts_of(self.feed)
             parts.check_keeps_running(checked_against_others(self.file))
-            outcome = parts.plan(actor=run_of(context), end=request.end(), max_records=request.max_records)
+            outcome = self.planned(parts, request, actor=run_of(context))
             if lost := self.announcements.add_lost(context, parts):
                 self.log.info("announced %d batches whose commit task died before it did so", lost)
         if outcome.decision is not None:
@@ -72,6 +88,17 @@ class PlanOperator(BaseOperator, SkipMixin):
         for line in lines_of_ranges(outcome.batch.ranges):
             self.log.info("%s", line)
         return str(outcome.batch.batch_id)
+
+    def planned(self, parts: FeedParts, request: RunRequest, *, actor: str) -> PlanOutcome:
+        """Plan, and send where the feed stands: also of one that has stopped, since it falls behind."""
+        try:
+            with step_duration(self.feed.name, "plan"):
+                outcome = parts.plan(actor=actor, end=request.end(), max_records=request.max_records)
+        except OperatorDecisionError:
+            send_standing(parts)
+            raise
+        send_standing(parts)
+        return outcome
 
 
 class WriteOperator(SparkSubmitOperator):
@@ -93,6 +120,11 @@ class WriteOperator(SparkSubmitOperator):
 
     def execute(self, context: Context) -> None:
         """Write the batch, unless it is written; once more where Spark found schema ids to ask for."""
+        with step_duration(name_in_run(self.feed, context), "write"):
+            self.write(context)
+
+    def write(self, context: Context) -> None:
+        """Open attempts until one is pinned."""
         for tries_left in reversed(range(ROUNDS)):
             with errors_for_airflow():
                 parts = parts_of_run(self.feed, context)
@@ -102,6 +134,7 @@ class WriteOperator(SparkSubmitOperator):
                 if attempt is None:
                     self.log.info("batch %s is written already: no need for Spark", self.batch_id)
                     return
+            send_count(ATTEMPTS, parts.feed.name)
             if self.wrote(parts, attempt, context, may_fail=tries_left > 0):
                 with errors_for_airflow():
                     parts.pin(attempt)
@@ -125,6 +158,7 @@ class WriteOperator(SparkSubmitOperator):
             with errors_for_airflow():
                 if may_fail and not self.killed and parts.needs_schemas(attempt):
                     return False
+                send_count(FAILED_ATTEMPTS, parts.feed.name)
                 parts.explain_failure(attempt, str(error))
                 raise spark_failed(error, submission.secrets) from error
         finally:
@@ -185,7 +219,10 @@ class CommitOperator(BaseOperator, SkipMixin):
         """Commit the batch; return its counts."""
         with errors_for_airflow():
             parts = parts_of_run(self.feed, context)
-            committed = parts.commit(id_of_batch(self.batch_id), actor=run_of(context))
+            began = datetime.now(UTC)
+            with step_duration(parts.feed.name, "commit"):
+                committed = parts.commit(id_of_batch(self.batch_id), actor=run_of(context))
+            send_committed(committed, parts, began)
         if self.feed is None:
             self.shown_as = label_of(committed.batch)
         if committed.mirrored.failure is not None:

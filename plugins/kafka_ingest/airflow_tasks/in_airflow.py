@@ -25,7 +25,12 @@ def parts_of_run(feed: Feed | None, context: Context) -> FeedParts:
     """Return the parts of the DAG's feed, or without one, of the feed that the run names in its params."""
     if feed is not None:
         return parts_of(feed)
-    return assemble_named(str(context["params"]["feed"]), find_connection_in_task)
+    return assemble_named(name_in_run(feed, context), find_connection_in_task)
+
+
+def name_in_run(feed: Feed | None, context: Context) -> str:
+    """Return the name of the DAG's feed, or without one, that which the run names in its params."""
+    return feed.name if feed is not None else str(context["params"]["feed"])
 
 
 def id_of_batch(text: str) -> UUID:

@@ -6,6 +6,7 @@ from airflow.sdk import BaseOperator, Context
 from airflow.sdk.exceptions import AirflowException, AirflowSkipException
 
 from kafka_ingest.airflow_tasks.in_airflow import errors_for_airflow, parts_of, run_of
+from kafka_ingest.airflow_tasks.metrics import MIRROR_FAILURES, send_count, send_standing
 from kafka_ingest.assembly import FeedParts
 from kafka_ingest.settings.feed import Feed
 from kafka_ingest.settings.feed_file import FeedFile
@@ -94,6 +95,7 @@ class MirrorOperator(BaseOperator):
             parts.check_output_known()
             mirrored = parts.mirror(actor=run_of(context))
         if mirrored.failure is not None:
+            send_count(MIRROR_FAILURES, self.feed.name)
             raise AirflowException(f"the consumer group {mirrored.group} was not moved: {mirrored.failure}")
         self.log.info("the consumer group %s is at the stored offsets", mirrored.group)
 
@@ -108,7 +110,9 @@ class HeadroomOperator(BaseOperator):
     def execute(self, context: Context) -> int:  # noqa: ARG002 - Airflow's signature
         """Log a warning for each of them, and return how many there are."""
         with errors_for_airflow():
-            warnings = [str(found) for found in planned_before(self.feed).low_headroom()]
+            parts = planned_before(self.feed)
+            send_standing(parts)
+            warnings = [str(found) for found in parts.low_headroom()]
         for warning in warnings:
             self.log.warning("%s", warning)
         if not warnings:

@@ -6,7 +6,7 @@ from enum import IntEnum
 
 from kafka_ingest.model.hold import HoldCause
 from kafka_ingest.model.identity import is_other_topic
-from kafka_ingest.model.offsets import Isolation, LogBounds, TopicPartition, Unavailable
+from kafka_ingest.model.offsets import Isolation, LogBounds, StoredOffset, TopicPartition, Unavailable
 from kafka_ingest.model.summaries import FeedOverview
 from kafka_ingest.ports.cluster import KafkaCluster
 
@@ -44,12 +44,25 @@ class ClusterLogs:
 
 
 @dataclass(frozen=True, slots=True)
-class FeedLine:
-    """One feed among all. Numbers that need Kafka are None without its answer.
+class Distances:
+    """How far stored offsets are from both ends of their logs, of those that Kafka answered about.
 
-    ``lag``: how many offsets can be read now; ``headroom``: the fewest that lie between a log's start and the stored
-    offset, of partitions with something to read; ``silent``: of how many partitions Kafka said nothing. ``overview`` is
-    None where the feed was never planned.
+    ``lag``: how many offsets can be read now, None without any answer; ``headroom``: the fewest that lie between a
+    log's start and the stored offset, of partitions with something to read, None without one; ``lost``: how many were
+    deleted before they were read; ``silent``: of how many partitions Kafka said nothing.
+    """
+
+    lag: int | None
+    headroom: int | None
+    lost: int
+    silent: int
+
+
+@dataclass(frozen=True, slots=True)
+class FeedLine:
+    """One feed among all. Numbers that need Kafka are None without its answer; they are those of its distances.
+
+    ``overview`` is None where the feed was never planned.
     """
 
     name: str
@@ -91,31 +104,47 @@ def line_of(
         if row.topic_partition.topic not in logs.topic_ids
         or is_other_topic(row.topic_id, logs.topic_ids[row.topic_partition.topic])
     }
-    lag, lost, silent, headroom = None if read else 0, 0, 0, None
-    for row in read:
-        if row.topic_partition.topic in other or row.next_offset is None:
-            continue
-        bounds = logs.bounds.get(row.topic_partition)
-        if not isinstance(bounds, LogBounds):
-            silent += 1
-            continue
-        left = row.next_offset - bounds.log_start_offset
-        waiting = max(0, bounds.readable_end(isolation) - max(row.next_offset, bounds.log_start_offset))
-        lost, lag = lost + max(0, -left), (lag or 0) + waiting
-        if waiting:
-            headroom = left if headroom is None else min(headroom, left)
+    known = [row for row in read if row.topic_partition.topic not in other]
+    found = distances(known, logs.bounds, isolation)
+    lag = found.lag if known or not read else None
     return FeedLine(
         overview.name,
         overview,
         # Of partitions that are silent nobody knows: with them, no lag is not "up to date".
-        _standing(overview, (lag or None) if silent else lag, lost=lost, is_other=bool(other), file_error=file_error),
+        _standing(
+            overview,
+            (lag or None) if found.silent else lag,
+            lost=found.lost,
+            is_other=bool(other),
+            file_error=file_error,
+        ),
         lag=lag,
-        headroom=headroom,
-        lost=lost,
-        silent=silent,
+        headroom=found.headroom,
+        lost=found.lost,
+        silent=found.silent,
         other_topics=tuple(sorted(other)),
         file_error=file_error,
     )
+
+
+def distances(
+    rows: Collection[StoredOffset], bounds: Mapping[TopicPartition, LogBounds | Unavailable], isolation: Isolation
+) -> Distances:
+    """Return how far stored offsets are from both ends of their logs; a seed that is pending counts for nothing."""
+    lag, lost, silent, headroom = None if rows else 0, 0, 0, None
+    for row in rows:
+        if row.next_offset is None:
+            continue
+        log = bounds.get(row.topic_partition)
+        if not isinstance(log, LogBounds):
+            silent += 1
+            continue
+        left = row.next_offset - log.log_start_offset
+        waiting = max(0, log.readable_end(isolation) - max(row.next_offset, log.log_start_offset))
+        lost, lag = lost + max(0, -left), (lag or 0) + waiting
+        if waiting:
+            headroom = left if headroom is None else min(headroom, left)
+    return Distances(lag, headroom, lost, silent)
 
 
 def worst_first(lines: Iterable[FeedLine]) -> list[FeedLine]:
