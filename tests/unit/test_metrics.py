@@ -3,21 +3,23 @@
 import atexit
 import logging
 import re
-import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import timedelta
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
+from types import MappingProxyType
 
 import pytest
 from airflow.sdk._shared.observability.metrics import otel_logger
 from airflow.sdk._shared.observability.metrics.base_stats_logger import NoStatsLogger
 from airflow.sdk._shared.observability.metrics.validators import stat_name_default_handler, stat_name_otel_handler
+from airflow.sdk.configuration import conf
 from airflow.sdk.observability import stats
 from airflow.sdk.observability.metrics.stats_utils import get_stats_factory
 from opentelemetry import metrics as opentelemetry
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
+from tests.statsd_server import StatsdServer
 
 from kafka_ingest.airflow_tasks import metrics
 from kafka_ingest.airflow_tasks.metrics import LAG, METRICS, ROWS, STEP_DURATION, Metric, MetricKind
@@ -35,11 +37,16 @@ def value_of(metric: Metric) -> float | timedelta:
     return timedelta(seconds=1.5) if metric.kind is MetricKind.TIMER else 42
 
 
-def start_sending(monkeypatch: pytest.MonkeyPatch, **settings: str) -> None:
+def start_sending(
+    monkeypatch: pytest.MonkeyPatch, settings: Mapping[str, str] = MappingProxyType({}), **more: str
+) -> None:
     """Set Airflow's section ``metrics``, and make ready what sends as a task's process does."""
-    for name, value in settings.items():
-        monkeypatch.setenv(f"AIRFLOW__METRICS__{name.upper()}", value)
-    stats.initialize(factory=get_stats_factory(), export_legacy_names=settings.get("legacy_names_on") != "False")
+    for name, value in {
+        **settings,
+        **{f"AIRFLOW__METRICS__{name.upper()}": value for name, value in more.items()},
+    }.items():
+        monkeypatch.setenv(name, value)
+    stats.initialize(factory=get_stats_factory(), export_legacy_names=conf.getboolean("metrics", "legacy_names_on"))
 
 
 @pytest.fixture(autouse=True)
@@ -48,33 +55,10 @@ def _sending_ends() -> Iterator[None]:
     stats.initialize(factory=NoStatsLogger, export_legacy_names=True)
 
 
-class StatsdServer:
-    """A UDP socket that StatsD's lines are sent to."""
-
-    def __init__(self) -> None:
-        self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-        self._socket.bind(("127.0.0.1", 0))
-        self.port = str(self._socket.getsockname()[1])
-
-    def received(self) -> list[str]:
-        """What has arrived: on the loopback interface a datagram is there once it is sent."""
-        self._socket.settimeout(0)
-        found: list[str] = []
-        while True:
-            try:
-                found += self._socket.recv(65_535).decode().splitlines()
-            except BlockingIOError:
-                return found
-
-    def close(self) -> None:
-        self._socket.close()
-
-
 @pytest.fixture
 def statsd() -> Iterator[StatsdServer]:
-    server = StatsdServer()
-    yield server
-    server.close()
+    with StatsdServer() as server:
+        yield server
 
 
 @pytest.fixture
@@ -110,7 +94,7 @@ LINES: dict[MetricKind, str] = {
 def test_statsd_receives_each_metric_and_once_more_under_a_name_with_its_feed(
     monkeypatch: pytest.MonkeyPatch, statsd: StatsdServer
 ) -> None:
-    start_sending(monkeypatch, statsd_on="True", statsd_host="127.0.0.1", statsd_port=statsd.port)
+    start_sending(monkeypatch, statsd.settings)
 
     for metric in METRICS:
         metric.send(value_of(metric), **tags_of(metric))
@@ -124,9 +108,7 @@ def test_statsd_with_tags_receives_each_metric_once_where_airflow_sends_no_secon
 ) -> None:
     start_sending(
         monkeypatch,
-        statsd_on="True",
-        statsd_host="127.0.0.1",
-        statsd_port=statsd.port,
+        statsd.settings,
         statsd_influxdb_enabled="True",
         legacy_names_on="False",
     )
@@ -194,7 +176,7 @@ def test_a_task_neither_fails_nor_is_retried_where_metrics_cannot_be_sent(
 def test_a_step_that_fails_fails_with_its_own_error_and_has_no_duration(
     monkeypatch: pytest.MonkeyPatch, statsd: StatsdServer
 ) -> None:
-    start_sending(monkeypatch, statsd_on="True", statsd_host="127.0.0.1", statsd_port=statsd.port)
+    start_sending(monkeypatch, statsd.settings)
     with pytest.raises(OSError, match="the disk is full"), metrics.step_duration("orders", "write"):
         raise OSError("the disk is full")
     assert statsd.received() == []
@@ -227,7 +209,7 @@ def test_each_metric_has_a_place_in_the_list_and_is_sent_by_a_task() -> None:
 
 
 def test_a_counter_or_gauge_takes_no_duration(monkeypatch: pytest.MonkeyPatch, statsd: StatsdServer) -> None:
-    start_sending(monkeypatch, statsd_on="True", statsd_host="127.0.0.1", statsd_port=statsd.port)
+    start_sending(monkeypatch, statsd.settings)
     for metric in (LAG, ROWS):
         with pytest.raises(TypeError, match="expected a number, found a duration"):
             metric.send(timedelta(seconds=1), **tags_of(metric))
