@@ -1,11 +1,14 @@
 """Backfills as a user of Airflow makes them: a form, a real scheduler, a failed chunk that is cleared, a paused DAG."""
 
+import re
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from tests.orchestration.conftest import java_like_spark
 from tests.project import Project
+from tests.statsd_server import StatsdServer
 
 from airflow_server import RestError, running, until
 from embedded_broker import EmbeddedBroker
@@ -34,6 +37,37 @@ while [ -e "{waits}" ]; do sleep 0.1; done"""
     return java_like_spark(home / "java", fail), fails, waits
 
 
+@pytest.fixture
+def statsd() -> Iterator[StatsdServer]:
+    with StatsdServer() as server:
+        yield server
+
+
+def sums(lines: list[str]) -> Counter[str]:
+    """Add up a feed's counters, and take the last value of each gauge; timers count how often they were sent."""
+    found: Counter[str] = Counter()
+    for line in lines:
+        name, value, kind = re.split("[:|]", line.removeprefix("airflow.kafka_ingest."))
+        if ".orders" not in name:
+            continue
+        name = name.replace(".orders", "")
+        number = 1 if kind == "ms" else int(value)
+        found[name] = number if kind == "g" else found[name] + number
+    return found
+
+
+def check_each_task_has_sent_its_metrics(sent: Counter[str], *, rows: int) -> None:
+    """Check what came from the processes of a feed's tasks and of a backfill's, one attempt of which has failed."""
+    assert sent["rows"] == rows
+    assert sent["attempts"] - sent["failed_attempts"] == sent["batches"] == sent["batch_duration"] > 1
+    assert sent["failed_attempts"] >= 1
+    assert sent["bytes"] > 0
+    assert sent["lag"] > 0
+    assert sent.keys() >= {"holds", "open_gaps", "low_headroom_partitions", "dead_letters", "filtered"}
+    steps = {name for name in sent if name.startswith("step_duration.")}
+    assert steps == {f"step_duration.{step}" for step in ("plan", "plan_backfill", "write", "commit")}
+
+
 def read_once(project: Project, ends: dict[int, int]) -> bool:
     """Whether every offset below these is in the output exactly once."""
     found = Counter((row["kafka_partition"], row["kafka_offset"]) for row in project.rows())
@@ -41,7 +75,7 @@ def read_once(project: Project, ends: dict[int, int]) -> bool:
 
 
 def test_a_backfill_is_triggered_with_a_form_and_a_failed_chunk_is_cleared_alone_while_live_runs_continue(
-    project: Project, broker: EmbeddedBroker, topic: str
+    project: Project, broker: EmbeddedBroker, topic: str, statsd: StatsdServer
 ) -> None:
     project.write_feed(topic, start="latest", schedule=None)
     produce(broker.bootstrap_servers, topic, list(order_events(600, seed=8)))
@@ -55,6 +89,9 @@ def test_a_backfill_is_triggered_with_a_form_and_a_failed_chunk_is_cleared_alone
         "KAFKA_INGEST_BACKFILL_CHUNKS": "1",
         # No file changes: the DAG processor need not read them again.
         "AIRFLOW__DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": "600",
+        # Airflow's own are more than the socket keeps.
+        "AIRFLOW__METRICS__METRICS_ALLOW_LIST": "kafka_ingest",
+        **statsd.settings,
     }
     with running(project.home, project.bootstrap_servers, inherited) as airflow:
         until(lambda: airflow.has_dag("backfill_offsets") and airflow.has_dag("orders"), lambda: "no DAGs")
@@ -109,6 +146,7 @@ def test_a_backfill_is_triggered_with_a_form_and_a_failed_chunk_is_cleared_alone
 
     after = project.stored_offsets()
     assert sum(after.values()) == sum(began.values()) + 60, "the live run took what it was asked for"
+    check_each_task_has_sent_its_metrics(sums(statsd.received()), rows=sum(after.values()))
     assert project.group_offsets() == after
     assert read_once(project, after)
     project.run()
