@@ -1,6 +1,8 @@
 """What is measured of one feed, and which metrics that is."""
 
+from dataclasses import replace
 from typing import Any
+from uuid import UUID
 
 import pytest
 from tests.fakes import FeedInMemory, log, span, topic
@@ -80,8 +82,13 @@ def test_without_kafka_only_what_is_stored_is_sent(feed: FeedInMemory, monkeypat
     assert sent(feed) == IN_CONTROL_TABLES
 
 
-def test_open_gaps_are_counted_with_their_offsets(feed: FeedInMemory) -> None:
+def test_open_gaps_are_counted_with_their_offsets_and_closed_ones_are_not(
+    feed: FeedInMemory, monkeypatch: pytest.MonkeyPatch
+) -> None:
     known = feed.control.feed("orders")
     feed.control.file_gap(known, NewGap(span(0, 100, 130), GapCause.SKIPPED, "not wanted"), seed=None, actor="ops")
+    [gap] = feed.control.gaps(known.feed_id)
+    closed = replace(gap, closed_by_batch=UUID(int=1))
+    monkeypatch.setattr(feed.control, "gaps", lambda _: [gap, closed])
     found = sent(feed)
     assert (found[OPEN_GAPS], found[GAP_OFFSETS]) == (1, 30)
