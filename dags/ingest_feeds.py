@@ -5,7 +5,7 @@ from typing import Any
 
 from airflow.sdk import DAG, Param, get_parsing_context
 
-from kafka_ingest.airflow_tasks.feed_documentation import documentation
+from kafka_ingest.airflow_tasks.feed_documentation import documentation, documentation_of_error
 from kafka_ingest.airflow_tasks.feed_tasks import (
     CommitOperator,
     FeedErrorOperator,
@@ -101,7 +101,7 @@ def feed_error_dag(file: FeedFile) -> DAG:
         # Airflow would pause a DAG that it has not seen before, and no run would fail.
         is_paused_upon_creation=False,
         tags=["kafka_ingest", "feed-error"],
-        doc_md=f"This feed file cannot be used:\n\n```\n{file.error}\n```\n",
+        doc_md=documentation_of_error(file),
     ) as dag:
         FeedErrorOperator(task_id="feed_error", file=file, retries=0)
     return dag

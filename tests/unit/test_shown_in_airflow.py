@@ -8,7 +8,7 @@ import jsonschema
 import pytest
 
 from kafka_ingest.airflow_tasks import connection_types
-from kafka_ingest.airflow_tasks.feed_documentation import documentation
+from kafka_ingest.airflow_tasks.feed_documentation import documentation, documentation_of_error
 from kafka_ingest.airflow_tasks.shown_ranges import lines_of_ranges
 from kafka_ingest.model.offsets import OffsetRange, TopicPartition
 from kafka_ingest.settings.feed_file import feed_of, read_feed_file
@@ -35,6 +35,16 @@ def test_a_feeds_file_stands_in_its_documentation_as_it_is_and_nothing_in_it_end
 
     assert f"`orders.yaml`:\n\n`````yaml\n{FEED}`````\n" in text
     assert "Reads `orders` into `orders` (parquet)" in text
+
+
+def test_an_unusable_files_error_quotes_it_and_nothing_in_it_ends_the_code_block(tmp_path: Path) -> None:
+    path = tmp_path / "orders.yaml"
+    path.write_text(r'"a\n```\n# All is well": 1')
+
+    lines = documentation_of_error(read_feed_file(path)).splitlines()
+
+    assert lines[:3] == ["This feed file cannot be used:", "", "````"]
+    assert lines[-3:] == ["```", "# All is well: unknown key", "````"]
 
 
 def test_a_file_that_is_gone_since_it_was_read_leaves_a_documentation_that_says_so(tmp_path: Path) -> None:

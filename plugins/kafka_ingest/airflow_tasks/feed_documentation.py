@@ -44,6 +44,13 @@ def documentation(feed: Feed, file: FeedFile) -> str:
     )
 
 
+def documentation_of_error(file: FeedFile) -> str:
+    """Return Markdown: why a feed file cannot be used. The error quotes what is in the file, code fences included."""
+    said = str(file.error)
+    fence = fence_of(said)
+    return f"This feed file cannot be used:\n\n{fence}\n{said}\n{fence}\n"
+
+
 def as_code(text: str) -> str:
     """Return a text in one line that is shown as it is."""
     plain = storable(text).replace("`", "'").replace("\n", " ")
