@@ -73,6 +73,14 @@ def test_an_unexpected_error_is_not_repeated_to_the_viewer() -> None:
     assert "hunter2" not in failed.error
 
 
+def test_what_nobody_asks_for_any_more_is_dropped() -> None:
+    kept = KeptAnswers(fresh_s=0, forgotten_s=0)
+    for revision in range(20):
+        assert kept.answer(("feed", revision), lambda: [0] * 1_000, wait_s=PATIENT_S).value is not None
+    assert len(kept._entries) == 1
+    assert kept.answer(("feed", 19), lambda: 1, wait_s=PATIENT_S).value == 1
+
+
 def test_not_every_question_that_was_ever_asked_is_kept() -> None:
     kept = KeptAnswers()
     for number in range(MOST_KEPT + 10):

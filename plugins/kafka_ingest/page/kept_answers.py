@@ -15,6 +15,8 @@ T = TypeVar("T")
 FRESH_S = 15.0
 """For how long an answer is shown before it is asked for again."""
 MOST_KEPT = 1_000
+FORGOTTEN_S = 300.0
+"""What nobody asked for so long is dropped: each batch of a feed is a new question, of up to 10,000 partitions."""
 AT_ONCE = 4
 
 log = logging.getLogger(__name__)
@@ -39,13 +41,15 @@ class Entry:
     error: str | None = None
     ended_at: float | None = None
     trying: Future[None] | None = None
+    asked_at: float = 0.0
 
 
 class KeptAnswers:
     """The newest answer of each question. Many viewers of a page ask once."""
 
-    def __init__(self, *, fresh_s: float = FRESH_S) -> None:
+    def __init__(self, *, fresh_s: float = FRESH_S, forgotten_s: float = FORGOTTEN_S) -> None:
         self._fresh_s = fresh_s
+        self._forgotten_s = forgotten_s
         self._entries: dict[Hashable, Entry] = {}
         self._lock = threading.Lock()
         self._threads = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="kafka-offsets-page")
@@ -55,11 +59,12 @@ class KeptAnswers:
         now = time.monotonic()
         with self._lock:
             entry = self._entries.setdefault(question, Entry())
+            entry.asked_at = now
             is_fresh = entry.ended_at is not None and now - entry.ended_at < self._fresh_s
             if entry.trying is None and not is_fresh:
                 entry.trying = self._threads.submit(self._try, entry, ask)
             trying = entry.trying
-            self._forget_oldest()
+            self._forget(now)
         if trying is not None:
             wait([trying], wait_s)
         with self._lock:
@@ -80,7 +85,9 @@ class KeptAnswers:
             if error is None:
                 entry.value, entry.value_at = value, entry.ended_at
 
-    def _forget_oldest(self) -> None:
+    def _forget(self, now: float) -> None:
+        for key in [key for key, entry in self._entries.items() if now - entry.asked_at > self._forgotten_s]:
+            del self._entries[key]
         if len(self._entries) > MOST_KEPT:
             ended = [(entry.ended_at, key) for key, entry in self._entries.items() if entry.ended_at is not None]
             for _, key in sorted(ended, key=lambda each: each[0])[: MOST_KEPT // 2]:
