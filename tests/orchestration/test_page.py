@@ -1,6 +1,7 @@
 """The page "Kafka offsets" on a real API server: who gets what, and what the views show."""
 
 import json
+import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -53,7 +54,11 @@ def filled(broker: EmbeddedBroker, tmp_path_factory: pytest.TempPathFactory) -> 
     extra = nobody | {"sasl.username": "ingest", "sasl.password": SECRET}
     project.environment["AIRFLOW_CONN_KAFKA_DOWN"] = json.dumps({"conn_type": "kafka", "extra": extra})
     project.write_feed(TOPIC, name="never-planned")
+    project.write_feed(TOPIC, name="broken")
+    project.plan(name="broken")
     (project.feeds / "broken.yaml").write_text(f"name: broken\nkafka: {{topics: ['{HOSTILE}']}}\nsink: 5\n")
+    # A name that is no UTF-8.
+    (project.feeds / os.fsdecode(b"caf\xe9.yaml")).write_text("sink: 5\n")
     return project
 
 
@@ -87,7 +92,7 @@ ROUTES = [
 # ── Who gets what ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-@pytest.mark.parametrize("method", ["GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS"])
+@pytest.mark.parametrize("method", ["GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "TRACE"])
 def test_who_is_not_signed_in_gets_nothing_by_any_method(server: PageServer, method: str) -> None:
     for route in ROUTES:
         refused = server.page(route, None, method)
@@ -99,12 +104,14 @@ def test_who_is_not_signed_in_gets_nothing_by_any_method(server: PageServer, met
 def test_a_token_that_airflow_did_not_give_is_refused(server: PageServer) -> None:
     server.tokens["forger"] = server.token("viewer")[:-6] + "AAAAAA"
     assert [server.page(route, "forger").status for route in ROUTES] == [403] * len(ROUTES)
+    assert "Sign in to Airflow again" in server.page("/feeds/orders", "forger").text
 
 
 @pytest.mark.parametrize("user", sorted(ROLES))
 def test_each_role_reads_the_views_and_nothing_is_done_by_any_other_method(server: PageServer, user: str) -> None:
     views = ["/", "/feeds/orders", f"/feeds/orders/batches/{batch_of(server)}", "/static/page.css", "/static/page.js"]
     assert [server.page(route, user).status for route in views] == [200] * len(views)
+    assert [server.page(route, user, "HEAD").status for route in views] == [200] * len(views)
     for method in ("POST", "PUT", "PATCH", "DELETE"):
         assert [server.page(route, user, method).status for route in views] == [405] * len(views)
     for route in ("/openapi.json", "/docs", "/redoc", "/static/nothing", "/static/..%2fapp.py", "/no/such/route"):
@@ -119,8 +126,21 @@ def test_a_feed_is_shown_to_who_may_read_its_dag(server: PageServer) -> None:
     for name in ("orders-again", "without-file", "nothing-of-that-name"):
         assert server.page(f"/feeds/{name}", GUEST).status == 403
         assert server.page(f"/feeds/{name}/batches/{batch_of(server)}", GUEST).status == 403
-    # Nor a batch of another feed below the name of one's own.
-    assert server.page(f"/feeds/orders/batches/{batch_of(server, 'orders-again')}", GUEST).status == 404
+    # Nor a batch of another feed below the name of one's own, and not that there is one of this id.
+    refused = []
+    for batch_id in (batch_of(server, "orders-again"), str(UUID(int=7))):
+        answer = server.page(f"/feeds/orders/batches/{batch_id}", GUEST)
+        assert answer.status == 404
+        refused += re.findall(r'role="alert">(.*?)</p>', answer.text.replace(batch_id, "ID"))
+    assert len(refused) == 2
+    assert refused[0] == refused[1]
+
+
+def test_connections_of_feeds_that_a_user_may_not_read_are_not_shown(server: PageServer) -> None:
+    assert "connection kafka_down" in server.page_with_kafka("/")
+    of_guest = server.page("/", GUEST).text
+    assert "kafka_down" not in of_guest
+    assert "127.0.0.1:1 " not in of_guest
 
 
 def test_to_read_a_gap_again_is_offered_to_who_may_trigger_the_backfill(server: PageServer) -> None:
@@ -166,7 +186,7 @@ def cells(text: str, name: str) -> str:
 def test_all_feeds_are_listed_the_worst_first(server: PageServer) -> None:
     text = server.page_with_kafka("/")
     names = re.findall(r'<td class="name"><a href="/kafka-offsets/feeds/([^"]+)"', text)
-    assert names == ["broken", "orders", "orders-again", "broker-down", "without-file", "never-planned"]
+    assert names == ["broken", "caf%5Cxe9", "orders", "orders-again", "broker-down", "without-file", "never-planned"]
     of_orders = cells(text, "orders")
     # 400 records, of which 100 and 120 are passed; the gap is the worst of it.
     assert f"{TOPIC} gaps 180 100 " in of_orders
@@ -187,6 +207,13 @@ def test_with_the_broker_down_what_is_stored_is_shown_and_said_so_without_the_pa
     # The stored offset is there, the log's bounds are not.
     assert cells(of_feed, f"{TOPIC}-0").endswith(" - 0 - - - - - 0")
     assert SECRET not in of_all + of_feed
+
+
+def test_a_feed_whose_file_cannot_be_used_says_why(server: PageServer) -> None:
+    server.page_with_kafka("/")
+    of_feed = server.page_with_kafka("/feeds/broken")
+    assert "broken.yaml: sink" in of_feed
+    assert " - 0 - - - - - 0" in cells(of_feed, f"{TOPIC}-0")
 
 
 def test_feeds_are_found_by_their_name_and_by_their_topic(server: PageServer) -> None:
@@ -234,6 +261,10 @@ def test_what_does_not_exist_is_said_and_addresses_that_make_no_sense_are_refuse
     assert server.page(f"/feeds/orders/batches/{UUID(int=7)}").status == 404
     assert server.page("/feeds/orders/batches/no-id").status == 400
     assert server.page("/feeds/orders?page=x").status == 400
+    for number in (-1, 2**63, 10**30):
+        assert server.page(f"/feeds/orders?events_before={number}").status == 400
+        assert server.page(f"/feeds/orders?page={number}&gaps={number}").status == 200
+        assert server.page(f"/?page={number}").status == 200
     assert server.page("/feeds/orders?page=99999&gaps=-5&topic=none&events_before=0").status == 200
 
 
@@ -317,8 +348,10 @@ def test_the_page_asks_again_by_itself_and_keeps_what_is_open_and_focused(tab: P
     said = complaints_of(tab)
     tab.goto("/kafka-offsets/feeds/orders")
     tab.locator("#content").evaluate("content => { content.dataset.seen = 'before'; }")
+    tab.get_by_role("link", name="All feeds").focus()
     tab.evaluate("refresh()")
     expect(tab.locator("#content[data-seen]")).to_have_count(0)
+    expect(tab.get_by_role("link", name="All feeds")).to_be_focused()
     expect(tab.get_by_role("heading", name="orders")).to_be_visible()
     assert said == []
 

@@ -1,7 +1,7 @@
 """Who may see what: Airflow's own users and their rights on DAGs. A feed is its DAG, which carries its name."""
 
 from collections.abc import Collection
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 from airflow.api_fastapi.app import get_auth_manager
 from airflow.api_fastapi.auth.managers.models.resource_details import DagDetails
@@ -16,11 +16,13 @@ signed_in = Depends(get_user)
 
 User = Annotated[Any, signed_in]
 
+NO_RIGHT: Final = "You may not see this. Ask for the right to read the feed's DAG."
+
 
 def check_may_read(dag_id: str, user: User) -> str:
     """Return the feed's name; refuse a user who may not read its DAG, whether there is such a feed or not."""
     if not may("GET", dag_id, user):
-        raise HTTPException(status.HTTP_403_FORBIDDEN)
+        raise HTTPException(status.HTTP_403_FORBIDDEN, NO_RIGHT)
     return dag_id
 
 

@@ -56,6 +56,9 @@ def all_feeds(
     known = files.value or {}
     names = readable_of(overviews.keys() | known.keys())
     looks = looks_of(sources, overviews, known)
+    # Of connections that only other feeds use, the user sees neither name nor error, which names brokers.
+    used = {feed.kafka.conn_id for name in names if (feed := settings_of(known.get(name))) is not None}
+    shown_looks = {conn_id: look for conn_id, look in looks.items() if conn_id in used}
     lines = [
         line for name in names if (line := feed_line(name, overviews.get(name), known.get(name), looks)) is not None
     ]
@@ -69,9 +72,9 @@ def all_feeds(
         rows=PageOf([feed_row(line, hours, now) for line in shown.items], shown.page, shown.pages, shown.total),
         search=search,
         counts={standing.name: count for standing, count in counts.items() if count},
-        problems=problems_of(files, looks, overviews, names),
-        oldest_answer_s=max((each.age_s for each in looks.values() if each.age_s is not None), default=None),
-        is_pending=files.is_pending or any(each.is_pending for each in looks.values()),
+        problems=problems_of(files, shown_looks, overviews, names),
+        oldest_answer_s=max((each.age_s for each in shown_looks.values() if each.age_s is not None), default=None),
+        is_pending=files.is_pending or any(each.is_pending for each in shown_looks.values()),
     )
 
 

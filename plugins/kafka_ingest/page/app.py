@@ -13,7 +13,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import Response
 
 from kafka_ingest.errors import KafkaIngestError, UnknownBatchError
-from kafka_ingest.page.access import ReadableFeed, User, may, readable_of, signed_in
+from kafka_ingest.page.access import NO_RIGHT, ReadableFeed, User, may, readable_of, signed_in
 from kafka_ingest.page.all_feeds import all_feeds
 from kafka_ingest.page.one_batch import one_batch
 from kafka_ingest.page.one_feed import FeedAsked, one_feed
@@ -22,14 +22,15 @@ from kafka_ingest.page.sources import Sources
 from kafka_ingest.page.turns import Turns
 
 BACKFILL_DAG: Final = "backfill_offsets"
-METHODS: Final = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]
+READS: Final = ["GET", "HEAD"]
+METHODS: Final = [*READS, "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE"]
 
 WHAT_HAPPENED: Final = {
     status.HTTP_401_UNAUTHORIZED: "You are not signed in to Airflow.",
-    status.HTTP_403_FORBIDDEN: "You may not see this. Ask for the right to read the feed's DAG.",
-    status.HTTP_404_NOT_FOUND: "There is nothing here.",
+    status.HTTP_403_FORBIDDEN: "Your sign-in is not valid here. Sign in to Airflow again.",
+    status.HTTP_404_NOT_FOUND: "Nothing exists at this address.",
     status.HTTP_405_METHOD_NOT_ALLOWED: "This page only reads.",
-    status.HTTP_503_SERVICE_UNAVAILABLE: "Too many look at once, or the control tables are slow. Try again soon.",
+    status.HTTP_503_SERVICE_UNAVAILABLE: "Too many requests at once, or the control tables are slow. Try again in a few seconds.",
 }
 
 log = logging.getLogger(__name__)
@@ -42,7 +43,7 @@ def build_app(sources: Sources | None = None) -> FastAPI:
     add_views(app, sources)
     add_errors(app)
 
-    @app.get("/static/{name}")
+    @app.api_route("/static/{name}", methods=READS)
     def static(name: str) -> Response:
         """Return a script, a style or a picture."""
         if name not in STATIC:
@@ -53,7 +54,7 @@ def build_app(sources: Sources | None = None) -> FastAPI:
     @app.api_route("/{path:path}", methods=METHODS)
     def nothing(request: Request) -> Response:
         """Refuse what no other route serves."""
-        reads = request.method in {"GET", "HEAD"}
+        reads = request.method in READS
         raise HTTPException(status.HTTP_404_NOT_FOUND if reads else status.HTTP_405_METHOD_NOT_ALLOWED)
 
     return app
@@ -63,13 +64,13 @@ def add_views(app: FastAPI, sources: Sources) -> None:
     """Add the three views."""
     turn = [Depends(Turns())]
 
-    @app.get("/", dependencies=turn)
+    @app.api_route("/", methods=READS, dependencies=turn)
     def feeds(request: Request, user: User, q: str = "", p: Annotated[int, Query(alias="page")] = 1) -> Response:
         """Show all feeds that the user may read, the worst first."""
         view = all_feeds(sources, lambda names: readable_of(names, user), search=q, page=p)
         return page(request, "feeds.html", view=view)
 
-    @app.get("/feeds/{dag_id}", dependencies=turn)
+    @app.api_route("/feeds/{dag_id}", methods=READS, dependencies=turn)
     def feed(request: Request, dag_id: ReadableFeed, user: User, asked: Annotated[FeedAsked, Query()]) -> Response:
         """Show one feed."""
         view = one_feed(sources, dag_id, asked)
@@ -78,7 +79,7 @@ def add_views(app: FastAPI, sources: Sources) -> None:
         may_backfill = bool(view.gaps.items) and may("POST", BACKFILL_DAG, user)
         return page(request, "feed.html", view=view, asked=asked, may_backfill=may_backfill, backfill_dag=BACKFILL_DAG)
 
-    @app.get("/feeds/{dag_id}/batches/{batch_id}", dependencies=turn)
+    @app.api_route("/feeds/{dag_id}/batches/{batch_id}", methods=READS, dependencies=turn)
     def batch(
         request: Request, dag_id: ReadableFeed, batch_id: UUID, p: Annotated[int, Query(alias="page")] = 1
     ) -> Response:
@@ -92,7 +93,8 @@ def add_errors(app: FastAPI) -> None:
 
     @app.exception_handler(HTTPException)
     def refused(request: Request, error: HTTPException) -> Response:
-        what = WHAT_HAPPENED.get(error.status_code, "The request was refused.")
+        known = WHAT_HAPPENED.get(error.status_code, "The request was refused.")
+        what = NO_RIGHT if error.detail == NO_RIGHT else known
         return page(request, "error.html", status_code=error.status_code, what=what)
 
     @app.exception_handler(RequestValidationError)

@@ -66,9 +66,12 @@ class OneBatch:
 def one_batch(sources: Sources, feed_name: str, batch_id: UUID, *, page: int) -> OneBatch:
     """Return what there is of a feed's batch; raises UnknownBatchError, also where it is another feed's."""
     control = sources.control()
-    batch = control.batch(batch_id)
+    try:
+        batch = control.batch(batch_id)
+    except UnknownBatchError as error:
+        raise no_batch(batch_id, feed_name) from error
     if batch.feed_name != feed_name:
-        raise UnknownBatchError(f"no batch {batch_id} of feed {feed_name} in the control tables")
+        raise no_batch(batch_id, feed_name)
     # The newest that is not newer: the batch itself.
     [line] = control.batch_lines(batch.plan.feed_id, before=UUID(int=batch_id.int + 1), limit=1)
     attempts = control.attempts(batch_id)
@@ -83,6 +86,11 @@ def one_batch(sources: Sources, feed_name: str, batch_id: UUID, *, page: int) ->
         topics=topic_sums(batch.ranges_read, counts),
         ranges=PageOf.of(ranges, page, RANGES_A_PAGE),
     )
+
+
+def no_batch(batch_id: UUID, feed_name: str) -> UnknownBatchError:
+    """Return one error for a batch of another feed, which the user may not know of, and for none at all."""
+    return UnknownBatchError(f"no batch {batch_id} of feed {feed_name} in the control tables")
 
 
 def steps_of(batch: Batch, line: BatchLine, attempts: Sequence[Attempt]) -> list[Step]:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Final
 from uuid import UUID
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
 from kafka_ingest.errors import InvalidFeedError
 from kafka_ingest.model.control_rows import FeedSnapshot
@@ -52,7 +52,7 @@ class FeedAsked(BaseModel):
     page: int = 1
     gaps: int = 1
     batches_before: UUID | None = None
-    events_before: int | None = None
+    events_before: int | None = Field(default=None, ge=0, lt=2**63)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,9 +86,11 @@ def one_feed(sources: Sources, name: str, asked: FeedAsked) -> OneFeed | None:
     snapshot = control.feed(name)
     if snapshot is None:
         return None
-    file = file_named(name, sources.environment)
+    # One that cannot be used is none of the feed's by itself; among all files it has its error.
+    file = file_named(name, sources.environment) or (sources.feed_files().value or {}).get(name)
     feed = settings_of(file)
-    answer = sources.answers(snapshot, feed) if feed is not None else Answer[Answers](error=NO_FILE)
+    # Answer[Answers](...) would fail: typing sets an attribute on what it makes, and this is frozen.
+    answer: Answer[Answers] = sources.answers(snapshot, feed) if feed is not None else Answer(error=NO_FILE)
     status = status_of(
         snapshot,
         control,

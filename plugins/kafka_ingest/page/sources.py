@@ -7,6 +7,7 @@ from typing import Final
 
 from kafka_ingest.assembly import control_tables
 from kafka_ingest.cluster.kafka_cluster import ConfluentKafkaCluster
+from kafka_ingest.foundation.storable_text import storable
 from kafka_ingest.model.control_rows import FeedSnapshot
 from kafka_ingest.model.offsets import Isolation
 from kafka_ingest.model.summaries import FeedOverview
@@ -59,7 +60,7 @@ class Sources:
 
     def _read_feed_files(self) -> dict[str, FeedFile]:
         files = read_feed_files(feeds_directory(self.environment), self.environment)
-        return {file.name or file.path.stem: file for file in files}
+        return {storable(file.name or file.path.stem): file for file in files}
 
 
 def settings_of(file: FeedFile | None) -> Feed | None:

@@ -35,18 +35,32 @@ function isBusy(content) {
   return document.hidden || (content.contains(focused) && focused.matches("input, textarea, select"));
 }
 
+function regionsOf(content) {
+  return [...content.querySelectorAll(".scroll")];
+}
+
+// Who moves by keyboard stays where they are: the new element that leads to the same place, or has the same name.
+function sameAs(focused, found) {
+  const nameOf = (each) => [each.tagName, each.id, each.getAttribute("href"), each.ariaLabel].join(" ");
+  return [...found.querySelectorAll(focused.tagName)].find((each) => nameOf(each) === nameOf(focused));
+}
+
 async function refresh() {
   const content = document.getElementById("content");
   if (!isBusy(content)) {
     try {
       const answer = await fetch(location.href, { credentials: "same-origin", redirect: "error" });
-      if (answer.ok) {
-        const found = new DOMParser().parseFromString(await answer.text(), "text/html").getElementById("content");
+      const text = answer.ok ? await answer.text() : null;
+      // Meanwhile somebody may have begun to type.
+      if (text !== null && !isBusy(content)) {
+        const found = new DOMParser().parseFromString(text, "text/html").getElementById("content");
         const open = new Set([...content.querySelectorAll("details[open]")].map((each) => each.id));
         found.querySelectorAll("details").forEach((each) => { each.open = each.open || open.has(each.id); });
-        const focused = document.activeElement && document.activeElement.id;
+        const focused = content.contains(document.activeElement) ? document.activeElement : null;
+        const scrolled = new Map(regionsOf(content).map((each) => [each.ariaLabel, each.scrollLeft]));
         content.replaceWith(found);
-        if (focused && document.getElementById(focused)) document.getElementById(focused).focus();
+        regionsOf(found).forEach((each) => { each.scrollLeft = scrolled.get(each.ariaLabel) ?? 0; });
+        if (focused !== null) sameAs(focused, found)?.focus({ preventScroll: true });
       }
     } catch (error) {
       // The API server is away; the page stays as it is, with its time, and asks again.
