@@ -30,7 +30,7 @@ WHAT_HAPPENED: Final = {
     status.HTTP_403_FORBIDDEN: "Your sign-in is not valid here. Sign in to Airflow again.",
     status.HTTP_404_NOT_FOUND: "Nothing exists at this address.",
     status.HTTP_405_METHOD_NOT_ALLOWED: "This page only reads.",
-    status.HTTP_503_SERVICE_UNAVAILABLE: "Too many requests at once, or the control tables are slow. Try again in a few seconds.",
+    status.HTTP_503_SERVICE_UNAVAILABLE: "Too many requests at once, or slow control tables. Try again soon.",
 }
 
 log = logging.getLogger(__name__)
