@@ -1,5 +1,6 @@
 """Decoded records become rows in a real Spark: which are filtered or dead, and which columns the others have."""
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -7,11 +8,15 @@ from typing import Any
 import pyarrow.parquet
 import pytest
 from pyspark.sql import SparkSession
+from tests.spark.avro_values import of_registry, wired, written
 from tests.spark.test_decode import ORDER, TEXT, Topic, records, spark, stage_as, values_below
 
+from kafka_ingest.batches.freeze_schemas import avro_writer
 from kafka_ingest.model import sql_expression
+from kafka_ingest.model.avro_schema import read_avro
 from kafka_ingest.model.decoding import Columns, Decoding
 from kafka_ingest.model.offsets import OffsetRange, TopicPartition
+from kafka_ingest.model.schema_source import RegisteredSchema
 from kafka_ingest.model.shape import SelectedColumn, Shape
 from kafka_ingest.writing.decode import DEAD, decoded
 from kafka_ingest.writing.expressions import ExpressionRefusedError, Expressions
@@ -152,6 +157,20 @@ def test_what_spark_refuses_ends_the_attempt_before_it_reads(spark: SparkSession
         check_shape(decoded(records(spark, []), Decoding(TEXT)), shape)
     assert str(error.value).startswith("EXPRESSION_REFUSED: ")
     assert "Project" not in str(error.value)
+
+
+def test_names_of_the_environment_and_of_settings_stay_text_in_expressions_and_schemas(spark: SparkSession) -> None:
+    name = "${env:PATH} ${system:java.version} ${spark.app.id}"
+    decoding = Decoding(TEXT, shape=Shape((column(f"concat(value, '{name}')", "string"),), f"'{name}' like '$%'"))
+    old, new = (
+        {"type": "record", "name": "R", "fields": [{"name": "a", "type": "string"}, *more]}
+        for more in ((), ({"name": "b", "type": "string", "default": name},))
+    )
+    values = of_registry(new, avro_writer(RegisteredSchema(1, json.dumps(old), "AVRO"), read_avro(json.dumps(new))))
+
+    assert becomes(spark, ["x"], decoding) == [(f"x{name}",)]
+    rows = decoded(records(spark, [wired(1, written(old, {"a": "x"}))]), Decoding(values)).collect()
+    assert [row["value"].asDict() for row in rows] == [{"a": "x", "b": name}]
 
 
 def test_functions_refused_by_their_names_are_those_that_spark_counts_among_them(spark: SparkSession) -> None:

@@ -22,6 +22,9 @@ RAW_VALUE = "kafka_raw_value"
 FOR_AVRO = "kafka_ingest.writing.decode_avro"
 """Imported for feeds of Avro only: it takes some milliseconds."""
 
+SUBSTITUTION = "spark.sql.variable.substitute"
+"""By default Spark replaces ``${env:NAME}``, and names of settings, in any SQL before it parses it."""
+
 FOR_PROTOBUF = "kafka_ingest.writing.decode_protobuf"
 """Imported for feeds of Protobuf only: its libraries are not part of a plain installation."""
 
@@ -39,6 +42,8 @@ def decoded(records: DataFrame, decoding: Decoding) -> DataFrame:
 
     A null key or value is good, and stays null. Where a record is dead, its decoded columns mean nothing.
     """
+    # The driver's environment has Kafka's password; texts of schemas, and a feed's expressions, are parts of the SQL.
+    records.sparkSession.conf.set(SUBSTITUTION, "false")
     if decoding.has_avro:
         import_module(FOR_AVRO).limit_avro(records.sparkSession)
     parts = {"key": part_of("key", decoding.key), "value": part_of("value", decoding.value)}
