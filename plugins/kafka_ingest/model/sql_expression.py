@@ -59,6 +59,10 @@ WITHOUT_PARENTHESES: Final = frozenset(
 )
 """Those that are called by their name alone."""
 
+TIME_WORDS: Final = frozenset({"date", "timestamp", "timestamp_ltz", "timestamp_ntz"})
+TIME_OF_NOW: Final = re.compile(r"\s*(now|today|tomorrow|yesterday)\b", re.IGNORECASE)
+"""Texts that Spark takes for a date or time, in place of one, perhaps with a time zone behind it."""
+
 OPENING: Final = {"(": ")", "[": "]"}
 QUERIES: Final = frozenset({"from", "table", "values", "with"})
 """Words that may begin a query, behind a parenthesis."""
@@ -110,7 +114,11 @@ def check_expression(text: str) -> None:
     ):
         if token.text == ";":
             raise WrongExpressionError("expected one expression, found ';' behind it")
-        if found := query_at(before, token, behind, then) or function_at(before, token, behind):
+        if found := (
+            query_at(before, token, behind, then)
+            or function_at(before, token, behind)
+            or columns_or_time_at(before, token, behind)
+        ):
             raise WrongExpressionError(f"expected an expression over the columns of one record, found {found}")
 
 
@@ -142,6 +150,16 @@ def function_at(before: Token, token: Token, behind: Token) -> str | None:
     ):
         if name in names:
             return f"{name}, {kind}"
+    return None
+
+
+def columns_or_time_at(before: Token, token: Token, behind: Token) -> str | None:
+    """Return in words which token stands for all columns, or for the time at which it is read."""
+    if token.text == "*" and before.text in {"", "(", ","}:
+        return "* for all columns: name them"
+    is_time = token.kind == "word" and token.name in TIME_WORDS and behind.kind == "string"
+    if is_time and TIME_OF_NOW.match(behind.text.lstrip("rR")[1:]):
+        return f"{token.text} {behind.text}, whose value is another one when the record is read again"
     return None
 
 

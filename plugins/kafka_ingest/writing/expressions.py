@@ -8,12 +8,14 @@ not look into the branches of a condition for that, so there it stands (Equivale
 
 from collections.abc import Iterator, Mapping
 
+from py4j.protocol import Py4JJavaError
 from pyspark.errors import AnalysisException, ParseException, PySparkException
 from pyspark.sql import Column, DataFrame
 from pyspark.sql.classic.column import Column as ClassicColumn
 from pyspark.sql.types import BooleanType
 
 from kafka_ingest.model.attempt_directory import EXPRESSION_REFUSED
+from kafka_ingest.model.sql_expression import TIME_OF_NOW
 from kafka_ingest.writing.catalyst import STRING, Catalyst, Java
 from kafka_ingest.writing.kafka_records import analyzed, jvm_of, parser_of
 
@@ -27,6 +29,10 @@ CHANGING = frozenset(
     }
 )
 """Expressions of Spark's that count as deterministic, though their values are others in the next attempt."""
+
+
+TIMES = frozenset({"date", "timestamp", "timestamp_ntz"})
+TOO_DEEP = "StackOverflowError"
 
 
 class ExpressionRefusedError(Exception):
@@ -70,12 +76,21 @@ class Expressions:
         for what, (sql, wanted) in expressions.items():
             try:
                 parsed = self._parsed(sql)
+                if any(is_of_all_columns(each) for each in nodes(parsed)):
+                    # In the job there are more columns than records have, such as the raw bytes.
+                    raise ExpressionRefusedError(f"{what}: expected columns by their names, found *")
                 if is_named(parsed):
                     raise ExpressionRefusedError(f"{what}: expected an expression without a name of its own, found one")
                 made = self._records.select("*", self._column(parsed).alias(what))
                 expected = self._records.selectExpr(f"cast(null as {wanted}) as expected").schema["expected"].dataType
             except (AnalysisException, ParseException) as error:
                 raise ExpressionRefusedError(f"{what}: {said_by(error)}") from None
+            except Py4JJavaError as error:
+                if TOO_DEEP not in str(error.java_exception):
+                    raise
+                raise ExpressionRefusedError(
+                    f"{what}: expected an expression that Spark can parse, found one with too many levels"
+                ) from None
             if problem := self._why_not_of_one_record(made):
                 raise ExpressionRefusedError(
                     f"{what}: expected an expression over the columns of one record, found {problem}"
@@ -95,8 +110,11 @@ class Expressions:
         if not plan.subqueriesAll().isEmpty():
             return "a sub-query"
         *_, last = elements(plan.expressions())
-        if changing := sorted(CHANGING.intersection(nodes(last))):
+        every = list(nodes(last))
+        if changing := sorted(CHANGING.intersection(map(name_of, every))):
             return f"{', '.join(changing)}, whose value is another one when the record is read again"
+        if any(is_time_of_now(each) for each in every):
+            return "a time like 'now', whose value is another one when the record is read again"
         if not last.deterministic():
             return "a function whose value is another one when the record is read again"
         return None
@@ -110,12 +128,30 @@ class Expressions:
 
 def is_named(expression: Java) -> bool:
     """Whether an expression ends with ``as`` and a name."""
-    return str(expression.getClass().getSimpleName()).endswith("Alias")
+    return name_of(expression).endswith("Alias")
 
 
-def nodes(expression: Java) -> Iterator[str]:
-    """Yield the names of the classes that an expression is made of."""
-    yield str(expression.getClass().getSimpleName())
+def is_of_all_columns(node: Java) -> bool:
+    """Whether a node is ``*``; ``value.*`` are the fields of a column, which are the same everywhere."""
+    return name_of(node) == "UnresolvedStar" and bool(node.target().isEmpty())
+
+
+def is_time_of_now(node: Java) -> bool:
+    """Whether a node makes a date or time of a constant text such as ``now``, as comparing with one does, too."""
+    if name_of(node) != "Cast" or node.dataType().simpleString() not in TIMES:
+        return False
+    text = node.child()
+    return name_of(text) == "Literal" and bool(TIME_OF_NOW.match(str(text.value())))
+
+
+def name_of(node: Java) -> str:
+    """Return the name of a node's class."""
+    return str(node.getClass().getSimpleName())
+
+
+def nodes(expression: Java) -> Iterator[Java]:
+    """Yield the nodes that an expression is made of."""
+    yield expression
     for child in elements(expression.children()):
         yield from nodes(child)
 
