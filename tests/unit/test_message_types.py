@@ -121,10 +121,31 @@ def test_a_set_without_the_message_or_its_imports_is_refused() -> None:
         (b"", "shop.Order", "expected a descriptor set, as `protoc --include_imports"),
         (b"\xff", "shop.Order", "expected a descriptor set, as `protoc --include_imports"),
         (b'syntax = "proto3";', "shop.Order", "expected a descriptor set, as `protoc --include_imports"),
+        (content.replace(b"orders.proto", b"orders\xffproto"), "shop.Order", "expected a descriptor set, as `protoc"),
+        (content.replace(b"item.proto", b"item\xffproto"), "shop.Order", "expected a descriptor set, as `protoc"),
     ]:
         with pytest.raises(WrongSchemaError) as refused:
             schema_of_set(broken, message)
         assert found in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("kind", "fields"),
+    [("Timestamp", "string weird = 1;"), ("Int32Value", "repeated int32 value = 1;"), ("StringValue", "")],
+)
+def test_a_type_that_is_called_as_one_of_protobufs_own_has_to_be_that_one(kind: str, fields: str) -> None:
+    pretended = f'syntax = "proto3"; package google.protobuf; message {kind} {{ {fields} }}'
+    content = descriptor_set(proto(f"google.protobuf.{kind} x = 1;", 'import "own.proto";'), own=pretended)
+
+    with pytest.raises(WrongSchemaError, match=f"expected google.protobuf.{kind} as Protobuf itself brings it"):
+        TYPES.of_set(content, "shop.Order")
+
+
+def test_a_registered_file_whose_name_is_no_text_is_none() -> None:
+    file = FileDescriptorProto(name="QQQ.proto").SerializeToString().replace(b"QQQ", b"\xff\xfe\xfd")
+
+    with pytest.raises(WrongSchemaError, match=r"expected \.proto files that can be compiled"):
+        TYPES.registered(registered(b64encode(file).decode()), None)
 
 
 def test_message_indexes_are_places_as_confluents_serializers_write_them() -> None:

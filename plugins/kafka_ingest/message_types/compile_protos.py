@@ -13,6 +13,7 @@ from typing import Final
 from google.protobuf.descriptor_pb2 import FileDescriptorProto, FileDescriptorSet
 from google.protobuf.message import DecodeError
 
+from kafka_ingest.message_types.descriptor_sets import is_named
 from kafka_ingest.model.record_schema import WrongSchemaError
 from kafka_ingest.model.schema_source import RegisteredSchema
 
@@ -47,7 +48,7 @@ def serialized(text: str) -> FileDescriptorProto | None:
         file = FileDescriptorProto.FromString(b64decode(text, validate=True))
     except (ValueError, DecodeError):
         return None
-    return file if file.name else None
+    return file if is_named(file) else None
 
 
 def compiled_files(texts: dict[str, str], compiled: Files) -> Files:

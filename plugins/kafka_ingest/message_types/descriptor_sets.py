@@ -15,6 +15,8 @@ from google.protobuf.message import DecodeError
 from kafka_ingest.model.record_schema import WrongSchemaError
 
 BUILT_IN: Final = "google/protobuf/"
+WELL_KNOWN_PACKAGE: Final = "google.protobuf"
+WELL_KNOWN_MODULES: Final = ("any", "duration", "empty", "field_mask", "struct", "timestamp", "wrappers")
 MOST_FILES: Final = 1_000
 NAMES_SHOWN: Final = 10
 
@@ -50,7 +52,7 @@ def schema_of_set(content: bytes, message: str) -> MessageSchema:
         files = list(descriptor_pb2.FileDescriptorSet.FromString(content).file)
     except DecodeError:
         files = []
-    if not files or not all(each.name for each in files):
+    if not files or not all(is_named(each) for each in files):
         raise WrongSchemaError(
             "expected a descriptor set, as `protoc --include_imports --descriptor_set_out=FILE` writes it, found none"
         )
@@ -78,10 +80,42 @@ def pool_of(files: Mapping[str, descriptor_pb2.FileDescriptorProto]) -> descript
     """Return a pool with files and what they import; raises WrongSchemaError."""
     if len(files) > MOST_FILES:
         raise WrongSchemaError(f"expected at most {MOST_FILES:,} files, found {len(files):,}")
+    for each in files.values():
+        check_well_known(each)
     pool, added = descriptor_pool.DescriptorPool(), set[str]()
     for name in files:
         add_file(name, files, pool, added, importing=())
     return pool
+
+
+def is_named(file: descriptor_pb2.FileDescriptorProto) -> bool:
+    """Whether a file has a name, and all names of files in it are text, which Protobuf's library does not check."""
+    try:
+        names: list[object] = [file.name, file.package, *file.dependency]
+    except UnicodeDecodeError:
+        return False
+    return bool(file.name) and all(isinstance(each, str) for each in names)
+
+
+def check_well_known(file: descriptor_pb2.FileDescriptorProto) -> None:
+    """Raise WrongSchemaError where a file has a message called as one of Protobuf's own, with other fields.
+
+    Libraries know these by their names, and read their fields without looking.
+    """
+    if file.package != WELL_KNOWN_PACKAGE:
+        return
+    own = {
+        found.full_name: {(each.number, each.name, each.type, each.is_repeated) for each in found.fields}
+        for module in WELL_KNOWN_MODULES
+        for found in import_module(f"google.protobuf.{module}_pb2").DESCRIPTOR.message_types_by_name.values()
+    }
+    for message in file.message_type:
+        name = f"{file.package}.{message.name}"
+        fields = {(each.number, each.name, each.type, each.label == each.LABEL_REPEATED) for each in message.field}
+        if name in own and fields != own[name]:
+            raise WrongSchemaError(
+                f"expected {name} as Protobuf itself brings it, found one with other fields in {file.name[:200]}"
+            )
 
 
 def add_file(
