@@ -39,6 +39,7 @@ from kafka_ingest.model.coverage import coverage_of, dead_letters_in, kept_of, r
 from kafka_ingest.model.dead_letters import DeadLetterLimits, DecodingError, output_of_dead_letters
 from kafka_ingest.model.decoding import RAW
 from kafka_ingest.model.offsets import OffsetsPolicy, TopicPartition
+from kafka_ingest.model.shape import Shape
 from kafka_ingest.observing.dead_letters import by_cause, dead_letters_of
 from kafka_ingest.observing.locate import OffsetState, RecordState, locate
 from kafka_ingest.observing.verify_output import count_batches, held_by_replays, holes_and_overlaps
@@ -538,6 +539,22 @@ def test_where_a_replayed_record_is_is_found(feed: WholeFeed) -> None:
     assert describe_offset(located) == (
         f"orders-0 offset 7: committed with live batch {source}; batch {batch_id} has replayed it"
     )
+
+
+def test_a_record_that_a_replay_filters_is_found_as_filtered_and_no_other_is(feed: WholeFeed) -> None:
+    source = max(feed.states())
+    feed.decoding = replace(feed.decoding, shape=Shape(where="kafka_offset % 10 not in (4, 6, 7)"))
+    [batch_id] = replay(feed)
+
+    def found(offset: int) -> list[tuple[UUID, RecordState | None]]:
+        located = locate(feed.control, feed.sinks, feed.settings.name, TopicPartition(TOPIC, 0), offset)
+        return [(each.batch.batch_id, each.record) for each in located.batches]
+
+    assert found(7) == [(batch_id, RecordState.FILTERED), (source, RecordState.REPLAYED)]
+    assert found(6) == [(source, RecordState.IN_FILE)]
+    assert found(9) == [(batch_id, RecordState.IN_FILE), (source, RecordState.REPLAYED)]
+    assert sum(left_in(feed).values()) == len(NO_TEXT)
+    assert differences(feed) == []
 
 
 def test_a_batch_with_dead_letters_stays_unfolded_and_a_replay_has_a_plan_of_its_own_kind() -> None:

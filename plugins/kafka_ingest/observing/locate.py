@@ -1,6 +1,7 @@
 """What happened to one offset: which batch ingested it and into which file, or why none did."""
 
 from collections.abc import Collection, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
@@ -23,7 +24,7 @@ from kafka_ingest.model.removal import LostRange
 from kafka_ingest.observing.locate_folded import batch_that_read
 from kafka_ingest.ports.control import ControlObserver
 from kafka_ingest.ports.outputs import Inspector, Sinks
-from kafka_ingest.ports.role_of_format import role_of
+from kafka_ingest.ports.role_of_format import REPLAY_DEAD_LETTERS, role_of
 
 ASKED_FOR = "be asked for single records"
 
@@ -256,7 +257,7 @@ def locate(
         else located(batch, sinks, topic_partition, offset, same, rows.lost)
         for batch in sorted(read, key=lambda each: (each.planned_at, each.batch_id), reverse=True)
     )
-    batches = with_replays(batches)
+    batches = with_replays(of_replayed(batches, control, sinks, offset))
     gap = gap_of(rows.gaps, same)
     return LocatedOffset(
         feed=feed_name,
@@ -277,10 +278,49 @@ def replaced(batch: BatchOfOffset, by: UUID, same: Collection[str | None]) -> Lo
     return LocatedBatch(batch, is_earlier(batch.topic_id, same), problem=problem, gone=RecordState.REPLACED)
 
 
+def of_replayed(
+    batches: Sequence[LocatedBatch], control: ControlObserver, sinks: Sinks, offset: int
+) -> tuple[LocatedBatch, ...]:
+    """Return batches; of replays with filtered records, whether this is one of them: they span others.
+
+    As it was where the files of the dead letters cannot be read, which say so.
+    """
+    found: list[LocatedBatch] = []
+    for each in batches:
+        if each.batch.kind is BatchKind.REPLAY and each.record in {RecordState.FILTERED, RecordState.FILTERED_OR_NONE}:
+            with suppress(KafkaIngestError):
+                is_taken_up = takes_up(control.batch(each.batch.batch_id).plan, each.batch, sinks, offset)
+                found.append(replace(each, invisible=0) if is_taken_up else replace(each, filtered=0))
+                continue
+        found.append(each)
+    return tuple(found)
+
+
+def takes_up(plan: BatchPlan, batch: BatchOfOffset, sinks: Sinks, offset: int) -> bool:
+    """Whether a replay takes up the dead letter of an offset."""
+    at = batch.offset_range.topic_partition
+    taken_up = [
+        each
+        for each in plan.replays
+        if each.topic_partition == at and each.offset_range.start_offset <= offset < each.offset_range.end_offset
+    ]
+    output = output_of_dead_letters(plan.output)
+    reader = role_of(output, sinks(output).dead_letters, REPLAY_DEAD_LETTERS)
+    return any(
+        held.start_offset <= offset < held.end_offset
+        for each in taken_up
+        for held in reader.offsets(each.batch_id, [each])
+    )
+
+
+HELD = frozenset({RecordState.IN_FILE, RecordState.FILTERED, RecordState.DEAD_LETTER})
+"""What the record of a replay may be that has taken it up."""
+
+
 def with_replays(batches: Sequence[LocatedBatch]) -> tuple[LocatedBatch, ...]:
     """Return batches, newest first, without replays that only span the offset; a dead letter may have been replayed.
 
-    Then it is a row, or a dead letter once more, of the newest replay that holds it.
+    Then it is a row, filtered, or a dead letter once more, of the newest replay that holds it.
     """
     found: list[LocatedBatch] = []
     by: UUID | None = None
@@ -292,7 +332,7 @@ def with_replays(batches: Sequence[LocatedBatch]) -> tuple[LocatedBatch, ...]:
             found.append(replace(each, gone=RecordState.REPLAYED, problem=f"batch {by} has replayed it"))
         else:
             found.append(each)
-        if is_replay and by is None and record in {RecordState.IN_FILE, RecordState.DEAD_LETTER}:
+        if is_replay and by is None and record in HELD:
             by = each.batch.batch_id
     return tuple(found)
 
