@@ -1900,6 +1900,7 @@ class FeedInMemory:
             files=tuple(files),
             rows_read=sum(file.rows for file in files),
             left_out=tuple(left_out),
+            columns=document.columns,
         )
         self.sink.staged.add(attempt.directory)
         self.sink.receipts[attempt.directory] = receipt.as_bytes()

@@ -14,6 +14,7 @@ from kafka_ingest.backfilling.plan_backfill import BackfillOutcome, dry_run, pla
 from kafka_ingest.backfilling.request import BackfillRequest
 from kafka_ingest.batches.contested import Claimant, keeps_running
 from kafka_ingest.batches.explain_failure import check_expressions, explain_failure
+from kafka_ingest.batches.fitting_columns import ColumnRules
 from kafka_ingest.batches.freeze_schemas import Schemas, names_ids
 from kafka_ingest.batches.known_output import check_output_known
 from kafka_ingest.batches.open_attempt import open_attempt
@@ -192,6 +193,7 @@ class FeedParts:
             actor=actor,
             decoding=self.feed.decoding(),
             freeze=self.schemas.frozen,
+            rules=ColumnRules(self.schemas.columns, self.feed.on_new_fields),
         )
 
     def needs_schemas(self, attempt: Attempt, plan: BatchPlan | None = None) -> bool:

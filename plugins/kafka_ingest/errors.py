@@ -276,6 +276,10 @@ class TooManyDeadLettersError(OperatorDecisionError):
     """More records of a batch cannot be decoded than the feed allows; the batch is PLANNED again."""
 
 
+class ColumnsChangedError(OperatorDecisionError):
+    """The columns of a feed's records are not those of the output's files, in a way that the feed does not allow."""
+
+
 class OffsetsMissingError(OperatorDecisionError):
     """The feed says ``offsets: dense`` and records are missing inside the batch's ranges."""
 

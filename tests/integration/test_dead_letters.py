@@ -1,6 +1,7 @@
 """A feed that decodes its records, on real parts: what cannot be decoded is beside the output, and accounted for."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,16 @@ from tests.kafka_faults import Record, produce
 from tests.quick_project import QuickProject
 
 ORDER = {"format": "json", "schema": "id bigint, city string"}
+AS_BEFORE = [
+    {"name": "key", "type": "string", "sql": "key"},
+    {
+        "name": "value",
+        "type": "struct<id: bigint, city: string>",
+        "sql": "named_struct('id', try_cast(get_json_object(value, '$.id') as bigint), "
+        "'city', get_json_object(value, '$.city'))",
+    },
+]
+"""The columns of such records, of JSON of any form."""
 
 
 def order(number: int) -> bytes:
@@ -101,7 +112,7 @@ def check_preview(quick: QuickProject, topic: str) -> None:
 
 
 def check_limit(quick: QuickProject, servers: str, topic: str) -> None:
-    """One dead letter too many: nothing moves until the feed's file is mended."""
+    """One dead letter too many: nothing moves until the feed's file is mended, and the columns are as before."""
     produce(servers, topic, 2, [Record(order(8)), Record(b"8")])
     quick.edit_feed(limits={"max_dead_letters": 0})
     with quick.submitting(spark_is_real=True):
@@ -112,9 +123,18 @@ def check_limit(quick: QuickProject, servers: str, topic: str) -> None:
         assert quick.status()["open_batch"]["state"] == "PLANNED"
 
         quick.edit_feed(limits={}, value={"format": "json"})
+        code, error, message = quick.refusal("run", "orders")
+        assert (code, error) == (3, "COLUMNS_CHANGED")
+        assert re.search(r"value +struct +string\n +value.id +bigint +\(none\)", message)
+        assert quick.stored_offsets()[2] == 7
+
+        quick.edit_feed(select=AS_BEFORE)
         [batch] = quick.run()
     assert batch["rows"] == 2
-    assert [row["value"] for row in rows_of(batch_directory(quick, batch["batch_id"]))] == [order(8).decode(), "8"]
+    assert [row["value"] for row in rows_of(batch_directory(quick, batch["batch_id"]))] == [
+        {"id": 8, "city": "Zürich"},
+        {"id": None, "city": None},
+    ]
     assert quick.stored_offsets()[2] == 9
 
 
@@ -133,7 +153,7 @@ def check_replay(quick: QuickProject, topic: str, batch_id: str) -> None:
     [letter] = rows_of(quick.output / "orders_dead_letters" / directory.name)
     position = (topic, 2, 4)
     assert (row["kafka_topic"], row["kafka_partition"], row["kafka_offset"]) == position
-    assert (row["key"], row["value"]) == ("5", '{"id": "many"}')
+    assert (row["key"], row["value"]) == ("5", {"id": None, "city": None})
     assert row["kafka_timestamp"] is not None
     assert (letter["kafka_offset"], letter["value"], letter["error_class"]) == (3, b"\xff\xfe", "INVALID_UTF8")
 

@@ -2,22 +2,26 @@
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
+from datetime import date
 from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import Row, SparkSession
 from tests.spark.avro_values import of_registry, wired, written
 from tests.spark.test_decode import ORDER, TEXT, Topic, records, spark, stage_as, values_below
 
 from kafka_ingest.batches.freeze_schemas import avro_writer
 from kafka_ingest.model import sql_expression
 from kafka_ingest.model.avro_schema import read_avro
-from kafka_ingest.model.decoding import Columns, Decoding
+from kafka_ingest.model.decoding import Columns, Decoding, FieldDecoding, Format
 from kafka_ingest.model.offsets import OffsetRange, TopicPartition
+from kafka_ingest.model.record_schema import quoted, read_schema
 from kafka_ingest.model.schema_source import RegisteredSchema
 from kafka_ingest.model.shape import SelectedColumn, Shape
+from kafka_ingest.model.written_columns import columns_without_new, written_columns
 from kafka_ingest.writing.decode import DEAD, decoded
 from kafka_ingest.writing.expressions import ExpressionRefusedError, Expressions
 from kafka_ingest.writing.shape import FILTERED, PerPartition, check_shape, shaped
@@ -295,3 +299,52 @@ def test_counts_by_partition_are_exact_for_any_partitions_of_many_topics(spark: 
 
     assert counted.of(found["even"]) == {tp: number // 2 for tp, number in by_partition.items() if number > 1}
     assert counted.of(found["none"]) == {}
+
+
+def test_new_fields_are_left_out_of_columns_and_all_others_stay_as_they_are(spark: SparkSession) -> None:
+    schema = (
+        "id int, new int, `it's` struct<a: int, `b\\c`: string, new: int>, list array<struct<x: int, new: int>>, "
+        "map map<string, array<struct<y: int, new: struct<z: int>>>>, same struct<p: date>"
+    )
+    before = written_columns(
+        read_schema(
+            "id int, `it's` struct<a: int, `b\\c`: string>, list array<struct<x: int>>, "
+            "map map<string, array<struct<y: int>>>, same struct<p: date>"
+        )
+    )
+    order = Decoding(value=FieldDecoding(Format.JSON, schema), columns=Columns.FLATTEN)
+    decoded_columns = read_schema(schema)
+    chosen = columns_without_new(decoded_columns, before)
+    selected = columns_without_new(
+        decoded_columns,
+        before,
+        [SelectedColumn(each.name, "", f"({quoted(each.name)})") for each in decoded_columns.fields],
+    )
+    values = [
+        json.dumps(
+            {
+                "id": 1,
+                "new": 2,
+                "it's": {"a": 3, "b\\c": "x", "new": 4},
+                "list": [{"x": 5, "new": 6}, None, {}],
+                "map": {"k": [{"y": 7, "new": {"z": 8}}, None], "l": None},
+                "same": {"p": "2026-01-31"},
+            }
+        ).encode(),
+        b"{}",
+    ]
+
+    for columns in (chosen, selected):
+        shape = Shape(select=columns)
+        check_shape(decoded(records(spark, values), order), shape)
+
+        full, empty = becomes(spark, values, replace(order, shape=shape))
+
+        assert full == (
+            1,
+            Row(**{"a": 3, "b\\c": "x"}),
+            [Row(x=5), None, Row(x=None)],
+            {"k": [Row(y=7), None], "l": None},
+            Row(p=date(2026, 1, 31)),
+        )
+        assert empty == (None,) * 5

@@ -277,6 +277,7 @@ def stage_again(
         dead_letters=tuple(letters),
         filtered=filtered,
         in_any_order=decision.receipt.in_any_order,
+        columns=decision.receipt.columns,
         written_at=datetime.now(UTC),
         written_by=planner_of(decision.batch.batch_id),
     )

@@ -19,7 +19,16 @@ from kafka_ingest.model.avro_resolution import why_not_read
 from kafka_ingest.model.avro_schema import AvroSchema, read_avro
 from kafka_ingest.model.decoding import Columns, Decoding, FieldDecoding, Format, why_not_kept
 from kafka_ingest.model.json_schema import ddl_of_json_schema
-from kafka_ingest.model.record_schema import RecordType, Struct, WrongSchemaError, collisions, read_schema
+from kafka_ingest.model.record_schema import (
+    Field,
+    RecordType,
+    Scalar,
+    Struct,
+    WrongSchemaError,
+    collisions,
+    read_schema,
+    read_type,
+)
 from kafka_ingest.model.schema_source import (
     DescriptorSetFile,
     RegisteredSchema,
@@ -131,15 +140,37 @@ class Schemas:
             writers = bounded(avro_writer(each, read_as) for each in schemas)
         return replace(part, schema=text, source=None, writers=tuple(writers), unknown_ids=tuple(unknown))
 
+    def columns(self, decoding: Decoding) -> Struct | None:
+        """Return the columns of rows beside Kafka's own; None where a function of the feed's makes them.
+
+        ``decoding`` has its schemas. Raises InstallationError where a library for them is missing.
+        """
+        if decoding.shape.transform is not None:
+            return None
+        if decoding.shape.select:
+            return Struct(tuple(Field(column.name, read_type(column.type)) for column in decoding.shape.select))
+        value = self.type_of(decoding.value)
+        is_flat = decoding.columns is Columns.FLATTEN
+        of_value = value.fields if is_flat and isinstance(value, Struct) else (Field("value", value),)
+        return Struct((Field("key", self.type_of(decoding.key)), *of_value))
+
+    def type_of(self, part: FieldDecoding) -> RecordType:
+        """Return what keys or values are decoded to."""
+        match part.format:
+            case Format.RAW:
+                return Scalar("binary")
+            case Format.AVRO:
+                return read_avro(part.schema or "").columns
+            case Format.PROTOBUF:
+                return self.message_types.columns(part.schema or "")
+            case Format.JSON if part.schema is not None:
+                return read_schema(part.schema)
+            case Format.JSON | Format.STRING:
+                return Scalar("string")
+
     def check_flat(self, value: FieldDecoding) -> None:
         """Raise InvalidSchemaError where the fields of a value cannot be columns of their own."""
-        match value.format:
-            case Format.AVRO:
-                columns: RecordType = read_avro(value.schema or "").columns
-            case Format.PROTOBUF:
-                columns = self.message_types.columns(value.schema or "")
-            case _:
-                columns = read_schema(value.schema or "")
+        columns = self.type_of(value)
         names = columns.names if isinstance(columns, Struct) else ()
         if not names or collisions(names, ("key",)):
             taken = ", ".join(collisions(names, ("key",))[:10]) or "a value without fields"

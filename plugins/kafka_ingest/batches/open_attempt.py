@@ -5,6 +5,13 @@ from datetime import UTC, datetime
 from uuid import UUID
 
 from kafka_ingest.batches.check_readable import check_readable
+from kafka_ingest.batches.fitting_columns import (
+    AS_RAW,
+    NO_RULES,
+    ColumnRules,
+    FittingColumns,
+    fitting_columns,
+)
 from kafka_ingest.batches.freeze_schemas import Freeze, as_it_is, found_ids
 from kafka_ingest.batches.pin_receipt import pin_first_valid_receipt
 from kafka_ingest.batches.replayed_files import files_to_replay
@@ -29,13 +36,15 @@ def open_attempt(
     actor: str,
     decoding: Decoding = RAW,
     freeze: Freeze = as_it_is,
+    rules: ColumnRules = NO_RULES,
 ) -> Attempt | None:
     """Open the batch's next attempt, or return None where its records are written already.
 
     The attempt's row is durable before its directory is made, so that a receipt is always found through its row. Asks
     Kafka just before the read whether the plan can be read as it is: the same topics, and no offset deleted.
     ``decoding`` is frozen with the attempt, after ``freeze`` has asked for its schemas. Raises BatchStateError on an
-    abandoned batch, and what ``freeze`` raises.
+    abandoned batch, ColumnsChangedError where the columns do not go with those of the output's files, and what
+    ``freeze`` raises.
     """
     for _ in range(TRIES):
         batch = control.batch(batch_id)
@@ -47,7 +56,10 @@ def open_attempt(
             return None
         check_readable(batch, control, kafka)
         frozen = with_schemas(batch, control, sinks, decoding, freeze) if decoding.has_sources else decoding
-        attempt, document = next_attempt(batch, control, sinks, actor, frozen)
+        fitting = FittingColumns(frozen)
+        if not frozen.is_raw:
+            fitting = fitting_columns(batch, frozen, control, sinks, rules)
+        attempt, document = next_attempt(batch, control, sinks, actor, fitting)
         try:
             control.open_attempt(attempt)
         except (FeedChangedError, BatchStateError) as error:
@@ -68,7 +80,7 @@ def with_schemas(batch: Batch, control: ControlTables, sinks: Sinks, decoding: D
 
 
 def next_attempt(
-    batch: Batch, control: ControlTables, sinks: Sinks, actor: str, decoding: Decoding = RAW
+    batch: Batch, control: ControlTables, sinks: Sinks, actor: str, fitting: FittingColumns = AS_RAW
 ) -> tuple[Attempt, bytes]:
     """Return the attempt after the newest, and the document for Spark."""
     number = max((attempt.attempt for attempt in control.attempts(batch.batch_id)), default=0) + 1
@@ -76,7 +88,7 @@ def next_attempt(
     directory = sink.staging.attempt_directory(batch.batch_id, number)
     needs = sink.publisher.data_needs(directory)
     letters = files_to_replay(batch.plan, sinks)
-    document = AttemptDocument(batch.plan, number, decoding, needs, letters).as_bytes()
+    document = AttemptDocument(batch.plan, number, fitting.decoding, needs, letters, fitting.columns).as_bytes()
     attempt = Attempt(
         batch_id=batch.batch_id,
         attempt=number,

@@ -319,7 +319,7 @@ class AttemptDocument:
     """What Spark receives: the plan, which attempt this is, what records become, and where the data goes.
 
     Frozen when the attempt is opened. ``letters`` are the files of dead letters that a replay reads, by the batches
-    that published them.
+    that published them. ``columns``: those of decoded rows, for the receipt; None where they are not known beforehand.
     """
 
     plan: BatchPlan
@@ -327,6 +327,7 @@ class AttemptDocument:
     decode: Decoding = RAW
     data: DataNeeds = DataNeeds()
     letters: Mapping[UUID, tuple[Place, ...]] = field(default_factory=dict)
+    columns: Mapping[str, str] | None = None
 
     @property
     def version(self) -> int:
@@ -352,6 +353,8 @@ class AttemptDocument:
             document["data"] = self.data.as_document()
         if self.letters:  # of a kind of plan that no version without them knows
             document["letters"] = {str(batch_id): list(map(str, files)) for batch_id, files in self.letters.items()}
+        if self.columns is not None:
+            document["columns"] = dict(self.columns)
         return canonical_json(document)
 
     @classmethod
@@ -367,7 +370,8 @@ class AttemptDocument:
         decode = Decoding.from_document(document["decode"])
         files: Mapping[str, list[str]] = document.get("letters", {})
         letters = {UUID(batch_id): tuple(map(place_of, names)) for batch_id, names in files.items()}
-        return cls(BatchPlan.from_document(document["plan"]), document["attempt"], decode, data, letters)
+        plan, columns = BatchPlan.from_document(document["plan"]), document.get("columns")
+        return cls(plan, document["attempt"], decode, data, letters, columns)
 
 
 @dataclass(frozen=True, slots=True)

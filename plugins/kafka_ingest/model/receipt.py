@@ -141,6 +141,11 @@ class Receipt:
     dead_letters: tuple[WrittenFile, ...] = ()
     filtered: tuple[Filtered, ...] = ()
     in_any_order: bool = False
+    columns: Mapping[str, str] | None = None
+    """The columns of decoded rows, as :mod:`kafka_ingest.model.written_columns` lists them; None: unknown.
+
+    Versions that do not know them pass over them.
+    """
 
     def of_dead_letters(self) -> "Receipt":
         """Return the receipt of the dead letters alone, by which they are published in their own output."""
@@ -151,6 +156,7 @@ class Receipt:
             dead_letters=(),
             filtered=(),
             in_any_order=False,
+            columns=None,
         )
 
     @property
@@ -343,6 +349,7 @@ class Receipt:
             | (dead_letters if self.dead_letters else {})
             | ({"filtered": filtered} if filtered else {})
             | ({"in_any_order": True} if self.in_any_order else {})
+            | ({"columns": dict(self.columns)} if self.columns is not None else {})
             | {
                 "version": version,
                 "batch_id": str(self.batch_id),
@@ -378,6 +385,7 @@ class Receipt:
             dead_letters=dead_letters_of(document),
             filtered=filtered_of(document),
             in_any_order=document["version"] == RESHAPED and document.get("in_any_order", False) is True,
+            columns=document.get("columns"),
         )
 
     @classmethod

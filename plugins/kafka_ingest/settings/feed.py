@@ -22,6 +22,7 @@ from kafka_ingest.model.decoding import Columns, Decoding
 from kafka_ingest.model.offsets import Isolation, OffsetsPolicy
 from kafka_ingest.model.output_location import OutputLocation
 from kafka_ingest.model.shape import Shape
+from kafka_ingest.model.written_columns import OnNewFields
 from kafka_ingest.operating.fold import LEAST_RETENTION
 from kafka_ingest.planning.settings import FeedPlanSettings, OnDataLoss, OnMissingTopic, OnTopicChanged
 from kafka_ingest.planning.start_rules import StartRule
@@ -279,6 +280,7 @@ class Feed(Settings):
     where: Where | None = None
     select: Select | None = None
     transform: Transform | None = None
+    on_new_fields: OnNewFields = OnNewFields.ADD
     limits: Limits = Limits()
     control_retention: Duration | None = None
     sink: Sink
@@ -343,6 +345,12 @@ class Feed(Settings):
             )
         if decoding.columns is Columns.FLATTEN and (reason := why_not_flat(decoding.value)):
             raise ValueError(reason)
+        if "on_new_fields" in self.model_fields_set and (decoding.is_raw or self.transform is not None):
+            found = "transform" if self.transform is not None else "raw ones"
+            raise ValueError(
+                "expected on_new_fields with decoded records only, whose columns are known before they are written, "
+                f"found {found}"
+            )
         return self
 
     def decoding(self) -> Decoding:

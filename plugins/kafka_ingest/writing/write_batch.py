@@ -88,6 +88,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         dead_letters=tuple(files_in(letters.place)) if letters is not None and letters.has_any else (),
         filtered=tuple(starmap(Filtered, sorted(letters.filtered.items()))) if letters is not None else (),
         in_any_order=document.decode.shape.transform is not None,
+        columns=document.columns,
     )
     if problems := receipt.contradictions(document.plan) or receipt.not_replayed(document.plan):
         sys.exit(f"batch {document.plan.batch_id}: what was written is not what was planned: {'; '.join(problems)}")

@@ -1,0 +1,178 @@
+"""The columns that a batch's files have, and how those of a later batch differ from them.
+
+Columns are listed flat, each field by its path: ``value`` is a struct, ``value.tags`` an array of it, and
+``value.tags[]`` what the array holds. So a field that is added deep inside shows as one line.
+"""
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from kafka_ingest.model.record_schema import ArrayOf, Field, MapOf, RecordType, Scalar, Struct, quoted
+from kafka_ingest.model.shape import SelectedColumn
+
+MOST_SHOWN = 20
+"""So many differing fields are named in an error."""
+
+PATH_WIDTH, TYPE_WIDTH = 60, 20
+
+PLAIN = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_")
+
+WrittenColumns = Mapping[str, str]
+"""Types by the paths of fields: ``bigint``, ``decimal(12,2)``, ``struct``, ``array`` or ``map of string``."""
+
+
+class OnNewFields(StrEnum):
+    """What to do with fields that the files of the output do not have yet."""
+
+    ADD = "add"
+    """New files have them."""
+
+    IGNORE = "ignore"
+    """They are left out."""
+
+    STOP = "stop"
+    """The feed stops until an operator decides."""
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnChanges:
+    """How columns differ from those before: paths of fields, in order."""
+
+    added: tuple[str, ...]
+    removed: tuple[str, ...]
+    retyped: tuple[str, ...]
+
+
+def written_columns(columns: Struct) -> dict[str, str]:
+    """Return columns as they are listed."""
+    return dict(listed(columns, ""))
+
+
+def listed(found: RecordType, path: str) -> Iterator[tuple[str, str]]:
+    """Yield the fields of a type, itself first, except for the columns as a whole."""
+    if path:
+        yield path, kind_of(found)
+    match found:
+        case Scalar():
+            pass
+        case Struct(fields):
+            for field in fields:
+                yield from listed(field.type, path_of(path, field.name))
+        case ArrayOf(element):
+            yield from listed(element, f"{path}[]")
+        case MapOf(value):
+            yield from listed(value, f"{path}[]")
+
+
+def kind_of(found: RecordType) -> str:
+    """Return a type without what is in it."""
+    match found:
+        case Scalar(name):
+            return name
+        case Struct():
+            return "struct"
+        case ArrayOf():
+            return "array"
+        case MapOf(_, key):
+            return f"map of {key}"
+
+
+def path_of(path: str, name: str) -> str:
+    """Return the path of a field."""
+    shown = name if PLAIN.issuperset(name) else quoted(name)
+    return f"{path}.{shown}" if path else shown
+
+
+def changes(before: WrittenColumns, now: WrittenColumns) -> ColumnChanges:
+    """Return how columns differ from those before. Names count with the case of their letters, as pyarrow does."""
+    return ColumnChanges(
+        added=tuple(path for path in now if path not in before),
+        removed=tuple(path for path in before if path not in now),
+        retyped=tuple(path for path, kind in now.items() if before.get(path, kind) != kind),
+    )
+
+
+def side_by_side(before: WrittenColumns, now: WrittenColumns, paths: Collection[str]) -> str:
+    """Return the types of fields before and now, a line for each."""
+    chosen = list(paths)[:MOST_SHOWN]
+    shown = [shortened(path) for path in chosen]
+    width = max(map(len, ["field", *shown]))
+    lines = [f"{'field':{width}}  {'in the output':{TYPE_WIDTH}}  now"]
+    for path, name in zip(chosen, shown, strict=True):
+        lines.append(f"{name:{width}}  {before.get(path, '(none)'):{TYPE_WIDTH}}  {now.get(path, '(none)')}")
+    if len(paths) > len(chosen):
+        lines.append(f"and {len(paths) - len(chosen):,} more")
+    return "\n".join(f"  {line}" for line in lines)
+
+
+def shortened(path: str) -> str:
+    """Return a path for a line; of a long one the end."""
+    return path if len(path) <= PATH_WIDTH else f"…{path[1 - PATH_WIDTH :]}"
+
+
+def columns_without_new(
+    columns: Struct, before: WrittenColumns, selected: Sequence[SelectedColumn] = ()
+) -> tuple[SelectedColumn, ...]:
+    """Return expressions for the columns, without all fields that are not among those before.
+
+    ``selected``: the expressions that give the columns, where they are not decoded ones. Each field before must be
+    there, of the same type.
+    """
+    expressions = {column.name: column.sql for column in selected}
+    made: list[SelectedColumn] = []
+    for column in columns.fields:
+        path = path_of("", column.name)
+        if path not in before:
+            continue
+        kept = without_new(column.type, path, before)
+        sql = expressions.get(column.name, quoted(column.name))
+        if column.name in expressions and kept != column.type:  # evaluated once, though all of its fields are taken
+            sql = f"transform(array({sql}), kafka_e -> {projected('kafka_e', column.type, kept)})[0]"
+        else:
+            sql = projected(sql, column.type, kept)
+        made.append(SelectedColumn(column.name, kept.ddl, sql))
+    return tuple(made)
+
+
+def without_new(found: RecordType, path: str, before: WrittenColumns) -> RecordType:
+    """Return a type without the fields that are not among those before."""
+    match found:
+        case Scalar():
+            return found
+        case ArrayOf(element):
+            return ArrayOf(without_new(element, f"{path}[]", before))
+        case MapOf(value, key):
+            return MapOf(without_new(value, f"{path}[]", before), key)
+        case Struct(fields):
+            paths = [(field, path_of(path, field.name)) for field in fields]
+            return Struct(
+                tuple(Field(field.name, without_new(field.type, at, before)) for field, at in paths if at in before)
+            )
+
+
+def projected(sql: str, found: RecordType, wanted: RecordType, depth: int = 0) -> str:
+    """Return the SQL of a value with only the fields that are wanted; null stays null."""
+    if found == wanted:
+        return sql
+    match found, wanted:
+        case ArrayOf(element), ArrayOf(less):
+            return f"transform({sql}, kafka_e{depth} -> {projected(f'kafka_e{depth}', element, less, depth + 1)})"
+        case MapOf(value), MapOf(less):
+            inner = projected(f"kafka_e{depth}", value, less, depth + 1)
+            return f"transform_values({sql}, (kafka_k{depth}, kafka_e{depth}) -> {inner})"
+        case Struct(fields), Struct(fewer):
+            types = {field.name: field.type for field in fields}
+            values = {
+                field.name: projected(f"{sql}.{quoted(field.name)}", types[field.name], field.type, depth)
+                for field in fewer
+            }
+            pairs = ", ".join(f"{literal(name)}, {value}" for name, value in values.items())
+            return f"if({sql} is null, null, named_struct({pairs}))"
+    raise ValueError(f"expected a type of the same kind, found {found.ddl} and {wanted.ddl}")
+
+
+def literal(text: str) -> str:
+    """Return a text in SQL."""
+    escaped = text.replace("\\", "\\\\").replace("'", "\\'")
+    return f"'{escaped}'"

@@ -1,0 +1,163 @@
+"""Whether the columns of an attempt go with those of the output's files."""
+
+from dataclasses import replace
+
+import pytest
+from tests.fakes import FeedInMemory, log, sinks, topic
+
+from kafka_ingest.batches.fitting_columns import ColumnRules
+from kafka_ingest.batches.freeze_schemas import Schemas
+from kafka_ingest.batches.open_attempt import open_attempt
+from kafka_ingest.errors import ColumnsChangedError
+from kafka_ingest.message_types import message_types
+from kafka_ingest.model.batch import Attempt, AttemptDocument, BatchState
+from kafka_ingest.model.decoding import RAW, Columns, Decoding, FieldDecoding, Format
+from kafka_ingest.model.shape import SelectedColumn, Shape
+from kafka_ingest.model.written_columns import OnNewFields
+
+
+def no_registry(conn_id: str) -> None:
+    raise AssertionError(conn_id)
+
+
+def no_file(path: str) -> bytes:
+    raise AssertionError(path)
+
+
+SCHEMAS = Schemas(no_registry, no_file, message_types)  # type: ignore[arg-type]
+
+
+def json_of(schema: str, **changes: object) -> Decoding:
+    return replace(Decoding(FieldDecoding(Format.JSON, schema)), **changes)  # type: ignore[arg-type]
+
+
+ORDER = json_of("id int, city struct<name: string>")
+MORE = json_of("id int, city struct<name: string, zip: string>, total decimal(10,2)")
+
+
+def ask(feed: FeedInMemory, decoding: Decoding, on_new_fields: OnNewFields = OnNewFields.ADD) -> Attempt:
+    """Plan and open an attempt at a batch of all that is left to read."""
+    planned = feed.planned()
+    rules = ColumnRules(SCHEMAS.columns, on_new_fields)
+    attempt = open_attempt(
+        planned.batch_id, feed.control, feed.kafka, sinks(feed.sink), actor="run 1", decoding=decoding, rules=rules
+    )
+    assert attempt is not None
+    return attempt
+
+
+def commit(feed: FeedInMemory, decoding: Decoding, on_new_fields: OnNewFields = OnNewFields.ADD) -> AttemptDocument:
+    """Commit a batch; return what Spark was given."""
+    attempt = ask(feed, decoding, on_new_fields)
+    document = AttemptDocument.from_bytes(feed.sink.documents[attempt.directory], attempt.document_sha256)
+    feed.spark_writes(attempt)
+    feed.pin(attempt)
+    feed.commit(attempt.batch_id)
+    (read,) = feed.kafka.topics.values()
+    feed.kafka.topics = {
+        "orders": topic(*(log(0, each.readable_end(document.plan.isolation) + 10) for each in read.logs.values()))
+    }
+    return document
+
+
+@pytest.fixture
+def feed() -> FeedInMemory:
+    return FeedInMemory()
+
+
+def test_the_receipt_keeps_the_columns_of_a_batch_and_the_next_one_may_have_the_same(feed: FeedInMemory) -> None:
+    first, second = commit(feed, ORDER), commit(feed, ORDER)
+
+    assert first.columns == second.columns
+    assert first.columns == {
+        "key": "binary",
+        "value": "struct",
+        "value.id": "int",
+        "value.city": "struct",
+        "value.city.name": "string",
+    }
+    assert feed.sink.archive.receipt(first.plan.batch_id).columns == first.columns
+
+
+def test_new_fields_are_added_and_from_then_on_they_belong_to_the_output(feed: FeedInMemory) -> None:
+    commit(feed, ORDER)
+
+    assert commit(feed, MORE).decode == MORE
+    with pytest.raises(ColumnsChangedError, match=r"value\.total +decimal\(10,2\) +\(none\)"):
+        ask(feed, ORDER)
+
+
+def test_new_fields_are_ignored_by_a_select_of_the_others_for_as_long_as_the_feed_says_so(feed: FeedInMemory) -> None:
+    before = commit(feed, ORDER).columns
+    flat = replace(MORE.shape, where="value.total > 0")
+
+    for _ in range(2):
+        document = commit(feed, replace(MORE, shape=flat), OnNewFields.IGNORE)
+
+        assert document.columns == before
+        assert document.decode.value == MORE.value
+        assert document.decode.shape.where == "value.total > 0"
+        assert [column.name for column in document.decode.shape.select] == ["key", "value"]
+        assert document.decode.shape.select[1].type == "struct<`id`:int,`city`:struct<`name`:string>>"
+
+    assert commit(feed, ORDER, OnNewFields.IGNORE).decode == ORDER
+
+
+def test_new_fields_stop_the_feed_before_an_attempt_exists_and_added_ones_let_it_go_on(feed: FeedInMemory) -> None:
+    first = commit(feed, ORDER).plan
+
+    with pytest.raises(ColumnsChangedError) as stopped:
+        ask(feed, MORE, OnNewFields.STOP)
+
+    assert stopped.value.exit_code == 3
+    for said in (str(first.batch_id), "value.city.zip", "value.total", "on_new_fields: stop", "add", "ignore"):
+        assert said in str(stopped.value)
+    batch = feed.control.feed("orders").open_batch
+    assert batch.state is BatchState.PLANNED
+    assert feed.control.attempts(batch.batch_id) == []
+    assert commit(feed, MORE).plan == batch.plan
+
+
+@pytest.mark.parametrize("on_new_fields", OnNewFields)
+@pytest.mark.parametrize(
+    ("later", "shown"),
+    [
+        (json_of("id bigint, city struct<name: string>"), "value.id  int                   bigint"),
+        (json_of("id int, city string"), "value.city       struct                string"),
+        (json_of("id int"), "value.city.name  string                (none)"),
+        (json_of("id int, city struct<name: string>", key=FieldDecoding(Format.STRING)), "key"),
+        (json_of("id int, city struct<name: string>", columns=Columns.FLATTEN), "value.id"),
+        (Decoding(FieldDecoding(Format.STRING)), "value            struct                string"),
+        (json_of("id int", shape=Shape((SelectedColumn("id", "int", "value.id"),))), "value"),
+    ],
+)
+def test_other_types_and_missing_fields_stop_the_feed_whatever_it_says_of_new_ones(
+    feed: FeedInMemory, later: Decoding, shown: str, on_new_fields: OnNewFields
+) -> None:
+    commit(feed, ORDER)
+
+    with pytest.raises(ColumnsChangedError, match=r"sink\.path") as stopped:
+        ask(feed, later, on_new_fields)
+
+    assert shown in str(stopped.value)
+
+
+def test_a_feed_keeps_its_columns_through_a_change_by_a_select(feed: FeedInMemory) -> None:
+    commit(feed, replace(ORDER, shape=Shape((SelectedColumn("id", "int", "value.id"),))))
+
+    cast = Shape((SelectedColumn("id", "int", "cast(value.id as int)"),))
+    assert commit(feed, json_of("id bigint", shape=cast)).columns == {"id": "int"}
+
+
+@pytest.mark.parametrize("unknown", [RAW, json_of("id int", shape=Shape(transform="shop:cleaned"))])
+def test_nothing_is_compared_with_batches_whose_columns_are_not_known(feed: FeedInMemory, unknown: Decoding) -> None:
+    assert commit(feed, unknown).columns is None
+    assert commit(feed, ORDER, OnNewFields.STOP).columns is not None
+    assert commit(feed, unknown).columns is None
+
+
+def test_another_output_has_columns_of_its_own(feed: FeedInMemory) -> None:
+    commit(feed, ORDER)
+    feed.settings = replace(feed.settings, output=replace(feed.settings.output, uri="/data/other"))
+
+    assert ask(feed, json_of("id bigint")).attempt == 1
