@@ -1,6 +1,7 @@
 """Feeds whose records have registered schemas, on real parts: what Confluent's serializers write becomes columns."""
 
 import json
+import re
 from collections.abc import Iterator
 from functools import partial
 from typing import Any
@@ -171,14 +172,19 @@ def check_failures(quick: QuickProject, registry: SchemaRegistryServer) -> None:
 
 
 def check_json(quick: QuickProject, topic: str) -> None:
-    """JSON behind an id is read by the columns of its JSON Schema, once the feed says so."""
+    """JSON behind an id is read by the columns of its JSON Schema, once the feed and its output are of such records."""
     source = {"format": "json", "registry": "schemas", "subject": f"{topic}-json-value"}
     quick.edit_feed(value=source, key="raw", columns="flatten")
+    code, error, said = quick.refusal("run", "orders")
+    assert (code, error) == (3, "COLUMNS_CHANGED")
+    assert re.search(r"key +bigint +binary\n +value +struct +\(none\)", said)
+    quick.answer("abandon", quick.status()["open_batch"]["batch_id"], "--reason", "other columns")
+    quick.edit_feed(sink={"format": "parquet", "path": str(quick.output / "orders_json")})
 
     with quick.submitting(spark_is_real=True):
         [batch] = quick.run()
 
-    [row] = rows_of(quick.output / "orders" / f"kafka_batch={batch['batch_id']}")
+    [row] = rows_of(quick.output / "orders_json" / f"kafka_batch={batch['batch_id']}")
     assert (row["kafka_offset"], row["id"]) == (9, 6)
 
 
@@ -241,7 +247,7 @@ def check_descriptors(quick: QuickProject, topic: str, servers: str) -> None:
     """Without a registry a value is nothing but the message, and the file says which."""
     quick.edit_feed(value={"format": "protobuf", "descriptors": "orders.desc", "message": "shop.Order"})
     assert quick.refusal("run", "orders")[:2] == (2, "INVALID_SCHEMA")
-    (quick.feeds / "orders.desc").write_bytes(descriptor_set(NEW_PROTO))
+    (quick.feeds / "orders.desc").write_bytes(descriptor_set(LATE_PROTO))
     quick.edit_feed(value={"format": "protobuf", "descriptors": "orders.desc", "message": "shop.Bill"})
     code, error, said = quick.refusal("run", "orders")
     assert (code, error) == (2, "INVALID_SCHEMA")

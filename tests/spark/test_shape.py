@@ -303,12 +303,12 @@ def test_counts_by_partition_are_exact_for_any_partitions_of_many_topics(spark: 
 
 def test_new_fields_are_left_out_of_columns_and_all_others_stay_as_they_are(spark: SparkSession) -> None:
     schema = (
-        "id int, new int, `it's` struct<a: int, `b\\c`: string, new: int>, list array<struct<x: int, new: int>>, "
+        "id int, new int, odd struct<a: int, `b'\\c`: string, new: int>, list array<struct<x: int, new: int>>, "
         "map map<string, array<struct<y: int, new: struct<z: int>>>>, same struct<p: date>"
     )
     before = written_columns(
         read_schema(
-            "id int, `it's` struct<a: int, `b\\c`: string>, list array<struct<x: int>>, "
+            "id int, odd struct<a: int, `b'\\c`: string>, list array<struct<x: int>>, "
             "map map<string, array<struct<y: int>>>, same struct<p: date>"
         )
     )
@@ -325,7 +325,7 @@ def test_new_fields_are_left_out_of_columns_and_all_others_stay_as_they_are(spar
             {
                 "id": 1,
                 "new": 2,
-                "it's": {"a": 3, "b\\c": "x", "new": 4},
+                "odd": {"a": 3, "b'\\c": "x", "new": 4},
                 "list": [{"x": 5, "new": 6}, None, {}],
                 "map": {"k": [{"y": 7, "new": {"z": 8}}, None], "l": None},
                 "same": {"p": "2026-01-31"},
@@ -342,7 +342,7 @@ def test_new_fields_are_left_out_of_columns_and_all_others_stay_as_they_are(spar
 
         assert full == (
             1,
-            Row(**{"a": 3, "b\\c": "x"}),
+            Row(**{"a": 3, "b'\\c": "x"}),
             [Row(x=5), None, Row(x=None)],
             {"k": [Row(y=7), None], "l": None},
             Row(p=date(2026, 1, 31)),
