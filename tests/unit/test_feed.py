@@ -116,6 +116,7 @@ def test_only_name_topics_and_sink_have_no_default(folder: Path) -> None:
         "where": None,
         "select": None,
         "transform": None,
+        "on_new_fields": "add",
         "control_retention": None,
         "limits": dict.fromkeys(
             (

@@ -396,3 +396,16 @@ def test_files_of_rows_that_may_have_moved_overlap_but_hold_no_more_rows_than_of
     moved = replace(a_receipt(SMALL, *files), in_any_order=True)
     assert moved.contradictions(SMALL) == []
     assert any("duplicate records" in found for found in replace(moved, in_any_order=False).contradictions(SMALL))
+
+
+def test_a_receipt_of_decoded_records_keeps_their_columns_and_others_have_none() -> None:
+    plain = a_receipt(a_plan())
+    receipt = replace(plain, columns={"value": "struct", "value.id": "bigint"})
+
+    assert Receipt.from_bytes(receipt.as_bytes()) == receipt
+    assert receipt.version == plain.version
+    assert Receipt.from_bytes(plain.as_bytes()).columns is None
+    assert b"columns" not in plain.as_bytes()
+    for damaged in (["value"], {"value": 1}):
+        with pytest.raises(TypeError, match="a JSON object of texts"):
+            Receipt.from_bytes(changed_document(plain, columns=damaged))

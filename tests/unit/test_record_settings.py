@@ -212,3 +212,12 @@ def test_what_cannot_be_used_is_refused(tmp_path: Path, written: dict[str, objec
     path.write_text(yaml.safe_dump(document(**written)))
 
     assert message in str(read_feed_file(path).error)
+
+
+def test_new_fields_are_a_matter_of_decoded_records_whose_columns_are_known() -> None:
+    json_records = {"format": "json", "schema": "id int"}
+    assert Feed.model_validate(document(value=json_records)).on_new_fields == "add"
+    assert Feed.model_validate(document(value=json_records, on_new_fields="stop")).on_new_fields == "stop"
+    for wrong in ({}, {"value": json_records, "transform": "shop:cleaned"}):
+        with pytest.raises(ValueError, match="expected on_new_fields with decoded records only"):
+            Feed.model_validate(document(**wrong, on_new_fields="ignore"))

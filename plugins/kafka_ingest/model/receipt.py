@@ -385,7 +385,7 @@ class Receipt:
             dead_letters=dead_letters_of(document),
             filtered=filtered_of(document),
             in_any_order=document["version"] == RESHAPED and document.get("in_any_order", False) is True,
-            columns=document.get("columns"),
+            columns=columns_of(document),
         )
 
     @classmethod
@@ -407,6 +407,16 @@ def dead_letters_of(document: Mapping[str, Any]) -> tuple[WrittenFile, ...]:
     if not files and version == DEAD_LETTERS:
         raise ValueError(f"a receipt of format version {DEAD_LETTERS} has dead letters, found none")
     return files
+
+
+def columns_of(document: Mapping[str, Any]) -> Mapping[str, str] | None:
+    """Read the columns that a receipt keeps; raises TypeError where they are no types by paths."""
+    columns = document.get("columns")
+    if columns is None:
+        return None
+    if not isinstance(columns, dict) or not all(isinstance(kind, str) for kind in columns.values()):
+        raise TypeError(f"a receipt has columns, a JSON object of texts, found {str(columns)[:100]}")
+    return columns
 
 
 def filtered_of(document: Mapping[str, Any]) -> tuple[Filtered, ...]:
