@@ -12,7 +12,7 @@ from kafka_ingest.batches import freeze_schemas
 from kafka_ingest.batches.freeze_schemas import Schemas, found_ids
 from kafka_ingest.errors import InstallationError, InvalidSchemaError, SubjectMissingError
 from kafka_ingest.message_types import NEEDED, message_types
-from kafka_ingest.model.decoding import Columns, Decoding, FieldDecoding, Format
+from kafka_ingest.model.decoding import Columns, Decoding, FieldDecoding, Format, UnknownFields
 from kafka_ingest.model.schema_source import (
     DescriptorSetFile,
     RegisteredSchema,
@@ -227,6 +227,12 @@ def test_a_version_that_is_deleted_while_versions_are_asked_for_is_left_out() ->
 def test_a_file_is_read_without_any_registry_and_values_have_no_ids() -> None:
     json_value = frozen(Decoding(FieldDecoding(Format.JSON, source=SchemaFile("orders.json")))).value
     assert (json_value.schema, json_value.source) == ("`id`:bigint,`city`:string", None)
+    keeping = replace(json_value, unknown_fields=UnknownFields.KEEP)
+    columns = Schemas(lambda _: REGISTRY, {}.__getitem__, message_types).columns(
+        Decoding(keeping, columns=Columns.FLATTEN)
+    )
+    assert columns is not None
+    assert columns.names == ("key", "id", "city", "unknown_fields")
     value = frozen(Decoding(FieldDecoding(Format.AVRO, source=SchemaFile("orders.avsc")))).value
 
     assert value == FieldDecoding(Format.AVRO, record_text("id"))

@@ -17,10 +17,19 @@ from kafka_ingest.model.attempt_directory import UNKNOWN_SCHEMA_IDS
 from kafka_ingest.model.avro_mistaken import why_mistaken
 from kafka_ingest.model.avro_resolution import why_not_read
 from kafka_ingest.model.avro_schema import AvroSchema, read_avro
-from kafka_ingest.model.decoding import Columns, Decoding, FieldDecoding, Format, why_not_kept
+from kafka_ingest.model.decoding import (
+    KEPT_UNKNOWN,
+    Columns,
+    Decoding,
+    FieldDecoding,
+    Format,
+    UnknownFields,
+    why_not_kept,
+)
 from kafka_ingest.model.json_schema import ddl_of_json_schema
 from kafka_ingest.model.record_schema import (
     Field,
+    MapOf,
     RecordType,
     Scalar,
     Struct,
@@ -164,7 +173,9 @@ class Schemas:
             case Format.PROTOBUF:
                 return self.message_types.columns(part.schema or "")
             case Format.JSON if part.schema is not None:
-                return read_schema(part.schema)
+                own = read_schema(part.schema)
+                keeps = part.unknown_fields is UnknownFields.KEEP
+                return Struct((*own.fields, Field(KEPT_UNKNOWN, MapOf(Scalar("string"))))) if keeps else own
             case Format.JSON | Format.STRING:
                 return Scalar("string")
 

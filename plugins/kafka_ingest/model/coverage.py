@@ -223,7 +223,7 @@ def dead_letters_in(partition: PartitionCoverage) -> int:
 
 
 def replayed_in(partition: PartitionCoverage) -> int:
-    """Return how many of a partition's records were dead letters, and are rows since a replay."""
+    """Return how many of a partition's records were dead letters, and are rows, or were filtered, since a replay."""
     taken_up = sum(each.letters.number for each in partition.replays if not each.is_open)
     by = {each.by for each in partition.replays if not each.is_open}
     return taken_up - sum(each.count for each in partition.dead_letters if each.batch_id in by)
