@@ -125,7 +125,7 @@ def check_limit(quick: QuickProject, servers: str, topic: str) -> None:
         quick.edit_feed(limits={}, value={"format": "json"})
         code, error, message = quick.refusal("run", "orders")
         assert (code, error) == (3, "COLUMNS_CHANGED")
-        assert re.search(r"value +struct +string\n +value.id +bigint +\(none\)", message)
+        assert re.search(r"value +struct +string\n +value.city +string +\(none\)", message)
         assert quick.stored_offsets()[2] == 7
 
         quick.edit_feed(select=AS_BEFORE)
