@@ -6,6 +6,7 @@ itself comes with requirements-dev.txt, so nothing has to be installed by hand.
 
 import hashlib
 import io
+import os
 import platform
 import shutil
 import subprocess
@@ -57,8 +58,15 @@ def main() -> None:
 def packed(directory: Path) -> bytes:
     """Return the package as the registry has it; raises FetchError where it is not the one that was looked at."""
     npm = Path(sys.executable).with_name("npm")
+    # The machine's own certificates, as for pip and Java: a company's proxy may sign with its own.
+    options = f"{os.environ.get('NODE_OPTIONS', '')} --use-system-ca".strip()
     done = subprocess.run(
-        [npm, "pack", "--silent", f"{PACKAGE}@{VERSION}"], cwd=directory, capture_output=True, text=True, check=False
+        [npm, "pack", "--silent", f"{PACKAGE}@{VERSION}"],
+        cwd=directory,
+        env=os.environ | {"NODE_OPTIONS": options},
+        capture_output=True,
+        text=True,
+        check=False,
     )
     found = list(directory.glob("*.tgz"))
     if done.returncode != 0 or not found:
