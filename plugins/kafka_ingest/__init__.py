@@ -12,7 +12,8 @@ The life of a batch, in reading order:
    (:mod:`kafka_ingest.committing.mirror_group`).
 
 A backfill is the same life, planned otherwise (:mod:`kafka_ingest.backfilling.plan_backfill`): its chunks read what
-lies below the stored offsets, or into another output, and their commit moves nothing but gaps.
+lies below the stored offsets, or into another output, and their commit moves nothing but gaps. A replay's chunks read
+dead letters instead of Kafka (:mod:`kafka_ingest.backfilling.replaying`).
 :mod:`kafka_ingest.model.coverage` says which offset is where.
 
 What only an operator decides is in :mod:`~kafka_ingest.operating`: to abandon a batch, to skip or reset offsets, to
@@ -25,12 +26,14 @@ The rooms, from the smallest up; import-linter holds the order:
   :mod:`~kafka_ingest.foundation.storage` opens places (:mod:`~kafka_ingest.model.place`): paths of disks, and URIs;
 - :mod:`~kafka_ingest.model`, the nouns, and :mod:`~kafka_ingest.ports`, the calls through which the protocol touches
   the world;
-- :mod:`~kafka_ingest.control`, :mod:`~kafka_ingest.cluster`, :mod:`~kafka_ingest.sinks` and
-  :mod:`~kafka_ingest.registry`, which implement the ports: a database, Kafka, the outputs and a schema registry;
+- :mod:`~kafka_ingest.control`, :mod:`~kafka_ingest.cluster`, :mod:`~kafka_ingest.sinks`,
+  :mod:`~kafka_ingest.registry` and :mod:`~kafka_ingest.message_types`, which implement the ports: a database, Kafka,
+  the outputs, a schema registry and Protobuf's message types;
 - :mod:`~kafka_ingest.planning` (pure), :mod:`~kafka_ingest.spark_launch`, and :mod:`~kafka_ingest.writing`, which runs
   in Spark;
 - the protocol: :mod:`~kafka_ingest.batches`, :mod:`~kafka_ingest.committing`, :mod:`~kafka_ingest.operating` and
   :mod:`~kafka_ingest.backfilling`. It knows ports only, and so does :mod:`~kafka_ingest.observing`;
 - :mod:`~kafka_ingest.settings`, from which :mod:`~kafka_ingest.assembly` puts one feed's parts together;
-- :mod:`~kafka_ingest.airflow_tasks` and :mod:`~kafka_ingest.cli`, which drive them.
+- :mod:`~kafka_ingest.airflow_tasks` and :mod:`~kafka_ingest.cli`, which drive them, and :mod:`~kafka_ingest.page`,
+  which shows in Airflow what they did.
 """
