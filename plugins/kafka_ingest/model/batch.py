@@ -215,10 +215,7 @@ class BatchPlan:
                 "topic_ids": dict(sorted(self.topic_ids.items())),
                 "ranges": [
                     {
-                        "topic": offset_range.topic,
-                        "partition": offset_range.partition,
-                        "start_offset": offset_range.start_offset,
-                        "end_offset": offset_range.end_offset,
+                        **offset_range.as_document(),
                         "leader_epoch": self.leader_epochs.get(offset_range.topic_partition),
                     }
                     for offset_range in self.ranges

@@ -127,11 +127,7 @@ class Gap:
         applied_at, closed_by = document["applied_at"], document["closed_by_batch"]
         return cls(
             gap_id=UUID(document["gap_id"]),
-            offset_range=OffsetRange(
-                TopicPartition(document["topic"], document["partition"]),
-                document["start_offset"],
-                document["end_offset"],
-            ),
+            offset_range=OffsetRange.from_document(document),
             topic_id=document["topic_id"],
             cause=GapCause(document["cause"]),
             reason=document["reason"],

@@ -27,13 +27,7 @@ class LeftOut:
 
     def as_document(self) -> dict[str, Any]:
         """Return it as receipts, the control tables and ``--json`` hold it."""
-        return {
-            "topic": self.offset_range.topic,
-            "partition": self.offset_range.partition,
-            "start_offset": self.offset_range.start_offset,
-            "end_offset": self.offset_range.end_offset,
-            "log_start_offset": self.log_start_offset,
-        }
+        return {**self.offset_range.as_document(), "log_start_offset": self.log_start_offset}
 
     @classmethod
     def from_document(cls, entry: Mapping[str, Any]) -> "LeftOut":

@@ -4,6 +4,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
+from typing import Any
 from uuid import UUID
 
 
@@ -72,6 +73,21 @@ class OffsetRange:
 
     def __str__(self) -> str:
         return f"{self.topic_partition}[{self.start_offset}, {self.end_offset})"
+
+    def as_document(self) -> dict[str, Any]:
+        """Return it as JSON-able data: ``topic``, ``partition``, ``start_offset`` and ``end_offset``."""
+        return {
+            "topic": self.topic,
+            "partition": self.partition,
+            "start_offset": self.start_offset,
+            "end_offset": self.end_offset,
+        }
+
+    @classmethod
+    def from_document(cls, document: Mapping[str, Any]) -> "OffsetRange":
+        """Read one back, whatever else is beside it."""
+        topic_partition = TopicPartition(document["topic"], document["partition"])
+        return cls(topic_partition, document["start_offset"], document["end_offset"])
 
 
 @dataclass(frozen=True, slots=True)

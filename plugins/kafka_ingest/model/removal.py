@@ -8,7 +8,7 @@ from typing import Any
 from uuid import UUID
 
 from kafka_ingest.model.batch import require_version
-from kafka_ingest.model.offsets import OffsetRange, TopicPartition
+from kafka_ingest.model.offsets import OffsetRange
 
 REMOVAL_VERSION = 1
 
@@ -102,11 +102,10 @@ class LostRange:
     @classmethod
     def from_document(cls, document: Mapping[str, Any]) -> "LostRange":
         """Read a loss back from the audit journal."""
-        topic_partition = TopicPartition(document["topic"], document["partition"])
         return cls(
             UUID(document["batch_id"]),
             document["file"],
-            OffsetRange(topic_partition, document["start_offset"], document["end_offset"]),
+            OffsetRange.from_document(document),
             document["topic_id"],
             document["rows"],
         )

@@ -23,21 +23,12 @@ class ReplacedRange:
 
     def as_document(self) -> dict[str, Any]:
         """Return it as JSON-able data."""
-        found = self.offset_range
-        return {
-            "batch_id": str(self.batch_id),
-            "topic": found.topic,
-            "partition": found.partition,
-            "start_offset": found.start_offset,
-            "end_offset": found.end_offset,
-        }
+        return {"batch_id": str(self.batch_id), **self.offset_range.as_document()}
 
     @classmethod
     def from_document(cls, document: Mapping[str, Any]) -> "ReplacedRange":
         """Read one back."""
-        topic_partition = TopicPartition(document["topic"], document["partition"])
-        found = OffsetRange(topic_partition, document["start_offset"], document["end_offset"])
-        return cls(found, UUID(document["batch_id"]))
+        return cls(OffsetRange.from_document(document), UUID(document["batch_id"]))
 
 
 @dataclass(frozen=True, slots=True)

@@ -45,22 +45,13 @@ class ReplayedLetters:
 
     def as_document(self) -> dict[str, Any]:
         """Return it as JSON-able data."""
-        found = self.offset_range
-        return {
-            "batch_id": str(self.batch_id),
-            "topic": found.topic,
-            "partition": found.partition,
-            "start_offset": found.start_offset,
-            "end_offset": found.end_offset,
-            "records": dict(self.records),
-        }
+        return {"batch_id": str(self.batch_id), **self.offset_range.as_document(), "records": dict(self.records)}
 
     @classmethod
     def from_document(cls, document: Mapping[str, Any]) -> "ReplayedLetters":
         """Read one back."""
-        topic_partition = TopicPartition(document["topic"], document["partition"])
-        found = OffsetRange(topic_partition, document["start_offset"], document["end_offset"])
-        return cls(found, UUID(document["batch_id"]), tuple(sorted(document["records"].items())))
+        records = tuple(sorted(document["records"].items()))
+        return cls(OffsetRange.from_document(document), UUID(document["batch_id"]), records)
 
 
 @dataclass(frozen=True, slots=True)
