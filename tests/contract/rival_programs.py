@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import datetime, timedelta
-from multiprocessing.synchronize import Event
+from multiprocessing.synchronize import Event, Lock
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -52,16 +52,28 @@ class Rival:
     def __init__(self, output: Output) -> None:
         processes = prepared_processes()
         self._over, self._said = processes.Event(), processes.Queue()
+        self._may_work, self._works = processes.Event(), processes.Lock()
+        self._may_work.set()
         self._format = output.format
         self.did: Counter[str] = Counter()
         stores = {name: os.environ[name] for name in ENDPOINT_VARIABLES.values() if name in os.environ}
-        arguments = (output.name, output.path, stores, self._over, self._said)
+        arguments = (output.name, output.path, stores, self._over, self._said, self._may_work, self._works)
         self._process = processes.Process(target=work, args=arguments, daemon=True)
         self._process.start()
 
     def wait_for_one_more(self) -> None:
         """Wait until it has done one more of its works; fails where it has failed."""
         self._take(self._said.get(timeout=PATIENCE_S))
+
+    @contextmanager
+    def between_works(self) -> Iterator[None]:
+        """Let it begin no work within this: a reader whose log is cleaned up at once may lose what it reads."""
+        self._may_work.clear()
+        try:
+            with self._works:
+                yield
+        finally:
+            self._may_work.set()
 
     def has_done_all(self, times: int) -> bool:
         """Whether it did each of its works so often."""
@@ -80,18 +92,28 @@ class Rival:
         self.has_done_all(0)
 
 
-def work(kind: str, path: Path, stores: dict[str, str], over: Event, said: "multiprocessing.Queue[str]") -> None:
+def work(
+    kind: str,
+    path: Path,
+    stores: dict[str, str],
+    over: Event,
+    said: "multiprocessing.Queue[str]",
+    may_work: Event,
+    works: Lock,
+) -> None:
     """Do one work after the other; a conflict with another writer is this one's, who tries it again later."""
     os.environ.update(stores)
     output: Any = next(each for each in OUTPUTS if each.name == kind)(path)
-    works = dict(
+    each_work = dict(
         zip(WORKS[output.format], of_iceberg(output) if output.format == "iceberg" else of_delta(output), strict=True)
     )
     try:
         while not over.is_set():
-            for name, do in works.items():
+            for name, do in each_work.items():
+                may_work.wait()
                 try:
-                    do()
+                    with works:
+                        do()
                 except (CommitFailedException, deltalake.exceptions.CommitFailedError):
                     continue
                 said.put(name)

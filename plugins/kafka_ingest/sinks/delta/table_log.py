@@ -14,7 +14,7 @@ import os
 import re
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -316,7 +316,8 @@ class TableLog:
         # By their names alone: there may be 100,000.
         for name in names_from(self._folder, f"{noted_checkpoint(self._folder):020d}"):
             if BEING_WRITTEN not in name and (path := self._folder / name).is_file():  # one that is, goes at any moment
-                sync(path)
+                with suppress(FileNotFoundError):  # another program's clean-up: what needed it is summed up by now
+                    sync(path)
         sync(self._folder)
         sync(self.output)
 
