@@ -3,17 +3,13 @@
 import datetime as dt
 import io
 import json
-import logging
-import os
 import re
-import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
-from unittest.mock import patch
 from uuid import UUID
 
 import fastavro
@@ -24,7 +20,6 @@ from tests.protobuf_types import EVERYTHING, message_class, proto, reader, schem
 from tests.spark import avro_values, nearly_json
 from tests.spark.avro_values import of_file, of_registry, order, wired, written
 from tests.spark.json_oracle import ANY_TEXT, RefusedError, expected, has_twice, parsed
-from tests.spark.quick_start import builder_of_quick_start
 
 from kafka_ingest.batches.freeze_schemas import avro_writer
 from kafka_ingest.model.avro_schema import read_avro
@@ -34,14 +29,10 @@ from kafka_ingest.model.offsets import Isolation, OffsetRange, OffsetsPolicy, To
 from kafka_ingest.model.output_location import OutputLocation
 from kafka_ingest.model.record_schema import ArrayOf, RecordType, Scalar, Struct, quoted, read_schema
 from kafka_ingest.model.schema_source import RegisteredSchema, WriterSchema
-from kafka_ingest.spark_launch.installation import installation
-from kafka_ingest.spark_launch.spark_submission import FIXED_CONF
 from kafka_ingest.writing.decode import DEAD, decoded
 from kafka_ingest.writing.schema_ids import UnknownSchemaIdsError, check_ids
 from kafka_ingest.writing.stage_decoded import RecordsChangedError, StagedRecords, stage_decoded
 from kafka_ingest.writing.stage_files import staged_files
-
-logging.getLogger("py4j").setLevel(logging.WARNING)
 
 COLUMNS = "kafka_offset bigint, key binary, value binary, kafka_topic_id string"
 SCHEMA = """
@@ -53,23 +44,6 @@ ORDER = FieldDecoding(Format.JSON, SCHEMA)
 ANY_JSON = FieldDecoding(Format.JSON)
 STRICT = FieldDecoding(Format.JSON, SCHEMA, UnknownFields.REFUSE)
 TEXT = FieldDecoding(Format.STRING)
-
-
-@pytest.fixture(scope="module")
-def spark() -> Iterator[SparkSession]:
-    """A Spark whose Java has to start fast, not to run fast."""
-    builder = builder_of_quick_start()
-    for name in ("spark.hadoop.mapreduce.fileoutputcommitter.marksuccessfuljobs", "spark.hadoop.fs.file.impl"):
-        builder = builder.config(name, FIXED_CONF[name])  # nothing but data is written
-    builder = builder.config("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
-    builder = builder.config("spark.sql.session.timeZone", "America/New_York")  # nothing may depend on it
-    builder = builder.config("spark.sql.shuffle.partitions", "2")
-    builder = builder.config("spark.jars", ",".join(map(str, installation().avro_jars)))
-    with patch.dict(os.environ, PYSPARK_PYTHON=sys.executable):  # of the workers that decode Protobuf
-        session = builder.getOrCreate()
-    session.sparkContext.setLogLevel("ERROR")
-    yield session
-    session.stop()
 
 
 def records(spark: SparkSession, values: Sequence[str | bytes | None], key: bytes | None = b"k") -> DataFrame:

@@ -11,7 +11,7 @@ import pyarrow.parquet
 import pytest
 from pyspark.sql import Row, SparkSession
 from tests.spark.avro_values import of_registry, wired, written
-from tests.spark.test_decode import ORDER, TEXT, Topic, records, spark, stage_as, values_below
+from tests.spark.test_decode import ORDER, TEXT, Topic, records, stage_as, values_below
 
 from kafka_ingest.batches.freeze_schemas import avro_writer
 from kafka_ingest.model import sql_expression
@@ -29,9 +29,6 @@ from kafka_ingest.writing.stage_decoded import StagedRecords
 
 ID = SelectedColumn("id", "int", "cast(value as int)")
 TWICE = SelectedColumn("twice", "int", "cast(value as int) * 2")
-
-
-__all__ = ["spark"]
 
 
 def column(sql: str, kind: str = "int", name: str = "x") -> SelectedColumn:

@@ -1,14 +1,12 @@
 """The Spark job alone: an attempt's directory with document and zip, an empty working directory, a real broker."""
 
 import json
-import logging
 import os
 import subprocess
 import sys
 import sysconfig
 import time
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -30,7 +28,6 @@ from tests.kafka_faults import create_topic as create_plain_topic
 from tests.kafka_faults import produce as produce_plain
 from tests.kept_spark import kept_spark
 from tests.outputs import parquet_at
-from tests.spark.quick_start import builder_of_quick_start
 
 from embedded_broker import EmbeddedBroker
 from kafka_ingest.cluster.client_settings import KafkaClientSettings
@@ -55,9 +52,6 @@ TOPIC_ID = "ycHo5xUrQBeDXzYxYmU6Xg"
 
 MACHINE_LEARNING = "org.apache.spark.sql.ml.InternalFunctionRegistration"
 """The one extension among Spark's own jars: every session that looks for extensions finds it."""
-
-# It says goodbye when the interpreter ends, and pytest has closed its streams by then.
-logging.getLogger("py4j").setLevel(logging.WARNING)
 
 
 def plan_of(topic: str, output: Path, *ranges: tuple[int, int, int], **changes: object) -> BatchPlan:
@@ -250,22 +244,14 @@ def test_a_column_has_a_dictionary_or_statistics_where_they_are_worth_their_time
     assert compared == {"kafka_topic", "kafka_partition", "kafka_offset", "kafka_timestamp", "kafka_topic_id"}
 
 
-@pytest.fixture(scope="module")
-def reader() -> Iterator[SparkSession]:
-    """A Spark that reads what was written; its Java has to start fast, not to run fast."""
-    spark = builder_of_quick_start().getOrCreate()
-    yield spark
-    spark.stop()
-
-
 def test_spark_pyarrow_duckdb_and_polars_read_the_same_rows_from_the_output(
-    written: Job, tmp_path: Path, reader: SparkSession
+    written: Job, tmp_path: Path, spark: SparkSession
 ) -> None:
     output = tmp_path / "orders"
     output.mkdir()
     target = output / f"kafka_batch={written.plan.batch_id}"
     target.symlink_to(written.directory / DATA)
-    by_spark = reader.read.parquet(str(output)).groupBy("kafka_batch").count().collect()
+    by_spark = spark.read.parquet(str(output)).groupBy("kafka_batch").count().collect()
 
     assert [(row["kafka_batch"], row["count"]) for row in by_spark] == [(str(written.plan.batch_id), 301)]
     assert pyarrow.dataset.dataset(output, partitioning="hive").count_rows() == 301
@@ -277,7 +263,7 @@ def test_spark_pyarrow_duckdb_and_polars_read_the_same_rows_from_the_output(
 
 
 def test_an_output_whose_older_batches_lack_a_column_is_read_with_all_of_them(
-    written: Job, tmp_path: Path, reader: SparkSession
+    written: Job, tmp_path: Path, spark: SparkSession
 ) -> None:
     output = tmp_path / "orders"
     new, old = output / "kafka_batch=01", output / "kafka_batch=00"
@@ -290,7 +276,7 @@ def test_an_output_whose_older_batches_lack_a_column_is_read_with_all_of_them(
         .drop_columns(["kafka_topic_id", "kafka_timestamp_ms"])
     )
     pyarrow.parquet.write_table(before, old / "part-0.parquet")
-    frame = reader.read.option("mergeSchema", "true").parquet(str(output))
+    frame = spark.read.option("mergeSchema", "true").parquet(str(output))
     by_spark = frame.selectExpr("count(*)", "count(kafka_topic_id)").collect()
 
     assert [tuple(row) for row in by_spark] == [(602, 301)]
