@@ -27,7 +27,8 @@ jvm: .jvm/.stamp
 	$(INSTALL) --no-deps --editable .
 	touch $@
 
-.venv/.stamp-dev: requirements-dev.txt requirements-delta.txt requirements-iceberg.txt requirements-protobuf.txt requirements-s3.txt .venv/.stamp-run
+.venv/.stamp-dev: requirements-dev.txt requirements-delta.txt requirements-iceberg.txt requirements-openlineage.txt \
+		requirements-protobuf.txt requirements-s3.txt .venv/.stamp-run
 	echo 'Installing requirements-dev.txt into .venv'
 	$(INSTALL) --requirement requirements.txt --requirement requirements-dev.txt
 	touch $@

@@ -29,12 +29,15 @@ from kafka_ingest.control.control_tables import SqlControlTables
 from kafka_ingest.control.database import open_database
 from kafka_ingest.errors import WrongUseError
 from kafka_ingest.foundation.s3_access import S3Access
+from kafka_ingest.foundation.storage import opened
 from kafka_ingest.message_types import message_types
 from kafka_ingest.model.attempt_directory import MAX_WAIT_FOR_EXECUTORS, PACKAGE
 from kafka_ingest.model.batch import Attempt, Batch, BatchPlan
 from kafka_ingest.model.control_rows import Foldable, FoldCut, Folded
 from kafka_ingest.model.decoding import Columns
 from kafka_ingest.model.output_location import OutputLocation
+from kafka_ingest.model.receipt import Receipt
+from kafka_ingest.model.record_schema import Struct
 from kafka_ingest.model.schema_source import DescriptorSetFile, SchemaFile
 from kafka_ingest.operating.clean import StagedOutput, clean_up, staged_outputs
 from kafka_ingest.operating.fold import cut_before, fold
@@ -62,6 +65,8 @@ from kafka_ingest.settings.schema_files import read_schema_file
 from kafka_ingest.settings.sink_settings.local_directory import in_object_store
 from kafka_ingest.sinks.choose import access_to, import_for_commit, sink_of
 from kafka_ingest.sinks.connections import SinkConnections
+from kafka_ingest.sinks.data_file import data_file
+from kafka_ingest.sinks.iceberg.catalog_settings import CatalogSettings
 from kafka_ingest.spark_launch.installation import installation
 from kafka_ingest.spark_launch.out_of_memory import out_of_memory, ran_out_of_memory
 from kafka_ingest.spark_launch.package_zip import package_zip
@@ -335,6 +340,18 @@ class FeedParts:
     def pin(self, attempt: Attempt) -> Batch:
         """Run the second half of the write task: take the receipt."""
         return pin_attempt(attempt.batch_id, attempt.attempt, self.control, self.kafka, self.sinks)
+
+    def columns_of(self, receipt: Receipt, output: OutputLocation) -> Struct | None:
+        """Return the columns of a published batch, as its first file has them; None where it has no file."""
+        inspector = self.sinks(output).inspector
+        if inspector is None or not receipt.files:
+            return None
+        place = inspector.path(receipt.batch_id, receipt.files[0])
+        return data_file(opened(place, self.access(output))).columns()
+
+    def catalog(self, conn_id: str) -> CatalogSettings:
+        """Return how a connection says to reach an Iceberg catalog."""
+        return catalog_settings(self.find_connection(conn_id))
 
     def commit(self, batch_id: UUID, *, actor: str) -> Committed:
         """Run the commit task."""

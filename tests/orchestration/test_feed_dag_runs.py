@@ -1,5 +1,6 @@
 """`dag.test()` of the real DAG on real parts: every task in Airflow's own runner, Spark through the provider's hook."""
 
+import json
 import re
 from pathlib import Path
 
@@ -8,6 +9,8 @@ from tests.orchestration.conftest import Airflow, java_like_spark
 from tests.project import Project, positions_of
 
 from embedded_broker import EmbeddedBroker
+from kafka_ingest.settings.run_request import RunRequest
+from kafka_ingest.sinks.delta.columns import RAW_COLUMNS
 from order_events import order_events, produce
 
 
@@ -109,18 +112,43 @@ def test_a_batch_whose_commit_task_died_before_announcing_it_is_announced_by_the
     assert airflow.announced == [batch["batch_id"]], "once it was recorded, it is not announced again"
 
 
-def test_a_batch_that_a_limit_cut_triggers_the_next_run_once_it_is_committed(
+def test_a_batch_that_a_limit_cut_triggers_the_next_run_once_it_is_committed_and_openlineage_gets_its_lineage(
     airflow: Airflow, project: Project, broker: EmbeddedBroker, topic: str
 ) -> None:
     project.write_feed(topic, limits={"max_records": 100})
     produce(broker.bootstrap_servers, topic, order_events(250, seed=4))
+    events = project.home / "lineage.jsonl"
 
-    run = airflow.run("orders")
+    run = airflow.run(
+        "orders",
+        OPENLINEAGE__TRANSPORT__TYPE="file",
+        OPENLINEAGE__TRANSPORT__LOG_FILE_PATH=str(events),
+        OPENLINEAGE__TRANSPORT__APPEND="true",
+    )
 
     assert run["tasks"]["write"] == run["tasks"]["next_batch"] == ["success", 1]
     [batch] = project.kafka_ingest("batches", "orders", "--json").document["batches"]
     assert batch["rows"] == 100
     assert f"next_batch__{batch['batch_id']}" in airflow.log
+    [triggered] = airflow.triggered
+    assert RunRequest.of(triggered[1]) == RunRequest(), "the provider says in it by which task it is triggered"
+
+    said = [json.loads(line) for line in events.read_text().splitlines() if line]
+    [commit] = [each for each in said if (each["job"]["name"], each["eventType"]) == ("orders.commit", "COMPLETE")]
+    [read], [written] = commit["inputs"], commit["outputs"]
+    assert (read["namespace"], read["name"]) == (f"kafka://{broker.bootstrap_servers}", topic)
+    ranges = {
+        each["partition"]: each["endOffset"] for each in read["inputFacets"]["kafkaIngest_offsetRanges"]["ranges"]
+    }
+    assert ranges == {partition: end for partition, end in project.stored_offsets().items() if end}
+    assert (written["namespace"], written["name"]) == ("file", str(project.output / "orders"))
+    columns = [each["name"] for each in written["facets"]["schema"]["fields"]]
+    assert columns == list(RAW_COLUMNS)
+    files = list((project.output / "orders").rglob("*.parquet"))
+    statistics = written["outputFacets"]["outputStatistics"]
+    assert (statistics["rowCount"], statistics["fileCount"]) == (100, len(files))
+    assert statistics["size"] == sum(file.stat().st_size for file in files)
+    assert commit["run"]["facets"]["kafkaIngest_batch"]["batchId"] == batch["batch_id"]
 
 
 def test_a_run_that_resumed_an_open_batch_triggers_the_next_run_for_what_arrived_since(

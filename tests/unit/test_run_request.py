@@ -11,7 +11,8 @@ from tests.fakes import FakeKafkaCluster, FeedInMemory, log, partition, span, to
 from kafka_ingest.errors import EndOutsideLogError, InvalidRunRequestError
 from kafka_ingest.model.batch import Batch
 from kafka_ingest.planning.end_positions import ToOffsets, ToTimestamp
-from kafka_ingest.settings.run_request import RunRequest, why_no_run_follows
+from kafka_ingest.settings.backfill_form import BackfillForm
+from kafka_ingest.settings.run_request import RunRequest, why_no_run_follows, without_lineage
 
 END_OF_JANUARY = datetime(2026, 1, 31, tzinfo=UTC)
 
@@ -30,6 +31,13 @@ def refusal(conf: Any) -> str:
 def test_a_run_that_asks_for_nothing_reads_as_far_as_the_log_goes() -> None:
     request = RunRequest.of({})
     assert (request.max_records, request.end()) == (None, None)
+
+
+def test_what_openlineage_adds_to_a_run_that_is_triggered_asks_for_nothing() -> None:
+    added = {"openlineage": {"parentRunId": "01890000-0000-7000-8000-000000000001", "parentJobName": "daily.ingest"}}
+    assert RunRequest.of(added) == RunRequest()
+    assert BackfillForm.of({"feed": "orders", "open_gaps": True} | added).open_gaps
+    assert without_lineage({"max_records": 10} | added) == {"max_records": 10}
 
 
 def test_options_that_were_not_given_ask_for_nothing() -> None:

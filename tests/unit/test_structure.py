@@ -28,6 +28,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PLUGINS = ROOT / "plugins"
 PACKAGE = PLUGINS / "kafka_ingest"
 OF_FORMATS = "requirements-protobuf.txt"
+OF_LINEAGE = "requirements-openlineage.txt"
 PAGE_IN_PLUGINS = PLUGINS / "kafka_offsets_page.py"
 OF_SINKS = ("requirements-delta.txt", "requirements-iceberg.txt", "requirements-s3.txt")
 
@@ -221,7 +222,7 @@ def test_the_code_in_pysparks_folder_is_of_that_version_too() -> None:
     assert pyspark.__version__ == pins("requirements.txt")["pyspark"]
 
 
-@pytest.mark.parametrize("file", ["requirements.txt", "requirements-dev.txt", OF_FORMATS, *OF_SINKS])
+@pytest.mark.parametrize("file", ["requirements.txt", "requirements-dev.txt", OF_FORMATS, OF_LINEAGE, *OF_SINKS])
 def test_what_is_installed_is_what_is_pinned(file: str) -> None:
     pinned = pins(file)
     assert {name: importlib.metadata.version(name) for name in pinned} == pinned
@@ -232,7 +233,7 @@ def test_everything_that_the_package_imports_is_pinned() -> None:
     owners = importlib.metadata.packages_distributions()
     imported = {module for path in PACKAGE.rglob("*.py") for module in imported_packages(path)}
     foreign = imported - sys.stdlib_module_names - {"kafka_ingest"}
-    pinned = {name.lower() for file in ("requirements.txt", OF_FORMATS, *OF_SINKS) for name in pins(file)}
+    pinned = {name.lower() for file in ("requirements.txt", OF_FORMATS, OF_LINEAGE, *OF_SINKS) for name in pins(file)}
     pinned |= {"apache-airflow-task-sdk", "apache-airflow-core"}
     assert {name for name in foreign if not pinned & {owner.lower() for owner in owners[name]}} == set()
 
@@ -248,7 +249,7 @@ def test_the_libraries_that_errors_name_are_the_ones_that_are_pinned() -> None:
         {"s3fs": S3FS_VERSION},
     ]
     lines = (ROOT / "requirements-dev.txt").read_text().splitlines()
-    assert {f"-r {file}" for file in (OF_FORMATS, *OF_SINKS)} <= set(lines)
+    assert {f"-r {file}" for file in (OF_FORMATS, OF_LINEAGE, *OF_SINKS)} <= set(lines)
     assert set(NEEDED.values()) == pins(OF_FORMATS).keys()
 
 

@@ -24,6 +24,7 @@ from kafka_ingest.airflow_tasks.in_airflow import (
     parts_of_run,
     run_of,
 )
+from kafka_ingest.airflow_tasks.lineage import Lineage, lineage_of
 from kafka_ingest.airflow_tasks.metrics import (
     ATTEMPTS,
     FAILED_ATTEMPTS,
@@ -43,7 +44,7 @@ from kafka_ingest.model.batch import Attempt, Batch, BatchState
 from kafka_ingest.settings.feed import Feed
 from kafka_ingest.settings.feed_file import FeedFile
 from kafka_ingest.settings.feed_files import checked_against_others
-from kafka_ingest.settings.run_request import APPLIED_NEXT, RunRequest, why_no_run_follows
+from kafka_ingest.settings.run_request import APPLIED_NEXT, RunRequest, why_no_run_follows, without_lineage
 from kafka_ingest.spark_launch.driver_environment import emptied
 from kafka_ingest.spark_launch.spark_output import informative_lines
 from kafka_ingest.spark_launch.spark_submission import SparkSubmission
@@ -214,6 +215,7 @@ class CommitOperator(BaseOperator, SkipMixin):
         self.feed = feed
         self.batch_id = batch_id
         self.shown_as: str | None = None
+        self.lineage: Lineage | None = None
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Commit the batch; return its counts."""
@@ -223,6 +225,7 @@ class CommitOperator(BaseOperator, SkipMixin):
             with step_duration(parts.feed.name, "commit"):
                 committed = parts.commit(id_of_batch(self.batch_id), actor=run_of(context))
             send_committed(committed, parts, began)
+        self.lineage = lineage_of(committed, parts)
         if self.feed is None:
             self.shown_as = label_of(committed.batch)
         if committed.mirrored.failure is not None:
@@ -237,6 +240,12 @@ class CommitOperator(BaseOperator, SkipMixin):
         if self.feed is not None:
             self._skip_next(committed.batch, counts, context)
         return counts
+
+    def get_openlineage_facets_on_complete(self, _task_instance: object) -> object:
+        """Return what was committed; OpenLineage's provider asks for it, where it is installed."""
+        from kafka_ingest.airflow_tasks.openlineage_facets import facets_of  # noqa: PLC0415 - it imports the provider
+
+        return facets_of(self.lineage)
 
     def _skip_next(self, batch: Batch, counts: dict[str, Any], context: Context) -> None:
         """Skip the task that would run the DAG again, where nothing is left for it."""
@@ -273,7 +282,8 @@ class NextBatchOperator(TriggerDagRunOperator):
         if reason := why_no_run_follows(batch, request, run_of(context)):
             raise AirflowSkipException(reason)
         self.trigger_run_id = f"next_batch__{self.batch_id}"
-        self.conf = context["dag_run"].conf or None  # a run with an end time continues to that time, batch by batch
+        # A run with an end time continues to that time, batch by batch.
+        self.conf = without_lineage(context["dag_run"].conf or {}) or None
         super().execute(context)
 
 

@@ -32,6 +32,7 @@ from kafka_ingest.model.offsets import OffsetRange, TopicPartition
 from kafka_ingest.model.output_location import OutputLocation
 from kafka_ingest.settings.feed import Feed
 from kafka_ingest.settings.feed_files import check_not_taken
+from kafka_ingest.settings.run_request import without_lineage
 from kafka_ingest.settings.setting_types import Instant, Records, Settings
 from kafka_ingest.settings.sink_settings.local_directory import DATA_VARIABLE, in_object_store
 from kafka_ingest.settings.wrong_settings import describe
@@ -100,7 +101,7 @@ class BackfillForm(Settings):
     def of(cls, values: Mapping[str, Any]) -> "BackfillForm":
         """Read a form; raises InvalidBackfillError, which says what was expected."""
         try:
-            return cls.model_validate(dict(values))
+            return cls.model_validate(without_lineage(values))
         except ValidationError as error:
             raise InvalidBackfillError(
                 f"the backfill asks for what it cannot have: {'; '.join(describe(error, cls))}. Nothing was planned."

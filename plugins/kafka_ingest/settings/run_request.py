@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, BeforeValidator, Field, ValidationError
+from pydantic import AfterValidator, BeforeValidator, Field, ValidationError, model_validator
 
 from kafka_ingest.errors import InvalidRunRequestError
 from kafka_ingest.model.batch import Batch, BatchState
@@ -41,6 +41,15 @@ APPLIED_NEXT = (
 )
 
 
+OF_LINEAGE = "openlineage"
+"""What Airflow's operators add to the conf of runs that they trigger, where OpenLineage's provider is installed."""
+
+
+def without_lineage(conf: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a run was triggered with, without what says by which task."""
+    return {name: value for name, value in conf.items() if name != OF_LINEAGE}
+
+
 class RunRequest(Settings):
     """One manual run's limits.
 
@@ -52,6 +61,11 @@ class RunRequest(Settings):
     end_offsets: Annotated[Mapping[TopicName, EndsOfTopic], BeforeValidator(none_where_null)] = Field(
         default_factory=dict
     )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_lineage(cls, conf: object) -> object:
+        return without_lineage(conf) if isinstance(conf, Mapping) else conf
 
     @classmethod
     def of(cls, conf: Mapping[str, Any]) -> "RunRequest":

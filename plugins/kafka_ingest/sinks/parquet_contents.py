@@ -12,6 +12,8 @@ from kafka_ingest.errors import NotADataFileError
 from kafka_ingest.foundation.storage import Opened, open_to_read, size_of
 from kafka_ingest.model.data_file import FileContents, PartitionContents
 from kafka_ingest.model.offsets import OffsetRange, TopicPartition, listing
+from kafka_ingest.model.record_schema import Struct
+from kafka_ingest.sinks.arrow_types import struct_of
 
 POSITION = ("kafka_topic", "kafka_partition", "kafka_offset")
 
@@ -50,6 +52,11 @@ class DataFile:
         """Return all offsets that it holds of a partition, in no order."""
         with self._open() as file:
             return positions(file).get(topic_partition, pa.array([], pa.int64()))
+
+    def columns(self) -> Struct:
+        """Return its columns, by the end of the file alone."""
+        with self._open() as file:
+            return struct_of(file.schema_arrow)
 
     def read_all(self) -> None:
         """Read every column of every row, as users of the file do; only that finds a damaged page."""
