@@ -45,10 +45,12 @@ from kafka_ingest.model.summaries import FeedOverview
 from kafka_ingest.observing.feed_lines import ClusterLogs, ask_logs
 from kafka_ingest.observing.feed_status import Answers, ask
 from kafka_ingest.page.all_feeds import all_feeds
+from kafka_ingest.page.exposition import exposition
 from kafka_ingest.page.kept_answers import Answer
 from kafka_ingest.page.one_batch import one_batch
 from kafka_ingest.page.one_feed import FeedAsked, one_feed
 from kafka_ingest.page.rendering import page
+from kafka_ingest.page.scraped_feeds import scraped_feeds
 from kafka_ingest.page.sources import WAIT_S, Sources
 from kafka_ingest.settings.connections import ConnectionFields
 from kafka_ingest.settings.feed import Feed
@@ -84,15 +86,15 @@ class KnownSources(Sources):
 
     files: Mapping[str, FeedFile] | None = None
 
-    def feed_files(self) -> Answer[dict[str, FeedFile]]:
+    def feed_files(self, *, wait_s: float = WAIT_S) -> Answer[dict[str, FeedFile]]:  # noqa: ARG002 - given at once
         """Return the feed files, as they are kept."""
         return Answer(dict(self.files or {}), 0.0)
 
-    def logs(self, conn_id: str, feeds: list[FeedOverview]) -> Answer[ClusterLogs]:
+    def logs(self, conn_id: str, feeds: list[FeedOverview], *, wait_s: float = WAIT_S) -> Answer[ClusterLogs]:
         """Return the bounds of all logs, kept from the first time on."""
         partitions = {partition for feed in feeds for partition in feed.stored}
         kafka: Any = KnownKafka()
-        return self.kept.answer(("logs", conn_id), lambda: ask_logs(kafka, partitions), wait_s=WAIT_S)
+        return self.kept.answer(("logs", conn_id), lambda: ask_logs(kafka, partitions), wait_s=wait_s)
 
     def answers(self, snapshot: FeedSnapshot, feed: Feed) -> Answer[Answers]:
         """Return the answers about one feed."""
@@ -160,6 +162,7 @@ def views_of(sources: Sources, years: Years, wide: UUID) -> dict[str, Callable[[
         "the same, its oldest batches": lambda: feed(FEED, years.batch_id(50)),
         f"one batch, {PARTITIONS:,} ranges": lambda: batch(WIDE, wide),
         "one batch of years": lambda: batch(FEED, years.batch_id(years.batches - 1)),
+        "metrics of all feeds": lambda: exposition(scraped_feeds(sources)),
     }
 
 

@@ -9,6 +9,7 @@ from uuid import UUID
 
 import pytest
 from playwright.sync_api import Browser, FrameLocator, Page, expect
+from prometheus_client.parser import text_string_to_metric_families
 from tests.chromium import complaints_of, running_chromium
 from tests.orchestration.auth_of_one_feed import GUEST
 from tests.orchestration.page_server import ROLES, PageServer, serving
@@ -21,6 +22,7 @@ HOSTILE = "<script>alert('gap')</script>"
 ESCAPED = "&lt;script&gt;alert("
 TOPIC = "page-orders"
 SECRET = "hunter2-and-more"
+TOKEN = "a-token-of-24-characters"
 PATIENCE_MS = 60_000
 expect.set_options(timeout=PATIENCE_MS)
 
@@ -53,6 +55,8 @@ def filled(broker: EmbeddedBroker, tmp_path_factory: pytest.TempPathFactory) -> 
     nobody = {"bootstrap.servers": "127.0.0.1:1", "security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN"}
     extra = nobody | {"sasl.username": "ingest", "sasl.password": SECRET}
     project.environment["AIRFLOW_CONN_KAFKA_DOWN"] = json.dumps({"conn_type": "kafka", "extra": extra})
+    scraper = {"conn_type": "generic", "password": TOKEN}
+    project.environment["AIRFLOW_CONN_KAFKA_INGEST_METRICS"] = json.dumps(scraper)
     project.write_feed(TOPIC, name="never-planned")
     project.write_feed(TOPIC, name="broken")
     project.plan(name="broken")
@@ -283,6 +287,31 @@ def test_errors_of_the_control_tables_are_named_and_hold_no_secret(server: PageS
     assert "CONTROL_SCHEMA" in damaged.text
     assert SECRET not in missing.text + damaged.text
     assert server.page("/").status == 200
+
+
+# ── What is scraped ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_metrics_are_for_who_has_their_token_and_for_no_user_of_airflow(server: PageServer) -> None:
+    address = "/kafka-ingest/metrics"
+    for headers in ({}, {"Authorization": "Bearer wrong"}, {"Cookie": f"_token={server.token('admin')}"}):
+        refused = server.ask("GET", address, headers=headers)
+        assert (refused.status, refused.text) == (404, "")
+    scraped = server.ask("GET", address, headers={"Authorization": f"Bearer {TOKEN}"})
+    assert (scraped.status, scraped.headers["x-content-type-options"]) == (200, "nosniff")
+    samples = {
+        (sample.name.removeprefix("kafka_ingest_"), sample.labels["feed"]): sample.value
+        for family in text_string_to_metric_families(scraped.text)
+        for sample in family.samples
+    }
+    # As the page shows them.
+    of_orders = {"lag": 180, "headroom": 100, "open_gaps": 1, "gap_offsets": 10, "rows_total": 210, "kafka_answers": 1}
+    assert {name: samples[name, "orders"] for name in of_orders} == of_orders
+    assert {feed for name, feed in samples if name == "lag"} == {"orders", "orders-again"}
+    assert samples["kafka_answers", "broker-down"] == samples["kafka_answers", "without-file"] == 0
+    assert SECRET not in scraped.text
+    # And the page is still for users alone.
+    assert server.ask("GET", "/kafka-offsets/", headers={"Authorization": f"Bearer {TOKEN}"}).status == 403
 
 
 # ── In a browser ──────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -21,7 +21,9 @@ from kafka_ingest.airflow_tasks.metrics import (
 from kafka_ingest.errors import KafkaUnavailableError
 from kafka_ingest.model.gap import GapCause, NewGap
 from kafka_ingest.model.offsets import Isolation, Unavailable
-from kafka_ingest.observing.feed_measures import feed_measures
+from kafka_ingest.model.summaries import FeedOverview, OpenGaps
+from kafka_ingest.observing.feed_lines import ask_logs
+from kafka_ingest.observing.feed_measures import feed_measures, measures_among_all
 
 IN_CONTROL_TABLES = {HOLDS: 0, OPEN_GAPS: 0, GAP_OFFSETS: 0}
 
@@ -35,8 +37,29 @@ def feed() -> FeedInMemory:
 
 
 def sent(feed: FeedInMemory) -> dict[Any, int]:
-    """Return the gauges that would be sent."""
-    return dict(gauges(feed_measures(feed.control.feed("orders"), feed.control, feed.kafka, Isolation.READ_COMMITTED)))
+    """Return the gauges that would be sent; where Kafka is asked about many feeds at once, they are the same."""
+    snapshot = feed.control.feed("orders")
+    measured = feed_measures(snapshot, feed.control, feed.kafka, Isolation.READ_COMMITTED)
+    logs = None if measured.kafka_error else ask_logs(feed.kafka, snapshot.stored.keys())
+    among_all = measures_among_all(overview_of(feed), logs, Isolation.READ_COMMITTED, why_not=measured.kafka_error)
+    assert among_all == measured
+    return dict(gauges(measured))
+
+
+def overview_of(feed: FeedInMemory) -> FeedOverview:
+    """Return the feed as lists show it."""
+    known = feed.control.feed("orders")
+    gaps = [gap.offset_range.span for gap in feed.control.gaps(known.feed_id) if gap.closed_by_batch is None]
+    return FeedOverview(
+        known.feed_id,
+        known.name,
+        known.cluster_id,
+        known.topics,
+        known.stored,
+        rows_committed=150,
+        holds=tuple(known.holds),
+        open_gaps=OpenGaps(len(gaps), sum(gaps)),
+    )
 
 
 def test_lag_is_what_can_be_read_and_headroom_the_least_of_partitions_with_something_to_read(

@@ -3,8 +3,10 @@
 from dataclasses import dataclass
 
 from kafka_ingest.model.control_rows import FeedSnapshot
+from kafka_ingest.model.identity import is_other_topic
 from kafka_ingest.model.offsets import Isolation
-from kafka_ingest.observing.feed_lines import Distances, distances
+from kafka_ingest.model.summaries import FeedOverview
+from kafka_ingest.observing.feed_lines import ClusterLogs, Distances, distances
 from kafka_ingest.observing.feed_status import ask
 from kafka_ingest.operating.headroom import in_danger
 from kafka_ingest.ports.cluster import KafkaCluster
@@ -46,4 +48,39 @@ def feed_measures(
         logs=distances(read, answers.bounds, isolation) if answered else None,
         low_headroom=len(in_danger(offsets, answers.bounds, isolation)) if answered else None,
         kafka_error=answers.error,
+    )
+
+
+def measures_among_all(
+    overview: FeedOverview, logs: ClusterLogs | None, isolation: Isolation, *, why_not: str | None = None
+) -> FeedMeasures:
+    """Return the same measures of one feed, where Kafka was asked about the logs of many at once.
+
+    ``logs`` are None where it did not answer; ``why_not`` says why. A cluster that is another one now has not, either.
+    """
+    read = [row for partition, row in overview.stored.items() if partition.topic in overview.topics]
+    if logs is not None and logs.cluster_id != overview.cluster_id:
+        why_not = f"expected cluster {overview.cluster_id}, found {logs.cluster_id}"
+        logs = None
+    found, low = None, None
+    if logs is not None:
+        bounds = {
+            row.topic_partition: logs.bounds[row.topic_partition]
+            for row in read
+            if row.topic_partition in logs.bounds
+            and not is_other_topic(row.topic_id, logs.topic_ids.get(row.topic_partition.topic))
+        }
+        offsets = {
+            row.topic_partition: row.next_offset
+            for row in read
+            if row.next_offset is not None and row.topic_partition in bounds
+        }
+        found, low = distances(read, bounds, isolation), len(in_danger(offsets, bounds, isolation))
+    return FeedMeasures(
+        holds=len(overview.holds),
+        open_gaps=overview.open_gaps.gaps,
+        gap_offsets=overview.open_gaps.offsets,
+        logs=found,
+        low_headroom=low,
+        kafka_error=why_not,
     )

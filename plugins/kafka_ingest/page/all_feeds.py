@@ -82,11 +82,18 @@ def looks_of(
     sources: Sources, overviews: Mapping[str, FeedOverview], files: Mapping[str, FeedFile]
 ) -> dict[str, Answer[ClusterLogs]]:
     """Ask Kafka, once over each connection, and return what it has answered, by connection."""
-    of_connection: dict[str, list[FeedOverview]] = {}
+    return {conn_id: sources.logs(conn_id, feeds) for conn_id, feeds in by_connection(overviews, files).items()}
+
+
+def by_connection(
+    overviews: Mapping[str, FeedOverview], files: Mapping[str, FeedFile]
+) -> dict[str, list[FeedOverview]]:
+    """Return which feeds are read over each connection; without those whose file is not known."""
+    found: dict[str, list[FeedOverview]] = {}
     for name, overview in overviews.items():
         if (feed := settings_of(files.get(name))) is not None:
-            of_connection.setdefault(feed.kafka.conn_id, []).append(overview)
-    return {conn_id: sources.logs(conn_id, feeds) for conn_id, feeds in of_connection.items()}
+            found.setdefault(feed.kafka.conn_id, []).append(overview)
+    return found
 
 
 def feed_line(

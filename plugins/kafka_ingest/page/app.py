@@ -18,7 +18,7 @@ from kafka_ingest.page.all_feeds import all_feeds
 from kafka_ingest.page.one_batch import one_batch
 from kafka_ingest.page.one_feed import FeedAsked, one_feed
 from kafka_ingest.page.rendering import STATIC, page, static_file
-from kafka_ingest.page.sources import Sources
+from kafka_ingest.page.sources import Sources, sources_of_server
 from kafka_ingest.page.turns import Turns
 
 BACKFILL_DAG: Final = "backfill_offsets"
@@ -38,7 +38,7 @@ log = logging.getLogger(__name__)
 
 def build_app(sources: Sources | None = None) -> FastAPI:
     """Return the application that Airflow's API server mounts."""
-    sources = sources or Sources()
+    sources = sources or sources_of_server()
     app = FastAPI(title="Kafka offsets", dependencies=[signed_in], openapi_url=None, docs_url=None, redoc_url=None)
     add_views(app, sources)
     add_errors(app)

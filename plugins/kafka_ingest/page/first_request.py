@@ -3,7 +3,8 @@
 import asyncio
 import threading
 from collections.abc import Awaitable, Callable, MutableMapping
-from typing import Any
+from importlib import import_module
+from typing import Any, cast
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
@@ -25,9 +26,10 @@ HEADERS = {
 
 
 class AppOnFirstRequest:
-    """An ASGI application that builds the real one at its first request."""
+    """An ASGI application that builds the real one at its first request, by ``build_app`` of a module."""
 
-    def __init__(self) -> None:
+    def __init__(self, module: str) -> None:
+        self._module = module
         self._app: App | None = None
         self._building = threading.Lock()
 
@@ -49,7 +51,5 @@ class AppOnFirstRequest:
         with self._building:
             app = self._app
             if app is None:
-                from kafka_ingest.page.app import build_app  # noqa: PLC0415 - see this module's first line
-
-                app = self._app = build_app()
+                app = self._app = cast("App", import_module(self._module).build_app())
         return app

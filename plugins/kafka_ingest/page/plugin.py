@@ -1,4 +1,4 @@
-"""The Airflow plugin: where the page is served, and where Airflow links to it.
+"""The Airflow plugin: where the page and the metrics are served, and where Airflow links to the page.
 
 Every component of Airflow imports this module, each task's process too: what serves the page is imported only when the
 first request comes.
@@ -11,7 +11,8 @@ from airflow.plugins_manager import AirflowPlugin
 from kafka_ingest.page.first_request import AppOnFirstRequest
 
 PREFIX = "kafka-offsets"
-
+METRICS_PREFIX = "kafka-ingest"
+"""Apart from the page, whose routes all need Airflow's sign-in: who scrapes metrics has a token of its own."""
 
 OFFERED = {
     "name": "Kafka offsets",
@@ -25,7 +26,16 @@ class KafkaOffsetsPlugin(AirflowPlugin):
 
     name = "kafka_offsets"
     fastapi_apps: list[Any] = [  # noqa: RUF012 - Airflow declares it so
-        {"name": "Kafka offsets", "url_prefix": f"/{PREFIX}", "app": AppOnFirstRequest()}
+        {
+            "name": "Kafka offsets",
+            "url_prefix": f"/{PREFIX}",
+            "app": AppOnFirstRequest("kafka_ingest.page.app"),
+        },
+        {
+            "name": "Metrics of Kafka feeds",
+            "url_prefix": f"/{METRICS_PREFIX}",
+            "app": AppOnFirstRequest("kafka_ingest.page.metrics_app"),
+        },
     ]
     # Without a slash in front: below the path of `[api] base_url`, which Airflow's own page names as its base.
     external_views: list[Any] = [  # noqa: RUF012 - Airflow declares it so

@@ -3,6 +3,7 @@
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Final
 
 from kafka_ingest.assembly import control_tables
@@ -38,14 +39,14 @@ class Sources:
         """Return the control tables; raises the named errors of a connection, a database or a schema's version."""
         return control_tables(self.find_connection)
 
-    def feed_files(self) -> Answer[dict[str, FeedFile]]:
+    def feed_files(self, *, wait_s: float = WAIT_S) -> Answer[dict[str, FeedFile]]:
         """Return the feed files by their feeds' names, which may not be there: an API server needs no DAG files."""
-        return self.kept.answer("feed files", self._read_feed_files, wait_s=WAIT_S)
+        return self.kept.answer("feed files", self._read_feed_files, wait_s=wait_s)
 
-    def logs(self, conn_id: str, feeds: list[FeedOverview]) -> Answer[ClusterLogs]:
+    def logs(self, conn_id: str, feeds: list[FeedOverview], *, wait_s: float = WAIT_S) -> Answer[ClusterLogs]:
         """Return the bounds of all logs that these feeds read over one connection: a few questions for all of them."""
         partitions = {partition for feed in feeds for partition in feed.stored}
-        return self.kept.answer(("logs", conn_id), lambda: ask_logs(self._kafka(conn_id), partitions), wait_s=WAIT_S)
+        return self.kept.answer(("logs", conn_id), lambda: ask_logs(self._kafka(conn_id), partitions), wait_s=wait_s)
 
     def answers(self, snapshot: FeedSnapshot, feed: Feed) -> Answer[Answers]:
         """Return Kafka's answers about one feed as its control rows are now."""
@@ -61,6 +62,12 @@ class Sources:
     def _read_feed_files(self) -> dict[str, FeedFile]:
         files = read_feed_files(feeds_directory(self.environment), self.environment)
         return {storable(file.name or file.path.stem): file for file in files}
+
+
+@cache
+def sources_of_server() -> Sources:
+    """Return what the page and the metrics of one API server share: Kafka is asked once for both."""
+    return Sources()
 
 
 def settings_of(file: FeedFile | None) -> Feed | None:
