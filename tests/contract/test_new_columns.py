@@ -23,6 +23,7 @@ from tests.iceberg_lake import catalog_beside, name_at, table_at
 from kafka_ingest.errors import OutputNotUsableError, StagedOutputUnusableError
 from kafka_ingest.model.published_output import FilesState
 from kafka_ingest.model.table_options import OnNewColumns, TableOptions
+from kafka_ingest.sinks.data_file import data_file
 from kafka_ingest.sinks.delta import log_entry
 from kafka_ingest.sinks.delta.columns import raw_schema
 from kafka_ingest.sinks.delta.table_log import TableLog
@@ -157,7 +158,10 @@ def test_missing_columns_are_added_at_the_end_and_every_reader_sees_them(lake: A
     assert positions(output) == rows_of(published)
     [found] = output.sink.publisher.published_receipts()
     assert found.files.state is FilesState.INTACT
-    assert output.sink.inspector.look_at(published.plan.batch_id).problems == []
+    inspector = output.sink.inspector
+    assert inspector.look_at(published.plan.batch_id).problems == []
+    file = inspector.path(published.plan.batch_id, published.receipt.files[0])
+    assert {*had, *LATER} <= set(data_file(file).columns().names)
 
 
 def test_columns_and_files_come_in_one_commit_where_the_format_has_one(path: Path) -> None:

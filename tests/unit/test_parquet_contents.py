@@ -136,6 +136,35 @@ def test_a_file_of_several_partitions_holds_an_offset_of_one_and_not_of_the_othe
 # ── What is no data file ──────────────────────────────────────────────────────────────────────────────────────────────
 
 
+def test_the_columns_of_a_file_have_the_names_of_types_that_schemas_of_records_have(path: Path) -> None:
+    written = write(path, [0])
+    inner = pa.struct(
+        [("amount", pa.decimal128(12, 2)), ("at", pa.timestamp("us", "UTC")), ("local", pa.timestamp("us"))]
+    )
+    more = pa.schema(
+        [
+            ("lines", pa.list_(inner)),
+            ("by_name", pa.map_(pa.string(), pa.float64())),
+            ("day", pa.date32()),
+            ("n", pa.uint8()),
+        ]
+    )
+    table = pyarrow.parquet.read_table(path)
+    for each in more:
+        table = table.append_column(each, pa.nulls(1, each.type))
+    pyarrow.parquet.write_table(table, path)
+    assert {each.name: each.type.ddl for each in written.columns().fields} == {
+        "kafka_topic": "string",
+        "kafka_partition": "int",
+        "kafka_offset": "bigint",
+        "lines": "array<struct<`amount`:decimal(12,2),`at`:timestamp,`local`:timestamp_ntz>>",
+        "by_name": "map<string,double>",
+        "day": "date",
+        # Spark has no such type: Arrow's own name.
+        "n": "uint8",
+    }
+
+
 def test_a_file_without_positions_is_none_of_ours(path: Path) -> None:
     pyarrow.parquet.write_table(pa.table({"kafka_offset": [1], "customer": ["a"]}), path)
     with pytest.raises(NotADataFileError, match="no column kafka_topic, kafka_partition among kafka_offset, customer"):
