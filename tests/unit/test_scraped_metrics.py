@@ -234,22 +234,47 @@ def test_an_answer_that_is_old_or_overtaken_by_an_error_is_not_shown_as_one_of_n
     assert ("kafka_ingest_lag" in found) == bool(answers)
 
 
-def test_kafka_is_asked_over_all_connections_at_once_and_waited_for_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scraped_feeds, "KAFKA_TIMEOUT_S", 0.2)
-    ends, all_asked = threading.Event(), threading.Barrier(4)
+FOUR = ["one", "two", "three", "four"]
+
+
+@dataclass(frozen=True)
+class FourConnections(KnownSources):
+    """Four feeds over a connection each; ``waits`` is how long each answer was waited for."""
+
+    feeds: tuple[FeedOverview, ...] = tuple(map(overview, FOUR))
+    files: Mapping[str, FeedFile] = field(default_factory=lambda: {each: feed_file(each, each) for each in FOUR})
+    waits: list[float] = field(default_factory=list)
+
+    def logs(self, conn_id: str, feeds: list[FeedOverview], *, wait_s: float = 0) -> Answer[ClusterLogs]:
+        self.waits.append(wait_s)
+        return super().logs(conn_id, feeds, wait_s=wait_s)
+
+
+def test_kafka_is_asked_over_all_connections_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scraped_feeds, "KAFKA_TIMEOUT_S", 60.0)
+    all_asked = threading.Barrier(len(FOUR))
 
     def ask(_: str) -> ClusterLogs:
         all_asked.wait()  # each needs all the others to be under way
+        return logs()
+
+    assert scrape(FourConnections(a_token(), ask=ask))["kafka_ingest_kafka_answers"] == dict.fromkeys(FOUR, 1)
+
+
+def test_connections_that_do_not_answer_are_waited_for_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scraped_feeds, "KAFKA_TIMEOUT_S", 0.2)
+    ends = threading.Event()
+
+    def ask(_: str) -> ClusterLogs:
         ends.wait()
         return logs()
 
-    names = ["one", "two", "three", "four"]
-    files = {name: feed_file(name, f"kafka_{name}") for name in names}
+    sources = FourConnections(a_token(), ask=ask)
     try:
-        found = scrape(KnownSources(a_token(), feeds=tuple(map(overview, names)), files=files, ask=ask))
+        assert scrape(sources)["kafka_ingest_kafka_answers"] == dict.fromkeys(FOUR, 0)
     finally:
         ends.set()
-    assert found["kafka_ingest_kafka_answers"] == dict.fromkeys(names, 0)
+    assert sum(sources.waits) < 2 * 0.2
 
 
 def test_errors_of_the_control_tables_are_named_to_who_has_the_token() -> None:
