@@ -47,6 +47,18 @@ PATH="${{PATH#*:}}" exec java "$@"
     return java_home
 
 
+def lineage_into(file: Path) -> dict[str, str]:
+    """Return OpenLineage's settings by which its provider writes events into a file, in the form of environment."""
+    transport = {"TYPE": "file", "LOG_FILE_PATH": str(file), "APPEND": "true"}
+    return {f"OPENLINEAGE__TRANSPORT__{name}": value for name, value in transport.items()}
+
+
+def commits_in(file: Path, task: str) -> list[dict[str, Any]]:
+    """Return the events that tasks of a name have sent at their ends."""
+    said = [json.loads(line) for line in file.read_text().splitlines() if line]
+    return [each for each in said if (each["job"]["name"], each["eventType"]) == (task, "COMPLETE")]
+
+
 class Airflow:
     """Airflow on a database of its own, running the repository's DAG files on a project's feeds.
 

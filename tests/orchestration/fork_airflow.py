@@ -23,7 +23,7 @@ from typing import Any
 IMPORTED = (
     "airflow.api_fastapi.common.dagbag",
     "airflow.dag_processing.dagbag",
-    "airflow.providers.apache.spark.hooks.spark_submit",
+    "airflow.providers.apache.spark.operators.spark_submit",
     "airflow.sdk.execution_time.task_runner",
     "airflow.serialization.serialized_objects",
 )

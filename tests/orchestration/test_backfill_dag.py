@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from tests.kafka_faults import Record
 from tests.kafka_faults import produce as send
-from tests.orchestration.conftest import Airflow, java_like_spark
+from tests.orchestration.conftest import Airflow, commits_in, java_like_spark, lineage_into
 from tests.project import Project
 
 from embedded_broker import EmbeddedBroker
@@ -38,16 +38,19 @@ def java_that_first(home: Path, command: str) -> Path:
     return java_like_spark(home / "java", f"if mkdir {home}/was-first 2>/dev/null; then {command} >&2; fi")
 
 
-def test_ranges_are_read_in_chunks_as_mapped_tasks_and_the_live_position_stays(
+def test_ranges_are_read_in_chunks_as_mapped_tasks_with_their_lineage_and_the_live_position_stays(
     airflow: Airflow, behind: Project, topic: str
 ) -> None:
+    events = behind.home / "lineage.jsonl"
     before = behind.stored_offsets(), behind.group_offsets()
     end = before[0][0]
     half = end // 2 + 1
 
     run = airflow.run(
         "backfill_offsets",
-        conf={"feed": "orders", "offset_ranges": [f"{topic}:0=0-{end}"], "max_records": half},
+        # As a task that triggers it adds it, where OpenLineage's provider is installed.
+        conf={"feed": "orders", "offset_ranges": [f"{topic}:0=0-{end}"], "max_records": half, "openlineage": {}},
+        **lineage_into(events),
     )
 
     assert run["state"] == "success", airflow.log[-5000:]
@@ -66,6 +69,10 @@ def test_ranges_are_read_in_chunks_as_mapped_tasks_and_the_live_position_stays(
     batches = behind.kafka_ingest("batches", "orders", "--kind", "backfill", "--json").document["batches"]
     assert [batch["committed_by"] for batch in batches] == [f"airflow:backfill_offsets/{run['run_id']}"] * 2
     assert "kafka_ingest/orders" in airflow.log, "the feed's Asset is announced"
+    facets = [
+        each["run"]["facets"]["kafkaIngest_batch"] for each in commits_in(events, "backfill_offsets.chunk.commit")
+    ]
+    assert {(each["batchId"], each["kind"]) for each in facets} == {(each["batch_id"], "backfill") for each in batches}
 
 
 def test_a_chunk_that_fails_leaves_the_others_committed_and_says_how_to_continue(

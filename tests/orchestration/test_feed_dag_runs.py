@@ -1,11 +1,10 @@
 """`dag.test()` of the real DAG on real parts: every task in Airflow's own runner, Spark through the provider's hook."""
 
-import json
 import re
 from pathlib import Path
 
 from tests.kafka_faults import delete_records
-from tests.orchestration.conftest import Airflow, java_like_spark
+from tests.orchestration.conftest import Airflow, commits_in, java_like_spark, lineage_into
 from tests.project import Project, positions_of
 
 from embedded_broker import EmbeddedBroker
@@ -119,12 +118,7 @@ def test_a_batch_that_a_limit_cut_triggers_the_next_run_once_it_is_committed_and
     produce(broker.bootstrap_servers, topic, order_events(250, seed=4))
     events = project.home / "lineage.jsonl"
 
-    run = airflow.run(
-        "orders",
-        OPENLINEAGE__TRANSPORT__TYPE="file",
-        OPENLINEAGE__TRANSPORT__LOG_FILE_PATH=str(events),
-        OPENLINEAGE__TRANSPORT__APPEND="true",
-    )
+    run = airflow.run("orders", **lineage_into(events))
 
     assert run["tasks"]["write"] == run["tasks"]["next_batch"] == ["success", 1]
     [batch] = project.kafka_ingest("batches", "orders", "--json").document["batches"]
@@ -133,8 +127,7 @@ def test_a_batch_that_a_limit_cut_triggers_the_next_run_once_it_is_committed_and
     [triggered] = airflow.triggered
     assert RunRequest.of(triggered[1]) == RunRequest(), "the provider says in it by which task it is triggered"
 
-    said = [json.loads(line) for line in events.read_text().splitlines() if line]
-    [commit] = [each for each in said if (each["job"]["name"], each["eventType"]) == ("orders.commit", "COMPLETE")]
+    [commit] = commits_in(events, "orders.commit")
     [read], [written] = commit["inputs"], commit["outputs"]
     assert (read["namespace"], read["name"]) == (f"kafka://{broker.bootstrap_servers}", topic)
     ranges = {
