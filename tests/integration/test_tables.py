@@ -1,10 +1,12 @@
 """A feed whose output is a table, on real parts: every record once for every reader, killed commits included."""
 
+import os
 from collections.abc import Iterator
 from contextlib import suppress
 from itertools import islice
 from typing import Any
 from unittest.mock import patch
+from uuid import UUID
 
 import pytest
 from tests.integration.test_adopt import DO_IT, lose_control_tables
@@ -15,6 +17,14 @@ from tests.killing import Processes, ending_all, kill_a_run_that_spark_wrote_for
 from tests.quick_project import Killed, QuickProject
 from tests.table_kinds import Delta, Iceberg, TableKind, batches_seen, lands
 
+from kafka_ingest.airflow_tasks.lineage import found_lineage
+from kafka_ingest.airflow_tasks.lineage_names import output_name, topic_name
+from kafka_ingest.assembly import assemble_named
+from kafka_ingest.committing.commit_batch import Committed
+from kafka_ingest.committing.mirror_group import Mirrored
+from kafka_ingest.model.output_location import OutputLocation
+from kafka_ingest.settings.connections import find_connection_from_shell
+from kafka_ingest.sinks.delta.columns import RAW_COLUMNS
 from order_events import order_events, produce
 
 
@@ -63,6 +73,7 @@ def test_every_record_is_in_the_table_once_after_commits_that_were_killed_before
     quick.answer("skip", "orders", topic, "0", f"{stored}-{stored + 10}", "--reason", "poisoned")
     [live] = quick.run()
     assert len(kind.rows(quick)) == 4_000 - 10
+    check_lineage(kind, quick, topic, live)
     [chunk] = quick.answer("backfill", "orders", "gaps", "--reason", "mended")["chunks"]
     assert [comparable(row) for row in kind.rows(quick)] == rows_expected(events, topic, id_of_topic)
     batches |= {live["batch_id"], chunk["batch_id"]}
@@ -79,6 +90,22 @@ def test_every_record_is_in_the_table_once_after_commits_that_were_killed_before
     assert {row["kafka_batch"] for row in kind.rows(quick)} == now
     assert quick.answer("coverage", "orders", "--verify")["verified"]["differences"] == []
     assert quick.stored_offsets() == quick.group_offsets()
+
+
+def check_lineage(kind: TableKind, project: QuickProject, topic: str, batch: dict[str, Any]) -> None:
+    """What OpenLineage gets of a batch in a table: its names, and the columns as its files have them."""
+    with patch.dict(os.environ, project.environment):
+        parts = assemble_named("orders", find_connection_from_shell)
+        stored = parts.control.batch(UUID(batch["batch_id"]))
+        counts = tuple(parts.control.range_counts(stored.batch_id))
+        found = found_lineage(Committed(stored, counts, by_us=True, mirrored=Mirrored(None)), parts)
+    [read], [written] = found.inputs, found.outputs
+    assert read.name == topic_name(project.bootstrap_servers, topic)
+    assert written.name == output_name(OutputLocation.local(kind.name, project.output / "orders"))
+    in_catalog = (f"sqlite:{project.home}/catalog.db", "shop.orders") if kind.name == "iceberg" else None
+    assert (written.format, written.rows, written.in_catalog) == (kind.name, batch["rows"], in_catalog)
+    assert written.columns is not None
+    assert set(written.columns.names) == set(RAW_COLUMNS)
 
 
 def check_questions(kind: TableKind, quick: QuickProject, topic: str, offset: int, batch_id: str) -> None:
